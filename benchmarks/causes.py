@@ -56,15 +56,17 @@ from pgdyno.analyse.types import WorkloadAnalysis
 from pgdyno.conduct.workspace import machine_of
 from pgdyno.errors import PgdynoError
 from pgdyno.plan.plan import plan_study
+from pgdyno.record.machine.host_facts import HostFacts
 from pgdyno.record.store import RecordStore, find_records
 from pgdyno.record.trial_data import read_trial_data
-from pgdyno.record.types import FORMAT_VERSION, HostFacts, StudyRecord
+from pgdyno.record.types import FORMAT_VERSION, StudyRecord
 from pgdyno.run.cluster.home import Home, open_home
-from pgdyno.run.cluster.installation import find_installation
-from pgdyno.run.cluster.template import prepare_template
 from pgdyno.run.host.facts import read_host_facts
 from pgdyno.run.host.process import find_server_user
-from pgdyno.run.trial import TrialStage, run_trial
+from pgdyno.run.own_server import OwnServer
+from pgdyno.run.postgres.installation import find_installation
+from pgdyno.run.trial import run_trial
+from pgdyno.run.trial_stage import TrialStage
 from pgdyno.spec.read import format_study, make_study
 
 DURATION_S, QUICK_DURATION_S = 15, 6
@@ -111,14 +113,9 @@ class Bench:
         store = RecordStore(self.folder / f"{case.name.replace(' ', '-')}-{asked.server}-{asked.seed}")
         shutil.rmtree(store.path, ignore_errors=True)
         with tempfile.TemporaryDirectory(dir=self.folder) as outputs:
-            template = prepare_template(
-                installation=installation,
-                home=self.home,
-                data=study.data,
-                scale=plan.scale,
-                settings={},
-                output_dir=Path(outputs),
-                on_activity=lambda _: None,
+            server = OwnServer(installation=installation, home=self.home, port=study.server.port)
+            dataset = server.load(
+                study.data, plan.scale, settings={}, output_dir=Path(outputs), on_activity=lambda _: None
             )
         record = StudyRecord(
             format_version=FORMAT_VERSION,
@@ -130,13 +127,13 @@ class Bench:
             plan=plan,
             host=read_host_facts(self.home.root),
             server=installation.facts,
-            dataset=template.dataset,
+            dataset=dataset,
         )
         store.create(record, study_toml=format_study(study))
         stage = TrialStage(
-            installation=installation,
-            home=self.home,
-            template=template,
+            server=server,
+            generator=server.make_generator(),
+            dataset=dataset,
             study=study,
             plan=plan,
             settings=study.server.settings,

@@ -39,8 +39,8 @@ from pgdyno.analyse.types import StudyAnalysis
 from pgdyno.conduct.workspace import Workspace
 from pgdyno.errors import PgdynoError, SpecError
 from pgdyno.explain.confirmation import ConfirmationOutcome, Confirmed, judge_confirmation
-from pgdyno.flow import study as flow
 from pgdyno.flow.explain import ConfirmOptions, confirm
+from pgdyno.flow.run import run_study
 from pgdyno.record.confirmation import Confirmation, locate_experiment, read_confirmations
 from pgdyno.record.store import RecordStore
 from pgdyno.record.trial_data import read_trial_data
@@ -70,7 +70,7 @@ def ask(asked: Asked, *, home: Path, folder: Path, minutes: float) -> Answer | N
     with planted(case, Place(home, folder), random.Random(f"{case.name} {asked.seed}")):
         try:
             place = Workspace.make(home=home, out=store.path, run_as=None)
-            flow.run_study(study, name="cause", place=place, ui=Told())
+            run_study(study, name="cause", place=place, ui=Told())
             try:
                 wishes = ConfirmOptions(minutes=minutes, duration=None)
                 place = Workspace.make(home=home, out=beside, run_as=None)

@@ -53,14 +53,14 @@ from pgdyno.analyse.prediction.models import (
 )
 from pgdyno.record.serverlog import CheckpointComplete, CheckpointStart, read_serverlog
 from pgdyno.record.types import Dataset
-from pgdyno.run.cluster import sql
 from pgdyno.run.cluster.home import Home, open_home
-from pgdyno.run.cluster.installation import Installation, find_installation
 from pgdyno.run.cluster.server import DATABASE, Server
 from pgdyno.run.cluster.template import prepare_template, restore_template
 from pgdyno.run.host.process import find_server_user
 from pgdyno.run.load.argv import LoadRun
 from pgdyno.run.load.pgbench import Pgbench
+from pgdyno.run.postgres import sql
+from pgdyno.run.postgres.installation import Installation, find_installation
 from pgdyno.spec.study import DataSpec, ServerSpec
 from pgdyno.spec.table import QueryMode
 from pgdyno.units import PAGE_BYTES

@@ -32,15 +32,15 @@ from scipy import stats
 
 from pgdyno.record.transactions.pack import read_packed
 from pgdyno.record.transactions.parse import LogColumns
-from pgdyno.run.cluster import sql
 from pgdyno.run.cluster.home import Home, open_home
-from pgdyno.run.cluster.installation import Installation, find_installation
 from pgdyno.run.cluster.server import Server
 from pgdyno.run.cluster.template import prepare_template, restore_template
 from pgdyno.run.host.process import find_server_user
 from pgdyno.run.load.argv import LoadRun
 from pgdyno.run.load.log_stream import LogStream, start_log_stream
 from pgdyno.run.load.pgbench import Pgbench
+from pgdyno.run.postgres import sql
+from pgdyno.run.postgres.installation import Installation, find_installation
 from pgdyno.run.sample.samplers import BACKEND_LABEL, LOAD_LABEL, Samplers
 from pgdyno.spec.study import DataSpec, ServerSpec
 from pgdyno.spec.table import QueryMode

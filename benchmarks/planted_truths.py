@@ -28,7 +28,8 @@ from pgdyno.record.durable import write_durably
 from pgdyno.record.transactions.slices import Slice, SlicePhase
 from pgdyno.record.trial_data import read_trial_data
 from pgdyno.run.switchback import SliceRound
-from pgdyno.run.trial import TrialStage, run_trial
+from pgdyno.run.trial import run_trial
+from pgdyno.run.trial_stage import TrialStage
 from pgdyno.spec.read import make_study
 
 FALL = 0.05
@@ -77,12 +78,12 @@ def find_truth(bench: Bench, raw: dict) -> Truth:
     """The effect on TPS of a study's second variant, from all blocks of its plan."""
     raw = {**raw, "experiment": {**raw["experiment"], "slice": f"{TRUTH_SLICE_S}s"}}
     study = make_study(raw, source="truth", folder=Path(__file__).parent)
-    plan, template = bench.prepare(study)
+    plan, server, dataset = bench.prepare(study)
     assert plan.experiment is not None
     stage = TrialStage(
-        installation=bench.find(study),
-        home=bench.home,
-        template=template,
+        server=server,
+        generator=server.make_generator(),
+        dataset=dataset,
         study=study,
         plan=plan,
         settings=plan.experiment.reference.server.settings,
@@ -92,9 +93,9 @@ def find_truth(bench: Bench, raw: dict) -> Truth:
     for trial in plan.trials:
         folder = Path(tempfile.mkdtemp(dir=bench.folder))
         folder.chmod(0o755)
-        steering = Unstopped(trial.variants, trial.seed)
+        schedule = Unstopped(trial.variants, trial.seed)
         done = run_trial(
-            stage, trial, folder=folder, on_activity=lambda _: None, on_load=lambda _: None, steering=steering
+            stage, trial, folder=folder, on_activity=lambda _: None, on_load=lambda _: None, schedule=schedule
         )
         if done.error is not None:
             raise done.error

@@ -37,14 +37,15 @@ from pgdyno.facts.metrics import find_metric
 from pgdyno.plan.experiment import reference_server
 from pgdyno.plan.plan import BYTES_PER_SCALE, CHECK_S, REPORT_S, Plan, plan_study
 from pgdyno.record.durable import write_durably
+from pgdyno.record.machine.host_facts import HostFacts
 from pgdyno.record.store import RecordStore
 from pgdyno.record.trial_data import TrialData, read_trial_data
-from pgdyno.record.types import FORMAT_VERSION, HostFacts, StudyRecord
+from pgdyno.record.types import FORMAT_VERSION, Dataset, StudyRecord
 from pgdyno.run.cluster.home import Home, open_home
-from pgdyno.run.cluster.installation import Installation, find_installation
-from pgdyno.run.cluster.template import Template, prepare_template
 from pgdyno.run.host.facts import read_host_facts
 from pgdyno.run.host.process import find_server_user
+from pgdyno.run.own_server import OwnServer
+from pgdyno.run.postgres.installation import Installation, find_installation
 from pgdyno.spec.read import format_study, make_study
 from pgdyno.spec.study import Study
 from pgdyno.spec.variant import DesignKind
@@ -129,27 +130,21 @@ class Bench:
         """The PostgreSQL of a study."""
         return find_installation(reference_server(study), user=self.home.user, software_dir=self.home.software)
 
-    def prepare(self, study: Study) -> tuple[Plan, Template]:
+    def prepare(self, study: Study) -> tuple[Plan, OwnServer, Dataset]:
         """Load what a study wants, unless it lies there, and plan it as one whose data lie loaded."""
         installation = self.find(study)
         scale = study.data.scale or 1
         with tempfile.TemporaryDirectory(dir=self.folder) as outputs:
-            template = prepare_template(
-                installation=installation,
-                home=self.home,
-                data=study.data,
-                scale=scale,
-                settings={},
-                output_dir=Path(outputs),
-                on_activity=lambda _: None,
-            )
+            server = OwnServer(installation=installation, home=self.home, port=study.server.port)
+            dataset = server.load(study.data, scale, settings={}, output_dir=Path(outputs), on_activity=lambda _: None)
         loaded = frozenset({scale})
-        return plan_study(study, machine_of(self.host, version_major=installation.facts.major, scales=loaded)), template
+        machine = machine_of(self.host, version_major=installation.facts.major, scales=loaded)
+        return plan_study(study, machine), server, dataset
 
     def ask(self, asked: Asked) -> Answer:
         """Run a question's whole experiment; its record goes, unless there is something to look into."""
         study = make_study(asked.raw, source=asked.name, folder=Path(__file__).parent)
-        plan, _ = self.prepare(study)
+        plan, _, _ = self.prepare(study)
         assert plan.experiment is not None
         record = StudyRecord(
             format_version=FORMAT_VERSION,

@@ -44,7 +44,8 @@ from pgdyno.analyse.comparison.answers import Comparison, Question
 from pgdyno.analyse.study import analyse_study
 from pgdyno.conduct.workspace import Workspace
 from pgdyno.errors import PgdynoError
-from pgdyno.flow.study import resume_study, run_study
+from pgdyno.flow.resume import resume_study
+from pgdyno.flow.run import run_study
 from pgdyno.record.store import RecordStore
 from pgdyno.record.trial_data import read_trial_data
 from pgdyno.record.types import TrialRecord, TrialStatus

@@ -9,15 +9,16 @@ from pathlib import Path
 import msgspec
 from rivals import Rival, keep_taken
 
+from pgdyno.conduct.known_cards import find_cards, with_cards
 from pgdyno.conduct.workspace import machine_of
 from pgdyno.facts.gucs import find_guc, read_value
-from pgdyno.flow.disk_cards import find_cards, with_cards
 from pgdyno.plan.plan import BYTES_PER_SCALE, plan_study
-from pgdyno.record.types import HostFacts, ServerFacts
+from pgdyno.record.machine.host_facts import HostFacts
+from pgdyno.record.types import ServerFacts
 from pgdyno.run.cluster.home import open_home
-from pgdyno.run.cluster.installation import find_installation
 from pgdyno.run.host.process import find_server_user
 from pgdyno.run.host.tunables import read_tunables
+from pgdyno.run.postgres.installation import find_installation
 from pgdyno.spec.read import make_study
 from pgdyno.spec.study import ServerSpec, Study
 from pgdyno.spec.table import SettingValue, check_setting_name

@@ -12,9 +12,8 @@ import pytest
 from pgdyno.run.change.journal import Journal
 from pgdyno.run.change.prepare_apply import Prepared, find_named_server, prepare_apply
 from pgdyno.run.change.server_conf import NAME
-from pgdyno.run.change.sysctl import read_sysctl
 from pgdyno.run.change.sysfs import ROOT, read_value, reset_with, write_values
-from tests.sysctls import SETTING, machine_settings, own_network
+from tests.sysctls import SETTING, machine_settings, own_network, read_sysctl
 from tests.tools.pgcluster import Cluster, running
 
 # Of a network of our own, and a pair that only counts where memory is not overcommitted.

@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from pgdyno.run.cluster.home import Home, open_home
-from pgdyno.run.cluster.installation import Installation, find_installation
 from pgdyno.run.cluster.server import Server
 from pgdyno.run.host.process import find_server_user
+from pgdyno.run.postgres.installation import Installation, find_installation
 from pgdyno.spec.study import ServerKind, ServerSpec
 from tests.shared import make_once, shared_templates
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from pgdyno.run.change.sysctl import read_sysctl
+from pgdyno.run.change.sysctl import read_value, resolve_sysctl
 from pgdyno.run.host.process import find_server_user
 
 _CLONE_NEWNET = 0x40000000
@@ -71,6 +71,11 @@ def _locked(name: str, how: int) -> Iterator[None]:
     with (_LOCKS / name).open("a") as lock:
         fcntl.flock(lock, how)
         yield
+
+
+def read_sysctl(name: str) -> str:
+    """As pgdyno reads it."""
+    return read_value(resolve_sysctl(name))
 
 
 def write(name: str, value: str) -> None:

@@ -19,8 +19,8 @@ from typing import Any
 import msgspec
 
 from pgdyno.facts.versions import TRIED_MAJORS
-from pgdyno.run.cluster import sql
 from pgdyno.run.host import process
+from pgdyno.run.postgres import sql
 from tests.facts.clusters import Cluster, made_cluster
 from tests.homes import reachable_folder
 

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from pgdyno.analyse.comparison.answers import Round
-from pgdyno.plan.experiment import Experiment, plan_experiment
+from pgdyno.plan.experiment import Experiment
+from pgdyno.plan.variants import plan_experiment
 from pgdyno.spec.read import make_study
 
 

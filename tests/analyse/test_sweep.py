@@ -7,7 +7,8 @@ import pytest
 
 from pgdyno.analyse.sweep.scaling import LoadStatus
 from pgdyno.analyse.sweep.workload_sweep import analyse_workload_sweep
-from pgdyno.plan.experiment import Experiment, is_client_sweep, plan_experiment
+from pgdyno.plan.experiment import Experiment, is_client_sweep
+from pgdyno.plan.variants import plan_experiment
 from pgdyno.record.types import TrialStatus
 from pgdyno.spec.read import make_study
 from tests.analyse.test_rounds import build_trial

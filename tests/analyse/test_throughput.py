@@ -17,7 +17,8 @@ from pgdyno.analyse.trial.throughput import (
 )
 from pgdyno.record.transactions.histogram import LatencyHistogram
 from pgdyno.record.transactions.parse import LogColumns, TransactionBatch, TransactionOutcome
-from pgdyno.record.transactions.summary import TransactionSummary, TransactionTally, summarise_logs
+from pgdyno.record.transactions.summary import TransactionSummary, TransactionTally
+from tests.transactions import summarise_logs
 
 DATA = Path(__file__).parent.parent / "data" / "txlog"
 

@@ -6,6 +6,9 @@ import json
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
+from pgdyno.record.types import ErrorFact, TrialRecord
 from tests.cli.program import Bench
 
 # Short slices, no pilot: a large difference is decided within seconds.
@@ -69,3 +72,14 @@ def count_slices(record: Path, trial: str = "0001") -> int:
 def finished_trials(record: Path) -> list[dict[str, Any]]:
     paths = sorted(record.glob("trials/[0-9][0-9][0-9][0-9]/trial.json"))
     return [trial for path in paths if (trial := json.loads(path.read_text()))["status"] == "finished"]
+
+
+def read_failed_tries(record: Path) -> list[tuple[int, ErrorFact | None]]:
+    """Tries that another one of the same trial has replaced, by its number; without an error where they were cut short."""
+    tries = []
+    for path in record.glob("trials/*.cut-*"):
+        number, _, cut = path.name.partition(".cut-")
+        file = path / "trial.json"
+        error = msgspec.json.decode(file.read_bytes(), type=TrialRecord).error if file.exists() else None
+        tries.append((int(number), int(cut), error))
+    return [(number, error) for number, _, error in sorted(tries, key=lambda one: one[:2])]

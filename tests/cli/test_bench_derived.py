@@ -11,9 +11,8 @@ import jsonschema
 import pytest
 
 from pgdyno.report.documents.report import make_schema
-from pgdyno.run.change.sysctl import read_sysctl
 from tests.cli.program import Bench, wait_until
-from tests.sysctls import machine_settings
+from tests.sysctls import machine_settings, read_sysctl
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1800)]
 

@@ -12,10 +12,17 @@ from typing import Any
 import pytest
 
 from pgdyno.record.store import open_record
-from pgdyno.run.change.sysctl import read_sysctl
-from tests.cli.experiments import GENTLE, count_slices, finished_trials, read_report, verdict_of, write_study
+from tests.cli.experiments import (
+    GENTLE,
+    count_slices,
+    finished_trials,
+    read_failed_tries,
+    read_report,
+    verdict_of,
+    write_study,
+)
 from tests.cli.program import Bench, some_bench, wait_until
-from tests.sysctls import OTHER, needs_proc_sys, own_network
+from tests.sysctls import OTHER, needs_proc_sys, own_network, read_sysctl
 
 pytestmark = pytest.mark.cluster
 
@@ -55,10 +62,10 @@ def test_a_server_that_crashes_in_a_block(bench: Bench) -> None:
     assert "trial 1 is repeated" in stderr
     # The block that came through has the verdict, and what became of the other stands in the record.
     assert verdict_of(read_report(record), "off")["kind"] == "faster"
-    (failed,) = open_record(record).failed_tries()
-    assert failed.number == 1
-    assert failed.error is not None
-    assert "server" in failed.error.fact or "pgbench" in failed.error.fact
+    ((number, error),) = read_failed_tries(record)
+    assert number == 1
+    assert error is not None
+    assert "server" in error.fact or "pgbench" in error.fact
     assert count_slices(record, "0001.cut-1") > 2
     bench.assert_nothing_runs()
 
@@ -77,7 +84,7 @@ def test_a_server_that_is_killed_whenever_it_is_loaded(bench: Bench) -> None:
         _, stderr = process.communicate(timeout=600)
     assert process.returncode == 4, stderr
     assert "the server was killed by SIGKILL" in stderr
-    for error in (open_record(record).failed_tries()[0].error, open_record(record).read_trials()[0].error):
+    for error in (read_failed_tries(record)[0][1], open_record(record).read_trials()[0].error):
         assert error is not None
         assert error.fact == "the server was killed by SIGKILL"
     bench.assert_nothing_runs()
@@ -96,9 +103,9 @@ def test_a_variant_that_breaks_the_load_is_given_up_and_the_others_go_on(bench: 
     dropped = {variant["name"]: variant["dropped_out"] for variant in report["experiment"]["arms"]}
     assert "cannot execute UPDATE in a read-only transaction" in dropped["bad"]["detail"]
     assert (dropped["on"], dropped["off"]) == (None, None)
-    tries = open_record(record).failed_tries()
-    assert [one.number for one in tries] == [1, 1]
-    assert all(one.error is not None and "pgbench failed" in one.error.fact for one in tries)
+    tries = read_failed_tries(record)
+    assert [number for number, _ in tries] == [1, 1]
+    assert all(error is not None and "pgbench failed" in error.fact for _, error in tries)
     bench.assert_nothing_runs()
 
 
@@ -167,8 +174,7 @@ def test_ctrl_c_in_a_pair_and_a_variant_that_does_not_start(bench: Bench) -> Non
     variants = [trial["planned"]["arms"][0] for trial in kept if trial["planned"]["round"] == 1]
     assert sorted(variants) == ["here", "here", "there"]
     assert "there inconclusive (1 pair)" in stderr
-    (cut,) = open_record(record).failed_tries()
-    assert (cut.number, cut.error) == (kept[1]["planned"]["number"], None)
+    assert read_failed_tries(record) == [(kept[1]["planned"]["number"], None)]
     assert bench.run("report", "paired").returncode == 0
     report = read_report(record)
     assert verdict_of(report, "there")["n"] == 1

@@ -17,9 +17,10 @@ import pytest
 
 from pgdyno.errors import StepFailedError
 from pgdyno.record.serverlog import LOG_SETTINGS
-from pgdyno.run.cluster import sql
-from pgdyno.run.cluster.installation import copy_software
 from pgdyno.run.host import process
+from pgdyno.run.postgres import sql
+from pgdyno.run.postgres.address import Address
+from pgdyno.run.postgres.installation import copy_software
 from tests.homes import reachable_folder
 from tests.shared import make_once, shared_place
 
@@ -47,8 +48,8 @@ class Cluster:
         return self.root / "server.log"
 
     @property
-    def address(self) -> sql.Address:
-        return sql.Address(socket_dir=str(self.root), port=5432, user="postgres", dbname="postgres")
+    def address(self) -> Address:
+        return Address(host=str(self.root), port=5432, user="postgres", dbname="postgres")
 
     def initdb(self) -> None:
         argv = [str(self.bindir / "initdb"), "-D", str(self.root / "data"), "-U", "postgres", "-A", "trust"]

@@ -36,8 +36,8 @@ from pgdyno.facts.gucs import (
     same_value,
 )
 from pgdyno.facts.versions import TRIED_MAJORS
-from pgdyno.run.cluster import sql
 from pgdyno.run.host import process
+from pgdyno.run.postgres import sql
 from tests.examples import TIMES
 from tests.facts.clusters import VERSIONS, Cluster
 from tests.rows import each_row

@@ -8,7 +8,7 @@ import pytest
 
 from pgdyno.facts.settings import key_settings
 from pgdyno.facts.versions import TRIED_MAJORS
-from pgdyno.run.cluster import sql
+from pgdyno.run.postgres import sql
 from tests.facts.clusters import VERSIONS, Cluster
 
 

@@ -28,7 +28,7 @@ from pgdyno.facts.views import (
     views_read,
 )
 from pgdyno.facts.wait_events import find_resource, list_event_resources
-from pgdyno.run.cluster import sql
+from pgdyno.run.postgres import sql
 from pgdyno.spec.setting import find_setting, read_setting
 from tests.facts.clusters import Cluster
 

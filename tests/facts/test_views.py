@@ -15,7 +15,7 @@ from pgdyno.facts.views import (
     Unit,
     server_counters,
 )
-from pgdyno.run.cluster import sql
+from pgdyno.run.postgres import sql
 from tests.facts.clusters import VERSIONS, Cluster
 
 SUFFIXES = {Unit.COUNT: "_count", Unit.PAGES: "_pages", Unit.BYTES: "_bytes", Unit.MS: "_ms"}

@@ -7,7 +7,7 @@ import pytest
 from pgdyno.analyse.bottleneck.time_share import Resource
 from pgdyno.facts.versions import TRIED_MAJORS
 from pgdyno.facts.wait_events import find_resource, list_event_resources
-from pgdyno.run.cluster import sql
+from pgdyno.run.postgres import sql
 from tests.facts.clusters import VERSIONS, Cluster
 
 _VIEW_SINCE = 17

@@ -8,9 +8,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from pgdyno.conduct.derived_variants import classify_load, describe_tuned, make_variants, with_scaling
 from pgdyno.errors import SpecError
-from pgdyno.flow.bench import Goal, choose_goal, compose_study
-from pgdyno.flow.derived_variants import classify_load, describe_tuned, make_variants, with_scaling
+from pgdyno.flow.compose_bench import Goal, choose_goal, compose_study
 from pgdyno.plan.disk import make_disk_plan
 from pgdyno.plan.experiment import count_least_rounds
 from pgdyno.plan.minutes import Budget, split_minutes

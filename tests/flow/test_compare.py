@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from pgdyno.errors import SpecError
 from pgdyno.flow.compare import compose_comparison, compose_sweep
-from pgdyno.plan.experiment import plan_experiment
 from pgdyno.plan.identical import find_identical
+from pgdyno.plan.variants import plan_experiment
 from pgdyno.spec.read import format_study, parse_study
 from pgdyno.spec.study import ServerKind, Study
 from pgdyno.spec.table import QueryMode

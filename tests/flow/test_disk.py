@@ -10,9 +10,9 @@ import pytest
 
 from pgdyno.analyse.comparison.verdict import VerdictKind
 from pgdyno.analyse.disk.comparison import compare_entries
+from pgdyno.conduct.known_cards import DiskCards, find_cards, read_cards, with_cards
 from pgdyno.errors import SpecError
 from pgdyno.flow.disk import check_paths
-from pgdyno.flow.disk_cards import DiskCards, find_cards, read_cards, with_cards
 from pgdyno.flow.disk_view import compare_cards, read_declared, show_cards, view_card
 from pgdyno.record.device.disk_card import FORMAT, ClockTest, DiskCard, add_declared_disk, keep_card, write_card
 from pgdyno.run.host.clock import local_now

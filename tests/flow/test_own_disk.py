@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from pgdyno.analyse.disk.efficiency import ceilings_of
-from pgdyno.conduct.own_disk import own_disk_step, plan_own_disk
+from pgdyno.conduct.study_card import plan_study_card, study_card_step
 from pgdyno.record.device.disk_card import CardScope, keep_card, read_card
 from pgdyno.record.store import RecordStore
 from pgdyno.run.cluster.home import Home
@@ -48,10 +48,10 @@ def keep(home: Home, *, age: dt.timedelta) -> None:
 
 def test_a_card_of_today_costs_nothing(home: Home, tmp_path: Path) -> None:
     keep(home, age=dt.timedelta(hours=3))
-    disk = plan_own_disk(home, installation_of(18, home))
+    disk = plan_study_card(home, installation_of(18, home))
     assert disk.expected_s == 0.0
     store, ui = RecordStore(tmp_path), Listening()
-    own_disk_step(disk, host=None, store=store, home=home, ui=ui)
+    study_card_step(disk, host=None, store=store, home=home, ui=ui)
     assert read_card(store.card_path) == disk.kept
     assert "was measured at" in ui.said[0]
 
@@ -59,7 +59,7 @@ def test_a_card_of_today_costs_nothing(home: Home, tmp_path: Path) -> None:
 def test_what_a_study_declares_is_in_the_records_card(home: Home, tmp_path: Path) -> None:
     keep(home, age=dt.timedelta(hours=3))
     store, host = RecordStore(tmp_path), HostSpec(instance="c7g.2xlarge")
-    own_disk_step(plan_own_disk(home, installation_of(18, home)), host=host, store=store, home=home, ui=Listening())
+    study_card_step(plan_study_card(home, installation_of(18, home)), host=host, store=store, home=home, ui=Listening())
     card = read_card(store.card_path)
     assert (card.host, card.instance) == (host, "c7g.2xlarge")
     ceilings = ceilings_of(card)
@@ -70,7 +70,7 @@ def test_what_a_study_declares_is_in_the_records_card(home: Home, tmp_path: Path
 
 def test_a_card_of_yesterday_is_made_anew(home: Home) -> None:
     keep(home, age=dt.timedelta(hours=25))
-    disk = plan_own_disk(home, installation_of(18, home))
+    disk = plan_study_card(home, installation_of(18, home))
     assert disk.kept is None
     assert 0 < disk.expected_s <= 40
 
@@ -78,20 +78,20 @@ def test_a_card_of_yesterday_is_made_anew(home: Home) -> None:
 def test_without_fio_flushes_and_clock_are_left(home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     installation = installation_of(18, home)
     monkeypatch.setenv("PATH", str(tmp_path))
-    disk = plan_own_disk(home, installation)
+    disk = plan_study_card(home, installation)
     assert (disk.tools.fio, disk.jobs.plan.rounds) == (None, ())
     assert (disk.jobs.plan.flush_test_s, disk.jobs.plan.clock_test_s) == (1.0, 1.0)
     # The longer half of it is another test's: here, only what is said and kept.
     plan = msgspec.structs.replace(disk.jobs.plan, flush_test_s=0.0)
     disk = msgspec.structs.replace(disk, jobs=msgspec.structs.replace(disk.jobs, plan=plan))
     store, ui = RecordStore(tmp_path), Listening()
-    own_disk_step(disk, host=None, store=store, home=home, ui=ui)
+    study_card_step(disk, host=None, store=store, home=home, ui=ui)
     assert "fio is missing" in ui.said[0]
     assert "apt-get install fio" in ui.said[0]
     card = read_card(store.card_path)
     assert (card.runs, card.clock is not None) == ((), True)
     # A clock alone is nothing to be kept for others.
-    assert plan_own_disk(home, installation).kept is None
+    assert plan_study_card(home, installation).kept is None
 
 
 def test_without_fio_flushes_are_measured_once_a_day(
@@ -100,13 +100,13 @@ def test_without_fio_flushes_are_measured_once_a_day(
     made_at = local_now().astimezone(dt.UTC) - dt.timedelta(hours=3)
     keep_card(make_card(look=read_tunables(home.root).disk, made_at=made_at, runs=()), home.root)
     installation = installation_of(18, home)
-    assert plan_own_disk(home, installation).kept is None, "with fio there is more to be had"
+    assert plan_study_card(home, installation).kept is None, "with fio there is more to be had"
     monkeypatch.setenv("PATH", str(tmp_path))
-    disk = plan_own_disk(home, installation)
+    disk = plan_study_card(home, installation)
     assert disk.kept
     assert disk.expected_s == 0.0
     store, ui = RecordStore(tmp_path), Listening()
-    own_disk_step(disk, host=None, store=store, home=home, ui=ui)
+    study_card_step(disk, host=None, store=store, home=home, ui=ui)
     assert read_card(store.card_path) == disk.kept
     assert "of flushes alone (fio is missing" in ui.said[0]
 
@@ -116,7 +116,7 @@ def test_a_whole_card_of_today_is_better_than_a_quick_one(home: Home) -> None:
     look, made_at = read_tunables(home.root).disk, local_now().astimezone(dt.UTC) - dt.timedelta(hours=1)
     quick = make_card(look=look, made_at=made_at, runs=make_runs(jobs=[one for one in JOBS if one.depth == 1]))
     keep_card(quick, home.root)
-    disk = plan_own_disk(home, installation_of(18, home))
+    disk = plan_study_card(home, installation_of(18, home))
     assert disk.kept
     assert disk.kept.scope is CardScope.WHOLE
 
@@ -133,9 +133,9 @@ def test_room_in_memory_is_what_memory_has_left(home: Home) -> None:
 
 
 def test_a_disk_that_cannot_be_measured_ends_no_study(home: Home, tmp_path: Path) -> None:
-    disk = plan_own_disk(home, installation_of(18, home))
+    disk = plan_study_card(home, installation_of(18, home))
     gone = msgspec.structs.replace(disk.jobs, path=tmp_path / "gone")
     store, ui = RecordStore(tmp_path), Listening()
-    own_disk_step(msgspec.structs.replace(disk, jobs=gone), host=None, store=store, home=home, ui=ui)
+    study_card_step(msgspec.structs.replace(disk, jobs=gone), host=None, store=store, home=home, ui=ui)
     assert not store.card_path.exists()
     assert "what this disk can do is not measured" in ui.said[-1]

@@ -13,9 +13,8 @@ import pytest
 
 from pgdyno.run.change.journal import Journal
 from pgdyno.run.change.kernel import changed_sysctls
-from pgdyno.run.change.sysctl import read_sysctl
 from tests.homes import reachable_folder
-from tests.sysctls import OTHER, SETTING, needs_proc_sys, own_network, started_child, write
+from tests.sysctls import OTHER, SETTING, needs_proc_sys, own_network, read_sysctl, started_child, write
 
 pytestmark = needs_proc_sys
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from pgdyno.conduct.machine import check_same
 from pgdyno.errors import HostError
-from pgdyno.flow.study import check_same
-from pgdyno.run.cluster.installation import Installation
+from pgdyno.run.postgres.installation import Installation
 from tests.report.build import build_report
 
 

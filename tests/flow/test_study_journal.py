@@ -12,8 +12,8 @@ import pytest
 from rich.console import Console
 
 from pgdyno.analyse.comparison.verdict import Verdict, VerdictKind
+from pgdyno.flow.journal import read_journal
 from pgdyno.flow.report import compose_report
-from pgdyno.flow.study_journal import read_journal
 from pgdyno.record.store import RecordStore
 from pgdyno.report.documents.kept import ProvenGain, Retest, describe_answers, list_gains, list_retests, parse_kept
 from pgdyno.report.documents.report import render_json

@@ -19,11 +19,11 @@ from pgdyno.plan.experiment import (
     changed_sysctls,
     count_least_rounds,
     draw_orders,
-    plan_experiment,
     reference_server,
 )
 from pgdyno.plan.order import PILOT_S
 from pgdyno.plan.plan import Machine, Plan, StepKind, plan_study
+from pgdyno.plan.variants import plan_experiment
 from pgdyno.spec.read import make_study
 from pgdyno.spec.study import ServerKind, Study
 from pgdyno.spec.variant import DesignKind

@@ -9,8 +9,8 @@ from pgdyno.facts.prices import Term
 from pgdyno.price.book import PriceBook
 from pgdyno.price.study import PriceOptions, StudyPrice, find_host, price_study
 from pgdyno.price.worth import Load
+from pgdyno.record.machine.host_facts import HostFacts
 from pgdyno.record.machine.preflight import CpuFacts, PreflightFacts
-from pgdyno.record.types import HostFacts
 from pgdyno.report.input import ReportInput
 from pgdyno.spec.host import DiskSpec, HostSpec
 from pgdyno.spec.prices import parse_prices

@@ -6,8 +6,8 @@ import pytest
 
 from pgdyno.facts.versions import NEWEST_TRIED_MAJOR
 from pgdyno.record.described_settings import SettingsSaid, compare_described
-from pgdyno.run.cluster.installation import is_embedded, read_named_facts
 from pgdyno.run.host.process import run
+from pgdyno.run.postgres.installation import is_embedded, read_named_facts
 from pgdyno.spec.study import ServerSpec
 
 

@@ -12,17 +12,10 @@ import pytest
 
 from pgdyno.errors import ExitCode, HostError, SpecError, StepFailedError
 from pgdyno.plan.plan import Machine, plan_study
+from pgdyno.record.machine.disk_facts import DiskFacts
+from pgdyno.record.machine.host_facts import HostFacts
 from pgdyno.record.store import RecordStore, find_records, open_record
-from pgdyno.record.types import (
-    FORMAT_VERSION,
-    DiskFacts,
-    ErrorFact,
-    HostFacts,
-    ServerFacts,
-    StudyRecord,
-    TrialRecord,
-    TrialStatus,
-)
+from pgdyno.record.types import FORMAT_VERSION, ErrorFact, ServerFacts, StudyRecord, TrialRecord, TrialStatus
 from pgdyno.spec.read import format_study, make_study
 from tests.records import copy_record
 

@@ -15,18 +15,12 @@ from hypothesis import strategies as st
 
 from pgdyno.record.transactions import pack as txpack
 from pgdyno.record.transactions.histogram import LatencyHistogram
-from pgdyno.record.transactions.pack import (
-    TransactionPacker,
-    pack_transactions,
-    read_packed,
-    read_summary,
-    summarise_packed,
-    write_summary,
-)
+from pgdyno.record.transactions.pack import TransactionPacker, read_packed, read_summary, write_summary
 from pgdyno.record.transactions.parse import LineCutter, LogColumns, TransactionBatch, TransactionOutcome, parse_block
-from pgdyno.record.transactions.summary import TransactionSummary, TransactionTally, read_log, summarise_logs
+from pgdyno.record.transactions.summary import TransactionSummary, TransactionTally
 from tests.examples import TIMES
 from tests.rows import each_row
+from tests.transactions import pack_transactions, read_log, summarise_logs, summarise_packed
 
 DATA = Path(__file__).parent.parent / "data" / "txlog"
 CASES = {
@@ -396,7 +390,7 @@ def test_a_part_on_a_full_disk_is_whole_or_an_error_of_the_disk(tmp_path: Path) 
             packer = TransactionPacker(disk / "parts")
             for batch in read_log(path, LogColumns.PLAIN, TransactionTally(columns=LogColumns.PLAIN)):
                 packer.add(batch)
-            rows = packer.waiting_count
+            rows = packer._waiting_rows
             error: OSError | None = None
             try:
                 packer.close()

@@ -19,12 +19,12 @@ from pgdyno.analyse.types import (
 )
 from pgdyno.explain.finding import Finding, Severity
 from pgdyno.plan.plan import Machine, PlannedTrial, PlannedWorkload, plan_study
+from pgdyno.record.machine.disk_facts import DiskFacts
+from pgdyno.record.machine.host_facts import HostFacts
 from pgdyno.record.types import (
     Dataset,
-    DiskFacts,
     ErrorFact,
     Gap,
-    HostFacts,
     RelationFact,
     ServerFacts,
     SettingFact,

@@ -18,6 +18,7 @@ from pgdyno.report.forms.terminal import print_terminal
 from pgdyno.report.level import Level
 from pgdyno.report.sections.disk.layout import LayoutView, ceilings_table, describe_declared
 from pgdyno.report.sections.disk.layouts import build_layouts
+from pgdyno.run.host.host import Host
 from pgdyno.run.host.tunables import read_disk_look
 from pgdyno.spec.host import DiskSpec, HostSpec, read_host
 from tests.proc_trees import FOLDER, Scenario, look
@@ -48,7 +49,7 @@ def found(folder: Path, name: str) -> StorageStack:
     tables = tomllib.loads((FOLDER / "layouts.toml").read_text(encoding="utf-8"))["layout"]
     layout = next(one for one in tables if one["name"] == name)
     look(folder, Scenario(name=name, files=layout["files"], links=layout["links"]))
-    seen = read_disk_look(folder / "data", root=folder / "now")
+    seen = read_disk_look(folder / "data", host=Host(folder / "now"))
     facts = msgspec.structs.replace(
         seen.facts, path="/data", size_bytes=200 * 2**30, free_bytes=150 * 2**30, mount_options="rw,noatime"
     )

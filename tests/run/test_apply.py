@@ -24,7 +24,6 @@ from pgdyno.run.change.journal import AppliedTuning, Journal, TuningState
 from pgdyno.run.change.kernel import changed_sysctls, restore_left_overs
 from pgdyno.run.change.prepare_apply import find_named_server, prepare_apply
 from pgdyno.run.change.server_conf import read_conf
-from pgdyno.run.change.sysctl import read_sysctl
 from pgdyno.run.change.sysfs import read_value
 from pgdyno.run.change.tuning_restore import restore_tuning
 from pgdyno.run.given.data_folder import find_strangers
@@ -33,7 +32,7 @@ from pgdyno.run.host.process import find_server_user
 from tests.applying import OLD_CONF, RELOADED, RESTARTED, SYSCTLS, SYSFS, Bench, kept_disk, some_bench
 from tests.cli.program import wait_until
 from tests.homes import reachable_folder
-from tests.sysctls import SETTING, machine_settings, needs_proc_sys, write
+from tests.sysctls import SETTING, machine_settings, needs_proc_sys, read_sysctl, write
 
 pytestmark = [pytest.mark.cluster, needs_proc_sys]
 THP = "kernel/mm/transparent_hugepage/enabled"
@@ -630,7 +629,7 @@ def test_a_server_of_patronis(bench: Bench) -> None:
 def test_who_is_not_root(bench: Bench) -> None:
     code = f"""
 import encodings.ascii, os, pathlib, pwd, sys
-import pgdyno.run.cluster.sql
+import pgdyno.run.postgres.sql
 from pgdyno.run.change.apply import apply_tuning
 from pgdyno.run.change.prepare_apply import find_named_server, prepare_apply
 from pgdyno.run.change.journal import own_journal

@@ -8,7 +8,8 @@ import pytest
 
 from pgdyno.errors import HostError, StepFailedError
 from pgdyno.plan.disk import DiskJob, Pattern
-from pgdyno.run.device.fio import Fio, can_run, find_fio, install_fio, lay_out, run_job
+from pgdyno.run.change.install_fio import install_fio
+from pgdyno.run.device.fio import Fio, can_run, find_fio, lay_out, run_job
 from pgdyno.run.device.scratch import open_scratch
 from tests.loops import needs_fio
 

@@ -31,9 +31,11 @@ done
 exec chroot "$1/root" sh -c "$2" sh "$3"
 """
 WITHOUT = "dpkg --no-triggers --remove fio >/dev/null 2>&1; rm -rf /var/lib/apt/lists/*; ! command -v fio >/dev/null || exit 9; cd /; "
-INSTALLED = WITHOUT + """exec "$1" -c 'from pgdyno.run.device.fio import install_fio; print(install_fio().version)'"""
+INSTALLED = (
+    WITHOUT + """exec "$1" -c 'from pgdyno.run.change.install_fio import install_fio; print(install_fio().version)'"""
+)
 REFUSED = WITHOUT + 'echo "deb http://localhost:9/ none main" >/etc/apt/sources.list; rm -f /etc/apt/sources.list.d/*; ' + (
-    """exec "$1" -c 'from pgdyno.run.device.fio import install_fio; install_fio()'"""
+    """exec "$1" -c 'from pgdyno.run.change.install_fio import install_fio; install_fio()'"""
 )  # fmt: skip
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from pgdyno.errors import HostError
 from pgdyno.run.host.facts import read_disk_facts, read_host_facts
+from pgdyno.run.host.host import Host
 from tests.loops import mounted, needs_root
 
 
@@ -68,7 +69,7 @@ def machine(root: Path, tmp_path: Path, files: dict[str, str]) -> Path:
 def test_limits_of_control_groups(
     tmp_path: Path, files: dict[str, str], cpus: float | None, memory_bytes: int | None
 ) -> None:
-    facts = read_host_facts(tmp_path, root=machine(tmp_path / "root", tmp_path, files))
+    facts = read_host_facts(tmp_path, host=Host(machine(tmp_path / "root", tmp_path, files)))
     assert facts.cpu_limit == cpus
     assert facts.memory_limit_bytes == memory_bytes
     assert facts.memory_bytes == 16_000_000 * 1024
@@ -76,7 +77,7 @@ def test_limits_of_control_groups(
 
 
 def test_a_small_cloud_machine(tmp_path: Path) -> None:
-    facts = read_host_facts(tmp_path, root=machine(tmp_path / "root", tmp_path, {}))
+    facts = read_host_facts(tmp_path, host=Host(machine(tmp_path / "root", tmp_path, {})))
     assert facts.cpu_model == "Graviton: fast"
     assert facts.os_name == "Debian GNU/Linux 13"
     assert facts.transparent_huge_pages == "always"
@@ -115,4 +116,4 @@ def test_a_mount_point_with_a_blank(tmp_path: Path) -> None:
 
 def test_without_proc(tmp_path: Path) -> None:
     with pytest.raises(HostError, match="/proc is not readable"):
-        read_host_facts(tmp_path, root=tmp_path)
+        read_host_facts(tmp_path, host=Host(tmp_path))

@@ -10,7 +10,7 @@ import pytest
 
 from pgdyno.errors import HostError, SpecError
 from pgdyno.run.cluster.home import Home
-from pgdyno.run.cluster.installation import find_installation, installed_majors, read_server_facts
+from pgdyno.run.postgres.installation import find_installation, installed_majors, read_server_facts
 from pgdyno.spec.study import ServerKind, ServerSpec
 from tests.homes import SPECS, installation_of, some_home
 

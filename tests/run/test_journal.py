@@ -21,11 +21,9 @@ from pgdyno.run.change.journal import (
     SavedFile,
     TuningState,
     begin_change,
-    is_running,
-    read_boot_id,
-    this_process,
     uninterrupted,
 )
+from pgdyno.run.host.process_id import is_running, read_boot_id, this_process
 from tests.sysctls import started_child
 
 

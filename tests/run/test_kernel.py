@@ -16,7 +16,7 @@ from pgdyno.errors import HostError, SpecError
 from pgdyno.run.change import sysctl
 from pgdyno.run.change.journal import ChangeKind, Journal, UndoOutcome, begin_change
 from pgdyno.run.change.kernel import KernelSettings, changed_sysctls, restore_left_overs
-from pgdyno.run.change.sysctl import check_sysctls, find_namespace, read_sysctl, resolve_sysctl
+from pgdyno.run.change.sysctl import check_sysctls, find_namespace, resolve_sysctl
 from tests.homes import reachable_folder
 from tests.sysctls import (
     BACKGROUND,
@@ -26,6 +26,7 @@ from tests.sysctls import (
     machine_settings,
     needs_proc_sys,
     own_network,
+    read_sysctl,
     started_child,
     write,
 )

@@ -19,17 +19,18 @@ import pytest
 from pgdyno.errors import HostError, SpecError, StepFailedError
 from pgdyno.record.pgbench.output import Progress
 from pgdyno.record.types import ServerFacts
-from pgdyno.run.cluster import sql
-from pgdyno.run.cluster.installation import Installation
 from pgdyno.run.cluster.server import Server
-from pgdyno.run.cluster.sql import Address
 from pgdyno.run.host.process import find_server_user
 from pgdyno.run.load.argv import InitRun, LoadRun
-from pgdyno.run.load.pgbench import Pgbench, ReplayedPgbench
+from pgdyno.run.load.pgbench import Pgbench
 from pgdyno.run.load.process import Invocation
+from pgdyno.run.postgres import sql
+from pgdyno.run.postgres.address import Address
+from pgdyno.run.postgres.installation import Installation
 from pgdyno.spec.study import GenerateAt, PartitionMethod
 from pgdyno.spec.table import QueryMode
 from tests.homes import initdb, installation_of, reachable_folder, some_home
+from tests.run.replay import ReplayedPgbench
 
 CAPTURES = Path(__file__).parent.parent / "data" / "pgbench"
 SCRATCH = "scratch"
@@ -211,14 +212,16 @@ def test_a_record_that_pgbench_cannot_enter_needs_another_place_for_scripts(
     with pytest.raises(HostError, match="cannot read a script file") as refused:
         pgbench_of(server).run_load(run, directory=closed)
     assert refused.value.hint
-    generator = msgspec.structs.replace(pgbench_of(server), script_directory=folder)
+    copies = folder / "copies"
+    generator = msgspec.structs.replace(pgbench_of(server), script_directory=copies)
     assert generator.run_load(run, directory=closed).summary.is_complete
-    assert (closed / "script-1-one.sql").read_bytes() == (folder / "script-1-one.sql").read_bytes()
+    assert (closed / "script-1-one.sql").read_bytes() == (tmp_path / "one.sql").read_bytes()
+    assert not copies.exists()
 
 
 def test_a_missing_script_is_the_studys_fault(tmp_path: Path) -> None:
     run = LoadRun(
-        address=Address(socket_dir="/nowhere", port=1, user="nobody"),
+        address=Address(host="/nowhere", port=1, user="nobody"),
         scripts=((str(tmp_path / "gone.sql"), 1),),
         mode=QueryMode.SIMPLE,
         clients=1,
@@ -326,7 +329,7 @@ _RUN_AND_TELL = """
 import sys
 import msgspec
 from pathlib import Path
-from pgdyno.run.cluster.installation import read_server_facts, Installation
+from pgdyno.run.postgres.installation import read_server_facts, Installation
 from pgdyno.run.load.pgbench import Pgbench
 from pgdyno.run.load.argv import LoadRun
 from pgdyno.run.host.process import find_server_user
@@ -439,7 +442,7 @@ def test_a_replay_says_what_the_real_one_said(server: Server, folder: Path) -> N
 @pytest.mark.parametrize("major", [15, 16, 18])
 def test_a_replayed_capture_fails_as_it_failed(major: int, tmp_path: Path) -> None:
     run = LoadRun(
-        address=Address(socket_dir="/nowhere", port=1, user="nobody"),
+        address=Address(host="/nowhere", port=1, user="nobody"),
         scripts=(("nap.sql", 0), ("no-table.sql", 1)),
         mode=QueryMode.SIMPLE,
         clients=4,

@@ -6,13 +6,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from pgdyno.run.cluster.sql import Address
 from pgdyno.run.load.argv import InitRun, LoadRun, build_argv, build_init_argv
+from pgdyno.run.postgres.address import Address
 from pgdyno.spec.study import GenerateAt, PartitionMethod
 from pgdyno.spec.table import QueryMode
 
 GOLDEN = Path(__file__).parent.parent / "data" / "pgbench" / "expected"
-ADDRESS = Address(socket_dir="/run/pgdyno", port=5432, user="pgdyno", dbname="pgdyno")
+ADDRESS = Address(host="/run/pgdyno", port=5432, user="pgdyno", dbname="pgdyno")
 PLAIN = LoadRun(
     address=ADDRESS, scripts=(("tpcb-like", 1),), mode=QueryMode.SIMPLE, clients=8, threads=2, duration_s=30.0
 )

@@ -15,10 +15,8 @@ import pytest
 from pgdyno.analyse.estimate import DoubtKind
 from pgdyno.analyse.trial.throughput import PgbenchClaim, measure_throughput
 from pgdyno.errors import StepFailedError
-from pgdyno.record.transactions.pack import read_packed, read_summary, summarise_packed
+from pgdyno.record.transactions.pack import read_packed, read_summary
 from pgdyno.record.transactions.parse import LogColumns
-from pgdyno.record.transactions.summary import summarise_logs
-from pgdyno.run.cluster import sql
 from pgdyno.run.cluster.home import Home
 from pgdyno.run.cluster.server import Server
 from pgdyno.run.host.process import find_server_user
@@ -26,8 +24,10 @@ from pgdyno.run.load import log_stream as logstream
 from pgdyno.run.load.argv import LoadRun
 from pgdyno.run.load.log_stream import MEMORY_FOLDER, LogStream, start_log_stream
 from pgdyno.run.load.pgbench import Pgbench
+from pgdyno.run.postgres import sql
 from pgdyno.spec.table import QueryMode
 from tests.homes import initdb, installation_of, reachable_folder, some_home
+from tests.transactions import summarise_logs, summarise_packed
 
 DATA = Path(__file__).parent.parent / "data" / "txlog" / "18"
 LINE = b"0 1 1342 0 1795231027 972349\n"

@@ -16,14 +16,14 @@ import msgspec
 import pytest
 
 from pgdyno.explain.preflight.rules import find_obstacles
+from pgdyno.record.machine.host_facts import HostFacts
 from pgdyno.record.machine.preflight import LimitKind, PreflightFacts
-from pgdyno.record.types import HostFacts
 from pgdyno.run.host.cgroup import read_limits
-from pgdyno.run.host.preflight import PreflightSubject, read_preflight
 from pgdyno.run.host.processes import compare_looks, take_look
 from pgdyno.run.host.state import read_clock
 from pgdyno.run.host.timers import parse_systemd_timers
 from pgdyno.run.host.tree import Tree
+from pgdyno.run.preflight import PreflightSubject, read_preflight
 from tests.homes import reachable_folder
 from tests.proc_trees import FOLDER
 from tests.sysctls import machine_settings, needs_proc_sys

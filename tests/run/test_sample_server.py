@@ -12,7 +12,7 @@ import psycopg
 import pytest
 
 from pgdyno.facts.views import server_counters
-from pgdyno.run.cluster import sql
+from pgdyno.run.postgres import sql
 from tests.facts.clusters import VERSIONS, Cluster, made_cluster
 
 pytestmark = pytest.mark.cluster
@@ -30,7 +30,7 @@ def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
 def start(cluster: Cluster, *arguments: str) -> subprocess.Popen[bytes]:
     address = cluster.address
     argv = [
-        *(sys.executable, "-P", "-m", "pgdyno.run.sample.server_sampler", "--socket-dir", address.socket_dir),
+        *(sys.executable, "-P", "-m", "pgdyno.run.sample.server_sampler", "--host", address.host),
         *("--port", str(address.port), "--user", address.user, "--watched-database", "watched", *arguments),
     ]
     return subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
@@ -165,7 +165,7 @@ def test_a_lost_server_is_its_last_word_and_no_traceback() -> None:
 
 
 def test_no_server_is_its_only_word(cluster: Cluster) -> None:
-    argv = [sys.executable, "-P", "-m", "pgdyno.run.sample.server_sampler", "--socket-dir", "/nowhere", "--port", "1"]
+    argv = [sys.executable, "-P", "-m", "pgdyno.run.sample.server_sampler", "--host", "/nowhere", "--port", "1"]
     done = subprocess.run(
         [*argv, "--user", "postgres", "--watched-database", "watched"], check=False, capture_output=True, timeout=60
     )

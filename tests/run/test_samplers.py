@@ -14,8 +14,8 @@ import pytest
 from pgdyno.record.samples.files import OS_FILE, SERVER_FILE, find_missed, read_os_samples, read_server_samples
 from pgdyno.record.samples.os_series import backends_on_cpu, busiest_thread, busy_threads, cpu_of_others, list_cpus
 from pgdyno.record.samples.server_series import wal_bytes
-from pgdyno.run.cluster import sql
-from pgdyno.run.cluster.sql import Address
+from pgdyno.run.postgres import sql
+from pgdyno.run.postgres.address import Address
 from pgdyno.run.sample.samplers import (
     BACKEND_LABEL,
     LOAD_LABEL,
@@ -193,7 +193,7 @@ def test_lines_that_no_sampler_wrote_are_a_gap_of_the_whole_time(cluster: Cluste
 
 
 def test_no_server_at_all_is_a_gap_of_the_whole_time(cluster: Cluster, tmp_path: Path) -> None:
-    nowhere = Address(socket_dir="/nowhere", port=1, user="postgres")
+    nowhere = Address(host="/nowhere", port=1, user="postgres")
     with Samplers(directory=tmp_path, address=nowhere, interval_s=0.2) as samplers:
         time.sleep(0.5)
     (gap,) = [gap for gap in samplers.gaps if not is_late(gap)]

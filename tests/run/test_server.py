@@ -290,7 +290,7 @@ from pathlib import Path
 from pgdyno.run.cluster.home import open_home
 from pgdyno.run.host.process import find_server_user
 from pgdyno.run.cluster.server import Server, looking_on
-from pgdyno.run.cluster.installation import find_installation
+from pgdyno.run.postgres.installation import find_installation
 from pgdyno.spec.study import ServerSpec
 root = Path(sys.argv[1])
 with open_home(root / "home", find_server_user()) as home:

@@ -16,13 +16,13 @@ from pgdyno.explain.preflight.rules import find_obstacles
 from pgdyno.flow.check import ask_default, check_data, check_study, look_at_planned
 from pgdyno.flow.tune import Form, TuneRequest, tune
 from pgdyno.record.machine.preflight import PreflightFacts, ServerOrigin, ServerSnapshot, Unseen
-from pgdyno.run.cluster.installation import installed_majors, read_server_facts
 from pgdyno.run.cluster.settings_check import HUGE_PAGES_COUNT
 from pgdyno.run.given.data_folder import find_data_folder
 from pgdyno.run.given.state import LOOKED_AT, look_at_server
 from pgdyno.run.host.facts import read_host_facts
 from pgdyno.run.host.state import read_memory
 from pgdyno.run.host.tree import Tree
+from pgdyno.run.postgres.installation import installed_majors, read_server_facts
 from pgdyno.spec.study import ServerKind, ServerSpec
 from pgdyno.tune.subject import LoadHints
 from tests.cli.program import wait_until

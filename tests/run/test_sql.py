@@ -7,7 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 from pgdyno.errors import StepFailedError
-from pgdyno.run.cluster import sql
+from pgdyno.run.postgres import sql
+from pgdyno.run.postgres.address import Address
 from tests.cli.program import wait_until
 from tests.facts.clusters import Cluster, made_cluster
 
@@ -138,5 +139,5 @@ def test_counters_of_a_database_that_is_not_there_are_an_error(connection: sql.C
 
 def test_no_server_is_a_failed_step_with_libpqs_words() -> None:
     with pytest.raises(StepFailedError, match="cannot connect to the server") as caught:
-        sql.connect(sql.Address(socket_dir=f"/nowhere-{os.getpid()}", port=1, user="postgres"))
+        sql.connect(Address(host=f"/nowhere-{os.getpid()}", port=1, user="postgres"))
     assert "No such file or directory" in caught.value.detail

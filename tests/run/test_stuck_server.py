@@ -11,14 +11,14 @@ from pathlib import Path
 import pytest
 
 from pgdyno.errors import StepFailedError
-from pgdyno.run.cluster import sql
-from pgdyno.run.cluster import timeouts as patience
 from pgdyno.run.cluster.home import Home
 from pgdyno.run.cluster.server import Server
 from pgdyno.run.cluster.template import prepare_template
-from pgdyno.run.cluster.timeouts import NoAnswerError
 from pgdyno.run.load import watch as load_watch
 from pgdyno.run.load.watch import LoadWatch
+from pgdyno.run.postgres import sql
+from pgdyno.run.postgres import timeouts as patience
+from pgdyno.run.postgres.timeouts import NoAnswerError
 from pgdyno.run.sample import samplers
 from pgdyno.spec.study import DataSpec
 from tests.homes import initdb, installation_of, some_home

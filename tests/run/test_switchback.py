@@ -25,19 +25,19 @@ from pgdyno.record.transactions.parse import TransactionOutcome
 from pgdyno.record.transactions.slices import Slice, SliceLoad, SlicePhase, SliceReader, read_slice_loads, read_slices
 from pgdyno.record.trial_data import TRANSACTIONS_DIR, TrialData, read_trial_data
 from pgdyno.record.types import TrialStatus
-from pgdyno.run.change.sysctl import read_sysctl
 from pgdyno.run.cluster.home import Home
-from pgdyno.run.cluster.template import prepare_template
 from pgdyno.run.host.clock import wall_clock_offset_s
+from pgdyno.run.own_server import OwnServer
 from pgdyno.run.switchback import LEAST_WASHOUT_S, SliceRound, SliceSchedule
-from pgdyno.run.trial import TrialOutcome, TrialStage, run_trial
+from pgdyno.run.trial import TrialOutcome, run_trial
+from pgdyno.run.trial_stage import TrialStage
 from pgdyno.spec.read import make_study
 from pgdyno.spec.study import ServerSpec
 from pgdyno.spec.table import SettingValue
 from pgdyno.spec.variant import DesignKind
 from tests.homes import installation_of, some_home
 from tests.run.test_trial import gaps_beside_late_samples
-from tests.sysctls import machine_settings, needs_proc_sys
+from tests.sysctls import machine_settings, needs_proc_sys, read_sysctl
 
 pytestmark = pytest.mark.cluster
 MACHINE = Machine(version_major=18, cpu_count=2, memory_bytes=8 << 30, disk_free_bytes=10**11)
@@ -84,7 +84,7 @@ def run_block(
     home: Home,
     folder: Path,
     variants: Sequence[Variant],
-    steering: SliceSchedule,
+    schedule: SliceSchedule,
     *,
     major: int = 18,
     duration_s: float = 40.0,
@@ -104,19 +104,12 @@ def run_block(
     installation = installation_of(major, home)
     (folder / "init").mkdir()
     (folder / "trial").mkdir()
-    template = prepare_template(
-        installation=installation,
-        home=home,
-        data=study.data,
-        scale=plan.scale,
-        settings={},
-        output_dir=folder / "init",
-        on_activity=lambda _: None,
-    )
+    server = OwnServer(installation=installation, home=home)
+    dataset = server.load(study.data, plan.scale, settings={}, output_dir=folder / "init", on_activity=lambda _: None)
     stage = TrialStage(
-        installation=installation,
-        home=home,
-        template=template,
+        server=server,
+        generator=server.make_generator(),
+        dataset=dataset,
         study=study,
         plan=msgspec.structs.replace(plan, experiment=experiment),
         settings=variants[0].server.settings,
@@ -131,7 +124,7 @@ def run_block(
         folder=folder / "trial",
         on_activity=lambda _: None,
         on_load=lambda _: None,
-        steering=steering,
+        schedule=schedule,
     )
 
 
@@ -171,12 +164,12 @@ def test_settings_alternate_in_the_sessions_of_the_load(home: Home, tmp_path: Pa
         variant("b", {"commit_delay": "11", "pgdyno.test": "it's"}),
         variant("neither"),
     )
-    steering = Rounds("a", "b", "neither", "a", times=3)
+    schedule = Rounds("a", "b", "neither", "a", times=3)
     outcome = run_block(
         home,
         tmp_path,
         variants,
-        steering,
+        schedule,
         major=major,
         warm_up="0s",
         name="look",
@@ -202,12 +195,12 @@ def test_settings_alternate_in_the_sessions_of_the_load(home: Home, tmp_path: Pa
     # The first variant was in force before.
     before = {(delay, own) for at_s, _, delay, own in seen if at_s < slices[1].begin_monotonic_s - 0.002}
     assert before == {expected["a"]}
-    assert steering.thread_names == {"switchback_0"}
+    assert schedule.thread_names == {"switchback_0"}
     assert_nothing_is_left(home)
 
 
 def test_a_planted_difference_shows_and_two_alike_do_not_differ(home: Home, tmp_path: Path) -> None:
-    steering = Rounds("on", "off", "on", times=6, slice_s=0.4, pilot_times=1)
+    schedule = Rounds("on", "off", "on", times=6, slice_s=0.4, pilot_times=1)
     live: list[SliceLoad] = []
     readers: list[SliceReader] = []
 
@@ -216,9 +209,9 @@ def test_a_planted_difference_shows_and_two_alike_do_not_differ(home: Home, tmp_
             readers.append(SliceReader(folder / TRANSACTIONS_DIR, clock_offset_s=wall_clock_offset_s()))
         live.extend(readers[0].take(slices))
 
-    steering.on_review = take
+    schedule.on_review = take
     variants = (variant("on", {"synchronous_commit": True}), variant("off", {"synchronous_commit": "off"}))
-    outcome = run_block(home, tmp_path, variants, steering, name="simple-update")
+    outcome = run_block(home, tmp_path, variants, schedule, name="simple-update")
     data, slices, loads = read_block(tmp_path, outcome)
 
     # The load was told to end, and ended in order.
@@ -282,7 +275,7 @@ def test_a_planted_difference_shows_and_two_alike_do_not_differ(home: Home, tmp_
     assert 12 <= len(live) <= 21
     off_by = [abs(seen.ok_count - load.ok_count) for seen, load in zip(live, loads, strict=False)]
     assert max(off_by) <= 3
-    assert 1.0 <= np.median(np.diff([at_s for at_s, _, _ in steering.reviews])) < 3
+    assert 1.0 <= np.median(np.diff([at_s for at_s, _, _ in schedule.reviews])) < 3
     assert_nothing_is_left(home)
 
 
@@ -310,9 +303,9 @@ def _assert_counts(folder: Path, offset_s: float, slices: Sequence[Slice], loads
 def test_what_a_running_server_does_not_take_is_told(
     home: Home, tmp_path: Path, settings: dict[str, SettingValue], words: str
 ) -> None:
-    steering = Rounds("as it is", "wrong", times=9)
+    schedule = Rounds("as it is", "wrong", times=9)
     outcome = run_block(
-        home, tmp_path, (variant("as it is"), variant("wrong", settings)), steering, warm_up="0s", **GENTLE
+        home, tmp_path, (variant("as it is"), variant("wrong", settings)), schedule, warm_up="0s", **GENTLE
     )
     assert outcome.record.status is TrialStatus.FAILED
     assert outcome.error is not None
@@ -323,12 +316,12 @@ def test_what_a_running_server_does_not_take_is_told(
 
 
 def test_the_end_of_the_load_ends_the_slices(home: Home, tmp_path: Path) -> None:
-    steering = Rounds("a", "b", "a", times=99, slice_s=0.4)
+    schedule = Rounds("a", "b", "a", times=99, slice_s=0.4)
     outcome = run_block(
         home,
         tmp_path,
         (variant("a"), variant("b", {"work_mem": "5MB"})),
-        steering,
+        schedule,
         duration_s=4.0,
         warm_up="0s",
         **GENTLE,
@@ -343,15 +336,15 @@ def test_the_end_of_the_load_ends_the_slices(home: Home, tmp_path: Path) -> None
 
 
 def test_a_server_that_dies_in_a_slice_is_told_by_its_log(home: Home, tmp_path: Path) -> None:
-    steering = Rounds("a", "b", times=99)
+    schedule = Rounds("a", "b", times=99)
 
     def kill(_: Path, slices: Sequence[Slice]) -> None:
         if len(slices) > 2:
             os.kill(postmaster_of(home), signal.SIGKILL)
 
-    steering.on_review = kill
+    schedule.on_review = kill
     outcome = run_block(
-        home, tmp_path, (variant("a"), variant("b", {"commit_delay": 7})), steering, warm_up="0s", **GENTLE
+        home, tmp_path, (variant("a"), variant("b", {"commit_delay": 7})), schedule, warm_up="0s", **GENTLE
     )
     assert outcome.record.status is TrialStatus.FAILED
     assert outcome.error is not None
@@ -361,7 +354,7 @@ def test_a_server_that_dies_in_a_slice_is_told_by_its_log(home: Home, tmp_path: 
 
 
 def test_a_session_that_dies_in_a_slice_ends_the_block(home: Home, tmp_path: Path) -> None:
-    steering = Rounds("a", "b", times=99)
+    schedule = Rounds("a", "b", times=99)
 
     def kill_session(_: Path, slices: Sequence[Slice]) -> None:
         if len(slices) > 2:
@@ -369,8 +362,8 @@ def test_a_session_that_dies_in_a_slice_ends_the_block(home: Home, tmp_path: Pat
             sessions = [pid for pid in children if b"pgdyno pgdyno" in Path(f"/proc/{pid}/cmdline").read_bytes()]
             os.kill(int(sessions[0]), signal.SIGKILL)
 
-    steering.on_review = kill_session
-    outcome = run_block(home, tmp_path, (variant("a"), variant("b", {"commit_delay": 7})), steering, **GENTLE)
+    schedule.on_review = kill_session
+    outcome = run_block(home, tmp_path, (variant("a"), variant("b", {"commit_delay": 7})), schedule, **GENTLE)
     assert outcome.record.status is TrialStatus.FAILED
     assert outcome.error is not None
     # Whoever sees it first tells: all sessions end with the one that crashed.
@@ -380,7 +373,7 @@ def test_a_session_that_dies_in_a_slice_ends_the_block(home: Home, tmp_path: Pat
 
 
 def test_a_log_that_nobody_reads_ends_a_block(home: Home, tmp_path: Path) -> None:
-    steering = Rounds("a", "b", times=99)
+    schedule = Rounds("a", "b", times=99)
 
     def kill_reader(_: Path, slices: Sequence[Slice]) -> None:
         if slices:
@@ -389,9 +382,9 @@ def test_a_log_that_nobody_reads_ends_a_block(home: Home, tmp_path: Path) -> Non
             for pid in found.stdout.split():
                 os.kill(int(pid), signal.SIGKILL)
 
-    steering.on_review = kill_reader
+    schedule.on_review = kill_reader
     outcome = run_block(
-        home, tmp_path, (variant("a"), variant("b", {"commit_delay": 7})), steering, warm_up="0s", **GENTLE
+        home, tmp_path, (variant("a"), variant("b", {"commit_delay": 7})), schedule, warm_up="0s", **GENTLE
     )
     assert outcome.error is not None
     assert outcome.error.fact == "the transaction log is lost, from which slices are counted"
@@ -402,7 +395,7 @@ def test_a_log_that_nobody_reads_ends_a_block(home: Home, tmp_path: Path) -> Non
 def test_kernel_settings_alternate_and_are_put_back_on_ctrl_c(home: Home, tmp_path: Path) -> None:
     name = "vm.dirty_expire_centisecs"
     seen: set[str] = set()
-    steering = Rounds("low", "high", "as it is", times=99)
+    schedule = Rounds("low", "high", "as it is", times=99)
     variants = (variant("as it is"), variant("low", sysctl={name: "2000"}), variant("high", sysctl={name: "4000"}))
 
     def look(_: Path, slices: Sequence[Slice]) -> None:
@@ -410,21 +403,21 @@ def test_kernel_settings_alternate_and_are_put_back_on_ctrl_c(home: Home, tmp_pa
         if len(slices) > 6:
             raise KeyboardInterrupt
 
-    steering.on_review = look
+    schedule.on_review = look
     with machine_settings(name):
         before = read_sysctl(name)
         watching = _watching(lambda: seen.add(read_sysctl(name)))
         with watching, pytest.raises(KeyboardInterrupt):
-            run_block(home, tmp_path, variants, steering, warm_up="0s", **GENTLE)
+            run_block(home, tmp_path, variants, schedule, warm_up="0s", **GENTLE)
         assert seen == {before, "2000", "4000"}
         assert read_sysctl(name) == before
     assert_nothing_is_left(home)
 
 
 def test_a_fault_in_the_switching_is_not_swallowed(home: Home, tmp_path: Path) -> None:
-    steering = Rounds("no such arm", times=1)
+    schedule = Rounds("no such arm", times=1)
     with pytest.raises(KeyError, match="no such arm"):
-        run_block(home, tmp_path, (variant("a"), variant("b", {"commit_delay": 7})), steering, warm_up="0s", **GENTLE)
+        run_block(home, tmp_path, (variant("a"), variant("b", {"commit_delay": 7})), schedule, warm_up="0s", **GENTLE)
     assert_nothing_is_left(home)
 
 

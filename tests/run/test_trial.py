@@ -19,9 +19,11 @@ from pgdyno.plan.plan import Machine, plan_study
 from pgdyno.record.trial_data import TrialData, read_trial_data
 from pgdyno.record.types import FORMAT_VERSION, Gap, StudyRecord, TrialStatus
 from pgdyno.run.cluster.home import Home
-from pgdyno.run.cluster.template import Template, prepare_template
 from pgdyno.run.host.facts import read_host_facts
-from pgdyno.run.trial import TrialOutcome, TrialStage, choose_sampling_rate, run_trial
+from pgdyno.run.measured_load import choose_sampling_rate
+from pgdyno.run.own_server import OwnServer
+from pgdyno.run.trial import TrialOutcome, run_trial
+from pgdyno.run.trial_stage import TrialStage
 from pgdyno.spec.read import make_study
 from tests.homes import installation_of, some_home
 
@@ -61,8 +63,8 @@ def try_once(
         study=stage.study,
         plan=stage.plan,
         host=read_host_facts(home.root),
-        server=stage.installation.facts,
-        dataset=stage.template.dataset,
+        server=stage.server.facts,
+        dataset=stage.dataset,
     )
     data = read_trial_data(trial, outcome.record)
     (analysed,) = analyse_study(record, [data]).workloads[0].trials
@@ -97,19 +99,12 @@ def make_stage(
     plan = plan_study(study, MACHINE)
     installation = installation_of(major, home)
     (folder / "init").mkdir()
-    template: Template = prepare_template(
-        installation=installation,
-        home=home,
-        data=study.data,
-        scale=plan.scale,
-        settings={},
-        output_dir=folder / "init",
-        on_activity=lambda _: None,
-    )
+    server = OwnServer(installation=installation, home=home)
+    dataset = server.load(study.data, plan.scale, settings={}, output_dir=folder / "init", on_activity=lambda _: None)
     return TrialStage(
-        installation=installation,
-        home=home,
-        template=template,
+        server=server,
+        generator=server.make_generator(),
+        dataset=dataset,
         study=study,
         plan=plan,
         settings=study.server.settings,

@@ -10,6 +10,7 @@ import pytest
 
 from pgdyno.record.machine.tunables import StorageStack, Stripe
 from pgdyno.run.host.disks import read_dm_table, read_stripes
+from pgdyno.run.host.host import Host
 from pgdyno.run.host.tree import Tree
 from pgdyno.run.host.tunables import read_disk_look, read_tunables
 from tests.loops import mounted_loop, needs_root
@@ -21,7 +22,7 @@ MIB = 2**20
 
 def see(folder: Path, layout: dict[str, Any]) -> StorageStack:
     look(folder, Scenario(name=layout["name"], files=layout["files"], links=layout["links"]))
-    return read_disk_look(folder / "data", root=folder / "now")
+    return read_disk_look(folder / "data", host=Host(folder / "now"))
 
 
 @pytest.mark.parametrize("layout", LAYOUTS, ids=lambda layout: layout["name"])
@@ -51,7 +52,7 @@ def test_layouts(tmp_path: Path, layout: dict[str, Any]) -> None:
 def test_memory_that_is_throttled_is_no_memory(tmp_path: Path, limits: dict[str, str], expected: int | None) -> None:
     files = {"proc/self/cgroup": "0::/pg\n", **{f"sys/fs/cgroup/pg/{name}": text for name, text in limits.items()}}
     look(tmp_path, Scenario(name="throttled", files=files))
-    assert read_tunables(tmp_path / "data", root=tmp_path / "now").host.memory_limit_bytes == expected
+    assert read_tunables(tmp_path / "data", host=Host(tmp_path / "now")).host.memory_limit_bytes == expected
 
 
 def test_a_volume_that_device_mapper_does_not_know() -> None:

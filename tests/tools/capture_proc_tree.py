@@ -13,7 +13,7 @@ import sys
 import time
 from pathlib import Path
 
-from pgdyno.run.host.preflight import PreflightSubject, read_preflight
+from pgdyno.run.preflight import PreflightSubject, read_preflight
 
 _ROOMS = ("/proc/", "/sys/", "/etc/")
 _KEPT_PROCESSES = frozenset({"1", "2", "self", "sys"})

@@ -7,8 +7,8 @@ import math
 import pytest
 
 from pgdyno.facts.gucs import same_value
-from pgdyno.run.cluster import sql
 from pgdyno.run.host import process
+from pgdyno.run.postgres import sql
 from pgdyno.tune.derive import derive
 from pgdyno.tune.draft import Draft
 from pgdyno.tune.memory import shared_bytes

@@ -10,6 +10,7 @@ import pytest
 
 from pgdyno.facts.instances import find_instance
 from pgdyno.record.machine.disk_facts import DiskFacts
+from pgdyno.record.machine.host_facts import HostFacts
 from pgdyno.record.machine.preflight import (
     BlockDevice,
     CgroupLimit,
@@ -19,7 +20,7 @@ from pgdyno.record.machine.preflight import (
     ServerSnapshot,
 )
 from pgdyno.record.machine.tunables import ServerState, StorageStack, Stripe, Tunables
-from pgdyno.record.types import HostFacts, ServerFacts
+from pgdyno.record.types import ServerFacts
 from pgdyno.run.host.tunables import read_tunables
 from pgdyno.tune.derive import derive
 from pgdyno.tune.disk.classes import ASSUMED

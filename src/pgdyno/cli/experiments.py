@@ -127,7 +127,7 @@ def compare(
     with session(json=json, quiet=quiet, yes=yes) as (ui, show):
         from pgdyno.conduct.workspace import Workspace
         from pgdyno.flow.compare import compose_comparison
-        from pgdyno.flow.study import run_study
+        from pgdyno.flow.run import run_study
 
         study = compose_comparison(
             variants=variants or [],
@@ -194,7 +194,7 @@ def sweep(
     with session(json=json, quiet=quiet, yes=yes) as (ui, show):
         from pgdyno.conduct.workspace import Workspace
         from pgdyno.flow.compare import compose_sweep
-        from pgdyno.flow.study import run_study
+        from pgdyno.flow.run import run_study
 
         study = compose_sweep(
             axes=axes,

@@ -174,7 +174,7 @@ def bench(
     with session(json=json, quiet=quiet, yes=yes) as (ui, show):
         from pgdyno.conduct.workspace import Workspace
         from pgdyno.flow.bench import bench as run_bench
-        from pgdyno.flow.bench import choose_goal, compose_study
+        from pgdyno.flow.compose_bench import choose_goal, compose_study
 
         goal = choose_goal(is_quick=quick, is_stock_only=stock_only, is_layered=layers, minutes=minutes, rounds=rounds)
         tables = {
@@ -204,7 +204,7 @@ def run(
     """Run a study from a file."""
     with session(json=json, quiet=quiet, yes=yes) as (ui, show):
         from pgdyno.conduct.workspace import Workspace
-        from pgdyno.flow.study import run_study
+        from pgdyno.flow.run import run_study
         from pgdyno.spec.read import read_study
 
         asked = read_study(study)
@@ -223,7 +223,7 @@ def plan(
     """Show a study's steps and predicted minutes without running it."""
     with session(json=json, quiet=False, yes=True) as (_, show):
         from pgdyno.conduct.workspace import Workspace
-        from pgdyno.flow.planning import PlanView, view_plan
+        from pgdyno.flow.plan import PlanView, view_plan
         from pgdyno.spec.read import read_study
 
         view: PlanView = view_plan(read_study(study), place=Workspace.make(out=None, home=home, run_as=None))
@@ -244,7 +244,8 @@ def resume(
     """Continue a study that was stopped by Ctrl-C, a failure, a crash or kill -9."""
     with session(json=json, quiet=quiet, yes=yes) as (ui, show):
         from pgdyno.conduct.workspace import Workspace
-        from pgdyno.flow.study import find_record, resume_study
+        from pgdyno.flow.find_record import find_record
+        from pgdyno.flow.resume import resume_study
 
         show(
             resume_study(find_record(record, records), place=Workspace.make(out=None, home=home, run_as=run_as), ui=ui)
@@ -260,8 +261,8 @@ def report(
 ) -> None:
     """Write a record's reports again, without measuring."""
     with session(json=json, quiet=True, yes=True) as (ui, show):
+        from pgdyno.flow.find_record import find_record_to_read
         from pgdyno.flow.report import write_reports
-        from pgdyno.flow.study import find_record_to_read
 
         show(write_reports(find_record_to_read(record, records, ui=ui)))
 
@@ -277,8 +278,8 @@ def show(
 ) -> None:
     """Show a record's result in the terminal."""
     with session(json=json, quiet=True, yes=True) as (ui, show_result):
+        from pgdyno.flow.find_record import find_record_to_read
         from pgdyno.flow.report import compose_report
-        from pgdyno.flow.study import find_record_to_read
 
         show_result(compose_report(find_record_to_read(record, records, ui=ui)))
 

@@ -62,8 +62,8 @@ def price(
     Nothing is measured. Every price has its date and source; a price without a source stays unknown.
     """
     with session(json=json, quiet=True, yes=True) as (ui, show):
+        from pgdyno.flow.find_record import find_record_to_read
         from pgdyno.flow.price import price_records
-        from pgdyno.flow.study import find_record_to_read
 
         load = _read_load(tps, utilisation)
         stores = [find_record_to_read(path, folder, ui=ui) for path in records or (None,)]

@@ -41,7 +41,7 @@ def compare_records(
     """
     with session(json=json, quiet=True, yes=True) as (ui, show):
         from pgdyno.flow.compare_records import compare_named
-        from pgdyno.flow.study import find_record_to_read
+        from pgdyno.flow.find_record import find_record_to_read
 
         for record in records:
             find_record_to_read(record, DEFAULT_RECORDS, ui=ui)
@@ -54,6 +54,6 @@ def compare_records(
 def journal(*, records: RecordsOption = DEFAULT_RECORDS, json: JsonOption = False) -> None:
     """List the studies in a folder by machine and time, with questions, answers and the best settings so far."""
     with session(json=json, quiet=True, yes=True) as (_, show):
-        from pgdyno.flow.study_journal import read_journal
+        from pgdyno.flow.journal import read_journal
 
         show(read_journal(records))

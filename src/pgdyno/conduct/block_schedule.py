@@ -1,4 +1,4 @@
-"""Steers one switchback block while it runs: the pilot, then rounds of the undecided variants, until all is decided.
+"""Schedules one switchback block while it runs: the pilot, then rounds of the undecided variants, until all is decided.
 
 Ctrl-C ends a block after the round under way, once there is a round to keep: see `stop`.
 """
@@ -23,33 +23,33 @@ from pgdyno.run.switchback import SliceRound
 
 
 class BlockSchedule:
-    """Implements `run.switchback.Steering` for one block.
+    """Implements `run.switchback.SliceSchedule` for one block.
 
-    What it sees while the load runs only says when to stop; the verdict is drawn anew from the finished record.
+    What it reads while the load runs only decides when to stop; the verdict is computed from the finished record.
 
     Args:
         experiment: What is compared.
         trial: The block.
-        referee: What was seen before it.
-        without: Variants that are left out, of which nothing is said.
+        sequential: The comparison so far.
+        without: Variants that are left out, and of which nothing is said.
     """
 
     def __init__(
         self,
         experiment: Experiment,
         trial: PlannedTrial,
-        referee: SequentialComparison,
+        sequential: SequentialComparison,
         *,
         without: Collection[str] = (),
     ) -> None:
         self._trial = trial
         self._reference = experiment.reference.name
-        self._referee = referee
+        self._sequential = sequential
         self._gone = without
         self._draw = random.Random(trial.seed)  # noqa: S311 - an order that can be drawn again, not a secret
         self._lock = threading.Lock()
-        self._slice_s = referee.find_slice_s(trial.workload)
-        self._variants = referee.undecided(trial.workload)
+        self._slice_s = sequential.find_slice_s(trial.workload)
+        self._variants = sequential.undecided(trial.workload)
         self._orders: list[list[str]] = []
         self._reader: SliceReader | None = None
         self._loads: list[SliceLoad] = []
@@ -59,17 +59,17 @@ class BlockSchedule:
         self.is_stopped = False
         """Whether Ctrl-C has ended it before its time."""
         self.news = ""
-        """How things stand, in words."""
+        """The state of the comparison, in words."""
 
     def stop(self) -> bool:
-        """End after the round under way; False where nothing would be kept by that, or when it was asked for before."""
+        """End the block after the round under way; return False where no round could be kept, or if it was asked for before."""
         if self.is_stopped or not self._has_round:
             return False
         self.is_stopped = True
         return True
 
     def next_round(self, slices: Sequence[Slice]) -> SliceRound | None:
-        """What to run next; None when everything is decided, or to be stopped. From the switching thread."""
+        """Return what to run next; None when everything is decided or the block is to stop. Called by the switching thread."""
         # This is asked between rounds only.
         self._has_round = bool(slices) and slices[-1].phase is SlicePhase.ROUND
         with self._lock:
@@ -80,11 +80,11 @@ class BlockSchedule:
         return asked
 
     def variant_at(self, slices: Sequence[Slice], at_s: float) -> str:
-        """The variant that was in force at a time, on the monotonic clock; after the last slice, the one under way then.
+        """Return the variant that was in force at a time; after the last slice, the variant of the slice that was under way.
 
         Args:
             slices: All that have ended, when the block failed.
-            at_s: When.
+            at_s: When, on the monotonic clock.
         """
         for one in slices:
             if at_s <= one.end_monotonic_s:
@@ -93,7 +93,7 @@ class BlockSchedule:
         return self._asked[under_way] if 0 <= under_way < len(self._asked) else self._reference
 
     def review(self, folder: Path, slices: Sequence[Slice], tps: float | None) -> None:
-        """Look at what has come, and decide. From the main thread."""
+        """Read the slices that have ended, and decide. Called by the main thread."""
         del tps
         if self._reader is None:
             self._reader = SliceReader(folder / TRANSACTIONS_DIR, clock_offset_s=wall_clock_offset_s())
@@ -107,8 +107,8 @@ class BlockSchedule:
         if not rounds:
             return
         workload = self._trial.workload
-        self.news = describe_progress(self._referee.compare_workload(workload, rounds), without=self._gone)
-        undecided = self._referee.undecided(workload, rounds)
+        self.news = describe_progress(self._sequential.compare_workload(workload, rounds), without=self._gone)
+        undecided = self._sequential.undecided(workload, rounds)
         with self._lock:
             variants = tuple(variant for variant in self._variants if variant in undecided)
             if variants != self._variants:

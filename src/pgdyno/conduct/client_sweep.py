@@ -23,8 +23,8 @@ from pgdyno.record.store import RecordStore
 from pgdyno.record.tuned import STOCK
 from pgdyno.record.types import StudyRecord
 from pgdyno.run.cluster.home import Home
-from pgdyno.run.cluster.installation import find_installation
 from pgdyno.run.host.clock import local_now
+from pgdyno.run.postgres.installation import find_installation
 
 
 class Winner(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,7 +46,7 @@ def run_scaling(store: RecordStore, *, machine: Machine, home: Home, ui: Ui) -> 
 
 
 def choose_winner(comparison: Comparison) -> Winner:
-    """The variant that is proven to be faster than stock on a workload, of several the fastest; else stock.
+    """Return the fastest variant that is proven to be faster than stock on a workload; stock where none is proven.
 
     Where no variant is called stock, the reference stands for it.
     """
@@ -101,6 +101,6 @@ def _find_winner(store: RecordStore, record: StudyRecord) -> Winner:
     workload, experiment = record.study.find_swept_workload(), record.plan.experiment
     if experiment is None or workload is None:
         return Winner(name=None, reason="nothing was compared")
-    referee = SequentialComparison(record, experiment)
-    referee.take_finished(store)
-    return choose_winner(referee.compare_workload(workload.name))
+    sequential = SequentialComparison(record, experiment)
+    sequential.take_finished(store)
+    return choose_winner(sequential.compare_workload(workload.name))

@@ -1,4 +1,4 @@
-"""A comparison, run until it knows: try the variants, load, then trials until every question is decided or time is spent."""
+"""Runs a comparison: try the variants, load, then run trials until every question is decided or the time is over."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from pgdyno.record.store import RecordStore
 from pgdyno.record.types import ErrorFact, StudyRecord
 from pgdyno.run.change.sysctl import check_sysctls
 from pgdyno.run.cluster.home import Home
-from pgdyno.run.cluster.installation import find_installation
 from pgdyno.run.cluster.trial_settings import VariantServer, try_variants
-from pgdyno.run.trial import TrialStage
+from pgdyno.run.postgres.installation import find_installation
+from pgdyno.run.trial_stage import TrialStage
 
 
 def run_experiment(store: RecordStore, record: StudyRecord, experiment: Experiment, *, home: Home, ui: Ui) -> None:
@@ -35,11 +35,11 @@ def run_experiment(store: RecordStore, record: StudyRecord, experiment: Experime
     record = _try_variants(store, record, experiment, servers, home=home, ui=ui)
     stages = _make_stages(store, record, experiment, servers, scripts=scripts, home=home, ui=ui)
     if record.dataset is None:
-        record = msgspec.structs.replace(record, dataset=stages[experiment.reference.name].template.dataset)
+        record = msgspec.structs.replace(record, dataset=stages[experiment.reference.name].dataset)
         store.write_record(record)
-    referee = SequentialComparison(record, experiment)
-    referee.take_finished(store)
-    TrialRunner(store=store, record=record, experiment=experiment, stages=stages, referee=referee, ui=ui).run()
+    sequential = SequentialComparison(record, experiment)
+    sequential.take_finished(store)
+    TrialRunner(store=store, record=record, experiment=experiment, stages=stages, sequential=sequential, ui=ui).run()
 
 
 def _try_variants(
@@ -86,7 +86,7 @@ def _make_stages(
     home: Home,
     ui: Ui,
 ) -> dict[str, TrialStage]:
-    """A stage for each variant; those of one PostgreSQL and scale share their data."""
+    """Make a stage for each variant; variants of one PostgreSQL and scale share their data."""
     stages: dict[str, TrialStage] = {}
     for variant in experiment.variants:
         if variant.name in record.refused_variants:

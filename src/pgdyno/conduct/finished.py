@@ -1,4 +1,4 @@
-"""Whether anything is left to measure of a record: trials that a resumed study would still run."""
+"""Tells whether a record has trials left that a resumed study would run."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pgdyno.record.store import RecordStore
 
 
 def is_finished(store: RecordStore) -> bool:
-    """Whether nothing is left of a record, nor of the sweep over clients that follows it."""
+    """Return whether no trial is left of a record and of the sweep over clients that follows it."""
     if not are_own_trials_finished(store):
         return False
     return store.read_record().study.scaling is None or (
@@ -17,7 +17,7 @@ def is_finished(store: RecordStore) -> bool:
 
 
 def are_own_trials_finished(store: RecordStore) -> bool:
-    """Whether none of a record's planned trials is wanted any more."""
+    """Return whether none of a record's planned trials is wanted any more."""
     record = store.read_record()
     if len(store.finished_numbers()) == len(record.plan.trials):
         return True
@@ -27,6 +27,6 @@ def are_own_trials_finished(store: RecordStore) -> bool:
         return searcher.is_settled
     if record.plan.experiment is None:
         return False
-    referee = SequentialComparison(record, record.plan.experiment)
-    referee.take_finished(store)
-    return referee.is_settled
+    sequential = SequentialComparison(record, record.plan.experiment)
+    sequential.take_finished(store)
+    return sequential.is_settled

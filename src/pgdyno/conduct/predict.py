@@ -1,4 +1,4 @@
-"""What is known before a trial is gathered, and what follows from it is written into the trial's folder."""
+"""Predicts a trial before it runs, and writes the predictions into the trial's folder."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pgdyno.record.predictions import write_predictions
 from pgdyno.record.store import RecordStore
 from pgdyno.record.trial_data import TrialData, read_trial_data
 from pgdyno.record.types import TrialStatus
-from pgdyno.run.trial import TrialStage
+from pgdyno.run.trial_stage import TrialStage
 from pgdyno.spec.study import CacheState
 
 
@@ -23,9 +23,9 @@ def predict_into(folder: Path, store: RecordStore, stage: TrialStage, trial: Pla
     predictions = predict_trial(
         PredictionBasis(
             workload=stage.plan.find_load(trial),
-            dataset=stage.template.dataset,
+            dataset=stage.dataset,
             settings=stage.settings,
-            version_major=stage.installation.facts.major,
+            version_major=stage.server.facts.major,
             cpu_count=stage.cpu_count,
             limits=None if card is None else find_limits(card),
             is_warm=stage.study.trials.cache is CacheState.WARM,
@@ -37,7 +37,7 @@ def predict_into(folder: Path, store: RecordStore, stage: TrialStage, trial: Pla
 
 
 def _find_earlier(store: RecordStore, trial: PlannedTrial) -> TrialData | None:
-    """The last trial of the same load and variant that came to its end."""
+    """Return the last finished trial of the same load and variant."""
     alike = [
         other
         for other in store.read_trials()

@@ -1,4 +1,4 @@
-"""How far a record has come: it is being measured, was broken off, or has ended as it was to. Nothing of it is analysed."""
+"""Tells how far a record has come: it is being measured, was interrupted, or has ended. Nothing of it is analysed."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ class Stage(enum.Enum):
     BEING_MEASURED = "being measured"
     UNFINISHED = "unfinished"
     ENDED = "ended"
-    """As it was to: all trials are run, all questions settled, or its time was over."""
+    """All trials are run, all questions are settled, or the time is over."""
 
 
 class RecordProgress(msgspec.Struct, frozen=True, kw_only=True):
-    """How far a record has come, and by how many trials, those of the sweep that follows it among them."""
+    """How far a record has come, counting the trials of the sweep that follows it."""
 
     stage: Stage
     finished_count: int
     planned_count: int
     is_adaptive: bool
-    """Whether fewer than the planned trials may do."""
+    """Whether fewer than the planned trials may be enough."""
 
     @property
     def counted(self) -> str:
-        """`12 of at most 72 trials are finished`."""
+        """Return `12 of at most 72 trials are finished`."""
         most = "at most " if self.is_adaptive else ""
         return f"{self.finished_count} of {most}{self.planned_count} trials are finished"
 
     def describe(self, path: object) -> str:
-        """What is to be known of a record that has not ended; empty of one that has."""
+        """Describe a record that has not ended; return an empty text for one that has."""
         if self.stage is Stage.ENDED:
             return ""
         goes_on = "" if self.stage is Stage.BEING_MEASURED else f"; `pgdyno resume {path}` goes on"
@@ -42,7 +42,7 @@ class RecordProgress(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_progress(store: RecordStore) -> RecordProgress:
-    """Look how far a record has come.
+    """Read how far a record has come.
 
     Raises:
         SpecError: It cannot be read.
@@ -63,7 +63,7 @@ def read_progress(store: RecordStore) -> RecordProgress:
 
 
 def count_trials(store: RecordStore) -> tuple[int, int]:
-    """How many trials of a record are finished and how many planned, with those of the sweep that follows once it has begun."""
+    """Count a record's finished and planned trials, with those of the sweep that follows once it has begun."""
     parts = [part for part in (store, store.scaling) if part.exists]
     return (
         sum(len(part.finished_numbers()) for part in parts),

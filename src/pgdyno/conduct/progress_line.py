@@ -1,4 +1,4 @@
-"""How a comparison stands, in a line that a person reads while it runs."""
+"""Describes the state of a comparison in a line that a person reads while it runs."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from pgdyno.analyse.comparison.answers import Comparison
 from pgdyno.analyse.comparison.verdict import Verdict
 
 _LONGEST_NAME = 32
-# More than so many do not fit into a line.
+# More than these do not fit into a line.
 _MOST_TOLD = 4
 
 
 def describe_progress(comparison: Comparison, *, without: Collection[str] = ()) -> str:
-    """How every variant stands in the metric that decides; of many variants only how many are undecided.
+    """Describe the state of every variant in the deciding metric; of many variants only how many are undecided.
 
     Args:
         comparison: Of one workload.
-        without: Variants of which nothing more is to be said.
+        without: Variants that are left out.
     """
     asked = [q for q in comparison.questions if q.metric == comparison.primary and q.variant not in without]
     if len(asked) > _MOST_TOLD:
@@ -29,14 +29,14 @@ def describe_progress(comparison: Comparison, *, without: Collection[str] = ()) 
 
 
 def describe_loads(undecided_count: int, loads_count: int) -> str:
-    """How a sweep over clients stands: loads that another round repeats, with the best one to compare them with."""
+    """Describe the state of a sweep over clients: how many loads another round repeats."""
     if not undecided_count:
         return "every load has its status"
     return f"{undecided_count} of {loads_count} loads run again"
 
 
 def shorten(name: str, length: int = _LONGEST_NAME) -> str:
-    """A name without its middle, where it is long: names made of settings differ at either end."""
+    """Shorten a long name by its middle: names made of settings differ at either end."""
     if len(name) <= length:
         return name
     head = (length - 1) // 2

@@ -22,7 +22,7 @@ from pgdyno.conduct.block_schedule import BlockSchedule
 from pgdyno.conduct.progress_line import describe_loads, describe_progress
 from pgdyno.conduct.sequential import SequentialComparison
 from pgdyno.conduct.steps import TRIES, describe_outcome, tell_failure, trial_step
-from pgdyno.conduct.time_budget import find_overrun_s
+from pgdyno.conduct.time_left import find_overrun_s
 from pgdyno.conduct.ui import Ui
 from pgdyno.errors import PgdynoError
 from pgdyno.plan.experiment import Experiment, count_least_rounds, is_client_sweep
@@ -34,22 +34,24 @@ from pgdyno.record.trial_data import SERVER_LOG, read_trial_data
 from pgdyno.record.types import ErrorFact, StudyRecord, TrialRecord
 from pgdyno.run.host.clock import monotonic_s
 from pgdyno.run.host.ctrl_c import taking_ctrl_c
-from pgdyno.run.trial import TrialOutcome, TrialStage
+from pgdyno.run.host.log import LOG
+from pgdyno.run.trial import TrialOutcome
+from pgdyno.run.trial_stage import TrialStage
 
 # Less holds too few rounds for the restoring that it takes.
 _LEAST_REST_S = 20.0
 
 
 class TrialRunner:
-    """Runs what is still of use of a comparison's plan.
+    """Runs the trials of a comparison's plan that are still of use.
 
     Args:
         store: Of the record.
         record: As it is on disk.
         experiment: Its experiment.
         stages: For each variant that starts.
-        referee: Has taken what is finished.
-        ui: Is told.
+        sequential: The comparison so far, with all finished trials.
+        ui: Shows the progress.
     """
 
     def __init__(
@@ -59,14 +61,14 @@ class TrialRunner:
         record: StudyRecord,
         experiment: Experiment,
         stages: Mapping[str, TrialStage],
-        referee: SequentialComparison,
+        sequential: SequentialComparison,
         ui: Ui,
     ) -> None:
         self._store = store
         self._record = record
         self._experiment = experiment
         self._stages = stages
-        self._referee = referee
+        self._sequential = sequential
         self._ui = ui
         self._suspects: dict[str, ErrorFact] = {}
         self._latest_round: dict[str, int] = {}
@@ -103,24 +105,26 @@ class TrialRunner:
                     self._ui.say("trials take longer than predicted: it goes on until something can be decided")
                     self._limit(self._steps[place:], allowed_s)
             last = turn
+            undecided = self._sequential.undecided(trial.workload)
+            LOG.info("next is trial %d: undecided on %s: %s", trial.number, trial.workload, ", ".join(undecided))
             self._run_trial(step, trial)
 
     def _limit(self, left: list[Step], within_s: float) -> None:
         self._ui.limit(predicted_s=sum(step.predicted_s for step in left), within_s=within_s)
 
     def _can_decide(self, trial: PlannedTrial) -> bool:
-        """Whether the rounds before this trial's are as many as a verdict takes; a block holds many."""
+        """Return whether the rounds before this trial's are enough for a verdict; a block holds many rounds."""
         least = count_least_rounds(self._experiment, len(self._record.plan.workloads))
         return len(trial.variants) > 1 or trial.round > least
 
     def _is_wanted(self, trial: PlannedTrial) -> bool:
         is_past = len(trial.variants) == 1 and trial.round < self._latest_round.get(trial.workload, 0)
-        return not is_past and self._referee.wants(trial)
+        return not is_past and self._sequential.wants(trial)
 
     def _run_trial(self, step: Step, trial: PlannedTrial) -> None:
         """Run a trial until it succeeds or is given up."""
         failed_in: list[str] = []
-        while self._referee.wants(trial):
+        while self._sequential.wants(trial):
             outcome, variant = (
                 self._try_block(step, trial) if len(trial.variants) > 1 else self._try_single(step, trial)
             )
@@ -141,22 +145,22 @@ class TrialRunner:
         return trial_step(step, store=self._store, stage=self._stages[variant], ui=self._ui), variant
 
     def _try_block(self, step: Step, trial: PlannedTrial) -> tuple[TrialOutcome, str]:
-        """A block, and the variant that was in force when it failed. One that Ctrl-C has ended is kept, its rest planned."""
+        """Run a block and return the variant that was in force when it failed. Keep one that Ctrl-C ended, and plan its rest."""
         gone = {*self._record.refused_variants, *self._suspects}
-        steering = BlockSchedule(self._experiment, trial, self._referee, without=gone)
+        schedule = BlockSchedule(self._experiment, trial, self._sequential, without=gone)
         stage = self._stages[self._experiment.reference.name]
-        with taking_ctrl_c(steering.stop):
-            outcome = trial_step(step, store=self._store, stage=stage, ui=self._ui, steering=steering)
-            if steering.is_stopped and outcome.error is None:
+        with taking_ctrl_c(schedule.stop):
+            outcome = trial_step(step, store=self._store, stage=stage, ui=self._ui, schedule=schedule)
+            if schedule.is_stopped and outcome.error is None:
                 self._take(trial, outcome)
                 self._plan_rest(step, trial, outcome.record)
-        if steering.is_stopped:
+        if schedule.is_stopped:
             raise KeyboardInterrupt
         folder = self._store.trial_dir(trial.number)
-        return outcome, steering.variant_at(read_slices(folder), _find_complaint_s(folder, outcome))
+        return outcome, schedule.variant_at(read_slices(folder), _find_complaint_s(folder, outcome))
 
     def _take(self, trial: PlannedTrial, outcome: TrialOutcome) -> None:
-        self._referee.take(read_trial_data(self._store.trial_dir(trial.number), outcome.record))
+        self._sequential.take(read_trial_data(self._store.trial_dir(trial.number), outcome.record))
         self._ui.end_step(self._describe(trial) or describe_outcome(outcome))
         if self._suspects:
             # The machine is well: those that failed did so by themselves.
@@ -166,15 +170,15 @@ class TrialRunner:
     def _give_up(self, variant: str, error: PgdynoError) -> None:
         if variant == self._experiment.reference.name or self._suspects:
             raise error
-        self._referee.give_up(variant)
-        if self._referee.is_settled:
+        self._sequential.give_up(variant)
+        if self._sequential.is_settled:
             raise error
         self._suspects = {variant: fact_of(error)}
         self._ui.say(f"{variant} is given up, the others go on: {error.fact}")
 
     def _plan_rest(self, step: Step, trial: PlannedTrial, seen: TrialRecord) -> None:
-        """Let a resumed study have what is left of a block that was ended early."""
-        if not self._referee.undecided(trial.workload):
+        """Plan what is left of a block that was ended early, for a resumed study."""
+        if not self._sequential.undecided(trial.workload):
             return
         began_s, ended_s = seen.load_start_monotonic_s or 0.0, seen.load_end_monotonic_s or 0.0
         rest_s = max(_LEAST_REST_S, float(round(trial.duration_s - (ended_s - began_s))))
@@ -192,7 +196,7 @@ class TrialRunner:
         self._store.write_record(self._record)
 
     def _describe(self, trial: PlannedTrial) -> str:
-        """How things stand after a block, or after the last trial of a round."""
+        """Describe the state after a block, or after the last trial of a round."""
         same_round = [s.trial for s in self._steps if s.trial is not None and s.trial.round == trial.round]
         is_last = not any(
             other.workload == trial.workload and other.number > trial.number and self._is_wanted(other)
@@ -201,9 +205,9 @@ class TrialRunner:
         if len(trial.variants) == 1 and not is_last:
             return ""
         if is_client_sweep(self._experiment):
-            return describe_loads(len(self._referee.undecided(trial.workload)), len(self._experiment.variants))
+            return describe_loads(len(self._sequential.undecided(trial.workload)), len(self._experiment.variants))
         gone = {*self._record.refused_variants, *self._suspects}
-        return describe_progress(self._referee.compare_workload(trial.workload), without=gone)
+        return describe_progress(self._sequential.compare_workload(trial.workload), without=gone)
 
 
 def refuse_variants(store: RecordStore, record: StudyRecord, errors: Mapping[str, ErrorFact]) -> StudyRecord:
@@ -214,12 +218,12 @@ def refuse_variants(store: RecordStore, record: StudyRecord, errors: Mapping[str
 
 
 def fact_of(error: PgdynoError) -> ErrorFact:
-    """An error as the record has it."""
+    """Return an error as the record has it."""
     return ErrorFact(fact=error.fact, detail=error.detail, hint=error.hint)
 
 
 def _find_complaint_s(folder: Path, outcome: TrialOutcome) -> float:
-    """When the server said what ended the load, on the monotonic clock; it is noticed a little later. Else without end."""
+    """Return when the server logged what ended the load, on the monotonic clock; infinity where its log does not say."""
     log = folder / SERVER_LOG
     if outcome.error is None or not log.exists():
         return math.inf
@@ -230,7 +234,7 @@ def _find_complaint_s(folder: Path, outcome: TrialOutcome) -> float:
 
 
 def _allowed_s(plan: Plan, experiment: Experiment, left: list[Step]) -> float:
-    """The share of the budget that belongs to the trials that are left."""
+    """Return the share of the budget that belongs to the trials that are left."""
     trials_s = sum(step.predicted_s for step in plan.steps if step.kind is StepKind.TRIAL)
     others_s = plan.predicted_s - trials_s
     spare_s = max(trials_s, (experiment.budget_s or 0.0) - others_s)

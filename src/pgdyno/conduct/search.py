@@ -1,7 +1,7 @@
-"""A search for the largest rate that holds a latency limit: closed-loop trials, then trials at rates chosen one by one.
+"""Searches for the largest rate that holds a latency limit: closed-loop trials, then trials at rates chosen one by one.
 
-It keeps nothing that the record does not hold: a resumed search reads the finished trials, comes to the same rate again
-and goes on. No trial begins once the announced time is over.
+It keeps nothing that the record does not hold: a resumed search reads the finished trials, finds the same rate again and
+goes on. No trial begins once the announced time is over.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import msgspec
 from pgdyno.analyse.search.rate_search import NextTrial, RateSearch, WorkloadSearch
 from pgdyno.analyse.trial.analysis import measure_trial
 from pgdyno.conduct.steps import describe_outcome, prepare_stage, tell_failure, trial_step
-from pgdyno.conduct.time_budget import find_overrun_s
+from pgdyno.conduct.time_left import find_overrun_s
 from pgdyno.conduct.ui import Ui
 from pgdyno.plan.plan import PlannedTrial, Step
 from pgdyno.plan.search import Search
@@ -21,9 +21,11 @@ from pgdyno.record.store import RecordStore
 from pgdyno.record.trial_data import read_trial_data
 from pgdyno.record.types import StudyRecord, TrialRecord, TrialStatus
 from pgdyno.run.cluster.home import Home
-from pgdyno.run.cluster.installation import Installation
 from pgdyno.run.host.clock import monotonic_s
-from pgdyno.run.trial import TrialOutcome, TrialStage
+from pgdyno.run.host.log import LOG
+from pgdyno.run.postgres.installation import Installation
+from pgdyno.run.trial import TrialOutcome
+from pgdyno.run.trial_stage import TrialStage
 
 
 def run_search(
@@ -50,12 +52,15 @@ def run_search(
         if wanted.duration_s > trial.duration_s and not is_longer_told:
             ui.say(f"trials at rates take {wanted.duration_s:.0f} s each: the percentile needs as many transactions")
             is_longer_told = True
+        aim = "closed loop" if wanted.rate_tps is None else f"at {wanted.rate_tps:g} tps"
+        stand = describe_search(searcher.stand(trial.workload), left=searcher.count_left(trial))
+        LOG.info("next is trial %d: %s, %s: %s", trial.number, trial.workload, aim, stand)
         _run_trial(_aim(step, trial, wanted), store=store, stage=stage, searcher=searcher, ui=ui)
         turns += 1
 
 
 class Searcher:
-    """All that was seen of a search so far, and what is tried next.
+    """Everything that was observed in a search so far, and what is tried next.
 
     Args:
         record: Of a study that searches.
@@ -85,15 +90,15 @@ class Searcher:
         self._searches[trial.planned.workload].add(data, tps=tps)
 
     def next_trial(self, workload: str) -> NextTrial | None:
-        """What to try next of a workload; None when it is settled."""
+        """Return what to try next on a workload; None when it is settled."""
         return self._searches[workload].next_trial()
 
     def stand(self, workload: str) -> RateSearch:
-        """How a workload's search stands."""
+        """Return the state of a workload's search."""
         return self._searches[workload].state()
 
     def count_left(self, trial: PlannedTrial) -> int:
-        """Trials of a workload that the plan has after this one."""
+        """Count the trials of a workload that the plan has after this one."""
         planned = self._record.plan.trials
         return sum(other.workload == trial.workload and other.number > trial.number for other in planned)
 
@@ -104,12 +109,12 @@ class Searcher:
 
 
 def describe_search(search: RateSearch, *, left: int) -> str:
-    """How a search stands, in a line that a person reads while it runs.
+    """Describe the state of a search, in a line that a person reads while it runs.
 
     Args:
         search: Of a workload.
-        left: Trials of the plan that are left to it. How many more than those it needs, nobody knows: the estimate jumps
-            by hundreds from trial to trial as long as it is beyond them.
+        left: Trials of the plan that are left. Where more are needed, their number is not told: the estimate jumps by
+            hundreds from trial to trial.
     """
     answer = search.answer
     if answer is None or not search.levels:

@@ -1,7 +1,7 @@
-"""All that was seen of a comparison so far, and what is still to be asked: the sequential part of an experiment.
+"""Everything that was observed in a comparison so far, and which trials are still wanted: its stopping rule.
 
-It keeps nothing that the record does not hold: a resumed study builds it anew from the finished trials and goes on as
-if it had never stopped.
+It keeps nothing that the record does not hold: a resumed study rebuilds it from the finished trials and goes on as if it
+had never stopped.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pgdyno.record.types import StudyRecord, TrialStatus
 
 
 class SequentialComparison:
-    """Takes finished trials and says which others are wanted.
+    """Takes finished trials and tells which others are wanted.
 
     Args:
         record: Of a study that compares.
@@ -60,12 +60,12 @@ class SequentialComparison:
         self._review()
 
     def give_up(self, variant: str) -> None:
-        """Ask nothing more of a variant."""
+        """Leave a variant out from now on."""
         self._given_up.add(variant)
         self._review()
 
     def compare(self, live: Mapping[str, Sequence[Round]] | None = None) -> tuple[Comparison, ...]:
-        """The primary questions as they stand, with the rounds of a block that still runs."""
+        """Compare the variants on the primary metrics, with the rounds of a block that still runs."""
         primary = {workload.name: primary_metric(workload) for workload in self._record.plan.workloads}
         rounds = {
             name: (
@@ -78,17 +78,17 @@ class SequentialComparison:
         return compare(rounds, self._experiment, primary=primary, metrics=tuple(dict.fromkeys(primary.values())))
 
     def compare_workload(self, workload: str, live: Sequence[Round] = ()) -> Comparison:
-        """One workload's comparison, with the rounds of a block that still runs."""
+        """Compare the variants on one workload, with the rounds of a block that still runs."""
         return next(one for one in self.compare({workload: live}) if one.workload == workload)
 
     def undecided(self, workload: str, live: Sequence[Round] = ()) -> tuple[str, ...]:
-        """The variants that still need rounds on a workload; the rounds of a block that still runs count too."""
+        """Return the variants that still need rounds on a workload; the rounds of a block that still runs count, too."""
         if not live:
             return self._undecided[workload]
         return self._find_undecided(workload, self.compare({workload: live}))
 
     def wants(self, trial: PlannedTrial) -> bool:
-        """Whether a planned trial is still of use."""
+        """Return whether a planned trial is still of use."""
         undecided = self._undecided[trial.workload]
         if len(trial.variants) > 1 or trial.variants[0] == self._experiment.reference.name:
             return bool(undecided)
@@ -96,11 +96,11 @@ class SequentialComparison:
 
     @property
     def is_settled(self) -> bool:
-        """Whether everything is decided."""
+        """Return whether everything is decided."""
         return not any(self._undecided.values())
 
     def find_slice_s(self, workload: str) -> float | None:
-        """The slice length that was asked for, or that an earlier block's pilot chose; None where none ran."""
+        """Return the slice length that was asked for, or that an earlier block's pilot chose; None where no pilot ran."""
         return self._experiment.slice_s or self._slice_s.get(workload)
 
     def _review(self) -> None:
@@ -115,7 +115,7 @@ class SequentialComparison:
         return tuple(variant for variant in variants if variant not in self._given_up)
 
     def _find_open_loads(self, workload: str) -> tuple[str, ...]:
-        """The loads of a sweep over clients that another round is to repeat, and those that gave nothing yet."""
+        """Return the loads of a sweep over clients that another round repeats, and those without a result."""
         sweep = analyse_workload_sweep(self._trials[workload], self._experiment)
         wanted = () if sweep is None else list_undecided_clients(sweep)
         seen = set() if sweep is None else {point.clients for point in sweep.points}
@@ -126,7 +126,7 @@ class SequentialComparison:
         )
 
     def _is_midway(self, workload: str) -> bool:
-        """Whether the latest round has trials to come: a sweep's statuses hold for looks after whole rounds."""
+        """Return whether the latest round has trials to come: a sweep's statuses hold after whole rounds only."""
         rounds = {trial.record.planned.number: trial.record.planned.round for trial in self._trials[workload]}
         latest = max(rounds.values())
         return any(

@@ -1,4 +1,4 @@
-"""The steps that every study is made of, run one by one: load, trial, and what happens when one is broken off."""
+"""Runs the steps that every study consists of: loading and trials, with what happens when one fails."""
 
 from __future__ import annotations
 
@@ -18,17 +18,18 @@ from pgdyno.record.pgbench.output import Progress
 from pgdyno.record.store import RecordStore
 from pgdyno.record.types import LOST_COUNTERS, StudyRecord
 from pgdyno.run.cluster.home import Home
-from pgdyno.run.cluster.installation import Installation
-from pgdyno.run.cluster.template import prepare_template
-from pgdyno.run.trial import TrialOutcome, TrialStage, run_trial
+from pgdyno.run.own_server import OwnServer
+from pgdyno.run.postgres.installation import Installation
+from pgdyno.run.trial import TrialOutcome, run_trial
+from pgdyno.run.trial_stage import TrialStage
 from pgdyno.spec.table import SettingValue
 
 TRIES = 2
-"""Of a trial that fails."""
+"""How often a trial that fails is tried."""
 
 
 def run_steps(store: RecordStore, record: StudyRecord, *, home: Home, installation: Installation, ui: Ui) -> None:
-    """Run all steps of a study that compares nothing, but for the trials that are finished."""
+    """Run all trials of a study that compares nothing, except those that are finished."""
     finished = store.finished_numbers()
     stage = prepare_stage(store, record, home=home, installation=installation, ui=ui)
     for step in record.plan.steps:
@@ -41,7 +42,7 @@ def run_steps(store: RecordStore, record: StudyRecord, *, home: Home, installati
 def prepare_stage(
     store: RecordStore, record: StudyRecord, *, home: Home, installation: Installation, ui: Ui
 ) -> TrialStage:
-    """What all trials of a study that compares nothing share: data are loaded, scripts kept, both noted in the record."""
+    """Load the data and keep the scripts of a study that compares nothing, and note both in the record."""
     stage = make_stage(
         record,
         scale=record.plan.scale,
@@ -53,7 +54,7 @@ def prepare_stage(
         ui=ui,
     )
     if record.dataset is None:
-        store.write_record(msgspec.structs.replace(record, dataset=stage.template.dataset))
+        store.write_record(msgspec.structs.replace(record, dataset=stage.dataset))
     return stage
 
 
@@ -68,25 +69,24 @@ def make_stage(
     installation: Installation,
     ui: Ui,
 ) -> TrialStage:
-    """What trials of one PostgreSQL, scale and settings share; its data are loaded if nobody has done it yet."""
+    """Load the data of one PostgreSQL and scale, unless they are loaded, and make what its trials share."""
     predicted_s = next(step.predicted_s for step in record.plan.steps if step.kind is StepKind.LOAD)
     ui.begin_step(f"load scale {scale}", predicted_s=predicted_s)
     with writing(output_dir):
         output_dir.mkdir(exist_ok=True)
-    template = prepare_template(
-        installation=installation,
-        home=home,
-        data=record.study.data,
-        scale=scale,
+    server = OwnServer(installation=installation, home=home, port=record.study.server.port)
+    dataset = server.load(
+        record.study.data,
+        scale,
         settings=record.study.server.settings,
         output_dir=output_dir,
         on_activity=ui.show_activity,
     )
-    ui.end_step("reused" if template.dataset.is_reused else f"loaded in {template.dataset.init_total_s:.1f} s")
+    ui.end_step("reused" if dataset.is_reused else f"loaded in {dataset.init_total_s:.1f} s")
     return TrialStage(
-        installation=installation,
-        home=home,
-        template=template,
+        server=server,
+        generator=server.make_generator(),
+        dataset=dataset,
         study=record.study,
         plan=record.plan,
         settings=settings,
@@ -96,24 +96,24 @@ def make_stage(
 
 
 def trial_step(
-    step: Step, *, store: RecordStore, stage: TrialStage, ui: Ui, steering: BlockSchedule | None = None
+    step: Step, *, store: RecordStore, stage: TrialStage, ui: Ui, schedule: BlockSchedule | None = None
 ) -> TrialOutcome:
-    """Run one trial and make it part of the record, however it ended."""
+    """Run one trial and make it a part of the record, however it ends."""
     trial = step.trial
-    assert trial is not None  # noqa: S101 - who calls has looked
+    assert trial is not None  # noqa: S101 - the caller has checked
     ui.begin_step(title_of(trial, trials_count=len(stage.plan.trials)), predicted_s=step.predicted_s)
 
     is_told = False
 
     def show_load(second: Progress) -> None:
-        if steering is None:
+        if schedule is None:
             ui.show_load(tps=second.tps, latency_ms=second.latency_average_ms)
             return
         nonlocal is_told
-        if steering.is_stopped and not is_told:
+        if schedule.is_stopped and not is_told:
             is_told = True
             ui.say("the block ends after the round under way, and is kept; Ctrl-C again breaks it off")
-        ui.show_activity(f"{second.tps:,.0f} tps · {steering.news}")
+        ui.show_activity(f"{second.tps:,.0f} tps · {schedule.news}")
 
     folder = store.begin_trial(trial.number)
     predict_into(folder, store, stage, trial)
@@ -123,7 +123,7 @@ def trial_step(
         folder=folder,
         on_activity=ui.show_activity,
         on_load=show_load,
-        steering=steering,
+        schedule=schedule,
     )
     store.write_trial(outcome.record)
     for gap in outcome.record.gaps:
@@ -134,7 +134,7 @@ def trial_step(
 
 
 def tell_failure(trial: PlannedTrial, error: PgdynoError, *, tries: int, ui: Ui) -> bool:
-    """Tell that a trial has failed, so many times by now, and return whether it is run again."""
+    """Say that a trial has failed, and return whether it is tried again."""
     ui.end_step(f"failed: {error.fact}")
     if tries == TRIES or not isinstance(error, StepFailedError):
         return False
@@ -143,13 +143,13 @@ def tell_failure(trial: PlannedTrial, error: PgdynoError, *, tries: int, ui: Ui)
 
 
 def title_of(trial: PlannedTrial, *, trials_count: int) -> str:
-    """What a trial is called while it runs, in a line that leaves room for its result."""
+    """Return the title of a trial, short enough for its result to stand on the same line."""
     of = f" {shorten(trial.variants[0])}" if len(trial.variants) == 1 else ""
     of = of if trial.rate_tps is None else f" at {trial.rate_tps:,g} tps"
     return f"trial {trial.number}/{trials_count} {trial.workload}{of}"
 
 
 def describe_outcome(outcome: TrialOutcome) -> str:
-    """A trial's figures in a few words, as pgbench printed them."""
+    """Describe a trial's figures in a few words, as pgbench printed them."""
     latency = "" if outcome.latency_ms is None else f", mean latency {outcome.latency_ms:.3g} ms"
     return f"{outcome.tps:,.0f} tps{latency}" if outcome.tps is not None else "no result"

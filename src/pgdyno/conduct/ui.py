@@ -1,4 +1,4 @@
-"""What a flow tells whoever waits: a small protocol, so that flows neither print nor know a terminal."""
+"""What a study shows its user: a small protocol, so that nothing below the command line prints or knows a terminal."""
 
 from __future__ import annotations
 
@@ -10,34 +10,34 @@ from pgdyno.plan.plan import Plan
 
 
 class Ui(Protocol):
-    """Receives what happens. Seconds count from the start of the step."""
+    """Shows a study's progress, and asks."""
 
     def show_plan(self, plan: Plan, *, record_dir: str, remaining_s: float, scaling: Plan | None = None) -> None:
-        """The plan is made, and that of the sweep that follows; `remaining_s` of both are still to be done."""
+        """Show the plan and that of the sweep that follows, with the seconds that both still take."""
 
     def announce(self, lines: Sequence[str], *, total_s: float) -> None:
-        """What is going to be done, which takes so long."""
+        """Show what is going to be done, and how long it takes."""
 
     def limit(self, *, predicted_s: float, within_s: float) -> None:
-        """Steps follow that are predicted to take so long, and end after `within_s` at the latest."""
+        """Note that the next steps are predicted to take `predicted_s`, and end after `within_s` at the latest."""
 
     def begin_step(self, title: str, *, predicted_s: float) -> None:
-        """A step begins."""
+        """Begin a step."""
 
     def show_activity(self, text: str) -> None:
-        """What the step is doing now."""
+        """Show what the step is doing now."""
 
     def show_load(self, *, tps: float, latency_ms: float | None) -> None:
-        """A second of load under way, in transactions per second and their mean latency."""
+        """Show the last second of a load: transactions per second and their mean latency."""
 
     def end_step(self, result: str) -> None:
-        """The step ended; `result` in a few words."""
+        """End the step, with its result in a few words."""
 
     def say(self, text: str) -> None:
-        """Something the user should know, which is no error."""
+        """Show a remark that the user should read and that is no error."""
 
     def show_finding(self, finding: Finding) -> None:
-        """What stands between this machine and a fair measurement."""
+        """Show what would spoil a measurement on this machine."""
 
     def confirm(self, question: str, *, default: bool) -> bool:
-        """Ask before something long or something that deletes; `default` where nobody can be asked."""
+        """Ask before something long or something that deletes; return `default` where the user cannot be asked."""

@@ -1,4 +1,4 @@
-"""Where a study works, and what a plan must know of the machine there. Nothing of it measures or analyses."""
+"""Where a study works, and what a plan needs of the machine there."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ from pathlib import Path
 import msgspec
 
 from pgdyno.plan.plan import Machine
-from pgdyno.record.types import HostFacts, StudyRecord
+from pgdyno.record.machine.host_facts import HostFacts
+from pgdyno.record.types import StudyRecord
 from pgdyno.run.cluster.home import default_home
 
 
 class Workspace(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a study works and writes, and as whom."""
+    """The folders in which a study works and writes, and the account that it runs PostgreSQL as."""
 
     home: Path
     is_home_named: bool
@@ -26,14 +27,14 @@ class Workspace(msgspec.Struct, frozen=True, kw_only=True):
         return cls(home=chosen, is_home_named=home is not None, out=out, run_as=run_as)
 
     def on_disk_of(self, record: StudyRecord) -> Workspace:
-        """Unless a home was named, on the disk that a record measured, not the one a default would choose today."""
+        """Return a workspace on the disk that a record measured, unless the user named a home."""
         if self.is_home_named:
             return self
         return msgspec.structs.replace(self, home=Path(record.host.data_disk.path))
 
 
 def machine_of(host: HostFacts, *, version_major: int, scales: frozenset[int] = frozenset()) -> Machine:
-    """What a plan must know of the machine, of its PostgreSQL, and of what lies loaded on it."""
+    """Return what a plan needs of a machine, of its PostgreSQL and of the data that are loaded there."""
     return Machine(
         version_major=version_major,
         cpu_count=host.usable_cpu_count,

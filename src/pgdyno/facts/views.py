@@ -24,7 +24,6 @@ _Source = TypeVar("_Source")
 IO_VIEW = "pg_stat_io"
 IO_DIMENSIONS = ("backend_type", "object", "context")
 """Columns that identify a row of pg_stat_io."""
-IO_OBJECT_WITH_WAL_TIMING = "wal"
 """Object of pg_stat_io whose times depend on track_wal_io_timing.
 
 Source: PostgreSQL 18 manual, section 19.9.1, track_wal_io_timing.
@@ -104,12 +103,6 @@ class IoColumn(msgspec.Struct, frozen=True, kw_only=True):
     meaning: str
     source: FromIoColumn | Absent
     needs: str | None = None
-
-    def setting_needed(self, io_object: str) -> str | None:
-        """Return the setting that the column needs in rows of an object; None if it always counts."""
-        if self.needs is not None and io_object == IO_OBJECT_WITH_WAL_TIMING:
-            return "track_wal_io_timing"
-        return self.needs
 
 
 class ServerCounters(msgspec.Struct, frozen=True, kw_only=True):

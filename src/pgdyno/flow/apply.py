@@ -1,59 +1,56 @@
-"""`pgdyno tune --apply`: derived settings put in force on a server that the user named, after asking, and seen to be so."""
+"""`pgdyno tune --apply`: put derived settings in force on a server that the user named, after asking, and verify them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
 import msgspec
-from rich.console import Group, RenderableType
-from rich.text import Text
+from rich.console import RenderableType
 
 from pgdyno.conduct.ui import Ui
 from pgdyno.errors import InterruptedStudyError, SpecError, with_program
 from pgdyno.flow.tune import Form, TuneRequest, TuneResult, tune
-from pgdyno.report.forms.paragraph import Paragraph
-from pgdyno.report.sections.tuning.view import list_changes
+from pgdyno.report.forms.plain import render_headed, render_line
 from pgdyno.run.change.apply import Applied, apply_tuning
 from pgdyno.run.change.prepare_apply import Prepared, find_named_server, prepare_apply
 from pgdyno.run.host.program import program_name
+from pgdyno.tune.differences import find_differences
 from pgdyno.tune.types import Target
 
 
 class AppliedTuning(msgspec.Struct, frozen=True, kw_only=True):
-    """What was applied; None where everything was as derived already."""
+    """The settings that were applied."""
 
     applied: Applied | None
+    """None where everything was in force already."""
     was_running: bool
-    """Whether the server ran, and could say what it has in force."""
+    """Whether the server ran and could say which settings are in force."""
     advice_count: int
-    """Settings of the set that are nobody's to apply from here: volumes, limits of what starts the server."""
+    """Settings that pgdyno cannot apply: of volumes, and limits of what starts the server."""
 
     def to_json(self) -> bytes:
-        """As JSON."""
+        """Return the result as JSON."""
         return msgspec.json.encode({"format": "pgdyno-apply", "version": 1, **msgspec.structs.asdict(self)})
 
     def to_terminal(self) -> RenderableType:
-        """As a person reads it."""
+        """Return the result as a person reads it."""
         if self.applied is None:
-            return Text("nothing to change: all of it is in force")
-        # What would change stands above it.
-        lines: list[RenderableType] = [Text()]
-        for title, words in _describe(self.applied, was_running=self.was_running):
-            if words:
-                lines += [Paragraph(Text(title, "bold"), by=0), Paragraph(with_program(words, program_name()))]
-        if self.advice_count:
-            lines.append(Paragraph(f"left to you: {self.advice_count} on volumes and on what starts the server", by=0))
-        return Group(*lines)
+            return render_line("nothing to change: all of it is in force")
+        parts = _describe(self.applied, was_running=self.was_running)
+        return render_headed(
+            ((title, with_program(words, program_name())) for title, words in parts),
+            last=f"left to you: {self.advice_count} on volumes and on what starts the server" * bool(self.advice_count),
+        )
 
 
 def apply(question: TuneRequest, *, may_restart: bool, ui: Ui, show: Callable[[TuneResult], None]) -> AppliedTuning:
-    """Derive, show what changes, ask, and apply it; or leave everything as it is.
+    """Derive settings, show what changes, ask, and apply it; leave everything as it is where the user says no.
 
     Args:
-        question: What is asked for; it names a server.
-        may_restart: Whether the server may be restarted for what takes that.
-        ui: Is asked, and told what is done.
-        show: Is given what would change, before anybody is asked.
+        question: What to derive; it names a server.
+        may_restart: Whether the server may be restarted for settings that need it.
+        ui: Asks, and shows what is done.
+        show: Shows what would change, before the question.
 
     Raises:
         SpecError: No server is named, the settings cannot be, or the user says no; nothing is changed.
@@ -84,11 +81,12 @@ def apply(question: TuneRequest, *, may_restart: bool, ui: Ui, show: Callable[[T
 
 
 def _prepare(question: TuneRequest, tuned: TuneResult) -> Prepared:
-    """What is not in force yet, ready to be applied."""
+    """Prepare to apply what is not in force yet."""
     values: dict[Target, dict[str, str]] = {target: {} for target in Target}
-    for change in list_changes(tuned.view):
-        if not change.is_same:
-            values[change.target][change.name] = change.value
+    view = tuned.view
+    for one in find_differences(view.tuning, view.now, waiting=view.waiting):
+        if not one.is_same:
+            values[one.derived.target][one.derived.name] = one.derived.value
     server = None
     if question.data_dir is not None:
         server = find_named_server(question.data_dir, bindir=tuned.bindir)
@@ -116,7 +114,7 @@ def _ask(prepared: Prepared, *, may_restart: bool, leaves_kernel: bool) -> str:
 
 
 def _describe(applied: Applied, *, was_running: bool) -> Iterator[tuple[str, str]]:
-    """What was done, under what heading."""
+    """Yield what was done, below its headings."""
     in_force = ", ".join(name for name in applied.settings if name not in applied.waiting)
     after = " after its restart" if applied.was_restarted else ""
     yield f"in force, as the server says{after}" if was_running else "in force once the server is started", in_force

@@ -8,24 +8,24 @@ from pathlib import Path
 import msgspec
 from rich.console import RenderableType
 
-from pgdyno.errors import ExitCode, HostError, PgdynoError, SpecError, with_program
+from pgdyno.conduct.machine import look_at_planned
+from pgdyno.errors import ExitCode, HostError, SpecError, with_program
 from pgdyno.explain.finding import Finding, Severity
 from pgdyno.explain.preflight.rule_input import IntendedLoad, Intent
 from pgdyno.explain.preflight.rules import DEFAULT_HORIZON_S, find_obstacles, should_wait
-from pgdyno.explain.preflight.server import effective_settings
 from pgdyno.facts.gucs import is_custom_name
 from pgdyno.plan.experiment import reference_server
 from pgdyno.plan.loads import default_clients
 from pgdyno.plan.plan import Machine, Plan, plan_study
+from pgdyno.record.machine.host_facts import HostFacts
 from pgdyno.record.machine.preflight import PreflightFacts, ServerOrigin, ServerSnapshot, Unseen
-from pgdyno.record.types import HostFacts, ServerFacts
-from pgdyno.run.cluster.installation import Installation, read_named_facts
-from pgdyno.run.cluster.settings_check import HUGE_PAGES_COUNT, count_huge_pages
+from pgdyno.record.types import ServerFacts
 from pgdyno.run.given.data import look_at_server_and_data
 from pgdyno.run.given.data_folder import DataFolder, find_meant_folder
-from pgdyno.run.host.preflight import PreflightSubject, read_preflight
-from pgdyno.run.host.process import ServerUser, find_server_user
+from pgdyno.run.host.process import find_server_user
 from pgdyno.run.host.program import program_name
+from pgdyno.run.postgres.installation import read_named_facts
+from pgdyno.run.preflight import PreflightSubject, read_preflight
 from pgdyno.spec.read import make_study
 from pgdyno.spec.setting import find_setting, read_setting
 from pgdyno.spec.study import BUILTIN_SCRIPTS, ServerSpec, Study
@@ -170,32 +170,6 @@ def _loads_on(look: ServerSnapshot, scale: int | None, clients: int) -> tuple[In
     return tuple(
         IntendedLoad(name=name, clients=clients, scale=each, is_writing_branches=True) for name, each in scales.items()
     )
-
-
-def look_at_planned(
-    server: ServerSpec, programs: ServerFacts, *, user: ServerUser
-) -> tuple[ServerSnapshot, PgdynoError | None]:
-    """A server that pgdyno is going to start, and why its program did not count the huge pages: a SpecError is its refusal.
-
-    Args:
-        server: What is asked for.
-        programs: Which PostgreSQL.
-        user: Whom it is to run as.
-    """
-    settings, refusal = effective_settings(server.settings), None
-    try:
-        pages = count_huge_pages(Installation(bindir=Path(programs.bindir), facts=programs), settings, user=user)
-        settings |= {} if pages is None else {HUGE_PAGES_COUNT: str(pages)}
-    except PgdynoError as error:
-        refusal = error
-    look = ServerSnapshot(
-        origin=ServerOrigin.PLANNED,
-        major=programs.major,
-        settings=settings,
-        has_assertions=None if programs.configure is None else "--enable-cassert" in programs.configure,
-        settings_said=programs.settings_said,
-    )
-    return look, refusal
 
 
 def intent_of(plan: Plan) -> Intent:

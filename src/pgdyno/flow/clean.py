@@ -1,14 +1,14 @@
-"""`pgdyno clean`: removes the loaded clusters of a home, after asking."""
+"""`pgdyno clean`: remove the loaded clusters of a home, after asking."""
 
 from __future__ import annotations
 
 import msgspec
 from rich.console import RenderableType
-from rich.text import Text
 
 from pgdyno.conduct.ui import Ui
 from pgdyno.conduct.workspace import Workspace
 from pgdyno.errors import SpecError
+from pgdyno.report.forms.plain import render_line
 from pgdyno.run.cluster.home import open_home
 from pgdyno.run.cluster.template import remove_template
 from pgdyno.run.host.process import find_server_user
@@ -16,21 +16,21 @@ from pgdyno.units import format_bytes
 
 
 class Cleaned(msgspec.Struct, frozen=True, kw_only=True):
-    """What `clean` removed."""
+    """The loaded clusters that were removed."""
 
     home: str
     removed: tuple[str, ...]
     freed_bytes: int
 
     def to_json(self) -> bytes:
-        """As JSON."""
+        """Return the result as JSON."""
         return msgspec.json.encode(self)
 
     def to_terminal(self) -> RenderableType:
-        """In a line."""
+        """Return the result as a line."""
         if not self.removed:
-            return Text(f"nothing to remove in {self.home}")
-        return Text(
+            return render_line(f"nothing to remove in {self.home}")
+        return render_line(
             f"removed {len(self.removed)} loaded clusters from {self.home}: {format_bytes(self.freed_bytes)} freed"
         )
 

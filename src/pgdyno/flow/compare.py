@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 
 from pgdyno.errors import SpecError
-from pgdyno.flow.bench import workload_tables
+from pgdyno.flow.compose_bench import workload_tables
 from pgdyno.spec.conf import read_conf
 from pgdyno.spec.read import make_study
 from pgdyno.spec.study import Study

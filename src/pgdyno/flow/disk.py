@@ -13,7 +13,7 @@ from pathlib import Path
 
 import msgspec
 
-from pgdyno.conduct.disk_card import DiskJobs, take_card
+from pgdyno.conduct.measure_card import DiskJobs, take_card
 from pgdyno.conduct.ui import Ui
 from pgdyno.errors import HostError, InterruptedStudyError, SpecError, StepFailedError
 from pgdyno.flow.disk_view import DiskResult, read_declared, view_card
@@ -29,13 +29,14 @@ from pgdyno.record.device.disk_card import (
 )
 from pgdyno.report.forms.markdown import print_markdown
 from pgdyno.report.sections.disk.section import build_card
+from pgdyno.run.change.install_fio import install_fio
 from pgdyno.run.cluster.home import open_home
-from pgdyno.run.cluster.installation import read_named_facts
 from pgdyno.run.device.disk_bench import DiskTools, find_neighbours
-from pgdyno.run.device.fio import find_fio, install_fio
+from pgdyno.run.device.fio import find_fio
 from pgdyno.run.host.clock import local_now
 from pgdyno.run.host.process import find_server_user
 from pgdyno.run.host.tunables import find_room_bytes, read_tunables
+from pgdyno.run.postgres.installation import read_named_facts
 from pgdyno.spec.study import ServerSpec
 from pgdyno.units import format_bytes
 

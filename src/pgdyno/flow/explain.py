@@ -6,7 +6,6 @@ the one that it is about, which keeps where.
 
 from __future__ import annotations
 
-import functools
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,20 +16,19 @@ from rich.console import RenderableType
 from pgdyno.analyse.capacity.projection import project_disk
 from pgdyno.analyse.disk.demand import find_limits
 from pgdyno.analyse.types import WorkloadAnalysis
+from pgdyno.conduct.logged_ui import LoggedUi
+from pgdyno.conduct.machine import check_same, ready_machine
+from pgdyno.conduct.study import begin_record, check_new, plan_on, recording, run_trials
 from pgdyno.conduct.ui import Ui
 from pgdyno.conduct.workspace import Workspace
 from pgdyno.errors import InterruptedStudyError, SpecError
 from pgdyno.explain.bottleneck import LIMITS
 from pgdyno.explain.intervention import Intervention, choose_intervention
-from pgdyno.flow.report import compose_report, write_reports
-from pgdyno.flow.study import Ready, check_same, run_study
+from pgdyno.flow.report import compose_report, keeping_what_is_finished, report_step, write_reports
 from pgdyno.plan.experiment import Variant
-from pgdyno.plan.plan import plan_study
 from pgdyno.record.confirmation import Confirmation, add_confirmation
 from pgdyno.record.device.disk_card import read_card
 from pgdyno.record.store import STUDY_FILE, RecordStore
-from pgdyno.record.tuned import Tuned
-from pgdyno.record.types import StudyRecord
 from pgdyno.report.input import ReportInput
 from pgdyno.run.host.clock import local_now
 from pgdyno.spec.read import read_study
@@ -132,8 +130,17 @@ def confirm(
     study = _compose(store, subject, wishes)
     out = place.out or store.path.parent / f"{local_now():%Y%m%d-%H%M%S}-confirm"
     place = msgspec.structs.replace(place.on_disk_of(report.record), out=out)
-    begin = functools.partial(_begin, record=report.record, subject=subject, store=store, out=out, ui=ui)
-    run_study(study, name="confirm", place=place, ui=ui, refine=begin)
+    check_new(place)
+    ui = LoggedUi(ui)
+    with ready_machine(study, place, ui) as ready:
+        check_same(report.record, ready.host, ready.installation)
+        planned = plan_on(ready, study, card=None)
+        _ask(study, subject, predicted_s=planned.predicted_s, ui=ui)
+        _link(store, subject, study, out=out)
+        beside = begin_record(planned, ready, name="confirm", place=place, wants_card=False, ui=ui)
+        with beside.locked(), keeping_what_is_finished(beside), recording(beside):
+            run_trials(beside, ready, ui)
+    report_step(beside, ui)
     return Explanation(report=write_reports(store).report)
 
 
@@ -210,20 +217,21 @@ def _shorten(trials: TrialsSpec, subject: _Subject, wishes: ConfirmOptions) -> T
     return msgspec.structs.replace(trials, warm_up=f"{min(trials.warm_up_s, _MOST_WARM_UP_S):.0f}s")
 
 
-def _begin(
-    study: Study, ready: Ready, *, record: StudyRecord, subject: _Subject, store: RecordStore, out: Path, ui: Ui
-) -> tuple[Study, Tuned | None]:
-    """Once the machine is known to be the same: say what is going to be tried, ask, and keep where it is."""
-    check_same(record, ready.host, ready.installation)
-    plan = plan_study(study, ready.machine)
+def _ask(study: Study, subject: _Subject, *, predicted_s: float, ui: Ui) -> None:
+    """Say what is going to be tried, and ask before it runs."""
     asked, intervention = study.variant, subject.intervention
     ui.say(
         f"{subject.workload.name}: is it {subject.resource}? {asked[1].title} against {asked[0].title}. {intervention.why}"
     )
     if intervention.is_what_if:
         ui.say(f"{asked[1].title} gives up durability: a what-if on data of pgdyno's own, and no advice")
-    if not ui.confirm(f"run it, for at most {max(1.0, plan.predicted_s / 60.0):.0f} min?", default=True):
+    if not ui.confirm(f"run it, for at most {max(1.0, predicted_s / 60.0):.0f} min?", default=True):
         raise InterruptedStudyError("not started")
+
+
+def _link(store: RecordStore, subject: _Subject, study: Study, *, out: Path) -> None:
+    """Note in a record where the experiment about it lies."""
+    asked, intervention = study.variant, subject.intervention
     add_confirmation(
         store,
         Confirmation(
@@ -238,4 +246,3 @@ def _begin(
             least_ratio=subject.least_ratio,
         ),
     )
-    return study, None

@@ -1,4 +1,4 @@
-"""`pgdyno list`: the records that are there, and how far each has come."""
+"""`pgdyno list`: the records of a folder, and how far each has come."""
 
 from __future__ import annotations
 
@@ -6,13 +6,12 @@ from pathlib import Path
 
 import msgspec
 from rich.console import RenderableType
-from rich.table import Table
-from rich.text import Text
 
 from pgdyno.conduct.progress import Stage, read_progress
 from pgdyno.errors import SpecError, with_program
 from pgdyno.record.store import find_records
 from pgdyno.record.types import TrialStatus
+from pgdyno.report.forms.plain import Heading, render_line, render_rows
 from pgdyno.run.host.program import program_name
 
 
@@ -32,12 +31,19 @@ class RecordLine(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def status(self) -> str:
-        """`12/72 being measured`; of one that has ended with fewer trials than planned, only those it has."""
+        """Return `12/72 being measured`; `12` alone for a record that has ended with fewer trials than planned."""
         has_ended = self.stage is Stage.ENDED
         is_early = has_ended and self.trials_finished_count != self.trials_planned_count
         trials = f"{self.trials_finished_count}" + ("" if is_early else f"/{self.trials_planned_count}")
         words = ("failed" if self.has_failed else "", "" if self.stage is None or has_ended else self.stage.value)
         return " ".join(filter(None, (trials, *words)))
+
+    @property
+    def cells(self) -> tuple[str, ...]:
+        """Return the record's row of the table."""
+        if self.problem is not None:
+            return self.path, "", "", self.problem
+        return self.path, self.status, self.server or "", self.question or ""
 
 
 class RecordList(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,25 +53,20 @@ class RecordList(msgspec.Struct, frozen=True, kw_only=True):
     records: tuple[RecordLine, ...]
 
     def to_json(self) -> bytes:
-        """As JSON."""
+        """Return the list as JSON."""
         return msgspec.json.encode(self)
 
     def to_terminal(self) -> RenderableType:
-        """As a table."""
+        """Return the list as a table."""
         if not self.records:
-            return Text(with_program(f"no records in {self.folder}; `pgdyno bench --quick` makes one", program_name()))
-        table = Table(box=None, pad_edge=False)
-        table.add_column("record", no_wrap=True)
-        for heading in ("trials", "PostgreSQL", "question"):
-            table.add_column(heading, overflow="fold")
-        for line in self.records:
-            cells = (line.status, line.server, line.question) if line.problem is None else ("", "", line.problem)
-            table.add_row(line.path, *(Text(cell or "") for cell in cells))
-        return table
+            hint = f"no records in {self.folder}; `pgdyno bench --quick` makes one"
+            return render_line(with_program(hint, program_name()))
+        headings = (Heading("record", is_whole=True), Heading("trials"), Heading("PostgreSQL"), Heading("question"))
+        return render_rows(headings, [line.cells for line in self.records])
 
 
 def view_records(folder: Path) -> RecordList:
-    """The records directly below a folder; a damaged one is listed with what is wrong."""
+    """List the records directly below a folder; a damaged one with what is wrong with it."""
     lines = []
     for store in find_records(folder):
         try:

@@ -16,6 +16,7 @@ from pgdyno.analyse.disk.demand import DiskLimits, find_limits
 from pgdyno.analyse.study import analyse_study
 from pgdyno.analyse.types import ScalingStudy, StudyAnalysis
 from pgdyno.conduct.progress import count_trials
+from pgdyno.conduct.ui import Ui
 from pgdyno.errors import HostError, InterruptedStudyError, PgdynoError, SpecError, with_program
 from pgdyno.explain.confirmation import Confirmed, confirm_analysis, confirm_findings, judge_confirmation
 from pgdyno.explain.disk.doubts import list_disk_doubts
@@ -23,6 +24,7 @@ from pgdyno.explain.doubts.study import find_doubts
 from pgdyno.explain.explanations import explain_study
 from pgdyno.explain.finding import Finding
 from pgdyno.flow.disk_view import view_card
+from pgdyno.plan.plan import REPORT_S
 from pgdyno.price.study import PriceOptions, StudyPrice, price_study
 from pgdyno.record.confirmation import locate_experiment, read_confirmations
 from pgdyno.record.durable import write_durably
@@ -160,6 +162,25 @@ def write_reports(store: RecordStore) -> StudyReport:
             hint=f"`pgdyno show {store.path}` shows it without writing",
         ) from exc
     return composed
+
+
+def report_step(store: RecordStore, ui: Ui) -> StudyReport:
+    """Analyse and explain what a study measured, and write its report, as the study's last step.
+
+    Raises:
+        InterruptedStudyError: The user stopped it.
+    """
+    ui.begin_step("report", predicted_s=REPORT_S)
+    try:
+        report = write_reports(store)
+    except KeyboardInterrupt as exc:
+        raise InterruptedStudyError(
+            "stopped while the report was being written",
+            detail=f"what was measured is kept in {store.path}",
+            hint=f"`pgdyno report {store.path}` writes it",
+        ) from exc
+    ui.end_step(str(store.path / HTML_FILE))
+    return report
 
 
 @contextmanager

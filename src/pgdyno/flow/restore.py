@@ -1,4 +1,4 @@
-"""`pgdyno restore`: put back what pgdyno has changed on this host: what `tune --apply` did, and what a killed one has left."""
+"""`pgdyno restore`: put back what pgdyno has changed on this host, by `tune --apply` or in a run that was killed."""
 
 from __future__ import annotations
 
@@ -6,51 +6,55 @@ from collections.abc import Callable
 
 import msgspec
 from rich.console import RenderableType
-from rich.table import Table
-from rich.text import Text
 
+from pgdyno.conduct.undo_words import describe_undo
 from pgdyno.errors import HostError, with_program
-from pgdyno.run.change.journal import Change, FileChange, Journal, Undo, UndoOutcome, is_running, own_journal
+from pgdyno.report.forms.plain import Heading, render_line, render_rows
+from pgdyno.run.change.journal import Change, Journal, Undo, UndoOutcome, own_journal
 from pgdyno.run.change.kernel import undo_left_overs
 from pgdyno.run.change.tuning_restore import find_other_journals, restore_tuning
+from pgdyno.run.host.process_id import is_running
 from pgdyno.run.host.program import program_name
 
 
 class Foreign(msgspec.Struct, frozen=True, kw_only=True):
-    """What an account has tuned that is not this one's to undo."""
+    """A change that another account has made, and that only that account can undo."""
 
     account: str
     what: str
 
 
 class Restored(msgspec.Struct, frozen=True, kw_only=True):
-    """What was undone, and what was not touched."""
+    """The changes that were undone, and those that were not touched."""
 
     undone: tuple[Undo, ...]
     in_use: tuple[Change, ...]
-    """What a running pgdyno will undo by itself."""
+    """Changes that a running pgdyno will undo by itself."""
     others: tuple[Foreign, ...] = ()
-    """As far as it can be seen."""
+    """As far as this account may see them."""
 
     def to_json(self) -> bytes:
-        """As JSON."""
+        """Return the changes as JSON."""
         return msgspec.json.encode(self)
 
     def to_terminal(self) -> RenderableType:
-        """As a table, or in a line when nothing was to be undone."""
+        """Return a table of the changes; a line where there are none."""
         if not self.undone and not self.in_use and not self.others:
-            return Text("nothing to undo: this account's pgdyno has left nothing changed on this host")
-        table = Table(box=None, pad_edge=False)
-        for heading in ("setting", "was found at", "what was done"):
-            table.add_column(heading, overflow="fold")
-        for undo in self.undone:
-            done = with_program(describe_undo(undo), program_name())
-            table.add_row(undo.change.what, undo.found_value or "–", done)
-        for change in self.in_use:
-            table.add_row(change.what, "–", f"in use by the pgdyno with pid {change.owner.pid}, which puts it back")
-        for other in self.others:
-            table.add_row(other.what, "–", f"nothing: {other.account} has tuned it, and {other.account} can undo it")
-        return table
+            return render_line("nothing to undo: this account's pgdyno has left nothing changed on this host")
+        undone = [
+            (undo.change.what, undo.found_value or "–", with_program(describe_undo(undo), program_name()))
+            for undo in self.undone
+        ]
+        in_use = [
+            (change.what, "–", f"in use by the pgdyno with pid {change.owner.pid}, which puts it back")
+            for change in self.in_use
+        ]
+        others = [
+            (other.what, "–", f"nothing: {other.account} has tuned it, and {other.account} can undo it")
+            for other in self.others
+        ]
+        headings = (Heading("setting"), Heading("was found at"), Heading("what was done"))
+        return render_rows(headings, [*undone, *in_use, *others])
 
 
 def restore_host(
@@ -59,12 +63,12 @@ def restore_host(
     may_restart: bool = False,
     on_activity: Callable[[str], None] = lambda _: None,
 ) -> Restored:
-    """Undo what tunings have changed and what is left over; what a running pgdyno uses is not touched.
+    """Undo what tunings have changed and what killed runs have left; do not touch what a running pgdyno uses.
 
     Args:
-        journal: The only one to look at; else the machine's own, and this account's.
+        journal: The only journal to read; None: the machine's and this account's.
         may_restart: Whether to restart servers whose settings take that to be as before.
-        on_activity: Told what is done now.
+        on_activity: Receives what is done now.
 
     Raises:
         HostError: Something could not be undone, another pgdyno is at work on it, or the journal not be read.
@@ -83,25 +87,6 @@ def restore_host(
         )
     in_use = tuple(change for change in host.read() if is_running(change.owner))
     return Restored(undone=undone, in_use=in_use, others=() if journal else _find_foreign(host, own))
-
-
-def describe_undo(undo: Undo) -> str:
-    """What became of a change, in a few words."""
-    change = undo.change
-    old = change.old_value if isinstance(change, Change) else None
-    match undo.outcome:
-        case UndoOutcome.UNDONE:
-            is_removed = isinstance(change, FileChange) and change.old is None
-            done = "removed" if is_removed else f"put back to {old}" if old is not None else "put back as it was"
-            return "; ".join(filter(None, (done, undo.reason)))
-        case UndoOutcome.UNNEEDED:
-            return f"nothing: {undo.reason or (f'it is {old}, as before' if old is not None else 'it is as before')}"
-        case UndoOutcome.LEFT:
-            return f"nothing: {undo.reason}" + (f"; before pgdyno it was {old}" if old is not None else "")
-        case UndoOutcome.GONE:
-            return f"nothing: {undo.reason}"
-        case UndoOutcome.FAILED:
-            return f"not put back to {old}: {undo.reason}" if old is not None else f"not put back: {undo.reason}"
 
 
 def _find_foreign(host: Journal, own: Journal) -> tuple[Foreign, ...]:

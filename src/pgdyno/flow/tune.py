@@ -11,24 +11,24 @@ from pathlib import Path
 import msgspec
 from rich.console import RenderableType
 
+from pgdyno.conduct.confirmed_settings import confirm_settings
+from pgdyno.conduct.known_cards import find_cards, read_cards, with_cards
 from pgdyno.facts.instances import find_instance
 from pgdyno.facts.versions import is_untried
 from pgdyno.flow.check import existing
-from pgdyno.flow.confirmed_settings import confirm_settings
-from pgdyno.flow.disk_cards import find_cards, read_cards, with_cards
 from pgdyno.record.machine.preflight import ServerOrigin, Unseen
 from pgdyno.record.machine.tunables import ServerState
 from pgdyno.record.store import open_record
 from pgdyno.record.types import ServerFacts
 from pgdyno.report.documents.tuning import tune_document
 from pgdyno.report.sections.tuning.view import Tried, TuningView
-from pgdyno.run.cluster.installation import Installation, find_installation
 from pgdyno.run.cluster.settings_check import read_built_in, shaping_settings, start_empty
 from pgdyno.run.given.data_folder import DataFolder, find_meant_folder
 from pgdyno.run.given.settings import read_server_state
 from pgdyno.run.host.process import ServerUser, find_server_user
 from pgdyno.run.host.program import program_name
 from pgdyno.run.host.tunables import read_kernel_files, read_sysctls, read_tunables
+from pgdyno.run.postgres.installation import Installation, find_installation
 from pgdyno.spec.host import read_host
 from pgdyno.spec.setting import check_tunable
 from pgdyno.spec.study import ServerSpec

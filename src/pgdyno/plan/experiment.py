@@ -1,6 +1,6 @@
-"""Expand the variants and sweeps of a study into complete variants, and draw the orders in which they run.
+"""What a comparison consists of: its variants with no setting left open, their design, and the orders in which they run.
 
-`design.py` chooses how they are compared, `order.py` how often. Which variant is better is not judged here.
+`variants.py` makes the variants, `design.py` chooses how they are compared, and `order.py` how often.
 """
 
 from __future__ import annotations
@@ -8,14 +8,13 @@ from __future__ import annotations
 import itertools
 import math
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import msgspec
 
-from pgdyno.errors import SpecError
 from pgdyno.spec.study import ServerKind, ServerSpec, Study
 from pgdyno.spec.table import QueryMode, SettingValue
-from pgdyno.spec.variant import MOST_VARIANTS, DesignKind, VariantSpec, make_variant, show_value
+from pgdyno.spec.variant import DesignKind
 
 EFFECT_VARIANCE = 3.0
 """Prior variance of the mean log ratio in the e-process, in units of a pair's noise, fixed before any data."""
@@ -61,48 +60,6 @@ class Experiment(msgspec.Struct, frozen=True, kw_only=True):
     def find_variant(self, name: str) -> Variant:
         """Return the variant with that name."""
         return next(variant for variant in self.variants if variant.name == name)
-
-
-def plan_experiment(study: Study, *, version_major: int) -> Experiment | None:
-    """Make the variants of a study and choose the design; return None for a study without a comparison.
-
-    Args:
-        study: The study as requested.
-        version_major: Major version of the study's own server, for the catalogue of settings.
-
-    Raises:
-        SpecError: Two variants have the same name, there are too many variants, a setting cannot be varied, or the
-            requested design is impossible.
-    """
-    if not study.is_comparison:
-        return None
-    from pgdyno.plan.design import check_names, choose_design  # noqa: PLC0415 - a large catalogue, for comparisons only
-
-    specs = _list_specs(study)
-    variants = tuple(_make_variant(study.server, spec, levels, version_major) for spec, levels in specs)
-    names = [variant.name for variant in variants]
-    repeated = sorted({name for name in names if names.count(name) > 1})
-    if repeated:
-        raise SpecError(
-            f"several variants are named {', '.join(repeated)}",
-            detail="a variant without a name is named after its settings",
-            hint="give each its own name, or leave one out",
-        )
-    # Servers of other versions have other settings, and refuse unknown ones themselves.
-    own = tuple(
-        variant for variant in variants if identify_server(variant.server) == identify_server(variants[0].server)
-    )
-    check_names(own, version_major=version_major)
-    design, reason = choose_design(study, variants, version_major=version_major)
-    return Experiment(
-        variants=variants,
-        design=design,
-        reason=reason,
-        budget_s=None if study.experiment.minutes is None else study.experiment.minutes * 60.0,
-        alpha=study.experiment.alpha,
-        detect_ratio=study.experiment.detect_ratio,
-        slice_s=study.experiment.slice_s,
-    )
 
 
 def has_same_server(one: Variant, other: Variant) -> bool:
@@ -165,7 +122,7 @@ def reference_server(study: Study) -> ServerSpec:
     for axis in study.sweep:
         if axis.name == "server":
             named = axis.levels[0]
-    return study.server if named is None else _find_server(study.server, str(named))
+    return study.server if named is None else find_server(study.server, str(named))
 
 
 def changed_settings(variants: tuple[Variant, ...]) -> tuple[str, ...]:
@@ -180,65 +137,8 @@ def changed_sysctls(variants: tuple[Variant, ...]) -> tuple[str, ...]:
     return tuple(sorted(n for n in names if len({variant.sysctl.get(n) for variant in variants}) > 1))
 
 
-def _list_specs(study: Study) -> list[tuple[VariantSpec, dict[str, str]]]:
-    """List each variant with its levels in a sweep; a sweep may have one variant as its base."""
-    axes = [axis.name for axis in study.sweep]
-    if len(set(axes)) < len(axes):
-        raise SpecError(f"both axes of the sweep are {axes[0]}", hint="one axis can hold all of its levels")
-    count = math.prod(len(axis.levels) for axis in study.sweep) if axes else len(study.variant)
-    if count > MOST_VARIANTS:
-        raise SpecError(f"{count} variants are more than {MOST_VARIANTS}", hint="sweep fewer levels, or one axis")
-    if not axes:
-        return [(spec, {}) for spec in study.variant]
-    points = [
-        dict(zip(axes, levels, strict=True)) for levels in itertools.product(*(axis.levels for axis in study.sweep))
-    ]
-    base = study.variant[0] if study.variant else VariantSpec()
-    return [
-        (_merge_level(base, make_variant(point)), {name: show_value(level) for name, level in point.items()})
-        for point in points
-    ]
-
-
-def _merge_level(base: VariantSpec, level: VariantSpec) -> VariantSpec:
-    """Merge a level of a sweep into its base variant, named after the level's own settings."""
-    return VariantSpec(
-        name=level.title,
-        settings={**base.settings, **level.settings},
-        sysctl={**base.sysctl, **level.sysctl},
-        server=base.server if level.server is None else level.server,
-        scale=base.scale if level.scale is None else level.scale,
-        mode=level.mode or base.mode,
-        clients=level.clients or base.clients,
-        threads=level.threads or base.threads,
-    )
-
-
-def _make_variant(base: ServerSpec, spec: VariantSpec, levels: dict[str, str], major: int) -> Variant:
-    server = base if spec.server is None else _find_server(base, spec.server)
-    changed = _with_canonical_names(spec.settings, major)
-    return Variant(
-        name=spec.title,
-        server=msgspec.structs.replace(server, settings={**_with_canonical_names(base.settings, major), **changed}),
-        changed=changed,
-        sysctl={name: str(value) for name, value in spec.sysctl.items()},
-        scale=spec.scale,
-        mode=spec.mode,
-        clients=spec.clients,
-        threads=spec.threads,
-        levels=levels,
-    )
-
-
-def _with_canonical_names(settings: Mapping[str, SettingValue], major: int) -> dict[str, SettingValue]:
-    """Return the settings under the server's spelling, so that `Work_Mem` and `work_mem` are the same setting."""
-    from pgdyno.facts.gucs import find_guc  # noqa: PLC0415 - as above
-
-    found = {name: find_guc(name, major) for name in settings}
-    return {name if (guc := found[name]) is None else guc.name: value for name, value in settings.items()}
-
-
-def _find_server(base: ServerSpec, named: str | int) -> ServerSpec:
+def find_server(base: ServerSpec, named: str | int) -> ServerSpec:
+    """Return the server of a variant: `embedded`, a major version or a folder of programs, with the base's port."""
     text = str(named)
     if text == "embedded":
         return ServerSpec(port=base.port)

@@ -11,13 +11,14 @@ from collections.abc import Sequence
 
 import msgspec
 
-from pgdyno.plan.experiment import Experiment, count_starts, plan_experiment
+from pgdyno.plan.experiment import Experiment, count_starts
 from pgdyno.plan.loads import plan_loads
 from pgdyno.plan.order import Times, choose_budget, order_comparison, order_plain
 from pgdyno.plan.search import Search, least_duration_s, order_search, plan_search
 from pgdyno.plan.search import choose_budget as choose_search_budget
 from pgdyno.plan.size import BYTES_PER_SCALE, plan_size
 from pgdyno.plan.types import Choice, Machine, Plan, PlannedTrial, PlannedWorkload, Step, StepKind, apply_variant
+from pgdyno.plan.variants import plan_experiment
 from pgdyno.spec.study import CacheState, Study
 
 __all__ = [

@@ -19,7 +19,8 @@ from pgdyno.price.alternatives import Alternatives, find_alternatives
 from pgdyno.price.book import PriceBook
 from pgdyno.price.cost import HostCost, price_host
 from pgdyno.price.worth import Load, Worth, share_of_full, weigh
-from pgdyno.record.types import HostFacts, StudyRecord
+from pgdyno.record.machine.host_facts import HostFacts
+from pgdyno.record.types import StudyRecord
 from pgdyno.spec.host import HostSpec
 from pgdyno.units import format_bytes, format_cpus
 

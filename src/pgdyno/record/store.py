@@ -23,7 +23,7 @@ from pgdyno.errors import HostError, SpecError, StepFailedError
 from pgdyno.plan.plan import Plan
 from pgdyno.record.device.disk_card import DiskCard, read_card
 from pgdyno.record.durable import sync_folder, write_durably, writing
-from pgdyno.record.types import FORMAT_VERSION, ErrorFact, StudyRecord, TrialRecord, TrialStatus
+from pgdyno.record.types import FORMAT_VERSION, StudyRecord, TrialRecord, TrialStatus
 from pgdyno.spec.study import BUILTIN_SCRIPTS
 
 RECORD_FILE = "record.json"
@@ -33,15 +33,6 @@ HTML_FILE = "report.html"
 MARKDOWN_FILE = "report.md"
 JSON_FILE = "report.json"
 _LOCK_FILE = ".lock"
-
-
-class FailedTry(msgspec.Struct, frozen=True, kw_only=True):
-    """An attempt at a trial that gave no result and was repeated."""
-
-    number: int
-    """Number of the trial."""
-    error: ErrorFact | None
-    """None if the attempt was interrupted by Ctrl-C or a kill."""
 
 
 class RecordStore:
@@ -283,21 +274,6 @@ class RecordStore:
         """
         paths = [path for path in self.path.glob(f"trials/*/{TRIAL_FILE}") if path.parent.name.isdecimal()]
         return tuple(_read_trial(path) for path in sorted(paths, key=lambda path: int(path.parent.name)))
-
-    def failed_tries(self) -> tuple[FailedTry, ...]:
-        """Return the attempts at trials that were set aside, in the order in which they ran.
-
-        Raises:
-            SpecError: A `trial.json` is damaged.
-        """
-        tries = []
-        for path in self.path.glob("trials/*.cut-*"):
-            number, _, cut = path.name.partition(".cut-")
-            trial = _read_trial(path / TRIAL_FILE) if (path / TRIAL_FILE).exists() else None
-            tries.append((int(number), int(cut), None if trial is None else trial.error))
-        return tuple(
-            FailedTry(number=number, error=error) for number, _, error in sorted(tries, key=lambda one: one[:2])
-        )
 
     def finished_numbers(self) -> frozenset[int]:
         """Return the numbers of the trials that need not run again."""

@@ -12,52 +12,13 @@ import msgspec
 
 from pgdyno.plan.plan import Plan, PlannedTrial
 from pgdyno.record.described_settings import SettingsSaid
-from pgdyno.record.machine.disk_facts import DiskFacts
+from pgdyno.record.machine.host_facts import HostFacts
 from pgdyno.record.machine.preflight import PreflightFacts
 from pgdyno.record.tuned import Tuned
 from pgdyno.spec.study import Study
 
 FORMAT_VERSION = 2
 """1: studies without comparisons. 2: variants, sweeps and searches. Both can be read: new fields have defaults."""
-
-
-class HostFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """Lasting properties of the machine.
-
-    `memory_bytes` is the hardware's memory. `cpu_count` is the number of CPUs in this process's affinity mask. The
-    `_limit` fields are limits of its control groups, None without one.
-    """
-
-    os_name: str
-    kernel: str
-    architecture: str
-    cpu_model: str
-    cpu_count: int
-    cpu_limit: float | None
-    memory_bytes: int
-    memory_limit_bytes: int | None
-    swap_bytes: int
-    virtualization: str | None
-    clock_source: str | None
-    transparent_huge_pages: str | None
-    governor: str | None
-    load_average_1min: float
-    data_disk: DiskFacts
-    cpu_busy_before_ratio: float | None = None
-    """Share of all CPUs that other programs used just before the first step."""
-    host_name: str | None = None
-    """Host name, which may change; None in older records."""
-    absent: dict[str, str] = {}
-
-    @property
-    def usable_cpu_count(self) -> float:
-        """Number of CPUs that this process may use."""
-        return min(self.cpu_count, self.cpu_limit or self.cpu_count)
-
-    @property
-    def usable_memory_bytes(self) -> int:
-        """Bytes of memory that this process may use."""
-        return min(self.memory_bytes, self.memory_limit_bytes or self.memory_bytes)
 
 
 class ServerFacts(msgspec.Struct, frozen=True, kw_only=True):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pgdyno.record.types import HostFacts
+from pgdyno.record.machine.host_facts import HostFacts
 from pgdyno.report.format import format_bytes, format_cpus
 
 

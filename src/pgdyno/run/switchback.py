@@ -1,8 +1,8 @@
 """Alternates the settings of a comparison's variants in slices, under one load that never stops.
 
 One thread with a connection of its own changes the settings, waits out the change, and reads the machine's counters,
-all on deadlines of the monotonic clock. What runs next, and when enough is known, a `SliceSchedule` says; which variant is
-better is never asked here. The main thread, which watches the load, looks in four times a second.
+all on deadlines of the monotonic clock. A `SliceSchedule` decides what runs next and when enough is known; which variant
+is better is never asked here. The main thread, which watches the load, looks in four times a second.
 
 Every slice does the same, also when its variant is the one before: two slices of one variant then differ by chance alone.
 """
@@ -25,13 +25,11 @@ from pgdyno.plan.experiment import Variant
 from pgdyno.record.pgbench.output import Progress
 from pgdyno.record.transactions.slices import Slice, SlicePhase, SliceWriter
 from pgdyno.run.change.kernel import KernelSettings
-from pgdyno.run.cluster import sql
-from pgdyno.run.cluster.server import Server
-from pgdyno.run.cluster.timeouts import NoAnswerError
-from pgdyno.run.cluster.variant_settings import VariantFiles, VariantSettings
 from pgdyno.run.host.clock import monotonic_s
-from pgdyno.run.host.facts import read_disk_facts
+from pgdyno.run.postgres import sql
+from pgdyno.run.postgres.timeouts import NoAnswerError
 from pgdyno.run.sample.machine_counters import Counts, MachineCounters
+from pgdyno.run.under_test import ServerUnderTest, SettingsChanger, SettingsSwitch
 
 LEAST_WASHOUT_S = 0.05
 # Transactions that began under the old settings are to end before anything counts. In a closed loop what is left of
@@ -77,35 +75,35 @@ class Switchback:
     """One block: use it around its load, in the main thread.
 
     Args:
-        server: Running, with the files of the variants.
-        files: Of the variants.
-        variants: All that may be asked for, the reference first.
+        server: It runs, with the settings of the first variant.
+        switch: Of the server, prepared for the variants.
+        variants: All that the schedule may ask for, the reference first.
         kernel: Holds the kernel settings of the variants.
-        steering: Says what runs.
+        schedule: Decides which slices run.
         folder: The trial's; the slices are written into it.
         duration_s: The longest that the load will run.
-        latency_s: Mean of the warm-up without what was waited for a scheduled start; None where there was none, and the
-            load's first second is taken.
+        latency_s: Mean latency of the warm-up without the wait for scheduled starts; None where there was no warm-up, and
+            the load's first second is taken.
     """
 
     def __init__(
         self,
         *,
-        server: Server,
-        files: VariantFiles,
+        server: ServerUnderTest,
+        switch: SettingsSwitch,
         variants: Sequence[Variant],
         kernel: KernelSettings,
-        steering: SliceSchedule,
+        schedule: SliceSchedule,
         folder: Path,
         duration_s: float,
         latency_s: float | None,
     ) -> None:
         self._server = server
-        self._files = files
+        self._switch = switch
         self._variants = {variant.name: variant for variant in variants}
         self._reference = variants[0]
         self._kernel = kernel
-        self._steering = steering
+        self._schedule = schedule
         self._folder = folder
         self._duration_s = duration_s
         self._latency_s = latency_s
@@ -162,28 +160,28 @@ class Switchback:
         raise error
 
     def look(self) -> bool:
-        """Let the steering see what has come, if it is time; whether the load is to end."""
+        """Let the schedule review what has come, if it is time; return whether the load is to end."""
         if monotonic_s() - self._reviewed_s >= _REVIEW_EVERY_S:
-            self._steering.review(self._folder, tuple(self._slices), self._tps)
+            self._schedule.review(self._folder, tuple(self._slices), self._tps)
             self._reviewed_s = monotonic_s()
         return self._switching is not None and self._switching.done()
 
     def _run(self, washout_s: float) -> None:
         """What the switching thread does."""
         with self._connected() as connection, SliceWriter(self._folder) as writer:
-            settings = VariantSettings(connection, self._files, self._kernel)
-            disk = read_disk_facts(self._server.home.data).block_device
-            slicer = _Slicer(settings, MachineCounters(connection, disk), self._stop, washout_s=washout_s)
+            changer = _Changer(self._switch.open(connection), self._kernel)
+            counters = MachineCounters(connection, self._server.block_device)
+            slicer = _Slicer(changer, counters, self._stop, washout_s=washout_s)
             counts: Counter[SlicePhase] = Counter()
             begin_s: float | None = monotonic_s()
-            while begin_s is not None and (asked := self._steering.next_round(tuple(self._slices))) is not None:
+            while begin_s is not None and (asked := self._schedule.next_round(tuple(self._slices))) is not None:
                 if begin_s + asked.slice_s * len(asked.variants) > self._load_end_s:
                     break
                 counts[asked.phase] += 1
                 if asked.phase is SlicePhase.ROUND:
                     self.slice_s = asked.slice_s
                 begin_s = self._run_round(asked, slicer, writer, number=counts[asked.phase], begin_s=begin_s)
-            settings.change(self._reference)
+            changer.change(self._reference)
 
     @contextlib.contextmanager
     def _connected(self) -> Iterator[sql.Connection]:
@@ -233,13 +231,25 @@ class _Seen(msgspec.Struct, frozen=True, kw_only=True):
     next_begin_s: float
 
 
+class _Changer:
+    """Puts a variant in force, in the kernel first and then in the server."""
+
+    def __init__(self, settings: SettingsChanger, kernel: KernelSettings) -> None:
+        self._settings = settings
+        self._kernel = kernel
+
+    def change(self, variant: Variant) -> None:
+        self._kernel.switch(variant.sysctl)
+        self._settings.change(variant)
+
+
 class _Slicer:
     """Runs one slice after the other, on time."""
 
     def __init__(
-        self, settings: VariantSettings, counters: MachineCounters, stop: threading.Event, *, washout_s: float
+        self, changer: _Changer, counters: MachineCounters, stop: threading.Event, *, washout_s: float
     ) -> None:
-        self._settings = settings
+        self._changer = changer
         self._counters = counters
         self._stop = stop
         self._washout_s = washout_s
@@ -249,7 +259,7 @@ class _Slicer:
         if self._is_stopped_before(begin_s):
             return None
         began_s = monotonic_s()
-        self._settings.change(variant)
+        self._changer.change(variant)
         if self._is_stopped_before(monotonic_s() + self._washout_s):
             return None
         settled_s, before = self._counters.read()

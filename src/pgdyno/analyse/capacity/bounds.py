@@ -26,7 +26,8 @@ from pgdyno.analyse.disk.demand import DiskLimits, DiskUse, UseKind
 from pgdyno.analyse.disk.entries import DiskFigureKey
 from pgdyno.analyse.estimate import Estimate, divide_estimates, estimate_geometric_mean, exact_estimate, scale_estimate
 from pgdyno.analyse.types import OTHERS_RATIO, TrialAnalysis, WorkloadAnalysis
-from pgdyno.record.types import HostFacts, TrialStatus
+from pgdyno.record.machine.host_facts import HostFacts
+from pgdyno.record.types import TrialStatus
 from pgdyno.units import format_cpus
 
 NO_CARD = "the disk has no card"

@@ -20,9 +20,6 @@ Floats = npt.NDArray[np.float64]
 # A heap page has 8168 bytes, 24 of them header; a row takes 132 and its pointer. A leaf has 8152 bytes, a tenth of
 # which stays free; an entry takes 16 and its pointer. Source: PostgreSQL 18 manual, Database Page Layout;
 # nbtree/README; pgbench.c, initCreateTables.
-_ACCOUNTS_PER_PAGE = 61
-_KEYS_PER_LEAF = 366
-_ROWS_PER_SCALE = 100_000
 # Source: PostgreSQL 15 to 18, src/include/storage/buf_internals.h, BM_MAX_USAGE_COUNT.
 _MAX_USES = 5
 # With more clients, flushes or CPUs are the limit by far, and the chain takes seconds to solve.
@@ -326,22 +323,6 @@ def predict_early_reads(
             ring[one, :, -1] += used[:, _MAX_USES + 1 - more :].sum(axis=1)
             ring[one, arc, more] += taken * misses[one] / missed
     return (reads + missed * (until - max(now, after))) / (until - after)
-
-
-def split_by_access(name: str, accesses_per_transaction: Sequence[float]) -> tuple[PageClass, ...]:
-    """Group pages whose accesses are given page by page, such as of a skewed load, into classes of equal accesses."""
-    rates, counts = np.unique(np.asarray(accesses_per_transaction, dtype=np.float64), return_counts=True)
-    return tuple(
-        PageClass(name=f"{name} {number}", pages_count=float(count), accesses_per_transaction=float(rate * count))
-        for number, (rate, count) in enumerate(zip(rates, counts, strict=True), start=1)
-    )
-
-
-def count_account_pages(scale: int) -> tuple[int, int]:
-    """Count the pages of pgbench_accounts and the leaves of its key, as `pgbench -i` loads them with built-in fill factors."""
-    _check_positive(scale=scale)
-    rows = scale * _ROWS_PER_SCALE
-    return math.ceil(rows / _ACCOUNTS_PER_PAGE), math.ceil(rows / _KEYS_PER_LEAF)
 
 
 def predict_full_page_images(*, updates_count: float, pages_count: float) -> float:

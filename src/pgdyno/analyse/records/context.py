@@ -13,7 +13,7 @@ from pgdyno.analyse.records.sides import Side
 from pgdyno.analyse.types import LOAD_THREAD_RATIO, OTHERS_RATIO, STEAL_RATIO
 from pgdyno.facts.gucs import find_guc
 from pgdyno.facts.settings import key_settings
-from pgdyno.record.types import HostFacts
+from pgdyno.record.machine.host_facts import HostFacts
 from pgdyno.units import format_bytes, format_cpus, is_time_unit, unit_size
 
 _FAILED_RATIO = 0.01

@@ -15,7 +15,8 @@ from pgdyno.analyse.estimate import Estimate
 from pgdyno.analyse.types import StudyAnalysis, TrialAnalysis, WorkloadAnalysis
 from pgdyno.plan.experiment import Variant
 from pgdyno.plan.plan import PlannedWorkload
-from pgdyno.record.types import HostFacts, StudyRecord
+from pgdyno.record.machine.host_facts import HostFacts
+from pgdyno.record.types import StudyRecord
 
 
 class Side(msgspec.Struct, frozen=True, kw_only=True):

@@ -8,8 +8,8 @@ import msgspec
 
 from pgdyno.explain.finding import Finding
 from pgdyno.record.machine.disk_facts import DiskFacts
+from pgdyno.record.machine.host_facts import HostFacts
 from pgdyno.record.machine.preflight import BlockDevice, PreflightFacts
-from pgdyno.record.types import HostFacts
 
 
 class IntendedLoad(msgspec.Struct, frozen=True, kw_only=True):

@@ -10,8 +10,8 @@ from __future__ import annotations
 from pgdyno.explain.finding import Finding, Severity
 from pgdyno.explain.preflight import cpu, memory, other_load, server, storage, version
 from pgdyno.explain.preflight.rule_input import Intent, Rule, RuleInput
+from pgdyno.record.machine.host_facts import HostFacts
 from pgdyno.record.machine.preflight import PreflightFacts
-from pgdyno.record.types import HostFacts
 
 RULES: tuple[Rule, ...] = (
     *other_load.RULES,

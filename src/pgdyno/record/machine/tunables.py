@@ -8,8 +8,8 @@ from __future__ import annotations
 import msgspec
 
 from pgdyno.record.machine.disk_facts import DiskFacts
+from pgdyno.record.machine.host_facts import HostFacts
 from pgdyno.record.machine.preflight import BlockDevice, CgroupLimit, MemoryFacts, ServerSnapshot, Unseen
-from pgdyno.record.types import HostFacts
 
 
 class Stripe(msgspec.Struct, frozen=True, kw_only=True):

@@ -88,11 +88,6 @@ class LatencyHistogram:
         return int(self._counts.sum())
 
     @property
-    def sum_us(self) -> int:
-        """Exact sum of the values."""
-        return self._sum_us
-
-    @property
     def min_us(self) -> int | None:
         """Exact minimum; None without values."""
         return self._min_us if self._max_us >= 0 else None

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import io
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +24,8 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from pgdyno.record.transactions.parse import LogColumns, TransactionBatch, TransactionOutcome
-from pgdyno.record.transactions.summary import SUMMARY_VERSION, TransactionSummary, TransactionTally, read_log
+from pgdyno.record.transactions.parse import TransactionBatch, TransactionOutcome
+from pgdyno.record.transactions.summary import SUMMARY_VERSION, TransactionSummary
 
 PART_ROWS = 1 << 18
 """Rows of a part: 13 s at 20 000 TPS, and about 20 MB of memory until it is written."""
@@ -83,11 +83,6 @@ class TransactionPacker:
         self._base_us = self._last_us = self._last_number = 0
         self._least_us = self._most_us = 0
         self._transactions_count = self._size_bytes = self._parts_count = 0
-
-    @property
-    def waiting_count(self) -> int:
-        """Number of transactions not yet written."""
-        return self._waiting_rows
 
     def add(self, batch: TransactionBatch) -> None:
         """Add a batch, and write a part when enough transactions are waiting.
@@ -162,28 +157,6 @@ class TransactionPacker:
         return {name: values.astype(_narrowest(values)) for name, values in columns.items()}
 
 
-def pack_transactions(
-    paths: Iterable[Path],
-    folder: Path,
-    *,
-    columns: LogColumns,
-    sampling_rate: float = 1.0,
-    latency_limit_us: int | None = None,
-) -> tuple[TransactionSummary, PackedLog]:
-    """Pack the logs of one run into parts in `folder`, and summarise them in the same pass, in bounded memory.
-
-    Raises:
-        OSError: A log cannot be read, or the parts cannot be written.
-        FileExistsError: The folder already contains parts.
-    """
-    packer = TransactionPacker(folder)
-    tally = TransactionTally(columns=columns, sampling_rate=sampling_rate, latency_limit_us=latency_limit_us)
-    for path in paths:
-        for batch in read_log(path, columns, tally):
-            packer.add(batch)
-    return tally.summary(), packer.close()
-
-
 def read_packed(folder: Path) -> Iterator[TransactionBatch]:
     """Yield the packed transactions part by part, each in the order of time.
 
@@ -240,22 +213,6 @@ def read_ok(path: Path) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         return stamps[order], latencies[order]
     except (pl.exceptions.PolarsError, KeyError, TypeError) as exc:
         raise ValueError(f"{path} is not a part of packed transactions: {exc}") from exc
-
-
-def summarise_packed(
-    folder: Path, *, columns: LogColumns, sampling_rate: float = 1.0, latency_limit_us: int | None = None
-) -> TransactionSummary:
-    """Summarise packed transactions; unlike a summary of the logs, it knows no malformed or cut lines.
-
-    Raises:
-        FileNotFoundError: The folder holds no part.
-        OSError: A part cannot be read.
-        ValueError: A part is not one that `TransactionPacker` wrote.
-    """
-    tally = TransactionTally(columns=columns, sampling_rate=sampling_rate, latency_limit_us=latency_limit_us)
-    for batch in read_packed(folder):
-        tally.add(batch)
-    return tally.summary()
 
 
 def write_summary(folder: Path, summary: TransactionSummary) -> None:

@@ -15,8 +15,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 
 import msgspec
 import numpy as np
@@ -24,13 +23,10 @@ from numpy.typing import NDArray
 
 from pgdyno.record.transactions.histogram import LatencyHistogram
 from pgdyno.record.transactions.parse import (
-    BLOCK_BYTES,
-    LineCutter,
     LogColumns,
     ParsedBlock,
     TransactionBatch,
     TransactionOutcome,
-    parse_block,
 )
 
 SUMMARY_VERSION = 1
@@ -328,33 +324,3 @@ class TransactionTally:
             late_count=tally.late_count if self._limit_us is not None else None,
             histogram=tally.histogram.to_bytes(),
         )
-
-
-def read_log(path: Path, columns: LogColumns, tally: TransactionTally) -> Iterator[TransactionBatch]:
-    """Read one log file block by block into `tally`, and yield each batch.
-
-    Raises:
-        OSError: The file cannot be read.
-    """
-    cutter = LineCutter()
-    with path.open("rb", buffering=0) as file:
-        while data := file.read(BLOCK_BYTES):
-            parsed = parse_block(cutter.feed(data), columns)
-            tally.add_block(parsed)
-            yield parsed.batch
-    tally.add_rest(cutter.rest)
-
-
-def summarise_logs(
-    paths: Iterable[Path], *, columns: LogColumns, sampling_rate: float = 1.0, latency_limit_us: int | None = None
-) -> TransactionSummary:
-    """Summarise the logs of one run, one file for each pgbench thread.
-
-    Raises:
-        OSError: A file cannot be read.
-    """
-    tally = TransactionTally(columns=columns, sampling_rate=sampling_rate, latency_limit_us=latency_limit_us)
-    for path in paths:
-        for _ in read_log(path, columns, tally):
-            pass
-    return tally.summary()

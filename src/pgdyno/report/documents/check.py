@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import msgspec
 
 from pgdyno.explain.finding import Finding, Severity
+from pgdyno.record.machine.host_facts import HostFacts
 from pgdyno.record.machine.preflight import PreflightFacts, Unseen
-from pgdyno.record.types import HostFacts
 from pgdyno.report.sections.preflight import name_severity
 
 CHECK_VERSION = 1

@@ -10,7 +10,8 @@ import msgspec
 from pgdyno.analyse.capacity.tiers import Tiers
 from pgdyno.analyse.records.comparison import PairComparison, RecordComparison, RecordFigure
 from pgdyno.analyse.records.difference import RecordDifference
-from pgdyno.record.types import HostFacts, ServerFacts
+from pgdyno.record.machine.host_facts import HostFacts
+from pgdyno.record.types import ServerFacts
 from pgdyno.report.documents.described import says
 from pgdyno.report.sections.records.pairs import (
     REMARK,

@@ -17,7 +17,8 @@ from pgdyno.analyse.types import Event, Percentile, StatementTime, TrialAnalysis
 from pgdyno.explain.finding import Finding
 from pgdyno.plan.plan import Choice, PlannedWorkload
 from pgdyno.price.study import StudyPrice
-from pgdyno.record.types import Dataset, ErrorFact, Gap, HostFacts, ServerFacts, SettingFact, TrialStatus
+from pgdyno.record.machine.host_facts import HostFacts
+from pgdyno.record.types import Dataset, ErrorFact, Gap, ServerFacts, SettingFact, TrialStatus
 from pgdyno.report.documents.client_sweep import ScalingDocument, make_scaling
 from pgdyno.report.documents.described import says
 from pgdyno.report.documents.disk_uses import DiskJoinDocument, OwnDiskDocument, make_join, make_own_disk

@@ -10,7 +10,8 @@ import msgspec
 from pgdyno.facts.durability import durability_given_up
 from pgdyno.facts.settings import key_settings
 from pgdyno.record.machine.disk_facts import DiskFacts
-from pgdyno.record.types import Dataset, Gap, HostFacts, SettingFact
+from pgdyno.record.machine.host_facts import HostFacts
+from pgdyno.record.types import Dataset, Gap, SettingFact
 from pgdyno.report.document import Block, Code, Prose, Section, Tone
 from pgdyno.report.format import ABSENT, format_bytes, format_count, format_number, format_seconds
 from pgdyno.report.input import ReportInput

@@ -1,1 +1,1 @@
-"""All that alters somebody's machine or server: settings, kernel, files, and the journal that undoes them."""
+"""Everything that alters the machine or a server of the user's: settings, kernel, files, packages, and the journal to undo it."""

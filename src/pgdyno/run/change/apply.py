@@ -23,7 +23,6 @@ from pgdyno.run.change.journal import (
     OpenJournal,
     TuningState,
     UndoOutcome,
-    is_running,
     own_journal,
     uninterrupted,
 )
@@ -31,9 +30,10 @@ from pgdyno.run.change.kept_file import write_copy
 from pgdyno.run.change.kernel import check_unheld
 from pgdyno.run.change.named_server import NamedServer
 from pgdyno.run.change.prepare_apply import LeftOut, Prepared
-from pgdyno.run.change.settings_state import RunningSettings, ask_state, find_differing, read_conf_value
+from pgdyno.run.change.settings_state import RunningSettings, ask_state, find_differing, read_conf_value, reload_server
 from pgdyno.run.change.tuning_plan import Steps, merge_tunings, plan_steps
-from pgdyno.run.change.tuning_undo import reload_server, undo_tuning
+from pgdyno.run.change.tuning_undo import undo_tuning
+from pgdyno.run.host.process_id import is_running
 
 Tell = Callable[[str], None]
 

@@ -29,6 +29,7 @@ import msgspec
 from pgdyno.errors import HostError
 from pgdyno.record.durable import write_durably
 from pgdyno.run.host.clock import local_now
+from pgdyno.run.host.process_id import ProcessId, this_process
 
 # The journal does not lie in a pgdyno home: there are many homes, some are closed to other accounts, and users remove
 # them to free space.
@@ -49,15 +50,6 @@ class ChangeKind(enum.Enum):
     SYSCTL = "sysctl"
     SYSFS = "sysfs"
     """A file below /sys."""
-
-
-class ProcessId(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A process that no other can be mistaken for: pids are used again, and so they are after a reboot."""
-
-    pid: int
-    start_ticks: int
-    """Clock ticks from boot to the process's start. Source: proc_pid_stat(5), starttime."""
-    boot_id: str
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -414,30 +406,6 @@ def begin_change(*, kind: ChangeKind, what: str, namespace: str | None, old_valu
     )
 
 
-def this_process() -> ProcessId:
-    """Ourselves."""
-    process = identify(os.getpid())
-    if process is None:
-        raise HostError("/proc is not readable", hint="pgdyno runs on Linux, with /proc mounted")
-    return process
-
-
-def identify(pid: int) -> ProcessId | None:
-    """The process that has the number now; None where none has."""
-    start_ticks = _read_start_ticks(pid)
-    return None if start_ticks is None else ProcessId(pid=pid, start_ticks=start_ticks, boot_id=read_boot_id())
-
-
-def is_running(process: ProcessId) -> bool:
-    """Whether that very process still runs; one that is dead and not yet reaped does not."""
-    return process.boot_id == read_boot_id() and _read_start_ticks(process.pid) == process.start_ticks
-
-
-def read_boot_id() -> str:
-    """What names this boot of the kernel."""
-    return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="utf-8").strip()
-
-
 @contextlib.contextmanager
 def uninterrupted() -> Iterator[None]:
     """Delay Ctrl-C, SIGTERM and SIGHUP until the block has ended.
@@ -466,15 +434,6 @@ def uninterrupted() -> Iterator[None]:
             signal.signal(number, handler)
         for waiting in dict.fromkeys(came):
             signal.raise_signal(waiting)
-
-
-def _read_start_ticks(pid: int) -> int | None:
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
-    except (FileNotFoundError, ProcessLookupError):
-        return None
-    # Source: proc_pid_stat(5): the fields after the name begin with the 3rd, state; starttime is the 22nd.
-    return None if fields[0] in {"Z", "X"} else int(fields[19])
 
 
 def _cannot_write(exc: OSError) -> HostError:

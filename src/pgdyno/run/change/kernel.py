@@ -27,9 +27,7 @@ from pgdyno.run.change.journal import (
     Undo,
     UndoOutcome,
     begin_change,
-    is_running,
     own_journal,
-    read_boot_id,
     uninterrupted,
 )
 from pgdyno.run.change.sysctl import (
@@ -42,6 +40,8 @@ from pgdyno.run.change.sysctl import (
     read_value,
     write_values,
 )
+from pgdyno.run.host.log import LOG
+from pgdyno.run.host.process_id import is_running, read_boot_id
 
 # The kernel allocates these pages one by one: if it is interrupted or runs out of memory, it keeps those it has.
 _REACHED_BY_STEPS = frozenset({"vm.nr_hugepages", "vm.nr_hugepages_mempolicy", "nr_hugepages"})
@@ -104,6 +104,8 @@ class KernelSettings:
             return
         with uninterrupted():
             self.undone = undo_changes(self._changes.values())
+            for undo in self.undone:
+                LOG.info("kernel setting %s: %s %s", undo.change.what, undo.outcome.value, undo.reason)
             self._changes, self._current = {}, {}
             self._journal.drop(undo.change for undo in self.undone if undo.outcome is not UndoOutcome.FAILED)
         failed = [undo for undo in self.undone if undo.outcome is UndoOutcome.FAILED]
@@ -146,6 +148,8 @@ def changed_sysctls(values: Mapping[str, str], *, journal: Journal | None = None
     held = KernelSettings(journal or Journal())
     try:
         held.switch(values)
+        if values:
+            LOG.info("kernel settings changed: %s", dict(values))
         yield held
     except BaseException:
         # The user sees this error. What could not be put back is still in the journal, and the next pgdyno begins with

@@ -20,8 +20,8 @@ from typing import TypeVar
 from pgdyno.errors import HostError, StepFailedError
 from pgdyno.run.change.journal import Starter
 from pgdyno.run.given.data_folder import DataFolder, find_asker
-from pgdyno.run.host import process
 from pgdyno.run.host.clock import monotonic_s
+from pgdyno.run.host.host import THIS_HOST
 
 _ASK_PATIENCE_S = 10.0
 # A fast shutdown writes all dirty buffers first, and recovery reads all WAL since the last checkpoint.
@@ -184,14 +184,14 @@ def open_server(path: Path, *, bindir: Path, uid: int) -> NamedServer:
 
 
 def _systemctl(verb: str, unit: str) -> None:
-    done = process.run(["systemctl", verb, "--", unit], timeout_s=_STOP_PATIENCE_S + _SLACK_S)
+    done = THIS_HOST.run(["systemctl", verb, "--", unit], timeout_s=_STOP_PATIENCE_S + _SLACK_S)
     if done.exit_code != 0:
         raise StepFailedError(f"systemd cannot {verb} {unit}", detail=_read_journal(unit) or done.stderr.strip())
 
 
 def show_unit(unit: str, name: str) -> str:
     """A property of a unit of systemd's; empty where it has none, or no systemd runs."""
-    return process.run(["systemctl", "show", f"--property={name}", "--value", "--", unit]).stdout.strip()
+    return THIS_HOST.run(["systemctl", "show", f"--property={name}", "--value", "--", unit]).stdout.strip()
 
 
 def _count_restarts(unit: str) -> int:
@@ -201,5 +201,5 @@ def _count_restarts(unit: str) -> int:
 
 def _read_journal(unit: str) -> str:
     # What is not a message of the unit's, such as that there is none, begins so.
-    lines = process.run(["journalctl", f"--unit={unit}", "--output=cat", f"--lines={_LOG_LINES}"]).stdout.splitlines()
+    lines = THIS_HOST.run(["journalctl", f"--unit={unit}", "--output=cat", f"--lines={_LOG_LINES}"]).stdout.splitlines()
     return "\n".join(line for line in lines if not line.startswith("-- "))

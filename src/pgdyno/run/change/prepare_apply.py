@@ -20,10 +20,10 @@ from pgdyno.run.change.kept_file import FileCopy, read_copy
 from pgdyno.run.change.named_server import NamedServer
 from pgdyno.run.change.server_conf import NAME
 from pgdyno.run.change.settings_state import RunningSettings, ask_program, ask_state, find_differing
+from pgdyno.run.change.starter import ServerOrigin, find_origin
 from pgdyno.run.change.sysctl import check_sysctls, find_pools
 from pgdyno.run.change.sysfs import check_sysfs
 from pgdyno.run.given.data_folder import Postmaster, find_data_folder, find_strangers
-from pgdyno.run.given.starter import ServerOrigin, find_origin
 from pgdyno.run.given.state import read_huge_pages
 from pgdyno.run.host.clock import monotonic_s
 from pgdyno.spec.setting import check_tunable

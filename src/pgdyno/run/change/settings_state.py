@@ -1,8 +1,12 @@
-"""What a server says of its settings: one that runs by itself, one that does not by its own program and its files."""
+"""Asks a server for its settings, and has it reload them.
+
+A running server is asked by SQL; of one that does not run, its program reads its files.
+"""
 
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Mapping, Sequence
 
 import msgspec
@@ -10,6 +14,7 @@ import msgspec
 from pgdyno.errors import SpecError
 from pgdyno.facts.gucs import same_value
 from pgdyno.run.change.named_server import NamedServer
+from pgdyno.run.host.clock import monotonic_s
 
 # Source: PostgreSQL 18 src/include/utils/guc.h, GucSource.
 _OF_SESSION = frozenset({"database", "user", "database user"})
@@ -21,6 +26,8 @@ _CHOSEN_BY_SERVER = {
     "transaction_buffers": "0",
 }
 _PATIENCE_S = 60.0
+_RELOAD_PATIENCE_S = 10.0
+_POLL_S = 0.02
 _SAID = re.compile(r"^.*? (?=(?:FATAL|ERROR|LOG|DETAIL|HINT): )", re.MULTILINE)
 
 
@@ -60,9 +67,26 @@ def ask_state(server: NamedServer, names: Sequence[str]) -> RunningSettings:
         StepFailedError: The server does not run, or does not answer.
     """
     # psycopg comes with it: only who asks a server waits for that.
-    from pgdyno.run.cluster.sql import named_server_query  # noqa: PLC0415
+    from pgdyno.run.postgres.sql import named_server_query  # noqa: PLC0415
 
     return server.ask(named_server_query(names), RunningSettings)
+
+
+def reload_server(server: NamedServer, names: Sequence[str]) -> RunningSettings:
+    """Have a running server read its files, and return the settings that its new sessions then have.
+
+    Raises:
+        HostError: As `ask_state`; nothing has changed.
+        StepFailedError: As `ask_state`.
+    """
+    before = ask_state(server, names)
+    server.reload()
+    deadline = monotonic_s() + _RELOAD_PATIENCE_S
+    while True:
+        state = ask_state(server, names)
+        if state.loaded_at != before.loaded_at or monotonic_s() > deadline:
+            return state
+        time.sleep(_POLL_S)
 
 
 def find_differing(settings: Mapping[str, str], shown: Mapping[str, Setting], major: int) -> tuple[str, ...]:

@@ -15,9 +15,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from pgdyno.errors import HostError, SpecError
+from pgdyno.run.host.tree import swap_dots
 
 _ROOT = Path("/proc/sys")
-_SWAPPED = str.maketrans("./", "/.")
 # Setting one of a pair makes the other 0, which means that it is not in use. Source: the kernel's
 # Documentation/admin-guide/sysctl/vm.rst, and the handlers in mm/page-writeback.c and mm/util.c.
 _PAIRS = (
@@ -46,14 +46,6 @@ _NAMESPACES = (
 )
 
 
-def swap_dots(name: str) -> str:
-    """The path below /proc/sys of a setting's name, or the name of a path.
-
-    In a name the parts are divided by dots, and a dot within a part is written as a slash. Source: sysctl(8).
-    """
-    return name.translate(_SWAPPED)
-
-
 def resolve_sysctl(name: str) -> str:
     """Return the canonical name: `net.ipv4.conf.eth0/100.rp_filter` for `net/ipv4/conf/eth0.100/rp_filter`.
 
@@ -68,16 +60,6 @@ def resolve_sysctl(name: str) -> str:
     near = difflib.get_close_matches(swap_dots(path), [swap_dots(path) for path in known], n=3)
     hint = f"did you mean {' or '.join(near)}?" if near else "`sysctl -a` lists what this kernel has"
     raise SpecError(f"this kernel has no setting {name!r}", hint=hint)
-
-
-def read_sysctl(name: str) -> str:
-    """A setting's value; several numbers have one blank between them.
-
-    Raises:
-        SpecError: This kernel has no such setting, or it is an action that has no value.
-        HostError: This account may not read it.
-    """
-    return read_value(resolve_sysctl(name))
 
 
 def check_sysctls(values: Mapping[str, str]) -> dict[str, str]:
@@ -112,7 +94,12 @@ def is_there(name: str) -> bool:
 
 
 def read_value(name: str) -> str:
-    """As `read_sysctl`, of a name that was resolved."""
+    """Read a setting by its resolved name; several numbers have one blank between them.
+
+    Raises:
+        SpecError: It is an action that has no value.
+        HostError: This account may not read it.
+    """
     try:
         text = _path(name).read_text(encoding="utf-8", errors="replace")
     except PermissionError as exc:

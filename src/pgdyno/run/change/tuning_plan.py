@@ -23,7 +23,6 @@ from pgdyno.run.change.journal import (
     ServerChange,
     TuningState,
     begin_change,
-    this_process,
 )
 from pgdyno.run.change.kept_file import FileCopy, read_copy
 from pgdyno.run.change.kernel import with_partners
@@ -31,6 +30,7 @@ from pgdyno.run.change.named_server import NamedServer
 from pgdyno.run.change.prepare_apply import Prepared
 from pgdyno.run.change.server_conf import NAME, put_settings
 from pgdyno.run.host.clock import local_now
+from pgdyno.run.host.process_id import this_process
 
 _Change = TypeVar("_Change", Change, FileChange, ServerChange)
 

@@ -24,13 +24,12 @@ from pgdyno.run.change.journal import (
     TuningState,
     Undo,
     UndoOutcome,
-    is_running,
-    this_process,
     uninterrupted,
 )
 from pgdyno.run.change.kept_file import load_copy
+from pgdyno.run.change.starter import find_origin
 from pgdyno.run.change.tuning_undo import open_changed, undo_tuning
-from pgdyno.run.given.starter import find_origin
+from pgdyno.run.host.process_id import is_running, this_process
 
 
 def restore_tuning(

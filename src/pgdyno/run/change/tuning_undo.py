@@ -10,7 +10,6 @@ a server holds are free for other uses only after it ends.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -27,18 +26,15 @@ from pgdyno.run.change.journal import (
     TuningState,
     Undo,
     UndoOutcome,
-    read_boot_id,
 )
 from pgdyno.run.change.kept_file import FileCopy, discard_partial, read_copy, write_copy
 from pgdyno.run.change.kernel import undo_changes
 from pgdyno.run.change.named_server import NamedServer, open_server
 from pgdyno.run.change.server_conf import NAME, take_back
-from pgdyno.run.change.settings_state import RunningSettings, ask_state
-from pgdyno.run.given.starter import find_origin
-from pgdyno.run.host.clock import monotonic_s
+from pgdyno.run.change.settings_state import reload_server
+from pgdyno.run.change.starter import find_origin
+from pgdyno.run.host.process_id import read_boot_id
 
-_RELOAD_PATIENCE_S = 10.0
-_POLL_S = 0.02
 Load = Callable[[SavedFile], FileCopy]
 """A function that returns the content of a saved file."""
 
@@ -71,23 +67,6 @@ def undo_tuning(
             on_activity(f"{server.change.what}: start")
         server.attempt(server.start)
     return (*(server.undo for server in servers), *files, *kernel)
-
-
-def reload_server(server: NamedServer, names: Sequence[str]) -> RunningSettings:
-    """Have a running server read its files, and tell what its new sessions then have of settings, by name in lower case.
-
-    Raises:
-        HostError: As `ask_state`; nothing has changed.
-        StepFailedError: As `ask_state`.
-    """
-    before = ask_state(server, names)
-    server.reload()
-    deadline = monotonic_s() + _RELOAD_PATIENCE_S
-    while True:
-        state = ask_state(server, names)
-        if state.loaded_at != before.loaded_at or monotonic_s() > deadline:
-            return state
-        time.sleep(_POLL_S)
 
 
 def open_changed(change: ServerChange) -> NamedServer:

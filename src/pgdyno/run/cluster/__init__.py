@@ -1,1 +1,1 @@
-"""PostgreSQL clusters of pgdyno's own: installation, initdb, templates, settings, start and stop, SQL."""
+"""PostgreSQL clusters of pgdyno's own: home, initdb, templates, settings, start and stop."""

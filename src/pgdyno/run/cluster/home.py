@@ -19,7 +19,8 @@ from typing import IO
 
 from pgdyno.errors import HostError
 from pgdyno.run.cluster.shared_memory import free_shared_memory
-from pgdyno.run.host.process import ServerUser, run
+from pgdyno.run.host.host import THIS_HOST
+from pgdyno.run.host.process import ServerUser
 
 # Source: Linux sun_path is 108 bytes (unix(7)); the socket's own name takes up to 22.
 _MAX_SOCKET_DIR = 85
@@ -65,7 +66,7 @@ class Home:
             raise HostError(
                 f"cannot use {self.root} as pgdyno's home", detail=str(exc), hint="choose another folder with --home"
             ) from exc
-        if run(["test", "-w", str(self.work)], user=self.user).exit_code != 0:
+        if THIS_HOST.run(["test", "-w", str(self.work)], user=self.user).exit_code != 0:
             raise HostError(
                 f"the user {self.user.name} cannot reach {self.work}",
                 detail="each folder above it must be open to that user",

@@ -16,14 +16,14 @@ import msgspec
 from pgdyno.errors import PgdynoError, SpecError, StepFailedError
 from pgdyno.plan.plan import PlannedWorkload
 from pgdyno.record.serverlog import parse_serverlog
-from pgdyno.run.cluster import sql
 from pgdyno.run.cluster.home import Home
-from pgdyno.run.cluster.installation import Installation
 from pgdyno.run.cluster.server import DATABASE, Server
 from pgdyno.run.host.clock import monotonic_s
 from pgdyno.run.load.argv import InitRun, LoadRun
 from pgdyno.run.load.pgbench import Pgbench
 from pgdyno.run.load.process import INVOCATION_FILE, Invocation
+from pgdyno.run.postgres import sql
+from pgdyno.run.postgres.installation import Installation
 from pgdyno.spec.study import BUILTIN_SCRIPTS, DataSpec
 from pgdyno.spec.table import SettingValue
 

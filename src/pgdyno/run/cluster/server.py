@@ -24,12 +24,14 @@ import psycopg
 from pgdyno.errors import HostError, PgdynoError, SpecError, StepFailedError
 from pgdyno.record.durable import writing
 from pgdyno.record.serverlog import LOG_SETTINGS
-from pgdyno.run.cluster import sql
-from pgdyno.run.cluster import timeouts as patience
 from pgdyno.run.cluster.home import Home
-from pgdyno.run.cluster.installation import Installation
-from pgdyno.run.cluster.sql import Address
 from pgdyno.run.host import process
+from pgdyno.run.host.host import THIS_HOST
+from pgdyno.run.host.log import LOG
+from pgdyno.run.postgres import sql, timeouts
+from pgdyno.run.postgres.address import Address
+from pgdyno.run.postgres.hints import hint_for
+from pgdyno.run.postgres.installation import Installation
 from pgdyno.spec.conf import quote_value
 
 SUPERUSER = "pgdyno"
@@ -87,7 +89,7 @@ class Server:
             "--no-sync",
             "--no-instructions",
         ]
-        done = process.run(argv, user=self.home.user, timeout_s=300.0)
+        done = THIS_HOST.run(argv, user=self.home.user, timeout_s=300.0)
         if done.exit_code != 0:
             raise StepFailedError("initdb failed", detail=done.stderr.strip(), hint=hint_for(done.stderr))
         with _writing(path := self.home.data / "postgresql.conf"), path.open("a", encoding="utf-8") as config:
@@ -109,7 +111,7 @@ class Server:
             log_file = self.log_path.open("ab")
         with log_file as log:
             log_start = log.tell()
-            self._process = process.start(
+            self._process = THIS_HOST.start(
                 [self.installation.program("postgres"), "-D", str(self.home.data)],
                 user=self.home.user,
                 # An immediate shutdown ends backends and frees shared memory at once; the cluster is disposable.
@@ -118,7 +120,11 @@ class Server:
                 stderr=log,
                 cwd=self.home.data,
             )
+        began_s = time.monotonic()
         self._wait_until_ready(log_start)
+        LOG.info(
+            "server %d answers after %.2f s, settings %s", self._process.pid, time.monotonic() - began_s, dict(settings)
+        )
         try:
             self._verify(settings)
             if self._listens:
@@ -180,7 +186,7 @@ class Server:
     @property
     def address(self) -> Address:
         """Where its own database is reached."""
-        return Address(socket_dir=str(self.home.sockets), port=self.port, user=SUPERUSER, dbname=DATABASE)
+        return Address(host=str(self.home.sockets), port=self.port, user=SUPERUSER, dbname=DATABASE)
 
     def connect(self, *, database: str = DATABASE, patience_s: int | None = None) -> sql.Connection:
         """Open a connection in autocommit mode that gives rows as dicts; see `sql.connect`.
@@ -264,7 +270,7 @@ class Server:
         address = msgspec.structs.replace(self.address, dbname="postgres")
         with sql.connect(address, options="-c password_encryption=scram-sha-256") as connection:
             try:
-                with patience.limit(connection):
+                with timeouts.limit(connection):
                     connection.pgconn.change_password(SUPERUSER.encode(), password.encode())
             except psycopg.Error as exc:
                 raise StepFailedError("cannot set the server's password", detail=str(exc).strip()) from exc
@@ -298,22 +304,6 @@ def looking_on(home: Home, port: int) -> str:
     """Return the psql command that lets the account of pgdyno watch the server at `port`."""
     password_path = home.work / _PGPASS_FILE
     return f"PGPASSFILE={password_path} psql -h {_LISTEN_ADDRESS} -p {port} -U {SUPERUSER} {DATABASE}"
-
-
-def lacks_memory(words: str) -> bool:
-    """Whether PostgreSQL's tools describe in `words` that the kernel gave them no memory."""
-    return "could not map anonymous shared memory" in words or "Cannot allocate memory" in words
-
-
-def hint_for(words: str) -> str:
-    """What to try about a failure that PostgreSQL's tools describe in `words`; empty where nothing is known."""
-    if "No space left on device" in words:
-        return "the disk is full: free some space, use a smaller scale, or put the work elsewhere with --home"
-    if lacks_memory(words):
-        return "lower shared_buffers or give the machine more memory"
-    if "Permission denied" in words:
-        return "the server's user must be able to reach pgdyno's home; choose another with --home"
-    return ""
 
 
 def _write_anew(path: Path, text: str) -> None:

@@ -21,10 +21,10 @@ from pathlib import Path
 
 from pgdyno.errors import HostError, SpecError, StepFailedError
 from pgdyno.facts.gucs import Context, VarType, find_guc
-from pgdyno.run.cluster.installation import Installation
-from pgdyno.run.host import process
+from pgdyno.run.host.host import THIS_HOST
 from pgdyno.run.host.process import ServerUser
 from pgdyno.run.host.stale import name_of_this_process, remove_stale_folders
+from pgdyno.run.postgres.installation import Installation
 from pgdyno.spec.table import LOG_PLACE_SETTINGS
 
 HUGE_PAGES_COUNT = "shared_memory_size_in_huge_pages"
@@ -67,7 +67,7 @@ def count_huge_pages(
         data = _make_data(place, installation, user, control_file)
         argv = [installation.program("postgres"), "-C", HUGE_PAGES_COUNT, "-D", str(data)]
         argv += [part for name, value in given.items() for part in ("-c", f"{name}={value}")]
-        done = process.run(argv, user=user)
+        done = THIS_HOST.run(argv, user=user)
     if done.exit_code != 0:
         raise SpecError(
             f"PostgreSQL {installation.facts.version} refuses the settings",
@@ -85,7 +85,7 @@ def find_refused(installation: Installation, settings: Mapping[str, str], *, use
         data = _make_data(place, installation, user, None)
         for name, value in settings.items():
             argv = [installation.program("postgres"), "-C", name, "-D", str(data), "-c", f"{name}={value}"]
-            done = process.run(argv, user=user)
+            done = THIS_HOST.run(argv, user=user)
             if done.exit_code != 0:
                 refused[name] = _words_of(done.stderr)
     return refused
@@ -97,7 +97,7 @@ def read_built_in(installation: Installation, names: Iterable[str], *, user: Ser
     with _place(_ASKED_BYTES) as place:
         data = _make_data(place, installation, user, None)
         for name in names:
-            done = process.run([installation.program("postgres"), "-C", name, "-D", str(data)], user=user)
+            done = THIS_HOST.run([installation.program("postgres"), "-C", name, "-D", str(data)], user=user)
             if done.exit_code == 0:
                 built_in[name] = done.stdout.strip()
     return built_in
@@ -175,7 +175,7 @@ def _make_data(place: Path, installation: Installation, user: ServerUser, contro
             shutil.chown(path, user.uid, user.gid)
     if control_file is None:
         # An empty control file is the word that it is to guess all of it. Source: pg_resetwal.c, read_controlfile().
-        done = process.run([installation.program("pg_resetwal"), "-f", "-D", str(data)], user=user)
+        done = THIS_HOST.run([installation.program("pg_resetwal"), "-f", "-D", str(data)], user=user)
         if done.exit_code != 0:
             raise StepFailedError("pg_resetwal made no control file", detail=done.stderr.strip())
     return data
@@ -208,7 +208,8 @@ def start_empty(installation: Installation, settings: Mapping[str, str], *, user
     """
     # The import brings psycopg, which only commands that start a server should wait for.
     from pgdyno.run.cluster.home import Home  # noqa: PLC0415
-    from pgdyno.run.cluster.server import Server, lacks_memory  # noqa: PLC0415
+    from pgdyno.run.cluster.server import Server  # noqa: PLC0415
+    from pgdyno.run.postgres.hints import lacks_memory  # noqa: PLC0415
 
     settings = {name: value for name, value in settings.items() if name not in LOG_PLACE_SETTINGS}
     with _place(_CLUSTER_BYTES) as place:

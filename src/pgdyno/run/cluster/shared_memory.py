@@ -14,7 +14,8 @@ from pathlib import Path
 
 import msgspec
 
-from pgdyno.run.host.process import ServerUser, run
+from pgdyno.run.host.host import THIS_HOST
+from pgdyno.run.host.process import ServerUser
 
 _SEGMENT_DIR = Path("/dev/shm")  # noqa: S108 - PostgreSQL's own place
 _SYSTEM_V_LIST = Path("/proc/sysvipc/shm")
@@ -97,7 +98,7 @@ def _remove_segment(handle: int, system_v: dict[int, _SystemV], user: ServerUser
 
 def _remove_system_v(segment_id: int, user: ServerUser) -> None:
     # As the server's user, who can remove nobody else's; fails harmlessly when the segment is gone already.
-    run(["ipcrm", "-m", str(segment_id)], user=user)
+    THIS_HOST.run(["ipcrm", "-m", str(segment_id)], user=user)
 
 
 def _read_system_v(segment_id: int, size_bytes: int) -> bytes:

@@ -19,16 +19,18 @@ import msgspec
 from pgdyno.errors import HostError, PgdynoError, StepFailedError
 from pgdyno.record.durable import write_durably
 from pgdyno.record.types import Dataset
-from pgdyno.run.cluster import sql
 from pgdyno.run.cluster.home import Home
-from pgdyno.run.cluster.installation import Installation
-from pgdyno.run.cluster.server import DATABASE, Server, hint_for
+from pgdyno.run.cluster.server import DATABASE, Server
 from pgdyno.run.host import process
 from pgdyno.run.host.clock import monotonic_s
+from pgdyno.run.host.host import THIS_HOST
 from pgdyno.run.host.process import ServerUser
 from pgdyno.run.load.argv import InitRun
 from pgdyno.run.load.pgbench import Pgbench
 from pgdyno.run.load.watch import LoadWatch
+from pgdyno.run.postgres import sql
+from pgdyno.run.postgres.hints import hint_for
+from pgdyno.run.postgres.installation import Installation
 from pgdyno.spec.study import DataSpec, ServerKind
 
 _FACTS_FILE = "dataset.json"
@@ -246,7 +248,7 @@ def _keep(folder: Path, dataset: Dataset, home: Home) -> Template:
 
 
 def _copy(argv: list[str]) -> None:
-    done = process.run(argv, timeout_s=3600.0)
+    done = THIS_HOST.run(argv, timeout_s=3600.0)
     if done.exit_code != 0:
         raise StepFailedError("cannot copy the loaded cluster", detail=done.stderr.strip(), hint=hint_for(done.stderr))
 

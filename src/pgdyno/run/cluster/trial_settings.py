@@ -18,8 +18,8 @@ from pgdyno.plan.experiment import Variant, has_same_server
 from pgdyno.record.types import ErrorFact
 from pgdyno.run.change.kernel import changed_sysctls
 from pgdyno.run.cluster.home import Home
-from pgdyno.run.cluster.installation import Installation
 from pgdyno.run.cluster.server import Server
+from pgdyno.run.postgres.installation import Installation
 
 # Before a server has read its settings it logs with its own prefix, afterwards with the one that pgdyno sets.
 _LOG_LINE = re.compile(r"(?:[\d.]+\|\d+\|[^|]*\|\w{5}\||\S+ \S+ \S+ \[\d+\] )[A-Z]+\d?:  ?(?P<text>.*)")

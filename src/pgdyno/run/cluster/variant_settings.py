@@ -1,4 +1,4 @@
-"""Puts the settings of one variant after the other in force in a running server, and sees that they are.
+"""Puts the settings of one variant after the other in force in a running server, and verifies that they are.
 
 How settings change: each variant has a file of its own in the cluster; postgresql.conf includes a link, the link is turned
 to the variant's file, and the server told to reload. ALTER SYSTEM does the same with two flushes of its own. From the order
@@ -20,10 +20,9 @@ from collections.abc import Mapping, Sequence
 
 from pgdyno.errors import StepFailedError
 from pgdyno.plan.experiment import Variant, changed_settings
-from pgdyno.run.change.kernel import KernelSettings
-from pgdyno.run.cluster import sql
 from pgdyno.run.cluster.home import Home
 from pgdyno.run.host.clock import monotonic_s
+from pgdyno.run.postgres import sql
 from pgdyno.spec.conf import quote_value
 from pgdyno.spec.table import SettingValue
 
@@ -33,10 +32,10 @@ _LINK = "pgdyno-variant.conf"
 
 
 class VariantFiles:
-    """The settings of each variant as a file of the cluster, and which of them the server is to read.
+    """The settings of each variant as a file of the cluster, one of which the server reads.
 
     Args:
-        home: Whose `data` is the cluster, restored and not yet started.
+        home: Its `data` is the cluster, restored and not yet started.
         variants: The first is in force to begin with.
 
     Raises:
@@ -57,19 +56,23 @@ class VariantFiles:
         config.write_text("\n".join([*lines, f"include '{_LINK}'\n"]), encoding="utf-8")
 
     def settings_of(self, variant: Variant) -> tuple[str, ...]:
-        """The names that a variant's file sets; the others of `names` are as the rest of the configuration has them."""
+        """Return the names that a variant's file sets; the rest of the configuration sets the others of `names`."""
         return tuple(name for name in self.names if name in variant.server.settings)
 
     def common(self, settings: Mapping[str, SettingValue]) -> dict[str, SettingValue]:
-        """Those of the settings that no variant changes: what the server is to be started with."""
+        """Return those of the settings that no variant changes: what the server is started with."""
         return {name: value for name, value in settings.items() if name not in self.names}
 
     def choose(self, variant: Variant) -> None:
-        """Have the server read a variant's file from its next reload on. Writes no data, so that no disk is waited for."""
+        """Have the server read a variant's file from its next reload on, without writing data that a disk would delay."""
         aside = self._home.data / f"{_LINK}.new"
         aside.unlink(missing_ok=True)
         aside.symlink_to(self._files[variant.name])
         aside.replace(self._home.data / _LINK)
+
+    def open(self, connection: sql.Connection) -> VariantSettings:
+        """Return what changes the settings, over a connection that it keeps for itself."""
+        return VariantSettings(connection, self)
 
     def _write(self, name: str, text: str) -> None:
         descriptor = os.open(self._home.data / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
@@ -80,18 +83,16 @@ class VariantFiles:
 
 
 class VariantSettings:
-    """Changes settings of the running server, and of the kernel, and sees that they are in force."""
+    """Changes the settings of the running server, and verifies that they are in force."""
 
-    def __init__(self, connection: sql.Connection, files: VariantFiles, kernel: KernelSettings) -> None:
+    def __init__(self, connection: sql.Connection, files: VariantFiles) -> None:
         self._connection = connection
         self._files = files
-        self._kernel = kernel
         self._loaded_at = sql.read_loaded(connection, ()).loaded_at
         self._shown: dict[str, tuple[str, ...]] = {}
 
     def change(self, variant: Variant) -> None:
-        """Put a variant in force."""
-        self._kernel.switch(variant.sysctl)
+        """Put a variant's settings in force."""
         self._files.choose(variant)
         sql.reload_settings(self._connection)
         shown = self._await_reload()
@@ -114,7 +115,7 @@ class VariantSettings:
                 return loaded.shown
             time.sleep(_CONFIRM_EVERY_S)
         raise StepFailedError(
-            f"the server did not read its settings anew within {_CONFIRM_WITHIN_S:g} s",
+            f"the server did not reload its settings within {_CONFIRM_WITHIN_S:g} s",
             hint="it or the machine is too busy to compare under one load",
         )
 

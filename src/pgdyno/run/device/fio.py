@@ -1,7 +1,6 @@
 """Run fio, one process for each job, on a file that it gets as its standard input.
 
-fio is somebody's package: where it is missing, this says how to get it, and installs it only when asked to. A run that
-fails is that run's failure; nothing here decides whether others are worth going on with.
+Where fio is missing, the error says how to get it. A run that fails does not end the others: the caller decides.
 """
 
 from __future__ import annotations
@@ -17,8 +16,8 @@ from pgdyno.errors import HostError, StepFailedError
 from pgdyno.plan.disk import DiskJob, Pattern
 from pgdyno.record.device.fio import PERCENTILES, FioReport, parse_fio
 from pgdyno.run.device.scratch import AS_STDIN, Scratch
-from pgdyno.run.host import process
-from pgdyno.run.host.process import Completed, ServerUser
+from pgdyno.run.host.host import THIS_HOST
+from pgdyno.run.host.process import ServerUser
 
 _VERSION = re.compile(r"fio-(\d+)\.\d+")
 # The major version whose output and options pgdyno knows; they are the same since fio 3.0.
@@ -42,7 +41,6 @@ _REPORT_MS = 125
 _FILL_BYTES, _FILL_DEPTH = 2**20, 8
 # A run on a slow device may last this much longer than planned.
 _PATIENCE_S = 30.0
-_INSTALL_PATIENCE_S = 600.0
 
 
 class Fio(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,7 +67,7 @@ def find_fio() -> Fio:
     program = shutil.which("fio")
     if program is None:
         raise HostError("fio is missing", hint="install it: `apt-get install fio`")
-    said = process.run([program, "--version"])
+    said = THIS_HOST.run([program, "--version"])
     version = said.stdout.strip()
     if _major(version) < _KNOWN_MAJOR:
         raise HostError(
@@ -77,36 +75,8 @@ def find_fio() -> Fio:
             detail=version or said.stderr.strip(),
             hint=f"install fio {_KNOWN_MAJOR}: `apt-get install fio`",
         )
-    engines = {line.strip() for line in process.run([program, "--enghelp"]).stdout.splitlines()}
+    engines = {line.strip() for line in THIS_HOST.run([program, "--enghelp"]).stdout.splitlines()}
     return Fio(program=program, version=version, queueing=next((one for one in QUEUEING if one in engines), None))
-
-
-def install_fio() -> Fio:
-    """Install Debian's or Ubuntu's package, for a user who has asked for that.
-
-    Raises:
-        HostError: This account may not, this is another distribution, or apt-get fails.
-    """
-    apt_get = shutil.which("apt-get")
-    if apt_get is None:
-        raise HostError("there is no apt-get to install fio with", hint="install fio with this system's own tool")
-    if os.geteuid() != 0:
-        raise HostError("only root may install fio", hint="`sudo apt-get install fio`")
-    environment = {**process.clean_environment(), "DEBIAN_FRONTEND": "noninteractive"}
-
-    def run(*words: str) -> Completed:
-        return process.run([apt_get, *words], timeout_s=_INSTALL_PATIENCE_S, env=environment)
-
-    install = ("install", "--yes", "--no-install-recommends", "fio")
-    done = run(*install)
-    if done.exit_code != 0:
-        # A container's image has no lists of packages, and old lists name packages that are gone.
-        updated = run("update")
-        done = run(*install) if updated.exit_code == 0 else updated
-    if done.exit_code != 0:
-        said = (done.stderr or done.stdout).strip()
-        raise HostError("apt-get could not install fio", detail=said, hint="see what `apt-get install fio` lacks")
-    return find_fio()
 
 
 def lay_out(fio: Fio, scratch: Scratch, file_bytes: int, *, seed: int, most_s: float, user: ServerUser | None) -> int:

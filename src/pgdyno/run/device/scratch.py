@@ -23,6 +23,7 @@ import msgspec
 
 from pgdyno.errors import HostError, StepFailedError
 from pgdyno.run.host import process
+from pgdyno.run.host.host import THIS_HOST
 from pgdyno.run.host.process import Completed, ServerUser
 from pgdyno.units import format_bytes
 
@@ -57,7 +58,7 @@ class Scratch(msgspec.Struct, frozen=True, kw_only=True):
             StepFailedError: The program ran into the time limit, or was killed.
         """
         name = Path(argv[0]).name
-        with process.start(
+        with THIS_HOST.start(
             argv, user=user, stdin=self.descriptor, stdout=subprocess.PIPE, stderr=subprocess.PIPE
         ) as child:
             try:

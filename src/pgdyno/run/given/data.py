@@ -48,7 +48,7 @@ def look_at_server_and_data(folder: DataFolder, *, wants_branches: bool) -> tupl
 def _count_branches(folder: DataFolder, running: Postmaster | None) -> tuple[dict[str, int], str]:
     """By database, and why some are not among them."""
     # psycopg comes with it: only who asks a server waits for that.
-    from pgdyno.run.cluster.sql import BRANCHES, DATABASES  # noqa: PLC0415
+    from pgdyno.run.postgres.sql import BRANCHES, DATABASES  # noqa: PLC0415
 
     if running is None:
         return {}, "it does not run"

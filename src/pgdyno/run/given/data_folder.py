@@ -19,15 +19,16 @@ import msgspec
 from pgdyno.errors import HostError, SpecError, StepFailedError
 from pgdyno.facts.versions import WHAT_IS_SUPPORTED, is_supported
 from pgdyno.record.types import ServerFacts
-from pgdyno.run.change.journal import ProcessId, identify
-from pgdyno.run.cluster.installation import (
+from pgdyno.run.host import process
+from pgdyno.run.host.host import THIS_HOST
+from pgdyno.run.host.process import Completed, ServerUser
+from pgdyno.run.host.process_id import ProcessId, identify
+from pgdyno.run.postgres.installation import (
     installed_majors,
     is_embedded,
     read_named_facts,
     read_server_facts,
 )
-from pgdyno.run.host import process
-from pgdyno.run.host.process import Completed, ServerUser
 from pgdyno.spec.study import ServerSpec
 
 # The role with the account's own name, and the role with which most clusters were made.
@@ -86,7 +87,7 @@ class DataFolder(msgspec.Struct, frozen=True, kw_only=True):
             StepFailedError: It does not end in time.
         """
         argv = [program if "/" in program else str(self.bindir / program), *words]
-        return process.run(argv, user=self.asker, timeout_s=timeout_s, env=environment or _environment(self.asker))
+        return THIS_HOST.run(argv, user=self.asker, timeout_s=timeout_s, env=environment or _environment(self.asker))
 
     def ask_program(
         self, name: str, *, settings: Mapping[str, str] | None = None, config_file: str | None = None, timeout_s: float

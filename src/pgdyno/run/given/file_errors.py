@@ -51,7 +51,7 @@ def find_file_errors(folder: DataFolder, *, is_answering: bool, unseen: list[Uns
             # The server's files may not be those that are visible from here; this is already reported.
             return ()
         # psycopg comes with it: only who asks a server waits for that.
-        from pgdyno.run.cluster.sql import FILE_ERRORS  # noqa: PLC0415
+        from pgdyno.run.postgres.sql import FILE_ERRORS  # noqa: PLC0415
 
         found = folder.ask_once(running, FILE_ERRORS, list[_FileError], patience_s=_PATIENCE_S)
     except PgdynoError as error:

@@ -91,7 +91,7 @@ def _ask_running(folder: DataFolder, names: Sequence[str], unseen: list[Unseen])
     if running is None:
         return None
     # psycopg comes with it: only who asks a server waits for that.
-    from pgdyno.run.cluster.sql import server_look_query  # noqa: PLC0415
+    from pgdyno.run.postgres.sql import server_look_query  # noqa: PLC0415
 
     try:
         return folder.ask_once(running, server_look_query(names), ServerAnswer, patience_s=PATIENCE_S)

@@ -13,20 +13,21 @@ from pathlib import Path
 
 from pgdyno.errors import HostError
 from pgdyno.record.machine.disk_facts import DiskFacts
+from pgdyno.record.machine.host_facts import HostFacts
 from pgdyno.record.machine.preflight import LimitKind
-from pgdyno.record.types import HostFacts
 from pgdyno.run.host.cgroup import read_limits
-from pgdyno.run.host.tree import Tree, bracketed
+from pgdyno.run.host.host import THIS_HOST, Host
+from pgdyno.run.host.tree import bracketed
 
 _OCTAL = re.compile(r"\\([0-7]{3})")
 
 
-def read_host_facts(data_dir: Path, *, root: Path = Path("/")) -> HostFacts:
+def read_host_facts(data_dir: Path, *, host: Host = THIS_HOST) -> HostFacts:
     """The machine, and the disk below `data_dir`.
 
     Args:
         data_dir: An existing folder.
-        root: Where /proc, /sys and /etc are; another one in tests.
+        host: The machine.
 
     Raises:
         HostError: /proc is not mounted.
@@ -35,7 +36,7 @@ def read_host_facts(data_dir: Path, *, root: Path = Path("/")) -> HostFacts:
 
     def read(path: str) -> str | None:
         try:
-            return (root / path).read_text(encoding="utf-8", errors="replace").strip()
+            return (host.root / path).read_text(encoding="utf-8", errors="replace").strip()
         except OSError as exc:
             absent[f"/{path}"] = exc.strerror or str(exc)
             return None
@@ -44,7 +45,7 @@ def read_host_facts(data_dir: Path, *, root: Path = Path("/")) -> HostFacts:
     if meminfo is None:
         raise HostError("/proc is not readable", detail=str(absent), hint="pgdyno runs on Linux, with /proc mounted")
     memory = {line.split(":")[0]: int(line.split()[1]) * 1024 for line in meminfo.splitlines() if ":" in line}
-    limits = read_limits(Tree(root))
+    limits = read_limits(host.open_tree())
     cpus = [limit.value for limit in limits if limit.kind is LimitKind.CPU]
     memory_limits = [int(limit.value) for limit in limits if limit.kind is LimitKind.MEMORY]
     return HostFacts(
@@ -62,16 +63,16 @@ def read_host_facts(data_dir: Path, *, root: Path = Path("/")) -> HostFacts:
         transparent_huge_pages=bracketed(read("sys/kernel/mm/transparent_hugepage/enabled")),
         governor=read("sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
         load_average_1min=os.getloadavg()[0],
-        data_disk=read_disk_facts(data_dir, root=root),
+        data_disk=read_disk_facts(data_dir, host=host),
         host_name=read("proc/sys/kernel/hostname") or None,
         absent=absent,
     )
 
 
-def read_disk_facts(path: Path, *, root: Path = Path("/")) -> DiskFacts:
+def read_disk_facts(path: Path, *, host: Host = THIS_HOST) -> DiskFacts:
     """The file system that holds `path` and the whole block device below it."""
     path = path.resolve()
-    lines = (root / "proc/self/mountinfo").read_text(encoding="utf-8").splitlines()
+    lines = (host.root / "proc/self/mountinfo").read_text(encoding="utf-8").splitlines()
     mounts = [[_unescape(word) for word in line.split()] for line in lines]
     device_id = path.stat().st_dev
     major_minor = f"{os.major(device_id)}:{os.minor(device_id)}"
@@ -82,8 +83,8 @@ def read_disk_facts(path: Path, *, root: Path = Path("/")) -> DiskFacts:
     mount = max(above or [unknown], key=lambda m: (m[2] == major_minor, len(m[4])))
     separator = mount.index("-")
     usage = os.statvfs(path)
-    block = _whole_device(root, mount[2])
-    queue = root / "sys/block" / block / "queue" if block else None
+    block = _whole_device(host.root, mount[2])
+    queue = host.root / "sys/block" / block / "queue" if block else None
     return DiskFacts(
         path=str(path),
         device=mount[separator + 2],

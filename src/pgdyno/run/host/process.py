@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import os
 import pwd
+import shlex
 import shutil
 import signal
 import subprocess
@@ -23,6 +24,8 @@ from typing import IO
 import msgspec
 
 from pgdyno.errors import HostError, StepFailedError
+from pgdyno.run.host.clock import monotonic_s
+from pgdyno.run.host.log import LOG
 
 
 class ServerUser(msgspec.Struct, frozen=True, kw_only=True):
@@ -134,7 +137,7 @@ def start(
     environment = dict(env) if env is not None else clean_environment()
     _require_program(argv[0], environment)
     try:
-        return subprocess.Popen(
+        child = subprocess.Popen(
             wrap(argv, user=user, death_signal=death_signal),
             stdin=stdin,
             stdout=stdout,
@@ -145,6 +148,8 @@ def start(
         )
     except OSError as exc:
         raise HostError(f"cannot start {argv[0]}", detail=str(exc)) from exc
+    LOG.info("started pid %d: %s", child.pid, shlex.join(argv))
+    return child
 
 
 def run(
@@ -164,6 +169,7 @@ def run(
     environment = dict(env) if env is not None else clean_environment()
     _require_program(argv[0], environment)
     account = None if user is None or user.is_self else user
+    began_s = monotonic_s()
     try:
         done = subprocess.run(
             wrap(argv, user=None),
@@ -186,6 +192,7 @@ def run(
         ) from exc
     except OSError as exc:
         raise HostError(f"cannot start {argv[0]}", detail=str(exc)) from exc
+    LOG.info("ran in %.2f s, exit code %d: %s", monotonic_s() - began_s, done.returncode, shlex.join(argv))
     return Completed(
         argv=tuple(argv),
         exit_code=done.returncode,
@@ -208,6 +215,7 @@ def stop(process: subprocess.Popen[bytes], *, first: signal.Signals = signal.SIG
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
+        LOG.info("stopped pid %d with %s: exit code %d", process.pid, first.name, process.returncode)
     return process.returncode
 
 

@@ -10,6 +10,8 @@ import errno
 from collections.abc import Iterator
 from pathlib import Path
 
+_SWAPPED = str.maketrans("./", "/.")
+
 
 class Tree:
     """The files of /proc, /sys and /etc below `root`.
@@ -79,3 +81,11 @@ def bracketed(text: str | None) -> str | None:
     if text is None or "[" not in text:
         return text
     return text.split("[", 1)[1].split("]", 1)[0]
+
+
+def swap_dots(name: str) -> str:
+    """The path below /proc/sys of a setting's name, or the name of a path.
+
+    In a name the parts are divided by dots, and a dot within a part is written as a slash. Source: sysctl(8).
+    """
+    return name.translate(_SWAPPED)

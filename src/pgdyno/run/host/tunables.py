@@ -13,15 +13,15 @@ from pathlib import Path
 
 import msgspec
 
+from pgdyno.record.machine.host_facts import HostFacts
 from pgdyno.record.machine.preflight import CgroupLimit, LimitKind
 from pgdyno.record.machine.tunables import StorageStack, Tunables
-from pgdyno.record.types import HostFacts
-from pgdyno.run.change.sysctl import swap_dots
 from pgdyno.run.host.cgroup import read_limits
 from pgdyno.run.host.disks import read_devices, read_dm_table, read_stripes
 from pgdyno.run.host.facts import read_disk_facts, read_host_facts
+from pgdyno.run.host.host import THIS_HOST, Host
 from pgdyno.run.host.state import read_memory
-from pgdyno.run.host.tree import Tree, bracketed
+from pgdyno.run.host.tree import Tree, bracketed, swap_dots
 
 # Names below /proc/sys that concern a database; all of it has a thousand.
 _SYSCTLS = (
@@ -32,7 +32,7 @@ _SYSCTLS = (
 
 
 def read_tunables(
-    data_dir: Path, wal_dir: Path | None = None, *, server_pid: int | None = None, root: Path = Path("/")
+    data_dir: Path, wal_dir: Path | None = None, *, server_pid: int | None = None, host: Host = THIS_HOST
 ) -> Tunables:
     """Read the machine as it is.
 
@@ -40,35 +40,35 @@ def read_tunables(
         data_dir: Where the data lie or will lie below: an existing folder.
         wal_dir: Where pg_wal lies; None: with the data.
         server_pid: Of the running server, whose limits then count rather than ours.
-        root: Where /proc and /sys are; another one in tests.
+        host: The machine.
 
     Raises:
         HostError: /proc is not mounted.
     """
-    limits = read_limits(Tree(root) if server_pid is None else _TreeOf(server_pid, root))
-    disk = read_disk_look(data_dir, root=root)
-    wal_disk = read_disk_look(wal_dir, root=root) if wal_dir is not None else None
+    limits = read_limits(host.open_tree() if server_pid is None else _TreeOf(server_pid, host.root))
+    disk = read_disk_look(data_dir, host=host)
+    wal_disk = read_disk_look(wal_dir, host=host) if wal_dir is not None else None
     is_apart = wal_disk is not None and wal_disk.facts.device != disk.facts.device
     return Tunables(
-        host=_limited(read_host_facts(data_dir, root=root), limits, server_pid),
-        memory=read_memory(Tree(root)),
+        host=_limited(read_host_facts(data_dir, host=host), limits, server_pid),
+        memory=read_memory(host.open_tree()),
         disk=disk,
         wal_disk=wal_disk if is_apart else None,
         limits=limits,
         page_bytes=os.sysconf("SC_PAGE_SIZE"),
-        sysctls=read_sysctls(_list_sysctls(Tree(root)), root=root),
+        sysctls=read_sysctls(_list_sysctls(host.open_tree()), host=host),
     )
 
 
-def read_disk_look(folder: Path, *, root: Path = Path("/")) -> StorageStack:
+def read_disk_look(folder: Path, *, host: Host = THIS_HOST) -> StorageStack:
     """The file system that a folder lies on, and the devices below it.
 
     Args:
         folder: An existing one.
-        root: As for `read_tunables`.
+        host: The machine.
     """
-    tree = Tree(root)
-    facts = read_disk_facts(folder, root=root)
+    tree = host.open_tree()
+    facts = read_disk_facts(folder, host=host)
     devices = read_devices(tree, filter(None, [facts.block_device]))
     models = {device.name: tree.read(f"sys/block/{device.name}/device/model") for device in devices}
     stripes, unseen = read_stripes(tree, devices, read_dm_table if tree.is_live else lambda _: None)
@@ -92,21 +92,21 @@ def find_room_bytes(machine: Tunables) -> int:
     return min(facts.free_bytes or memory, memory, machine.host.usable_memory_bytes)
 
 
-def read_product(*, root: Path = Path("/")) -> str | None:
+def read_product(*, host: Host = THIS_HOST) -> str | None:
     """What the machine calls its kind, such as `c7g.2xlarge`; None where it does not say."""
-    return Tree(root).read("sys/class/dmi/id/product_name")
+    return host.open_tree().read("sys/class/dmi/id/product_name")
 
 
-def read_sysctls(names: Iterable[str], *, root: Path = Path("/")) -> dict[str, str]:
+def read_sysctls(names: Iterable[str], *, host: Host = THIS_HOST) -> dict[str, str]:
     """Kernel settings by name; those that cannot be read are missing."""
-    tree = Tree(root)
+    tree = host.open_tree()
     said = {name: tree.read(f"proc/sys/{swap_dots(name)}") for name in names}
     return {name: " ".join(value.split()) for name, value in said.items() if value}
 
 
-def read_kernel_files(names: Iterable[str], *, root: Path = Path("/")) -> dict[str, str]:
+def read_kernel_files(names: Iterable[str], *, host: Host = THIS_HOST) -> dict[str, str]:
     """The chosen value of files below /sys, by path; those that cannot be read are missing."""
-    tree = Tree(root)
+    tree = host.open_tree()
     said = {name: bracketed(tree.read(f"sys/{name}")) for name in names}
     return {name: value for name, value in said.items() if value is not None}
 

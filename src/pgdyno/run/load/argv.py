@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from pgdyno.run.cluster.sql import Address
+from pgdyno.run.postgres.address import Address
 from pgdyno.spec.study import BUILTIN_SCRIPTS, GenerateAt, PartitionMethod
 from pgdyno.spec.table import QueryMode
 
@@ -127,4 +127,4 @@ def build_init_argv(run: InitRun, program: str) -> tuple[str, ...]:
 
 def _connection(address: Address) -> tuple[str, ...]:
     # The database is positional: -d means debug before PostgreSQL 17.
-    return (f"--host={address.socket_dir}", f"--port={address.port}", f"--username={address.user}", address.dbname)
+    return (f"--host={address.host}", f"--port={address.port}", f"--username={address.user}", address.dbname)

@@ -37,6 +37,7 @@ from pgdyno.record.transactions.pack import PackedLog, TransactionPacker, prepar
 from pgdyno.record.transactions.parse import BLOCK_BYTES, LineCutter, LogColumns, parse_block
 from pgdyno.record.transactions.summary import TransactionSummary, TransactionTally
 from pgdyno.run.host import process
+from pgdyno.run.host.host import THIS_HOST
 from pgdyno.run.host.stale import name_of_this_process, remove_stale_folders
 
 MEMORY_FOLDER = Path("/dev/shm")  # noqa: S108  # the place is the point: a log on a disk would disturb what is measured
@@ -199,7 +200,7 @@ def start_log_stream(
     argv = [sys.executable, "-P", "-m", "pgdyno.run.load.log_stream", msgspec.json.encode(task).decode()]
     stream: LogStream | None = None
     try:
-        child = process.start(
+        child = THIS_HOST.start(
             argv,
             death_signal="TERM",  # it saves what it has and deletes the log
             stdin=subprocess.PIPE,

@@ -1,4 +1,4 @@
-"""Runs pgbench, to load data and to make a load: the real one, and one that replays what a real one said.
+"""Runs pgbench, to load data and to make a load.
 
 pgbench runs as the server's unprivileged account and never outlives the call, however the call ends. Its output is kept
 byte for byte.
@@ -9,11 +9,11 @@ judges no result, and leaves the tables as they are: no vacuum, no truncation be
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Protocol
 
 import msgspec
 
@@ -21,34 +21,24 @@ from pgdyno.errors import HostError, PgdynoError, SpecError, StepFailedError
 from pgdyno.record.durable import writing
 from pgdyno.record.pgbench.failure import is_client_abort, parse_failure
 from pgdyno.record.pgbench.init import parse_init, parse_init_progress
-from pgdyno.record.pgbench.output import PgbenchSummary, Progress, parse_progress, parse_summary
+from pgdyno.record.pgbench.output import Progress, parse_progress
+from pgdyno.record.transactions.parse import LogColumns
 from pgdyno.record.trial_data import STDOUT_FILE
-from pgdyno.run.cluster.installation import Installation
-from pgdyno.run.cluster.server import hint_for
-from pgdyno.run.host import process
+from pgdyno.run.host.host import THIS_HOST
 from pgdyno.run.host.process import ServerUser
 from pgdyno.run.load.argv import InitRun, LoadRun, build_argv, build_init_argv
+from pgdyno.run.load.generator import LoadOutcome
+from pgdyno.run.load.log_stream import LogStream, start_log_stream
 from pgdyno.run.load.process import (
-    INVOCATION_FILE,
     STDERR_FILE,
     Invocation,
     ShouldAbort,
     ShouldEnd,
     execute,
 )
+from pgdyno.run.postgres.hints import hint_for
+from pgdyno.run.postgres.installation import Installation
 from pgdyno.spec.study import BUILTIN_SCRIPTS
-
-
-class LoadOutcome(Invocation, frozen=True, kw_only=True):
-    """A load that ran to its end."""
-
-    stdout: bytes
-    stderr: bytes
-
-    @property
-    def summary(self) -> PgbenchSummary:
-        """What pgbench said of it."""
-        return parse_summary(self.stdout.decode(errors="replace"))
 
 
 class InitOutcome(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,45 +49,14 @@ class InitOutcome(msgspec.Struct, frozen=True, kw_only=True):
     steps_s: dict[str, float]
 
 
-class LoadGenerator(Protocol):
-    """What makes a load."""
-
-    def run_load(
-        self,
-        run: LoadRun,
-        *,
-        directory: Path,
-        on_progress: Callable[[Progress], None],
-        on_start: Callable[[int], None],
-        should_abort: ShouldAbort,
-        should_end: ShouldEnd,
-    ) -> LoadOutcome:
-        """Make one load and keep what pgbench says in `directory`.
-
-        Args:
-            run: What to run.
-            directory: Made if missing; gets both outputs, `pgbench.json` and copies of the script files.
-            on_progress: Told every progress line.
-            on_start: Told pgbench's process id as soon as it has one.
-            should_abort: Asked four times a second; the error it returns ends the load at once and is raised.
-            should_end: Asked as often; True ends the load in order before its time. Not to be said before the first
-                progress line.
-
-        Raises:
-            SpecError: A script file cannot be read.
-            StepFailedError: pgbench failed, or a client of it; `detail` has its own words.
-            PgdynoError: What `should_abort` returned.
-        """
-        ...
-
-
 class Pgbench(msgspec.Struct, frozen=True, kw_only=True):
-    """The real one. Use it from the main thread.
+    """Runs pgbench as a program of its own. Use it from the main thread.
 
     Attributes:
         installation: Whose pgbench.
-        user: The account it runs as.
-        script_directory: A folder that `user` can reach, for script files, when `directory` is not one.
+        user: The account that it runs as.
+        script_directory: A folder that `user` can reach, made for the copies of script files of each load and removed after
+            it; None: the folder of the outputs, which `user` must be able to reach.
     """
 
     installation: Installation
@@ -115,7 +74,48 @@ class Pgbench(msgspec.Struct, frozen=True, kw_only=True):
         should_end: ShouldEnd = lambda: False,
     ) -> LoadOutcome:
         """Make one load; see `LoadGenerator`."""
-        staged = self._stage_scripts(run, directory)
+        with self._made_script_directory():
+            staged = self._stage_scripts(run, directory)
+            return self._run_staged(
+                run,
+                staged,
+                directory,
+                on_progress=on_progress,
+                on_start=on_start,
+                should_abort=should_abort,
+                should_end=should_end,
+            )
+
+    def start_log(
+        self,
+        directory: Path,
+        *,
+        columns: LogColumns,
+        sampling_rate: float,
+        latency_limit_us: int | None,
+        flush_period_s: float | None,
+    ) -> LogStream:
+        """Start to follow the transaction log of the next load; see `start_log_stream`."""
+        return start_log_stream(
+            directory,
+            user=self.user,
+            columns=columns,
+            sampling_rate=sampling_rate,
+            latency_limit_us=latency_limit_us,
+            flush_period_s=flush_period_s,
+        )
+
+    def _run_staged(
+        self,
+        run: LoadRun,
+        staged: LoadRun,
+        directory: Path,
+        *,
+        on_progress: Callable[[Progress], None],
+        on_start: Callable[[int], None],
+        should_abort: ShouldAbort,
+        should_end: ShouldEnd,
+    ) -> LoadOutcome:
         argv = build_argv(staged, self.installation.program("pgbench"), self.installation.facts.major)
         aborts: list[str] = []
 
@@ -140,7 +140,7 @@ class Pgbench(msgspec.Struct, frozen=True, kw_only=True):
             should_abort=find_reason,
             should_end=should_end,
         )
-        return _conclude(run, done, directory, should_abort)
+        return conclude(run, done, directory, should_abort)
 
     def run_init(
         self,
@@ -180,6 +180,18 @@ class Pgbench(msgspec.Struct, frozen=True, kw_only=True):
             raise should_abort() or _failure(f"loading scale {run.scale} failed", stderr, done.exit_code)
         return InitOutcome(argv=done.argv, total_s=steps.total_s, steps_s=steps.step_durations_s)
 
+    @contextlib.contextmanager
+    def _made_script_directory(self) -> Iterator[None]:
+        if self.script_directory is None:
+            yield
+            return
+        self.script_directory.mkdir(exist_ok=True)
+        self.script_directory.chmod(0o755)
+        try:
+            yield
+        finally:
+            shutil.rmtree(self.script_directory, ignore_errors=True)
+
     def _stage_scripts(self, run: LoadRun, directory: Path) -> LoadRun:
         """Keep a copy of each script file, and name a copy that pgbench's account can read."""
         directory.mkdir(parents=True, exist_ok=True)
@@ -196,44 +208,12 @@ class Pgbench(msgspec.Struct, frozen=True, kw_only=True):
         return msgspec.structs.replace(run, scripts=tuple(staged))
 
     def _check_readable(self, path: Path) -> None:
-        if not self.user.is_self and process.run(["test", "-r", str(path)], user=self.user).exit_code != 0:
+        if not self.user.is_self and THIS_HOST.run(["test", "-r", str(path)], user=self.user).exit_code != 0:
             raise HostError(
                 f"the account {self.user.name} cannot read a script file",
                 detail=str(path),
                 hint="put the record into a folder that every account may enter",
             )
-
-
-class ReplayedPgbench(msgspec.Struct, frozen=True, kw_only=True):
-    """Says again, at once, what a real pgbench said: for tests, and to look into a record without running anything.
-
-    Attributes:
-        source: A folder with the three files that `Pgbench` leaves.
-    """
-
-    source: Path
-
-    def run_load(
-        self,
-        run: LoadRun,
-        *,
-        directory: Path,
-        on_progress: Callable[[Progress], None] = lambda _: None,
-        on_start: Callable[[int], None] = lambda _: None,
-        should_abort: ShouldAbort = lambda: None,
-        should_end: ShouldEnd = lambda: False,
-    ) -> LoadOutcome:
-        """Replay one load; see `LoadGenerator`. How long it was is not asked anew."""
-        del should_end
-        directory.mkdir(parents=True, exist_ok=True)
-        for name in (STDOUT_FILE, STDERR_FILE, INVOCATION_FILE):
-            shutil.copyfile(self.source / name, directory / name)
-        done = msgspec.json.decode((directory / INVOCATION_FILE).read_bytes(), type=Invocation)
-        on_start(done.pid)
-        for line in (directory / STDERR_FILE).read_bytes().decode(errors="replace").split("\n"):
-            if (progress := parse_progress(line)) is not None:
-                on_progress(progress)
-        return _conclude(run, done, directory, should_abort)
 
 
 def _copy_script(source: Path, target: Path) -> Path:
@@ -247,7 +227,8 @@ def _copy_script(source: Path, target: Path) -> Path:
     return target
 
 
-def _conclude(run: LoadRun, done: Invocation, directory: Path, should_abort: ShouldAbort) -> LoadOutcome:
+def conclude(run: LoadRun, done: Invocation, directory: Path, should_abort: ShouldAbort) -> LoadOutcome:
+    """Read the outputs of a load that has ended; raise its error if it failed."""
     stderr = (directory / STDERR_FILE).read_bytes()
     if done.exit_code != 0:
         raise should_abort() or _load_failure(run, stderr, done.exit_code)

@@ -21,6 +21,8 @@ from pgdyno.record.durable import write_durably, writing
 from pgdyno.record.trial_data import STDOUT_FILE
 from pgdyno.run.host import process
 from pgdyno.run.host.clock import monotonic_s
+from pgdyno.run.host.host import THIS_HOST
+from pgdyno.run.host.log import LOG
 from pgdyno.run.host.process import ServerUser
 
 STDERR_FILE = "pgbench.stderr"
@@ -79,7 +81,7 @@ def execute(
         (directory / STDERR_FILE).open("wb") as stderr,
     ):
         start_s = monotonic_s()
-        child = process.start(argv, user=user, stdout=stdout, stderr=stderr)
+        child = THIS_HOST.start(argv, user=user, stdout=stdout, stderr=stderr)
         cpu_s: float | None = None
         try:
             on_start(child.pid)
@@ -95,6 +97,9 @@ def execute(
                 start_monotonic_s=start_s,
                 end_monotonic_s=monotonic_s(),
                 cpu_s=cpu_s,
+            )
+            LOG.info(
+                "pid %d ended after %.1f s: exit code %d", child.pid, done.end_monotonic_s - start_s, done.exit_code
             )
             os.fsync(stdout.fileno())
             os.fsync(stderr.fileno())

@@ -1,45 +1,63 @@
-"""Tells a server that is slow from one that hangs, while a load runs.
+"""Tells a slow server from one that hangs, while a load runs.
 
-A server that hangs lives, so that its end cannot be waited for, and pgbench waits for it without end. As long as
-transactions end, nobody asks. When none has for a while, because they are long, few or stuck, a new connection has to be
-answered. It refuses to end a load that is merely slow: a disk that stalls for a minute is what one wants to see.
+A server that hangs does not end, and pgbench waits for it for ever. As long as transactions end, the server is well. When
+none has ended for a while, because they are long, few or stuck, the server has to answer a new connection. A load that is
+merely slow is never ended: a disk that stalls for a minute is a result.
 """
 
 from __future__ import annotations
 
+from typing import Protocol
+
 from pgdyno.errors import StepFailedError
 from pgdyno.record.pgbench.output import Progress
-from pgdyno.run.cluster.server import Server
-from pgdyno.run.cluster.timeouts import NoAnswerError
 from pgdyno.run.host.clock import monotonic_s
+from pgdyno.run.postgres import sql
+from pgdyno.run.postgres.timeouts import NoAnswerError
 
 SILENCE_S = 15.0
-"""Without the end of a transaction, until the server is asked."""
+"""How long no transaction may end before the server is asked."""
 ANSWER_PATIENCE_S = 30
 # When the time is over, running transactions are waited for; on a disk that hangs this would last for ever.
 _OVERTIME_S = 600.0
 
 
+class WatchedServer(Protocol):
+    """A server that is asked whether it lives."""
+
+    def find_failure(self) -> StepFailedError | None:
+        """Return the error to raise if the server has ended."""
+        ...
+
+    def log_tail(self) -> str:
+        """Return the last lines of the server's log."""
+        ...
+
+    def connect(self, *, database: str, patience_s: int | None) -> sql.Connection:
+        """Connect; raise StepFailedError where the server refuses, NoAnswerError where it does not answer."""
+        ...
+
+
 class LoadWatch:
-    """Watches over one load, from its making on.
+    """Watches over one load from the moment that it is made.
 
     Args:
-        server: Which is loaded.
+        server: The server that is loaded.
         duration_s: Of the load; None where that is not known.
     """
 
-    def __init__(self, server: Server, *, duration_s: float | None = None) -> None:
+    def __init__(self, server: WatchedServer, *, duration_s: float | None = None) -> None:
         self._server = server
         self._sign_s = monotonic_s()
         self._end_s = None if duration_s is None else self._sign_s + duration_s + _OVERTIME_S
 
     def see(self, second: Progress) -> None:
-        """Take a second of the load as a sign of life, if anything ended in it."""
+        """Take a second of the load as a sign of life if a transaction ended in it."""
         if second.tps > 0:
             self._sign_s = monotonic_s()
 
     def find_failure(self) -> StepFailedError | None:
-        """The error to end the load with: the server is dead or hangs, or the load goes on long after its end."""
+        """Return the error to end the load with: the server is dead or hangs, or the load goes on long after its time."""
         if (failure := self._server.find_failure()) is not None:
             return failure
         if self._end_s is not None and monotonic_s() > self._end_s:

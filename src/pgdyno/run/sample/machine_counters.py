@@ -9,8 +9,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from pgdyno.run.cluster import sql
 from pgdyno.run.host.clock import monotonic_s
+from pgdyno.run.postgres import sql
 
 _SECTOR_BYTES = 512
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")

@@ -28,9 +28,10 @@ from pgdyno.record.samples.files import (
     read_os_samples,
     read_server_samples,
 )
-from pgdyno.run.cluster.sql import Address
 from pgdyno.run.host import process
-from pgdyno.run.sample import os_sampler as sample_os
+from pgdyno.run.host.host import THIS_HOST
+from pgdyno.run.postgres.address import Address
+from pgdyno.run.sample import os_sampler
 
 OS = "os sampler"
 SERVER = "server sampler"
@@ -71,7 +72,7 @@ class _Child:
         self.process: subprocess.Popen[bytes] | None = None
         try:
             with path.open("ab") as output:
-                self.process = process.start(
+                self.process = THIS_HOST.start(
                     argv, death_signal="TERM", stdin=subprocess.PIPE, stdout=output, stderr=subprocess.PIPE
                 )
         except (HostError, OSError) as exc:
@@ -172,12 +173,12 @@ class Samplers:
         self._children[0].say(f"{SERVER_LABEL}*={postmaster_pid}\n")
 
     def _os_argv(self) -> list[str]:
-        return [sys.executable, "-S", "-I", sample_os.__file__, "--interval", str(self._interval_s)]
+        return [sys.executable, "-S", "-I", os_sampler.__file__, "--interval", str(self._interval_s)]
 
     def _server_argv(self) -> list[str]:
         return [
             *(sys.executable, "-P", "-m", "pgdyno.run.sample.server_sampler"),
-            *("--socket-dir", self._address.socket_dir, "--port", str(self._address.port)),
+            *("--host", self._address.host, "--port", str(self._address.port)),
             *("--user", self._address.user, "--watched-database", self._address.dbname),
             *("--interval", str(self._interval_s)),
         ]

@@ -26,7 +26,8 @@ import psycopg
 
 from pgdyno.errors import PgdynoError
 from pgdyno.facts.views import IO_DIMENSIONS, TIMING_SETTINGS
-from pgdyno.run.cluster import sql
+from pgdyno.run.postgres import sql
+from pgdyno.run.postgres.address import Address
 
 FORMAT_VERSION = 1
 APPLICATION_NAME = "pgdyno-sampler"
@@ -118,7 +119,7 @@ def watch(reader: ServerReader, *, interval_s: float, looks: int) -> str:
 def main() -> int:
     """Read the arguments, sample to the end, and print the reason for ending."""
     parser = argparse.ArgumentParser(description="Print a PostgreSQL server's counters and waits as JSON lines.")
-    parser.add_argument("--socket-dir", required=True)
+    parser.add_argument("--host", required=True)
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--user", required=True)
     parser.add_argument("--watched-database", required=True, help="whose counters are read")
@@ -128,9 +129,7 @@ def main() -> int:
     parser.add_argument("--looks", type=int, default=10, help="observations of wait events in an interval")
     arguments = parser.parse_args()
     signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
-    address = sql.Address(
-        socket_dir=arguments.socket_dir, port=arguments.port, user=arguments.user, dbname=arguments.dbname
-    )
+    address = Address(host=arguments.host, port=arguments.port, user=arguments.user, dbname=arguments.dbname)
     try:
         connection = sql.connect(address, application_name=APPLICATION_NAME, options=SESSION_OPTIONS)
         reader = ServerReader(connection, watched_database=arguments.watched_database)

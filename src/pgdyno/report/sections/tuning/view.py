@@ -6,11 +6,11 @@ import enum
 
 import msgspec
 
-from pgdyno.facts.gucs import ChangeCost, find_guc, same_value
-from pgdyno.facts.versions import is_untried
+from pgdyno.facts.gucs import ChangeCost
 from pgdyno.record.machine.preflight import Unseen
 from pgdyno.report.format import format_bytes, format_number, format_seconds
 from pgdyno.report.setting_words import show_setting
+from pgdyno.tune.differences import find_difference
 from pgdyno.tune.types import Derived, DerivedSettings, DiskKind, Known, Origin, Target, TuningSubject
 
 COST_WORDS = {
@@ -83,18 +83,17 @@ def list_changes(view: TuningView) -> tuple[SettingChange, ...]:
 def change_of(view: TuningView, derived: Derived) -> SettingChange:
     """A derived setting beside what is in force."""
     major = view.tuning.subject.major
-    raw = view.now.get(derived.name)
-    if derived.target is Target.POSTGRESQL:
-        guc = find_guc(derived.name, major)
-        # What a version that was not tried has built in is not known.
-        raw = guc.boot if raw is None and guc is not None and not is_untried(major) else raw
-        is_waiting = derived.name in view.waiting
-        is_same = raw is not None and not is_waiting and same_value(derived.name, raw, derived.value, major)
-        now = None if raw is None else show_setting(derived.name, raw, major)
-    else:
-        now, is_same = raw, raw is not None and raw.split() == derived.value.split()
+    found = find_difference(derived, view.now, major=major, waiting=view.waiting)
+    now = found.now
+    if now is not None and derived.target is Target.POSTGRESQL:
+        now = show_setting(derived.name, now, major)
     return SettingChange(
-        name=derived.name, target=derived.target, now=now, value=derived.value, takes=derived.change, is_same=is_same
+        name=derived.name,
+        target=derived.target,
+        now=now,
+        value=derived.value,
+        takes=derived.change,
+        is_same=found.is_same,
     )
 
 

@@ -39,8 +39,9 @@ from pgdyno.facts.views import (
     views_read,
 )
 from pgdyno.record.types import LOST_COUNTERS, Gap, RelationFact, SettingFact, TableState
-from pgdyno.run.cluster import timeouts as patience
-from pgdyno.run.cluster.timeouts import NoAnswerError
+from pgdyno.run.postgres import timeouts
+from pgdyno.run.postgres.address import Address
+from pgdyno.run.postgres.timeouts import NoAnswerError
 
 # A checkpoint writes all dirty buffers: minutes on slow disks.
 _CHECKPOINT_PATIENCE_S = 600.0
@@ -171,15 +172,6 @@ WHERE i.indisprimary AND c.relkind = 'r' AND c.relname LIKE 'pgbench\\_%' ORDER 
 SCAN_BY_KEY = "SELECT count(row) FROM (SELECT r AS row FROM {relation} r ORDER BY {column}) AS ordered"
 
 
-class Address(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a server listens and whom to be there. A password never is part of it: libpq takes that from pgpass."""
-
-    socket_dir: str
-    port: int
-    user: str
-    dbname: str = "postgres"
-
-
 class LoadedSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The time at which a session last read the configuration files, and the values it then has."""
 
@@ -203,16 +195,16 @@ def connect(
         address: Where to.
         application_name: Who the server sees.
         options: As in PGOPTIONS.
-        patience_s: How long to wait for an answer; None: `patience.CONNECT_PATIENCE_S`.
+        patience_s: How long to wait for an answer; None: `timeouts.CONNECT_PATIENCE_S`.
 
     Raises:
         NoAnswerError: The server does not answer within the limit.
         StepFailedError: The server refuses the connection.
     """
-    patience_s = patience_s or patience.CONNECT_PATIENCE_S
+    patience_s = patience_s or timeouts.CONNECT_PATIENCE_S
     try:
         return psycopg.Connection.connect(
-            host=address.socket_dir,
+            host=address.host,
             port=address.port,
             user=address.user,
             dbname=address.dbname,
@@ -370,7 +362,7 @@ def checkpoint(connection: Connection) -> None:
 def warm_dataset(connection: Connection) -> Warming:
     """Read pgbench's tables, then their indexes, into shared_buffers; indexes last because each access needs them."""
     try:
-        with patience.limit(connection):
+        with timeouts.limit(connection):
             connection.execute(CREATE_PREWARM)
     except psycopg.errors.UndefinedFile:
         return _warm_by_index_scans(connection)
@@ -386,7 +378,7 @@ def warm_dataset(connection: Connection) -> Warming:
 
 
 def _reading_patience_s(size_bytes: int) -> float:
-    return patience.QUERY_PATIENCE_S + size_bytes / _SLOW_DISK_BYTES_PER_S
+    return timeouts.QUERY_PATIENCE_S + size_bytes / _SLOW_DISK_BYTES_PER_S
 
 
 def _warm_by_index_scans(connection: Connection) -> Warming:
@@ -447,7 +439,7 @@ def _execute(
 ) -> psycopg.Cursor[dict[str, Any]]:
     text: Any = query
     try:
-        with patience.limit(connection, patience_s):
+        with timeouts.limit(connection, patience_s):
             return connection.execute(text, parameters or None)
     except psycopg.Error as exc:
         raise StepFailedError("the server refused a query", detail=f"{str(exc).strip()}\n{query}") from exc

@@ -19,7 +19,8 @@ from pgdyno.errors import HostError, SpecError
 from pgdyno.facts.versions import WHAT_IS_SUPPORTED, is_supported, is_untried
 from pgdyno.record.described_settings import SettingsSaid, compare_described
 from pgdyno.record.types import ServerFacts
-from pgdyno.run.host.process import ServerUser, run
+from pgdyno.run.host.host import THIS_HOST
+from pgdyno.run.host.process import ServerUser
 from pgdyno.spec.study import ServerKind, ServerSpec
 
 _PROGRAMS = ("postgres", "initdb", "pgbench")
@@ -90,7 +91,7 @@ def read_server_facts(bindir: Path, *, user: ServerUser | None = None) -> Server
     Raises:
         SpecError: The output of `postgres --version` is unknown, or the version is not supported.
     """
-    said = run([str(bindir / "postgres"), "--version"], user=user).stdout.strip()
+    said = THIS_HOST.run([str(bindir / "postgres"), "--version"], user=user).stdout.strip()
     match = _VERSION.fullmatch(said)
     if match is None:
         raise SpecError(f"{bindir / 'postgres'} is no released PostgreSQL", detail=said)
@@ -100,7 +101,7 @@ def read_server_facts(bindir: Path, *, user: ServerUser | None = None) -> Server
             f"PostgreSQL {major} is not supported", detail=said, hint=f"pgdyno takes versions {WHAT_IS_SUPPORTED}"
         )
     pg_config = bindir / "pg_config"
-    asked = run([str(pg_config), "--configure"], user=user) if pg_config.exists() else None
+    asked = THIS_HOST.run([str(pg_config), "--configure"], user=user) if pg_config.exists() else None
     return ServerFacts(
         version=match["text"],
         version_num=major * 10_000 + int(match["minor"]),
@@ -112,7 +113,7 @@ def read_server_facts(bindir: Path, *, user: ServerUser | None = None) -> Server
 
 def _compare_settings(bindir: Path, major: int, user: ServerUser | None) -> SettingsSaid | None:
     # As root, too: PostgreSQL reads and writes nothing for it.
-    asked = run([str(bindir / "postgres"), "--describe-config"], user=user)
+    asked = THIS_HOST.run([str(bindir / "postgres"), "--describe-config"], user=user)
     return compare_described(asked.stdout, major) if asked.exit_code == 0 else None
 
 
@@ -178,7 +179,7 @@ def _embedded_bindir() -> Path:
 def _can_run(program: Path, user: ServerUser) -> bool:
     if user.is_self:
         return os.access(program, os.X_OK)
-    return run(["test", "-x", str(program)], user=user).exit_code == 0
+    return THIS_HOST.run(["test", "-x", str(program)], user=user).exit_code == 0
 
 
 def copy_software(bindir: Path, *, user: ServerUser, software_dir: Path) -> Path:

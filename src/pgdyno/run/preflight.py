@@ -18,13 +18,14 @@ from pathlib import Path
 import msgspec
 
 from pgdyno.errors import PgdynoError
+from pgdyno.record.machine.host_facts import HostFacts
 from pgdyno.record.machine.preflight import PreflightFacts, ServerSnapshot, Unseen
-from pgdyno.record.types import HostFacts
 from pgdyno.run.device.pg_tests import run_clock_test
 from pgdyno.run.host.cgroup import read_limits
 from pgdyno.run.host.clock import local_now, monotonic_s
 from pgdyno.run.host.disks import read_arrays, read_devices
 from pgdyno.run.host.facts import read_disk_facts, read_host_facts
+from pgdyno.run.host.host import THIS_HOST, Host
 from pgdyno.run.host.process import ServerUser
 from pgdyno.run.host.processes import Look, compare_looks, find_load_programs, find_servers, steal_ratio, take_look
 from pgdyno.run.host.state import (
@@ -64,35 +65,35 @@ class PreflightSubject(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_preflight(
-    subject: PreflightSubject, *, root: Path = Path("/"), later_root: Path | None = None, now: datetime | None = None
+    subject: PreflightSubject, *, host: Host = THIS_HOST, later: Host | None = None, now: datetime | None = None
 ) -> tuple[HostFacts, PreflightFacts]:
     """Read the machine as it is, and what it does at this moment.
 
     Args:
         subject: What it is about.
-        root: Where /proc, /sys and /etc are; a captured tree in tests.
-        later_root: Where the second look is taken, for a tree that was captured twice.
+        host: The machine.
+        later: The machine at the second look, where it was captured twice; None: as it is then.
         now: By the clock on the wall, in the zone that cron goes by; for a tree that was captured at another time.
 
     Raises:
         HostError: /proc is not mounted.
     """
     began_s = monotonic_s()
-    tree, later = Tree(root), Tree(later_root or root)
+    tree, later_tree = host.open_tree(), (later or host).open_tree()
     own_pid = os.getpid() if tree.is_live else None
     before = take_look(tree)
-    host = read_host_facts(subject.data_dir, root=root)
+    host_facts = read_host_facts(subject.data_dir, host=host)
     unseen: list[Unseen] = []
     timers, unseen_timers = read_timers(
         tree, process_names={one.name for one in before.processes.values()}, now=now or local_now()
     )
     memory, cpu, arrays, limits = read_memory(tree), read_cpu(tree), read_arrays(tree), read_limits(tree)
-    devices = read_devices(tree, filter(None, [host.data_disk.block_device]))
-    wal = read_disk_facts(subject.wal_dir, root=root)
+    devices = read_devices(tree, filter(None, [host_facts.data_disk.block_device]))
+    wal = read_disk_facts(subject.wal_dir, host=host)
     if tree.is_live:
         time.sleep(max(0.0, _LOOK_S - (monotonic_s() - began_s)))
-    after = take_look(later)
-    activity = compare_looks(before, after, tree=later, own_pid=own_pid)
+    after = take_look(later_tree)
+    activity = compare_looks(before, after, tree=later_tree, own_pid=own_pid)
     read_ns, stolen_ratio = _time_clock(subject, tree, before, unseen) if tree.is_live else (None, None)
     facts = PreflightFacts(
         took_s=monotonic_s() - began_s,
@@ -109,14 +110,14 @@ def read_preflight(
         limits=limits,
         process_limits=read_process_limits(tree),
         timers=timers,
-        load_programs=find_load_programs(after.processes, later, own_pid=own_pid),
-        servers=find_servers(after.processes, later, activity, before, after),
+        load_programs=find_load_programs(after.processes, later_tree, own_pid=own_pid),
+        servers=find_servers(after.processes, later_tree, activity, before, after),
         is_on_battery=read_is_on_battery(tree),
         server=subject.server,
-        unseen=(*unseen, *unseen_timers, *_list_hidden(tree, before), *_list_refused(tree, later)),
+        unseen=(*unseen, *unseen_timers, *_list_hidden(tree, before), *_list_refused(tree, later_tree)),
     )
     busy_ratio = activity.busy_ratio if activity else None
-    return msgspec.structs.replace(host, cpu_busy_before_ratio=busy_ratio), facts
+    return msgspec.structs.replace(host_facts, cpu_busy_before_ratio=busy_ratio), facts
 
 
 def _time_clock(

@@ -11,18 +11,18 @@ import datetime as dt
 
 import msgspec
 
-from pgdyno.conduct.disk_card import DiskJobs, take_card
+from pgdyno.conduct.measure_card import DiskJobs, take_card
 from pgdyno.conduct.ui import Ui
 from pgdyno.errors import HostError, PgdynoError
 from pgdyno.plan.disk import FLUSH_TESTS, make_disk_plan
 from pgdyno.record.device.disk_card import CardScope, DiskCard, add_declared_disk, find_kept_card, keep_card, write_card
 from pgdyno.record.store import RecordStore
 from pgdyno.run.cluster.home import Home
-from pgdyno.run.cluster.installation import Installation
 from pgdyno.run.device.disk_bench import DiskTools
 from pgdyno.run.device.fio import find_fio
 from pgdyno.run.host.clock import local_now
 from pgdyno.run.host.tunables import find_room_bytes, read_tunables
+from pgdyno.run.postgres.installation import Installation
 from pgdyno.spec.host import HostSpec
 
 # What others do to a cloud's disk, and its tokens, change from day to day.
@@ -31,25 +31,25 @@ _FRESH = dt.timedelta(days=1)
 _FLUSH_TEST_S = 1.0
 
 
-class OwnDisk(msgspec.Struct, frozen=True, kw_only=True):
-    """How a study gets the card of its disk."""
+class StudyCard(msgspec.Struct, frozen=True, kw_only=True):
+    """The card of a study's disk, or how it is going to be measured."""
 
     kept: DiskCard | None
-    """That the home keeps, fresh enough; or measured now."""
+    """A fresh card that the home keeps, or that was measured now; None before it is measured and where that failed."""
     jobs: DiskJobs
     tools: DiskTools
     missing: str
-    """Why not all of it can be measured; empty where it can."""
+    """Why a part of it cannot be measured; empty where all can."""
     is_done: bool = False
-    """Whether nothing more is to be measured or said of it."""
+    """Whether nothing is left to be measured or said of the disk."""
 
     @property
     def expected_s(self) -> float:
-        """Seconds that measuring it takes."""
+        """Return the seconds that measuring it takes."""
         return 0.0 if self.is_done or self.kept is not None else self.jobs.plan.expected_s
 
 
-def plan_own_disk(home: Home, installation: Installation) -> OwnDisk:
+def plan_study_card(home: Home, installation: Installation) -> StudyCard:
     """Look for a card of the home's disk, and plan one for where there is none."""
     machine = read_tunables(home.root)
     fio, missing = None, ""
@@ -67,9 +67,9 @@ def plan_own_disk(home: Home, installation: Installation) -> OwnDisk:
         seconds = plan.expected_s + FLUSH_TESTS * _FLUSH_TEST_S
         plan = msgspec.structs.replace(plan, flush_test_s=_FLUSH_TEST_S, expected_s=seconds)
     kept = find_kept_card([home.root], machine.disk, now=local_now(), max_age=_FRESH)
-    # Whoever has got fio meanwhile gets more than flushes.
+    # A card of flushes alone is measured again once fio is installed.
     is_enough = kept is not None and (fio is None or kept[0].scope > CardScope.FLUSHES)
-    return OwnDisk(
+    return StudyCard(
         kept=kept[0] if kept is not None and is_enough else None,
         jobs=DiskJobs(path=home.root, machine=machine, plan=plan),
         tools=DiskTools(fio=fio, bindir=installation.bindir),
@@ -77,15 +77,17 @@ def plan_own_disk(home: Home, installation: Installation) -> OwnDisk:
     )
 
 
-def own_disk_step(disk: OwnDisk, *, host: HostSpec | None, store: RecordStore, home: Home, ui: Ui) -> None:
-    """Put the card into the record, with what a study declares."""
-    card = (disk if disk.is_done else measure_own_disk(disk, home=home, ui=ui)).kept
+def study_card_step(wanted: StudyCard | None, *, host: HostSpec | None, store: RecordStore, home: Home, ui: Ui) -> None:
+    """Put the card into the record, with what the study declares of the disk; do nothing where it wants none."""
+    if wanted is None:
+        return
+    card = (wanted if wanted.is_done else measure_study_card(wanted, home=home, ui=ui)).kept
     if card is not None:
         write_card(add_declared_disk(card, host, 0), store.card_path)
 
 
-def measure_own_disk(disk: OwnDisk, *, home: Home, ui: Ui) -> OwnDisk:
-    """With the home's card, or one that is measured now and kept in the home; without one where that fails, which is said."""
+def measure_study_card(disk: StudyCard, *, home: Home, ui: Ui) -> StudyCard:
+    """Take the card that the home keeps, or measure one now and keep it in the home; say so where that fails."""
     done = msgspec.structs.replace(disk, is_done=True)
     if disk.kept is not None:
         only = f", of flushes alone ({disk.missing})" if disk.kept.scope is CardScope.FLUSHES else ""

@@ -1,4 +1,4 @@
-"""Which disk cards settings are derived with: those that the user names, else the newest that the home keeps."""
+"""Finds the disk cards that settings are derived with: those that the user names, else the newest that the home keeps."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ _Found = tuple[DiskCard, Path]
 
 
 class DiskCards(msgspec.Struct, frozen=True, kw_only=True):
-    """Of the data's disk and of the WAL's, each with its file; None where there is none."""
+    """The cards of the data's disk and of the WAL's, each with its file; None where there is none."""
 
     data: _Found | None = None
     wal: _Found | None = None
 
 
 def read_cards(files: Sequence[Path]) -> DiskCards:
-    """The cards that a user names, of the data's disk first.
+    """Read the cards that a user names, of the data's disk first.
 
     Raises:
         SpecError: More than two, or one of them is no card that was measured.
@@ -43,7 +43,7 @@ def read_cards(files: Sequence[Path]) -> DiskCards:
 
 
 def find_cards(home: Path, machine: Tunables) -> DiskCards:
-    """The newest cards that a home keeps of the disks that a server lies on; root's, too, where nobody chose the home."""
+    """Find the newest cards that a home keeps of a server's disks; root's home counts, too, where the user named none."""
     now, homes = local_now(), homes_to_read(home)
     wal = machine.wal_disk
     return DiskCards(
@@ -53,10 +53,10 @@ def find_cards(home: Path, machine: Tunables) -> DiskCards:
 
 
 def with_cards(subject: TuningSubject, cards: DiskCards, *, is_here: bool) -> TuningSubject:
-    """A subject with what its disks' cards have measured.
+    """Add what its disks' cards have measured to a subject.
 
     Args:
-        subject: As it was seen or declared.
+        subject: As it was observed or declared.
         cards: Of its disks.
         is_here: Whether it is the machine whose clock was measured with them.
 

@@ -13,16 +13,16 @@ from pgdyno.conduct.ui import Ui
 from pgdyno.plan.disk import DiskPlan
 from pgdyno.record.device.disk_card import CardMachine, DiskCard
 from pgdyno.record.machine.tunables import Tunables
-from pgdyno.run.cluster.installation import read_server_facts
 from pgdyno.run.device.disk_bench import DiskTools, measure_disk
 from pgdyno.run.host.clock import monotonic_s
 from pgdyno.run.host.tunables import read_sysctls
+from pgdyno.run.postgres.installation import read_server_facts
 
 _BOOT_ID = "kernel.random.boot_id"
 
 
 class DiskJobs(msgspec.Struct, frozen=True, kw_only=True):
-    """What is to be measured of a path, on the machine as it is."""
+    """What to measure of a path, on the machine as it is."""
 
     path: Path
     machine: Tunables
@@ -33,11 +33,11 @@ def take_card(jobs: DiskJobs, tools: DiskTools, *, ui: Ui, now: dt.datetime, tit
     """Measure a path.
 
     Args:
-        jobs: What is to be measured.
-        tools: With what.
-        ui: Told of each step.
-        now: When it begins.
-        title: What the title of each step begins with.
+        jobs: What to measure.
+        tools: The programs to measure with.
+        ui: Shows each step.
+        now: When the measurement begins.
+        title: The beginning of each step's title.
 
     Raises:
         HostError: The folder cannot be used.

@@ -1,6 +1,6 @@
-"""`pgdyno journal`: what was asked and answered in a folder of records, by machine and time.
+"""`pgdyno journal`: the questions and answers of a folder of records, by machine and time.
 
-Reports that are there already are read, not written again: a folder of a year's studies is listed in a moment.
+Existing reports are read and not written again, so that the journal of a year's studies takes a moment.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from pathlib import Path
 
 import msgspec
 from rich.console import RenderableType
-from rich.text import Text
 
 from pgdyno.conduct.progress import read_progress
 from pgdyno.errors import PgdynoError, with_program
@@ -19,6 +18,7 @@ from pgdyno.record.store import JSON_FILE, RecordStore, find_records
 from pgdyno.record.types import TrialRecord, TrialStatus
 from pgdyno.report.documents.kept import KeptReport, describe_answers, list_gains, list_retests, parse_kept
 from pgdyno.report.documents.report import REPORT_VERSION
+from pgdyno.report.forms.plain import render_line
 from pgdyno.report.host_words import describe_machine
 from pgdyno.report.sections.head import title_study
 from pgdyno.report.sections.records.journal import JournalEntry, StudyJournal, Unreadable, build_journal, find_best
@@ -26,19 +26,19 @@ from pgdyno.run.host.program import program_name
 
 
 class JournalResult(msgspec.Struct, frozen=True, kw_only=True):
-    """The journal of a folder."""
+    """A folder's journal, ready to be shown."""
 
     journal: StudyJournal
 
     def to_json(self) -> bytes:
-        """As a document with all of it."""
+        """Return the whole journal as JSON."""
         return msgspec.json.encode(self.journal)
 
     def to_terminal(self) -> RenderableType:
-        """As a person reads it."""
+        """Return the journal as a person reads it."""
         if not self.journal.entries and not self.journal.unreadable:
             hint = f"no records in {self.journal.folder}; `pgdyno bench --quick` makes one"
-            return Text(with_program(hint, program_name()))
+            return render_line(with_program(hint, program_name()))
         from pgdyno.report.forms.terminal import print_terminal  # noqa: PLC0415 - each form loads what it needs
         from pgdyno.report.level import Level  # noqa: PLC0415
 
@@ -46,7 +46,7 @@ class JournalResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_journal(folder: Path) -> JournalResult:
-    """Everything that the records directly below a folder answer; one that cannot be read is listed with the reason."""
+    """Read what the records directly below a folder answer; list one that cannot be read with the reason."""
     entries, unreadable = [], []
     for store in find_records(folder):
         try:
@@ -64,7 +64,7 @@ def read_journal(folder: Path) -> JournalResult:
 
 
 def _began(entry: JournalEntry) -> datetime:
-    """When a study began; one that does not say comes first."""
+    """Return when a study began; the earliest time where the record does not say."""
     try:
         return datetime.fromisoformat(entry.started_at).astimezone(UTC)
     except ValueError:
@@ -90,7 +90,7 @@ def _read_entry(store: RecordStore) -> JournalEntry:
 
 
 def _read_kept(store: RecordStore, trials: tuple[TrialRecord, ...]) -> KeptReport:
-    """What the record's report says, or where that is of another version or of other trials, what it would say now."""
+    """Read the record's report; compose it again where it is of another version or of other trials."""
     try:
         kept = parse_kept((store.path / JSON_FILE).read_bytes())
     except (OSError, msgspec.DecodeError):

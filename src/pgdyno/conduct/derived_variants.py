@@ -1,7 +1,6 @@
-"""Settings derived for a study's load and this machine become variants of it, and part of its record.
+"""Derives settings for a study's load and this machine, and makes them variants of the study and a part of its record.
 
-What the study will load and how many clients it will run are known before it runs: settings are derived for that, and
-not for a load that nobody measures.
+The study's data and its number of clients are known before it runs: the settings are derived for exactly that load.
 """
 
 from __future__ import annotations
@@ -10,11 +9,11 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
+from pgdyno.conduct.confirmed_settings import confirm_settings
+from pgdyno.conduct.known_cards import find_cards, with_cards
+from pgdyno.conduct.machine import ReadyMachine
 from pgdyno.conduct.ui import Ui
 from pgdyno.errors import PgdynoError
-from pgdyno.flow.confirmed_settings import confirm_settings
-from pgdyno.flow.disk_cards import find_cards, with_cards
-from pgdyno.flow.study import Ready
 from pgdyno.plan.minutes import Budget, split_minutes
 from pgdyno.plan.plan import Plan, plan_study
 from pgdyno.plan.scaling import choose_client_counts, choose_swept_workload
@@ -31,7 +30,7 @@ from pgdyno.tune.types import DerivedSettings, Known, WorkloadClass
 from pgdyno.units import format_bytes
 
 _DERIVE_S = 1.0
-# pgbench's own scripts; of others nobody knows what they do.
+# pgbench's own scripts; what other scripts do is not known.
 _CLASSES = {
     "tpcb-like": WorkloadClass.OLTP_WRITE,
     "simple-update": WorkloadClass.OLTP_WRITE,
@@ -39,22 +38,34 @@ _CLASSES = {
 }
 
 
-def add_variants(study: Study, *, is_layered: bool, budget: Budget, ready: Ready, ui: Ui) -> tuple[Study, Tuned | None]:
-    """The study with stock and the derived set as variants, a sweep over clients to follow, and the set.
+class DerivedStudy(msgspec.Struct, frozen=True, kw_only=True):
+    """A study with the settings that were derived for it as variants."""
 
-    Without variants where nothing is to be changed.
+    study: Study
+    tuned: Tuned | None
+    """The derived settings with their reasons; None where nothing is to be compared."""
+
+
+def derive_variants(
+    study: Study, *, is_layered: bool, budget: Budget | None, ready: ReadyMachine, ui: Ui
+) -> DerivedStudy:
+    """Derive settings for a study's load and machine, and add stock and the derived set as variants, and a sweep.
+
+    The study gets no variants where nothing differs from stock.
 
     Args:
         study: Without variants.
-        is_layered: Whether also without each layer of the set.
-        budget: How long it may take.
+        is_layered: Whether to add a variant without each layer of the set.
+        budget: How long the study may take; None for a study that compares nothing, which stays as it is.
         ready: The machine.
-        ui: Is told.
+        ui: Shows the step.
 
     Raises:
-        SpecError: A setting that the study fixes is none, or does not fit the machine; or the time is too short.
+        SpecError: A setting that the study fixes does not exist or does not fit the machine, or the time is too short.
         HostError: The data do not fit on the disk.
     """
+    if budget is None:
+        return DerivedStudy(study=study, tuned=None)
     ui.begin_step("derive settings", predicted_s=_DERIVE_S)
     home, installation, machine = ready.home, ready.installation, ready.machine
     seen = read_tunables(home.root)
@@ -71,14 +82,14 @@ def add_variants(study: Study, *, is_layered: bool, budget: Budget, ready: Ready
         ui.say(f"changed while trials need them, and put back: {', '.join(chosen.sysctls())}")
     if not chosen.layers:
         ui.say("nothing derived for this load and machine differs from what is there: only how fast it is can be told")
-        return split_minutes(with_scaling(study, planned), machine, budget), None
+        return DerivedStudy(study=split_minutes(with_scaling(study, planned), machine, budget), tuned=None)
     study = msgspec.structs.replace(study, variant=make_variants(chosen, is_layered=is_layered))
     study = split_minutes(with_scaling(study, planned), machine, budget)
-    return study, describe_tuned(tuning, chosen, planned, is_layered=is_layered)
+    return DerivedStudy(study=study, tuned=describe_tuned(tuning, chosen, planned, is_layered=is_layered))
 
 
 def with_scaling(study: Study, planned: Plan) -> Study:
-    """The study with a sweep over clients to follow, of the workload that writes most; without one where none can be."""
+    """Add a sweep over clients of the workload that writes most; add none where it would have fewer than two loads."""
     name = choose_swept_workload(planned)
     clients = () if name is None else choose_client_counts(study, planned.find_workload(name))
     if len(clients) < 2:
@@ -87,9 +98,9 @@ def with_scaling(study: Study, planned: Plan) -> Study:
 
 
 def classify_load(plan: Plan) -> WorkloadClass:
-    """What settings are derived for: the class of all of a plan's scripts; reads beside writes are OLTP that writes.
+    """Return the class of load that settings are derived for, by all of a plan's scripts.
 
-    Where nobody knows what one of them does, a mixture.
+    Reads beside writes count as OLTP that writes; a script of the user's own makes it a mixture.
     """
     classes = {_CLASSES.get(name, WorkloadClass.MIXED) for workload in plan.workloads for name, _ in workload.scripts}
     return next(
@@ -98,7 +109,7 @@ def classify_load(plan: Plan) -> WorkloadClass:
 
 
 def make_variants(chosen: TrialSet, *, is_layered: bool) -> tuple[VariantSpec, ...]:
-    """Stock and derived; to take layers apart derived first, and one more without each layer."""
+    """Make the variants stock and derived; to take layers apart, derived first and a variant without each layer."""
     stock, derived = VariantSpec(name=STOCK), _make_variant(DERIVED, chosen, None)
     if not _is_apart(chosen, is_layered=is_layered):
         return stock, derived
@@ -106,7 +117,7 @@ def make_variants(chosen: TrialSet, *, is_layered: bool) -> tuple[VariantSpec, .
 
 
 def describe_tuned(tuning: DerivedSettings, chosen: TrialSet, planned: Plan, *, is_layered: bool) -> Tuned:
-    """The set for the record: all of it, and what of it was tried."""
+    """Describe the derived set for the record: all of its settings, and which of them were tried."""
     is_apart = _is_apart(chosen, is_layered=is_layered)
     clients = max(workload.clients for workload in planned.workloads)
     return Tuned(
@@ -140,7 +151,7 @@ def describe_tuned(tuning: DerivedSettings, chosen: TrialSet, planned: Plan, *, 
 
 
 def _know_load(plan: Plan) -> MeasuredLoad:
-    """What the bench will do is known: it chose it."""
+    """Return the load as the bench itself has chosen it."""
     how = "as this bench runs it"
     clients = max(workload.clients for workload in plan.workloads)
     return MeasuredLoad(
@@ -150,7 +161,7 @@ def _know_load(plan: Plan) -> MeasuredLoad:
 
 
 def _find_refused(sysctls: Iterable[tuple[str, str]]) -> Mapping[str, str]:
-    """Kernel settings that cannot be changed here, each with the reason; all are put back before the next is tried."""
+    """Try each kernel setting, put it back, and return those that cannot be changed here, with the reason."""
     refused = {}
     for name, value in sysctls:
         try:

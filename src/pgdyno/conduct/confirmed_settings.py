@@ -11,9 +11,9 @@ from pathlib import Path
 
 from pgdyno.errors import SpecError
 from pgdyno.facts.versions import is_untried
-from pgdyno.run.cluster.installation import Installation
 from pgdyno.run.cluster.settings_check import count_huge_pages, find_refused
 from pgdyno.run.host.process import ServerUser
+from pgdyno.run.postgres.installation import Installation
 from pgdyno.tune.derive import leave_out, with_huge_pages
 from pgdyno.tune.types import DerivedSettings, Target
 

@@ -1,4 +1,4 @@
-"""`pgdyno plan`: what a study would do here, step by step, with the predicted time."""
+"""`pgdyno plan`: the steps that a study would take on this machine, with the predicted time."""
 
 from __future__ import annotations
 
@@ -6,46 +6,47 @@ import os
 
 import msgspec
 from rich.console import RenderableType
-from rich.table import Table
 
 from pgdyno.conduct.workspace import Workspace, machine_of
 from pgdyno.plan.experiment import reference_server
 from pgdyno.plan.plan import Plan, Step, StepKind, plan_study
 from pgdyno.plan.scaling import plan_scaling
-from pgdyno.run.cluster.installation import read_named_facts
+from pgdyno.report.forms.plain import Heading, render_rows
 from pgdyno.run.host.facts import read_host_facts
+from pgdyno.run.postgres.installation import read_named_facts
 from pgdyno.spec.study import Study
 
 
 class PlanView(msgspec.Struct, frozen=True, kw_only=True):
-    """A plan to look at."""
+    """A plan, ready to be shown."""
 
     plan: Plan
     scaling: Plan | None = None
-    """Of the sweep over clients that follows."""
+    """The sweep over clients that follows; None where none follows."""
 
     @property
     def predicted_s(self) -> float:
-        """Of all together."""
+        """Return how long all steps take."""
         return sum(plan.predicted_s for plan in (self.plan, self.scaling) if plan is not None)
 
     def to_json(self) -> bytes:
-        """As JSON."""
+        """Return the plan as JSON."""
         return msgspec.json.encode({"predicted_s": self.predicted_s, "plan": self.plan, "scaling": self.scaling})
 
     def to_terminal(self) -> RenderableType:
-        """As a table of steps with predicted seconds."""
-        caption = f"{self.predicted_s / 60:.1f} minutes in all"
-        table = Table(box=None, pad_edge=False, caption=caption, caption_justify="left")
-        table.add_column("step")
-        table.add_column("seconds", justify="right")
-        table.add_column("what")
-        for plan in filter(None, (self.plan, self.scaling)):
-            for step in plan.steps:
-                table.add_row(step.kind.value, f"{step.predicted_s:.0f}", _describe_step(plan, step))
-        for choice in self.plan.choices:
-            table.add_row("chosen", "", f"{choice.name} = {choice.value}: {choice.reason}")
-        return table
+        """Return a table of the steps with their predicted seconds."""
+        plans = tuple(filter(None, (self.plan, self.scaling)))
+        steps = [
+            (step.kind.value, f"{step.predicted_s:.0f}", _describe_step(plan, step))
+            for plan in plans
+            for step in plan.steps
+        ]
+        choices = [("chosen", "", f"{one.name} = {one.value}: {one.reason}") for one in self.plan.choices]
+        return render_rows(
+            (Heading("step"), Heading("seconds", is_number=True), Heading("what")),
+            [*steps, *choices],
+            caption=f"{self.predicted_s / 60:.1f} minutes in all",
+        )
 
 
 def _describe_step(plan: Plan, step: Step) -> str:
@@ -56,7 +57,7 @@ def _describe_step(plan: Plan, step: Step) -> str:
 
 
 def view_plan(study: Study, *, place: Workspace) -> PlanView:
-    """What a study would do here."""
+    """Plan a study for this machine."""
     there = next(folder for folder in (place.home, *place.home.parents) if os.access(folder, os.R_OK | os.X_OK))
     major = read_named_facts(reference_server(study)).major
     machine = machine_of(read_host_facts(there), version_major=major)

@@ -1,0 +1,178 @@
+"""Checks the machine that a study runs on and keeps it for that study: its home is locked until the study ends."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+
+from pgdyno import __version__
+from pgdyno.analyse.disk.demand import find_limits
+from pgdyno.conduct.study_card import StudyCard
+from pgdyno.conduct.ui import Ui
+from pgdyno.conduct.undo_words import describe_undo
+from pgdyno.conduct.workspace import Workspace, machine_of
+from pgdyno.errors import HostError, PgdynoError
+from pgdyno.explain.finding import Severity
+from pgdyno.explain.preflight.rules import find_obstacles
+from pgdyno.explain.preflight.server import effective_settings
+from pgdyno.plan.experiment import reference_server
+from pgdyno.plan.plan import CHECK_S, Machine
+from pgdyno.record.machine.host_facts import HostFacts
+from pgdyno.record.machine.preflight import PreflightFacts, ServerOrigin, ServerSnapshot
+from pgdyno.record.types import ServerFacts, StudyRecord
+from pgdyno.run.change.kernel import restore_left_overs
+from pgdyno.run.cluster.home import Home, open_home
+from pgdyno.run.cluster.server import check_port, looking_on
+from pgdyno.run.cluster.settings_check import HUGE_PAGES_COUNT, count_huge_pages
+from pgdyno.run.cluster.template import find_loaded_scales
+from pgdyno.run.host.log import LOG, pending_log
+from pgdyno.run.host.process import ServerUser, find_server_user
+from pgdyno.run.host.program import program_name
+from pgdyno.run.postgres.installation import Installation, find_installation
+from pgdyno.run.preflight import PreflightSubject, read_preflight
+from pgdyno.spec.study import ServerSpec, Study
+from pgdyno.units import format_bytes, format_cpus
+
+_MEMORY_TOLERANCE_RATIO = 0.01
+
+
+class ReadyMachine(msgspec.Struct, frozen=True, kw_only=True):
+    """A machine that was checked, and that no other pgdyno uses while a study runs."""
+
+    home: Home
+    installation: Installation
+    host: HostFacts
+    preflight: PreflightFacts
+    machine: Machine
+    """The part of it that a plan is made from."""
+
+    def with_card(self, card: StudyCard | None) -> ReadyMachine:
+        """Return the machine with what the card of its disk says, and the seconds that measuring the card still takes."""
+        if card is None:
+            return self
+        machine = msgspec.structs.replace(self.machine, disk_card_s=card.expected_s)
+        return msgspec.structs.replace(self, machine=machine).with_write_speed(card)
+
+    def with_write_speed(self, card: StudyCard) -> ReadyMachine:
+        """Return the machine with what the card of its disk says; the seconds of measuring it stay as they were planned."""
+        written = None if card.kept is None else find_limits(card.kept).write_bytes_per_s
+        machine = msgspec.structs.replace(self.machine, write_bytes_per_s=written)
+        return msgspec.structs.replace(self, machine=machine)
+
+
+@contextmanager
+def ready_machine(study: Study, place: Workspace, ui: Ui) -> Iterator[ReadyMachine]:
+    """Lock the home, clean up what a killed run left, find PostgreSQL, and check the machine.
+
+    Raises:
+        HostError: The machine cannot run the study: the home is in use, the port is taken, PostgreSQL is missing.
+    """
+    with pending_log():
+        LOG.info("pgdyno %s, pid %d: %s", __version__, os.getpid(), shlex.join([program_name(), *sys.argv[1:]]))
+        ui.begin_step("check", predicted_s=CHECK_S)
+        if study.server.port is not None:
+            check_port(study.server.port)
+        user = find_server_user(place.run_as)
+        with open_home(place.home, user) as home:
+            yield _check(study, home, ui)
+
+
+def _check(study: Study, home: Home, ui: Ui) -> ReadyMachine:
+    """Clean up what a killed run left, find PostgreSQL, and look at the machine."""
+    user = home.user
+    _clean_up(home, ui)
+    server = reference_server(study)
+    installation = find_installation(server, user=user, software_dir=home.software)
+    # A setting that the server refuses is reported later, when the variants are tried, with the variant's name.
+    look, _ = look_at_planned(server, installation.facts, user=user)
+    host, preflight = read_preflight(
+        PreflightSubject(
+            data_dir=home.root,
+            wal_dir=home.root,
+            home=home.root,
+            bindir=installation.bindir,
+            program_user=user,
+            server=look,
+        )
+    )
+    cpus = f"{format_cpus(host.usable_cpu_count)}, {format_bytes(host.usable_memory_bytes)}"
+    disk = f"{host.data_disk.filesystem} on {host.data_disk.device}"
+    ui.end_step(f"PostgreSQL {installation.facts.version}, {cpus}, data on {disk}")
+    for finding in find_obstacles(host, preflight):
+        if finding.severity is not Severity.NOTE:
+            ui.show_finding(finding)
+    if study.server.port is not None:
+        ui.say(f"while a trial runs, look on with: {looking_on(home, study.server.port)}")
+    scales = find_loaded_scales(home, installation, study.data)
+    machine = machine_of(host, version_major=installation.facts.major, scales=scales)
+    return ReadyMachine(home=home, installation=installation, host=host, preflight=preflight, machine=machine)
+
+
+def look_at_planned(
+    server: ServerSpec, programs: ServerFacts, *, user: ServerUser
+) -> tuple[ServerSnapshot, PgdynoError | None]:
+    """Describe a server that pgdyno is going to start.
+
+    Args:
+        server: What is asked for.
+        programs: Which PostgreSQL.
+        user: The account that it will run as.
+
+    Returns:
+        The server, and why its program did not count the huge pages: a SpecError is its refusal of a setting.
+    """
+    settings, refusal = effective_settings(server.settings), None
+    try:
+        pages = count_huge_pages(Installation(bindir=Path(programs.bindir), facts=programs), settings, user=user)
+        settings |= {} if pages is None else {HUGE_PAGES_COUNT: str(pages)}
+    except PgdynoError as error:
+        refusal = error
+    look = ServerSnapshot(
+        origin=ServerOrigin.PLANNED,
+        major=programs.major,
+        settings=settings,
+        has_assertions=None if programs.configure is None else "--enable-cassert" in programs.configure,
+        settings_said=programs.settings_said,
+    )
+    return look, refusal
+
+
+def check_same(record: StudyRecord, host: HostFacts, installation: Installation) -> None:
+    """Make sure that trials of now may be put beside those of a record.
+
+    Raises:
+        HostError: The machine, its disk or PostgreSQL differ.
+    """
+    if installation.facts.version_num != record.server.version_num:
+        raise HostError(
+            f"the record was made with PostgreSQL {record.server.version}, here is {installation.facts.version}",
+            hint="install that version again, or begin a new study",
+        )
+    then, now = _identity(record.host), _identity(host)
+    memory_ratio = host.memory_bytes / record.host.memory_bytes
+    # The kernel keeps a little more or less memory for itself at each boot.
+    if then != now or abs(memory_ratio - 1.0) > _MEMORY_TOLERANCE_RATIO:
+        raise HostError(
+            "the record was made on another machine, disk or kernel",
+            detail=f"then {then}, {record.host.memory_bytes} bytes\nnow  {now}, {host.memory_bytes} bytes",
+            hint="trials of two machines do not belong in one estimate: begin a new study",
+        )
+
+
+def _clean_up(home: Home, ui: Ui) -> None:
+    """End the servers and put back the kernel settings that a killed run has left."""
+    for left_over in home.left_overs:
+        ui.say(f"ended what an earlier run had left behind: {left_over}")
+    for undo in restore_left_overs():
+        ui.say(f"a killed pgdyno had left {undo.change.what} changed: {describe_undo(undo)}")
+
+
+def _identity(host: HostFacts) -> tuple[str, int, str, str | None, str]:
+    disk = host.data_disk
+    return host.cpu_model, host.cpu_count, host.kernel, disk.block_device, disk.filesystem

@@ -1,0 +1,227 @@
+"""The steps of a study that all recipes share: plan, begin or go on with its record, run its trials, and sweep."""
+
+from __future__ import annotations
+
+import platform
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+
+from pgdyno import __version__
+from pgdyno.conduct.client_sweep import run_scaling
+from pgdyno.conduct.experiment import run_experiment
+from pgdyno.conduct.finished import are_own_trials_finished
+from pgdyno.conduct.machine import ReadyMachine
+from pgdyno.conduct.progress import note_end
+from pgdyno.conduct.search import run_search
+from pgdyno.conduct.steps import run_steps
+from pgdyno.conduct.study_card import StudyCard, plan_study_card, study_card_step
+from pgdyno.conduct.ui import Ui
+from pgdyno.conduct.workspace import Workspace
+from pgdyno.errors import InterruptedStudyError
+from pgdyno.plan.identical import find_identical
+from pgdyno.plan.pin import format_pinned
+from pgdyno.plan.plan import Plan, plan_study
+from pgdyno.plan.scaling import plan_scaling
+from pgdyno.record.store import RecordStore
+from pgdyno.record.tuned import Tuned
+from pgdyno.record.types import FORMAT_VERSION, StudyRecord
+from pgdyno.run.cluster.script_check import SCRIPT_CHECK_S, check_scripts, has_script_files
+from pgdyno.run.host.clock import local_now
+from pgdyno.run.host.log import LOG, logging_into
+from pgdyno.run.host.program import program_name
+from pgdyno.spec.study import Study
+
+# A plan that takes longer is confirmed by the user before it runs.
+_ASK_ABOVE_S = 3600.0
+
+
+class PlannedStudy(msgspec.Struct, frozen=True, kw_only=True):
+    """A study with the steps that it takes on a machine."""
+
+    study: Study
+    plan: Plan
+    scaling: Plan | None
+    """The sweep over clients that follows; None where none follows."""
+    tuned: Tuned | None = None
+    """The derived settings that the study tries; None where it derives none."""
+
+    @property
+    def predicted_s(self) -> float:
+        """How long all steps take, with those of the sweep that follows."""
+        return self.plan.predicted_s + (0.0 if self.scaling is None else self.scaling.predicted_s)
+
+
+def plan_on(
+    ready: ReadyMachine,
+    study: Study,
+    *,
+    card: StudyCard | None,
+    tuned: Tuned | None = None,
+    load_budget_s: float = 20.0,
+) -> PlannedStudy:
+    """Plan a study for a machine.
+
+    Args:
+        ready: The machine.
+        study: What to run.
+        card: Of the machine's disk; None where the study needs none.
+        tuned: The derived settings that the study tries.
+        load_budget_s: How long loading may take when the scale is chosen.
+
+    Raises:
+        SpecError: The study cannot be run as it stands.
+        HostError: The data do not fit on the disk.
+    """
+    machine = ready.with_card(card).machine
+    plan = plan_study(study, machine, load_budget_s=load_budget_s)
+    return PlannedStudy(study=study, plan=plan, scaling=plan_scaling(study, plan, machine), tuned=tuned)
+
+
+def check_new(place: Workspace) -> None:
+    """Make sure that the record's folder, where the user named one, holds no record.
+
+    Raises:
+        SpecError: It holds one.
+    """
+    if place.out is not None:
+        RecordStore(place.out).check_new()
+
+
+def begin_record(
+    planned: PlannedStudy, ready: ReadyMachine, *, name: str, place: Workspace, wants_card: bool, ui: Ui
+) -> RecordStore:
+    """Show the plan, ask before a long one, try the scripts, and create the record.
+
+    Args:
+        planned: What is going to run.
+        ready: The machine.
+        name: Of the study.
+        place: Where the record goes.
+        wants_card: Whether the record gets a card of the data's disk.
+        ui: Shows the plan and asks.
+
+    Raises:
+        InterruptedStudyError: The user does not want it.
+        SpecError: A script fails.
+    """
+    study, plan = planned.study, planned.plan
+    store = RecordStore(place.out or Path("pgdyno-records") / f"{local_now():%Y%m%d-%H%M%S}-{name}")
+    _show_plan(planned, ready, store, ui)
+    question = f"run for {planned.predicted_s / 3600:.1f} hours?"
+    if planned.predicted_s > _ASK_ABOVE_S and not ui.confirm(question, default=True):
+        raise InterruptedStudyError("not started")
+    _check_scripts(planned, ready, ui)
+    record = StudyRecord(
+        format_version=FORMAT_VERSION,
+        name=name,
+        started_at=local_now().isoformat(timespec="seconds"),
+        command=(program_name(), *sys.argv[1:]),
+        tool_versions={"pgdyno": __version__, "python": platform.python_version()},
+        study=study,
+        plan=plan,
+        host=ready.host,
+        server=ready.installation.facts,
+        dataset=None,
+        preflight=ready.preflight,
+        tuned=planned.tuned,
+        wants_card=wants_card,
+        is_ended=False,
+    )
+    store.create(record, study_toml=format_pinned(study, plan, scripts=store.name_scripts(plan)))
+    return store
+
+
+def reopen_record(store: RecordStore, ready: ReadyMachine, ui: Ui) -> None:
+    """Show what is left of a record's plan."""
+    record = store.read_record()
+    scaling = plan_scaling(record.study, record.plan, ready.machine)
+    remaining_s = _remaining_s(record.plan, store)
+    remaining_s += 0.0 if scaling is None else _remaining_s(scaling, store.scaling)
+    ui.show_plan(record.plan, record_dir=str(store.path), remaining_s=remaining_s, scaling=scaling)
+
+
+@contextmanager
+def recording(store: RecordStore) -> Iterator[None]:
+    """Log into the record while a study runs, and note that it runs and, at the end of the block, that it has ended."""
+    with logging_into(store.path):
+        if store.read_record().is_ended is not False:
+            note_end(store, is_ended=False)
+        try:
+            yield
+        except KeyboardInterrupt:
+            LOG.warning("stopped by the user")
+            raise
+        except BaseException:
+            LOG.exception("the study fails")
+            raise
+        note_end(store, is_ended=True)
+        LOG.info("the study ends")
+
+
+def run_missing_card(store: RecordStore, ready: ReadyMachine, ui: Ui) -> None:
+    """Measure the disk of a record that wants a card and ended before it had one."""
+    record = store.read_record()
+    if record.wants_card and not store.card_path.exists():
+        card = plan_study_card(ready.home, ready.installation)
+        study_card_step(card, host=record.study.host, store=store, home=ready.home, ui=ui)
+
+
+def run_trials(store: RecordStore, ready: ReadyMachine, ui: Ui) -> None:
+    """Run the trials of a record that are still wanted: of an experiment, of a search, or all of its plan."""
+    record = store.read_record()
+    home, installation = ready.home, ready.installation
+    experiment, search = record.plan.experiment, record.plan.search
+    if are_own_trials_finished(store):
+        return
+    if experiment is not None:
+        run_experiment(store, record, experiment, home=home, ui=ui)
+    elif search is not None:
+        run_search(store, record, search, home=home, installation=installation, ui=ui)
+    else:
+        run_steps(store, record, home=home, installation=installation, ui=ui)
+
+
+def run_sweep(store: RecordStore, ready: ReadyMachine, ui: Ui) -> None:
+    """Run the sweep over clients that follows a study, where the study asks for one."""
+    if store.read_record().study.scaling is not None:
+        run_scaling(store, machine=ready.machine, home=ready.home, ui=ui)
+
+
+def _show_plan(planned: PlannedStudy, ready: ReadyMachine, store: RecordStore, ui: Ui) -> None:
+    plan = planned.plan
+    ui.show_plan(plan, record_dir=str(store.path), remaining_s=planned.predicted_s, scaling=planned.scaling)
+    if plan.experiment is None:
+        return
+    for same in find_identical(plan.experiment, version_major=ready.installation.facts.major):
+        why = f" ({same.why})" if same.why else ""
+        names = f"{', '.join(same.names[:-1])} and {same.names[-1]}"
+        ui.say(f"{names} do the same{why}: what they differ by is noise, as in an A/A test")
+
+
+def _check_scripts(planned: PlannedStudy, ready: ReadyMachine, ui: Ui) -> None:
+    if not has_script_files(planned.plan.workloads):
+        return
+    ui.begin_step("check scripts", predicted_s=SCRIPT_CHECK_S)
+    remarks = check_scripts(
+        installation=ready.installation,
+        home=ready.home,
+        data=planned.study.data,
+        workloads=planned.plan.workloads,
+        settings=planned.study.server.settings,
+        on_activity=ui.show_activity,
+    )
+    ui.end_step("they run" if not remarks else "see the notes")
+    for remark in remarks:
+        ui.say(remark)
+
+
+def _remaining_s(plan: Plan, store: RecordStore) -> float:
+    """Return the predicted seconds of the steps that are left; of a record that is not begun, of all of them."""
+    if store.exists and are_own_trials_finished(store):
+        return 0.0
+    finished = store.finished_numbers()
+    return sum(step.predicted_s for step in plan.steps if step.trial is None or step.trial.number not in finished)

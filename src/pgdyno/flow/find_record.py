@@ -1,0 +1,37 @@
+"""Finds the record that a command is about."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pgdyno.conduct.progress import read_progress
+from pgdyno.conduct.ui import Ui
+from pgdyno.errors import SpecError
+from pgdyno.record.store import RecordStore, find_records, open_record
+
+
+def find_record(named: Path | None, records: Path) -> RecordStore:
+    """Return the record that a user named, or the newest of a folder.
+
+    Raises:
+        SpecError: There is none.
+    """
+    if named is not None:
+        return open_record(named)
+    found = find_records(records)
+    if not found:
+        raise SpecError(f"there are no records in {records}", hint="`pgdyno bench --quick` makes one")
+    return max(found, key=lambda store: store.read_record().started_at)
+
+
+def find_record_to_read(named: Path | None, records: Path, *, ui: Ui) -> RecordStore:
+    """Return the record as `find_record` does, and warn if it has not ended.
+
+    Raises:
+        SpecError: There is none.
+    """
+    store = find_record(named, records)
+    state = read_progress(store).describe(store.path)
+    if state:
+        ui.say(f"{store.path} is {state}")
+    return store

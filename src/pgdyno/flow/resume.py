@@ -1,0 +1,36 @@
+"""`pgdyno resume`: go on where a study stopped."""
+
+from __future__ import annotations
+
+from pgdyno.conduct.finished import is_finished
+from pgdyno.conduct.logged_ui import LoggedUi
+from pgdyno.conduct.machine import check_same, ready_machine
+from pgdyno.conduct.progress import note_end
+from pgdyno.conduct.study import recording, reopen_record, run_missing_card, run_sweep, run_trials
+from pgdyno.conduct.ui import Ui
+from pgdyno.conduct.workspace import Workspace
+from pgdyno.flow.report import StudyReport, keeping_what_is_finished, report_step
+from pgdyno.record.store import RecordStore
+
+
+def resume_study(store: RecordStore, *, place: Workspace, ui: Ui) -> StudyReport:
+    """Run the trials of a record that are not finished, and write its report.
+
+    Raises:
+        HostError: The record was made on another machine, or with another PostgreSQL.
+    """
+    record, ui = store.read_record(), LoggedUi(ui)
+    if is_finished(store):
+        ui.say("nothing is left to measure: only the report is written again")
+        if record.is_ended is False:
+            with store.locked():
+                note_end(store, is_ended=True)
+        return report_step(store, ui)
+    with ready_machine(record.study, place.on_disk_of(record), ui) as ready:
+        check_same(record, ready.host, ready.installation)
+        reopen_record(store, ready, ui)
+        with store.locked(), keeping_what_is_finished(store), recording(store):
+            run_missing_card(store, ready, ui)
+            run_trials(store, ready, ui)
+            run_sweep(store, ready, ui)
+    return report_step(store, ui)

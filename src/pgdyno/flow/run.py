@@ -1,0 +1,35 @@
+"""`pgdyno run`, `compare` and `sweep`: run a study that is declared in full."""
+
+from __future__ import annotations
+
+from pgdyno.conduct.logged_ui import LoggedUi
+from pgdyno.conduct.machine import ready_machine
+from pgdyno.conduct.study import begin_record, check_new, plan_on, recording, run_sweep, run_trials
+from pgdyno.conduct.study_card import plan_study_card, study_card_step
+from pgdyno.conduct.ui import Ui
+from pgdyno.conduct.workspace import Workspace
+from pgdyno.flow.report import StudyReport, keeping_what_is_finished, report_step
+from pgdyno.spec.study import Study
+
+
+def run_study(study: Study, *, name: str, place: Workspace, ui: Ui, measures_disk: bool = False) -> StudyReport:
+    """Check the machine, plan, measure the disk, run the trials, report.
+
+    Args:
+        study: What to run.
+        name: Of its record.
+        place: Where to work.
+        ui: Shows the progress and asks.
+        measures_disk: Whether the record gets a card of the data's disk.
+    """
+    check_new(place)
+    ui = LoggedUi(ui)
+    with ready_machine(study, place, ui) as ready:
+        card = plan_study_card(ready.home, ready.installation) if measures_disk else None
+        planned = plan_on(ready, study, card=card)
+        store = begin_record(planned, ready, name=name, place=place, wants_card=measures_disk, ui=ui)
+        with store.locked(), keeping_what_is_finished(store), recording(store):
+            study_card_step(card, host=study.host, store=store, home=ready.home, ui=ui)
+            run_trials(store, ready, ui)
+            run_sweep(store, ready, ui)
+    return report_step(store, ui)

@@ -1,0 +1,115 @@
+"""Turns the variants and sweeps of a study into an experiment, with no setting left open."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping
+
+import msgspec
+
+from pgdyno.errors import SpecError
+from pgdyno.plan.experiment import Experiment, Variant, find_server, identify_server
+from pgdyno.spec.study import ServerSpec, Study
+from pgdyno.spec.table import SettingValue
+from pgdyno.spec.variant import MOST_VARIANTS, VariantSpec, make_variant, show_value
+
+
+def plan_experiment(study: Study, *, version_major: int) -> Experiment | None:
+    """Make the variants of a study and choose the design; None for a study that compares nothing.
+
+    Args:
+        study: What was asked for.
+        version_major: Of the study's own server, whose settings are looked up.
+
+    Raises:
+        SpecError: Two variants have one name, they are too many, a setting cannot be varied, or a design was asked for
+            that cannot be.
+    """
+    if not study.is_comparison:
+        return None
+    from pgdyno.plan.design import check_names, choose_design  # noqa: PLC0415 - a large catalogue, for comparisons only
+
+    specs = _list_specs(study)
+    variants = tuple(_make_variant(study.server, spec, levels, version_major) for spec, levels in specs)
+    names = [variant.name for variant in variants]
+    repeated = sorted({name for name in names if names.count(name) > 1})
+    if repeated:
+        raise SpecError(
+            f"several variants are named {', '.join(repeated)}",
+            detail="variants without a name are called by what they set",
+            hint="give each its own name, or leave one out",
+        )
+    # Variants on other versions have other settings; those servers say themselves what they do not know.
+    own = tuple(
+        variant for variant in variants if identify_server(variant.server) == identify_server(variants[0].server)
+    )
+    check_names(own, version_major=version_major)
+    design, reason = choose_design(study, variants, version_major=version_major)
+    return Experiment(
+        variants=variants,
+        design=design,
+        reason=reason,
+        budget_s=None if study.experiment.minutes is None else study.experiment.minutes * 60.0,
+        alpha=study.experiment.alpha,
+        detect_ratio=study.experiment.detect_ratio,
+        slice_s=study.experiment.slice_s,
+    )
+
+
+def _list_specs(study: Study) -> list[tuple[VariantSpec, dict[str, str]]]:
+    """Each variant with its levels in a sweep, which one variant may be the base of."""
+    axes = [axis.name for axis in study.sweep]
+    if len(set(axes)) < len(axes):
+        raise SpecError(f"both axes of the sweep are {axes[0]}", hint="one axis can hold all of its levels")
+    count = math.prod(len(axis.levels) for axis in study.sweep) if axes else len(study.variant)
+    if count > MOST_VARIANTS:
+        raise SpecError(f"{count} variants are more than {MOST_VARIANTS}", hint="sweep fewer levels, or one axis")
+    if not axes:
+        return [(spec, {}) for spec in study.variant]
+    points = [
+        dict(zip(axes, levels, strict=True)) for levels in itertools.product(*(axis.levels for axis in study.sweep))
+    ]
+    base = study.variant[0] if study.variant else VariantSpec()
+    return [
+        (_put_upon(base, make_variant(point)), {name: show_value(level) for name, level in point.items()})
+        for point in points
+    ]
+
+
+def _put_upon(base: VariantSpec, level: VariantSpec) -> VariantSpec:
+    """A level of a sweep with all that its base says, called by what it sets itself."""
+    return VariantSpec(
+        name=level.title,
+        settings={**base.settings, **level.settings},
+        sysctl={**base.sysctl, **level.sysctl},
+        server=base.server if level.server is None else level.server,
+        scale=base.scale if level.scale is None else level.scale,
+        mode=level.mode or base.mode,
+        clients=level.clients or base.clients,
+        threads=level.threads or base.threads,
+    )
+
+
+def _make_variant(base: ServerSpec, spec: VariantSpec, levels: dict[str, str], major: int) -> Variant:
+    server = base if spec.server is None else find_server(base, spec.server)
+    changed = _with_servers_names(spec.settings, major)
+    return Variant(
+        name=spec.title,
+        server=msgspec.structs.replace(server, settings={**_with_servers_names(base.settings, major), **changed}),
+        changed=changed,
+        sysctl={name: str(value) for name, value in spec.sysctl.items()},
+        scale=spec.scale,
+        mode=spec.mode,
+        clients=spec.clients,
+        threads=spec.threads,
+        levels=levels,
+    )
+
+
+def _with_servers_names(settings: Mapping[str, SettingValue], major: int) -> dict[str, SettingValue]:
+    """The settings under the names that the server shows, so that `Work_Mem` and `work_mem` are seen to be one."""
+    from pgdyno.facts.gucs import find_guc  # noqa: PLC0415 - as above
+
+    found = {name: find_guc(name, major) for name in settings}
+    return {name if (guc := found[name]) is None else guc.name: value for name, value in settings.items()}

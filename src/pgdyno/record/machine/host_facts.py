@@ -1,0 +1,46 @@
+"""What a record says of the machine."""
+
+from __future__ import annotations
+
+import msgspec
+
+from pgdyno.record.machine.disk_facts import DiskFacts
+
+
+class HostFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """What the machine is.
+
+    `memory_bytes` is the hardware's, `cpu_count` the CPUs this process may be scheduled on (an affinity mask narrows them);
+    the `_limit` fields are its control groups', None without one.
+    """
+
+    os_name: str
+    kernel: str
+    architecture: str
+    cpu_model: str
+    cpu_count: int
+    cpu_limit: float | None
+    memory_bytes: int
+    memory_limit_bytes: int | None
+    swap_bytes: int
+    virtualization: str | None
+    clock_source: str | None
+    transparent_huge_pages: str | None
+    governor: str | None
+    load_average_1min: float
+    data_disk: DiskFacts
+    cpu_busy_before_ratio: float | None = None
+    """Share of all CPUs that others used just before the first step."""
+    host_name: str | None = None
+    """As the machine calls itself, which somebody may change; None in records of before there was one."""
+    absent: dict[str, str] = {}
+
+    @property
+    def usable_cpu_count(self) -> float:
+        """CPUs this process may use."""
+        return min(self.cpu_count, self.cpu_limit or self.cpu_count)
+
+    @property
+    def usable_memory_bytes(self) -> int:
+        """Memory this process may use."""
+        return min(self.memory_bytes, self.memory_limit_bytes or self.memory_bytes)

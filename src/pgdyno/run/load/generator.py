@@ -1,0 +1,69 @@
+"""What a trial asks of the program that makes its load."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Protocol
+
+from pgdyno.record.pgbench.output import PgbenchSummary, Progress, parse_summary
+from pgdyno.record.transactions.parse import LogColumns
+from pgdyno.run.load.argv import LoadRun
+from pgdyno.run.load.log_stream import LogStream
+from pgdyno.run.load.process import Invocation, ShouldAbort, ShouldEnd
+
+
+class LoadOutcome(Invocation, frozen=True, kw_only=True):
+    """A load that ran to its end."""
+
+    stdout: bytes
+    stderr: bytes
+
+    @property
+    def summary(self) -> PgbenchSummary:
+        """What pgbench said of it."""
+        return parse_summary(self.stdout.decode(errors="replace"))
+
+
+class LoadGenerator(Protocol):
+    """Makes a load and keeps its transactions."""
+
+    def start_log(
+        self,
+        directory: Path,
+        *,
+        columns: LogColumns,
+        sampling_rate: float,
+        latency_limit_us: int | None,
+        flush_period_s: float | None,
+    ) -> LogStream:
+        """Start to follow the transaction log of the next load; see `start_log_stream`."""
+        ...
+
+    def run_load(
+        self,
+        run: LoadRun,
+        *,
+        directory: Path,
+        on_progress: Callable[[Progress], None],
+        on_start: Callable[[int], None],
+        should_abort: ShouldAbort,
+        should_end: ShouldEnd,
+    ) -> LoadOutcome:
+        """Make one load and keep what pgbench says in `directory`.
+
+        Args:
+            run: What to run.
+            directory: Made if missing; gets both outputs, `pgbench.json` and copies of the script files.
+            on_progress: Told every progress line.
+            on_start: Told pgbench's process id as soon as it has one.
+            should_abort: Asked four times a second; the error it returns ends the load at once and is raised.
+            should_end: Asked as often; True ends the load in order before its time. Not to be said before the first
+                progress line.
+
+        Raises:
+            SpecError: A script file cannot be read.
+            StepFailedError: pgbench failed, or a client of it; `detail` has its own words.
+            PgdynoError: What `should_abort` returned.
+        """
+        ...

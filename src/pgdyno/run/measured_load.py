@@ -1,0 +1,204 @@
+"""Runs the loads of a trial: the warm-up, and the measured load with samplers, log reader and switchback beside it."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from pgdyno.errors import PgdynoError, StepFailedError
+from pgdyno.plan.plan import PlannedTrial, PlannedWorkload
+from pgdyno.record.pgbench.output import PgbenchSummary, Progress
+from pgdyno.record.transactions.parse import LogColumns
+from pgdyno.record.trial_data import TRANSACTION_LOG, TRANSACTIONS_DIR, WARM_UP_DIR
+from pgdyno.record.types import Gap
+from pgdyno.run.host.clock import wall_clock_offset_s
+from pgdyno.run.load.argv import LoadRun
+from pgdyno.run.load.log_stream import LogOutcome, LogStream
+from pgdyno.run.load.watch import LoadWatch
+from pgdyno.run.sample.samplers import LOAD_LABEL, Samplers
+from pgdyno.run.trial_stage import Observed, TrialStage
+
+# Source: benchmarks/observer.py: a logged transaction costs pgbench and the reader about 1 us of CPU time.
+_LOGGED_PER_CPU_S = 10_000
+# In a switchback the transactions are read while the load runs.
+_LIVE_PERIOD_S = 1.0
+LOG_READER_LABEL = "log_reader"
+
+
+def warm_up(stage: TrialStage, trial: PlannedTrial, seen: Observed, *, folder: Path) -> None:
+    """Load the server before anything counts, and choose from it the share of transactions to log."""
+    workload = stage.plan.find_load(trial)
+    run = _load_run(stage, workload, trial, duration_s=trial.warm_up_s, reports_statements=True)
+    # With the measured load's own seed it would bring in just the rows that the measured load asks for first.
+    run = msgspec.structs.replace(run, random_seed=trial.seed + 1)
+    watch = LoadWatch(stage.server, duration_s=trial.warm_up_s)
+    warmed = stage.generator.run_load(
+        run,
+        directory=folder / WARM_UP_DIR,
+        on_progress=watch.see,
+        on_start=lambda _: None,
+        should_abort=watch.find_failure,
+        should_end=lambda: False,
+    )
+    seen.log_sampling_rate = choose_sampling_rate(warmed.summary.tps, stage.cpu_count)
+    seen.warm_up_latency_s = _served_s(warmed.summary)
+
+
+def measure_load(
+    stage: TrialStage,
+    trial: PlannedTrial,
+    seen: Observed,
+    *,
+    folder: Path,
+    on_load: Callable[[Progress], None],
+) -> None:
+    """Run the measured load with everything that observes it.
+
+    Raises:
+        StepFailedError: The load, the server, or in a switchback the log reader failed.
+    """
+    workload = stage.plan.find_load(trial)
+    limit_ms = workload.latency_limit_ms
+    stream = stage.generator.start_log(
+        folder / TRANSACTIONS_DIR,
+        columns=_log_columns(workload),
+        sampling_rate=seen.log_sampling_rate,
+        latency_limit_us=None if limit_ms is None else round(limit_ms * 1000),
+        flush_period_s=None if seen.switchback is None else _LIVE_PERIOD_S,
+    )
+    with contextlib.closing(stream):
+        # Timing statements makes pgbench stamp quick transactions before their answers come: see ADR 0006.
+        run = _load_run(stage, workload, trial, duration_s=trial.duration_s, reports_statements=False)
+        run = msgspec.structs.replace(run, log_prefix=stream.log_prefix, sampling_rate=seen.log_sampling_rate)
+        samplers = Samplers(directory=folder, address=stage.server.address)
+        watch = LoadWatch(stage.server, duration_s=trial.duration_s)
+        observers = _Observers(seen, stream, samplers, watch, server_pid=stage.server.pid, on_load=on_load)
+        log_gaps: tuple[Gap, ...] = ()
+        try:
+            with samplers, seen.switchback or contextlib.nullcontext():
+                seen.load = stage.generator.run_load(
+                    run,
+                    directory=folder,
+                    on_progress=observers.see,
+                    on_start=observers.follow,
+                    should_abort=observers.find_failure,
+                    should_end=observers.is_enough,
+                )
+            outcome = stream.finish()
+            log_gaps = _log_gaps(outcome)
+            if seen.switchback is not None and outcome.packed is None:
+                raise _lost_log(outcome.reason or "")
+        finally:
+            seen.gaps = (
+                *seen.gaps,
+                *(Gap(source=gap.source, reason=gap.reason) for gap in samplers.gaps),
+                *log_gaps,
+            )
+
+
+def choose_sampling_rate(tps: float | None, cpu_count: float) -> float:
+    """Choose the share of transactions to log, so that writing and reading the log stays below 1 % of the CPUs.
+
+    Args:
+        tps: Of the warm-up; None where there was none, and everything is logged.
+        cpu_count: CPUs that load, server and log reader share.
+    """
+    if not tps:
+        return 1.0
+    # Below 1 in 100 a second would hold too few for its percentiles.
+    return min(1.0, max(0.01, round(_LOGGED_PER_CPU_S * cpu_count / tps, 2)))
+
+
+class _Observers:
+    """Everything that observes the measured load in the main thread."""
+
+    def __init__(
+        self,
+        seen: Observed,
+        stream: LogStream,
+        samplers: Samplers,
+        watch: LoadWatch,
+        *,
+        server_pid: int,
+        on_load: Callable[[Progress], None],
+    ) -> None:
+        self._seen = seen
+        self._server_pid = server_pid
+        self._stream = stream
+        self._samplers = samplers
+        self._watch = watch
+        self._on_load = on_load
+
+    def follow(self, pid: int) -> None:
+        # pgbench reads the time of day once, as it starts, and its log counts on from there.
+        self._seen.clock_offset_s = wall_clock_offset_s()
+        self._samplers.follow(LOAD_LABEL, pid)
+        self._samplers.follow(LOG_READER_LABEL, self._stream.pid)
+        self._samplers.follow_backends(self._server_pid)
+        if self._seen.switchback is not None:
+            self._seen.switchback.note_start()
+
+    def see(self, second: Progress) -> None:
+        self._watch.see(second)
+        if self._seen.switchback is not None:
+            self._seen.switchback.see(second)
+        self._on_load(second)
+
+    def find_failure(self) -> PgdynoError | None:
+        is_log_read = self._stream.poll()
+        if (failure := self._watch.find_failure()) is not None or self._seen.switchback is None:
+            return failure
+        return self._seen.switchback.find_failure() or (None if is_log_read else _lost_log("its reader has ended"))
+
+    def is_enough(self) -> bool:
+        return self._seen.switchback is not None and self._seen.switchback.look()
+
+
+def _load_run(
+    stage: TrialStage, workload: PlannedWorkload, trial: PlannedTrial, *, duration_s: float, reports_statements: bool
+) -> LoadRun:
+    return LoadRun(
+        address=stage.server.address,
+        scripts=tuple((str(stage.scripts.get(name, name)), weight) for name, weight in workload.scripts),
+        mode=workload.mode,
+        clients=workload.clients,
+        threads=workload.threads,
+        duration_s=duration_s,
+        rate_tps=workload.rate_tps,
+        latency_limit_ms=workload.latency_limit_ms,
+        max_tries=workload.max_tries,
+        random_seed=trial.seed,
+        scale=stage.dataset.scale,
+        reports_statements=reports_statements,
+    )
+
+
+def _log_columns(workload: PlannedWorkload) -> LogColumns:
+    match workload.rate_tps is not None, workload.max_tries != 1:
+        case True, True:
+            return LogColumns.LAG_AND_RETRIES
+        case True, False:
+            return LogColumns.LAG
+        case False, True:
+            return LogColumns.RETRIES
+        case _:
+            return LogColumns.PLAIN
+
+
+def _served_s(summary: PgbenchSummary) -> float | None:
+    """Return the mean latency in seconds without the wait for a scheduled start that came late."""
+    if summary.latency_average_ms is None:
+        return None
+    return (summary.latency_average_ms - (summary.schedule_lag_average_ms or 0.0)) / 1e3
+
+
+def _lost_log(why: str) -> StepFailedError:
+    return StepFailedError("the transaction log is lost, from which slices are counted", detail=why)
+
+
+def _log_gaps(outcome: LogOutcome) -> tuple[Gap, ...]:
+    reasons = (*(() if outcome.reason is None else (outcome.reason,)), *outcome.notes)
+    return tuple(Gap(source=TRANSACTION_LOG, reason=reason) for reason in reasons)

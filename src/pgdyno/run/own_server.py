@@ -1,0 +1,158 @@
+"""A server of pgdyno's own as a trial sees it: a disposable cluster that begins each trial as a copy of a loaded one."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+from pgdyno.errors import PgdynoError, StepFailedError
+from pgdyno.plan.experiment import Variant
+from pgdyno.record.types import Dataset, ServerFacts
+from pgdyno.run.cluster.home import Home
+from pgdyno.run.cluster.server import DATABASE, Server
+from pgdyno.run.cluster.template import Template, drop_file_cache, prepare_template, restore_template
+from pgdyno.run.cluster.variant_settings import VariantFiles
+from pgdyno.run.host.clock import monotonic_s
+from pgdyno.run.host.facts import read_disk_facts
+from pgdyno.run.load.pgbench import Pgbench
+from pgdyno.run.postgres import sql
+from pgdyno.run.postgres.address import Address
+from pgdyno.run.postgres.installation import Installation
+from pgdyno.spec.study import CacheState, DataSpec
+from pgdyno.spec.table import SettingValue
+
+_DYING_S = 0.5
+
+
+class OwnServer:
+    """A cluster in a home's work folder; implements `ServerUnderTest`. Use it from the main thread.
+
+    Args:
+        installation: Which PostgreSQL.
+        home: Where the cluster and the loaded one lie.
+        port: On which it listens beside its socket; None: on none.
+    """
+
+    def __init__(self, *, installation: Installation, home: Home, port: int | None = None) -> None:
+        self._installation = installation
+        self._home = home
+        self._port = port
+        self._template: Template | None = None
+        self._server: Server | None = None
+        self._settings: Mapping[str, SettingValue] = {}
+
+    @property
+    def facts(self) -> ServerFacts:
+        """Which PostgreSQL it is."""
+        return self._installation.facts
+
+    @property
+    def address(self) -> Address:
+        """Where its loaded database is reached."""
+        return self._running.address
+
+    @property
+    def pid(self) -> int:
+        """The postmaster's process id, while it runs."""
+        return self._running.pid
+
+    @property
+    def block_device(self) -> str | None:
+        """The device that its data lie on, by the kernel's name; None where there is none."""
+        return read_disk_facts(self._home.data).block_device
+
+    def load(
+        self,
+        data: DataSpec,
+        scale: int,
+        *,
+        settings: Mapping[str, SettingValue],
+        output_dir: Path,
+        on_activity: Callable[[str], None],
+    ) -> Dataset:
+        """Load a cluster that trials are copied from; see `prepare_template`."""
+        self._template = prepare_template(
+            installation=self._installation,
+            home=self._home,
+            data=data,
+            scale=scale,
+            settings=settings,
+            output_dir=output_dir,
+            on_activity=on_activity,
+        )
+        return self._template.dataset
+
+    def reset(self) -> float:
+        """Make the cluster a copy of the loaded one, on disk. Return the seconds that it took."""
+        if self._template is None:
+            raise RuntimeError("nothing was loaded")
+        return restore_template(self._template, self._home)
+
+    @contextlib.contextmanager
+    def running(self, settings: Mapping[str, SettingValue], *, log_path: Path) -> Iterator[None]:
+        """Run the server for the length of a `with` block; end it without a checkpoint, because its data are thrown away."""
+        server = Server(installation=self._installation, home=self._home, log_path=log_path, port=self._port)
+        self._server, self._settings = server, settings
+        try:
+            server.start(settings)
+            yield
+            if (failure := server.find_failure()) is not None:
+                raise failure
+        except PgdynoError as exc:
+            # A dead server explains every other failure; its log has the reason.
+            if (failure := _await_failure(server)) is None:
+                raise
+            raise failure from exc
+        finally:
+            server.abandon()
+
+    def connect(self, *, database: str | None = None, patience_s: int | None = None) -> sql.Connection:
+        """Connect to the loaded database, or to another one; see `sql.connect`."""
+        return self._running.connect(database=database or DATABASE, patience_s=patience_s)
+
+    def prepare_cache(self, state: CacheState) -> None:
+        """Make the caches of the running server warm or cold; for a cold one the server is restarted."""
+        server = self._running
+        with server.connect() as connection:
+            if state is CacheState.WARM:
+                sql.warm_dataset(connection)
+                return
+            sql.checkpoint(connection)
+        # A start leaves shared_buffers empty; what it has read into the kernel's cache goes, too.
+        server.stop()
+        drop_file_cache(self._home.data)
+        server.start(self._settings)
+
+    def prepare_switch(self, variants: Sequence[Variant]) -> VariantFiles:
+        """Write the settings of variants into files of the cluster, of which a running server reads one."""
+        return VariantFiles(self._home, variants)
+
+    def make_generator(self) -> Pgbench:
+        """Return the pgbench of the same PostgreSQL, run as the account that owns the cluster."""
+        return Pgbench(
+            installation=self._installation, user=self._home.user, script_directory=self._home.work / "scripts"
+        )
+
+    def find_failure(self) -> StepFailedError | None:
+        """Return the error to raise if the server has ended; None while it runs."""
+        return self._running.find_failure()
+
+    def log_tail(self) -> str:
+        """Return the last lines of the server's log."""
+        return self._running.log_tail()
+
+    @property
+    def _running(self) -> Server:
+        if self._server is None:
+            raise RuntimeError("the server was not started")
+        return self._server
+
+
+def _await_failure(server: Server) -> StepFailedError | None:
+    """Return the failure of a server that is dead or dying: its connections break a moment before its end can be seen."""
+    deadline_s = monotonic_s() + _DYING_S
+    while (failure := server.find_failure()) is None and monotonic_s() < deadline_s:
+        time.sleep(0.02)
+    return failure

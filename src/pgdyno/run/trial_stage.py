@@ -1,0 +1,56 @@
+"""What a trial is given, and what it has observed so far."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+
+from pgdyno.plan.experiment import Variant
+from pgdyno.plan.plan import Plan, PlannedTrial
+from pgdyno.record.types import Dataset, Gap, SettingFact, TableState
+from pgdyno.run.load.generator import LoadGenerator, LoadOutcome
+from pgdyno.run.switchback import Switchback
+from pgdyno.run.under_test import ServerUnderTest
+from pgdyno.spec.study import Study
+from pgdyno.spec.table import SettingValue
+
+
+class TrialStage(msgspec.Struct, frozen=True, kw_only=True):
+    """What all trials of a study share; in a comparison, what those of one variant share."""
+
+    server: ServerUnderTest
+    """With `dataset` loaded."""
+    generator: LoadGenerator
+    dataset: Dataset
+    study: Study
+    plan: Plan
+    settings: Mapping[str, SettingValue]
+    """The settings that the server is started with."""
+    cpu_count: float
+    """CPUs that this process may use."""
+    scripts: Mapping[str, Path] = {}
+    """Script files, by their names in the plan, to the copies to run; others are read where they lie."""
+
+    def variants_of(self, trial: PlannedTrial) -> tuple[Variant, ...]:
+        """Return the variants of a trial; none in a study that compares nothing."""
+        experiment = self.plan.experiment
+        return () if experiment is None else tuple(experiment.find_variant(name) for name in trial.variants)
+
+
+class Observed(msgspec.Struct):
+    """What a trial has observed so far. It becomes the trial's record, however the trial ends."""
+
+    restore_s: float = 0.0
+    log_sampling_rate: float = 1.0
+    settings: tuple[SettingFact, ...] = ()
+    counters_before: dict[str, float | None] = {}
+    counters_after: dict[str, float | None] = {}
+    tables_before: tuple[TableState, ...] = ()
+    tables_after: tuple[TableState, ...] = ()
+    gaps: tuple[Gap, ...] = ()
+    load: LoadOutcome | None = None
+    clock_offset_s: float | None = None
+    warm_up_latency_s: float | None = None
+    switchback: Switchback | None = None

@@ -1,0 +1,121 @@
+"""What a trial asks of the server that it measures: one of pgdyno's own today (`own_server.py`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Protocol
+
+from pgdyno.errors import StepFailedError
+from pgdyno.plan.experiment import Variant
+from pgdyno.record.types import Dataset, ServerFacts
+from pgdyno.run.postgres import sql
+from pgdyno.run.postgres.address import Address
+from pgdyno.spec.study import CacheState, DataSpec
+from pgdyno.spec.table import SettingValue
+
+
+class SettingsChanger(Protocol):
+    """Changes the settings of a running server."""
+
+    def change(self, variant: Variant) -> None:
+        """Put a variant's settings in force, and return once the server confirms them.
+
+        Raises:
+            StepFailedError: The server does not confirm them.
+        """
+        ...
+
+
+class SettingsSwitch(Protocol):
+    """The settings of several variants, to alternate while the server runs."""
+
+    def common(self, settings: Mapping[str, SettingValue]) -> dict[str, SettingValue]:
+        """Return those of the settings that no variant changes: what the server is started with."""
+        ...
+
+    def open(self, connection: sql.Connection) -> SettingsChanger:
+        """Return what changes the settings, over a connection that it keeps for itself."""
+        ...
+
+
+class ServerUnderTest(Protocol):
+    """A server with loaded data, that trials run on one after the other."""
+
+    @property
+    def facts(self) -> ServerFacts:
+        """Which PostgreSQL it is."""
+        ...
+
+    @property
+    def address(self) -> Address:
+        """Where its loaded database is reached."""
+        ...
+
+    @property
+    def pid(self) -> int:
+        """The postmaster's process id, while it runs."""
+        ...
+
+    @property
+    def block_device(self) -> str | None:
+        """The device that its data lie on, by the kernel's name; None where there is none."""
+        ...
+
+    def load(
+        self,
+        data: DataSpec,
+        scale: int,
+        *,
+        settings: Mapping[str, SettingValue],
+        output_dir: Path,
+        on_activity: Callable[[str], None],
+    ) -> Dataset:
+        """Load the data that all trials begin with; reuse them where they are loaded already.
+
+        Args:
+            data: What to load.
+            scale: pgbench's scale.
+            settings: Of the trials, tried before anything is loaded.
+            output_dir: Where the outputs of loading are kept.
+            on_activity: Receives what loading does now.
+
+        Raises:
+            SpecError: The server refuses a setting.
+            StepFailedError: Loading failed.
+        """
+        ...
+
+    def reset(self) -> float:
+        """Bring the data back to the state that they were loaded in. Return the seconds that it took."""
+        ...
+
+    def running(self, settings: Mapping[str, SettingValue], *, log_path: Path) -> AbstractContextManager[None]:
+        """Run the server with these settings for the length of a `with` block, and append its log to a file.
+
+        Raises:
+            SpecError: The server refuses a setting.
+            StepFailedError: It does not start, or ended within the block, with the end of its log.
+        """
+        ...
+
+    def connect(self, *, database: str | None = None, patience_s: int | None = None) -> sql.Connection:
+        """Connect to the loaded database, or to another one; see `sql.connect`."""
+        ...
+
+    def prepare_cache(self, state: CacheState) -> None:
+        """Make the caches of the running server warm or cold."""
+        ...
+
+    def prepare_switch(self, variants: Sequence[Variant]) -> SettingsSwitch:
+        """Prepare to alternate the settings of variants, after `reset` and before `running`; the first is in force."""
+        ...
+
+    def find_failure(self) -> StepFailedError | None:
+        """Return the error to raise if the server has ended; None while it runs."""
+        ...
+
+    def log_tail(self) -> str:
+        """Return the last lines of the server's log."""
+        ...
