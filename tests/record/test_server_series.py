@@ -171,7 +171,7 @@ def test_what_a_newer_server_does_not_give_is_absent_and_never_0(version: str, s
     lost_of_io = rate_of(newer, "wal_sync_count")
     assert lost_of_io.absent is not None
     assert "this PostgreSQL has no pg_stat_io with object = wal" in lost_of_io.absent
-    assert series.room_made(newer).absent
+    assert series.session_evictions(newer).absent
     *_, others = series.written_pages(newer)
     assert others.absent
     kept = rate_of(newer, "xact_commit_count")

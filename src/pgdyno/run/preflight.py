@@ -70,10 +70,10 @@ def read_preflight(
     """Read the machine as it is, and what it does at this moment.
 
     Args:
-        subject: What it is about.
+        subject: The subject of the preflight.
         host: The machine.
         later: The machine at the second look, where it was captured twice; None: as it is then.
-        now: By the clock on the wall, in the zone that cron goes by; for a tree that was captured at another time.
+        now: The wall-clock time in the time zone of cron, for a tree that was captured at another time.
 
     Raises:
         HostError: /proc is not mounted.

@@ -18,7 +18,7 @@ def install_fio() -> Fio:
     """Install the package of Debian or Ubuntu.
 
     Raises:
-        HostError: This account may not, this is another distribution, or apt-get fails.
+        HostError: This account may not install packages, this is another distribution, or apt-get fails.
     """
     apt_get = shutil.which("apt-get")
     if apt_get is None:
@@ -33,7 +33,7 @@ def install_fio() -> Fio:
     install = ("install", "--yes", "--no-install-recommends", "fio")
     done = run(*install)
     if done.exit_code != 0:
-        # A container's image has no lists of packages, and old lists name packages that are gone.
+        # A container image has no package lists, and old lists name packages that are gone.
         updated = run("update")
         done = run(*install) if updated.exit_code == 0 else updated
     if done.exit_code != 0:

@@ -190,7 +190,7 @@ def _systemctl(verb: str, unit: str) -> None:
 
 
 def show_unit(unit: str, name: str) -> str:
-    """A property of a unit of systemd's; empty where it has none, or no systemd runs."""
+    """Return a property of a systemd unit; empty if the unit lacks it or systemd does not run."""
     return THIS_HOST.run(["systemctl", "show", f"--property={name}", "--value", "--", unit]).stdout.strip()
 
 
@@ -200,6 +200,6 @@ def _count_restarts(unit: str) -> int:
 
 
 def _read_journal(unit: str) -> str:
-    # What is not a message of the unit's, such as that there is none, begins so.
+    # Lines that are not messages of the unit, such as "-- No entries --", begin with "-- ".
     lines = THIS_HOST.run(["journalctl", f"--unit={unit}", "--output=cat", f"--lines={_LOG_LINES}"]).stdout.splitlines()
     return "\n".join(line for line in lines if not line.startswith("-- "))

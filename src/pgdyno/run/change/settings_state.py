@@ -66,18 +66,18 @@ def ask_state(server: NamedServer, names: Sequence[str]) -> RunningSettings:
         HostError: The server accepts none of the accounts that pgdyno may use.
         StepFailedError: The server does not run, or does not answer.
     """
-    # psycopg comes with it: only who asks a server waits for that.
+    # The import brings psycopg, which only commands that query a server should wait for.
     from pgdyno.run.postgres.sql import named_server_query  # noqa: PLC0415
 
     return server.ask(named_server_query(names), RunningSettings)
 
 
 def reload_server(server: NamedServer, names: Sequence[str]) -> RunningSettings:
-    """Have a running server read its files, and return the settings that its new sessions then have.
+    """Make a running server reload its files, and return the settings of new sessions by name in lower case.
 
     Raises:
-        HostError: As `ask_state`; nothing has changed.
-        StepFailedError: As `ask_state`.
+        HostError: As for `ask_state`; nothing has changed.
+        StepFailedError: As for `ask_state`.
     """
     before = ask_state(server, names)
     server.reload()

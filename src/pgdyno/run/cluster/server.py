@@ -185,7 +185,7 @@ class Server:
 
     @property
     def address(self) -> Address:
-        """Where its own database is reached."""
+        """Return the address of pgdyno's own database."""
         return Address(host=str(self.home.sockets), port=self.port, user=SUPERUSER, dbname=DATABASE)
 
     def connect(self, *, database: str = DATABASE, patience_s: int | None = None) -> sql.Connection:

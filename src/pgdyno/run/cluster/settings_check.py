@@ -174,7 +174,7 @@ def _make_data(place: Path, installation: Installation, user: ServerUser, contro
         for path in (data, *data.rglob("*")):
             shutil.chown(path, user.uid, user.gid)
     if control_file is None:
-        # An empty control file is the word that it is to guess all of it. Source: pg_resetwal.c, read_controlfile().
+        # An empty control file makes pg_resetwal guess all values. Source: pg_resetwal.c, read_controlfile().
         done = THIS_HOST.run([installation.program("pg_resetwal"), "-f", "-D", str(data)], user=user)
         if done.exit_code != 0:
             raise StepFailedError("pg_resetwal made no control file", detail=done.stderr.strip())

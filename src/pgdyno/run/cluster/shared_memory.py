@@ -97,7 +97,8 @@ def _remove_segment(handle: int, system_v: dict[int, _SystemV], user: ServerUser
 
 
 def _remove_system_v(segment_id: int, user: ServerUser) -> None:
-    # As the server's user, who can remove nobody else's; fails harmlessly when the segment is gone already.
+    # The command runs as the server's user, who can remove no other account's segments; it fails harmlessly if the
+    # segment is gone.
     THIS_HOST.run(["ipcrm", "-m", str(segment_id)], user=user)
 
 

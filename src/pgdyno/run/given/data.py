@@ -46,8 +46,8 @@ def look_at_server_and_data(folder: DataFolder, *, wants_branches: bool) -> tupl
 
 
 def _count_branches(folder: DataFolder, running: Postmaster | None) -> tuple[dict[str, int], str]:
-    """By database, and why some are not among them."""
-    # psycopg comes with it: only who asks a server waits for that.
+    """Return the number of pgbench's branches by database, and the reason if some databases are missing."""
+    # The import brings psycopg, which only commands that query a server should wait for.
     from pgdyno.run.postgres.sql import BRANCHES, DATABASES  # noqa: PLC0415
 
     if running is None:

@@ -50,7 +50,7 @@ def find_file_errors(folder: DataFolder, *, is_answering: bool, unseen: list[Uns
         if not is_answering:
             # The server's files may not be those that are visible from here; this is already reported.
             return ()
-        # psycopg comes with it: only who asks a server waits for that.
+        # The import brings psycopg, which only commands that query a server should wait for.
         from pgdyno.run.postgres.sql import FILE_ERRORS  # noqa: PLC0415
 
         found = folder.ask_once(running, FILE_ERRORS, list[_FileError], patience_s=_PATIENCE_S)

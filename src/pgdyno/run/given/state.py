@@ -90,7 +90,7 @@ def _ask_running(folder: DataFolder, names: Sequence[str], unseen: list[Unseen])
     running = folder.postmaster()
     if running is None:
         return None
-    # psycopg comes with it: only who asks a server waits for that.
+    # The import brings psycopg, which only commands that query a server should wait for.
     from pgdyno.run.postgres.sql import server_look_query  # noqa: PLC0415
 
     try:

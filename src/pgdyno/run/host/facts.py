@@ -23,7 +23,7 @@ _OCTAL = re.compile(r"\\([0-7]{3})")
 
 
 def read_host_facts(data_dir: Path, *, host: Host = THIS_HOST) -> HostFacts:
-    """The machine, and the disk below `data_dir`.
+    """Read the facts of the machine and of the disk below `data_dir`.
 
     Args:
         data_dir: An existing folder.
@@ -70,7 +70,7 @@ def read_host_facts(data_dir: Path, *, host: Host = THIS_HOST) -> HostFacts:
 
 
 def read_disk_facts(path: Path, *, host: Host = THIS_HOST) -> DiskFacts:
-    """The file system that holds `path` and the whole block device below it."""
+    """Read the file system that holds `path`, and the whole block device below it."""
     path = path.resolve()
     lines = (host.root / "proc/self/mountinfo").read_text(encoding="utf-8").splitlines()
     mounts = [[_unescape(word) for word in line.split()] for line in lines]

@@ -11,7 +11,7 @@ from pgdyno.errors import HostError
 
 
 class ProcessId(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A process that no other can be mistaken for: pids are reused, also after a reboot."""
+    """A process, identified beyond doubt: the kernel reuses pids, also across reboots."""
 
     pid: int
     start_ticks: int
@@ -52,5 +52,5 @@ def _read_start_ticks(pid: int) -> int | None:
         fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
     except (FileNotFoundError, ProcessLookupError):
         return None
-    # Source: proc_pid_stat(5): the fields after the name begin with the 3rd, state; starttime is the 22nd.
+    # Source: proc_pid_stat(5): after the name in parentheses follows the 3rd field, state; starttime is the 22nd.
     return None if fields[0] in {"Z", "X"} else int(fields[19])

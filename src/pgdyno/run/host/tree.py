@@ -84,7 +84,7 @@ def bracketed(text: str | None) -> str | None:
 
 
 def swap_dots(name: str) -> str:
-    """The path below /proc/sys of a setting's name, or the name of a path.
+    """Convert a setting's name to its path below /proc/sys, or a path to the name.
 
     In a name the parts are divided by dots, and a dot within a part is written as a slash. Source: sysctl(8).
     """

@@ -37,9 +37,9 @@ def read_tunables(
     """Read the machine as it is.
 
     Args:
-        data_dir: Where the data lie or will lie below: an existing folder.
-        wal_dir: Where pg_wal lies; None: with the data.
-        server_pid: Of the running server, whose limits then count rather than ours.
+        data_dir: An existing folder that holds the data, or will hold them.
+        wal_dir: The folder of pg_wal; None: it lies with the data.
+        server_pid: The running server, whose limits then count; None: those of this process.
         host: The machine.
 
     Raises:
@@ -61,10 +61,10 @@ def read_tunables(
 
 
 def read_disk_look(folder: Path, *, host: Host = THIS_HOST) -> StorageStack:
-    """The file system that a folder lies on, and the devices below it.
+    """Read the file system that a folder lies on, and the devices below it.
 
     Args:
-        folder: An existing one.
+        folder: An existing folder.
         host: The machine.
     """
     tree = host.open_tree()
@@ -93,19 +93,19 @@ def find_room_bytes(machine: Tunables) -> int:
 
 
 def read_product(*, host: Host = THIS_HOST) -> str | None:
-    """What the machine calls its kind, such as `c7g.2xlarge`; None where it does not say."""
+    """Read the machine's type, such as `c7g.2xlarge`; None if the machine does not name it."""
     return host.open_tree().read("sys/class/dmi/id/product_name")
 
 
 def read_sysctls(names: Iterable[str], *, host: Host = THIS_HOST) -> dict[str, str]:
-    """Kernel settings by name; those that cannot be read are missing."""
+    """Read kernel settings by name; those that cannot be read are missing."""
     tree = host.open_tree()
     said = {name: tree.read(f"proc/sys/{swap_dots(name)}") for name in names}
     return {name: " ".join(value.split()) for name, value in said.items() if value}
 
 
 def read_kernel_files(names: Iterable[str], *, host: Host = THIS_HOST) -> dict[str, str]:
-    """The chosen value of files below /sys, by path; those that cannot be read are missing."""
+    """Read the chosen values of files below /sys, by path; those that cannot be read are missing."""
     tree = host.open_tree()
     said = {name: bracketed(tree.read(f"sys/{name}")) for name in names}
     return {name: value for name, value in said.items() if value is not None}

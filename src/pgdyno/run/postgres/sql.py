@@ -192,10 +192,10 @@ def connect(
     """Connect in autocommit mode, with rows as dicts.
 
     Args:
-        address: Where to.
-        application_name: Who the server sees.
-        options: As in PGOPTIONS.
-        patience_s: How long to wait for an answer; None: `timeouts.CONNECT_PATIENCE_S`.
+        address: The server and database.
+        application_name: The name that the server shows for the connection.
+        options: Options as in PGOPTIONS.
+        patience_s: The limit for an answer; None: `timeouts.CONNECT_PATIENCE_S`.
 
     Raises:
         NoAnswerError: The server does not answer within the limit.
