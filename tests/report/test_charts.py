@@ -55,7 +55,7 @@ def test_the_charts_of_comparisons_are_valid_vega_lite() -> None:
     sweep = build_client_sweep().analysis.sweeps["tpcb-like"]
     charts = (
         intervals_chart(answers, theme=PICTURE_THEME),
-        pairs_chart(question, title="Every pair", theme=CSS_THEME),
+        pairs_chart(question, title="Pairs", theme=CSS_THEME),
         evidence_chart(question, title="Evidence", theme=CSS_THEME),
         curve_chart(sweep, theme=PICTURE_THEME),
     )
@@ -144,7 +144,7 @@ def _question(variant: str) -> Question:
 
 def test_every_pair_is_a_dot_and_the_band_is_the_interval_of_the_verdict() -> None:
     question = _question("commit_delay=1000")
-    chart = pairs_chart(question, title="Every pair", theme=CSS_THEME)
+    chart = pairs_chart(question, title="Pairs", theme=CSS_THEME)
     assert [dot["n"] for dot in chart.marks["pairs"]] == list(range(1, 25))
     assert [dot["change"] for dot in chart.marks["pairs"]] == pytest.approx(
         [100 * math.expm1(ratio) for ratio in question.log_ratios], rel=1e-3
@@ -164,10 +164,10 @@ def test_many_pairs_are_joined_and_the_chart_says_so_and_counts_those_beyond_it(
         log_ratios=(*question.log_ratios * 40, 3.0),
         verdict=msgspec.structs.replace(question.verdict, n=1641),
     )
-    chart = pairs_chart(many, title="Every pair", theme=CSS_THEME)
+    chart = pairs_chart(many, title="Pairs", theme=CSS_THEME)
     assert len(chart.marks["pairs"]) == 547
     assert "Each dot is the mean of 3 neighbouring pairs" in chart.caption
-    assert "1 of 1,641 pairs lie beyond the chart" in chart.caption
+    assert "1 of 1,641 pairs lie outside the chart" in chart.caption
 
 
 def test_the_evidence_reaches_its_line_where_there_is_a_verdict() -> None:
