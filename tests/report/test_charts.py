@@ -21,7 +21,7 @@ from pgdyno.report.charts.intervals import intervals_chart
 from pgdyno.report.charts.strip import strip_chart
 from pgdyno.report.charts.sweep import curve_chart
 from pgdyno.report.charts.thin import to_columns
-from pgdyno.report.charts.trial import list_zeros, trial_charts
+from pgdyno.report.charts.trial import list_zero_charts, trial_charts
 from pgdyno.report.picture import make_picture, render_png, render_svg
 from pgdyno.report.sections.comparison.answers import answer_study
 from tests.report.build import build_report
@@ -132,7 +132,7 @@ def test_a_chart_of_nothing_but_zeros_is_left_out_and_named_unless_it_is_of_the_
     silent = Series(metric="tps", label="x", unit="count", t_s=(0.5, 1.5), values=(0.0, None))
     still = msgspec.structs.replace(trial, charts=dict.fromkeys((ChartKind.TPS, ChartKind.WAL), (silent,)))
     assert [chart.kind for chart in trial_charts(still, theme=CSS_THEME)] == ["tps"]
-    assert list_zeros(still) == ("WAL written",)
+    assert list_zero_charts(still) == ("WAL written",)
 
 
 def _question(variant: str) -> Question:

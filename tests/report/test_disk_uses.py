@@ -24,7 +24,7 @@ from pgdyno.report.forms.html import print_html
 from pgdyno.report.forms.markdown import print_markdown
 from pgdyno.report.forms.terminal import print_terminal
 from pgdyno.report.input import ReportInput
-from pgdyno.report.sections.disk.declared import declared_tables, describe_standing
+from pgdyno.report.sections.disk.declared import compare_with_declared, declared_tables
 from pgdyno.report.sections.disk.uses import describe_uses, uses_table
 from pgdyno.report.sections.predictions import describe_predictions, predictions_table
 from pgdyno.report.study import build_report as build_report_document
@@ -202,7 +202,7 @@ def test_what_is_declared_is_shown_where_nothing_was_measured(declared: ReportIn
     assert "Declared limits of the data disk" in shown
     assert "nothing is compared with the declaration" in shown
     nothing = msgspec.structs.replace(declared, disk=None)
-    assert (declared_tables(nothing), describe_standing(nothing)) == ((), ())
+    assert (declared_tables(nothing), compare_with_declared(nothing)) == ((), ())
 
 
 def test_a_report_without_a_card_says_nothing_of_it() -> None:

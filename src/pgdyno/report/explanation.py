@@ -40,7 +40,7 @@ def _list_blocks(report: ReportInput, change: str) -> Iterator[Block]:
 
 
 def _list_times(report: ReportInput) -> Iterator[Block]:
-    for workload in findings.list_explained(report):
+    for workload in findings.list_explained_workloads(report):
         table = evidence.time_table(workload)
         if table is not None:
             caption = f"{workload.name}: {table.caption}"
@@ -50,7 +50,7 @@ def _list_times(report: ReportInput) -> Iterator[Block]:
 def _list_health(report: ReportInput) -> Iterator[Block]:
     """Yield the counters that are not good; workloads with the same counters share a section."""
     by_words: dict[tuple[str, ...], list[str]] = {}
-    for workload in findings.list_explained(report):
+    for workload in findings.list_explained_workloads(report):
         words = health.describe_health(workload)
         if words:
             by_words.setdefault(words, []).append(workload.name)

@@ -78,7 +78,7 @@ def name_chart(kind: ChartKind) -> str:
     return _TITLES[kind]
 
 
-def list_zeros(trial: TrialAnalysis) -> tuple[str, ...]:
+def list_zero_charts(trial: TrialAnalysis) -> tuple[str, ...]:
     """Return the titles of the charts that are left out because all their values are 0."""
     zeros = _zero_kinds(trial)
     return tuple(_TITLES[kind] for kind in ChartKind if kind in zeros)

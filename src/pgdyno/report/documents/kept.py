@@ -142,7 +142,7 @@ def describe_answers(kept: KeptReport) -> tuple[str, ...]:
     if kept.experiment is not None:
         unsafe = frozenset(variant.name for variant in kept.experiment.variants if not variant.is_durable)
         return tuple(_answer(one, unsafe) for one in kept.experiment.comparisons)
-    return tuple(f"{one.name}: {_say_tps(one.tps)}" for one in kept.workloads)
+    return tuple(f"{one.name}: {_format_tps(one.tps)}" for one in kept.workloads)
 
 
 def list_gains(kept: KeptReport) -> tuple[ProvenGain, ...]:
@@ -198,7 +198,7 @@ def _answer(comparison: KeptComparison, unsafe: frozenset[str]) -> str:
     return f"{comparison.workload}: {'; '.join(parts) or 'no pair yet'}{doubt}"
 
 
-def _say_tps(tps: Estimate) -> str:
+def _format_tps(tps: Estimate) -> str:
     if tps.value is None:
         return f"no TPS ({tps.reason})" if tps.reason else "no TPS"
     shown = format_estimate(tps)

@@ -15,7 +15,7 @@ from pgdyno.report.document import Block, Code, Prose, Section, Tone
 from pgdyno.report.format import ABSENT, format_bytes, format_count, format_number, format_seconds
 from pgdyno.report.input import ReportInput
 from pgdyno.report.level import Level
-from pgdyno.report.sections.disk.declared import declared_tables, describe_standing, explain_declared
+from pgdyno.report.sections.disk.declared import compare_with_declared, declared_tables, explain_declared
 from pgdyno.report.sections.disk.uses import own_disk_table
 from pgdyno.report.sections.head import SIZES_REMARK, describe_repeating, list_choices, list_commands
 from pgdyno.report.sections.preflight_table import preflight_table
@@ -67,7 +67,7 @@ def build_machine(report: ReportInput) -> Iterator[Section]:
         gaps_table(report),
         msgspec.structs.replace(versions_table(report), level=Level.DETAIL),
     )
-    standing = describe_standing(report)
+    standing = compare_with_declared(report)
     words = tuple(
         Prose(words=one, tone=Tone.SMALL, level=Level.HEADLINE if one in standing else Level.STANDARD)
         for one in explain_declared(report)

@@ -89,7 +89,7 @@ def list_findings(report: ReportInput) -> tuple[FindingText, ...]:
 
 def list_explanations(report: ReportInput) -> tuple[FindingText, ...]:
     """Return what explains the figures: the limit of each load first, then the gravest of the rest."""
-    order, told = list(Severity), {workload.name for workload in list_explained(report)}
+    order, told = list(Severity), {workload.name for workload in list_explained_workloads(report)}
     found = [one for one in report.explanations if one.rule != LIMITS or one.workload is None or one.workload in told]
     return _tell(sorted(found, key=lambda one: (one.rule != LIMITS, order.index(one.severity))), report)
 
@@ -126,7 +126,7 @@ def make_claim(one: FindingText, *, advice: str = "", anchor: str = "") -> Claim
     )
 
 
-def list_explained(report: ReportInput) -> tuple[WorkloadAnalysis, ...]:
+def list_explained_workloads(report: ReportInput) -> tuple[WorkloadAnalysis, ...]:
     """Return the loads that are explained one by one: of a search those in a closed loop, which the server limits."""
     if report.record.plan.search is None:
         return report.analysis.workloads
@@ -137,10 +137,10 @@ def _tell(findings: Iterable[Finding], report: ReportInput) -> tuple[FindingText
     shared: dict[tuple[str, str, Certainty | None], list[Finding]] = {}
     for finding in findings:
         shared.setdefault((finding.claim, finding.advice, finding.certainty), []).append(finding)
-    return tuple(_tell_one(alike, report) for alike in shared.values())
+    return tuple(_merge_findings(alike, report) for alike in shared.values())
 
 
-def _tell_one(alike: list[Finding], report: ReportInput) -> FindingText:
+def _merge_findings(alike: list[Finding], report: ReportInput) -> FindingText:
     first = alike[0]
     rivals = {rival.cause: rival for finding in reversed(alike) for rival in reversed(finding.rivals)}
     # A reader compares the charts of at most two trials.

@@ -23,7 +23,7 @@ from pgdyno.report.sections.findings import (
     EVERYWHERE,
     FindingText,
     join_places,
-    list_explained,
+    list_explained_workloads,
     list_explanations,
     make_claim,
     name_workloads,
@@ -122,7 +122,7 @@ def _make_step(step: NextStep) -> Claim:
 def _list_not_judged(report: ReportInput) -> tuple[str, ...]:
     """List the loads whose limit was not judged, with the reason."""
     judged = {finding.workload for finding in report.explanations if finding.rule == LIMITS}
-    workloads = () if None in judged else list_explained(report)
+    workloads = () if None in judged else list_explained_workloads(report)
     reasons: dict[str, list[str]] = {}
     for workload in workloads:
         if not judged & {workload.name, workload.load.name}:

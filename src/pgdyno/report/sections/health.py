@@ -110,10 +110,10 @@ def _level(one: HealthSummary) -> Cell:
 def _bound(check: HealthCheck, threshold: Threshold | None) -> Cell:
     if threshold is None:
         return text(None)
-    return Cell(text=_say_bound(check, threshold), tag=_BASES[threshold.basis])
+    return Cell(text=_format_bound(check, threshold), tag=_BASES[threshold.basis])
 
 
-def _say_bound(check: HealthCheck, threshold: Threshold) -> str:
+def _format_bound(check: HealthCheck, threshold: Threshold) -> str:
     sign = "above" if check.worse is Worse.HIGHER else "below"
     # A bound is exact: it needs no digits after the point.
     shown = f"{threshold.at * 100:g} %" if check.unit == "ratio" else format_health(check, threshold.at)
@@ -127,6 +127,6 @@ def _source(threshold: Threshold | None) -> str | None:
 def _describe(one: HealthSummary, level: Level) -> str:
     threshold = one.check.critical if level is Level.CRITICAL else one.check.warning
     value = "" if one.value is None else format_health(one.check, one.value)
-    beyond = "" if threshold is None else f", {_say_bound(one.check, threshold)}"
+    beyond = "" if threshold is None else f", {_format_bound(one.check, threshold)}"
     evidence = f" ({one.evidence})" if one.evidence else ""
     return f"{one.check.title}: {value}{beyond}{evidence}. {one.check.action}".rstrip()

@@ -49,7 +49,7 @@ def build_gain(report: ReportInput) -> Iterator[Block]:
     tuned = report.record.tuned
     if tuned is None:
         return
-    for words in describe_lead(report):
+    for words in warn_slower(report):
         yield Prose(words=words, tone=Tone.ALARM, level=Level.HEADLINE)
     blocks: list[Block] = []
     if tuned.is_layered:
@@ -74,7 +74,7 @@ def describe_proofs(report: ReportInput) -> tuple[tuple[str, str], ...]:
     return tuple(_describe_proof(gain) for gain in find_gains(report.record, report.analysis) if gain.layer is None)
 
 
-def describe_lead(report: ReportInput) -> tuple[str, ...]:
+def warn_slower(report: ReportInput) -> tuple[str, ...]:
     """Warn that the set is slower than stock, before everything else; nothing where it is not."""
     slower = [finding for finding in report.findings if finding.rule == SLOWER]
     return tuple(f"{finding.claim} On {finding.workload}: {finding.evidence}. {finding.advice}" for finding in slower)

@@ -9,7 +9,7 @@ import msgspec
 
 from pgdyno.analyse.types import TrialAnalysis, WorkloadAnalysis
 from pgdyno.report.charts.strip import strip_chart
-from pgdyno.report.charts.trial import list_zeros, marked_events, trial_charts
+from pgdyno.report.charts.trial import list_zero_charts, marked_events, trial_charts
 from pgdyno.report.document import Block, ChartBlock, Charts, Code, Look, Prose, Section, Tone
 from pgdyno.report.format import format_seconds
 from pgdyno.report.input import ReportInput
@@ -164,7 +164,7 @@ def _list_charts(part_id: str, trial: TrialAnalysis, points: int) -> Iterator[Bl
         return tuple(ChartBlock(id=name_figure(part_id, chart.kind), chart=chart) for chart in charts)
 
     yield Charts(draw=draw, keys=tuple(_list_keys(trial)))
-    zeros = list_zeros(trial)
+    zeros = list_zero_charts(trial)
     if zeros:
         yield Prose(words=f"Not drawn, because every value is 0: {', '.join(zeros)}.", tone=Tone.SMALL)
 

@@ -115,7 +115,7 @@ def _answer(comparison: Comparison, variants: dict[str, VariantText], variant: V
         change=describe_change(verdict),
         effort=f"{count_pairs(verdict)}, {format_seconds(question.spent_s)}",
         outlook="; ".join(outlook),
-        caution=describe_unlike(variant, reference),
+        caution=warn_unequal_durability(variant, reference),
     )
 
 
@@ -129,7 +129,7 @@ def _lead(variant: str, reference: str, workload: str, verdict: Verdict) -> str:
             return f"{variant} is {name_verdict(verdict)} than {reference} on {workload}"
 
 
-def describe_unlike(variant: VariantText, reference: VariantText) -> str:
+def warn_unequal_durability(variant: VariantText, reference: VariantText) -> str:
     """Warn where one of two variants is durable and the other may not be; empty otherwise."""
     if variant.is_durable is reference.is_durable:
         return ""

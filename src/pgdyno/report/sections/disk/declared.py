@@ -38,14 +38,14 @@ def declared_tables(report: ReportInput) -> tuple[Table, ...]:
 
 def explain_declared(report: ReportInput) -> Iterator[str]:
     """Explain those tables: what is declared, how the measured figures compare with it, and what it costs."""
-    yield from describe_standing(report)
+    yield from compare_with_declared(report)
     layout = _find_layout(report)
     if layout is not None:
         yield from explain_layout(layout)
         yield from explain_layouts([layout])
 
 
-def describe_standing(report: ReportInput) -> tuple[str, ...]:
+def compare_with_declared(report: ReportInput) -> tuple[str, ...]:
     """Compare the card with its declared limits: `random reads, 8 kB: 19,000 of 12,000 IOPS, 158 % (burst)`."""
     layout, view = _find_layout(report), report.disk
     declared = None if layout is None or layout.declared is None else describe_declared(layout.declared)

@@ -100,7 +100,7 @@ def ceilings_table(view: LayoutView) -> Table | None:
 def explain_layout(view: LayoutView) -> Iterator[str]:
     """Explain a layout's table: what is a burst, and where flushes and the price come from."""
     if view.look is not None and view.declared is not None:
-        yield from _say_differences(view.look, view.declared)
+        yield from _describe_differences(view.look, view.declared)
     ceilings = view.ceilings
     if any(one.burst_value is not None for one in _transfers(ceilings).values()):
         yield "Performance above the sustained limit is a burst, paid for with credits, and ends."
@@ -145,7 +145,7 @@ def _say_stripe(stripe: Stripe | None) -> str | None:
     return f"{stripe.level} of {stripe.disk_count}{chunk}"
 
 
-def _say_differences(look: DiskLook, disk: DiskSpec) -> Iterator[str]:
+def _describe_differences(look: DiskLook, disk: DiskSpec) -> Iterator[str]:
     """Describe where the declared layout differs from the one that was found."""
     stripe = next(iter(look.stripes.values()), None)
     level = "raid0" if disk.lvm_stripes else None if disk.raid is None else f"raid{disk.raid}"

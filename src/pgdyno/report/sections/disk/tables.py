@@ -54,7 +54,7 @@ def jobs_table(view: CardView) -> Table | None:
         if has_plateau
         else ""
     )
-    large = f" {_LARGE}: {_say_large(view)}" if any(row[3].text == _LARGE for row in rows) else ""
+    large = f" {_LARGE}: {_explain_large(view)}" if any(row[3].text == _LARGE for row in rows) else ""
     return Table(
         caption="Performance by pattern and queue depth",
         columns=titles,
@@ -132,7 +132,7 @@ def _job_row(one: JobFigures, plateaus: tuple[Plateau, ...]) -> tuple[Cell, ...]
     )
 
 
-def _say_large(view: CardView) -> str:
+def _explain_large(view: CardView) -> str:
     count = view.figures.round_count
     more = "; a run without --quick has more rounds." if view.card.scope is CardScope.QUICK else "."
     return f"{count} rounds that differ this much leave the figure uncertain by more than a factor of 2{more}"

@@ -29,7 +29,7 @@ def hosts_table(priced: Sequence[PricedRecord]) -> Table:
         rows=tuple(rows),
         remark=(
             "Each machine was measured separately: these are differences, not verdicts. Where the data fit into the"
-            f" memory of only one machine, TPS do not compare their CPUs.{_say_mismatch(priced)}"
+            f" memory of only one machine, TPS do not compare their CPUs.{_describe_mismatch(priced)}"
         ),
     )
 
@@ -38,7 +38,7 @@ def _name(one: PricedRecord) -> str:
     return one.record_dir.rstrip("/").rpartition("/")[2]
 
 
-def _say_mismatch(priced: Sequence[PricedRecord]) -> str:
+def _describe_mismatch(priced: Sequence[PricedRecord]) -> str:
     names = [_name(one) for one in priced if one.price.mismatch]
     return f" Priced as a machine other than the measured one: {join_names(names)}." if names else ""
 

@@ -102,7 +102,7 @@ def explain_price(price: StudyPrice) -> Iterator[str]:
         yield f"Prices are those of {cost.region}{where}; without taxes, traffic, snapshots and support."
     if cost.left_out:
         yield f"Not counted: {join_names(list(cost.left_out))}."
-    yield from _say_absent(cost.absent)
+    yield from _list_absent(cost.absent)
     if any(one.term is Term.SPOT for one in cost.costs):
         yield "Spot instances may be terminated at any time, with two minutes' notice."
     yield from _say_sizes(price)
@@ -128,7 +128,7 @@ def tag_of(workload: WorkloadWorth) -> str:
     return "durability given up" if workload.durability_given_up else ""
 
 
-def _say_absent(absent: dict[str, str]) -> Iterator[str]:
+def _list_absent(absent: dict[str, str]) -> Iterator[str]:
     """List the terms without a price; terms with the same reason together."""
     for reason in dict.fromkeys(absent.values()):
         terms = [term for term, why in absent.items() if why == reason]

@@ -75,9 +75,9 @@ def describe_pair(pair: PairComparison, names: tuple[str, str]) -> str:
     ratio, interval = _ratio_words(tps)
     change = f"On {pair.first.name} {names[1]} reaches {ratio} the TPS of {names[0]} {interval}".rstrip()
     is_alike = look_alike(pair.first.record.host, pair.other.record.host)
-    where = _say_machines(pair, is_alike=is_alike)
+    where = _name_machines(pair, is_alike=is_alike)
     advice = " `pgdyno compare` runs both in turn and gives a verdict." if is_alike else ""
-    return f"{change}: {where}, {_say_trials(pair)}: a difference, not a verdict.{advice}"
+    return f"{change}: {where}, {_count_trials(pair)}: a difference, not a verdict.{advice}"
 
 
 def describe_refusals(pair: PairComparison, names: tuple[str, str]) -> Iterator[str]:
@@ -156,7 +156,7 @@ def _name_columns(pair: PairComparison, names: tuple[str, str]) -> list[str]:
     return [with_name(name, side.record.host) for name, side in sides]
 
 
-def _say_machines(pair: PairComparison, *, is_alike: bool) -> str:
+def _name_machines(pair: PairComparison, *, is_alike: bool) -> str:
     """Name the two machines; two machines of the same name are not assumed to be the same one."""
     called = [side.record.host.host_name for side in (pair.first, pair.other)]
     if None in called:
@@ -165,17 +165,17 @@ def _say_machines(pair: PairComparison, *, is_alike: bool) -> str:
         names = f" and are both called {called[0]}" if is_alike else f", both called {called[0]}"
     else:
         names = f" ({called[0]} and {called[1]})"
-    return f"machines that look alike{names}{_say_apart(pair)}" if is_alike else f"different machines{names}"
+    return f"machines that look alike{names}{_describe_gap(pair)}" if is_alike else f"different machines{names}"
 
 
-def _say_trials(pair: PairComparison) -> str:
+def _count_trials(pair: PairComparison) -> str:
     counts = [len(side.trials) for side in (pair.first, pair.other)]
     if counts == [1, 1]:
         return "one trial each"
     return f"{counts[0]} trials each" if counts[0] == counts[1] else f"{counts[0]} and {counts[1]} trials"
 
 
-def _say_apart(pair: PairComparison) -> str:
+def _describe_gap(pair: PairComparison) -> str:
     hours = hours_apart(pair.first, pair.other)
     if hours is None:
         return ""
