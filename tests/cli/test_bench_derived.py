@@ -84,7 +84,7 @@ def test_layers_are_told_in_every_form_and_everything_is_undone(bench: Bench) ->
     assert "what each layer gave here" in shown
     for form in ("report.md", "report.html"):
         words = (bench.folder / "out" / form).read_text()
-        assert "What each layer gave here" in words
+        assert "Gain of each layer" in words
         assert settings["max_wal_size"]["reason"].rstrip(".")[1:40] in words
     # The record alone says it all again, whatever would be derived by then.
     shutil.rmtree(bench.home)

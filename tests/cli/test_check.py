@@ -78,11 +78,11 @@ def test_what_it_prints_and_how_it_exits(tmp_path: Path) -> None:
     told = run_check("--home", str(tmp_path), "--set", "fsync=off", "--scale", "3", "--clients", "7")
     assert told.returncode == 1
     assert "problem: Gives up durability" in told.stdout
-    assert "  seen: fsync = off" in told.stdout
-    assert "  mend: Leave `--set fsync=...` out" in told.stdout
-    assert "  seen: Scale 3, 7 clients" in told.stdout
+    assert "  observed: fsync = off" in told.stdout
+    assert "  fix: Leave `--set fsync=...` out" in told.stdout
+    assert "  observed: Scale 3, 7 clients" in told.stdout
     assert all(line == line.rstrip() for line in told.stdout.splitlines())
-    assert "would spoil a measurement" in told.stdout.splitlines()[-1]
+    assert "would invalidate a measurement" in told.stdout.splitlines()[-1]
 
 
 def test_it_waits_for_no_analysis() -> None:

@@ -79,7 +79,7 @@ def test_the_load_of_a_comparison_is_that_of_all_variants(varied: dict[str, obje
 @pytest.mark.parametrize(
     ("severity", "begins", "colour"),
     [
-        (Severity.CRITICAL, "critical (spoils the figures): The CPU is shared.", "\x1b[1;31mcritical"),
+        (Severity.CRITICAL, "critical (invalidates the figures): The CPU is shared.", "\x1b[1;31mcritical"),
         (Severity.WARNING, "warning (costs speed): The CPU is shared.", "\x1b[1;33mwarning"),
     ],
 )

@@ -129,7 +129,7 @@ def test_records_with_nothing_in_common_are_refused_and_named() -> None:
     assert result.exit_code is ExitCode.SPEC
     assert "Only in A: tpcb-like." in words(result)
     assert "Only in B: simple-update." in words(result)
-    assert "refused: they have no load" in words(result)
+    assert "refused: the records have no comparable load" in words(result)
 
 
 def test_the_same_record_twice_or_a_copy_of_it_is_no_comparison(tmp_path: Path) -> None:
@@ -218,7 +218,7 @@ def test_a_third_record_stands_against_the_first_one_too(tmp_path: Path) -> None
     assert [one.is_refused for one in result.comparisons] == [False, True]
     assert result.exit_code is ExitCode.SPEC
     said = words(result)
-    assert "B does ×1.0" in said
+    assert "B reaches ×1.0" in said
     assert "C is not compared with A, for one reason" in said
 
 
@@ -246,17 +246,17 @@ def test_different_machines_are_told_by_how_much_each_carries(tmp_path: Path) ->
     if differences(result, DifferenceGravity.REFUSED):
         pytest.fail(f"refused: {differences(result, DifferenceGravity.REFUSED)}")
     said = words(result)
-    assert "Which machine for how much" in said
+    assert "Recommended machine by load" in said
     (tiers,) = json.loads(result.to_json())["tiers"].values()
     # The same trials on both: the second carries as much.
     assert [tier["host"]["name"] for tier in tiers["tiers"]] == ["A"]
     assert tiers["left_out"]["B"].startswith("A carries as much")
     out = tmp_path / "tiers.md"
     compare_named(paths, out=out)
-    assert "## Which machine for how much" in out.read_text()
+    assert "## Recommended machine by load" in out.read_text()
     page = tmp_path / "tiers.html"
     compare_named(paths, out=page)
-    assert "Which machine for how much" in page.read_text()
+    assert "Recommended machine by load" in page.read_text()
 
 
 def test_one_machine_has_no_tiers(tmp_path: Path) -> None:

@@ -93,7 +93,7 @@ def test_records_come_by_machine_and_time_and_those_that_cannot_be_read_last(tmp
     assert "newer format 99" in journal.unreadable[0].problem
     assert "damaged" in journal.unreadable[1].problem
     said = words(tmp_path)
-    assert said.index("64 CPUs") < said.index("2 CPUs (AMD EPYC)") < said.index("Could not be read")
+    assert said.index("64 CPUs") < said.index("2 CPUs (AMD EPYC)") < said.index("Unreadable records")
     assert "no trial has ended" in said
     assert str(newer) in said.replace("\n", "") or "d-newer" in said
     assert json.loads(read_journal(tmp_path).to_json())["format"] == "pgdyno-journal"

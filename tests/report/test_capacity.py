@@ -35,17 +35,17 @@ def test_no_ceiling_stands_without_its_interval() -> None:
     ceiling, following, clients = describe_capacity(reckon(FULL, sd=0.01))
     assert ceiling.startswith(("This machine can carry 2,0", "This machine can carry 1,9"))
     assert "[1," in ceiling
-    assert "worked out" in ceiling
-    assert ceiling.endswith("of it was used, so that little is left.")
-    assert following.startswith("Were the CPUs no limit, it could rise by +")
+    assert "calculated" in ceiling
+    assert ceiling.endswith("was in use, so little is left.")
+    assert following.startswith("Without the limit of the CPUs, TPS could rise by +")
     assert "up to the limit of WAL flushes at 6,0" in following or "at 5,9" in following
-    assert clients.startswith("A hint for clients, or a pool: ")
+    assert clients.startswith("A rough guide for clients or a connection pool: ")
 
 
 def test_one_trial_says_that_it_has_no_interval() -> None:
     ceiling, following, _ = describe_capacity(reckon(FULL, trials=1))
     assert "(n = 1: no interval)" in ceiling
-    assert "by nobody knows how much" in following
+    assert "by an unknown amount" in following
 
 
 def test_a_measured_peak_is_told_before_what_was_worked_out() -> None:
@@ -53,15 +53,15 @@ def test_a_measured_peak_is_told_before_what_was_worked_out() -> None:
     ceiling, _, clients = describe_capacity(capacity)
     assert "tpcb-like peaks at 60" in ceiling
     assert "by the sweep over clients" in ceiling
-    assert clients.startswith("2 sessions at work [2 – 2] give all that can be had")
+    assert clients.startswith("2 active sessions [2 – 2] reach the full throughput")
 
 
 def test_what_is_not_known_is_said() -> None:
     (ceiling, clients) = describe_capacity(reckon(Nature(cpu_s=None, generator_s=None)))
     assert ceiling == "The ceiling of tpcb-like on this machine is not known: no bound is known that holds."
-    assert clients.startswith("How many clients are best is not known")
+    assert clients.startswith("The best number of clients is not known")
     _, following, _ = describe_capacity(reckon(Nature(tps=1900.0)))
-    assert following == "What would bind after the CPUs is not known: the disk has no card."
+    assert following == "The limit after the CPUs is not known: the disk has no card."
 
 
 def test_bounds_stand_with_what_they_come_from() -> None:
@@ -73,21 +73,21 @@ def test_bounds_stand_with_what_they_come_from() -> None:
     assert "MB/s" in rows["bytes written"][1]
     assert rows["WAL flushes"][1].startswith("1,")
     assert table is not None
-    assert table.caption == "What each resource allows, with 8 clients"
+    assert table.caption == "Capacity of each resource, with 8 clients"
     assert "random writes: the disk's card does not have it." in table.remark
 
 
 def test_a_bound_that_was_passed_is_noted() -> None:
     table = bounds_table(reckon(msgspec.structs.replace(WRITING, limits={**WRITING.limits, UseKind.READS: 100.0})))
     assert table is not None
-    assert table.notes[0] == "the load took more than that: it is no bound"
+    assert table.notes[0] == "the load used more than that, so it is no bound"
 
 
 def test_projections_are_called_so() -> None:
     table = projections_table(reckon(FULL, sd=0.01))
     assert table is not None
-    assert "projected, not measured" in table.caption
-    assert table.remark.startswith("Projections: worked out and not measured.")
+    assert "Projected capacity of other machines, not measured" in table.caption
+    assert table.remark.startswith("Projections are calculated, not measured.")
     cpus, memory, disk = show(table)
     assert cpus[0] == "twice the CPUs"
     assert cpus[3] == "CPUs"
@@ -122,7 +122,7 @@ def test_a_report_of_a_stored_record_tells_its_ceiling_and_what_lacks(name: str)
     assert "CPUs" in finding.evidence
     said = " ".join(describe_capacity(capacity))
     assert ("no interval" in said) or ("no useful interval" in said)
-    assert "What would bind after the CPUs is not known: the disk has no card." in said
+    assert "The limit after the CPUs is not known: the disk has no card." in said
 
 
 amounts = st.sampled_from([0.0, 1e-9, 0.3, 5.0, 1e6])

@@ -21,7 +21,7 @@ from pgdyno.report.charts.intervals import intervals_chart
 from pgdyno.report.charts.strip import strip_chart
 from pgdyno.report.charts.sweep import curve_chart
 from pgdyno.report.charts.thin import to_columns
-from pgdyno.report.charts.trial import list_zeros, trial_charts
+from pgdyno.report.charts.trial import list_zero_charts, trial_charts
 from pgdyno.report.picture import make_picture, render_png, render_svg
 from pgdyno.report.sections.comparison.answers import answer_study
 from tests.report.build import build_report
@@ -55,7 +55,7 @@ def test_the_charts_of_comparisons_are_valid_vega_lite() -> None:
     sweep = build_client_sweep().analysis.sweeps["tpcb-like"]
     charts = (
         intervals_chart(answers, theme=PICTURE_THEME),
-        pairs_chart(question, title="Every pair", theme=CSS_THEME),
+        pairs_chart(question, title="Pairs", theme=CSS_THEME),
         evidence_chart(question, title="Evidence", theme=CSS_THEME),
         curve_chart(sweep, theme=PICTURE_THEME),
     )
@@ -132,7 +132,7 @@ def test_a_chart_of_nothing_but_zeros_is_left_out_and_named_unless_it_is_of_the_
     silent = Series(metric="tps", label="x", unit="count", t_s=(0.5, 1.5), values=(0.0, None))
     still = msgspec.structs.replace(trial, charts=dict.fromkeys((ChartKind.TPS, ChartKind.WAL), (silent,)))
     assert [chart.kind for chart in trial_charts(still, theme=CSS_THEME)] == ["tps"]
-    assert list_zeros(still) == ("WAL written",)
+    assert list_zero_charts(still) == ("WAL written",)
 
 
 def _question(variant: str) -> Question:
@@ -144,7 +144,7 @@ def _question(variant: str) -> Question:
 
 def test_every_pair_is_a_dot_and_the_band_is_the_interval_of_the_verdict() -> None:
     question = _question("commit_delay=1000")
-    chart = pairs_chart(question, title="Every pair", theme=CSS_THEME)
+    chart = pairs_chart(question, title="Pairs", theme=CSS_THEME)
     assert [dot["n"] for dot in chart.marks["pairs"]] == list(range(1, 25))
     assert [dot["change"] for dot in chart.marks["pairs"]] == pytest.approx(
         [100 * math.expm1(ratio) for ratio in question.log_ratios], rel=1e-3
@@ -164,10 +164,10 @@ def test_many_pairs_are_joined_and_the_chart_says_so_and_counts_those_beyond_it(
         log_ratios=(*question.log_ratios * 40, 3.0),
         verdict=msgspec.structs.replace(question.verdict, n=1641),
     )
-    chart = pairs_chart(many, title="Every pair", theme=CSS_THEME)
+    chart = pairs_chart(many, title="Pairs", theme=CSS_THEME)
     assert len(chart.marks["pairs"]) == 547
     assert "Each dot is the mean of 3 neighbouring pairs" in chart.caption
-    assert "1 of 1,641 pairs lie beyond the chart" in chart.caption
+    assert "1 of 1,641 pairs lie outside the chart" in chart.caption
 
 
 def test_the_evidence_reaches_its_line_where_there_is_a_verdict() -> None:

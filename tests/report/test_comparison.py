@@ -97,11 +97,11 @@ def test_a_verdict_in_a_line(verdict: Verdict, words: str) -> None:
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"pairs_needed": 120}, "about 6 more minutes of this would settle it; this budget could have shown ±4.0 %"),
-        ({"pairs_needed": None}, "no affordable number of such pairs would settle it; this budget could have shown ±4.0 %"),
-        ({"pairs_needed": None, "reason": "the effect changed meanwhile"}, "the effect changed meanwhile; this budget could have shown ±4.0 %"),
-        ({"pairs_needed": 7, "low_ratio": None, "high_ratio": None, "detectable_ratio": None}, "about 30 more seconds of this would settle it"),
-        ({"pairs_needed": None, "low_ratio": None, "high_ratio": None, "detectable_ratio": None}, "how long it would take is not known yet"),
+        ({"pairs_needed": 120}, "about 6 more minutes of this study would settle it; this budget could have detected ±4.0 %"),
+        ({"pairs_needed": None}, "no affordable number of such pairs would settle it; this budget could have detected ±4.0 %"),
+        ({"pairs_needed": None, "reason": "the effect changed meanwhile"}, "the effect changed meanwhile; this budget could have detected ±4.0 %"),
+        ({"pairs_needed": 7, "low_ratio": None, "high_ratio": None, "detectable_ratio": None}, "about 30 more seconds of this study would settle it"),
+        ({"pairs_needed": None, "low_ratio": None, "high_ratio": None, "detectable_ratio": None}, "the time it would take is not known yet"),
     ],
 )  # fmt: skip
 def test_what_is_inconclusive_says_what_it_would_take(changes: dict[str, object], words: str) -> None:
@@ -122,7 +122,8 @@ def test_each_variant_and_workload_gets_one_sentence() -> None:
     assert "equivalent within ±3 % on select-only" in said["select-only", "commit_delay=1000"]
     assert "is inconclusive" in said["tpcb-like", "commit_delay=50"]
     assert (
-        "more minutes of this would settle it; this budget could have shown ±" in said["tpcb-like", "commit_delay=50"]
+        "more minutes of this study would settle it; this budget could have detected ±"
+        in said["tpcb-like", "commit_delay=50"]
     )
 
 
@@ -130,7 +131,7 @@ def test_a_durable_and_another_variant_are_never_compared_without_a_word() -> No
     report = build_switchback()
     for (_, variant), sentence in _sentences(report).items():
         is_lossy = variant == "asynchronous"
-        assert ("Not like with like: only stock is durable." in sentence) is is_lossy
+        assert ("Unequal comparison: only stock is durable." in sentence) is is_lossy
         assert ("asynchronous (gives up durability)" in sentence) is is_lossy
     assert find_durability_given_up(report) == ()
     (told,) = (finding for finding in report.findings if "keep what was committed" in finding.claim)
@@ -162,7 +163,7 @@ def test_no_percentage_stands_bare_and_nothing_is_called_the_same(report: Report
     text = print_markdown(build_report_document(msgspec.structs.replace(report, findings=()))).split("## Trials")[0]
     for found in re.finditer(r"(?<![±\d.,])[-+]?\d[\d.,]* %(?P<after>\W*\[)?", text):
         line = text[text.rfind("\n", 0, found.start()) + 1 : found.end() + 20]
-        assert found["after"] or "% intervals" in line or "buy less than" in line, line
+        assert found["after"] or "% intervals" in line or "raise TPS by less than" in line, line
     assert not re.search(r"\bno difference\b|\bthe same speed\b|\bidentical to\b", text)
 
 
@@ -172,14 +173,14 @@ def test_noise_that_is_told_apart_is_an_alarm_in_every_form() -> None:
     assert any("do not trust this study's other verdicts" in words for words in describe_noise(answers))
     assert [finding.severity.value for finding in report.findings if "told apart" in finding.claim] == ["critical"]
     (calm,) = answer_study(build_paired())
-    assert describe_noise(calm)[1].startswith("They are not told apart, as it should be")
+    assert describe_noise(calm)[1].startswith("They are not found to differ, as expected")
 
 
 def test_the_method_names_design_slices_and_error_rate() -> None:
     words = " ".join(describe_method(build_switchback()))
     for expected in (
         "under one continuous load",
-        "0.5 s on tpcb-like, of which the first 50 ms do not count (the pilot: a minute of them shows about ±2.9 %",
+        "0.5 s on tpcb-like, of which the first 50 ms are ignored (the pilot: a minute of them shows about ±2.9 %",
         "of 100 such verdicts on identical variants at most 5 would be false",
         "all 8 questions",
     ):
@@ -207,14 +208,14 @@ def test_a_sweep_over_clients_answers_with_its_curve() -> None:
     (answers,) = answer_study(build_client_sweep())
     peak, knee, stands = answers.curve
     assert re.fullmatch(r"TPS is highest at \d+\.\d clients \[\d+\.\d – \d+\.\d\]\.", peak)
-    assert knee.startswith("More clients buy less than 3 % from ")
+    assert knee.startswith("From ")
     assert "64 collapse" in stands
 
 
 def test_a_curve_that_was_run_once_names_no_peak() -> None:
     (answers,) = answer_study(build_client_sweep(rounds=1, loads=(1, 2, 4)))
     assert all("not known (" in sentence for sentence in answers.curve[:2])
-    assert answers.curve[2] == "By number of clients: 1, 2, 4 undecided."
+    assert answers.curve[2] == "Status by number of clients: 1, 2, 4 undecided."
 
 
 @pytest.mark.parametrize(

@@ -118,7 +118,7 @@ def test_many_cards_fit_the_screen() -> None:
 
 def test_what_it_means_for_postgresql() -> None:
     said = " ".join(explain_for_postgresql(view_of(make_card(runs=(), flush_tests=make_card().flush_tests))))
-    assert said.startswith("Flushes one by one: 540/s, so one client commits at most 540 times a second.")
+    assert said.startswith("One flush at a time: 540/s, so one client commits at most 540 times a second.")
     assert "page" not in said, "nothing was read"
     assert not explain_for_postgresql(view_of(make_card(runs=(), flush_tests=())))
 

@@ -24,7 +24,7 @@ from pgdyno.report.forms.html import print_html
 from pgdyno.report.forms.markdown import print_markdown
 from pgdyno.report.forms.terminal import print_terminal
 from pgdyno.report.input import ReportInput
-from pgdyno.report.sections.disk.declared import declared_tables, describe_standing
+from pgdyno.report.sections.disk.declared import compare_with_declared, declared_tables
 from pgdyno.report.sections.disk.uses import describe_uses, uses_table
 from pgdyno.report.sections.predictions import describe_predictions, predictions_table
 from pgdyno.report.study import build_report as build_report_document
@@ -32,7 +32,7 @@ from pgdyno.spec.host import DiskSpec, HostSpec
 from tests.disk_cards import make_card, make_runs
 from tests.report.build import build_report
 
-REACHED = "You reach 71 % of what this disk allows for flushes; reads are at 3 %; writes are at 20 %"
+REACHED = "Commits use 71 % of the flush capacity of this disk; reads are at 3 %; writes are at 20 %"
 
 
 def use(kind: UseKind, ratio: float, unit: str = "/s") -> DiskUse:
@@ -115,7 +115,7 @@ def test_every_form_says_what_the_disk_allows(report: ReportInput) -> None:
 
 def test_pages_have_card_uses_and_predictions(report: ReportInput) -> None:
     for shown in (print_markdown(build_report_document(report)), print_html(build_report_document(report), vega_js="")):
-        for words in ("This disk", "What it used of this disk", "Predictions", "blocks read, per transaction", "+4 %"):
+        for words in ("Data disk", "Use of the data disk", "Predictions", "blocks read, per transaction", "+4 %"):
             assert words in shown
 
 
@@ -180,11 +180,11 @@ def test_every_form_holds_the_disk_against_what_is_declared(declared: ReportInpu
         words = " ".join(shown.split())
         assert "Declared of this disk: 8 × gp3 of 50GB, in RAID 10, ext4, on c7g.2xlarge." in words
         assert re.search(r"random reads, 8 kB: 19,\d00 IOPS of 12,000 IOPS, 1\d\d % \(burst\);", words)
-        assert "Of what is declared to last, which is less, random reads at 75 %." in words
-        assert "Reads and writes together take 75 % of the I/Os that c7g.2xlarge sustains." in words
+        assert "Of the declared sustained limits, which are lower, random reads at 75 %." in words
+        assert "Reads and writes together use 75 % of the I/Os that c7g.2xlarge sustains." in words
     for shown in pages:
-        for words in ("This disk as it is declared", "This disk beside what is declared", "share of it", "burst, from credits, and ends",
-                      "Declared is another file system than was found: ext4, not xfs.", "$32.00 a month"):  # fmt: skip
+        for words in ("Declared limits of the data disk", "Data disk, measured and declared", "share used", "a burst, paid for with credits, and ends",
+                      "The declared file system differs from the one found: ext4, not xfs.", "$32.00 a month"):  # fmt: skip
             assert words in shown, words
     document = json.loads(render_json(declared))
     jsonschema.Draft202012Validator(make_schema()).validate(document)
@@ -199,16 +199,16 @@ def test_what_is_declared_is_shown_where_nothing_was_measured(declared: ReportIn
     record = msgspec.structs.replace(declared.record, study=study)
     bare = msgspec.structs.replace(declared, record=record, disk=None)
     shown = print_markdown(build_report_document(bare))
-    assert "what it allows at most" in shown
-    assert "nothing is held against that" in shown
+    assert "Declared limits of the data disk" in shown
+    assert "nothing is compared with the declaration" in shown
     nothing = msgspec.structs.replace(declared, disk=None)
-    assert (declared_tables(nothing), describe_standing(nothing)) == ((), ())
+    assert (declared_tables(nothing), compare_with_declared(nothing)) == ((), ())
 
 
 def test_a_report_without_a_card_says_nothing_of_it() -> None:
     plain = build_report(names=("tpcb-like",), rounds=2, duration_s=20)
     assert json.loads(render_json(plain))["disk"] is None
-    assert "This disk" not in print_markdown(build_report_document(plain))
+    assert "Data disk" not in print_markdown(build_report_document(plain))
     assert describe_uses(workload_of(plain)) == ()
     assert (uses_table(workload_of(plain)), predictions_table(workload_of(plain))) == (None, None)
     assert describe_predictions(workload_of(plain)) is None
@@ -217,9 +217,9 @@ def test_a_report_without_a_card_says_nothing_of_it() -> None:
 @pytest.mark.parametrize(
     ("uses", "sentence"),
     [
-        ((use(UseKind.FLUSHES, 1.2),), "You reach 120 % of what this disk allows for flushes (they took less here than when the card was made)."),
-        ((use(UseKind.READS, 0.004), use(UseKind.WAL, 0.5)), "Of what this disk can do, reads are at less than 1 %."),
-        ((use(UseKind.READS, 0.1), use(UseKind.READ_BYTES, 0.3)), "Of what this disk can do, reads are at 30 %."),
+        ((use(UseKind.FLUSHES, 1.2),), "Commits use 120 % of the flush capacity of this disk (flushes were faster here than when the card was made)."),
+        ((use(UseKind.READS, 0.004), use(UseKind.WAL, 0.5)), "Of this disk's capacity, reads are at less than 1 %."),
+        ((use(UseKind.READS, 0.1), use(UseKind.READ_BYTES, 0.3)), "Of this disk's capacity, reads are at 30 %."),
     ],
 )  # fmt: skip
 def test_sentences(report: ReportInput, uses: tuple[DiskUse, ...], sentence: str) -> None:

@@ -142,7 +142,7 @@ def test_verdicts_lead_to_steps(report: ReportInput, words: str) -> None:
 )
 def test_what_was_not_judged_is_said_with_the_reason(report: ReportInput, reason: str) -> None:
     (words,) = make_first_page(report).not_judged
-    assert words.endswith(f"was not judged: {reason}.")
+    assert words.endswith(f"was not determined: {reason}.")
 
 
 def test_limits_come_first_then_the_gravest_and_the_rest_is_folded() -> None:

@@ -241,7 +241,7 @@ def test_a_mixture_of_variants_is_nobodys_result() -> None:
         assert {one["value"] for one in workload["latency_ms"].values()} == {None}
     text = print_markdown(build_report_document(report))
     assert "**Result over all trials**" not in text
-    assert "latencies of a whole trial are no result" in text
+    assert "latencies of a whole trial would be a mixture" in text
 
 
 def _shorten(value: object) -> object:

@@ -81,10 +81,10 @@ def test_what_is_declared_otherwise_than_it_is_found_is_said(tmp_path: Path) -> 
     disk = DiskSpec(volume="gp3", size="50GB", count=6, raid=0, chunk="128kB", filesystem="ext4")
     view = LayoutView(title="/data", look=look, declared=disk, ceilings=compute_ceilings(disk))
     text = " ".join(printed(print_terminal(build_layouts([view]), level=Level.STANDARD), width=80).split())
-    assert "another file system than was found: ext4, not xfs" in text
-    assert "another array than was found: raid0, not raid10" in text
-    assert "another number of disks than was found: 6, not 8" in text
-    assert "another chunk than was found: 128 kB, not 64 kB" in text
+    assert "The declared file system differs from the one found: ext4, not xfs" in text
+    assert "The declared array differs from the one found: raid0, not raid10" in text
+    assert "The declared number of disks differs from the one found: 6, not 8" in text
+    assert "The declared chunk differs from the one found: 128 kB, not 64 kB" in text
     same = msgspec.structs.replace(declared_views()[0], look=look)
     assert "another" not in printed(print_terminal(build_layouts([same]), level=Level.STANDARD), width=80)
 
@@ -99,7 +99,7 @@ def test_what_cannot_be_seen_is_said(tmp_path: Path) -> None:
         width=80,
     )
     assert "not observed: how vg0-data spreads its data" in text
-    assert "What it allows is not known" in text
+    assert "Its limits are not known" in text
 
 
 def test_what_lies_on_no_device(tmp_path: Path) -> None:
@@ -111,7 +111,7 @@ def test_what_lies_on_no_device(tmp_path: Path) -> None:
         ),
         width=80,
     )
-    assert "it is memory, or another machine's" in text
+    assert "No block device was found below it" in text
 
 
 def test_an_instance_by_itself() -> None:
@@ -167,5 +167,5 @@ def test_a_disk_declared_without_figures_is_not_said_to_be_undeclared() -> None:
     disk = DiskSpec(kind="hdd")
     view = LayoutView(title="data", declared=disk, ceilings=compute_ceilings(disk))
     text = printed(print_terminal(build_layouts([view]), level=Level.STANDARD), width=200)
-    assert "no figure of it is declared, such as random_read_iops" in text
+    assert "no figure is declared, such as random_read_iops" in text
     assert "nothing is declared" not in text

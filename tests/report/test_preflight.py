@@ -38,14 +38,14 @@ def test_the_terminal(tmp_path: Path) -> None:
     )
     assert "\n  fix: Wait for it, or end it if it is yours.\n" in text
     assert "Not observed\n  systemd's timers: no bus\n" in text
-    assert text.endswith("1 would spoil a measurement (1.5 s)\n")
+    assert text.endswith("1 would invalidate a measurement (1.5 s)\n")
     assert all(len(line) <= 60 and line == line.rstrip() for line in text.splitlines())
 
 
 def test_nothing_found(tmp_path: Path) -> None:
     host, facts = look(tmp_path, Scenario(name="quiet"))
     found = find_obstacles(host, facts)
-    assert "nothing stands in the way of a measurement" in printed(
+    assert "no problem was found" in printed(
         print_terminal(build_check("a machine", found, facts), level=Level.STANDARD), width=100
     )
     document = json.loads(msgspec.json.encode(check_document("a machine", found, host=host, facts=facts)))
@@ -69,8 +69,8 @@ def test_counts_in_words() -> None:
         return summarise([Finding(severity=one, claim="c", evidence="e") for one in severities])
 
     critical, warning, note = Severity
-    assert some(critical, critical, warning) == "2 would spoil a measurement, 1 costs speed"
-    assert some(warning, warning, note, note) == "2 cost speed, 2 are worth knowing"
+    assert some(critical, critical, warning) == "2 would invalidate a measurement, 1 costs speed"
+    assert some(warning, warning, note, note) == "2 cost speed, 2 are notes"
 
 
 def test_the_table_of_a_report(tmp_path: Path) -> None:
@@ -87,5 +87,5 @@ def test_the_table_of_a_report(tmp_path: Path) -> None:
     words = [cell.text for row in table.rows for cell in row]
     assert "Another load is running on this machine." in words
     assert any("The data fit into memory" in word for word in words)
-    assert [cell.text for cell in table.rows[-1]][:3] == ["not seen", "systemd's timers", "no bus"]
-    assert "1 would spoil a measurement" in table.remark
+    assert [cell.text for cell in table.rows[-1]][:3] == ["not checked", "systemd's timers", "no bus"]
+    assert "1 would invalidate a measurement" in table.remark

@@ -84,15 +84,15 @@ def test_machines_side_by_side(golden: Callable[[Path, str], None]) -> None:
     text = printed(named(price(on_c7g(build_report(names=("tpcb-like",))))), named(small, "intel"), width=200)
     golden(GOLDEN / "price-two.txt", text)
     text = " ".join(text.split())
-    assert "a difference, not a verdict" in text
-    assert "Priced as another machine than was measured: intel." in text
+    assert "these are differences, not verdicts" in text
+    assert "Priced as a machine other than the measured one: intel." in text
 
 
 def test_a_machine_without_a_price_says_in_a_line_how_to_give_one() -> None:
     report = build_report()
     unknown = price(report, None)
     assert describe_price(unknown, program="./pgdyno") == (
-        "What it costs is not known (it is no instance that pgdyno knows): name the machine in the study's [host], or"
+        "The cost is not known (it is no instance that pgdyno knows): name the machine in the study's [host], or"
         " price the record with `./pgdyno price --host` or `--prices`."
     )
     assert [cost_table(unknown), worth_table(unknown), alternatives_table(unknown)] == [None] * 3
@@ -143,8 +143,8 @@ def test_of_many_loads_the_cheapest_and_the_dearest_are_named() -> None:
 def test_a_machine_that_was_not_measured_is_called_so() -> None:
     found = describe_price(price(build_report()))
     assert found.endswith(
-        "But measured was a machine of 2 CPUs (x86_64) with 24 GB, and c7g.2xlarge has 8 CPUs (arm64) with 16 GB: so much"
-        " it would cost if it did the same."
+        "But measured was a machine of 2 CPUs (x86_64) with 24 GB, and c7g.2xlarge has 8 CPUs (arm64) with 16 GB: the cost"
+        " applies only if that machine performs the same."
     )
 
 
@@ -161,7 +161,7 @@ def test_durability_given_up_stands_beside_every_figure_won_by_it() -> None:
 def test_more_than_full_load_is_no_cost() -> None:
     found = price(on_c7g(build_report(names=("tpcb-like", "select-only"))), load=Load(tps=10_000))
     words = " ".join(explain_price(found))
-    assert "Of what is more than full load nobody knows what it would cost there." in words
+    assert "The cost of a load above full load is not known." in words
     table = load_table(found)
     assert table is not None
     assert [[cell.text == "—" for cell in row[1:]] for row in table.rows] == [[True, True], [False, False]]

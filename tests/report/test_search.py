@@ -31,14 +31,14 @@ from tests.report.build_search import build_search
         (
             "settled",
             r"tpcb-like holds p99 < 20 ms at \d+ TPS and fails at \d+ TPS: the limit is at about \d+ TPS \[\d+ – \d+\], \d+ trials at rates\.",
-            "In a closed loop it does",
+            "In a closed loop it reaches",
         ),
         ("capacity", r"tpcb-like holds .* and fails at", "the server's capacity is the limit here, not the latency"),
         ("open", r"tpcb-like (is undecided|holds|fails)", "would settle it"),
         ("hopeless", r"does not hold p99 < 20 ms even at \d+ TPS, the lowest rate that was tried", "reach lower rates"),
         (
             "boundless",
-            r"holds p99 < 20 ms at 1,\d+ TPS, more than it does in a closed loop",
+            r"holds p99 < 20 ms at 1,\d+ TPS, more than its closed-loop TPS",
             "the server's capacity is",
         ),
     ],
@@ -57,7 +57,7 @@ def test_before_the_first_rate_nothing_is_claimed() -> None:
     early = msgspec.structs.replace(report, analysis=analysis)
     (answer,) = answer_searches(early)
     assert "Nothing is known" in answer.claim
-    assert "No trial at a rate is finished" in print_html(build_report_document(early))
+    assert "No trial at a scheduled rate is finished" in print_html(build_report_document(early))
     assert "## Trials at rates" not in print_markdown(build_report_document(early))
     assert make_picture(early)["vconcat"] == []
 
@@ -122,8 +122,8 @@ def test_the_page_answers_first_and_links_to_its_parts() -> None:
     for part in ("r1", "r2", "method", "trials"):
         assert f'href="#{part}"' in page
         assert f'id="{part}"' in page
-    assert "How it was searched" in page
-    assert "How it was compared" not in page
+    assert "Search method" in page
+    assert "Comparison method" not in page
 
 
 def test_findings_tell_an_early_end_a_busy_pgbench_and_trials_that_do_not_count() -> None:
@@ -139,4 +139,4 @@ def test_the_error_rate_is_that_of_all_workloads_together() -> None:
     asked = report.record.plan.search
     assert asked is not None
     assert asked.alpha == pytest.approx(0.025)
-    assert "at most 5 would call" in describe_search_error(asked, 2)
+    assert "at most 5 would give a rate the wrong verdict" in describe_search_error(asked, 2)

@@ -12,8 +12,11 @@ from tests.report.build import build_report
 @pytest.mark.parametrize(
     ("lacking", "remark"),
     [
-        (0, "TPS and latencies are of the steady part: the beginning is left out by MSER-5."),
-        (1, "TPS and latencies are of the steady part, where one was sought: the beginning is left out by MSER-5."),
+        (0, "TPS and latencies cover the steady part; MSER-5 determines how much of the beginning is left out."),
+        (
+            1,
+            "TPS and latencies cover the steady part, where it was determined; MSER-5 determines how much of the beginning is left out.",
+        ),
         (3, ""),
     ],
 )
@@ -25,4 +28,4 @@ def test_the_steady_part_is_told_of_trials_that_have_one(lacking: int, remark: s
     )
     table = trials_table(msgspec.structs.replace(workload, trials=trials))
     assert table.remark == remark
-    assert any("no steady part was sought" in note for note in table.notes) == (lacking > 0)
+    assert any("no steady part was determined" in note for note in table.notes) == (lacking > 0)

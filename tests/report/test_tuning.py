@@ -71,10 +71,8 @@ def test_the_difference(golden: Callable[[Path, str], None]) -> None:
 def test_errors_of_the_servers_files_are_told_with_what_would_change() -> None:
     view = build_view(file_errors=("/data/postgresql.conf, line 3: foo: unrecognized configuration parameter",))
     told = printed(print_terminal(build_diff(view), level=Level.STANDARD), width=200)
-    words = (
-        "the server's configuration files hold errors, with which it does not start: /data/postgresql.conf, line 3: foo"
-    )
-    assert words in told.splitlines()[-2]
+    words = "the server's configuration files contain errors that prevent its start: /data/postgresql.conf, line 3: foo"
+    assert words in told.splitlines()[-1]
     assert words in printed(print_terminal(build_tuning(view), level=Level.STANDARD), width=200)
     assert json.loads(msgspec.json.encode(tune_document(view)))["file_errors"] == list(view.file_errors)
 
@@ -105,7 +103,7 @@ def test_the_fragment(tmp_path: Path, golden: Callable[[Path, str], None]) -> No
     assert "log_line_prefix = '%m [%p] it''s %q'" in text
     assert "was started with these settings" in text
     small = format_conf_file(build_view(tried=Tried.STARTED_SMALL))
-    assert "takes all of these values (`postgres -C`), and was started with them" in small
+    assert "accepts all of these values (`postgres -C`), and was started with them" in small
 
 
 def test_the_script(golden: Callable[[Path, str], None]) -> None:
@@ -114,7 +112,7 @@ def test_the_script(golden: Callable[[Path, str], None]) -> None:
     commands = [line for line in text.splitlines() if line and not line.startswith("--")]
     assert all(line.endswith(";") for line in commands)
     assert commands[-1] == "SELECT pg_reload_conf();"
-    assert "\n-- as it is: ALTER SYSTEM SET work_mem = '4MB';\n" in text
+    assert "\n-- already in force: ALTER SYSTEM SET work_mem = '4MB';\n" in text
     assert "into force: shared_buffers" in text
     as_it_is = format_alter_system_script(build_view(now={"shared_buffers": "524288"}))
     assert "into force: shared_preload_libraries\n" in as_it_is
@@ -207,4 +205,4 @@ def test_colour_is_never_all_that_is_said(monkeypatch: pytest.MonkeyPatch) -> No
         console.print(print_terminal(build_tuning(build_view()), level=Level.STANDARD))
     text = capture.get()
     assert "\x1b[3" not in text, "no colours"
-    assert "As it should be already" in text
+    assert "Already in force" in text

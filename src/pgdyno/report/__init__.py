@@ -1,1 +1,1 @@
-"""From findings to text, Markdown, JSON and HTML. Rounding lives here and nowhere else."""
+"""Turn analysed records into terminal text, Markdown, JSON and HTML. Numbers are rounded here and nowhere else."""

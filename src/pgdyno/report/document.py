@@ -1,7 +1,7 @@
-"""Defines what a report is made of: sections of blocks, which know nothing of the form that they are printed in.
+"""Define what a report is made of: sections of blocks, independent of the form in which they are printed.
 
-A section is built once, by a module of `sections/`, and printed by every form of `forms/`. Text is plain; what stands
-between backticks is something to type. Nothing here rounds a number, lays out a page or knows PostgreSQL.
+A section is built once, by a module of `sections/`, and printed by every module of `forms/`. Text is plain; text
+between backticks is code. Nothing here rounds a number, lays out a page or knows PostgreSQL.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from pgdyno.report.table import Cell, Column, Table
 
 
 class Tone(enum.Enum):
-    """How a paragraph is meant."""
+    """The role of a paragraph."""
 
     PLAIN = "plain"
     LEAD = "lead"
     """The first sentence of a document."""
     SMALL = "small"
-    """A remark on what stands beside it."""
+    """A remark on the block beside it."""
     CLAIM = "claim"
     """An answer."""
     ALARM = "alarm"
@@ -31,14 +31,14 @@ class Tone(enum.Enum):
 
 
 class Link(msgspec.Struct, frozen=True, kw_only=True):
-    """A chart, table or section elsewhere in the document."""
+    """A reference to a chart, table or section elsewhere in the document."""
 
     title: str
-    """As it is called where it stands."""
+    """The title of the target."""
     anchor: str
-    """Its id."""
+    """The id of the target."""
     where: str = ""
-    """The trial that it is of; empty where its title says enough."""
+    """The trial that the target belongs to; empty where the title is enough."""
 
 
 class Prose(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,22 +46,22 @@ class Prose(msgspec.Struct, frozen=True, kw_only=True):
 
     words: str
     strong: str = ""
-    """Words before it that stand out, such as `Durability given up:`."""
+    """Bold words before the paragraph, such as `Durability given up:`."""
     brief: str = ""
-    """What short forms print in place of it; empty: the words."""
+    """The text that short forms print instead; empty: `words`."""
     tone: Tone = Tone.PLAIN
     level: Level = Level.STANDARD
     links: tuple[Link, ...] = ()
 
 
 class Fact(msgspec.Struct, frozen=True, kw_only=True):
-    """A named figure with its doubt."""
+    """A named figure with its uncertainty."""
 
     name: str
     value: str
     unit: str = ""
     doubt: str = ""
-    """Its interval and n; why there is none."""
+    """The interval and n, or the reason why there is none."""
     level: Level = Level.HEADLINE
 
 
@@ -70,18 +70,18 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
 
     title: str
     anchor: str = ""
-    """Where the thing is shown in full; empty: nowhere else."""
+    """The id of the section with the details; empty: there is none."""
     words: str = ""
-    """What the thing is, such as `8 clients, simple protocol`."""
+    """A description, such as `8 clients, simple protocol`."""
     label: str = ""
-    """A warning that stands beside the figures, such as `durability given up`."""
+    """A warning beside the figures, such as `durability given up`."""
     facts: tuple[Fact, ...] = ()
     remarks: tuple[str, ...] = ()
     level: Level = Level.HEADLINE
 
 
 class ChartBlock(msgspec.Struct, frozen=True, kw_only=True):
-    """A chart; forms without pictures leave it out, since its figures stand in tables."""
+    """A chart. Forms without pictures leave it out: tables hold its figures."""
 
     id: str
     chart: Chart
@@ -89,12 +89,12 @@ class ChartBlock(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Charts(msgspec.Struct, frozen=True, kw_only=True):
-    """Charts side by side, over one time axis where they are of one trial."""
+    """Charts side by side, over one time axis where they belong to one trial."""
 
     draw: Callable[[], tuple[ChartBlock, ...]]
-    """Makes them when they are asked for: forms without pictures do not wait for hundreds."""
+    """Makes the charts on demand, so that forms without pictures do not wait for hundreds of them."""
     keys: tuple[tuple[str, str], ...] = ()
-    """Hues that mean the same in all of them, each with its meaning."""
+    """Hues with the same meaning in all of the charts, each with that meaning."""
     level: Level = Level.STANDARD
 
     @property
@@ -104,45 +104,45 @@ class Charts(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def note(self) -> str:
-        """What was done to the data for the display; empty where nothing was."""
+        """How the data were changed for display; empty where they were not."""
         return next((one.chart.note for one in self.charts if one.chart.note), "")
 
 
 class Claim(msgspec.Struct, frozen=True, kw_only=True):
-    """A sentence that says how sure it is, with what it rests on."""
+    """A statement with its certainty and its evidence."""
 
     badge: str
-    """How sure it is, or how grave, in a word or two; a verdict with its mark."""
+    """The certainty or severity in a word or two; a verdict with its mark."""
     hue: str
     claim: str
     figures: str = ""
-    """What was measured, such as `TPS +18 % [+6, +44]`."""
+    """The measured figures, such as `TPS +18 % [+6, +44]`."""
     outlook: str = ""
-    """What else there is to say of the figures."""
+    """A remark on the figures."""
     of: str = ""
-    """The workloads that it holds for; empty: the whole study."""
+    """The workloads that the statement holds for; empty: the whole study."""
     evidence: tuple[str, ...] = ()
-    """What everybody reads of what it rests on."""
+    """The main evidence, which every form prints."""
     detail: tuple[str, ...] = ()
-    """The rest of it."""
+    """The rest of the evidence."""
     rivals: tuple[str, ...] = ()
-    """What else it could be, each with what speaks against it."""
+    """Other possible causes, each with the evidence against it."""
     settle: str = ""
-    """What would settle it."""
+    """What would settle which cause it is."""
     advice: str = ""
     caution: str = ""
-    """What speaks against it."""
+    """The evidence against the statement."""
     links: tuple[Link, ...] = ()
     id: str = ""
     reason: str = ""
-    """The id of the claim that it follows from."""
+    """The id of the claim that this one follows from."""
     level: Level = Level.HEADLINE
     is_brief: bool = False
     """Whether short forms print the claim without its evidence and advice."""
 
 
 class Claims(msgspec.Struct, frozen=True, kw_only=True):
-    """Claims in a list."""
+    """A list of claims."""
 
     claims: tuple[Claim, ...]
     level: Level = Level.HEADLINE
@@ -164,7 +164,7 @@ class Code(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ListRow(msgspec.Struct, frozen=True, kw_only=True):
-    """Cells, and a sentence on them."""
+    """Short cells, and a sentence about them."""
 
     cells: tuple[str, ...]
     words: str = ""
@@ -176,7 +176,7 @@ class Listing(msgspec.Struct, frozen=True, kw_only=True):
     groups: tuple[tuple[str, tuple[ListRow, ...]], ...]
     """Titles with their rows; a title may be empty."""
     widest: tuple[int, ...]
-    """The most letters of each cell that others are aligned with."""
+    """The maximum width in characters to which each column of cells is aligned."""
     titles: tuple[str, ...] = ()
     words_title: str = ""
     level: Level = Level.HEADLINE
@@ -197,50 +197,50 @@ class Listing(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Look(enum.Enum):
-    """How a section looks on a page; other forms pay no attention."""
+    """The appearance of a section on a page; other forms ignore it."""
 
     PLAIN = "plain"
     CARDS = "cards"
-    """A card for each of its facts."""
+    """One card for each of the section's facts."""
     VERDICTS = "verdicts"
     """A panel."""
     FRAME = "frame"
     TRIAL = "trial"
-    """A trial: pointing at a moment shows it in all of its charts."""
+    """A trial, whose charts mark the same moment together."""
 
 
 class Section(msgspec.Struct, frozen=True, kw_only=True):
-    """Blocks under a heading; a section of a higher level than the form shows is left out with all that is in it."""
+    """Blocks under a heading. A section above the form's level is left out, and all its blocks with it."""
 
     title: str
     """Empty: no heading."""
     blocks: tuple[Block, ...]
     id: str = ""
     sub: str = ""
-    """What stands beside the title in smaller type."""
+    """Smaller type beside the title."""
     tag: str = ""
-    """A label that goes wherever the title goes, such as what a variant gives up."""
+    """A label that follows the title everywhere, such as the durability that a variant gives up."""
     brief_title: str = ""
     """The heading in short forms; empty: the title."""
     beside: tuple[Block, ...] = ()
-    """Blocks that a page sets beside the others, where it is wide enough; other forms print them afterwards."""
+    """Blocks that a page sets beside the others where it is wide enough; other forms print them last."""
     look: Look = Look.PLAIN
     level: Level = Level.STANDARD
     is_folded: bool = False
-    """Whether a page shows the heading alone until somebody opens it."""
+    """Whether a page shows only the heading until the reader opens the section."""
     is_printed: bool = True
     """Whether a folded section is opened on paper."""
     is_listed: bool = False
-    """Whether the page's table of contents has it."""
+    """Whether the page's table of contents lists the section."""
     list_title: str = ""
-    """As the table of contents has it; empty: the title."""
+    """The title in the table of contents; empty: `title`."""
 
 
 Block = Prose | Facts | Table | Listing | ChartBlock | Charts | Claims | Steps | Code | Section
 
 
 class Document(msgspec.Struct, frozen=True, kw_only=True):
-    """A report, or a screen."""
+    """A report or a screen."""
 
     title: str
     blocks: tuple[Block, ...]
@@ -248,13 +248,13 @@ class Document(msgspec.Struct, frozen=True, kw_only=True):
     """The program's name and version."""
     made_at: str = ""
     place: str = ""
-    """Where the data lie that it was made from."""
+    """The path of the data that the document was made from."""
     is_titled: bool = True
-    """Whether short forms, too, begin with the title."""
+    """Whether short forms also begin with the title."""
 
 
 def select(blocks: Iterable[Block], level: Level) -> tuple[Block, ...]:
-    """Return the blocks that a form of a level shows, in order; a section without any of them is left out."""
+    """Return the blocks that a form of a level shows, in order; a section with no such block is left out."""
     return tuple(_select(blocks, level))
 
 
@@ -290,7 +290,7 @@ def list_charts(blocks: Iterable[Block]) -> Iterator[ChartBlock]:
 
 
 def list_contents(blocks: Iterable[Block]) -> Iterator[Section]:
-    """Yield the sections that a table of contents has, in order."""
+    """Yield the sections that the table of contents lists, in order."""
     for block in blocks:
         if isinstance(block, Section):
             if block.is_listed:

@@ -1,4 +1,4 @@
-"""Puts together what `pgdyno explain` shows: the first page in full, what it rests on, and what weakens the figures."""
+"""Build what `pgdyno explain` shows: the first page in full, its evidence, and what weakens the figures."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from pgdyno.report.sections.capacity import describe_projection
 
 
 def build_explanation(report: ReportInput, *, change: str = "") -> Document:
-    """Return a record's explanation.
+    """Return the explanation of a record.
 
     Args:
-        report: Of the record.
-        change: The change of the machine that was asked for, whose projections are shown; empty: none.
+        report: The record and its analysis.
+        change: The change of the machine whose projections are shown; empty: none.
     """
     return Document(title=head.title_report(report), blocks=tuple(_list_blocks(report, change)), is_titled=False)
 
@@ -35,12 +35,12 @@ def _list_blocks(report: ReportInput, change: str) -> Iterator[Block]:
         msgspec.structs.replace(findings.make_claim(one), is_brief=True) for one in findings.list_findings(report)
     ]
     if doubts:
-        yield Section(title="What weakens the figures", blocks=(Claims(claims=tuple(doubts)),))
+        yield Section(title="Measurement quality", blocks=(Claims(claims=tuple(doubts)),))
     yield Prose(words=f"charts and figures: {report.record_dir}/report.html")
 
 
 def _list_times(report: ReportInput) -> Iterator[Block]:
-    for workload in findings.list_explained(report):
+    for workload in findings.list_explained_workloads(report):
         table = evidence.time_table(workload)
         if table is not None:
             caption = f"{workload.name}: {table.caption}"
@@ -48,9 +48,9 @@ def _list_times(report: ReportInput) -> Iterator[Block]:
 
 
 def _list_health(report: ReportInput) -> Iterator[Block]:
-    """Yield the counters that are not good; those of several workloads that are alike once."""
+    """Yield the counters that are not good; workloads with the same counters share a section."""
     by_words: dict[tuple[str, ...], list[str]] = {}
-    for workload in findings.list_explained(report):
+    for workload in findings.list_explained_workloads(report):
         words = health.describe_health(workload)
         if words:
             by_words.setdefault(words, []).append(workload.name)

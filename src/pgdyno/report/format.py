@@ -1,4 +1,4 @@
-"""Numbers as people read them: the only place of pgdyno that rounds.
+"""Format numbers for readers. No other module of pgdyno rounds.
 
 A number never shows more digits than its interval supports. Nothing here decides what a number means.
 """
@@ -13,11 +13,11 @@ from pgdyno import units
 from pgdyno.analyse.estimate import Estimate, is_too_wide, map_estimate
 
 ABSENT = "—"
-# Digits of a number whose doubt is not known: one run of pgbench repeats to some percent, never to a thousandth.
+# The digits of a number whose uncertainty is not known: one run of pgbench repeats to some percent.
 _LONE_DIGITS = 3
 # Source: JCGM 100:2008 (GUM) 7.2.6: a standard uncertainty is quoted to at most two significant digits.
 _DOUBT_DIGITS = 2
-# Ends this far apart are no figures of a measurement, and are not even shown.
+# Interval ends further apart than this factor are of no use and are not shown.
 _SHOWN_FACTOR = 100.0
 NO_USEFUL_INTERVAL = "no useful interval"
 # PostgreSQL's own notation: kB, MB, GB and TB are powers of 1024.
@@ -29,18 +29,18 @@ format_cpus = units.format_cpus
 
 
 class EstimateText(msgspec.Struct, frozen=True, kw_only=True):
-    """An estimate in words: its value, its interval, and the reason where one of them is absent."""
+    """An estimate as text: its value, its interval, and the reason where one of them is absent."""
 
     value: str
     interval: str
-    """Such as `[3,100 – 3,750]`; words where there is none or none that is of use; empty where the value is absent too."""
+    """Such as `[3,100 – 3,750]`; text where no useful interval exists; empty where the value is absent too."""
     n: str
     reason: str | None
-    """Why something is absent; the interval itself where it is too wide to be of use."""
+    """The reason why something is absent; the interval itself where it is too wide to be useful."""
 
 
 class EffectText(msgspec.Struct, frozen=True, kw_only=True):
-    """A relative change in words. Without an interval there is no number either: it would pass for a result."""
+    """A relative change as text. Without an interval the number is absent too: it would pass for a result."""
 
     value: str
     """Such as `-22.5 %`."""
@@ -48,14 +48,14 @@ class EffectText(msgspec.Struct, frozen=True, kw_only=True):
     """Such as `[-25.1, -19.7]`; empty where there is none."""
 
     def __str__(self) -> str:
-        """Both, as they stand in a sentence."""
+        """Return both, as they appear in a sentence."""
         return f"{self.value} {self.interval}".rstrip()
 
 
 def format_effect(effect: float | None, low: float | None, high: float | None) -> EffectText:
-    """Round a change, a ratio less one, and its interval to the place that the interval's width decides, with signs.
+    """Format a relative change and its interval, rounded as the interval's width allows, with signs.
 
-    To a finer one where an interval that leaves out 0 would seem to hold it.
+    Round to a finer place where an interval that excludes 0 would otherwise appear to include it.
     """
     if effect is None or low is None or high is None:
         return EffectText(value=ABSENT, interval="")
@@ -69,19 +69,19 @@ def format_effect(effect: float | None, low: float | None, high: float | None) -
 
 
 def format_within(ratio: float) -> str:
-    """A bound to both sides, as it was asked for: 0.03 is `±3 %`."""
+    """Format a bound to both sides: 0.03 is `±3 %`."""
     return f"±{ratio * 100:.3g} %"
 
 
 def format_roughly(ratio: float) -> str:
-    """A width to both sides of a logarithm that is itself an estimate: 0.0403 is `±4.0 %`, 2.8 `a factor of 3.8`."""
+    """Format an estimated spread on a logarithmic scale: 0.0403 is `±4.0 %`, 2.8 is `a factor of 3.8`."""
     if ratio >= 1:
         return f"a factor of {format_number(1 + ratio, digits=_DOUBT_DIGITS)}"
     return f"±{format_number(ratio * 100, digits=_DOUBT_DIGITS)} %"
 
 
 def format_more_time(seconds: float) -> str:
-    """A time that somebody would have to add, rounded up: `40 more seconds`, `6 more minutes`, `9 more days`."""
+    """Format additional time, rounded up: `40 more seconds`, `6 more minutes`, `9 more days`."""
     for size, step, most, name in ((1, 10, 100, "second"), (60, 1, 100, "minute"), (3600, 1, 48, "hour")):
         count = math.ceil(seconds / size / step) * step
         if count < most:
@@ -129,7 +129,7 @@ def format_estimate(estimate: Estimate) -> EstimateText:
 
 
 def format_in_unit(estimate: Estimate) -> EstimateText:
-    """Round an estimate with its unit as people read it: 1640.2 bytes is `1.602 kB` with `[1.59 – 1.61]`."""
+    """Format an estimate with its unit: 1640.2 bytes is `1.602 kB` with `[1.59 – 1.61]`."""
     size, name = (1, estimate.unit)
     if estimate.unit == "bytes":
         size, name = next(((s, n) for s, n in _BYTES if abs(estimate.value or 0.0) >= s), (1, "B"))
@@ -140,7 +140,7 @@ def format_in_unit(estimate: Estimate) -> EstimateText:
 
 
 def is_useless(estimate: Estimate) -> bool:
-    """Whether the ends of an interval are so far apart that they had better not be shown."""
+    """Return whether the ends of an interval are too far apart to be shown."""
     return estimate.low is not None and estimate.high is not None and estimate.high > _SHOWN_FACTOR * estimate.low > 0
 
 
@@ -173,7 +173,7 @@ def format_percent(ratio: float) -> str:
 
 
 def format_value(value: float, unit: str) -> str:
-    """Format a value in a unit of facts/metrics.toml with the unit that people read."""
+    """Format a value in a unit of facts/metrics.toml with a unit that is easy to read."""
     if unit == "ratio":
         return format_percent(value)
     if unit == "bytes":
@@ -182,22 +182,22 @@ def format_value(value: float, unit: str) -> str:
 
 
 def _trim(value: float) -> str:
-    # What is whole is exact, such as a duration that was asked for: zeros after its point would only be noise.
+    # A whole number is exact, such as a requested duration: zeros after its point would be noise.
     return format_count(value) if value == round(value) and abs(value) < 1000 else format_number(value)
 
 
 def _exponent(value: float) -> int:
-    # Of the number as it will look once rounded: 9.996 has the digits of 10.0.
+    # Count the digits of the rounded number: 9.996 has the digits of 10.0.
     return int(f"{value:.{_LONE_DIGITS - 1}e}".partition("e")[2])
 
 
 def _with_doubt(value: float, decimals: int) -> str:
-    # A wide interval of a geometric mean lies far to one side: its low end would be rounded to 0, which it is not.
+    # A wide interval of a geometric mean is lopsided: its low end must not be rounded to 0.
     return _with_decimals(value, max(decimals, _DOUBT_DIGITS - 1 - _exponent(value)))
 
 
 def _with_sign(percent: float, decimals: int) -> str:
-    # Tens of percent are rounded away beside hundreds only: no interval is so wide that -98 % would be -100 %.
+    # Tens of percent are rounded only beside hundreds: no interval is so wide that -98 % may become -100 %.
     text = _with_decimals(percent, max(0, decimals) if abs(percent) < 100 else decimals)
     return text if text.startswith("-") or float(text.replace(",", "")) == 0 else f"+{text}"
 

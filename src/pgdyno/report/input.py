@@ -1,4 +1,4 @@
-"""What every form of the report is made from: one value, so that the four forms cannot tell different stories."""
+"""Define the one value from which every form of the report is made, so that all forms agree."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from pgdyno.report.sections.disk.card import CardView
 
 
 class ReportInput(msgspec.Struct, frozen=True, kw_only=True):
-    """A study's record, what analysis made of it, and what was found."""
+    """A study's record, its analysis and its findings."""
 
     record: StudyRecord
     analysis: StudyAnalysis
     findings: tuple[Finding, ...]
     """What weakens the figures."""
     record_dir: str
-    """As the user would type it; for the lines that say where things lie and how to repeat them."""
+    """The path of the record as the user would type it."""
     explanations: tuple[Finding, ...] = ()
-    """What makes the figures what they are: what limits each load first, then what happened over time, then ceilings."""
+    """The explanations: the limit of each load first, then events over time, then ceilings."""
     disk: CardView | None = None
     """The card of the data's disk; None where it was not measured."""
     price: StudyPrice | None = None
-    """What the machine and its transactions cost; None where nobody asked."""
+    """The price of the machine and its transactions; None where no price was requested."""

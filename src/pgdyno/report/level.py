@@ -6,11 +6,11 @@ import enum
 
 
 class Level(enum.IntEnum):
-    """How many readers want it; a form shows what is of its own level or below."""
+    """The level of detail of a block. A form shows the blocks of its own level and below."""
 
     HEADLINE = 1
-    """Everybody: the terminal at the end of a command."""
+    """For everyone: the terminal at the end of a command."""
     STANDARD = 2
-    """Whoever reads the report."""
+    """For readers of the report."""
     DETAIL = 3
-    """Whoever checks it: folded on the page."""
+    """For readers who check the report: folded on the page."""

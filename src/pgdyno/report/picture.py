@@ -1,7 +1,7 @@
-"""The report's headline as a picture, as SVG or PNG.
+"""Draw the report's headline as a picture, SVG or PNG.
 
-Of a bench it shows each workload's TPS over time above its figures, of a comparison every variant's interval, of a sweep
-over clients the curve, of a search every trial's misses. The charts are those of the page, drawn here by vl-convert instead of the reader's browser.
+A bench's picture shows each workload's TPS over time above its figures; a comparison's, every variant's interval;
+a sweep's, the curve over clients; a search's, every trial's share over the limit. The charts are those of the page, drawn here by vl-convert instead of the reader's browser.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from pgdyno.report.sections.comparison.answers import WorkloadAnswers, answer_st
 from pgdyno.report.sections.search.answers import SearchAnswer, answer_searches
 
 _WIDTH = 860
-_LINE_LETTERS = 120  # of a line of the title's size that fit into the width
+_LINE_LETTERS = 120  # the number of characters of the title that fit into the width
 
 
 def render_svg(report: ReportInput) -> str:
@@ -34,12 +34,12 @@ def render_svg(report: ReportInput) -> str:
 
 
 def render_png(report: ReportInput, *, scale: float = 2.0) -> bytes:
-    """Render the headline as PNG, with `scale` dots for each pixel of its layout."""
+    """Render the headline as PNG, with `scale` pixels for each pixel of the layout."""
     return vl_convert.vegalite_to_png(make_picture(report), scale=scale)
 
 
 def make_picture(report: ReportInput) -> dict[str, Any]:
-    """The picture as one Vega-Lite specification; workloads without a charted trial are left out."""
+    """Return the picture as one Vega-Lite specification; workloads without a charted trial are left out."""
     compared = answer_study(report)
     rows = [row for answers in compared for row in _compare(answers)]
     rows += [row for answer in answer_searches(report) for row in _search(answer, report)]

@@ -1,4 +1,4 @@
-"""How many trials an estimate would need: advice for whoever has too few. Nothing here changes an estimate."""
+"""Estimate how many trials a useful interval would need. Nothing here changes an estimate."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from pgdyno.analyse.estimate import Estimate, smallest_detectable_effect
 
 WANTED_RATIO = 0.1
 """Half the width of an interval that most questions need, as a share of the value."""
-# Beyond that many, more trials are not what helps.
+# Beyond this number, more trials are not the remedy.
 _MOST_TRIALS = 1000
 
 
 def count_trials_needed(estimate: Estimate) -> int | None:
-    """How many trials would narrow a geometric mean's interval to about +-10 %, if they vary as those seen did.
+    """Return how many trials would narrow a geometric mean's interval to about ±10 %.
 
     None without an interval, and where more than a thousand would be needed.
     """
@@ -28,5 +28,5 @@ def count_trials_needed(estimate: Estimate) -> int | None:
 
 
 def _half_width(n: int, sd: float, confidence: float) -> float | None:
-    # At a power of one half the second quantile is 0, and what remains is half of Student's interval.
+    # At a power of one half the second quantile is 0, and half of Student's interval remains.
     return smallest_detectable_effect(n, sd, confidence=confidence, power=0.5)

@@ -1,4 +1,4 @@
-"""Puts together records side by side: what may be said, refusals, figures and differences, then which machine for how much."""
+"""Build the document of records side by side: refusals, figures, differences, and which machine for how much load."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def build_records(records: Sequence[NamedRecord], comparisons: Sequence[RecordCo
     blocks: list[Block] = [*named, *(_build_comparison(one, names) for one in comparisons)]
     blocks.append(Section(title=TIERS_TITLE, id="tiers", blocks=tiers))
     blocks.append(
-        Section(title="How to read this", id="how-to-read", blocks=(Prose(words=REMARK, level=Level.HEADLINE),))
+        Section(title="How to read this report", id="how-to-read", blocks=(Prose(words=REMARK, level=Level.HEADLINE),))
     )
     return Document(title=TITLE, blocks=tuple(blocks), made_by="pgdyno")
 
@@ -65,9 +65,9 @@ def _make_block(part: Table | str) -> Block:
 
 
 def _list_parts(comparison: RecordComparison, names: Sequence[str]) -> Iterator[Table | str]:
-    """A record against the first one, in the order of reading: what may be said, refusals, figures, then differences.
+    """Yield the sections of a record against the first one, in reading order.
 
-    What holds for several loads is said once.
+    A remark on several loads appears once.
     """
     both = (names[0], names[comparison.place])
     said: set[str] = set()

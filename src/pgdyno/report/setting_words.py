@@ -1,4 +1,4 @@
-"""Settings as people and files write them: values with units, and values in quotes where they need them."""
+"""Format settings as people and files write them, with units and quotes where they are needed."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from pgdyno.spec.conf import quote_value
 _MEMORY = (("TB", 1024**4), ("GB", 1024**3), ("MB", 1024**2), ("kB", 1024), ("B", 1))
 _TIME = (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1000), ("ms", 1))
 _SIZES = {"B": 1, "kB": 1024, "8kB": 8192, "MB": 1024**2, "ms": 1, "s": 1000, "min": 60_000}
-# Source: PostgreSQL 18 src/backend/utils/misc/guc-file.l: what needs no quotes there.
+# Source: PostgreSQL 18 src/backend/utils/misc/guc-file.l: values that need no quotes in the file.
 _PLAIN = re.compile(r"-?[A-Za-z0-9_.:/]+")
-# Lists whose every element is quoted by itself.
+# Lists whose elements are quoted one by one.
 # Source: PostgreSQL 18 src/backend/utils/misc/guc_tables.c, GUC_LIST_QUOTE.
 _QUOTED_LISTS = frozenset(
     {
@@ -24,12 +24,12 @@ _QUOTED_LISTS = frozenset(
 
 
 def show_setting(name: str, raw: str, major: int) -> str:
-    """A value as SHOW prints it: 16384 of shared_buffers is `128MB`.
+    """Format a value as SHOW prints it: 16384 of shared_buffers is `128MB`.
 
     Args:
-        name: Of a setting of PostgreSQL; others are left as they are.
-        raw: As pg_settings.setting has it, or with a unit already.
-        major: Of the server.
+        name: The setting's name; the values of unknown settings are returned unchanged.
+        raw: The value as in pg_settings.setting, or with a unit.
+        major: The server's major version.
     """
     guc = find_guc(name, major)
     if guc is None or guc.unit is None or guc.vartype is not VarType.INTEGER or not raw.isdigit() or int(raw) == 0:
@@ -38,12 +38,12 @@ def show_setting(name: str, raw: str, major: int) -> str:
 
 
 def format_conf(name: str, value: str) -> str:
-    """A line of postgresql.conf."""
+    """Format a line of postgresql.conf."""
     return f"{name} = {value if _PLAIN.fullmatch(value) else quote_value(value)}"
 
 
 def format_alter_system(name: str, value: str) -> str:
-    """An ALTER SYSTEM command."""
+    """Format an ALTER SYSTEM command."""
     parts = [part.strip() for part in value.split(",")] if name in _QUOTED_LISTS else [value]
     return f"ALTER SYSTEM SET {name} = {', '.join(_quote(part) for part in parts)};"
 

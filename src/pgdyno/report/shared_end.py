@@ -1,4 +1,4 @@
-"""Sentences of several places that end alike, with their end told once: a list that repeats it five times is not read."""
+"""Merge sentences that end alike, so that a list does not repeat the same words."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import re
 from collections.abc import Iterable, Sequence
 
 _BETWEEN_CLAUSES = re.compile(r"(?<=[,;:]) ")
-# A shorter one is read sooner than understood.
+# A shorter ending is read faster than its merged form is understood.
 _LEAST_LENGTH = 20
 
 
 def split_shared_end(texts: Sequence[str]) -> tuple[tuple[str, ...], str]:
-    """Texts without the clauses that all of them end in, and those clauses; empty where they share none worth it."""
+    """Return the texts without the clauses that all of them end in, and those clauses."""
     if len(texts) < 2:
         return tuple(texts), ""
     split = [_BETWEEN_CLAUSES.split(text) for text in texts]
@@ -20,7 +20,7 @@ def split_shared_end(texts: Sequence[str]) -> tuple[tuple[str, ...], str]:
         if len(set(clauses)) > 1:
             break
         shared += 1
-    # Something is left of each, and no interval is cut at the comma between its ends.
+    # Something is left of each text, and no interval is cut at the comma between its ends.
     shared = min(shared, *(len(clauses) - 1 for clauses in split), len(split[0]))
     while shared and _is_cut(_end_of(split[0], shared)):
         shared -= 1
@@ -31,7 +31,7 @@ def split_shared_end(texts: Sequence[str]) -> tuple[tuple[str, ...], str]:
 
 
 def join_by_place(told: Iterable[tuple[str, str]]) -> str:
-    """What is told of each place, in one line."""
+    """Join the words on each place in one line."""
     places, texts = zip(*dict.fromkeys(told), strict=True)
     parts, end = split_shared_end(texts)
     line = "; ".join(": ".join(filter(None, one)) for one in zip(places, parts, strict=True))

@@ -1,4 +1,4 @@
-"""Puts the sections of a study's report in order, once for all forms.
+"""Put the sections of a study's report in order, once for all forms.
 
 A new section is a module in `sections/` and a line here.
 """

@@ -1,1 +1,1 @@
-"""Charts of the report: data in, a Vega-Lite specification with its data out."""
+"""Charts of the report: each is a Vega-Lite specification with its data."""

@@ -1,7 +1,8 @@
-"""What a chart of the report is: a Vega-Lite specification without its data, the data apart, and what it shows in words.
+"""Define a chart of the report: a Vega-Lite specification, its data apart from it, and a description.
 
-So a page with many trials holds each shape once, and the page draws what SVG and PNG draw. The specifications are plain
-dictionaries: building one through altair takes longer than drawing it, and altair's own schema checks them in the tests.
+A page with many trials stores each specification once, and the page, SVG and PNG draw the same one. The specifications
+are plain dictionaries: building one through altair takes longer than drawing it, and altair's own schema checks them in
+the tests.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ NUMBER_LABEL = "abs(datum.value) >= 1e6 ? format(datum.value, '~s') : format(dat
 
 
 class Theme(msgspec.Struct, frozen=True, kw_only=True):
-    """How a colour's name becomes a colour, and whether the chart itself must explain its hues."""
+    """How a colour's name becomes a colour, and whether the chart itself has a legend."""
 
     colour: Callable[[str], str]
     has_legend: bool
@@ -47,25 +48,25 @@ class Chart(msgspec.Struct, frozen=True, kw_only=True):
     title: str
     unit: str
     alt: str
-    """What a reader who does not see it should know."""
+    """The description for readers who cannot see the chart."""
     note: str
-    """What was done to the data for the display; empty where nothing was."""
+    """How the data were changed for display; empty where they were not."""
     caption: str
-    """What to know when reading it; empty where nothing is."""
+    """What a reader must know to read the chart; empty where nothing is needed."""
     is_wide: bool
     is_timed: bool = False
-    """Whether it goes over a trial's time, so that a moment can be pointed at in all of its charts."""
+    """Whether the x axis is a trial's time, so that one moment can be marked in all of the trial's charts."""
     legend: tuple[LegendEntry, ...]
     spec: dict[str, Any]
-    """Reads its datasets by name: `series`, and those of `marks`."""
+    """The Vega-Lite specification. It refers to its datasets by name: `series`, and those of `marks`."""
     columns: tuple[dict[str, list[float | None]], ...]
-    """`series`, by column: `t` and the fields of the legend; one group for each set of sampling times."""
+    """The dataset `series`, by column: `t` and the fields of the legend; one group for each set of sampling times."""
     marks: dict[str, list[dict[str, Any]]]
     """Every other dataset, by row, such as `spans` and `moments`."""
 
 
 def to_vega_lite(chart: Chart, *, width: int, title: str = "", subtitle: str | list[str] = "") -> dict[str, Any]:
-    """The chart as one Vega-Lite specification with its data in it, for drawing without the page."""
+    """Return the chart as one Vega-Lite specification with its data, for drawing without the page."""
     data = {"series": _rows(chart.columns), **chart.marks}
     named = title or (f"{chart.title} ({chart.unit})" if chart.unit else chart.title)
     return {
@@ -81,20 +82,20 @@ def _rows(groups: Sequence[Mapping[str, list[float | None]]]) -> list[dict[str, 
 
 
 def colour_by(field: str, hues: Mapping[str, str], theme: Theme) -> dict[str, Any]:
-    """The colour of a mark by a field whose values have names of hues."""
+    """Encode a mark's colour by a field whose values are names of hues."""
     scale = {"domain": list(hues), "range": [theme.colour(hue) for hue in hues.values()]}
     legend = {"title": None, "orient": "top"} if theme.has_legend else None
     return {"field": field, "type": "nominal", "scale": scale, "legend": legend}
 
 
 def config_of(theme: Theme) -> dict[str, Any]:
-    """Fonts, colours and margins that all charts share."""
+    """Return the fonts, colours and margins that all charts share."""
     muted, grid = theme.colour("muted"), theme.colour("grid")
     return {
         "background": theme.colour("paper") if theme.has_legend else "transparent",
         "font": FONT,
         "padding": 2 if not theme.has_legend else 12,
-        # The figure around the chart carries its description; hundreds of parts would only be noise.
+        # The figure around the chart has a description; describing hundreds of parts would only be noise.
         "aria": False,
         "autosize": {"type": "fit-x", "contains": "padding"},
         "view": {"stroke": None},

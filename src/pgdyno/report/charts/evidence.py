@@ -1,6 +1,6 @@
 """The charts behind a verdict: every pair with the interval as it narrowed, and the evidence as it grew.
 
-Both are what the verdict rests on, computed anew from the pairs; nothing here decides.
+Both are recomputed from the pairs and show what the verdict rests on; nothing here decides.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from pgdyno.report.charts.thin import shorten
 from pgdyno.report.format import format_number, format_within
 from pgdyno.report.sections.comparison.verdict_words import HUES, METRIC_WORDS, describe_verdict
 
-# More dots than these cannot be told apart, and more looks not be seen.
+# More dots or looks than this cannot be told apart.
 _MOST_DOTS = 600
 _MOST_LOOKS = 400
-# Of the pairs, so many to either side may lie beyond a chart: one stray pair would else flatten all others.
+# This share of pairs on each side may lie outside the chart: one stray pair would flatten all others.
 _STRAY_SHARE = 0.005
 _POWERS = "abs(datum.value) < 4 ? format(pow(10, datum.value), ',~g') : '10^' + format(datum.value, '~g')"
 
@@ -29,7 +29,7 @@ _Rows = list[dict[str, Any]]
 
 
 def pairs_chart(question: Question, *, title: str, theme: Theme = CSS_THEME, hue: str | None = None) -> Chart | None:
-    """Every pair as a dot in the order of running, the interval after each, and the bounds; None without pairs."""
+    """Draw every pair in the order of running, the interval after each pair, and the bounds; None without pairs."""
     if not question.log_ratios:
         return None
     verdict = question.verdict
@@ -41,7 +41,7 @@ def pairs_chart(question: Question, *, title: str, theme: Theme = CSS_THEME, hue
     if joined > 1:
         notes.append(f"Each dot is the mean of {joined} neighbouring pairs; report.json has every pair.")
     if stray_count:
-        notes.append(f"{stray_count} of {verdict.n:,} pairs lie beyond the chart.")
+        notes.append(f"{stray_count} of {verdict.n:,} pairs lie outside the chart.")
     end = [] if verdict.low_ratio is None else [
         {"n": verdict.n * 1.025, "low": percent(verdict.low_ratio), "high": percent(verdict.high_ratio or 0.0),
          "effect": percent(verdict.effect_ratio or 0.0)}
@@ -67,7 +67,7 @@ def pairs_chart(question: Question, *, title: str, theme: Theme = CSS_THEME, hue
 
 
 def evidence_chart(question: Question, *, title: str, theme: Theme = CSS_THEME) -> Chart | None:
-    """The evidence after each pair, and where it suffices; None without pairs."""
+    """Draw the evidence after each pair and the threshold for a decision; None without pairs."""
     if len(question.log_ratios) < 2:
         return None
     verdict = question.verdict
@@ -84,15 +84,16 @@ def evidence_chart(question: Question, *, title: str, theme: Theme = CSS_THEME) 
         title=title,
         unit="e-value, log scale",
         alt=(
-            f"Evidence after each of {verdict.n:,} pairs that the two differ: at most 10 to the {format_number(verdict.log10_e_value)};"
-            f" {1.0 / alpha:,.4g} is enough. {describe_verdict(verdict)}."
+            f"Evidence after each of {verdict.n:,} pairs that the two variants differ: at most 10 to the power of"
+            f" {format_number(verdict.log10_e_value)};"
+            f" {1.0 / alpha:,.4g} decides. {describe_verdict(verdict)}."
         ),
         note="",
         caption="",
         is_wide=False,
         legend=(
             LegendEntry(label="evidence that they differ", hue=hue, field="", is_line=True),
-            LegendEntry(label=f"enough (1/α = {1.0 / alpha:,.4g})", hue="critical", field="", is_line=True),  # noqa: RUF001 - the letter that statisticians use
+            LegendEntry(label=f"threshold (1/α = {1.0 / alpha:,.4g})", hue="critical", field="", is_line=True),  # noqa: RUF001 - the letter that statisticians use
         ),
         spec=_evidence_spec(theme, hue=hue, n=verdict.n, domain=domain),
         columns=(),
@@ -190,14 +191,14 @@ def _dots(question: Question) -> tuple[_Rows, int]:
 
 
 def _pair_domain(question: Question) -> tuple[float, float, int]:
-    """From where to where the axis goes in percent, and how many pairs lie beyond."""
+    """Return the range of the axis in percent, and how many pairs lie outside it."""
     verdict = question.verdict
     changes = np.expm1(np.asarray(question.log_ratios)) * 100.0
     ends = np.quantile(changes, [_STRAY_SHARE, 1.0 - _STRAY_SHARE], method="inverted_cdf").tolist()
     bounds = bounds_of(verdict.delta_ratio)
     wanted = [*ends, 1.3 * bounds["from"], 1.3 * bounds["until"]]
     if verdict.low_ratio is not None and verdict.high_ratio is not None:
-        # A wide interval that settles nothing shows that it goes on, not how far.
+        # A wide interval that settles nothing need only show that it continues, not how far.
         room = 1.5 * (max(wanted) - min(wanted))
         wanted += [
             max(percent(verdict.low_ratio), min(wanted) - room),

@@ -1,4 +1,4 @@
-"""The chart that answers a comparison at a glance: every variant's interval against the reference, on one axis."""
+"""Draw the answer of a comparison: every variant's interval against the reference, on one axis."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from pgdyno.report.sections.comparison.verdict_words import (
 PERCENT_LABEL = "(datum.value > 0 ? '+' : '') + format(datum.value, ',~g') + ' %'"
 """How an axis labels changes, as a Vega expression."""
 _BAR_HEIGHT, _LINE_HEIGHT = 30, 15
-# Of a label's line, so that it fits on a telephone as well.
+# The longest label line, in characters, that fits on a telephone.
 _LINE_LETTERS = 46
 
 
 def intervals_chart(answers: WorkloadAnswers, *, theme: Theme = CSS_THEME) -> Chart | None:
-    """Every variant's interval against the reference, on one axis; None before there is any."""
+    """Draw every variant's interval against the reference on one axis; None before the first interval."""
     comparison = answers.comparison
     verdicts = [answer.verdict for answer in answers.answers if answer.verdict is not None]
     shown = [verdict for verdict in verdicts if verdict.low_ratio is not None and verdict.high_ratio is not None]
@@ -39,7 +39,7 @@ def intervals_chart(answers: WorkloadAnswers, *, theme: Theme = CSS_THEME) -> Ch
         {
             **_interval_row(verdict),
             "label": label,
-            # Words stand above each bar: there they have room, however narrow the page.
+            # Labels stand above each bar, where they have room on any page width.
             "words": row + (words_height - _LINE_HEIGHT * len(label) + 6) / row_height,
             "bar": row + (words_height + 16) / row_height,
         }
@@ -63,7 +63,7 @@ def intervals_chart(answers: WorkloadAnswers, *, theme: Theme = CSS_THEME) -> Ch
 
 
 def _label(answers: WorkloadAnswers, verdict: Verdict, theme: Theme) -> list[str]:
-    # A picture stands alone; on the page the figures stand beside the chart.
+    # A picture has no text beside it; on the page the figures stand beside the chart.
     name = answers.variants[verdict.variant].title
     if theme.has_legend:
         return [f"{name}: {name_verdict(verdict)}, {effect_of(verdict)}"]
@@ -80,7 +80,7 @@ def _interval_row(verdict: Verdict) -> dict[str, Any]:
 
 
 def _common_domain(verdicts: list[Verdict]) -> tuple[float, float]:
-    """Covers what is decided whole; an interval that is still wide may reach beyond the axis."""
+    """Return a range that holds every decided interval; a wide undecided interval may exceed it."""
     bounds = bounds_of(verdicts[0].delta_ratio)
     decided = [end for one in verdicts if one.is_decided for end in (one.low_ratio or 0.0, one.high_ratio or 0.0)]
     effects = [1.5 * (one.effect_ratio or 0.0) for one in verdicts]
@@ -137,11 +137,11 @@ def _intervals_spec(theme: Theme, *, rows: int, height: int, domain: tuple[float
 
 
 def bounds_of(delta_ratio: float) -> dict[str, float]:
-    """The bounds of equivalence in percent."""
-    # Symmetric in logarithms, as the verdict is: below, 3 % is -2.9 %.
+    """Return the bounds of equivalence in percent."""
+    # The bounds are symmetric in logarithms, as the verdict is: +3 % has the counterpart -2.9 %.
     return {"from": percent(1.0 / (1.0 + delta_ratio) - 1.0), "until": percent(delta_ratio)}
 
 
 def percent(ratio: float) -> float:
-    """A ratio in percent, with the digits that a chart can show."""
+    """Return a ratio in percent, with as many digits as a chart can show."""
     return shorten(ratio * 100.0)

@@ -1,4 +1,4 @@
-"""The chart of records side by side: each trial's TPS as a dot, and each record's interval, on one axis."""
+"""Draw records side by side: each trial's TPS as a dot and each record's interval, on one axis."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _ROW_HEIGHT = 34
 
 
 def records_chart(pair: PairComparison, names: tuple[str, str], *, theme: Theme = CSS_THEME) -> Chart | None:
-    """TPS of both records' trials; None behind a refusal, where one axis would compare them after all."""
+    """Draw the TPS of both records' trials; None where the comparison was refused."""
     if pair.refusals:
         return None
     sides = tuple(zip(names, (pair.first, pair.other), strict=True))
@@ -21,7 +21,7 @@ def records_chart(pair: PairComparison, names: tuple[str, str], *, theme: Theme 
     spans = [
         {"record": name, "low": side.workload.tps.low, "high": side.workload.tps.high}
         for name, side in sides
-        # An interval that tells nothing would leave the dots no room.
+        # A useless interval would squeeze the dots together.
         if side.workload.tps.low is not None and not is_too_wide(side.workload.tps)
     ]
     shown = {name: ", ".join(format_number(trial.tps or 0.0) for trial in side.trials) for name, side in sides}

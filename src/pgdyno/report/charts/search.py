@@ -1,4 +1,4 @@
-"""The chart of a search: the share of transactions that missed the limit in each trial, over its rate."""
+"""Draw a search: the share of transactions over the latency limit in each trial, by rate."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _MARKS = {"holds": "green", "fails": "vermilion", _CAPACITY: "purple"}
 
 
 def limit_chart(search: RateSearch, asked: Search, *, theme: Theme = CSS_THEME) -> Chart | None:
-    """Every trial's share of misses over its rate, with what is allowed; None before the first trial at a rate."""
+    """Draw the share of transactions over the limit by rate, and the allowed share; None before the first trial."""
     points = [
         {
             "rate": trial.misses.rate_tps,
@@ -43,12 +43,12 @@ def limit_chart(search: RateSearch, asked: Search, *, theme: Theme = CSS_THEME) 
     allowed = asked.allowed_ratio * 100.0
     return Chart(
         kind="limit",
-        title=f"Transactions that missed {asked.limit_ms:g} ms, by scheduled rate",
+        title=f"Transactions over {asked.limit_ms:g} ms, by scheduled rate",
         unit="",
         alt=_describe(search, asked),
         note="",
-        caption="A dot is a trial; none missed is drawn as half a transaction."
-        + (" The limit lies within the band." if band else ""),
+        caption="A dot is a trial; a share of 0 is drawn as half a transaction."
+        + (" The highest rate that holds lies within the band." if band else ""),
         is_wide=True,
         legend=tuple(legend),
         spec=_spec(theme, points=points, marks=marks, allowed=allowed),
@@ -66,11 +66,12 @@ def _band(search: RateSearch) -> list[dict[str, float]]:
 
 def _describe(search: RateSearch, asked: Search) -> str:
     parts = [
-        f"{format_number(level.rate_tps)} TPS {level.verdict.value}, {level.held_count} of {len(level.trials)} trials held"
+        f"{format_number(level.rate_tps)} TPS {level.verdict.value}, {level.held_count} of {len(level.trials)} trials"
+        " held"
         for level in search.levels
     ]
     return (
-        f"Share of transactions that missed {asked.limit} by scheduled rate; {format_percent(asked.allowed_ratio)}"
+        f"Share of transactions over {asked.limit} by scheduled rate; {format_percent(asked.allowed_ratio)}"
         f" are allowed: {'; '.join(parts)}."
     )
 

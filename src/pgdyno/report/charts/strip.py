@@ -1,4 +1,4 @@
-"""The chart of a workload's trials side by side: how well the machine repeated itself, in one line of dots."""
+"""Draw a workload's trials as one line of dots, which shows how well the machine repeated itself."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pgdyno.report.format import format_number
 
 
 def strip_chart(workload: WorkloadAnalysis, *, theme: Theme = CSS_THEME) -> Chart | None:
-    """Every trial's TPS as a dot above the mean with its interval; None for less than two finished trials."""
+    """Draw every trial's TPS above the mean with its interval; None for fewer than two finished trials."""
     trials = [(trial.record.planned.number, trial.tps) for trial in workload.trials if trial.tps is not None]
     if len(trials) < 2:
         return None

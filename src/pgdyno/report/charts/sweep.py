@@ -1,4 +1,4 @@
-"""The chart of a sweep over clients: TPS of each load with its interval and status, and the law where it describes them."""
+"""Draw a sweep over clients: the TPS of each load with its interval and status, and the fitted law."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _MARKS = {"knee": "purple", "highest TPS": "green"}
 
 
 def curve_chart(sweep: ClientSweep, *, theme: Theme = CSS_THEME) -> Chart:
-    """TPS over clients; a load without an interval is not drawn, because a lone dot would pass for a result."""
+    """Draw TPS over clients. A load without an interval is left out: a lone dot would pass for a result."""
     shown = [point for point in sweep.points if point.tps.low is not None and point.tps.high is not None]
     left_out = [f"{point.clients:,}" for point in sweep.points if point not in shown]
     points: list[dict[str, Any]] = [
@@ -35,7 +35,7 @@ def curve_chart(sweep: ClientSweep, *, theme: Theme = CSS_THEME) -> Chart:
     ]
     statuses = {_name_status(point) for point in shown}
     seen = [name for name in _HUES if name in statuses]
-    # A curve past loads that are not drawn would pass for what was measured there.
+    # A curve drawn past the loads that are left out would pass for a measurement.
     law = [] if left_out else _law(sweep)
     marks: list[dict[str, Any]] = [
         {"kind": kind, "at": shorten(estimate.value)}

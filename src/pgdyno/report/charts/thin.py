@@ -1,4 +1,4 @@
-"""Fewer points for the display, without losing what a reader looks for. Charts only: no estimate comes through here."""
+"""Thin series for display without losing their extremes. Charts only: estimates never use thinned data."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pgdyno.analyse.types import Series
 
 Values = Sequence[float | None]
-# More than a chart's height can show, and a fifth of the bytes of a full float.
+# More digits than a chart's height can show, in a fifth of the bytes of a full float.
 _DIGITS = 4
 
 
@@ -72,5 +72,5 @@ def _thin_extremes(values: Values, step: int) -> list[float | None]:
 
 
 def shorten(value: float) -> float:
-    """A value with the digits that a chart can show."""
+    """Round a value to the digits that a chart can show."""
     return float(f"{value:.{_DIGITS}g}")

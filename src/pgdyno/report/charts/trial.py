@@ -1,4 +1,4 @@
-"""The charts of one trial over its time. Thinning is for the display alone; the record keeps every sample."""
+"""Draw the charts of one trial over its time. Thinning is for display alone; the record keeps every sample."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from pgdyno.report.charts import palette, thin
 from pgdyno.report.charts.chart import CSS_THEME, NUMBER_LABEL, Chart, LegendEntry, Theme, config_of
 from pgdyno.report.format import format_number, format_seconds
 
-# From here on an axis in minutes reads better than one in seconds.
+# From this length on, an axis in minutes is easier to read than one in seconds.
 _MINUTES_FROM_S = 180.0
-# Where the largest value is that many times the smallest, a linear axis would show the largest alone.
+# Where the largest value is this many times the smallest, a linear axis would hide the small ones.
 _LOG_FROM_RATIO = 25.0
 _TICK_STEPS_S = (1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 14_400, 28_800, 86_400)
 _MOST_TICKS = 8
 _TICKS = 4
 _STACKED = frozenset({ChartKind.WAITS, ChartKind.CPU})
 _WIDE = frozenset({ChartKind.TPS, ChartKind.LATENCY})
-# Beside the stack of all CPUs this one is a line: its 100 % is one core's.
+# Drawn as a line over the stack of all CPUs: its 100 % is one core.
 _OVERLAY_METRIC = "cpu_busiest_core_ratio"
 _TITLES = {
     ChartKind.TPS: "Transactions per second",
@@ -37,14 +37,13 @@ _TITLES = {
     ChartKind.DIRTY_MEMORY: "Dirty memory",
     ChartKind.WAL: "WAL written",
     ChartKind.FULL_PAGE_IMAGES: "Full-page images",
-    ChartKind.BUFFER_WRITES: "Buffers written, by whom",
+    ChartKind.BUFFER_WRITES: "Buffers written, by process",
     ChartKind.PRESSURE: "Pressure stall (PSI)",
 }
 _CAPTIONS = {
-    ChartKind.WAITS: "Sampled 10 times a second; on saturated CPUs the class CPU is underestimated, because the sampler "
-    "runs when a backend does not.",
+    ChartKind.WAITS: "Sampled 10 times a second. On saturated CPUs the class CPU is underestimated: the sampler runs only when a backend does not.",
 }
-# One hue for one meaning, whatever else a chart shows.
+# A hue has the same meaning in every chart.
 _HUES = {
     "cpu": "green", "lwlock": "vermilion", "lock": "purple", "io": "blue", "ipc": "amber", "client": "brown",
     "timeout": "brown", "bufferpin": "indigo", "extension": "olive", "activity": "slate", "idle in transaction": "slate",
@@ -58,29 +57,29 @@ _HUES = {
 
 
 def trial_charts(trial: TrialAnalysis, *, theme: Theme = CSS_THEME, points: int | None = None) -> tuple[Chart, ...]:
-    """All charts of a trial in the report's order; those without data, or with nothing but zeros, are left out.
+    """Draw all charts of a trial in the report's order, without those that have no data or only zeros.
 
     Args:
-        trial: What analysis made of it.
-        theme: Where the colours come from.
-        points: How many moments a series may show; None: all.
+        trial: The analysed trial.
+        theme: The source of the colours.
+        points: The most points of a series; None: all.
     """
     return tuple(_time_chart(kind, _seen_series(trial, kind), trial, theme, points) for kind in list_drawn(trial))
 
 
 def list_drawn(trial: TrialAnalysis) -> tuple[ChartKind, ...]:
-    """The charts that a trial has, in the report's order."""
+    """Return the kinds of the charts that a trial has, in the report's order."""
     zeros = _zero_kinds(trial)
     return tuple(kind for kind in ChartKind if kind not in zeros and _seen_series(trial, kind))
 
 
 def name_chart(kind: ChartKind) -> str:
-    """Its title."""
+    """Return the title of a chart."""
     return _TITLES[kind]
 
 
-def list_zeros(trial: TrialAnalysis) -> tuple[str, ...]:
-    """Titles of the charts that are left out because all their values are 0."""
+def list_zero_charts(trial: TrialAnalysis) -> tuple[str, ...]:
+    """Return the titles of the charts that are left out because all their values are 0."""
     zeros = _zero_kinds(trial)
     return tuple(_TITLES[kind] for kind in ChartKind if kind in zeros)
 
@@ -90,7 +89,7 @@ def _seen_series(trial: TrialAnalysis, kind: ChartKind) -> tuple[Series, ...]:
 
 
 def _zero_kinds(trial: TrialAnalysis) -> frozenset[ChartKind]:
-    # A load without a single transaction is no chart to leave out.
+    # A trial without a transaction keeps its charts of the load: the zeros are the result.
     values = {kind: {value for one in lines for value in one.values} for kind, lines in trial.charts.items()}
     return frozenset(kind for kind, seen in values.items() if kind is not ChartKind.TPS and seen - {None} == {0.0})
 
@@ -105,7 +104,7 @@ def _time_chart(
     note = ""
     if step > 1:
         shown = "their mean" if is_stacked else "their lowest and highest value"
-        note = f"Each step of {step} samples is drawn as {shown}; the record keeps all."
+        note = f"Each step of {step} samples is drawn as {shown}; the record keeps all samples."
     until_s = max(trial.record.planned.duration_s, *(one.t_s[-1] for one in series if one.t_s))
     is_log = kind is ChartKind.LATENCY and _wants_log(series)
     return Chart(
@@ -162,7 +161,7 @@ def _y_axis(kind: ChartKind, series: tuple[Series, ...], *, factor: float, is_lo
         return {"scale": {"type": "log", "domain": [ticks[0], ticks[-1]]}, "axis": {"values": ticks}}
     if kind is ChartKind.CPU:
         return {"scale": {"domain": [0, 100]}}
-    # Rounded up to a tick of its own, so that no line ends above the last; an axis over zeros has no end of its own.
+    # Round up to a tick, so that no line ends above the last one; an axis over zeros has no end of its own.
     return {"scale": {"zero": True, "nice": _TICKS} if any(values) else {"domain": [0, 1]}}
 
 
@@ -215,13 +214,13 @@ def _series_layer(
             "orient": "top",
             "labelExpr": f"({msgspec.json.encode(names).decode()})[datum.value]",
         }
-    # A gap in the observation is a gap in the line, never a bridge over it and never a zero.
+    # A gap in the samples is a gap in the line, never a bridge over it and never a zero.
     mark = {"type": "line", "strokeWidth": 1.5} if is_line else {"type": "area", "opacity": 0.85, "line": False}
     return {
         "data": {"name": "series"},
         "transform": [
             {"fold": [entry.field for entry in entries], "as": ["field", "value"]},
-            # Series with other sampling times have no value here at all; null is a gap.
+            # A series with other sampling times has no value here at all; null is a gap.
             {"filter": "isDefined(datum.value)"},
         ],
         "mark": {**mark, "interpolate": "linear", "invalid": "break-paths-filter-domains", "clip": True},
@@ -277,7 +276,7 @@ def _marks(trial: TrialAnalysis, until_s: float) -> dict[str, list[dict[str, Any
 
 
 def marked_events(trial: TrialAnalysis) -> tuple[Event, ...]:
-    """Events that charts mark: autovacuums are too many and lie in the list of events alone."""
+    """Return the events that charts mark; autovacuums are too many and appear only in the list of events."""
     return tuple(event for event in trial.events if event.kind in {"checkpoint", "error", "level shift"})
 
 

@@ -1,1 +1,1 @@
-"""The published JSON documents: typed structs and their schema."""
+"""Define the published JSON documents: typed structs and their schema."""

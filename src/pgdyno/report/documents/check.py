@@ -1,4 +1,4 @@
-"""Makes the published document of a preflight: `pgdyno check --json`."""
+"""Make the published document of a preflight: `pgdyno check --json`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ CHECK_VERSION = 1
 
 
 class FindingDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """A finding for programs."""
+    """One finding of the preflight."""
 
     rule: str
     severity: str
@@ -28,7 +28,7 @@ class FindingDocument(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CheckDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """What `pgdyno check --json` prints. Fields may be added; none is renamed without a new version."""
+    """The output of `pgdyno check --json`. Fields may be added; renaming one needs a new version."""
 
     format: str = "pgdyno-check"
     version: int = CHECK_VERSION
@@ -43,7 +43,7 @@ class CheckDocument(msgspec.Struct, frozen=True, kw_only=True):
 def check_document(
     subject: str, findings: Sequence[Finding], *, host: HostFacts, facts: PreflightFacts
 ) -> CheckDocument:
-    """A preflight for programs, with all that was seen."""
+    """Return a preflight as a document, with everything that was observed."""
     return CheckDocument(
         subject=subject,
         would_spoil=any(finding.severity is Severity.CRITICAL for finding in findings),

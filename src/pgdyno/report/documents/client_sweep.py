@@ -1,4 +1,4 @@
-"""Makes what report.json says of the sweep over clients that followed a comparison."""
+"""Make the part of report.json on the sweep over clients that followed a comparison."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class ScalingDocument(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def make_scaling(report: ReportInput) -> ScalingDocument | None:
-    """The sweep as its document; None where none followed."""
+    """Return the sweep as a document; None where no sweep followed."""
     scaling, sweep = report.analysis.scaling, scaling_report(report)
     experiment = (
         None

@@ -1,4 +1,4 @@
-"""What a field of a document means, kept beside it: the schema that programs read has the same words."""
+"""Describe a document's field beside its definition; the schema has the same words."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ import msgspec
 
 
 def says(description: str) -> msgspec.Meta:
-    """What a field means, for its `Annotated`."""
+    """Return the metadata that describes a field, for its `Annotated`."""
     return msgspec.Meta(description=description)

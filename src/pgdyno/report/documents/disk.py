@@ -1,4 +1,4 @@
-"""Disk cards as JSON documents: `pgdyno disk --json`, and of cards side by side. A field is never renamed or re-scaled."""
+"""Make the published documents of disk cards: `pgdyno disk --json`, also with `--compare`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ DISK_VERSION = 1
 
 
 class CardDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """A card with all that is made of it."""
+    """A disk card with everything that is derived from it."""
 
     file: str | None
     entries: tuple[DiskFigure, ...]
@@ -31,7 +31,7 @@ class CardDocument(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DiskDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """What `pgdyno disk --json` prints. Fields may be added; none is renamed without a new version."""
+    """The output of `pgdyno disk --json`. Fields may be added; renaming one needs a new version."""
 
     format: str = "pgdyno-disk"
     version: int = DISK_VERSION
@@ -39,24 +39,24 @@ class DiskDocument(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DiskComparisonDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """What `pgdyno disk --compare --json` prints; likewise."""
+    """The output of `pgdyno disk --compare --json`. Fields may be added; renaming one needs a new version."""
 
     format: str = "pgdyno-disk-comparison"
     version: int = DISK_VERSION
     delta_ratio: float = DELTA_RATIO
-    """The largest difference that is called equivalent."""
+    """The largest difference that counts as equivalent."""
     cards: tuple[CardDocument, ...]
     differences: tuple[DiskDifference, ...]
-    """Of each other card's entries to those of the first."""
+    """The differences of each other card from the first."""
 
 
 def disk_document(views: Sequence[CardView]) -> DiskDocument:
-    """Cards for programs."""
+    """Return cards as a document."""
     return DiskDocument(cards=tuple(map(_card, views)))
 
 
 def comparison_document(views: Sequence[CardView], differences: tuple[DiskDifference, ...]) -> DiskComparisonDocument:
-    """Cards side by side, for programs."""
+    """Return a comparison of cards as a document."""
     return DiskComparisonDocument(cards=tuple(map(_card, views)), differences=differences)
 
 

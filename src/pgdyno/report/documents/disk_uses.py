@@ -1,4 +1,4 @@
-"""Makes what report.json says of the disk: its card in short, and how much of it a load used."""
+"""Make the part of report.json on the disk: a short card, and how much of the disk a load used."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class OwnDiskDocument(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def make_own_disk(view: CardView | None) -> OwnDiskDocument | None:
-    """As a document; None where it was not measured."""
+    """Return the card of the data's disk as a document; None where the disk was not measured."""
     if view is None:
         return None
     card = view.card
@@ -77,7 +77,7 @@ def make_own_disk(view: CardView | None) -> OwnDiskDocument | None:
 
 
 def make_join(join: DiskDemand | None) -> DiskJoinDocument | None:
-    """As a document; None for a trial without a card."""
+    """Return a trial's use of the disk as a document; None for a trial without a card."""
     if join is None:
         return None
     uses = tuple(

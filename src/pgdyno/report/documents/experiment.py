@@ -1,4 +1,4 @@
-"""What a comparison is in report.json: every variant, question, pair and verdict, at full precision."""
+"""Make the part of report.json on a comparison: every variant, question, pair and verdict, at full precision."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class QuestionDocument(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FiguresDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """What a variant showed by itself. Verdicts come from pairs: two of these give none."""
+    """The figures of one variant alone. Verdicts come from pairs: two of these give none."""
 
     variant: str = msgspec.field(name="arm")
     is_durable: bool
@@ -79,7 +79,7 @@ class ComparisonDocument(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ExperimentDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """What was compared, how, and the answers."""
+    """What was compared, how it was compared, and the answers."""
 
     design: DesignKind
     reason: Annotated[str, says("Why this design.")]
@@ -92,7 +92,7 @@ class ExperimentDocument(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def make_experiment(report: ReportInput) -> ExperimentDocument | None:
-    """The comparison as its document; None for a study that compares nothing."""
+    """Return the comparison as a document; None for a study that compares nothing."""
     experiment = report.record.plan.experiment
     if experiment is None:
         return None

@@ -1,4 +1,4 @@
-"""An explanation for programs: what report.json says of causes, without figures that only a report has.
+"""Make the published document of an explanation: the causes in report.json, without the figures of a report.
 
 A field is never renamed, never changes its unit and never goes without a new `version`; fields may be added.
 """
@@ -21,17 +21,17 @@ EXPLANATION_VERSION = 1
 
 
 class ExplainedWorkload(msgspec.Struct, frozen=True, kw_only=True):
-    """What limits one load, and what that rests on."""
+    """The limit of one load, and its evidence."""
 
     name: str
     bottleneck: Bottleneck | None
     time: TransactionTime | None
-    """Of the trial with the median TPS."""
+    """Where the time went in the trial with the median TPS."""
     health: tuple[HealthDocument, ...]
 
 
 class ExplanationDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """What `pgdyno explain --json` prints. Absent is null, never 0."""
+    """The output of `pgdyno explain --json`. Absent is null, never 0."""
 
     format: str = "pgdyno-explanation"
     version: int = EXPLANATION_VERSION
@@ -41,7 +41,7 @@ class ExplanationDocument(msgspec.Struct, frozen=True, kw_only=True):
     not_judged: tuple[str, ...]
     next_steps: tuple[StepDocument, ...]
     findings: tuple[Finding, ...]
-    """What weakens the figures."""
+    """The findings that weaken the figures."""
     workloads: tuple[ExplainedWorkload, ...]
     capacities: tuple[Capacity, ...]
     price: StudyPrice | None
@@ -53,7 +53,7 @@ def render_explanation_json(report: ReportInput) -> bytes:
 
 
 def make_explanation(report: ReportInput) -> ExplanationDocument:
-    """The explanation as its document."""
+    """Return the explanation as a document."""
     first = make_first_page(report)
     return ExplanationDocument(
         record_dir=report.record_dir,

@@ -1,4 +1,4 @@
-"""The counters that DBAs watch, in report.json."""
+"""Make the part of report.json on the counters that DBAs watch."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class HealthDocument(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def make_health(workload: WorkloadAnalysis) -> tuple[HealthDocument, ...]:
-    """All counters of a workload; none where variants alternated in its trials."""
+    """Return all counters of a workload; none where variants alternated in its trials."""
     return tuple(
         HealthDocument(
             name=one.check.name,

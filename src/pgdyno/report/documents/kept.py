@@ -1,7 +1,6 @@
-"""What a record's report.json answers, read back: so that whoever lists many records need not analyse each anew.
+"""Read a record's report.json back, so that listing many records does not analyse each of them again.
 
-Only what a journal shows is read; a report of another version, or of fewer or other trials than the record holds, is for
-its reader to write anew.
+Only the fields that a journal shows are read.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ _MOST_VARIANTS = 3
 
 
 class KeptTrial(msgspec.Struct, frozen=True, kw_only=True):
-    """A trial that the report knows."""
+    """A trial that the report contains."""
 
     number: int
     status: TrialStatus
@@ -35,7 +34,7 @@ class KeptWorkload(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class KeptPlanned(msgspec.Struct, frozen=True, kw_only=True):
-    """What a variant changes."""
+    """The settings that a variant changes."""
 
     changed: dict[str, Any] = {}
     sysctl: dict[str, str] = {}
@@ -50,7 +49,7 @@ class KeptVariant(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def settings(self) -> dict[str, str]:
-        """What it sets, as text."""
+        """The settings as text."""
         return {name: str(value) for name, value in {**self.planned.changed, **self.planned.sysctl}.items()}
 
 
@@ -72,7 +71,7 @@ class KeptComparison(msgspec.Struct, frozen=True, kw_only=True):
     questions: tuple[KeptQuestion, ...]
     is_noise_told_apart: bool
     sweep: Any = None
-    """The curve of a sweep over clients, which its first sentence sums up; None without one."""
+    """The curve of a sweep over clients, whose answer is in its first sentence; None without a sweep."""
 
 
 class KeptExperiment(msgspec.Struct, frozen=True, kw_only=True):
@@ -96,7 +95,7 @@ class KeptSearch(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class KeptReport(msgspec.Struct, frozen=True, kw_only=True):
-    """Of a report.json what a journal shows."""
+    """The parts of a report.json that a journal shows."""
 
     version: int
     workloads: tuple[KeptWorkload, ...]
@@ -105,7 +104,7 @@ class KeptReport(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def trials(self) -> frozenset[tuple[int, TrialStatus]]:
-        """Numbers of the trials that it knows, and how they ended."""
+        """The numbers of the trials that the report contains, and how they ended."""
         return frozenset((trial.number, trial.status) for one in self.workloads for trial in one.trials)
 
 
@@ -120,7 +119,7 @@ class ProvenGain(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Retest(msgspec.Struct, frozen=True, kw_only=True):
-    """Settings that a study decided not to be faster."""
+    """Settings that a study did not find faster."""
 
     workload: str
     settings: dict[str, str]
@@ -130,24 +129,24 @@ def parse_kept(raw: bytes) -> KeptReport:
     """Read a report.json.
 
     Raises:
-        msgspec.DecodeError: It is damaged, or of another form.
+        msgspec.DecodeError: The document is damaged or has another structure.
     """
     return msgspec.json.decode(raw, type=KeptReport)
 
 
 def describe_answers(kept: KeptReport) -> tuple[str, ...]:
-    """What a study answers, a line for each workload."""
+    """Return a study's answers, a line for each workload."""
     if kept.search is not None:
         # The first sentence names its workload.
         return tuple(sentence for one in kept.search.workloads for sentence in one.sentences[:1])
     if kept.experiment is not None:
         unsafe = frozenset(variant.name for variant in kept.experiment.variants if not variant.is_durable)
         return tuple(_answer(one, unsafe) for one in kept.experiment.comparisons)
-    return tuple(f"{one.name}: {_say_tps(one.tps)}" for one in kept.workloads)
+    return tuple(f"{one.name}: {_format_tps(one.tps)}" for one in kept.workloads)
 
 
 def list_gains(kept: KeptReport) -> tuple[ProvenGain, ...]:
-    """What it proved to be faster and durable; nothing where it told identical variants apart."""
+    """Return the settings that the study proved faster and durable; none from a study whose noise is in doubt."""
     return tuple(
         ProvenGain(
             workload=comparison.workload,
@@ -162,7 +161,7 @@ def list_gains(kept: KeptReport) -> tuple[ProvenGain, ...]:
 
 
 def list_retests(kept: KeptReport) -> tuple[Retest, ...]:
-    """What it decided not to be faster."""
+    """Return the settings that the study did not find faster."""
     return tuple(
         Retest(workload=comparison.workload, settings=variant.settings)
         for comparison, question, variant in _list_decided(kept)
@@ -171,7 +170,7 @@ def list_retests(kept: KeptReport) -> tuple[Retest, ...]:
 
 
 def _list_decided(kept: KeptReport) -> list[tuple[KeptComparison, KeptQuestion, KeptVariant]]:
-    """Questions about speed that got an answer, of studies whose noise is not in doubt."""
+    """Yield the decided questions about speed; none of a study whose noise is in doubt."""
     if kept.experiment is None:
         return []
     variants = {variant.name: variant for variant in kept.experiment.variants}
@@ -195,11 +194,11 @@ def _answer(comparison: KeptComparison, unsafe: frozenset[str]) -> str:
     ]
     more = len(own) - len(said)
     parts = [*said, *([f"{more} more variants"] if more > 0 else [])]
-    doubt = " (in doubt: identical variants were told apart)" if comparison.is_noise_told_apart else ""
+    doubt = " (in doubt: a difference between identical variants was found)" if comparison.is_noise_told_apart else ""
     return f"{comparison.workload}: {'; '.join(parts) or 'no pair yet'}{doubt}"
 
 
-def _say_tps(tps: Estimate) -> str:
+def _format_tps(tps: Estimate) -> str:
     if tps.value is None:
         return f"no TPS ({tps.reason})" if tps.reason else "no TPS"
     shown = format_estimate(tps)

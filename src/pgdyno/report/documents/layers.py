@@ -1,4 +1,4 @@
-"""What derived settings gave, in report.json: the set with its reasons, and every gain at full precision."""
+"""Make the part of report.json on derived settings: the set with its reasons, and every gain at full precision."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pgdyno.report.sections.layers import describe_proofs, describe_trades
 
 
 class GainDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """What the set, or one layer of it, gains on a workload."""
+    """The gain of the set, or of one layer of it, on a workload."""
 
     workload: str
     advice: Annotated[Advice, says("What it comes to, for this workload.")]
@@ -38,7 +38,7 @@ class LayerDocument(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TunedDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """Derived settings, and what they gave here."""
+    """Derived settings and their measured gains."""
 
     derived_for: str
     sentences: Annotated[tuple[str, ...], says("Whether they are faster than stock, in words.")]
@@ -50,7 +50,7 @@ class TunedDocument(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def make_tuned(report: ReportInput) -> TunedDocument | None:
-    """The derived set as its document; None for a study without one."""
+    """Return the derived set as a document; None for a study without one."""
     tuned = report.record.tuned
     if tuned is None:
         return None

@@ -1,4 +1,4 @@
-"""Makes the published document of storage layouts: `pgdyno disk --layout --json`."""
+"""Make the published document of storage layouts: `pgdyno disk --layout --json`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ LAYOUT_VERSION = 1
 
 
 class LayoutDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """What `pgdyno disk --layout --json` prints. Fields may be added; none is renamed without a new version."""
+    """The output of `pgdyno disk --layout --json`. Fields may be added; renaming one needs a new version."""
 
     format: str = "pgdyno-layout"
     version: int = LAYOUT_VERSION
@@ -20,5 +20,5 @@ class LayoutDocument(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def layout_document(views: Sequence[LayoutView]) -> LayoutDocument:
-    """Layouts for programs, in pgdyno's units, each ceiling with how it was reckoned."""
+    """Return layouts as a document, each ceiling with its derivation."""
     return LayoutDocument(layouts=tuple(views))

@@ -1,4 +1,4 @@
-"""Makes what report.json says of predictions, trial by trial."""
+"""Make the part of report.json on predictions, trial by trial."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pgdyno.report.documents.described import says
 
 
 class PredictionDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """A prediction that was made before the trial, and what the trial showed."""
+    """A prediction that was made before the trial, and what the trial measured."""
 
     name: Annotated[str, says("`tps`, a counter per transaction, or `checkpoint_distance_bytes`.")]
     value: float
@@ -27,7 +27,7 @@ class PredictionDocument(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def make_predictions(trial: TrialAnalysis) -> tuple[PredictionDocument, ...]:
-    """A trial's predictions as documents."""
+    """Return a trial's predictions as documents."""
     return tuple(
         PredictionDocument(
             **msgspec.structs.asdict(one.prediction),

@@ -1,4 +1,4 @@
-"""What it costs, for programs: every amount in the unit of its currency, every estimate with its interval."""
+"""Make the published document of prices: every amount in the unit of its currency, every estimate with its interval."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ PRICE_VERSION = 1
 
 
 class PriceDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """What `pgdyno price --json` prints. Fields may be added; none is renamed without a new version."""
+    """The output of `pgdyno price --json`. Fields may be added; renaming one needs a new version."""
 
     format: str = "pgdyno-price"
     version: int = PRICE_VERSION
@@ -20,5 +20,5 @@ class PriceDocument(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def price_document(priced: Sequence[PricedRecord]) -> PriceDocument:
-    """Prices of records as a document."""
+    """Return prices of records as a document."""
     return PriceDocument(records=tuple(priced))

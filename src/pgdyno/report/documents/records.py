@@ -1,4 +1,4 @@
-"""Makes the published document of records side by side."""
+"""Make the published document of records side by side."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class AgainstDocument(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RecordsDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """What `pgdyno compare-records --json` prints. Fields may be added; none is renamed without a new version."""
+    """The output of `pgdyno compare-records --json`. Fields may be added; renaming one needs a new version."""
 
     format: str = "pgdyno-records"
     version: int = RECORDS_VERSION
@@ -69,7 +69,7 @@ class RecordsDocument(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def records_document(records: Sequence[NamedRecord], comparisons: Sequence[RecordComparison]) -> RecordsDocument:
-    """For programs, at full precision."""
+    """Return records side by side as a document, at full precision."""
     names = name_records(records)
     return RecordsDocument(
         is_refused=any(one.is_refused for one in comparisons),

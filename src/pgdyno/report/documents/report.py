@@ -1,4 +1,4 @@
-"""The report for programs: one JSON document of a published, versioned form, at full precision.
+"""Make report.json: one document of a published, versioned form, at full precision.
 
 Its schema is `report.schema.json` beside this module. A field is never renamed, never changes its unit and never goes
 without a new `version`; fields may be added. Series over time are not in it: the record holds every sample.
@@ -142,7 +142,7 @@ def render_json(report: ReportInput) -> bytes:
 
 
 def make_document(report: ReportInput) -> ReportDocument:
-    """The report as its document."""
+    """Return the report as a document."""
     record, first = report.record, make_first_page(report)
     return ReportDocument(
         format="pgdyno-report",
@@ -175,7 +175,7 @@ def make_document(report: ReportInput) -> ReportDocument:
 
 
 def make_schema() -> dict[str, Any]:
-    """The JSON schema of the document."""
+    """Return the JSON schema of the document."""
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "$id": f"urn:pgdyno:report:{REPORT_VERSION}",
@@ -187,7 +187,7 @@ def make_schema() -> dict[str, Any]:
 def _make_workload(report: ReportInput, workload: WorkloadAnalysis) -> WorkloadDocument:
     estimates = {"tps": workload.tps, **workload.latency_ms}
     if any(is_mixed(trial) for trial in workload.trials):
-        # Trials within which variants alternate show a mixture of them: it must not pass for anybody's result.
+        # A trial within which variants alternate shows a mixture of them, which is no variant's result.
         estimates = {name: _without_value(estimate) for name, estimate in estimates.items()}
     return WorkloadDocument(
         name=workload.name,

@@ -1,4 +1,4 @@
-"""What a search is in report.json: every rate, trial and verdict, at full precision."""
+"""Make the part of report.json on a search: every rate, trial and verdict, at full precision."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class SearchDocument(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def make_search(report: ReportInput) -> SearchDocument | None:
-    """The search as its document; None for a study that searches nothing."""
+    """Return the search as a document; None for a study that searches for nothing."""
     asked = report.record.plan.search
     if asked is None:
         return None

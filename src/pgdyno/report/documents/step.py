@@ -1,4 +1,4 @@
-"""A next step for programs: one form in every document."""
+"""Make the document of a next step, which every document shares."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pgdyno.report.sections.next_steps import NextStep, StepCertainty
 
 
 class StepDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """Something to do next."""
+    """A recommended next step."""
 
     standing: Annotated[
         StepCertainty, says("What is known of its gain; a what-if gives up durability and is no advice.")
@@ -24,7 +24,7 @@ class StepDocument(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def make_step(step: NextStep) -> StepDocument:
-    """A step as its document."""
+    """Return a step as a document."""
     return StepDocument(
         standing=step.standing,
         words=step.words,

@@ -1,4 +1,4 @@
-"""Makes the published document of derived settings: `pgdyno tune --json`."""
+"""Make the published document of derived settings: `pgdyno tune --json`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ TUNE_VERSION = 1
 
 
 class TuneDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """What `pgdyno tune --json` prints. Fields may be added; none is renamed without a new version."""
+    """The output of `pgdyno tune --json`. Fields may be added; renaming one needs a new version."""
 
     format: str = "pgdyno-tune"
     version: int = TUNE_VERSION
@@ -28,7 +28,7 @@ class TuneDocument(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def tune_document(view: TuningView) -> TuneDocument:
-    """All of it, for programs."""
+    """Return the derived settings as a document."""
     return TuneDocument(
         server=view.server,
         machine=view.machine,

@@ -1,1 +1,1 @@
-"""Printers: blocks of a document in, terminal, Markdown or HTML out."""
+"""Print the blocks of a document as terminal text, Markdown or HTML."""

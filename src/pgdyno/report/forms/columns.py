@@ -1,4 +1,4 @@
-"""Rows of cells with a sentence each: beside the cells where there is room, else below them."""
+"""Lay out rows of cells with a sentence each: beside the cells where there is room, otherwise below them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rich.text import Text
 
 from pgdyno.report.forms.paragraph import Paragraph
 
-# What a sentence of more than one line needs beside the cells.
+# The least width for a sentence of several lines beside the cells.
 _ROOM = 50
 _GAP = "  "
 _MARGIN = "  "
@@ -19,21 +19,21 @@ _BELOW = 6
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
-    """Cells, and what is said of them."""
+    """Cells, and a sentence about them."""
 
     cells: tuple[str, ...]
     words: str = ""
     is_strong: bool = False
     is_heading: bool = False
-    """Whether the words are a heading of those of other rows, and go where they go."""
+    """Whether the words are a heading, which is placed where the other rows' words are."""
 
 
 class Columns:
     """Aligned rows.
 
     Args:
-        rows: What to show.
-        widths: Of all cells but the words; see `widths_of`. A longer cell pushes what follows it on its line.
+        rows: The rows to show.
+        widths: The widths of the cells; see `widths_of`. A longer cell shifts the rest of its line.
     """
 
     def __init__(self, rows: Sequence[Row], widths: Sequence[int]) -> None:
@@ -41,7 +41,7 @@ class Columns:
         self._widths = widths
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Yield its lines, none of which ends in blanks."""
+        """Yield the lines, none of which ends in blanks."""
         room = options.max_width - len(_MARGIN) - sum(self._widths) - len(_GAP) * len(self._widths)
         for row in self._rows:
             head = _GAP.join(_pad(cell, width) for cell, width in zip(row.cells, self._widths, strict=True))
@@ -60,7 +60,7 @@ class Columns:
 
 
 def widths_of(rows: Sequence[Row], *, most: Sequence[int]) -> tuple[int, ...]:
-    """The widths that hold all cells of these rows, but none above `most`."""
+    """Return the widths that hold all cells of these rows, each at most its `most`."""
     columns = zip(*(row.cells for row in rows), strict=True)
     return tuple(min(limit, max(map(cell_len, cells), default=0)) for limit, cells in zip(most, columns, strict=False))
 

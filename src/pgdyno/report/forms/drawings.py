@@ -1,4 +1,4 @@
-"""Encodes the charts of a page; a specification that several charts share is kept once."""
+"""Encode the charts of a page. A specification that several charts share is stored once."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pgdyno.report.document import ChartBlock
 
 
 def encode_drawings(charts: Iterable[ChartBlock]) -> str:
-    """Return everything that the page's script draws from, as JSON that is safe inside a script element."""
+    """Return all data for the page's script, as JSON that is safe inside a script element."""
     specs: dict[bytes, int] = {}
     drawn: dict[str, dict[str, Any]] = {}
     for block in charts:

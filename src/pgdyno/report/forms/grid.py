@@ -1,4 +1,4 @@
-"""A table on the terminal: aligned columns, numbers to the right, no line that ends in blanks."""
+"""Print a table on the terminal: aligned columns, numbers to the right, no line that ends in blanks."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ _GAP, _MARGIN = "  ", "  "
 
 
 class Grid:
-    """A table; its caption is the caller's. Where the screen is too narrow, lines are broken.
+    """A table without its caption. Lines are wrapped where the screen is too narrow.
 
     Args:
-        table: To show.
+        table: The table to show.
     """
 
     def __init__(self, table: Table) -> None:
         self._table = table
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Yield its lines, its footnotes and its remark."""
+        """Yield the lines, the footnotes and the remark."""
         table = self._table
         heading = tuple(Cell(text=column.title) for column in table.columns)
         rows = [[_show(table, cell) for cell in row] for row in (heading, *table.rows)]

@@ -1,4 +1,4 @@
-"""Prints a document as one page that needs nothing else: no server, no network, no other file.
+"""Print a document as one page that needs nothing else: no server, no network, no other file.
 
 Text reaches the page through Jinja's escaping, and the page's own policy (CSP) lets only the scripts run whose hash it
 states and loads nothing at all. Charts are drawn in the reader's browser.
@@ -30,8 +30,8 @@ def print_html(document: Document, *, vega_js: str | None = None) -> str:
     """Return a document as one HTML page.
 
     Args:
-        document: What to print.
-        vega_js: What `bundle_vega` returned, where the caller has kept it; bundling takes more than a second.
+        document: The document to print.
+        vega_js: A cached result of `bundle_vega`; bundling takes more than a second.
     """
     vega = vega_js or bundle_vega()
     script, style = _read_asset("report.js"), _make_style()
@@ -56,7 +56,7 @@ def bundle_vega() -> str:
 
 
 def name_vega() -> str:
-    """Return a name to keep `bundle_vega`'s script under, which changes whenever the script does."""
+    """Return a file name for caching `bundle_vega`'s script, which changes whenever the script does."""
     snippet = hashlib.sha256(_VEGA_SNIPPET.encode()).hexdigest()[:8]
     return f"vega-{importlib.metadata.version('vl-convert-python')}-{snippet}.js"
 
@@ -76,7 +76,7 @@ def _environment() -> jinja2.Environment:
 
 
 def _mark(words: str) -> Markup:
-    """Return words with what stands between backticks as code; all of it stays text."""
+    """Return text with the parts between backticks as code; everything else is escaped."""
     return Markup(_CODE.sub(r"<code>\1</code>", str(escape(hold_together(words, "\N{NO-BREAK SPACE}")))))  # noqa: S704 - escaped
 
 
@@ -90,7 +90,7 @@ def _make_style() -> str:
         "".join(f"--{name}:{colour};" for name, colour in colours.items()) for colours in (palette.LIGHT, palette.DARK)
     )
     hues = "".join(f".hue-{name}{{--hue:var(--{name})}}" for name in palette.LIGHT)
-    # Paper is always light: the dark colours are the screen's alone.
+    # Paper is always light: the dark colours apply to screens only.
     return (
         f":root{{{light}color-scheme:light}}@media screen and (prefers-color-scheme:dark)"
         f"{{:root{{{dark}color-scheme:dark}}}}{hues}\n{_read_asset('report.css')}"
@@ -99,7 +99,10 @@ def _make_style() -> str:
 
 def _make_policy(scripts: tuple[str, ...], style: str) -> str:
     allowed = " ".join(_hash(script) for script in scripts)
-    return f"default-src 'none'; script-src {allowed}; style-src {_hash(style)}; img-src data:; base-uri 'none'; form-action 'none'"
+    return (
+        f"default-src 'none'; script-src {allowed}; style-src {_hash(style)}; img-src data:; base-uri 'none';"
+        " form-action 'none'"
+    )
 
 
 def _hash(source: str) -> str:

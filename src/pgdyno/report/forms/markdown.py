@@ -1,6 +1,6 @@
-"""Prints a document as Markdown that one pastes into a ticket: all that the page says, without its charts.
+"""Print a document as Markdown for a ticket: everything that the page says, without its charts.
 
-Plain CommonMark with pipe tables. Whatever a study, a server or a tool said is escaped: it stays text.
+The output is CommonMark with pipe tables. Text from studies, servers and tools is escaped.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ def print_markdown(document: Document) -> str:
 
 
 def escape(words: str) -> str:
-    """Return text that Markdown shows as it is, on one line."""
+    """Return text on one line, escaped for Markdown."""
     return _escape(" ".join(words.split()))
 
 
 def mark(words: str) -> str:
-    """Return a sentence with what stands between backticks as code; the rest stays text."""
+    """Return a sentence with the parts between backticks as code; the rest is escaped."""
     parts = _CODE.split(" ".join(words.split()))
     return "".join(part if place % 2 else _escape(part) for place, part in enumerate(parts))
 
@@ -169,7 +169,7 @@ def _print_links(links: tuple[Link, ...]) -> str:
 
 
 def describe_links(links: Iterable[Link]) -> str:
-    """Return links in words, for forms without them: `CPU, Run queue (trial 7)`."""
+    """Return links as text, for forms without hyperlinks: `CPU, Run queue (trial 7)`."""
     by_where: dict[str, list[str]] = {}
     for link in links:
         titles = by_where.setdefault(link.where, [])
@@ -191,11 +191,11 @@ def _row(cells: Iterable[str], *, is_escaped: bool = False) -> str:
 
 
 def _cell(table: Table, cell: Cell) -> str:
-    # A code span cannot hold an escaped pipe in every reader, so what has one stays text.
+    # Some readers do not accept an escaped pipe in a code span, so a cell with a pipe stays text.
     is_code = cell.is_code and not set("`|") & set(cell.text)
     shown = f"`{' '.join(cell.text.split())}`" if is_code else escape(cell.text)
     shown = f"**{shown}**" if cell.is_strong else shown
-    # Behind a verdict its figures, behind a figure its interval.
+    # A verdict is followed by its figures, a figure by its interval.
     shown += f"{':' if cell.hue else ''} {escape(cell.detail)}" if cell.detail else ""
     shown += f" ({escape(cell.tag)})" if cell.tag else ""
     number = table.note_number(cell)

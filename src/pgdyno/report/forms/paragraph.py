@@ -1,4 +1,4 @@
-"""A paragraph on the terminal: wrapped words with a left margin."""
+"""Print a paragraph on the terminal: wrapped text with a left margin."""
 
 from __future__ import annotations
 
@@ -7,24 +7,24 @@ import re
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
-# An interval is read as one, and so is a number with its percent sign.
+# An interval is kept on one line, and so is a number with its percent sign.
 _UNBROKEN = re.compile(r"\[[^\[\]\n]{3,24}\]|(?<=\d) %")
-_HELD = "\ue000"  # stands for a space that is no place to break a line
+_HELD = "\ue000"  # a placeholder for a space at which a line must not break
 
 
 def hold_together(words: str, space: str) -> str:
-    """Put another space where a line is not to be broken: within intervals, and before a percent sign."""
+    """Replace the spaces at which a line must not break: within intervals and before a percent sign."""
     return _UNBROKEN.sub(lambda found: found[0].replace(" ", space), words)
 
 
 class Paragraph:
-    """Wrapped words with a left margin, in which no interval is broken.
+    """Wrapped text with a left margin, in which no interval is broken.
 
     Rich's own lines may end in blanks, which would land in files and pipes.
 
     Args:
-        words: To wrap.
-        by: Width of the margin.
+        words: The text to wrap.
+        by: The width of the margin.
     """
 
     def __init__(self, words: str | Text, *, by: int = 2) -> None:
@@ -32,7 +32,7 @@ class Paragraph:
         self._margin = " " * by
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Yield its lines."""
+        """Yield the lines."""
         room = max(1, options.max_width - len(self._margin))
         words = self._words.copy()
         words.plain = hold_together(words.plain, _HELD)

@@ -1,4 +1,4 @@
-"""Prints a document on the terminal. Fits 60 columns, breaks no interval, and says nothing by colour alone."""
+"""Print a document on the terminal: it fits 60 columns, breaks no interval, and uses colour only as an addition."""
 
 from __future__ import annotations
 
@@ -41,23 +41,23 @@ _MARKS = "▲▼=? "
 _HEADING = "bold underline"
 _TITLE = "bold"
 _INDENT = 2
-# Leaves room for the figures on a line of 80; a longer name pushes its own line alone.
+# This leaves room for the figures on a line of 80; a longer name shifts only its own line.
 _MOST_NAME = 24
 
 
 def print_terminal(document: Document, *, level: Level = Level.HEADLINE) -> RenderableType:
-    """Return what the terminal shows of a document.
+    """Return a document as the terminal shows it.
 
     Args:
-        document: What to print.
-        level: The least important blocks that are shown.
+        document: The document to print.
+        level: The highest level of the blocks that are shown.
     """
     lines: list[RenderableType] = [Text(document.title, style=_TITLE)] if document.is_titled else []
     return Group(*lines, *_separate(_print_blocks(select(document.blocks, level), level)))
 
 
 def print_blocks(blocks: Iterable[Block], *, level: Level = Level.HEADLINE) -> RenderableType:
-    """Return what the terminal shows of some blocks."""
+    """Return some blocks as the terminal shows them."""
     return Group(*_separate(_print_blocks(select(blocks, level), level)))
 
 
@@ -65,7 +65,7 @@ Part = list[RenderableType]
 
 
 def _separate(parts: Iterable[Part]) -> Iterator[RenderableType]:
-    """Yield the lines of parts with an empty line between parts."""
+    """Yield the lines of all parts, with an empty line between parts."""
     is_first = True
     for part in parts:
         if part and not is_first:
@@ -75,7 +75,7 @@ def _separate(parts: Iterable[Part]) -> Iterator[RenderableType]:
 
 
 def _print_blocks(blocks: Iterable[Block], level: Level, *, is_titled: bool = False) -> Iterator[Part]:
-    """Yield the parts that empty lines stand between; paragraphs under a heading are one part, and indented."""
+    """Yield the parts, between which empty lines go; paragraphs under a heading form one indented part."""
     by = _INDENT if is_titled else 0
     for kind, group in itertools.groupby(blocks, key=_join_key):
         if kind is Facts:
@@ -134,7 +134,7 @@ def _say(words: str, end: str = "") -> Iterator[RenderableType]:
 
 
 def _keep(line: str) -> Text:
-    # A path or command is to be copied: it may pass the margin, and never breaks.
+    # Paths and commands are copied by users: they may exceed the margin and never break.
     return Text(line, no_wrap=True, overflow="ignore")
 
 
@@ -212,7 +212,7 @@ def _print_claim(one: Claim, level: Level) -> Iterator[RenderableType]:
 
 
 def _mark_badge(claim: str, badge: str, style: str) -> Text:
-    """Return a claim after its badge, or with the badge's word marked where the claim has it."""
+    """Return a claim after its badge, or with the badge's word marked where the claim contains it."""
     word = badge.lstrip(_MARKS)
     start = claim.find(f" {word}") + 1
     if not start:

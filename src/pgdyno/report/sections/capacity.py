@@ -1,6 +1,6 @@
-"""What a machine can carry of each load: sentences and tables for every form. What is worked out is called so each time.
+"""Describe what a machine can carry of each load. Everything that is calculated and not measured is marked as such.
 
-Nothing is concluded here: bounds, ranges and reasons come from analysis, and are only rounded and named.
+Bounds, ranges and reasons come from analysis; this module only rounds and names them.
 """
 
 from __future__ import annotations
@@ -28,52 +28,56 @@ from pgdyno.report.sections.price.words import format_money
 from pgdyno.report.table import Cell, Table, absent, columns, text
 
 PROJECTION_REMARK = (
-    "Projections: worked out and not measured. Each begins at what was measured, since more of one resource need not help,"
-    " and ends at the least of the bounds that it would then have; none speaks of more than twice."
+    "Projections are calculated, not measured. Each range begins at the measured TPS, since more of one resource may"
+    " not help, and ends at the lowest of the bounds that would then apply. No projection goes beyond twice a resource."
 )
 BOUNDS_REMARK = (
-    "What there is of a resource over what a transaction takes of it: the most that it alone allows, and no promise. Each is"
-    " of its own kind; a disk does less of each when it does all at once."
+    "Each bound is the capacity of a resource divided by a transaction's use of it: the most that this resource alone"
+    " allows, not a promise. The limits of a disk are measured one at a time; a disk does less of each under mixed"
+    " load."
 )
-# A hint whose ends are further apart is told by its upper end alone.
+# Of a hint with ends further apart than this factor, only the upper end is shown.
 _WIDE_FACTOR = 8
 _STANDINGS = {
-    BoundState.AT_BOUND: ", so that little is left",
-    BoundState.HELD: "; something holds the load below it that has no bound here, such as locks or latencies",
-    BoundState.BELOW: "; more clients may bring it nearer, unless locks or latencies hold it",
+    BoundState.AT_BOUND: ", so little is left",
+    BoundState.HELD: "; something without a bound here, such as locks or latency, keeps the load below it",
+    BoundState.BELOW: "; more clients may come closer to it, unless locks or latency prevent that",
     BoundState.UNKNOWN: "",
 }
 
 
 def describe_capacity(capacity: Capacity) -> tuple[str, ...]:
-    """Its ceiling, what binds next, and how many clients are best, each in a sentence."""
+    """Describe the ceiling, the next limit and the best number of clients, in a sentence each."""
     found = [_describe_ceiling(capacity), _describe_clients(capacity.advice)]
     if capacity.next is not None:
         found.insert(1, _describe_next(capacity.next))
     elif capacity.binding is not None:
-        found.insert(1, f"What would bind after {capacity.binding.kind.noun} is not known: {capacity.absent['next']}.")
+        found.insert(1, f"The limit after {capacity.binding.kind.noun} is not known: {capacity.absent['next']}.")
     return tuple(found)
 
 
 def _describe_clients(advice: ClientAdvice) -> str:
-    """`16 sessions at work [8 – 24] give all that can be had, by the knee of …`; a hint is called one."""
+    """Describe the best number of clients: `16 active sessions [8 – 24] reach the full throughput, …`; a hint is called a hint."""
     if advice.clients is not None and advice.low is not None and advice.high is not None:
         ends = f"[{advice.low:,} – {advice.high:,}]"
-        return f"{_sessions(advice.clients)} {ends} give all that can be had, by the {advice.how}: let a pool open so many."
+        return (
+            f"{_sessions(advice.clients)} {ends} reach the full throughput, by the {advice.how}: size a connection"
+            " pool accordingly."
+        )
     if advice.clients is not None:
         end = "" if advice.low is None else f" [{advice.low:,} or more]"
-        return f"{_sessions(advice.clients)}{end} may give all that can be had, by the {advice.how}: {advice.reason}."
+        return f"{_sessions(advice.clients)}{end} may reach the full throughput, by the {advice.how}: {advice.reason}."
     if advice.low is None:
-        return f"How many clients are best is not known: {advice.reason}."
+        return f"The best number of clients is not known: {advice.reason}."
     if advice.high is None:
-        return f"More clients than {advice.low:,} may bring more: {advice.reason}."
+        return f"More clients than {advice.low:,} may raise TPS: {advice.reason}."
     is_wide = advice.high > _WIDE_FACTOR * advice.low
     sessions = f"no more than {_sessions(advice.high)}" if is_wide else f"{advice.low:,} to {_sessions(advice.high)}"
-    return f"A hint for clients, or a pool: {sessions}, by {advice.how}; {advice.reason}."
+    return f"A rough guide for clients or a connection pool: {sessions}, by {advice.how}; {advice.reason}."
 
 
 def bounds_table(capacity: Capacity) -> Table | None:
-    """Each bound with what it comes from, the lowest first; None without one."""
+    """Build the table of bounds with their sources, the lowest first; None without a bound."""
     if not capacity.bounds:
         return None
     rows = tuple(
@@ -92,24 +96,24 @@ def bounds_table(capacity: Capacity) -> Table | None:
         if kind.value in capacity.absent:
             reasons.setdefault(capacity.absent[kind.value], []).append(kind.value)
     missing = "; ".join(f"{join_names(kinds)}: {reason}" for reason, kinds in reasons.items())
-    titles = columns("", "a transaction takes", "there is", "TPS at most", "used", numbers_from=1)
+    titles = columns("", "use per transaction", "capacity", "TPS at most", "used", numbers_from=1)
     return Table(
-        caption=f"What each resource allows, with {_count(capacity.clients)}",
-        columns=(*titles, *columns("limit of")),
+        caption=f"Capacity of each resource, with {_count(capacity.clients)}",
+        columns=(*titles, *columns("source")),
         rows=rows,
-        remark=f"{BOUNDS_REMARK}{f' No bound is known of {missing}.' if missing else ''}",
+        remark=f"{BOUNDS_REMARK}{f' No bound is known for {missing}.' if missing else ''}",
     )
 
 
 def projections_table(capacity: Capacity) -> Table | None:
-    """Ranges on other machines; None without one."""
+    """Build the table of projections to other machines; None without one."""
     if not capacity.projections:
         return None
     return Table(
-        caption="On another machine: projected, not measured",
+        caption="Projected capacity of other machines, not measured",
         columns=(
-            *columns("with", "TPS from", "to at most", numbers_from=1)[:3],
-            *columns("then binds", "reckoned with"),
+            *columns("change", "TPS from", "to at most", numbers_from=1)[:3],
+            *columns("then limited by", "basis"),
         ),
         rows=tuple(_projection_row(one) for one in capacity.projections),
         remark=PROJECTION_REMARK,
@@ -117,13 +121,13 @@ def projections_table(capacity: Capacity) -> Table | None:
 
 
 def describe_projection(capacity: Capacity, change: str) -> str:
-    """Where the most TPS of a load would lie with a change; empty where that was not reckoned."""
+    """Describe the projected TPS of a load with a change; empty where it was not calculated."""
     found = next((one for one in capacity.projections if one.change == change), None)
     if found is None:
         return ""
     if found.low_tps is None or found.high_tps is None:
-        return f"{capacity.workload}: not known, for {found.reason}."
-    binds = "" if found.binds is None else f", the limit of {found.binds.noun} then"
+        return f"{capacity.workload}: not known: {found.reason}."
+    binds = "" if found.binds is None else f", where {found.binds.noun} would be the limit"
     return (
         f"{capacity.workload}: {format_number(found.low_tps)} TPS, as here, to {format_number(found.high_tps)} TPS at"
         f" most{binds} ({found.how})."
@@ -131,13 +135,13 @@ def describe_projection(capacity: Capacity, change: str) -> str:
 
 
 def describe_tiers(tiers: Tiers) -> tuple[str, ...]:
-    """`Up to 15,000 TPS: c7g.large. Above that, up to 31,000: c7g.xlarge.` and who is in no tier."""
+    """Describe tiers, as `Up to 15,000 TPS: c7g.large.`, and name the machines in no tier."""
     said = [_describe_tier(tier) for tier in tiers.tiers]
     return (*said, *(f"Not {name}: {reason}." for name, reason in tiers.left_out.items()))
 
 
 def tiers_table(tiers: Tiers) -> Table | None:
-    """Machines by the loads for which each is the one to take; None without one."""
+    """Build the table of machines by the loads for which each is recommended; None without one."""
     if not tiers.tiers:
         return None
     rows = tuple(
@@ -152,9 +156,14 @@ def tiers_table(tiers: Tiers) -> Table | None:
         )
         for tier in tiers.tiers
     )
-    titles = columns("Machine", "up to TPS", "carries", "a month", numbers_from=1)
-    remark = "A machine is counted on for the low end of what it carries. A rival carries as much, and may be cheaper."
-    return Table(caption="Which machine for how much", columns=(*titles, *columns("rivals")), rows=rows, remark=remark)
+    titles = columns("Machine", "up to TPS", "capacity, TPS", "per month", numbers_from=1)
+    remark = (
+        "A machine is recommended up to the low end of its capacity's interval. An alternative has a similar capacity"
+        " and may be cheaper."
+    )
+    return Table(
+        caption="Recommended machine by load", columns=(*titles, *columns("alternatives")), rows=rows, remark=remark
+    )
 
 
 def _describe_ceiling(capacity: Capacity) -> str:
@@ -164,22 +173,30 @@ def _describe_ceiling(capacity: Capacity) -> str:
     if capacity.peak.value is not None:
         is_open = capacity.peak.high is None and capacity.peak.reason
         why = f" ({capacity.peak.reason})" if is_open else ""
-        first = f"{capacity.workload} peaks at {_say(ceiling)} on this machine, by the sweep over clients{why}"
+        first = f"{capacity.workload} peaks at {_say(ceiling)} on this machine, measured by the sweep over clients{why}"
     else:
-        first = f"This machine can carry {_say(ceiling)} of {capacity.workload} at most, worked out from what a transaction takes"
+        first = (
+            f"This machine can carry {_say(ceiling)} of {capacity.workload} at most, calculated from a transaction's"
+            " use of resources"
+        )
     if binding is None:
         return f"{first}."
     is_told = capacity.peak.value is None and binding is capacity.lowest
     allowed = "" if is_told else f", at {_say(binding.tps)}"
     used = format_percent(binding.used.value or 0.0)
-    return f"{first}. The first limit is that of {binding.kind.noun}{allowed}: {used} of it was used{_STANDINGS[capacity.standing]}."
+    return (
+        f"{first}. The first limit is {binding.kind.noun}{allowed}: {used} was in use{_STANDINGS[capacity.standing]}."
+    )
 
 
 def _describe_next(following: NextLimit) -> str:
-    rise = f"by {_effect(following.gain)} at most" if following.gain.low is not None else "by nobody knows how much"
+    rise = f"by {_effect(following.gain)} at most" if following.gain.low is not None else "by an unknown amount"
     as_many = following.gain_at_clients
-    more = "" if as_many.low is None else f" As many clients as now would gain {_effect(as_many)} at most."
-    return f"Were {following.removed} no limit, it could rise {rise}, up to the limit of {following.binds.noun} at {_say(following.tps)}.{more}"
+    more = "" if as_many.low is None else f" The present number of clients would gain {_effect(as_many)} at most."
+    return (
+        f"Without the limit of {following.removed}, TPS could rise {rise}, up to the limit of {following.binds.noun}"
+        f" at {_say(following.tps)}.{more}"
+    )
 
 
 def _effect(ratio: Estimate) -> EffectText:
@@ -197,17 +214,17 @@ def _describe_tier(tier: Tier) -> str:
 def _projection_row(one: Projection) -> tuple[Cell, ...]:
     if one.low_tps is None or one.high_tps is None:
         return text(one.change), absent(one.reason), absent(one.reason), absent(one.reason), text(one.how)
-    binds = text("as the law has it") if one.binds is None else text(one.binds.value)
+    binds = text("by the fitted law") if one.binds is None else text(one.binds.value)
     return text(one.change), text(format_number(one.low_tps)), text(format_number(one.high_tps)), binds, text(one.how)
 
 
 def _note(bound: Bound) -> str | None:
     if bound.is_refuted:
-        return "the load took more than that: it is no bound"
+        return "the load used more than that, so it is no bound"
     if bound.kind is BoundKind.FLUSHES:
-        return "more clients share each flush, and would move it"
+        return "more clients would share each flush and raise this bound"
     if bound.kind is BoundKind.LOAD_GENERATOR:
-        return "no limit of the server: pgbench may run elsewhere"
+        return "not a limit of the server: pgbench may run on another machine"
     return bound.tps.reason
 
 
@@ -217,7 +234,7 @@ def _tps_cell(estimate: Estimate) -> Cell:
 
 
 def _cell(estimate: Estimate, shown: Callable[[float], str]) -> Cell:
-    """A figure with its interval in the unit that people read; nothing behind it where it is exact."""
+    """Return a figure with its interval in a unit that is easy to read; no interval where it is exact."""
     if estimate.value is None:
         return absent(estimate.reason)
     if estimate.low is None or estimate.high is None or estimate.low == estimate.high:
@@ -240,7 +257,7 @@ def _rate(bound: Bound) -> Callable[[float], str]:
 
 
 def _say(estimate: Estimate) -> str:
-    """A TPS with its interval: in a sentence no number stands alone."""
+    """Format TPS with its interval: in a sentence no number appears alone."""
     shown = format_estimate(estimate)
     if estimate.low is not None and estimate.high is None:
         return f"{shown.value} TPS [{format_number(estimate.low)} or more]"
@@ -249,7 +266,7 @@ def _say(estimate: Estimate) -> str:
 
 
 def _floor(tps: float) -> str:
-    """To two digits, downwards: what a machine is counted on for is never rounded up."""
+    """Round down to two digits: the load that a machine is trusted with is never rounded up."""
     digits = len(f"{int(tps)}") - 2
     step = 10 ** max(0, digits)
     return f"{int(tps // step * step):,}"
@@ -260,4 +277,4 @@ def _count(clients: int) -> str:
 
 
 def _sessions(count: int) -> str:
-    return "1 session at work" if count == 1 else f"{count:,} sessions at work"
+    return "1 active session" if count == 1 else f"{count:,} active sessions"

@@ -1,4 +1,4 @@
-"""The tables of what surrounds the trials: dataset, settings, machine, versions, what was chosen and what was not seen."""
+"""Build the tables around the trials: dataset, settings, machine, versions, choices, and gaps in the samples."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ from pgdyno.report.document import Block, Code, Prose, Section, Tone
 from pgdyno.report.format import ABSENT, format_bytes, format_count, format_number, format_seconds
 from pgdyno.report.input import ReportInput
 from pgdyno.report.level import Level
-from pgdyno.report.sections.disk.declared import declared_tables, describe_standing, explain_declared
+from pgdyno.report.sections.disk.declared import compare_with_declared, declared_tables, explain_declared
 from pgdyno.report.sections.disk.uses import own_disk_table
 from pgdyno.report.sections.head import SIZES_REMARK, describe_repeating, list_choices, list_commands
 from pgdyno.report.sections.preflight_table import preflight_table
 from pgdyno.report.table import Cell, Table, code, columns, number, text
 
-# Of the commands to repeat a study those that run pgdyno, before those that run pgbench alone.
+# The commands that repeat a study begin with this many of pgdyno; those of pgbench alone follow.
 _OWN_COMMANDS = 3
 # Source: PostgreSQL 15 to 18, guc_tables.c: shared_buffers has the built-in value of 16384 pages of 8 kB.
 _DEFAULT_SHARED_BUFFERS_BYTES = 128 * 1024**2
 _MEMORY_UNITS = {"B": 1, "kB": 1024, "MB": 1024**2, "GB": 1024**3}
 # Source: PostgreSQL 18 manual, pg_settings: these values come from the server, not from files, commands or users.
 _OWN_SOURCES = frozenset({"default", "override"})
-# Their drivers tell Linux whatever they like of the medium behind them.
+# The drivers of virtual disks report no reliable facts about the medium behind them.
 _VIRTUAL_DISKS = ("vd", "xvd", "nvme")
 
 
 def build_dataset(report: ReportInput) -> Iterator[Section]:
-    """Yield the section on the data; nothing where none were loaded."""
+    """Yield the section on the data; nothing where no data were loaded."""
     dataset = report.record.dataset
     if dataset is not None:
         yield Section(
@@ -51,7 +51,7 @@ def build_settings(report: ReportInput) -> Iterator[Section]:
     changed, computed = settings_table(report), server_settings_table(report)
     choices = choices_table(report)
     blocks: list[Block] = [key_settings_table(report)]
-    blocks.append(Prose(words="Nothing was set, or no setting was recorded.") if changed is None else changed)
+    blocks.append(Prose(words="No setting was changed, or no setting was recorded.") if changed is None else changed)
     if computed is not None:
         blocks.append(msgspec.structs.replace(computed, level=Level.DETAIL))
     blocks += [choices] if choices is not None else []
@@ -59,7 +59,7 @@ def build_settings(report: ReportInput) -> Iterator[Section]:
 
 
 def build_machine(report: ReportInput) -> Iterator[Section]:
-    """Yield the section on the machine, its disk, what was found before the first trial, and the programs."""
+    """Yield the section on the machine, its disk, the preflight, and the programs."""
     made = (
         host_table(report),
         None if report.disk is None else own_disk_table(report.disk),
@@ -68,7 +68,7 @@ def build_machine(report: ReportInput) -> Iterator[Section]:
         gaps_table(report),
         msgspec.structs.replace(versions_table(report), level=Level.DETAIL),
     )
-    standing = describe_standing(report)
+    standing = compare_with_declared(report)
     words = tuple(
         Prose(words=one, tone=Tone.SMALL, level=Level.HEADLINE if one in standing else Level.STANDARD)
         for one in explain_declared(report)
@@ -78,15 +78,15 @@ def build_machine(report: ReportInput) -> Iterator[Section]:
 
 
 def build_repeating(report: ReportInput) -> Iterator[Section]:
-    """Yield the section on how to measure again, here and by hand."""
+    """Yield the section on how to repeat the measurement, with pgdyno and by hand."""
     codes = [Code(purpose=one.purpose, lines=one.line) for one in list_commands(report)]
-    by_hand = Section(title="By hand, with pgbench alone", blocks=tuple(codes[_OWN_COMMANDS:]), is_folded=True)
+    by_hand = Section(title="With pgbench alone", blocks=tuple(codes[_OWN_COMMANDS:]), is_folded=True)
     blocks: tuple[Block, ...] = (Prose(words=describe_repeating(report)), *codes[:_OWN_COMMANDS], by_hand)
-    yield Section(title="Repeat it", id="repeat", blocks=blocks, is_listed=True)
+    yield Section(title="How to repeat this study", id="repeat", blocks=blocks, is_listed=True)
 
 
 def relations_table(dataset: Dataset) -> Table:
-    """Tables and indexes of the dataset, the largest first."""
+    """Build the table of the dataset's tables and indexes, the largest first."""
     rows = tuple(
         (
             code(one.name),
@@ -103,30 +103,30 @@ def relations_table(dataset: Dataset) -> Table:
 
 
 def dataset_table(report: ReportInput, dataset: Dataset) -> Table:
-    """Size of the dataset against the caches."""
+    """Build the table of the dataset's size beside the caches."""
     shared_buffers = shared_buffers_bytes(report)
     memory = report.record.host.usable_memory_bytes
     rows = (
         (text("Scale"), text(f"{dataset.scale:,}")),
         (text("Size"), text(format_bytes(dataset.total_bytes))),
-        (text("Against shared_buffers"), text(f"{format_number(dataset.total_bytes / shared_buffers)} × {format_bytes(shared_buffers)}")),
-        (text("Against memory"), text(f"{format_number(dataset.total_bytes / memory)} × {format_bytes(memory)}")),
+        (text("Size relative to shared_buffers"), text(f"{format_number(dataset.total_bytes / shared_buffers)} × {format_bytes(shared_buffers)}")),
+        (text("Size relative to memory"), text(f"{format_number(dataset.total_bytes / memory)} × {format_bytes(memory)}")),
     )  # fmt: skip
     return Table(caption="Size", columns=columns("", "Value", numbers_from=1), rows=rows)
 
 
 def init_table(dataset: Dataset) -> Table:
-    """What loading took, step by step."""
+    """Build the table of how long each step of loading took."""
     rows = [(text(name), text(format_seconds(seconds))) for name, seconds in dataset.init_steps_s.items()]
     rows.append((text("all"), Cell(text=format_seconds(dataset.init_total_s), is_strong=True)))
-    remark = "Loaded by an earlier study; the times are of then." if dataset.is_reused else ""
+    remark = "Loaded by an earlier study; the times are those of that study." if dataset.is_reused else ""
     return Table(
         caption="Loading (pgbench -i)", columns=columns("Step", "Time", numbers_from=1), rows=tuple(rows), remark=remark
     )
 
 
 def key_settings_table(report: ReportInput) -> Table:
-    """The settings that decide a result, whether or not anybody set them."""
+    """Build the table of the settings that decide a result, changed or not."""
     trials = [trial for workload in report.analysis.workloads for trial in workload.trials if trial.record.settings]
     rows = []
     for setting in key_settings():
@@ -134,7 +134,7 @@ def key_settings_table(report: ReportInput) -> Table:
         seen: dict[str, list[int]] = {}
         for trial in trials:
             fact = next((fact for fact in trial.record.settings if fact.name == setting.name), None)
-            # What is not among the recorded ones is built in.
+            # A setting that was not recorded has its built-in value.
             value = fact.value if fact else boot
             shown = "default" if value is None else format_setting(value, fact.unit if fact else setting.unit)
             seen.setdefault(shown, []).append(trial.record.planned.number)
@@ -147,23 +147,23 @@ def key_settings_table(report: ReportInput) -> Table:
         )
         rows.append((code(setting.name), value_cell, text(built_in), text(setting.meaning)))
     titles = columns("Setting", "Value", "Built-in default", "Meaning")
-    return Table(caption="Settings that decide the result", columns=titles, rows=tuple(rows))
+    return Table(caption="Key settings", columns=titles, rows=tuple(rows))
 
 
 def settings_table(report: ReportInput) -> Table | None:
-    """Settings that somebody set to what is not the built-in default."""
-    caption = "Settings that are not the built-in default"
+    """Build the table of settings that differ from the built-in default."""
+    caption = "Settings changed from the built-in default"
     return _settings_table(caption, report, lambda fact: fact.source not in _OWN_SOURCES)
 
 
 def server_settings_table(report: ReportInput) -> Table | None:
-    """Values that the server itself computed: nobody set them."""
-    caption = "Values that the server computed itself"
+    """Build the table of values that the server computed itself."""
+    caption = "Values computed by the server"
     return _settings_table(caption, report, lambda fact: fact.source in _OWN_SOURCES)
 
 
 def host_table(report: ReportInput) -> Table:
-    """What the machine is."""
+    """Build the table of the machine's facts."""
     host = report.record.host
     disk = host.data_disk
     limit = None if host.cpu_limit is None else f"{host.cpu_limit:g} of {host.cpu_count} (cgroup limit)"
@@ -190,17 +190,17 @@ def host_table(report: ReportInput) -> Table:
                             note=None if disk.read_ahead_kb is not None else host.absent.get("read_ahead_kb", "not found"))),
     ]  # fmt: skip
     rows = tuple((text(name), cell) for name, cell in facts)
-    return Table(caption="The machine", columns=columns("", "Value"), rows=rows, remark=SIZES_REMARK)
+    return Table(caption="Machine", columns=columns("", "Value"), rows=rows, remark=SIZES_REMARK)
 
 
 def choices_table(report: ReportInput) -> Table | None:
-    """What the study left open."""
+    """Build the table of what the study left open and pgdyno chose."""
     rows = tuple((text(one.name), text(one.value), text(one.reason)) for one in list_choices(report))
     return Table(caption="Chosen by pgdyno", columns=columns("What", "Value", "Why"), rows=rows) if rows else None
 
 
 def gaps_table(report: ReportInput) -> Table | None:
-    """What was to be observed and was not."""
+    """Build the table of what should have been sampled and was not."""
     seen: dict[Gap, list[int]] = {}
     trials = [trial for workload in report.analysis.workloads for trial in workload.trials]
     for trial in trials:
@@ -214,7 +214,7 @@ def gaps_table(report: ReportInput) -> Table | None:
 
 
 def versions_table(report: ReportInput) -> Table:
-    """Which programs made the numbers."""
+    """Build the table of the programs that were used."""
     record = report.record
     rows = [(text("PostgreSQL"), text(f"{record.server.version}, from {record.server.bindir}"))]
     rows += [(text(name), text(version)) for name, version in record.tool_versions.items()]
@@ -224,7 +224,7 @@ def versions_table(report: ReportInput) -> Table:
 
 
 def shared_buffers_bytes(report: ReportInput) -> int:
-    """Size of shared_buffers in the study's trials."""
+    """Return the size of shared_buffers in the study's trials."""
     for workload in report.analysis.workloads:
         for trial in workload.trials:
             for fact in trial.record.settings:
@@ -235,7 +235,7 @@ def shared_buffers_bytes(report: ReportInput) -> int:
 
 
 def format_setting(value: str, unit: str | None) -> str:
-    """A row of pg_settings as one would write it: `16384` in units of `8kB` is `128 MB`."""
+    """Format a row of pg_settings as people write it: `16384` in units of `8kB` is `128 MB`."""
     size = _memory_bytes(value, unit)
     if size is not None and size > 0:
         return format_bytes(size)
@@ -261,7 +261,7 @@ def _memory_bytes(value: str, unit: str | None) -> int | None:
 
 
 def _settings_table(caption: str, report: ReportInput, is_shown: Callable[[SettingFact], bool]) -> Table | None:
-    # Where trials differ, each value stands with its trials.
+    # Where trials differ, each value is listed with its trials.
     seen: dict[SettingFact, list[int]] = {}
     trials = [trial for workload in report.analysis.workloads for trial in workload.trials if trial.record.settings]
     for trial in trials:

@@ -1,4 +1,4 @@
-"""What a study's settings give up of durability: the words that stand beside its figures in every form."""
+"""Find what a study's settings give up of durability, for the words beside its figures."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from pgdyno.report.sections.comparison.variants import describe_variants, find_v
 
 
 def find_durability_given_up(report: ReportInput) -> tuple[str, ...]:
-    """Settings with which a crash may lose committed transactions or the cluster, as `fsync = off`.
+    """Return the settings with which a crash may lose committed transactions or the cluster, as `fsync = off`.
 
-    In a comparison those of all variants alike; what a variant alone gives up stands beside its name.
+    In a comparison, return only what all variants give up; what one variant gives up is shown beside its name.
     """
     experiment = report.record.plan.experiment
     if experiment is not None:
@@ -26,7 +26,7 @@ def find_durability_given_up(report: ReportInput) -> tuple[str, ...]:
 
 
 def find_workload_losses(report: ReportInput, workload: WorkloadAnalysis) -> tuple[str, ...]:
-    """What stands beside a workload's own figures: settings with which a crash may lose what was committed."""
+    """Return the same for one workload: the settings with which a crash may lose committed transactions."""
     experiment = report.record.plan.experiment
     if experiment is None:
         return find_durability_given_up(report)

@@ -1,4 +1,4 @@
-"""What the first page rests on, as tables: where a transaction's time goes, what each resource allows, what is paid for."""
+"""Build the evidence of the first page: transaction time, the capacity of each resource, and costs."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from pgdyno.report.table import Cell, Column, Table, columns, text
 
 
 def time_table(workload: WorkloadAnalysis) -> Table | None:
-    """Return where a transaction's time went in the trial with the median TPS; None where nobody looked."""
+    """Return where a transaction's time went in the trial with the median TPS; None where it was not sampled."""
     trial = workload.representative
     if trial is None or trial.time is None:
         return None
     time = trial.time
-    how = Column(title="Computed from", level=Level.DETAIL)
+    how = Column(title="Basis", level=Level.DETAIL)
     return Table(
         caption=_caption_time(trial, time),
         columns=(*columns("Resource", "ms", "Share", numbers_from=1), how),
@@ -38,12 +38,12 @@ def build_capacities(report: ReportInput) -> Iterator[Section]:
         tables = tuple(table for table in (bounds_table(capacity), projections_table(capacity)) if table is not None)
         if tables:
             words = tuple(Prose(words=one) for one in describe_capacity(capacity))
-            title = f"What this machine can carry of {capacity.workload}"
+            title = f"Capacity of this machine for {capacity.workload}"
             yield Section(title=title, id=_name_capacity(number), blocks=(*words, *tables), is_listed=True)
 
 
 def build_price(report: ReportInput) -> Iterator[Section]:
-    """Yield what the machine and its transactions cost; nothing where no price is known."""
+    """Yield the section on what the machine and its transactions cost; nothing where no price is known."""
     price = report.price
     if price is not None and price.cost.costs:
         made = (cost_table(price), worth_table(price), alternatives_table(price))
@@ -53,12 +53,12 @@ def build_price(report: ReportInput) -> Iterator[Section]:
 
 
 def _name_capacity(number: int) -> str:
-    """The id of a capacity's part of the page, of its place in the analysis from 1."""
+    """Return the id of a capacity's section, by its place in the analysis, counted from 1."""
     return f"capacity{number}"
 
 
 def _caption_time(trial: TrialAnalysis, time: TransactionTime) -> str:
-    return f"Where the {format_number(time.transaction_ms)} ms of a transaction go, in {name_trial(trial)}"
+    return f"Transaction time breakdown: {format_number(time.transaction_ms)} ms in {name_trial(trial)}"
 
 
 def _time_row(share: TimeShare) -> tuple[Cell, ...]:
@@ -74,8 +74,8 @@ def _time_row(share: TimeShare) -> tuple[Cell, ...]:
 
 
 def _describe_time(time: TransactionTime) -> Iterator[str]:
-    yield f"From {format_count(time.observed_count)} looks at the clients' backends; brackets are their 95 % intervals."
+    yield f"From {format_count(time.observed_count)} samples of the clients' backends; brackets are 95 % intervals."
     if time.queueing_ratio is not None:
-        yield f"Of the time as running, backends waited for a CPU {format_percent(time.queueing_ratio)}."
+        yield f"Of their running time, backends waited for a CPU for {format_percent(time.queueing_ratio)}."
     if time.absent:
         yield f"Not known: {'; '.join(f'{what} ({reason})' for what, reason in time.absent.items())}."

@@ -1,6 +1,6 @@
-"""Findings as a report shows them, a claim that several workloads share made once.
+"""Present findings; a claim that several workloads share appears once.
 
-Doubts, which weaken the figures, and explanations, which say what made them, are two lists; nothing is in both.
+Findings that weaken the figures and findings that explain them are two separate lists.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pgdyno.report.sections.links import find_places
 from pgdyno.report.shared_end import join_by_place, split_shared_end
 
 EVERYWHERE = "everywhere"
-# Of one workload under every variant there are soon more than anybody would read.
+# The most workloads beside a claim: one workload under every variant would make a long list.
 _MOST_NAMED = 3
 _MOST_EVIDENCE = 4
 _CLAUSE = "; "
@@ -33,13 +33,13 @@ _CERTAINTIES = {
 
 
 class FindingText(msgspec.Struct, frozen=True, kw_only=True):
-    """A finding, once for all workloads that it holds for; none is the whole study."""
+    """A finding, merged over all workloads that it holds for; no workload means the whole study."""
 
     severity: Severity
-    """The worst of theirs."""
+    """The worst severity of the merged findings."""
     claim: str
     evidence: tuple[str, ...]
-    """A line for all workloads, or one for each with its name before it where they differ: the first of them."""
+    """A line for all workloads, or a line for each with its name where they differ."""
     advice: str
     workloads: tuple[str, ...]
     rule: str
@@ -52,62 +52,62 @@ class FindingText(msgspec.Struct, frozen=True, kw_only=True):
     places: tuple[Link, ...]
     why: str
     names: tuple[str, ...]
-    """All of its workloads, by their whole names."""
+    """The full names of all workloads."""
 
     @property
     def lead(self) -> tuple[str, ...]:
-        """Of all evidence what everybody reads."""
+        """The main part of the evidence."""
         parts, end = split_shared_end([_split(words)[0] for words in self.evidence])
         return (*parts, f"each: {end}") if end else parts
 
     @property
     def rest(self) -> tuple[str, ...]:
-        """The rest of it, for whoever wants to know."""
+        """The rest of the evidence."""
         return tuple(rest for words in self.evidence if (rest := _split(words)[1]))
 
     @property
     def of(self) -> str:
-        """The workloads as they stand beside the claim; empty for the whole study."""
+        """The workloads beside the claim; empty for the whole study."""
         return join_places(self.workloads)
 
     @property
     def badge(self) -> str:
-        """How sure it is; of what was counted, how much it matters."""
+        """The certainty; of a count, its severity."""
         return self.severity.value if self.certainty is None else _CERTAINTIES[self.certainty][0]
 
     @property
     def hue(self) -> str:
-        """The colour of its badge."""
+        """The colour of the badge."""
         return self.severity.value if self.certainty is None else _CERTAINTIES[self.certainty][1]
 
 
 def list_findings(report: ReportInput) -> tuple[FindingText, ...]:
-    """What weakens the figures, the gravest first."""
+    """Return what weakens the figures, the gravest first."""
     order = list(Severity)
     return _tell(sorted(report.findings, key=lambda finding: order.index(finding.severity)), report)
 
 
 def list_explanations(report: ReportInput) -> tuple[FindingText, ...]:
-    """What makes the figures what they are: what limits each load first, then the gravest of what else was found."""
-    order, told = list(Severity), {workload.name for workload in list_explained(report)}
+    """Return what explains the figures: the limit of each load first, then the gravest of the rest."""
+    order, told = list(Severity), {workload.name for workload in list_explained_workloads(report)}
     found = [one for one in report.explanations if one.rule != LIMITS or one.workload is None or one.workload in told]
     return _tell(sorted(found, key=lambda one: (one.rule != LIMITS, order.index(one.severity))), report)
 
 
 def build_findings(report: ReportInput) -> Iterator[Section]:
-    """Yield the section on what weakens the figures; nothing where nothing does."""
+    """Yield the section on what weakens the figures; nothing where there is no such finding."""
     findings = list_findings(report)
     if findings:
         claims = Claims(claims=tuple(make_claim(one, advice=one.advice) for one in findings))
-        yield Section(title="What weakens the figures", id="findings", blocks=(claims,), is_listed=True)
+        yield Section(title="Measurement quality", id="findings", blocks=(claims,), is_listed=True)
 
 
 def make_claim(one: FindingText, *, advice: str = "", anchor: str = "") -> Claim:
     """Return a finding as a claim.
 
     Args:
-        one: The finding.
-        advice: What to do about it, where no list of steps says it.
+        one: The finding to show.
+        advice: The advice, where no list of steps contains it.
         anchor: The id of the claim.
     """
     return Claim(
@@ -126,8 +126,8 @@ def make_claim(one: FindingText, *, advice: str = "", anchor: str = "") -> Claim
     )
 
 
-def list_explained(report: ReportInput) -> tuple[WorkloadAnalysis, ...]:
-    """The loads that are explained one by one: of a search those in a closed loop, whose limit is the server's own."""
+def list_explained_workloads(report: ReportInput) -> tuple[WorkloadAnalysis, ...]:
+    """Return the loads that are explained one by one: of a search those in a closed loop, which the server limits."""
     if report.record.plan.search is None:
         return report.analysis.workloads
     return tuple(workload for workload in report.analysis.workloads if workload.load.rate_tps is None)
@@ -137,15 +137,15 @@ def _tell(findings: Iterable[Finding], report: ReportInput) -> tuple[FindingText
     shared: dict[tuple[str, str, Certainty | None], list[Finding]] = {}
     for finding in findings:
         shared.setdefault((finding.claim, finding.advice, finding.certainty), []).append(finding)
-    return tuple(_tell_one(alike, report) for alike in shared.values())
+    return tuple(_merge_findings(alike, report) for alike in shared.values())
 
 
-def _tell_one(alike: list[Finding], report: ReportInput) -> FindingText:
+def _merge_findings(alike: list[Finding], report: ReportInput) -> FindingText:
     first = alike[0]
     rivals = {rival.cause: rival for finding in reversed(alike) for rival in reversed(finding.rivals)}
-    # The charts of two trials are as many as one would compare.
+    # A reader compares the charts of at most two trials.
     places = dict.fromkeys(place for finding in alike[:2] for place in find_places(finding, report))
-    # Gains of several workloads differ: the first stands for them only where they are alike.
+    # The gains of several workloads differ: the first stands for all only where they are equal.
     gains = {finding.gain for finding in alike}
     return FindingText(
         severity=first.severity,
@@ -185,12 +185,12 @@ def _list_evidence(findings: list[Finding]) -> tuple[str, ...]:
 
 
 def join_places(names: tuple[str, ...]) -> str:
-    """Workloads in a list: those of single variants have a comma of their own."""
+    """Join workloads in a list: names of single variants contain commas."""
     return "; ".join(names) if any(", " in name for name in names) else ", ".join(names)
 
 
 def _split(words: str) -> tuple[str, str]:
-    """The first clauses of evidence, as many as a reader takes at once, and the others."""
+    """Split evidence into its first clauses, as many as a reader takes in at once, and the rest."""
     first, *clauses = words.split(_CLAUSE)
     while clauses and len(first) + len(clauses[0]) <= _MOST_LEAD:
         first = f"{first}{_CLAUSE}{clauses.pop(0)}"
@@ -198,7 +198,7 @@ def _split(words: str) -> tuple[str, str]:
 
 
 def name_workloads(names: tuple[str, ...], report: ReportInput) -> tuple[str, ...]:
-    """Names of workloads as one would read them: one name for all variants of one, a few of many."""
+    """Shorten names of workloads: one name for all variants of one, a few of many."""
     by_load: dict[str, set[str]] = {}
     for workload in report.analysis.workloads:
         by_load.setdefault(workload.load.name, set()).add(workload.name)

@@ -1,7 +1,7 @@
-"""What everybody reads, and many alone: what limits this server, how sure, what to do next and what it costs.
+"""Build the first page: what limits the server, how certain that is, what to do next and what it costs.
 
-Words that others have concluded, in the order of their weight; each with the charts that show it. What could not be
-judged is said, with its reason.
+All statements come from findings and analysis, the most important first, each with the charts that show it. A load that
+could not be judged is named with the reason.
 """
 
 from __future__ import annotations
@@ -23,39 +23,40 @@ from pgdyno.report.sections.findings import (
     EVERYWHERE,
     FindingText,
     join_places,
-    list_explained,
+    list_explained_workloads,
     list_explanations,
     make_claim,
     name_workloads,
 )
-from pgdyno.report.sections.next_steps import NextStep, list_steps
+from pgdyno.report.sections.next_steps import NextStep, StepCertainty, list_steps
 from pgdyno.report.sections.price.words import describe_costs
 
-# Who reads little reads so many.
+_STEP_BADGES = {StepCertainty.SETTLES: "experiment"}
+# The first page shows at most this many explanations.
 _MOST_SHOWN, _LEAST_SHOWN = 6, 3
 _MOST_STEPS = 5
 
 
 class FirstPage(msgspec.Struct, frozen=True, kw_only=True):
-    """A report in short."""
+    """The content of the first page."""
 
     explained: tuple[FindingText, ...]
-    """What limits each load first, then what else makes the figures what they are."""
+    """The limit of each load first, then the other explanations of the figures."""
     not_judged: tuple[str, ...]
-    """Sentences, with reasons."""
+    """The loads that were not judged, in sentences with reasons."""
     steps: tuple[NextStep, ...]
     costs: tuple[str, ...]
-    """Sentences; where no price is known, how to give one."""
+    """The costs in sentences; where no price is known, how to give one."""
 
     @property
     def shown(self) -> tuple[FindingText, ...]:
-        """What everybody reads of what is explained: limits and what is grave, and of the rest what there is room for."""
+        """The explanations that are shown: limits, critical findings, and as many others as there is room for."""
         grave = sum(one.rule == LIMITS or one.severity is not Severity.NOTE for one in self.explained)
         return self.explained[: min(_MOST_SHOWN, max(grave, _LEAST_SHOWN))]
 
     @property
     def folded(self) -> tuple[FindingText, ...]:
-        """The rest of it."""
+        """The other explanations."""
         return self.explained[len(self.shown) :]
 
     @property
@@ -65,7 +66,7 @@ class FirstPage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def make_first_page(report: ReportInput) -> FirstPage:
-    """The first page of a study's report."""
+    """Make the content of the first page of a study's report."""
     explained = list_explanations(report)
     return FirstPage(
         explained=explained,
@@ -80,7 +81,7 @@ def build_first_page(report: ReportInput) -> Iterator[Section]:
     page = make_first_page(report)
     explained = [make_claim(one, anchor=f"e{number}") for number, one in enumerate(page.explained, start=1)]
     shown, folded = explained[: len(page.shown)], explained[len(page.shown) :]
-    open_ones = [Claim(badge="not judged", hue="slate", claim=words) for words in page.not_judged]
+    open_ones = [Claim(badge="not determined", hue="slate", claim=words) for words in page.not_judged]
     limits: list[Block] = [Claims(claims=(*shown, *open_ones))]
     if folded:
         more = Claims(claims=tuple(folded), level=Level.STANDARD)
@@ -91,15 +92,15 @@ def build_first_page(report: ReportInput) -> Iterator[Section]:
     beside = []
     if page.next_steps:
         steps = Steps(steps=tuple(_make_step(step) for step in page.next_steps))
-        beside.append(Section(title="What to do next", blocks=(steps,)))
+        beside.append(Section(title="Next steps", blocks=(steps,)))
     if page.costs:
         costs = tuple(Prose(words=words, level=Level.HEADLINE) for words in page.costs)
-        beside.append(Section(title="What it costs", blocks=costs))
+        beside.append(Section(title="Cost", blocks=costs))
     yield Section(
         title="",
-        list_title="In short",
+        list_title="Summary",
         id="first-page",
-        blocks=(Section(title="What limits this server", blocks=tuple(limits)),),
+        blocks=(Section(title="Bottlenecks", blocks=tuple(limits)),),
         beside=tuple(beside),
         look=Look.FRAME,
     )
@@ -107,7 +108,7 @@ def build_first_page(report: ReportInput) -> Iterator[Section]:
 
 def _make_step(step: NextStep) -> Claim:
     return Claim(
-        badge=step.standing.value,
+        badge=_STEP_BADGES.get(step.standing, step.standing.value),
         hue=step.hue,
         claim=step.words,
         of=step.of,
@@ -119,15 +120,15 @@ def _make_step(step: NextStep) -> Claim:
 
 
 def _list_not_judged(report: ReportInput) -> tuple[str, ...]:
-    """Loads of which nobody has said what limits them, with the reason."""
+    """List the loads whose limit was not judged, with the reason."""
     judged = {finding.workload for finding in report.explanations if finding.rule == LIMITS}
-    workloads = () if None in judged else list_explained(report)
+    workloads = () if None in judged else list_explained_workloads(report)
     reasons: dict[str, list[str]] = {}
     for workload in workloads:
         if not judged & {workload.name, workload.load.name}:
             reasons.setdefault(_why_not_judged(workload), []).append(workload.name)
     return tuple(
-        f"What limits {_name_loads(tuple(names), report)} was not judged: {reason}."
+        f"What limits {_name_loads(tuple(names), report)} was not determined: {reason}."
         for reason, names in reasons.items()
     )
 
@@ -146,4 +147,4 @@ def _why_not_judged(workload: WorkloadAnalysis) -> str:
         return "variants alternate in its trials"
     if not any(trial.charts for trial in workload.trials):
         return "nothing was sampled while it ran"
-    return "its samples do not tell"
+    return "the samples do not show it"

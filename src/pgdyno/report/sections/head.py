@@ -1,6 +1,6 @@
-"""What the report says before its tables: headline, cards, durability, commands. Shared by every form.
+"""Build what comes before the tables: the first sentence, the cards, durability; also the commands.
 
-Words only: nothing here lays out a page, and nothing is concluded that analysis or findings have not concluded.
+This module only words what analysis and findings have concluded; it lays out no page.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ from pgdyno.report.sections.links import name_workload
 from pgdyno.report.sections.predictions import describe_predictions
 
 MIXED_REMARK = (
-    "Variants alternate within each of these trials: what is drawn over time goes up and down with them, and TPS and"
-    " latencies of a whole trial are no result and left out. Nothing was predicted of them: what goes into a prediction, such"
-    " as the CPU time of a transaction, is counted for a trial as a whole, and would be nobody's."
+    "Variants alternate within each of these trials, and the charts over time go up and down with them. TPS and"
+    " latencies of a whole trial would be a mixture, so they are left out. There are no predictions: their inputs,"
+    " such as the CPU time of a transaction, are counted for a trial as a whole."
 )
-SIZES_REMARK = "kB, MB and GB are PostgreSQL's: powers of 1024."
+SIZES_REMARK = "kB, MB and GB are powers of 1024, as in PostgreSQL."
 _NAMED_WORKLOADS = 4
-# Of pgbench's command line: where pgdyno's server is, the log that pgdyno reads, and what only pgbench 17 began to take.
+# Options of pgbench that only pgdyno needs: its server, its log, and an option that only pgbench 17 and later have.
 _OWN_OPTIONS = frozenset(
     {"--host", "--port", "--username", "--log", "--log-prefix", "--sampling-rate", "--exit-on-abort"}
 )
@@ -56,7 +56,7 @@ _OF = " of "
 
 
 def describe_study(report: ReportInput) -> str:
-    """The report's first sentence: what was measured on what."""
+    """Describe what was measured, and on which machine, in a sentence."""
     record = report.record
     host = record.host
     workloads = record.plan.workloads
@@ -71,7 +71,7 @@ def describe_study(report: ReportInput) -> str:
     where = "" if host.host_name is None else f" on {host.host_name}"
     return (
         f"{names}: {how} by {_count_clients(report)} at {_name_scale(report)},"
-        f" on {servers.get(server_count, 'the PostgreSQL that each variant names')}{where},"
+        f" on {servers.get(server_count, 'the PostgreSQL servers of the variants')}{where},"
         f" {format_cpus(host.usable_cpu_count)} ({host.cpu_model}),"
         f" {format_bytes(host.usable_memory_bytes)} of memory and data on {disk.filesystem}"
         f" ({disk.shown_device})."
@@ -105,13 +105,13 @@ def _name_scale(report: ReportInput) -> str:
 
 
 def describe_settings(report: ReportInput) -> str:
-    """Whether anybody tuned the server."""
+    """State how many of the server's settings were changed."""
     count = len(report.record.study.server.settings)
     return f"{count} {'setting' if count == 1 else 'settings'} changed" if count else "default settings"
 
 
 def describe_bench(report: ReportInput) -> str:
-    """Server, machine and scale in a line."""
+    """Describe server, machine and scale in a line."""
     record, host = report.record, report.record.host
     size = f"{format_cpus(host.usable_cpu_count)}, {format_bytes(host.usable_memory_bytes)} of memory"
     return (
@@ -122,26 +122,26 @@ def describe_bench(report: ReportInput) -> str:
 
 
 def advise_trials(workload: WorkloadAnalysis) -> str | None:
-    """How many trials would do, where those seen are too few for an interval that is of use.
+    """Estimate how many trials would give a useful interval, where there are too few.
 
-    Trials of a comparison or a search get no such advice: they end when they decide.
+    A comparison or a search gets no such advice: its stopping rule decides when it ends.
     """
     is_probed = any(trial.record.planned.variants or trial.record.planned.rate_tps for trial in workload.trials)
     if not is_too_wide(workload.tps) or is_probed:
         return None
     needed = count_trials_needed(workload.tps)
     if needed is None:
-        return "These trials differ too much for more of them to help: look for what differs between them."
-    return f"If others vary as these did, --rounds {needed} would give about ±{WANTED_RATIO * 100:.0f} %."
+        return "These trials vary too much for more trials to help: find out what differs between them."
+    return f"If further trials vary like these, --rounds {needed} would give about ±{WANTED_RATIO * 100:.0f} %."
 
 
 def title_report(report: ReportInput) -> str:
-    """The report's title: the study's question, if it asks one."""
+    """Return the report's title: the study's question, if it asks one."""
     return title_study(report.record)
 
 
 def title_study(record: StudyRecord) -> str:
-    """What a study asks, in its own words where it has some."""
+    """Return the question of a study, in its own words where it has some."""
     if record.study.question:
         return record.study.question
     if record.plan.experiment is not None:
@@ -152,12 +152,12 @@ def title_study(record: StudyRecord) -> str:
 
 
 def build_head(report: ReportInput) -> Iterator[Block]:
-    """Yield the first sentence, what its figures may not be used for, and the durability that was given up."""
+    """Yield the first sentence, the warning about the figures, and the durability that was given up."""
     yield Prose(words=describe_study(report), brief=describe_bench(report), tone=Tone.LEAD, level=Level.HEADLINE)
     critical = sum(one.severity is Severity.CRITICAL for one in report.findings)
     if critical:
         count = "one finding says" if critical == 1 else f"{critical} findings say"
-        why = f"These figures should not be used as they are: {count} why, under “What weakens the figures”."
+        why = f"These figures should not be used as they are: {count} why, under “Measurement quality”."
         yield Prose(words=why, tone=Tone.ALARM, level=Level.HEADLINE)
     durability = find_durability_given_up(report)
     if durability:
@@ -214,7 +214,7 @@ def _make_fact(name: str, shown: EstimateText, *, unit: str = "", level: Level =
 
 
 def describe_load(workload: PlannedWorkload) -> str:
-    """How a workload loads the server, in a line."""
+    """Describe how a workload loads the server, in a line."""
     parts = [
         f"{workload.clients:,} {'client' if workload.clients == 1 else 'clients'}",
         f"{workload.mode.value} protocol",
@@ -227,7 +227,7 @@ def describe_load(workload: PlannedWorkload) -> str:
 
 
 def list_choices(report: ReportInput) -> tuple[Choice, ...]:
-    """What the study left open; what was chosen alike for several workloads is said once."""
+    """Return what the study left open; a choice that several workloads share appears once."""
     alike: dict[tuple[str, str, str], list[str]] = {}
     for one in report.record.plan.choices:
         name, _, workload = one.name.partition(_OF)
@@ -239,17 +239,17 @@ def list_choices(report: ReportInput) -> tuple[Choice, ...]:
 
 
 def is_mixed(trial: TrialAnalysis) -> bool:
-    """Whether several variants alternated in a trial: what it shows as a whole is a mixture of them, and no result."""
+    """Return whether several variants alternated in a trial, so that its totals are a mixture and no result."""
     return len(trial.record.planned.variants) > 1
 
 
 def name_trial(trial: TrialAnalysis) -> str:
-    """What the report calls a trial: by its number in the order of running."""
+    """Name a trial by its number in the order of running."""
     return f"trial {trial.record.planned.number}"
 
 
 def describe_trial(trial: TrialAnalysis) -> str:
-    """A trial in a line: its place, and its figures or why it has none."""
+    """Describe a trial in a line: its round, and its figures or why it has none."""
     where = f"round {trial.record.planned.round}"
     if trial.record.status is TrialStatus.FAILED:
         return f"{where}, failed: {trial.record.error.fact if trial.record.error else 'no reason recorded'}"
@@ -265,55 +265,57 @@ def describe_trial(trial: TrialAnalysis) -> str:
 
 
 class Command(msgspec.Struct, frozen=True, kw_only=True):
-    """A command line and what it is for."""
+    """A command line and its purpose."""
 
     purpose: str
     line: str
 
 
 def describe_repeating(report: ReportInput) -> str:
-    """Where the study lies, and what was chosen for the machine where it had left something open."""
-    where = "The study, with all that was asked for, is study.toml in the record."
+    """Describe where the study is saved, and which open choices were made for this machine."""
+    where = "The complete study is study.toml in the record."
     chosen = "; ".join(f"{one.name} = {one.value}" for one in list_choices(report))
     if not chosen:
         return where
     return (
-        f"{where} What had been left open was chosen for this machine and is written in, so that it repeats the same"
-        f" elsewhere: {chosen}."
+        f"{where} Values that the study left open were chosen for this machine and are written into it, so that it"
+        f" repeats in the same way elsewhere: {chosen}."
     )
 
 
 def list_commands(report: ReportInput) -> tuple[Command, ...]:
-    """Commands to paste: to measure and to report again, and to load another server by hand as pgdyno loaded its own.
+    """Return commands to paste: to repeat the study with pgdyno, and to load another server with pgbench.
 
-    The exact command lines, with places that are gone by now, stay in the record.
+    The exact command lines, with paths that no longer exist, are in the record.
     """
     record = report.record
     program = next(iter(record.command), "pgdyno")
     commands = [
         Command(purpose="Measure again", line=shlex.join([program, "run", f"{report.record_dir}/study.toml"])),
         Command(purpose="Write this report again", line=shlex.join([program, "report", report.record_dir])),
-        Command(purpose="What was typed", line=shlex.join(record.command)),
+        Command(purpose="The original command", line=shlex.join(record.command)),
     ]
     if record.dataset is not None:
         line = _by_hand(record.dataset.init_argv)
         commands.append(
-            Command(purpose="The same data in a database of your own, in place of its pgbench tables", line=line)
+            Command(
+                purpose="Load the same data into a database of your own; this replaces its pgbench tables", line=line
+            )
         )
     seen: set[str] = set()
     for workload in report.analysis.workloads:
         trial = workload.representative or next(iter(workload.trials), None)
-        # Under other variants of the same workload it is the same but for what they say themselves.
+        # Other variants of the same workload have the same command apart from their own settings.
         if trial is not None and trial.record.argv and workload.load.name not in seen:
             seen.add(workload.load.name)
             folder = f"{report.record_dir}/trials/{trial.record.planned.number:04d}"
-            purpose = f"The load of {workload.load.name} on it, as in {name_trial(trial)}"
+            purpose = f"Run the load of {workload.load.name} on it, as in {name_trial(trial)}"
             commands.append(Command(purpose=purpose, line=_by_hand(trial.record.argv, scripts_folder=folder)))
     return tuple(commands)
 
 
 def _by_hand(argv: tuple[str, ...], scripts_folder: str = "") -> str:
-    """A command line of pgbench without what is only pgdyno's: its server, its log, its copies of scripts."""
+    """Return a command line of pgbench without the options that only pgdyno needs."""
     *options, _ = argv[1:]
     kept = ["pgbench"]
     for option in options:

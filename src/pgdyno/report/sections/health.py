@@ -1,4 +1,4 @@
-"""The counters that DBAs watch, as a table with levels, thresholds and their sources, and in words where they are not good."""
+"""Build the table of the counters that DBAs watch, and describe those that are not good."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ _BASES = {
     Basis.GUIDE: "guide",
     Basis.JUDGEMENT: "ours",
 }
-_REMARK = "A level says where to look, not what limits the load: a load can be at its best beside a warning."
+_REMARK = "A level shows where to look, not what limits the load: a load can run at full speed despite a warning."
 
 
 def assess_workload(workload: WorkloadAnalysis) -> tuple[HealthSummary, ...]:
-    """The checks over a workload's trials; none where variants alternated, or where a search tried one rate of many."""
+    """Return the checks over a workload's trials; none where variants alternated or a search varied the rate."""
     trials = [trial for trial in workload.trials if trial.record.planned.rate_tps is None]
     return summarise_health([trial.health for trial in trials])
 
 
 def health_table(workload: WorkloadAnalysis) -> Table | None:
-    """All checks that have a value, with their levels, and why the others have none; None where there are no checks."""
+    """Build the table of all checks with their levels, and why some have no value; None without checks."""
     checks = assess_workload(workload)
     if not checks:
         return None
@@ -36,29 +36,29 @@ def health_table(workload: WorkloadAnalysis) -> Table | None:
     uncounted = [f"{one.check.title} ({one.reason})" for one in checks if one.value is None]
     return Table(
         caption="Counters DBAs watch",
-        columns=(*titles, *columns("Level", "Warning", "Critical", "What it is, or what to do")),
+        columns=(*titles, *columns("Level", "Warning", "Critical", "Meaning or advice")),
         rows=tuple(_row(one) for one in checks if one.value is not None),
         remark=f"{_REMARK} Not counted: {'; '.join(uncounted)}." if uncounted else _REMARK,
     )
 
 
 def sources_table(workloads: Sequence[WorkloadAnalysis]) -> Table | None:
-    """Who named each threshold, once for a whole report; None where nothing is held against them."""
+    """Build the table of the sources of the thresholds, once for a whole report; None without thresholds."""
     if not any(assess_workload(workload) for workload in workloads):
         return None
     bounded = [one for one in health_checks().values() if one.warning is not None or one.critical is not None]
     return Table(
-        caption="Who named the bounds of the counters DBAs watch",
+        caption="Sources of the thresholds",
         columns=columns("Counter", "Warning", "Critical"),
         rows=tuple(
             (text(one.title), *(text(_source(each)) for each in (one.warning, one.critical))) for one in bounded
         ),
-        remark="Where nobody has published a figure the bound is our judgement: take it as a place to look at.",
+        remark="Where no published figure exists, the threshold is our judgement: treat it as a hint.",
     )
 
 
 def describe_health(workload: WorkloadAnalysis) -> tuple[str, ...]:
-    """A sentence for each check that is not good, critical ones first, and one for all others."""
+    """Describe each check that is not good, critical ones first, and then all others in one sentence."""
     checks = assess_workload(workload)
     if not checks:
         return ()
@@ -69,7 +69,7 @@ def describe_health(workload: WorkloadAnalysis) -> tuple[str, ...]:
 
 
 def format_health(check: HealthCheck, value: float) -> str:
-    """A value in its check's unit."""
+    """Format a value in its check's unit."""
     if check.unit == "bytes/s":
         return f"{format_bytes(round(value))}/s"
     if check.unit == "s":
@@ -110,12 +110,12 @@ def _level(one: HealthSummary) -> Cell:
 def _bound(check: HealthCheck, threshold: Threshold | None) -> Cell:
     if threshold is None:
         return text(None)
-    return Cell(text=_say_bound(check, threshold), tag=_BASES[threshold.basis])
+    return Cell(text=_format_bound(check, threshold), tag=_BASES[threshold.basis])
 
 
-def _say_bound(check: HealthCheck, threshold: Threshold) -> str:
+def _format_bound(check: HealthCheck, threshold: Threshold) -> str:
     sign = "above" if check.worse is Worse.HIGHER else "below"
-    # A bound is exact, so that digits after its point would be none.
+    # A bound is exact: it needs no digits after the point.
     shown = f"{threshold.at * 100:g} %" if check.unit == "ratio" else format_health(check, threshold.at)
     return f"{sign} {shown}"
 
@@ -127,6 +127,6 @@ def _source(threshold: Threshold | None) -> str | None:
 def _describe(one: HealthSummary, level: Level) -> str:
     threshold = one.check.critical if level is Level.CRITICAL else one.check.warning
     value = "" if one.value is None else format_health(one.check, one.value)
-    beyond = "" if threshold is None else f", {_say_bound(one.check, threshold)}"
+    beyond = "" if threshold is None else f", {_format_bound(one.check, threshold)}"
     evidence = f" ({one.evidence})" if one.evidence else ""
     return f"{one.check.title}: {value}{beyond}{evidence}. {one.check.action}".rstrip()

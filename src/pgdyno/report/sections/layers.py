@@ -1,6 +1,6 @@
-"""Derived settings in a report: how fast the server is with and without them, what each layer gave, and all of the set.
+"""Describe derived settings in a report: the speed with and without them, and what each layer gained.
 
-Every gain stands with its interval. A layer that is not proven to gain is said to prove nothing, never to do nothing.
+Every gain appears with its interval. A layer without a proven gain is called undecided, never ineffective.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from pgdyno.report.table import Cell, Column, Table, absent, code, columns, text
 
 _SPEED_METRICS = ("tps", "latency_p50_ms", "latency_p95_ms", "latency_p99_ms")
 _BRIEF_METRICS = ("tps", "latency_p99_ms")
-_NOTHING = "proves nothing here"
+_NOTHING = "undecided here"
 _HUES = {
     Advice.KEEP: HUES[VerdictKind.FASTER],
     Advice.DROP: HUES[VerdictKind.SLOWER],
@@ -39,17 +39,17 @@ _HUES = {
 }
 _MARKS = {Advice.KEEP: "▲", Advice.DROP: "▼", Advice.EQUIVALENT: "=", Advice.UNDECIDED: "?"}
 _GAIN_REMARK = (
-    "The gain is that of the whole set over the set without the layer, from pairs within a round: positive is what the"
-    " layer is worth beside all others. Gains of layers do not add up to that of the set."
+    "A layer's gain compares the whole set with the set without this layer, in pairs within a round: a positive gain"
+    " means that the layer helps. The gains of the layers do not add up to the gain of the set."
 )
 
 
 def build_gain(report: ReportInput) -> Iterator[Block]:
-    """Yield whether the derived settings are faster, and which layer makes them so; nothing without derived settings."""
+    """Yield whether the derived settings are faster, and which layer causes it; nothing without derived settings."""
     tuned = report.record.tuned
     if tuned is None:
         return
-    for words in describe_lead(report):
+    for words in warn_slower(report):
         yield Prose(words=words, tone=Tone.ALARM, level=Level.HEADLINE)
     blocks: list[Block] = []
     if tuned.is_layered:
@@ -70,18 +70,18 @@ def build_derived(report: ReportInput) -> Iterator[Section]:
 
 
 def describe_proofs(report: ReportInput) -> tuple[tuple[str, str], ...]:
-    """Whether the set is faster than stock, for each workload: what is claimed, and its figures."""
+    """Return whether the set is faster than stock, for each workload, with the figures."""
     return tuple(_describe_proof(gain) for gain in find_gains(report.record, report.analysis) if gain.layer is None)
 
 
-def describe_lead(report: ReportInput) -> tuple[str, ...]:
-    """That the set is slower than stock, which comes before all else; nothing where it is not."""
+def warn_slower(report: ReportInput) -> tuple[str, ...]:
+    """Warn that the set is slower than stock, before everything else; nothing where it is not."""
     slower = [finding for finding in report.findings if finding.rule == SLOWER]
     return tuple(f"{finding.claim} On {finding.workload}: {finding.evidence}. {finding.advice}" for finding in slower)
 
 
 def describe_layer(gains: tuple[Gain, ...]) -> str:
-    """What becomes of a layer, over all workloads: `keep (tpcb-like); proves nothing here (select-only)`."""
+    """Describe whether to keep a layer, over all workloads: `keep (tpcb-like); proves nothing here (select-only)`."""
     by_word: dict[str, list[str]] = {}
     for gain in gains:
         by_word.setdefault(_word(gain), []).append(gain.workload)
@@ -91,22 +91,26 @@ def describe_layer(gains: tuple[Gain, ...]) -> str:
 
 
 def describe_trial_set(report: ReportInput) -> tuple[str, ...]:
-    """What was derived for what, what of it was tried, and what was not: a paragraph each; none without a set."""
+    """Describe the derived set: for which machine, what was tried, and what was not; a paragraph each."""
     tuned = report.record.tuned
     if tuned is None:
         return ()
     tried = sum(setting.left_out is None for setting in tuned.settings)
     with_own = report.record.study.server.settings
-    both = f" {join_names([f'{n} = {v}' for n, v in with_own.items()])} held with and without it." if with_own else ""
+    both = (
+        f" {join_names([f'{n} = {v}' for n, v in with_own.items()])} applied with and without the set."
+        if with_own
+        else ""
+    )
     return (
-        f"Settings were derived for {tuned.derived_for}; {tried} of {len(tuned.settings)} differ from stock and were tried.{both}",
+        f"Settings were derived for {tuned.derived_for}; {tried} of {len(tuned.settings)} differ from stock, and were tested.{both}",
         *_describe_left_out(tuned),
         *_describe_cycles(report),
     )
 
 
 def speeds_table(report: ReportInput) -> Table | None:
-    """How fast the server is as it is, and with the set; None without a set."""
+    """Build the table of the server's speed without and with the set; None without a set."""
     if report.record.tuned is None:
         return None
     rows = []
@@ -123,12 +127,18 @@ def speeds_table(report: ReportInput) -> Table | None:
         for metric in _SPEED_METRICS
     )
     titles = (*columns("Workload", "Settings"), *figures_titles)
-    remark = "Each one's own figures over its rounds, with 95 % intervals; which is faster, only pairs say."
-    return Table(caption="How fast it is", columns=titles, rows=tuple(rows), remark=remark, level=Level.HEADLINE)
+    remark = "Each row has its own figures over its rounds, with 95 % intervals; only pairs show which is faster."
+    return Table(
+        caption="Speed with and without the derived settings",
+        columns=titles,
+        rows=tuple(rows),
+        remark=remark,
+        level=Level.HEADLINE,
+    )
 
 
 def layers_table(report: ReportInput) -> Table | None:
-    """What each layer gave here; None where layers were not taken apart."""
+    """Build the table of each layer's gain; None where layers were not taken apart."""
     tuned = report.record.tuned
     if tuned is None or not tuned.is_layered:
         return None
@@ -146,11 +156,11 @@ def layers_table(report: ReportInput) -> Table | None:
         )
     titles = ("Layer", *(f"Gain on {name}" for name in workloads))
     return Table(
-        caption="What each layer gave here",
+        caption="Gain of each layer",
         columns=(
             *columns(*titles, numbers_from=1),
             Column(title="Verdict"),
-            Column(title="What it trades", level=Level.STANDARD),
+            Column(title="Trade-off", level=Level.STANDARD),
         ),
         rows=tuple(rows),
         remark=_GAIN_REMARK,
@@ -159,7 +169,7 @@ def layers_table(report: ReportInput) -> Table | None:
 
 
 def list_layers(report: ReportInput) -> tuple[tuple[TunedLayer, tuple[Gain, ...]], ...]:
-    """Each layer that was taken out, with its gain on every workload."""
+    """Return each layer that was taken out, with its gain on every workload."""
     tuned = report.record.tuned
     gains = find_gains(report.record, report.analysis)
     layers = () if tuned is None else tuned.layers
@@ -171,7 +181,7 @@ def list_layers(report: ReportInput) -> tuple[tuple[TunedLayer, tuple[Gain, ...]
 
 
 def derived_table(report: ReportInput) -> Table | None:
-    """The whole set: stock, derived, why; None without one."""
+    """Build the table of the whole set: stock, derived, why; None without a set."""
     tuned, major = report.record.tuned, report.record.server.major
     if tuned is None:
         return None
@@ -186,11 +196,11 @@ def derived_table(report: ReportInput) -> Table | None:
                 rows.append((code(one.name), text(one.layer), stock, code(one.value), tried, text(_explain(one))))
     titles = columns("Setting", "Layer", "Stock", "Derived", "Tried", "Why")
     notes = " ".join(note if note.endswith(".") else f"{note}." for note in tuned.notes)
-    return Table(caption="The derived settings", columns=titles, rows=tuple(rows), remark=notes)
+    return Table(caption="All derived settings", columns=titles, rows=tuple(rows), remark=notes)
 
 
 def describe_trades(tuned: Tuned, layer: TunedLayer) -> str:
-    """What a layer costs beside speed."""
+    """Describe what a layer costs besides speed."""
     seen: dict[str, list[str]] = {}
     for name in layer.settings:
         if trade := tuned.find(name).trades:
@@ -199,7 +209,7 @@ def describe_trades(tuned: Tuned, layer: TunedLayer) -> str:
 
 
 def describe_gain(gain: Gain) -> str:
-    """A gain with its interval and pairs, and what would settle it where nothing is."""
+    """Describe a gain with its interval and pairs and, where it is undecided, what would settle it."""
     verdict = gain.verdict
     if verdict is None:
         return "not measured"
@@ -234,7 +244,7 @@ def _standing(gain: Gain) -> str:
 
 def _advice_cell(gains: tuple[Gain, ...]) -> Cell:
     advices = {gain.advice for gain in gains}
-    # What costs anywhere is the gravest, what gains anywhere comes next.
+    # A loss anywhere comes first, a gain anywhere second.
     shown = next((one for one in (Advice.DROP, Advice.KEEP, Advice.EQUIVALENT) if one in advices), Advice.UNDECIDED)
     is_proven = shown in {Advice.KEEP, Advice.DROP}
     short = "weigh" if {Advice.KEEP, Advice.DROP} <= advices else shown.value if is_proven else _NOTHING
@@ -258,7 +268,7 @@ def _gain_cell(gain: Gain) -> Cell:
 
 
 def _explain(one: TunedSetting) -> str:
-    trades = f" It trades {one.trades}." if one.trades else ""
+    trades = f" Trade-off: {one.trades}." if one.trades else ""
     return f"{one.reason[:1].upper()}{one.reason[1:].rstrip('.')}.{trades}"
 
 
@@ -269,21 +279,24 @@ def _describe_left_out(tuned: Tuned) -> Iterator[str]:
             reasons.setdefault(setting.left_out, []).append(setting.name)
     if reasons:
         said = "; ".join(f"{', '.join(names)} ({reason})" for reason, names in reasons.items())
-        yield f"Part of the set, and not tried: {said}."
+        yield f"Part of the set, but not tested: {said}."
 
 
 def _describe_cycles(report: ReportInput) -> Iterator[str]:
-    """How many checkpoints trials held: a verdict on WAL settings rests on them."""
+    """Count the checkpoints in the trials: a verdict on WAL settings depends on them."""
     by_workload: dict[str, list[CheckpointCycle]] = {}
     for cycle in find_checkpoint_cycles(report.record, report.analysis):
         by_workload.setdefault(cycle.workload, []).append(cycle)
     for workload, cycles in by_workload.items():
         held = join_names([_describe_cycle(cycle) for cycle in cycles])
         length = format_seconds(cycles[0].duration_s)
-        yield f"On {workload}, trials of {length}, each begun just after a checkpoint, held {held}."
+        yield f"On {workload}, trials of {length}, each started just after a checkpoint, contained {held}."
 
 
 def _describe_cycle(cycle: CheckpointCycle) -> str:
     low, high = min(cycle.counts), max(cycle.counts)
     held = "no checkpoint" if high == 0 else f"{low}" if low == high else f"{low} to {high}"
-    return f"{held} with {cycle.variant} settings (at this rate of WAL one comes about every {format_seconds(round(cycle.cycle_s))})"
+    return (
+        f"{held} with {cycle.variant} settings (at this WAL rate a checkpoint starts about every"
+        f" {format_seconds(round(cycle.cycle_s))})"
+    )

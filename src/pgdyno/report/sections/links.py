@@ -1,4 +1,4 @@
-"""Where in a report the evidence of a sentence lies: the charts of one trial, by title and, on the page, by anchor."""
+"""Find where in a report the evidence of a statement is: charts by title and, on the page, by id."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ from pgdyno.report.input import ReportInput
 
 
 def name_workload(number: int) -> str:
-    """The id of a workload's part of the page, of its place in the analysis from 1."""
+    """Return the id of a workload's section, by its place in the analysis, counted from 1."""
     return f"w{number}"
 
 
 def name_trial_part(workload_id: str, trial: TrialAnalysis) -> str:
-    """The id of a trial's part of the page."""
+    """Return the id of a trial's section."""
     return f"{workload_id}-t{trial.record.planned.number}"
 
 
 def name_figure(part_id: str, kind: str) -> str:
-    """The id of a chart in a part of the page."""
+    """Return the id of a chart in a section."""
     return f"{part_id}-{kind}"
 
 
 def name_time(workload_id: str) -> str:
-    """The id of the table of where a transaction's time goes."""
+    """Return the id of the table of where a transaction's time goes."""
     return name_figure(workload_id, "time")
 
 
 def find_places(finding: Finding, report: ReportInput) -> tuple[Link, ...]:
-    """What shows a finding: charts of the trial it was seen in, or else of the one with the median TPS, and tables."""
+    """Find the charts and tables that show a finding: of its trial, or of the one with the median TPS."""
     found = _find_trial(finding, report)
     if found is None:
         return ()
@@ -48,7 +48,7 @@ def find_places(finding: Finding, report: ReportInput) -> tuple[Link, ...]:
 
 def _find_tables(finding: Finding, workload_id: str, trial: TrialAnalysis, where: str) -> Iterator[Link]:
     if finding.rule == LIMITS and trial.time is not None:
-        yield Link(title="Where its time goes", anchor=name_time(workload_id), where=where)
+        yield Link(title="Transaction time breakdown", anchor=name_time(workload_id), where=where)
 
 
 def _place(part_id: str, kind: ChartKind, where: str) -> Link:

@@ -1,6 +1,6 @@
-"""What to do next, in the order of what it gains: what this study has proven, then what is expected, then what would tell.
+"""Order the next steps: what this study proved, then what is expected to help, then what to try.
 
-A step is called proven only where a verdict of this study or of a confirmation says so. What gives up durability is a
+A step is called proven only after a verdict of this study or of a confirmation. A step that gives up durability is a
 what-if: it shows what durability costs, and is never advice.
 """
 
@@ -26,7 +26,7 @@ from pgdyno.report.sections.comparison.verdict_words import count_pairs, describ
 from pgdyno.report.sections.findings import FindingText, join_places, name_workloads
 from pgdyno.report.shared_end import join_by_place
 
-# Of several that are proven to be faster than the reference, nobody has asked which is the fastest.
+# Several variants are faster than the reference, but which of them is the fastest was not tested.
 _MOST_PROVEN = 2
 
 
@@ -36,47 +36,47 @@ _HUES = {
 
 
 class StepCertainty(enum.Enum):
-    """What is known of a step's gain, in the order of steps."""
+    """How certain the gain of a step is, in the order of steps."""
 
     PROVEN = "proven"
     EXPECTED = "expected"
     UNKNOWN = "gain unknown"
     SETTLES = "would tell"
-    """An experiment: it gains knowledge."""
+    """An experiment, which gains knowledge."""
     WHAT_IF = "what-if"
-    """It gives up durability: what that costs, and no advice."""
+    """A step that gives up durability: it shows the cost of durability, and is no advice."""
 
 
 class NextStep(msgspec.Struct, frozen=True, kw_only=True):
-    """Something to do."""
+    """A recommended next step."""
 
     standing: StepCertainty
     words: str
-    """A sentence."""
+    """The step in a sentence."""
     gain: str = ""
-    """What it gains, with its interval; empty where nobody knows."""
+    """The gain with its interval; empty where it is not known."""
     caution: str = ""
-    """A sentence on what speaks against it."""
+    """The evidence against it, in a sentence."""
     gain_ratio: float | None = None
-    """By which steps of one standing are put in order."""
+    """The order of steps of the same certainty."""
     workloads: tuple[str, ...] = ()
     places: tuple[Link, ...] = ()
     reason: int | None = None
-    """The place in the list of explanations, from 1, of what speaks for it."""
+    """The place in the list of explanations, from 1, of the evidence for it."""
 
     @property
     def of(self) -> str:
-        """The workloads as they stand beside it; empty for the whole study."""
+        """The workloads beside it; empty for the whole study."""
         return join_places(self.workloads)
 
     @property
     def hue(self) -> str:
-        """The colour of its standing."""
+        """The colour of its certainty."""
         return _HUES[self.standing.value]
 
 
 class _Shown(msgspec.Struct, frozen=True, kw_only=True):
-    """A verdict on one workload, and where it stands."""
+    """A verdict on one workload, with links to it."""
 
     verdict: Verdict | None
     workload: str
@@ -96,8 +96,8 @@ class _Shown(msgspec.Struct, frozen=True, kw_only=True):
 def list_steps(
     report: ReportInput, compared: tuple[WorkloadAnswers, ...], explained: Iterable[FindingText]
 ) -> tuple[NextStep, ...]:
-    """Steps, the most certain gain first and the largest of them first."""
-    # What tells two identical variants apart proves nothing.
+    """Return the steps, the most certain gain first, then by size."""
+    # A study in which two identical variants differ proves nothing.
     trusted = {one.workload: f"c{number}" for number, one in enumerate(compared, start=1) if not is_noise_loud(one)}
     proven = _from_tuned(report, trusted) if report.record.tuned is not None else _from_answers(compared, trusted)
     told = tuple(explained)
@@ -105,7 +105,7 @@ def list_steps(
     advised = [
         step
         for number, one in enumerate(told, start=1)
-        # What limits a load says already what to do about its ceiling.
+        # The explanation of a load's limit already says what to do about its ceiling.
         if one.rule != CEILING or not limited.issuperset(one.names)
         for step in _from_finding(one, number)
     ]
@@ -113,13 +113,13 @@ def list_steps(
     ordered = sorted(
         [*proven, *_merge(advised, report)], key=lambda step: (order.index(step.standing), -abs(step.gain_ratio or 0.0))
     )
-    # One experiment after the other: its answer may make the next one needless.
+    # One experiment at a time: its answer may make the next one unnecessary.
     first = next((step for step in ordered if step.standing is StepCertainty.SETTLES), None)
     return tuple(step for step in ordered if step.standing is not StepCertainty.SETTLES or step is first)
 
 
 def _merge(steps: Iterable[NextStep], report: ReportInput) -> Iterator[NextStep]:
-    """The same advice for several workloads once."""
+    """Merge the same advice for several workloads."""
     alike: dict[tuple[StepCertainty, str], list[NextStep]] = {}
     for step in steps:
         alike.setdefault((step.standing, step.words), []).append(step)
@@ -146,7 +146,7 @@ def _from_finding(one: FindingText, number: int) -> Iterator[NextStep]:
             reason=number,
         )
     if one.confirm and one.certainty not in {None, Certainty.PROVEN}:
-        # The rest is why that would tell.
+        # The rest explains what the experiment would show.
         words = f"{one.confirm.partition('. ')[0].rstrip('.')}."
         yield NextStep(standing=StepCertainty.SETTLES, words=words, workloads=one.names[:1], reason=number)
 
@@ -164,7 +164,11 @@ def _from_tuned(report: ReportInput, trusted: Mapping[str, str]) -> Iterator[Nex
     for layer, of in shown.items():
         costs = [one for one in of if one.kind is VerdictKind.SLOWER]
         if costs:
-            yield _make(StepCertainty.PROVEN, f"Leave the layer {layer} out of the derived settings: it costs.", costs)
+            yield _make(
+                StepCertainty.PROVEN,
+                f"Leave the layer {layer} out of the derived settings: it makes the server slower.",
+                costs,
+            )
 
 
 def _from_answers(compared: Sequence[WorkloadAnswers], trusted: Mapping[str, str]) -> Iterator[NextStep]:
@@ -197,30 +201,30 @@ def _from_answers(compared: Sequence[WorkloadAnswers], trusted: Mapping[str, str
 
 
 def _use(shown: Sequence[_Shown], words: str) -> Iterator[NextStep]:
-    """The step where a variant is faster on any workload, with what it costs on others."""
+    """Return the step to use a variant that is faster on any workload, with its cost on others."""
     faster = [one for one in shown if one.kind is VerdictKind.FASTER]
     if faster:
         slower = "; ".join(one.words for one in shown if one.kind is VerdictKind.SLOWER)
         step = _make(StepCertainty.PROVEN, words, faster)
-        yield msgspec.structs.replace(step, caution=f"Weigh it: {slower}." if slower else "")
+        yield msgspec.structs.replace(step, caution=f"Consider the cost: {slower}." if slower else "")
 
 
 def _stay(shown: Sequence[_Shown], reference: str, *, is_lone: bool) -> Iterator[NextStep]:
-    """The step where nothing is faster.
+    """Return the step to keep the reference where nothing is faster.
 
     Args:
-        shown: Verdicts, of one variant or of several.
-        reference: As it is called.
-        is_lone: Whether they are all of one variant: then that it is slower anywhere decides.
+        shown: The verdicts on one variant or on several.
+        reference: The reference's name.
+        is_lone: Whether all verdicts are on one variant, which any slower workload rules out.
     """
     slower = [one for one in shown if one.kind is VerdictKind.SLOWER]
     settled = sum(one.kind is VerdictKind.EQUIVALENT for one in shown) + len(slower)
     if shown and (settled == len(shown) or (slower and is_lone)):
         why = f": {'; '.join(one.words for one in slower)}" if slower and is_lone else ""
-        words = f"Stay with {reference}: what was tried is {'slower' if why else 'not faster'}{why}."
+        words = f"Stay with {reference}: the variants tested are {'slower' if why else 'not faster'}{why}."
         yield NextStep(standing=StepCertainty.PROVEN, words=words)
     elif shown:
-        words = f"Stay with {reference} for now: nothing that was tried is proven to be faster."
+        words = f"Stay with {reference} for now: no variant is proven to be faster."
         yield NextStep(standing=StepCertainty.UNKNOWN, words=words)
 
 

@@ -1,4 +1,4 @@
-"""What was predicted of a workload's trials and what they showed, for every form; and in report.json, trial by trial."""
+"""Describe what was predicted of a workload's trials and what they showed."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ _WORDS = {
     DISTANCE: "WAL between checkpoints",
 }
 REMARK = (
-    "Worked out by models from measured inputs and written into the record before each trial ran; no rate of an earlier"
-    " trial went in. Medians over the trials, each column its own."
+    "Models calculated these figures from measured inputs before each trial ran, without any TPS of earlier trials."
+    " Each column has its own median over the trials."
 )
 
 
 def predictions_table(workload: WorkloadAnalysis) -> Table | None:
-    """Each figure that was predicted, with its error; None where nothing was."""
+    """Build the table of each predicted figure with its error; None where nothing was predicted."""
     rows = []
     for name, judged in _by_name(workload).items():
         shown = _format_of(name)
@@ -50,7 +50,7 @@ def predictions_table(workload: WorkloadAnalysis) -> Table | None:
 
 
 def describe_predictions(workload: WorkloadAnalysis) -> str | None:
-    """The errors in a line: `predicted TPS were 4 % too high, blocks read 1 % too low`; None without any."""
+    """Describe the errors in a line: `predicted TPS were 4 % too high, blocks read 1 % too low`; None without any."""
     parts = []
     for name, judged in _by_name(workload).items():
         errors = [one.error_ratio for one in judged if one.error_ratio is not None]
@@ -62,7 +62,7 @@ def describe_predictions(workload: WorkloadAnalysis) -> str | None:
 
 
 def format_error(ratio: float) -> str:
-    """`+4 %`: so much was predicted too high."""
+    """Format an error: `+4 %` was predicted too high."""
     percent = round(ratio * 100)
     return f"{percent:+,} %" if percent else "0 %"
 
@@ -80,7 +80,7 @@ def _format_of(name: str) -> Callable[[float], str]:
 
 
 def _describe(judged: JudgedPrediction) -> str:
-    """The model and what went into it."""
+    """Describe the model and its inputs."""
     inputs = "; ".join(f"{one.name} {_show(one)}" for one in judged.prediction.inputs)
     return f"{judged.prediction.model}: {inputs}"
 

@@ -1,7 +1,6 @@
-"""The preflight as people and programs read it: `pgdyno check` on the terminal and as JSON.
+"""Build what `pgdyno check` shows on the terminal.
 
-The words of severity are the preflight's own: what a report calls critical would spoil a measurement, a warning costs
-speed.
+The preflight has its own words for severity: a critical finding invalidates a measurement, a warning costs speed.
 """
 
 from __future__ import annotations
@@ -16,14 +15,14 @@ from pgdyno.report.document import Claim, Claims, Document, Prose, Section
 
 _BADGES = {Severity.CRITICAL: "problem", Severity.WARNING: "costs speed", Severity.NOTE: "note"}
 SEVERITY_WORDS = {Severity.CRITICAL: "spoils", Severity.WARNING: "costs speed", Severity.NOTE: "note"}
-MEANINGS = {Severity.CRITICAL: "spoils the figures", Severity.WARNING: "costs speed", Severity.NOTE: "worth knowing"}
+MEANINGS = {Severity.CRITICAL: "invalidates the figures", Severity.WARNING: "costs speed", Severity.NOTE: "note"}
 """What a finding of each severity means for what is going to be measured."""
 _NOT_TRIED = "not tried"
 _COUNTED = {
-    SEVERITY_WORDS[Severity.CRITICAL]: ("would spoil a measurement", "would spoil a measurement"),
+    SEVERITY_WORDS[Severity.CRITICAL]: ("would invalidate a measurement", "would invalidate a measurement"),
     SEVERITY_WORDS[Severity.WARNING]: ("costs speed", "cost speed"),
     _NOT_TRIED: ("was not tried", "were not tried"),
-    SEVERITY_WORDS[Severity.NOTE]: ("is worth knowing", "are worth knowing"),
+    SEVERITY_WORDS[Severity.NOTE]: ("is a note", "are notes"),
 }
 
 
@@ -38,7 +37,7 @@ def describe_severity(finding: Finding) -> str:
 
 
 def build_check(subject: str, findings: Sequence[Finding], facts: PreflightFacts) -> Document:
-    """Return a preflight: the gravest first, each with what was observed, why it matters and how to fix it."""
+    """Return the findings of a preflight, the gravest first, each with its evidence, its effect and its fix."""
     took = "" if facts.took_s is None else f" ({facts.took_s:.1f} s)"
     unseen = tuple(Prose(words=f"{one.what}: {one.reason}") for one in facts.unseen)
     claims = tuple(_make_claim(finding) for finding in findings)
@@ -66,11 +65,11 @@ def _make_claim(finding: Finding) -> Claim:
 
 
 def summarise(findings: Sequence[Finding]) -> str:
-    """`2 would spoil a measurement, 1 costs speed, 3 are worth knowing`."""
+    """Count the findings: `2 would invalidate a measurement, 1 costs speed, 3 are notes`."""
     counts = Counter(map(name_severity, findings))
     parts = [
         f"{counts[word]} {one if counts[word] == 1 else several}"
         for word, (one, several) in _COUNTED.items()
         if counts[word]
     ]
-    return ", ".join(parts) or "nothing stands in the way of a measurement"
+    return ", ".join(parts) or "no problem was found"

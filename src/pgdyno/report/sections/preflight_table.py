@@ -1,4 +1,4 @@
-"""The preflight as a table of a study's report: all that was found before the first trial, and what could not be seen."""
+"""Build the table of a study's preflight: all that was found before the first trial, and what could not be checked."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pgdyno.report.table import Table, columns, text
 
 
 def preflight_table(report: ReportInput) -> Table | None:
-    """What a study's preflight found and what it could not see; None for records of before there was one."""
+    """Build the table of a study's preflight; None for records that have none."""
     facts = report.record.preflight
     if facts is None:
         return None
@@ -26,10 +26,10 @@ def preflight_table(report: ReportInput) -> Table | None:
         )
         for finding in findings
     ]
-    rows += [(text("not seen"), text(one.what), text(one.reason), text(None), text(None)) for one in facts.unseen]
+    rows += [(text("not checked"), text(one.what), text(one.reason), text(None), text(None)) for one in facts.unseen]
     return Table(
-        caption="Before the first trial",
-        columns=columns("", "What", "Seen", "Why it matters", "How to mend it"),
+        caption="Preflight: state of the machine before the first trial",
+        columns=columns("", "What", "Seen", "Effect", "Fix"),
         rows=tuple(rows),
         remark=f"In all: {summarise(findings)}.",
     )

@@ -1,4 +1,4 @@
-"""How to read a report: what its numbers are of, and what they are not. The last section of every form."""
+"""Explain how to read a report: what its numbers mean, and what they do not."""
 
 from __future__ import annotations
 
@@ -12,47 +12,51 @@ from pgdyno.report.level import Level
 from pgdyno.report.sections.health import sources_table
 
 _MEASURING = """\
-The trial is the unit: each starts from the same restored data and gives one number, and n counts trials, never seconds \
-or transactions.
-[low – high] is the 95 % confidence interval of the trials' geometric mean: how well this machine repeated itself; a \
-number without one comes from a single trial.
-One report measures and gives no verdict: two configurations are compared by trials of both in random order, never by \
-laying two reports side by side.
-TPS and latencies, their maximum too, are of the steady part of each trial: the beginning is left out by MSER-5, which \
-cuts where what remains is known best. “pgbench says” is pgbench's own TPS over the whole load, so the two differ.
+The trial is the unit: each trial starts from the same restored data and gives one number; n counts trials, never \
+seconds or transactions.
+[low – high] is the 95 % confidence interval of the trials' geometric mean. It shows how well this machine repeated \
+itself. A number without an interval comes from a single trial.
+A report of one configuration gives no verdict. To compare two configurations, run trials of both in random order \
+(`pgdyno compare`); two reports side by side do not compare them.
+TPS and latencies, including the maximum, cover the steady part of each trial. MSER-5 leaves out the beginning, up to \
+the point from which the mean is known most precisely. “pgbench says” is pgbench's own TPS over the whole load, so the \
+two differ.
 """.splitlines()
 _COMPARING = """\
-The pair is the unit: what a variant showed over what the reference showed beside it, in the same round. Verdicts come \
-from pairs alone; laying the TPS of two variants side by side, or two reports, gives none.
--22.5 % [-25.1, -19.7] is a change against the reference with its interval, which holds however often one looks, so that \
-one may stop as soon as it decides. TPS and latencies with [low – high] are each variant's own.
-Faster, slower: the interval leaves out 0. Equivalent: it lies within the band that was asked for, which says that the \
-two are close, not that they are the same. Inconclusive: neither yet; it never means that there is no difference.
-Trials lie below for whoever wants to look: they show that nothing went wrong, and decide nothing.
+The pair is the unit: a variant's result divided by the reference's result in the same round. Only pairs give verdicts; \
+the TPS of two variants side by side, or two reports, give none.
+-22.5 % [-25.1, -19.7] is a change against the reference with its interval. The interval is valid however often the \
+data are evaluated, so a comparison may stop as soon as it is decided. TPS and latencies with [low – high] are each \
+variant's own.
+Faster, slower: the interval excludes 0. Equivalent: the interval lies within the requested band, so the two are close, \
+not necessarily equal. Inconclusive: neither is shown yet; it never means that there is no difference.
+The trials below show whether anything went wrong; the verdicts do not use them.
 """.splitlines()
 
 
 _SEARCHING = """\
-The trial is the unit: each starts from the same restored data, and either holds the limit or does not. How many \
-transactions of one trial missed it says little of the next: they miss it together, when the queue grows.
-A rate that holds and one that fails are sure to the confidence that was asked for, however often one looks; the limit \
-lies between them. Undecided rates are not halfway: nothing may be said of them.
-Latency counts from the scheduled start, so that a server that stalls cannot hide the transactions that wait for it. \
-TPS of a closed loop says what the server can do when every client waits for its answer; no latency is promised there.
-TPS and latencies under “Trials” are of the steady part of each trial; misses are counted over the whole load.
+The trial is the unit: each trial starts from the same restored data, and either holds the limit or does not. The \
+number of transactions over the limit in one trial says little about the next trial: they exceed it together, when the \
+queue grows.
+A rate is said to hold or to fail with the requested confidence, however often the data are evaluated; the highest rate \
+that holds lies between the two. Nothing is known about undecided rates.
+Latency counts from the scheduled start, so a server that stalls cannot hide the transactions that wait for it. TPS of \
+a closed loop is the server's throughput when every client waits for its answer, without any limit on latency.
+TPS and latencies under “Trials” cover the steady part of each trial; transactions over the limit are counted over the \
+whole load.
 """.splitlines()
 
 
 def build_reading(report: ReportInput) -> Iterator[Section]:
-    """Yield the section on how to read the report, with the thresholds that its checks go by."""
+    """Yield the section on how to read the report, with the thresholds of its checks."""
     bounds = sources_table(report.analysis.workloads)
     folded = () if bounds is None else (msgspec.structs.replace(bounds, level=Level.DETAIL),)
     words = tuple(Prose(words=one) for one in explain_reading(report))
-    yield Section(title="How to read this", id="how-to-read", blocks=(*words, *folded), is_listed=True)
+    yield Section(title="How to read this report", id="how-to-read", blocks=(*words, *folded), is_listed=True)
 
 
 def explain_reading(report: ReportInput) -> tuple[str, ...]:
-    """How to read this report, a paragraph each."""
+    """Explain how to read the report, a paragraph each."""
     if report.record.plan.search is not None:
         return tuple(_SEARCHING)
     return tuple(_MEASURING if report.record.plan.experiment is None else _COMPARING)

@@ -1,4 +1,4 @@
-"""The tables of a workload and its trials: each a pure function of what analysis made of them. Rounded here, laid out elsewhere."""
+"""Build the tables of a workload and its trials."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from pgdyno.report.sections.head import advise_trials, name_trial
 from pgdyno.report.table import Cell, Table, absent, code, columns, number, text
 
 _NOT_OBSERVED = "not observed; the reason is under “Not observed”"
-_NO_STEADY_PART = "no steady part was sought: TPS and latencies are of all of the load"
-# Counts that explain most of a result, whatever the noise.
+_NO_STEADY_PART = "no steady part was determined: TPS and latencies cover the whole load"
+# The counts that explain most of a result, whatever the noise.
 _KEY_COUNTS = (
     "wal_bytes", "wal_fpi_count", "wal_sync_count", "blks_hit_pages", "blks_read_pages", "io_write_bytes", "backend_written_pages",
 )  # fmt: skip
@@ -39,7 +39,7 @@ _SHARES = {
 
 
 def result_table(workload: WorkloadAnalysis) -> Table:
-    """TPS and latency of a workload over its trials."""
+    """Build the table of a workload's TPS and latency over its trials."""
     rows = []
     for name, estimate in (("TPS", workload.tps), *workload.latency_ms.items()):
         label = {"mean": "mean latency", "max": "max (steady part)"}.get(name, name)
@@ -68,7 +68,7 @@ def result_table(workload: WorkloadAnalysis) -> Table:
 
 
 def trials_table(workload: WorkloadAnalysis) -> Table:
-    """One row for each trial."""
+    """Build a row for each trial."""
     names = list(dict.fromkeys(p.name for trial in workload.trials for p in trial.percentiles))
     has_skipped = any(trial.skipped_count for trial in workload.trials)
     has_late = any(trial.late_count is not None for trial in workload.trials)
@@ -103,16 +103,16 @@ def trials_table(workload: WorkloadAnalysis) -> Table:
 
 
 def _explain_steady_parts(workload: WorkloadAnalysis) -> str:
-    """Of what the figures are; nothing where the footnotes of trials without a steady part say all."""
+    """Explain which part of each trial the figures cover; nothing where footnotes say it for every trial."""
     lack = [trial.steady_from_s is None for trial in workload.trials if trial.tps is not None]
     if lack and all(lack):
         return ""
-    where = ", where one was sought" if any(lack) else ""
-    return f"TPS and latencies are of the steady part{where}: the beginning is left out by MSER-5."
+    where = ", where it was determined" if any(lack) else ""
+    return f"TPS and latencies cover the steady part{where}; MSER-5 determines how much of the beginning is left out."
 
 
 def blocks_table(workload: WorkloadAnalysis) -> Table:
-    """One row for each trial within which variants alternated; its TPS would be a mixture, and stands nowhere."""
+    """Build a row for each trial within which variants alternated; its TPS would be a mixture and is left out."""
     rows = []
     for trial in workload.trials:
         reason = _failure(trial)
@@ -132,19 +132,19 @@ def blocks_table(workload: WorkloadAnalysis) -> Table:
 
 
 def counts_table(workload: WorkloadAnalysis) -> Table | None:
-    """What a transaction cost, in the counts that explain most."""
+    """Build the table of the counts of a transaction that explain the most."""
     return _counts_table("Per transaction", workload, _KEY_COUNTS)
 
 
 def all_counts_table(workload: WorkloadAnalysis) -> Table | None:
-    """What a transaction cost, in every other counter that moved."""
+    """Build the table of every other count of a transaction that is not 0."""
     moved = dict.fromkeys(n for trial in workload.trials for n, value in trial.counts_per_transaction.items() if value)
     others = [name for name in moved if name not in _KEY_COUNTS]
-    return _counts_table("Every other counter that moved, per transaction", workload, others)
+    return _counts_table("Other counters, per transaction", workload, others)
 
 
 def shares_table(workload: WorkloadAnalysis) -> Table | None:
-    """Where the machine stood."""
+    """Build the table of mean resource use: CPU, disk and cache."""
     trials = [trial for trial in workload.trials if trial.shares]
     rows = tuple(
         (
@@ -155,11 +155,11 @@ def shares_table(workload: WorkloadAnalysis) -> Table | None:
         if any(name in trial.shares for trial in trials)
     )
     titles = columns("", *(_title_trial(workload, trial) for trial in trials), numbers_from=1)
-    return Table(caption="Means over the load", columns=titles, rows=rows) if rows else None
+    return Table(caption="Mean resource use", columns=titles, rows=rows) if rows else None
 
 
 def statements_table(workload: WorkloadAnalysis) -> Table | None:
-    """Mean latency of each statement of the scripts."""
+    """Build the table of the mean latency of each statement of the scripts."""
     trials = [trial for trial in workload.trials if trial.statements]
     if not trials:
         return None
@@ -183,7 +183,7 @@ def statements_table(workload: WorkloadAnalysis) -> Table | None:
 
 
 def events_table(trial: TrialAnalysis) -> Table | None:
-    """What happened during a trial."""
+    """Build the table of the events during a trial."""
     rows = tuple(
         (
             text(format_seconds(max(0.0, event.t_s))),
@@ -193,11 +193,7 @@ def events_table(trial: TrialAnalysis) -> Table | None:
         )
         for event in trial.events
     )
-    return (
-        Table(caption="Events", columns=columns("At", "Took", "Event", "Words of the source"), rows=rows)
-        if rows
-        else None
-    )
+    return Table(caption="Events", columns=columns("At", "Took", "Event", "Source text"), rows=rows) if rows else None
 
 
 def _counts_table(caption: str, workload: WorkloadAnalysis, names: Iterable[str]) -> Table | None:

@@ -1,4 +1,4 @@
-"""Builds the section of a workload: its figures over all trials, what they rest on, and every trial with its charts."""
+"""Build the section of a workload: its figures over all trials, their evidence, and every trial with its charts."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import msgspec
 
 from pgdyno.analyse.types import TrialAnalysis, WorkloadAnalysis
 from pgdyno.report.charts.strip import strip_chart
-from pgdyno.report.charts.trial import list_zeros, marked_events, trial_charts
+from pgdyno.report.charts.trial import list_zero_charts, marked_events, trial_charts
 from pgdyno.report.document import Block, ChartBlock, Charts, Code, Look, Prose, Section, Tone
 from pgdyno.report.format import format_seconds
 from pgdyno.report.input import ReportInput
@@ -23,13 +23,13 @@ from pgdyno.report.sections.links import name_figure, name_time, name_trial_part
 from pgdyno.report.sections.predictions import predictions_table
 from pgdyno.report.table import Table
 
-# What all charts of a page may hold, at about six bytes a value: 2.4 MB beside 0.9 MB of Vega, below 5 MB in all.
+# The size of all charts of a page, at about six bytes a value: 2.4 MB beside 0.9 MB of Vega, below 5 MB in all.
 _VALUES_PER_PAGE = 400_000
-# A chart is some 1,100 CSS pixels wide at most; more moments than that cannot be seen.
+# A chart is at most some 1,100 CSS pixels wide; more points than that cannot be seen.
 _MOST_POINTS = 1_100
 _FEWEST_POINTS = 60
-_NOT_SAMPLED = "Nothing was sampled in this trial; see “Not observed”."
-_UNKNOWN_LINES = "pgbench printed lines that pgdyno does not know"
+_NOT_SAMPLED = "No samples exist of this trial; see “Not observed”."
+_UNKNOWN_LINES = "Lines of pgbench that pgdyno does not recognise"
 
 
 def build_workloads(report: ReportInput) -> Iterator[Section]:
@@ -41,7 +41,7 @@ def build_workloads(report: ReportInput) -> Iterator[Section]:
 
 
 def choose_points(report: ReportInput) -> int:
-    """Return how many moments a series may show, so that all charts of the page stay within its size."""
+    """Return the most points of a series for which all charts of the page stay within its size."""
     series = sum(
         len(shown)
         for workload in report.analysis.workloads
@@ -121,7 +121,7 @@ def _list_trials(part_id: str, workload: WorkloadAnalysis, points: int) -> Itera
         yield Prose(words="No trial of this workload is finished.", tone=Tone.SMALL)
     else:
         is_chosen = len(workload.trials) > 1 and not head.is_mixed(representative)
-        why = "; the one with the median TPS" if is_chosen else ""
+        why = "; the trial with the median TPS" if is_chosen else ""
         yield _build_trial(part_id, representative, points, why=why, is_folded=False)
     for trial in workload.trials:
         if trial is not representative:
@@ -164,7 +164,7 @@ def _list_charts(part_id: str, trial: TrialAnalysis, points: int) -> Iterator[Bl
         return tuple(ChartBlock(id=name_figure(part_id, chart.kind), chart=chart) for chart in charts)
 
     yield Charts(draw=draw, keys=tuple(_list_keys(trial)))
-    zeros = list_zeros(trial)
+    zeros = list_zero_charts(trial)
     if zeros:
         yield Prose(words=f"Not drawn, because every value is 0: {', '.join(zeros)}.", tone=Tone.SMALL)
 

@@ -1,1 +1,1 @@
-"""Sections on compared variants: answers, tables, method, client sweep."""
+"""Build the sections on compared variants: answers, tables, method, client sweep."""

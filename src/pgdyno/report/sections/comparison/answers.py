@@ -1,6 +1,6 @@
-"""The answers of a comparison, a sentence for each variant and workload: what one reads first, and often alone.
+"""State the answers of a comparison: a sentence for each variant and workload.
 
-A variant that gives up durability is never compared with a durable one without a word of it.
+An answer that compares a durable variant with one that is not durable always says so.
 """
 
 from __future__ import annotations
@@ -25,49 +25,49 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
 
     variant: VariantText
     verdict: Verdict | None
-    """None for a variant that dropped out before its first pair."""
+    """The verdict; None for a variant that dropped out before its first pair."""
     lead: str
     """Such as `commit_delay=1000 is slower than commit_delay=0 on tpcb-like`."""
     change: str
-    """Such as `TPS -22.5 % [-25.1, -19.7]`; why there is no verdict, where there is none."""
+    """Such as `TPS -22.5 % [-25.1, -19.7]`; where there is no verdict, the reason."""
     effort: str
     """Such as `41 pairs, 1 min 58 s`."""
     outlook: str
-    """What else there is to say of the figures; what it would take, where nothing is settled."""
+    """A remark on the figures; for an undecided verdict, how much more time it needs."""
     caution: str
-    """A sentence, where a durable and a non-durable variant are compared."""
+    """A sentence where one of the two variants is durable and the other is not."""
 
     @property
     def sentence(self) -> str:
-        """All of it."""
+        """The whole answer."""
         figures = "; ".join(filter(None, (", ".join(filter(None, (self.change, self.effort))), self.outlook)))
         return " ".join(filter(None, (f"{self.lead}: {figures}.", self.caution)))
 
 
 class WorkloadAnswers(msgspec.Struct, frozen=True, kw_only=True):
-    """All that a study answers about one workload."""
+    """All answers of a study about one workload."""
 
     comparison: Comparison
     variants: dict[str, VariantText]
-    """In their order, the reference first."""
+    """The variants in their order, the reference first."""
     answers: tuple[Answer, ...]
     sweep: ClientSweep | None
     curve: tuple[str, ...]
-    """What a sweep over clients answers, in sentences."""
+    """The answers of a sweep over clients, in sentences."""
 
     @property
     def workload(self) -> str:
-        """Its name."""
+        """The workload's name."""
         return self.comparison.workload
 
     @property
     def reference(self) -> VariantText:
-        """What the others are compared with."""
+        """The variant that the others are compared with."""
         return self.variants[self.comparison.reference]
 
 
 def answer_study(report: ReportInput) -> tuple[WorkloadAnswers, ...]:
-    """The answers for each workload; none for a study that compares nothing."""
+    """Return the answers for each workload; none for a study that compares nothing."""
     experiment = report.record.plan.experiment
     if experiment is None:
         return ()
@@ -106,7 +106,7 @@ def _answer(comparison: Comparison, variants: dict[str, VariantText], variant: V
     elif verdict.reason is not None:
         outlook.append(verdict.reason)
     if variant.error is not None:
-        outlook.append(f"it dropped out then: {variant.error.fact}")
+        outlook.append(f"then it dropped out: {variant.error.fact}")
     reference = variants[comparison.reference]
     return Answer(
         variant=variant,
@@ -115,7 +115,7 @@ def _answer(comparison: Comparison, variants: dict[str, VariantText], variant: V
         change=describe_change(verdict),
         effort=f"{count_pairs(verdict)}, {format_seconds(question.spent_s)}",
         outlook="; ".join(outlook),
-        caution=describe_unlike(variant, reference),
+        caution=warn_unequal_durability(variant, reference),
     )
 
 
@@ -129,8 +129,8 @@ def _lead(variant: str, reference: str, workload: str, verdict: Verdict) -> str:
             return f"{variant} is {name_verdict(verdict)} than {reference} on {workload}"
 
 
-def describe_unlike(variant: VariantText, reference: VariantText) -> str:
-    """A sentence where one of two variants keeps what was committed and the other may not; empty otherwise."""
+def warn_unequal_durability(variant: VariantText, reference: VariantText) -> str:
+    """Warn where one of two variants is durable and the other may not be; empty otherwise."""
     if variant.is_durable is reference.is_durable:
         return ""
     durable, other = (variant, reference) if variant.is_durable else (reference, variant)
@@ -138,7 +138,7 @@ def describe_unlike(variant: VariantText, reference: VariantText) -> str:
     named = (
         durable.name if len(durable.name) <= _LONGEST_NAME else "the reference" if durable is reference else "the other"
     )
-    return f"Not like with like: only {named} is {'durable' if is_sure else 'surely durable'}."
+    return f"Unequal comparison: only {named} is {'durable' if is_sure else 'certainly durable'}."
 
 
 def _describe_curve(sweep: ClientSweep | None, delta_ratio: float) -> tuple[str, ...]:
@@ -152,18 +152,18 @@ def _describe_curve(sweep: ClientSweep | None, delta_ratio: float) -> tuple[str,
         f"TPS is highest at {format_clients(sweep.peak)}."
         if sweep.peak.low is not None
         else f"Where TPS is highest: {format_clients(sweep.peak)}.",
-        f"More clients buy less than {delta_ratio * 100:g} % from {format_clients(sweep.knee)} on."
+        f"From {format_clients(sweep.knee)} on, more clients raise TPS by less than {delta_ratio * 100:g} %."
         if sweep.knee.low is not None
-        else f"Where more clients begin to buy less than {delta_ratio * 100:g} %: {format_clients(sweep.knee)}.",
-        f"By number of clients: {stands}.",
+        else f"Where more clients begin to raise TPS by less than {delta_ratio * 100:g} %: {format_clients(sweep.knee)}.",
+        f"Status by number of clients: {stands}.",
     )
 
 
 def format_clients(estimate: Estimate) -> str:
-    """A number of clients with its interval: `24 clients [16 – 32]`; a word and the reason where there is none."""
+    """Format a number of clients with its interval: `24 clients [16 – 32]`; the reason where it is not known."""
     if estimate.value is None or estimate.low is None:
         return f"not known ({estimate.reason})" if estimate.reason else "not known"
-    # A curve may place its peak between two numbers of clients; who reads a wide interval needs no such digits.
+    # A curve may put its peak between two numbers of clients; a wide interval needs no such digits.
     decimals = 1 if estimate.high is not None and estimate.high - estimate.low < 2 else 0
     value, low = f"{estimate.value:,.{decimals}f}", f"{estimate.low:,.{decimals}f}"
     end = f"[{low} or more]" if estimate.high is None else f"[{low} – {estimate.high:,.{decimals}f}]"

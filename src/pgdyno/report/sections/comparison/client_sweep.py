@@ -1,6 +1,6 @@
-"""The sweep over clients that followed a comparison, as a part of its report: told by all that tells a sweep by itself.
+"""Include the sweep over clients that followed a comparison in the comparison's report.
 
-Its trials are left to a report of its own, which the method names: a page that charts them too would be read by nobody.
+Its trials appear only in the sweep's own report, which the method section names: one page would be too long for both.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pgdyno.report.sections.comparison.method import describe_method
 
 
 def scaling_report(report: ReportInput) -> ReportInput | None:
-    """The sweep as a report of its own, named by its settings; None where none followed, or it has no two loads yet."""
+    """Return the sweep as a report of its own, named by its settings; None without a sweep of two loads."""
     scaling = report.analysis.scaling
     if scaling is None or not scaling.analysis.sweeps:
         return None
@@ -32,7 +32,7 @@ def scaling_report(report: ReportInput) -> ReportInput | None:
 
 
 def describe_scaling_method(report: ReportInput) -> tuple[str, ...]:
-    """What the sweep ran under, how, and where its trials are told; a paragraph each, none without one."""
+    """Describe how the sweep was made and where its trials are reported; a paragraph each, none without a sweep."""
     sweep = scaling_report(report)
     if sweep is None or sweep.record.plan.experiment is None:
         return ()
@@ -40,7 +40,7 @@ def describe_scaling_method(report: ReportInput) -> tuple[str, ...]:
     how = describe_experiment(sweep.record.plan.experiment, record.study.trials)
     chosen = next((one for one in record.plan.choices if one.name == "settings"), None)
     under = "" if chosen is None else f", with {chosen.value} settings ({chosen.reason})"
-    where = f"`pgdyno report {sweep.record_dir}` writes a report of it alone, with a chart of every trial."
+    where = f"`pgdyno report {sweep.record_dir}` writes a separate report of it, with a chart of every trial."
     return (f"Then {workload.name} by {how}{under}. {where}", *describe_method(sweep)[1:])
 
 

@@ -1,4 +1,4 @@
-"""What a comparison is, in words: which variants, how they took turns, under how many clients."""
+"""Describe the design of a comparison: its variants, their order and their numbers of clients."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ _MOST_NAMED = 4
 
 
 def name_variants(experiment: Experiment) -> str:
-    """The variants against their reference, by name as long as one would read them."""
+    """Name the variants and their reference, or count them where there are too many to name."""
     if is_client_sweep(experiment):
         return f"{len(experiment.variants)} numbers of clients"
     others = [variant.name for variant in experiment.variants[1:]]
     names = join_names(others)
     axes = list(experiment.reference.levels)
-    # A combination's name has a comma of its own: a list of them could not be taken apart.
+    # A combination's name contains a comma: a list of such names would be ambiguous.
     if len(others) > _MOST_NAMED or (len(others) > 1 and len(axes) > 1):
         what = {0: "variants", 1: "levels", 2: "combinations"}[len(axes)]
         names = f"{len(others)} {what}{' of ' if axes else ''}{join_names(axes)}"
@@ -26,14 +26,14 @@ def name_variants(experiment: Experiment) -> str:
 
 
 def question_of(experiment: Experiment) -> str:
-    """What the comparison asks, for a study that does not say."""
+    """Return the question of a comparison whose study does not state one."""
     if is_client_sweep(experiment):
         return "How does TPS follow the number of clients?"
     return f"{name_variants(experiment)}: which is faster?"
 
 
 def describe_experiment(experiment: Experiment, trials: TrialsSpec) -> str:
-    """The variants and how they took turns."""
+    """Describe the variants and the design in which they alternate."""
     how = "alternating under one load"
     if experiment.design is DesignKind.PAIRED:
         how = f"in interleaved trials of {format_seconds(trials.duration_s)}"
@@ -41,14 +41,14 @@ def describe_experiment(experiment: Experiment, trials: TrialsSpec) -> str:
 
 
 def count_servers(experiment: Experiment) -> int:
-    """How many PostgreSQL are compared; one when all variants share it."""
+    """Count the PostgreSQL servers that are compared; one when all variants share it."""
     return len(
         {(variant.server.kind, variant.server.version, variant.server.bindir) for variant in experiment.variants}
     )
 
 
 def list_clients(plan: Plan) -> frozenset[int]:
-    """Every number of clients that the plan uses."""
+    """Return every number of clients that the plan uses."""
     if plan.experiment is None:
         return frozenset(workload.clients for workload in plan.workloads)
     return frozenset(
@@ -57,5 +57,5 @@ def list_clients(plan: Plan) -> frozenset[int]:
 
 
 def join_names(names: list[str]) -> str:
-    """`a`, `a and b`, `a, b and c`."""
+    """Join names: `a`, `a and b`, `a, b and c`."""
     return "".join(names) if len(names) < 2 else f"{', '.join(names[:-1])} and {names[-1]}"

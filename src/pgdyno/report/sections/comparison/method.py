@@ -1,4 +1,4 @@
-"""How a comparison was made, how much this machine differs from itself, and how sure its answers are: in words."""
+"""Describe how a comparison was made, how noisy the machine is, and how certain the answers are."""
 
 from __future__ import annotations
 
@@ -18,13 +18,16 @@ from pgdyno.spec.variant import DesignKind
 _TOLD_APART = frozenset({VerdictKind.FASTER, VerdictKind.SLOWER, VerdictKind.MORE, VerdictKind.LESS})
 
 # Source: the loads of tests/analyse/test_scaling.py right beside every limit, 600 sweeps for each of two kinds of noise.
-_SIMULATED_STATUSES = "simulated with 5 of 100 allowed, up to eight looks and loads right beside every limit, 28 of 1,200 sweeps held one."
+_SIMULATED_STATUSES = (
+    "In simulations that allowed 5 of 100, with up to eight looks and loads very close to every limit, 28 of 1,200"
+    " sweeps had a wrong status."
+)
 
-TRIALS_REMARK = "They show that nothing went wrong, and decide nothing."
+TRIALS_REMARK = "They show whether anything went wrong; the verdicts do not use them."
 
 
 def describe_method(report: ReportInput) -> tuple[str, ...]:
-    """Design, slices, pairs and error rate, a paragraph each; nothing for a study that compares nothing."""
+    """Describe design, slices, pairs and error rate, a paragraph each; nothing for a study that compares nothing."""
     experiment = report.record.plan.experiment
     if experiment is None:
         return ()
@@ -40,46 +43,52 @@ def describe_method(report: ReportInput) -> tuple[str, ...]:
 
 
 def describe_error_rate(experiment: Experiment) -> str:
-    """What share of verdicts may be false."""
+    """State what share of the verdicts may be false."""
     most = f"{experiment.alpha * 100:.3g}"
     if is_client_sweep(experiment):
         return (
-            f"Error rate: of 100 such sweeps at most {most} would hold a wrong status at one look. This one looked after every"
-            f" round, which the intervals do not allow for; {_SIMULATED_STATUSES}"
+            f"Error rate: of 100 such sweeps at most {most} would give a wrong status, if the data were evaluated"
+            " once. This sweep evaluated them after every round, which the intervals do not account for."
+            f" {_SIMULATED_STATUSES}"
         )
     within = format_within(experiment.detect_ratio)
     return (
-        f"Error rate: of 100 such verdicts on identical variants at most {most} would be false (faster or slower), however"
-        f" often one looks and whenever one stops; of 100 variants that differ by more than {within}, at most {most} would"
+        f"Error rate: of 100 such verdicts on identical variants at most {most} would be false (faster or slower),"
+        " however often the data are evaluated and whenever the study stops. Of 100 variants that differ by more"
+        f" than {within}, at most {most} would"
         " be called equivalent."
     )
 
 
 def describe_noise(answers: WorkloadAnswers) -> tuple[str, ...]:
-    """How far two identical variants differed on this machine, and what that makes of the verdicts; one sentence each."""
+    """Describe how far two identical variants differed, and what that means for the verdicts; a sentence each."""
     noise = answers.comparison.find_noise(answers.comparison.primary)
     if noise is None:
-        return ("The reference did not run twice in any round: this machine's own noise is not known.",)
+        return ("The reference did not run twice in any round, so the noise of this machine is not known.",)
     verdict = noise.verdict
     reference = answers.reference.title
-    first = f"The reference against itself ({reference}, two runs in each round) on {answers.workload}: {describe_change(verdict)}, {count_pairs(verdict)}."
+    first = (
+        f"The reference against itself ({reference}, two runs in each round) on {answers.workload}:"
+        f" {describe_change(verdict)}, {count_pairs(verdict)}."
+    )
     if is_noise_loud(answers):
         warning = (
-            f"That is a false verdict: two identical variants were told apart ({name_verdict(verdict)}). Something other"
-            " than the variants differs between runs here; do not trust this study's other verdicts before it is found."
+            "That is a false verdict: a difference between two identical variants was found"
+            f" ({name_verdict(verdict)}). Something other than the variants differs between runs; do not trust this"
+            " study's other verdicts until it is found."
         )
         return (first, warning)
     standing = (
-        "not told apart, as it should be, but not shown to be equivalent yet"
+        "not found to differ, as expected, but not yet shown to be equivalent"
         if verdict.kind is VerdictKind.INCONCLUSIVE
-        else f"{name_verdict(verdict)}, as it should be"
+        else f"{name_verdict(verdict)}, as expected"
     )
     spread = _describe_spread(noise)
     return (first, f"They are {standing}.", *([spread] if spread else []))
 
 
 def is_noise_loud(answers: WorkloadAnswers) -> bool:
-    """Whether the reference was called different from itself in what decides."""
+    """Return whether the reference was found to differ from itself in the primary metric."""
     noise = answers.comparison.find_noise(answers.comparison.primary)
     return noise is not None and noise.verdict.kind in _TOLD_APART
 
@@ -89,7 +98,7 @@ def _describe_spread(noise: Question) -> str:
     if sd is None:
         return ""
     return (
-        f"Two runs of the same thing differ by about {format_roughly(math.expm1(sd))} (standard deviation of a pair)."
+        f"Two runs of the same variant differ by about {format_roughly(math.expm1(sd))} (standard deviation of a pair)."
     )
 
 
@@ -100,15 +109,15 @@ def _describe_design(experiment: Experiment) -> str:
         how = (
             "Paired trials: each round is a trial of every variant, in random order, each from the same restored data."
         )
-    return f"{how} Why so: {experiment.reason}."
+    return f"{how} Reason: {experiment.reason}."
 
 
 def _describe_loads(experiment: Experiment) -> str:
     budget = "" if experiment.budget_s is None else f" or after {format_seconds(experiment.budget_s)}"
     return (
-        "Each number of clients is compared with the best one, differences between rounds removed, and has a status as soon"
-        " as its interval leaves no other. One that has it gets no more trials, but for the best, with which the others are"
-        f" compared; the study ends when all have theirs{budget}."
+        "Each number of clients is compared with the best one, after differences between rounds are removed. It gets"
+        " a status as soon as its interval allows only one. After that it gets no more trials, except the best one,"
+        f" with which the others are compared. The study ends when every number has a status{budget}."
     )
 
 
@@ -120,19 +129,20 @@ def _describe_slices(report: ReportInput) -> tuple[str, ...]:
                 seen[workload.load.name] = trial.record
     parts = []
     for name, record in seen.items():
-        washout = f", of which the first {format_seconds(record.washout_s)} do not count" if record.washout_s else ""
+        washout = f", of which the first {format_seconds(record.washout_s)} are ignored" if record.washout_s else ""
         pilot = report.analysis.pilots.get(name)
         why = "" if pilot is None else f" (the pilot: {pilot.reason})"
         parts.append(f"{record.slice_s:g} s on {name}{washout}{why}")
-    return (f"A slice takes {'; '.join(parts)}.",) if parts else ()
+    return (f"The length of a slice is {'; '.join(parts)}.",) if parts else ()
 
 
 def _describe_pair(experiment: Experiment) -> str:
     runs = "slices" if experiment.design is DesignKind.SWITCHBACK else "trials"
     budget = "" if experiment.budget_s is None else f" or after {format_seconds(experiment.budget_s)}"
     return (
-        f"A pair is what a variant showed in a round over the mean of the reference's two {runs} in it, so that drift,"
-        f" warm-up and caches fall on both. What is decided gets no more {runs}; the study ends when all is decided{budget}."
+        f"A pair is a variant's result in a round divided by the mean of the reference's two {runs} in that round, so"
+        f" that drift, warm-up and caches affect both. A decided variant gets no more {runs}; the study ends when all"
+        f" are decided{budget}."
     )
 
 
@@ -140,8 +150,9 @@ def _describe_family(report: ReportInput, experiment: Experiment) -> str:
     others, workloads = len(experiment.variants) - 1, len(report.record.plan.workloads)
     questions = others * workloads
     if questions == 1:
-        return "Other metrics each keep that rate by themselves: of many, a false one is likelier."
+        return "For other metrics the rate holds for each metric alone: among many, one false verdict is likelier."
     return (
-        f"The rate holds for all {questions} questions on a metric together (Holm's step-down), variants that dropped out"
-        " counted too. Other metrics each keep it by themselves: of many, a false one is likelier."
+        f"The rate holds for all {questions} questions on a metric together (Holm's step-down), including variants"
+        " that dropped out. For other metrics it holds for each metric alone: among many, one false verdict is"
+        " likelier."
     )

@@ -1,4 +1,4 @@
-"""Builds the sections of a comparison: verdicts, tables, pairs and evidence, noise, and how it was compared."""
+"""Build the sections of a comparison: verdicts, tables, pairs and evidence, noise, and method."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from pgdyno.report.sections.comparison.verdict_words import HUES, MARKS, name_ve
 __all__ = ["TRIALS_REMARK", "build_comparisons", "build_method", "build_verdicts"]
 
 _DO_NOT_TRUST = "Do not trust these verdicts:"
-# The charts of so many variants are open at once.
+# With at most this many variants all charts are shown open.
 _MOST_OPEN = 3
 
 
@@ -46,8 +46,8 @@ def build_verdicts(report: ReportInput, *, prefix: str = "c") -> Iterator[Sectio
     """Yield a panel for each workload: its verdicts, or the curve of a sweep over clients.
 
     Args:
-        report: Of a comparison; nothing is yielded for other studies.
-        prefix: What the ids of the workloads' sections begin with.
+        report: A report on a comparison; other studies yield nothing.
+        prefix: The prefix of the ids of the workloads' sections.
     """
     for number, answers in enumerate(answer_study(report), start=1):
         yield _build_panel(f"{prefix}{number}", answers, report)
@@ -92,7 +92,7 @@ def build_method(report: ReportInput) -> Iterator[Section]:
     ]
     table = variants_table(compared[0].variants)
     yield Section(
-        title="How it was compared",
+        title="Comparison method",
         id="method",
         blocks=(*paragraphs, *([table] if table is not None else [])),
         is_listed=True,
@@ -112,7 +112,7 @@ def _describe_brackets(compared: tuple[WorkloadAnswers, ...]) -> str:
 def _build_panel(part_id: str, answers: WorkloadAnswers, report: ReportInput) -> Section:
     sweep, first_noise = answers.sweep, describe_noise(answers)[0]
     blocks: list[Block] = []
-    # The table of layers says it, of the layers and not of the set without them.
+    # The table of layers has these verdicts, for each layer as well as the whole set.
     is_layered = report.record.tuned is not None and report.record.tuned.is_layered
     if sweep is not None:
         blocks += [Prose(words=words, tone=Tone.CLAIM, level=Level.HEADLINE) for words in answers.curve]
@@ -162,7 +162,7 @@ def _build_comparison(part_id: str, answers: WorkloadAnswers, report: ReportInpu
     blocks.append(_build_noise(part_id, answers))
     is_sweep = answers.sweep is not None
     return Section(
-        title=f"Curve of {answers.workload}" if is_sweep else f"Verdicts on {answers.workload}",
+        title=f"TPS curve of {answers.workload}" if is_sweep else f"Verdicts on {answers.workload}",
         sub="" if is_sweep else f"against {answers.reference.title}",
         id=part_id,
         blocks=tuple(blocks),
@@ -188,7 +188,7 @@ def _list_tables(answers: WorkloadAnswers, experiment: Experiment) -> Iterator[B
 def _build_question(part_id: str, question: Question, answers: WorkloadAnswers, *, is_open: bool) -> Section:
     @functools.cache
     def draw() -> tuple[ChartBlock, ...]:
-        made = (pairs_chart(question, title="Every pair"), evidence_chart(question, title="Evidence"))
+        made = (pairs_chart(question, title="Pairs"), evidence_chart(question, title="Evidence"))
         return tuple(_place(part_id, chart) for chart in made if chart is not None)
 
     variant = answers.variants[question.variant]
@@ -209,7 +209,7 @@ def _build_noise(part_id: str, answers: WorkloadAnswers) -> Section:
         chart = pairs_chart(noise, title=f"{answers.reference.title} against itself", hue=hue)
     tone = Tone.ALARM if is_loud else Tone.PLAIN
     return Section(
-        title=f"How far two identical variants differ here: {answers.workload}",
+        title=f"Noise: two identical variants on {answers.workload}",
         id=f"{part_id}-noise-words",
         blocks=tuple(Prose(words=words, tone=tone) for words in describe_noise(answers)),
         beside=() if chart is None else (ChartBlock(id=f"{part_id}-noise", chart=chart),),

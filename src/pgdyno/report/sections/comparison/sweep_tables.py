@@ -1,4 +1,4 @@
-"""The tables of a sweep over clients: each load's figures and status, and the law fitted to the curve."""
+"""Build the tables of a sweep over clients: each load's figures and status, and the law fitted to the curve."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ UNDECIDED_HUE = "slate"
 
 
 def loads_table(answers: WorkloadAnswers, sweep: ClientSweep, variants_by_clients: dict[int, str]) -> Table:
-    """One row for each number of clients.
+    """Build a row for each number of clients.
 
     Args:
-        answers: Of the workload.
-        sweep: Its curve.
+        answers: The workload's answers.
+        sweep: The workload's curve.
         variants_by_clients: The variant's name for each number of clients.
     """
     comparison = answers.comparison
@@ -48,23 +48,24 @@ def loads_table(answers: WorkloadAnswers, sweep: ClientSweep, variants_by_client
                 text(str(point.tps.n)),
             )
         )
-    titles = ("TPS", "TPS per client", "of a lone client's", "against the best", "p50", "p99", "Trials")
+    titles = ("TPS", "TPS per client", "of one client's", "compared with the best", "p50", "p99", "Trials")
     return Table(
-        caption="Each number of clients",
+        caption="Results by number of clients",
         columns=(
             Column(title="Clients", is_number=True),
             Column(title="Status"),
             *columns(*titles, numbers_from=0),
         ),
         rows=tuple(rows),
-        remark="The status rests on comparisons within rounds, “of a lone client's” and “against the best”, whose intervals"
-        " hold for all rows together; those of TPS and TPS per client hold each by itself and rest on the noise of all rows,"
-        " those of latencies on each row's own.",
+        remark="The status rests on comparisons within rounds, the columns “of one client's” and “compared with"
+        " the best”, whose intervals hold for all rows together. The intervals of TPS and TPS per client hold for"
+        " each row"
+        " alone and use the noise of all rows; those of latencies use the noise of their own row.",
     )
 
 
 def statuses_table(sweep: ClientSweep) -> Table:
-    """Return TPS and status of each number of clients: what everybody reads of a sweep."""
+    """Build the short table of a sweep: TPS and status of each number of clients."""
     rows = tuple((text(f"{point.clients:,}"), _tps_cell(point.tps), _status_cell(point)) for point in sweep.points)
     return Table(
         caption="TPS by number of clients",
@@ -76,21 +77,25 @@ def statuses_table(sweep: ClientSweep) -> Table:
 
 
 def law_table(usl: UslFit) -> Table:
-    """The Universal Scalability Law's parameters."""
+    """Build the table of the Universal Scalability Law's parameters."""
     rows = (
-        ("lambda: TPS of one client", estimate_cell(usl.lambda_tps), "by the curve"),
-        ("alpha: contention", _parameter_cell(usl.alpha), "share of the work that is done one at a time"),
-        ("beta: coherency", _parameter_cell(usl.beta), "what each pair of clients costs; 0 never turns down"),
-        ("knee", _clients_cell(usl.knee), "from here on more clients buy hardly anything"),
-        ("peak", _clients_cell(usl.peak), "where the curve turns down"),
+        ("lambda: TPS of one client", estimate_cell(usl.lambda_tps), "on the curve"),
+        ("alpha: contention", _parameter_cell(usl.alpha), "share of the work that cannot run in parallel"),
+        (
+            "beta: coherency",
+            _parameter_cell(usl.beta),
+            "cost of coordination between each pair of clients; with 0, TPS never falls",
+        ),
+        ("knee", _clients_cell(usl.knee), "from here on more clients hardly raise TPS"),
+        ("peak", _clients_cell(usl.peak), "where TPS begins to fall"),
     )
     misfit = usl.lack_of_fit
     words = (
-        f"noise as seen would do that in {format_number(misfit.p_value)} of all cases"
+        f"the observed noise alone would cause that in {format_number(misfit.p_value)} of all cases"
         if misfit.p_value is not None
         else misfit.reason
     )
-    remark = f"The furthest load from the curve is the one of {misfit.largest_clients:,} clients; {words}."
+    remark = f"The load farthest from the curve has {misfit.largest_clients:,} clients; {words}."
     return Table(
         caption="Universal Scalability Law",
         columns=(Column(title=""), Column(title="Estimate", is_number=True), Column(title="Meaning")),
@@ -100,14 +105,14 @@ def law_table(usl: UslFit) -> Table:
 
 
 def describe_law(sweep: ClientSweep) -> str:
-    """Whether knee and peak come from the law, and why not."""
+    """State whether knee and peak come from the law, and otherwise why not."""
     if sweep.points_alone_reason is None:
-        return "Knee and peak come from the Universal Scalability Law, which describes the curve."
+        return "Knee and peak come from the Universal Scalability Law, which fits the measured loads."
     return f"Knee and peak come from the measured loads alone: {sweep.points_alone_reason}."
 
 
 def _tps_cell(estimate: Estimate) -> Cell:
-    """A figure with its interval; one trial's with the words that it has none."""
+    """Return a figure with its interval; for a single trial, say that it has none."""
     if estimate.value is None or estimate.low is not None:
         return estimate_cell(estimate)
     shown = format_estimate(estimate)

@@ -1,4 +1,4 @@
-"""The tables of a comparison, as tuning write-ups have them: variant, TPS, change, verdict; each change with its interval."""
+"""Build the tables of a comparison: variant, TPS, change, verdict; each change with its interval."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from pgdyno.report.table import Cell, Column, Table, absent, columns, text
 _REFERENCE = "reference"
 _NOT_MEASURED = "not measured"
 _SPEED_REMARK = (
-    "The reference's row gives its own figures, the others' their change against it. Changes come from pairs within a"
-    " round; TPS is each variant's own over its rounds, and two of them give no verdict."
+    "The reference's row has its own figures; the other rows have their change against it. Changes come from pairs"
+    " within a round. TPS is each variant's own over its rounds, and comparing two of these values gives no verdict."
 )
 
 
 def verdict_table(answers: WorkloadAnswers) -> Table:
-    """One row for each variant: TPS, changes, verdict, pairs."""
+    """Build a row for each variant: TPS, changes, verdict, pairs."""
     comparison = answers.comparison
     others = [metric for metric in SPEED_METRICS if metric != "tps" and _is_seen(comparison, metric)]
     titles = ["Variant", "TPS", "TPS change", *(METRIC_WORDS[metric] for metric in others)]
@@ -39,7 +39,7 @@ def verdict_table(answers: WorkloadAnswers) -> Table:
              text(f"{pairs:,}"))
         )  # fmt: skip
     return Table(
-        caption=f"Each variant against {answers.reference.title}",
+        caption=f"Variants against {answers.reference.title}",
         columns=(*columns(*titles, numbers_from=1), Column(title="Verdict"), Column(title="Pairs", is_number=True)),
         rows=tuple(rows),
         remark=f"{_SPEED_REMARK} {describe_brackets(comparison.questions)}",
@@ -47,7 +47,7 @@ def verdict_table(answers: WorkloadAnswers) -> Table:
 
 
 def counts_table(answers: WorkloadAnswers) -> Table | None:
-    """What explains the verdicts: what a transaction cost, which noise hardly touches."""
+    """Build the table of what a transaction cost, which explains the verdicts and which noise hardly affects."""
     comparison = answers.comparison
     shown = [metric for metric in COUNT_METRICS if _is_seen(comparison, metric)]
     if not shown:
@@ -61,11 +61,11 @@ def counts_table(answers: WorkloadAnswers) -> Table | None:
         rows.append((name_cell(variant), *cells))
     titles = columns("Per transaction", *(METRIC_WORDS[metric] for metric in shown), numbers_from=1)
     meanings = "; ".join(f"{METRIC_WORDS[metric]}: {_meaning(metric)}" for metric in shown)
-    return Table(caption="Counts that explain it", columns=titles, rows=tuple(rows), remark=f"{meanings}.")
+    return Table(caption="Resource use per transaction", columns=titles, rows=tuple(rows), remark=f"{meanings}.")
 
 
 def matrix_table(answers: WorkloadAnswers, experiment: Experiment) -> Table | None:
-    """The verdicts of a sweep over two axes, a level of each to a row and to a column; None for anything else."""
+    """Build the matrix of verdicts over two settings, one by row and one by column; None for other comparisons."""
     axes = list(experiment.reference.levels)
     if len(axes) != 2:
         return None
@@ -76,7 +76,7 @@ def matrix_table(answers: WorkloadAnswers, experiment: Experiment) -> Table | No
         for variant in experiment.variants
     }
     rows = tuple(
-        (Cell(text=row, is_code=True), *(cells.get((row, column), absent("not part of the sweep")) for column in levels[across]))
+        (Cell(text=row, is_code=True), *(cells.get((row, column), absent("not in the sweep")) for column in levels[across]))
         for row in levels[down]
     )  # fmt: skip
     titles = columns(f"{down} ↓  {across} →", *levels[across], numbers_from=1)
@@ -85,7 +85,7 @@ def matrix_table(answers: WorkloadAnswers, experiment: Experiment) -> Table | No
 
 
 def variants_table(variants: dict[str, VariantText]) -> Table | None:
-    """What each variant is, where names do not say it, and what each gives up; None where nothing is left to say."""
+    """Build the table of what each variant sets and what it gives up; None where the names say it all."""
     if not any(variant.content or variant.given_up or variant.error for variant in variants.values()):
         return None
     rows = tuple(
@@ -100,29 +100,29 @@ def variants_table(variants: dict[str, VariantText]) -> Table | None:
         )
         for variant in variants.values()
     )
-    return Table(caption="The variants", columns=columns("Variant", "Sets", "Gives up", "Part"), rows=rows)
+    return Table(caption="Variants", columns=columns("Variant", "Sets", "Gives up", "Part"), rows=rows)
 
 
 def _describe_part(variant: VariantText) -> str:
     if variant.error is not None:
         return f"dropped out: {variant.error.fact}"
-    return "the reference" if variant.is_reference else "compared with it"
+    return "the reference" if variant.is_reference else "compared with the reference"
 
 
 def name_cell(variant: VariantText) -> Cell:
-    """A variant's name with what it sets, where the name does not say it, and what it gives up."""
+    """Return a variant's name with the settings that the name does not show, and what it gives up."""
     return Cell(text=variant.name, detail=f"({variant.content})" if variant.content else "", tag=variant.tag)
 
 
 def figure_cell(comparison: Comparison, variant: str, metric: str) -> Cell:
-    """What a variant showed by itself, with its interval."""
+    """Return a variant's own figure with its interval."""
     estimates = next((one.estimates for one in comparison.figures if one.variant == variant), {})
     estimate = estimates.get(metric)
     return absent(_NOT_MEASURED) if estimate is None else estimate_cell(estimate)
 
 
 def estimate_cell(estimate: Estimate) -> Cell:
-    """A figure with its interval; no figure without one."""
+    """Return a figure with its interval; absent without one."""
     if estimate.low is None or estimate.high is None:
         return absent(estimate.reason or "no interval")
     shown = format_in_unit(estimate)
@@ -131,7 +131,7 @@ def estimate_cell(estimate: Estimate) -> Cell:
 
 
 def verdict_cell(variant: VariantText, question: Question | None) -> Cell:
-    """The verdict of the primary metric."""
+    """Return the verdict of the primary metric."""
     if variant.is_reference:
         return text(_REFERENCE)
     if variant.error is not None:
@@ -148,7 +148,7 @@ def verdict_cell(variant: VariantText, question: Question | None) -> Cell:
 
 
 def change_cell(verdict: Verdict) -> Cell:
-    """A change with its interval; strong where it is decided which way it goes."""
+    """Return a change with its interval; strong where its direction is decided."""
     shown = effect_of(verdict)
     if not shown.interval:
         return absent(_NOT_MEASURED if verdict.n == 0 else verdict.reason or "no interval yet")
@@ -157,12 +157,15 @@ def change_cell(verdict: Verdict) -> Cell:
 
 
 def describe_brackets(questions: Iterable[Question]) -> str:
-    """How sure the intervals of changes are."""
+    """State the confidence of the intervals of changes."""
     levels = sorted({question.verdict.confidence for question in questions})
     if not levels:
         return ""
     low, high = (f"{math.floor(level * 1000 + 1e-9) / 10:g}" for level in (levels[0], levels[-1]))
-    return f"Brackets of changes are {low if low == high else f'{low} to {high}'} % intervals that hold at every look."
+    return (
+        f"The brackets of changes are {low if low == high else f'{low} to {high}'} % intervals, valid at every"
+        " evaluation."
+    )
 
 
 def _change_cell(answers: WorkloadAnswers, variant: VariantText, metric: str) -> Cell:

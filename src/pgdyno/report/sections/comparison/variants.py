@@ -1,4 +1,4 @@
-"""The variants of an experiment as a reader meets them: what each sets, what it gives up, whether it dropped out."""
+"""Describe the variants of an experiment: what each sets, what it gives up, whether it dropped out."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ _MOST_SHOWN = 3
 
 
 class VariantText(msgspec.Struct, frozen=True, kw_only=True):
-    """A variant in words."""
+    """A variant as text."""
 
     name: str
     is_reference: bool
     sets: tuple[str, ...]
     """Such as `commit_delay = 50`; for a load, `8 clients`."""
     given_up: tuple[GivenUp, ...]
-    """The gravest first."""
+    """The losses of durability, the gravest first."""
     error: ErrorFact | None
-    """Why it dropped out; None when it did not."""
+    """The error with which it dropped out; None when it did not."""
 
     @property
     def tag(self) -> str:
-        """What stands beside its name wherever it has a number: `gives up durability`, or nothing."""
+        """The label beside its name wherever a number stands: `gives up durability`, or nothing."""
         return next((one.gist for one in self.given_up if one.is_durability), "")
 
     @property
     def is_durable(self) -> bool:
-        """Whether what was committed is surely kept, as far as settings say."""
+        """Whether its settings surely keep committed transactions."""
         return not any(one.is_durability for one in self.given_up)
 
     @property
@@ -43,7 +43,7 @@ class VariantText(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def content(self) -> str:
-        """What a name of its own stands for; empty where the name says it."""
+        """The settings that the name stands for; empty where the name says it."""
         if self.name.replace(" ", "") == ",".join(one.replace(" ", "") for one in self.sets):
             return ""
         more = len(self.sets) - _MOST_SHOWN
@@ -51,19 +51,19 @@ class VariantText(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def describe_variants(record: StudyRecord, experiment: Experiment) -> dict[str, VariantText]:
-    """All variants by name, in their order."""
+    """Describe all variants by name, in their order."""
     return {variant.name: _describe(record, experiment, variant) for variant in experiment.variants}
 
 
 def find_variant_of(workload: WorkloadAnalysis, variants: dict[str, VariantText]) -> VariantText | None:
-    """The variant that all trials of a workload were of; None where several alternated, or nothing was compared."""
+    """Return the variant of all trials of a workload; None where several alternated, or nothing was compared."""
     tried = {trial.record.planned.variants for trial in workload.trials}
     names = next(iter(tried)) if len(tried) == 1 else ()
     return variants[names[0]] if len(names) == 1 else None
 
 
 def shared_losses(variants: dict[str, VariantText]) -> tuple[GivenUp, ...]:
-    """What every variant gives up of durability: true of the whole study."""
+    """Return the losses of durability that all variants share, and so the whole study."""
     first, *others = (
         tuple(one for one in variant.given_up if one.kind is Loss.DURABILITY) for variant in variants.values()
     )

@@ -1,6 +1,6 @@
-"""Verdicts in words, each with its interval and its pairs: what a report, a progress line and a table say of one.
+"""Describe verdicts, each with its interval and its pairs, for reports, progress lines and tables.
 
-A change never stands without its interval, and variants that are not told apart are never said not to differ.
+A change always appears with its interval. An inconclusive verdict never says that two variants do not differ.
 """
 
 from __future__ import annotations
@@ -43,19 +43,19 @@ MARKS = {
 
 
 def effect_of(verdict: Verdict) -> EffectText:
-    """The change that a verdict rests on."""
+    """Return the change that a verdict rests on."""
     return format_effect(verdict.effect_ratio, verdict.low_ratio, verdict.high_ratio)
 
 
 def name_verdict(verdict: Verdict) -> str:
-    """The verdict by itself, such as `equivalent within ±3 %`."""
+    """Name the verdict, such as `equivalent within ±3 %`."""
     if verdict.kind is VerdictKind.EQUIVALENT:
         return f"equivalent within {format_within(verdict.delta_ratio)}"
     return str(verdict.kind.value)
 
 
 def describe_change(verdict: Verdict) -> str:
-    """The change with its interval and metric, or why there is none yet."""
+    """Describe the change with its interval and metric, or why there is none yet."""
     metric = METRIC_WORDS[verdict.metric]
     if verdict.low_ratio is None:
         return f"{metric} has no interval yet ({verdict.reason})" if verdict.reason else f"{metric} has no interval yet"
@@ -63,31 +63,31 @@ def describe_change(verdict: Verdict) -> str:
 
 
 def count_pairs(verdict: Verdict) -> str:
-    """Such as `41 pairs`."""
+    """Count the pairs: `41 pairs`."""
     return f"{verdict.n:,} {'pair' if verdict.n == 1 else 'pairs'}"
 
 
 def describe_verdict(verdict: Verdict) -> str:
-    """One variant in a line, as it stands: `commit_delay=1000 slower: TPS -22.5 % [-25.1, -19.7], 41 pairs`."""
+    """Describe the verdict on a variant in a line: `commit_delay=1000 slower: TPS -22.5 % [-25.1, -19.7], 41 pairs`."""
     word = "undecided" if verdict.kind is VerdictKind.INCONCLUSIVE else name_verdict(verdict)
     return f"{verdict.variant} {word}: {describe_change(verdict)}, {count_pairs(verdict)}"
 
 
 def describe_outlook(verdict: Verdict, *, round_s: float | None) -> str:
-    """What it would take to settle an inconclusive question, and what its budget could have shown.
+    """Estimate how much more time an inconclusive question needs, and what its budget could have shown.
 
     Args:
-        verdict: An inconclusive one.
-        round_s: What a pair takes.
+        verdict: An inconclusive verdict.
+        round_s: The duration of a pair.
     """
     if verdict.pairs_needed is not None and round_s is not None:
-        takes = f"about {format_more_time(verdict.pairs_needed * round_s)} of this would settle it"
+        takes = f"about {format_more_time(verdict.pairs_needed * round_s)} of this study would settle it"
     elif verdict.reason is not None and verdict.low_ratio is not None:
         takes = verdict.reason
     elif verdict.low_ratio is None:
-        takes = "how long it would take is not known yet"
+        takes = "the time it would take is not known yet"
     else:
         takes = "no affordable number of such pairs would settle it"
     if verdict.detectable_ratio is None:
         return takes
-    return f"{takes}; this budget could have shown {format_roughly(verdict.detectable_ratio)}"
+    return f"{takes}; this budget could have detected {format_roughly(verdict.detectable_ratio)}"

@@ -1,1 +1,1 @@
-"""Sections on disks: cards, layouts, what a load used of a disk."""
+"""Build the sections on disks: cards, layouts, and how much of a disk a load used."""

@@ -1,6 +1,6 @@
-"""A disk card as reports show it: names, units and words that all forms share, and what it means for PostgreSQL.
+"""Name and format the figures of a disk card, and explain what they mean for PostgreSQL.
 
-Rates are in 10^6 bytes, as fio and data sheets have them. What speaks against a figure is `explain/`'s.
+Rates are in 10^6 bytes, as in fio and data sheets. Findings about the figures come from `explain/`.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ ENTRY_WORDS = {
     DiskFigureKey.MIXED: "mixed, 8 kB",
     DiskFigureKey.SEQUENTIAL_READ: "sequential reads",
     DiskFigureKey.SEQUENTIAL_WRITE: "sequential writes",
-    DiskFigureKey.WAL: "WAL in large pieces",
-    DiskFigureKey.FLUSHES: "flushes, one by one",
+    DiskFigureKey.WAL: "WAL in large writes",
+    DiskFigureKey.FLUSHES: "flushes, one at a time",
     DiskFigureKey.FLUSH_TEST: "flushes, pg_test_fsync",
     DiskFigureKey.READ_P50: "read latency, p50",
     DiskFigureKey.READ_P99: "read latency, p99",
@@ -43,7 +43,7 @@ _FEW_ROUNDS = 4
 
 
 class CardView(msgspec.Struct, frozen=True, kw_only=True):
-    """A card with all that is made of it."""
+    """A card with everything that is derived from it."""
 
     card: DiskCard
     figures: DiskFigures
@@ -52,27 +52,27 @@ class CardView(msgspec.Struct, frozen=True, kw_only=True):
     efficiencies: tuple[Efficiency, ...]
     findings: tuple[Finding, ...]
     limits: InstanceLimits | None = None
-    """Of the declared machine."""
+    """The declared limits of the machine."""
     file: str | None = None
-    """Where the card lies."""
+    """The path of the card's file."""
 
 
 class Shown(msgspec.Struct, frozen=True, kw_only=True):
-    """A figure in words."""
+    """A figure as text."""
 
     value: str
-    """With its unit."""
+    """The value with its unit."""
     interval: str
-    """Such as `[11,900 – 12,300]` in the same unit; words where there is none of use."""
+    """Such as `[11,900 – 12,300]` in the same unit; the reason where there is no useful interval."""
 
 
 def show_entry(entry: DiskFigure) -> Shown:
-    """An entry's figure and its interval."""
+    """Format an entry's figure and its interval."""
     return show_figure(entry.estimate, is_count=entry.key in _PER_S)
 
 
 def show_figure(estimate: Estimate, *, is_count: bool = False) -> Shown:
-    """A rate or latency with its interval; IOPS are told as such, flushes (`is_count`) by the second."""
+    """Format a rate or latency with its interval: IOPS in IOPS, flushes (`is_count`) by the second."""
     scale, unit = _unit_of(estimate, is_count=is_count)
     shown = format_estimate(map_estimate(estimate, lambda at: at / scale))
     if estimate.low is None:
@@ -83,24 +83,24 @@ def show_figure(estimate: Estimate, *, is_count: bool = False) -> Shown:
 
 
 def show_like(key: DiskFigureKey, estimate: Estimate, value: float) -> str:
-    """Another value of what an estimate is of, such as its ceiling, with its unit."""
+    """Format another value of the same quantity as an estimate, such as its ceiling, with its unit."""
     other = msgspec.structs.replace(estimate, value=value, low=None, high=None)
     return show_figure(other, is_count=key in _PER_S).value
 
 
 def format_latency(us: float) -> str:
-    """`140 µs`, `1.85 ms`, `2.3 s`."""
+    """Format a latency: `140 µs`, `1.85 ms`, `2.3 s`."""
     scale, unit = _time_unit(us)
     return f"{format_number(us / scale, digits=3 if us >= 1 else 2)} {unit}"
 
 
 def format_rate(bytes_per_s: float) -> str:
-    """`250 MB/s`."""
+    """Format a rate: `250 MB/s`."""
     return f"{format_number(bytes_per_s / _MEGABYTE)} MB/s"
 
 
 def describe_place(card: DiskCard) -> str:
-    """What the path lies on: `/data: xfs on /dev/nvme1n1, 400 GB free of 500 GB`."""
+    """Describe the storage below a path: `/data: xfs on /dev/nvme1n1, 400 GB free of 500 GB`."""
     if card.look is None:
         what = "" if card.declared is None else f", {describe_declared(card.declared)}"
         on = f", on {card.instance}" if card.instance else ""
@@ -114,7 +114,7 @@ def describe_place(card: DiskCard) -> str:
 
 
 def describe_making(card: DiskCard, figures: DiskFigures) -> str:
-    """When, where and by what it was measured; empty where it was not."""
+    """Describe when, where and with what the card was measured; empty where it was not."""
     if card.look is None:
         return ""
     words = [f"measured {card.made_at:%Y-%m-%d %H:%M %Z}".rstrip()]
@@ -131,9 +131,9 @@ def describe_making(card: DiskCard, figures: DiskFigures) -> str:
 
 
 def explain_for_postgresql(view: CardView) -> tuple[str, ...]:
-    """What the figures mean for a server, a sentence or two for each; where less lasts than was measured, by what lasts.
+    """Explain what the figures mean for a server, in a sentence or two for each figure.
 
-    Nothing where what was measured is no disk to keep data on.
+    Explains nothing where the measured storage is not fit for data.
     """
     is_spoiled = any(finding.severity is Severity.CRITICAL for finding in view.findings)
     return () if is_spoiled else tuple(_explain(view))
@@ -146,18 +146,19 @@ def _explain(view: CardView) -> Iterator[str]:
     if flushes:
         count = flushes.words.removesuffix(" /s")
         yield (
-            f"Flushes one by one: {count}/s, so one client commits at most {count} times a second. N clients share flushes"
-            f" and commit about N/2 times as often, until CPU or disk ends it."
+            f"One flush at a time: {count}/s, so one client commits at most {count} times a second. N clients share"
+            " flushes and commit about N/2 times as often, until CPU or disk is saturated."
         )
     p50, p99 = (_most(view, key) for key in (DiskFigureKey.READ_P50, DiskFigureKey.READ_P99))
     if reads and p50 and p99:
         yield (
-            f"A page that no cache has takes {p50.words}, one in a hundred more than {p99.words}. All backends together"
-            f" get at most {reads.words.removesuffix(' IOPS')} of them a second ({format_rate(reads.value * PAGE_BYTES)})."
+            f"Reading a page that is not cached takes {p50.words}; one read in a hundred takes more than {p99.words}."
+            f" All backends together read at most {reads.words.removesuffix(' IOPS')} pages a second"
+            f" ({format_rate(reads.value * PAGE_BYTES)})."
         )
     if writes:
         yield (
-            f"A checkpoint writes scattered pages at {format_rate(writes.value * PAGE_BYTES)} at most: 1 GB of them takes"
+            f"A checkpoint writes random pages at {format_rate(writes.value * PAGE_BYTES)} at most: 1 GB of them takes"
             f" {format_seconds(_GIBIBYTE / PAGE_BYTES / writes.value)} or more."
         )
     sequential = _most(view, DiskFigureKey.SEQUENTIAL_READ)
@@ -166,7 +167,7 @@ def _explain(view: CardView) -> Iterator[str]:
         yield f"Scanning a table of 10 GB that is not in memory takes {seconds} or more."
     wal = _most(view, DiskFigureKey.WAL)
     if wal:
-        yield f"WAL is written at {wal.words} at most, where large transactions or many clients share a flush."
+        yield f"WAL is written at {wal.words} at most, when large transactions or many clients share a flush."
 
 
 class _Most(NamedTuple):
@@ -175,7 +176,7 @@ class _Most(NamedTuple):
 
 
 def _most(view: CardView, key: DiskFigureKey) -> _Most | None:
-    """A figure, or what lasts of it where that is less: a server that is busy outlasts every burst."""
+    """Return a figure, or its sustained value where that is less: a busy server outlasts every burst."""
     entry = next((one for one in view.entries if one.key is key), None)
     if entry is None or not entry.estimate.value:
         return None
@@ -186,7 +187,7 @@ def _most(view: CardView, key: DiskFigureKey) -> _Most | None:
 
 
 def _describe_width(estimate: Estimate) -> str:
-    """Why an interval is of no use."""
+    """State why an interval is of no use."""
     return "too few rounds" if estimate.n < _FEW_ROUNDS else "too noisy"
 
 

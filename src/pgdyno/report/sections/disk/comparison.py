@@ -1,4 +1,4 @@
-"""Disk cards side by side, as comparisons of cloud storage have them: figures, then ratios with intervals and verdicts."""
+"""Build the tables of disk cards side by side: figures, then ratios with intervals and verdicts."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ _TOLD = (VerdictKind.FASTER, VerdictKind.SLOWER, VerdictKind.EQUIVALENT)
 
 DECLARED = "declared"
 REMARK = (
-    f"At most {ALPHA * 100:.0f} of 100 such comparisons call anything faster or slower that is not; equivalent is within"
-    f" {format_within(DELTA_RATIO)}. Intervals are those of the minutes in which each card was measured: what changes from"
-    " hour to hour, or from one volume to another of its kind, is not in them."
+    f"At most {ALPHA * 100:.0f} of 100 such comparisons give a false verdict of faster or slower; equivalent means"
+    f" within {format_within(DELTA_RATIO)}. Intervals cover only the minutes in which each card was measured, not"
+    " changes from hour to hour or between volumes of the same kind."
 )
 
 
 def name_cards(views: Sequence[object]) -> list[str]:
-    """A, B, C ..."""
+    """Name cards A, B, C ..."""
     letters = string.ascii_uppercase
     return [letters[place] if place < len(letters) else f"{place + 1}" for place in range(len(views))]
 
 
 def figures_table(views: Sequence[CardView], places: Sequence[int] | None = None) -> Table:
-    """Every figure of every card, or of those at some places."""
+    """Build the table of every figure of every card, or of the cards at some places."""
     chosen = range(len(views)) if places is None else places
     names = name_cards(views)
     keys = [key for key in DiskFigureKey if any(entry.key is key for view in views for entry in view.entries)]
@@ -44,7 +44,7 @@ def figures_table(views: Sequence[CardView], places: Sequence[int] | None = None
 
 
 def ratios_table(views: Sequence[CardView], differences: Sequence[DiskDifference], place: int) -> Table:
-    """A card against the first."""
+    """Build the table of a card against the first."""
     names = name_cards(views)
     rows = []
     for one in differences:
@@ -66,26 +66,26 @@ def ratios_table(views: Sequence[CardView], differences: Sequence[DiskDifference
         caption=f"{names[place]} against {names[0]}",
         columns=(*columns("", "ratio", "interval", numbers_from=1), Column(title="verdict")),
         rows=tuple(rows),
-        remark="" if rows else "They have no figure in common.",
+        remark="" if rows else "The two cards have no figure in common.",
     )
 
 
 def describe_comparison(views: Sequence[CardView], differences: Sequence[DiskDifference]) -> Iterator[str]:
-    """A sentence for each card but the first."""
+    """Describe each card but the first, in a sentence."""
     names = name_cards(views)
     for place in range(1, len(views)):
         of = [one for one in differences if one.card == place]
         told = {kind: [ENTRY_WORDS[one.key] for one in of if one.kind is kind and one.ratio.n] for kind in VerdictKind}
         parts = [f"{kind.value} in {_count(told[kind], len(of))}" for kind in _TOLD if told[kind]]
         open_count = len(told[VerdictKind.INCONCLUSIVE])
-        parts += [f"{open_count} not told apart"] if open_count else []
+        parts += [f"{open_count} undecided"] if open_count else []
         declared_count = sum(1 for one in of if not one.ratio.n)
         parts += [f"{declared_count} only declared, which has no verdict"] if declared_count else []
         yield f"{names[place]} against {names[0]}: {', '.join(parts) or 'no figure in common'}."
 
 
 def _count(names: list[str], total: int) -> str:
-    """Few are named."""
+    """Count entries: a few are named."""
     if len(names) == total:
         return "everything"
     return ", ".join(names) if len(names) <= 2 else f"{len(names)} figures"

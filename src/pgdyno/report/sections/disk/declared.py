@@ -1,4 +1,4 @@
-"""What is declared of a disk beside what was measured of it: the same words and tables for cards and for every report."""
+"""Show what is declared of a disk beside what was measured of it, for cards and for every report."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from pgdyno.report.sections.disk.layout import (
 from pgdyno.report.sections.disk.tables import efficiency_table, layout_of
 from pgdyno.report.table import Table
 
-_NOT_HELD = "What it does was not measured here, so that nothing is held against that."
+_NOT_HELD = "The disk was not measured here, so nothing is compared with the declaration."
 
 
 def declared_tables(report: ReportInput) -> tuple[Table, ...]:
-    """What the declared layout of the data's disk allows at most, and what was measured beside it."""
+    """Build the tables of what the declared layout allows at most, with the measured figures beside it."""
     layout = _find_layout(report)
     found = {
-        "This disk as it is declared: what it allows at most": None if layout is None else ceilings_table(layout),
-        "This disk beside what is declared": None if report.disk is None else efficiency_table(report.disk),
+        "Declared limits of the data disk": None if layout is None else ceilings_table(layout),
+        "Data disk, measured and declared": None if report.disk is None else efficiency_table(report.disk),
     }
     return tuple(
         msgspec.structs.replace(table, caption=caption) for caption, table in found.items() if table is not None
@@ -37,16 +37,16 @@ def declared_tables(report: ReportInput) -> tuple[Table, ...]:
 
 
 def explain_declared(report: ReportInput) -> Iterator[str]:
-    """Sentences beside those tables: what is declared, how what was measured stands to it, and what it costs."""
-    yield from describe_standing(report)
+    """Explain those tables: what is declared, how the measured figures compare with it, and what it costs."""
+    yield from compare_with_declared(report)
     layout = _find_layout(report)
     if layout is not None:
         yield from explain_layout(layout)
         yield from explain_layouts([layout])
 
 
-def describe_standing(report: ReportInput) -> tuple[str, ...]:
-    """What is declared, and `Measured of what lasts: random reads, 8 kB: 19,000 IOPS of 12,000 IOPS, 158 % (burst).`."""
+def compare_with_declared(report: ReportInput) -> tuple[str, ...]:
+    """Compare the card with its declared limits: `random reads, 8 kB: 19,000 of 12,000 IOPS, 158 % (burst)`."""
     layout, view = _find_layout(report), report.disk
     declared = None if layout is None or layout.declared is None else describe_declared(layout.declared)
     limits = layout.limits if layout is not None else None if view is None else view.limits
@@ -57,11 +57,11 @@ def describe_standing(report: ReportInput) -> tuple[str, ...]:
     what = f"Declared of this disk: {declared or 'no volume'}{where}."
     if not held:
         return (f"{what} {_NOT_HELD}",)
-    return (what, f"Measured of what lasts: {'; '.join(map(_describe, held))}.")
+    return (what, f"Measured, sustained: {'; '.join(map(_describe, held))}.")
 
 
 def _find_layout(report: ReportInput) -> LayoutView | None:
-    """That of the card; of a study whose disk was not measured, that of its host."""
+    """Return the layout of the card or, where the disk was not measured, that of the host."""
     if report.disk is not None:
         return layout_of(report.disk)
     host = report.record.study.host

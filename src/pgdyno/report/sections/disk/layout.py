@@ -1,7 +1,7 @@
-"""A storage layout as people and programs read it: the devices that are there, and what the declared ones allow at most.
+"""Describe a storage layout: the devices that were found, and what the declared ones allow at most.
 
-What a layout allows is arithmetic over data sheets, exact as they are: figures keep the units that their sources count
-in. What was measured is the disk card's.
+The limits are calculated from data sheets and are exact: figures keep the units of their sources. Measured figures are
+on the disk card.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ _TITLES = {
 
 
 class LayoutView(msgspec.Struct, frozen=True, kw_only=True):
-    """A storage path, as it was found, as it is declared, or both."""
+    """A storage path as it was found, as it is declared, or both."""
 
     title: str
-    """A path, or what lies there: `data`, `WAL`."""
+    """A path, or its use: `data`, `WAL`."""
     look: StorageStack | None = None
     declared: DiskSpec | None = None
     limits: InstanceLimits | None = None
-    """Of the machine."""
+    """The limits of the machine."""
     ceilings: StorageCeilings
 
 
 def describe_declared(disk: DiskSpec) -> str:
-    """What is declared: `8 × gp3 of 50GB, in RAID 10, chunk 64kB, xfs`."""
+    """Describe the declared layout: `8 × gp3 of 50GB, in RAID 10, chunk 64kB, xfs`."""
     one = f"{disk.volume or disk.kind}{f' of {disk.size}' if disk.size else ''}"
     array = [f"{disk.count} × {one}", array_words(disk)] if disk.count > 1 else [one]
     chunk = f"chunk {disk.chunk}" if disk.chunk else ""
@@ -49,14 +49,14 @@ def describe_declared(disk: DiskSpec) -> str:
 
 
 def describe_look(look: StorageStack) -> str:
-    """What is there: `xfs on /dev/md0 (rw,noatime), 150 GB free of 200 GB`."""
+    """Describe the layout that was found: `xfs on /dev/md0 (rw,noatime), 150 GB free of 200 GB`."""
     facts = look.facts
     room = f"{format_bytes(facts.free_bytes)} free of {format_bytes(facts.size_bytes)}"
     return f"{facts.filesystem} on {facts.device} ({facts.mount_options}), {room}"
 
 
 def devices_table(look: StorageStack) -> Table | None:
-    """The devices below a file system, each below what is made of it; None where there are none."""
+    """Build the table of the devices below a file system, each below what it is part of; None without devices."""
     if not look.devices:
         return None
     devices = {device.name: device for device in look.devices}
@@ -84,26 +84,26 @@ def devices_table(look: StorageStack) -> Table | None:
 
 
 def ceilings_table(view: LayoutView) -> Table | None:
-    """What one volume, all of them and the instance allow, what lasts of it, and which of them binds; None: unknown."""
+    """Build the table of what one volume, all volumes and the instance allow, and which limit binds; None: unknown."""
     found = {name: getattr(view.ceilings, name) for name in _TITLES}
     if not any(found.values()):
         return None
     titles = columns("", "one", "array", "instance", "lasts", "burst", numbers_from=1)
     return Table(
-        caption="What it allows at most",
+        caption="Maximum performance",
         columns=(*titles, Column(title="bound by")),
         rows=tuple(_ceiling_row(name, one, view.ceilings.absent.get(name)) for name, one in found.items()),
-        remark="Random: 8 kB each. Sequential: one stream. Flushes: one by one.",
+        remark="Random: 8 kB each. Sequential: one stream. Flushes: one at a time.",
     )
 
 
 def explain_layout(view: LayoutView) -> Iterator[str]:
-    """Sentences below its table: what is a burst, where flushes and the price come from."""
+    """Explain a layout's table: what is a burst, and where flushes and the price come from."""
     if view.look is not None and view.declared is not None:
-        yield from _say_differences(view.look, view.declared)
+        yield from _describe_differences(view.look, view.declared)
     ceilings = view.ceilings
     if any(one.burst_value is not None for one in _transfers(ceilings).values()):
-        yield "What is measured above what lasts is a burst, from credits: it ends."
+        yield "Performance above the sustained limit is a burst, paid for with credits, and ends."
     if ceilings.flushes_per_s is not None:
         yield f"Flushes: {ceilings.flushes_per_s.how}."
     price = ceilings.price
@@ -114,14 +114,14 @@ def explain_layout(view: LayoutView) -> Iterator[str]:
 
 
 def explain_layouts(views: Sequence[LayoutView]) -> Iterator[str]:
-    """Sentences below all of them: what the instance lets through, which they share, and what they cost together."""
+    """Explain all layouts together: the instance's shared limits, and the total cost."""
     held = [view for view in views if any(one.instance_value for one in _transfers(view.ceilings).values())]
     limits = held[0].limits if held else None
     if limits is not None:
         yield _say_limits(limits, held)
     if len(held) > 1:
         names = " and ".join(view.title for view in held)
-        yield f"{names} share that: each allows what its table says while the other rests."
+        yield f"{names} share that limit: each reaches the figures in its table only while the other is idle."
     prices = [view.ceilings.price.usd_per_month for view in views if view.ceilings.price is not None]
     if len(prices) > 1:
         yield f"Volumes together: ${sum(prices):,.2f} a month, without the instance."
@@ -130,7 +130,7 @@ def explain_layouts(views: Sequence[LayoutView]) -> Iterator[str]:
 
 
 def _walk(look: StorageStack, name: str, depth: int) -> Iterator[tuple[str, int]]:
-    """Names from the top, each with its depth; of what several are made of, each time."""
+    """Return names from the top down, each with its depth; a part of several devices appears below each."""
     device = next((one for one in look.devices if one.name == name), None)
     if device is not None:
         yield name, depth
@@ -145,8 +145,8 @@ def _say_stripe(stripe: Stripe | None) -> str | None:
     return f"{stripe.level} of {stripe.disk_count}{chunk}"
 
 
-def _say_differences(look: StorageStack, disk: DiskSpec) -> Iterator[str]:
-    """Where what is declared is not what was found."""
+def _describe_differences(look: StorageStack, disk: DiskSpec) -> Iterator[str]:
+    """Describe where the declared layout differs from the one that was found."""
     stripe = next(iter(look.stripes.values()), None)
     level = "raid0" if disk.lvm_stripes else None if disk.raid is None else f"raid{disk.raid}"
     pairs = [("file system", disk.filesystem, look.facts.filesystem)]
@@ -159,7 +159,7 @@ def _say_differences(look: StorageStack, disk: DiskSpec) -> Iterator[str]:
         ]
     for what, declared, found in pairs:
         if declared is not None and declared != found:
-            yield f"Declared is another {what} than was found: {declared}, not {found}."
+            yield f"The declared {what} differs from the one found: {declared}, not {found}."
 
 
 def _transfers(ceilings: StorageCeilings) -> dict[str, Ceiling]:
@@ -171,7 +171,7 @@ def _ceiling_row(name: str, ceiling: Ceiling | None, reason: str | None) -> tupl
     if ceiling is None:
         return (text(_TITLES[name]), *(text(None),) * 3, absent(reason), text(None), text(None))
     parts = (ceiling.volume_value, ceiling.array_value, ceiling.instance_value, ceiling.value, ceiling.burst_value)
-    # Of one volume by itself there is no array.
+    # A single volume is no array.
     shown = [
         _show(None if ceiling.binds is Limit.VOLUME and place == 1 else one, name) for place, one in enumerate(parts)
     ]
@@ -189,7 +189,7 @@ def _show(value: float | None, name: str) -> str:
 
 
 def _show_rate(bytes_per_s: float) -> str:
-    """In the unit that its source counts in: volumes of AWS have whole MiB, instances MB."""
+    """Format a rate in the unit of its source: volumes of AWS have whole MiB, instances MB."""
     if bytes_per_s % _MEBIBYTE == 0:
         return f"{bytes_per_s / _MEBIBYTE:,.0f} MiB"
     return f"{bytes_per_s / _MEGABYTE:,.5g} MB"
@@ -204,7 +204,7 @@ def _say_limits(limits: InstanceLimits, held: Sequence[LayoutView]) -> str:
     burst = _join(limits.burst_iops, limits.burst_bytes_per_s)
     more = f", and {burst} for a while" if burst and burst != lasting else ""
     is_mirrored = any(view.declared is not None and view.declared.raid in {1, 10} for view in held)
-    copies = " Each write to a mirror counts there." if is_mirrored else ""
+    copies = " Each write to a mirror counts separately." if is_mirrored else ""
     name = limits.name[:1].upper() + limits.name[1:] if limits.name.startswith("the ") else limits.name
     return f"{name} sustains {lasting} to all of its network volumes together{more}.{copies}"
 

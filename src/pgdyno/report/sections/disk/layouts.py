@@ -1,4 +1,4 @@
-"""Builds what `pgdyno disk --layout` shows: the devices that are there, and what each declared layout allows at most."""
+"""Build what `pgdyno disk --layout` shows: the devices, and what each declared layout allows at most."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from pgdyno.report.sections.disk.layout import (
 )
 
 _UNDECLARED = (
-    "What it allows is not known: nothing is declared of it (--host FILE), and nothing here limits it."
-    " Measuring tells: pgdyno disk, without --layout."
+    "Its limits are not known: nothing is declared (--host FILE), and no limit was found here. To measure them, run"
+    " pgdyno disk without --layout."
 )
-_NO_FIGURES = "What it allows is not known: no figure of it is declared, such as random_read_iops or flush_ms."
+_NO_FIGURES = "Its limits are not known: no figure is declared, such as random_read_iops or flush_ms."
 
 
 def build_layouts(views: Sequence[LayoutView]) -> Document:
-    """Return layouts one after the other, and what holds for all of them."""
+    """Return the document of some layouts, with what holds for all of them at the end."""
     sections = tuple(Section(title=view.title, blocks=tuple(_list_blocks(view))) for view in views)
     words = tuple(Prose(words=one) for one in explain_layouts(views))
     return Document(title="Storage layouts", blocks=(*sections, *words), is_titled=False)
@@ -41,7 +41,7 @@ def _list_blocks(view: LayoutView) -> Iterator[Block]:
     if devices is not None:
         yield msgspec.structs.replace(devices, is_captioned=False)
     elif look is not None:
-        yield Prose(words="No block device lies below it: it is memory, or another machine's.")
+        yield Prose(words="No block device was found below it: it is in memory or on another machine.")
     if look is not None:
         yield from (Prose(words=f"not observed: {one.what}: {one.reason}") for one in look.unseen)
     ceilings = ceilings_table(view)

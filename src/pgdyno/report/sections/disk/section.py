@@ -1,4 +1,4 @@
-"""Builds what `pgdyno disk` shows of a card: its figures, every job, what they mean for PostgreSQL, and what weakens them."""
+"""Build what `pgdyno disk` shows of a card: its figures, every job, what they mean for PostgreSQL, and its findings."""
 
 from __future__ import annotations
 
@@ -21,15 +21,13 @@ from pgdyno.report.sections.disk.comparison import (
 from pgdyno.report.sections.disk.layout import ceilings_table, explain_layout
 from pgdyno.report.sections.disk.tables import efficiency_table, flush_table, headline_table, jobs_table, layout_of
 
-# Cards whose figures fit side by side into 80 columns.
+# The figures of this many cards fit side by side into 80 columns.
 _BESIDE = 4
 
 
 def build_card(view: CardView) -> Document:
     """Return a disk card as a document of its own."""
-    return Document(
-        title=f"What the disk of {view.card.name} can do", blocks=tuple(_list_blocks(view)), is_titled=False
-    )
+    return Document(title=f"Disk card of {view.card.name}", blocks=tuple(_list_blocks(view)), is_titled=False)
 
 
 def build_cards(views: Sequence[CardView]) -> Document:
@@ -40,7 +38,7 @@ def build_cards(views: Sequence[CardView]) -> Document:
 
 
 def build_card_comparison(views: Sequence[CardView], differences: Sequence[DiskDifference]) -> Document:
-    """Return the figures of all cards, each other card against the first, and the sum of it."""
+    """Return the document of all cards' figures, with each other card against the first, and a summary."""
     named = tuple(
         Prose(
             strong=name,
@@ -70,7 +68,7 @@ def _list_blocks(view: CardView) -> Iterator[Block]:
     if layout is not None:
         yield from (Prose(words=words) for words in explain_layout(layout))
     meaning = tuple(Prose(words=words) for words in explain_for_postgresql(view))
-    yield Section(title="What that means for PostgreSQL", blocks=meaning)
+    yield Section(title="Consequences for PostgreSQL", blocks=meaning)
     yield from _list_findings(others)
     if view.card.clock is not None:
         read_ns = format_number(view.card.clock.read_ns)

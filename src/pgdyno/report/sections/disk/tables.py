@@ -1,4 +1,4 @@
-"""The tables of a disk card, as published comparisons of storage have them: headline, fio's jobs, pg_test_fsync, ceilings."""
+"""Build the tables of a disk card: headline, fio's jobs, pg_test_fsync, ceilings."""
 
 from __future__ import annotations
 
@@ -29,39 +29,45 @@ _FLUSH_GROUPS = ("one 8kB write", "two 8kB writes")
 
 
 def headline_table(view: CardView) -> Table:
-    """The figures that people ask of a disk, with their intervals."""
+    """Build the table of the main figures of a disk, with their intervals."""
     rows = []
     for entry in view.entries:
         shown = show_entry(entry)
         interval = ABSENT if shown.interval == "measured once" else shown.interval
         rows.append((text(ENTRY_WORDS[entry.key]), text(shown.value), text(interval), text(entry.how)))
     return Table(
-        caption="What it does",
+        caption="Disk performance",
         columns=(*columns("", "figure", "95 % interval", numbers_from=1), Column(title="how")),
         rows=tuple(rows),
     )
 
 
 def jobs_table(view: CardView) -> Table | None:
-    """Every job, as fio tables have them; None where fio was not run."""
+    """Build the table of every job of fio; None where fio was not run."""
     if not view.figures.jobs:
         return None
     rows = tuple(_job_row(one, view.figures.plateaus) for one in view.figures.jobs)
     titles = columns("fio", "depth", "IOPS", "±", "MB/s", "p50", "p99", "p99.9", numbers_from=1)
     has_plateau = any(one.kind in _BEGUN for one in view.figures.plateaus)
-    star = f" {_STAR} marks the depth from which more buys less than {PLATEAU_GAIN * 100:.0f} %." if has_plateau else ""
-    large = f" {_LARGE}: {_say_large(view)}" if any(row[3].text == _LARGE for row in rows) else ""
+    star = (
+        f" {_STAR} marks the queue depth beyond which a deeper queue gains less than {PLATEAU_GAIN * 100:.0f} %."
+        if has_plateau
+        else ""
+    )
+    large = f" {_LARGE}: {_explain_large(view)}" if any(row[3].text == _LARGE for row in rows) else ""
     return Table(
-        caption="Each pattern by depth",
+        caption="Performance by pattern and queue depth",
         columns=titles,
         rows=rows,
-        remark=f"± is half of the 95 % interval.{large}{star} Latency: of reads where both are at work, of the flush where"
-        " there is one.",
+        remark=(
+            f"± is half of the 95 % interval.{large}{star} Latency is that of reads in mixed jobs, and of the flush"
+            " where the job has one."
+        ),
     )
 
 
 def flush_table(view: CardView) -> Table | None:
-    """pg_test_fsync's methods; None where it was not run."""
+    """Build the table of pg_test_fsync's methods; None where it was not run."""
     by_name: dict[str, dict[str, str]] = {}
     for test in view.card.flush_tests:
         if test.group in _FLUSH_GROUPS:
@@ -72,25 +78,25 @@ def flush_table(view: CardView) -> Table | None:
         return None
     rows = tuple((text(name), *(text(found.get(group)) for group in _FLUSH_GROUPS)) for name, found in by_name.items())
     return Table(
-        caption="pg_test_fsync: flushes a second",
+        caption="pg_test_fsync: flushes per second",
         columns=columns("wal_sync_method", "one 8 kB write", "two", numbers_from=1),
         rows=rows,
     )
 
 
 def efficiency_table(view: CardView) -> Table | None:
-    """Measured beside declared; None where nothing is declared."""
+    """Build the table of measured figures beside declared ones; None where nothing is declared."""
     if not view.efficiencies:
         return None
     return Table(
-        caption="Beside what is declared",
+        caption="Measured and declared",
         columns=(*columns("", "measured", "lasts", "reached", "for a while", numbers_from=1), Column(title="bound by")),
         rows=tuple(_efficiency_row(one) for one in view.efficiencies),
     )
 
 
 def layout_of(view: CardView) -> LayoutView | None:
-    """What a card declares; None where it declares no volumes: what an instance lets through stands beside figures."""
+    """Return the layout that a card declares; None where it declares no volumes."""
     card = view.card
     if view.ceilings is None or card.declared is None:
         return None
@@ -100,7 +106,7 @@ def layout_of(view: CardView) -> LayoutView | None:
 
 
 def name_job(job: DiskJob) -> str:
-    """As fio tables do: `random read 8kB`."""
+    """Name a job as fio tables do: `random read 8kB`."""
     size = format_bytes(job.block_bytes).replace(" ", "")
     if job.pattern is Pattern.MIXED and job.read_ratio is not None:
         reads = round(job.read_ratio * 100)
@@ -126,10 +132,10 @@ def _job_row(one: JobFigures, plateaus: tuple[Plateau, ...]) -> tuple[Cell, ...]
     )
 
 
-def _say_large(view: CardView) -> str:
+def _explain_large(view: CardView) -> str:
     count = view.figures.round_count
-    more = "; without --quick there are more." if view.card.scope is CardScope.QUICK else "."
-    return f"{count} rounds that differ so much leave open by more than a factor of 2{more}"
+    more = "; a run without --quick has more rounds." if view.card.scope is CardScope.QUICK else "."
+    return f"{count} rounds that differ this much leave the figure uncertain by more than a factor of 2{more}"
 
 
 def _percentile(latency: LatencyFigures | None, name: str) -> str | None:

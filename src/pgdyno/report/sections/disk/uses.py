@@ -1,4 +1,4 @@
-"""How much of what its disk can do a workload used: sentences and a table for every form, and its part of report.json."""
+"""Describe how much of its disk a workload used."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ _NAMES = {
     UseKind.INSTANCE_BYTES: "Bytes through the instance",
 }
 REMARK = (
-    "Each against the limit of its own kind on this disk's card: shares do not add up, since a disk does less of each when"
-    " it does all at once. Reads are the device's own: what the kernel's cache answers is none. A queue of many requests"
-    " keeps a disk busy long before it is full."
+    "Each use is compared with the limit of the same kind on the disk's card. Shares do not add up: a disk does less"
+    " of each under mixed load. Only reads that reach the device count, not those that the kernel's cache answers. A"
+    " busy disk is not a full one: it can serve many requests at once."
 )
 _INSTANCE = frozenset({UseKind.INSTANCE_IOPS, UseKind.INSTANCE_BYTES})
 _LASTING_WORDS = {
@@ -41,18 +41,21 @@ _LASTING_WORDS = {
     UseKind.WRITES: "random writes",
     UseKind.WRITTEN_BYTES: "bytes written",
 }
-LASTING_REMARK = " What lasts of a limit is as declared; what was measured above it is burst, from credits, and ends."
+LASTING_REMARK = (
+    " The sustained limit is the declared one; measured performance above it is a burst, paid for with credits, and"
+    " ends."
+)
 
 
 def own_disk_table(view: CardView) -> Table:
-    """What the data's disk can do, and when that was measured."""
+    """Build the table of the data's disk: its figures, and when they were measured."""
     missing = "".join(f" Not measured: {one.what} ({one.reason})." for one in view.card.unseen)
     remark = f"{describe_place(view.card)}; {describe_making(view.card, view.figures)}.{missing}"
-    return msgspec.structs.replace(headline_table(view), caption="This disk", remark=remark)
+    return msgspec.structs.replace(headline_table(view), caption="Data disk", remark=remark)
 
 
 def uses_table(workload: WorkloadAnalysis) -> Table | None:
-    """Each limit with what was used of it; None without a card."""
+    """Build the table of each limit and how much of it was used; None without a card."""
     joins = _joins(workload)
     kinds = {use.kind: use for join in joins for use in join.uses}
     rows: list[tuple[Cell, ...]] = []
@@ -74,18 +77,18 @@ def uses_table(workload: WorkloadAnalysis) -> Table | None:
     if not rows:
         return None
     has_lasting = any(use.lasts is not None for join in joins for use in join.uses)
-    titles = columns("", "used", "limit", "share", *(("lasts", "share of it") if has_lasting else ()), numbers_from=1)
+    titles = columns("", "used", "limit", "share", *(("lasts", "share used") if has_lasting else ()), numbers_from=1)
     rows += _latency_rows(joins)
     return Table(
-        caption="What it used of this disk",
-        columns=(*titles, *columns("limit of")),
+        caption="Use of the data disk",
+        columns=(*titles, *columns("source")),
         rows=tuple(row if has_lasting else (*row[:4], *row[-1:]) for row in rows),
         remark=f"{REMARK}{LASTING_REMARK if has_lasting else ''}",
     )
 
 
 def _lasting_cells(uses: list[DiskUse]) -> tuple[Cell, Cell]:
-    """What lasts of a limit, and the share of that."""
+    """Return the cells of a limit's sustained value, and the share of it that was used."""
     lasts, ratios = [], []
     for use in uses:
         if use.lasts is not None and use.lasting_ratio is not None:
@@ -97,7 +100,7 @@ def _lasting_cells(uses: list[DiskUse]) -> tuple[Cell, Cell]:
 
 
 def describe_uses(workload: WorkloadAnalysis) -> tuple[str, ...]:
-    """`You reach 71 % of what this disk allows for flushes; reads are at 3 %.` Nothing without a card."""
+    """Describe the use: `Commits use 71 % of the flush capacity of this disk; reads are at 3 %.` Nothing without a card."""
     joins = _joins(workload)
     uses = [use for join in joins for use in join.uses]
     shares = _medians((use.kind, use.ratio) for use in uses)
@@ -121,24 +124,24 @@ def _describe_measured(shares: dict[UseKind, float]) -> tuple[str, ...]:
     if UseKind.WAL in shares and flushes is not None:
         rest.append(f"WAL is at {_percent(shares[UseKind.WAL])} of sequential writing")
     if flushes is None:
-        return (f"Of what this disk can do, {', '.join(rest)}.",) if rest else ()
-    first = f"You reach {_percent(flushes)} of what this disk allows for flushes"
-    beyond = " (they took less here than when the card was made)" if flushes > 1.0 else ""
+        return (f"Of this disk's capacity, {', '.join(rest)}.",) if rest else ()
+    first = f"Commits use {_percent(flushes)} of the flush capacity of this disk"
+    beyond = " (flushes were faster here than when the card was made)" if flushes > 1.0 else ""
     return (f"{'; '.join([first + beyond, *rest])}.",)
 
 
 def _describe_lasting(
     lasting: dict[UseKind, float], instance: tuple[float | None, float | None], name: str
 ) -> tuple[str, ...]:
-    """`Of what is declared to last, random reads are at 12 %.` and what of the instance's limits all of it takes."""
+    """Describe the use of sustained limits, and of the instance's limits."""
     said = []
     if lasting:
         parts = [f"{_LASTING_WORDS[kind]} at {_percent(lasting[kind])}" for kind in _LASTING_WORDS if kind in lasting]
-        said.append(f"Of what is declared to last, which is less, {', '.join(parts)}.")
+        said.append(f"Of the declared sustained limits, which are lower, {', '.join(parts)}.")
     taken = max((share for share in instance if share is not None), default=None)
     if taken is not None:
         what = "I/Os" if taken == instance[0] else "MB/s"
-        said.append(f"Reads and writes together take {_percent(taken)} of the {what} that {name} sustains.")
+        said.append(f"Reads and writes together use {_percent(taken)} of the {what} that {name} sustains.")
     return tuple(said)
 
 
@@ -156,7 +159,7 @@ def _latency_rows(joins: list[DiskDemand]) -> Iterator[tuple[Cell, ...]]:
         return text(name), shown, *(text(None),) * 4, text("")
 
     busy = [join.busy_ratio for join in joins if join.busy_ratio is not None]
-    yield row("Time with any request under way", busy, is_share=True)
+    yield row("Time with at least one request in progress", busy, is_share=True)
     for name, field in (("read", "read_await_ms"), ("write", "write_await_ms"), ("flush", "flush_await_ms")):
         values = [value for join in joins if (value := getattr(join, field)) is not None]
         if values:
@@ -164,7 +167,7 @@ def _latency_rows(joins: list[DiskDemand]) -> Iterator[tuple[Cell, ...]]:
 
 
 def _percent(share: float) -> str:
-    """A share as one says it."""
+    """Format a share for a sentence."""
     return "less than 1 %" if share < 0.01 else f"{share * 100:,.0f} %"
 
 

@@ -1,1 +1,1 @@
-"""Sections on cost."""
+"""Build the sections on cost."""

@@ -1,4 +1,4 @@
-"""Records side by side: what each machine is and costs, what it did, for each CPU and for its money."""
+"""Build the table of machines side by side: hardware, price, speed, and speed for each CPU and for the money."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pgdyno.report.table import Cell, Table, columns, text
 
 
 def hosts_table(priced: Sequence[PricedRecord]) -> Table:
-    """Records side by side: what each machine is and costs, what it did, for each CPU and for its money."""
+    """Build the table of machines side by side: hardware, price, speed, and speed for each CPU and for the money."""
     prices = [one.price for one in priced]
     rows = [(text(title), *(text(show(price)) for price in prices)) for title, show in _HOST_ROWS.items()]
     for name in dict.fromkeys(workload.name for price in prices for workload in price.workloads):
@@ -28,8 +28,8 @@ def hosts_table(priced: Sequence[PricedRecord]) -> Table:
         columns=columns("", *map(_name, priced), numbers_from=1),
         rows=tuple(rows),
         remark=(
-            "Different machines, each by itself: a difference, not a verdict. Where one machine's memory holds the data and"
-            f" another's does not, TPS are no measure of their CPUs.{_say_mismatch(priced)}"
+            "Each machine was measured separately: these are differences, not verdicts. Where the data fit into the"
+            f" memory of only one machine, TPS do not compare their CPUs.{_describe_mismatch(priced)}"
         ),
     )
 
@@ -38,9 +38,9 @@ def _name(one: PricedRecord) -> str:
     return one.record_dir.rstrip("/").rpartition("/")[2]
 
 
-def _say_mismatch(priced: Sequence[PricedRecord]) -> str:
+def _describe_mismatch(priced: Sequence[PricedRecord]) -> str:
     names = [_name(one) for one in priced if one.price.mismatch]
-    return f" Priced as another machine than was measured: {join_names(names)}." if names else ""
+    return f" Priced as a machine other than the measured one: {join_names(names)}." if names else ""
 
 
 def _loss_cell(workload: WorkloadWorth | None) -> Cell:
@@ -90,5 +90,5 @@ _FIGURE_ROWS: dict[str, Callable[[WorkloadWorth | None, str], Cell]] = {
     "TPS": _tps_cell,
     "TPS per CPU": _cpu_cell,
     "TPS per {money} a month": _money_cell,
-    "a million": _million_cell,
+    "per million": _million_cell,
 }

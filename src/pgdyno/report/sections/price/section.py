@@ -1,4 +1,4 @@
-"""Builds what `pgdyno price` shows: what each record's machine and transactions cost, and records side by side."""
+"""Build what `pgdyno price` shows: what each record's machine and transactions cost, and records side by side."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pgdyno.report.sections.price.words import PricedRecord, describe_price, exp
 
 
 def build_prices(priced: Sequence[PricedRecord]) -> Document:
-    """Return what each record costs, and several of them side by side."""
+    """Return the document of what each record costs, with several records side by side."""
     blocks: list[Block] = [Section(title=one.record_dir, blocks=tuple(_list_blocks(one))) for one in priced]
     if len(priced) > 1:
         blocks.append(hosts_table(priced))

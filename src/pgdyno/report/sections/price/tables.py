@@ -1,4 +1,4 @@
-"""What it costs, in tables: what is paid for, what transactions cost, at the user's own load too, and other volumes."""
+"""Build the tables of cost: what is paid for, what transactions cost, the user's own load, and other volumes."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from pgdyno.report.table import Cell, Table, absent, columns, text
 
 
 def cost_table(price: StudyPrice) -> Table | None:
-    """What is paid for, on each of the terms that are known; None where none is."""
+    """Build the table of what is paid for, on each of the known terms; None without a price."""
     cost = price.cost
     if not cost.costs:
         return None
-    # The instance comes first and is another one's price on each of the terms; volumes cost the same on all.
+    # The instance comes first and has another price on each of the terms; volumes cost the same on all.
     rows = [
         (text(part.what), *(_part_cell(one.parts[place], cost.currency) for one in cost.costs))
         for place, part in enumerate(cost.costs[0].parts)
@@ -29,36 +29,36 @@ def cost_table(price: StudyPrice) -> Table | None:
         totals = [Cell(text=format_money(one.per_month, cost.currency), is_strong=True) for one in cost.costs]
         rows.append((text("together"), *totals))
     return Table(
-        caption="What it costs a month",
+        caption="Cost per month",
         columns=columns("", *(one.term.value for one in cost.costs), numbers_from=1),
         rows=tuple(rows),
     )
 
 
 def worth_table(price: StudyPrice) -> Table | None:
-    """What transactions cost, by workload and terms; None without a price or a workload."""
+    """Build the table of what transactions cost, by workload and terms; None without a price or a workload."""
     if not (price.cost.costs and price.workloads):
         return None
     return Table(
-        caption="What transactions cost at full load",
+        caption="Cost of transactions at full load",
         columns=columns("", "per million", f"TPS per {symbol_of(price.cost.currency)} a month", numbers_from=1),
         rows=tuple(row for workload in price.workloads for row in _worth_rows(workload, price.cost.currency)),
     )
 
 
 def load_table(price: StudyPrice) -> Table | None:
-    """What a million transactions cost at the user's own load; None where none is said, or nothing has a price."""
+    """Build the table of what a million transactions cost at the user's own load; None without a load or a price."""
     if price.load is None or not price.cost.costs:
         return None
     return Table(
-        caption="What a million transactions cost at your load",
+        caption="Cost of a million transactions at your load",
         columns=columns("", *(one.term.value for one in price.cost.costs), numbers_from=1),
         rows=tuple(_load_row(workload, price) for workload in price.workloads),
     )
 
 
 def alternatives_table(price: StudyPrice) -> Table | None:
-    """Other volumes that do no less; None where none are declared that have a price."""
+    """Build the table of other volumes that perform no worse; None where none with a price are declared."""
     found, currency = price.alternatives.volumes, price.cost.currency
     rows: list[tuple[Cell, ...]] = []
     for what in dict.fromkeys(one.what for one in found):
@@ -70,19 +70,19 @@ def alternatives_table(price: StudyPrice) -> Table | None:
     if not rows:
         return None
     return Table(
-        caption="Other volumes that do no less",
+        caption="Other volumes with at least the same performance",
         columns=columns("", "a month", "flush", numbers_from=1),
         rows=tuple(rows),
         remark=(
-            "By data sheets and what is declared each holds as much, flushes no slower, and lasts on this instance what the"
-            " declared volumes last on it: reads, writes and MB/s for data; for a WAL of its own MB/s, and flushes one after"
-            " the other. Without a mirror: a volume that is lost is restored from a backup."
+            "By data sheets and declarations, each has at least the same capacity, flush latency and sustained"
+            " performance on this instance as the declared volumes: reads, writes and MB/s for data; MB/s and"
+            " consecutive flushes for a separate WAL volume. Without a mirror, a lost volume is restored from a backup."
         ),
     )
 
 
 def estimate_cell(estimate: Estimate, currency: str = "") -> Cell:
-    """A cell of an estimate with its interval, in a currency where one is named."""
+    """Return a cell of an estimate with its interval, in a currency where one is named."""
     shown = format_estimate(estimate)
     if estimate.value is None:
         return absent(shown.reason)
@@ -126,7 +126,7 @@ def _flush_cell(flush_s: float | None) -> Cell:
 
 
 def _describe_other(one: OtherVolumes) -> str:
-    """Such as `2 × io2 of 200GB, mirrored, 6,000 IOPS`."""
+    """Describe other volumes: `2 × io2 of 200GB, mirrored, 6,000 IOPS`."""
     disk, words = one.disk, [f"{one.count} × {one.volume}"]
     if disk is not None:
         words[0] += f" of {disk.size}"

@@ -1,7 +1,7 @@
-"""What it costs, in words: the sentence for the first page, and those below the tables.
+"""Describe costs: the sentence for the first page, and those below the tables.
 
-Prices are exact and have a date; what is in doubt is how fast the machine is, and so every figure that rests on TPS has
-their interval. A machine without a price gets a line that says how to give one.
+Prices are exact and have a date. The uncertainty is in the machine's speed, so every figure that depends on TPS has an
+interval. A machine without a price gets a line that says how to give one.
 """
 
 from __future__ import annotations
@@ -26,27 +26,27 @@ _HOW_TO_GIVE = "name the machine in the study's [host], or price the record with
 
 
 class PricedRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """A record with what it costs."""
+    """A record with its costs."""
 
     record_dir: str
     name: str
-    """Of the record."""
+    """The record's name."""
     price: StudyPrice
     alarm: str = ""
-    """That the figures should not be used as they are; empty where they may."""
+    """The warning not to use the figures as they are; empty where they may be used."""
 
 
 def describe_price(price: StudyPrice, *, program: str = "pgdyno") -> str:
-    """What the machine costs a month and a million transactions on it, in a sentence; how to give a price without one.
+    """Describe what the machine and a million transactions on it cost; without a price, say how to give one.
 
     Args:
-        price: What is known.
-        program: The name by which pgdyno is called.
+        price: The known prices.
+        program: The name under which the user called pgdyno.
     """
     cost = price.cost
     if not cost.costs:
         reasons = "; ".join(dict.fromkeys(cost.absent.values()))
-        return f"What it costs is not known ({reasons}): {with_program(_HOW_TO_GIVE, program)}."
+        return f"The cost is not known ({reasons}): {with_program(_HOW_TO_GIVE, program)}."
     first, *others = cost.costs
     months = [f"{format_money(first.per_month, cost.currency)} a month {name_term(first.term)}"]
     months += [f"{format_money(one.per_month, cost.currency)} {name_term(one.term)}" for one in others]
@@ -64,18 +64,20 @@ def describe_price(price: StudyPrice, *, program: str = "pgdyno") -> str:
     if said:
         term = "" if first.term is Term.OWN else f"{name_term(first.term)} "
         sentence += f"; a million transactions at full load cost {term}{join_names(said)}"
-    caution = f" But {price.mismatch}: so much it would cost if it did the same." if price.mismatch else ""
+    caution = (
+        f" But {price.mismatch}: the cost applies only if that machine performs the same." if price.mismatch else ""
+    )
     return f"{sentence}.{caution}"
 
 
 def describe_costs(report: ReportInput) -> tuple[str, ...]:
-    """The sentence for the first page; none for a report that nobody priced."""
+    """Return the sentence for the first page; none for a report without prices."""
     program = next(iter(report.record.command), "pgdyno")
     return () if report.price is None else (describe_price(report.price, program=program),)
 
 
 def describe_alarm(report: ReportInput) -> str:
-    """That figures are priced which should not be used as they are; empty where they may."""
+    """Warn that figures are priced which should not be used as they are; empty where they may be used."""
     if all(finding.severity is not Severity.CRITICAL for finding in report.findings):
         return ""
     program = next(iter(report.record.command), "pgdyno")
@@ -86,51 +88,51 @@ def describe_alarm(report: ReportInput) -> str:
 
 
 def explain_price(price: StudyPrice) -> Iterator[str]:
-    """Sentences below the tables: what was assumed, what is left out, where prices are from, what to doubt."""
+    """Explain the tables: what was assumed, what is left out, where prices are from, and what is uncertain."""
     cost = price.cost
     if not cost.costs:
         return
     yield (
-        f"A month is {MONTH_H:.0f} hours. Costs of transactions are those of a machine at full load all month long, the least"
-        " that they can be: at a tenth of that load each costs ten times as much."
+        f"A month is {MONTH_H:.0f} hours. Transaction costs assume a machine at full load for the whole month, which"
+        " is the lowest possible cost: at a tenth of that load each transaction costs ten times as much."
     )
     yield from _say_load(price)
-    where = "" if cost.is_region_declared else ", in which it is taken to be because no region is declared"
+    where = "" if cost.is_region_declared else ", assumed because no region is declared"
     if Term.OWN not in {one.term for one in cost.costs}:
         yield f"Prices are those of {cost.region}{where}; without taxes, traffic, snapshots and support."
     if cost.left_out:
         yield f"Not counted: {join_names(list(cost.left_out))}."
-    yield from _say_absent(cost.absent)
+    yield from _list_absent(cost.absent)
     if any(one.term is Term.SPOT for one in cost.costs):
-        yield "Spot is for machines that may go away at any time, two minutes after being told so."
+        yield "Spot instances may be terminated at any time, with two minutes' notice."
     yield from _say_sizes(price)
 
 
 def format_money(amount: float, currency: str) -> str:
-    """An amount in a currency: `$262.90`, `CHF 262.90`."""
+    """Format an amount in a currency: `$262.90`, `CHF 262.90`."""
     return f"{symbol_of(currency)}{amount:,.2f}"
 
 
 def symbol_of(currency: str) -> str:
-    """What stands before an amount; empty without a currency."""
+    """Return the symbol before an amount; empty without a currency."""
     return _SYMBOLS.get(currency, f"{currency} " if currency else "")
 
 
 def name_term(term: Term) -> str:
-    """Terms as they stand in a sentence."""
+    """Name the terms as they appear in a sentence."""
     return {Term.SPOT: "on the spot market", Term.OWN: "as you say"}.get(term, term.value)
 
 
 def tag_of(workload: WorkloadWorth) -> str:
-    """What stands beside every figure of a workload that gives up durability."""
+    """Return the label beside every figure of a workload that gives up durability."""
     return "durability given up" if workload.durability_given_up else ""
 
 
-def _say_absent(absent: dict[str, str]) -> Iterator[str]:
-    """Terms without a price, those of one reason together."""
+def _list_absent(absent: dict[str, str]) -> Iterator[str]:
+    """List the terms without a price; terms with the same reason together."""
     for reason in dict.fromkeys(absent.values()):
         terms = [term for term, why in absent.items() if why == reason]
-        yield f"Not known is what it costs {join_names(terms)}: {reason}."
+        yield f"The cost {join_names(terms)} is not known: {reason}."
 
 
 def _say_load(price: StudyPrice) -> Iterator[str]:
@@ -147,7 +149,7 @@ def _say_load(price: StudyPrice) -> Iterator[str]:
     known = f": {join_names(of)}" if of and load.tps is not None else ""
     yield f"Your load is {said} on average over the month{known}."
     if any(share is not None and share > 1.0 for share in shares.values()):
-        yield "Of what is more than full load nobody knows what it would cost there."
+        yield "The cost of a load above full load is not known."
 
 
 def _say_sizes(price: StudyPrice) -> Iterator[str]:
@@ -156,8 +158,8 @@ def _say_sizes(price: StudyPrice) -> Iterator[str]:
         money = format_money(larger.per_month, price.cost.currency)
         yield (
             f"The next size up, {larger.instance} ({larger.cpu_count} CPUs, {format_bytes(larger.memory_bytes)}), costs"
-            f" {money} a month on demand with the same volumes: {format_number(larger.times)} times as much, and so less for"
-            f" each transaction only if it does more than {format_number(larger.times)} times the TPS."
+            f" {money} a month on demand with the same volumes: {format_number(larger.times)} times as much, which is"
+            f" cheaper per transaction only if it reaches more than {format_number(larger.times)} times the TPS."
         )
     done = [
         f"{format_estimate(one.tps_per_cpu).value} of {_name_workload(one)}"

@@ -1,1 +1,1 @@
-"""Sections on several records: side by side, tiers, the journal."""
+"""Build the sections on several records: side by side, tiers, the journal."""

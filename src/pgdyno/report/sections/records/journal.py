@@ -1,7 +1,7 @@
-"""The journal of a folder's records: by machine and time what was asked, what was answered, and what was proven faster.
+"""Build the journal of a folder's records: by machine and time, each study's question, answer and proven gains.
 
-Gains stand each against the reference of its own study. They are neither ranked nor multiplied across studies: those did
-not alternate, and what pays beside one set of settings may not pay beside another.
+Each gain is against the reference of its own study. Gains of different studies are neither ranked nor multiplied: the
+studies did not alternate, and a setting that helps with one set of settings may not help with another.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ class JournalEntry(msgspec.Struct, frozen=True, kw_only=True):
     question: str
     server: str
     machine: str
-    """What it is made of; one that was given another name is still the same."""
+    """The machine's hardware; a machine with another name may still be the same."""
     host_name: str | None = None
-    """As it calls itself; None in older records."""
+    """The machine's own name; None in older records."""
     trials_finished_count: int
     progress: str = ""
-    """How far it has come; empty where it has ended."""
+    """The progress of an unfinished study; empty where it has ended."""
     answers: tuple[str, ...]
     gains: tuple[ProvenGain, ...] = ()
     retests: tuple[Retest, ...] = ()
 
 
 class Unreadable(msgspec.Struct, frozen=True, kw_only=True):
-    """A record that has no place in the journal, and why."""
+    """A record that cannot be listed in the journal, and why."""
 
     path: str
     problem: str
@@ -59,15 +59,15 @@ class StudyJournal(msgspec.Struct, frozen=True, kw_only=True):
     folder: str
     entries: tuple[JournalEntry, ...]
     best: tuple[Best, ...]
-    """Proven faster so far: of each machine and workload each set of settings once, newest last."""
+    """The settings that are proven faster so far, once for each machine and workload, the newest last."""
     unreadable: tuple[Unreadable, ...]
 
 
 def find_best(entries: Sequence[JournalEntry]) -> tuple[Best, ...]:
-    """The gains that stand: a later study that proves the same settings again replaces one, one that refutes it ends it.
+    """Return the gains that still stand: a later study that confirms one replaces it, one that refutes it removes it.
 
     Args:
-        entries: By time.
+        entries: The studies by time.
     """
     standing: dict[tuple[str, str, tuple[tuple[str, str], ...]], Best] = {}
     for entry in entries:
@@ -81,13 +81,13 @@ def find_best(entries: Sequence[JournalEntry]) -> tuple[Best, ...]:
 
 
 def build_journal(journal: StudyJournal) -> Document:
-    """Return the journal: by machine and time what was asked and answered, and what was proven faster."""
+    """Return the journal: studies by machine and time, and the settings that were proven faster."""
     sections = [
         Section(title=_name_machine(journal, machine), blocks=tuple(_list_studies(journal, machine)))
         for machine in dict.fromkeys(entry.machine for entry in journal.entries)
     ]
     unreadable = tuple(Prose(words=f"{one.path}: {one.problem}") for one in journal.unreadable)
-    sections.append(Section(title="Could not be read", blocks=unreadable))
+    sections.append(Section(title="Unreadable records", blocks=unreadable))
     return Document(title="Journal", blocks=tuple(sections), is_titled=False)
 
 
@@ -97,7 +97,7 @@ def _name_machine(journal: StudyJournal, machine: str) -> str:
 
 
 def _list_names(journal: StudyJournal, machine: str) -> list[str]:
-    """What a machine, or several that look alike, were called, by time."""
+    """Return the names of a machine, or of several that look alike, by time."""
     return list(
         dict.fromkeys(
             entry.host_name for entry in journal.entries if entry.machine == machine and entry.host_name is not None

@@ -1,7 +1,7 @@
-"""Records side by side, in words and tables: refusals first, figures, and all that differs.
+"""Describe records side by side: refusals first, figures, and all differences.
 
-Behind a refusal figures stand without a ratio: two figures side by side say no more than two reports do, a ratio says that
-one answers the other's question.
+After a refusal, figures appear without a ratio: figures side by side say no more than two reports do, but a ratio
+claims that the two are comparable.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from pgdyno.report.sections.disk.comparison import name_cards
 from pgdyno.report.table import Cell, Table, absent, columns, text
 
 REMARK = (
-    "Intervals are at 95 % and say how well each record repeated itself. What changes from hour to hour, or from one machine"
-    " to another of its kind, is in none of them: between records there is no verdict."
+    "Intervals are 95 % intervals and show how well each record repeated itself. They do not cover changes from hour"
+    " to hour or between machines of the same kind: between records there is no verdict."
 )
 _STANDINGS = {DifferenceGravity.DECLARED: "to be declared", DifferenceGravity.FREE: "free"}
 _WORDS = {
@@ -39,21 +39,21 @@ _WORDS = {
 
 
 class NamedRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """A record as it was named."""
+    """A record under a short name."""
 
     path: str
     record: StudyRecord
     per_month: Estimate | None = None
-    """What its machine costs, whose unit is the currency; None where nobody knows, or another machine was priced."""
+    """The price of its machine, in the unit of its currency; None where unknown, or of another machine."""
 
 
 def name_records(records: Sequence[NamedRecord]) -> list[str]:
-    """Name them A, B, C and so on."""
+    """Name records A, B, C and so on."""
     return name_cards(records)
 
 
 def describe_record(named: NamedRecord) -> str:
-    """A record in a line."""
+    """Describe a record in a line."""
     record, host = named.record, named.record.host
     where = "" if host.host_name is None else f" on {host.host_name}"
     return (
@@ -63,24 +63,25 @@ def describe_record(named: NamedRecord) -> str:
 
 
 def describe_pair(pair: PairComparison, names: tuple[str, str]) -> str:
-    """What may be said of two loads side by side."""
+    """State whether and how two loads may be compared."""
     count = len(pair.refusals)
     if count:
         return (
-            f"On {pair.first.name} {names[1]} is not compared with {names[0]}, for {'one reason' if count == 1 else f'{count} reasons'}:"
+            f"On {pair.first.name} {names[1]} is not compared with {names[0]}, for"
+            f" {'one reason' if count == 1 else f'{count} reasons'}:"
             " the figures stand side by side without a ratio."
         )
     tps = next(figure for figure in pair.figures if figure.metric == "tps")
     ratio, interval = _ratio_words(tps)
-    change = f"On {pair.first.name} {names[1]} does {ratio} the TPS of {names[0]} {interval}".rstrip()
+    change = f"On {pair.first.name} {names[1]} reaches {ratio} the TPS of {names[0]} {interval}".rstrip()
     is_alike = look_alike(pair.first.record.host, pair.other.record.host)
-    where = _say_machines(pair, is_alike=is_alike)
-    advice = " `pgdyno compare` runs both in turn, and gives one." if is_alike else ""
-    return f"{change}: {where}, {_say_trials(pair)}: a difference, not a verdict.{advice}"
+    where = _name_machines(pair, is_alike=is_alike)
+    advice = " `pgdyno compare` runs both in turn and gives a verdict." if is_alike else ""
+    return f"{change}: {where}, {_count_trials(pair)}: a difference, not a verdict.{advice}"
 
 
 def describe_refusals(pair: PairComparison, names: tuple[str, str]) -> Iterator[str]:
-    """A sentence for each reason not to compare, with what to do instead."""
+    """Return a sentence for each reason not to compare, with what to do instead."""
     for one in pair.refusals:
         yield (
             f"refused: {one.subject}: {one.first} in {names[0]}, {one.other} in {names[1]}; {one.why}."
@@ -89,19 +90,20 @@ def describe_refusals(pair: PairComparison, names: tuple[str, str]) -> Iterator[
 
 
 def describe_lone(comparison: RecordComparison, names: Sequence[str]) -> Iterator[str]:
-    """The loads that stand alone."""
+    """Name the loads that only one record has."""
     for name, lone in ((names[0], comparison.only_first), (names[comparison.place], comparison.only_other)):
         if lone:
             yield f"Only in {name}: {', '.join(lone)}."
     if not comparison.pairs:
         yield (
-            "refused: they have no load with a result of its own in common; trials within which variants alternate have"
-            " none, nor have those at one rate of a search. Instead: run one study on both (`pgdyno run STUDY.toml`)."
+            "refused: the records have no comparable load in common. Trials within which variants alternate have no"
+            " result of their own, and neither have trials of a search at one rate. Instead: run one study on both"
+            " (`pgdyno run STUDY.toml`)."
         )
 
 
 def figures_table(pair: PairComparison, names: tuple[str, str]) -> Table:
-    """Figures of both, with the ratio where there is one."""
+    """Build the table of both records' figures, with the ratio where they may be compared."""
     is_refused, heads = bool(pair.refusals), _name_columns(pair, names)
     return Table(
         caption=pair.first.name,
@@ -111,9 +113,9 @@ def figures_table(pair: PairComparison, names: tuple[str, str]) -> Table:
 
 
 def differences_table(pair: PairComparison, names: tuple[str, str]) -> Table | None:
-    """All that differs beside what is refused, under the load's name; None where nothing does."""
+    """Build the table of all differences besides the refusals, under the load's name; None without any."""
     others = [one for one in pair.differences if one.standing is not DifferenceGravity.REFUSED]
-    titles = columns("What else differs" if pair.refusals else "What differs", *_name_columns(pair, names), "")
+    titles = columns("Other differences" if pair.refusals else "Differences", *_name_columns(pair, names), "")
     rows = tuple(
         (text(one.subject), text(one.first), text(one.other), Cell(text=_STANDINGS[one.standing], note=one.why or None))
         for one in others
@@ -139,7 +141,7 @@ def _estimate(estimate: Estimate) -> Cell:
 
 
 def _ratio_words(figure: RecordFigure) -> tuple[str, str]:
-    """A ratio and its interval; empty where there is none of use."""
+    """Return a ratio and its interval; empty without a useful one."""
     ratio = figure.ratio
     if ratio is None or ratio.value is None:
         return ABSENT, ""
@@ -154,8 +156,8 @@ def _name_columns(pair: PairComparison, names: tuple[str, str]) -> list[str]:
     return [with_name(name, side.record.host) for name, side in sides]
 
 
-def _say_machines(pair: PairComparison, *, is_alike: bool) -> str:
-    """Whose figures they are; that two machines bear one name does not make them one."""
+def _name_machines(pair: PairComparison, *, is_alike: bool) -> str:
+    """Name the two machines; two machines of the same name are not assumed to be the same one."""
     called = [side.record.host.host_name for side in (pair.first, pair.other)]
     if None in called:
         names = ""
@@ -163,17 +165,17 @@ def _say_machines(pair: PairComparison, *, is_alike: bool) -> str:
         names = f" and are both called {called[0]}" if is_alike else f", both called {called[0]}"
     else:
         names = f" ({called[0]} and {called[1]})"
-    return f"machines that look alike{names}{_say_apart(pair)}" if is_alike else f"different machines{names}"
+    return f"machines that look alike{names}{_describe_gap(pair)}" if is_alike else f"different machines{names}"
 
 
-def _say_trials(pair: PairComparison) -> str:
+def _count_trials(pair: PairComparison) -> str:
     counts = [len(side.trials) for side in (pair.first, pair.other)]
     if counts == [1, 1]:
         return "one trial each"
     return f"{counts[0]} trials each" if counts[0] == counts[1] else f"{counts[0]} and {counts[1]} trials"
 
 
-def _say_apart(pair: PairComparison) -> str:
+def _describe_gap(pair: PairComparison) -> str:
     hours = hours_apart(pair.first, pair.other)
     if hours is None:
         return ""

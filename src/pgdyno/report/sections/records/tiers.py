@@ -1,4 +1,4 @@
-"""Records of different machines as a recommendation: which machine for how much of a load, by price where it is known."""
+"""Recommend machines: which machine for how much of a load, by price where it is known."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from pgdyno.report.sections.capacity import describe_tiers, tiers_table
 from pgdyno.report.sections.records.pairs import NamedRecord, name_records
 from pgdyno.report.table import Table
 
-TIERS_TITLE = "Which machine for how much"
+TIERS_TITLE = "Recommended machine by load"
 
 
 def list_tiers(records: Sequence[NamedRecord], comparisons: Sequence[RecordComparison]) -> dict[str, Tiers]:
-    """By load, the tiers over the first record's machine and all others that may be compared with it.
+    """Return for each load the tiers over the first record's machine and all comparable ones.
 
-    None for a load of one machine alone, or at a rate that was scheduled.
+    A load that only one machine ran, or that has a fixed rate, has no tiers.
     """
     names = name_records(records)
     hosts: dict[str, list[HostCapacity]] = {}
@@ -37,7 +37,7 @@ def list_tiers(records: Sequence[NamedRecord], comparisons: Sequence[RecordCompa
 
 
 def list_tier_parts(records: Sequence[NamedRecord], comparisons: Sequence[RecordComparison]) -> Iterator[Table | str]:
-    """All tiers in words, and the table behind them where there are several."""
+    """Describe all tiers, and build the table behind them where there are several."""
     for load, tiers in list_tiers(records, comparisons).items():
         yield f"{load}: {' '.join(describe_tiers(tiers))}"
         table = tiers_table(tiers)

@@ -1,1 +1,1 @@
-"""Sections on a search for the largest rate that holds a latency limit."""
+"""Build the sections on a search for the largest rate that holds a latency limit."""

@@ -1,6 +1,6 @@
-"""The answers of a search for the largest rate that holds a latency limit, in words: what one reads first.
+"""State the answers of a search for the largest rate that holds a latency limit.
 
-A rate that holds and one that fails are named only where that is sure; what lies between is said to be open.
+A rate is said to hold or to fail only where that is certain; the rates between are called undecided.
 """
 
 from __future__ import annotations
@@ -17,34 +17,35 @@ HUES = {RateVerdict.HOLDS: "green", RateVerdict.FAILS: "vermilion", RateVerdict.
 MARKS = {RateVerdict.HOLDS: "▲", RateVerdict.FAILS: "▼", RateVerdict.UNDECIDED: "?"}
 """Beside the colour, for whoever does not see it."""
 
-# Of fewer, the model of how trials vary is mostly its prior.
+# With fewer trials, the model of how trials vary is mostly its prior.
 _KNOWN_TRIALS = 12
 
 TRIALS_REMARK = (
-    "Each is one trial of the search, under the rate that was scheduled; only whether it held its limit decides."
+    "Each row is a trial of the search at its scheduled rate. Only whether the trial held the limit counts towards"
+    " the verdict."
 )
 
 
 class SearchAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """What a search answers about one workload."""
+    """The answer of a search on one workload."""
 
     search: RateSearch
     badge: str
     """The verdict in a word or two."""
     hue: str
     claim: str
-    """A sentence."""
+    """The answer in a sentence."""
     sentences: tuple[str, ...]
-    """What else there is to say: capacity, and what it would take where it is not settled."""
+    """Further sentences: capacity and, where the search is undecided, what it needs."""
 
     @property
     def workload(self) -> str:
-        """Its name."""
+        """The workload's name."""
         return self.search.workload
 
 
 def answer_searches(report: ReportInput) -> tuple[SearchAnswer, ...]:
-    """The answer for each workload; none for a study that searches nothing."""
+    """Return the answer for each workload; none for a study that searches for nothing."""
     asked = report.record.plan.search
     if asked is None:
         return ()
@@ -52,37 +53,42 @@ def answer_searches(report: ReportInput) -> tuple[SearchAnswer, ...]:
 
 
 def describe_search_method(report: ReportInput) -> tuple[str, ...]:
-    """How it was searched and how sure its answers are, a paragraph each; nothing for every other study."""
+    """Describe how the search worked and how certain its answers are, a paragraph each; nothing for other studies."""
     asked = report.record.plan.search
     if asked is None:
         return ()
     allowed = format_percent(asked.allowed_ratio)
     how = (
-        f"First {CAPACITY_ROUNDS} closed-loop trials, as fast as clients can: their TPS is the capacity, and brackets the"
-        " search. Then trials at scheduled rates (open loop, pgbench's -R), each from the same restored data. What was"
-        " seen chooses the next rate: first about where the limit lies, then a little below and a little above it."
+        f"First {CAPACITY_ROUNDS} closed-loop trials, at full speed: their TPS is the capacity, which bounds the"
+        " search. Then trials at scheduled rates (open loop, pgbench's -R), each from the same restored data. The"
+        " results so far determine the next rate: first near the limit, then slightly below and slightly above it."
     )
     what = (
-        f"A trial holds the limit when at most {allowed} of all its scheduled transactions miss it. Latency counts from"
-        " the scheduled start, and late, skipped, failed and never begun transactions are misses, over the whole load."
+        f"A trial holds the limit when at most {allowed} of all its scheduled transactions exceed it. Latency counts"
+        " from"
+        " the scheduled start, and late, skipped, failed and never started transactions count as over the limit, for"
+        " the whole load."
     )
     return how, what, describe_search_error(asked, len(report.record.plan.workloads))
 
 
 def describe_search_error(search: Search, workloads_count: int) -> str:
-    """What share of answers may be false."""
+    """State what share of the answers may be false."""
     most = f"{search.alpha * workloads_count * 100:.3g}"
     return (
         "A rate holds when more than half of such trials hold it, and fails when more than half do not. Error rate: of"
-        f" 100 such searches at most {most} would call a rate so that is not so, however often one looks, whenever one"
-        " stops, and however trials vary, as long as one trial does not know of the others."
+        f" 100 such searches at most {most} would give a rate the wrong verdict, however often the data are"
+        " evaluated, whenever the search stops, and however trials vary, as long as trials are independent."
     )
 
 
 def _answer(search: RateSearch, asked: Search) -> SearchAnswer:
     limit, answer = asked.limit, search.answer
     if answer is None:
-        claim = f"Nothing is known of {limit} on {search.workload} yet: the closed-loop trials that bracket it are not finished, or ended nothing."
+        claim = (
+            f"Nothing is known about {limit} on {search.workload} yet: the closed-loop trials that bound the search"
+            " are not finished, or completed no transaction."
+        )
         return SearchAnswer(search=search, badge="? not known", hue="slate", claim=claim, sentences=())
     verdict = RateVerdict.UNDECIDED
     if answer.is_settled:
@@ -113,13 +119,15 @@ def _claim(search: RateSearch, answer: LimitAnswer, limit: str) -> str:
         )
     if holds is not None:
         if holds == search.highest_tps:
-            return f"holds {limit} at {_tps(holds)}, more than it does in a closed loop; nothing higher was tried ({trials})."
-        return f"holds {limit} at {_tps(holds)}; from which rate on it fails is not decided ({trials})."
+            return (
+                f"holds {limit} at {_tps(holds)}, more than its closed-loop TPS; no higher rate was tried ({trials})."
+            )
+        return f"holds {limit} at {_tps(holds)}; the rate from which it fails is undecided ({trials})."
     if fails is not None:
         if fails == search.lowest_tps:
             return f"does not hold {limit} even at {_tps(fails)}, the lowest rate that was tried ({trials})."
-        return f"fails {limit} at {_tps(fails)}; up to which rate it holds is not decided ({trials})."
-    return f"is undecided: no rate surely holds or fails {limit} yet ({trials})."
+        return f"fails {limit} at {_tps(fails)}; the rate up to which it holds is undecided ({trials})."
+    return f"is undecided: no rate certainly holds or fails {limit} yet ({trials})."
 
 
 def _describe_capacity(search: RateSearch, answer: LimitAnswer, asked: Search) -> str:
@@ -128,7 +136,7 @@ def _describe_capacity(search: RateSearch, answer: LimitAnswer, asked: Search) -
         return ""
     shown = format_estimate(capacity)
     interval = shown.interval if shown.interval.startswith("[") else f"({shown.interval})"
-    words = f"In a closed loop it does {shown.value} TPS {interval}"
+    words = f"In a closed loop it reaches {shown.value} TPS {interval}"
     if answer.fails_tps == search.lowest_tps and answer.holds_tps is None:
         return f"{words}; longer trials (--duration) reach lower rates."
     if answer.holds_tps is not None and answer.holds_tps * (1.0 + asked.resolution_ratio) >= capacity.value:
@@ -140,11 +148,14 @@ def _describe_outlook(search: RateSearch, answer: LimitAnswer) -> str:
     if answer.is_settled:
         return ""
     if search.more_s is not None:
-        return f"About {format_more_time(search.more_s)} of this would settle it."
+        return f"About {format_more_time(search.more_s)} of this search would settle it."
     if answer.n < _KNOWN_TRIALS:
-        return "How long it would take is not known yet."
+        return "The time it would take is not known yet."
     spread = format_roughly(answer.spread_ratio)
-    return f"No affordable number of such trials would settle it: the rate that one holds differs by about {spread} from trial to trial."
+    return (
+        f"No affordable number of such trials would settle it: the rate that a trial holds varies by about {spread}"
+        " from trial to trial."
+    )
 
 
 def _tps(rate_tps: float) -> str:

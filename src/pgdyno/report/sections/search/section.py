@@ -1,4 +1,4 @@
-"""Builds the sections of a search for the largest rate that holds a latency limit."""
+"""Build the sections of a search for the largest rate that holds a latency limit."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def build_answers(report: ReportInput) -> Iterator[Section]:
         if asked is not None and answer.search.levels:
             blocks.append(msgspec.structs.replace(rates_table(answer.search, asked), level=Level.HEADLINE))
         else:
-            blocks.append(Prose(words="No trial at a rate is finished.", tone=Tone.SMALL))
+            blocks.append(Prose(words="No trial at a scheduled rate is finished.", tone=Tone.SMALL))
         yield Section(
             title=answer.workload,
             id=f"s{number}",
@@ -46,13 +46,13 @@ def build_rate_trials(report: ReportInput) -> Iterator[Section]:
 
 
 def build_search_method(report: ReportInput) -> Iterator[Section]:
-    """Yield the section on how it was searched and how sure its answers are; nothing for other studies."""
+    """Yield the section on how the search worked and how certain its answers are; nothing for other studies."""
     paragraphs, asked = describe_search_method(report), report.record.plan.search
     if asked is None:
         return
     error = describe_search_error(asked, len(report.record.plan.workloads))
     yield Section(
-        title="How it was searched",
+        title="Search method",
         id="method",
         blocks=tuple(
             Prose(words=words, level=Level.HEADLINE if words == error else Level.STANDARD) for words in paragraphs

@@ -1,4 +1,4 @@
-"""The tables of a search: every rate with what may be said of it, and every trial with all that missed the limit."""
+"""Build the tables of a search: every rate with its verdict, and every trial with its share over the limit."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from pgdyno.report.level import Level
 from pgdyno.report.sections.search.answers import HUES, MARKS
 from pgdyno.report.table import Cell, Column, Table, absent, columns, number, text
 
-_NEVER = "more transactions never began than the percentile allows: it has no latency"
+_NEVER = "more transactions never started than the percentile allows, so the latency is not known"
 
 
 def rates_table(search: RateSearch, asked: Search) -> Table:
-    """One row for each rate that was tried."""
+    """Build a row for each rate that was tried."""
     percentile = f"p{asked.percentile:g}"
     rows = tuple(
         (
@@ -27,7 +27,7 @@ def rates_table(search: RateSearch, asked: Search) -> Table:
         for level in search.levels
     )
     return Table(
-        caption="Each rate that was tried",
+        caption="Results by rate",
         columns=(
             Column(title="TPS scheduled", is_number=True),
             Column(title="Verdict"),
@@ -35,25 +35,30 @@ def rates_table(search: RateSearch, asked: Search) -> Table:
             Column(title=f"{percentile}, ms", is_number=True, level=Level.STANDARD),
         ),
         rows=rows,
-        remark=f"{asked.limit}: at most {format_percent(asked.allowed_ratio)} of the scheduled transactions may miss"
-        " it. A verdict rests on trials at other rates as well: what holds at a rate holds at every lower one. Missed and"
-        f" {percentile} are geometric means over trials, with their own intervals, and decide nothing.",
+        remark=(
+            f"{asked.limit}: at most {format_percent(asked.allowed_ratio)} of the scheduled transactions may exceed"
+            " it. A verdict also uses trials at other rates: a limit that holds at one rate holds at every lower"
+            f" rate. Missed and {percentile} are geometric means over trials, with their own intervals; the verdicts"
+            " do not use them."
+        ),
     )
 
 
 def trials_table(search: RateSearch, asked: Search) -> Table:
-    """One row for each trial at a rate, in the order of running."""
+    """Build a row for each trial at a rate, in the order of running."""
     trials = sorted((trial for level in search.levels for trial in level.trials), key=lambda trial: trial.number)
-    titles = ("late", "skipped", "failed", "never begun", "missed", f"p{asked.percentile:g}, ms")
+    titles = ("late", "skipped", "failed", "never started", "missed", f"p{asked.percentile:g}, ms")
     return Table(
-        caption="Each trial at a rate",
+        caption="Trials by rate",
         columns=(
             *columns("Trial", "TPS scheduled", "scheduled", *titles, numbers_from=1),
             Column(title="Limit"),
         ),
         rows=tuple(_trial_row(trial) for trial in trials),
-        remark="Scheduled: all that should have run. Skipped: late before it began. Never begun: every client was still"
-        " busy when the load ended.",
+        remark=(
+            "Scheduled: all transactions that should have run. Skipped: already too late when its turn came. Never"
+            " started: every client was still busy when the load ended."
+        ),
     )
 
 
@@ -79,7 +84,7 @@ def _trial_row(trial: RateTrial) -> tuple[Cell, ...]:
 def _share_cell(share: Estimate) -> Cell:
     shown = format_estimate(scale_estimate(share, 100.0))
     if share.low is None or is_too_wide(share):
-        # Shares are spread over orders of magnitude: a few trials give no interval, and still show where they lie.
+        # Shares vary over orders of magnitude: a few trials have no interval, and their range is still useful.
         return Cell(text=f"{shown.value} %", note=shown.reason)
     return Cell(text=f"{shown.value} %", detail=shown.interval)
 

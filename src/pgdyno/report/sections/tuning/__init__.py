@@ -1,1 +1,1 @@
-"""Sections on derived settings as `pgdyno tune` shows them, and as files."""
+"""Build what `pgdyno tune` shows of derived settings, and the files it writes."""

@@ -1,4 +1,4 @@
-"""A derived setting in full: formula, inputs with where they are from, source and what it trades."""
+"""Explain a derived setting in full: formula, inputs with their sources, source and trade-off."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pgdyno.tune.types import Derived, Known
 
 
 def find_derived(view: TuningView, names: Sequence[str]) -> tuple[Derived, ...]:
-    """The settings of these names, what-ifs included; all of the set where none is named.
+    """Return the settings of these names, what-ifs included; the whole set where no name is given.
 
     Raises:
         SpecError: One of them is not derived.
@@ -24,16 +24,16 @@ def find_derived(view: TuningView, names: Sequence[str]) -> tuple[Derived, ...]:
         near = difflib.get_close_matches(unknown.lower(), known, n=3)
         raise SpecError(
             f"nothing is derived for {unknown}",
-            detail="what is left as it is built in has no line of its own",
+            detail="settings that keep their built-in value are not listed",
             hint=f"did you mean {' or '.join(known[name].name for name in near)}?"
             if near
-            else "leave the name out for all",
+            else "omit the name to show all",
         )
     return tuple(known[name.lower()] for name in names) if names else view.tuning.settings
 
 
 def build_explained(view: TuningView, settings: Sequence[Derived]) -> Document:
-    """Return each of these settings in full."""
+    """Return the full explanation of each of these settings."""
     blocks: list[Block] = []
     for one in settings:
         change = change_of(view, one)
@@ -60,5 +60,5 @@ def _facts(one: Derived) -> Iterator[tuple[str, str]]:
 
 
 def describe_input(known: Known) -> str:
-    """`memory 23.5 GB, measured: /proc/meminfo`."""
+    """Describe an input: `memory 23.5 GB, measured: /proc/meminfo`."""
     return f"{known.name} {format_known(known)}, {known.origin.value}: {known.how}"

@@ -1,7 +1,7 @@
-"""Derived settings as files: for postgresql.conf, for psql and for the kernel. Each says in comments why and from what.
+"""Format derived settings as files: for postgresql.conf, for psql and for the kernel, with reasons in comments.
 
-What would give up durability never stands in any of them, not even as a comment, unless the user set it: then with what it
-gives up.
+A setting that gives up durability never appears in these files, not even as a comment, unless the user set it; then the
+comment says what it gives up.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _WIDTH = 100
 
 
 def format_conf_file(view: TuningView) -> str:
-    """A fragment of postgresql.conf, to be included there."""
+    """Return a fragment of postgresql.conf, to be included there."""
     lines = [*_head(view, "#", "Include it at the end of postgresql.conf: include 'pgdyno.conf'")]
     for layer, settings in _by_layer(view.tuning.of(Target.POSTGRESQL)):
         lines += ["", f"# --- {layer.value}"]
@@ -29,9 +29,10 @@ def format_conf_file(view: TuningView) -> str:
 
 
 def format_alter_system_script(view: TuningView) -> str:
-    """A script for psql; it ends with a reload, and says what only a restart brings.
+    """Return a script for psql that ends with a reload and names the settings that need a restart.
 
-    What a server that was named has in force already is left where it is set: ALTER SYSTEM would win over that for ever.
+    A setting that the named server already has in force is left out: ALTER SYSTEM would override its source
+    permanently.
     """
     settings = view.tuning.of(Target.POSTGRESQL)
     as_they_are = {one.name for one in settings if view.is_named and change_of(view, one).is_same}
@@ -42,18 +43,18 @@ def format_alter_system_script(view: TuningView) -> str:
             command = format_alter_system(one.name, one.value)
             lines += [
                 *_comment("--", _why(view, one)),
-                f"-- as it is: {command}" if one.name in as_they_are else command,
+                f"-- already in force: {command}" if one.name in as_they_are else command,
             ]
     lines += ["", "SELECT pg_reload_conf();"]
     waiting = [one.name for one in settings if one.change is ChangeCost.RESTART and one.name not in as_they_are]
     if waiting:
         lines += ["", *_comment("--", f"A restart brings these into force: {', '.join(waiting)}")]
-    undo = "To undo a line: ALTER SYSTEM RESET name. It wins over postgresql.conf."
+    undo = "To undo a line: ALTER SYSTEM RESET name. ALTER SYSTEM overrides postgresql.conf."
     return "\n".join([*lines, *_comment("--", undo)]) + "\n"
 
 
 def format_sysctl_file(view: TuningView) -> str:
-    """A file for /etc/sysctl.d; what the kernel has elsewhere than in sysctl stands in comments."""
+    """Return a file for /etc/sysctl.d; kernel settings outside sysctl appear in comments."""
     lines = [*_head(view, "#", "Put it into /etc/sysctl.d/90-pgdyno.conf and run `sysctl --system` as root")]
     for one in view.tuning.of(Target.SYSCTL):
         lines += ["", *_comment("#", one.reason), f"{one.name} = {one.value}"]
@@ -61,7 +62,9 @@ def format_sysctl_file(view: TuningView) -> str:
     if others:
         lines += [
             "",
-            *_comment("#", "No sysctl has these; as lines of /etc/tmpfiles.d/pgdyno.conf they outlast a boot:"),
+            *_comment(
+                "#", "These have no sysctl; as lines of /etc/tmpfiles.d/pgdyno.conf they persist across reboots:"
+            ),
         ]
     for one in others:
         lines += ["#", *_comment("#", one.reason), f"#   w /sys/{one.name} - - - - {one.value}"]
@@ -82,7 +85,7 @@ def _why(view: TuningView, one: Derived) -> str:
 
 
 def _comment(mark: str, words: str) -> list[str]:
-    # What somebody named may hold a line's end, which would end the comment.
+    # A name that the user gave may contain a line end, which would end the comment.
     return textwrap.wrap(
         " ".join(words.split()), _WIDTH, initial_indent=f"{mark} ", subsequent_indent=f"{mark} ", break_long_words=False
     )

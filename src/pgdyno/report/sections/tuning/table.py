@@ -1,6 +1,6 @@
-"""Derived settings on the terminal: what changes and why, a line for each, and what one must know to trust it.
+"""Show derived settings on the terminal: what changes and why, a line for each, and what to know first.
 
-Fits 80 columns. Says nothing by colour alone. What would give up durability stands apart, under its own name.
+The output fits 80 columns and uses colour only as an addition. Settings that give up durability are listed separately.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ _TITLES = ("setting", "now", "derived", "takes")
 _WIDEST = (38, 11, 11, 12)
 _WIDEST_FIGURES = (38, 12, 12)
 _BY = {"restart": "a restart", "reload": "a reload"}
-# Estimates that stand above the table.
+# The estimates above the table.
 _TOLD_FIRST = {"recovery after a crash", "checkpoint interval"}
-# Of the sum of memory: below, lines are added up.
+# Parts of the memory total that are smaller than this are added up.
 _SMALL_SHARE = 0.05
-# What starts the server, and how its volumes were made, is not seen from here.
+# How the server is started and how its volumes were made cannot be observed from here.
 _NOT_SEEN = {Target.LIMIT, Target.STORAGE}
-# What makes an assumption better, by the input's name.
+# How to replace an assumption by a fact, by the input's name.
 _BETTER = {
     "dataset": "--dataset SIZE",
     "connections": "--connections N",
@@ -54,7 +54,7 @@ _BETTER = {
 
 
 def build_tuning(view: TuningView) -> Document:
-    """Return what changes and why, layer by layer, and what follows from it; first the sum of it and what to know."""
+    """Return what changes and why, layer by layer, after the total of memory and what to know first."""
     return Document(title=describe_subject(view), blocks=tuple(_list_blocks(view)), is_titled=False)
 
 
@@ -64,7 +64,7 @@ def _list_blocks(view: TuningView) -> Iterator[Block]:
     yield Prose(words=describe_subject(view))
     yield from (Prose(words=line) for line in _summarise(view))
     notes = tuple(Prose(words=note) for note in (*describe_file_errors(view), *tuning.notes))
-    yield Section(title="Worth knowing", blocks=notes)
+    yield Section(title="Notes", blocks=notes)
     groups = (
         (title, tuple(rows[one.name] for one in settings if one.name in rows)) for title, settings in _by_title(tuning)
     )
@@ -72,17 +72,17 @@ def _list_blocks(view: TuningView) -> Iterator[Block]:
         titles=_TITLES, words_title="why", groups=tuple(group for group in groups if group[1]), widest=_WIDEST
     )
     same = ", ".join(f"{one.name} = {one.value or 'empty'}" for one in tuning.settings if one.name not in rows)
-    yield Section(title="As it should be already", blocks=(Prose(words=same),) if same else ())
+    yield Section(title="Already in force", blocks=(Prose(words=same),) if same else ())
     yield from _list_figures("Memory in the worst case", _memory(tuning))
     estimates = [
         ListRow(cells=(one.what, format_quantity(one.value, one.unit)), words=one.how) for one in tuning.estimates
     ]
-    yield from _list_figures("What follows from it", estimates)
-    yield from _list_figures("Assumed, with what rests on it and how to know better", _assumptions(view))
-    yield Section(title="Faster, and not part of the set", blocks=tuple(_what_ifs(view)))
+    yield from _list_figures("Consequences", estimates)
+    yield from _list_figures("Assumptions, with the settings that depend on them", _assumptions(view))
+    yield Section(title="Faster, but not part of the set", blocks=tuple(_what_ifs(view)))
     unseen = tuple(Prose(words=f"{one.what}: {one.reason}") for one in view.unseen)
     yield Section(title="Not observed", blocks=unseen)
-    yield from _list_figures("What next, added to the same command", _next_steps(view))
+    yield from _list_figures("Next steps, as options of the same command", _next_steps(view))
 
 
 def _summarise(view: TuningView) -> Iterator[str]:
@@ -114,7 +114,7 @@ def _by_title(tuning: DerivedSettings) -> Iterator[tuple[str, Sequence[Derived]]
 
 
 def _memory(tuning: DerivedSettings) -> list[ListRow]:
-    """The sum, with what is small in one line."""
+    """Describe the total of memory, with small parts in one line."""
     total = sum(one.bytes for one in tuning.memory)
     small = [one for one in tuning.memory if one.bytes < _SMALL_SHARE * total]
     rows = [
@@ -124,9 +124,9 @@ def _memory(tuning: DerivedSettings) -> list[ListRow]:
     ]
     if len(small) > 1:
         rest = format_bytes(sum(one.bytes for one in small))
-        rows.append(ListRow(cells=("all else", rest), words=", ".join(one.what for one in small)))
+        rows.append(ListRow(cells=("everything else", rest), words=", ".join(one.what for one in small)))
     words = f"of {format_known(tuning.subject.memory)}; `--form explain` has every line"
-    return [*rows, ListRow(cells=("in all", format_bytes(total)), words=words)] if rows else []
+    return [*rows, ListRow(cells=("in total", format_bytes(total)), words=words)] if rows else []
 
 
 def build_diff(view: TuningView) -> Document:
@@ -158,7 +158,7 @@ def _list_figures(title: str, rows: Sequence[ListRow]) -> Iterator[Listing]:
 
 
 def _assumptions(view: TuningView) -> list[ListRow]:
-    """Inputs that nobody has measured or said, with how many settings rest on each."""
+    """List the inputs that are assumed, with how many settings rest on each."""
     resting: dict[str, set[str]] = {}
     assumed: dict[str, Known] = {}
     for one in view.tuning.settings:
@@ -173,7 +173,7 @@ def _assumptions(view: TuningView) -> list[ListRow]:
         cells = (name, format_known(known), f"{count} setting{'' if count == 1 else 's'}")
         words = with_program(f"{known.how.rstrip('.')}{better}", view.program)
         by_words.setdefault(words, []).append(ListRow(cells=cells))
-    # What holds for several stands once, with the last of them.
+    # A remark on several settings is shown once, with the last of them.
     return [
         msgspec.structs.replace(row, words=words if row is rows[-1] else "")
         for words, rows in by_words.items()
@@ -193,7 +193,7 @@ def _next_steps(view: TuningView) -> list[ListRow]:
         "--form diff": "only what would change",
         "--form conf > pgdyno.conf": "a file for postgresql.conf to include",
         "--form sysctl > 90-pgdyno.conf": "a file for /etc/sysctl.d",
-        apply: with_program("puts it in force; `pgdyno restore` undoes it", view.program),
+        apply: with_program("applies the settings; `pgdyno restore` rolls them back", view.program),
     }
     if view.tuning.subject.kernel.is_unchangeable:
         steps = {option: words for option, words in steps.items() if "sysctl" not in option}

@@ -1,4 +1,4 @@
-"""Derived settings beside those that are in force: what the forms of `pgdyno tune` share, and its JSON document."""
+"""Compare derived settings with those in force, for all that `pgdyno tune` shows."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ COST_WORDS = {
 
 
 class Tried(enum.Enum):
-    """What PostgreSQL itself has done with the settings before they were shown."""
+    """How PostgreSQL has tried the settings before they were shown."""
 
     VALUES = "values"
-    """Its program took all values and summed up the memory."""
+    """PostgreSQL accepted all values and computed the total of memory."""
     STARTED = "started"
-    """An empty cluster was started with them, too."""
+    """PostgreSQL also started an empty cluster with them."""
     STARTED_SMALL = "started with few buffers"
-    """Likewise, but for shared_buffers: the machine had not the memory for a second server at that moment."""
+    """PostgreSQL also started an empty cluster, but with a small shared_buffers: memory was short at that moment."""
 
 
 class TuningView(msgspec.Struct, frozen=True, kw_only=True):
-    """A set of derived settings with all that stands beside it."""
+    """A set of derived settings with everything that is shown beside it."""
 
     tuning: DerivedSettings
     server: str
@@ -46,42 +46,42 @@ class TuningView(msgspec.Struct, frozen=True, kw_only=True):
     """Such as `this machine` or `r8g.2xlarge`."""
     is_workload_said: bool
     now: dict[str, str]
-    """Of what can be seen, by name; settings of PostgreSQL as pg_settings.setting has them."""
+    """The values in force, by name; settings of PostgreSQL as in pg_settings.setting."""
     now_of: str
-    """Where from: `what the running server has`."""
+    """The source of the values in force: `what the running server has`."""
     tried: Tried
     version: str
-    """Of PostgreSQL, in full."""
+    """The full version of PostgreSQL."""
     is_named: bool
-    """Whether it is a server that the user named, which settings can be applied to."""
+    """Whether the user named a server, to which the settings can be applied."""
     waiting: frozenset[str] = frozenset()
-    """Settings that are in force until a restart brings what the server's files say instead."""
+    """Settings that stay in force until a restart replaces them by what the server's files say."""
     unseen: tuple[Unseen, ...] = ()
     file_errors: tuple[str, ...] = ()
-    """In the server's configuration files, as `ServerSnapshot` has them."""
+    """The errors in the server's configuration files, as in `ServerSnapshot`."""
     program: str = "pgdyno"
-    """The name by which it was called."""
+    """The name under which the user called pgdyno."""
 
 
 class SettingChange(msgspec.Struct, frozen=True, kw_only=True):
-    """A derived setting beside what is in force."""
+    """A derived setting beside the value in force."""
 
     name: str
     target: Target
     now: str | None
-    """None where it cannot be seen, and for advice."""
+    """The value in force; None where it cannot be observed, and for advice."""
     value: str
     takes: ChangeCost | None
     is_same: bool
 
 
 def list_changes(view: TuningView) -> tuple[SettingChange, ...]:
-    """Each derived setting beside what is in force, in the set's order."""
+    """Return each derived setting beside the value in force, in the set's order."""
     return tuple(change_of(view, derived) for derived in view.tuning.settings)
 
 
 def change_of(view: TuningView, derived: Derived) -> SettingChange:
-    """A derived setting beside what is in force."""
+    """Return a derived setting beside the value in force."""
     major = view.tuning.subject.major
     found = find_difference(derived, view.now, major=major, waiting=view.waiting)
     now = found.now
@@ -98,39 +98,48 @@ def change_of(view: TuningView, derived: Derived) -> SettingChange:
 
 
 def describe_subject(view: TuningView) -> str:
-    """What it is for, in a sentence, with where each figure is from."""
+    """Describe the machine and server that the settings are for, with the source of each figure."""
     subject = view.tuning.subject
     workload = f"{subject.workload.value}{'' if view.is_workload_said else ' (assumed)'}"
-    size = f"{format_known(subject.cpus)} CPU{'' if subject.cpus.value == 1 else 's'}, {format_known(subject.memory)} of memory, data on {_describe_disk(subject)}"
+    size = (
+        f"{format_known(subject.cpus)} CPU{'' if subject.cpus.value == 1 else 's'}, {format_known(subject.memory)} of"
+        f" memory, data on {_describe_disk(subject)}"
+    )
     load = f"{workload}, {_with_origin(subject.dataset)} of data, {_with_origin(subject.connections)} connections"
-    return f"{view.server}; {view.machine}: {size}; {load}, {_with_origin(subject.active)} of them at work"
+    return f"{view.server}; {view.machine}: {size}; {load}, {_with_origin(subject.active)} of them active"
 
 
 def describe_trial(view: TuningView) -> str:
-    """What PostgreSQL itself has said to the settings."""
-    takes, empty = f"PostgreSQL {view.version} takes all of these values (`postgres -C`)", "on an empty cluster"
+    """Describe how PostgreSQL has tried the settings."""
+    takes, empty = f"PostgreSQL {view.version} accepts all of these values (`postgres -C`)", "on an empty cluster"
     match view.tried:
         case Tried.VALUES:
             return f"{takes}; none was started with them."
         case Tried.STARTED:
             return f"PostgreSQL {view.version} was started with these settings {empty}, without huge pages."
         case Tried.STARTED_SMALL:
-            return f"{takes}, and was started with them {empty}, without huge pages and with few shared_buffers: beside what runs here now there is no memory for all of them."
+            return (
+                f"{takes}, and was started with them {empty}, without huge pages and with few shared_buffers: the"
+                " memory was not enough for all of them beside the running programs."
+            )
 
 
 def describe_file_errors(view: TuningView) -> list[str]:
-    """What the errors of the server's own files mean for it; nothing where they hold none."""
-    said = "the server's configuration files hold errors, with which it does not start: {}. They come first: --apply refuses until they are mended."
+    """Describe what the errors in the server's own files mean for it; nothing without errors."""
+    said = (
+        "the server's configuration files contain errors that prevent its start: {}. Fix them first: until then"
+        " --apply refuses."
+    )
     return [said.format("; ".join(view.file_errors))] if view.file_errors else []
 
 
 def format_known(known: Known) -> str:
-    """An input's value as people read it."""
+    """Format an input's value."""
     return format_quantity(known.value, known.unit)
 
 
 def format_quantity(value: float, unit: str) -> str:
-    """A figure with its unit as people read it: of `bytes/s`, 131072000 is `125 MB/s`."""
+    """Format a figure with its unit: of `bytes/s`, 131072000 is `125 MB/s`."""
     if unit.startswith("bytes"):
         return f"{format_bytes(value)}{unit.removeprefix('bytes')}"
     if unit == "s":
@@ -149,7 +158,7 @@ def _describe_disk(subject: TuningSubject) -> str:
     kind = kinds[disk.kind]
     measured = f", measured: {disk.card}" if disk.card else ""
     if disk.path and disk.filesystem is not None and not disk.devices:
-        return f"{disk.filesystem} (taken for {kind}{measured})"
+        return f"{disk.filesystem} (treated as {kind}{measured})"
     place = " on ".join(filter(None, (disk.filesystem, *(device.name for device in disk.devices[:1]))))
     inside = f"{place}{measured}".removeprefix(", ")
     return f"{kind} ({inside})" if inside else kind
