@@ -55,7 +55,7 @@ def main(further: list[str]) -> None:
 
 @contextlib.contextmanager
 def cluster_of(bindir: Path) -> Iterator[Cluster]:
-    """A cluster of the build in that folder."""
+    """Make a cluster of the build in that folder."""
     with reachable_folder() as root:
         cluster = Cluster(bindir=bindir, root=root)
         shutil.chown(root, cluster.user.uid, cluster.user.gid)
@@ -67,7 +67,7 @@ def cluster_of(bindir: Path) -> Iterator[Cluster]:
 
 
 def ask(cluster: Cluster) -> tuple[str, dict[str, Row]]:
-    """The server's version, and its settings by name, in the form of the file but for one version only."""
+    """Read the server's version and its settings by name, in the form of the file, for this version only."""
     cluster.start()
     with sql.connect(cluster.address) as connection:
         version = connection.execute("SHOW server_version").fetchone()
@@ -78,7 +78,7 @@ def ask(cluster: Cluster) -> tuple[str, dict[str, Row]]:
 
 
 def shape(row: Row, cluster: Cluster) -> Row:
-    """A row of pg_settings as the file has it. What nobody can set has no limits: they are its value."""
+    """Return a row of pg_settings as the file has it. A read-only setting has no limits: they would be its value."""
     number: Callable[[str], float] = int if row["vartype"] == "integer" else float
     has_limits = row["min_val"] is not None and row["context"] != "internal"
     is_settable_enum = row["vartype"] == "enum" and row["context"] != "internal"
@@ -98,7 +98,7 @@ def shape(row: Row, cluster: Cluster) -> Row:
 
 
 def find_aliases(row: Row, cluster: Cluster) -> dict[str, str] | None:
-    """What an enum takes that it does not list, or that means another of its values; each with what it means."""
+    """Find the words that an enum accepts without listing them, or as another name; each with its meaning."""
     name = row["name"]
     if name == "transaction_isolation":  # of a transaction; no server keeps it
         return None
@@ -139,7 +139,7 @@ def merge(by_major: dict[int, Row]) -> Row:
 
 
 def merge_values(by_major: dict[int, Any]) -> Any:
-    """The value, or values by ranges of versions."""
+    """Return the value, or the values by ranges of versions."""
     groups: list[tuple[Any, list[int]]] = []
     for major, value in by_major.items():
         for known, majors in groups:

@@ -64,7 +64,7 @@ class Check(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def ask_default(server: dict[str, object], *, scale: int | None, clients: int | None) -> Study:
-    """The study that a bench without a word would be, with what the user said of it.
+    """Return the study of a bench without options, with what the user named of it.
 
     Raises:
         SpecError: Something in it is not understood.
@@ -163,7 +163,7 @@ def check_data(path: Path, *, named: ServerSpec | None, scale: int | None = None
 
 
 def _loads_on(look: ServerSnapshot, scale: int | None, clients: int) -> tuple[IntendedLoad, ...]:
-    """The built-in load at the scale that was named, or else on each database that has its tables."""
+    """Return the built-in load at the named scale, or else on each database that has its tables."""
     scales: dict[str, int | None] = {_BRANCH_WRITER: scale}
     if scale is None and look.branches:
         scales = {f"{_BRANCH_WRITER} in {database}": branches for database, branches in look.branches.items()}
@@ -173,7 +173,7 @@ def _loads_on(look: ServerSnapshot, scale: int | None, clients: int) -> tuple[In
 
 
 def intent_of(plan: Plan) -> Intent:
-    """What a plan is going to do, as the rules ask for it."""
+    """Return what a plan is going to do, as the rules need it."""
     variants = plan.experiment.variants if plan.experiment else ()
     loads = {
         (workload.name, variant.clients or workload.clients, variant.scale or plan.scale): workload
@@ -196,7 +196,7 @@ def intent_of(plan: Plan) -> Intent:
 
 
 def existing(folder: Path) -> Path:
-    """The folder, or the nearest above it that exists and may be entered: where it would lie."""
+    """Return the folder, or the nearest folder above it that exists and may be entered."""
     return next(one for one in (folder, *folder.parents) if os.access(one, os.R_OK | os.X_OK))
 
 

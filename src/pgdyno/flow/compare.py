@@ -37,7 +37,7 @@ def compose_comparison(
     tables: dict[str, dict[str, object]],
     folder: Path,
 ) -> Study:
-    """The study that `compare` asks for.
+    """Compose the study that `compare` asks for.
 
     Args:
         variants: `stock` or files with settings, as in postgresql.conf.
@@ -84,7 +84,7 @@ def compose_sweep(
     tables: dict[str, dict[str, object]],
     folder: Path,
 ) -> Study:
-    """The study that `sweep` asks for.
+    """Compose the study that `sweep` asks for.
 
     Args:
         axes: One or two of `name=level,level,...`; a level `first..last` is a range that doubles from level to level.
@@ -180,7 +180,7 @@ def _read_variants(texts: Sequence[str], folder: Path) -> list[VariantSpec]:
 
 
 def _read_lone(said: Mapping[str, str], folder: Path) -> list[VariantSpec]:
-    """What was said once, against the server as it is."""
+    """Read options that were given once: they are compared with the server as it is."""
     if not said:
         raise SpecError(
             "nothing to compare",
@@ -190,7 +190,7 @@ def _read_lone(said: Mapping[str, str], folder: Path) -> list[VariantSpec]:
 
 
 def _read_option(option: str, text: str, folder: Path) -> VariantSpec:
-    """The variant that an option's text makes."""
+    """Make the variant that an option's text describes."""
     said = f"--{option} {text}"
     try:
         match option:
@@ -219,7 +219,7 @@ def _merge(variants: Sequence[VariantSpec]) -> VariantSpec:
 
 
 def _tell_apart(variants: Sequence[VariantSpec]) -> list[VariantSpec]:
-    """The variants with a number behind a name that came before: to compare a thing with itself is an A/A test."""
+    """Add a number to each variant whose name came before: comparing a variant with itself is an A/A test."""
     told: list[VariantSpec] = []
     for variant in variants:
         titles = {each.title for each in told}
@@ -235,7 +235,7 @@ def _load_of(shared: VariantSpec) -> dict[str, object]:
 
 
 def _with_shared(tables: Mapping[str, Mapping[str, object]], shared: VariantSpec) -> dict[str, Mapping[str, object]]:
-    """The study's tables with what holds for all variants."""
+    """Return the study's tables with the settings that all variants share."""
     server, data = dict(tables["server"]), dict(tables["data"])
     if shared.settings:
         server["settings"] = shared.settings
@@ -298,7 +298,7 @@ def _read_axis(text: str, folder: Path) -> SweepSpec:
 
 
 def _read_levels(text: str, piece: str) -> list[str]:
-    """A level, or those of a range."""
+    """Read one level, or all levels of a range."""
     span = _RANGE.fullmatch(piece)
     if span is None:
         if not piece or ".." in piece.partition("/")[0]:

@@ -92,7 +92,7 @@ def compare_named(paths: Sequence[Path], *, out: Path | None = None) -> RecordsR
 
 
 def _refuse_copies(paths: Sequence[Path], records: Sequence[StudyRecord]) -> None:
-    """The same record twice, or a copy of it, differs from itself in nothing but its place."""
+    """Refuse a record that is named twice, or a copy of it: it differs from itself only in its path."""
     seen: dict[tuple[object, ...], Path] = {}
     for path, record in zip(paths, records, strict=True):
         made = (record.started_at, record.command, record.host.kernel, record.host.memory_bytes, record.name)
@@ -134,7 +134,7 @@ def _find_price(report: ReportInput) -> Estimate | None:
 
 
 def _hash_scripts(store: RecordStore, record: StudyRecord) -> dict[str, str]:
-    """What each script file holds; one that a record has lost is known by its name alone."""
+    """Return the hash of each script file; a file that a record has lost is known by its name alone."""
     hashes = {}
     for name, place in store.name_scripts(record.plan).items():
         copy = store.path / place

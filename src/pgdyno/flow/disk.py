@@ -114,7 +114,7 @@ def _say_better(card: DiskCard, home: Path, now: dt.datetime, ui: Ui) -> None:
 
 
 def check_paths(paths: Sequence[Path]) -> list[Path]:
-    """The folders that a user names, in full.
+    """Return the absolute paths of the folders that a user names.
 
     Raises:
         SpecError: One of them is none, or is named twice.

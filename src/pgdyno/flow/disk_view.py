@@ -155,7 +155,7 @@ def view_card(card: DiskCard, *, file: Path | None = None, beside: Sequence[Disk
 
 
 def read_declared(host: str | None) -> HostSpec | None:
-    """The machine that a user names, by its instance or by a host file.
+    """Read the machine that a user names, by its instance or by a host file.
 
     Raises:
         SpecError: No such instance is known, or the file is not understood.

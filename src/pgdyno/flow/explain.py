@@ -177,7 +177,7 @@ def _choose(report: ReportInput, named: str | None) -> _Subject:
 
 
 def _compose(store: RecordStore, subject: _Subject, wishes: ConfirmOptions) -> Study:
-    """The load as it was, and the one thing changed."""
+    """Compose the experiment: the load as it was, and one change."""
     study, variant, was = read_study(store.path / STUDY_FILE), subject.variant, subject.workload.load
     asked = next(one for one in study.workload if one.name == was.name)
     load = msgspec.structs.replace(asked, clients=was.clients, threads=was.threads, mode=was.mode)

@@ -40,7 +40,7 @@ class LayoutResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def show_layouts(paths: Sequence[Path], host: HostSpec | None) -> LayoutResult:
-    """What is declared, and what is found.
+    """Show the declared layout, and the one that is found.
 
     Args:
         paths: Existing folders here, the data's before the WAL's; none: only what is declared is reckoned.
@@ -73,7 +73,7 @@ def _find(path: Path, disk: DiskSpec | None, limits: InstanceLimits | None) -> L
 
 
 def _find_instance() -> HostSpec | None:
-    """The instance that this machine calls itself, where it is one that is known."""
+    """Return the instance type that this machine reports; None if it is not known."""
     product = read_product()
     is_known = any(instance.name == product for instance in list_instances())
     return HostSpec(instance=product) if is_known else None

@@ -42,7 +42,7 @@ class Priced(msgspec.Struct, frozen=True, kw_only=True):
 def price_records(
     stores: Sequence[RecordStore], *, hosts: Sequence[str], prices: Path | None, load: Load | None
 ) -> Priced:
-    """What records cost, and how they compare.
+    """Price records, and compare them.
 
     Args:
         stores: Of the records.

@@ -93,14 +93,14 @@ def compose_report(store: RecordStore) -> StudyReport:
 
 
 def _analyse(store: RecordStore, limits: DiskLimits | None) -> tuple[StudyRecord, StudyAnalysis | None]:
-    """A record and what its trials tell; None where none has ended."""
+    """Analyse a record; return no analysis if no trial has ended."""
     record = store.read_record()
     trials = [read_trial_data(store.trial_dir(trial.planned.number), trial) for trial in store.read_trials()]
     return record, analyse_study(record, trials, limits=limits) if trials else None
 
 
 def _read_confirmed(store: RecordStore) -> Iterator[Confirmed]:
-    """What experiments say of what limits its loads, as far as their records are there."""
+    """Read what experiments confirmed of the limits of a record's loads, if their records still exist."""
     for asked in read_confirmations(store):
         beside = locate_experiment(store, asked)
         analysis = _analyse(beside, None)[1] if beside.exists else None
@@ -127,13 +127,13 @@ def _analyse_scaling(store: RecordStore, limits: DiskLimits | None) -> ScalingSt
 
 
 def price_report(report: ReportInput, question: PriceOptions) -> StudyPrice:
-    """What the machine of a report and its transactions cost."""
+    """Price the machine of a report and its transactions."""
     losses = {workload.name: find_workload_losses(report, workload) for workload in report.analysis.workloads}
     return price_study(report.record, report.analysis, question, losses=losses)
 
 
 def _with_program(findings: Iterable[Finding], program: str) -> tuple[Finding, ...]:
-    """Findings whose commands are as this program was called."""
+    """Return findings with the program's name in their commands as it was called."""
     return tuple(
         msgspec.structs.replace(
             one, advice=with_program(one.advice, program), confirm=with_program(one.confirm, program)

@@ -188,7 +188,7 @@ def tune(
 
 
 def find_asked(question: TuneRequest) -> Asked:
-    """The server that a question is about, as it is now.
+    """Find the server that a request is about, as it is now.
 
     Raises:
         SpecError: It is no data directory, or of another version than the user says.
@@ -209,7 +209,7 @@ def find_asked(question: TuneRequest) -> Asked:
 
 
 def _see(question: TuneRequest, asked: Asked) -> tuple[TuningSubject, str]:
-    """What is derived for, and what to call the machine."""
+    """Return what settings are derived for, and the machine's name."""
     measured = _read_record(question.record)
     if question.host is not None:
         shape = _find_shape(question.host)

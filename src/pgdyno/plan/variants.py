@@ -16,11 +16,11 @@ from pgdyno.spec.variant import MOST_VARIANTS, VariantSpec, make_variant, show_v
 
 
 def plan_experiment(study: Study, *, version_major: int) -> Experiment | None:
-    """Make the variants of a study and choose the design; None for a study that compares nothing.
+    """Make the variants of a study and choose the design; return None for a study without a comparison.
 
     Args:
-        study: What was asked for.
-        version_major: Of the study's own server, whose settings are looked up.
+        study: The study as requested.
+        version_major: Major version of the study's own server, for the catalogue of settings.
 
     Raises:
         SpecError: Two variants have one name, they are too many, a setting cannot be varied, or a design was asked for
@@ -37,10 +37,10 @@ def plan_experiment(study: Study, *, version_major: int) -> Experiment | None:
     if repeated:
         raise SpecError(
             f"several variants are named {', '.join(repeated)}",
-            detail="variants without a name are called by what they set",
+            detail="a variant without a name is named after its settings",
             hint="give each its own name, or leave one out",
         )
-    # Variants on other versions have other settings; those servers say themselves what they do not know.
+    # Servers of other versions have other settings, and refuse unknown ones themselves.
     own = tuple(
         variant for variant in variants if identify_server(variant.server) == identify_server(variants[0].server)
     )
@@ -58,7 +58,7 @@ def plan_experiment(study: Study, *, version_major: int) -> Experiment | None:
 
 
 def _list_specs(study: Study) -> list[tuple[VariantSpec, dict[str, str]]]:
-    """Each variant with its levels in a sweep, which one variant may be the base of."""
+    """List each variant with its levels in a sweep; a sweep may have one variant as its base."""
     axes = [axis.name for axis in study.sweep]
     if len(set(axes)) < len(axes):
         raise SpecError(f"both axes of the sweep are {axes[0]}", hint="one axis can hold all of its levels")
@@ -72,13 +72,13 @@ def _list_specs(study: Study) -> list[tuple[VariantSpec, dict[str, str]]]:
     ]
     base = study.variant[0] if study.variant else VariantSpec()
     return [
-        (_put_upon(base, make_variant(point)), {name: show_value(level) for name, level in point.items()})
+        (_merge_level(base, make_variant(point)), {name: show_value(level) for name, level in point.items()})
         for point in points
     ]
 
 
-def _put_upon(base: VariantSpec, level: VariantSpec) -> VariantSpec:
-    """A level of a sweep with all that its base says, called by what it sets itself."""
+def _merge_level(base: VariantSpec, level: VariantSpec) -> VariantSpec:
+    """Merge a level of a sweep into its base variant, named after the level's own settings."""
     return VariantSpec(
         name=level.title,
         settings={**base.settings, **level.settings},
@@ -93,10 +93,10 @@ def _put_upon(base: VariantSpec, level: VariantSpec) -> VariantSpec:
 
 def _make_variant(base: ServerSpec, spec: VariantSpec, levels: dict[str, str], major: int) -> Variant:
     server = base if spec.server is None else find_server(base, spec.server)
-    changed = _with_servers_names(spec.settings, major)
+    changed = _with_canonical_names(spec.settings, major)
     return Variant(
         name=spec.title,
-        server=msgspec.structs.replace(server, settings={**_with_servers_names(base.settings, major), **changed}),
+        server=msgspec.structs.replace(server, settings={**_with_canonical_names(base.settings, major), **changed}),
         changed=changed,
         sysctl={name: str(value) for name, value in spec.sysctl.items()},
         scale=spec.scale,
@@ -107,8 +107,8 @@ def _make_variant(base: ServerSpec, spec: VariantSpec, levels: dict[str, str], m
     )
 
 
-def _with_servers_names(settings: Mapping[str, SettingValue], major: int) -> dict[str, SettingValue]:
-    """The settings under the names that the server shows, so that `Work_Mem` and `work_mem` are seen to be one."""
+def _with_canonical_names(settings: Mapping[str, SettingValue], major: int) -> dict[str, SettingValue]:
+    """Return the settings under the server's spelling, so that `Work_Mem` and `work_mem` are the same setting."""
     from pgdyno.facts.gucs import find_guc  # noqa: PLC0415 - as above
 
     found = {name: find_guc(name, major) for name in settings}

@@ -57,7 +57,7 @@ class SliceSchedule(Protocol):
     """What decides which slices run."""
 
     def next_round(self, slices: Sequence[Slice]) -> SliceRound | None:
-        """What to run next, given all slices so far; None ends the load. The switching waits: return at once."""
+        """Return what to run next, given all slices so far; None ends the load. Switching waits for it: return at once."""
         ...
 
     def review(self, folder: Path, slices: Sequence[Slice], tps: float | None) -> None:
@@ -137,7 +137,7 @@ class Switchback:
             raise failure
 
     def note_start(self) -> None:
-        """The load is being started now."""
+        """Note that the load is being started now."""
         self._load_end_s = monotonic_s() + self._duration_s - _BEFORE_END_S
 
     def see(self, second: Progress) -> None:
@@ -151,7 +151,7 @@ class Switchback:
         self._switching = self._executor.submit(self._run, self.washout_s)
 
     def find_failure(self) -> PgdynoError | None:
-        """What ended the switching, if something did; whatever is no error of pgdyno's is raised."""
+        """Return the error that ended the switching, if any; raise an error that is not pgdyno's own."""
         if self._switching is None or not self._switching.done():
             return None
         error = self._switching.exception()
@@ -167,7 +167,7 @@ class Switchback:
         return self._switching is not None and self._switching.done()
 
     def _run(self, washout_s: float) -> None:
-        """What the switching thread does."""
+        """Switch variants in a thread beside the load."""
         with self._connected() as connection, SliceWriter(self._folder) as writer:
             changer = _Changer(self._switch.open(connection), self._kernel)
             counters = MachineCounters(connection, self._server.block_device)

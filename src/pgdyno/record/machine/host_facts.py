@@ -1,4 +1,4 @@
-"""What a record says of the machine."""
+"""Define the lasting properties of a machine, as a record keeps them."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from pgdyno.record.machine.disk_facts import DiskFacts
 
 
 class HostFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """What the machine is.
+    """Lasting properties of the machine.
 
-    `memory_bytes` is the hardware's, `cpu_count` the CPUs this process may be scheduled on (an affinity mask narrows them);
-    the `_limit` fields are its control groups', None without one.
+    `memory_bytes` is the hardware's memory. `cpu_count` is the number of CPUs in this process's affinity mask. The
+    `_limit` fields are limits of its control groups, None without one.
     """
 
     os_name: str
@@ -30,17 +30,17 @@ class HostFacts(msgspec.Struct, frozen=True, kw_only=True):
     load_average_1min: float
     data_disk: DiskFacts
     cpu_busy_before_ratio: float | None = None
-    """Share of all CPUs that others used just before the first step."""
+    """Share of all CPUs that other programs used just before the first step."""
     host_name: str | None = None
-    """As the machine calls itself, which somebody may change; None in records of before there was one."""
+    """Host name, which may change; None in older records."""
     absent: dict[str, str] = {}
 
     @property
     def usable_cpu_count(self) -> float:
-        """CPUs this process may use."""
+        """Number of CPUs that this process may use."""
         return min(self.cpu_count, self.cpu_limit or self.cpu_count)
 
     @property
     def usable_memory_bytes(self) -> int:
-        """Memory this process may use."""
+        """Bytes of memory that this process may use."""
         return min(self.memory_bytes, self.memory_limit_bytes or self.memory_bytes)
