@@ -1,4 +1,4 @@
-"""`pgdyno check`: the preflight. Looks at machine and server, changes nothing, and says what would spoil a measurement."""
+"""`pgdyno check`: look at machine and server, change nothing, and say what would invalidate a measurement."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Check(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def exit_code(self) -> ExitCode:
-        """WORSE where something would spoil a measurement."""
+        """WORSE if a finding would invalidate a measurement."""
         return ExitCode.WORSE if should_wait(self.findings) else ExitCode.OK
 
     def to_json(self) -> bytes:
