@@ -33,7 +33,7 @@ def folder(tmp_path: Path) -> Path:
 def test_the_newest_record(folder: Path) -> None:
     done = run_price("--host", "c7g.large", "--utilisation", "30%", cwd=folder)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("pgdyno-records/one\nc7g.large costs $52.9")
+    assert done.stdout.startswith("pgdyno-records/one\n  c7g.large costs $52.9")
     assert "Your load is 30.0 % of full load on average over the month." in done.stdout
 
 

@@ -88,7 +88,7 @@ def test_what_it_prints() -> None:
 def test_the_forms() -> None:
     told = run_tune("--set", "work_mem=9MB")
     assert told.returncode == 0, told.stderr
-    assert "\nwhat next, added to the same command\n" in told.stdout
+    assert "\nNext steps, as options of the same command\n" in told.stdout
     assert all(line == line.rstrip() for line in told.stdout.splitlines())
     assert "\x1b" not in told.stdout
     explained = run_tune("--explain", "work_mem", "--form", "diff")

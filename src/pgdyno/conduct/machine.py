@@ -7,36 +7,34 @@ import shlex
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import msgspec
 
 from pgdyno import __version__
 from pgdyno.analyse.disk.demand import find_limits
+from pgdyno.conduct.planned_server import look_at_planned
 from pgdyno.conduct.study_card import StudyCard
 from pgdyno.conduct.ui import Ui
 from pgdyno.conduct.undo_words import describe_undo
 from pgdyno.conduct.workspace import Workspace, machine_of
-from pgdyno.errors import HostError, PgdynoError
+from pgdyno.errors import HostError
 from pgdyno.explain.finding import Severity
 from pgdyno.explain.preflight.rules import find_obstacles
-from pgdyno.explain.preflight.server import effective_settings
 from pgdyno.plan.experiment import reference_server
 from pgdyno.plan.plan import CHECK_S, Machine
 from pgdyno.record.machine.host_facts import HostFacts
-from pgdyno.record.machine.preflight import PreflightFacts, ServerOrigin, ServerSnapshot
-from pgdyno.record.types import ServerFacts, StudyRecord
+from pgdyno.record.machine.preflight import PreflightFacts
+from pgdyno.record.types import StudyRecord
 from pgdyno.run.change.kernel import restore_left_overs
 from pgdyno.run.cluster.home import Home, open_home
 from pgdyno.run.cluster.server import check_port, looking_on
-from pgdyno.run.cluster.settings_check import HUGE_PAGES_COUNT, count_huge_pages
 from pgdyno.run.cluster.template import find_loaded_scales
 from pgdyno.run.host.log import LOG, pending_log
-from pgdyno.run.host.process import ServerUser, find_server_user
+from pgdyno.run.host.process import find_server_user
 from pgdyno.run.host.program import program_name
 from pgdyno.run.postgres.installation import Installation, find_installation
 from pgdyno.run.preflight import PreflightSubject, read_preflight
-from pgdyno.spec.study import ServerSpec, Study
+from pgdyno.spec.study import Study
 from pgdyno.units import format_bytes, format_cpus
 
 _MEMORY_TOLERANCE_RATIO = 0.01
@@ -112,35 +110,6 @@ def _check(study: Study, home: Home, ui: Ui) -> ReadyMachine:
     scales = find_loaded_scales(home, installation, study.data)
     machine = machine_of(host, version_major=installation.facts.major, scales=scales)
     return ReadyMachine(home=home, installation=installation, host=host, preflight=preflight, machine=machine)
-
-
-def look_at_planned(
-    server: ServerSpec, programs: ServerFacts, *, user: ServerUser
-) -> tuple[ServerSnapshot, PgdynoError | None]:
-    """Describe a server that pgdyno is going to start.
-
-    Args:
-        server: What is asked for.
-        programs: Which PostgreSQL.
-        user: The account that it will run as.
-
-    Returns:
-        The server, and why its program did not count the huge pages: a SpecError is its refusal of a setting.
-    """
-    settings, refusal = effective_settings(server.settings), None
-    try:
-        pages = count_huge_pages(Installation(bindir=Path(programs.bindir), facts=programs), settings, user=user)
-        settings |= {} if pages is None else {HUGE_PAGES_COUNT: str(pages)}
-    except PgdynoError as error:
-        refusal = error
-    look = ServerSnapshot(
-        origin=ServerOrigin.PLANNED,
-        major=programs.major,
-        settings=settings,
-        has_assertions=None if programs.configure is None else "--enable-cassert" in programs.configure,
-        settings_said=programs.settings_said,
-    )
-    return look, refusal
 
 
 def check_same(record: StudyRecord, host: HostFacts, installation: Installation) -> None:
