@@ -105,7 +105,7 @@ def test_what_a_trial_will_show_is_written_before_it_and_held_against_the_disk_a
     assert done.returncode == 0, done.stderr
     record = loaded.folder / "joined"
     assert read_card(record / "disk.json") == card
-    assert "of what this disk allows for flushes" in " ".join(done.stdout.split())
+    assert "of the flush capacity of this disk" in " ".join(done.stdout.split())
     first, second = json.loads((record / "report.json").read_text())["workloads"][0]["trials"]
     assert {one["name"] for one in first["predictions"]} == {"blks_read_pages"}
     assert {one["name"] for one in second["predictions"]} >= {"blks_read_pages", "tps", "wal_fpi_count"}

@@ -81,7 +81,7 @@ def test_layers_are_told_in_every_form_and_everything_is_undone(bench: Bench) ->
         assert seen["log_autovacuum_min_duration"] == "0"
         assert seen["shared_buffers"] == "8192"
     shown = bench.run("show", "out").stdout
-    assert "what each layer gave here" in shown
+    assert "Gain of each layer" in shown
     for form in ("report.md", "report.html"):
         words = (bench.folder / "out" / form).read_text()
         assert "Gain of each layer" in words

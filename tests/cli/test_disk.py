@@ -61,7 +61,7 @@ def test_a_disk_is_measured_and_its_card_is_used(bench: Bench) -> None:
 
     (file,) = (bench.folder / "pgdyno-disks").glob("*.json")
     assert done.stdout.rstrip().endswith(f"card: pgdyno-disks/{file.name}")
-    assert "# What the disk of" in file.with_suffix(".md").read_text()
+    assert "# Disk card of" in file.with_suffix(".md").read_text()
     card = read_card(file)
     assert {run.round for run in card.runs} == {0, 1, 2}
     assert (card.took_s or 0) > 10

@@ -6,7 +6,7 @@ import datetime as dt
 
 import pytest
 
-from tests.cli.program import GENTLE, SMALL, Bench
+from tests.cli.program import GENTLE, SMALL, Bench, some_bench
 
 pytestmark = pytest.mark.cluster
 
@@ -28,7 +28,13 @@ STORY = (
 )
 
 
-def test_the_log_of_a_bench_tells_what_was_done_and_when(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_log_of_a_bench_tells_what_was_done_and_when(monkeypatch: pytest.MonkeyPatch) -> None:
+    # An empty home, so that data are loaded.
+    with some_bench() as bench:
+        check_log(bench, monkeypatch)
+
+
+def check_log(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PGPASSWORD", "not-for-the-log")
     before = dt.datetime.now(dt.UTC) - dt.timedelta(milliseconds=1)
     done = bench.run("bench", "--workload", "select-only", *SMALL, *GENTLE)

@@ -52,8 +52,8 @@ class Copy:
 
 
 @pytest.fixture(scope="module")
-def copy(templates: Path) -> Iterator[Copy]:
-    with reachable_folder() as program, some_bench(templates=templates) as bench:
+def copy() -> Iterator[Copy]:
+    with reachable_folder() as program, some_bench(is_empty=False) as bench:
         yield Copy(bench=bench, program=copy_with_older_facts(program))
 
 

@@ -10,10 +10,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from pgdyno.conduct.planned_server import look_at_planned
 from pgdyno.errors import HostError, SpecError, StepFailedError
 from pgdyno.explain.finding import Finding
 from pgdyno.explain.preflight.rules import find_obstacles
-from pgdyno.conduct.planned_server import look_at_planned
 from pgdyno.flow.check import ask_default, check_data, check_study
 from pgdyno.flow.tune import Form, TuneRequest, tune
 from pgdyno.record.machine.preflight import PreflightFacts, ServerOrigin, ServerSnapshot, Unseen
