@@ -23,7 +23,7 @@ from tests.older_facts import LEFT, UNKNOWN, copy_with_older_facts
 
 pytestmark = pytest.mark.cluster
 
-NEWER = f"PostgreSQL {UNKNOWN} is newer than all that this pgdyno was tried with ({LEFT[0]} to {LEFT[-1]})"
+NEWER = f"PostgreSQL {UNKNOWN} is newer than the versions that this pgdyno was tried with ({LEFT[0]} to {LEFT[-1]})"
 # Moved from pg_stat_wal to pg_stat_io, and pages became bytes there.
 LOST = {"wal_write_count", "wal_sync_count", "wal_write_ms", "wal_sync_ms"}
 LOST_OF_IO = {"io_read_bytes", "io_write_bytes", "io_extend_bytes"}

@@ -1,4 +1,4 @@
-"""What is said of a PostgreSQL that is newer than all that pgdyno was tried with."""
+"""What is said of a PostgreSQL that is newer than the versions that pgdyno was tried with."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_what_is_not_known_is_said() -> None:
     finding = find_untried(99, SAID, lost_counters=("this PostgreSQL 99 does not have pg_stat_wal.wal_bytes",))
     assert finding is not None
     assert finding.severity is Severity.WARNING
-    assert finding.claim == "PostgreSQL 99 is newer than all that this pgdyno was tried with (15 to 18)."
+    assert finding.claim == "PostgreSQL 99 is newer than the versions that this pgdyno was tried with (15 to 18)."
     assert "Nothing is known of 99; for the rest the facts of 19 stand in" in finding.evidence
     assert "lacks: commit_delay" in finding.evidence
     assert "new_11 and 3 more" in finding.evidence

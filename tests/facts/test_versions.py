@@ -1,4 +1,4 @@
-"""What is said of a PostgreSQL newer than all that pgdyno was tried with: facts that stand in, and facts that were read."""
+"""What is said of a PostgreSQL newer than the versions that pgdyno was tried with: facts that stand in, and facts that were read."""
 
 from __future__ import annotations
 

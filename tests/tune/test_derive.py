@@ -385,7 +385,9 @@ def test_for_a_version_that_was_not_tried_no_default_is_taken_for_known() -> Non
     known, newer = derive(subject), derive(msgspec.structs.replace(subject, major=99))
     assert postgresql(known).keys() < postgresql(newer).keys()
     assert postgresql(newer).items() >= postgresql(known).items()
-    assert newer.notes[0].startswith("PostgreSQL 99 is newer than all that this pgdyno was tried with (15 to 18)")
+    assert newer.notes[0].startswith(
+        "PostgreSQL 99 is newer than the versions that this pgdyno was tried with (15 to 18)"
+    )
     assert not any("newer than all" in note for note in known.notes)
 
 

@@ -1,4 +1,4 @@
-"""Schedules one switchback block while it runs: the pilot, then rounds of the undecided variants, until all is decided.
+"""Schedule one switchback block while it runs: the pilot, then rounds of the undecided variants, until all is decided.
 
 Ctrl-C ends a block after the round under way, once there is a round to keep: see `stop`.
 """

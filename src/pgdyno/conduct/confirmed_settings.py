@@ -1,7 +1,7 @@
-"""Puts derived settings before PostgreSQL's own program, and takes from it how many huge pages they want.
+"""Check derived settings with `postgres -C`, and get the number of huge pages that they need.
 
 A version that pgdyno was tried with takes the whole set, or the set is wrong. A newer one may refuse a value that older
-ones take: what it refuses is left out and told, unless the user insists on it.
+ones take: what it refuses is left out and reported, unless the user insists on it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def confirm_settings(
     control_file: Path | None = None,
     huge_page_bytes: int | None = None,
 ) -> DerivedSettings:
-    """Reduce the set to what the program takes, and put in the huge pages that the program counts.
+    """Reduce the set to what the program accepts, and add the number of huge pages that it counts.
 
     Args:
         tuning: The set.
@@ -37,11 +37,11 @@ def confirm_settings(
         fixed: Names of settings that the user insists on, which are never left out.
         around: Other settings that the server has.
         control_file: Of the cluster that it is about; None: as a new cluster of that version would have.
-        huge_page_bytes: Of a machine that is not this one; None: as this kernel says.
+        huge_page_bytes: Size of a huge page on the target machine; None: on this machine.
 
     Raises:
         SpecError: The program refuses the settings, and leaving out single ones does not help.
-        HostError: The place for trying them cannot be made.
+        HostError: The scratch folder cannot be created.
     """
 
     def count(asked: DerivedSettings) -> int | None:

@@ -1,4 +1,4 @@
-"""Derives settings for a study's load and this machine, and makes them variants of the study and a part of its record.
+"""Derive settings for a study's load and this machine, and make them variants of the study and a part of its record.
 
 The study's data and its number of clients are known before it runs: the settings are derived for exactly that load.
 """

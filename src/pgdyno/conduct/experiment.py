@@ -1,4 +1,4 @@
-"""Runs a comparison: try the variants, load, then run trials until every question is decided or the time is over."""
+"""Run a comparison: try the variants, load, then run trials until every question is decided or the time is over."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tells whether a record has trials left that a resumed study would run."""
+"""Tell whether a record has trials left that a resumed study would run."""
 
 from __future__ import annotations
 

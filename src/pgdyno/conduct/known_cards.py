@@ -1,4 +1,4 @@
-"""Finds the disk cards that settings are derived with: those that the user names, else the newest that the home keeps."""
+"""Find the disk cards that settings are derived with: those that the user names, else the newest that the home keeps."""
 
 from __future__ import annotations
 

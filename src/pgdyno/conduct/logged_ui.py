@@ -1,4 +1,4 @@
-"""Logs what a study shows its user: steps with their seconds, remarks, findings, and answers."""
+"""Log what a study shows its user: steps with their seconds, remarks, findings, and answers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checks the machine that a study runs on and keeps it for that study: its home is locked until the study ends."""
+"""Check the machine that a study runs on and keep it for that study: its home is locked until the study ends."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Measures a disk card step by step, for `pgdyno disk` and for a study whose disk has no card of today."""
+"""Measure a disk card step by step, for `pgdyno disk` and for a study whose disk has no card of today."""
 
 from __future__ import annotations
 

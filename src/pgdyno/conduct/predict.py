@@ -1,4 +1,4 @@
-"""Predicts a trial before it runs, and writes the predictions into the trial's folder."""
+"""Predict a trial before it runs, and write the predictions into the trial's folder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tells how far a record has come: it is being measured, was interrupted, or has ended. Nothing of it is analysed."""
+"""Tell how far a record has come: it is being measured, was interrupted, or has ended. Nothing of it is analysed."""
 
 from __future__ import annotations
 

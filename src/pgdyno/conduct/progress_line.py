@@ -1,4 +1,4 @@
-"""Describes the state of a comparison in a line that a person reads while it runs."""
+"""Describe the state of a comparison in a line that a person reads while it runs."""
 
 from __future__ import annotations
 

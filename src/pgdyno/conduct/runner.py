@@ -1,4 +1,4 @@
-"""Runs the trials of a comparison one after the other: which are of use, what a failure means, and when time is over.
+"""Run the trials of a comparison one after the other: which are of use, what a failure means, and when time is over.
 
 A trial that fails is repeated once. One that fails again ends the study, unless it is one variant's alone, or a block that
 failed both times in the same variant: then that variant is given up, and the others go on. Whether it was its fault shows

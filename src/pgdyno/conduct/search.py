@@ -1,4 +1,4 @@
-"""Searches for the largest rate that holds a latency limit: closed-loop trials, then trials at rates chosen one by one.
+"""Search for the largest rate that holds a latency limit: closed-loop trials, then trials at rates chosen one by one.
 
 It keeps nothing that the record does not hold: a resumed search reads the finished trials, finds the same rate again and
 goes on. No trial begins once the announced time is over.

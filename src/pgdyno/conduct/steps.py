@@ -1,4 +1,4 @@
-"""Runs the steps that every study consists of: loading and trials, with what happens when one fails."""
+"""Run the steps that every study consists of: loading and trials, with what happens when one fails."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Decides whether one more turn of a study fits into the announced time, by how long its turns take on this machine."""
+"""Decide whether one more turn of a study fits into the announced time, by how long its turns take on this machine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Says what became of a change to this host that pgdyno has put back, or could not."""
+"""Say what became of a change to this host that pgdyno has put back, or could not."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Names the major versions of PostgreSQL that the facts are about, and finds the ones that stand in for a newer version.
+"""Name the major versions of PostgreSQL that the facts are about, and find the ones that stand in for a newer version.
 
-A fact names the versions that it holds for. A version newer than all that pgdyno was tried with has what the newest
+A fact names the versions that it holds for. A version newer than the versions that pgdyno was tried with has what the newest
 version before it has, unless a fact names the newer one itself; the real server then confirms what is read from it.
 """
 
@@ -23,7 +23,7 @@ def is_supported(major: int) -> bool:
 
 
 def is_untried(major: int) -> bool:
-    """Tell whether this version is newer than all that pgdyno was tried with."""
+    """Tell whether this version is newer than the versions that pgdyno was tried with."""
     return major > NEWEST_TRIED_MAJOR
 
 

@@ -2,7 +2,7 @@
 
 PostgreSQL moves, drops and redefines counters (17 moved checkpoints, 18 moved WAL timing). Samplers and reports
 therefore use canonical names that end in their unit; only this room knows the view and column of each. Nothing is
-guessed: a counter that a version lacks is absent with a reason. A version newer than all that pgdyno was tried with is
+guessed: a counter that a version lacks is absent with a reason. A version newer than the versions that pgdyno was tried with is
 read as the newest of them, after its own catalogue has confirmed each column (`confirm_counters`).
 """
 

@@ -49,13 +49,13 @@ class Check(msgspec.Struct, frozen=True, kw_only=True):
         return ExitCode.WORSE if should_wait(self.findings) else ExitCode.OK
 
     def to_json(self) -> bytes:
-        """As a document with all that was seen."""
+        """Return the preflight as a JSON document."""
         from pgdyno.report.documents.check import check_document  # noqa: PLC0415 - each form loads what it needs
 
         return msgspec.json.encode(check_document(self.subject, self.findings, host=self.host, facts=self.facts))
 
     def to_terminal(self) -> RenderableType:
-        """As a person reads it."""
+        """Return the form for the terminal."""
         from pgdyno.report.forms.terminal import print_terminal  # noqa: PLC0415 - each form loads what it needs
         from pgdyno.report.level import Level  # noqa: PLC0415
         from pgdyno.report.sections.preflight import build_check  # noqa: PLC0415

@@ -1,4 +1,4 @@
-"""Composes the study of a bench from what a command line asks for."""
+"""Compose the study of a bench from what a command line asks for."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Finds the record that a command is about."""
+"""Find the record that a command is about."""
 
 from __future__ import annotations
 

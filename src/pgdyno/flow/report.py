@@ -42,13 +42,13 @@ class StudyReport(msgspec.Struct, frozen=True, kw_only=True):
     report: ReportInput
 
     def to_json(self) -> bytes:
-        """As report.json has it."""
+        """Return the content of report.json."""
         from pgdyno.report.documents.report import render_json  # noqa: PLC0415 - each form loads what it needs
 
         return render_json(self.report)
 
     def to_terminal(self) -> RenderableType:
-        """As a person reads it."""
+        """Return the form for the terminal."""
         from pgdyno.report.forms.terminal import print_terminal  # noqa: PLC0415 - each form loads what it needs
         from pgdyno.report.study import build_report  # noqa: PLC0415
 

@@ -1,4 +1,4 @@
-"""Turns the variants and sweeps of a study into an experiment, with no setting left open."""
+"""Turn the variants and sweeps of a study into an experiment, with no setting left open."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reads what `postgres --describe-config` prints, and compares it with the settings that pgdyno expects of the version.
+"""Read what `postgres --describe-config` prints, and compare it with the settings that pgdyno expects of the version.
 
 The program lists its settings without a cluster and without starting. It leaves out those that no configuration file
 holds, and the values that it prints are not the built-in ones: only the names are taken.

@@ -105,7 +105,7 @@ class Gap(msgspec.Struct, frozen=True, kw_only=True):
 
 
 LOST_COUNTERS = "statistics views"
-"""The source of a gap: counters that a PostgreSQL newer than all that pgdyno was tried with does not have where expected."""
+"""The source of a gap: counters that a PostgreSQL newer than the versions that pgdyno was tried with does not have where expected."""
 
 
 def why_missing(gaps: Iterable[Gap], source: str) -> str | None:

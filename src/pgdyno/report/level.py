@@ -1,4 +1,4 @@
-"""Names the levels of detail that decide what each form of a report shows."""
+"""Name the levels of detail that decide what each form of a report shows."""
 
 from __future__ import annotations
 

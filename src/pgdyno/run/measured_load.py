@@ -1,4 +1,4 @@
-"""Runs the loads of a trial: the warm-up, and the measured load with samplers, log reader and switchback beside it."""
+"""Run the loads of a trial: the warm-up, and the measured load with samplers, log reader and switchback beside it."""
 
 from __future__ import annotations
 

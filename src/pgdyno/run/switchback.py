@@ -1,4 +1,4 @@
-"""Alternates the settings of a comparison's variants in slices, under one load that never stops.
+"""Alternate the settings of a comparison's variants in slices, under one load that never stops.
 
 One thread with a connection of its own changes the settings, waits out the change, and reads the machine's counters,
 all on deadlines of the monotonic clock. A `SliceSchedule` decides what runs next and when enough is known; which variant

@@ -73,9 +73,9 @@ def derive(subject: TuningSubject, *, fixed: Mapping[str, str] | None = None) ->
 def _describe_untried(subject: TuningSubject) -> Iterator[str]:
     if is_untried(subject.major):
         yield (
-            f"PostgreSQL {subject.major} is newer than all that this pgdyno was tried with ({OLDEST_MAJOR} to {NEWEST_TRIED_MAJOR}):"
+            f"PostgreSQL {subject.major} is newer than the versions that this pgdyno was tried with ({OLDEST_MAJOR} to {NEWEST_TRIED_MAJOR}):"
             " its own defaults are not known here, so that a value may be the default already; the rules are those of the"
-            f" versions before it, and of settings that only it has none is derived."
+            f" versions before it, and settings that are new in it are not derived."
         )
 
 

@@ -1,4 +1,4 @@
-"""Decides which derived settings differ from those in force."""
+"""Decide which derived settings differ from those in force."""
 
 from __future__ import annotations
 

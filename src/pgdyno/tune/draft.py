@@ -91,7 +91,7 @@ class Draft:
         if guc is None and name in self.subject.lacking:
             raise HostError(
                 f"this PostgreSQL {self.subject.major} has no {name}",
-                detail="other settings are derived from it, and this version is newer than all that pgdyno was tried with",
+                detail="other settings are derived from it, and this version is newer than the versions that pgdyno was tried with",
                 hint="derive for an older version, or use a newer pgdyno",
             )
         if guc is None:

@@ -1,4 +1,4 @@
-"""Warns of trials on a PostgreSQL that is newer than all that pgdyno was tried with."""
+"""Warn of trials on a PostgreSQL that is newer than the versions that pgdyno was tried with."""
 
 from __future__ import annotations
 

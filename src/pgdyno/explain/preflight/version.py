@@ -1,4 +1,4 @@
-"""Warns of a PostgreSQL that is newer than all that pgdyno was tried with: what is known of it, and what it lacks."""
+"""Warn of a PostgreSQL that is newer than the versions that pgdyno was tried with: what is known of it, and what it lacks."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def find_untried(major: int, said: SettingsSaid | None, *, lost_counters: Sequen
     return Finding(
         rule=UNTRIED_VERSION,
         severity=Severity.WARNING,
-        claim=f"PostgreSQL {major} is newer than all that this pgdyno was tried with ({OLDEST_MAJOR} to {NEWEST_TRIED_MAJOR}).",
+        claim=f"PostgreSQL {major} is newer than the versions that this pgdyno was tried with ({OLDEST_MAJOR} to {NEWEST_TRIED_MAJOR}).",
         evidence="; ".join(parts),
         why="Counters are read where its own catalogue confirms them and are absent elsewhere; a default, a bound or the"
         " name of a wait may be another than the one that is assumed.",

@@ -1,4 +1,4 @@
-"""Prints the small results of commands on the terminal: a line, a table of words, or paragraphs below headings."""
+"""Print the small results of commands on the terminal: a line, a table of words, or paragraphs below headings."""
 
 from __future__ import annotations
 

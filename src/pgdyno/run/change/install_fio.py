@@ -1,4 +1,4 @@
-"""Installs fio where the user has asked for it."""
+"""Install fio where the user has asked for it."""
 
 from __future__ import annotations
 

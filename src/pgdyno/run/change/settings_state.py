@@ -1,4 +1,4 @@
-"""Asks a server for its settings, and has it reload them.
+"""Ask a server for its settings, and have it reload them.
 
 A running server is asked by SQL; of one that does not run, its program reads its files.
 """

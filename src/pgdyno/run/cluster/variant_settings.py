@@ -1,4 +1,4 @@
-"""Puts the settings of one variant after the other in force in a running server, and verifies that they are.
+"""Put the settings of one variant after the other in force in a running server, and verify that they are.
 
 How settings change: each variant has a file of its own in the cluster; postgresql.conf includes a link, the link is turned
 to the variant's file, and the server told to reload. ALTER SYSTEM does the same with two flushes of its own. From the order

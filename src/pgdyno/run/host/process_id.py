@@ -1,4 +1,4 @@
-"""Identifies processes beyond their pid, so that a process is not mistaken for a later one with the same number."""
+"""Identify processes beyond their pid, so that a process is not mistaken for a later one with the same number."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs pgbench, to load data and to make a load.
+"""Run pgbench, to load data and to make a load.
 
 pgbench runs as the server's unprivileged account and never outlives the call, however the call ends. Its output is kept
 byte for byte.

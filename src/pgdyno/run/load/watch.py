@@ -1,4 +1,4 @@
-"""Tells a slow server from one that hangs, while a load runs.
+"""Tell a slow server from one that hangs, while a load runs.
 
 A server that hangs does not end, and pgbench waits for it for ever. As long as transactions end, the server is well. When
 none has ended for a while, because they are long, few or stuck, the server has to answer a new connection. A load that is
