@@ -1,4 +1,4 @@
-"""What a study shows its user: a small protocol, so that nothing below the command line prints or knows a terminal."""
+"""Show a study to its user through a small protocol: nothing below the command line prints or knows a terminal."""
 
 from __future__ import annotations
 

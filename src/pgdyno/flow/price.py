@@ -1,4 +1,4 @@
-"""What a record's machine and transactions cost: read the record, find the machine, look up its prices. Nothing is measured."""
+"""Price a record's machine and transactions: read the record, find the machine, look up its prices. Nothing is measured."""
 
 from __future__ import annotations
 

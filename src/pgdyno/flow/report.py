@@ -111,7 +111,7 @@ def _read_confirmed(store: RecordStore) -> Iterator[Confirmed]:
 
 
 def _find_all_doubts(record: StudyRecord, analysis: StudyAnalysis) -> tuple[Finding, ...]:
-    """Of a study, and of the sweep that followed it what is not said of both anyway."""
+    """Find the doubts about a study and about the sweep that followed it, naming a doubt that both share only once."""
     own, scaling = find_doubts(record, analysis), analysis.scaling
     said = {finding.claim for finding in own}
     following = () if scaling is None else find_doubts(scaling.record, scaling.analysis)

@@ -1,4 +1,4 @@
-"""What a comparison consists of: its variants with no setting left open, their design, and the orders in which they run.
+"""Plan a comparison: its variants with no setting left open, their design, and the orders in which they run.
 
 `variants.py` makes the variants, `design.py` chooses how they are compared, and `order.py` how often.
 """

@@ -54,7 +54,7 @@ class SliceRound(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SliceSchedule(Protocol):
-    """What decides which slices run."""
+    """The rule by which slices are run."""
 
     def next_round(self, slices: Sequence[Slice]) -> SliceRound | None:
         """Return what to run next, given all slices so far; None ends the load. Switching waits for it: return at once."""

@@ -1,4 +1,4 @@
-"""What a trial is given, and what it has observed so far."""
+"""The input of a trial, and its observations so far."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pgdyno.spec.table import SettingValue
 
 
 class TrialStage(msgspec.Struct, frozen=True, kw_only=True):
-    """What all trials of a study share; in a comparison, what those of one variant share."""
+    """The part that all trials of a study share; in a comparison, what those of one variant share."""
 
     server: ServerUnderTest
     """With `dataset` loaded."""
@@ -40,7 +40,7 @@ class TrialStage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Observed(msgspec.Struct):
-    """What a trial has observed so far. It becomes the trial's record, however the trial ends."""
+    """The observations of a trial so far. They become the trial's record, however the trial ends."""
 
     restore_s: float = 0.0
     log_sampling_rate: float = 1.0

@@ -1,4 +1,4 @@
-"""What a trial asks of the server that it measures: one of pgdyno's own today (`own_server.py`)."""
+"""The protocol of the server under test: one of pgdyno's own today (`own_server.py`)."""
 
 from __future__ import annotations
 

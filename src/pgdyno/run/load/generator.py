@@ -1,4 +1,4 @@
-"""What a trial asks of the program that makes its load."""
+"""The protocol of a load generator, the program that makes a trial's load."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class LoadOutcome(Invocation, frozen=True, kw_only=True):
 
     @property
     def summary(self) -> PgbenchSummary:
-        """What pgbench said of it."""
+        """The summary that pgbench printed."""
         return parse_summary(self.stdout.decode(errors="replace"))
 
 

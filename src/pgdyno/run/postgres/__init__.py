@@ -1,1 +1,1 @@
-"""What pgdyno needs of any PostgreSQL, its own or one that the user named: programs, addresses, SQL, and its error messages."""
+"""PostgreSQL as pgdyno uses any server, its own or the user's: programs, addresses, SQL, and error messages."""
