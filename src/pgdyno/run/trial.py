@@ -125,7 +125,9 @@ def _measure(
             seen.tables_before = sql.read_table_states(connection)
         on_activity("measuring")
         LOG.info(
-            "trial %d: the measured load begins, %g of its transactions logged", trial.number, seen.log_sampling_rate
+            "trial %d: the measured load begins, %g %% of its transactions logged",
+            trial.number,
+            100 * seen.log_sampling_rate,
         )
         if block is not None:
             seen.switchback = block.make(folder=folder, latency_s=seen.warm_up_latency_s)
