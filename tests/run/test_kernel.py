@@ -185,12 +185,13 @@ class TestRefusals:
         pool.write_text("0")
         compact.write_text("")
 
-        def write_limited(name: str, value: str) -> None:
+        def write_limited(path: Path, value: str, *, name: str) -> None:
+            del name
             limit = pieces if compact.read_text() else 700
-            (tmp_path / sysctl.swap_dots(name)).write_text(str(min(int(value), limit)))
+            path.write_text(str(min(int(value), limit)))
 
         monkeypatch.setattr(sysctl, "_ROOT", tmp_path)
-        monkeypatch.setattr(sysctl, "_write", write_limited)
+        monkeypatch.setattr(sysctl, "write_value", write_limited)
         if pieces < 1000:
             with pytest.raises(HostError, match=r"did not take vm\.nr_hugepages = 1000"):
                 sysctl.write_values({"vm.nr_hugepages": "1000"})

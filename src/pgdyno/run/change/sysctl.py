@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import difflib
-import errno
 import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
 
 from pgdyno.errors import HostError, SpecError
+from pgdyno.run.change.pseudo_file import write_value
 from pgdyno.run.host.tree import swap_dots
 
 _ROOT = Path("/proc/sys")
@@ -122,7 +122,7 @@ def write_values(expected: Mapping[str, str]) -> None:
         # A setting becomes unused when its partner is set; many kernels refuse a direct write of 0.
         is_unused = value == UNUSED and expected.get(PARTNERS.get(name, ""), UNUSED) != UNUSED
         if not is_unused and read_value(name) != value:
-            _write(name, value)
+            write_value(_path(name), value, name=name)
         if name in _POOLS:
             _fill_pool(name, value)
     for name, value in expected.items():
@@ -145,8 +145,8 @@ def _fill_pool(name: str, value: str) -> None:
             return
         # Source: the kernel's Documentation/admin-guide/sysctl/vm.rst, compact_memory: it moves pages together.
         with contextlib.suppress(HostError):
-            _write(_COMPACT, "1")
-        _write(name, value)
+            write_value(_path(_COMPACT), "1", name=_COMPACT)
+        write_value(_path(name), value, name=name)
 
 
 def find_namespace(name: str) -> str | None:
@@ -168,20 +168,6 @@ def namespace_exists(namespace: str) -> bool:
 
 def _path(name: str) -> Path:
     return _ROOT / swap_dots(name)
-
-
-def _write(name: str, value: str) -> None:
-    try:
-        descriptor = os.open(_path(name), os.O_WRONLY)
-        try:
-            # One write for the whole value: the kernel parses each write on its own.
-            os.write(descriptor, f"{value}\n".encode())
-        finally:
-            os.close(descriptor)
-    except OSError as exc:
-        if exc.errno in {errno.EINVAL, errno.ERANGE}:
-            raise SpecError(f"the kernel refuses {name} = {value}", detail=str(exc)) from exc
-        raise HostError(f"cannot set {name} to {value}", detail=str(exc)) from exc
 
 
 def _check_undoable(name: str) -> None:

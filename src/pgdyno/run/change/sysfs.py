@@ -7,13 +7,13 @@ itself.
 
 from __future__ import annotations
 
-import errno
 import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
 
 from pgdyno.errors import HostError, SpecError
+from pgdyno.run.change.pseudo_file import write_value
 
 ROOT = Path("/sys")
 # Source: the kernel's Documentation/ABI/stable/sysfs-block, Documentation/admin-guide/mm/transhuge.rst, md.rst and
@@ -101,20 +101,7 @@ def write_values(expected: Mapping[str, str]) -> None:
     """
     for name, value in expected.items():
         if read_value(name) != value:
-            _write(name, value)
+            write_value(ROOT / name, value, name=f"/sys/{name}")
     for name, value in expected.items():
         if (found := read_value(name)) != value:
             raise HostError(f"the kernel did not take /sys/{name} = {value}", detail=f"it is {found} after setting it")
-
-
-def _write(name: str, value: str) -> None:
-    try:
-        descriptor = os.open(ROOT / name, os.O_WRONLY)
-        try:
-            os.write(descriptor, f"{value}\n".encode())
-        finally:
-            os.close(descriptor)
-    except OSError as exc:
-        if exc.errno in {errno.EINVAL, errno.ERANGE}:
-            raise SpecError(f"the kernel refuses /sys/{name} = {value}", detail=str(exc)) from exc
-        raise HostError(f"cannot set /sys/{name} to {value}", detail=str(exc)) from exc
