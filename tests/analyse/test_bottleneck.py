@@ -14,10 +14,10 @@ from pgdyno.analyse.bottleneck.diagnosis import judge_workload
 from pgdyno.analyse.bottleneck.signs import read_signs
 from pgdyno.analyse.bottleneck.time_model import measure_time
 from pgdyno.analyse.bottleneck.time_share import Bottleneck, Certainty, Resource, TimeShare, TransactionTime
+from pgdyno.analyse.series import ChartKind, Event, Series
 from pgdyno.analyse.study import analyse_study
 from pgdyno.analyse.trial.analysis import analyse_trial
-from pgdyno.analyse.trial.chart_kind import ChartKind
-from pgdyno.analyse.types import Event, Series, TrialAnalysis
+from pgdyno.analyse.types import TrialAnalysis
 from pgdyno.plan.plan import PlannedWorkload
 from pgdyno.record.store import open_record
 from pgdyno.record.trial_data import TrialData, read_trial_data

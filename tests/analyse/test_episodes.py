@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 from pgdyno.analyse.episodes.detection import DetectedEpisodes, describe_episodes, find_episodes, find_trial_episodes
 from pgdyno.analyse.episodes.fit import Shape, ShapeTemplate, find_shapes
 from pgdyno.analyse.episodes.types import Episode, EpisodeKind
-from pgdyno.analyse.trial.chart_kind import ChartKind
+from pgdyno.analyse.series import ChartKind, Series
 from pgdyno.analyse.trial.charts import chart_trial
-from pgdyno.analyse.types import Series
 from pgdyno.record.store import open_record
 from pgdyno.record.trial_data import read_trial_data
 from tests.examples import TIMES

@@ -8,7 +8,8 @@ import pytest
 
 from pgdyno.analyse.bottleneck.time_share import Bottleneck, Certainty, Resource
 from pgdyno.analyse.estimate import estimate_geometric_mean
-from pgdyno.analyse.types import Event, StudyAnalysis, TrialAnalysis, WorkloadAnalysis
+from pgdyno.analyse.series import Event
+from pgdyno.analyse.types import StudyAnalysis, TrialAnalysis, WorkloadAnalysis
 from pgdyno.explain.doubts.study import find_doubts
 from pgdyno.explain.finding import Severity
 from pgdyno.record.samples.files import read_os_samples

@@ -3,7 +3,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from pgdyno.analyse.types import Event, StudyAnalysis, TrialAnalysis
+from pgdyno.analyse.series import Event
+from pgdyno.analyse.types import StudyAnalysis, TrialAnalysis
 from pgdyno.explain.doubts.state import find_state_doubts
 from pgdyno.record.types import StudyRecord, TableState
 from tests.explain.test_doubts import analysis_of, make_trial_analysis

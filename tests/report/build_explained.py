@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from pgdyno.analyse.bottleneck.time_share import Certainty
-from pgdyno.analyse.trial.chart_kind import ChartKind
+from pgdyno.analyse.series import ChartKind
 from pgdyno.explain.bottleneck import LIMITS
 from pgdyno.explain.finding import Finding, Rival, Severity
 from pgdyno.report.input import ReportInput

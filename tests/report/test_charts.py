@@ -12,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pgdyno.analyse.comparison.answers import Question
-from pgdyno.analyse.trial.chart_kind import ChartKind
-from pgdyno.analyse.types import Series
+from pgdyno.analyse.series import ChartKind, Series
 from pgdyno.report.charts import palette
 from pgdyno.report.charts.chart import CSS_THEME, PICTURE_THEME, to_vega_lite
 from pgdyno.report.charts.evidence import evidence_chart, pairs_chart

@@ -12,8 +12,8 @@ import msgspec
 import pytest
 
 from pgdyno.analyse.estimate import DoubtKind
+from pgdyno.analyse.series import ChartKind
 from pgdyno.analyse.study import analyse_study
-from pgdyno.analyse.trial.chart_kind import ChartKind
 from pgdyno.analyse.types import TrialAnalysis
 from pgdyno.plan.plan import Machine, plan_study
 from pgdyno.record.trial_data import TrialData, read_trial_data

@@ -1,8 +1,6 @@
-"""Define the results of an analysis: estimates with their doubts, series for charts, events.
+"""Define the results of an analysis.
 
-They are recomputed from the record and never stored in it.
-
-Times named `t_s` count from the start of the trial's measured load. Values keep full precision.
+They are recomputed from the record and never stored in it. Values keep full precision.
 """
 
 from __future__ import annotations
@@ -19,21 +17,10 @@ from pgdyno.analyse.estimate import Doubt, Estimate
 from pgdyno.analyse.health.types import HealthRow
 from pgdyno.analyse.prediction.predictions import JudgedPrediction
 from pgdyno.analyse.search.rate_search import RateSearch
+from pgdyno.analyse.series import ChartKind, Event, Series
 from pgdyno.analyse.sweep.scaling import ClientSweep
-from pgdyno.analyse.trial.chart_kind import ChartKind
 from pgdyno.plan.plan import PlannedWorkload
 from pgdyno.record.types import Gap, StudyRecord, TrialRecord
-
-
-class Series(msgspec.Struct, frozen=True, kw_only=True):
-    """A metric over time. `metric` is its name in facts/metrics.toml; None marks a moment without an observation."""
-
-    metric: str
-    label: str
-    unit: str
-    t_s: tuple[float, ...]
-    values: tuple[float | None, ...]
-
 
 WHOLE_CYCLES = 3
 """From this many checkpoints in a trial, one more or less makes a small difference."""
@@ -44,16 +31,6 @@ OTHERS_RATIO = 0.1
 write for the server, count as others and stay below the limit: they took 3 % beside tpcb-like on 2 CPUs."""
 LOAD_THREAD_RATIO = 0.9
 """Share of its time that pgbench's busiest thread runs; above it, that thread itself is the bottleneck."""
-
-
-class Event(msgspec.Struct, frozen=True, kw_only=True):
-    """An event at the moment `t_s`, or from `t_s` until `until_s`."""
-
-    kind: str
-    """`checkpoint`, `autovacuum`, `error`, `level shift`."""
-    t_s: float
-    until_s: float | None
-    text: str
 
 
 class Percentile(msgspec.Struct, frozen=True, kw_only=True):

@@ -14,7 +14,7 @@ from pgdyno.analyse.bottleneck.signs import Signs, read_signs
 from pgdyno.analyse.bottleneck.thresholds import THRESHOLDS
 from pgdyno.analyse.bottleneck.time_share import Bottleneck, Certainty, Resource
 from pgdyno.analyse.comparison.verdict import VerdictKind
-from pgdyno.analyse.trial.chart_kind import ChartKind
+from pgdyno.analyse.series import ChartKind
 from pgdyno.analyse.types import StudyAnalysis, TrialAnalysis, WorkloadAnalysis
 from pgdyno.explain.finding import Finding, Rival, Severity
 from pgdyno.explain.intervention import Intervention, choose_intervention

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 import msgspec
 
 from pgdyno.analyse.episodes.types import NOTHING_RATIO, WORSE, Cause, Episode, EpisodeCauses, EpisodeKind, Suspect
-from pgdyno.analyse.trial.chart_kind import ChartKind
+from pgdyno.analyse.series import ChartKind
 from pgdyno.analyse.types import StudyAnalysis, TrialAnalysis, WorkloadAnalysis
 from pgdyno.explain.finding import Finding, Rival, Severity
 from pgdyno.record.types import StudyRecord

@@ -7,7 +7,7 @@ import enum
 import msgspec
 
 from pgdyno.analyse.bottleneck.time_share import Certainty
-from pgdyno.analyse.trial.chart_kind import ChartKind
+from pgdyno.analyse.series import ChartKind
 
 
 class Severity(enum.Enum):

@@ -11,7 +11,7 @@ from typing import Any
 
 import vl_convert
 
-from pgdyno.analyse.trial.chart_kind import ChartKind
+from pgdyno.analyse.series import ChartKind
 from pgdyno.analyse.types import WorkloadAnalysis
 from pgdyno.report.charts.chart import PICTURE_THEME, to_vega_lite
 from pgdyno.report.charts.intervals import intervals_chart

@@ -13,8 +13,8 @@ import msgspec
 from pgdyno.analyse.bottleneck.thresholds import THRESHOLDS
 from pgdyno.analyse.bottleneck.time_share import TransactionTime
 from pgdyno.analyse.disk.demand import UseKind
-from pgdyno.analyse.trial.chart_kind import ChartKind
-from pgdyno.analyse.types import Series, TrialAnalysis
+from pgdyno.analyse.series import ChartKind, Series
+from pgdyno.analyse.types import TrialAnalysis
 from pgdyno.plan.plan import PlannedWorkload
 from pgdyno.record.types import StudyRecord
 from pgdyno.spec.study import BUILTIN_SCRIPTS

@@ -20,8 +20,7 @@ from numpy.typing import NDArray
 
 from pgdyno.analyse.episodes.fit import MIN_OBSERVATIONS, Fit, Shape, ShapeTemplate, find_shapes
 from pgdyno.analyse.episodes.types import NOTHING_RATIO, WORSE, Episode, EpisodeKind
-from pgdyno.analyse.trial.chart_kind import ChartKind
-from pgdyno.analyse.types import Event, Series
+from pgdyno.analyse.series import ChartKind, Event, Series
 
 _Floats = NDArray[np.float64]
 

@@ -16,11 +16,11 @@ from pgdyno.analyse.episodes.causes import find_causes
 from pgdyno.analyse.episodes.detection import DetectedEpisodes, describe_episodes, find_trial_episodes
 from pgdyno.analyse.health.assessment import assess_health
 from pgdyno.analyse.prediction.predictions import judge_predictions
-from pgdyno.analyse.trial.chart_kind import ChartKind
+from pgdyno.analyse.series import ChartKind, Series
 from pgdyno.analyse.trial.charts import chart_trial, list_events
 from pgdyno.analyse.trial.latency import PERCENTILES, measure_mean_ms, measure_percentiles
 from pgdyno.analyse.trial.throughput import PgbenchClaim, TrialThroughput, measure_throughput, throughput_from_claim
-from pgdyno.analyse.types import Percentile, Series, StatementTime, TrialAnalysis
+from pgdyno.analyse.types import Percentile, StatementTime, TrialAnalysis
 from pgdyno.plan.plan import PlannedWorkload
 from pgdyno.record.pgbench.output import PgbenchSummary
 from pgdyno.record.samples import os_series as series

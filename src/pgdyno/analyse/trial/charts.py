@@ -10,8 +10,7 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from pgdyno.analyse.trial.chart_kind import ChartKind
-from pgdyno.analyse.types import Event, Series
+from pgdyno.analyse.series import ChartKind, Event, Series
 from pgdyno.facts.metrics import find_metric
 from pgdyno.record.samples import os_series as series
 from pgdyno.record.samples import server_series

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from pgdyno.analyse.types import Series
+from pgdyno.analyse.series import Series
 
 Values = Sequence[float | None]
 # More digits than a chart's height can show, in a fifth of the bytes of a full float.

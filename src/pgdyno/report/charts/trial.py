@@ -7,8 +7,8 @@ from typing import Any
 
 import msgspec
 
-from pgdyno.analyse.trial.chart_kind import ChartKind
-from pgdyno.analyse.types import Event, Series, TrialAnalysis
+from pgdyno.analyse.series import ChartKind, Event, Series
+from pgdyno.analyse.types import TrialAnalysis
 from pgdyno.report.charts import palette, thin
 from pgdyno.report.charts.chart import CSS_THEME, NUMBER_LABEL, Chart, LegendEntry, Theme, config_of
 from pgdyno.report.format import format_number, format_seconds

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pgdyno.analyse.trial.chart_kind import ChartKind
+from pgdyno.analyse.series import ChartKind
 from pgdyno.analyse.types import TrialAnalysis, WorkloadAnalysis
 from pgdyno.explain.bottleneck import LIMITS
 from pgdyno.explain.finding import Finding

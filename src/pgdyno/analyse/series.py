@@ -1,8 +1,15 @@
-"""Name the charts of a trial. It imports no analysis, so that code that only names a chart starts fast."""
+"""Define the charts of a trial, their series and events.
+
+It imports no analysis, so that code that only names a chart starts fast.
+
+Times named `t_s` count from the start of the trial's measured load.
+"""
 
 from __future__ import annotations
 
 import enum
+
+import msgspec
 
 
 class ChartKind(enum.Enum):
@@ -26,3 +33,23 @@ class ChartKind(enum.Enum):
     BUFFER_WRITES = "buffer_writes"
     """Pages that left shared_buffers, or were added to files, by who wrote them."""
     PRESSURE = "pressure"
+
+
+class Series(msgspec.Struct, frozen=True, kw_only=True):
+    """A metric over time. `metric` is its name in facts/metrics.toml; None marks a moment without an observation."""
+
+    metric: str
+    label: str
+    unit: str
+    t_s: tuple[float, ...]
+    values: tuple[float | None, ...]
+
+
+class Event(msgspec.Struct, frozen=True, kw_only=True):
+    """An event at the moment `t_s`, or from `t_s` until `until_s`."""
+
+    kind: str
+    """`checkpoint`, `autovacuum`, `error`, `level shift`."""
+    t_s: float
+    until_s: float | None
+    text: str
