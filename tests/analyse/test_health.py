@@ -15,7 +15,7 @@ from pgdyno.analyse.disk.demand import DiskDemand, DiskUse, UseKind
 from pgdyno.analyse.health.assessment import assess_health
 from pgdyno.analyse.health.load_checks import variation_of
 from pgdyno.analyse.health.types import HealthRow, summarise_health
-from pgdyno.analyse.trial.throughput import PgbenchClaim, measure_throughput
+from pgdyno.analyse.throughput import PgbenchClaim, measure_throughput
 from pgdyno.facts.health import Level, health_checks
 from pgdyno.facts.versions import TRIED_MAJORS
 from pgdyno.record.store import RecordStore

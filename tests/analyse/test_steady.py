@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pgdyno.analyse.trial.steady import find_steady_part, truncation_point
+from pgdyno.analyse.throughput import truncation_point
 from tests.examples import TIMES
 
 
@@ -34,19 +34,16 @@ def test_a_slow_beginning_is_left_out() -> None:
     random = np.random.default_rng(2)
     values = random.normal(1000, 20, 120)
     values[:30] *= np.linspace(0.3, 0.95, 30)
-    steady = find_steady_part(values)
-    assert 20 <= steady.start <= 35
-    assert steady.stop == 120
+    assert 20 <= truncation_point(values) <= 35
 
 
 def test_never_more_than_half_is_left_out() -> None:
     values = np.concatenate((np.full(90, 10.0), np.full(30, 1000.0))) + np.random.default_rng(1).normal(0, 1, 120)
-    assert find_steady_part(values).start <= 60
+    assert truncation_point(values) <= 60
 
 
 def test_a_short_trial_is_kept_whole() -> None:
-    steady = find_steady_part(np.array([5.0, 100.0, 100.0, 101.0, 99.0, 100.0]))
-    assert (steady.start, steady.stop) == (0, 6)
+    assert truncation_point(np.array([5.0, 100.0, 100.0, 101.0, 99.0, 100.0])) == 0
 
 
 @given(st.integers(0, 2**32 - 1), st.floats(0.01, 100), st.floats(-1000, 1000))
@@ -54,9 +51,9 @@ def test_a_short_trial_is_kept_whole() -> None:
 def test_scale_and_origin_do_not_matter(seed: int, factor: float, origin: float) -> None:
     values = np.random.default_rng(seed).normal(100, 10, 40)
     values[25:] -= 30
-    assert find_steady_part(origin + factor * values).start == find_steady_part(values).start
+    assert truncation_point(origin + factor * values) == truncation_point(values)
 
 
 def test_missing_values_are_refused() -> None:
     with pytest.raises(ValueError, match="finite"):
-        find_steady_part(np.array([1.0, np.nan]))
+        truncation_point(np.array([1.0, np.nan]))

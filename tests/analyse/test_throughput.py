@@ -5,16 +5,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pgdyno.analyse.estimate import DoubtKind
-from pgdyno.analyse.trial.latency import PERCENTILES, estimate_latencies, measure_mean_ms, measure_percentiles
-from pgdyno.analyse.trial.throughput import (
+from pgdyno.analyse.estimate import DoubtKind, estimate_over_trials
+from pgdyno.analyse.throughput import (
     PgbenchClaim,
     check_clock,
     check_littles_law,
-    estimate_tps,
     measure_throughput,
     throughput_from_claim,
+    truncation_point,
 )
+from pgdyno.analyse.trial.latency import PERCENTILES, estimate_latencies, measure_mean_ms, measure_percentiles
 from pgdyno.record.transactions.histogram import LatencyHistogram
 from pgdyno.record.transactions.parse import LogColumns, TransactionBatch, TransactionOutcome
 from pgdyno.record.transactions.summary import TransactionSummary, TransactionTally
@@ -77,9 +77,10 @@ def test_sound_closed_loop_has_no_doubts() -> None:
 def test_only_whole_seconds_of_the_steady_part_count() -> None:
     summary = closed_loop()
     found = measure_throughput(summary, claim())
-    assert found.steady is not None
-    assert found.from_epoch_s == 1_700_000_001 + found.steady.start
-    assert found.until_epoch_s == 1_700_000_060
+    assert (found.from_epoch_s, found.until_epoch_s) == (
+        1_700_000_001 + truncation_point(summary.series().tps[1:-1]),
+        1_700_000_060,
+    )
     window = summary.window(found.from_epoch_s, found.until_epoch_s)
     assert found.latency == window
     assert found.tps == pytest.approx(window.count / (found.until_epoch_s - found.from_epoch_s))
@@ -150,7 +151,7 @@ def test_real_run_of_less_than_a_second_counts_as_a_whole(version: str) -> None:
     assert summary.span_s is not None
     assert found.tps == pytest.approx(119 / summary.span_s)
     assert found.latency is not None
-    assert (found.latency.count, found.from_epoch_s, found.steady, found.doubts) == (120, None, None, ())
+    assert (found.latency.count, found.from_epoch_s, found.doubts) == (120, None, ())
     assert found.reason == "fewer than 3 whole seconds: all of the run counts"
 
 
@@ -170,12 +171,12 @@ def test_run_without_two_transactions_has_no_throughput(failed_ratio: float) -> 
 
 
 def test_tps_over_trials_is_a_geometric_mean_that_names_what_is_missing() -> None:
-    whole = estimate_tps([100.0, 400.0])
+    whole = estimate_over_trials([100.0, 400.0], unit="tps")
     assert (whole.value, whole.n, whole.unit, whole.reason) == (pytest.approx(200), 2, "tps", None)
-    partly = estimate_tps([100.0, None, 400.0])
+    partly = estimate_over_trials([100.0, None, 400.0], unit="tps")
     assert (partly.value, partly.n, partly.reason) == (pytest.approx(200), 2, "1 of 3 trials: no number")
-    assert estimate_tps([None]).reason == "1 of 1 trials: no number; no trials"
-    zero = estimate_tps([100.0, 0.0, None])
+    assert estimate_over_trials([None], unit="tps").reason == "1 of 1 trials: no number; no trials"
+    zero = estimate_over_trials([100.0, 0.0, None], unit="tps")
     assert (zero.value, zero.n, zero.unit) == (50.0, 2, "tps")
     assert zero.high == pytest.approx(50 + 12.7062 * 50)
     assert zero.reason == (

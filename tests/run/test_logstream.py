@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from pgdyno.analyse.estimate import DoubtKind
-from pgdyno.analyse.trial.throughput import PgbenchClaim, measure_throughput
+from pgdyno.analyse.throughput import PgbenchClaim, measure_throughput
 from pgdyno.errors import StepFailedError
 from pgdyno.record.transactions.pack import read_packed, read_summary
 from pgdyno.record.transactions.parse import LogColumns

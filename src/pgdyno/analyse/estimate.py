@@ -134,6 +134,27 @@ def estimate_geometric_means(
     )
 
 
+def estimate_over_trials(trials: Sequence[float | None], *, unit: str, missing: str = "no number") -> Estimate:
+    """Estimate a geometric mean over the trials that have a number; an arithmetic mean if a number is 0.
+
+    Args:
+        trials: One value for each trial, None where it has none.
+        unit: Unit of the values.
+        missing: What trials without a value lack, for the reason.
+    """
+    known = [value for value in trials if value is not None]
+    reasons = []
+    if len(known) < len(trials):
+        reasons.append(f"{len(trials) - len(known)} of {len(trials)} trials: {missing}")
+    if all(known):
+        estimate = estimate_geometric_mean(known, unit=unit)
+    else:
+        estimate = estimate_mean_of_trials(known, unit=unit)
+        reasons.append("a trial has 0, which has no geometric mean: this is the arithmetic one")
+    reasons += filter(None, [estimate.reason])
+    return msgspec.structs.replace(estimate, reason="; ".join(reasons) or None)
+
+
 def pool_noise(groups: Sequence[Sequence[float]]) -> Noise | None:
     """Pool the spread of the groups, each around its own mean; None if no group has two values."""
     degrees = sum(len(values) - 1 for values in groups)

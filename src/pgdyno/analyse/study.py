@@ -11,11 +11,11 @@ from pgdyno.analyse.comparison.answers import Round, compare, primary_metric
 from pgdyno.analyse.comparison.pilot import SliceChoice, choose_from_slices
 from pgdyno.analyse.comparison.rounds import rounds_of_block, rounds_of_trials
 from pgdyno.analyse.disk.demand import DiskLimits
+from pgdyno.analyse.estimate import estimate_over_trials
 from pgdyno.analyse.search.rate_search import WorkloadSearch
 from pgdyno.analyse.sweep.workload_sweep import analyse_workload_sweep
 from pgdyno.analyse.trial.analysis import analyse_trial
 from pgdyno.analyse.trial.latency import estimate_latencies
-from pgdyno.analyse.trial.throughput import estimate_tps
 from pgdyno.analyse.types import StudyAnalysis, TrialAnalysis, WorkloadAnalysis
 from pgdyno.plan.experiment import is_client_sweep
 from pgdyno.plan.plan import PlannedWorkload, apply_variant
@@ -139,7 +139,7 @@ def _estimate_load(
     return WorkloadAnalysis(
         name=name,
         load=workload,
-        tps=estimate_tps([trial.tps for trial in finished]),
+        tps=estimate_over_trials([trial.tps for trial in finished], unit="tps"),
         latency_ms=estimate_latencies(
             [trial.percentiles for trial in finished], [trial.latency_mean_ms for trial in finished]
         ),

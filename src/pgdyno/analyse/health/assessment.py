@@ -14,7 +14,7 @@ from pgdyno.analyse.disk.demand import DiskDemand
 from pgdyno.analyse.health import load_checks, server_checks
 from pgdyno.analyse.health.reading import ObservedTrial, Reading
 from pgdyno.analyse.health.types import HealthRow
-from pgdyno.analyse.trial.throughput import TrialThroughput
+from pgdyno.analyse.throughput import TrialThroughput
 from pgdyno.facts.health import HealthCheck, health_checks
 from pgdyno.record.trial_data import TrialData
 from pgdyno.record.types import StudyRecord, TrialStatus

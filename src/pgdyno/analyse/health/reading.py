@@ -8,7 +8,7 @@ from typing import NamedTuple
 import msgspec
 
 from pgdyno.analyse.disk.demand import DiskDemand
-from pgdyno.analyse.trial.throughput import TrialThroughput
+from pgdyno.analyse.throughput import TrialThroughput
 from pgdyno.facts.versions import is_supported
 from pgdyno.facts.views import Absent, server_counters
 from pgdyno.record.samples import os_series as series

@@ -17,11 +17,10 @@ from collections.abc import Callable, Iterator, Sequence
 import msgspec
 
 from pgdyno.analyse.comparison.welch import ratio_of
-from pgdyno.analyse.estimate import Estimate, map_estimate
+from pgdyno.analyse.estimate import Estimate, estimate_over_trials, map_estimate
 from pgdyno.analyse.records import context, questions
 from pgdyno.analyse.records.difference import DifferenceGravity, RecordDifference
 from pgdyno.analyse.records.sides import Side, pair_sides
-from pgdyno.analyse.trial.throughput import estimate_over_trials
 from pgdyno.facts.metrics import find_metric
 
 TPS_PER_CPU = "tps_per_cpu"

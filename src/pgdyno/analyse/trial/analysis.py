@@ -17,9 +17,9 @@ from pgdyno.analyse.episodes.detection import DetectedEpisodes, describe_episode
 from pgdyno.analyse.health.assessment import assess_health
 from pgdyno.analyse.prediction.predictions import judge_predictions
 from pgdyno.analyse.series import ChartKind, Series
+from pgdyno.analyse.throughput import PgbenchClaim, TrialThroughput, measure_throughput, throughput_from_claim
 from pgdyno.analyse.trial.charts import chart_trial, list_events
 from pgdyno.analyse.trial.latency import PERCENTILES, measure_mean_ms, measure_percentiles
-from pgdyno.analyse.trial.throughput import PgbenchClaim, TrialThroughput, measure_throughput, throughput_from_claim
 from pgdyno.analyse.types import Percentile, StatementTime, TrialAnalysis
 from pgdyno.plan.plan import PlannedWorkload
 from pgdyno.record.pgbench.output import PgbenchSummary

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pgdyno.analyse.estimate import Estimate
-from pgdyno.analyse.trial.throughput import estimate_over_trials
+from pgdyno.analyse.estimate import Estimate, estimate_over_trials
 from pgdyno.analyse.types import Percentile
 from pgdyno.record.transactions.histogram import LatencyHistogram
 
