@@ -1,4 +1,4 @@
-"""How far the models of analyse/prediction/models.py are off, on the embedded PostgreSQL 18 here.
+"""How far the models of analyse/models are off, on the embedded PostgreSQL 18 here.
 
 What is predicted never goes in. Each part says what does:
 
@@ -39,18 +39,16 @@ import numpy as np
 from figures import say
 from planted_causes import SHIM
 
-from pgdyno.analyse.prediction.models import (
-    PageClass,
+from pgdyno.analyse.models.checkpoints import find_checkpoint_distance_bytes, predict_full_page_images
+from pgdyno.analyse.models.commits import (
     add_flush_cpu,
     ceiling_tps,
-    find_checkpoint_distance_bytes,
     list_pgbench_row_locks,
     measure_flush_s,
     predict_commit_tps,
-    predict_full_page_images,
-    predict_reads,
     subtract_row_waits,
 )
+from pgdyno.analyse.models.reads import PageClass, predict_reads
 from pgdyno.record.serverlog import CheckpointComplete, CheckpointStart, read_serverlog
 from pgdyno.record.types import Dataset
 from pgdyno.run.cluster.home import Home, open_home

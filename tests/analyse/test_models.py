@@ -9,20 +9,17 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from pgdyno.analyse.prediction.models import (
-    PageClass,
+from pgdyno.analyse.models.checkpoints import find_checkpoint_distance_bytes, predict_full_page_images
+from pgdyno.analyse.models.commits import (
     RowLocks,
     add_flush_cpu,
     ceiling_tps,
-    find_checkpoint_distance_bytes,
     measure_flush_s,
     predict_commit_tps,
-    predict_early_reads,
-    predict_full_page_images,
-    predict_reads,
     subtract_row_waits,
     unflushed_tps,
 )
+from pgdyno.analyse.models.reads import PageClass, predict_early_reads, predict_reads
 from tests.examples import TIMES
 
 MB = 1024**2

@@ -4,22 +4,9 @@ import msgspec
 import pytest
 
 from pgdyno.analyse.disk.demand import DiskLimits
-from pgdyno.analyse.prediction.models import (
-    list_pgbench_row_locks,
-    predict_commit_tps,
-    predict_full_page_images,
-    subtract_row_waits,
-    unflushed_tps,
-)
-from pgdyno.analyse.prediction.predictions import (
-    DISTANCE,
-    IMAGES,
-    READS,
-    TPS,
-    PredictionBasis,
-    judge_predictions,
-    predict_trial,
-)
+from pgdyno.analyse.models.checkpoints import predict_full_page_images
+from pgdyno.analyse.models.commits import list_pgbench_row_locks, predict_commit_tps, subtract_row_waits, unflushed_tps
+from pgdyno.analyse.prediction import DISTANCE, IMAGES, READS, TPS, PredictionBasis, judge_predictions, predict_trial
 from pgdyno.record.predictions import Prediction
 from pgdyno.record.serverlog import CheckpointComplete, CheckpointStart, LogOrigin
 from pgdyno.record.trial_data import TrialData

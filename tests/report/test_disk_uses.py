@@ -13,7 +13,7 @@ import pytest
 from rich.console import Console
 
 from pgdyno.analyse.disk.demand import DiskDemand, DiskUse, UseKind
-from pgdyno.analyse.prediction.predictions import READS, TPS, JudgedPrediction
+from pgdyno.analyse.prediction import READS, TPS, JudgedPrediction
 from pgdyno.analyse.types import TrialAnalysis, WorkloadAnalysis
 from pgdyno.flow.disk_view import view_card
 from pgdyno.plan.disk import Pattern

@@ -15,7 +15,7 @@ from pgdyno.analyse.disk.demand import DiskDemand
 from pgdyno.analyse.episodes.types import Episode, EpisodeCauses
 from pgdyno.analyse.estimate import Doubt, Estimate
 from pgdyno.analyse.health.types import HealthRow
-from pgdyno.analyse.prediction.predictions import JudgedPrediction
+from pgdyno.analyse.prediction import JudgedPrediction
 from pgdyno.analyse.search.rate_search import RateSearch
 from pgdyno.analyse.series import ChartKind, Event, Series
 from pgdyno.analyse.sweep.scaling import ClientSweep

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from pgdyno.analyse.disk.demand import find_limits
-from pgdyno.analyse.prediction.predictions import PredictionBasis, predict_trial
+from pgdyno.analyse.prediction import PredictionBasis, predict_trial
 from pgdyno.plan.plan import PlannedTrial
 from pgdyno.record.predictions import write_predictions
 from pgdyno.record.store import RecordStore

@@ -18,8 +18,8 @@ from collections.abc import Mapping, Sequence
 from pgdyno.analyse.capacity.bounds import CARD_KEYS, HARDLY_USED
 from pgdyno.analyse.capacity.types import Bound, BoundKind, BoundState, Capacity, Projection
 from pgdyno.analyse.disk.demand import DiskLimits
-from pgdyno.analyse.prediction.models import PageClass, predict_reads
-from pgdyno.analyse.prediction.predictions import list_account_pages
+from pgdyno.analyse.models.reads import PageClass, predict_reads
+from pgdyno.analyse.prediction import list_account_pages
 from pgdyno.analyse.sweep.scaling import ClientSweep
 from pgdyno.analyse.types import WorkloadAnalysis
 from pgdyno.record.types import StudyRecord

@@ -16,7 +16,7 @@ import msgspec
 from pgdyno.analyse.comparison.answers import Comparison
 from pgdyno.analyse.comparison.verdict import Verdict, VerdictKind
 from pgdyno.analyse.disk.demand import WRITES_BYTES
-from pgdyno.analyse.prediction.models import find_checkpoint_distance_bytes
+from pgdyno.analyse.models.checkpoints import find_checkpoint_distance_bytes
 from pgdyno.analyse.types import WHOLE_CYCLES, StudyAnalysis, TrialAnalysis
 from pgdyno.record.tuned import DERIVED, STOCK
 from pgdyno.record.types import StudyRecord

@@ -21,7 +21,7 @@ from pgdyno.analyse.disk.ceiling import TRANSFERS, InstanceLimits
 from pgdyno.analyse.disk.efficiency import ceilings_of, compare_with_ceilings, instance_limits_of
 from pgdyno.analyse.disk.entries import DiskFigure, DiskFigureKey, list_entries
 from pgdyno.analyse.disk.raid import times_of
-from pgdyno.analyse.prediction.models import ceiling_tps
+from pgdyno.analyse.models.commits import ceiling_tps
 from pgdyno.plan.disk import Pattern
 from pgdyno.plan.plan import PlannedWorkload
 from pgdyno.record.device.disk_card import DiskCard

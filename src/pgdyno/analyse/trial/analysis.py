@@ -15,7 +15,7 @@ from pgdyno.analyse.disk.demand import DiskLimits, measure_disk_demand
 from pgdyno.analyse.episodes.causes import find_causes
 from pgdyno.analyse.episodes.detection import DetectedEpisodes, describe_episodes, find_trial_episodes
 from pgdyno.analyse.health.assessment import assess_health
-from pgdyno.analyse.prediction.predictions import judge_predictions
+from pgdyno.analyse.prediction import judge_predictions
 from pgdyno.analyse.series import ChartKind, Series
 from pgdyno.analyse.throughput import PgbenchClaim, TrialThroughput, measure_throughput, throughput_from_claim
 from pgdyno.analyse.trial.charts import chart_trial, list_events

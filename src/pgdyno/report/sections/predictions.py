@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from statistics import median
 
-from pgdyno.analyse.prediction.predictions import DISTANCE, IMAGES, READS, TPS, JudgedPrediction
+from pgdyno.analyse.prediction import DISTANCE, IMAGES, READS, TPS, JudgedPrediction
 from pgdyno.analyse.types import WorkloadAnalysis
 from pgdyno.record.predictions import PredictionInput
 from pgdyno.report.format import format_bytes, format_number, format_seconds

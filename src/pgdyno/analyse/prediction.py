@@ -14,17 +14,9 @@ import msgspec
 import numpy as np
 
 from pgdyno.analyse.disk.demand import DiskLimits, waits_for_flushes
-from pgdyno.analyse.prediction.models import (
-    PageClass,
-    find_checkpoint_distance_bytes,
-    list_pgbench_row_locks,
-    predict_commit_tps,
-    predict_early_reads,
-    predict_full_page_images,
-    predict_reads,
-    subtract_row_waits,
-    unflushed_tps,
-)
+from pgdyno.analyse.models.checkpoints import find_checkpoint_distance_bytes, predict_full_page_images
+from pgdyno.analyse.models.commits import list_pgbench_row_locks, predict_commit_tps, subtract_row_waits, unflushed_tps
+from pgdyno.analyse.models.reads import PageClass, predict_early_reads, predict_reads
 from pgdyno.plan.plan import PlannedWorkload
 from pgdyno.record.predictions import Prediction, PredictionInput
 from pgdyno.record.samples import os_series as series

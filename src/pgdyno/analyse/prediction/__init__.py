@@ -1,1 +1,0 @@
-"""Predict what a trial should show, from measured inputs and models."""
