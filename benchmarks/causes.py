@@ -50,8 +50,8 @@ from planted_causes import (
     quiet_case,
 )
 
-from pgdyno.analyse.bottleneck.time_share import Bottleneck, Resource
 from pgdyno.analyse.study import analyse_study
+from pgdyno.analyse.transaction_time.shares import Bottleneck, Resource
 from pgdyno.analyse.types import WorkloadAnalysis
 from pgdyno.conduct.workspace import machine_of
 from pgdyno.errors import PgdynoError

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, Self
 
 import msgspec
 
-from pgdyno.analyse.bottleneck.time_share import Resource
+from pgdyno.analyse.transaction_time.shares import Resource
 from pgdyno.run.change.kernel import changed_sysctls
 
 CGROUP = Path("/sys/fs/cgroup")

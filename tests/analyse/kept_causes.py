@@ -6,8 +6,8 @@ import functools
 import tarfile
 from pathlib import Path
 
-from pgdyno.analyse.bottleneck.time_share import Resource
 from pgdyno.analyse.study import analyse_study
+from pgdyno.analyse.transaction_time.shares import Resource
 from pgdyno.analyse.types import StudyAnalysis
 from pgdyno.record.store import open_record
 from pgdyno.record.trial_data import read_trial_data

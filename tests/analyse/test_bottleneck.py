@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from pgdyno.analyse.bottleneck.diagnosis import judge_workload
 from pgdyno.analyse.bottleneck.signs import read_signs
-from pgdyno.analyse.bottleneck.time_model import measure_time
-from pgdyno.analyse.bottleneck.time_share import Bottleneck, Certainty, Resource, TimeShare, TransactionTime
 from pgdyno.analyse.series import ChartKind, Event, Series
 from pgdyno.analyse.study import analyse_study
+from pgdyno.analyse.transaction_time.model import measure_time
+from pgdyno.analyse.transaction_time.shares import Bottleneck, Certainty, Resource, TimeShare, TransactionTime
 from pgdyno.analyse.trial.analysis import analyse_trial
 from pgdyno.analyse.types import TrialAnalysis
 from pgdyno.plan.plan import PlannedWorkload

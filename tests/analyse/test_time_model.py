@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pgdyno.analyse.bottleneck.time_model import measure_time
-from pgdyno.analyse.bottleneck.time_share import Resource, TransactionTime
-from pgdyno.analyse.bottleneck.time_theory import count_clients_at_thread
+from pgdyno.analyse.transaction_time.model import measure_time
+from pgdyno.analyse.transaction_time.shares import Resource, TransactionTime
+from pgdyno.analyse.transaction_time.theory import count_clients_at_thread
 from pgdyno.plan.plan import PlannedWorkload
 from pgdyno.record.trial_data import TrialData
 from pgdyno.record.types import TrialStatus

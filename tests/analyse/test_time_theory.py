@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from pgdyno.analyse.bottleneck.time_theory import autocorrelated_half_width, count_clients_at_thread
+from pgdyno.analyse.transaction_time.theory import autocorrelated_half_width, count_clients_at_thread
 
 
 def at_thread(ratio_away: float, clients: int) -> tuple[float, float]:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import msgspec
 
-from pgdyno.analyse.bottleneck.time_share import Bottleneck, Certainty, Resource, TimeShare
 from pgdyno.analyse.comparison.verdict import VerdictKind
+from pgdyno.analyse.transaction_time.shares import Bottleneck, Certainty, Resource, TimeShare
 from pgdyno.explain.bottleneck import LIMITS, find_bottlenecks
 from pgdyno.explain.explanations import explain_study
 from pgdyno.explain.finding import Finding

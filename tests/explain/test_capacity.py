@@ -3,10 +3,10 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from pgdyno.analyse.bottleneck.time_share import Bottleneck, Certainty, Resource
 from pgdyno.analyse.capacity.estimate import find_capacities
 from pgdyno.analyse.disk.demand import UseKind
 from pgdyno.analyse.sweep.scaling import ClientSweep
+from pgdyno.analyse.transaction_time.shares import Bottleneck, Certainty, Resource
 from pgdyno.explain.capacity import CEILING, CLIENTS, PASSED, find_capacity_findings
 from pgdyno.explain.finding import Finding
 from tests.analyse.loads import Nature, draw_limits, draw_load, make_analysis

@@ -5,9 +5,9 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from pgdyno.analyse.bottleneck.time_share import Bottleneck, Certainty, Resource
 from pgdyno.analyse.comparison.answers import Comparison, Question
 from pgdyno.analyse.comparison.verdict import Verdict, VerdictKind
+from pgdyno.analyse.transaction_time.shares import Bottleneck, Certainty, Resource
 from pgdyno.explain.bottleneck import find_bottlenecks
 from pgdyno.explain.confirmation import (
     ConfirmationOutcome,

@@ -6,9 +6,9 @@ import msgspec
 import numpy as np
 import pytest
 
-from pgdyno.analyse.bottleneck.time_share import Bottleneck, Certainty, Resource
 from pgdyno.analyse.estimate import estimate_geometric_mean
 from pgdyno.analyse.series import Event
+from pgdyno.analyse.transaction_time.shares import Bottleneck, Certainty, Resource
 from pgdyno.analyse.types import StudyAnalysis, TrialAnalysis, WorkloadAnalysis
 from pgdyno.explain.doubts.study import find_doubts
 from pgdyno.explain.finding import Severity

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from pgdyno.analyse.bottleneck.time_share import Resource
+from pgdyno.analyse.transaction_time.shares import Resource
 from pgdyno.facts.versions import TRIED_MAJORS
 from pgdyno.facts.wait_events import find_resource, list_event_resources
 from pgdyno.run.postgres import sql

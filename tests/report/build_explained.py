@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from pgdyno.analyse.bottleneck.time_share import Certainty
 from pgdyno.analyse.series import ChartKind
+from pgdyno.analyse.transaction_time.shares import Certainty
 from pgdyno.explain.bottleneck import LIMITS
 from pgdyno.explain.finding import Finding, Rival, Severity
 from pgdyno.report.input import ReportInput

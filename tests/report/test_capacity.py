@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pgdyno.analyse.bottleneck.time_share import Resource
 from pgdyno.analyse.capacity.tiers import make_tiers
 from pgdyno.analyse.disk.demand import UseKind
+from pgdyno.analyse.transaction_time.shares import Resource
 from pgdyno.explain.capacity import CEILING, find_capacity_findings
 from pgdyno.flow.report import compose_report
 from pgdyno.record.store import open_record

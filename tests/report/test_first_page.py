@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from rich.console import Console
 
-from pgdyno.analyse.bottleneck.time_share import Certainty
+from pgdyno.analyse.transaction_time.shares import Certainty
 from pgdyno.explain.bottleneck import LIMITS
 from pgdyno.explain.capacity import CEILING
 from pgdyno.explain.finding import Finding, Severity

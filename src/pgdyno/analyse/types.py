@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import msgspec
 
-from pgdyno.analyse.bottleneck.time_share import Bottleneck, TransactionTime
 from pgdyno.analyse.capacity.types import Capacity
 from pgdyno.analyse.comparison.answers import Comparison
 from pgdyno.analyse.comparison.pilot import SliceChoice
@@ -19,6 +18,7 @@ from pgdyno.analyse.prediction import JudgedPrediction
 from pgdyno.analyse.search.rate_search import RateSearch
 from pgdyno.analyse.series import ChartKind, Event, Series
 from pgdyno.analyse.sweep.scaling import ClientSweep
+from pgdyno.analyse.transaction_time.shares import Bottleneck, TransactionTime
 from pgdyno.plan.plan import PlannedWorkload
 from pgdyno.record.types import Gap, StudyRecord, TrialRecord
 

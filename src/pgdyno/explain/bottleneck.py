@@ -11,10 +11,10 @@ from collections.abc import Iterator, Mapping
 import msgspec
 
 from pgdyno.analyse.bottleneck.signs import Signs, read_signs
-from pgdyno.analyse.bottleneck.thresholds import THRESHOLDS
-from pgdyno.analyse.bottleneck.time_share import Bottleneck, Certainty, Resource
 from pgdyno.analyse.comparison.verdict import VerdictKind
 from pgdyno.analyse.series import ChartKind
+from pgdyno.analyse.thresholds import THRESHOLDS
+from pgdyno.analyse.transaction_time.shares import Bottleneck, Certainty, Resource
 from pgdyno.analyse.types import StudyAnalysis, TrialAnalysis, WorkloadAnalysis
 from pgdyno.explain.finding import Finding, Rival, Severity
 from pgdyno.explain.intervention import Intervention, choose_intervention

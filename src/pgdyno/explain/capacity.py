@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pgdyno.analyse.bottleneck.time_share import Certainty
 from pgdyno.analyse.capacity.types import Bound, BoundKind, BoundState, Capacity
 from pgdyno.analyse.estimate import USEFUL_FACTOR, Estimate, is_too_wide
 from pgdyno.analyse.series import ChartKind
+from pgdyno.analyse.transaction_time.shares import Certainty
 from pgdyno.analyse.types import StudyAnalysis
 from pgdyno.explain.finding import Finding, Severity
 from pgdyno.record.types import StudyRecord

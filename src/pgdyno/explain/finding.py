@@ -6,8 +6,8 @@ import enum
 
 import msgspec
 
-from pgdyno.analyse.bottleneck.time_share import Certainty
 from pgdyno.analyse.series import ChartKind
+from pgdyno.analyse.transaction_time.shares import Certainty
 
 
 class Severity(enum.Enum):

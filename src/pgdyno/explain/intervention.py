@@ -13,8 +13,8 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
-from pgdyno.analyse.bottleneck.time_share import Bottleneck, Resource
 from pgdyno.analyse.comparison.verdict import VerdictKind
+from pgdyno.analyse.transaction_time.shares import Bottleneck, Resource
 from pgdyno.plan.experiment import Variant
 from pgdyno.plan.plan import PlannedWorkload
 from pgdyno.record.types import StudyRecord

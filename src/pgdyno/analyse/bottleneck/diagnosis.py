@@ -10,7 +10,7 @@ The largest share of the clients' time is named, after symptoms have moved to th
 
 A share shows where to look, not what removing it would gain: an experiment shows that. The answer is "unknown" if the
 largest share is small, if it is time of unknown cause, or if full CPUs may be behind any wait. Of several trials, more
-than half must agree. All thresholds are in `bottleneck/thresholds.py`.
+than half must agree. All thresholds are in `thresholds.py`.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from pgdyno.analyse.bottleneck.evidence_rules import (
 )
 from pgdyno.analyse.bottleneck.ranking import Ranking, rank_shares, share_of
 from pgdyno.analyse.bottleneck.signs import Signs, percent, read_signs
-from pgdyno.analyse.bottleneck.thresholds import THRESHOLDS
-from pgdyno.analyse.bottleneck.time_share import Bottleneck, Certainty, Resource, TimeShare, TransactionTime
 from pgdyno.analyse.estimate import estimate_mean_of_trials
+from pgdyno.analyse.thresholds import THRESHOLDS
+from pgdyno.analyse.transaction_time.shares import Bottleneck, Certainty, Resource, TimeShare, TransactionTime
 from pgdyno.analyse.types import TrialAnalysis
 from pgdyno.plan.plan import PlannedWorkload
 from pgdyno.record.types import StudyRecord, TrialStatus, why_missing

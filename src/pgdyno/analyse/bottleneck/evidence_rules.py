@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 
 from pgdyno.analyse.bottleneck.signs import Signs, percent
-from pgdyno.analyse.bottleneck.thresholds import THRESHOLDS
-from pgdyno.analyse.bottleneck.time_share import Resource
+from pgdyno.analyse.thresholds import THRESHOLDS
+from pgdyno.analyse.transaction_time.shares import Resource
 
 
 def list_support(signs: Signs, resource: Resource) -> tuple[str, ...]:

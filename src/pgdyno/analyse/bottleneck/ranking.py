@@ -11,9 +11,9 @@ from collections.abc import Iterable
 import msgspec
 
 from pgdyno.analyse.bottleneck.signs import Signs, percent
-from pgdyno.analyse.bottleneck.thresholds import THRESHOLDS
-from pgdyno.analyse.bottleneck.time_model import WAITING
-from pgdyno.analyse.bottleneck.time_share import Resource, TimeShare, TransactionTime
+from pgdyno.analyse.thresholds import THRESHOLDS
+from pgdyno.analyse.transaction_time.model import WAITING
+from pgdyno.analyse.transaction_time.shares import Resource, TimeShare, TransactionTime
 
 # Clients that hold a row lock spend their time on these.
 _HOLDER_RESOURCES = (Resource.CPU, *(each for each in WAITING if each is not Resource.LOCK))

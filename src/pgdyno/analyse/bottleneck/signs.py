@@ -10,10 +10,10 @@ from collections.abc import Iterator
 
 import msgspec
 
-from pgdyno.analyse.bottleneck.thresholds import THRESHOLDS
-from pgdyno.analyse.bottleneck.time_share import TransactionTime
 from pgdyno.analyse.disk.demand import UseKind
 from pgdyno.analyse.series import ChartKind, Series
+from pgdyno.analyse.thresholds import THRESHOLDS
+from pgdyno.analyse.transaction_time.shares import TransactionTime
 from pgdyno.analyse.types import TrialAnalysis
 from pgdyno.plan.plan import PlannedWorkload
 from pgdyno.record.types import StudyRecord

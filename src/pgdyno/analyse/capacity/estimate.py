@@ -16,7 +16,6 @@ from typing import NamedTuple
 
 import msgspec
 
-from pgdyno.analyse.bottleneck.time_share import Resource
 from pgdyno.analyse.capacity.bounds import NO_CARD, find_bounds
 from pgdyno.analyse.capacity.clients import advise_clients
 from pgdyno.analyse.capacity.projection import project_capacity
@@ -24,6 +23,7 @@ from pgdyno.analyse.capacity.types import Bound, BoundKind, BoundState, Capacity
 from pgdyno.analyse.disk.demand import DiskLimits
 from pgdyno.analyse.estimate import Estimate, absent_estimate, divide_estimates, estimate_mean_of_trials, map_estimate
 from pgdyno.analyse.sweep.scaling import ClientSweep
+from pgdyno.analyse.transaction_time.shares import Resource
 from pgdyno.analyse.types import StudyAnalysis, WorkloadAnalysis
 from pgdyno.record.types import StudyRecord
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 
-from pgdyno.analyse.bottleneck.time_share import Resource
 from pgdyno.analyse.estimate import Doubt, DoubtKind
+from pgdyno.analyse.transaction_time.shares import Resource
 from pgdyno.analyse.types import (
     LOAD_THREAD_RATIO,
     OTHERS_RATIO,

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import msgspec
 
-from pgdyno.analyse.bottleneck.time_share import Bottleneck, TransactionTime
 from pgdyno.analyse.capacity.types import Capacity
+from pgdyno.analyse.transaction_time.shares import Bottleneck, TransactionTime
 from pgdyno.explain.finding import Finding
 from pgdyno.price.study import StudyPrice
 from pgdyno.report.documents.health import HealthDocument, make_health

@@ -10,10 +10,10 @@ from typing import Annotated, Any
 
 import msgspec
 
-from pgdyno.analyse.bottleneck.time_share import Bottleneck, TransactionTime
 from pgdyno.analyse.capacity.types import Capacity
 from pgdyno.analyse.estimate import Doubt, Estimate
 from pgdyno.analyse.series import Event
+from pgdyno.analyse.transaction_time.shares import Bottleneck, TransactionTime
 from pgdyno.analyse.types import Percentile, StatementTime, TrialAnalysis, WorkloadAnalysis
 from pgdyno.explain.finding import Finding
 from pgdyno.plan.plan import Choice, PlannedWorkload

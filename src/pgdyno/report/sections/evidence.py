@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pgdyno.analyse.bottleneck.time_share import TimeShare, TransactionTime
+from pgdyno.analyse.transaction_time.shares import TimeShare, TransactionTime
 from pgdyno.analyse.types import TrialAnalysis, WorkloadAnalysis
 from pgdyno.report.document import Prose, Section
 from pgdyno.report.format import format_count, format_number, format_percent

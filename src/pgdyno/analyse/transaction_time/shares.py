@@ -1,4 +1,4 @@
-"""Define where the time of a transaction goes and which part of it limits the load: the values that `time_model` and `diagnosis` compute.
+"""Define where the time of a transaction goes and which part of it limits the load: the values that `model` and `bottleneck` compute.
 
 Absent values are None, with a reason. A share is of the clients' time: the shares of a trial add up to 1.
 """

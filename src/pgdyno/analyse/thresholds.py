@@ -35,7 +35,7 @@ class Thresholds(msgspec.Struct, frozen=True, kw_only=True):
     """Share of the CPUs' time from which on other programs should be stopped before anything else is done."""
     full_thread_ratio: float = 0.75
     """Share of its time that pgbench's busiest thread runs or waits for a CPU: above it, at least three clients are at
-    the thread on average, out of arbitrarily many. Source: machine repair model as in `time_theory.py`, u / (1 - u)."""
+    the thread on average, out of arbitrarily many. Source: machine repair model as in `transaction_time/theory.py`, u / (1 - u)."""
     idle_thread_ratio: float = 0.5
     """Share of the busiest thread's time below which clients wait for something other than pgbench."""
     round_trips_ratio: float = 0.5

@@ -25,9 +25,9 @@ from collections.abc import Mapping
 import msgspec
 import numpy as np
 
-from pgdyno.analyse.bottleneck.thresholds import THRESHOLDS
-from pgdyno.analyse.bottleneck.time_share import Resource, TimeShare, TransactionTime
-from pgdyno.analyse.bottleneck.time_theory import autocorrelated_half_width, count_clients_at_thread
+from pgdyno.analyse.thresholds import THRESHOLDS
+from pgdyno.analyse.transaction_time.shares import Resource, TimeShare, TransactionTime
+from pgdyno.analyse.transaction_time.theory import autocorrelated_half_width, count_clients_at_thread
 from pgdyno.facts.wait_events import find_resource
 from pgdyno.plan.plan import PlannedWorkload
 from pgdyno.record.samples import os_series as series
