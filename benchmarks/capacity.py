@@ -17,11 +17,10 @@ from pathlib import Path
 import msgspec
 from figures import say, say_share
 
-from pgdyno.analyse.capacity.estimate import find_capacities
 from pgdyno.analyse.capacity.types import Capacity
 from pgdyno.analyse.disk.demand import find_limits
 from pgdyno.analyse.estimate import Estimate
-from pgdyno.analyse.study import analyse_study
+from pgdyno.analyse.study import analyse_study, find_capacities
 from pgdyno.analyse.sweep.scaling import ClientSweep
 from pgdyno.record.store import open_record
 from pgdyno.record.trial_data import read_trial_data

@@ -35,7 +35,7 @@ from planted_causes import Case, Place, Starving, may_plant, mounted_loop, open_
 from telling import Told
 
 from pgdyno.analyse.study import analyse_study
-from pgdyno.analyse.types import StudyAnalysis
+from pgdyno.analyse.study_types import StudyAnalysis
 from pgdyno.conduct.workspace import Workspace
 from pgdyno.errors import PgdynoError, SpecError
 from pgdyno.explain.confirmation import ConfirmationOutcome, Confirmed, judge_confirmation

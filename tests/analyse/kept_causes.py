@@ -7,8 +7,8 @@ import tarfile
 from pathlib import Path
 
 from pgdyno.analyse.study import analyse_study
+from pgdyno.analyse.study_types import StudyAnalysis
 from pgdyno.analyse.transaction_time.shares import Resource
-from pgdyno.analyse.types import StudyAnalysis
 from pgdyno.record.store import open_record
 from pgdyno.record.trial_data import read_trial_data
 from pgdyno.record.types import StudyRecord

@@ -11,8 +11,9 @@ import numpy as np
 from pgdyno.analyse.disk.demand import DiskDemand, DiskLimits, DiskUse, UseKind
 from pgdyno.analyse.disk.entries import DiskFigure, DiskFigureKey
 from pgdyno.analyse.estimate import estimate_geometric_mean
+from pgdyno.analyse.study_types import StudyAnalysis
 from pgdyno.analyse.transaction_time.shares import Resource, TimeShare, TransactionTime
-from pgdyno.analyse.types import StudyAnalysis, TrialAnalysis, WorkloadAnalysis
+from pgdyno.analyse.types import TrialAnalysis, WorkloadAnalysis
 from pgdyno.record.types import StudyRecord
 from tests.report.build import build_report, build_trial, build_workload
 

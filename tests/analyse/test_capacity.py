@@ -8,16 +8,15 @@ import numpy as np
 import pytest
 
 from pgdyno.analyse.capacity.bounds import HARDLY_USED, NO_CARD, find_bounds
-from pgdyno.analyse.capacity.estimate import find_capacities
 from pgdyno.analyse.capacity.projection import project_disk
 from pgdyno.analyse.capacity.types import BoundKind, BoundState, Capacity
 from pgdyno.analyse.disk.demand import DiskLimits, UseKind
 from pgdyno.analyse.estimate import CONFIDENCE, Estimate
-from pgdyno.analyse.study import analyse_study
+from pgdyno.analyse.study import analyse_study, find_capacities
+from pgdyno.analyse.study_types import ScalingStudy
 from pgdyno.analyse.sweep.client_trials import ClientTrial
 from pgdyno.analyse.sweep.scaling import ClientSweep, analyse_client_sweep
 from pgdyno.analyse.transaction_time.shares import Resource
-from pgdyno.analyse.types import ScalingStudy
 from pgdyno.record.store import open_record
 from pgdyno.record.trial_data import read_trial_data
 from tests.analyse.loads import Nature, draw_limits, draw_load, make_analysis

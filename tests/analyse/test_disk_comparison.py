@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from pgdyno.analyse.comparison.disk_cards import compare_entries
 from pgdyno.analyse.comparison.verdict import VerdictKind
 from pgdyno.analyse.disk.card import estimate_card
-from pgdyno.analyse.disk.comparison import compare_entries
 from pgdyno.analyse.disk.entries import DiskFigure, DiskFigureKey, list_entries
 from pgdyno.analyse.estimate import estimate_geometric_mean
 from pgdyno.record.device.disk_card import DiskCard

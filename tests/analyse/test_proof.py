@@ -30,12 +30,12 @@ def test_a_turned_verdict_is_that_of_the_turned_pairs(log_ratios: list[float]) -
 
 def test_gains_speak_of_the_set_whatever_the_reference_is() -> None:
     paired = build_derived()
-    gains = {gain.workload: gain for gain in find_gains(paired.record, paired.analysis)}
+    gains = {gain.workload: gain for gain in find_gains(paired.record, paired.analysis.comparisons)}
     assert gains["tpcb-like"].advice is Advice.KEEP
     assert gains["tpcb-like"].verdict == paired.analysis.comparisons[0].find("derived", "tps").verdict
     assert gains["select-only"].advice is Advice.UNDECIDED
     layered = build_layers()
-    whole, *layers = find_gains(layered.record, layered.analysis)
+    whole, *layers = find_gains(layered.record, layered.analysis.comparisons)
     assert whole.layer is None
     assert whole.verdict is not None
     assert whole.verdict.kind is VerdictKind.FASTER
@@ -57,20 +57,21 @@ def test_a_variant_that_gave_no_pair_has_no_gain() -> None:
     assert tuned is not None
     layers = (msgspec.structs.replace(tuned.layers[0], variant="nobody"),)
     record = msgspec.structs.replace(report.record, tuned=msgspec.structs.replace(tuned, layers=layers))
-    _, gain = find_gains(record, report.analysis)
+    _, gain = find_gains(record, report.analysis.comparisons)
     assert (gain.verdict, gain.advice) == (None, Advice.UNDECIDED)
 
 
 def test_other_studies_prove_nothing() -> None:
     report = build_paired()
-    assert find_gains(report.record, report.analysis) == ()
-    assert find_checkpoint_cycles(report.record, report.analysis) == ()
+    assert find_gains(report.record, report.analysis.comparisons) == ()
+    assert find_checkpoint_cycles(report.record, report.analysis.workloads) == ()
 
 
 def test_the_cycle_follows_max_wal_size_and_the_clock() -> None:
     report = build_derived()
     cycles = {
-        (cycle.workload, cycle.variant): cycle for cycle in find_checkpoint_cycles(report.record, report.analysis)
+        (cycle.workload, cycle.variant): cycle
+        for cycle in find_checkpoint_cycles(report.record, report.analysis.workloads)
     }
     stock, derived = cycles["tpcb-like", "stock"], cycles["tpcb-like", "derived"]
     trials = next(one.trials for one in report.analysis.workloads if one.name == "tpcb-like, stock")

@@ -17,7 +17,8 @@ from pgdyno.analyse.records.sides import Side, hours_apart, list_sides, look_ali
 from pgdyno.analyse.search.latency_limit import LimitAnswer
 from pgdyno.analyse.search.rate_search import RateSearch
 from pgdyno.analyse.study import analyse_study
-from pgdyno.analyse.types import StudyAnalysis, TrialAnalysis
+from pgdyno.analyse.study_types import StudyAnalysis
+from pgdyno.analyse.types import TrialAnalysis
 from pgdyno.plan.experiment import Experiment, Variant
 from pgdyno.plan.search import Search
 from pgdyno.record.store import RecordStore

@@ -3,8 +3,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from pgdyno.analyse.capacity.estimate import find_capacities
 from pgdyno.analyse.disk.demand import UseKind
+from pgdyno.analyse.study import find_capacities
 from pgdyno.analyse.sweep.scaling import ClientSweep
 from pgdyno.analyse.transaction_time.shares import Bottleneck, Certainty, Resource
 from pgdyno.explain.capacity import CEILING, CLIENTS, PASSED, find_capacity_findings

@@ -8,8 +8,9 @@ import pytest
 
 from pgdyno.analyse.estimate import estimate_geometric_mean
 from pgdyno.analyse.series import Event
+from pgdyno.analyse.study_types import StudyAnalysis
 from pgdyno.analyse.transaction_time.shares import Bottleneck, Certainty, Resource
-from pgdyno.analyse.types import StudyAnalysis, TrialAnalysis, WorkloadAnalysis
+from pgdyno.analyse.types import TrialAnalysis, WorkloadAnalysis
 from pgdyno.explain.doubts.study import find_doubts
 from pgdyno.explain.finding import Severity
 from pgdyno.record.samples.files import read_os_samples

@@ -5,7 +5,7 @@ import pytest
 
 from pgdyno.analyse.episodes.types import Cause, Episode, EpisodeCauses, EpisodeKind, Suspect
 from pgdyno.analyse.study import analyse_study
-from pgdyno.analyse.types import StudyAnalysis
+from pgdyno.analyse.study_types import StudyAnalysis
 from pgdyno.explain.doubts.study import find_doubts
 from pgdyno.explain.episodes import RULE, find_episodes_before_average, find_episodes_in_average
 from pgdyno.explain.explanations import explain_study

@@ -4,7 +4,8 @@ import msgspec
 import pytest
 
 from pgdyno.analyse.series import Event
-from pgdyno.analyse.types import StudyAnalysis, TrialAnalysis
+from pgdyno.analyse.study_types import StudyAnalysis
+from pgdyno.analyse.types import TrialAnalysis
 from pgdyno.explain.doubts.state import find_state_doubts
 from pgdyno.record.types import StudyRecord, TableState
 from tests.explain.test_doubts import analysis_of, make_trial_analysis

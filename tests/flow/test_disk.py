@@ -8,8 +8,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from pgdyno.analyse.comparison.disk_cards import compare_entries
 from pgdyno.analyse.comparison.verdict import VerdictKind
-from pgdyno.analyse.disk.comparison import compare_entries
 from pgdyno.conduct.known_cards import DiskCards, find_cards, read_cards, with_cards
 from pgdyno.errors import SpecError
 from pgdyno.flow.disk import check_paths

@@ -14,7 +14,7 @@ import pytest
 from rich.console import Console
 
 from pgdyno.analyse.estimate import DoubtKind
-from pgdyno.analyse.types import StudyAnalysis
+from pgdyno.analyse.study_types import StudyAnalysis
 from pgdyno.errors import SpecError
 from pgdyno.flow.list import view_records
 from pgdyno.flow.report import compose_report, write_reports

@@ -8,7 +8,8 @@ import statistics
 
 from pgdyno.analyse.estimate import Estimate
 from pgdyno.analyse.series import ChartKind, Event, Series
-from pgdyno.analyse.types import Percentile, StatementTime, StudyAnalysis, TrialAnalysis, WorkloadAnalysis
+from pgdyno.analyse.study_types import StudyAnalysis
+from pgdyno.analyse.types import Percentile, StatementTime, TrialAnalysis, WorkloadAnalysis
 from pgdyno.explain.finding import Finding, Severity
 from pgdyno.plan.plan import Machine, PlannedTrial, PlannedWorkload, plan_study
 from pgdyno.record.machine.disk_facts import DiskFacts

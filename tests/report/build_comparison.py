@@ -11,9 +11,10 @@ import msgspec
 from pgdyno.analyse.comparison.answers import Comparison, Round, compare, primary_metric
 from pgdyno.analyse.comparison.pilot import SliceChoice
 from pgdyno.analyse.comparison.verdict import decide_family
+from pgdyno.analyse.study_types import StudyAnalysis
 from pgdyno.analyse.sweep.client_trials import ClientTrial
 from pgdyno.analyse.sweep.scaling import ClientSweep, analyse_client_sweep
-from pgdyno.analyse.types import StudyAnalysis, TrialAnalysis, WorkloadAnalysis
+from pgdyno.analyse.types import TrialAnalysis, WorkloadAnalysis
 from pgdyno.explain.doubts.comparison import find_comparison_doubts
 from pgdyno.facts.metrics import find_metric
 from pgdyno.plan.plan import Machine, Plan, apply_variant, plan_study

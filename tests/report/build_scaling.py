@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from pgdyno.analyse.types import ScalingStudy
+from pgdyno.analyse.study_types import ScalingStudy
 from pgdyno.plan.types import Choice
 from pgdyno.record.tuned import DERIVED
 from pgdyno.report.input import ReportInput

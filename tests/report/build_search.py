@@ -5,7 +5,8 @@ from __future__ import annotations
 import msgspec
 
 from pgdyno.analyse.search.rate_search import RateSearch
-from pgdyno.analyse.types import StudyAnalysis, WorkloadAnalysis
+from pgdyno.analyse.study_types import StudyAnalysis
+from pgdyno.analyse.types import WorkloadAnalysis
 from pgdyno.explain.doubts.search import find_search_doubts
 from pgdyno.plan.plan import Machine as PlanMachine
 from pgdyno.plan.plan import plan_study

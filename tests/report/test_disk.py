@@ -11,7 +11,7 @@ import msgspec
 import pytest
 from rich.console import Console
 
-from pgdyno.analyse.disk.comparison import compare_entries
+from pgdyno.analyse.comparison.disk_cards import compare_entries
 from pgdyno.analyse.disk.entries import DiskFigureKey
 from pgdyno.analyse.estimate import estimate_geometric_mean
 from pgdyno.flow.disk_view import view_card

@@ -7,16 +7,20 @@ from collections.abc import Iterator, Mapping, Sequence
 import msgspec
 
 from pgdyno.analyse.bottleneck.diagnosis import judge_workload
+from pgdyno.analyse.capacity.estimate import CapacityLoad, estimate_capacity
+from pgdyno.analyse.capacity.types import Capacity
 from pgdyno.analyse.comparison.answers import Round, compare, primary_metric
 from pgdyno.analyse.comparison.pilot import SliceChoice, choose_from_slices
 from pgdyno.analyse.comparison.rounds import rounds_of_block, rounds_of_trials
 from pgdyno.analyse.disk.demand import DiskLimits
 from pgdyno.analyse.estimate import estimate_over_trials
 from pgdyno.analyse.search.rate_search import WorkloadSearch
+from pgdyno.analyse.study_types import StudyAnalysis
+from pgdyno.analyse.sweep.scaling import ClientSweep
 from pgdyno.analyse.sweep.workload_sweep import analyse_workload_sweep
 from pgdyno.analyse.trial.analysis import analyse_trial
 from pgdyno.analyse.trial.latency import estimate_latencies
-from pgdyno.analyse.types import StudyAnalysis, TrialAnalysis, WorkloadAnalysis
+from pgdyno.analyse.types import TrialAnalysis, WorkloadAnalysis
 from pgdyno.plan.experiment import is_client_sweep
 from pgdyno.plan.plan import PlannedWorkload, apply_variant
 from pgdyno.plan.search import Search
@@ -59,6 +63,19 @@ def analyse_study(
         sweeps={name: sweep for name, sweep in sweeps.items() if sweep is not None},
         pilots=_find_pilots(blocks),
     )
+
+
+def find_capacities(record: StudyRecord, analysis: StudyAnalysis, limits: DiskLimits | None) -> tuple[Capacity, ...]:
+    """Find the capacity for each load of a study, in its order; for each workload in a sweep over clients.
+
+    There is no capacity if variants alternate within a trial, because their use of the machine cannot be told apart.
+
+    Args:
+        record: The study's record.
+        analysis: The analysis of the study.
+        limits: Limits of the disk that holds the data; None without a card.
+    """
+    return tuple(estimate_capacity(load, limits) for load in _list_capacity_loads(record, analysis))
 
 
 def _analyse_search(
@@ -116,6 +133,35 @@ def _list_loads(record: StudyRecord) -> Iterator[tuple[str, PlannedWorkload, tup
             continue
         for variant in record.plan.experiment.variants:
             yield f"{workload.name}, {variant.name}", apply_variant(workload, variant), (variant.name,)
+
+
+def _list_capacity_loads(record: StudyRecord, analysis: StudyAnalysis) -> Iterator[CapacityLoad]:
+    """Yield the loads; of a sweep only the best, also of a sweep that followed with the settings of a variant."""
+    followed = analysis.scaling
+    for workload in analysis.workloads:
+        name = workload.load.name
+        variants = {variant for trial in workload.trials for variant in trial.record.planned.variants}
+        if workload.tps.value is None or any(len(trial.record.planned.variants) > 1 for trial in workload.trials):
+            continue
+        if name in analysis.sweeps:
+            best = _find_best(analysis.workloads, name, analysis.sweeps[name])
+            if workload is best:
+                yield CapacityLoad(name, workload, record, analysis.sweeps[name], workload.tps)
+        elif (
+            followed is not None
+            and name in followed.analysis.sweeps
+            and (followed.variant is None or followed.variant in variants)
+        ):
+            sweep = followed.analysis.sweeps[name]
+            best = _find_best(followed.analysis.workloads, name, sweep)
+            yield CapacityLoad(workload.name, best or workload, followed.record, sweep, workload.tps)
+        elif workload.load.rate_tps is None or record.plan.search is None:
+            yield CapacityLoad(workload.name, workload, record, None, workload.tps)
+
+
+def _find_best(workloads: Sequence[WorkloadAnalysis], name: str, sweep: ClientSweep) -> WorkloadAnalysis | None:
+    clients = max(sweep.points, key=lambda point: point.to_best.value or 0.0).clients
+    return next((one for one in workloads if one.load.name == name and one.load.clients == clients), None)
 
 
 def _analyse_load(

@@ -1,26 +1,21 @@
-"""Define the results of an analysis.
+"""Define the analysis of a trial, and of the trials of one load; `study_types.py` has that of a whole study.
 
-They are recomputed from the record and never stored in it. Values keep full precision.
+Results are recomputed from the record and never stored in it. Values keep full precision.
 """
 
 from __future__ import annotations
 
 import msgspec
 
-from pgdyno.analyse.capacity.types import Capacity
-from pgdyno.analyse.comparison.answers import Comparison
-from pgdyno.analyse.comparison.pilot import SliceChoice
 from pgdyno.analyse.disk.demand import DiskDemand
 from pgdyno.analyse.episodes.types import Episode, EpisodeCauses
 from pgdyno.analyse.estimate import Doubt, Estimate
 from pgdyno.analyse.health.types import HealthRow
 from pgdyno.analyse.prediction import JudgedPrediction
-from pgdyno.analyse.search.rate_search import RateSearch
 from pgdyno.analyse.series import ChartKind, Event, Series
-from pgdyno.analyse.sweep.scaling import ClientSweep
 from pgdyno.analyse.transaction_time.shares import Bottleneck, TransactionTime
 from pgdyno.plan.plan import PlannedWorkload
-from pgdyno.record.types import Gap, StudyRecord, TrialRecord
+from pgdyno.record.types import Gap, TrialRecord
 
 WHOLE_CYCLES = 3
 """From this many checkpoints in a trial, one more or less makes a small difference."""
@@ -125,35 +120,3 @@ class WorkloadAnalysis(msgspec.Struct, frozen=True, kw_only=True):
         """The finished trial with the median TPS: the one whose charts a report shows first."""
         finished = sorted((t for t in self.trials if t.tps is not None), key=lambda t: t.tps or 0.0)
         return finished[len(finished) // 2] if finished else None
-
-
-class StudyAnalysis(msgspec.Struct, frozen=True, kw_only=True):
-    """The analysis of all workloads of a study, in its order; one entry per variant of a comparison or rate of a search."""
-
-    workloads: tuple[WorkloadAnalysis, ...]
-    comparisons: tuple[Comparison, ...] = ()
-    """One comparison for each workload, in a study that compares variants."""
-    sweeps: dict[str, ClientSweep] = {}
-    """How TPS follows the number of clients, by workload, in a sweep over clients."""
-    pilots: dict[str, SliceChoice] = {}
-    """Why the slices of a switchback are as long as they are, by workload."""
-    searches: tuple[RateSearch, ...] = ()
-    """One search per workload, in a search for the highest rate that keeps a latency limit."""
-    capacities: tuple[Capacity, ...] = ()
-    """How much of each load the machine can carry; one entry per workload in a sweep over clients."""
-    scaling: ScalingStudy | None = None
-    """The sweep over clients that followed the study; None without one."""
-
-    @property
-    def curves(self) -> dict[str, ClientSweep]:
-        """How TPS follows the number of clients, by workload: in this study, or in the sweep that followed it."""
-        return {**({} if self.scaling is None else self.scaling.analysis.sweeps), **self.sweeps}
-
-
-class ScalingStudy(msgspec.Struct, frozen=True, kw_only=True):
-    """A sweep over clients that followed a comparison, run under the winning settings and kept as a study of its own."""
-
-    record: StudyRecord
-    analysis: StudyAnalysis
-    variant: str | None
-    """The variant of the comparison whose settings the sweep used; None if nothing was compared."""

@@ -13,9 +13,10 @@ import msgspec
 from pgdyno.analyse.bottleneck.signs import Signs, read_signs
 from pgdyno.analyse.comparison.verdict import VerdictKind
 from pgdyno.analyse.series import ChartKind
+from pgdyno.analyse.study_types import StudyAnalysis
 from pgdyno.analyse.thresholds import THRESHOLDS
 from pgdyno.analyse.transaction_time.shares import Bottleneck, Certainty, Resource
-from pgdyno.analyse.types import StudyAnalysis, TrialAnalysis, WorkloadAnalysis
+from pgdyno.analyse.types import TrialAnalysis, WorkloadAnalysis
 from pgdyno.explain.finding import Finding, Rival, Severity
 from pgdyno.explain.intervention import Intervention, choose_intervention
 from pgdyno.plan.experiment import Variant

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from pgdyno.analyse.capacity.types import Bound, BoundKind, BoundState, Capacity
 from pgdyno.analyse.estimate import USEFUL_FACTOR, Estimate, is_too_wide
 from pgdyno.analyse.series import ChartKind
+from pgdyno.analyse.study_types import StudyAnalysis
 from pgdyno.analyse.transaction_time.shares import Certainty
-from pgdyno.analyse.types import StudyAnalysis
 from pgdyno.explain.finding import Finding, Severity
 from pgdyno.record.types import StudyRecord
 

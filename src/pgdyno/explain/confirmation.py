@@ -15,8 +15,9 @@ import msgspec
 
 from pgdyno.analyse.comparison.answers import Comparison
 from pgdyno.analyse.comparison.verdict import Verdict, VerdictKind
+from pgdyno.analyse.study_types import StudyAnalysis
 from pgdyno.analyse.transaction_time.shares import Bottleneck, Certainty, Resource
-from pgdyno.analyse.types import StudyAnalysis, WorkloadAnalysis
+from pgdyno.analyse.types import WorkloadAnalysis
 from pgdyno.explain.bottleneck import LIMITS
 from pgdyno.explain.doubts.comparison import describe_change
 from pgdyno.explain.finding import Finding

@@ -15,7 +15,8 @@ import msgspec
 
 from pgdyno.analyse.episodes.types import NOTHING_RATIO, WORSE, Cause, Episode, EpisodeCauses, EpisodeKind, Suspect
 from pgdyno.analyse.series import ChartKind
-from pgdyno.analyse.types import StudyAnalysis, TrialAnalysis, WorkloadAnalysis
+from pgdyno.analyse.study_types import StudyAnalysis
+from pgdyno.analyse.types import TrialAnalysis, WorkloadAnalysis
 from pgdyno.explain.finding import Finding, Rival, Severity
 from pgdyno.record.types import StudyRecord
 

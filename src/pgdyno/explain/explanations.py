@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from pgdyno.analyse.types import StudyAnalysis
+from pgdyno.analyse.study_types import StudyAnalysis
 from pgdyno.explain.bottleneck import find_bottlenecks
 from pgdyno.explain.capacity import find_capacity_findings
 from pgdyno.explain.episodes import find_episodes_before_average

@@ -9,8 +9,8 @@ import msgspec
 from rich.console import RenderableType
 
 from pgdyno import __version__
+from pgdyno.analyse.comparison.disk_cards import DiskDifference, compare_entries
 from pgdyno.analyse.disk.card import estimate_card
-from pgdyno.analyse.disk.comparison import DiskDifference, compare_entries
 from pgdyno.analyse.disk.efficiency import ceilings_of, compare_with_ceilings, declared_entries, instance_limits_of
 from pgdyno.analyse.disk.entries import list_entries
 from pgdyno.errors import ExitCode, SpecError, with_program

@@ -11,10 +11,9 @@ from contextlib import contextmanager, suppress
 import msgspec
 from rich.console import RenderableType
 
-from pgdyno.analyse.capacity.estimate import find_capacities
 from pgdyno.analyse.disk.demand import DiskLimits, find_limits
-from pgdyno.analyse.study import analyse_study
-from pgdyno.analyse.types import ScalingStudy, StudyAnalysis
+from pgdyno.analyse.study import analyse_study, find_capacities
+from pgdyno.analyse.study_types import ScalingStudy, StudyAnalysis
 from pgdyno.conduct.progress import count_trials
 from pgdyno.conduct.ui import Ui
 from pgdyno.errors import HostError, InterruptedStudyError, PgdynoError, SpecError, with_program

@@ -13,7 +13,8 @@ import msgspec
 
 from pgdyno.analyse.estimate import Estimate, absent_estimate, scale_estimate
 from pgdyno.analyse.search.rate_search import RateSearch
-from pgdyno.analyse.types import StudyAnalysis, WorkloadAnalysis
+from pgdyno.analyse.study_types import StudyAnalysis
+from pgdyno.analyse.types import WorkloadAnalysis
 from pgdyno.facts.instances import Instance, find_instance, list_instances
 from pgdyno.price.alternatives import Alternatives, find_alternatives
 from pgdyno.price.book import PriceBook

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from pgdyno.analyse.types import StudyAnalysis
+from pgdyno.analyse.study_types import StudyAnalysis
 from pgdyno.explain.finding import Finding
 from pgdyno.price.study import StudyPrice
 from pgdyno.record.types import StudyRecord

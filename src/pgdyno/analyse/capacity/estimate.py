@@ -4,14 +4,12 @@ Measurements take precedence over computed bounds: if a sweep shows the highest 
 explain it. Without a sweep the ceiling is the lowest bound, which the load may never reach. If a sweep stops far below
 all bounds, something without a bound limits the load (locks, latencies, the network), and the gain of more hardware is
 unknown.
-
-There is no capacity if variants alternate within a trial, because their use of the machine cannot be told apart.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -24,7 +22,7 @@ from pgdyno.analyse.disk.demand import DiskLimits
 from pgdyno.analyse.estimate import Estimate, absent_estimate, divide_estimates, estimate_mean_of_trials, map_estimate
 from pgdyno.analyse.sweep.scaling import ClientSweep
 from pgdyno.analyse.transaction_time.shares import Resource
-from pgdyno.analyse.types import StudyAnalysis, WorkloadAnalysis
+from pgdyno.analyse.types import WorkloadAnalysis
 from pgdyno.record.types import StudyRecord
 
 # Our reasoning: from 85 % use on, most of the time that goes to a resource is queueing, and backends that come and go
@@ -49,62 +47,26 @@ _RESOURCES = {
 _UNBOUND = (Resource.LOCK, Resource.WAL_LOCK, Resource.CLIENT, Resource.WAL_FLUSH, Resource.DATA_READ)
 
 
-class _Load(NamedTuple):
+class CapacityLoad(NamedTuple):
+    """A load whose capacity is estimated."""
+
     name: str
     workload: WorkloadAnalysis
+    """The analysis that the bounds are computed from; of a sweep, that of the best load."""
     record: StudyRecord
+    """The record that holds `workload`."""
     sweep: ClientSweep | None
     run: Estimate
+    """TPS of the load in the study itself."""
 
 
-def find_capacities(record: StudyRecord, analysis: StudyAnalysis, limits: DiskLimits | None) -> tuple[Capacity, ...]:
-    """Find the capacity for each load of a study, in its order; for each workload in a sweep over clients.
+def estimate_capacity(load: CapacityLoad, limits: DiskLimits | None) -> Capacity:
+    """Estimate the capacity of a machine for one load.
 
     Args:
-        record: The study's record.
-        analysis: The analysis of the study.
+        load: The load, which the bounds are computed from.
         limits: Limits of the disk that holds the data; None without a card.
     """
-    return tuple(_estimate_capacity(load, limits) for load in _list_loads(record, analysis))
-
-
-def _find_candidates(bounds: Sequence[Bound]) -> tuple[BoundKind, ...]:
-    """Find the bounds that hold for any number of clients and may be the lowest of these, by their intervals."""
-    firm = [bound for bound in bounds if bound.is_firm]
-    least = min((math.inf if bound.tps.high is None else bound.tps.high for bound in firm), default=math.inf)
-    return tuple(bound.kind for bound in firm if (bound.tps.low or 0.0) <= least)
-
-
-def _list_loads(record: StudyRecord, analysis: StudyAnalysis) -> Iterator[_Load]:
-    """Yield the loads; of a sweep only the best, also of a sweep that followed with the settings of a variant."""
-    followed = analysis.scaling
-    for workload in analysis.workloads:
-        name = workload.load.name
-        variants = {variant for trial in workload.trials for variant in trial.record.planned.variants}
-        if workload.tps.value is None or any(len(trial.record.planned.variants) > 1 for trial in workload.trials):
-            continue
-        if name in analysis.sweeps:
-            best = _find_best(analysis.workloads, name, analysis.sweeps[name])
-            if workload is best:
-                yield _Load(name, workload, record, analysis.sweeps[name], workload.tps)
-        elif (
-            followed is not None
-            and name in followed.analysis.sweeps
-            and (followed.variant is None or followed.variant in variants)
-        ):
-            sweep = followed.analysis.sweeps[name]
-            best = _find_best(followed.analysis.workloads, name, sweep)
-            yield _Load(workload.name, best or workload, followed.record, sweep, workload.tps)
-        elif workload.load.rate_tps is None or record.plan.search is None:
-            yield _Load(workload.name, workload, record, None, workload.tps)
-
-
-def _find_best(workloads: Sequence[WorkloadAnalysis], name: str, sweep: ClientSweep) -> WorkloadAnalysis | None:
-    clients = max(sweep.points, key=lambda point: point.to_best.value or 0.0).clients
-    return next((one for one in workloads if one.load.name == name and one.load.clients == clients), None)
-
-
-def _estimate_capacity(load: _Load, limits: DiskLimits | None) -> Capacity:
     bounds, absent = find_bounds(load.workload, load.record.host, limits)
     peak = _find_peak(load.sweep)
     state = _find_state(bounds, load.sweep)
@@ -131,6 +93,13 @@ def _estimate_capacity(load: _Load, limits: DiskLimits | None) -> Capacity:
         projections=project_capacity(bounds, state, load.workload, load.record, absent=absent, sweep=load.sweep),
         absent=absent if isinstance(following, NextLimit) else {**absent, "next": following},
     )
+
+
+def _find_candidates(bounds: Sequence[Bound]) -> tuple[BoundKind, ...]:
+    """Find the bounds that hold for any number of clients and may be the lowest of these, by their intervals."""
+    firm = [bound for bound in bounds if bound.is_firm]
+    least = min((math.inf if bound.tps.high is None else bound.tps.high for bound in firm), default=math.inf)
+    return tuple(bound.kind for bound in firm if (bound.tps.low or 0.0) <= least)
 
 
 def _find_peak(sweep: ClientSweep | None) -> Estimate:

@@ -8,7 +8,7 @@ equivalence bounds are symmetric.
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from statistics import median
 
 import msgspec
@@ -17,7 +17,7 @@ from pgdyno.analyse.comparison.answers import Comparison
 from pgdyno.analyse.comparison.verdict import Verdict, VerdictKind
 from pgdyno.analyse.disk.demand import WRITES_BYTES
 from pgdyno.analyse.models.checkpoints import find_checkpoint_distance_bytes
-from pgdyno.analyse.types import WHOLE_CYCLES, StudyAnalysis, TrialAnalysis
+from pgdyno.analyse.types import WHOLE_CYCLES, TrialAnalysis, WorkloadAnalysis
 from pgdyno.record.tuned import DERIVED, STOCK
 from pgdyno.record.types import StudyRecord
 from pgdyno.spec.table import SettingValue
@@ -86,7 +86,7 @@ class CheckpointCycle(msgspec.Struct, frozen=True, kw_only=True):
         return WHOLE_CYCLES * self.cycle_s
 
 
-def find_gains(record: StudyRecord, analysis: StudyAnalysis) -> tuple[Gain, ...]:
+def find_gains(record: StudyRecord, comparisons: Sequence[Comparison]) -> tuple[Gain, ...]:
     """Find the gain of the whole set on each workload, then of each layer that was left out; empty without a derived set."""
     tuned, experiment = record.tuned, record.plan.experiment
     if tuned is None or experiment is None:
@@ -97,7 +97,7 @@ def find_gains(record: StudyRecord, analysis: StudyAnalysis) -> tuple[Gain, ...]
     return tuple(
         Gain(layer=layer, workload=one.workload, verdict=_find_verdict(one, variant), round_s=one.round_s)
         for layer, variant in wanted
-        for one in analysis.comparisons
+        for one in comparisons
     )
 
 
@@ -114,13 +114,13 @@ def invert_verdict(verdict: Verdict) -> Verdict:
     )
 
 
-def find_checkpoint_cycles(record: StudyRecord, analysis: StudyAnalysis) -> tuple[CheckpointCycle, ...]:
+def find_checkpoint_cycles(record: StudyRecord, workloads: Sequence[WorkloadAnalysis]) -> tuple[CheckpointCycle, ...]:
     """Find the checkpoint cycles of stock and of the whole set; workloads that hardly write are left out."""
     tuned, experiment = record.tuned, record.plan.experiment
     if tuned is None or experiment is None:
         return ()
     found = []
-    for workload in analysis.workloads:
+    for workload in workloads:
         trials = [trial for trial in workload.trials if trial.tps is not None]
         variant = next((trial.record.planned.variants[0] for trial in trials if trial.record.planned.variants), "")
         rates = [rate for trial in trials if (rate := _wal_rate(trial)) is not None]

@@ -12,7 +12,8 @@ from datetime import datetime
 import msgspec
 
 from pgdyno.analyse.estimate import Estimate
-from pgdyno.analyse.types import StudyAnalysis, TrialAnalysis, WorkloadAnalysis
+from pgdyno.analyse.study_types import StudyAnalysis
+from pgdyno.analyse.types import TrialAnalysis, WorkloadAnalysis
 from pgdyno.plan.experiment import Variant
 from pgdyno.plan.plan import PlannedWorkload
 from pgdyno.record.machine.host_facts import HostFacts

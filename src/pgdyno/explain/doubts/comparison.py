@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from pgdyno.analyse.comparison.verdict import Verdict, VerdictKind
-from pgdyno.analyse.types import StudyAnalysis
+from pgdyno.analyse.study_types import StudyAnalysis
 from pgdyno.explain.finding import Finding, Severity
 from pgdyno.facts.durability import GivenUp, find_given_up
 from pgdyno.plan.experiment import Experiment, Variant

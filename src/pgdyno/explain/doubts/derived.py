@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterator
 
 from pgdyno.analyse.comparison.derived_gain import Advice, CheckpointCycle, Gain, find_checkpoint_cycles, find_gains
-from pgdyno.analyse.types import StudyAnalysis
+from pgdyno.analyse.study_types import StudyAnalysis
 from pgdyno.explain.finding import Finding, Severity
 from pgdyno.record.tuned import STOCK
 from pgdyno.record.types import StudyRecord
@@ -23,12 +23,12 @@ def find_derived_doubts(record: StudyRecord, analysis: StudyAnalysis) -> Iterato
     tuned = record.tuned
     if tuned is None:
         return
-    for gain in find_gains(record, analysis):
+    for gain in find_gains(record, analysis.comparisons):
         if gain.advice is Advice.DROP:
             yield _costs(gain) if gain.layer is not None else _slower(gain, is_layered=tuned.is_layered)
     tried = {name for layer in tuned.layers for name in layer.settings}
     if tried & _OF_CHECKPOINTS:
-        for cycle in find_checkpoint_cycles(record, analysis):
+        for cycle in find_checkpoint_cycles(record, analysis.workloads):
             if cycle.variant == STOCK and cycle.duration_s < cycle.wanted_s:
                 yield _too_short(cycle)
 

@@ -10,7 +10,8 @@ from collections.abc import Iterator
 from pgdyno.analyse.search.latency_limit import Probe
 from pgdyno.analyse.search.limit_drift import find_drift
 from pgdyno.analyse.search.rate_search import RateSearch
-from pgdyno.analyse.types import LOAD_THREAD_RATIO, StudyAnalysis
+from pgdyno.analyse.study_types import StudyAnalysis
+from pgdyno.analyse.types import LOAD_THREAD_RATIO
 from pgdyno.explain.finding import Finding, Severity
 from pgdyno.record.types import StudyRecord
 

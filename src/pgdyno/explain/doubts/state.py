@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from pgdyno.analyse.types import WHOLE_CYCLES, StudyAnalysis, TrialAnalysis, WorkloadAnalysis
+from pgdyno.analyse.study_types import StudyAnalysis
+from pgdyno.analyse.types import WHOLE_CYCLES, TrialAnalysis, WorkloadAnalysis
 from pgdyno.explain.finding import Finding, Severity
 from pgdyno.record.types import StudyRecord, TableState
 from pgdyno.units import format_bytes

@@ -9,15 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 
 from pgdyno.analyse.estimate import Doubt, DoubtKind
+from pgdyno.analyse.study_types import StudyAnalysis
 from pgdyno.analyse.transaction_time.shares import Resource
-from pgdyno.analyse.types import (
-    LOAD_THREAD_RATIO,
-    OTHERS_RATIO,
-    STEAL_RATIO,
-    StudyAnalysis,
-    TrialAnalysis,
-    WorkloadAnalysis,
-)
+from pgdyno.analyse.types import LOAD_THREAD_RATIO, OTHERS_RATIO, STEAL_RATIO, TrialAnalysis, WorkloadAnalysis
 from pgdyno.explain.doubts.comparison import find_comparison_doubts
 from pgdyno.explain.doubts.derived import find_derived_doubts
 from pgdyno.explain.doubts.search import find_search_doubts

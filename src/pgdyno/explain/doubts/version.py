@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from pgdyno.analyse.types import StudyAnalysis
+from pgdyno.analyse.study_types import StudyAnalysis
 from pgdyno.explain.finding import Finding
 from pgdyno.explain.preflight.version import find_untried
 from pgdyno.record.types import LOST_COUNTERS, StudyRecord

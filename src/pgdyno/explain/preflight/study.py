@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from pgdyno.analyse.types import StudyAnalysis
+from pgdyno.analyse.study_types import StudyAnalysis
 from pgdyno.explain.finding import Finding, Severity
 from pgdyno.explain.preflight.rule_input import Intent
 from pgdyno.explain.preflight.rules import find_obstacles

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import msgspec
 
+from pgdyno.analyse.comparison.disk_cards import DELTA_RATIO, DiskDifference
 from pgdyno.analyse.disk.card import DiskFigures
 from pgdyno.analyse.disk.ceiling import StorageCeilings
-from pgdyno.analyse.disk.comparison import DELTA_RATIO, DiskDifference
 from pgdyno.analyse.disk.efficiency import Efficiency
 from pgdyno.analyse.disk.entries import DiskFigure
 from pgdyno.explain.finding import Finding

@@ -54,7 +54,7 @@ def make_tuned(report: ReportInput) -> TunedDocument | None:
     tuned = report.record.tuned
     if tuned is None:
         return None
-    gains = find_gains(report.record, report.analysis)
+    gains = find_gains(report.record, report.analysis.comparisons)
     return TunedDocument(
         derived_for=tuned.derived_for,
         sentences=tuple(f"{claim}: {figures}." for claim, figures in describe_proofs(report)),
@@ -70,7 +70,7 @@ def make_tuned(report: ReportInput) -> TunedDocument | None:
             for layer in tuned.layers
         ),
         settings=tuned.settings,
-        checkpoints=find_checkpoint_cycles(report.record, report.analysis),
+        checkpoints=find_checkpoint_cycles(report.record, report.analysis.workloads),
         notes=tuned.notes,
     )
 

@@ -71,7 +71,9 @@ def build_derived(report: ReportInput) -> Iterator[Section]:
 
 def describe_proofs(report: ReportInput) -> tuple[tuple[str, str], ...]:
     """Return whether the set is faster than stock, for each workload, with the figures."""
-    return tuple(_describe_proof(gain) for gain in find_gains(report.record, report.analysis) if gain.layer is None)
+    return tuple(
+        _describe_proof(gain) for gain in find_gains(report.record, report.analysis.comparisons) if gain.layer is None
+    )
 
 
 def warn_slower(report: ReportInput) -> tuple[str, ...]:
@@ -171,7 +173,7 @@ def layers_table(report: ReportInput) -> Table | None:
 def list_layers(report: ReportInput) -> tuple[tuple[TunedLayer, tuple[Gain, ...]], ...]:
     """Return each layer that was taken out, with its gain on every workload."""
     tuned = report.record.tuned
-    gains = find_gains(report.record, report.analysis)
+    gains = find_gains(report.record, report.analysis.comparisons)
     layers = () if tuned is None else tuned.layers
     return tuple(
         (layer, tuple(gain for gain in gains if gain.layer == layer.name))
@@ -285,7 +287,7 @@ def _describe_left_out(tuned: Tuned) -> Iterator[str]:
 def _describe_cycles(report: ReportInput) -> Iterator[str]:
     """Count the checkpoints in the trials: a verdict on WAL settings depends on them."""
     by_workload: dict[str, list[CheckpointCycle]] = {}
-    for cycle in find_checkpoint_cycles(report.record, report.analysis):
+    for cycle in find_checkpoint_cycles(report.record, report.analysis.workloads):
         by_workload.setdefault(cycle.workload, []).append(cycle)
     for workload, cycles in by_workload.items():
         held = join_names([_describe_cycle(cycle) for cycle in cycles])

@@ -153,7 +153,7 @@ def _from_finding(one: FindingText, number: int) -> Iterator[NextStep]:
 
 def _from_tuned(report: ReportInput, trusted: Mapping[str, str]) -> Iterator[NextStep]:
     shown: dict[str | None, list[_Shown]] = {}
-    for gain in find_gains(report.record, report.analysis):
+    for gain in find_gains(report.record, report.analysis.comparisons):
         if gain.workload in trusted:
             one = _Shown(verdict=gain.verdict, workload=gain.workload, anchor="derived")
             shown.setdefault(gain.layer, []).append(one)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import msgspec
 
-from pgdyno.analyse.types import ScalingStudy
+from pgdyno.analyse.study_types import ScalingStudy
 from pgdyno.report.input import ReportInput
 from pgdyno.report.sections.comparison.experiment import describe_experiment
 from pgdyno.report.sections.comparison.method import describe_method

@@ -5,8 +5,8 @@ from __future__ import annotations
 import string
 from collections.abc import Iterator, Sequence
 
+from pgdyno.analyse.comparison.disk_cards import ALPHA, DELTA_RATIO, DiskDifference
 from pgdyno.analyse.comparison.verdict import VerdictKind
-from pgdyno.analyse.disk.comparison import ALPHA, DELTA_RATIO, DiskDifference
 from pgdyno.analyse.disk.entries import DiskFigureKey
 from pgdyno.analyse.estimate import is_too_wide
 from pgdyno.report.format import format_estimate, format_number, format_within

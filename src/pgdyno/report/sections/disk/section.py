@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
-from pgdyno.analyse.disk.comparison import DiskDifference
+from pgdyno.analyse.comparison.disk_cards import DiskDifference
 from pgdyno.explain.finding import Finding, Severity
 from pgdyno.report.document import Block, Claim, Claims, Document, Prose, Section
 from pgdyno.report.format import format_number

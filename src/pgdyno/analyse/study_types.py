@@ -1,0 +1,48 @@
+"""Define the analysis of a whole study: its loads, and what their comparison, sweep or search shows.
+
+Results are recomputed from the record and never stored in it.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from pgdyno.analyse.capacity.types import Capacity
+from pgdyno.analyse.comparison.answers import Comparison
+from pgdyno.analyse.comparison.pilot import SliceChoice
+from pgdyno.analyse.search.rate_search import RateSearch
+from pgdyno.analyse.sweep.scaling import ClientSweep
+from pgdyno.analyse.types import WorkloadAnalysis
+from pgdyno.record.types import StudyRecord
+
+
+class StudyAnalysis(msgspec.Struct, frozen=True, kw_only=True):
+    """The analysis of all workloads of a study, in its order; one entry per variant of a comparison or rate of a search."""
+
+    workloads: tuple[WorkloadAnalysis, ...]
+    comparisons: tuple[Comparison, ...] = ()
+    """One comparison for each workload, in a study that compares variants."""
+    sweeps: dict[str, ClientSweep] = {}
+    """How TPS follows the number of clients, by workload, in a sweep over clients."""
+    pilots: dict[str, SliceChoice] = {}
+    """Why the slices of a switchback are as long as they are, by workload."""
+    searches: tuple[RateSearch, ...] = ()
+    """One search per workload, in a search for the highest rate that keeps a latency limit."""
+    capacities: tuple[Capacity, ...] = ()
+    """How much of each load the machine can carry; one entry per workload in a sweep over clients."""
+    scaling: ScalingStudy | None = None
+    """The sweep over clients that followed the study; None without one."""
+
+    @property
+    def curves(self) -> dict[str, ClientSweep]:
+        """How TPS follows the number of clients, by workload: in this study, or in the sweep that followed it."""
+        return {**({} if self.scaling is None else self.scaling.analysis.sweeps), **self.sweeps}
+
+
+class ScalingStudy(msgspec.Struct, frozen=True, kw_only=True):
+    """A sweep over clients that followed a comparison, run under the winning settings and kept as a study of its own."""
+
+    record: StudyRecord
+    analysis: StudyAnalysis
+    variant: str | None
+    """The variant of the comparison whose settings the sweep used; None if nothing was compared."""
