@@ -143,15 +143,10 @@ def test_the_distance_seen_is_of_checkpoints_that_wal_caused() -> None:
 def checkpoint(place: int, reason: str) -> tuple[CheckpointStart, CheckpointComplete]:
     def origin(offset_s: float) -> LogOrigin:
         t_s = 1000.0 + place * 2 + offset_s
-        return LogOrigin(monotonic_s=t_s, wall_s=t_s, pid=1, backend_type="checkpointer", sqlstate="00000", level="LOG")
+        return LogOrigin(monotonic_s=t_s, sqlstate="00000", level="LOG")
 
     start = CheckpointStart(origin=origin(0.1), message="", reasons=(reason,))
-    numbers = dict.fromkeys(
-        ("written_pages", "wal_files_added_count", "wal_files_removed_count", "wal_files_recycled_count",
-         "synced_files_count", "estimate_kb"), 0,
-    )  # fmt: skip
-    times = dict.fromkeys(("written_percent", "write_s", "sync_s", "total_s", "longest_sync_s", "average_sync_s"), 1.0)
     kb = 33 * 1024 if reason == "wal" else 1024
     return start, CheckpointComplete(
-        origin=origin(1.9), message="", slru_pages=None, distance_kb=kb, **numbers, **times
+        origin=origin(1.9), message="", written_pages=0, write_s=1.0, sync_s=1.0, total_s=1.0, distance_kb=kb
     )

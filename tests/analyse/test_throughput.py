@@ -78,7 +78,7 @@ def test_only_whole_seconds_of_the_steady_part_count() -> None:
     summary = closed_loop()
     found = measure_throughput(summary, claim())
     assert (found.from_epoch_s, found.until_epoch_s) == (
-        1_700_000_001 + truncation_point(summary.series().tps[1:-1]),
+        1_700_000_001 + truncation_point(summary.series.tps[1:-1]),
         1_700_000_060,
     )
     window = summary.window(found.from_epoch_s, found.until_epoch_s)

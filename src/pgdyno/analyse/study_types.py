@@ -33,11 +33,6 @@ class StudyAnalysis(msgspec.Struct, frozen=True, kw_only=True):
     scaling: ScalingStudy | None = None
     """The sweep over clients that followed the study; None without one."""
 
-    @property
-    def curves(self) -> dict[str, ClientSweep]:
-        """How TPS follows the number of clients, by workload: in this study, or in the sweep that followed it."""
-        return {**({} if self.scaling is None else self.scaling.analysis.sweeps), **self.sweeps}
-
 
 class ScalingStudy(msgspec.Struct, frozen=True, kw_only=True):
     """A sweep over clients that followed a comparison, run under the winning settings and kept as a study of its own."""

@@ -63,7 +63,7 @@ class TrialThroughput(msgspec.Struct, frozen=True, kw_only=True):
 def measure_throughput(summary: TransactionSummary, claim: PgbenchClaim) -> TrialThroughput:
     """Measure TPS of the steady part and run the checks; a run of two or three seconds is measured as a whole."""
     checks = [_check_count(summary, claim), _check_tps(summary, claim)]
-    series = summary.series()
+    series = summary.series
     first = int(series.epoch_s[0]) + 1 if len(series.epoch_s) else 0
     tps = series.tps[1:-1]
     if len(tps) < _MIN_SECONDS:

@@ -1,10 +1,10 @@
-"""Parse the server's log into events: checkpoints, autovacuums, crashes, errors, lock waits.
+"""Parse the server's log into events: checkpoints, autovacuums, crashes, errors.
 
 The parser reads what a postmaster writes to stderr under `LOG_SETTINGS`, and converts the log's wall-clock times to
 CLOCK_MONOTONIC with the record's clock offset. It drops nothing: a line that it does not understand is a `LogLine`.
 
 Source: PostgreSQL src/backend/access/transam/xlog.c (LogCheckpointStart, LogCheckpointEnd), commands/vacuum*.c,
-postmaster/postmaster.c (LogChildExit), storage/lmgr/proc.c, tcop/postgres.c, versions 15 to 18.
+postmaster/postmaster.c (LogChildExit), versions 15 to 18.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -27,40 +28,29 @@ LOG_SETTINGS: dict[str, str] = {
 """Settings under which the server must run so that this module can parse its log."""
 
 _PREFIX = re.compile(
-    r"(?P<epoch>\d+\.\d{3})\|(?P<pid>\d+)\|(?P<type>[^|]*)\|(?P<state>\w{5})\|(?P<level>[A-Z]+\d?):  ?(?P<text>.*)"
+    r"(?P<epoch>\d+\.\d{3})\|(?P<pid>\d+)\|[^|]*\|(?P<state>\w{5})\|(?P<level>[A-Z]+\d?):  ?(?P<text>.*)"
 )
 _ATTACHED = {"DETAIL", "HINT", "STATEMENT", "CONTEXT", "QUERY", "LOCATION", "BACKTRACE"}
 _ERROR_LEVELS = {"ERROR", "FATAL", "PANIC"}
 _CHECKPOINT_START = re.compile(r"(?:checkpoint|restartpoint) starting:(?P<reasons>.*)")
 _CHECKPOINT_COMPLETE = re.compile(
-    r"(?:checkpoint|restartpoint) complete: wrote (?P<buffers>\d+) buffers \((?P<percent>[\d.]+)%\)"
-    r"(?:, wrote (?P<slru>\d+) SLRU buffers)?"
-    r"; (?P<added>\d+) WAL file\(s\) added, (?P<removed>\d+) removed, (?P<recycled>\d+) recycled"
+    r"(?:checkpoint|restartpoint) complete: wrote (?P<buffers>\d+) buffers \([\d.]+%\)(?:, wrote \d+ SLRU buffers)?"
+    r"; \d+ WAL file\(s\) added, \d+ removed, \d+ recycled"
     r"; write=(?P<write>[\d.]+) s, sync=(?P<sync>[\d.]+) s, total=(?P<total>[\d.]+) s"
-    r"; sync files=(?P<files>\d+), longest=(?P<longest>[\d.]+) s, average=(?P<average>[\d.]+) s"
-    r"; distance=(?P<distance>\d+) kB, estimate=(?P<estimate>\d+) kB"
+    r"; sync files=\d+, longest=[\d.]+ s, average=[\d.]+ s; distance=(?P<distance>\d+) kB, estimate=\d+ kB"
 )
 _AUTOVACUUM = re.compile(
-    r"automatic (?P<how>(?:aggressive )?vacuum|analyze)(?P<wrap> to prevent wraparound)? of table \"(?P<table>.*?)\""
+    r"automatic (?P<how>(?:aggressive )?vacuum|analyze)(?: to prevent wraparound)? of table \"(?P<table>.*?)\""
 )
 _ELAPSED = re.compile(r"system usage: CPU: user: [\d.]+ s, system: [\d.]+ s, elapsed: (?P<elapsed>[\d.]+) s")
-_SIGNALLED = re.compile(r"(?P<process>.+) \(PID (?P<pid>\d+)\) was terminated by (?:signal|exception) (?P<signal>\w+)")
-_EXITED = re.compile(r"(?P<process>.+) \(PID (?P<pid>\d+)\) exited with exit code (?P<code>\d+)")
-_DURATION = re.compile(r"duration: (?P<ms>[\d.]+) ms")
-_LOCK_WAIT = re.compile(
-    r"process (?P<pid>\d+) (?:still waiting for|acquired|detected deadlock while waiting for|avoided deadlock for|"
-    r"failed to acquire) (?P<lock>.+?) on (?P<object>.+) after (?P<ms>[\d.]+) ms"
-)
-_TEMPORARY_FILE = re.compile(r"temporary file: path \"(?P<path>.*?)\", size (?P<bytes>\d+)")
+_SIGNALLED = re.compile(r".+ \(PID \d+\) was terminated by (?:signal|exception) \w+")
+_EXITED = re.compile(r"(?P<process>.+) \(PID \d+\) exited with exit code (?P<code>\d+)")
 
 
 class LogOrigin(msgspec.Struct, frozen=True, kw_only=True):
-    """Time and source of a log line: `monotonic_s` is on CLOCK_MONOTONIC, `wall_s` is the log's own epoch time."""
+    """Time and kind of a log line; `monotonic_s` is on CLOCK_MONOTONIC."""
 
     monotonic_s: float
-    wall_s: float
-    pid: int
-    backend_type: str
     sqlstate: str
     level: str
 
@@ -77,92 +67,45 @@ class LogEvent(msgspec.Struct, frozen=True, kw_only=True):
     attached: dict[str, str] = {}
 
 
-class LogLine(LogEvent, frozen=True, kw_only=True, tag="line"):
+class LogLine(LogEvent, frozen=True, kw_only=True):
     """A message of no other type."""
 
 
-class CheckpointStart(LogEvent, frozen=True, kw_only=True, tag="checkpoint_start"):
+class CheckpointStart(LogEvent, frozen=True, kw_only=True):
     """Start of a checkpoint, with the server's reasons: time, wal, immediate, force, wait, shutdown, flush-all etc."""
 
     reasons: tuple[str, ...]
 
 
-class CheckpointComplete(LogEvent, frozen=True, kw_only=True, tag="checkpoint_complete"):
-    """Completion of a checkpoint. `slru_pages` is None before PostgreSQL 18, which introduced it."""
+class CheckpointComplete(LogEvent, frozen=True, kw_only=True):
+    """Completion of a checkpoint."""
 
     written_pages: int
-    written_percent: float
-    slru_pages: int | None
-    wal_files_added_count: int
-    wal_files_removed_count: int
-    wal_files_recycled_count: int
     write_s: float
     sync_s: float
     total_s: float
-    synced_files_count: int
-    longest_sync_s: float
-    average_sync_s: float
     distance_kb: int
-    estimate_kb: int
 
 
-class Autovacuum(LogEvent, frozen=True, kw_only=True, tag="autovacuum"):
+class Autovacuum(LogEvent, frozen=True, kw_only=True):
     """An automatic vacuum or analyze that ended. `elapsed_s` is None where the message does not contain it."""
 
     command: str
     """`vacuum`, `aggressive vacuum` or `analyze`."""
     table: str
     """Table as database.schema.table."""
-    is_against_wraparound: bool
     elapsed_s: float | None
 
 
-class Crash(LogEvent, frozen=True, kw_only=True, tag="crash"):
+class Crash(LogEvent, frozen=True, kw_only=True):
     """A server process that ended abnormally; the server restarts all others and recovers."""
 
-    process: str
-    process_pid: int
-    signal: str | None
-    exit_code: int | None
 
-
-class ErrorReport(LogEvent, frozen=True, kw_only=True, tag="error"):
+class ErrorReport(LogEvent, frozen=True, kw_only=True):
     """An ERROR, FATAL or PANIC; `origin` has the level and the SQLSTATE."""
 
 
-class SlowStatement(LogEvent, frozen=True, kw_only=True, tag="slow_statement"):
-    """A statement whose duration was logged."""
-
-    duration_ms: float
-
-
-class LockWait(LogEvent, frozen=True, kw_only=True, tag="lock_wait"):
-    """A lock wait longer than deadlock_timeout; the message says whether it continues, ended, or was a deadlock."""
-
-    waiting_pid: int
-    lock: str
-    object: str
-    waited_ms: float
-
-
-class TemporaryFile(LogEvent, frozen=True, kw_only=True, tag="temporary_file"):
-    """A temporary file that was deleted after use."""
-
-    path: str
-    bytes: int
-
-
-AnyLogEvent = (
-    LogLine
-    | CheckpointStart
-    | CheckpointComplete
-    | Autovacuum
-    | Crash
-    | ErrorReport
-    | SlowStatement
-    | LockWait
-    | TemporaryFile
-)
+AnyLogEvent = LogLine | CheckpointStart | CheckpointComplete | Autovacuum | Crash | ErrorReport
 
 
 class _Draft:
@@ -212,15 +155,7 @@ def _read_drafts(text: str, clock_offset_s: float) -> Iterator[_Draft]:
             current = latest[pid]
             current.attach(level, match["text"])
             continue
-        epoch_s = float(match["epoch"])
-        origin = LogOrigin(
-            monotonic_s=epoch_s - clock_offset_s,
-            wall_s=epoch_s,
-            pid=pid,
-            backend_type=match["type"],
-            sqlstate=match["state"],
-            level=level,
-        )
+        origin = LogOrigin(monotonic_s=float(match["epoch"]) - clock_offset_s, sqlstate=match["state"], level=level)
         current = latest[pid] = _Draft(origin, match["text"])
         drafts.append(current)
     return iter(drafts)
@@ -229,122 +164,64 @@ def _read_drafts(text: str, clock_offset_s: float) -> Iterator[_Draft]:
 def _classify(draft: _Draft) -> AnyLogEvent:
     message = "\n".join(draft.lines)
     attached = {label: "\n".join(lines) for label, lines in draft.attached.items()}
-    base = LogLine(origin=draft.origin, message=message, attached=attached)
+    line = LogLine(origin=draft.origin, message=message, attached=attached)
     if draft.origin is None:
-        return base
+        return line
     if draft.origin.level in _ERROR_LEVELS:
-        return ErrorReport(origin=base.origin, message=message, attached=attached)
+        return ErrorReport(**_shared(line))
     for pattern, make in _MAKERS:
         match = pattern.match(message)
-        event = make(match, base) if match is not None else None
-        if event is not None:
-            return event
-    return base
+        if match is not None:
+            return make(match, line)
+    return line
 
 
-def _checkpoint_start(match: re.Match[str], base: LogLine) -> AnyLogEvent:
-    reasons = tuple(match["reasons"].split())
-    return CheckpointStart(origin=base.origin, message=base.message, attached=base.attached, reasons=reasons)
+def _shared(line: LogLine) -> dict[str, Any]:
+    """Return the fields of a line that every event has."""
+    return {"origin": line.origin, "message": line.message, "attached": line.attached}
 
 
-def _checkpoint_complete(match: re.Match[str], base: LogLine) -> AnyLogEvent:
+def _checkpoint_start(match: re.Match[str], line: LogLine) -> AnyLogEvent:
+    return CheckpointStart(**_shared(line), reasons=tuple(match["reasons"].split()))
+
+
+def _checkpoint_complete(match: re.Match[str], line: LogLine) -> AnyLogEvent:
     return CheckpointComplete(
-        origin=base.origin,
-        message=base.message,
-        attached=base.attached,
+        **_shared(line),
         written_pages=int(match["buffers"]),
-        written_percent=float(match["percent"]),
-        slru_pages=int(match["slru"]) if match["slru"] is not None else None,
-        wal_files_added_count=int(match["added"]),
-        wal_files_removed_count=int(match["removed"]),
-        wal_files_recycled_count=int(match["recycled"]),
         write_s=float(match["write"]),
         sync_s=float(match["sync"]),
         total_s=float(match["total"]),
-        synced_files_count=int(match["files"]),
-        longest_sync_s=float(match["longest"]),
-        average_sync_s=float(match["average"]),
         distance_kb=int(match["distance"]),
-        estimate_kb=int(match["estimate"]),
     )
 
 
-def _autovacuum(match: re.Match[str], base: LogLine) -> AnyLogEvent:
-    elapsed = _ELAPSED.search(base.message)
+def _autovacuum(match: re.Match[str], line: LogLine) -> AnyLogEvent:
+    elapsed = _ELAPSED.search(line.message)
     return Autovacuum(
-        origin=base.origin,
-        message=base.message,
-        attached=base.attached,
+        **_shared(line),
         command=match["how"],
         table=match["table"],
-        is_against_wraparound=match["wrap"] is not None,
         elapsed_s=float(elapsed["elapsed"]) if elapsed else None,
     )
 
 
-def _signalled(match: re.Match[str], base: LogLine) -> AnyLogEvent:
-    return Crash(
-        origin=base.origin,
-        message=base.message,
-        attached=base.attached,
-        process=match["process"],
-        process_pid=int(match["pid"]),
-        signal=match["signal"],
-        exit_code=None,
-    )
+def _signalled(_: re.Match[str], line: LogLine) -> AnyLogEvent:
+    return Crash(**_shared(line))
 
 
-def _exited(match: re.Match[str], base: LogLine) -> AnyLogEvent | None:
+def _exited(match: re.Match[str], line: LogLine) -> AnyLogEvent:
     # Background workers exit with 1 at any shutdown, and are restarted otherwise. Only codes above 1 restart the
     # server.
     if match["process"].startswith("background worker") and int(match["code"]) <= 1:
-        return None
-    return Crash(
-        origin=base.origin,
-        message=base.message,
-        attached=base.attached,
-        process=match["process"],
-        process_pid=int(match["pid"]),
-        signal=None,
-        exit_code=int(match["code"]),
-    )
+        return line
+    return Crash(**_shared(line))
 
 
-def _duration(match: re.Match[str], base: LogLine) -> AnyLogEvent:
-    return SlowStatement(
-        origin=base.origin, message=base.message, attached=base.attached, duration_ms=float(match["ms"])
-    )
-
-
-def _lock_wait(match: re.Match[str], base: LogLine) -> AnyLogEvent:
-    return LockWait(
-        origin=base.origin,
-        message=base.message,
-        attached=base.attached,
-        waiting_pid=int(match["pid"]),
-        lock=match["lock"],
-        object=match["object"],
-        waited_ms=float(match["ms"]),
-    )
-
-
-def _temporary_file(match: re.Match[str], base: LogLine) -> AnyLogEvent:
-    return TemporaryFile(
-        origin=base.origin,
-        message=base.message,
-        attached=base.attached,
-        path=match["path"],
-        bytes=int(match["bytes"]),
-    )
-
-
-_MAKERS: tuple[tuple[re.Pattern[str], Callable[[re.Match[str], LogLine], AnyLogEvent | None]], ...] = (
+_MAKERS: tuple[tuple[re.Pattern[str], Callable[[re.Match[str], LogLine], AnyLogEvent]], ...] = (
     (_CHECKPOINT_START, _checkpoint_start),
     (_CHECKPOINT_COMPLETE, _checkpoint_complete),
     (_AUTOVACUUM, _autovacuum),
     (_SIGNALLED, _signalled),
     (_EXITED, _exited),
-    (_DURATION, _duration),
-    (_LOCK_WAIT, _lock_wait),
-    (_TEMPORARY_FILE, _temporary_file),
 )

@@ -140,7 +140,7 @@ def _read_transactions(folder: Path) -> TransactionSummary:
     summary = read_summary(folder / TRANSACTIONS_DIR)
     # Histograms are unpacked lazily: unpack them here, so that damage is found now and not in an analysis.
     summary.latency()
-    summary.series()
+    _ = summary.series
     return summary
 
 

@@ -112,7 +112,6 @@ def compare(
     *,
     primary: Mapping[str, str],
     metrics: Sequence[str] = (*SPEED_METRICS, *COUNT_METRICS),
-    noise_seed: int = 1,
 ) -> tuple[Comparison, ...]:
     """Answer every question of an experiment from the rounds so far.
 
@@ -121,7 +120,6 @@ def compare(
         experiment: The experiment; its family of questions is all variants on all workloads, observed or not.
         primary: The deciding metric, by workload.
         metrics: Metrics to compare; the live decision needs only the primary one.
-        noise_seed: Seed that draws which of the two reference runs is the numerator.
     """
     variants = [variant.name for variant in experiment.variants[1:]]
     reference = experiment.reference.name
@@ -136,8 +134,7 @@ def compare(
             if question.log_ratios or metric == primary[workload]:
                 questions[workload].append(question)
         twins = {
-            (workload, reference): _pair_reference_runs(rounds[workload], reference, metric, noise_seed)
-            for workload in rounds
+            (workload, reference): _pair_reference_runs(rounds[workload], reference, metric) for workload in rounds
         }
         for (workload, _), question in _decide(twins, metric, experiment).items():
             if question.log_ratios:
@@ -176,9 +173,10 @@ def _pair_with_reference(rounds: Sequence[Round], variant: str, reference: str, 
     return pairs
 
 
-def _pair_reference_runs(rounds: Sequence[Round], reference: str, metric: str, seed: int) -> _Pairs:
-    # The order of the two runs must not set the sign, or a drift within rounds would look like a difference.
-    signs = np.random.default_rng(seed).choice((-1.0, 1.0), size=len(rounds))
+def _pair_reference_runs(rounds: Sequence[Round], reference: str, metric: str) -> _Pairs:
+    # The order of the two runs must not set the sign, or a drift within rounds would look like a difference. A fixed
+    # seed draws the same signs in every report.
+    signs = np.random.default_rng(1).choice((-1.0, 1.0), size=len(rounds))
     pairs = []
     for one, sign in zip(rounds, signs, strict=True):
         base = _logs(one, reference, metric)

@@ -32,7 +32,7 @@ def tps_variation(seen: ObservedTrial) -> Reading:
         return absent_reading(_NO_LOG)
     if throughput.from_epoch_s is None or throughput.until_epoch_s is None:
         return absent_reading(throughput.reason or "no steady part was found")
-    seconds = transactions.series()
+    seconds = transactions.series
     is_steady = (seconds.epoch_s >= throughput.from_epoch_s) & (seconds.epoch_s < throughput.until_epoch_s)
     tps = seconds.tps[is_steady]
     if len(tps) < 2 or not tps.any():

@@ -9,6 +9,8 @@ import math
 
 from pgdyno.analyse.models.checks import check_not_negative, check_positive
 
+_SEGMENT_BYTES = 16 * 1024**2
+
 
 def predict_full_page_images(*, updates_count: float, pages_count: float) -> float:
     """Predict how many pages random updates touch at least once since a checkpoint: each becomes one full-page image.
@@ -23,15 +25,13 @@ def predict_full_page_images(*, updates_count: float, pages_count: float) -> flo
     return -pages_count * math.expm1(updates_count * math.log1p(-1.0 / pages_count))
 
 
-def find_checkpoint_distance_bytes(
-    *, max_wal_size_bytes: int, completion_target: float, segment_bytes: int = 16 * 1024**2
-) -> int:
-    """Compute the WAL from one checkpoint's start to the next one's, if WAL and not time triggers them.
+def find_checkpoint_distance_bytes(*, max_wal_size_bytes: int, completion_target: float) -> int:
+    """Compute the WAL from one checkpoint's start to the next one's, if WAL and not time triggers them, with segments of 16 MB.
 
     Source: PostgreSQL 18, access/transam/xlog.c, CalculateCheckpointSegments; at least one segment.
     """
-    check_positive(max_wal_size_bytes=max_wal_size_bytes, segment_bytes=segment_bytes)
+    check_positive(max_wal_size_bytes=max_wal_size_bytes)
     if not 0.0 <= completion_target <= 1.0:
         raise ValueError(f"checkpoint_completion_target is {completion_target}, which is not between 0 and 1")
-    segments = int(max_wal_size_bytes / segment_bytes / (1.0 + completion_target))
-    return max(1, segments) * segment_bytes
+    segments = int(max_wal_size_bytes / _SEGMENT_BYTES / (1.0 + completion_target))
+    return max(1, segments) * _SEGMENT_BYTES

@@ -48,7 +48,7 @@ def _load_charts(data: TrialData) -> dict[ChartKind, tuple[Series, ...]]:
     start_s = data.load_start_epoch_s
     if data.transactions is None or start_s is None:
         return {}
-    seconds = data.transactions.series()
+    seconds = data.transactions.series
     # A second belongs to the chart if the load ran throughout it; its point is drawn at its middle.
     t_s = seconds.epoch_s - start_s + 0.5
     whole = (t_s >= 0.5) & (seconds.epoch_s + 1 <= (data.transactions.last_stamp_us or 0) / 1e6)

@@ -124,15 +124,15 @@ def steal(samples: OsSamples) -> Sampled:
     return next(series for series in cpu_shares(samples) if series.label == "steal")
 
 
-def cpu_of_others(samples: OsSamples, label: str = "study") -> Sampled:
-    """Return the share of all CPUs' time that programs outside the process tree `label` used, with kernel threads.
+def cpu_of_others(samples: OsSamples) -> Sampled:
+    """Return the share of all CPUs' time that programs outside the process tree `study` used, with kernel threads.
 
     Interrupts belong to no program and are left out. The kernel counts total time in ticks but each program's time in
     nanoseconds, so that the share of an interval can be slightly below 0 or above 1.
     """
-    columns = [f"tree.{label}/{field}" for field in ("utime", "stime")]
+    columns = [f"tree.study/{field}" for field in ("utime", "stime")]
     if columns[0] not in samples.frame.columns:
-        return absent_series("cpu_others_ratio", label, f"no processes were followed as {label}")
+        return absent_series("cpu_others_ratio", "study", "no processes were followed as study")
     by_kind, _ = _cpu_ticks(samples)
     own = sum((difference(samples.frame, column) for column in columns), start=np.zeros(1))
     all_programs = sum((by_kind[kind] for kind in _PROGRAMS), start=np.zeros(1))
@@ -164,18 +164,18 @@ def busy_threads(samples: OsSamples, label: str = "load") -> dict[str, tuple[Flo
     }
 
 
-def backends_on_cpu(samples: OsSamples, label: str = "server") -> tuple[Sampled, Sampled]:
+def backends_on_cpu(samples: OsSamples) -> tuple[Sampled, Sampled]:
     """Return the mean numbers of client backends that ran, and that waited for a CPU, without the sampler's backend.
 
     Source: Linux Documentation/scheduler/sched-stats.rst, /proc/<pid>/schedstat.
     """
     columns = {
-        "backends_running_count": f"backends.{label}/run_ns",
-        "backends_queueing_count": f"backends.{label}/wait_ns",
+        "backends_running_count": "backends.server/run_ns",
+        "backends_queueing_count": "backends.server/wait_ns",
     }
     if not set(columns.values()) <= set(samples.frame.columns):
-        reason = f"no server's backends were followed as {label}"
-        running, queueing = (absent_series(metric, label, reason) for metric in columns)
+        reason = "no server's backends were followed as server"
+        running, queueing = (absent_series(metric, "server", reason) for metric in columns)
         return running, queueing
     own = list(busy_threads(samples, "sampler_backend").values())
     _, steps_s = _os_intervals(samples)
@@ -183,7 +183,7 @@ def backends_on_cpu(samples: OsSamples, label: str = "server") -> tuple[Sampled,
         _os_rate(
             samples,
             metric,
-            label,
+            "server",
             np.maximum(difference(samples.frame, column) / 1e9 / steps_s - sum(each[i] for each in own), 0.0),
             columns=(column,),
         )

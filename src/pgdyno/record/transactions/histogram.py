@@ -34,9 +34,6 @@ _BUCKETS = (_OCTAVES << _MANTISSA_BITS) + 1
 LIMIT_US = 1 << _OCTAVES
 """Values at or above this limit (25 days) are refused: no transaction takes that long."""
 
-RELATIVE_ERROR = 2.0 ** -(_MANTISSA_BITS + 1)
-"""A quantile differs by at most this share (0.39 %) from the recorded value of that rank; below 256 us it is exact."""
-
 MIN_BEYOND_COUNT = 10
 """Least number of values expected beyond a quantile, n (1 - q): p99 needs 1000 values, p99.9 needs 10 000.
 
@@ -162,7 +159,7 @@ class LatencyHistogram:
         return whole
 
     def quantile(self, q: float) -> Quantile:
-        """Return the value of rank ceil(q n), within RELATIVE_ERROR; q = 0 and q = 1 are exact minimum and maximum.
+        """Return the value of rank ceil(q n), within 0.39 %, exact below 256 us; q = 0 and q = 1 are exact minimum and maximum.
 
         `value_us` is None, with the reason, if fewer than MIN_BEYOND_COUNT values are expected on either side.
 

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Sequence
 
 import msgspec
 import numpy as np
@@ -62,14 +61,13 @@ class SecondSummary(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SecondSeries(msgspec.Struct, frozen=True, kw_only=True):
-    """The run over time in columns of equal length, one row for each bin; NaN where a bin has no such value.
+    """The run over time in columns of equal length, one row for each second; NaN where a second has no such value.
 
-    The first and the last bin are partly outside the run, so that their rates are too low. `tps`, `failed_per_s` and
-    `skipped_per_s` are scaled up by 1 / sampling rate. A bin without transactions has 0 TPS and no latency. A
-    percentile is also NaN where the bin has too few transactions for it (`LatencyHistogram.quantile`).
+    The first and the last second are partly outside the run, so that their rates are too low. `tps`, `failed_per_s` and
+    `skipped_per_s` are scaled up by 1 / sampling rate. A second without transactions has 0 TPS and no
+    latency. A percentile is also NaN where the second has too few transactions for it (`LatencyHistogram.quantile`).
     """
 
-    width_s: int
     epoch_s: NDArray[np.int64]
     tps: NDArray[np.float64]
     failed_per_s: NDArray[np.float64]
@@ -125,37 +123,28 @@ class TransactionSummary(msgspec.Struct, frozen=True, kw_only=True, dict=True):
             return None
         return (self.last_stamp_us - self.first_stamp_us) / 1e6
 
-    def latency(self, script: int | None = None) -> LatencyHistogram:
-        """Return the latencies of one script, or of all."""
-        chosen = (s for s in self.scripts if script is None or s.script == script)
-        return LatencyHistogram.merged(LatencyHistogram.from_bytes(s.histogram) for s in chosen)
+    def latency(self) -> LatencyHistogram:
+        """Return the latencies of all scripts."""
+        return LatencyHistogram.merged(LatencyHistogram.from_bytes(s.histogram) for s in self.scripts)
 
     def window(self, from_epoch_s: int, until_epoch_s: int) -> LatencyHistogram:
         """Return the latencies of transactions that ended in [from, until), in whole seconds since the Unix epoch."""
         chosen = (s for s in self.seconds if from_epoch_s <= s.epoch_s < until_epoch_s)
         return LatencyHistogram.merged(LatencyHistogram.from_bytes(s.histogram) for s in chosen)
 
-    def series(self, width_s: int = 1) -> SecondSeries:
-        """Return the run over time in bins of `width_s` whole seconds, from the first to the last without gaps."""
-        return self._series if width_s == 1 else self._bin(width_s)
-
     @functools.cached_property
-    def _series(self) -> SecondSeries:
-        # Every analysis of a trial needs it again.
-        return self._bin(1)
-
-    def _bin(self, width_s: int) -> SecondSeries:
+    def series(self) -> SecondSeries:
+        """The run over time by second, from the first to the last without gaps."""
         first = self.seconds[0].epoch_s if self.seconds else 0
         last = self.seconds[-1].epoch_s if self.seconds else -1
-        bins: list[list[SecondSummary]] = [[] for _ in range(-(-(last + 1 - first) // width_s))]
+        rows = np.full((last + 1 - first, 8), np.nan)
+        rows[:, :3] = 0.0
         for second in self.seconds:
-            bins[(second.epoch_s - first) // width_s].append(second)
-        columns = np.array([_bin_row(each) for each in bins], dtype=np.float64).reshape(len(bins), 8).T
-        scale = 1.0 / (self.sampling_rate * width_s)
-        tps, failed, skipped, mean, p50, p95, p99, most = columns
+            rows[second.epoch_s - first] = np.array(_make_row(second), dtype=np.float64)
+        scale = 1.0 / self.sampling_rate
+        tps, failed, skipped, mean, p50, p95, p99, most = rows.T
         return SecondSeries(
-            width_s=width_s,
-            epoch_s=first + width_s * np.arange(len(bins), dtype=np.int64),
+            epoch_s=first + np.arange(len(rows), dtype=np.int64),
             tps=tps * scale,
             failed_per_s=failed * scale,
             skipped_per_s=skipped * scale,
@@ -167,12 +156,12 @@ class TransactionSummary(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         )
 
 
-def _bin_row(seconds: Sequence[SecondSummary]) -> list[float | None]:
-    histogram = LatencyHistogram.merged(LatencyHistogram.from_bytes(s.histogram) for s in seconds)
+def _make_row(second: SecondSummary) -> list[float | None]:
+    histogram = LatencyHistogram.from_bytes(second.histogram)
     return [
         histogram.count,
-        sum(s.failed_count for s in seconds),
-        sum(s.skipped_count for s in seconds),
+        second.failed_count,
+        second.skipped_count,
         histogram.mean_us,
         *(found.value_us for found in histogram.quantiles((0.5, 0.95, 0.99))),
         histogram.max_us,
