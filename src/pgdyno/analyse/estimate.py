@@ -37,7 +37,7 @@ class Estimate(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def is_too_wide(estimate: Estimate) -> bool:
-    """Tell whether an interval is so wide that it only shows that there are too few trials."""
+    """Return whether an interval is so wide that it only shows that there are too few trials."""
     return estimate.low is not None and estimate.high is not None and estimate.high > USEFUL_FACTOR * estimate.low > 0
 
 

@@ -52,7 +52,7 @@ class PredictionBasis(msgspec.Struct, frozen=True, kw_only=True):
     limits: DiskLimits | None
     """Limits of the disk that holds the data; None without a card."""
     is_warm: bool
-    """Whether the data are read into the caches before the first transaction, tables first."""
+    """True if the data are read into the caches before the first transaction, tables first."""
     earlier: TrialData | None
     """A finished trial of the same load and variant; None before the first."""
 

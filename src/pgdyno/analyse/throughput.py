@@ -38,7 +38,7 @@ class PgbenchClaim(msgspec.Struct, frozen=True, kw_only=True):
 
     clients: int
     is_closed_loop: bool
-    """Whether each client starts its next transaction when the last one ends (no `--rate`)."""
+    """True if each client starts its next transaction when the last one ends (no `--rate`)."""
     tps: float | None
     transactions_count: int | None
 

@@ -18,17 +18,17 @@ WHAT_IS_SUPPORTED = f"{OLDEST_MAJOR} to {NEWEST_TRIED_MAJOR}, and newer versions
 
 
 def is_supported(major: int) -> bool:
-    """Tell whether pgdyno takes this version: every one from the oldest tried on."""
+    """Return whether pgdyno takes this version: every one from the oldest tried on."""
     return major >= OLDEST_MAJOR
 
 
 def is_untried(major: int) -> bool:
-    """Tell whether this version is newer than the versions that pgdyno was tried with."""
+    """Return whether this version is newer than the versions that pgdyno was tried with."""
     return major > NEWEST_TRIED_MAJOR
 
 
 def covers(versions: str, major: int) -> bool:
-    """Tell whether ranges such as `15-17` or `16, 18` name this version."""
+    """Return whether ranges such as `15-17` or `16, 18` name this version."""
     for one in versions.split(", "):
         first, _, last = one.partition("-")
         if int(first) <= major <= int(last or first):

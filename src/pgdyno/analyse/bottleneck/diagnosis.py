@@ -143,7 +143,7 @@ def _find_lag_ratio(trial: TrialAnalysis) -> float | None:
 
 
 def _is_clear(share: TimeShare, rest: Sequence[Resource], ranked: Ranking, time: TransactionTime) -> bool:
-    """Tell whether a share is large beyond chance and larger than any other; a share that was moved by a guess is not clear."""
+    """Return whether a share is large beyond chance and larger than any other; a share that was moved by a guess is not clear."""
     is_large = share.low_ratio is not None and share.low_ratio >= THRESHOLDS.named_ratio
     if not is_large or time.observed_count < THRESHOLDS.min_samples_count or ranked.aside >= share.ratio:
         return False
@@ -198,7 +198,7 @@ def _attribute_to_cpu(time: TransactionTime, signs: Signs, why: str) -> Bottlene
 
 
 def _is_unsplit_client(resource: Resource, time: TransactionTime) -> bool:
-    """Tell whether the resource is client time of which the record does not say whether pgbench had a CPU."""
+    """Return whether the resource is client time of which the record does not say whether pgbench had a CPU."""
     return resource is Resource.CLIENT and Resource.LOAD_GENERATOR.value in time.absent
 
 

@@ -58,7 +58,7 @@ class Signs(msgspec.Struct, kw_only=True):
 
     @property
     def has_cpu_wait_counts(self) -> bool:
-        """Whether the kernel counted how long backends waited for a CPU."""
+        """True if the kernel counted how long backends waited for a CPU."""
         return self.time is not None and self.time.queueing_ratio is not None
 
     @property
@@ -77,7 +77,7 @@ class Signs(msgspec.Struct, kw_only=True):
 
     @property
     def is_cpu_subset(self) -> bool:
-        """Whether the load may use only some of the observed CPUs: what others used of these is then unknown."""
+        """True if the load may use only some of the observed CPUs: what others used of these is then unknown."""
         return self.cpus_seen_count is not None and self.usable_cpu_count < self.cpus_seen_count
 
     @property
@@ -132,18 +132,18 @@ class Signs(msgspec.Struct, kw_only=True):
 
     @property
     def has_no_think_time(self) -> bool:
-        """Whether the clients have no think time, and pgbench's own time was counted."""
+        """True if the clients have no think time, and pgbench's own time was counted."""
         counted = self.time is not None and self.time.generator_ratio is not None
         return counted and all(name in BUILTIN_SCRIPTS for name, _ in self.load.scripts)
 
     @property
     def has_few_branches(self) -> bool:
-        """Whether there are more clients than branches, so that they must meet at the same rows."""
+        """True if there are more clients than branches, so that they must meet at the same rows."""
         return self.scale < self.load.clients and any(name in _WRITING_SCRIPTS for name, _ in self.load.scripts)
 
     @property
     def has_chance_locks(self) -> bool:
-        """Whether there are so many rows that clients meet at one only by chance."""
+        """True if there are so many rows that clients meet at one only by chance."""
         return self.scale >= self.load.clients and all(name in BUILTIN_SCRIPTS for name, _ in self.load.scripts)
 
     @property

@@ -41,7 +41,7 @@ class BoundKind(enum.Enum):
 
     @property
     def is_of_disk(self) -> bool:
-        """Whether another disk changes the bound."""
+        """True if another disk changes the bound."""
         return self not in {BoundKind.CPU, BoundKind.LOAD_GENERATOR}
 
 
@@ -65,13 +65,13 @@ class Bound(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_refuted(self) -> bool:
-        """Whether the trials certainly exceeded the limit, or exceeded it by far: then it is no limit."""
+        """True if the trials certainly exceeded the limit, or exceeded it by far: then it is no limit."""
         value = self.used.value or 0.0
         return (value if self.used.low is None else self.used.low) > _PASSED_RATIO or value > _FAR_PASSED_RATIO
 
     @property
     def is_firm(self) -> bool:
-        """Whether it holds for any number of clients: unlike flushes, which clients share, and pgbench, which is no part of the server."""
+        """True if it holds for any number of clients: unlike flushes, which clients share, and pgbench, which is no part of the server."""
         return self.kind not in {BoundKind.FLUSHES, BoundKind.LOAD_GENERATOR} and not self.is_refuted
 
 
@@ -96,7 +96,7 @@ class ClientAdvice(msgspec.Struct, frozen=True, kw_only=True):
     low: int | None
     high: int | None
     is_hint: bool
-    """Whether it was computed from one number of clients; otherwise several were tried."""
+    """True if it was computed from one number of clients; otherwise several were tried."""
     how: str
     reason: str | None = None
     """Why a part of it is absent."""

@@ -92,7 +92,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_decided(self) -> bool:
-        """Whether the verdict needs no more pairs."""
+        """True if the verdict needs no more pairs."""
         return self.kind is not VerdictKind.INCONCLUSIVE
 
 

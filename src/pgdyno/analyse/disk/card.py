@@ -241,7 +241,7 @@ def _find_plateau_start(depths: Sequence[JobFigures]) -> tuple[PlateauKind, int]
 
 
 def _is_too_deep(plateau: JobFigures, deeper: JobFigures) -> bool:
-    """Tell whether a depth is too deep: its rate is certainly below the plateau's."""
+    """Return whether a depth is too deep: its rate is certainly below the plateau's."""
     high = _ratio(plateau.iops_by_round, deeper.iops_by_round).high
     return high is not None and high < 1 - PLATEAU_GAIN
 

@@ -178,7 +178,7 @@ def measure_disk_demand(
 
 
 def waits_for_flushes(data: TrialData) -> bool:
-    """Tell whether commits of this trial's sessions return only once their WAL is durable."""
+    """Return whether commits of this trial's sessions return only once their WAL is durable."""
     settings = data.record.values
     return not any(settings.get(name, "on") in _GIVEN_UP for name in ("synchronous_commit", "fsync"))
 

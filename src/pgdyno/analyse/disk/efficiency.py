@@ -48,7 +48,7 @@ class Attainment(enum.Enum):
 
     @property
     def is_above(self) -> bool:
-        """Whether the sustained limit is below the measured figure."""
+        """True if the sustained limit is below the measured figure."""
         return self in {Attainment.IMPOSSIBLE, Attainment.BURST}
 
 
@@ -79,7 +79,7 @@ def instance_limits_of(card: DiskCard) -> InstanceLimits | None:
 
 
 def is_own_storage(look: StorageStack | None) -> bool:
-    """Tell whether a path is in memory or on a disk of the instance itself, which the limits for volumes do not cover."""
+    """Return whether a path is in memory or on a disk of the instance itself, which the limits for volumes do not cover."""
     if look is None:
         return False
     return look.facts.is_in_memory or any(_INSTANCE_STORE in model.lower() for model in look.models.values())

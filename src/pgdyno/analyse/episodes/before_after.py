@@ -46,7 +46,7 @@ class Contrast(msgspec.Struct, frozen=True, kw_only=True):
     before: float
     during: float
     is_apart: bool
-    """Whether most values in it lie above most before it: a mean alone rises with a single value."""
+    """True if most values in it lie above most before it: a mean alone rises with a single value."""
 
     @property
     def rise(self) -> float:
@@ -66,7 +66,7 @@ class LogSpan(msgspec.Struct, frozen=True, kw_only=True):
     until_s: float
     what: str
     is_part: bool = False
-    """Whether it is part of another span and does not count as one more."""
+    """True if it is part of another span and does not count as one more."""
 
 
 class EpisodeSamples:
@@ -123,7 +123,7 @@ class EpisodeSamples:
 
     @functools.cached_property
     def has_checkpoints(self) -> bool:
-        """Whether the server's log would show checkpoints."""
+        """True if the server's log would show checkpoints."""
         return bool(self.data.log) and self._settings.get("log_checkpoints") != "off"
 
     @functools.cached_property

@@ -114,7 +114,7 @@ def _checkpoint(samples: EpisodeSamples) -> Iterator[Suspect]:
 
 
 def _is_crowded(samples: EpisodeSamples) -> bool:
-    """Tell whether checkpoints follow each other so closely that one begins near any moment."""
+    """Return whether checkpoints follow each other so closely that one begins near any moment."""
     count = sum(one.from_s >= 0.0 and not one.is_part for one in samples.checkpoints)
     return 4 * TOLERANCE_S * count > samples.length_s
 
@@ -240,7 +240,7 @@ def _find_busier(samples: EpisodeSamples) -> str | None:
 
 
 def _is_enough(wait: Contrast, samples: EpisodeSamples) -> bool:
-    """Tell whether longer waits for the disk can have made transactions slower by this much."""
+    """Return whether longer waits for the disk can have made transactions slower by this much."""
     one, summary = samples.episode, samples.data.pgbench
     if one.metric != "tps":
         longer_ms = one.after - one.before

@@ -77,7 +77,7 @@ class Suspect(msgspec.Struct, frozen=True, kw_only=True):
 
     cause: Cause
     fits: bool
-    """Whether it fits in time and in size."""
+    """True if it fits in time and in size."""
     text: str
     """Its figures before and in the episode, in a clause."""
     explained_ratio: float | None = None

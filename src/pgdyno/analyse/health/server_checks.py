@@ -50,7 +50,7 @@ class _Pages(NamedTuple):
     bgwriter: float
     sessions: float | None
     is_with_added: bool = False
-    """Whether the sessions' pages include those that they added to files."""
+    """True if the sessions' pages include those that they added to files."""
     reason: str = ""
 
 

@@ -67,7 +67,7 @@ class RecordComparison(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_refused(self) -> bool:
-        """Whether a requested comparison has no answer."""
+        """True if a requested comparison has no answer."""
         return not self.pairs or any(pair.refusals for pair in self.pairs)
 
 

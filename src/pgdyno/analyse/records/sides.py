@@ -146,7 +146,7 @@ def pair_sides(first: Sequence[Side], other: Sequence[Side]) -> Pairing:
 
 
 def look_alike(one: HostFacts, other: HostFacts) -> bool:
-    """Tell whether two records may come from one machine; machines of one model differ only in their names, which may change."""
+    """Return whether two records may come from one machine; machines of one model differ only in their names, which may change."""
     return _outline(one) == _outline(other)
 
 

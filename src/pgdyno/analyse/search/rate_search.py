@@ -61,7 +61,7 @@ class RateSearch(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_settled(self) -> bool:
-        """Whether the search needs no more trials."""
+        """True if the search needs no more trials."""
         return self.answer is not None and self.answer.is_settled
 
     @property

@@ -79,7 +79,7 @@ class _CpuCounts(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_short(self) -> bool:
-        """Whether backends wait for CPUs much of the time, and pgbench's part is known."""
+        """True if backends wait for CPUs much of the time, and pgbench's part is known."""
         if self.backends is None or self.threads is None:
             return False
         return self.backends[1] >= THRESHOLDS.queueing_ratio * sum(self.backends)
