@@ -232,7 +232,7 @@ def smallest_detectable_effect(
     """
     if n < 2:
         return None
-    return (_t_quantile(n - 1, (1 + confidence) / 2) + _t_quantile(n - 1, power)) * sd / math.sqrt(n)
+    return (t_quantile(n - 1, (1 + confidence) / 2) + t_quantile(n - 1, power)) * sd / math.sqrt(n)
 
 
 # Pure Python, because there are as few values as trials, and importing numpy would delay every command that shows an
@@ -264,11 +264,12 @@ def _estimate_with_t(values: Sequence[float], *, unit: str, confidence: float, n
     if noise is None:
         reason = "one trial has no interval"
         return Estimate(value=mean, low=None, high=None, n=1, unit=unit, confidence=confidence, reason=reason)
-    half_width = _t_quantile(noise.degrees, (1 + confidence) / 2) * noise.sd / math.sqrt(n)
+    half_width = t_quantile(noise.degrees, (1 + confidence) / 2) * noise.sd / math.sqrt(n)
     return Estimate(value=mean, low=mean - half_width, high=mean + half_width, n=n, unit=unit, confidence=confidence)
 
 
-def _t_quantile(degrees: int, probability: float) -> float:
+def t_quantile(degrees: int, probability: float) -> float:
+    """Return the quantile of Student's t distribution."""
     # scipy.special loads in a fraction of the time of scipy.stats; it is imported only when an interval is computed.
     from scipy.special import stdtrit  # noqa: PLC0415
 

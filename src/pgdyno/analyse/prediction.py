@@ -238,7 +238,7 @@ def _predict_distance(before: PredictionBasis) -> Prediction | None:
     """Predict the WAL between checkpoints; None if an earlier trial wrote less WAL, because no such checkpoint will occur."""
     if before.earlier is None:
         return None
-    wal_bytes = _growth(before.earlier, "wal_bytes")
+    wal_bytes = before.earlier.record.growth("wal_bytes")
     target = _setting(before, "checkpoint_completion_target")
     max_wal_bytes = int(_setting(before, "max_wal_size") * 1024**2)
     distance = find_checkpoint_distance_bytes(max_wal_size_bytes=max_wal_bytes, completion_target=target)
@@ -278,11 +278,6 @@ def _count(data: TrialData) -> float | None:
     return None if data.pgbench is None else data.pgbench.transaction_count
 
 
-def _growth(data: TrialData, name: str) -> float | None:
-    later, earlier = data.record.counters_after.get(name), data.record.counters_before.get(name)
-    return None if later is None or earlier is None else later - earlier
-
-
 def _cpu_s_per_transaction(data: TrialData) -> float | None:
     """Compute the CPU seconds per transaction of server, load generator and samplers."""
     start_s, end_s = data.record.load_start_monotonic_s, data.record.load_end_monotonic_s
@@ -313,13 +308,8 @@ def _find_distance_bytes(data: TrialData) -> float | None:
 
     The first one does not count: its WAL began before the load.
     """
-    start_s, end_s = data.record.load_start_monotonic_s, data.record.load_end_monotonic_s
-    if start_s is None or end_s is None:
-        return None
     seen, is_wal = [], False
-    for event in data.log:
-        if event.origin is None or not start_s <= event.origin.monotonic_s <= end_s:
-            continue
+    for event in data.log_within_load:
         if isinstance(event, CheckpointStart):
             is_wal = event.reasons == ("wal",)
         elif isinstance(event, CheckpointComplete) and is_wal:

@@ -72,6 +72,16 @@ class TrialData(msgspec.Struct, frozen=True, kw_only=True):
         start_s = self.record.load_start_monotonic_s
         return None if start_s is None else start_s + self.record.clock_offset_s
 
+    @property
+    def log_within_load(self) -> tuple[AnyLogEvent, ...]:
+        """Events of the server's log during the measured load."""
+        start_s, end_s = self.record.load_start_monotonic_s, self.record.load_end_monotonic_s
+        if start_s is None or end_s is None:
+            return ()
+        return tuple(
+            event for event in self.log if event.origin is not None and start_s <= event.origin.monotonic_s <= end_s
+        )
+
     def within_load(self, line: Sampled) -> Floats:
         """Return the observed values of a series during the measured load."""
         start_s, end_s = self.record.load_start_monotonic_s, self.record.load_end_monotonic_s

@@ -161,6 +161,11 @@ class TrialRecord(msgspec.Struct, frozen=True, kw_only=True):
         start_s, end_s = self.load_start_monotonic_s, self.load_end_monotonic_s
         return None if start_s is None or end_s is None or end_s <= start_s else end_s - start_s
 
+    def growth(self, name: str) -> float | None:
+        """Return the growth of a counter over the measured load; None if it was not read before or after it."""
+        later, earlier = self.counters_after.get(name), self.counters_before.get(name)
+        return None if later is None or earlier is None else later - earlier
+
 
 class StudyRecord(msgspec.Struct, frozen=True, kw_only=True):
     """The contents of `record.json`: everything that applies to the whole study."""

@@ -283,11 +283,8 @@ def _find_dataset(
 
 
 def _wal_rate(trial: TrialRecord) -> float | None:
-    before, after = (counters.get("wal_bytes") for counters in (trial.counters_before, trial.counters_after))
-    start_s, end_s = trial.load_start_monotonic_s, trial.load_end_monotonic_s
-    if before is None or after is None or start_s is None or end_s is None or end_s <= start_s:
-        return None
-    return (after - before) / (end_s - start_s)
+    grown, load_s = trial.growth("wal_bytes"), trial.load_s
+    return None if grown is None or load_s is None else grown / load_s
 
 
 def _wish(name: str, value: float | None, unit: str, option: str, usual: float) -> Known:

@@ -274,28 +274,15 @@ def _observe(data: TrialData, device: str | None) -> dict[str, float]:
 
 def _growth(data: TrialData, duration_s: float | None) -> dict[str, float]:
     """Compute the growth of counters per second of the load."""
-    before, after = data.record.counters_before, data.record.counters_after
     if not duration_s:
         return {}
-    return {
-        name: (later - earlier) / duration_s
-        for name, later in after.items()
-        if later is not None and (earlier := before.get(name)) is not None
-    }
+    record = data.record
+    return {name: grown / duration_s for name in record.counters_after if (grown := record.growth(name)) is not None}
 
 
 def _checkpoint_pages_per_s(data: TrialData) -> float | None:
     """Compute the pages per second while checkpoints wrote; only checkpoints that ended during the load count."""
-    start_s, end_s = data.record.load_start_monotonic_s, data.record.load_end_monotonic_s
-    if start_s is None or end_s is None:
-        return None
-    ended = [
-        event
-        for event in data.log
-        if isinstance(event, CheckpointComplete)
-        and event.origin is not None
-        and start_s <= event.origin.monotonic_s <= end_s
-    ]
+    ended = [event for event in data.log_within_load if isinstance(event, CheckpointComplete)]
     writing_s = sum(event.write_s for event in ended)
     return sum(event.written_pages for event in ended) / writing_s if writing_s > 0.0 else None
 

@@ -65,12 +65,12 @@ class ObservedTrial(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     def grown(self, name: str) -> CounterGrowth:
         """Return the growth of a server counter, by its canonical name."""
-        later, earlier = self.data.record.counters_after.get(name), self.data.record.counters_before.get(name)
-        if later is None or earlier is None:
+        by = self.data.record.growth(name)
+        if by is None:
             return CounterGrowth(None, self._why_absent(name))
-        if later < earlier:
+        if by < 0:
             return CounterGrowth(None, "the server's statistics were reset under the load")
-        return CounterGrowth(later - earlier)
+        return CounterGrowth(by)
 
     def setting(self, name: str) -> str | None:
         """Return a setting's value as in pg_settings; None if it is the built-in one."""

@@ -109,8 +109,8 @@ def checkpoints_requested(seen: ObservedTrial) -> Reading:
 
 def checkpoint_distance(seen: ObservedTrial) -> Reading:
     """Read the seconds from the beginning of one checkpoint to that of the next, from the server's log."""
-    start_s, end_s = seen.data.record.load_start_monotonic_s, seen.data.record.load_end_monotonic_s
-    if start_s is None or end_s is None:
+    record = seen.data.record
+    if record.load_start_monotonic_s is None or record.load_end_monotonic_s is None:
         return absent_reading(_NO_LOAD)
     if not seen.data.log:
         return absent_reading(seen.why_unsampled("server log"))
@@ -118,10 +118,8 @@ def checkpoint_distance(seen: ObservedTrial) -> Reading:
         return absent_reading("log_checkpoints was off")
     begun = sorted(
         entry.origin.monotonic_s
-        for entry in seen.data.log
-        if isinstance(entry, CheckpointStart)
-        and entry.origin is not None
-        and start_s <= entry.origin.monotonic_s <= end_s
+        for entry in seen.data.log_within_load
+        if isinstance(entry, CheckpointStart) and entry.origin is not None
     )
     if len(begun) < 2:
         return absent_reading(f"{len(begun) or 'no'} checkpoint began under the load: two tell a distance")

@@ -13,7 +13,7 @@ import math
 import msgspec
 import numpy as np
 
-from pgdyno.analyse.estimate import Estimate
+from pgdyno.analyse.estimate import Estimate, t_quantile
 from pgdyno.analyse.sweep.client_trials import NO_NOISE, Floats, LoadContrasts, SweepTrials
 
 # Source: Gunther 2007, Guerrilla Capacity Planning, doi:10.1007/978-3-540-31010-5: half a dozen loads.
@@ -85,7 +85,7 @@ def fit_usl(sweep: SweepTrials, compared: LoadContrasts) -> tuple[UslFit | None,
     rss = float(_rss(sweep, theta[None])[0])
     # A parameter at its bound was not free to follow the noise.
     degrees += int((theta[1:] == 0).sum())
-    limit = rss + rss / degrees * _t_quantile(degrees, (1 + sweep.confidence) / 2) ** 2
+    limit = rss + rss / degrees * t_quantile(degrees, (1 + sweep.confidence) / 2) ** 2
     misfit = _test_lack_of_fit(sweep, compared, theta, degrees)
     try:
         region = _profile_region(sweep, theta, limit)
@@ -282,15 +282,9 @@ def _widen_by_rounds(sweep: SweepTrials, theta: Floats, noise: float, of_curve: 
     per_round = np.bincount(sweep.of_round)
     levels = np.bincount(sweep.of_round, sweep.log_tps - _shape(sweep.clients, theta[1], theta[2])) / per_round
     spread = max(float(levels.var(ddof=1)) - noise * float((1 / per_round).mean()), 0.0)
-    of_rounds = _t_quantile(count - 1, (1 + of_curve.confidence) / 2) * math.sqrt(spread / count)
+    of_rounds = t_quantile(count - 1, (1 + of_curve.confidence) / 2) * math.sqrt(spread / count)
     return msgspec.structs.replace(
         of_curve,
         low=value * math.exp(-math.hypot(math.log(value / low), of_rounds)),
         high=value * math.exp(math.hypot(math.log(high / value), of_rounds)),
     )
-
-
-def _t_quantile(degrees: int, probability: float) -> float:
-    from scipy.special import stdtrit  # noqa: PLC0415  # only some commands analyse
-
-    return float(stdtrit(degrees, probability))

@@ -152,13 +152,8 @@ def _detect_episodes(
 
 def _counts_per_transaction(data: TrialData) -> dict[str, float | None]:
     count = _count(data, "transaction_count")
-    before, after = data.record.counters_before, data.record.counters_after
-    per_transaction: dict[str, float | None] = {}
-    for name, later in after.items():
-        earlier = before.get(name)
-        has_both = later is not None and earlier is not None and bool(count)
-        per_transaction[name] = (later - earlier) / count if has_both else None  # type: ignore[operator]
-    return per_transaction
+    grown = {name: data.record.growth(name) for name in data.record.counters_after}
+    return {name: by / count if by is not None and count else None for name, by in grown.items()}
 
 
 def _shares(record: StudyRecord, data: TrialData) -> dict[str, float | None]:
@@ -182,14 +177,10 @@ def _shares(record: StudyRecord, data: TrialData) -> dict[str, float | None]:
 
 
 def _cache_hit_ratio(data: TrialData) -> float | None:
-    grown = []
-    for name in ("blks_hit_pages", "blks_read_pages"):
-        before, after = data.record.counters_before.get(name), data.record.counters_after.get(name)
-        if before is None or after is None:
-            return None
-        grown.append(after - before)
-    total = sum(grown)
-    return grown[0] / total if total else None
+    hits, reads = data.record.growth("blks_hit_pages"), data.record.growth("blks_read_pages")
+    if hits is None or reads is None:
+        return None
+    return hits / (hits + reads) if hits + reads else None
 
 
 def _statements(summary: PgbenchSummary | None) -> Iterator[StatementTime]:
