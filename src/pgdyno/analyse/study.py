@@ -16,8 +16,7 @@ from pgdyno.analyse.disk.demand import DiskLimits
 from pgdyno.analyse.estimate import estimate_over_trials
 from pgdyno.analyse.search.rate_search import WorkloadSearch
 from pgdyno.analyse.study_types import StudyAnalysis
-from pgdyno.analyse.sweep.scaling import ClientSweep
-from pgdyno.analyse.sweep.workload_sweep import analyse_workload_sweep
+from pgdyno.analyse.sweep.scaling import ClientSweep, analyse_workload_sweep
 from pgdyno.analyse.trial.analysis import analyse_trial
 from pgdyno.analyse.trial.latency import estimate_latencies
 from pgdyno.analyse.types import TrialAnalysis, WorkloadAnalysis

@@ -10,8 +10,7 @@ from collections.abc import Mapping, Sequence
 
 from pgdyno.analyse.comparison.answers import Comparison, Round, compare, primary_metric
 from pgdyno.analyse.comparison.rounds import rounds_of_block, rounds_of_trials
-from pgdyno.analyse.sweep.scaling import list_undecided_clients
-from pgdyno.analyse.sweep.workload_sweep import analyse_workload_sweep
+from pgdyno.analyse.sweep.scaling import analyse_workload_sweep, list_undecided_clients
 from pgdyno.analyse.trial.analysis import measure_trial
 from pgdyno.analyse.types import TrialAnalysis
 from pgdyno.plan.experiment import Experiment, is_client_sweep

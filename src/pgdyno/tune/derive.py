@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 import msgspec
 
 from pgdyno.facts.durability import find_given_up
+from pgdyno.facts.gucs import change_cost
 from pgdyno.facts.versions import NEWEST_TRIED_MAJOR, OLDEST_MAJOR, is_untried
 from pgdyno.tune.checkpoints import COMPRESSIONS, interval_s, recovery_s, wal_rate
 from pgdyno.tune.draft import Draft
@@ -22,11 +23,16 @@ from pgdyno.tune.rules.planner import derive_autovacuum, derive_planner
 from pgdyno.tune.rules.sessions import derive_connections, derive_logging, derive_parallelism
 from pgdyno.tune.rules.storage import derive_storage
 from pgdyno.tune.rules.wal import compression_of, derive_wal
-from pgdyno.tune.types import DerivedSettings, Estimated, TuningSubject
-from pgdyno.tune.what_ifs import list_what_ifs
+from pgdyno.tune.types import Derived, DerivedSettings, Estimated, Layer, Target, TuningSubject, WorkloadClass
 from pgdyno.units import PAGE_BYTES, format_bytes
 
 _NR_HUGEPAGES = "vm.nr_hugepages"
+# Settings that would be faster but give up durability.
+_WHAT_IFS = {
+    "synchronous_commit": "commits no longer wait for the disk's flush.",
+    "full_page_writes": "the WAL no longer takes whole pages after each checkpoint.",
+    "fsync": "nothing waits for the disk at all: for data that can be loaded again.",
+}
 _LAYERS = (
     derive_connections,
     derive_parallelism,
@@ -65,7 +71,7 @@ def derive(subject: TuningSubject, *, fixed: Mapping[str, str] | None = None) ->
         settings=tuple(draft.decided.values()),
         memory=memory,
         estimates=_estimate(draft),
-        what_ifs=list_what_ifs(draft),
+        what_ifs=_list_what_ifs(draft),
         notes=tuple(draft.notes),
     )
 
@@ -165,3 +171,28 @@ def _estimate(draft: Draft) -> tuple[Estimated, ...]:
             ),
         ]
     return tuple(found)
+
+
+def _list_what_ifs(draft: Draft) -> tuple[Derived, ...]:
+    """List what writing workloads could gain by giving up durability, each with what is lost; never part of a set."""
+    subject = draft.subject
+    given_up = {one.setting for one in find_given_up({**subject.settings, **draft.fixed}, subject.major)}
+    if subject.workload is WorkloadClass.OLTP_READ:
+        return ()
+    return tuple(
+        Derived(
+            name=name,
+            value=loss.value,
+            target=Target.POSTGRESQL,
+            layer=Layer.WAL,
+            reason=gain,
+            formula="what each commit or page would be spared; not proposed",
+            inputs=(subject.disk.flush_s,),
+            source=loss.source,
+            change=change_cost(name, subject.major),
+            trades=loss.label,
+        )
+        for name, gain in _WHAT_IFS.items()
+        if name not in given_up
+        for loss in find_given_up({name: "off"}, subject.major)
+    )

@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import enum
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from pgdyno.analyse.comparison.rounds import tps_of_trial
 from pgdyno.analyse.estimate import CONFIDENCE, Estimate, estimate_geometric_means
 from pgdyno.analyse.sweep.client_trials import (
     NO_NOISE,
@@ -28,6 +29,9 @@ from pgdyno.analyse.sweep.client_trials import (
     contrast_loads,
 )
 from pgdyno.analyse.sweep.usl import UslFit, fit_usl
+from pgdyno.analyse.types import TrialAnalysis
+from pgdyno.plan.experiment import Experiment
+from pgdyno.record.types import TrialStatus
 
 # Our reasoning: 80 % of a single client's TPS times the number of clients is still what a DBA calls linear.
 LINEAR_RATIO = 0.8
@@ -83,6 +87,23 @@ class ClientSweep(msgspec.Struct, frozen=True, kw_only=True):
     usl: UslFit | None
     points_alone_reason: str | None
     """Why knee and peak come from the points alone; None if they come from the law."""
+
+
+def analyse_workload_sweep(trials: Iterable[TrialAnalysis], experiment: Experiment) -> ClientSweep | None:
+    """Analyse how TPS of one workload follows the number of clients; None before a round of two loads is finished.
+
+    A trial in which no transaction ended is the worst result of a load, and not a gap: it counts as in comparisons.
+    """
+    seen = [
+        ClientTrial(clients=clients, round_index=trial.record.planned.round, tps=tps)
+        for trial in trials
+        if trial.record.status is TrialStatus.FINISHED
+        and (tps := tps_of_trial(trial)) is not None
+        and (clients := experiment.find_variant(trial.record.planned.variants[0]).clients) is not None
+    ]
+    if len({one.clients for one in seen}) < 2:
+        return None
+    return analyse_client_sweep(seen, delta_ratio=experiment.detect_ratio, confidence=1.0 - experiment.alpha)
 
 
 def analyse_client_sweep(

@@ -1,7 +1,7 @@
 """Derive the WAL layer: max_wal_size, min_wal_size, checkpoint_timeout, wal_compression and others.
 
-Settings that give up durability (fsync, full_page_writes, synchronous_commit) are not decided here: see
-`list_what_ifs`.
+Settings that give up durability (fsync, full_page_writes, synchronous_commit) are not decided here, but listed as
+`what_ifs` in `derive.py`.
 """
 
 from __future__ import annotations
