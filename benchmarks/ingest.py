@@ -27,7 +27,8 @@ from figures import say
 
 from pgdyno.analyse.estimate import Estimate, estimate_geometric_mean
 from pgdyno.record.transactions.parse import BLOCK_BYTES, LineCutter, LogColumns, parse_block
-from pgdyno.record.transactions.summary import TransactionSummary, TransactionTally
+from pgdyno.record.transactions.summary import TransactionSummary
+from pgdyno.record.transactions.tally import TransactionTally
 from pgdyno.run.host.process import find_server_user
 from pgdyno.run.load.log_stream import MEMORY_FOLDER, READER_ENVIRONMENT, start_log_stream
 

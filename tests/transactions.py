@@ -7,7 +7,8 @@ from pathlib import Path
 
 from pgdyno.record.transactions.pack import PackedLog, TransactionPacker, read_packed
 from pgdyno.record.transactions.parse import BLOCK_BYTES, LineCutter, LogColumns, TransactionBatch, parse_block
-from pgdyno.record.transactions.summary import TransactionSummary, TransactionTally
+from pgdyno.record.transactions.summary import TransactionSummary
+from pgdyno.record.transactions.tally import TransactionTally
 
 
 def read_log(path: Path, columns: LogColumns, tally: TransactionTally) -> Iterator[TransactionBatch]:

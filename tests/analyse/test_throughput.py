@@ -17,7 +17,8 @@ from pgdyno.analyse.throughput import (
 from pgdyno.analyse.trial.latency import PERCENTILES, estimate_latencies, measure_mean_ms, measure_percentiles
 from pgdyno.record.transactions.histogram import LatencyHistogram
 from pgdyno.record.transactions.parse import LogColumns, TransactionBatch, TransactionOutcome
-from pgdyno.record.transactions.summary import TransactionSummary, TransactionTally
+from pgdyno.record.transactions.summary import TransactionSummary
+from pgdyno.record.transactions.tally import TransactionTally
 from tests.transactions import summarise_logs
 
 DATA = Path(__file__).parent.parent / "data" / "txlog"

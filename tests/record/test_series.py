@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from pgdyno.facts.metrics import find_metric
 from pgdyno.record.samples import os_series as series
 from pgdyno.record.samples.files import OS_FILE, OsSamples, read_os_samples
-from pgdyno.record.samples.os_series import Sampled
+from pgdyno.record.samples.series import Sampled, growth
 
 DATA = Path(__file__).parent.parent / "data" / "samples"
 
@@ -126,7 +126,7 @@ def test_growth_of_counters_is_to_the_last_digit_what_a_query_of_polars_finds(va
     counter = pl.Series("counter", values, dtype=pl.Int64)
     found = counter.diff().slice(1).cast(pl.Float64).to_numpy().copy()
     found[found < 0] = np.nan
-    assert series.growth(counter).tobytes() == found.tobytes()
+    assert growth(counter).tobytes() == found.tobytes()
 
 
 @given(st.lists(st.one_of(st.none(), st.floats(0, 1e15)), max_size=12))
@@ -134,7 +134,7 @@ def test_growth_of_measured_counters_is_likewise(values: list[float | None]) -> 
     counter = pl.Series("counter", values, dtype=pl.Float64)
     found = counter.diff().slice(1).to_numpy().copy()
     found[found < 0] = np.nan
-    assert np.array_equal(series.growth(counter), found, equal_nan=True)
+    assert np.array_equal(growth(counter), found, equal_nan=True)
 
 
 def test_one_trial_is_never_answered_with_anothers_shares(tmp_path: Path) -> None:

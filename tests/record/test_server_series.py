@@ -12,7 +12,7 @@ import pytest
 from pgdyno.facts.metrics import find_metric
 from pgdyno.record.samples import server_series as series
 from pgdyno.record.samples.files import SERVER_FILE, ServerSamples, read_server_samples
-from pgdyno.record.samples.os_series import Sampled
+from pgdyno.record.samples.series import Sampled
 
 DATA = Path(__file__).parent.parent / "data" / "samples"
 VERSIONS = {"pg15": 15, "pg18": 18}

@@ -17,7 +17,8 @@ from pgdyno.record.transactions import pack as txpack
 from pgdyno.record.transactions.histogram import LatencyHistogram
 from pgdyno.record.transactions.pack import TransactionPacker, read_packed, read_summary, write_summary
 from pgdyno.record.transactions.parse import LineCutter, LogColumns, TransactionBatch, TransactionOutcome, parse_block
-from pgdyno.record.transactions.summary import TransactionSummary, TransactionTally
+from pgdyno.record.transactions.summary import TransactionSummary
+from pgdyno.record.transactions.tally import TransactionTally
 from tests.examples import TIMES
 from tests.rows import each_row
 from tests.transactions import pack_transactions, read_log, summarise_logs, summarise_packed

@@ -20,6 +20,7 @@ from pgdyno.analyse.models.reads import PageClass, predict_early_reads, predict_
 from pgdyno.plan.plan import PlannedWorkload
 from pgdyno.record.predictions import Prediction, PredictionInput
 from pgdyno.record.samples import os_series as series
+from pgdyno.record.samples.series import gauge
 from pgdyno.record.serverlog import CheckpointComplete, CheckpointStart
 from pgdyno.record.trial_data import TrialData
 from pgdyno.record.types import Dataset
@@ -284,8 +285,8 @@ def _cpu_s_per_transaction(data: TrialData) -> float | None:
     count = _count(data)
     if data.os is None or data.os.header is None or start_s is None or end_s is None or not count:
         return None
-    times_s = series.gauge(data.os.frame, "t_s")
-    user, system = (series.gauge(data.os.frame, f"tree.study/{field}") for field in ("utime", "stime"))
+    times_s = gauge(data.os.frame, "t_s")
+    user, system = (gauge(data.os.frame, f"tree.study/{field}") for field in ("utime", "stime"))
     spent = user + system
     inside = (times_s >= start_s) & (times_s <= end_s) & np.isfinite(spent)
     if inside.sum() < 2:

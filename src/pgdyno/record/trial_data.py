@@ -16,7 +16,7 @@ from pgdyno.errors import PgdynoError
 from pgdyno.record.pgbench.output import PgbenchSummary, parse_summary
 from pgdyno.record.predictions import PREDICTIONS_FILE, Prediction, read_predictions
 from pgdyno.record.samples.files import OsSamples, ServerSamples, read_os_samples, read_server_samples
-from pgdyno.record.samples.os_series import Floats, Sampled
+from pgdyno.record.samples.series import Floats, Sampled
 from pgdyno.record.serverlog import AnyLogEvent, read_serverlog
 from pgdyno.record.transactions.pack import SUMMARY_FILE, find_parts, read_packed, read_span, read_summary
 from pgdyno.record.transactions.parse import TransactionOutcome

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from pgdyno.analyse.episodes.types import Episode, EpisodeKind
 from pgdyno.record.samples import os_series as series
 from pgdyno.record.samples import server_series
+from pgdyno.record.samples.series import Sampled, gauge
 from pgdyno.record.serverlog import Autovacuum, CheckpointComplete, CheckpointStart
 from pgdyno.record.trial_data import TrialData
 from pgdyno.record.types import why_missing
@@ -193,10 +194,10 @@ class EpisodeSamples:
                 found[name] = (found[parts[0]][0], sum((found[part][1] for part in parts), start=np.zeros(1)))
         return found
 
-    def _os_series(self) -> Iterator[tuple[str, series.Sampled]]:
+    def _os_series(self) -> Iterator[tuple[str, Sampled]]:
         if self.data.os is None:
             return
-        makers: dict[str, Callable[..., series.Sampled]] = {
+        makers: dict[str, Callable[..., Sampled]] = {
             "steal": series.steal,
             "others": series.cpu_of_others,
             "busy": series.cpu_busy,
@@ -209,7 +210,7 @@ class EpisodeSamples:
         if self.device is not None and self.device in series.list_disks(self.data.os):
             yield from series.disk_series(self.data.os, self.device).items()
 
-    def _server_series(self) -> Iterator[tuple[str, series.Sampled]]:
+    def _server_series(self) -> Iterator[tuple[str, Sampled]]:
         if self.data.server is not None:
             yield "wal", server_series.wal_bytes(self.data.server)
             yield "fpi", server_series.wal_full_page_images(self.data.server)
@@ -219,9 +220,9 @@ class EpisodeSamples:
         samples = self.data.os
         if samples is None or samples.header is None:
             return
-        t_s = series.gauge(samples.frame, "t_s") - self.start_s
+        t_s = gauge(samples.frame, "t_s") - self.start_s
         for name in ("nr_dirty_threshold", "nr_dirty_background_threshold"):
-            yield name, (t_s, series.gauge(samples.frame, f"vm/{name}") * samples.header.page_bytes)
+            yield name, (t_s, gauge(samples.frame, f"vm/{name}") * samples.header.page_bytes)
 
     def _list_checkpoints(self) -> Iterator[LogSpan]:
         begun: CheckpointStart | None = None

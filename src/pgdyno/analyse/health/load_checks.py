@@ -14,6 +14,7 @@ import numpy as np
 from pgdyno.analyse.disk.demand import UseKind
 from pgdyno.analyse.health.reading import ObservedTrial, Reading, absent_reading
 from pgdyno.record.samples import os_series as series
+from pgdyno.record.samples.series import gauge
 
 _NO_LOG = "the trial has no transaction log"
 _MIN_SECONDS = 10
@@ -88,7 +89,7 @@ def dirty_memory(seen: ObservedTrial) -> Reading:
         return absent_reading(seen.why_unsampled("os sampler"))
     # Only thresholds that the kernel computed itself are right: ratios refer to memory that changes all the time.
     thresholds = [f"vm/nr_dirty_{name}" for name in ("background_threshold", "threshold")]
-    columns = [series.gauge(samples.frame, name) for name in thresholds]
+    columns = [gauge(samples.frame, name) for name in thresholds]
     ceiling = (columns[0] + columns[1]) / 2.0 * samples.header.page_bytes
     dirty, writeback = series.dirty(samples), series.writeback(samples)
     if dirty.absent is not None or writeback.absent is not None:

@@ -32,7 +32,7 @@ from pgdyno.facts.wait_events import find_resource
 from pgdyno.plan.plan import PlannedWorkload
 from pgdyno.record.samples import os_series as series
 from pgdyno.record.samples.files import ServerSamples
-from pgdyno.record.samples.os_series import Floats, gauge
+from pgdyno.record.samples.series import Floats, gauge
 from pgdyno.record.samples.server_series import CLIENT_BACKEND, list_wait_counts
 from pgdyno.record.trial_data import TrialData
 from pgdyno.record.types import TrialStatus, why_missing

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from pgdyno.record.samples.os_series import Floats
+from pgdyno.record.samples.series import Floats
 
 _CONFIDENCE = 0.95
 # Above it, this few seconds cannot tell a correlation from a drift, and no interval would be wide enough.

@@ -14,7 +14,7 @@ from pgdyno.analyse.series import ChartKind, Event, Series
 from pgdyno.facts.metrics import find_metric
 from pgdyno.record.samples import os_series as series
 from pgdyno.record.samples import server_series
-from pgdyno.record.samples.os_series import Sampled
+from pgdyno.record.samples.series import Sampled
 from pgdyno.record.serverlog import Autovacuum, CheckpointComplete, CheckpointStart, Crash, ErrorReport
 from pgdyno.record.trial_data import TrialData
 

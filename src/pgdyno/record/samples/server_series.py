@@ -1,6 +1,6 @@
 """Compute rates and wait counts from the server sampler's counters, each at its true time.
 
-The rules of `os_series.py` apply. A counter that this version of PostgreSQL lacks, or that a setting disables, is
+The rules of `series.py` apply. A counter that this version of PostgreSQL lacks, or that a setting disables, is
 absent with that reason. Backends report their counters about once a second, each at its own time, so that one-second
 rates of transactions and pages are blurred by up to a second; the WAL position is exact.
 
@@ -23,7 +23,7 @@ from pgdyno.facts.views import (
     server_counters,
 )
 from pgdyno.record.samples.files import ServerHeader, ServerSamples
-from pgdyno.record.samples.os_series import Floats, Sampled, absent_series, difference, gauge, growth, intervals
+from pgdyno.record.samples.series import Floats, Sampled, absent_series, difference, gauge, growth, intervals
 
 RUNNING = "CPU"
 """Class of backends that do not wait."""

@@ -35,7 +35,8 @@ import msgspec
 from pgdyno.errors import StepFailedError
 from pgdyno.record.transactions.pack import PackedLog, TransactionPacker, prepare, write_summary
 from pgdyno.record.transactions.parse import BLOCK_BYTES, LineCutter, LogColumns, parse_block
-from pgdyno.record.transactions.summary import TransactionSummary, TransactionTally
+from pgdyno.record.transactions.summary import TransactionSummary
+from pgdyno.record.transactions.tally import TransactionTally
 from pgdyno.run.host import process
 from pgdyno.run.host.host import THIS_HOST
 from pgdyno.run.host.stale import name_of_this_process, remove_stale_folders
