@@ -10,11 +10,11 @@ from __future__ import annotations
 import contextlib
 import enum
 import functools
-import importlib.resources
 from collections.abc import Mapping
 
 import msgspec
 
+from pgdyno.facts.data_file import read_toml
 from pgdyno.facts.gucs import as_shown, find_guc, read_value
 
 
@@ -133,5 +133,4 @@ def _show_values(settings: Mapping[str, str | float], major: int) -> dict[str, s
 
 @functools.cache
 def _rules() -> _Rules:
-    text = importlib.resources.files("pgdyno.facts").joinpath("durability.toml").read_bytes()
-    return msgspec.toml.decode(text, type=_Rules)
+    return read_toml("durability.toml", _Rules)

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import enum
 import functools
-import importlib.resources
 from typing import TypeAlias, TypeVar
 
 import msgspec
 
+from pgdyno.facts.data_file import read_data, read_toml
 from pgdyno.facts.versions import NEWEST_TRIED_MAJOR, OLDEST_MAJOR, covers, find_range, stand_ins
 
 _T = TypeVar("_T")
@@ -161,14 +161,12 @@ class Knowledge(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 @functools.cache
 def knowledge() -> Knowledge:
     """Read `gucs.toml`."""
-    text = importlib.resources.files("pgdyno.facts").joinpath("gucs.toml").read_bytes()
-    return msgspec.toml.decode(text, type=Knowledge)
+    return read_toml("gucs.toml", Knowledge)
 
 
 @functools.cache
 def _raw() -> _Raw:
-    text = importlib.resources.files("pgdyno.facts").joinpath("gucs.json").read_bytes()
-    return msgspec.json.decode(text, type=_Raw)
+    return msgspec.json.decode(read_data("gucs.json"), type=_Raw)
 
 
 @functools.cache

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import enum
 import functools
-import importlib.resources
 
 import msgspec
+
+from pgdyno.facts.data_file import read_toml
 
 
 class Level(enum.Enum):
@@ -80,5 +81,4 @@ class _Checks(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 @functools.cache
 def health_checks() -> dict[str, HealthCheck]:
     """Return all checks by name, in the order of the report."""
-    text = importlib.resources.files("pgdyno.facts").joinpath("health.toml").read_bytes()
-    return {check.name: check for check in msgspec.toml.decode(text, type=_Checks).check}
+    return {check.name: check for check in read_toml("health.toml", _Checks).check}

@@ -11,11 +11,11 @@ import csv
 import datetime as dt
 import difflib
 import functools
-import importlib.resources
 
 import msgspec
 
 from pgdyno.errors import SpecError
+from pgdyno.facts.data_file import read_data
 
 _MEBIBYTE, _MEGABYTE, _GIGABYTE = 2**20, 10**6, 10**9
 
@@ -88,7 +88,7 @@ def list_instances() -> tuple[Instance, ...]:
 
 @functools.cache
 def _instances() -> dict[str, Instance]:
-    text = importlib.resources.files("pgdyno.facts").joinpath("instances.csv").read_text(encoding="utf-8")
+    text = read_data("instances.csv").decode()
     lines = [line for line in text.splitlines() if not line.startswith("#")]
     filled = ({key: cell for key, cell in row.items() if cell} for row in csv.DictReader(lines))
     return {row.name: _make(row) for row in msgspec.convert(list(filled), list[_Row], strict=False)}

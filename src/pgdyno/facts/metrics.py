@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import enum
 import functools
-import importlib.resources
 
 import msgspec
 
+from pgdyno.facts.data_file import read_toml
 from pgdyno.facts.versions import NEWEST_TRIED_MAJOR
 from pgdyno.facts.views import server_counters
 
@@ -43,12 +43,11 @@ class _Metrics(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 @functools.cache
 def all_metrics() -> dict[str, Metric]:
     """Return every metric by name: those of `metrics.toml`, and the server's counters under their canonical names."""
-    text = importlib.resources.files("pgdyno.facts").joinpath("metrics.toml").read_bytes()
     counters = server_counters(NEWEST_TRIED_MAJOR).counters
     known = {
         c.name: Metric(name=c.name, unit=c.unit.value, better=Better.NONE, meaning=c.meaning, low=0) for c in counters
     }
-    return {**known, **{metric.name: metric for metric in msgspec.toml.decode(text, type=_Metrics).metric}}
+    return {**known, **{metric.name: metric for metric in read_toml("metrics.toml", _Metrics).metric}}
 
 
 def find_metric(name: str) -> Metric:

@@ -9,10 +9,10 @@ from __future__ import annotations
 import datetime as dt
 import enum
 import functools
-import importlib.resources
 
 import msgspec
 
+from pgdyno.facts.data_file import read_toml
 from pgdyno.facts.instances import find_instance
 
 REGION = "us-east-1"
@@ -88,5 +88,4 @@ def find_rate(instance: str, region: str, term: Term) -> Rate | None:
 
 @functools.cache
 def _read() -> _Prices:
-    text = importlib.resources.files("pgdyno.facts").joinpath("prices.toml").read_bytes()
-    return msgspec.toml.decode(text, type=_Prices)
+    return read_toml("prices.toml", _Prices)

@@ -7,10 +7,10 @@ the catalogue. For versions that the catalogue does not know, the default is Non
 from __future__ import annotations
 
 import functools
-import importlib.resources
 
 import msgspec
 
+from pgdyno.facts.data_file import read_toml
 from pgdyno.facts.gucs import find_guc
 from pgdyno.facts.versions import NEWEST_TRIED_MAJOR
 
@@ -40,5 +40,4 @@ class _Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 @functools.cache
 def key_settings() -> tuple[KeySetting, ...]:
     """Return the key settings, in the order of the report."""
-    text = importlib.resources.files("pgdyno.facts").joinpath("settings.toml").read_bytes()
-    return msgspec.toml.decode(text, type=_Settings).setting
+    return read_toml("settings.toml", _Settings).setting

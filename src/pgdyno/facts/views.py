@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import enum
 import functools
-import importlib.resources
 import re
 from typing import TypeVar
 
 import msgspec
 
 from pgdyno.errors import HostError
+from pgdyno.facts.data_file import read_toml
 from pgdyno.facts.versions import WHAT_IS_SUPPORTED, find_range, is_supported
 
 _Source = TypeVar("_Source")
@@ -184,8 +184,7 @@ def server_counters(version_major: int) -> ServerCounters:
 
 @functools.cache
 def _read_views() -> _Views:
-    text = importlib.resources.files("pgdyno.facts").joinpath("views.toml").read_bytes()
-    return msgspec.toml.decode(text, type=_Views)
+    return read_toml("views.toml", _Views)
 
 
 def _pick(name: str, read: dict[str, _Source], version_major: int) -> _Source:

@@ -9,13 +9,13 @@ from __future__ import annotations
 import datetime as dt
 import difflib
 import functools
-import importlib.resources
 import re
 from typing import Literal
 
 import msgspec
 
 from pgdyno.errors import SpecError
+from pgdyno.facts.data_file import read_toml
 
 VIRTUAL_DISK_NAMES = re.compile(r"vd|xvd|rbd|nbd|drbd")
 """Prefixes of virtual disks' names, mostly network disks, whose rotational flag is meaningless."""
@@ -107,8 +107,7 @@ def find_volume(name: str) -> Volume:
 @functools.cache
 def list_volumes() -> tuple[Volume, ...]:
     """Return all known types of volumes, in the order of the file."""
-    text = importlib.resources.files("pgdyno.facts").joinpath("volumes.toml").read_bytes()
-    return msgspec.toml.decode(text, type=_Volumes).volume
+    return read_toml("volumes.toml", _Volumes).volume
 
 
 def ability_of(volume: Volume, size_gib: float, *, iops: float | None = None, mb_s: float | None = None) -> Ability:

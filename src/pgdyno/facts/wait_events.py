@@ -7,11 +7,11 @@ for another one's WAL flush sleep on a lock. Unlisted events are unknown; nothin
 from __future__ import annotations
 
 import functools
-import importlib.resources
 from collections.abc import Mapping
 
 import msgspec
 
+from pgdyno.facts.data_file import read_toml
 from pgdyno.facts.versions import find_range
 
 
@@ -53,5 +53,4 @@ def _list_types() -> Mapping[str, str]:
 
 @functools.cache
 def _read_waits() -> _Waits:
-    text = importlib.resources.files("pgdyno.facts").joinpath("wait_events.toml").read_bytes()
-    return msgspec.toml.decode(text, type=_Waits)
+    return read_toml("wait_events.toml", _Waits)

@@ -18,7 +18,7 @@ from pgdyno.errors import SpecError
 from pgdyno.facts.instances import find_instance
 from pgdyno.facts.volumes import Ability, DiskKindName, ability_of, find_volume
 from pgdyno.spec.complaint import find_line, read_complaint
-from pgdyno.spec.table import StudyTable
+from pgdyno.spec.table import StudyTable, check_above_0
 from pgdyno.units import parse_in_unit
 
 _GIBIBYTE = 2**30
@@ -78,7 +78,7 @@ class DiskSpec(StudyTable, frozen=True, kw_only=True):
         if (self.kind is None) == (self.volume is None):
             raise ValueError("kind or volume: give one of them")
         for name in _FIGURES:
-            _check_above_0(name, getattr(self, name))
+            check_above_0(name, getattr(self, name))
         if self.flush_ms is not None and self.volume_latency_ms is not None:
             raise ValueError(
                 "flush_ms and volume_latency_ms: give one of them, since the first follows from the second"
@@ -166,7 +166,7 @@ class HostSpec(StudyTable, frozen=True, kw_only=True):
             except SpecError as exc:
                 raise ValueError(f"instance {self.instance!r} is unknown; {exc.hint}") from exc
         for name in ("cpus", "instance_iops", "instance_mb_s"):
-            _check_above_0(name, getattr(self, name))
+            check_above_0(name, getattr(self, name))
         _ = self.memory_bytes
 
     @property
@@ -215,11 +215,6 @@ def parse_host(text: str, *, source: str) -> HostSpec:
     if not host.is_whole:
         raise _spec_error("cpus, memory and disk are needed, or an instance", text=text, source=source)
     return host
-
-
-def _check_above_0(name: str, value: float | None) -> None:
-    if value is not None and not 0 < value < float("inf"):
-        raise ValueError(f"{name} {value} is not above 0")
 
 
 def _check_array(disk: DiskSpec) -> None:

@@ -19,7 +19,7 @@ from pgdyno.facts.instances import find_instance
 from pgdyno.facts.prices import CURRENCY, REGION
 from pgdyno.facts.volumes import find_volume
 from pgdyno.spec.complaint import find_line, read_complaint
-from pgdyno.spec.table import StudyTable
+from pgdyno.spec.table import StudyTable, check_above_0
 
 _TEMPLATE = "studies/prices/template.toml explains every key"
 _CURRENCY = re.compile(r"[A-Z]{3}")
@@ -54,7 +54,7 @@ class InstancePrices(StudyTable, frozen=True, kw_only=True):
         _check_known(find_instance, self.name)
         rates = [name for name in self.__struct_fields__ if name.endswith("_per_hour")]
         for name in rates:
-            _check_price(name, getattr(self, name))
+            check_above_0(name, getattr(self, name))
         if all(getattr(self, name) is None for name in rates):
             raise ValueError(f"name {self.name} has no price: give one of {', '.join(rates)}")
 
@@ -83,11 +83,11 @@ class VolumePrices(StudyTable, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         """Refuse an unknown name and invalid prices."""
         _check_known(find_volume, self.name)
-        _check_price("per_gib_month", self.per_gib_month)
+        check_above_0("per_gib_month", self.per_gib_month)
         for name in ("per_iops_month", "per_mb_month"):
             # 0 means free; an unknown price is left out.
             if (value := getattr(self, name)) != 0:
-                _check_price(name, value)
+                check_above_0(name, value)
 
 
 class MachinePrice(StudyTable, frozen=True, kw_only=True):
@@ -103,7 +103,7 @@ class MachinePrice(StudyTable, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         """Refuse an invalid price."""
-        _check_price("per_month", self.per_month)
+        check_above_0("per_month", self.per_month)
 
 
 class OwnPrices(StudyTable, frozen=True, kw_only=True):
@@ -177,11 +177,6 @@ def _check_known(find: Callable[[str], object], name: str) -> None:
         find(name)
     except SpecError as exc:
         raise ValueError(f"name {name!r} is unknown; {exc.hint}") from exc
-
-
-def _check_price(key: str, value: float | None) -> None:
-    if value is not None and not 0 < value < float("inf"):
-        raise ValueError(f"{key} {value} is not above 0")
 
 
 def _check_once(what: str, keys: Iterable[tuple[str | None, ...]]) -> None:

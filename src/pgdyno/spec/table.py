@@ -60,6 +60,16 @@ def check_range(name: str, value: int, low: int, high: int) -> None:
         raise ValueError(f"{name} {value} is not within {low} to {high}")
 
 
+def check_above_0(name: str, value: float | None) -> None:
+    """Refuse a value that is not above 0 or not finite; None is allowed.
+
+    Raises:
+        ValueError: The value is refused.
+    """
+    if value is not None and not 0 < value < float("inf"):
+        raise ValueError(f"{name} {value} is not above 0")
+
+
 def check_share(name: str, text: str, low: float, high: float) -> float:
     """Read a share such as `3%`.
 
