@@ -137,7 +137,7 @@ def _predict_reads(
         _pages(f"leaves of {_KEY}", leaves),
         PredictionInput(name="shared_buffers less other pages", value=buffers, unit="pages", how="settings"),
     )
-    count = None if before.earlier is None else _count(before.earlier)
+    count = None if before.earlier is None else before.earlier.transaction_count
     if before.earlier is None or not count:
         first = reads_between(0.0, 1.0)
         return Prediction(
@@ -215,7 +215,7 @@ def _count_branches(before: PredictionBasis) -> int:
 
 
 def _predict_images(before: PredictionBasis, relations: Mapping[str, int]) -> Prediction | None:
-    updates = None if before.earlier is None else _count(before.earlier)
+    updates = None if before.earlier is None else before.earlier.transaction_count
     if before.earlier is None or not updates or not _setting(before, "full_page_writes"):
         return None
     pages = (float(relations[_TABLE]), _count_leaves(relations[_KEY]))
@@ -275,14 +275,10 @@ def _from_earlier(name: str, value: float, unit: str, earlier: TrialData) -> Pre
     return PredictionInput(name=name, value=value, unit=unit, how=f"trial {earlier.record.planned.number}")
 
 
-def _count(data: TrialData) -> float | None:
-    return None if data.pgbench is None else data.pgbench.transaction_count
-
-
 def _cpu_s_per_transaction(data: TrialData) -> float | None:
     """Compute the CPU seconds per transaction of server, load generator and samplers."""
     start_s, end_s = data.record.load_start_monotonic_s, data.record.load_end_monotonic_s
-    count = _count(data)
+    count = data.transaction_count
     if data.os is None or data.os.header is None or start_s is None or end_s is None or not count:
         return None
     times_s = gauge(data.os.frame, "t_s")

@@ -73,6 +73,11 @@ class TrialData(msgspec.Struct, frozen=True, kw_only=True):
         return None if start_s is None else start_s + self.record.clock_offset_s
 
     @property
+    def transaction_count(self) -> int | None:
+        """Transactions of the measured load as pgbench counted them; None if it did not print their number."""
+        return None if self.pgbench is None else self.pgbench.transaction_count
+
+    @property
     def log_within_load(self) -> tuple[AnyLogEvent, ...]:
         """Events of the server's log during the measured load."""
         start_s, end_s = self.record.load_start_monotonic_s, self.record.load_end_monotonic_s

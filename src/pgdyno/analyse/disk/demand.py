@@ -187,7 +187,7 @@ def _commits(
     data: TrialData, workload: PlannedWorkload, limits: DiskLimits, grown: dict[str, float], tps: float | None
 ) -> Iterator[DiskUse]:
     duration_s = data.record.load_s
-    count = None if data.pgbench is None else data.pgbench.transaction_count
+    count = data.transaction_count
     if tps is None or limits.flush_s is None or not duration_s or not count or not waits_for_flushes(data):
         return
     each = {name: grown[name] * duration_s / count for name in ("xact_commit_count", "wal_bytes") if name in grown}

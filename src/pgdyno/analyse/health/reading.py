@@ -74,7 +74,7 @@ class ObservedTrial(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     def setting(self, name: str) -> str | None:
         """Return a setting's value as in pg_settings; None if it is the built-in one."""
-        return next((one.value for one in self.data.record.settings if one.name == name), None)
+        return self.data.record.values.get(name)
 
     def why_unsampled(self, source: str) -> str:
         """Return why a sampler's samples are missing."""

@@ -97,7 +97,7 @@ def measure_time(data: TrialData, workload: PlannedWorkload) -> TransactionTime 
     if data.record.status is not TrialStatus.FINISHED or data.server is None or data.server.header is None:
         return None
     start_s, end_s = data.record.load_start_monotonic_s, data.record.load_end_monotonic_s
-    count = None if data.pgbench is None else data.pgbench.transaction_count
+    count = data.transaction_count
     if start_s is None or end_s is None or not count:
         return None
     activity = _observe_backends(data.server, workload, start_s, end_s)
