@@ -109,13 +109,9 @@ class DiskFigures(msgspec.Struct, frozen=True, kw_only=True):
     round_count: int
     rises: tuple[Drift, ...] = ()
 
-    def find(self, pattern: Pattern, *, block_bytes: int | None = None, depth: int = 1) -> JobFigures | None:
+    def find(self, pattern: Pattern, *, depth: int = 1) -> JobFigures | None:
         """Return the job of a pattern and depth; of several sizes, the smallest."""
-        found = (
-            one
-            for one in self.jobs
-            if one.job.pattern is pattern and one.job.depth == depth and block_bytes in {None, one.job.block_bytes}
-        )
+        found = (one for one in self.jobs if one.job.pattern is pattern and one.job.depth == depth)
         return min(found, key=lambda one: one.job.block_bytes, default=None)
 
     def find_plateau(self, pattern: Pattern) -> Plateau | None:
