@@ -15,9 +15,16 @@ from pgdyno.analyse.comparison.verdict import Verdict, VerdictKind
 from pgdyno.flow.journal import read_journal
 from pgdyno.flow.report import compose_report
 from pgdyno.record.store import RecordStore
-from pgdyno.report.documents.kept import ProvenGain, Retest, describe_answers, list_gains, list_retests, parse_kept
 from pgdyno.report.documents.report import render_json
 from pgdyno.report.sections.records.journal import JournalEntry, StudyJournal, find_best
+from pgdyno.report.sections.records.kept import (
+    ProvenGain,
+    Retest,
+    describe_answers,
+    list_gains,
+    list_retests,
+    parse_kept,
+)
 from tests.records import Change, copy_record, edit
 from tests.report.build_comparison import build_client_sweep, build_paired
 from tests.report.build_search import build_search

@@ -16,7 +16,6 @@ from pgdyno.analyse.series import ChartKind, Series
 from pgdyno.report.charts import palette
 from pgdyno.report.charts.chart import CSS_THEME, PICTURE_THEME, to_vega_lite
 from pgdyno.report.charts.evidence import evidence_chart, pairs_chart
-from pgdyno.report.charts.intervals import intervals_chart
 from pgdyno.report.charts.strip import strip_chart
 from pgdyno.report.charts.sweep import curve_chart
 from pgdyno.report.charts.thin import to_columns
@@ -53,7 +52,7 @@ def test_the_charts_of_comparisons_are_valid_vega_lite() -> None:
     question = answers.comparison.find("commit_delay=1000", "tps")
     sweep = build_client_sweep().analysis.sweeps["tpcb-like"]
     charts = (
-        intervals_chart(answers, theme=PICTURE_THEME),
+        answers.draw_intervals(theme=PICTURE_THEME),
         pairs_chart(question, title="Pairs", theme=CSS_THEME),
         evidence_chart(question, title="Evidence", theme=CSS_THEME),
         curve_chart(sweep, theme=PICTURE_THEME),

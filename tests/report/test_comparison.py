@@ -15,10 +15,10 @@ from pgdyno.report.input import ReportInput
 from pgdyno.report.sections.comparison.answers import answer_study
 from pgdyno.report.sections.comparison.method import describe_method, describe_noise
 from pgdyno.report.sections.comparison.tables import matrix_table, variants_table, verdict_table
-from pgdyno.report.sections.comparison.verdict_words import METRIC_WORDS, describe_outlook, describe_verdict
 from pgdyno.report.sections.durability import find_durability_given_up
 from pgdyno.report.sections.head import describe_study
 from pgdyno.report.study import build_report as build_report_document
+from pgdyno.report.verdict_words import METRIC_WORDS, describe_outlook, describe_verdict
 from tests.report.build import build_report
 from tests.report.build_comparison import build_client_sweep, build_paired, build_product, build_switchback
 

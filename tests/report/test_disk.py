@@ -21,8 +21,9 @@ from pgdyno.record.machine.preflight import Unseen
 from pgdyno.report.documents.disk import DiskComparisonDocument, DiskDocument, comparison_document, disk_document
 from pgdyno.report.forms.markdown import print_markdown
 from pgdyno.report.forms.terminal import print_terminal
+from pgdyno.report.input import CardView
 from pgdyno.report.level import Level
-from pgdyno.report.sections.disk.card import CardView, explain_for_postgresql, show_figure
+from pgdyno.report.sections.disk.card import explain_for_postgresql, show_figure
 from pgdyno.report.sections.disk.section import build_card as build_card_document
 from pgdyno.report.sections.disk.section import build_card_comparison, build_cards
 from pgdyno.spec.host import DiskSpec, HostSpec

@@ -19,7 +19,7 @@ from pgdyno.explain.disk.rule_input import DiskRuleInput
 from pgdyno.explain.finding import Severity
 from pgdyno.facts.instances import find_instance
 from pgdyno.record.device.disk_card import DiskCard, add_declared_disk, read_card
-from pgdyno.report.sections.disk.card import CardView
+from pgdyno.report.input import CardView
 from pgdyno.run.host.clock import local_now
 from pgdyno.run.host.program import program_name
 from pgdyno.spec.host import HostSpec, read_host

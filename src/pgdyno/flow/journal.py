@@ -16,12 +16,12 @@ from pgdyno.errors import PgdynoError, with_program
 from pgdyno.flow.report import compose_report
 from pgdyno.record.store import JSON_FILE, RecordStore, find_records
 from pgdyno.record.types import TrialRecord, TrialStatus
-from pgdyno.report.documents.kept import KeptReport, describe_answers, list_gains, list_retests, parse_kept
 from pgdyno.report.documents.report import REPORT_VERSION
 from pgdyno.report.forms.plain import render_line
 from pgdyno.report.host_words import describe_machine
 from pgdyno.report.sections.head import title_study
 from pgdyno.report.sections.records.journal import JournalEntry, StudyJournal, Unreadable, build_journal, find_best
+from pgdyno.report.sections.records.kept import KeptReport, describe_answers, list_gains, list_retests, parse_kept
 from pgdyno.run.host.program import program_name
 
 

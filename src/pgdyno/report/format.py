@@ -139,6 +139,17 @@ def format_in_unit(estimate: Estimate) -> EstimateText:
     return msgspec.structs.replace(shown, value=f"{shown.value} {name}")
 
 
+def format_clients(estimate: Estimate) -> str:
+    """Format a number of clients with its interval: `24 clients [16 – 32]`; the reason where it is not known."""
+    if estimate.value is None or estimate.low is None:
+        return f"not known ({estimate.reason})" if estimate.reason else "not known"
+    # A curve may put its peak between two numbers of clients; a wide interval needs no such digits.
+    decimals = 1 if estimate.high is not None and estimate.high - estimate.low < 2 else 0
+    value, low = f"{estimate.value:,.{decimals}f}", f"{estimate.low:,.{decimals}f}"
+    end = f"[{low} or more]" if estimate.high is None else f"[{low} – {estimate.high:,.{decimals}f}]"
+    return f"{value} {'client' if value in {'1', '1.0'} else 'clients'} {end}"
+
+
 def is_useless(estimate: Estimate) -> bool:
     """Return whether the ends of an interval are too far apart to be shown."""
     return estimate.low is not None and estimate.high is not None and estimate.high > _SHOWN_FACTOR * estimate.low > 0

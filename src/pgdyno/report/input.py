@@ -4,11 +4,30 @@ from __future__ import annotations
 
 import msgspec
 
+from pgdyno.analyse.disk.card import DiskFigures
+from pgdyno.analyse.disk.ceiling import InstanceLimits, StorageCeilings
+from pgdyno.analyse.disk.efficiency import Efficiency
+from pgdyno.analyse.disk.entries import DiskFigure
 from pgdyno.analyse.study_types import StudyAnalysis
 from pgdyno.explain.finding import Finding
 from pgdyno.price.study import StudyPrice
+from pgdyno.record.device.disk_card import DiskCard
 from pgdyno.record.types import StudyRecord
-from pgdyno.report.sections.disk.card import CardView
+
+
+class CardView(msgspec.Struct, frozen=True, kw_only=True):
+    """A card with everything that is derived from it."""
+
+    card: DiskCard
+    figures: DiskFigures
+    entries: tuple[DiskFigure, ...]
+    ceilings: StorageCeilings | None
+    efficiencies: tuple[Efficiency, ...]
+    findings: tuple[Finding, ...]
+    limits: InstanceLimits | None = None
+    """The declared limits of the machine."""
+    file: str | None = None
+    """The path of the card's file."""
 
 
 class ReportInput(msgspec.Struct, frozen=True, kw_only=True):

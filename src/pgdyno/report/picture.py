@@ -14,7 +14,6 @@ import vl_convert
 from pgdyno.analyse.series import ChartKind
 from pgdyno.analyse.types import WorkloadAnalysis
 from pgdyno.report.charts.chart import PICTURE_THEME, to_vega_lite
-from pgdyno.report.charts.intervals import intervals_chart
 from pgdyno.report.charts.search import limit_chart
 from pgdyno.report.charts.sweep import curve_chart
 from pgdyno.report.charts.trial import trial_charts
@@ -66,7 +65,7 @@ def _compare(answers: WorkloadAnswers) -> list[dict[str, Any]]:
     if answers.sweep is not None:
         chart, subtitle = curve_chart(answers.sweep, theme=PICTURE_THEME), " ".join(answers.curve)
         return [to_vega_lite(chart, width=_WIDTH, title=answers.workload, subtitle=subtitle)]
-    shown = intervals_chart(answers, theme=PICTURE_THEME)
+    shown = answers.draw_intervals(theme=PICTURE_THEME)
     if shown is None:
         return []
     subtitle = f"{shown.title}. {shown.caption}"

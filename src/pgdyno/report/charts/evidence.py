@@ -16,7 +16,7 @@ from pgdyno.report.charts.chart import CSS_THEME, Chart, LegendEntry, Theme, con
 from pgdyno.report.charts.intervals import PERCENT_LABEL, bounds_of, percent
 from pgdyno.report.charts.thin import shorten
 from pgdyno.report.format import format_number, format_within
-from pgdyno.report.sections.comparison.verdict_words import HUES, METRIC_WORDS, describe_verdict
+from pgdyno.report.verdict_words import HUES, METRIC_WORDS, describe_verdict
 
 # More dots or looks than this cannot be told apart.
 _MOST_DOTS = 600

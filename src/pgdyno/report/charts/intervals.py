@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pgdyno.analyse.comparison.verdict import Verdict, VerdictKind
 from pgdyno.report.charts.chart import CSS_THEME, Chart, Theme, config_of
 from pgdyno.report.charts.thin import shorten
 from pgdyno.report.format import format_within
-from pgdyno.report.sections.comparison.answers import WorkloadAnswers
-from pgdyno.report.sections.comparison.verdict_words import (
+from pgdyno.report.verdict_words import (
     HUES,
     METRIC_WORDS,
     describe_verdict,
@@ -25,14 +25,21 @@ _BAR_HEIGHT, _LINE_HEIGHT = 30, 15
 _LINE_LETTERS = 46
 
 
-def intervals_chart(answers: WorkloadAnswers, *, theme: Theme = CSS_THEME) -> Chart | None:
-    """Draw every variant's interval against the reference on one axis; None before the first interval."""
-    comparison = answers.comparison
-    verdicts = [answer.verdict for answer in answers.answers if answer.verdict is not None]
+def intervals_chart(
+    verdicts: Sequence[Verdict], *, titles: Mapping[str, str], reference: str, theme: Theme = CSS_THEME
+) -> Chart | None:
+    """Draw every variant's interval against the reference on one axis; None before the first interval.
+
+    Args:
+        verdicts: The verdicts on one metric, in the variants' order.
+        titles: What a reader calls each variant, by its name.
+        reference: What a reader calls the reference.
+        theme: The colours, and whether figures stand beside the chart.
+    """
     shown = [verdict for verdict in verdicts if verdict.low_ratio is not None and verdict.high_ratio is not None]
     if not shown:
         return None
-    labels = [_label(answers, verdict, theme) for verdict in shown]
+    labels = [_label(titles[verdict.variant], verdict, theme) for verdict in shown]
     words_height = _LINE_HEIGHT * max(map(len, labels))
     row_height = _BAR_HEIGHT + words_height
     rows = [
@@ -46,10 +53,10 @@ def intervals_chart(answers: WorkloadAnswers, *, theme: Theme = CSS_THEME) -> Ch
         for row, (verdict, label) in enumerate(zip(shown, labels, strict=True))
     ]
     delta_ratio = shown[0].delta_ratio
-    metric = METRIC_WORDS[comparison.primary]
+    metric = METRIC_WORDS[shown[0].metric]
     return Chart(
         kind="intervals",
-        title=f"{metric} against {answers.reference.title}",
+        title=f"{metric} against {reference}",
         unit="",
         alt=f"Change of {metric} with its interval: {'; '.join(describe_verdict(verdict) for verdict in shown)}.",
         note="",
@@ -62,9 +69,8 @@ def intervals_chart(answers: WorkloadAnswers, *, theme: Theme = CSS_THEME) -> Ch
     )
 
 
-def _label(answers: WorkloadAnswers, verdict: Verdict, theme: Theme) -> list[str]:
+def _label(name: str, verdict: Verdict, theme: Theme) -> list[str]:
     # A picture has no text beside it; on the page the figures stand beside the chart.
-    name = answers.variants[verdict.variant].title
     if theme.has_legend:
         return [f"{name}: {name_verdict(verdict)}, {effect_of(verdict)}"]
     return textwrap.wrap(name, _LINE_LETTERS) or [name]

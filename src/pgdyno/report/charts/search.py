@@ -10,8 +10,8 @@ from pgdyno.plan.search import Search
 from pgdyno.report.charts.chart import CSS_THEME, NUMBER_LABEL, Chart, LegendEntry, Theme, colour_by, config_of
 from pgdyno.report.charts.thin import shorten
 from pgdyno.report.format import format_number, format_percent
-from pgdyno.report.sections.search.answers import HUES
 
+RATE_HUES = {RateVerdict.HOLDS: "green", RateVerdict.FAILS: "vermilion", RateVerdict.UNDECIDED: "slate"}
 _PERCENT_LABEL = "format(datum.value, ',~g') + ' %'"
 _DECADES = [0.0001, 0.001, 0.01, 0.1, 1, 10, 100]
 _CAPACITY = "closed-loop capacity"
@@ -36,7 +36,7 @@ def limit_chart(search: RateSearch, asked: Search, *, theme: Theme = CSS_THEME) 
     ends = {"holds": search.answer.holds_tps, "fails": search.answer.fails_tps, _CAPACITY: search.capacity.value}
     marks = [{"kind": kind, "at": shorten(at)} for kind, at in ends.items() if at is not None]
     band = _band(search)
-    legend = [LegendEntry(label=f"rate {one.value}", hue=HUES[one], field="", is_line=False) for one in seen]
+    legend = [LegendEntry(label=f"rate {one.value}", hue=RATE_HUES[one], field="", is_line=False) for one in seen]
     legend.append(LegendEntry(label="allowed", hue=_ALLOWED_HUE, field="", is_line=True))
     if search.capacity.value is not None:
         legend.append(LegendEntry(label=_CAPACITY, hue=_MARKS[_CAPACITY], field="", is_line=True))
@@ -121,7 +121,7 @@ def _spec(theme: Theme, *, points: list[dict[str, Any]], marks: list[dict[str, A
                 "encoding": {
                     "x": {"field": "rate", **x},
                     "y": {"field": "missed", **y},
-                    "color": colour_by("verdict", {one.value: hue for one, hue in HUES.items()}, theme),
+                    "color": colour_by("verdict", {one.value: hue for one, hue in RATE_HUES.items()}, theme),
                 },
             },
         ],

@@ -6,13 +6,19 @@ from typing import Any
 
 import numpy as np
 
-from pgdyno.analyse.sweep.scaling import ClientSweep, LoadPoint
+from pgdyno.analyse.sweep.scaling import ClientSweep, LoadPoint, LoadStatus
 from pgdyno.report.charts.chart import CSS_THEME, NUMBER_LABEL, Chart, LegendEntry, Theme, colour_by, config_of
 from pgdyno.report.charts.thin import shorten
-from pgdyno.report.format import format_estimate
-from pgdyno.report.sections.comparison.answers import format_clients
-from pgdyno.report.sections.comparison.sweep_tables import STATUS_HUES, UNDECIDED_HUE
+from pgdyno.report.format import format_clients, format_estimate
 
+STATUS_HUES = {
+    LoadStatus.UNDER_USED: "sky",
+    LoadStatus.LINEAR: "blue",
+    LoadStatus.PEAK: "green",
+    LoadStatus.CONTENDED: "amber",
+    LoadStatus.COLLAPSE: "vermilion",
+}
+UNDECIDED_HUE = "slate"
 _LAW_POINTS = 80
 _UNDECIDED = "undecided"
 _HUES = {**{status.value: hue for status, hue in STATUS_HUES.items()}, _UNDECIDED: UNDECIDED_HUE}

@@ -13,7 +13,7 @@ from pgdyno.analyse.disk.efficiency import Efficiency
 from pgdyno.analyse.disk.entries import DiskFigure
 from pgdyno.explain.finding import Finding
 from pgdyno.record.device.disk_card import DiskCard
-from pgdyno.report.sections.disk.card import CardView
+from pgdyno.report.input import CardView
 
 DISK_VERSION = 1
 

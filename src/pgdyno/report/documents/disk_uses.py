@@ -12,7 +12,7 @@ from pgdyno.analyse.disk.efficiency import Efficiency
 from pgdyno.analyse.disk.entries import DiskFigure
 from pgdyno.record.machine.preflight import Unseen
 from pgdyno.report.documents.described import says
-from pgdyno.report.sections.disk.card import CardView
+from pgdyno.report.input import CardView
 from pgdyno.spec.host import DiskSpec
 
 

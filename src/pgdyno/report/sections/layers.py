@@ -17,7 +17,9 @@ from pgdyno.report.input import ReportInput
 from pgdyno.report.level import Level
 from pgdyno.report.sections.comparison.experiment import join_names
 from pgdyno.report.sections.comparison.tables import change_cell, figure_cell
-from pgdyno.report.sections.comparison.verdict_words import (
+from pgdyno.report.setting_words import show_setting
+from pgdyno.report.table import Cell, Column, Table, absent, code, columns, text
+from pgdyno.report.verdict_words import (
     HUES,
     METRIC_WORDS,
     count_pairs,
@@ -25,8 +27,6 @@ from pgdyno.report.sections.comparison.verdict_words import (
     describe_outlook,
     name_verdict,
 )
-from pgdyno.report.setting_words import show_setting
-from pgdyno.report.table import Cell, Column, Table, absent, code, columns, text
 
 _SPEED_METRICS = ("tps", "latency_p50_ms", "latency_p95_ms", "latency_p99_ms")
 _BRIEF_METRICS = ("tps", "latency_p99_ms")

@@ -22,9 +22,9 @@ from pgdyno.report.input import ReportInput
 from pgdyno.report.sections.comparison.answers import WorkloadAnswers
 from pgdyno.report.sections.comparison.method import is_noise_loud
 from pgdyno.report.sections.comparison.variants import VariantText
-from pgdyno.report.sections.comparison.verdict_words import count_pairs, describe_change
 from pgdyno.report.sections.findings import FindingText, join_places, name_workloads
 from pgdyno.report.shared_end import join_by_place
+from pgdyno.report.verdict_words import count_pairs, describe_change
 
 # Several variants are faster than the reference, but which of them is the fastest was not tested.
 _MOST_PROVEN = 2

@@ -9,13 +9,14 @@ import msgspec
 
 from pgdyno.analyse.comparison.answers import Comparison
 from pgdyno.analyse.comparison.verdict import Verdict, VerdictKind
-from pgdyno.analyse.estimate import Estimate
 from pgdyno.analyse.sweep.scaling import ClientSweep
 from pgdyno.facts.durability import Loss
-from pgdyno.report.format import format_seconds
+from pgdyno.report.charts.chart import CSS_THEME, Chart, Theme
+from pgdyno.report.charts.intervals import intervals_chart
+from pgdyno.report.format import format_clients, format_seconds
 from pgdyno.report.input import ReportInput
 from pgdyno.report.sections.comparison.variants import VariantText, describe_variants
-from pgdyno.report.sections.comparison.verdict_words import count_pairs, describe_change, describe_outlook, name_verdict
+from pgdyno.report.verdict_words import count_pairs, describe_change, describe_outlook, name_verdict
 
 _LONGEST_NAME = 24
 
@@ -64,6 +65,15 @@ class WorkloadAnswers(msgspec.Struct, frozen=True, kw_only=True):
     def reference(self) -> VariantText:
         """The variant that the others are compared with."""
         return self.variants[self.comparison.reference]
+
+    def draw_intervals(self, *, theme: Theme = CSS_THEME) -> Chart | None:
+        """Draw the answers' intervals; None before the first interval."""
+        return intervals_chart(
+            [answer.verdict for answer in self.answers if answer.verdict is not None],
+            titles={name: variant.title for name, variant in self.variants.items()},
+            reference=self.reference.title,
+            theme=theme,
+        )
 
 
 def answer_study(report: ReportInput) -> tuple[WorkloadAnswers, ...]:
@@ -157,14 +167,3 @@ def _describe_curve(sweep: ClientSweep | None, delta_ratio: float) -> tuple[str,
         else f"Where more clients begin to raise TPS by less than {delta_ratio * 100:g} %: {format_clients(sweep.knee)}.",
         f"Status by number of clients: {stands}.",
     )
-
-
-def format_clients(estimate: Estimate) -> str:
-    """Format a number of clients with its interval: `24 clients [16 – 32]`; the reason where it is not known."""
-    if estimate.value is None or estimate.low is None:
-        return f"not known ({estimate.reason})" if estimate.reason else "not known"
-    # A curve may put its peak between two numbers of clients; a wide interval needs no such digits.
-    decimals = 1 if estimate.high is not None and estimate.high - estimate.low < 2 else 0
-    value, low = f"{estimate.value:,.{decimals}f}", f"{estimate.low:,.{decimals}f}"
-    end = f"[{low} or more]" if estimate.high is None else f"[{low} – {estimate.high:,.{decimals}f}]"
-    return f"{value} {'client' if value in {'1', '1.0'} else 'clients'} {end}"

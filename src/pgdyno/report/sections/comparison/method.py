@@ -12,7 +12,7 @@ from pgdyno.record.types import TrialRecord
 from pgdyno.report.format import format_roughly, format_seconds, format_within
 from pgdyno.report.input import ReportInput
 from pgdyno.report.sections.comparison.answers import WorkloadAnswers
-from pgdyno.report.sections.comparison.verdict_words import count_pairs, describe_change, name_verdict
+from pgdyno.report.verdict_words import count_pairs, describe_change, name_verdict
 from pgdyno.spec.variant import DesignKind
 
 _TOLD_APART = frozenset({VerdictKind.FASTER, VerdictKind.SLOWER, VerdictKind.MORE, VerdictKind.LESS})

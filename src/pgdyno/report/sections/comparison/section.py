@@ -11,7 +11,6 @@ from pgdyno.analyse.comparison.answers import Question
 from pgdyno.plan.experiment import Experiment
 from pgdyno.report.charts.chart import Chart
 from pgdyno.report.charts.evidence import evidence_chart, pairs_chart
-from pgdyno.report.charts.intervals import intervals_chart
 from pgdyno.report.charts.sweep import curve_chart
 from pgdyno.report.document import Block, ChartBlock, Charts, Claim, Claims, Look, Prose, Section, Tone
 from pgdyno.report.input import ReportInput
@@ -33,7 +32,7 @@ from pgdyno.report.sections.comparison.tables import (
     variants_table,
     verdict_table,
 )
-from pgdyno.report.sections.comparison.verdict_words import HUES, MARKS, name_verdict
+from pgdyno.report.verdict_words import HUES, MARKS, name_verdict
 
 __all__ = ["TRIALS_REMARK", "build_comparisons", "build_method", "build_verdicts"]
 
@@ -124,7 +123,7 @@ def _build_panel(part_id: str, answers: WorkloadAnswers, report: ReportInput) ->
         blocks.append(Prose(strong=_DO_NOT_TRUST, words=why, tone=Tone.ALARM, level=Level.HEADLINE))
     else:
         blocks.append(Prose(words=first_noise, tone=Tone.SMALL, level=Level.HEADLINE))
-    chart = intervals_chart(answers) if sweep is None else curve_chart(sweep)
+    chart = answers.draw_intervals() if sweep is None else curve_chart(sweep)
     return Section(
         title=answers.workload,
         sub="" if sweep is not None else f"against {answers.reference.title}",

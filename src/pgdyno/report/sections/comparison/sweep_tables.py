@@ -3,22 +3,14 @@
 from __future__ import annotations
 
 from pgdyno.analyse.estimate import Estimate, map_estimate, scale_estimate
-from pgdyno.analyse.sweep.scaling import ClientSweep, LoadPoint, LoadStatus
+from pgdyno.analyse.sweep.scaling import ClientSweep, LoadPoint
 from pgdyno.analyse.sweep.usl import UslFit
-from pgdyno.report.format import ABSENT, format_effect, format_estimate, format_number, is_useless
+from pgdyno.report.charts.sweep import STATUS_HUES, UNDECIDED_HUE
+from pgdyno.report.format import ABSENT, format_clients, format_effect, format_estimate, format_number, is_useless
 from pgdyno.report.level import Level
-from pgdyno.report.sections.comparison.answers import WorkloadAnswers, format_clients
+from pgdyno.report.sections.comparison.answers import WorkloadAnswers
 from pgdyno.report.sections.comparison.tables import estimate_cell, figure_cell
 from pgdyno.report.table import Cell, Column, Table, absent, columns, text
-
-STATUS_HUES = {
-    LoadStatus.UNDER_USED: "sky",
-    LoadStatus.LINEAR: "blue",
-    LoadStatus.PEAK: "green",
-    LoadStatus.CONTENDED: "amber",
-    LoadStatus.COLLAPSE: "vermilion",
-}
-UNDECIDED_HUE = "slate"
 
 
 def loads_table(answers: WorkloadAnswers, sweep: ClientSweep, variants_by_clients: dict[int, str]) -> Table:

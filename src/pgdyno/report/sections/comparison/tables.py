@@ -13,8 +13,8 @@ from pgdyno.plan.experiment import Experiment
 from pgdyno.report.format import format_in_unit
 from pgdyno.report.sections.comparison.answers import WorkloadAnswers
 from pgdyno.report.sections.comparison.variants import VariantText
-from pgdyno.report.sections.comparison.verdict_words import HUES, MARKS, METRIC_WORDS, effect_of, name_verdict
 from pgdyno.report.table import Cell, Column, Table, absent, columns, text
+from pgdyno.report.verdict_words import HUES, MARKS, METRIC_WORDS, effect_of, name_verdict
 
 _REFERENCE = "reference"
 _NOT_MEASURED = "not measured"

@@ -11,13 +11,12 @@ from typing import NamedTuple
 import msgspec
 
 from pgdyno.analyse.disk.card import DiskFigures
-from pgdyno.analyse.disk.ceiling import InstanceLimits, StorageCeilings
-from pgdyno.analyse.disk.efficiency import Efficiency
 from pgdyno.analyse.disk.entries import DiskFigure, DiskFigureKey
 from pgdyno.analyse.estimate import Estimate, is_too_wide, map_estimate
-from pgdyno.explain.finding import Finding, Severity
+from pgdyno.explain.finding import Severity
 from pgdyno.record.device.disk_card import DiskCard
 from pgdyno.report.format import format_bytes, format_estimate, format_number, format_seconds
+from pgdyno.report.input import CardView
 from pgdyno.report.sections.disk.layout import describe_declared
 from pgdyno.units import PAGE_BYTES
 
@@ -40,21 +39,6 @@ ENTRY_WORDS = {
 _PER_S = frozenset({DiskFigureKey.FLUSHES, DiskFigureKey.FLUSH_TEST})
 _MEGABYTE, _GIBIBYTE = 1e6, 2**30
 _FEW_ROUNDS = 4
-
-
-class CardView(msgspec.Struct, frozen=True, kw_only=True):
-    """A card with everything that is derived from it."""
-
-    card: DiskCard
-    figures: DiskFigures
-    entries: tuple[DiskFigure, ...]
-    ceilings: StorageCeilings | None
-    efficiencies: tuple[Efficiency, ...]
-    findings: tuple[Finding, ...]
-    limits: InstanceLimits | None = None
-    """The declared limits of the machine."""
-    file: str | None = None
-    """The path of the card's file."""
 
 
 class Shown(msgspec.Struct, frozen=True, kw_only=True):

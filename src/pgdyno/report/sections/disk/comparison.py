@@ -10,7 +10,8 @@ from pgdyno.analyse.comparison.verdict import VerdictKind
 from pgdyno.analyse.disk.entries import DiskFigureKey
 from pgdyno.analyse.estimate import is_too_wide
 from pgdyno.report.format import format_estimate, format_number, format_within
-from pgdyno.report.sections.disk.card import ENTRY_WORDS, CardView, show_entry
+from pgdyno.report.input import CardView
+from pgdyno.report.sections.disk.card import ENTRY_WORDS, show_entry
 from pgdyno.report.table import Column, Table, columns, text
 
 _TOLD = (VerdictKind.FASTER, VerdictKind.SLOWER, VerdictKind.EQUIVALENT)

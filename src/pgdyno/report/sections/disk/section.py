@@ -10,7 +10,8 @@ from pgdyno.analyse.comparison.disk_cards import DiskDifference
 from pgdyno.explain.finding import Finding, Severity
 from pgdyno.report.document import Block, Claim, Claims, Document, Prose, Section
 from pgdyno.report.format import format_number
-from pgdyno.report.sections.disk.card import CardView, describe_making, describe_place, explain_for_postgresql
+from pgdyno.report.input import CardView
+from pgdyno.report.sections.disk.card import describe_making, describe_place, explain_for_postgresql
 from pgdyno.report.sections.disk.comparison import (
     REMARK,
     describe_comparison,

@@ -10,7 +10,8 @@ from pgdyno.analyse.estimate import Estimate
 from pgdyno.plan.disk import DiskJob, Pattern
 from pgdyno.record.device.disk_card import CardScope
 from pgdyno.report.format import ABSENT, format_bytes, format_number, format_percent
-from pgdyno.report.sections.disk.card import ENTRY_WORDS, CardView, format_latency, format_rate, show_entry
+from pgdyno.report.input import CardView
+from pgdyno.report.sections.disk.card import ENTRY_WORDS, format_latency, format_rate, show_entry
 from pgdyno.report.sections.disk.layout import LayoutView
 from pgdyno.report.table import Cell, Column, Table, columns, text
 

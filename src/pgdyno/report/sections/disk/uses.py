@@ -11,7 +11,8 @@ from pgdyno.analyse.disk.demand import DiskDemand, DiskUse, UseKind
 from pgdyno.analyse.types import WorkloadAnalysis
 from pgdyno.record.types import TrialStatus
 from pgdyno.report.format import format_number, format_percent, format_seconds
-from pgdyno.report.sections.disk.card import CardView, describe_making, describe_place, format_rate
+from pgdyno.report.input import CardView
+from pgdyno.report.sections.disk.card import describe_making, describe_place, format_rate
 from pgdyno.report.sections.disk.tables import headline_table
 from pgdyno.report.table import Cell, Table, columns, number, text
 

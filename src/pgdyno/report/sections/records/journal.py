@@ -11,8 +11,8 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from pgdyno.report.document import Block, Claim, Claims, Document, Prose, Section
-from pgdyno.report.documents.kept import ProvenGain, Retest
-from pgdyno.report.sections.comparison.verdict_words import describe_change
+from pgdyno.report.sections.records.kept import ProvenGain, Retest
+from pgdyno.report.verdict_words import describe_change
 
 _MOST_SETTINGS = 4
 

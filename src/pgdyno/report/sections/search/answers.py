@@ -10,10 +10,10 @@ import msgspec
 from pgdyno.analyse.search.latency_limit import LimitAnswer, RateVerdict
 from pgdyno.analyse.search.rate_search import RateSearch
 from pgdyno.plan.search import CAPACITY_ROUNDS, Search
+from pgdyno.report.charts.search import RATE_HUES
 from pgdyno.report.format import format_estimate, format_more_time, format_number, format_percent, format_roughly
 from pgdyno.report.input import ReportInput
 
-HUES = {RateVerdict.HOLDS: "green", RateVerdict.FAILS: "vermilion", RateVerdict.UNDECIDED: "slate"}
 MARKS = {RateVerdict.HOLDS: "▲", RateVerdict.FAILS: "▼", RateVerdict.UNDECIDED: "?"}
 """Beside the colour, for whoever does not see it."""
 
@@ -96,7 +96,7 @@ def _answer(search: RateSearch, asked: Search) -> SearchAnswer:
     return SearchAnswer(
         search=search,
         badge=_badge(answer, verdict),
-        hue=HUES[verdict],
+        hue=RATE_HUES[verdict],
         claim=f"{search.workload} {_claim(search, answer, limit)}",
         sentences=tuple(filter(None, (_describe_capacity(search, answer, asked), _describe_outlook(search, answer)))),
     )

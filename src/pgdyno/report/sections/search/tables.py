@@ -5,9 +5,10 @@ from __future__ import annotations
 from pgdyno.analyse.estimate import Estimate, is_too_wide, scale_estimate
 from pgdyno.analyse.search.rate_search import RateLevel, RateSearch, RateTrial
 from pgdyno.plan.search import Search
+from pgdyno.report.charts.search import RATE_HUES
 from pgdyno.report.format import format_count, format_estimate, format_number, format_percent
 from pgdyno.report.level import Level
-from pgdyno.report.sections.search.answers import HUES, MARKS
+from pgdyno.report.sections.search.answers import MARKS
 from pgdyno.report.table import Cell, Column, Table, absent, columns, number, text
 
 _NEVER = "more transactions never started than the percentile allows, so the latency is not known"
@@ -19,7 +20,7 @@ def rates_table(search: RateSearch, asked: Search) -> Table:
     rows = tuple(
         (
             text(format_number(level.rate_tps)),
-            Cell(text=f"{MARKS[level.verdict]} {level.verdict.value}", is_strong=True, hue=HUES[level.verdict]),
+            Cell(text=f"{MARKS[level.verdict]} {level.verdict.value}", is_strong=True, hue=RATE_HUES[level.verdict]),
             text(f"{level.held_count} of {len(level.trials)}"),
             _share_cell(level.share),
             _latency_cell(level),

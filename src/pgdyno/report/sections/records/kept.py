@@ -13,7 +13,7 @@ from pgdyno.analyse.comparison.verdict import Verdict, VerdictKind
 from pgdyno.analyse.estimate import Estimate
 from pgdyno.record.types import TrialStatus
 from pgdyno.report.format import format_estimate
-from pgdyno.report.sections.comparison.verdict_words import describe_change, name_verdict
+from pgdyno.report.verdict_words import describe_change, name_verdict
 
 _MOST_VARIANTS = 3
 
