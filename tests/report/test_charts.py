@@ -1,4 +1,4 @@
-"""Charts: valid Vega-Lite, thinned without losing a stall or a spike, gaps left open, the same for page and picture."""
+"""Charts: valid Vega-Lite, thinned without losing a stall or a spike, gaps left open, colours that stand out."""
 
 from __future__ import annotations
 
@@ -14,16 +14,17 @@ from hypothesis import strategies as st
 from pgdyno.analyse.comparison.answers import Question
 from pgdyno.analyse.series import ChartKind, Series
 from pgdyno.report.charts import palette
-from pgdyno.report.charts.chart import CSS_THEME, PICTURE_THEME, to_vega_lite
 from pgdyno.report.charts.evidence import evidence_chart, pairs_chart
 from pgdyno.report.charts.strip import strip_chart
 from pgdyno.report.charts.sweep import curve_chart
 from pgdyno.report.charts.thin import to_columns
 from pgdyno.report.charts.trial import list_zero_charts, trial_charts
-from pgdyno.report.picture import make_picture, render_png, render_svg
+from pgdyno.report.document import list_charts
 from pgdyno.report.sections.comparison.answers import answer_study
+from pgdyno.report.study import build_report as build_report_document
 from tests.report.build import build_report
 from tests.report.build_comparison import build_client_sweep, build_switchback
+from tests.report.vega import check_vega_lite, to_vega_lite
 
 
 def _trial(**options: object) -> object:
@@ -36,33 +37,27 @@ def _series(values: list[float | None], label: str = "a") -> Series:
 
 
 @pytest.mark.parametrize("is_hard", [False, True])
-@pytest.mark.parametrize("theme", [CSS_THEME, PICTURE_THEME])
-def test_every_chart_is_valid_vega_lite(theme: object, is_hard: bool) -> None:
-    charts = trial_charts(_trial(is_hard=is_hard), theme=theme)
+def test_every_chart_is_valid_vega_lite(is_hard: bool) -> None:
+    charts = trial_charts(_trial(is_hard=is_hard))
     assert [chart.kind for chart in charts] == [
         kind.value for kind in ChartKind if not (is_hard and kind is ChartKind.PRESSURE)
     ]
-    strip = strip_chart(build_report().analysis.workloads[0], theme=theme)
+    strip = strip_chart(build_report().analysis.workloads[0])
     for chart in (*charts, strip):
-        alt.Chart.from_dict(to_vega_lite(chart, width=600), validate=True)
+        check_vega_lite(chart)
 
 
 def test_the_charts_of_comparisons_are_valid_vega_lite() -> None:
-    (answers, _) = answer_study(build_switchback())
-    question = answers.comparison.find("commit_delay=1000", "tps")
-    sweep = build_client_sweep().analysis.sweeps["tpcb-like"]
-    charts = (
-        answers.draw_intervals(theme=PICTURE_THEME),
-        pairs_chart(question, title="Pairs", theme=CSS_THEME),
-        evidence_chart(question, title="Evidence", theme=CSS_THEME),
-        curve_chart(sweep, theme=PICTURE_THEME),
-    )
-    for chart in charts:
-        alt.Chart.from_dict(to_vega_lite(chart, width=600), validate=True)
+    documents = (build_report_document(build_switchback()), build_report_document(build_client_sweep()))
+    charts = [block.chart for document in documents for block in list_charts(document.blocks)]
+    compared = [chart for chart in charts if not chart.is_timed and chart.kind != "strip"]
+    assert {chart.kind for chart in compared} == {"intervals", "pairs", "evidence", "curve"}
+    for chart in compared:
+        check_vega_lite(chart)
 
 
 def test_the_schema_check_can_fail() -> None:
-    spec = to_vega_lite(trial_charts(_trial(), theme=CSS_THEME)[0], width=600)
+    spec = to_vega_lite(trial_charts(_trial())[0])
     spec["layer"][0]["mark"] = {"type": "no such mark"}
     with pytest.raises(jsonschema.ValidationError):
         alt.Chart.from_dict(spec, validate=True)
@@ -70,7 +65,7 @@ def test_the_schema_check_can_fail() -> None:
 
 def test_all_points_are_drawn_unless_there_are_too_many() -> None:
     for points, shown, note in ((None, 720, ""), (1000, 720, ""), (360, 360, "4 samples")):
-        chart = trial_charts(_trial(duration_s=720), theme=CSS_THEME, points=points)[0]
+        chart = trial_charts(_trial(duration_s=720), points=points)[0]
         assert len(chart.columns[0]["t"]) == shown
         assert note in chart.note
         assert bool(note) == bool(chart.note)
@@ -99,12 +94,12 @@ def test_series_with_other_sampling_times_stand_in_a_group_of_their_own() -> Non
 
 
 def test_a_gap_in_the_observation_is_null_in_the_data() -> None:
-    chart = trial_charts(_trial(is_hard=True), theme=CSS_THEME)[0]
+    chart = trial_charts(_trial(is_hard=True))[0]
     assert chart.columns[0]["s0"][20:24] == [None, None, None, chart.columns[0]["s0"][23]]
 
 
 def test_marks_carry_the_checkpoint_and_the_part_that_is_not_steady() -> None:
-    marks = trial_charts(_trial(duration_s=60), theme=CSS_THEME)[0].marks
+    marks = trial_charts(_trial(duration_s=60))[0].marks
     assert marks["spans"] == [
         {"kind": "unsteady", "from": 0, "until": pytest.approx(4.8)},
         {"kind": "checkpoint", "from": pytest.approx(24.0), "until": pytest.approx(43.2)},
@@ -113,7 +108,7 @@ def test_marks_carry_the_checkpoint_and_the_part_that_is_not_steady() -> None:
 
 
 def test_a_chart_says_in_words_what_it_shows() -> None:
-    charts = {chart.kind: chart for chart in trial_charts(_trial(), theme=CSS_THEME)}
+    charts = {chart.kind: chart for chart in trial_charts(_trial())}
     assert charts["tps"].alt.startswith(
         "Transactions per second over time in tps, trial 1: TPS mean 2,870, 1,840 to 3,520."
     )
@@ -129,7 +124,7 @@ def test_a_chart_of_nothing_but_zeros_is_left_out_and_named_unless_it_is_of_the_
     trial = _trial()
     silent = Series(metric="tps", label="x", unit="count", t_s=(0.5, 1.5), values=(0.0, None))
     still = msgspec.structs.replace(trial, charts=dict.fromkeys((ChartKind.TPS, ChartKind.WAL), (silent,)))
-    assert [chart.kind for chart in trial_charts(still, theme=CSS_THEME)] == ["tps"]
+    assert [chart.kind for chart in trial_charts(still)] == ["tps"]
     assert list_zero_charts(still) == ("WAL written",)
 
 
@@ -142,7 +137,7 @@ def _question(variant: str) -> Question:
 
 def test_every_pair_is_a_dot_and_the_band_is_the_interval_of_the_verdict() -> None:
     question = _question("commit_delay=1000")
-    chart = pairs_chart(question, title="Pairs", theme=CSS_THEME)
+    chart = pairs_chart(question, title="Pairs")
     assert [dot["n"] for dot in chart.marks["pairs"]] == list(range(1, 25))
     assert [dot["change"] for dot in chart.marks["pairs"]] == pytest.approx(
         [100 * math.expm1(ratio) for ratio in question.log_ratios], rel=1e-3
@@ -162,7 +157,7 @@ def test_many_pairs_are_joined_and_the_chart_says_so_and_counts_those_beyond_it(
         log_ratios=(*question.log_ratios * 40, 3.0),
         verdict=msgspec.structs.replace(question.verdict, n=1641),
     )
-    chart = pairs_chart(many, title="Pairs", theme=CSS_THEME)
+    chart = pairs_chart(many, title="Pairs")
     assert len(chart.marks["pairs"]) == 547
     assert "Each dot is the mean of 3 neighbouring pairs" in chart.caption
     assert "1 of 1,641 pairs lie outside the chart" in chart.caption
@@ -171,7 +166,7 @@ def test_many_pairs_are_joined_and_the_chart_says_so_and_counts_those_beyond_it(
 def test_the_evidence_reaches_its_line_where_there_is_a_verdict() -> None:
     for variant, is_enough in (("commit_delay=1000", True), ("commit_delay=50", False)):
         question = _question(variant)
-        chart = evidence_chart(question, title="Evidence", theme=CSS_THEME)
+        chart = evidence_chart(question, title="Evidence")
         values = [row["e"] for row in chart.marks["evidence"]]
         assert values[0] == 0
         assert max(values) == pytest.approx(question.verdict.log10_e_value, rel=1e-3)
@@ -180,15 +175,15 @@ def test_the_evidence_reaches_its_line_where_there_is_a_verdict() -> None:
 
 def test_a_load_without_an_interval_is_no_dot() -> None:
     sweep = build_client_sweep(rounds=1, loads=(1, 2, 4)).analysis.sweeps["tpcb-like"]
-    chart = curve_chart(sweep, theme=CSS_THEME)
+    chart = curve_chart(sweep)
     assert chart.marks["points"] == []
     assert chart.caption == "Not drawn, because they have no interval yet: 1, 2, 4 clients."
     whole = build_client_sweep().analysis.sweeps["tpcb-like"]
     lone = msgspec.structs.replace(whole.points[1].tps, low=None, high=None, n=1)
     points = (whole.points[0], msgspec.structs.replace(whole.points[1], tps=lone), *whole.points[2:])
-    in_part = curve_chart(msgspec.structs.replace(whole, points=points), theme=CSS_THEME)
+    in_part = curve_chart(msgspec.structs.replace(whole, points=points))
     assert in_part.marks["law"] == []
-    drawn = curve_chart(build_client_sweep().analysis.sweeps["tpcb-like"], theme=CSS_THEME)
+    drawn = curve_chart(build_client_sweep().analysis.sweeps["tpcb-like"])
     assert [(point["clients"], point["status"]) for point in drawn.marks["points"]][-2:] == [
         (32, "peak"),
         (64, "collapse"),
@@ -196,15 +191,8 @@ def test_a_load_without_an_interval_is_no_dot() -> None:
     assert len(drawn.marks["law"]) == 80
 
 
-def test_the_picture_of_a_comparison_has_its_verdicts() -> None:
-    svg = render_svg(build_switchback())
-    assert "commit_delay=1000: slower, -" in svg
-    assert "asynchronous (gives up durability): faster, +150 % [+122, +182]" in svg
-    assert "TPS is highest at" in render_svg(build_client_sweep())
-
-
 def test_no_strip_for_a_single_trial() -> None:
-    assert strip_chart(build_report(rounds=1).analysis.workloads[0], theme=CSS_THEME) is None
+    assert strip_chart(build_report(rounds=1).analysis.workloads[0]) is None
 
 
 def _contrast(one: str, other: str) -> float:
@@ -227,13 +215,3 @@ def test_text_and_hues_stand_out(colours: dict[str, str]) -> None:
             assert _contrast(colours[words], colours[ground]) >= 4.5, (words, ground)
     for hue in palette.SERIES:
         assert _contrast(colours[hue], colours["paper"]) >= 3, hue
-
-
-def test_the_headline_is_a_picture_of_the_same_charts() -> None:
-    report = build_report()
-    svg = render_svg(report)
-    assert "simple-update" in svg
-    assert "3,510 tps [3,360 – 3,670] 95 %, n = 3" in svg
-    assert "var(--" not in svg
-    assert render_png(report, scale=1.0).startswith(b"\x89PNG")
-    assert len(make_picture(build_report(is_bare=True))["vconcat"]) == 0

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import altair as alt
 import msgspec
 import pytest
 
 from pgdyno.analyse.records.comparison import PairComparison, compare_records
 from pgdyno.analyse.records.sides import Side
-from pgdyno.report.charts.chart import CSS_THEME, PICTURE_THEME, to_vega_lite
 from pgdyno.report.charts.records import records_chart
 from pgdyno.report.forms.html import print_html
 from pgdyno.report.records import build_records
@@ -23,6 +21,7 @@ from pgdyno.report.sections.records.pairs import (
 )
 from tests.analyse.test_records_gate import base, change_load, changed
 from tests.report.build import build_report
+from tests.report.vega import check_vega_lite
 
 
 def pair(**load: object) -> PairComparison:
@@ -31,14 +30,13 @@ def pair(**load: object) -> PairComparison:
 
 
 def test_the_chart_is_vega_lite_and_tells_its_values() -> None:
-    chart = records_chart(pair(), ("A", "B"), theme=PICTURE_THEME)
-    assert chart is not None
-    alt.LayerChart.from_dict(to_vega_lite(chart, width=400))
+    chart = records_chart(pair(), ("A", "B"))
+    check_vega_lite(chart)
     assert [dot["record"] for dot in chart.marks["dots"]] == ["A", "A", "B", "B"]
     assert chart.alt.startswith("TPS of the trials of A: 4,650, 2,280;")
     # Two trials that differ by half leave no interval of use.
     assert chart.marks["spans"] == []
-    assert records_chart(pair(clients=9), ("A", "B"), theme=CSS_THEME) is None
+    assert records_chart(pair(clients=9), ("A", "B")) is None
 
 
 def test_a_refused_pair_has_figures_and_no_column_of_ratios() -> None:

@@ -5,24 +5,22 @@ from __future__ import annotations
 import json
 import re
 
-import altair as alt
 import jsonschema
 import msgspec
 import pytest
 
 from pgdyno.analyse.search.latency_limit import RateVerdict
-from pgdyno.report.charts.chart import CSS_THEME, PICTURE_THEME, to_vega_lite
 from pgdyno.report.charts.search import limit_chart
 from pgdyno.report.documents.report import make_schema, render_json
 from pgdyno.report.forms.html import print_html
 from pgdyno.report.forms.markdown import print_markdown
-from pgdyno.report.picture import make_picture
 from pgdyno.report.sections.head import build_cards, describe_study, title_report
 from pgdyno.report.sections.search.answers import answer_searches, describe_search_error
 from pgdyno.report.sections.search.tables import rates_table, trials_table
 from pgdyno.report.study import build_report as build_report_document
 from tests.report.build import build_report
 from tests.report.build_search import build_search
+from tests.report.vega import check_vega_lite
 
 
 @pytest.mark.parametrize(
@@ -59,7 +57,6 @@ def test_before_the_first_rate_nothing_is_claimed() -> None:
     assert "Nothing is known" in answer.claim
     assert "No trial at a scheduled rate is finished" in print_html(build_report_document(early))
     assert "## Trials at rates" not in print_markdown(build_report_document(early))
-    assert make_picture(early)["vconcat"] == []
 
 
 def test_a_search_has_no_cards_and_a_first_sentence_that_is_true() -> None:
@@ -94,13 +91,11 @@ def test_the_chart_is_valid_and_shows_every_trial(machine: str) -> None:
     report = build_search(machine)
     asked, (search,) = report.record.plan.search, report.analysis.searches
     assert asked is not None
-    for theme in (PICTURE_THEME, CSS_THEME):
-        chart = limit_chart(search, asked, theme=theme)
-        assert chart is not None
-        alt.Chart.from_dict(to_vega_lite(chart, width=600), validate=True)
-        assert len(chart.marks["points"]) == sum(len(level.trials) for level in search.levels)
-        assert len(chart.marks["band"]) == (machine == "settled")
-        assert all(point["missed"] > 0 for point in chart.marks["points"])
+    chart = limit_chart(search, asked)
+    check_vega_lite(chart)
+    assert len(chart.marks["points"]) == sum(len(level.trials) for level in search.levels)
+    assert len(chart.marks["band"]) == (machine == "settled")
+    assert all(point["missed"] > 0 for point in chart.marks["points"])
 
 
 def test_the_document_has_every_trial_at_full_precision() -> None:

@@ -12,7 +12,7 @@ import numpy as np
 
 from pgdyno.analyse.comparison.answers import Question
 from pgdyno.analyse.comparison.e_process import Evidence, gather_evidence
-from pgdyno.report.charts.chart import CSS_THEME, Chart, LegendEntry, Theme, config_of
+from pgdyno.report.charts.chart import CONFIG, Chart, LegendEntry, colour_of
 from pgdyno.report.charts.intervals import PERCENT_LABEL, bounds_of, percent
 from pgdyno.report.charts.thin import shorten
 from pgdyno.report.format import format_number, format_within
@@ -28,7 +28,7 @@ _POWERS = "abs(datum.value) < 4 ? format(pow(10, datum.value), ',~g') : '10^' + 
 _Rows = list[dict[str, Any]]
 
 
-def pairs_chart(question: Question, *, title: str, theme: Theme = CSS_THEME, hue: str | None = None) -> Chart | None:
+def pairs_chart(question: Question, *, title: str, hue: str | None = None) -> Chart | None:
     """Draw every pair in the order of running, the interval after each pair, and the bounds; None without pairs."""
     if not question.log_ratios:
         return None
@@ -52,7 +52,6 @@ def pairs_chart(question: Question, *, title: str, theme: Theme = CSS_THEME, hue
         title=title,
         unit=f"{metric} change",
         alt=f"{verdict.n:,} pairs in the order of running: {describe_verdict(verdict)}.",
-        note="",
         caption=" ".join(notes),
         is_wide=False,
         legend=(
@@ -60,13 +59,12 @@ def pairs_chart(question: Question, *, title: str, theme: Theme = CSS_THEME, hue
             LegendEntry(label="interval so far", hue=band, field="", is_line=False),
             LegendEntry(label=format_within(verdict.delta_ratio), hue="muted", field="", is_line=True),
         ),
-        spec=_pairs_spec(theme, band=band, n=verdict.n, domain=(low, high)),
-        columns=(),
+        spec=_pairs_spec(band=band, n=verdict.n, domain=(low, high)),
         marks={"pairs": dots, "looks": _looks(evidence), "bounds": _lines(verdict.delta_ratio), "end": end},
     )
 
 
-def evidence_chart(question: Question, *, title: str, theme: Theme = CSS_THEME) -> Chart | None:
+def evidence_chart(question: Question, *, title: str) -> Chart | None:
     """Draw the evidence after each pair and the threshold for a decision; None without pairs."""
     if len(question.log_ratios) < 2:
         return None
@@ -88,27 +86,24 @@ def evidence_chart(question: Question, *, title: str, theme: Theme = CSS_THEME) 
             f" {format_number(verdict.log10_e_value)};"
             f" {1.0 / alpha:,.4g} decides. {describe_verdict(verdict)}."
         ),
-        note="",
-        caption="",
         is_wide=False,
         legend=(
             LegendEntry(label="evidence that they differ", hue=hue, field="", is_line=True),
             LegendEntry(label=f"threshold (1/α = {1.0 / alpha:,.4g})", hue="critical", field="", is_line=True),  # noqa: RUF001 - the letter that statisticians use
         ),
-        spec=_evidence_spec(theme, hue=hue, n=verdict.n, domain=domain),
-        columns=(),
+        spec=_evidence_spec(hue=hue, n=verdict.n, domain=domain),
         marks={"evidence": rows, "enough": [{"y": enough}]},
     )
 
 
-def _pairs_spec(theme: Theme, *, band: str, n: int, domain: tuple[float, float]) -> dict[str, Any]:
+def _pairs_spec(band: str, n: int, domain: tuple[float, float]) -> dict[str, Any]:
     x = _pair_axis(n)
     y = {
         "type": "quantitative",
         "scale": {"domain": list(domain), "nice": False},
         "axis": {"title": None, "labelExpr": PERCENT_LABEL, "tickCount": 5},
     }
-    hue = theme.colour(band)
+    hue = colour_of(band)
     return {
         "width": "container",
         "height": 200,
@@ -120,17 +115,17 @@ def _pairs_spec(theme: Theme, *, band: str, n: int, domain: tuple[float, float])
             },
             {
                 "data": {"name": "bounds"},
-                "mark": {"type": "rule", "color": theme.colour("muted"), "strokeDash": [4, 3], "clip": True},
+                "mark": {"type": "rule", "color": colour_of("muted"), "strokeDash": [4, 3], "clip": True},
                 "encoding": {"y": {"field": "y", **y}},
             },
             {
                 "data": {"name": "end"},
-                "mark": {"type": "rule", "color": theme.colour("shade"), "strokeWidth": 1},
+                "mark": {"type": "rule", "color": colour_of("shade"), "strokeWidth": 1},
                 "encoding": {"y": {"datum": 0, **y}},
             },
             {
                 "data": {"name": "pairs"},
-                "mark": {"type": "circle", "size": 22, "color": theme.colour("ink"), "opacity": 0.6, "clip": True},
+                "mark": {"type": "circle", "size": 22, "color": colour_of("ink"), "opacity": 0.6, "clip": True},
                 "encoding": {"x": {"field": "n", **x}, "y": {"field": "change", **y}},
             },
             {
@@ -139,11 +134,11 @@ def _pairs_spec(theme: Theme, *, band: str, n: int, domain: tuple[float, float])
                 "encoding": {"x": {"field": "n", **x}, "y": {"field": "low", **y}, "y2": {"field": "high"}},
             },
         ],
-        "config": config_of(theme),
+        "config": CONFIG,
     }
 
 
-def _evidence_spec(theme: Theme, *, hue: str, n: int, domain: tuple[float, float]) -> dict[str, Any]:
+def _evidence_spec(hue: str, n: int, domain: tuple[float, float]) -> dict[str, Any]:
     x = _pair_axis(n)
     y = {
         "type": "quantitative",
@@ -156,16 +151,16 @@ def _evidence_spec(theme: Theme, *, hue: str, n: int, domain: tuple[float, float
         "layer": [
             {
                 "data": {"name": "enough"},
-                "mark": {"type": "rule", "color": theme.colour("critical"), "strokeDash": [4, 3]},
+                "mark": {"type": "rule", "color": colour_of("critical"), "strokeDash": [4, 3]},
                 "encoding": {"y": {"field": "y", **y}},
             },
             {
                 "data": {"name": "evidence"},
-                "mark": {"type": "line", "color": theme.colour(hue), "strokeWidth": 2, "clip": True},
+                "mark": {"type": "line", "color": colour_of(hue), "strokeWidth": 2, "clip": True},
                 "encoding": {"x": {"field": "n", **x}, "y": {"field": "e", **y}},
             },
         ],
-        "config": config_of(theme),
+        "config": CONFIG,
     }
 
 

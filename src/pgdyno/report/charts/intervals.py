@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from pgdyno.analyse.comparison.verdict import Verdict, VerdictKind
-from pgdyno.report.charts.chart import CSS_THEME, Chart, Theme, config_of
+from pgdyno.report.charts.chart import CONFIG, Chart, colour_by, colour_of
 from pgdyno.report.charts.thin import shorten
 from pgdyno.report.format import format_within
-from pgdyno.report.verdict_words import (
-    HUES,
-    METRIC_WORDS,
-    describe_verdict,
-    effect_of,
-    name_verdict,
-)
+from pgdyno.report.verdict_words import HUES, METRIC_WORDS, describe_verdict
 
 PERCENT_LABEL = "(datum.value > 0 ? '+' : '') + format(datum.value, ',~g') + ' %'"
 """How an axis labels changes, as a Vega expression."""
@@ -25,21 +19,18 @@ _BAR_HEIGHT, _LINE_HEIGHT = 30, 15
 _LINE_LETTERS = 46
 
 
-def intervals_chart(
-    verdicts: Sequence[Verdict], *, titles: Mapping[str, str], reference: str, theme: Theme = CSS_THEME
-) -> Chart | None:
+def intervals_chart(verdicts: Iterable[Verdict], *, titles: Mapping[str, str], reference: str) -> Chart | None:
     """Draw every variant's interval against the reference on one axis; None before the first interval.
 
     Args:
         verdicts: The verdicts on one metric, in the variants' order.
         titles: What a reader calls each variant, by its name.
         reference: What a reader calls the reference.
-        theme: The colours, and whether figures stand beside the chart.
     """
     shown = [verdict for verdict in verdicts if verdict.low_ratio is not None and verdict.high_ratio is not None]
     if not shown:
         return None
-    labels = [_label(titles[verdict.variant], verdict, theme) for verdict in shown]
+    labels = [textwrap.wrap(titles[verdict.variant], _LINE_LETTERS) or [titles[verdict.variant]] for verdict in shown]
     words_height = _LINE_HEIGHT * max(map(len, labels))
     row_height = _BAR_HEIGHT + words_height
     rows = [
@@ -59,21 +50,10 @@ def intervals_chart(
         title=f"{metric} against {reference}",
         unit="",
         alt=f"Change of {metric} with its interval: {'; '.join(describe_verdict(verdict) for verdict in shown)}.",
-        note="",
         caption=f"Bars are intervals; within the band variants are equivalent ({format_within(delta_ratio)}).",
-        is_wide=True,
-        legend=(),
-        spec=_intervals_spec(theme, rows=len(rows), height=row_height * len(rows), domain=_common_domain(shown)),
-        columns=(),
+        spec=_intervals_spec(rows=len(rows), height=row_height * len(rows), domain=_common_domain(shown)),
         marks={"intervals": rows, "band": [bounds_of(delta_ratio)]},
     )
-
-
-def _label(name: str, verdict: Verdict, theme: Theme) -> list[str]:
-    # A picture has no text beside it; on the page the figures stand beside the chart.
-    if theme.has_legend:
-        return [f"{name}: {name_verdict(verdict)}, {effect_of(verdict)}"]
-    return textwrap.wrap(name, _LINE_LETTERS) or [name]
 
 
 def _interval_row(verdict: Verdict) -> dict[str, Any]:
@@ -96,18 +76,13 @@ def _common_domain(verdicts: list[Verdict]) -> tuple[float, float]:
     return min(*wanted, *(max(low, end) for end in open_ends)), max(*wanted, *(min(high, end) for end in open_ends))
 
 
-def _intervals_spec(theme: Theme, *, rows: int, height: int, domain: tuple[float, float]) -> dict[str, Any]:
+def _intervals_spec(rows: int, height: int, domain: tuple[float, float]) -> dict[str, Any]:
     x = {
         "type": "quantitative",
         "scale": {"domain": list(domain), "nice": True},
         "axis": {"title": None, "labelExpr": PERCENT_LABEL, "tickCount": 5, "grid": True, "labelOverlap": True},
     }
-    colour = {
-        "field": "kind",
-        "type": "nominal",
-        "scale": {"domain": [kind.value for kind in VerdictKind], "range": [theme.colour(HUES[kind]) for kind in VerdictKind]},
-        "legend": None,
-    }  # fmt: skip
+    colour = colour_by("kind", {kind.value: HUES[kind] for kind in VerdictKind})
 
     def y(field: str) -> dict[str, Any]:
         scale = {"domain": [0, rows], "reverse": True, "nice": False}
@@ -122,12 +97,12 @@ def _intervals_spec(theme: Theme, *, rows: int, height: int, domain: tuple[float
         "layer": [
             {
                 "data": {"name": "band"},
-                "mark": {"type": "rect", "color": theme.colour("blue"), "opacity": 0.12, "clip": True},
+                "mark": {"type": "rect", "color": colour_of("blue"), "opacity": 0.12, "clip": True},
                 "encoding": {"x": {"field": "from", **x}, "x2": {"field": "until"}},
             },
             {
                 "data": {"name": "band"},
-                "mark": {"type": "rule", "color": theme.colour("shade"), "strokeWidth": 1},
+                "mark": {"type": "rule", "color": colour_of("shade"), "strokeWidth": 1},
                 "encoding": {"x": {"datum": 0, **x}},
             },
             layer({"type": "rule", "strokeWidth": 9, "opacity": 0.45, "clip": True},
@@ -135,10 +110,10 @@ def _intervals_spec(theme: Theme, *, rows: int, height: int, domain: tuple[float
             layer({"type": "tick", "orient": "vertical", "size": 15, "thickness": 3, "clip": True},
                   x={"field": "effect", **x}, y=y("bar"), color=colour),
             layer({"type": "text", "align": "left", "baseline": "top", "fontSize": 12, "lineHeight": 15, "limit": {"expr": "width"},
-                   "color": theme.colour("ink")},
+                   "color": colour_of("ink")},
                   x={"value": 0}, y=y("words"), text={"field": "label"}),
         ],
-        "config": config_of(theme),
+        "config": CONFIG,
     }  # fmt: skip
 
 

@@ -6,13 +6,13 @@ from typing import Any
 
 from pgdyno.analyse.estimate import is_too_wide
 from pgdyno.analyse.records.comparison import PairComparison
-from pgdyno.report.charts.chart import CSS_THEME, Chart, Theme, config_of
+from pgdyno.report.charts.chart import CONFIG, Chart, colour_of
 from pgdyno.report.format import format_number
 
 _ROW_HEIGHT = 34
 
 
-def records_chart(pair: PairComparison, names: tuple[str, str], *, theme: Theme = CSS_THEME) -> Chart | None:
+def records_chart(pair: PairComparison, names: tuple[str, str]) -> Chart | None:
     """Draw the TPS of both records' trials; None where the comparison was refused."""
     if pair.refusals:
         return None
@@ -30,17 +30,13 @@ def records_chart(pair: PairComparison, names: tuple[str, str], *, theme: Theme 
         title="TPS of each trial",
         unit="tps",
         alt="; ".join(f"TPS of the trials of {name}: {values}" for name, values in shown.items()),
-        note="",
         caption="Dots are trials, bars the 95 % intervals of their mean.",
-        is_wide=True,
-        legend=(),
-        spec=_spec(theme, names),
-        columns=(),
+        spec=_spec(names),
         marks={"dots": dots, "spans": spans},
     )
 
 
-def _spec(theme: Theme, names: tuple[str, str]) -> dict[str, Any]:
+def _spec(names: tuple[str, str]) -> dict[str, Any]:
     x = {"type": "quantitative", "scale": {"zero": False, "nice": True}, "axis": {"title": None, "tickCount": 5}}
     y = {"field": "record", "type": "nominal", "sort": list(names), "axis": {"title": None}}
     return {
@@ -49,14 +45,14 @@ def _spec(theme: Theme, names: tuple[str, str]) -> dict[str, Any]:
         "layer": [
             {
                 "data": {"name": "spans"},
-                "mark": {"type": "bar", "height": 14, "color": theme.colour("blue"), "opacity": 0.28},
+                "mark": {"type": "bar", "height": 14, "color": colour_of("blue"), "opacity": 0.28},
                 "encoding": {"x": {"field": "low", **x}, "x2": {"field": "high"}, "y": y},
             },
             {
                 "data": {"name": "dots"},
-                "mark": {"type": "circle", "size": 64, "color": theme.colour("ink"), "opacity": 0.75},
+                "mark": {"type": "circle", "size": 64, "color": colour_of("ink"), "opacity": 0.75},
                 "encoding": {"x": {"field": "tps", **x}, "y": y},
             },
         ],
-        "config": config_of(theme),
+        "config": CONFIG,
     }

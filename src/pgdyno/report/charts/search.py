@@ -7,7 +7,7 @@ from typing import Any
 from pgdyno.analyse.search.latency_limit import RateVerdict
 from pgdyno.analyse.search.rate_search import RateSearch
 from pgdyno.plan.search import Search
-from pgdyno.report.charts.chart import CSS_THEME, NUMBER_LABEL, Chart, LegendEntry, Theme, colour_by, config_of
+from pgdyno.report.charts.chart import CONFIG, NUMBER_LABEL, Chart, LegendEntry, colour_by, colour_of
 from pgdyno.report.charts.thin import shorten
 from pgdyno.report.format import format_number, format_percent
 
@@ -19,7 +19,7 @@ _ALLOWED_HUE = "critical"
 _MARKS = {"holds": "green", "fails": "vermilion", _CAPACITY: "purple"}
 
 
-def limit_chart(search: RateSearch, asked: Search, *, theme: Theme = CSS_THEME) -> Chart | None:
+def limit_chart(search: RateSearch, asked: Search) -> Chart | None:
     """Draw the share of transactions over the limit by rate, and the allowed share; None before the first trial."""
     points = [
         {
@@ -46,13 +46,10 @@ def limit_chart(search: RateSearch, asked: Search, *, theme: Theme = CSS_THEME) 
         title=f"Transactions over {asked.limit_ms:g} ms, by scheduled rate",
         unit="",
         alt=_describe(search, asked),
-        note="",
         caption="A dot is a trial; a share of 0 is drawn as half a transaction."
         + (" The highest rate that holds lies within the band." if band else ""),
-        is_wide=True,
         legend=tuple(legend),
-        spec=_spec(theme, points=points, marks=marks, allowed=allowed),
-        columns=(),
+        spec=_spec(points=points, marks=marks, allowed=allowed),
         marks={"points": points, "at": marks, "band": band, "allowed": [{"missed": allowed}]},
     )
 
@@ -76,7 +73,7 @@ def _describe(search: RateSearch, asked: Search) -> str:
     )
 
 
-def _spec(theme: Theme, *, points: list[dict[str, Any]], marks: list[dict[str, Any]], allowed: float) -> dict[str, Any]:
+def _spec(points: list[dict[str, Any]], marks: list[dict[str, Any]], allowed: float) -> dict[str, Any]:
     rates = [point["rate"] for point in points] + [mark["at"] for mark in marks]
     shares = [point["missed"] for point in points] + [allowed]
     x = {
@@ -102,17 +99,17 @@ def _spec(theme: Theme, *, points: list[dict[str, Any]], marks: list[dict[str, A
         "layer": [
             {
                 "data": {"name": "band"},
-                "mark": {"type": "rect", "color": theme.colour("blue"), "opacity": 0.12},
+                "mark": {"type": "rect", "color": colour_of("blue"), "opacity": 0.12},
                 "encoding": {"x": {"field": "from", **x}, "x2": {"field": "until"}},
             },
             {
                 "data": {"name": "at"},
                 "mark": {"type": "rule", "strokeDash": [4, 3], "strokeWidth": 1.5},
-                "encoding": {"x": {"field": "at", **x}, "color": colour_by("kind", _MARKS, theme)},
+                "encoding": {"x": {"field": "at", **x}, "color": colour_by("kind", _MARKS)},
             },
             {
                 "data": {"name": "allowed"},
-                "mark": {"type": "rule", "color": theme.colour(_ALLOWED_HUE), "strokeWidth": 1.5},
+                "mark": {"type": "rule", "color": colour_of(_ALLOWED_HUE), "strokeWidth": 1.5},
                 "encoding": {"y": {"field": "missed", **y}},
             },
             {
@@ -121,10 +118,10 @@ def _spec(theme: Theme, *, points: list[dict[str, Any]], marks: list[dict[str, A
                 "encoding": {
                     "x": {"field": "rate", **x},
                     "y": {"field": "missed", **y},
-                    "color": colour_by("verdict", {one.value: hue for one, hue in RATE_HUES.items()}, theme),
+                    "color": colour_by("verdict", {one.value: hue for one, hue in RATE_HUES.items()}),
                 },
             },
         ],
         "resolve": {"scale": {"color": "independent"}},
-        "config": config_of(theme),
+        "config": CONFIG,
     }

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from pgdyno.analyse.types import WorkloadAnalysis
-from pgdyno.report.charts.chart import CSS_THEME, Chart, Theme, config_of
+from pgdyno.report.charts.chart import CONFIG, Chart, colour_of
 from pgdyno.report.format import format_number
 
 
-def strip_chart(workload: WorkloadAnalysis, *, theme: Theme = CSS_THEME) -> Chart | None:
+def strip_chart(workload: WorkloadAnalysis) -> Chart | None:
     """Draw every trial's TPS above the mean with its interval; None for fewer than two finished trials."""
     trials = [(trial.record.planned.number, trial.tps) for trial in workload.trials if trial.tps is not None]
     if len(trials) < 2:
@@ -21,19 +21,19 @@ def strip_chart(workload: WorkloadAnalysis, *, theme: Theme = CSS_THEME) -> Char
         layers.append(
             {
                 "data": {"name": "spans"},
-                "mark": {"type": "bar", "height": 10, "color": theme.colour("blue"), "opacity": 0.28},
+                "mark": {"type": "bar", "height": 10, "color": colour_of("blue"), "opacity": 0.28},
                 "encoding": {"x": {"field": "from", **x}, "x2": {"field": "until"}, "y": {"value": 34}},
             }
         )
     layers += [
         {
             "data": {"name": "moments"},
-            "mark": {"type": "tick", "orient": "vertical", "size": 18, "thickness": 2, "color": theme.colour("blue")},
+            "mark": {"type": "tick", "orient": "vertical", "size": 18, "thickness": 2, "color": colour_of("blue")},
             "encoding": {"x": {"field": "at", **x}, "y": {"value": 34}},
         },
         {
             "data": {"name": "series"},
-            "mark": {"type": "circle", "size": 64, "color": theme.colour("ink"), "opacity": 0.75},
+            "mark": {"type": "circle", "size": 64, "color": colour_of("ink"), "opacity": 0.75},
             "encoding": {"x": {"field": "t", **x}, "y": {"value": 14}},
         },
     ]
@@ -43,11 +43,7 @@ def strip_chart(workload: WorkloadAnalysis, *, theme: Theme = CSS_THEME) -> Char
         title="TPS of each trial",
         unit="tps",
         alt=f"TPS of {len(trials)} trials: {values}.",
-        note="",
-        caption="",
-        is_wide=True,
-        legend=(),
-        spec={"width": "container", "height": 48, "layer": layers, "config": config_of(theme)},
+        spec={"width": "container", "height": 48, "layer": layers, "config": CONFIG},
         columns=({"t": [tps for _, tps in trials]},),
         marks={
             "spans": [{"from": estimate.low, "until": estimate.high}] if estimate.low is not None else [],

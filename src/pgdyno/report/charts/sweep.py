@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from pgdyno.analyse.sweep.scaling import ClientSweep, LoadPoint, LoadStatus
-from pgdyno.report.charts.chart import CSS_THEME, NUMBER_LABEL, Chart, LegendEntry, Theme, colour_by, config_of
+from pgdyno.report.charts.chart import CONFIG, NUMBER_LABEL, Chart, LegendEntry, colour_by, colour_of
 from pgdyno.report.charts.thin import shorten
 from pgdyno.report.format import format_clients, format_estimate
 
@@ -25,7 +25,7 @@ _HUES = {**{status.value: hue for status, hue in STATUS_HUES.items()}, _UNDECIDE
 _MARKS = {"knee": "purple", "highest TPS": "green"}
 
 
-def curve_chart(sweep: ClientSweep, *, theme: Theme = CSS_THEME) -> Chart:
+def curve_chart(sweep: ClientSweep) -> Chart:
     """Draw TPS over clients. A load without an interval is left out: a lone dot would pass for a result."""
     shown = [point for point in sweep.points if point.tps.low is not None and point.tps.high is not None]
     left_out = [f"{point.clients:,}" for point in sweep.points if point not in shown]
@@ -57,12 +57,9 @@ def curve_chart(sweep: ClientSweep, *, theme: Theme = CSS_THEME) -> Chart:
         title="TPS by clients",
         unit="tps",
         alt=_describe(sweep),
-        note="",
         caption=f"Not drawn, because they have no interval yet: {', '.join(left_out)} clients." if left_out else "",
-        is_wide=True,
         legend=tuple(legend),
-        spec=_spec(theme, clients=[point.clients for point in sweep.points]),
-        columns=(),
+        spec=_spec(clients=[point.clients for point in sweep.points]),
         marks={"points": points, "law": law, "at": marks},
     )
 
@@ -94,7 +91,7 @@ def _name_status(point: LoadPoint) -> str:
     return point.status.value if point.status else _UNDECIDED
 
 
-def _spec(theme: Theme, *, clients: list[int]) -> dict[str, Any]:
+def _spec(clients: list[int]) -> dict[str, Any]:
     x = {
         "type": "quantitative",
         "scale": {"type": "log", "base": 2, "domain": [clients[0] / 1.15, clients[-1] * 1.15], "nice": False},
@@ -113,11 +110,11 @@ def _spec(theme: Theme, *, clients: list[int]) -> dict[str, Any]:
             {
                 "data": {"name": "at"},
                 "mark": {"type": "rule", "strokeDash": [4, 3], "strokeWidth": 1.5},
-                "encoding": {"x": {"field": "at", **x}, "color": colour_by("kind", _MARKS, theme)},
+                "encoding": {"x": {"field": "at", **x}, "color": colour_by("kind", _MARKS)},
             },
             {
                 "data": {"name": "law"},
-                "mark": {"type": "line", "color": theme.colour("muted"), "strokeWidth": 1.5},
+                "mark": {"type": "line", "color": colour_of("muted"), "strokeWidth": 1.5},
                 "encoding": {"x": {"field": "clients", **x}, "y": {"field": "tps", **y}},
             },
             {
@@ -127,7 +124,7 @@ def _spec(theme: Theme, *, clients: list[int]) -> dict[str, Any]:
                     "x": {"field": "clients", **x},
                     "y": {"field": "low", **y},
                     "y2": {"field": "high"},
-                    "color": colour_by("status", _HUES, theme),
+                    "color": colour_by("status", _HUES),
                 },
             },
             {
@@ -136,10 +133,10 @@ def _spec(theme: Theme, *, clients: list[int]) -> dict[str, Any]:
                 "encoding": {
                     "x": {"field": "clients", **x},
                     "y": {"field": "tps", **y},
-                    "color": colour_by("status", _HUES, theme),
+                    "color": colour_by("status", _HUES),
                 },
             },
         ],
         "resolve": {"scale": {"color": "independent"}},
-        "config": config_of(theme),
+        "config": CONFIG,
     }

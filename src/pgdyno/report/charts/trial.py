@@ -5,12 +5,10 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import msgspec
-
 from pgdyno.analyse.series import ChartKind, Event, Series
 from pgdyno.analyse.types import TrialAnalysis
 from pgdyno.report.charts import palette, thin
-from pgdyno.report.charts.chart import CSS_THEME, NUMBER_LABEL, Chart, LegendEntry, Theme, config_of
+from pgdyno.report.charts.chart import CONFIG, NUMBER_LABEL, Chart, LegendEntry, colour_by
 from pgdyno.report.format import format_number, format_seconds
 
 # From this length on, an axis in minutes is easier to read than one in seconds.
@@ -56,15 +54,14 @@ _HUES = {
 }  # fmt: skip
 
 
-def trial_charts(trial: TrialAnalysis, *, theme: Theme = CSS_THEME, points: int | None = None) -> tuple[Chart, ...]:
+def trial_charts(trial: TrialAnalysis, *, points: int | None = None) -> tuple[Chart, ...]:
     """Draw all charts of a trial in the report's order, without those that have no data or only zeros.
 
     Args:
         trial: The analysed trial.
-        theme: The source of the colours.
         points: The most points of a series; None: all.
     """
-    return tuple(_time_chart(kind, _seen_series(trial, kind), trial, theme, points) for kind in list_drawn(trial))
+    return tuple(_time_chart(kind, _seen_series(trial, kind), trial, points) for kind in list_drawn(trial))
 
 
 def list_drawn(trial: TrialAnalysis) -> tuple[ChartKind, ...]:
@@ -94,9 +91,7 @@ def _zero_kinds(trial: TrialAnalysis) -> frozenset[ChartKind]:
     return frozenset(kind for kind, seen in values.items() if kind is not ChartKind.TPS and seen - {None} == {0.0})
 
 
-def _time_chart(
-    kind: ChartKind, series: tuple[Series, ...], trial: TrialAnalysis, theme: Theme, points: int | None
-) -> Chart:
+def _time_chart(kind: ChartKind, series: tuple[Series, ...], trial: TrialAnalysis, points: int | None) -> Chart:
     factor, unit = _scale_unit(series)
     legend = _legend(kind, series)
     is_stacked = kind in _STACKED
@@ -117,7 +112,7 @@ def _time_chart(
         is_wide=kind in _WIDE,
         is_timed=True,
         legend=legend,
-        spec=_time_spec(legend, theme, until_s=until_s, y=_y_axis(kind, series, factor=factor, is_log=is_log),
+        spec=_time_spec(legend, until_s=until_s, y=_y_axis(kind, series, factor=factor, is_log=is_log),
                         height=190 if kind in _WIDE else 140),
         columns=columns,
         marks=_marks(trial, until_s),
@@ -165,9 +160,7 @@ def _y_axis(kind: ChartKind, series: tuple[Series, ...], *, factor: float, is_lo
     return {"scale": {"zero": True, "nice": _TICKS} if any(values) else {"domain": [0, 1]}}
 
 
-def _time_spec(
-    legend: tuple[LegendEntry, ...], theme: Theme, *, until_s: float, y: dict[str, Any], height: int
-) -> dict[str, Any]:
+def _time_spec(legend: tuple[LegendEntry, ...], *, until_s: float, y: dict[str, Any], height: int) -> dict[str, Any]:
     label = "datum.value + ' s'"
     if until_s >= _MINUTES_FROM_S:
         label = "floor(datum.value / 60) + ':' + format(datum.value % 60, '02')"
@@ -175,45 +168,28 @@ def _time_spec(
     ticks = [number * step_s for number in range(int(until_s / step_s) + 1)]
     axis = {"title": None, "grid": False, "labelExpr": label, "labelFlush": True, "values": ticks}
     x = {"field": "t", "type": "quantitative", "scale": {"domain": [0, until_s], "nice": False}, "axis": axis}
-    layers = _mark_layers(theme)
-    has_legend = theme.has_legend and len(legend) > 1
+    layers = _mark_layers()
     for is_line in (False, True):
         entries = [entry for entry in legend if entry.is_line is is_line]
         if entries:
-            layers.append(_series_layer(entries, legend, theme, x=x, y=y, is_line=is_line, has_legend=has_legend))
-            has_legend = False
+            layers.append(_series_layer(entries, legend, x=x, y=y, is_line=is_line))
     return {
         "width": "container",
         "height": height,
         "layer": layers,
         "resolve": {"scale": {"color": "independent"}},
-        "config": config_of(theme),
+        "config": CONFIG,
     }
 
 
 def _series_layer(
     entries: list[LegendEntry],
     legend: tuple[LegendEntry, ...],
-    theme: Theme,
     *,
     x: dict[str, Any],
     y: dict[str, Any],
     is_line: bool,
-    has_legend: bool,
 ) -> dict[str, Any]:
-    names = {entry.field: entry.label for entry in legend}
-    colour: dict[str, Any] = {
-        "field": "field",
-        "type": "nominal",
-        "scale": {"domain": list(names), "range": [theme.colour(entry.hue) for entry in legend]},
-        "legend": None,
-    }
-    if has_legend:
-        colour["legend"] = {
-            "title": None,
-            "orient": "top",
-            "labelExpr": f"({msgspec.json.encode(names).decode()})[datum.value]",
-        }
     # A gap in the samples is a gap in the line, never a bridge over it and never a zero.
     mark = {"type": "line", "strokeWidth": 1.5} if is_line else {"type": "area", "opacity": 0.85, "line": False}
     return {
@@ -233,20 +209,15 @@ def _series_layer(
                 "stack": None if is_line else "zero",
                 "axis": {"title": None, "tickCount": _TICKS, "labelExpr": NUMBER_LABEL, **y.get("axis", {})},
             },
-            "color": colour,
+            "color": colour_by("field", {entry.field: entry.hue for entry in legend}),
             "order": {"field": "t" if is_line else "field"},
         },
     }
 
 
-def _mark_layers(theme: Theme) -> list[dict[str, Any]]:
+def _mark_layers() -> list[dict[str, Any]]:
     hues = {"unsteady": "shade", "checkpoint": "amber", "error": "critical", "level shift": "purple"}
-    colour = {
-        "field": "kind",
-        "type": "nominal",
-        "scale": {"domain": list(hues), "range": [theme.colour(hue) for hue in hues.values()]},
-        "legend": None,
-    }
+    colour = colour_by("kind", hues)
     position = {"field": "from", "type": "quantitative"}
     return [
         {

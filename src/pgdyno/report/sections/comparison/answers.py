@@ -11,8 +11,6 @@ from pgdyno.analyse.comparison.answers import Comparison
 from pgdyno.analyse.comparison.verdict import Verdict, VerdictKind
 from pgdyno.analyse.sweep.scaling import ClientSweep
 from pgdyno.facts.durability import Loss
-from pgdyno.report.charts.chart import CSS_THEME, Chart, Theme
-from pgdyno.report.charts.intervals import intervals_chart
 from pgdyno.report.format import format_clients, format_seconds
 from pgdyno.report.input import ReportInput
 from pgdyno.report.sections.comparison.variants import VariantText, describe_variants
@@ -65,15 +63,6 @@ class WorkloadAnswers(msgspec.Struct, frozen=True, kw_only=True):
     def reference(self) -> VariantText:
         """The variant that the others are compared with."""
         return self.variants[self.comparison.reference]
-
-    def draw_intervals(self, *, theme: Theme = CSS_THEME) -> Chart | None:
-        """Draw the answers' intervals; None before the first interval."""
-        return intervals_chart(
-            [answer.verdict for answer in self.answers if answer.verdict is not None],
-            titles={name: variant.title for name, variant in self.variants.items()},
-            reference=self.reference.title,
-            theme=theme,
-        )
 
 
 def answer_study(report: ReportInput) -> tuple[WorkloadAnswers, ...]:

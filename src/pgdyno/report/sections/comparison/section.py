@@ -11,6 +11,7 @@ from pgdyno.analyse.comparison.answers import Question
 from pgdyno.plan.experiment import Experiment
 from pgdyno.report.charts.chart import Chart
 from pgdyno.report.charts.evidence import evidence_chart, pairs_chart
+from pgdyno.report.charts.intervals import intervals_chart
 from pgdyno.report.charts.sweep import curve_chart
 from pgdyno.report.document import Block, ChartBlock, Charts, Claim, Claims, Look, Prose, Section, Tone
 from pgdyno.report.input import ReportInput
@@ -123,7 +124,15 @@ def _build_panel(part_id: str, answers: WorkloadAnswers, report: ReportInput) ->
         blocks.append(Prose(strong=_DO_NOT_TRUST, words=why, tone=Tone.ALARM, level=Level.HEADLINE))
     else:
         blocks.append(Prose(words=first_noise, tone=Tone.SMALL, level=Level.HEADLINE))
-    chart = answers.draw_intervals() if sweep is None else curve_chart(sweep)
+    chart = (
+        curve_chart(sweep)
+        if sweep is not None
+        else intervals_chart(
+            (answer.verdict for answer in answers.answers if answer.verdict is not None),
+            titles={name: variant.title for name, variant in answers.variants.items()},
+            reference=answers.reference.title,
+        )
+    )
     return Section(
         title=answers.workload,
         sub="" if sweep is not None else f"against {answers.reference.title}",
