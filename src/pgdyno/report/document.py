@@ -51,7 +51,6 @@ class Prose(msgspec.Struct, frozen=True, kw_only=True):
     """The text that short forms print instead; empty: `words`."""
     tone: Tone = Tone.PLAIN
     level: Level = Level.STANDARD
-    links: tuple[Link, ...] = ()
 
 
 class Fact(msgspec.Struct, frozen=True, kw_only=True):
@@ -220,8 +219,6 @@ class Section(msgspec.Struct, frozen=True, kw_only=True):
     """Smaller type beside the title."""
     tag: str = ""
     """A label that follows the title everywhere, such as the durability that a variant gives up."""
-    brief_title: str = ""
-    """The heading in short forms; empty: the title."""
     beside: tuple[Block, ...] = ()
     """Blocks that a page sets beside the others where it is wide enough; other forms print them last."""
     look: Look = Look.PLAIN

@@ -12,6 +12,7 @@ from pgdyno.report.input import ReportInput
 from pgdyno.report.level import Level
 from pgdyno.report.sections import context, evidence, findings, first_page, head, layers, reading, workload
 from pgdyno.report.sections.comparison import section as comparison
+from pgdyno.report.sections.comparison.method import TRIALS_REMARK
 from pgdyno.report.sections.search import section as search
 from pgdyno.report.sections.search.answers import TRIALS_REMARK as SEARCH_TRIALS_REMARK
 
@@ -59,6 +60,6 @@ def _list_workloads(report: ReportInput) -> Iterator[Section]:
     if report.record.plan.experiment is None and report.record.plan.search is None:
         yield from workloads
         return
-    remark = SEARCH_TRIALS_REMARK if report.record.plan.search is not None else comparison.TRIALS_REMARK
+    remark = SEARCH_TRIALS_REMARK if report.record.plan.search is not None else TRIALS_REMARK
     blocks: tuple[Block, ...] = (Prose(words=remark, tone=Tone.SMALL), *workloads)
     yield Section(title="Trials", id="trials", blocks=blocks, is_listed=True)

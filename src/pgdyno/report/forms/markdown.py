@@ -113,7 +113,7 @@ def _print_prose(block: Prose) -> str:
     words = mark(block.words)
     if block.tone is Tone.ALARM and not strong:
         words = f"**{words}**"
-    return f"{strong}{words}{_print_links(block.links)}".rstrip()
+    return f"{strong}{words}".rstrip()
 
 
 def _print_facts(block: Facts) -> str:

@@ -56,11 +56,6 @@ def print_terminal(document: Document, *, level: Level = Level.HEADLINE) -> Rend
     return Group(*lines, *_separate(_print_blocks(select(document.blocks, level), level)))
 
 
-def print_blocks(blocks: Iterable[Block], *, level: Level = Level.HEADLINE) -> RenderableType:
-    """Return some blocks as the terminal shows them."""
-    return Group(*_separate(_print_blocks(select(blocks, level), level)))
-
-
 Part = list[RenderableType]
 
 
@@ -104,10 +99,9 @@ def _print_section(section: Section, level: Level) -> Iterator[Part]:
     parts = [part for part in _print_blocks(blocks, level, is_titled=bool(section.title)) if part]
     if not parts:
         return
-    title = section.brief_title if level is Level.HEADLINE and section.brief_title else section.title
-    if title:
+    if section.title:
         tag = f" ({section.tag})" if section.tag else ""
-        head: Part = [Paragraph(Text(f"{title}{tag}", style=_HEADING), by=0)]
+        head: Part = [Paragraph(Text(f"{section.title}{tag}", style=_HEADING), by=0)]
         yield [*head, *parts[0]]
         yield from parts[1:]
     else:

@@ -82,16 +82,6 @@ def warn_slower(report: ReportInput) -> tuple[str, ...]:
     return tuple(f"{finding.claim} On {finding.workload}: {finding.evidence}. {finding.advice}" for finding in slower)
 
 
-def describe_layer(gains: tuple[Gain, ...]) -> str:
-    """Describe whether to keep a layer, over all workloads: `keep (tpcb-like); proves nothing here (select-only)`."""
-    by_word: dict[str, list[str]] = {}
-    for gain in gains:
-        by_word.setdefault(_word(gain), []).append(gain.workload)
-    if len(gains) == 1:
-        return next(iter(by_word))
-    return "; ".join(f"{word} ({join_names(names)})" for word, names in by_word.items())
-
-
 def describe_trial_set(report: ReportInput) -> tuple[str, ...]:
     """Describe the derived set: for which machine, what was tried, and what was not; a paragraph each."""
     tuned = report.record.tuned
@@ -231,11 +221,6 @@ def _describe_proof(gain: Gain) -> tuple[str, str]:
         case _:
             claim = f"{DERIVED} is {word} than {STOCK} on {gain.workload}"
     return claim, describe_gain(gain)
-
-
-def _word(gain: Gain) -> str:
-    standing = _standing(gain)
-    return standing if gain.advice in {Advice.KEEP, Advice.DROP} else f"{_NOTHING}: {standing}"
 
 
 def _standing(gain: Gain) -> str:

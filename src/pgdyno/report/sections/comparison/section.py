@@ -19,7 +19,6 @@ from pgdyno.report.level import Level
 from pgdyno.report.sections.comparison.answers import Answer, WorkloadAnswers, answer_study
 from pgdyno.report.sections.comparison.client_sweep import describe_scaling_method, scaling_report
 from pgdyno.report.sections.comparison.method import (
-    TRIALS_REMARK,
     describe_error_rate,
     describe_method,
     describe_noise,
@@ -34,8 +33,6 @@ from pgdyno.report.sections.comparison.tables import (
     verdict_table,
 )
 from pgdyno.report.verdict_words import HUES, MARKS, name_verdict
-
-__all__ = ["TRIALS_REMARK", "build_comparisons", "build_method", "build_verdicts"]
 
 _DO_NOT_TRUST = "Do not trust these verdicts:"
 # With at most this many variants all charts are shown open.
