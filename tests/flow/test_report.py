@@ -19,7 +19,7 @@ from pgdyno.errors import SpecError
 from pgdyno.flow.list import view_records
 from pgdyno.flow.report import compose_report, write_reports
 from pgdyno.record.store import RecordStore, open_record
-from pgdyno.report.sections.head import list_commands
+from pgdyno.report.sections.repeating import list_commands
 from tests.report.build import build_report
 
 RECORDS = Path(__file__).parents[1] / "data" / "records"
@@ -99,7 +99,7 @@ def test_a_damaged_record_is_listed_with_what_is_wrong(store: RecordStore) -> No
 @pytest.mark.parametrize("store", NAMES, indirect=True)
 def test_commands_of_a_report_need_nothing_that_is_gone(store: RecordStore) -> None:
     commands = list_commands(compose_report(store).report)
-    by_hand = [shlex.split(command.line) for command in commands if command.line.startswith("pgbench ")]
+    by_hand = [shlex.split(command.lines) for command in commands if command.lines.startswith("pgbench ")]
     assert len(by_hand) >= 2
     for argv in by_hand:
         options = {option.partition("=")[0] for option in argv[1:]}
@@ -121,4 +121,4 @@ def test_a_script_is_named_where_the_record_has_it(tmp_path: Path) -> None:
     analysis = StudyAnalysis(workloads=(msgspec.structs.replace(workload, trials=(trial,)),))
     command = list_commands(msgspec.structs.replace(report, analysis=analysis))[-1]
     script = f"{report.record_dir}/trials/0001/script-1-a b.sql@3"
-    assert shlex.split(command.line) == ["pgbench", "--client=8", f"--file={script}"]
+    assert shlex.split(command.lines) == ["pgbench", "--client=8", f"--file={script}"]

@@ -19,7 +19,7 @@ from pgdyno.report.format import (
     format_seconds,
     format_value,
 )
-from pgdyno.report.precision import count_trials_needed
+from pgdyno.report.sections.head import count_trials_needed
 
 
 def _estimate(

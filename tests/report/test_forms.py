@@ -24,7 +24,7 @@ from pgdyno.report.forms.terminal import print_terminal
 from pgdyno.report.input import ReportInput
 from pgdyno.report.sections.context import format_setting, host_table, key_settings_table
 from pgdyno.report.sections.findings import FindingText, list_findings
-from pgdyno.report.sections.head import list_choices
+from pgdyno.report.sections.repeating import list_choices
 from pgdyno.report.study import build_report as build_report_document
 from tests.report.build import BUILTIN, HOSTILE, build_report
 from tests.report.build_comparison import build_client_sweep, build_paired, build_product, build_switchback

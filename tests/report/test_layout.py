@@ -13,11 +13,10 @@ from rich.console import Console
 from pgdyno.analyse.disk.ceiling import InstanceLimits
 from pgdyno.analyse.disk.layout_ceiling import ceilings_of_instance, compute_ceilings, limits_of
 from pgdyno.record.machine.tunables import StorageStack
-from pgdyno.report.documents.layout import layout_document
+from pgdyno.report.documents.disk import layout_document
 from pgdyno.report.forms.terminal import print_terminal
 from pgdyno.report.level import Level
-from pgdyno.report.sections.disk.layout import LayoutView, ceilings_table, describe_declared
-from pgdyno.report.sections.disk.layouts import build_layouts
+from pgdyno.report.sections.disk.layout import LayoutView, build_layouts, ceilings_table, describe_declared
 from pgdyno.run.host.host import Host
 from pgdyno.run.host.tunables import read_disk_look
 from pgdyno.spec.host import DiskSpec, HostSpec, read_host

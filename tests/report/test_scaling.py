@@ -9,7 +9,7 @@ import jsonschema
 import msgspec
 from rich.console import Console
 
-from pgdyno.report.documents.client_sweep import make_scaling
+from pgdyno.report.documents.experiment import make_scaling
 from pgdyno.report.documents.report import make_schema, render_json
 from pgdyno.report.forms.html import print_html
 from pgdyno.report.forms.markdown import print_markdown

@@ -14,8 +14,8 @@ from pgdyno.analyse.disk.layout_ceiling import ceilings_of_instance, compute_cei
 from pgdyno.analyse.disk.throttle import apply_throttles
 from pgdyno.errors import ExitCode
 from pgdyno.facts.instances import list_instances
-from pgdyno.report.documents.layout import layout_document
-from pgdyno.report.sections.disk.layout import LayoutView
+from pgdyno.report.documents.disk import layout_document
+from pgdyno.report.sections.disk.layout import LayoutView, build_layouts
 from pgdyno.run.host.tunables import read_product, read_tunables
 from pgdyno.spec.host import DiskSpec, HostSpec
 
@@ -34,7 +34,6 @@ class LayoutResult(msgspec.Struct, frozen=True, kw_only=True):
         """As a person reads it."""
         from pgdyno.report.forms.terminal import print_terminal  # noqa: PLC0415 - each form loads what it needs
         from pgdyno.report.level import Level  # noqa: PLC0415
-        from pgdyno.report.sections.disk.layouts import build_layouts  # noqa: PLC0415
 
         return print_terminal(build_layouts(self.views), level=Level.STANDARD)
 

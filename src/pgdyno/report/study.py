@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pgdyno.report.document import Block, Document, Prose, Section, Tone
 from pgdyno.report.input import ReportInput
 from pgdyno.report.level import Level
-from pgdyno.report.sections import context, evidence, findings, first_page, head, layers, reading, workload
+from pgdyno.report.sections import context, evidence, findings, first_page, head, layers, reading, repeating, workload
 from pgdyno.report.sections.comparison import section as comparison
 from pgdyno.report.sections.comparison.method import TRIALS_REMARK
 from pgdyno.report.sections.search import section as search
@@ -50,7 +50,7 @@ def _list_blocks(report: ReportInput) -> Iterator[Block]:
     yield from layers.build_derived(report)
     yield from context.build_settings(report)
     yield from context.build_machine(report)
-    yield from context.build_repeating(report)
+    yield from repeating.build_repeating(report)
     yield from reading.build_reading(report)
     yield Prose(words="", brief=f"report: {report.record_dir}/report.html", level=Level.HEADLINE)
 

@@ -16,10 +16,9 @@ from pgdyno.explain.doubts.comparison import find_comparison_doubts
 from pgdyno.explain.doubts.derived import find_derived_doubts
 from pgdyno.explain.doubts.search import find_search_doubts
 from pgdyno.explain.doubts.state import find_state_doubts
-from pgdyno.explain.doubts.version import find_version_doubts
 from pgdyno.explain.episodes import find_episodes_in_average
 from pgdyno.explain.finding import Finding, Severity
-from pgdyno.explain.preflight.study import find_preflight_doubts
+from pgdyno.explain.preflight.study import find_preflight_doubts, find_version_doubts
 from pgdyno.facts.durability import Loss, durability_given_up
 from pgdyno.record.trial_data import FILES
 from pgdyno.record.types import StudyRecord, TrialStatus

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import msgspec
 
 from pgdyno.analyse.study_types import StudyAnalysis
 from pgdyno.explain.finding import Finding, Severity
 from pgdyno.explain.preflight.rule_input import Intent
 from pgdyno.explain.preflight.rules import find_obstacles
-from pgdyno.explain.preflight.version import UNTRIED_VERSION
+from pgdyno.explain.preflight.version import UNTRIED_VERSION, find_untried
 from pgdyno.record.machine.preflight import PreflightFacts, ServerOrigin, ServerSnapshot
-from pgdyno.record.types import StudyRecord
+from pgdyno.record.types import LOST_COUNTERS, StudyRecord
 
 # Settings that only a running server of pgdyno's own shows. Durability is judged from the trials, variant by variant.
 _SERVER_REPORTED = frozenset(
@@ -31,12 +33,32 @@ def list_obstacles(record: StudyRecord, analysis: StudyAnalysis) -> tuple[Findin
 def find_preflight_doubts(record: StudyRecord, analysis: StudyAnalysis) -> tuple[Finding, ...]:
     """Find the obstacles that weaken the figures, in the form of all other doubts; notes stay in the preflight's own table."""
     return tuple(
-        msgspec.structs.replace(
-            finding, evidence=". ".join(filter(None, [finding.evidence, finding.why.rstrip(".")])), why=""
-        )
-        for finding in list_obstacles(record, analysis)
-        if finding.severity is not Severity.NOTE
+        _as_doubt(finding) for finding in list_obstacles(record, analysis) if finding.severity is not Severity.NOTE
     )
+
+
+def find_version_doubts(record: StudyRecord, analysis: StudyAnalysis) -> Iterator[Finding]:
+    """Say what is not known of each such version that a study ran on, and which counters its trials did not find."""
+    own = record.server.major
+    variants = record.plan.experiment.variants if record.plan.experiment is not None else ()
+    for major in dict.fromkeys((own, *(variant.server.version or own for variant in variants))):
+        said = record.server.settings_said if major == own else None
+        finding = find_untried(major, said, lost_counters=_find_lost(analysis, major))
+        if finding is not None:
+            yield _as_doubt(finding)
+
+
+def _as_doubt(finding: Finding) -> Finding:
+    """Return a finding whose effect follows its evidence, as in all other doubts."""
+    evidence = ". ".join(filter(None, [finding.evidence, finding.why.rstrip(".")]))
+    return msgspec.structs.replace(finding, evidence=evidence, why="")
+
+
+def _find_lost(analysis: StudyAnalysis, major: int) -> tuple[str, ...]:
+    """List what trials say of this version; a study may run on several."""
+    trials = (trial for workload in analysis.workloads for trial in workload.trials)
+    said = dict.fromkeys(gap.reason for trial in trials for gap in trial.record.gaps if gap.source == LOST_COUNTERS)
+    return tuple(reason for reason in said if f"PostgreSQL {major} " in reason)
 
 
 def _look_at_trials(record: StudyRecord, analysis: StudyAnalysis) -> ServerSnapshot | None:

@@ -1,4 +1,4 @@
-"""Make the published documents of disk cards: `pgdyno disk --json`, also with `--compare`."""
+"""Make the published documents of `pgdyno disk --json`: disk cards, their comparison, and storage layouts."""
 
 from __future__ import annotations
 
@@ -14,8 +14,10 @@ from pgdyno.analyse.disk.entries import DiskFigure
 from pgdyno.explain.finding import Finding
 from pgdyno.record.device.disk_card import DiskCard
 from pgdyno.report.input import CardView
+from pgdyno.report.sections.disk.layout import LayoutView
 
 DISK_VERSION = 1
+LAYOUT_VERSION = 1
 
 
 class CardDocument(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,6 +52,14 @@ class DiskComparisonDocument(msgspec.Struct, frozen=True, kw_only=True):
     """The differences of each other card from the first."""
 
 
+class LayoutDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """The output of `pgdyno disk --layout --json`. Fields may be added; renaming one needs a new version."""
+
+    format: str = "pgdyno-layout"
+    version: int = LAYOUT_VERSION
+    layouts: tuple[LayoutView, ...]
+
+
 def disk_document(views: Sequence[CardView]) -> DiskDocument:
     """Return cards as a document."""
     return DiskDocument(cards=tuple(map(_card, views)))
@@ -58,6 +68,11 @@ def disk_document(views: Sequence[CardView]) -> DiskDocument:
 def comparison_document(views: Sequence[CardView], differences: tuple[DiskDifference, ...]) -> DiskComparisonDocument:
     """Return a comparison of cards as a document."""
     return DiskComparisonDocument(cards=tuple(map(_card, views)), differences=differences)
+
+
+def layout_document(views: Sequence[LayoutView]) -> LayoutDocument:
+    """Return layouts as a document, each ceiling with its derivation."""
+    return LayoutDocument(layouts=tuple(views))
 
 
 def _card(view: CardView) -> CardDocument:

@@ -1,4 +1,4 @@
-"""Make the part of report.json on a comparison: every variant, question, pair and verdict, at full precision."""
+"""Make the parts of report.json on a comparison and on its sweep over clients: all variants, pairs and verdicts."""
 
 from __future__ import annotations
 
@@ -14,10 +14,12 @@ from pgdyno.analyse.sweep.scaling import ClientSweep
 from pgdyno.facts.durability import GivenUp
 from pgdyno.facts.metrics import Better, find_metric
 from pgdyno.plan.experiment import Experiment, Variant
+from pgdyno.plan.types import Choice
 from pgdyno.record.types import ErrorFact
 from pgdyno.report.documents.described import says
 from pgdyno.report.input import ReportInput
 from pgdyno.report.sections.comparison.answers import WorkloadAnswers, answer_study
+from pgdyno.report.sections.comparison.client_sweep import scaling_report
 from pgdyno.report.sections.comparison.method import describe_error_rate, is_noise_loud
 from pgdyno.report.sections.comparison.variants import VariantText, describe_variants
 from pgdyno.spec.variant import DesignKind
@@ -91,6 +93,15 @@ class ExperimentDocument(msgspec.Struct, frozen=True, kw_only=True):
     comparisons: Annotated[tuple[ComparisonDocument, ...], says("One for each workload.")]
 
 
+class ScalingDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """A sweep over clients that followed the comparison: a study of its own."""
+
+    record_dir: Annotated[str, says("Of its own record.")]
+    variant: Annotated[str | None, says("The variant whose settings it ran under.")] = msgspec.field(name="arm")
+    choices: Annotated[tuple[Choice, ...], says("What was chosen for it, and why.")]
+    experiment: ExperimentDocument
+
+
 def make_experiment(report: ReportInput) -> ExperimentDocument | None:
     """Return the comparison as a document; None for a study that compares nothing."""
     experiment = report.record.plan.experiment
@@ -106,6 +117,24 @@ def make_experiment(report: ReportInput) -> ExperimentDocument | None:
         error_rate=describe_error_rate(experiment),
         variants=tuple(_make_variant(experiment, variant) for variant in variants.values()),
         comparisons=tuple(_make_comparison(report, answers) for answers in answer_study(report)),
+    )
+
+
+def make_scaling(report: ReportInput) -> ScalingDocument | None:
+    """Return the sweep as a document; None where no sweep followed."""
+    scaling, sweep = report.analysis.scaling, scaling_report(report)
+    experiment = (
+        None
+        if scaling is None or sweep is None
+        else make_experiment(msgspec.structs.replace(sweep, analysis=scaling.analysis))
+    )
+    if scaling is None or experiment is None:
+        return None
+    return ScalingDocument(
+        record_dir=f"{report.record_dir}/clients",
+        variant=scaling.variant,
+        choices=scaling.record.plan.choices,
+        experiment=experiment,
     )
 
 

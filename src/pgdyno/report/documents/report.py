@@ -19,14 +19,13 @@ from pgdyno.explain.finding import Finding
 from pgdyno.plan.plan import Choice, PlannedWorkload
 from pgdyno.price.study import StudyPrice
 from pgdyno.record.machine.host_facts import HostFacts
+from pgdyno.record.predictions import PredictionInput
 from pgdyno.record.types import Dataset, ErrorFact, Gap, ServerFacts, SettingFact, TrialStatus
-from pgdyno.report.documents.client_sweep import ScalingDocument, make_scaling
 from pgdyno.report.documents.described import says
 from pgdyno.report.documents.disk_uses import DiskJoinDocument, OwnDiskDocument, make_join, make_own_disk
-from pgdyno.report.documents.experiment import ExperimentDocument, make_experiment
+from pgdyno.report.documents.experiment import ExperimentDocument, ScalingDocument, make_experiment, make_scaling
 from pgdyno.report.documents.health import HealthDocument, make_health
 from pgdyno.report.documents.layers import TunedDocument, make_tuned
-from pgdyno.report.documents.predictions import PredictionDocument, make_predictions
 from pgdyno.report.documents.search import SearchDocument, make_search
 from pgdyno.report.documents.step import StepDocument, make_step
 from pgdyno.report.input import ReportInput
@@ -37,6 +36,21 @@ from pgdyno.spec.study import Study
 
 REPORT_VERSION = 1
 SCHEMA_FILE = "report.schema.json"
+
+
+class PredictionDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """A prediction that was made before the trial, and what the trial measured."""
+
+    name: Annotated[str, says("`tps`, a counter per transaction, or `checkpoint_distance_bytes`.")]
+    value: float
+    low: Annotated[float | None, says("Of its inputs' intervals; null without one.")]
+    high: float | None
+    unit: str
+    model: str
+    inputs: tuple[PredictionInput, ...]
+    measured: float | None
+    error_ratio: Annotated[float | None, says("Predicted over measured, less 1.")]
+    reason: Annotated[str | None, says("Why there is no error.")]
 
 
 class TrialDocument(msgspec.Struct, frozen=True, kw_only=True):
@@ -241,7 +255,20 @@ def _make_trial(workload: WorkloadAnalysis, trial: TrialAnalysis) -> TrialDocume
         unknown_lines=trial.unknown_lines,
         gaps=tuple(dict.fromkeys((*record.gaps, *trial.gaps))),
         doubts=trial.doubts,
-        predictions=make_predictions(trial),
+        predictions=_make_predictions(trial),
         disk=make_join(trial.disk),
         time=trial.time,
+    )
+
+
+def _make_predictions(trial: TrialAnalysis) -> tuple[PredictionDocument, ...]:
+    """Return a trial's predictions as documents."""
+    return tuple(
+        PredictionDocument(
+            **msgspec.structs.asdict(one.prediction),
+            measured=one.measured,
+            error_ratio=one.error_ratio,
+            reason=one.reason,
+        )
+        for one in trial.predictions
     )

@@ -12,14 +12,16 @@ import hashlib
 import importlib.metadata
 import importlib.resources
 import re
+from collections.abc import Iterable
+from typing import Any
 
 import jinja2
+import msgspec
 import vl_convert
 from markupsafe import Markup, escape
 
 from pgdyno.report.charts import palette
-from pgdyno.report.document import Document, list_charts, list_contents
-from pgdyno.report.forms.drawings import encode_drawings
+from pgdyno.report.document import ChartBlock, Document, list_charts, list_contents
 from pgdyno.report.forms.paragraph import hold_together
 
 _VEGA_SNIPPET = "window.vegaEmbed = vegaEmbed;"
@@ -44,7 +46,7 @@ def print_html(document: Document, *, vega_js: str | None = None) -> str:
             policy=_make_policy((vega, script), style),
             style=Markup(style),  # noqa: S704 - our own files, not a reader's or a study's words
             scripts=tuple(Markup(one) for one in (vega, script)),  # noqa: S704 - the same
-            drawings=Markup(encode_drawings(list_charts(document.blocks))),  # noqa: S704 - no < is left in it
+            drawings=Markup(_encode_drawings(list_charts(document.blocks))),  # noqa: S704 - no < is left in it
         )
     )
 
@@ -107,3 +109,15 @@ def _make_policy(scripts: tuple[str, ...], style: str) -> str:
 
 def _hash(source: str) -> str:
     return f"'sha256-{base64.b64encode(hashlib.sha256(source.encode()).digest()).decode()}'"
+
+
+def _encode_drawings(charts: Iterable[ChartBlock]) -> str:
+    """Return all data for the page's script, as JSON that is safe inside a script element."""
+    specs: dict[bytes, int] = {}
+    drawn: dict[str, dict[str, Any]] = {}
+    for block in charts:
+        encoded = msgspec.json.encode(block.chart.spec, order="deterministic")
+        index = specs.setdefault(encoded, len(specs))
+        drawn[block.id] = {"spec": index, "columns": block.chart.columns, "marks": block.chart.marks}
+    made = msgspec.json.encode({"specs": [msgspec.Raw(one) for one in specs], "charts": drawn})
+    return made.decode().replace("<", "\\u003c")

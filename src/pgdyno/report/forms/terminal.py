@@ -25,8 +25,7 @@ from pgdyno.report.document import (
     Tone,
     select,
 )
-from pgdyno.report.forms.columns import Columns, Row, widths_of
-from pgdyno.report.forms.grid import Grid
+from pgdyno.report.forms.columns import Columns, Grid, Row, widths_of
 from pgdyno.report.forms.markdown import describe_links
 from pgdyno.report.forms.paragraph import Paragraph
 from pgdyno.report.level import Level

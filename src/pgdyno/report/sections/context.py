@@ -12,18 +12,17 @@ from pgdyno.facts.settings import key_settings
 from pgdyno.record.machine.disk_facts import DiskFacts
 from pgdyno.record.machine.host_facts import HostFacts
 from pgdyno.record.types import Dataset, Gap, SettingFact
-from pgdyno.report.document import Block, Code, Prose, Section, Tone
+from pgdyno.report.document import Block, Prose, Section, Tone
 from pgdyno.report.format import ABSENT, format_bytes, format_count, format_number, format_seconds
 from pgdyno.report.input import ReportInput
 from pgdyno.report.level import Level
 from pgdyno.report.sections.disk.declared import compare_with_declared, declared_tables, explain_declared
 from pgdyno.report.sections.disk.uses import own_disk_table
-from pgdyno.report.sections.head import SIZES_REMARK, describe_repeating, list_choices, list_commands
-from pgdyno.report.sections.preflight_table import preflight_table
+from pgdyno.report.sections.head import SIZES_REMARK
+from pgdyno.report.sections.preflight import preflight_table
+from pgdyno.report.sections.repeating import list_choices
 from pgdyno.report.table import Cell, Table, code, columns, number, text
 
-# The commands that repeat a study begin with this many of pgdyno; those of pgbench alone follow.
-_OWN_COMMANDS = 3
 # Source: PostgreSQL 15 to 18, guc_tables.c: shared_buffers has the built-in value of 16384 pages of 8 kB.
 _DEFAULT_SHARED_BUFFERS_BYTES = 128 * 1024**2
 _MEMORY_UNITS = {"B": 1, "kB": 1024, "MB": 1024**2, "GB": 1024**3}
@@ -75,14 +74,6 @@ def build_machine(report: ReportInput) -> Iterator[Section]:
     )
     tables = tuple(table for table in made if table is not None)
     yield Section(title="Machine", id="machine", blocks=(*words, *tables), is_listed=True)
-
-
-def build_repeating(report: ReportInput) -> Iterator[Section]:
-    """Yield the section on how to repeat the measurement, with pgdyno and by hand."""
-    codes = [Code(purpose=one.purpose, lines=one.line) for one in list_commands(report)]
-    by_hand = Section(title="With pgbench alone", blocks=tuple(codes[_OWN_COMMANDS:]), is_folded=True)
-    blocks: tuple[Block, ...] = (Prose(words=describe_repeating(report)), *codes[:_OWN_COMMANDS], by_hand)
-    yield Section(title="How to repeat this study", id="repeat", blocks=blocks, is_listed=True)
 
 
 def relations_table(dataset: Dataset) -> Table:

@@ -1,19 +1,17 @@
-"""Build what comes before the tables: the first sentence, the cards, durability; also the commands.
+"""Build what comes before the tables: the first sentence, the cards, durability; also the names of trials.
 
 This module only words what analysis and findings have concluded; it lays out no page.
 """
 
 from __future__ import annotations
 
-import shlex
+import math
 from collections.abc import Iterator
 
-import msgspec
-
-from pgdyno.analyse.estimate import is_too_wide
+from pgdyno.analyse.estimate import Estimate, is_too_wide, smallest_detectable_effect
 from pgdyno.analyse.types import TrialAnalysis, WorkloadAnalysis
 from pgdyno.explain.finding import Severity
-from pgdyno.plan.plan import Choice, PlannedWorkload
+from pgdyno.plan.plan import PlannedWorkload
 from pgdyno.record.types import StudyRecord, TrialStatus
 from pgdyno.report.document import Block, Fact, Facts, Look, Prose, Section, Tone
 from pgdyno.report.format import (
@@ -28,7 +26,6 @@ from pgdyno.report.format import (
 from pgdyno.report.host_words import after_name
 from pgdyno.report.input import ReportInput
 from pgdyno.report.level import Level
-from pgdyno.report.precision import WANTED_RATIO, count_trials_needed
 from pgdyno.report.sections.comparison.experiment import (
     count_servers,
     describe_experiment,
@@ -48,11 +45,10 @@ MIXED_REMARK = (
 )
 SIZES_REMARK = "kB, MB and GB are powers of 1024, as in PostgreSQL."
 _NAMED_WORKLOADS = 4
-# Options of pgbench that only pgdyno needs: its server, its log, and an option that only pgbench 17 and later have.
-_OWN_OPTIONS = frozenset(
-    {"--host", "--port", "--username", "--log", "--log-prefix", "--sampling-rate", "--exit-on-abort"}
-)
-_OF = " of "
+_WANTED_RATIO = 0.1
+"""Half the width of an interval that most questions need, as a share of the value."""
+# Beyond this number, more trials are not the remedy.
+_MOST_TRIALS = 1000
 
 
 def describe_study(report: ReportInput) -> str:
@@ -132,7 +128,27 @@ def advise_trials(workload: WorkloadAnalysis) -> str | None:
     needed = count_trials_needed(workload.tps)
     if needed is None:
         return "These trials vary too much for more trials to help: find out what differs between them."
-    return f"If further trials vary like these, --rounds {needed} would give about ±{WANTED_RATIO * 100:.0f} %."
+    return f"If further trials vary like these, --rounds {needed} would give about ±{_WANTED_RATIO * 100:.0f} %."
+
+
+def count_trials_needed(estimate: Estimate) -> int | None:
+    """Return how many trials would narrow a geometric mean's interval to about ±10 %.
+
+    None without an interval, and where more than a thousand would be needed.
+    """
+    if not estimate.low or estimate.high is None:
+        return None
+    half_width = math.log(estimate.high / estimate.low) / 2
+    sd = half_width / (_half_width(estimate.n, 1.0, estimate.confidence) or math.inf)
+    wanted = math.log1p(_WANTED_RATIO)
+    return next(
+        (n for n in range(2, _MOST_TRIALS + 1) if (_half_width(n, sd, estimate.confidence) or 0.0) <= wanted), None
+    )
+
+
+def _half_width(n: int, sd: float, confidence: float) -> float | None:
+    # At a power of one half the second quantile is 0, and half of Student's interval remains.
+    return smallest_detectable_effect(n, sd, confidence=confidence, power=0.5)
 
 
 def title_report(report: ReportInput) -> str:
@@ -226,18 +242,6 @@ def describe_load(workload: PlannedWorkload) -> str:
     return ", ".join(parts)
 
 
-def list_choices(report: ReportInput) -> tuple[Choice, ...]:
-    """Return what the study left open; a choice that several workloads share appears once."""
-    alike: dict[tuple[str, str, str], list[str]] = {}
-    for one in report.record.plan.choices:
-        name, _, workload = one.name.partition(_OF)
-        alike.setdefault((name, one.value, one.reason), []).append(workload)
-    return tuple(
-        Choice(name=f"{name} ({', '.join(of)})" if any(of) else name, value=value, reason=reason)
-        for (name, value, reason), of in alike.items()
-    )
-
-
 def is_mixed(trial: TrialAnalysis) -> bool:
     """Return whether several variants alternated in a trial, so that its totals are a mixture and no result."""
     return len(trial.record.planned.variants) > 1
@@ -262,66 +266,3 @@ def describe_trial(trial: TrialAnalysis) -> str:
         f"p99 {format_number(p.value_ms)} ms" for p in trial.percentiles if p.name == "p99" and p.value_ms is not None
     ]
     return ", ".join(parts)
-
-
-class Command(msgspec.Struct, frozen=True, kw_only=True):
-    """A command line and its purpose."""
-
-    purpose: str
-    line: str
-
-
-def describe_repeating(report: ReportInput) -> str:
-    """Describe where the study is saved, and which open choices were made for this machine."""
-    where = "The complete study is study.toml in the record."
-    chosen = "; ".join(f"{one.name} = {one.value}" for one in list_choices(report))
-    if not chosen:
-        return where
-    return (
-        f"{where} Values that the study left open were chosen for this machine and are written into it, so that it"
-        f" repeats in the same way elsewhere: {chosen}."
-    )
-
-
-def list_commands(report: ReportInput) -> tuple[Command, ...]:
-    """Return commands to paste: to repeat the study with pgdyno, and to load another server with pgbench.
-
-    The exact command lines, with paths that no longer exist, are in the record.
-    """
-    record = report.record
-    program = next(iter(record.command), "pgdyno")
-    commands = [
-        Command(purpose="Measure again", line=shlex.join([program, "run", f"{report.record_dir}/study.toml"])),
-        Command(purpose="Write this report again", line=shlex.join([program, "report", report.record_dir])),
-        Command(purpose="The original command", line=shlex.join(record.command)),
-    ]
-    if record.dataset is not None:
-        line = _by_hand(record.dataset.init_argv)
-        commands.append(
-            Command(
-                purpose="Load the same data into a database of your own; this replaces its pgbench tables", line=line
-            )
-        )
-    seen: set[str] = set()
-    for workload in report.analysis.workloads:
-        trial = workload.representative or next(iter(workload.trials), None)
-        # Other variants of the same workload have the same command apart from their own settings.
-        if trial is not None and trial.record.argv and workload.load.name not in seen:
-            seen.add(workload.load.name)
-            folder = f"{report.record_dir}/trials/{trial.record.planned.number:04d}"
-            purpose = f"Run the load of {workload.load.name} on it, as in {name_trial(trial)}"
-            commands.append(Command(purpose=purpose, line=_by_hand(trial.record.argv, scripts_folder=folder)))
-    return tuple(commands)
-
-
-def _by_hand(argv: tuple[str, ...], scripts_folder: str = "") -> str:
-    """Return a command line of pgbench without the options that only pgdyno needs."""
-    *options, _ = argv[1:]
-    kept = ["pgbench"]
-    for option in options:
-        name, _, value = option.partition("=")
-        if name == "--file":
-            kept.append(f"--file={scripts_folder}/{value.rpartition('/')[2]}")
-        elif name not in _OWN_OPTIONS:
-            kept.append(option)
-    return shlex.join(kept)

@@ -1,4 +1,4 @@
-"""Build what `pgdyno check` shows on the terminal.
+"""Build what `pgdyno check` shows on the terminal, and the table of a study's preflight.
 
 The preflight has its own words for severity: a critical finding invalidates a measurement, a warning costs speed.
 """
@@ -8,10 +8,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
+from pgdyno.errors import with_program
 from pgdyno.explain.finding import Finding, Severity
+from pgdyno.explain.preflight.study import list_obstacles
 from pgdyno.explain.preflight.version import UNTRIED_VERSION
 from pgdyno.record.machine.preflight import PreflightFacts
 from pgdyno.report.document import Claim, Claims, Document, Prose, Section
+from pgdyno.report.input import ReportInput
+from pgdyno.report.table import Table, columns, text
 
 _BADGES = {Severity.CRITICAL: "problem", Severity.WARNING: "costs speed", Severity.NOTE: "note"}
 SEVERITY_WORDS = {Severity.CRITICAL: "spoils", Severity.WARNING: "costs speed", Severity.NOTE: "note"}
@@ -73,3 +77,29 @@ def summarise(findings: Sequence[Finding]) -> str:
         if counts[word]
     ]
     return ", ".join(parts) or "no problem was found"
+
+
+def preflight_table(report: ReportInput) -> Table | None:
+    """Build the table of a study's preflight; None for records that have none."""
+    facts = report.record.preflight
+    if facts is None:
+        return None
+    findings = list_obstacles(report.record, report.analysis)
+    program = next(iter(report.record.command), "pgdyno")
+    rows = [
+        (
+            text(name_severity(finding)),
+            text(finding.claim),
+            text(finding.evidence),
+            text(finding.why),
+            text(with_program(finding.advice, program)),
+        )
+        for finding in findings
+    ]
+    rows += [(text("not checked"), text(one.what), text(one.reason), text(None), text(None)) for one in facts.unseen]
+    return Table(
+        caption="Preflight: state of the machine before the first trial",
+        columns=columns("", "What", "Seen", "Effect", "Fix"),
+        rows=tuple(rows),
+        remark=f"In all: {summarise(findings)}.",
+    )

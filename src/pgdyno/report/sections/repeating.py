@@ -1,0 +1,90 @@
+"""Build the section on how to repeat a study: what was chosen for this machine, and commands to paste."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+
+from pgdyno.plan.plan import Choice
+from pgdyno.report.document import Block, Code, Prose, Section
+from pgdyno.report.input import ReportInput
+from pgdyno.report.sections.head import name_trial
+
+# The commands that repeat a study begin with this many of pgdyno; those of pgbench alone follow.
+_OWN_COMMANDS = 3
+# Options of pgbench that only pgdyno needs: its server, its log, and an option that only pgbench 17 and later have.
+_OWN_OPTIONS = frozenset(
+    {"--host", "--port", "--username", "--log", "--log-prefix", "--sampling-rate", "--exit-on-abort"}
+)
+
+
+def build_repeating(report: ReportInput) -> Iterator[Section]:
+    """Yield the section on how to repeat the measurement, with pgdyno and by hand."""
+    codes = list_commands(report)
+    by_hand = Section(title="With pgbench alone", blocks=codes[_OWN_COMMANDS:], is_folded=True)
+    blocks: tuple[Block, ...] = (Prose(words=describe_repeating(report)), *codes[:_OWN_COMMANDS], by_hand)
+    yield Section(title="How to repeat this study", id="repeat", blocks=blocks, is_listed=True)
+
+
+def list_choices(report: ReportInput) -> tuple[Choice, ...]:
+    """Return what the study left open; a choice that several workloads share appears once."""
+    alike: dict[tuple[str, str, str], list[str]] = {}
+    for one in report.record.plan.choices:
+        name, _, workload = one.name.partition(" of ")
+        alike.setdefault((name, one.value, one.reason), []).append(workload)
+    return tuple(
+        Choice(name=f"{name} ({', '.join(of)})" if any(of) else name, value=value, reason=reason)
+        for (name, value, reason), of in alike.items()
+    )
+
+
+def describe_repeating(report: ReportInput) -> str:
+    """Describe where the study is saved, and which open choices were made for this machine."""
+    where = "The complete study is study.toml in the record."
+    chosen = "; ".join(f"{one.name} = {one.value}" for one in list_choices(report))
+    if not chosen:
+        return where
+    return (
+        f"{where} Values that the study left open were chosen for this machine and are written into it, so that it"
+        f" repeats in the same way elsewhere: {chosen}."
+    )
+
+
+def list_commands(report: ReportInput) -> tuple[Code, ...]:
+    """Return commands to paste: to repeat the study with pgdyno, and to load another server with pgbench.
+
+    The exact command lines, with paths that no longer exist, are in the record.
+    """
+    record = report.record
+    program = next(iter(record.command), "pgdyno")
+    commands = [
+        Code(purpose="Measure again", lines=shlex.join([program, "run", f"{report.record_dir}/study.toml"])),
+        Code(purpose="Write this report again", lines=shlex.join([program, "report", report.record_dir])),
+        Code(purpose="The original command", lines=shlex.join(record.command)),
+    ]
+    if record.dataset is not None:
+        purpose = "Load the same data into a database of your own; this replaces its pgbench tables"
+        commands.append(Code(purpose=purpose, lines=_by_hand(record.dataset.init_argv)))
+    seen: set[str] = set()
+    for workload in report.analysis.workloads:
+        trial = workload.representative or next(iter(workload.trials), None)
+        # Other variants of the same workload have the same command apart from their own settings.
+        if trial is not None and trial.record.argv and workload.load.name not in seen:
+            seen.add(workload.load.name)
+            folder = f"{report.record_dir}/trials/{trial.record.planned.number:04d}"
+            purpose = f"Run the load of {workload.load.name} on it, as in {name_trial(trial)}"
+            commands.append(Code(purpose=purpose, lines=_by_hand(trial.record.argv, scripts_folder=folder)))
+    return tuple(commands)
+
+
+def _by_hand(argv: tuple[str, ...], scripts_folder: str = "") -> str:
+    """Return a command line of pgbench without the options that only pgdyno needs."""
+    *options, _ = argv[1:]
+    kept = ["pgbench"]
+    for option in options:
+        name, _, value = option.partition("=")
+        if name == "--file":
+            kept.append(f"--file={scripts_folder}/{value.rpartition('/')[2]}")
+        elif name not in _OWN_OPTIONS:
+            kept.append(option)
+    return shlex.join(kept)
