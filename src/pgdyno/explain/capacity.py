@@ -166,13 +166,15 @@ def _advise(capacity: Capacity, binding: Bound) -> str:
 def _find_clients(record: StudyRecord, capacity: Capacity) -> Iterator[Finding]:
     advice = capacity.advice
     if advice.clients is not None and advice.low is not None and advice.high is not None:
+        interval = f"[{advice.low:,} – {advice.high:,}]"
+        connections = "1 connection" if advice.clients == 1 else f"{advice.clients:,} connections"
         yield Finding(
             rule=CLIENTS,
             severity=Severity.NOTE,
-            claim=f"{_count(advice.clients)} [{advice.low:,} – {advice.high:,}] at work reach its highest TPS.",
+            claim=f"{_count(advice.clients)} {interval} at work reach its highest TPS.",
             evidence=f"From the {advice.how}",
             why="More of them only queue and make transactions longer.",
-            advice="Let a pool open that many connections, and make the rest wait there.",
+            advice=f"Let a pool open {connections} {interval}, and make the other clients wait there.",
             workload=capacity.workload,
             shows=(ChartKind.TPS,),
         )

@@ -6,6 +6,7 @@ A change always appears with its interval. An inconclusive verdict never says th
 from __future__ import annotations
 
 from pgdyno.analyse.comparison.verdict import Verdict, VerdictKind
+from pgdyno.analyse.sweep.scaling import LoadStatus
 from pgdyno.report.format import EffectText, format_effect, format_more_time, format_roughly, format_within
 
 METRIC_WORDS = {
@@ -40,6 +41,22 @@ MARKS = {
     VerdictKind.LESS: "▼",
 }
 """Beside the colour, for whoever does not see it."""
+STATUS_HUES = {
+    "underused": "sky",
+    "linear": "blue",
+    "peak": "green",
+    "contended": "amber",
+    "collapse": "vermilion",
+    "undecided": "slate",
+}
+"""The hue of each status of a load in a sweep over clients."""
+
+
+def name_status(status: LoadStatus | None) -> str:
+    """Name the status of a load in a sweep over clients."""
+    if status is None:
+        return "undecided"
+    return "underused" if status is LoadStatus.UNDER_USED else status.value
 
 
 def effect_of(verdict: Verdict) -> EffectText:

@@ -43,7 +43,8 @@ def _noise_verdict(experiment: Experiment, analysis: StudyAnalysis) -> Iterator[
             severity=Severity.CRITICAL,
             claim="Two identical variants were told apart: this study's verdicts are in doubt.",
             evidence=(
-                f"The reference against itself: {comparison.primary} {describe_change(noise.verdict)}, {noise.verdict.n} pairs;"
+                f"A/A: compared with itself, the reference shows {comparison.primary} {describe_change(noise.verdict)},"
+                f" {noise.verdict.n} pairs;"
                 f" by chance at most {experiment.alpha * 100:g} in 100 studies show that"
             ),
             advice="Look for what differs between runs on this machine, and measure again.",

@@ -6,22 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from pgdyno.analyse.sweep.scaling import ClientSweep, LoadPoint, LoadStatus
+from pgdyno.analyse.sweep.scaling import ClientSweep
 from pgdyno.report.charts.chart import CONFIG, NUMBER_LABEL, Chart, LegendEntry, colour_by, colour_of
 from pgdyno.report.charts.thin import shorten
 from pgdyno.report.format import format_clients, format_estimate
+from pgdyno.report.verdict_words import STATUS_HUES, name_status
 
-STATUS_HUES = {
-    LoadStatus.UNDER_USED: "sky",
-    LoadStatus.LINEAR: "blue",
-    LoadStatus.PEAK: "green",
-    LoadStatus.CONTENDED: "amber",
-    LoadStatus.COLLAPSE: "vermilion",
-}
-UNDECIDED_HUE = "slate"
 _LAW_POINTS = 80
-_UNDECIDED = "undecided"
-_HUES = {**{status.value: hue for status, hue in STATUS_HUES.items()}, _UNDECIDED: UNDECIDED_HUE}
 _MARKS = {"knee": "purple", "highest TPS": "green"}
 
 
@@ -35,12 +26,12 @@ def curve_chart(sweep: ClientSweep) -> Chart:
             "tps": shorten(point.tps.value or 0.0),
             "low": shorten(point.tps.low or 0.0),
             "high": shorten(point.tps.high or 0.0),
-            "status": _name_status(point),
+            "status": name_status(point.status),
         }
         for point in shown
     ]
-    statuses = {_name_status(point) for point in shown}
-    seen = [name for name in _HUES if name in statuses]
+    statuses = {name_status(point.status) for point in shown}
+    seen = [name for name in STATUS_HUES if name in statuses]
     # A curve drawn past the loads that are left out would pass for a measurement.
     law = [] if left_out else _law(sweep)
     marks: list[dict[str, Any]] = [
@@ -48,7 +39,7 @@ def curve_chart(sweep: ClientSweep) -> Chart:
         for kind, estimate in (("knee", sweep.knee), ("highest TPS", sweep.peak))
         if estimate.value is not None and estimate.low is not None
     ]
-    legend = [LegendEntry(label=name, hue=_HUES[name], field="", is_line=False) for name in seen]
+    legend = [LegendEntry(label=name, hue=STATUS_HUES[name], field="", is_line=False) for name in seen]
     if law:
         legend.append(LegendEntry(label="Universal Scalability Law", hue="muted", field="", is_line=True))
     legend += [LegendEntry(label=one["kind"], hue=_MARKS[one["kind"]], field="", is_line=True) for one in marks]
@@ -81,14 +72,10 @@ def _describe(sweep: ClientSweep) -> str:
     for point in sweep.points:
         tps = format_estimate(point.tps)
         figure = f"{tps.value} {tps.interval}" if point.tps.low is not None else "no interval yet"
-        parts.append(f"{point.clients:,} clients {figure}, {_name_status(point)}")
+        parts.append(f"{point.clients:,} clients {figure}, {name_status(point.status)}")
     return (
         f"TPS by clients: {'; '.join(parts)}. Knee: {format_clients(sweep.knee)}; peak: {format_clients(sweep.peak)}."
     )
-
-
-def _name_status(point: LoadPoint) -> str:
-    return point.status.value if point.status else _UNDECIDED
 
 
 def _spec(clients: list[int]) -> dict[str, Any]:
@@ -124,7 +111,7 @@ def _spec(clients: list[int]) -> dict[str, Any]:
                     "x": {"field": "clients", **x},
                     "y": {"field": "low", **y},
                     "y2": {"field": "high"},
-                    "color": colour_by("status", _HUES),
+                    "color": colour_by("status", STATUS_HUES),
                 },
             },
             {
@@ -133,7 +120,7 @@ def _spec(clients: list[int]) -> dict[str, Any]:
                 "encoding": {
                     "x": {"field": "clients", **x},
                     "y": {"field": "tps", **y},
-                    "color": colour_by("status", _HUES),
+                    "color": colour_by("status", STATUS_HUES),
                 },
             },
         ],

@@ -14,7 +14,7 @@ from pgdyno.facts.durability import Loss
 from pgdyno.report.format import format_clients, format_seconds
 from pgdyno.report.input import ReportInput
 from pgdyno.report.sections.comparison.variants import VariantText, describe_variants
-from pgdyno.report.verdict_words import count_pairs, describe_change, describe_outlook, name_verdict
+from pgdyno.report.verdict_words import count_pairs, describe_change, describe_outlook, name_status, name_verdict
 
 _LONGEST_NAME = 24
 
@@ -145,7 +145,7 @@ def _describe_curve(sweep: ClientSweep | None, delta_ratio: float) -> tuple[str,
         return ()
     standings: dict[str, list[str]] = {}
     for point in sweep.points:
-        standings.setdefault(point.status.value if point.status else "undecided", []).append(f"{point.clients:,}")
+        standings.setdefault(name_status(point.status), []).append(f"{point.clients:,}")
     stands = "; ".join(f"{', '.join(clients)} {status}" for status, clients in standings.items())
     return (
         f"TPS is highest at {format_clients(sweep.peak)}."

@@ -68,7 +68,7 @@ def describe_noise(answers: WorkloadAnswers) -> tuple[str, ...]:
     verdict = noise.verdict
     reference = answers.reference.title
     first = (
-        f"The reference against itself ({reference}, two runs in each round) on {answers.workload}:"
+        f"A/A: the reference compared with itself ({reference}, two runs in each round) on {answers.workload}:"
         f" {describe_change(verdict)}, {count_pairs(verdict)}."
     )
     if is_noise_loud(answers):

@@ -211,7 +211,7 @@ def _build_noise(part_id: str, answers: WorkloadAnswers) -> Section:
     chart = None
     if noise is not None:
         hue = "critical" if is_loud else "slate"
-        chart = pairs_chart(noise, title=f"{answers.reference.title} against itself", hue=hue)
+        chart = pairs_chart(noise, title=f"{answers.reference.title} compared with itself", hue=hue)
     tone = Tone.ALARM if is_loud else Tone.PLAIN
     return Section(
         title=f"Noise: two identical variants on {answers.workload}",

@@ -5,12 +5,12 @@ from __future__ import annotations
 from pgdyno.analyse.estimate import Estimate, map_estimate, scale_estimate
 from pgdyno.analyse.sweep.scaling import ClientSweep, LoadPoint
 from pgdyno.analyse.sweep.usl import UslFit
-from pgdyno.report.charts.sweep import STATUS_HUES, UNDECIDED_HUE
 from pgdyno.report.format import ABSENT, format_clients, format_effect, format_estimate, format_number, is_useless
 from pgdyno.report.level import Level
 from pgdyno.report.sections.comparison.answers import WorkloadAnswers
 from pgdyno.report.sections.comparison.tables import estimate_cell, figure_cell
 from pgdyno.report.table import Cell, Column, Table, absent, columns, text
+from pgdyno.report.verdict_words import STATUS_HUES, name_status
 
 
 def loads_table(answers: WorkloadAnswers, sweep: ClientSweep, variants_by_clients: dict[int, str]) -> Table:
@@ -135,9 +135,10 @@ def _best_cell(point: LoadPoint) -> Cell:
 
 
 def _status_cell(point: LoadPoint) -> Cell:
+    name = name_status(point.status)
     if point.status is None:
-        return Cell(text="undecided", note=point.reason, hue=UNDECIDED_HUE)
-    return Cell(text=point.status.value, is_strong=True, hue=STATUS_HUES[point.status])
+        return Cell(text=name, note=point.reason, hue=STATUS_HUES[name])
+    return Cell(text=name, is_strong=True, hue=STATUS_HUES[name])
 
 
 def _parameter_cell(estimate: Estimate) -> Cell:
