@@ -149,7 +149,7 @@ def _gain(capacity: Capacity) -> str:
 
 
 def _is_useful(gain: Estimate) -> bool:
-    """Tell whether an interval is narrow enough to be useful."""
+    """Return whether an interval is narrow enough to be useful."""
     return gain.low is not None and gain.high is not None and 1.0 + gain.high <= USEFUL_FACTOR * (1.0 + gain.low)
 
 

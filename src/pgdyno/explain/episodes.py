@@ -84,7 +84,7 @@ class _TrialEpisode(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_in_average(self) -> bool:
-        """Whether the trial's TPS is a mean over both sides of the episode."""
+        """True if the trial's TPS is a mean over both sides of the episode."""
         one, begin_s = self.episode, self.trial.steady_from_s
         if begin_s is None:
             return True

@@ -54,7 +54,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     gain_ratio: float | None = None
     """Best estimate of the gain in TPS, which orders the steps; None if there is no such number."""
     is_gain_proven: bool = False
-    """Whether the gain was measured, not computed or expected."""
+    """True if the gain was measured, not computed or expected."""
     certainty: Certainty | None = None
     """Certainty of a verdict on what limits a load; None for a count."""
     shows: tuple[ChartKind, ...] = ()

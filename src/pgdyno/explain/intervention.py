@@ -46,9 +46,9 @@ class Intervention(msgspec.Struct, frozen=True, kw_only=True):
     why: str
     """Why that would show it, in a sentence."""
     is_specific: bool = True
-    """Whether other limits would give another result; otherwise it can only support the bottleneck."""
+    """True if other limits would give another result; otherwise it can only support the bottleneck."""
     is_what_if: bool = False
-    """Whether the second level gives up durability."""
+    """True if the second level gives up durability."""
     command: str = ""
     """The command line; empty for a load of several scripts, which no options can express."""
 

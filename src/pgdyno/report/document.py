@@ -137,7 +137,7 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
     """The id of the claim that this one follows from."""
     level: Level = Level.HEADLINE
     is_brief: bool = False
-    """Whether short forms print the claim without its evidence and advice."""
+    """True if short forms print the claim without its evidence and advice."""
 
 
 class Claims(msgspec.Struct, frozen=True, kw_only=True):
@@ -224,11 +224,11 @@ class Section(msgspec.Struct, frozen=True, kw_only=True):
     look: Look = Look.PLAIN
     level: Level = Level.STANDARD
     is_folded: bool = False
-    """Whether a page shows only the heading until the reader opens the section."""
+    """True if a page shows only the heading until the reader opens the section."""
     is_printed: bool = True
-    """Whether a folded section is opened on paper."""
+    """True if a folded section is opened on paper."""
     is_listed: bool = False
-    """Whether the page's table of contents lists the section."""
+    """True if the page's table of contents lists the section."""
     list_title: str = ""
     """The title in the table of contents; empty: `title`."""
 
@@ -247,7 +247,7 @@ class Document(msgspec.Struct, frozen=True, kw_only=True):
     place: str = ""
     """The path of the data that the document was made from."""
     is_titled: bool = True
-    """Whether short forms also begin with the title."""
+    """True if short forms also begin with the title."""
 
 
 def select(blocks: Iterable[Block], level: Level) -> tuple[Block, ...]:

@@ -46,7 +46,7 @@ class Table(msgspec.Struct, frozen=True, kw_only=True):
     level: Level = Level.STANDARD
     """The least detailed form that shows the table; a page folds tables of level DETAIL."""
     is_captioned: bool = True
-    """Whether the caption is shown; a heading above may already say the same."""
+    """True if the caption is shown; a heading above may already say the same."""
 
     def at_level(self, level: Level) -> Table:
         """Return the table with only the columns of a form's level; only forms that show all print the remark."""

@@ -20,7 +20,7 @@ class IntendedLoad(msgspec.Struct, frozen=True, kw_only=True):
     scale: int | None
     """None if it is unknown."""
     is_writing_branches: bool
-    """Whether each transaction updates one of `scale` rows, as the built-in tpcb-like does."""
+    """True if each transaction updates one of `scale` rows, as the built-in tpcb-like does."""
 
 
 class Intent(msgspec.Struct, frozen=True, kw_only=True):

@@ -44,5 +44,5 @@ def find_obstacles(
 
 
 def should_wait(findings: tuple[Finding, ...]) -> bool:
-    """Tell whether a measurement should wait."""
+    """Return whether a measurement should wait."""
     return any(finding.severity is Severity.CRITICAL for finding in findings)

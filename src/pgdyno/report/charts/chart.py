@@ -40,7 +40,7 @@ class Chart(msgspec.Struct, frozen=True, kw_only=True):
     """What a reader must know to read the chart; empty where nothing is needed."""
     is_wide: bool = True
     is_timed: bool = False
-    """Whether the x axis is a trial's time, so that one moment can be marked in all of the trial's charts."""
+    """True if the x axis is a trial's time, so that one moment can be marked in all of the trial's charts."""
     legend: tuple[LegendEntry, ...] = ()
     spec: dict[str, Any]
     """The Vega-Lite specification. It refers to its datasets by name: `series`, and those of `marks`."""

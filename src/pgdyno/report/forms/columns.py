@@ -26,7 +26,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     words: str = ""
     is_strong: bool = False
     is_heading: bool = False
-    """Whether the words are a heading, which is placed where the other rows' words are."""
+    """True if the words are a heading, which is placed where the other rows' words are."""
 
 
 class Columns:

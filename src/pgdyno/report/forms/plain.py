@@ -18,7 +18,7 @@ class Heading(msgspec.Struct, frozen=True):
     title: str
     is_number: bool = False
     is_whole: bool = False
-    """Whether a cell below it stays on one line."""
+    """True if a cell below it stays on one line."""
 
 
 def render_line(words: str) -> RenderableType:

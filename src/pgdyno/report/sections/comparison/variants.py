@@ -33,7 +33,7 @@ class VariantText(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_durable(self) -> bool:
-        """Whether its settings surely keep committed transactions."""
+        """True if its settings surely keep committed transactions."""
         return not any(one.is_durability for one in self.given_up)
 
     @property

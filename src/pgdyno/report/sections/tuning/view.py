@@ -53,7 +53,7 @@ class TuningView(msgspec.Struct, frozen=True, kw_only=True):
     version: str
     """The full version of PostgreSQL."""
     is_named: bool
-    """Whether the user named a server, to which the settings can be applied."""
+    """True if the user named a server, to which the settings can be applied."""
     waiting: frozenset[str] = frozenset()
     """Settings that stay in force until a restart replaces them by what the server's files say."""
     unseen: tuple[Unseen, ...] = ()
