@@ -85,7 +85,7 @@ def format_more_time(seconds: float) -> str:
     for size, step, most, name in ((1, 10, 100, "second"), (60, 1, 100, "minute"), (3600, 1, 48, "hour")):
         count = math.ceil(seconds / size / step) * step
         if count < most:
-            return f"{count} more {name}{'' if count == 1 else 's'}"
+            return count_things(count, f"more {name}")
     return f"{math.ceil(seconds / 86_400):,} more days"
 
 
@@ -99,6 +99,11 @@ def format_number(value: float, *, digits: int = _LONE_DIGITS) -> str:
 def format_count(value: float) -> str:
     """Format a whole number exactly: 204812 is `204,812`."""
     return f"{value:,.0f}"
+
+
+def count_things(count: int, noun: str) -> str:
+    """Count things: `1 trial`, `2,000 trials`."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def format_estimate(estimate: Estimate) -> EstimateText:

@@ -7,7 +7,14 @@ from __future__ import annotations
 
 from pgdyno.analyse.comparison.verdict import Verdict, VerdictKind
 from pgdyno.analyse.sweep.scaling import LoadStatus
-from pgdyno.report.format import EffectText, format_effect, format_more_time, format_roughly, format_within
+from pgdyno.report.format import (
+    EffectText,
+    count_things,
+    format_effect,
+    format_more_time,
+    format_roughly,
+    format_within,
+)
 
 METRIC_WORDS = {
     "tps": "TPS",
@@ -81,7 +88,7 @@ def describe_change(verdict: Verdict) -> str:
 
 def count_pairs(verdict: Verdict) -> str:
     """Count the pairs: `41 pairs`."""
-    return f"{verdict.n:,} {'pair' if verdict.n == 1 else 'pairs'}"
+    return count_things(verdict.n, "pair")
 
 
 def describe_verdict(verdict: Verdict) -> str:

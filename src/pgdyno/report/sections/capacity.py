@@ -14,6 +14,7 @@ from pgdyno.analyse.estimate import Estimate, is_too_wide
 from pgdyno.report.format import (
     NO_USEFUL_INTERVAL,
     EffectText,
+    count_things,
     format_bytes,
     format_effect,
     format_estimate,
@@ -22,7 +23,7 @@ from pgdyno.report.format import (
     format_seconds,
     is_useless,
 )
-from pgdyno.report.sections.comparison.experiment import join_names
+from pgdyno.report.lists import join_names
 from pgdyno.report.sections.disk.card import format_rate
 from pgdyno.report.sections.price.words import format_money
 from pgdyno.report.table import Cell, Table, absent, columns, text
@@ -61,18 +62,22 @@ def _describe_clients(advice: ClientAdvice) -> str:
     if advice.clients is not None and advice.low is not None and advice.high is not None:
         ends = f"[{advice.low:,} – {advice.high:,}]"
         return (
-            f"{_sessions(advice.clients)} {ends} reach the full throughput, by the {advice.how}: size a connection"
+            f"{count_things(advice.clients, 'active session')} {ends} reach the full throughput, by the {advice.how}: size a connection"
             " pool accordingly."
         )
     if advice.clients is not None:
         end = "" if advice.low is None else f" [{advice.low:,} or more]"
-        return f"{_sessions(advice.clients)}{end} may reach the full throughput, by the {advice.how}: {advice.reason}."
+        return f"{count_things(advice.clients, 'active session')}{end} may reach the full throughput, by the {advice.how}: {advice.reason}."
     if advice.low is None:
         return f"The best number of clients is not known: {advice.reason}."
     if advice.high is None:
         return f"More clients than {advice.low:,} may raise TPS: {advice.reason}."
     is_wide = advice.high > _WIDE_FACTOR * advice.low
-    sessions = f"no more than {_sessions(advice.high)}" if is_wide else f"{advice.low:,} to {_sessions(advice.high)}"
+    sessions = (
+        f"no more than {count_things(advice.high, 'active session')}"
+        if is_wide
+        else f"{advice.low:,} to {count_things(advice.high, 'active session')}"
+    )
     return f"A rough guide for clients or a connection pool: {sessions}, by {advice.how}; {advice.reason}."
 
 
@@ -98,7 +103,7 @@ def bounds_table(capacity: Capacity) -> Table | None:
     missing = "; ".join(f"{join_names(kinds)}: {reason}" for reason, kinds in reasons.items())
     titles = columns("", "use per transaction", "capacity", "TPS at most", "used", numbers_from=1)
     return Table(
-        caption=f"Capacity of each resource, with {_count(capacity.clients)}",
+        caption=f"Capacity of each resource, with {count_things(capacity.clients, 'client')}",
         columns=(*titles, *columns("source")),
         rows=rows,
         remark=f"{BOUNDS_REMARK}{f' No bound is known for {missing}.' if missing else ''}",
@@ -270,11 +275,3 @@ def _floor(tps: float) -> str:
     digits = len(f"{int(tps)}") - 2
     step = 10 ** max(0, digits)
     return f"{int(tps // step * step):,}"
-
-
-def _count(clients: int) -> str:
-    return "1 client" if clients == 1 else f"{clients:,} clients"
-
-
-def _sessions(count: int) -> str:
-    return "1 active session" if count == 1 else f"{count:,} active sessions"

@@ -15,8 +15,8 @@ from pgdyno.explain.bottleneck import LIMITS
 from pgdyno.explain.finding import Finding, Rival, Severity
 from pgdyno.report.document import Claim, Claims, Link, Section
 from pgdyno.report.input import ReportInput
+from pgdyno.report.lists import join_by_place, split_shared_end
 from pgdyno.report.sections.links import find_places
-from pgdyno.report.shared_end import join_by_place, split_shared_end
 
 EVERYWHERE = "everywhere"
 # The most workloads beside a claim: one workload under every variant would make a long list.

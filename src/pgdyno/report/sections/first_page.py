@@ -16,9 +16,9 @@ from pgdyno.explain.finding import Severity
 from pgdyno.report.document import Block, Claim, Claims, Look, Prose, Section, Steps
 from pgdyno.report.input import ReportInput
 from pgdyno.report.level import Level
+from pgdyno.report.lists import join_names
 from pgdyno.report.sections import head
 from pgdyno.report.sections.comparison.answers import answer_study
-from pgdyno.report.sections.comparison.experiment import join_names
 from pgdyno.report.sections.findings import (
     EVERYWHERE,
     FindingText,

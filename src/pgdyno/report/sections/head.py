@@ -16,6 +16,7 @@ from pgdyno.record.types import StudyRecord, TrialStatus
 from pgdyno.report.document import Block, Fact, Facts, Look, Prose, Section, Tone
 from pgdyno.report.format import (
     EstimateText,
+    count_things,
     format_bytes,
     format_confidence,
     format_cpus,
@@ -26,10 +27,10 @@ from pgdyno.report.format import (
 from pgdyno.report.host_words import after_name
 from pgdyno.report.input import ReportInput
 from pgdyno.report.level import Level
+from pgdyno.report.lists import join_names
 from pgdyno.report.sections.comparison.experiment import (
     count_servers,
     describe_experiment,
-    join_names,
     list_clients,
     question_of,
 )
@@ -103,7 +104,7 @@ def _name_scale(report: ReportInput) -> str:
 def describe_settings(report: ReportInput) -> str:
     """State how many of the server's settings were changed."""
     count = len(report.record.study.server.settings)
-    return f"{count} {'setting' if count == 1 else 'settings'} changed" if count else "default settings"
+    return f"{count_things(count, 'setting')} changed" if count else "default settings"
 
 
 def describe_bench(report: ReportInput) -> str:
@@ -232,7 +233,7 @@ def _make_fact(name: str, shown: EstimateText, *, unit: str = "", level: Level =
 def describe_load(workload: PlannedWorkload) -> str:
     """Describe how a workload loads the server, in a line."""
     parts = [
-        f"{workload.clients:,} {'client' if workload.clients == 1 else 'clients'}",
+        count_things(workload.clients, "client"),
         f"{workload.mode.value} protocol",
     ]
     if workload.rate_tps is not None:

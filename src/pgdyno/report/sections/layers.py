@@ -15,7 +15,7 @@ from pgdyno.report.document import Block, Prose, Section, Tone
 from pgdyno.report.format import format_seconds
 from pgdyno.report.input import ReportInput
 from pgdyno.report.level import Level
-from pgdyno.report.sections.comparison.experiment import join_names
+from pgdyno.report.lists import join_names
 from pgdyno.report.sections.comparison.tables import change_cell, figure_cell
 from pgdyno.report.setting_words import show_setting
 from pgdyno.report.table import Cell, Column, Table, absent, code, columns, text

@@ -19,11 +19,11 @@ from pgdyno.explain.capacity import CEILING
 from pgdyno.record.tuned import STOCK
 from pgdyno.report.document import Link
 from pgdyno.report.input import ReportInput
+from pgdyno.report.lists import join_by_place
 from pgdyno.report.sections.comparison.answers import WorkloadAnswers
 from pgdyno.report.sections.comparison.method import is_noise_loud
 from pgdyno.report.sections.comparison.variants import VariantText
 from pgdyno.report.sections.findings import FindingText, join_places, name_workloads
-from pgdyno.report.shared_end import join_by_place
 from pgdyno.report.verdict_words import count_pairs, describe_change
 
 # Several variants are faster than the reference, but which of them is the fastest was not tested.

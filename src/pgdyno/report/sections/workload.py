@@ -11,7 +11,7 @@ from pgdyno.analyse.types import TrialAnalysis, WorkloadAnalysis
 from pgdyno.report.charts.strip import strip_chart
 from pgdyno.report.charts.trial import list_zero_charts, marked_events, trial_charts
 from pgdyno.report.document import Block, ChartBlock, Charts, Code, Look, Prose, Section, Tone
-from pgdyno.report.format import format_seconds
+from pgdyno.report.format import count_things, format_seconds
 from pgdyno.report.input import ReportInput
 from pgdyno.report.level import Level
 from pgdyno.report.sections import head, trials
@@ -74,13 +74,13 @@ def _build_workload(
 def _describe_size(workload: WorkloadAnalysis) -> str:
     count = len(workload.trials)
     failed = sum(trial.record.error is not None for trial in workload.trials)
-    return f"{count} {'trial' if count == 1 else 'trials'}{f', {failed} failed' if failed else ''}"
+    return f"{count_things(count, 'trial')}{f', {failed} failed' if failed else ''}"
 
 
 def _list_figures(part_id: str, workload: WorkloadAnalysis, *, has_card: bool) -> Iterator[Block]:
     planned = workload.load
     scripts = ", ".join(name if weight == 1 else f"{name} @ {weight}" for name, weight in planned.scripts)
-    threads = f"{planned.threads} pgbench {'thread' if planned.threads == 1 else 'threads'}"
+    threads = count_things(planned.threads, "pgbench thread")
     yield Prose(words=f"{head.describe_load(planned)}, {threads}, scripts: {scripts}", tone=Tone.SMALL)
     if not has_card:
         yield from (Prose(words=words) for words in describe_uses(workload))

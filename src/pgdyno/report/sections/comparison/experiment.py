@@ -5,6 +5,7 @@ from __future__ import annotations
 from pgdyno.plan.experiment import Experiment, is_client_sweep
 from pgdyno.plan.plan import Plan, apply_variant
 from pgdyno.report.format import format_seconds
+from pgdyno.report.lists import join_names
 from pgdyno.spec.study import TrialsSpec
 from pgdyno.spec.variant import DesignKind
 
@@ -54,8 +55,3 @@ def list_clients(plan: Plan) -> frozenset[int]:
     return frozenset(
         apply_variant(workload, variant).clients for workload in plan.workloads for variant in plan.experiment.variants
     )
-
-
-def join_names(names: list[str]) -> str:
-    """Join names: `a`, `a and b`, `a, b and c`."""
-    return "".join(names) if len(names) < 2 else f"{', '.join(names[:-1])} and {names[-1]}"

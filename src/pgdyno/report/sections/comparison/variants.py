@@ -10,6 +10,7 @@ from pgdyno.facts.durability import GivenUp, Loss
 from pgdyno.plan.experiment import Experiment, Variant
 from pgdyno.record.types import ErrorFact, StudyRecord
 from pgdyno.spec.study import ServerSpec
+from pgdyno.spec.variant import show_value
 
 _MOST_SHOWN = 3
 
@@ -91,12 +92,8 @@ def _list_sets(variant: Variant, *, has_own_server: bool) -> list[str]:
         **variant.changed,
         **variant.sysctl,
     }
-    return [f"{name} = {_as_typed(value)}" for name, value in said.items() if value is not None]
+    return [f"{name} = {show_value(value)}" for name, value in said.items() if value is not None]
 
 
 def _name_server(server: ServerSpec) -> str:
     return str(server.version or server.bindir or server.kind.value)
-
-
-def _as_typed(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)

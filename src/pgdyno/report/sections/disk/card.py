@@ -15,7 +15,7 @@ from pgdyno.analyse.disk.entries import DiskFigure, DiskFigureKey
 from pgdyno.analyse.estimate import Estimate, is_too_wide, map_estimate
 from pgdyno.explain.finding import Severity
 from pgdyno.record.device.disk_card import DiskCard
-from pgdyno.report.format import format_bytes, format_estimate, format_number, format_seconds
+from pgdyno.report.format import count_things, format_bytes, format_estimate, format_number, format_seconds
 from pgdyno.report.input import CardView
 from pgdyno.report.sections.disk.layout import describe_declared
 from pgdyno.units import PAGE_BYTES
@@ -110,7 +110,7 @@ def describe_making(card: DiskCard, figures: DiskFigures) -> str:
     if card.file_bytes is not None:
         how.append(f"a file of {format_bytes(card.file_bytes)}")
     if figures.round_count:
-        how.append(f"{figures.round_count} round{'' if figures.round_count == 1 else 's'}")
+        how.append(count_things(figures.round_count, "round"))
     return f"{' '.join(words)}{': ' if how else ''}{', '.join(how)}"
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from pgdyno.price.study import StudyPrice, WorkloadWorth
 from pgdyno.price.worth import Worth
 from pgdyno.report.format import format_bytes, format_number
-from pgdyno.report.sections.comparison.experiment import join_names
+from pgdyno.report.lists import join_names
 from pgdyno.report.sections.price.tables import estimate_cell
 from pgdyno.report.sections.price.words import PricedRecord, format_money, name_term, symbol_of, tag_of
 from pgdyno.report.table import Cell, Table, columns, text

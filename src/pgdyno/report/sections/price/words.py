@@ -18,7 +18,7 @@ from pgdyno.price.cost import MONTH_H
 from pgdyno.price.study import StudyPrice, WorkloadWorth
 from pgdyno.report.format import format_bytes, format_estimate, format_number, format_percent
 from pgdyno.report.input import ReportInput
-from pgdyno.report.sections.comparison.experiment import join_names
+from pgdyno.report.lists import join_names
 
 _SYMBOLS = {"USD": "$", "EUR": "€", "GBP": "£"}
 _MOST_NAMED = 4

@@ -11,7 +11,14 @@ from pgdyno.analyse.search.latency_limit import LimitAnswer, RateVerdict
 from pgdyno.analyse.search.rate_search import RateSearch
 from pgdyno.plan.search import CAPACITY_ROUNDS, Search
 from pgdyno.report.charts.search import RATE_HUES
-from pgdyno.report.format import format_estimate, format_more_time, format_number, format_percent, format_roughly
+from pgdyno.report.format import (
+    count_things,
+    format_estimate,
+    format_more_time,
+    format_number,
+    format_percent,
+    format_roughly,
+)
 from pgdyno.report.input import ReportInput
 
 MARKS = {RateVerdict.HOLDS: "▲", RateVerdict.FAILS: "▼", RateVerdict.UNDECIDED: "?"}
@@ -110,7 +117,7 @@ def _badge(answer: LimitAnswer, verdict: RateVerdict) -> str:
 
 def _claim(search: RateSearch, answer: LimitAnswer, limit: str) -> str:
     holds, fails = answer.holds_tps, answer.fails_tps
-    trials = f"{answer.n} {'trial' if answer.n == 1 else 'trials'} at rates"
+    trials = f"{count_things(answer.n, 'trial')} at rates"
     if holds is not None and fails is not None:
         about = holds if answer.estimate_tps is None else answer.estimate_tps
         return (

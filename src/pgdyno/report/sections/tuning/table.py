@@ -11,7 +11,7 @@ import msgspec
 
 from pgdyno.errors import with_program
 from pgdyno.report.document import Block, Document, Listing, ListRow, Prose, Section
-from pgdyno.report.format import ABSENT, format_bytes
+from pgdyno.report.format import ABSENT, count_things, format_bytes
 from pgdyno.report.sections.tuning.view import (
     COST_WORDS,
     TuningView,
@@ -170,7 +170,7 @@ def _assumptions(view: TuningView) -> list[ListRow]:
     for name, known in sorted(assumed.items(), key=lambda one: -len(resting[one[0]])):
         better = f"; better: {_BETTER[name]}" if name in _BETTER else ""
         count = len(resting[name])
-        cells = (name, format_known(known), f"{count} setting{'' if count == 1 else 's'}")
+        cells = (name, format_known(known), count_things(count, "setting"))
         words = with_program(f"{known.how.rstrip('.')}{better}", view.program)
         by_words.setdefault(words, []).append(ListRow(cells=cells))
     # A remark on several settings is shown once, with the last of them.

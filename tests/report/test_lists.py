@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from pgdyno.report.shared_end import join_by_place, split_shared_end
+from pgdyno.report.lists import join_by_place, split_shared_end
 
 END = "had all who wait for one a CPU; expected, not measured"
 

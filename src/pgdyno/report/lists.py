@@ -1,4 +1,4 @@
-"""Merge sentences that end alike, so that a list does not repeat the same words."""
+"""Join names into a list in words, and merge sentences that end alike, so that a list does not repeat their ending."""
 
 from __future__ import annotations
 
@@ -8,6 +8,11 @@ from collections.abc import Iterable, Sequence
 _BETWEEN_CLAUSES = re.compile(r"(?<=[,;:]) ")
 # A shorter ending is read faster than its merged form is understood.
 _LEAST_LENGTH = 20
+
+
+def join_names(names: list[str]) -> str:
+    """Join names: `a`, `a and b`, `a, b and c`."""
+    return "".join(names) if len(names) < 2 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
 def split_shared_end(texts: Sequence[str]) -> tuple[tuple[str, ...], str]:
