@@ -1,4 +1,4 @@
-"""Define the colours of the report, for light and dark pages; CSS, charts and pictures all use them.
+"""Define the colours of the report, for light and dark pages; the style sheet and the charts use them.
 
 Source: Okabe & Ito, "Color Universal Design" (2008): eight hues told apart with any colour vision; here darkened or
 lightened until each stands out from its own background by at least 3:1 (WCAG 2.2, 1.4.11).

@@ -123,15 +123,13 @@ def make_experiment(report: ReportInput) -> ExperimentDocument | None:
 def make_scaling(report: ReportInput) -> ScalingDocument | None:
     """Return the sweep as a document; None where no sweep followed."""
     scaling, sweep = report.analysis.scaling, scaling_report(report)
-    experiment = (
-        None
-        if scaling is None or sweep is None
-        else make_experiment(msgspec.structs.replace(sweep, analysis=scaling.analysis))
-    )
-    if scaling is None or experiment is None:
+    if scaling is None or sweep is None:
+        return None
+    experiment = make_experiment(msgspec.structs.replace(sweep, analysis=scaling.analysis))
+    if experiment is None:
         return None
     return ScalingDocument(
-        record_dir=f"{report.record_dir}/clients",
+        record_dir=sweep.record_dir,
         variant=scaling.variant,
         choices=scaling.record.plan.choices,
         experiment=experiment,
