@@ -15,8 +15,10 @@ from pgdyno.analyse.records.comparison import LIMIT, TPS_PER_CPU, PairComparison
 from pgdyno.analyse.records.difference import DifferenceGravity
 from pgdyno.analyse.records.sides import hours_apart, look_alike
 from pgdyno.record.types import StudyRecord
+from pgdyno.report.document import Prose, Tone
 from pgdyno.report.format import ABSENT, format_in_unit, format_number
 from pgdyno.report.host_words import describe_machine, with_name
+from pgdyno.report.level import Level
 from pgdyno.report.sections.disk.comparison import name_cards
 from pgdyno.report.table import Cell, Table, absent, columns, text
 
@@ -80,26 +82,29 @@ def describe_pair(pair: PairComparison, names: tuple[str, str]) -> str:
     return f"{change}: {where}, {_count_trials(pair)}: a difference, not a verdict.{advice}"
 
 
-def describe_refusals(pair: PairComparison, names: tuple[str, str]) -> Iterator[str]:
-    """Return a sentence for each reason not to compare, with what to do instead."""
+def list_refusals(pair: PairComparison, names: tuple[str, str]) -> Iterator[Prose]:
+    """Yield a paragraph for each reason not to compare, with what to do instead."""
     for one in pair.refusals:
-        yield (
-            f"refused: {one.subject}: {one.first} in {names[0]}, {one.other} in {names[1]}; {one.why}."
-            f" Instead: {one.hint}."
+        yield _refuse(
+            f"{one.subject}: {one.first} in {names[0]}, {one.other} in {names[1]}; {one.why}. Instead: {one.hint}."
         )
 
 
-def describe_lone(comparison: RecordComparison, names: Sequence[str]) -> Iterator[str]:
-    """Name the loads that only one record has."""
+def list_lone(comparison: RecordComparison, names: Sequence[str]) -> Iterator[Prose]:
+    """Yield a paragraph on the loads of each record that the other does not have."""
     for name, lone in ((names[0], comparison.only_first), (names[comparison.place], comparison.only_other)):
         if lone:
-            yield f"Only in {name}: {', '.join(lone)}."
+            yield Prose(words=f"Only in {name}: {', '.join(lone)}.", level=Level.HEADLINE)
     if not comparison.pairs:
-        yield (
-            "refused: the records have no comparable load in common. Trials within which variants alternate have no"
+        yield _refuse(
+            "the records have no comparable load in common. Trials within which variants alternate have no"
             " result of their own, and neither have trials of a search at one rate. Instead: run one study on both"
             " (`pgdyno run STUDY.toml`)."
         )
+
+
+def _refuse(words: str) -> Prose:
+    return Prose(strong="refused:", words=words, tone=Tone.ALARM, level=Level.HEADLINE)
 
 
 def figures_table(pair: PairComparison, names: tuple[str, str]) -> Table:

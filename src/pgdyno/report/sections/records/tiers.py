@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+import msgspec
+
 from pgdyno.analyse.capacity.tiers import HostCapacity, Tiers, make_tiers
 from pgdyno.analyse.records.comparison import RecordComparison
 from pgdyno.analyse.records.sides import Side, look_alike
+from pgdyno.report.document import Block, Prose, Section
 from pgdyno.report.host_words import with_name
+from pgdyno.report.level import Level
 from pgdyno.report.sections.capacity import describe_tiers, tiers_table
 from pgdyno.report.sections.records.pairs import NamedRecord, name_records
-from pgdyno.report.table import Table
-
-TIERS_TITLE = "Recommended machine by load"
 
 
 def list_tiers(records: Sequence[NamedRecord], comparisons: Sequence[RecordComparison]) -> dict[str, Tiers]:
@@ -36,13 +37,18 @@ def list_tiers(records: Sequence[NamedRecord], comparisons: Sequence[RecordCompa
     return {load: make_tiers(of) for load, of in hosts.items()}
 
 
-def list_tier_parts(records: Sequence[NamedRecord], comparisons: Sequence[RecordComparison]) -> Iterator[Table | str]:
-    """Describe all tiers, and build the table behind them where there are several."""
+def build_tiers(records: Sequence[NamedRecord], comparisons: Sequence[RecordComparison]) -> Section:
+    """Return the section on all tiers, with the table behind them where there are several."""
+    blocks = tuple(_list_blocks(records, comparisons))
+    return Section(title="Recommended machine by load", id="tiers", blocks=blocks)
+
+
+def _list_blocks(records: Sequence[NamedRecord], comparisons: Sequence[RecordComparison]) -> Iterator[Block]:
     for load, tiers in list_tiers(records, comparisons).items():
-        yield f"{load}: {' '.join(describe_tiers(tiers))}"
+        yield Prose(words=f"{load}: {' '.join(describe_tiers(tiers))}", level=Level.HEADLINE)
         table = tiers_table(tiers)
         if table is not None:
-            yield table
+            yield msgspec.structs.replace(table, level=Level.HEADLINE)
 
 
 def _host(name: str, named: NamedRecord, side: Side) -> HostCapacity:
