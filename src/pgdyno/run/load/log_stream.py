@@ -85,11 +85,6 @@ class LogOutcome(msgspec.Struct, frozen=True, kw_only=True):
     was stopped before the load had ended; `reason` says why. The reader itself measures `cpu_s`, `peak_memory_bytes`,
     `log_bytes` and `backlog_bytes` (the most that waited to be read); they are None if it died. `notes` are
     circumstances that a report should mention.
-
-    `summary` is None when the reader died, `packed` when the record could not be written, and both end early when the
-    reader was told to stop before the load had ended; `reason` says why. `cpu_s`,
-    `peak_memory_bytes`, `log_bytes` and `backlog_bytes` (the most that waited to be read) are the reader's own account,
-    None when it died. `notes` are circumstances a report should mention.
     """
 
     summary: TransactionSummary | None = None
