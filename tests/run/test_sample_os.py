@@ -63,7 +63,7 @@ def proc_stat() -> dict[str, list[int]]:
 
 def test_it_says_what_the_kernel_says() -> None:
     before = proc_stat()
-    process = start("--interval", "0.2")
+    process = start("0.2")
     header, first = read_lines(process, 2)
     after = proc_stat()
     last = finish(process)[-1]
@@ -85,7 +85,7 @@ def test_it_says_what_the_kernel_says() -> None:
 
 
 def test_what_does_not_change_is_left_out_and_what_does_keeps_growing() -> None:
-    process = start("--interval", "0.05")
+    process = start("0.05")
     _, first, *later = read_lines(process, 12)
     finish(process)
     assert {"mem", "vm", "sched", "load"} <= set(first)
@@ -124,7 +124,7 @@ def test_whole_devices_are_read_and_partitions_are_not() -> None:
 
 
 def test_a_process_named_on_stdin_is_followed_thread_by_thread(busy: subprocess.Popen[bytes]) -> None:
-    process = start("--interval", "0.1")
+    process = start("0.1")
     assert process.stdin is not None
     read_lines(process, 2)
     process.stdin.write(f"load={busy.pid}\n".encode())
@@ -148,10 +148,13 @@ def test_a_process_named_on_stdin_is_followed_thread_by_thread(busy: subprocess.
 
 
 def test_a_server_without_clients_has_no_backends_and_one_that_ended_none_at_all(busy: subprocess.Popen[bytes]) -> None:
-    process = start("--interval", "0.05", "--pid", f"server*={busy.pid}")
-    header, first = read_lines(process, 2)
+    process = start("0.05")
+    assert process.stdin is not None
+    process.stdin.write(f"server*={busy.pid}\n".encode())
+    process.stdin.flush()
+    header, *lines = read_until(process, lambda line: "backends.server" in line)
     assert header["fields"]["backends"] == ["count", "run_ns", "wait_ns"]
-    assert first["backends.server"] == [0, 0, 0]
+    assert lines[-1]["backends.server"] == [0, 0, 0]
     busy.kill()
     busy.wait()
     read_until(process, lambda line: line.get("backends.server", 0) is None)
@@ -176,7 +179,7 @@ def test_a_backend_is_told_by_its_title(title: bytes, is_client: bool) -> None:
 
 
 def test_a_request_it_does_not_understand_is_answered_and_survived() -> None:
-    process = start("--interval", "0.05")
+    process = start("0.05")
     assert process.stdin is not None
     process.stdin.write(b"load=me\n")
     process.stdin.flush()
@@ -188,7 +191,7 @@ def test_a_request_it_does_not_understand_is_answered_and_survived() -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_it_with_a_last_line(number: signal.Signals) -> None:
-    process = start("--interval", "5")
+    process = start("5")
     read_lines(process, 2)
     process.send_signal(number)
     assert process.wait(timeout=60) == 0
@@ -202,7 +205,7 @@ def finish_output(process: subprocess.Popen[bytes]) -> list[bytes]:
 def test_it_ends_when_its_parent_dies(tmp_path: Path) -> None:
     output = tmp_path / "out"
     # The shell holds the sampler's stdin open through a sleeping sibling, so that only the parent's death can end it.
-    line = f"sleep 90 | {' '.join(PROGRAM)} --interval 0.1 >{output} & until [ -s {output} ]; do sleep 0.05; done; kill -9 $$"
+    line = f"sleep 90 | {' '.join(PROGRAM)} 0.1 >{output} & until [ -s {output} ]; do sleep 0.05; done; kill -9 $$"
     subprocess.run(["sh", "-c", line], check=False, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     deadline = time.monotonic() + 240
     while b'"end"' not in output.read_bytes() and time.monotonic() < deadline:
@@ -220,7 +223,7 @@ def test_a_full_disk_ends_it_with_one_line_and_no_traceback() -> None:
 
 
 def test_a_sample_costs_at_most_one_and_a_half_milliseconds_of_cpu() -> None:
-    process = start("--interval", "0.05")
+    process = start("0.05")
     lines = read_lines(process, 32)[2:]
     finish(process)
     # The middle one of them: a busy machine makes some dearer.
@@ -308,7 +311,7 @@ def test_version_1_throttling_of_a_real_group_is_seen() -> None:
     try:
         (group / "cpu.cfs_quota_us").write_text("20000")
         (group / "cpu.cfs_period_us").write_text("100000")
-        enter = f"echo $$ >{group}/cgroup.procs; {' '.join(BUSY[:3])} 'while True: pass' & exec {' '.join(PROGRAM)} --interval 0.2"
+        enter = f"echo $$ >{group}/cgroup.procs; {' '.join(BUSY[:3])} 'while True: pass' & exec {' '.join(PROGRAM)} 0.2"
         process = subprocess.Popen(["sh", "-c", enter], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         _, first = read_lines(process, 2)
         later = read_until(process, lambda line: line.get("cgroup_cpu", [0] * 5)[4] > first["cgroup_cpu"][4])
@@ -338,7 +341,7 @@ subprocess.run([sys.executable, "-S", "-c", middle], check=False)
 
 def test_a_tree_is_all_that_a_process_starts_also_what_has_ended() -> None:
     root = subprocess.Popen([sys.executable, "-S", "-c", TREE], stdin=subprocess.PIPE)
-    process = start("--interval", "0.1")
+    process = start("0.1")
     assert process.stdin is not None
     try:
         process.stdin.write(f"all+={root.pid}\n".encode())
@@ -366,7 +369,7 @@ def test_a_tree_is_all_that_a_process_starts_also_what_has_ended() -> None:
 
 def test_a_tree_that_is_gone_is_told() -> None:
     root = subprocess.Popen(["sleep", "1000"])
-    process = start("--interval", "0.1")
+    process = start("0.1")
     assert process.stdin is not None
     process.stdin.write(f"all+={root.pid}\n".encode())
     process.stdin.flush()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import psycopg
@@ -38,10 +38,14 @@ from pgdyno.facts.views import (
     server_counters,
     views_read,
 )
-from pgdyno.record.types import LOST_COUNTERS, Gap, RelationFact, SettingFact, TableState
 from pgdyno.run.postgres import timeouts
 from pgdyno.run.postgres.address import Address
 from pgdyno.run.postgres.timeouts import NoAnswerError
+
+# The types of a record take as long to import as all the rest of the server sampler except psycopg, which has no use
+# for them: the functions that return them import them.
+if TYPE_CHECKING:
+    from pgdyno.record.types import Gap, RelationFact, SettingFact, TableState
 
 # A checkpoint writes all dirty buffers: minutes on slow disks.
 _CHECKPOINT_PATIENCE_S = 600.0
@@ -251,6 +255,8 @@ def confirm_by_catalogue(connection: Connection, facts: ServerCounters) -> Serve
 
 def find_lost_counters(connection: Connection) -> tuple[Gap, ...]:
     """Find what a version that was not tried should count, and by its own catalogue does not; no gap where it counts all."""
+    from pgdyno.record.types import LOST_COUNTERS, Gap  # noqa: PLC0415 - see above
+
     facts = find_counters(connection, connection.info.server_version)
     reason = describe_lost(server_counters(facts.version_major), facts)
     return (Gap(source=LOST_COUNTERS, reason=reason),) if reason else ()
@@ -315,6 +321,8 @@ def named_server_query(names: Sequence[str]) -> str:
 
 def read_settings(connection: Connection) -> tuple[SettingFact, ...]:
     """Read the server's settings that differ from the built-in values, by name."""
+    from pgdyno.record.types import SettingFact  # noqa: PLC0415 - see above
+
     return tuple(msgspec.convert(row, SettingFact) for row in _rows(connection, SETTINGS_NOT_DEFAULT))
 
 
@@ -341,11 +349,15 @@ def read_wal_bytes(connection: Connection) -> int:
 
 def read_dataset(connection: Connection) -> tuple[RelationFact, ...]:
     """Read the facts of pgbench's tables in the connected database, each followed by its indexes."""
+    from pgdyno.record.types import RelationFact  # noqa: PLC0415 - see above
+
     return tuple(msgspec.convert(row, RelationFact) for row in _rows(connection, DATASET))
 
 
 def read_table_states(connection: Connection) -> tuple[TableState, ...]:
     """Read the present state of the connected database's tables."""
+    from pgdyno.record.types import TableState  # noqa: PLC0415 - see above
+
     return tuple(msgspec.convert(row, TableState) for row in _rows(connection, TABLE_STATES))
 
 

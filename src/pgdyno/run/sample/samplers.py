@@ -173,7 +173,7 @@ class Samplers:
         self._children[0].say(f"{SERVER_LABEL}*={postmaster_pid}\n")
 
     def _os_argv(self) -> list[str]:
-        return [sys.executable, "-S", "-I", os_sampler.__file__, "--interval", str(self._interval_s)]
+        return [sys.executable, "-S", "-I", os_sampler.__file__, str(self._interval_s)]
 
     def _server_argv(self) -> list[str]:
         return [
