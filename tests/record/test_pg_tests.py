@@ -68,6 +68,16 @@ def test_output_that_is_cut_off_is_refused() -> None:
         parse_flush_tests("pg_test_fsync: error: could not open output file\n")
 
 
+def test_a_group_that_is_not_known_is_left_out() -> None:
+    text = read("pg_test_fsync", "18")
+    renamed = parse_flush_tests(text.replace("Non-sync'ed 8kB writes:", "Writes without a flush:"))
+    assert renamed == parse_flush_tests(text)[:-1]
+    added = text.replace(
+        "Test if fsync", "Compare io_uring:\n        fsync   794.913 ops/sec  1258 usecs/op\n\nTest if fsync"
+    )
+    assert parse_flush_tests(added) == parse_flush_tests(text)
+
+
 @pytest.mark.parametrize("version", VERSIONS)
 def test_pg_test_timing(version: str) -> None:
     text = read("pg_test_timing", version)

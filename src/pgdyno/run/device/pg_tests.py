@@ -34,6 +34,8 @@ def run_flush_tests(bindir: Path, scratch: Scratch, *, test_s: float, user: Serv
     program = _find(bindir, "pg_test_fsync")
     argv = [program, f"--filename={AS_STDIN}", f"--secs-per-test={test_s:.0f}"]
     done = scratch.run(argv, user=user, timeout_s=FLUSH_TESTS * test_s + _FLUSH_PATIENCE_S)
+    if done.exit_code != 0:
+        raise StepFailedError("pg_test_fsync failed", detail=done.stderr.strip() or f"exit code {done.exit_code}")
     try:
         return parse_flush_tests(done.stdout)
     except ValueError as exc:
