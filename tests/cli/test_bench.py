@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import re
 import shutil
 import signal
 from pathlib import Path
@@ -45,6 +46,7 @@ def test_three_workloads_give_four_reports(bench: Bench) -> None:
     assert done.returncode == 0, done.stderr
     for workload in ("tpcb-like", "simple-update", "select-only"):
         assert workload in done.stdout
+        assert re.search(rf"^trial ./3 {workload} .* tps, mean latency ", done.stderr, re.MULTILINE)
     report = json.loads((bench.record / "report.json").read_text())
     assert len(report["workloads"]) == 3
     assert (bench.record / "report.md").read_text().startswith("#")
@@ -165,6 +167,7 @@ def test_a_script_that_fails_on_the_data_is_told_in_pgbenchs_words(loaded: Bench
     done = loaded.run("bench", "--workload", str(script), *SMALL, "--out", "failing")
     assert done.returncode == 4
     assert "division by zero" in done.stderr
+    assert re.search("^trial 1/1 failing .* failed: ", done.stderr, re.MULTILINE)
     loaded.assert_nothing_runs()
     trial = json.loads((loaded.folder / "failing" / "trials" / "0001" / "trial.json").read_text())
     assert trial["status"] == "failed"

@@ -36,7 +36,9 @@ def run_steps(store: RecordStore, record: StudyRecord, *, home: Home, installati
         if step.trial is not None and step.trial.number not in finished:
             outcome = trial_step(step, store=store, stage=stage, ui=ui)
             if outcome.error is not None:
+                ui.end_step(f"failed: {outcome.error.fact}")
                 raise outcome.error
+            ui.end_step(describe_outcome(outcome))
 
 
 def prepare_stage(
