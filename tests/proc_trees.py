@@ -54,7 +54,7 @@ def look(
         place.mkdir(parents=True)
     _lay_out(now, files, links, data=data, wal=wal)
     _lay_out(later, {**files, **tree.get("later", {}), **scenario.later}, links, data=data, wal=wal)
-    host, facts = read_preflight(
+    host, facts, _ = read_preflight(
         PreflightSubject(data_dir=data, wal_dir=wal, server=server),
         host=Host(now),
         later=Host(later),

@@ -37,7 +37,8 @@ needs_root = pytest.mark.skipif(not is_root, reason="only root may change this m
 
 
 def look_at(folder: Path, *, wal: Path | None = None) -> tuple[HostFacts, PreflightFacts]:
-    return read_preflight(PreflightSubject(data_dir=folder, wal_dir=wal or folder))
+    host, facts, _ = read_preflight(PreflightSubject(data_dir=folder, wal_dir=wal or folder))
+    return host, facts
 
 
 def rules_of(host: HostFacts, facts: PreflightFacts) -> set[str]:
@@ -293,7 +294,7 @@ def test_a_home_that_is_in_use(tmp_path: Path) -> None:
     with subprocess.Popen([sys.executable, "-c", hold], stdout=subprocess.PIPE) as holder:
         assert holder.stdout is not None
         holder.stdout.readline()
-        host, facts = read_preflight(subject)
+        host, facts, _ = read_preflight(subject)
         holder.kill()
     assert facts.home_holder_pid == holder.pid
     assert "load-running" in rules_of(host, facts)

@@ -22,6 +22,7 @@ from pgdyno.explain.finding import Severity
 from pgdyno.explain.preflight.rules import find_obstacles
 from pgdyno.plan.experiment import reference_server
 from pgdyno.plan.plan import CHECK_S, Machine
+from pgdyno.record.device.disk_card import ClockTest
 from pgdyno.record.machine.host_facts import HostFacts
 from pgdyno.record.machine.preflight import PreflightFacts
 from pgdyno.record.types import StudyRecord
@@ -49,6 +50,8 @@ class ReadyMachine(msgspec.Struct, frozen=True, kw_only=True):
     preflight: PreflightFacts
     machine: Machine
     """The part of it that a plan is made from."""
+    clock: ClockTest | None
+    """The test of its clock; None if it could not be run."""
 
     def with_card(self, card: StudyCard | None) -> ReadyMachine:
         """Return the machine with what the card of its disk says, and the seconds that measuring the card still takes."""
@@ -89,7 +92,7 @@ def _check(study: Study, home: Home, ui: Ui) -> ReadyMachine:
     installation = find_installation(server, user=user, software_dir=home.software)
     # A setting that the server refuses is reported later, when the variants are tried, with the variant's name.
     look, _ = look_at_planned(server, installation.facts, user=user)
-    host, preflight = read_preflight(
+    host, preflight, clock = read_preflight(
         PreflightSubject(
             data_dir=home.root,
             wal_dir=home.root,
@@ -109,7 +112,9 @@ def _check(study: Study, home: Home, ui: Ui) -> ReadyMachine:
         ui.say(f"while a trial runs, look on with: {looking_on(home, study.server.port)}")
     scales = find_loaded_scales(home, installation, study.data)
     machine = machine_of(host, version_major=installation.facts.major, scales=scales)
-    return ReadyMachine(home=home, installation=installation, host=host, preflight=preflight, machine=machine)
+    return ReadyMachine(
+        home=home, installation=installation, host=host, preflight=preflight, machine=machine, clock=clock
+    )
 
 
 def check_same(record: StudyRecord, host: HostFacts, installation: Installation) -> None:

@@ -11,7 +11,7 @@ import msgspec
 from pgdyno import __version__
 from pgdyno.conduct.ui import Ui
 from pgdyno.plan.disk import DiskPlan
-from pgdyno.record.device.disk_card import CardMachine, DiskCard
+from pgdyno.record.device.disk_card import CardMachine, ClockTest, DiskCard
 from pgdyno.record.machine.tunables import Tunables
 from pgdyno.run.device.disk_bench import DiskTools, measure_disk
 from pgdyno.run.host.clock import monotonic_s
@@ -27,6 +27,13 @@ class DiskJobs(msgspec.Struct, frozen=True, kw_only=True):
     path: Path
     machine: Tunables
     plan: DiskPlan
+    clock: ClockTest | None = None
+    """The test of the machine's clock, if it was run before."""
+
+    @property
+    def expected_s(self) -> float:
+        """The expected seconds; a test that was run before takes none."""
+        return self.plan.expected_s - (0.0 if self.clock is None else self.plan.clock_test_s)
 
 
 def take_card(jobs: DiskJobs, tools: DiskTools, *, ui: Ui, now: dt.datetime, title: str = "") -> DiskCard:
@@ -45,7 +52,9 @@ def take_card(jobs: DiskJobs, tools: DiskTools, *, ui: Ui, now: dt.datetime, tit
     """
     began_s = monotonic_s()
     steps = _Steps(ui, title)
-    seen = measure_disk(jobs.path, jobs.plan, tools, on_step=steps.begin, on_activity=ui.show_activity)
+    seen = measure_disk(
+        jobs.path, jobs.plan, tools, clock=jobs.clock, on_step=steps.begin, on_activity=ui.show_activity
+    )
     steps.end()
     host = jobs.machine.host
     return DiskCard(

@@ -166,7 +166,7 @@ def run_missing_card(store: RecordStore, ready: ReadyMachine, ui: Ui) -> None:
     """Measure the disk of a record that wants a card and ended before it had one."""
     record = store.read_record()
     if record.wants_card and not store.card_path.exists():
-        card = plan_study_card(ready.home, ready.installation)
+        card = plan_study_card(ready.home, ready.installation, clock=ready.clock)
         study_card_step(card, host=record.study.host, store=store, home=ready.home, ui=ui)
 
 

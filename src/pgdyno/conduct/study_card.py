@@ -15,7 +15,15 @@ from pgdyno.conduct.measure_card import DiskJobs, take_card
 from pgdyno.conduct.ui import Ui
 from pgdyno.errors import HostError, PgdynoError
 from pgdyno.plan.disk import FLUSH_TESTS, make_disk_plan
-from pgdyno.record.device.disk_card import CardScope, DiskCard, add_declared_disk, find_kept_card, keep_card, write_card
+from pgdyno.record.device.disk_card import (
+    CardScope,
+    ClockTest,
+    DiskCard,
+    add_declared_disk,
+    find_kept_card,
+    keep_card,
+    write_card,
+)
 from pgdyno.record.store import RecordStore
 from pgdyno.run.cluster.home import Home
 from pgdyno.run.device.disk_bench import DiskTools
@@ -46,11 +54,17 @@ class StudyCard(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def expected_s(self) -> float:
         """Return the seconds that measuring it takes."""
-        return 0.0 if self.is_done or self.kept is not None else self.jobs.plan.expected_s
+        return 0.0 if self.is_done or self.kept is not None else self.jobs.expected_s
 
 
-def plan_study_card(home: Home, installation: Installation) -> StudyCard:
-    """Look for a card of the home's disk, and plan one for where there is none."""
+def plan_study_card(home: Home, installation: Installation, *, clock: ClockTest | None = None) -> StudyCard:
+    """Look for a card of the home's disk, and plan one if there is none.
+
+    Args:
+        home: The home.
+        installation: The server whose programs measure flushes and the clock.
+        clock: The test of the clock, if it was run before.
+    """
     machine = read_tunables(home.root)
     fio, missing = None, ""
     try:
@@ -71,7 +85,7 @@ def plan_study_card(home: Home, installation: Installation) -> StudyCard:
     is_enough = kept is not None and (fio is None or kept[0].scope > CardScope.FLUSHES)
     return StudyCard(
         kept=kept[0] if kept is not None and is_enough else None,
-        jobs=DiskJobs(path=home.root, machine=machine, plan=plan),
+        jobs=DiskJobs(path=home.root, machine=machine, plan=plan, clock=clock),
         tools=DiskTools(fio=fio, bindir=installation.bindir),
         missing=missing,
     )

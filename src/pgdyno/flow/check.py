@@ -107,7 +107,7 @@ def check_study(study: Study, *, home: Path, is_planned: bool) -> Check:
         bindir=Path(programs.bindir),
         server=look,
     )
-    host, facts = read_preflight(subject)
+    host, facts, _ = read_preflight(subject)
     if refusal is not None:
         uncounted = Unseen(what="how many huge pages the server would take (estimated instead)", reason=refusal.reason)
         facts = msgspec.structs.replace(facts, unseen=(uncounted, *facts.unseen))
@@ -155,7 +155,7 @@ def check_data(path: Path, *, named: ServerSpec | None, scale: int | None = None
         program_user=folder.asker,
         server=look,
     )
-    host, facts = read_preflight(subject)
+    host, facts, _ = read_preflight(subject)
     facts = msgspec.structs.replace(facts, unseen=(*unseen, *facts.unseen))
     loads = _loads_on(look, scale, clients or default_clients(host.usable_cpu_count)) if has_load else ()
     intent = Intent(horizon_s=DEFAULT_HORIZON_S, loads=loads)

@@ -25,7 +25,7 @@ def run_study(study: Study, *, name: str, place: Workspace, ui: Ui, measures_dis
     check_new(place)
     ui = LoggedUi(ui)
     with ready_machine(study, place, ui) as ready:
-        card = plan_study_card(ready.home, ready.installation) if measures_disk else None
+        card = plan_study_card(ready.home, ready.installation, clock=ready.clock) if measures_disk else None
         planned = plan_on(ready, study, card=card)
         store = begin_record(planned, ready, name=name, place=place, wants_card=measures_disk, ui=ui)
         with store.locked(), keeping_what_is_finished(store), recording(store):

@@ -18,6 +18,7 @@ from pathlib import Path
 import msgspec
 
 from pgdyno.errors import PgdynoError
+from pgdyno.record.device.disk_card import ClockTest
 from pgdyno.record.machine.host_facts import HostFacts
 from pgdyno.record.machine.preflight import PreflightFacts, ServerSnapshot, Unseen
 from pgdyno.run.device.pg_tests import run_clock_test
@@ -66,8 +67,8 @@ class PreflightSubject(msgspec.Struct, frozen=True, kw_only=True):
 
 def read_preflight(
     subject: PreflightSubject, *, host: Host = THIS_HOST, later: Host | None = None, now: datetime | None = None
-) -> tuple[HostFacts, PreflightFacts]:
-    """Read the machine as it is, and what it does at this moment.
+) -> tuple[HostFacts, PreflightFacts, ClockTest | None]:
+    """Read the machine as it is, what it does at this moment, and its clock as PostgreSQL's own program measured it.
 
     Args:
         subject: The subject of the preflight.
@@ -94,7 +95,7 @@ def read_preflight(
         time.sleep(max(0.0, _LOOK_S - (monotonic_s() - began_s)))
     after = take_look(later_tree)
     activity = compare_looks(before, after, tree=later_tree, own_pid=own_pid)
-    read_ns, stolen_ratio = _time_clock(subject, tree, before, unseen) if tree.is_live else (None, None)
+    clock, read_ns, stolen_ratio = _time_clock(subject, tree, before, unseen) if tree.is_live else (None, None, None)
     facts = PreflightFacts(
         took_s=monotonic_s() - began_s,
         activity=activity,
@@ -117,29 +118,29 @@ def read_preflight(
         unseen=(*unseen, *unseen_timers, *_list_hidden(tree, before), *_list_refused(tree, later_tree)),
     )
     busy_ratio = activity.busy_ratio if activity else None
-    return msgspec.structs.replace(host_facts, cpu_busy_before_ratio=busy_ratio), facts
+    return msgspec.structs.replace(host_facts, cpu_busy_before_ratio=busy_ratio), facts, clock
 
 
 def _time_clock(
     subject: PreflightSubject, tree: Tree, before: Look, unseen: list[Unseen]
-) -> tuple[float | None, float | None]:
-    """Measure the nanoseconds to read the clock, and the share of stolen CPU time since the first reading."""
+) -> tuple[ClockTest | None, float | None, float | None]:
+    """Run the test of the clock; return it, the nanoseconds that a reading itself takes, and the share of stolen CPU time since the first reading."""
     what = "what reading the clock costs (pg_test_timing)"
     if subject.bindir is None:
         unseen.append(Unseen(what=what, reason="no PostgreSQL was named"))
-        return None, None
+        return None, None, None
     used_before_s = _children_cpu_s()
     began_s = monotonic_s()
     try:
         clock = run_clock_test(subject.bindir, test_s=_TIMING_S, user=subject.program_user)
     except PgdynoError as error:
         unseen.append(Unseen(what=what, reason=error.reason))
-        return None, None
+        return None, None, None
     took_s = monotonic_s() - began_s
     # If other processes use the CPU, pg_test_timing also counts the time in which it did not run; that time does not
     # belong to the clock.
     share = min(1.0, (_children_cpu_s() - used_before_s) / took_s)
-    return clock.read_ns * share, steal_ratio(before, take_look(tree))
+    return clock, clock.read_ns * share, steal_ratio(before, take_look(tree))
 
 
 def _children_cpu_s() -> float:

@@ -64,6 +64,7 @@ def measure_disk(
     plan: DiskPlan,
     tools: DiskTools,
     *,
+    clock: ClockTest | None = None,
     on_step: Callable[[str, float], None] = lambda _title, _predicted_s: None,
     on_activity: Callable[[str], None] = lambda _text: None,
 ) -> DiskMeasurement:
@@ -73,6 +74,7 @@ def measure_disk(
         path: An existing folder on the disk.
         plan: The measurements to make.
         tools: The tools to measure with.
+        clock: The test of the clock, if it was run before; None: run it.
         on_step: Called with the title and the expected seconds of each step.
         on_activity: Called with a description of what a step does now.
 
@@ -84,7 +86,7 @@ def measure_disk(
         bench = _Bench(path, plan, tools, on_step, on_activity)
         runs = bench.run_rounds(scratch)
         flush_tests = bench.run_flush_tests(scratch)
-    clock = bench.run_clock_test()
+    clock = clock or bench.run_clock_test()
     return DiskMeasurement(
         file_bytes=bench.file_bytes,
         runs=runs,
