@@ -67,6 +67,27 @@ def derive_variants(
     if budget is None:
         return DerivedStudy(study=study, tuned=None)
     ui.begin_step("derive settings", predicted_s=_DERIVE_S)
+    derived, chosen = _derive(study, is_layered=is_layered, budget=budget, ready=ready)
+    ui.end_step(f"{len(chosen.settings())} of PostgreSQL and {len(chosen.sysctls())} of the kernel to be tried")
+    if chosen.sysctls():
+        ui.say(f"changed while trials need them, and put back: {', '.join(chosen.sysctls())}")
+    if not chosen.layers:
+        ui.say("nothing derived for this load and machine differs from what is there: only how fast it is can be told")
+    return derived
+
+
+def check_derivable(study: Study, *, is_layered: bool, budget: Budget | None, ready: ReadyMachine) -> None:
+    """Make sure that `derive_variants` will not fail, before the disk is measured whose card it takes into account.
+
+    Raises:
+        SpecError: As in `derive_variants`.
+        HostError: As in `derive_variants`.
+    """
+    if budget is not None:
+        _derive(study, is_layered=is_layered, budget=budget, ready=ready)
+
+
+def _derive(study: Study, *, is_layered: bool, budget: Budget, ready: ReadyMachine) -> tuple[DerivedStudy, TrialSet]:
     home, installation, machine = ready.home, ready.installation, ready.machine
     seen = read_tunables(home.root)
     planned = plan_study(study, machine, load_budget_s=budget.load_s)
@@ -77,15 +98,11 @@ def derive_variants(
     tuning = confirm_settings(derive(subject, fixed=fixed), installation, user=home.user, fixed=fixed)
     wanted = choose_trial_set(tuning, fixed=fixed, refused={})
     chosen = choose_trial_set(tuning, fixed=fixed, refused=_find_refused(wanted.sysctls().items()))
-    ui.end_step(f"{len(chosen.settings())} of PostgreSQL and {len(chosen.sysctls())} of the kernel to be tried")
-    if chosen.sysctls():
-        ui.say(f"changed while trials need them, and put back: {', '.join(chosen.sysctls())}")
-    if not chosen.layers:
-        ui.say("nothing derived for this load and machine differs from what is there: only how fast it is can be told")
-        return DerivedStudy(study=split_minutes(with_scaling(study, planned), machine, budget), tuned=None)
-    study = msgspec.structs.replace(study, variant=make_variants(chosen, is_layered=is_layered))
-    study = split_minutes(with_scaling(study, planned), machine, budget)
-    return DerivedStudy(study=study, tuned=describe_tuned(tuning, chosen, planned, is_layered=is_layered))
+    tuned = None
+    if chosen.layers:
+        study = msgspec.structs.replace(study, variant=make_variants(chosen, is_layered=is_layered))
+        tuned = describe_tuned(tuning, chosen, planned, is_layered=is_layered)
+    return DerivedStudy(study=split_minutes(with_scaling(study, planned), machine, budget), tuned=tuned), chosen
 
 
 def with_scaling(study: Study, planned: Plan) -> Study:

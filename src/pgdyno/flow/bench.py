@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pgdyno.conduct.derived_variants import derive_variants
+from pgdyno.conduct.derived_variants import check_derivable, derive_variants
 from pgdyno.conduct.logged_ui import LoggedUi
 from pgdyno.conduct.machine import ready_machine
 from pgdyno.conduct.study import begin_record, check_new, plan_on, recording, run_sweep, run_trials
@@ -31,14 +31,13 @@ def bench(
     ui = LoggedUi(ui)
     budget, is_layered = budget_of(goal, rounds=rounds), goal is Goal.LAYERS
     with ready_machine(asked, place, ui) as ready:
-        wanted = plan_study_card(ready.home, ready.installation) if measures_disk else None
-        # Derived before the disk is measured, too, so that a study that cannot be run fails at once.
-        derived = derive_variants(asked, is_layered=is_layered, budget=budget, ready=ready.with_card(wanted), ui=ui)
-        card = wanted
-        if wanted is not None and wanted.expected_s:
-            card = measure_study_card(wanted, home=ready.home, ui=ui)
-            seen = ready.with_card(wanted).with_write_speed(card)
-            derived = derive_variants(asked, is_layered=is_layered, budget=budget, ready=seen, ui=ui)
+        card = plan_study_card(ready.home, ready.installation, clock=ready.clock) if measures_disk else None
+        seen = ready.with_card(card)
+        if card is not None and card.expected_s:
+            check_derivable(asked, is_layered=is_layered, budget=budget, ready=seen)
+            card = measure_study_card(card, home=ready.home, ui=ui)
+            seen = seen.with_write_speed(card)
+        derived = derive_variants(asked, is_layered=is_layered, budget=budget, ready=seen, ui=ui)
         planned = plan_on(ready, derived.study, card=card, tuned=derived.tuned, load_budget_s=load_budget_s(goal))
         store = begin_record(planned, ready, name="bench", place=place, wants_card=measures_disk, ui=ui)
         with store.locked(), keeping_what_is_finished(store), recording(store):
