@@ -14,8 +14,8 @@ class ExitCode(enum.IntEnum):
     """Exit codes of the program."""
 
     OK = 0
-    WORSE = 1
-    """The command succeeded, but the result is worse than required, or a preflight check failed."""
+    PROBLEM_FOUND = 1
+    """The command succeeded, and found what would invalidate a measurement here, or a disk unfit for data."""
     SPEC = 2
     HOST = 3
     STEP = 4

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from pgdyno.flow.check import ask_default, check_data, check_study
+from pgdyno.flow.check import check_data, check_study, make_default_study
 from pgdyno.run.host.process import wrap
 from tests.cli.program import run_here, wait_until
 from tests.rows import check_rows
@@ -257,7 +257,7 @@ def as_nobody(work: Callable[[], bytes]) -> bytes:
 @needs_root
 @pytest.mark.cluster
 def test_without_rights(cluster: Cluster, tmp_path: Path) -> None:
-    study = ask_default({}, scale=None, clients=None)
+    study = make_default_study({}, scale=None, clients=None)
     # Once as ourselves: modules that are loaded late may lie where nobody else may look.
     whole = check_study(study, home=tmp_path, is_planned=False)
     said = json.loads(as_nobody(lambda: check_study(study, home=Path("/var/lib/pgdyno"), is_planned=False).to_json()))

@@ -19,7 +19,7 @@ from pgdyno.explain.preflight.rules import find_obstacles
 from pgdyno.record.machine.host_facts import HostFacts
 from pgdyno.record.machine.preflight import LimitKind, PreflightFacts
 from pgdyno.run.host.cgroup import read_limits
-from pgdyno.run.host.processes import compare_looks, take_look
+from pgdyno.run.host.processes import compare_snapshots, take_snapshot
 from pgdyno.run.host.state import read_clock
 from pgdyno.run.host.timers import parse_systemd_timers
 from pgdyno.run.host.tree import Tree
@@ -270,16 +270,16 @@ def test_settings_of_the_kernel() -> None:
 
 
 def test_what_we_do_ourselves_is_not_somebody_elses() -> None:
-    before = take_look(HERE)
+    before = take_snapshot(HERE)
     # A child of ours and ourselves, both at work.
     with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as child:
         until_s = time.process_time() + 0.3
         while time.process_time() < until_s:
             pass
-        after = take_look(HERE)
+        after = take_snapshot(HERE)
         child.kill()
-    ours = compare_looks(before, after, tree=HERE, own_pid=os.getpid())
-    all_of_it = compare_looks(before, after, tree=HERE)
+    ours = compare_snapshots(before, after, tree=HERE, own_pid=os.getpid())
+    all_of_it = compare_snapshots(before, after, tree=HERE)
     assert ours is not None
     assert all_of_it is not None
     assert not {child.pid, os.getpid()} & {one.pid for one in ours.busiest}

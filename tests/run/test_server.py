@@ -17,7 +17,7 @@ import pytest
 
 from pgdyno.errors import HostError, SpecError, StepFailedError
 from pgdyno.run.cluster.home import Home, open_home
-from pgdyno.run.cluster.server import Server, looking_on
+from pgdyno.run.cluster.server import Server, psql_command
 from pgdyno.run.host.process import ServerUser, find_server_user, start, stop
 from tests.homes import SPECS, initdb, installation_of, reachable_folder, some_home
 
@@ -225,7 +225,8 @@ def test_who_comes_through_the_port_needs_the_password(home: Home, tmp_path: Pat
     try:
         password_file = home.work / "password"
         assert (
-            looking_on(server.home, port) == f"PGPASSFILE={password_file} psql -h 127.0.0.1 -p {port} -U pgdyno pgdyno"
+            psql_command(server.home, port)
+            == f"PGPASSFILE={password_file} psql -h 127.0.0.1 -p {port} -U pgdyno pgdyno"
         )
         assert password_file.stat().st_mode & 0o777 == 0o600
         assert password_file.stat().st_uid == os.geteuid()
@@ -289,7 +290,7 @@ import sys, time
 from pathlib import Path
 from pgdyno.run.cluster.home import open_home
 from pgdyno.run.host.process import find_server_user
-from pgdyno.run.cluster.server import Server, looking_on
+from pgdyno.run.cluster.server import Server, psql_command
 from pgdyno.run.postgres.installation import find_installation
 from pgdyno.spec.study import ServerSpec
 root = Path(sys.argv[1])

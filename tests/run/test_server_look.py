@@ -10,16 +10,16 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from pgdyno.conduct.planned_server import look_at_planned
+from pgdyno.conduct.planned_server import describe_planned_server
 from pgdyno.errors import HostError, SpecError, StepFailedError
 from pgdyno.explain.finding import Finding
 from pgdyno.explain.preflight.rules import find_obstacles
-from pgdyno.flow.check import ask_default, check_data, check_study
+from pgdyno.flow.check import check_data, check_study, make_default_study
 from pgdyno.flow.tune import Form, TuneRequest, tune
 from pgdyno.record.machine.preflight import PreflightFacts, ServerOrigin, ServerSnapshot, Unseen
 from pgdyno.run.cluster.settings_check import HUGE_PAGES_COUNT
 from pgdyno.run.given.data_folder import find_data_folder
-from pgdyno.run.given.state import LOOKED_AT, look_at_server
+from pgdyno.run.given.state import SNAPSHOT_SETTINGS, read_server_snapshot
 from pgdyno.run.host.facts import read_host_facts
 from pgdyno.run.host.state import read_memory
 from pgdyno.run.host.tree import Tree
@@ -48,7 +48,7 @@ def restart(cluster: Cluster) -> None:
 
 def look(cluster: Cluster) -> tuple[ServerSnapshot, tuple[Unseen, ...]]:
     folder = find_data_folder(cluster.data, bindir=None if cluster.version_major == 15 else cluster.bin_directory)
-    return look_at_server(folder)
+    return read_server_snapshot(folder)
 
 
 def findings(server: ServerSnapshot) -> dict[str, Finding]:
@@ -74,7 +74,9 @@ def test_a_running_server(cluster: Cluster) -> None:
     assert unseen == ()
     assert server.settings["data_directory"] == str(cluster.data)
     assert server.settings["shared_buffers"] == "8192"
-    assert set(LOOKED_AT) - set(server.settings) <= ({"huge_pages_status"} if cluster.version_major < 17 else set())
+    assert set(SNAPSHOT_SETTINGS) - set(server.settings) <= (
+        {"huge_pages_status"} if cluster.version_major < 17 else set()
+    )
     assert (server.major, server.is_in_recovery, server.active_sessions) == (cluster.version_major, False, 0)
     assert not {"durability", "wrong-server", "sessions-at-work", "assertions", "logging"} & set(findings(server))
 
@@ -199,7 +201,7 @@ def test_a_server_that_lets_nobody_in(cluster: Cluster) -> None:
 
 def test_huge_pages_of_a_server_to_be_started_are_its_own_count(cluster: Cluster, tmp_path: Path) -> None:
     server = {"kind": "local", "bindir": str(cluster.bin_directory), "settings": {"shared_buffers": "64MB"}}
-    facts = check_study(ask_default(server, scale=None, clients=None), home=tmp_path, is_planned=False).facts
+    facts = check_study(make_default_study(server, scale=None, clients=None), home=tmp_path, is_planned=False).facts
     assert facts.server is not None
     assert facts.server.settings[HUGE_PAGES_COUNT] == cluster.sql(f"SHOW {HUGE_PAGES_COUNT}")
 
@@ -209,7 +211,9 @@ def test_programs_that_the_servers_account_may_not_run_count_nothing(cluster: Cl
     tmp_path.chmod(0o700)
     (tmp_path / "bin").symlink_to(cluster.bin_directory)
     programs = read_server_facts(tmp_path / "bin")
-    server, refusal = look_at_planned(ServerSpec(settings={"shared_buffers": "64MB"}), programs, user=cluster.user)
+    server, refusal = describe_planned_server(
+        ServerSpec(settings={"shared_buffers": "64MB"}), programs, user=cluster.user
+    )
     assert isinstance(refusal, StepFailedError)
     assert HUGE_PAGES_COUNT not in server.settings
     if "huge-pages" in (found := findings(server)):

@@ -70,7 +70,7 @@ def disk(
     after a crash. `tune` and `bench` find the card that the command writes.
     """
     with session(json=json, quiet=quiet, yes=yes) as (ui, show):
-        from pgdyno.flow.check import ask_default, existing
+        from pgdyno.flow.check import existing, make_default_study
         from pgdyno.flow.disk import DiskQuestion, check_paths, measure_disks
         from pgdyno.flow.disk_view import compare_cards, read_declared, show_cards
         from pgdyno.run.cluster.home import default_home
@@ -97,7 +97,7 @@ def disk(
             DiskQuestion(
                 paths=tuple(named),
                 is_quick=quick,
-                server=ask_default(table, scale=None, clients=None).server,
+                server=make_default_study(table, scale=None, clients=None).server,
                 host=host,
                 home=place,
                 out=out,

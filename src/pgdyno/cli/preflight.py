@@ -45,14 +45,14 @@ def check(
 ) -> None:
     """Check this machine for problems that would distort a measurement; exit code 1 if there are any."""
     with session(json=json, quiet=True, yes=True) as (_, show):
-        from pgdyno.flow.check import ask_default, check_data, check_study
+        from pgdyno.flow.check import check_data, check_study, make_default_study
         from pgdyno.run.cluster.home import default_home
         from pgdyno.spec.read import read_study
 
         table = server_table(server=server, bindir=pg_bindir, port=None, settings=settings or [])
         if study is not None:
             _refuse_others("a study", **table, scale=scale, clients=clients, pgdata=pgdata)
-        asked = read_study(study) if study is not None else ask_default(table, scale=scale, clients=clients)
+        asked = read_study(study) if study is not None else make_default_study(table, scale=scale, clients=clients)
         if pgdata is not None:
             _refuse_others("--pgdata", set=settings, home=home)
             is_named = server is not None or pg_bindir is not None

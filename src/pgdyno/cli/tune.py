@@ -134,7 +134,7 @@ def tune(
     started with the settings.
     """
     with session(json=json or form == "json", quiet=True, yes=yes) as (ui, show):
-        from pgdyno.flow.check import ask_default
+        from pgdyno.flow.check import make_default_study
         from pgdyno.flow.tune import Form, TuneRequest
         from pgdyno.flow.tune import tune as derive
         from pgdyno.run.cluster.home import default_home
@@ -148,7 +148,7 @@ def tune(
         if form == "sysctl" and not kernel:
             raise SpecError("--form sysctl is a file for the kernel", hint="leave --no-kernel out")
         chosen = _choose("--form", form, Form)
-        named = ask_default(
+        named = make_default_study(
             server_table(server=server, bindir=pg_bindir, port=None, settings=[]), scale=None, clients=None
         ).server
         question = TuneRequest(

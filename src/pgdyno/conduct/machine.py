@@ -12,7 +12,7 @@ import msgspec
 
 from pgdyno import __version__
 from pgdyno.analyse.disk.demand import find_limits
-from pgdyno.conduct.planned_server import look_at_planned
+from pgdyno.conduct.planned_server import describe_planned_server
 from pgdyno.conduct.study_card import StudyCard
 from pgdyno.conduct.ui import Ui
 from pgdyno.conduct.undo_words import describe_undo
@@ -28,7 +28,7 @@ from pgdyno.record.machine.preflight import PreflightFacts
 from pgdyno.record.types import StudyRecord
 from pgdyno.run.change.kernel import restore_left_overs
 from pgdyno.run.cluster.home import Home, open_home
-from pgdyno.run.cluster.server import check_port, looking_on
+from pgdyno.run.cluster.server import check_port, psql_command
 from pgdyno.run.cluster.template import find_loaded_scales
 from pgdyno.run.host.log import LOG, pending_log
 from pgdyno.run.host.process import find_server_user
@@ -91,7 +91,7 @@ def _check(study: Study, home: Home, ui: Ui) -> ReadyMachine:
     server = reference_server(study)
     installation = find_installation(server, user=user, software_dir=home.software)
     # A setting that the server refuses is reported later, when the variants are tried, with the variant's name.
-    look, _ = look_at_planned(server, installation.facts, user=user)
+    snapshot, _ = describe_planned_server(server, installation.facts, user=user)
     host, preflight, clock = read_preflight(
         PreflightSubject(
             data_dir=home.root,
@@ -99,7 +99,7 @@ def _check(study: Study, home: Home, ui: Ui) -> ReadyMachine:
             home=home.root,
             bindir=installation.bindir,
             program_user=user,
-            server=look,
+            server=snapshot,
         )
     )
     cpus = f"{format_cpus(host.usable_cpu_count)}, {format_bytes(host.usable_memory_bytes)}"
@@ -109,7 +109,7 @@ def _check(study: Study, home: Home, ui: Ui) -> ReadyMachine:
         if finding.severity is not Severity.NOTE:
             ui.show_finding(finding)
     if study.server.port is not None:
-        ui.say(f"while a trial runs, look on with: {looking_on(home, study.server.port)}")
+        ui.say(f"while a trial runs, look on with: {psql_command(home, study.server.port)}")
     scales = find_loaded_scales(home, installation, study.data)
     machine = machine_of(host, version_major=installation.facts.major, scales=scales)
     return ReadyMachine(

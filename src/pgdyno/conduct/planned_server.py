@@ -14,7 +14,7 @@ from pgdyno.run.postgres.installation import Installation
 from pgdyno.spec.study import ServerSpec
 
 
-def look_at_planned(
+def describe_planned_server(
     server: ServerSpec, programs: ServerFacts, *, user: ServerUser
 ) -> tuple[ServerSnapshot, PgdynoError | None]:
     """Describe a server that pgdyno is going to start.
@@ -33,11 +33,11 @@ def look_at_planned(
         settings |= {} if pages is None else {HUGE_PAGES_COUNT: str(pages)}
     except PgdynoError as error:
         refusal = error
-    look = ServerSnapshot(
+    snapshot = ServerSnapshot(
         origin=ServerOrigin.PLANNED,
         major=programs.major,
         settings=settings,
         has_assertions=None if programs.configure is None else "--enable-cassert" in programs.configure,
         settings_said=programs.settings_said,
     )
-    return look, refusal
+    return snapshot, refusal

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 from rich.console import RenderableType
 
-from pgdyno.conduct.planned_server import look_at_planned
+from pgdyno.conduct.planned_server import describe_planned_server
 from pgdyno.errors import ExitCode, HostError, SpecError, with_program
 from pgdyno.explain.finding import Finding, Severity
 from pgdyno.explain.preflight.rule_input import IntendedLoad, Intent
@@ -20,7 +20,7 @@ from pgdyno.plan.plan import Machine, Plan, plan_study
 from pgdyno.record.machine.host_facts import HostFacts
 from pgdyno.record.machine.preflight import PreflightFacts, ServerOrigin, ServerSnapshot, Unseen
 from pgdyno.record.types import ServerFacts
-from pgdyno.run.given.data import look_at_server_and_data
+from pgdyno.run.given.data import read_server_and_data
 from pgdyno.run.given.data_folder import DataFolder, find_meant_folder
 from pgdyno.run.host.process import find_server_user
 from pgdyno.run.host.program import program_name
@@ -45,8 +45,8 @@ class Check(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def exit_code(self) -> ExitCode:
-        """WORSE if a finding would invalidate a measurement."""
-        return ExitCode.WORSE if should_wait(self.findings) else ExitCode.OK
+        """Return PROBLEM_FOUND if a finding would invalidate a measurement."""
+        return ExitCode.PROBLEM_FOUND if should_wait(self.findings) else ExitCode.OK
 
     def to_json(self) -> bytes:
         """Return the preflight as a JSON document."""
@@ -63,7 +63,7 @@ class Check(msgspec.Struct, frozen=True, kw_only=True):
         return print_terminal(build_check(self.subject, self.findings, self.facts), level=Level.STANDARD)
 
 
-def ask_default(server: dict[str, object], *, scale: int | None, clients: int | None) -> Study:
+def make_default_study(server: dict[str, object], *, scale: int | None, clients: int | None) -> Study:
     """Return the study of a bench without options, with what the user named of it.
 
     Raises:
@@ -96,7 +96,7 @@ def check_study(study: Study, *, home: Path, is_planned: bool) -> Check:
         # Of an extension's, only the server can tell.
         if not is_custom_name(name):
             read_setting(find_setting(name, programs.major), name, show_value(value))
-    look, refusal = look_at_planned(server, programs, user=find_server_user())
+    snapshot, refusal = describe_planned_server(server, programs, user=find_server_user())
     if isinstance(refusal, SpecError):
         raise refusal
     there = existing(home)
@@ -105,7 +105,7 @@ def check_study(study: Study, *, home: Path, is_planned: bool) -> Check:
         wal_dir=there,
         home=home,
         bindir=Path(programs.bindir),
-        server=look,
+        server=snapshot,
     )
     host, facts, _ = read_preflight(subject)
     if refusal is not None:
@@ -146,27 +146,27 @@ def check_data(path: Path, *, named: ServerSpec | None, scale: int | None = None
     """
     folder, programs = find_meant_folder(path, named)
     has_load = scale is not None or clients is not None
-    look, unseen = look_at_server_and_data(folder, wants_branches=has_load)
-    look = msgspec.structs.replace(look, settings_said=programs.settings_said)
+    snapshot, unseen = read_server_and_data(folder, wants_branches=has_load)
+    snapshot = msgspec.structs.replace(snapshot, settings_said=programs.settings_said)
     subject = PreflightSubject(
         data_dir=folder.path,
         wal_dir=folder.path / "pg_wal",
         bindir=folder.bindir,
         program_user=folder.asker,
-        server=look,
+        server=snapshot,
     )
     host, facts, _ = read_preflight(subject)
     facts = msgspec.structs.replace(facts, unseen=(*unseen, *facts.unseen))
-    loads = _loads_on(look, scale, clients or default_clients(host.usable_cpu_count)) if has_load else ()
+    loads = _loads_on(snapshot, scale, clients or default_clients(host.usable_cpu_count)) if has_load else ()
     intent = Intent(horizon_s=DEFAULT_HORIZON_S, loads=loads)
-    return _judge(_describe_folder(folder, look, programs), host, facts, intent=intent)
+    return _judge(_describe_folder(folder, snapshot, programs), host, facts, intent=intent)
 
 
-def _loads_on(look: ServerSnapshot, scale: int | None, clients: int) -> tuple[IntendedLoad, ...]:
+def _loads_on(snapshot: ServerSnapshot, scale: int | None, clients: int) -> tuple[IntendedLoad, ...]:
     """Return the built-in load at the named scale, or else on each database that has its tables."""
     scales: dict[str, int | None] = {_BRANCH_WRITER: scale}
-    if scale is None and look.branches:
-        scales = {f"{_BRANCH_WRITER} in {database}": branches for database, branches in look.branches.items()}
+    if scale is None and snapshot.branches:
+        scales = {f"{_BRANCH_WRITER} in {database}": branches for database, branches in snapshot.branches.items()}
     return tuple(
         IntendedLoad(name=name, clients=clients, scale=each, is_writing_branches=True) for name, each in scales.items()
     )
@@ -227,10 +227,10 @@ def _refused(error: HostError) -> Finding:
     )
 
 
-def _describe_folder(folder: DataFolder, look: ServerSnapshot, programs: ServerFacts) -> str:
+def _describe_folder(folder: DataFolder, snapshot: ServerSnapshot, programs: ServerFacts) -> str:
     state = {
         ServerOrigin.RUNNING: f"running as pid {folder.pid}",
         ServerOrigin.FILES: "running, but it did not let us in" if folder.pid else "not running",
         ServerOrigin.PLANNED: "",
-    }[look.origin]
+    }[snapshot.origin]
     return f"PostgreSQL {programs.version}, {state}"

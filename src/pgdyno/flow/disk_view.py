@@ -34,9 +34,9 @@ class DiskResult(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def exit_code(self) -> ExitCode:
-        """WORSE where what was measured is no disk to keep data on."""
+        """Return PROBLEM_FOUND if what was measured is no disk to keep data on."""
         is_spoiled = any(one.severity is Severity.CRITICAL for view in self.views for one in view.findings)
-        return ExitCode.WORSE if is_spoiled else ExitCode.OK
+        return ExitCode.PROBLEM_FOUND if is_spoiled else ExitCode.OK
 
     def to_json(self) -> bytes:
         """As a document with all of it."""

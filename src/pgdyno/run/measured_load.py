@@ -154,7 +154,7 @@ class _Observers:
         return self._seen.switchback.find_failure() or (None if is_log_read else _lost_log("its reader has ended"))
 
     def is_enough(self) -> bool:
-        return self._seen.switchback is not None and self._seen.switchback.look()
+        return self._seen.switchback is not None and self._seen.switchback.review_if_due()
 
 
 def _load_run(

@@ -28,7 +28,14 @@ from pgdyno.run.host.disks import read_arrays, read_devices
 from pgdyno.run.host.facts import read_disk_facts, read_host_facts
 from pgdyno.run.host.host import THIS_HOST, Host
 from pgdyno.run.host.process import ServerUser
-from pgdyno.run.host.processes import Look, compare_looks, find_load_programs, find_servers, steal_ratio, take_look
+from pgdyno.run.host.processes import (
+    ProcSnapshot,
+    compare_snapshots,
+    find_load_programs,
+    find_servers,
+    steal_ratio,
+    take_snapshot,
+)
 from pgdyno.run.host.state import (
     read_clock,
     read_cpu,
@@ -82,7 +89,7 @@ def read_preflight(
     began_s = monotonic_s()
     tree, later_tree = host.open_tree(), (later or host).open_tree()
     own_pid = os.getpid() if tree.is_live else None
-    before = take_look(tree)
+    before = take_snapshot(tree)
     host_facts = read_host_facts(subject.data_dir, host=host)
     unseen: list[Unseen] = []
     timers, unseen_timers = read_timers(
@@ -93,8 +100,8 @@ def read_preflight(
     wal = read_disk_facts(subject.wal_dir, host=host)
     if tree.is_live:
         time.sleep(max(0.0, _LOOK_S - (monotonic_s() - began_s)))
-    after = take_look(later_tree)
-    activity = compare_looks(before, after, tree=later_tree, own_pid=own_pid)
+    after = take_snapshot(later_tree)
+    activity = compare_snapshots(before, after, tree=later_tree, own_pid=own_pid)
     clock, read_ns, stolen_ratio = _time_clock(subject, tree, before, unseen) if tree.is_live else (None, None, None)
     facts = PreflightFacts(
         took_s=monotonic_s() - began_s,
@@ -122,7 +129,7 @@ def read_preflight(
 
 
 def _time_clock(
-    subject: PreflightSubject, tree: Tree, before: Look, unseen: list[Unseen]
+    subject: PreflightSubject, tree: Tree, before: ProcSnapshot, unseen: list[Unseen]
 ) -> tuple[ClockTest | None, float | None, float | None]:
     """Run the test of the clock; return it, the nanoseconds that a reading itself takes, and the share of stolen CPU time since the first reading."""
     what = "what reading the clock costs (pg_test_timing)"
@@ -140,7 +147,7 @@ def _time_clock(
     # If other processes use the CPU, pg_test_timing also counts the time in which it did not run; that time does not
     # belong to the clock.
     share = min(1.0, (_children_cpu_s() - used_before_s) / took_s)
-    return clock, clock.read_ns * share, steal_ratio(before, take_look(tree))
+    return clock, clock.read_ns * share, steal_ratio(before, take_snapshot(tree))
 
 
 def _children_cpu_s() -> float:
@@ -173,7 +180,7 @@ def _find_holder(home: Path | None, tree: Tree) -> int | None:
     return None
 
 
-def _list_hidden(tree: Tree, look: Look) -> Iterator[Unseen]:
+def _list_hidden(tree: Tree, snapshot: ProcSnapshot) -> Iterator[Unseen]:
     """Report processes that /proc does not show.
 
     Source: proc(5), hidepid; kthreadd is the second process of every host.
@@ -182,7 +189,7 @@ def _list_hidden(tree: Tree, look: Look) -> Iterator[Unseen]:
     is_root = tree.is_live and os.geteuid() == 0
     if not is_root and any("hidepid=" in line and "hidepid=0" not in line for line in mounts):
         yield Unseen(what="processes of other accounts", reason="/proc is mounted with hidepid")
-    if 2 not in look.processes or look.processes[2].name != "kthreadd":
+    if 2 not in snapshot.processes or snapshot.processes[2].name != "kthreadd":
         yield Unseen(what="processes and timers of the host", reason="this is a container, with processes of its own")
 
 

@@ -159,7 +159,7 @@ class Switchback:
             return error
         raise error
 
-    def look(self) -> bool:
+    def review_if_due(self) -> bool:
         """Let the schedule review what has come, if it is time; return whether the load is to end."""
         if monotonic_s() - self._reviewed_s >= _REVIEW_EVERY_S:
             self._schedule.review(self._folder, tuple(self._slices), self._tps)

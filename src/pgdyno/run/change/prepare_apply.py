@@ -130,7 +130,7 @@ def prepare_apply(
         raise ValueError("settings of PostgreSQL need a server")
     pools = find_pools(kernel["sysctls"])
     is_concerned = bool(named or pools)
-    conf, running = _look_at_server(server, named) if server is not None and is_concerned else (None, None)
+    conf, running = _read_server(server, named) if server is not None and is_concerned else (None, None)
     return Prepared(
         server=server if is_concerned else None,
         settings=named,
@@ -161,13 +161,13 @@ def _find_kernel_part(
     return kernel, tuple(left_out)
 
 
-def _look_at_server(server: NamedServer, settings: Mapping[str, str]) -> tuple[FileCopy | None, Running | None]:
+def _read_server(server: NamedServer, settings: Mapping[str, str]) -> tuple[FileCopy | None, Running | None]:
     for name in settings:
         if not _NAME.fullmatch(name):
             raise SpecError(f"{name!r} is no name of a setting")
         check_tunable(name)
     postmaster = server.postmaster()
-    running = _look_at_running(server, postmaster, settings) if postmaster is not None else None
+    running = _read_running(server, postmaster, settings) if postmaster is not None else None
     if running is None:
         _check_stopped(server)
     path = server.path / NAME
@@ -181,7 +181,7 @@ def _look_at_server(server: NamedServer, settings: Mapping[str, str]) -> tuple[F
     return conf, running
 
 
-def _look_at_running(server: NamedServer, postmaster: Postmaster, settings: Mapping[str, str]) -> Running:
+def _read_running(server: NamedServer, postmaster: Postmaster, settings: Mapping[str, str]) -> Running:
     state = ask_state(server, list(settings))
     if not state.is_superuser:
         raise HostError(

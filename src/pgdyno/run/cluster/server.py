@@ -300,7 +300,7 @@ def check_port(port: int) -> None:
             ) from exc
 
 
-def looking_on(home: Home, port: int) -> str:
+def psql_command(home: Home, port: int) -> str:
     """Return the psql command that lets the account of pgdyno watch the server at `port`."""
     password_path = home.work / _PGPASS_FILE
     return f"PGPASSFILE={password_path} psql -h {_LISTEN_ADDRESS} -p {port} -U {SUPERUSER} {DATABASE}"

@@ -26,7 +26,7 @@ from pgdyno.run.host.clock import local_now, monotonic_s
 from pgdyno.run.host.disks import compare_disk_counters, read_disk_counters
 from pgdyno.run.host.facts import read_disk_facts
 from pgdyno.run.host.process import ServerUser
-from pgdyno.run.host.processes import find_servers, take_look
+from pgdyno.run.host.processes import find_servers, take_snapshot
 from pgdyno.run.host.tree import Tree
 from pgdyno.units import format_bytes
 
@@ -236,9 +236,9 @@ class _Bench:
 def find_neighbours(path: Path) -> Iterator[str]:
     """Find the data directories of running servers that have data or WAL on the device of a path."""
     tree = Tree()
-    look = take_look(tree)
+    snapshot = take_snapshot(tree)
     device = _device_of(path)
-    for server in find_servers(look.processes, tree, None, look, look):
+    for server in find_servers(snapshot.processes, tree, None, snapshot, snapshot):
         folders = [Path(server.data_dir, name) for name in ("", "pg_wal")] if server.data_dir is not None else []
         # A directory of another account may be closed to this one, and a server may end meanwhile.
         with contextlib.suppress(OSError):

@@ -14,35 +14,35 @@ import msgspec
 from pgdyno.errors import PgdynoError
 from pgdyno.record.machine.preflight import ServerSnapshot, Unseen
 from pgdyno.run.given.data_folder import DataFolder, Postmaster
-from pgdyno.run.given.state import PATIENCE_S, look_at_server
+from pgdyno.run.given.state import PATIENCE_S, read_server_snapshot
 from pgdyno.run.host.tunables import read_data_bytes
 
 # Each database takes one start of psql.
 _MOST_DATABASES = 20
 
 
-def look_at_server_and_data(folder: DataFolder, *, wants_branches: bool) -> tuple[ServerSnapshot, tuple[Unseen, ...]]:
+def read_server_and_data(folder: DataFolder, *, wants_branches: bool) -> tuple[ServerSnapshot, tuple[Unseen, ...]]:
     """Return what can be seen of a server with its data, and what cannot.
 
     Args:
         folder: Its data directory.
         wants_branches: Whether to search its databases for pgbench's tables.
     """
-    look, unseen = look_at_server(folder)
+    snapshot, unseen = read_server_snapshot(folder)
     running = folder.postmaster()
     branches: dict[str, int] = {}
     if wants_branches:
         branches, reason = _count_branches(folder, running)
         unseen += (Unseen(what="pgbench's tables in this server", reason=reason),) if reason else ()
     port = os.environ.get("PGPORT", "")
-    look = msgspec.structs.replace(
-        look,
+    snapshot = msgspec.structs.replace(
+        snapshot,
         data_bytes=read_data_bytes(folder.path),
         branches=branches,
         port=running.port or None if running else None,
         client_port=int(port) if port.isdigit() else None,
     )
-    return look, unseen
+    return snapshot, unseen
 
 
 def _count_branches(folder: DataFolder, running: Postmaster | None) -> tuple[dict[str, int], str]:

@@ -17,7 +17,7 @@ from pgdyno.facts.gucs import all_gucs
 from pgdyno.record.machine.preflight import Unseen
 from pgdyno.record.machine.tunables import ServerState
 from pgdyno.run.given.data_folder import DataFolder
-from pgdyno.run.given.state import PATIENCE_S, look_for
+from pgdyno.run.given.state import PATIENCE_S, read_server_settings
 from pgdyno.run.host.tunables import read_data_bytes, read_wal_bytes
 
 _ASKED_AT_ONCE = 4
@@ -31,10 +31,10 @@ def read_server_state(folder: DataFolder) -> ServerState:
     """Read a server's settings in the units of pg_settings.setting, and the sizes of its data and WAL."""
     unseen: list[Unseen] = []
     names = [guc.name for guc in all_gucs(folder.major)]
-    look, answer = look_for(folder, names, unseen, read_files=_ask_program)
+    snapshot, answer = read_server_settings(folder, names, unseen, read_files=_ask_program)
     return ServerState(
-        look=look,
-        set_names=answer.set_names if answer else frozenset(look.settings),
+        look=snapshot,
+        set_names=answer.set_names if answer else frozenset(snapshot.settings),
         waiting_names=answer.waiting_names if answer else frozenset(),
         unseen=tuple(unseen),
         data_bytes=read_data_bytes(folder.path),

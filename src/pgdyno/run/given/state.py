@@ -21,7 +21,7 @@ from pgdyno.run.given.file_errors import find_file_errors
 
 PATIENCE_S = 5.0
 """The time limit for each answer of a server or its program."""
-LOOKED_AT = (
+SNAPSHOT_SETTINGS = (
     *("huge_pages", "huge_pages_status", "huge_page_size", "shared_buffers", "max_connections", "debug_assertions"),
     *("log_statement", "log_min_duration_statement", "log_duration", "track_io_timing", "data_directory"),
     *("shared_memory_size_in_huge_pages",),
@@ -49,14 +49,14 @@ class ServerAnswer(msgspec.Struct, frozen=True):
         return {name: value for name, value in self.settings.items() if value is not None}
 
 
-def look_at_server(folder: DataFolder) -> tuple[ServerSnapshot, tuple[Unseen, ...]]:
+def read_server_snapshot(folder: DataFolder) -> tuple[ServerSnapshot, tuple[Unseen, ...]]:
     """Return what can be seen of a server by its data directory, and what cannot."""
     unseen: list[Unseen] = []
-    look, _ = look_for(folder, _names_of(folder.major), unseen, read_files=_read_files)
-    return look, tuple(unseen)
+    snapshot, _ = read_server_settings(folder, _names_of(folder.major), unseen, read_files=_read_files)
+    return snapshot, tuple(unseen)
 
 
-def look_for(
+def read_server_settings(
     folder: DataFolder, names: Sequence[str], unseen: list[Unseen], *, read_files: ReadFiles
 ) -> tuple[ServerSnapshot, ServerAnswer | None]:
     """Read these settings of a server; also return the server's own answer if it gave one.
@@ -71,7 +71,7 @@ def look_for(
     answer, pid = _ask_running(folder, names, unseen), folder.pid
     errors = find_file_errors(folder, is_answering=answer is not None, unseen=unseen)
     settings = answer.known_settings if answer else {} if errors else read_files(folder, names, unseen)
-    look = ServerSnapshot(
+    snapshot = ServerSnapshot(
         origin=ServerOrigin.RUNNING if answer else ServerOrigin.FILES,
         major=folder.major,
         data_dir=str(folder.path),
@@ -82,7 +82,7 @@ def look_for(
         huge_pages_bytes=None if pid is None else read_huge_pages(pid),
         has_assertions=None if "debug_assertions" not in settings else settings["debug_assertions"] == "on",
     )
-    return look, answer
+    return snapshot, answer
 
 
 def _ask_running(folder: DataFolder, names: Sequence[str], unseen: list[Unseen]) -> ServerAnswer | None:
@@ -121,7 +121,7 @@ def _read_files(folder: DataFolder, names: Sequence[str], unseen: list[Unseen]) 
 
 
 def _names_of(major: int) -> list[str]:
-    names = dict.fromkeys((*LOOKED_AT, *judged_settings()))
+    names = dict.fromkeys((*SNAPSHOT_SETTINGS, *judged_settings()))
     return [name for name in names if find_guc(name, major) is not None]
 
 

@@ -50,7 +50,7 @@ class Process(msgspec.Struct, frozen=True, kw_only=True):
     """The CPU ticks of the process's children that have ended."""
 
 
-class Look(msgspec.Struct, frozen=True, kw_only=True):
+class ProcSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     """One reading of all counters that are compared."""
 
     at_s: float
@@ -63,14 +63,14 @@ class Look(msgspec.Struct, frozen=True, kw_only=True):
     throttled_count: int | None
 
 
-def take_look(tree: Tree) -> Look:
+def take_snapshot(tree: Tree) -> ProcSnapshot:
     """Read the counters now."""
     lines = [line.split() for line in (tree.read("proc/stat") or "").splitlines() if line.startswith("cpu")]
     throttles = [
         tree.read_int(file) for file in tree.glob("sys/devices/system/cpu/cpu*/thermal_throttle/*_throttle_count")
     ]
     seen = [count for count in throttles if count is not None]
-    return Look(
+    return ProcSnapshot(
         at_s=time.monotonic(),
         # Source: proc_stat(5); guest times are within user.
         cpu_ticks=tuple(int(field) for field in lines[0][1:9]) if lines else (),
@@ -82,7 +82,9 @@ def take_look(tree: Tree) -> Look:
     )
 
 
-def compare_looks(before: Look, after: Look, *, tree: Tree, own_pid: int | None = None) -> Activity | None:
+def compare_snapshots(
+    before: ProcSnapshot, after: ProcSnapshot, *, tree: Tree, own_pid: int | None = None
+) -> Activity | None:
     """Return what all processes but `own_pid` and its descendants did between two readings.
 
     Returns:
@@ -115,7 +117,7 @@ def compare_looks(before: Look, after: Look, *, tree: Tree, own_pid: int | None 
     )
 
 
-def steal_ratio(before: Look, after: Look) -> float | None:
+def steal_ratio(before: ProcSnapshot, after: ProcSnapshot) -> float | None:
     """Return the share of CPU time that the hypervisor withheld between two readings; None if no time has passed."""
     spent = [now - then for then, now in zip(before.cpu_ticks, after.cpu_ticks, strict=False)]
     return spent[7] / sum(spent) if len(spent) > 7 and sum(spent) > 0 else None
@@ -183,7 +185,7 @@ def find_load_programs(
 
 
 def find_servers(
-    processes: Mapping[int, Process], tree: Tree, activity: Activity | None, before: Look, after: Look
+    processes: Mapping[int, Process], tree: Tree, activity: Activity | None, before: ProcSnapshot, after: ProcSnapshot
 ) -> tuple[OtherServer, ...]:
     """Find PostgreSQL servers by their postmasters, with the CPU time of all processes of each."""
     used = _ticks_used(before, after)
@@ -230,7 +232,7 @@ def _is_measuring(tree: Tree, pid: int) -> bool:
     return False
 
 
-def _ticks_used(before: Look, after: Look) -> dict[int, int]:
+def _ticks_used(before: ProcSnapshot, after: ProcSnapshot) -> dict[int, int]:
     """Return the CPU ticks of each process between two readings; all ticks of a process that began in between."""
     used = {}
     for pid, now in after.processes.items():
@@ -240,12 +242,14 @@ def _ticks_used(before: Look, after: Look) -> dict[int, int]:
     return used
 
 
-def _reaped(before: Look, after: Look, pid: int | None) -> int:
+def _reaped(before: ProcSnapshot, after: ProcSnapshot, pid: int | None) -> int:
     then, now = before.processes.get(pid or 0), after.processes.get(pid or 0)
     return now.reaped_ticks - then.reaped_ticks if then is not None and now is not None else 0
 
 
-def _name_busiest(used: Mapping[int, int], after: Look, tree: Tree, *, window_s: float) -> tuple[BusyProcess, ...]:
+def _name_busiest(
+    used: Mapping[int, int], after: ProcSnapshot, tree: Tree, *, window_s: float
+) -> tuple[BusyProcess, ...]:
     busiest = sorted(used.items(), key=lambda item: -item[1])[:_MOST_NAMED]
     return tuple(
         BusyProcess(
