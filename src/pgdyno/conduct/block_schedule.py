@@ -57,7 +57,7 @@ class BlockSchedule:
         self._asked: tuple[str, ...] = (self._reference,)
         self._asked_after = 0
         self.is_stopped = False
-        """Whether Ctrl-C has ended it before its time."""
+        """True if Ctrl-C has ended it before its time."""
         self.news = ""
         """The state of the comparison, in words."""
 

@@ -25,7 +25,7 @@ class RecordProgress(msgspec.Struct, frozen=True, kw_only=True):
     finished_count: int
     planned_count: int
     is_adaptive: bool
-    """Whether fewer than the planned trials may be enough."""
+    """True if fewer than the planned trials may be enough."""
 
     @property
     def counted(self) -> str:

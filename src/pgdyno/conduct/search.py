@@ -104,7 +104,7 @@ class Searcher:
 
     @property
     def is_settled(self) -> bool:
-        """Whether nothing is left to try."""
+        """True if nothing is left to try."""
         return all(search.next_trial() is None for search in self._searches.values())
 
 

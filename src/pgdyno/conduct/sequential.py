@@ -95,7 +95,7 @@ class SequentialComparison:
 
     @property
     def is_settled(self) -> bool:
-        """Return whether everything is decided."""
+        """True if everything is decided."""
         return not any(self._undecided.values())
 
     def find_slice_s(self, workload: str) -> float | None:

@@ -49,7 +49,7 @@ class StudyCard(msgspec.Struct, frozen=True, kw_only=True):
     missing: str
     """Why a part of it cannot be measured; empty where all can."""
     is_done: bool = False
-    """Whether nothing is left to be measured or said of the disk."""
+    """True if nothing is left to be measured or said of the disk."""
 
     @property
     def expected_s(self) -> float:

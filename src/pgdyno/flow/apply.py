@@ -24,7 +24,7 @@ class AppliedTuning(msgspec.Struct, frozen=True, kw_only=True):
     applied: Applied | None
     """None where everything was in force already."""
     was_running: bool
-    """Whether the server ran and could say which settings are in force."""
+    """True if the server ran and could say which settings are in force."""
     advice_count: int
     """Settings that pgdyno cannot apply: of volumes, and limits of what starts the server."""
 

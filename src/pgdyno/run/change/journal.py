@@ -123,7 +123,7 @@ class ServerChange(
 
     @property
     def is_put_back(self) -> bool:
-        """Return whether the file is restored and the change only waits for the server's restart."""
+        """True if the file is restored and the change only waits for the server's restart."""
         return bool(self.settings) and not any(self.settings.values())
 
 
@@ -146,7 +146,7 @@ class AppliedTuning(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """The process that made the latest change."""
     at: str
     may_restart: bool = False
-    """Whether servers may be restarted to undo an unfinished tuning."""
+    """True if servers may be restarted to undo an unfinished tuning."""
     kernel: tuple[Change, ...] = ()
     files: tuple[FileChange, ...] = ()
     servers: tuple[ServerChange, ...] = ()

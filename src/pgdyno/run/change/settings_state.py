@@ -39,11 +39,11 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
     source: str
     context: str
     is_waiting: bool
-    """Whether the files have another value that takes effect at a restart."""
+    """True if the files have another value that takes effect at a restart."""
 
     @property
     def is_of_session(self) -> bool:
-        """Return whether a setting of pgdyno's role or database hides the server's own value."""
+        """True if a setting of pgdyno's role or database hides the server's own value."""
         return self.source in _OF_SESSION
 
 

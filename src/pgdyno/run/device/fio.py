@@ -54,7 +54,7 @@ class Fio(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_known(self) -> bool:
-        """Return whether pgdyno knows the reports of this version."""
+        """True if pgdyno knows the reports of this version."""
         return _major(self.version) == _KNOWN_MAJOR
 
 

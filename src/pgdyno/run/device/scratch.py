@@ -43,7 +43,7 @@ class Scratch(msgspec.Struct, frozen=True, kw_only=True):
     folder: Path
     descriptor: int
     takes_direct: bool
-    """Whether reads and writes can bypass the page cache."""
+    """True if reads and writes can bypass the page cache."""
 
     def run(self, argv: Sequence[str], *, user: ServerUser | None, timeout_s: float) -> Completed:
         """Run a program that opens the file as `AS_STDIN`. Call this from the main thread.

@@ -39,7 +39,7 @@ class ServerUser(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_self(self) -> bool:
-        """Return whether no change of user is needed."""
+        """True if no change of user is needed."""
         return self.uid == os.geteuid()
 
 

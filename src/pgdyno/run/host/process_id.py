@@ -38,7 +38,7 @@ def identify(pid: int) -> ProcessId | None:
 
 
 def is_running(process: ProcessId) -> bool:
-    """Tell whether that very process still runs; one that is dead and not yet reaped does not."""
+    """Return whether that very process still runs; one that is dead and not yet reaped does not."""
     return process.boot_id == read_boot_id() and _read_start_ticks(process.pid) == process.start_ticks
 
 

@@ -27,7 +27,7 @@ class Tree:
 
     @property
     def is_live(self) -> bool:
-        """Return whether the files are those of the machine itself."""
+        """True if the files are those of the machine itself."""
         return self.root == Path("/")
 
     def path(self, name: str) -> Path:

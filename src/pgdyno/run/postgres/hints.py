@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 def lacks_memory(words: str) -> bool:
-    """Tell whether the words of PostgreSQL's programs say that the kernel gave them no memory."""
+    """Return whether the words of PostgreSQL's programs say that the kernel gave them no memory."""
     return "could not map anonymous shared memory" in words or "Cannot allocate memory" in words
 
 
