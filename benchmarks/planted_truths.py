@@ -69,9 +69,9 @@ class Unstopped:
         self._orders = self._orders or draw_orders(self._variants, self._draw)
         return SliceRound(phase=SlicePhase.ROUND, variants=tuple(self._orders.pop()), slice_s=TRUTH_SLICE_S)
 
-    def review(self, folder: Path, slices: Sequence[Slice], tps: float | None) -> None:
+    def review(self, folder: Path, slices: Sequence[Slice]) -> None:
         """Look at nothing."""
-        del folder, slices, tps
+        del folder, slices
 
 
 def find_truth(bench: Bench, raw: dict) -> Truth:

@@ -27,7 +27,6 @@ FULL = msgspec.structs.replace(
     scale=50,
     log_prefix=Path("/record/log"),
     sampling_rate=0.0625,
-    progress_s=2,
     reports_statements=False,
 )
 INIT = InitRun(address=ADDRESS, scale=50)

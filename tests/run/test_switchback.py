@@ -60,7 +60,7 @@ class Rounds:
         self.slice_s = slice_s
         self.phases = [SlicePhase.PILOT] * pilot_times + [SlicePhase.ROUND] * times
         self.thread_names: set[str] = set()
-        self.reviews: list[tuple[float, int, float | None]] = []
+        self.reviews: list[tuple[float, int]] = []
         self.on_review: Callable[[Path, Sequence[Slice]], None] = lambda _folder, _slices: None
 
     def next_round(self, slices: Sequence[Slice]) -> SliceRound | None:
@@ -70,9 +70,9 @@ class Rounds:
             return None
         return SliceRound(phase=self.phases[done], variants=self.variants, slice_s=self.slice_s)
 
-    def review(self, folder: Path, slices: Sequence[Slice], tps: float | None) -> None:
+    def review(self, folder: Path, slices: Sequence[Slice]) -> None:
         assert threading.current_thread() is threading.main_thread()
-        self.reviews.append((time.monotonic(), len(slices), tps))
+        self.reviews.append((time.monotonic(), len(slices)))
         self.on_review(folder, slices)
 
 
@@ -275,7 +275,7 @@ def test_a_planted_difference_shows_and_two_alike_do_not_differ(home: Home, tmp_
     assert 12 <= len(live) <= 21
     off_by = [abs(seen.ok_count - load.ok_count) for seen, load in zip(live, loads, strict=False)]
     assert max(off_by) <= 3
-    assert 1.0 <= np.median(np.diff([at_s for at_s, _, _ in schedule.reviews])) < 3
+    assert 1.0 <= np.median(np.diff([at_s for at_s, _ in schedule.reviews])) < 3
     assert_nothing_is_left(home)
 
 

@@ -92,9 +92,8 @@ class BlockSchedule:
         under_way = len(slices) - self._asked_after
         return self._asked[under_way] if 0 <= under_way < len(self._asked) else self._reference
 
-    def review(self, folder: Path, slices: Sequence[Slice], tps: float | None) -> None:
+    def review(self, folder: Path, slices: Sequence[Slice]) -> None:
         """Read the slices that have ended, and decide. Called by the main thread."""
-        del tps
         if self._reader is None:
             self._reader = SliceReader(folder / TRANSACTIONS_DIR, clock_offset_s=wall_clock_offset_s())
         self._loads.extend(self._reader.take(slices))

@@ -35,7 +35,7 @@ from pgdyno.record.types import ErrorFact, StudyRecord, TrialRecord
 from pgdyno.run.host.clock import monotonic_s
 from pgdyno.run.host.ctrl_c import taking_ctrl_c
 from pgdyno.run.host.log import LOG
-from pgdyno.run.trial import TrialOutcome
+from pgdyno.run.trial import TrialOutcome, fact_of
 from pgdyno.run.trial_stage import TrialStage
 
 # Less holds too few rounds for the restoring that it takes.
@@ -215,11 +215,6 @@ def refuse_variants(store: RecordStore, record: StudyRecord, errors: Mapping[str
     record = msgspec.structs.replace(record, refused_variants={**record.refused_variants, **errors})
     store.write_record(record)
     return record
-
-
-def fact_of(error: PgdynoError) -> ErrorFact:
-    """Return an error as the record has it."""
-    return ErrorFact(fact=error.fact, detail=error.detail, hint=error.hint)
 
 
 def _find_complaint_s(folder: Path, outcome: TrialOutcome) -> float:

@@ -60,13 +60,12 @@ class SliceSchedule(Protocol):
         """Return what to run next, given all slices so far; None ends the load. Switching waits for it: return at once."""
         ...
 
-    def review(self, folder: Path, slices: Sequence[Slice], tps: float | None) -> None:
+    def review(self, folder: Path, slices: Sequence[Slice]) -> None:
         """Look at what has come, about once a second, in the main thread; may take a tenth of a second.
 
         Args:
             folder: The trial's, with the packed transactions so far.
             slices: All so far.
-            tps: Of the load's last second, as pgbench says it.
         """
         ...
 
@@ -108,7 +107,6 @@ class Switchback:
         self._duration_s = duration_s
         self._latency_s = latency_s
         self._slices: list[Slice] = []
-        self._tps: float | None = None
         self._reviewed_s = 0.0
         self._load_end_s = 0.0
         self._stop = threading.Event()
@@ -142,7 +140,6 @@ class Switchback:
 
     def see(self, second: Progress) -> None:
         """Take a second of the load; the first in which a transaction ended begins the switching."""
-        self._tps = second.tps
         if self._switching is not None or second.tps <= 0:
             return
         seen_ms = (second.latency_average_ms or 0.0) - (second.lag_average_ms or 0.0)
@@ -162,7 +159,7 @@ class Switchback:
     def review_if_due(self) -> bool:
         """Let the schedule review what has come, if it is time; return whether the load is to end."""
         if monotonic_s() - self._reviewed_s >= _REVIEW_EVERY_S:
-            self._schedule.review(self._folder, tuple(self._slices), self._tps)
+            self._schedule.review(self._folder, tuple(self._slices))
             self._reviewed_s = monotonic_s()
         return self._switching is not None and self._switching.done()
 

@@ -91,6 +91,11 @@ def run_trial(
     )
 
 
+def fact_of(error: PgdynoError) -> ErrorFact:
+    """Return an error as the record has it."""
+    return ErrorFact(fact=error.fact, detail=error.detail, hint=error.hint)
+
+
 def _pack(folder: Path, seen: Observed) -> None:
     """Pack the samples. Samples that cannot be packed stay as they are: the trial's own figures do not depend on them."""
     try:
@@ -178,7 +183,7 @@ def _make_record(trial: PlannedTrial, seen: Observed, error: PgdynoError | None)
     return TrialRecord(
         planned=trial,
         status=TrialStatus.FINISHED if error is None else TrialStatus.FAILED,
-        error=None if error is None else ErrorFact(fact=error.fact, detail=error.detail, hint=error.hint),
+        error=None if error is None else fact_of(error),
         argv=() if load is None else load.argv,
         clock_offset_s=wall_clock_offset_s() if seen.clock_offset_s is None else seen.clock_offset_s,
         restore_s=seen.restore_s,

@@ -37,7 +37,6 @@ class LoadRun(msgspec.Struct, frozen=True, kw_only=True):
             itself.
         log_prefix: The path prefix of the transaction log, to which pgbench adds its process id; None: no log.
         sampling_rate: The share of transactions that are logged, in (0, 1]; None: all.
-        progress_s: The whole seconds between progress lines.
         reports_statements: Whether to measure each statement.
     """
 
@@ -54,7 +53,6 @@ class LoadRun(msgspec.Struct, frozen=True, kw_only=True):
     scale: int | None = None
     log_prefix: Path | None = None
     sampling_rate: float | None = None
-    progress_s: int = 1
     reports_statements: bool = True
 
 
@@ -102,7 +100,7 @@ def build_argv(run: LoadRun, program: str, version_major: int) -> tuple[str, ...
         f"--protocol={run.mode.value}",
         f"--max-tries={run.max_tries}",
         "--failures-detailed",
-        f"--progress={run.progress_s}",
+        "--progress=1",
         *(f"--{name}={value}" for name, value in optional.items() if value is not None),
         *(f"--{name}" for name, is_set in flags.items() if is_set),
         *(f"--{'builtin' if name in BUILTIN_SCRIPTS else 'file'}={name}@{weight}" for name, weight in run.scripts),

@@ -82,9 +82,9 @@ class LogOutcome(msgspec.Struct, frozen=True, kw_only=True):
     """The result of following the log.
 
     `summary` is None if the reader died, and `packed` if the record could not be written. Both end early if the reader
-    was stopped before the load had ended; `reason` says why. The reader itself measures `cpu_s`, `peak_memory_bytes`,
-    `log_bytes` and `backlog_bytes` (the most that waited to be read); they are None if it died. `notes` are
-    circumstances that a report should mention.
+    was stopped before the load had ended; `reason` says why. The reader itself measures `cpu_s`, `peak_memory_bytes`
+    and `backlog_bytes` (the most that waited to be read); they are None if it died. `notes` are circumstances that a
+    report should mention.
     """
 
     summary: TransactionSummary | None = None
@@ -93,7 +93,6 @@ class LogOutcome(msgspec.Struct, frozen=True, kw_only=True):
     cpu_s: float | None = None
     startup_cpu_s: float | None = None
     peak_memory_bytes: int | None = None
-    log_bytes: int | None = None
     backlog_bytes: int | None = None
     notes: tuple[str, ...] = ()
 
@@ -339,7 +338,6 @@ class _Reader:
             summary=summary,
             packed=packed,
             reason=self._reason,
-            log_bytes=sum(file.read_bytes for file in self._files.values()),
             backlog_bytes=self._backlog_bytes,
             notes=() if self._can_free else (note,),
         )
