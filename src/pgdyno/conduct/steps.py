@@ -1,4 +1,4 @@
-"""Run the steps that every study consists of: loading and trials, with what happens when one fails."""
+"""Run the steps that every study consists of: loading, predicting and running trials, with what happens when one fails."""
 
 from __future__ import annotations
 
@@ -7,21 +7,25 @@ from pathlib import Path
 
 import msgspec
 
+from pgdyno.analyse.disk.demand import find_limits
+from pgdyno.analyse.prediction import PredictionBasis, predict_trial
 from pgdyno.conduct.block_schedule import BlockSchedule
-from pgdyno.conduct.predict import predict_into
 from pgdyno.conduct.progress_line import shorten
 from pgdyno.conduct.ui import Ui
 from pgdyno.errors import PgdynoError, StepFailedError
 from pgdyno.plan.plan import PlannedTrial, Step, StepKind
 from pgdyno.record.durable import writing
 from pgdyno.record.pgbench.output import Progress
+from pgdyno.record.predictions import write_predictions
 from pgdyno.record.store import RecordStore
-from pgdyno.record.types import LOST_COUNTERS, StudyRecord
+from pgdyno.record.trial_data import TrialData, read_trial_data
+from pgdyno.record.types import LOST_COUNTERS, StudyRecord, TrialStatus
 from pgdyno.run.cluster.home import Home
 from pgdyno.run.own_server import OwnServer
 from pgdyno.run.postgres.installation import Installation
 from pgdyno.run.trial import TrialOutcome, run_trial
 from pgdyno.run.trial_stage import TrialStage
+from pgdyno.spec.study import CacheState
 from pgdyno.spec.table import SettingValue
 
 TRIES = 2
@@ -118,7 +122,7 @@ def trial_step(
         ui.show_activity(f"{second.tps:,.0f} tps · {schedule.news}")
 
     folder = store.begin_trial(trial.number)
-    predict_into(folder, store, stage, trial)
+    _predict(folder, store, stage, trial)
     outcome = run_trial(
         stage,
         trial,
@@ -155,3 +159,35 @@ def describe_outcome(outcome: TrialOutcome) -> str:
     """Describe a trial's figures in a few words, as pgbench printed them."""
     latency = "" if outcome.latency_ms is None else f", mean latency {outcome.latency_ms:.3g} ms"
     return f"{outcome.tps:,.0f} tps{latency}" if outcome.tps is not None else "no result"
+
+
+def _predict(folder: Path, store: RecordStore, stage: TrialStage, trial: PlannedTrial) -> None:
+    """Write predictions for a trial into its empty folder; nothing is predicted of variants that alternate."""
+    if len(trial.variants) > 1:
+        return
+    card = store.read_card()
+    predictions = predict_trial(
+        PredictionBasis(
+            workload=stage.plan.find_load(trial),
+            dataset=stage.dataset,
+            settings=stage.settings,
+            version_major=stage.server.facts.major,
+            cpu_count=stage.cpu_count,
+            limits=None if card is None else find_limits(card),
+            is_warm=stage.study.trials.cache is CacheState.WARM,
+            earlier=_find_earlier(store, trial),
+        )
+    )
+    if predictions:
+        write_predictions(folder, predictions)
+
+
+def _find_earlier(store: RecordStore, trial: PlannedTrial) -> TrialData | None:
+    """Return the last finished trial of the same load and variant."""
+    alike = [
+        other
+        for other in store.read_trials()
+        if other.status is TrialStatus.FINISHED
+        and (other.planned.workload, other.planned.variants) == (trial.workload, trial.variants)
+    ]
+    return read_trial_data(store.trial_dir(alike[-1].planned.number), alike[-1]) if alike else None
