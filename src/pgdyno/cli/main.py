@@ -17,6 +17,7 @@ from pgdyno.cli.commands import PlainCommand, PlainGroup
 from pgdyno.cli.disk import DISK_EXAMPLES, disk
 from pgdyno.cli.experiments import COMPARE_EXAMPLES, SWEEP_EXAMPLES, compare, sweep
 from pgdyno.cli.explain import EXPLAIN_EXAMPLES, explain
+from pgdyno.cli.machine import CHECK_EXAMPLES, CLEAN_EXAMPLES, RESTORE_EXAMPLES, check, clean, restore
 from pgdyno.cli.options import (
     DEFAULT_RECORDS,
     BindirOption,
@@ -38,9 +39,19 @@ from pgdyno.cli.options import (
     given,
     server_table,
 )
-from pgdyno.cli.preflight import CHECK_EXAMPLES, check
 from pgdyno.cli.price import PRICE_EXAMPLES, price
-from pgdyno.cli.records import COMPARE_RECORDS_EXAMPLES, JOURNAL_EXAMPLES, compare_records, journal
+from pgdyno.cli.records import (
+    COMPARE_RECORDS_EXAMPLES,
+    JOURNAL_EXAMPLES,
+    LIST_EXAMPLES,
+    REPORT_EXAMPLES,
+    SHOW_EXAMPLES,
+    compare_records,
+    journal,
+    list_records,
+    report,
+    show,
+)
 from pgdyno.cli.session import fail, session
 from pgdyno.cli.tune import TUNE_EXAMPLES, tune
 from pgdyno.errors import ExitCode, with_program
@@ -252,76 +263,11 @@ def resume(
         )
 
 
-@app.command(epilog="Example:\n\n`pgdyno report pgdyno-records/20261121-0930-bench`")
-def report(
-    record: RecordArgument = None,
-    *,
-    records: RecordsOption = DEFAULT_RECORDS,
-    json: JsonOption = False,
-) -> None:
-    """Write a record's reports again, without measuring."""
-    with session(json=json, quiet=True, yes=True) as (ui, show):
-        from pgdyno.flow.find_record import find_record_to_read
-        from pgdyno.flow.report import write_reports
-
-        show(write_reports(find_record_to_read(record, records, ui=ui)))
-
-
-@app.command(
-    epilog="Examples:\n\n`pgdyno show` · the newest record here\n\n`pgdyno show pgdyno-records/20261121-093000-bench --json`"
-)
-def show(
-    record: RecordArgument = None,
-    *,
-    records: RecordsOption = DEFAULT_RECORDS,
-    json: JsonOption = False,
-) -> None:
-    """Show a record's result in the terminal."""
-    with session(json=json, quiet=True, yes=True) as (ui, show_result):
-        from pgdyno.flow.find_record import find_record_to_read
-        from pgdyno.flow.report import compose_report
-
-        show_result(compose_report(find_record_to_read(record, records, ui=ui)))
-
-
-@app.command("list", epilog="Example:\n\n`pgdyno list --records results`")
-def list_records(*, records: RecordsOption = DEFAULT_RECORDS, json: JsonOption = False) -> None:
-    """List the records in a folder."""
-    with session(json=json, quiet=True, yes=True) as (_, show):
-        from pgdyno.flow.list import view_records
-
-        show(view_records(records))
-
-
-@app.command(epilog="Example:\n\n`pgdyno clean --yes`")
-def clean(
-    *, home: HomeOption = None, run_as: RunAsOption = None, json: JsonOption = False, yes: YesOption = False
-) -> None:
-    """Remove loaded clusters from pgdyno's home; records are kept."""
-    with session(json=json, quiet=True, yes=yes) as (ui, show):
-        from pgdyno.conduct.workspace import Workspace
-        from pgdyno.flow.clean import clean_home
-
-        show(clean_home(Workspace.make(out=None, home=home, run_as=run_as), ui=ui))
-
-
-@app.command(
-    epilog="Examples:\n\n`sudo pgdyno restore`\n\n`sudo pgdyno restore --restart` · also restart servers where a setting needs it"
-)
-def restore(
-    *,
-    restart: Annotated[
-        bool, typer.Option("--restart/--no-restart", help="Restart servers if a setting needs it.")
-    ] = False,
-    json: JsonOption = False,
-) -> None:
-    """Undo what this account changed with `tune --apply`, and changes that a killed pgdyno left on this machine."""
-    with session(json=json, quiet=True, yes=True) as (ui, show):
-        from pgdyno.flow.restore import restore_host
-
-        show(restore_host(may_restart=restart, on_activity=ui.show_activity))
-
-
+app.command(epilog=REPORT_EXAMPLES)(report)
+app.command(epilog=SHOW_EXAMPLES)(show)
+app.command("list", epilog=LIST_EXAMPLES)(list_records)
+app.command(epilog=CLEAN_EXAMPLES)(clean)
+app.command(epilog=RESTORE_EXAMPLES)(restore)
 app.command(epilog=CHECK_EXAMPLES)(check)
 app.command(epilog=DISK_EXAMPLES)(disk)
 app.command(epilog=TUNE_EXAMPLES)(tune)

@@ -1,4 +1,4 @@
-"""Define the commands `compare-records` and `journal`, which evaluate several records together."""
+"""Define the commands `report`, `show`, `list`, `compare-records` and `journal`, which evaluate records."""
 
 # ruff: noqa: PLC0415 - flows are imported when their command runs, which keeps --help fast
 from __future__ import annotations
@@ -8,9 +8,14 @@ from typing import Annotated
 
 import typer
 
-from pgdyno.cli.options import DEFAULT_RECORDS, JsonOption, RecordsOption
+from pgdyno.cli.options import DEFAULT_RECORDS, JsonOption, RecordArgument, RecordsOption
 from pgdyno.cli.session import session
 
+REPORT_EXAMPLES = "Example:\n\n`pgdyno report pgdyno-records/20261121-0930-bench`"
+SHOW_EXAMPLES = (
+    "Examples:\n\n`pgdyno show` · the newest record here\n\n`pgdyno show pgdyno-records/20261121-093000-bench --json`"
+)
+LIST_EXAMPLES = "Example:\n\n`pgdyno list --records results`"
 COMPARE_RECORDS_EXAMPLES = (
     "Examples:\n\n`pgdyno compare-records pgdyno-records/20261120-bench pgdyno-records/20261121-bench`\n\n"
     "`pgdyno compare-records c7g/20261121-bench r8g/20261121-bench m7i/20261121-bench` · compare two machines with the first\n\n"
@@ -20,6 +25,42 @@ JOURNAL_EXAMPLES = (
     "Examples:\n\n`pgdyno journal` · questions, answers, and the best settings so far\n\n"
     "`pgdyno journal --records /srv/results --json`"
 )
+
+
+def report(
+    record: RecordArgument = None,
+    *,
+    records: RecordsOption = DEFAULT_RECORDS,
+    json: JsonOption = False,
+) -> None:
+    """Write a record's reports again, without measuring."""
+    with session(json=json, quiet=True, yes=True) as (ui, show):
+        from pgdyno.flow.find_record import find_record_to_read
+        from pgdyno.flow.report import write_reports
+
+        show(write_reports(find_record_to_read(record, records, ui=ui)))
+
+
+def show(
+    record: RecordArgument = None,
+    *,
+    records: RecordsOption = DEFAULT_RECORDS,
+    json: JsonOption = False,
+) -> None:
+    """Show a record's result in the terminal."""
+    with session(json=json, quiet=True, yes=True) as (ui, show_result):
+        from pgdyno.flow.find_record import find_record_to_read
+        from pgdyno.flow.report import compose_report
+
+        show_result(compose_report(find_record_to_read(record, records, ui=ui)))
+
+
+def list_records(*, records: RecordsOption = DEFAULT_RECORDS, json: JsonOption = False) -> None:
+    """List the records in a folder."""
+    with session(json=json, quiet=True, yes=True) as (_, show):
+        from pgdyno.flow.list import view_records
+
+        show(view_records(records))
 
 
 def compare_records(

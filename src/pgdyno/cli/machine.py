@@ -1,4 +1,4 @@
-"""Define the command `check`, which finds problems that would distort a measurement on this machine."""
+"""Define the commands on this machine without a study: `check`, `clean` and `restore`."""
 
 # ruff: noqa: PLC0415 - flows are imported when their command runs, which keeps --help fast
 from __future__ import annotations
@@ -8,7 +8,16 @@ from typing import Annotated
 
 import typer
 
-from pgdyno.cli.options import BindirOption, ClientsOption, HomeOption, JsonOption, ServerOption, server_table
+from pgdyno.cli.options import (
+    BindirOption,
+    ClientsOption,
+    HomeOption,
+    JsonOption,
+    RunAsOption,
+    ServerOption,
+    YesOption,
+    server_table,
+)
 from pgdyno.cli.session import session
 from pgdyno.errors import SpecError
 
@@ -19,6 +28,10 @@ CHECK_EXAMPLES = (
     "`sudo pgdyno check --pgdata /var/lib/postgresql/15/main --clients 64` · for an existing server\n\n"
     "`pgdyno check && pgdyno bench` · measure only if no problem is found"
 )
+
+
+CLEAN_EXAMPLES = "Example:\n\n`pgdyno clean --yes`"
+RESTORE_EXAMPLES = "Examples:\n\n`sudo pgdyno restore`\n\n`sudo pgdyno restore --restart` · also restart servers where a setting needs it"
 
 
 def check(
@@ -63,6 +76,31 @@ def check(
         show(result)
         if result.exit_code:
             raise SystemExit(result.exit_code)
+
+
+def clean(
+    *, home: HomeOption = None, run_as: RunAsOption = None, json: JsonOption = False, yes: YesOption = False
+) -> None:
+    """Remove loaded clusters from pgdyno's home; records are kept."""
+    with session(json=json, quiet=True, yes=yes) as (ui, show):
+        from pgdyno.conduct.workspace import Workspace
+        from pgdyno.flow.clean import clean_home
+
+        show(clean_home(Workspace.make(out=None, home=home, run_as=run_as), ui=ui))
+
+
+def restore(
+    *,
+    restart: Annotated[
+        bool, typer.Option("--restart/--no-restart", help="Restart servers if a setting needs it.")
+    ] = False,
+    json: JsonOption = False,
+) -> None:
+    """Undo what this account changed with `tune --apply`, and changes that a killed pgdyno left on this machine."""
+    with session(json=json, quiet=True, yes=True) as (ui, show):
+        from pgdyno.flow.restore import restore_host
+
+        show(restore_host(may_restart=restart, on_activity=ui.show_activity))
 
 
 def _refuse_others(what: str, **options: object) -> None:
