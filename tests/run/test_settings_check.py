@@ -16,7 +16,7 @@ from pgdyno.record.machine.preflight import ServerOrigin
 from pgdyno.run.cluster import settings_check
 from pgdyno.run.cluster.settings_check import count_huge_pages, shaping_settings, start_empty
 from pgdyno.run.given.data_folder import find_data_folder
-from pgdyno.run.given.settings import read_server_state
+from pgdyno.run.given.state import read_server_state
 from pgdyno.run.postgres.installation import Installation, read_server_facts
 from tests.cli.program import wait_until
 from tests.tools.pgcluster import Cluster, running

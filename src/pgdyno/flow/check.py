@@ -20,8 +20,8 @@ from pgdyno.plan.plan import Machine, Plan, plan_study
 from pgdyno.record.machine.host_facts import HostFacts
 from pgdyno.record.machine.preflight import PreflightFacts, ServerOrigin, ServerSnapshot, Unseen
 from pgdyno.record.types import ServerFacts
-from pgdyno.run.given.data import read_server_and_data
 from pgdyno.run.given.data_folder import DataFolder, find_meant_folder
+from pgdyno.run.given.state import read_server_and_data
 from pgdyno.run.host.process import find_server_user
 from pgdyno.run.host.program import program_name
 from pgdyno.run.postgres.installation import read_named_facts

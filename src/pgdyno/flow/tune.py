@@ -24,7 +24,7 @@ from pgdyno.report.documents.tuning import tune_document
 from pgdyno.report.sections.tuning.view import Tried, TuningView
 from pgdyno.run.cluster.settings_check import read_built_in, shaping_settings, start_empty
 from pgdyno.run.given.data_folder import DataFolder, find_meant_folder
-from pgdyno.run.given.settings import read_server_state
+from pgdyno.run.given.state import read_server_state
 from pgdyno.run.host.process import ServerUser, find_server_user
 from pgdyno.run.host.program import program_name
 from pgdyno.run.host.tunables import read_kernel_files, read_sysctls, read_tunables

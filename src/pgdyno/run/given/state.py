@@ -1,38 +1,52 @@
-"""Read settings, version and state of a server that pgdyno did not create, without starting anything.
+"""Read a server that pgdyno did not create, by its data directory: settings, state and data. Start nothing.
 
-A running server answers one query through psql, as the account that owns it and as no other. For a stopped server its
-own program reads the configuration files as a start would (`postgres -C`). If this account may do neither, the result
-says so, and nothing is guessed.
+A running server answers one query through psql, as the account that owns it and as no other; what is asked reads only
+system catalogues, because what bears a table's name may be a view that runs anyone's functions. For a server that is
+stopped or accepts no connection, its own program reads the configuration files as a start would (`postgres -C`). It
+takes one name at a time, so of many settings only those that occur in the files are read; the others have their built-in
+values and are missing in the result. If this account may do neither, the result says so, and nothing is guessed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import msgspec
 
 from pgdyno.errors import PgdynoError
 from pgdyno.facts.durability import judged_settings
-from pgdyno.facts.gucs import find_guc
+from pgdyno.facts.gucs import all_gucs, find_guc
 from pgdyno.record.machine.preflight import ServerOrigin, ServerSnapshot, Unseen
-from pgdyno.run.given.data_folder import DataFolder
+from pgdyno.record.machine.tunables import ServerState
+from pgdyno.run.given.data_folder import DataFolder, Postmaster
 from pgdyno.run.given.file_errors import find_file_errors
+from pgdyno.run.host.tunables import read_data_bytes, read_wal_bytes
 
-PATIENCE_S = 5.0
-"""The time limit for each answer of a server or its program."""
+# For each answer of a server or its program.
+_PATIENCE_S = 5.0
+# Each database takes one start of psql.
+_MOST_DATABASES = 20
+_ASKED_AT_ONCE = 4
+# The name at the beginning of a line, and the value, which may be a file or folder to include.
+_LINE = re.compile(r"^[ \t]*(?P<name>[A-Za-z_][\w$.]*)\s*=?[ \t]*(?:'(?P<value>[^'\n]*)')?", re.MULTILINE)
+# Source: PostgreSQL 18 manual, section 19.1.5: files within files, at most ten deep.
+_DEEPEST = 10
 SNAPSHOT_SETTINGS = (
     *("huge_pages", "huge_pages_status", "huge_page_size", "shared_buffers", "max_connections", "debug_assertions"),
     *("log_statement", "log_min_duration_statement", "log_duration", "track_io_timing", "data_directory"),
     *("shared_memory_size_in_huge_pages",),
 )
-ReadFiles = Callable[[DataFolder, Sequence[str], list[Unseen]], dict[str, str]]
+_ReadFiles = Callable[[DataFolder, Sequence[str], list[Unseen]], dict[str, str]]
 """A function that reads the named settings from a server's files, and adds to the list what it cannot read."""
 # Settings that only a running server knows.
 _ONLY_RUNNING = frozenset({"huge_pages_status", "data_directory"})
 
 
-class ServerAnswer(msgspec.Struct, frozen=True):
+class _ServerAnswer(msgspec.Struct, frozen=True):
     """The answer of a running server."""
 
     settings: dict[str, str | None]
@@ -52,13 +66,52 @@ class ServerAnswer(msgspec.Struct, frozen=True):
 def read_server_snapshot(folder: DataFolder) -> tuple[ServerSnapshot, tuple[Unseen, ...]]:
     """Return what can be seen of a server by its data directory, and what cannot."""
     unseen: list[Unseen] = []
-    snapshot, _ = read_server_settings(folder, _names_of(folder.major), unseen, read_files=_read_files)
+    snapshot, _ = _read_settings(folder, _names_of(folder.major), unseen, read_files=_read_each)
     return snapshot, tuple(unseen)
 
 
-def read_server_settings(
-    folder: DataFolder, names: Sequence[str], unseen: list[Unseen], *, read_files: ReadFiles
-) -> tuple[ServerSnapshot, ServerAnswer | None]:
+def read_server_and_data(folder: DataFolder, *, wants_branches: bool) -> tuple[ServerSnapshot, tuple[Unseen, ...]]:
+    """Return what can be seen of a server with its data, and what cannot.
+
+    Args:
+        folder: Its data directory.
+        wants_branches: Whether to search its databases for pgbench's tables.
+    """
+    snapshot, unseen = read_server_snapshot(folder)
+    running = folder.postmaster()
+    branches: dict[str, int] = {}
+    if wants_branches:
+        branches, reason = _count_branches(folder, running)
+        unseen += (Unseen(what="pgbench's tables in this server", reason=reason),) if reason else ()
+    port = os.environ.get("PGPORT", "")
+    snapshot = msgspec.structs.replace(
+        snapshot,
+        data_bytes=read_data_bytes(folder.path),
+        branches=branches,
+        port=running.port or None if running else None,
+        client_port=int(port) if port.isdigit() else None,
+    )
+    return snapshot, unseen
+
+
+def read_server_state(folder: DataFolder) -> ServerState:
+    """Read a server's settings in the units of pg_settings.setting, and the sizes of its data and WAL."""
+    unseen: list[Unseen] = []
+    names = [guc.name for guc in all_gucs(folder.major)]
+    snapshot, answer = _read_settings(folder, names, unseen, read_files=_read_mentioned)
+    return ServerState(
+        look=snapshot,
+        set_names=answer.set_names if answer else frozenset(snapshot.settings),
+        waiting_names=answer.waiting_names if answer else frozenset(),
+        unseen=tuple(unseen),
+        data_bytes=read_data_bytes(folder.path),
+        wal_bytes=read_wal_bytes(folder.path),
+    )
+
+
+def _read_settings(
+    folder: DataFolder, names: Sequence[str], unseen: list[Unseen], *, read_files: _ReadFiles
+) -> tuple[ServerSnapshot, _ServerAnswer | None]:
     """Read these settings of a server; also return the server's own answer if it gave one.
 
     Args:
@@ -85,7 +138,7 @@ def read_server_settings(
     return snapshot, answer
 
 
-def _ask_running(folder: DataFolder, names: Sequence[str], unseen: list[Unseen]) -> ServerAnswer | None:
+def _ask_running(folder: DataFolder, names: Sequence[str], unseen: list[Unseen]) -> _ServerAnswer | None:
     """Return the server's answer; None if it gives none, with the reason in `unseen`."""
     running = folder.postmaster()
     if running is None:
@@ -94,21 +147,21 @@ def _ask_running(folder: DataFolder, names: Sequence[str], unseen: list[Unseen])
     from pgdyno.run.postgres.sql import server_look_query  # noqa: PLC0415
 
     try:
-        return folder.ask_once(running, server_look_query(names), ServerAnswer, patience_s=PATIENCE_S)
+        return folder.ask_once(running, server_look_query(names), _ServerAnswer, patience_s=_PATIENCE_S)
     except PgdynoError as error:
         what = "what the running server itself has in force (its configuration files were read instead)"
         unseen.append(Unseen(what=what, reason="; ".join((error.detail or error.fact).splitlines())))
         return None
 
 
-def _read_files(folder: DataFolder, names: Sequence[str], unseen: list[Unseen]) -> dict[str, str]:
+def _read_each(folder: DataFolder, names: Sequence[str], unseen: list[Unseen]) -> dict[str, str]:
     settings: dict[str, str] = {}
     is_running = folder.pid is not None
     for name in names:
         if name in _ONLY_RUNNING:
             continue
         try:
-            done = folder.ask_program(name, timeout_s=PATIENCE_S)
+            done = folder.ask_program(name, timeout_s=_PATIENCE_S)
         except PgdynoError as error:
             unseen.append(Unseen(what="the server's settings", reason=error.reason))
             return settings
@@ -120,9 +173,72 @@ def _read_files(folder: DataFolder, names: Sequence[str], unseen: list[Unseen]) 
     return settings
 
 
+def _read_mentioned(folder: DataFolder, names: Sequence[str], unseen: list[Unseen]) -> dict[str, str]:
+    mentioned = _find_names([folder.config_file(), folder.path / "postgresql.auto.conf"])
+
+    def ask(name: str) -> str | Unseen:
+        try:
+            done = folder.ask_program(name, timeout_s=_PATIENCE_S)
+        except PgdynoError as error:
+            return Unseen(what=f"the server's setting {name}", reason=error.reason)
+        last = " ".join(done.stderr.strip().splitlines()[-1:])
+        return done.stdout.strip() if done.exit_code == 0 else Unseen(what=f"the server's setting {name}", reason=last)
+
+    asked = [name for name in names if name.lower() in mentioned]
+    with ThreadPoolExecutor(_ASKED_AT_ONCE) as pool:
+        answers = dict(zip(asked, pool.map(ask, asked), strict=True))
+    unseen += [answer for answer in answers.values() if isinstance(answer, Unseen)]
+    return {name: answer for name, answer in answers.items() if isinstance(answer, str)}
+
+
+def _find_names(files: Sequence[Path]) -> set[str]:
+    """Return the names, in lower case, at the beginning of a line in these files and in those they include."""
+    return {name.lower() for file in files for name in _names_in(file, deep=0)}
+
+
+def _names_in(file: Path, *, deep: int) -> Iterator[str]:
+    try:
+        text = file.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        # `postgres -C` reports such a file.
+        return
+    for found in _LINE.finditer(text):
+        name, value = found["name"].lower(), found["value"]
+        if not name.startswith("include"):
+            yield name
+        elif value and deep < _DEEPEST:
+            place = file.parent / value
+            inner = sorted(place.glob("*.conf")) if name == "include_dir" else [place]
+            for one in inner:
+                yield from _names_in(one, deep=deep + 1)
+
+
 def _names_of(major: int) -> list[str]:
     names = dict.fromkeys((*SNAPSHOT_SETTINGS, *judged_settings()))
     return [name for name in names if find_guc(name, major) is not None]
+
+
+def _count_branches(folder: DataFolder, running: Postmaster | None) -> tuple[dict[str, int], str]:
+    """Return the number of pgbench's branches by database, and the reason if some databases are missing."""
+    # The import brings psycopg, which only commands that query a server should wait for.
+    from pgdyno.run.postgres.sql import BRANCHES, DATABASES  # noqa: PLC0415
+
+    if running is None:
+        return {}, "it does not run"
+    found: dict[str, int] = {}
+    try:
+        databases = folder.ask_once(running, DATABASES, list[str], patience_s=_PATIENCE_S, database="postgres")
+        for database in databases[:_MOST_DATABASES]:
+            seen = folder.ask_once(running, BRANCHES, list[float], patience_s=_PATIENCE_S, database=database)
+            if seen:
+                found[database] = round(max(seen))
+    except PgdynoError as error:
+        return found, error.reason
+    is_whole = len(databases) <= _MOST_DATABASES
+    return (
+        found,
+        "" if is_whole else f"only the newest {_MOST_DATABASES} of {len(databases)} databases were looked into",
+    )
 
 
 def read_huge_pages(pid: int) -> int | None:
