@@ -70,12 +70,12 @@ def disk(
     after a crash. `tune` and `bench` find the card that the command writes.
     """
     with session(json=json, quiet=quiet, yes=yes) as (ui, show):
-        from pgdyno.flow.check import existing, make_default_study
+        from pgdyno.flow.check import make_default_study
         from pgdyno.flow.disk import DiskQuestion, check_paths, measure_disks
         from pgdyno.flow.disk_view import compare_cards, read_declared, show_cards
-        from pgdyno.run.cluster.home import default_home
+        from pgdyno.run.cluster.home import choose_home, find_existing_folder
 
-        named, place = paths or [], home.absolute() if home else default_home()
+        named, place = paths or [], choose_home(home)
         measuring = {"quick": quick, "out": out, "install": install}
         if compare:
             _refuse_others("--compare", show=shown, layout=layout, host=host, **measuring)
@@ -89,7 +89,7 @@ def disk(
             from pgdyno.flow.layout import show_layouts
 
             _refuse_others("--layout", **measuring)
-            folders = check_paths(named if named or host is not None else [existing(place)])
+            folders = check_paths(named if named or host is not None else [find_existing_folder(place)])
             show(show_layouts(folders, read_declared(host)))
             return
         table = server_table(server=server, bindir=pg_bindir, port=None, settings=[])

@@ -59,7 +59,7 @@ def check(
     """Check this machine for problems that would distort a measurement; exit code 1 if there are any."""
     with session(json=json, quiet=True, yes=True) as (_, show):
         from pgdyno.flow.check import check_data, check_study, make_default_study
-        from pgdyno.run.cluster.home import default_home
+        from pgdyno.run.cluster.home import choose_home
         from pgdyno.spec.read import read_study
 
         table = server_table(server=server, bindir=pg_bindir, port=None, settings=settings or [])
@@ -71,8 +71,7 @@ def check(
             is_named = server is not None or pg_bindir is not None
             result = check_data(pgdata, named=asked.server if is_named else None, scale=scale, clients=clients)
         else:
-            place = home.absolute() if home else default_home()
-            result = check_study(asked, home=place, is_planned=study is not None)
+            result = check_study(asked, home=choose_home(home), is_planned=study is not None)
         show(result)
         if result.exit_code:
             raise SystemExit(result.exit_code)

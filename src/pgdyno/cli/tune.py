@@ -137,7 +137,7 @@ def tune(
         from pgdyno.flow.check import make_default_study
         from pgdyno.flow.tune import Form, TuneRequest
         from pgdyno.flow.tune import tune as derive
-        from pgdyno.run.cluster.home import default_home
+        from pgdyno.run.cluster.home import choose_home
         from pgdyno.tune.subject import LoadHints
         from pgdyno.tune.types import WorkloadClass
 
@@ -167,7 +167,7 @@ def tune(
                 leaves_kernel=not kernel,
             ),
             fixed=read_pairs(settings or []),
-            home=home.absolute() if home else default_home(),
+            home=choose_home(home),
             run_as=run_as,
         )
         if apply:

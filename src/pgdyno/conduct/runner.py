@@ -21,7 +21,7 @@ import msgspec
 from pgdyno.conduct.block_schedule import BlockSchedule
 from pgdyno.conduct.progress_line import describe_loads, describe_progress
 from pgdyno.conduct.sequential import SequentialComparison
-from pgdyno.conduct.steps import TRIES, describe_outcome, tell_failure, trial_step
+from pgdyno.conduct.steps import TRIES, describe_outcome, list_open_trials, tell_failure, trial_step
 from pgdyno.conduct.time_left import find_overrun_s
 from pgdyno.conduct.ui import Ui
 from pgdyno.errors import PgdynoError
@@ -76,7 +76,7 @@ class TrialRunner:
         for trial in record.plan.trials:
             if trial.number in finished:
                 self._latest_round[trial.workload] = trial.round
-        self._steps = [s for s in record.plan.steps if s.trial is not None and s.trial.number not in finished]
+        self._steps = list_open_trials(store, record)
 
     def run(self) -> None:
         """Run until everything is decided, all trials are run, or the time is over.
@@ -89,9 +89,8 @@ class TrialRunner:
         began_s, turns, is_told = monotonic_s(), 0, False
         self._limit(self._steps, allowed_s)
         last: tuple[int, str] | None = None
-        for place, step in enumerate(self._steps):
-            trial = step.trial
-            if trial is None or not self._is_wanted(trial):
+        for place, (step, trial) in enumerate(self._steps):
+            if not self._is_wanted(trial):
                 continue
             turn = (trial.round, trial.workload if len(trial.variants) == 1 else str(trial.number))
             if last not in {None, turn}:
@@ -109,8 +108,8 @@ class TrialRunner:
             LOG.info("next is trial %d: undecided on %s: %s", trial.number, trial.workload, ", ".join(undecided))
             self._run_trial(step, trial)
 
-    def _limit(self, left: list[Step], within_s: float) -> None:
-        self._ui.limit(predicted_s=sum(step.predicted_s for step in left), within_s=within_s)
+    def _limit(self, left: list[tuple[Step, PlannedTrial]], within_s: float) -> None:
+        self._ui.limit(predicted_s=sum(step.predicted_s for step, _ in left), within_s=within_s)
 
     def _can_decide(self, trial: PlannedTrial) -> bool:
         """Return whether the rounds before this trial's are enough for a verdict; a block holds many rounds."""
@@ -142,7 +141,7 @@ class TrialRunner:
 
     def _try_single(self, step: Step, trial: PlannedTrial) -> tuple[TrialOutcome, str]:
         (variant,) = trial.variants
-        return trial_step(step, store=self._store, stage=self._stages[variant], ui=self._ui), variant
+        return trial_step(step, trial, store=self._store, stage=self._stages[variant], ui=self._ui), variant
 
     def _try_block(self, step: Step, trial: PlannedTrial) -> tuple[TrialOutcome, str]:
         """Run a block and return the variant that was in force when it failed. Keep one that Ctrl-C ended, and plan its rest."""
@@ -150,7 +149,7 @@ class TrialRunner:
         schedule = BlockSchedule(self._experiment, trial, self._sequential, without=gone)
         stage = self._stages[self._experiment.reference.name]
         with taking_ctrl_c(schedule.stop):
-            outcome = trial_step(step, store=self._store, stage=stage, ui=self._ui, schedule=schedule)
+            outcome = trial_step(step, trial, store=self._store, stage=stage, ui=self._ui, schedule=schedule)
             if schedule.is_stopped and outcome.error is None:
                 self._take(trial, outcome)
                 self._plan_rest(step, trial, outcome.record)
@@ -197,7 +196,7 @@ class TrialRunner:
 
     def _describe(self, trial: PlannedTrial) -> str:
         """Describe the state after a block, or after the last trial of a round."""
-        same_round = [s.trial for s in self._steps if s.trial is not None and s.trial.round == trial.round]
+        same_round = [other for _, other in self._steps if other.round == trial.round]
         is_last = not any(
             other.workload == trial.workload and other.number > trial.number and self._is_wanted(other)
             for other in same_round
@@ -228,9 +227,9 @@ def _find_complaint_s(folder: Path, outcome: TrialOutcome) -> float:
     return math.inf
 
 
-def _allowed_s(plan: Plan, experiment: Experiment, left: list[Step]) -> float:
+def _allowed_s(plan: Plan, experiment: Experiment, left: list[tuple[Step, PlannedTrial]]) -> float:
     """Return the share of the budget that belongs to the trials that are left."""
     trials_s = sum(step.predicted_s for step in plan.steps if step.kind is StepKind.TRIAL)
     others_s = plan.predicted_s - trials_s
     spare_s = max(trials_s, (experiment.budget_s or 0.0) - others_s)
-    return spare_s * sum(step.predicted_s for step in left) / max(trials_s, 1.0)
+    return spare_s * sum(step.predicted_s for step, _ in left) / max(trials_s, 1.0)

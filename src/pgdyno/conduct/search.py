@@ -12,7 +12,7 @@ import msgspec
 
 from pgdyno.analyse.search.rate_search import NextTrial, RateSearch, WorkloadSearch
 from pgdyno.analyse.trial.analysis import measure_trial
-from pgdyno.conduct.steps import describe_outcome, prepare_stage, tell_failure, trial_step
+from pgdyno.conduct.steps import describe_outcome, list_open_trials, prepare_stage, tell_failure, trial_step
 from pgdyno.conduct.time_left import find_overrun_s
 from pgdyno.conduct.ui import Ui
 from pgdyno.plan.plan import PlannedTrial, Step
@@ -35,16 +35,14 @@ def run_search(
     stage = prepare_stage(store, record, home=home, installation=installation, ui=ui)
     searcher = Searcher(record, search)
     searcher.take_finished(store)
-    finished = store.finished_numbers()
-    steps = [step for step in record.plan.steps if step.trial is not None and step.trial.number not in finished]
-    planned_s = sum(step.predicted_s for step in steps)
+    steps = list_open_trials(store, record)
+    planned_s = sum(step.predicted_s for step, _ in steps)
     began_s, turns = monotonic_s(), 0
     ui.limit(predicted_s=planned_s, within_s=planned_s)
     is_longer_told = False
-    for step in steps:
-        trial = step.trial
-        wanted = None if trial is None else searcher.next_trial(trial.workload)
-        if trial is None or wanted is None:
+    for step, trial in steps:
+        wanted = searcher.next_trial(trial.workload)
+        if wanted is None:
             continue
         if turns and find_overrun_s(monotonic_s(), began_s=began_s, allowed_s=planned_s, turns=turns) > 0:
             ui.say("the time is over before all is settled: `pgdyno resume` runs what is left of the plan")
@@ -55,7 +53,7 @@ def run_search(
         aim = "closed loop" if wanted.rate_tps is None else f"at {wanted.rate_tps:g} tps"
         stand = describe_search(searcher.stand(trial.workload), left=searcher.count_left(trial))
         LOG.info("next is trial %d: %s, %s: %s", trial.number, trial.workload, aim, stand)
-        _run_trial(_aim(step, trial, wanted), store=store, stage=stage, searcher=searcher, ui=ui)
+        _run_trial(*_aim(step, trial, wanted), store=store, stage=stage, searcher=searcher, ui=ui)
         turns += 1
 
 
@@ -128,26 +126,27 @@ def describe_search(search: RateSearch, *, left: int) -> str:
     return f"{about}holds {holds}, fails {fails}" + ("" if answer.is_settled or not left else f", {more}")
 
 
-def _aim(step: Step, trial: PlannedTrial, wanted: NextTrial) -> Step:
+def _aim(step: Step, trial: PlannedTrial, wanted: NextTrial) -> tuple[Step, PlannedTrial]:
     aimed = msgspec.structs.replace(trial, rate_tps=wanted.rate_tps, duration_s=wanted.duration_s)
     longer_s = wanted.duration_s - trial.duration_s
-    return msgspec.structs.replace(step, trial=aimed, predicted_s=step.predicted_s + longer_s)
+    return msgspec.structs.replace(step, trial=aimed, predicted_s=step.predicted_s + longer_s), aimed
 
 
-def _run_trial(step: Step, *, store: RecordStore, stage: TrialStage, searcher: Searcher, ui: Ui) -> None:
+def _run_trial(
+    step: Step, trial: PlannedTrial, *, store: RecordStore, stage: TrialStage, searcher: Searcher, ui: Ui
+) -> None:
     """Run a trial; one that fails is repeated once.
 
     Raises:
         PgdynoError: It failed again, or repeating is of no use.
     """
-    assert step.trial is not None  # noqa: S101 - who calls has looked
     for tries in count(1):
-        outcome = trial_step(step, store=store, stage=stage, ui=ui)
+        outcome = trial_step(step, trial, store=store, stage=stage, ui=ui)
         if outcome.error is None:
             searcher.take(store, outcome.record)
-            ui.end_step(_describe(step.trial, outcome, searcher))
+            ui.end_step(_describe(trial, outcome, searcher))
             return
-        if not tell_failure(step.trial, outcome.error, tries=tries, ui=ui):
+        if not tell_failure(trial, outcome.error, tries=tries, ui=ui):
             raise outcome.error
 
 

@@ -34,15 +34,19 @@ TRIES = 2
 
 def run_steps(store: RecordStore, record: StudyRecord, *, home: Home, installation: Installation, ui: Ui) -> None:
     """Run all trials of a study that compares nothing, except those that are finished."""
-    finished = store.finished_numbers()
     stage = prepare_stage(store, record, home=home, installation=installation, ui=ui)
-    for step in record.plan.steps:
-        if step.trial is not None and step.trial.number not in finished:
-            outcome = trial_step(step, store=store, stage=stage, ui=ui)
-            if outcome.error is not None:
-                ui.end_step(f"failed: {outcome.error.fact}")
-                raise outcome.error
-            ui.end_step(describe_outcome(outcome))
+    for step, trial in list_open_trials(store, record):
+        outcome = trial_step(step, trial, store=store, stage=stage, ui=ui)
+        if outcome.error is not None:
+            ui.end_step(f"failed: {outcome.error.fact}")
+            raise outcome.error
+        ui.end_step(describe_outcome(outcome))
+
+
+def list_open_trials(store: RecordStore, record: StudyRecord) -> list[tuple[Step, PlannedTrial]]:
+    """List the planned trials that are not finished, each with its step."""
+    finished = store.finished_numbers()
+    return [(step, trial) for step in record.plan.steps if (trial := step.trial) and trial.number not in finished]
 
 
 def prepare_stage(
@@ -102,11 +106,15 @@ def make_stage(
 
 
 def trial_step(
-    step: Step, *, store: RecordStore, stage: TrialStage, ui: Ui, schedule: BlockSchedule | None = None
+    step: Step,
+    trial: PlannedTrial,
+    *,
+    store: RecordStore,
+    stage: TrialStage,
+    ui: Ui,
+    schedule: BlockSchedule | None = None,
 ) -> TrialOutcome:
     """Run one trial and make it a part of the record, however it ends."""
-    trial = step.trial
-    assert trial is not None  # noqa: S101 - the caller has checked
     ui.begin_step(title_of(trial, trials_count=len(stage.plan.trials)), predicted_s=step.predicted_s)
 
     is_told = False

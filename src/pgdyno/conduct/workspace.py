@@ -9,7 +9,7 @@ import msgspec
 from pgdyno.plan.plan import Machine
 from pgdyno.record.machine.host_facts import HostFacts
 from pgdyno.record.types import StudyRecord
-from pgdyno.run.cluster.home import default_home
+from pgdyno.run.cluster.home import choose_home
 
 
 class Workspace(msgspec.Struct, frozen=True, kw_only=True):
@@ -23,8 +23,7 @@ class Workspace(msgspec.Struct, frozen=True, kw_only=True):
     @classmethod
     def make(cls, *, home: Path | None, out: Path | None, run_as: str | None) -> Workspace:
         """Fill in the default home."""
-        chosen = home.absolute() if home else default_home()
-        return cls(home=chosen, is_home_named=home is not None, out=out, run_as=run_as)
+        return cls(home=choose_home(home), is_home_named=home is not None, out=out, run_as=run_as)
 
     def on_disk_of(self, record: StudyRecord) -> Workspace:
         """Return a workspace on the disk that a record measured, unless the user named a home."""

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import msgspec
 from rich.console import RenderableType
 
 from pgdyno.conduct.planned_server import describe_planned_server
+from pgdyno.conduct.workspace import machine_of
 from pgdyno.errors import ExitCode, HostError, SpecError, with_program
 from pgdyno.explain.finding import Finding, Severity
 from pgdyno.explain.preflight.rule_input import IntendedLoad, Intent
@@ -16,10 +16,11 @@ from pgdyno.explain.preflight.rules import DEFAULT_HORIZON_S, find_obstacles, sh
 from pgdyno.facts.gucs import is_custom_name
 from pgdyno.plan.experiment import reference_server
 from pgdyno.plan.loads import default_clients
-from pgdyno.plan.plan import Machine, Plan, plan_study
+from pgdyno.plan.plan import Plan, plan_study
 from pgdyno.record.machine.host_facts import HostFacts
 from pgdyno.record.machine.preflight import PreflightFacts, ServerOrigin, ServerSnapshot, Unseen
 from pgdyno.record.types import ServerFacts
+from pgdyno.run.cluster.home import find_existing_folder
 from pgdyno.run.given.data_folder import DataFolder, find_meant_folder
 from pgdyno.run.given.state import read_server_and_data
 from pgdyno.run.host.process import find_server_user
@@ -99,7 +100,7 @@ def check_study(study: Study, *, home: Path, is_planned: bool) -> Check:
     snapshot, refusal = describe_planned_server(server, programs, user=find_server_user())
     if isinstance(refusal, SpecError):
         raise refusal
-    there = existing(home)
+    there = find_existing_folder(home)
     subject = PreflightSubject(
         data_dir=there,
         wal_dir=there,
@@ -111,12 +112,7 @@ def check_study(study: Study, *, home: Path, is_planned: bool) -> Check:
     if refusal is not None:
         uncounted = Unseen(what="how many huge pages the server would take (estimated instead)", reason=refusal.reason)
         facts = msgspec.structs.replace(facts, unseen=(uncounted, *facts.unseen))
-    machine = Machine(
-        version_major=programs.major,
-        cpu_count=host.usable_cpu_count,
-        memory_bytes=host.usable_memory_bytes,
-        disk_free_bytes=host.data_disk.free_bytes,
-    )
+    machine = machine_of(host, version_major=programs.major)
     named = f"PostgreSQL {programs.version}, not started"
     try:
         if study.server.port is not None:
@@ -193,11 +189,6 @@ def intent_of(plan: Plan) -> Intent:
             for (name, clients, scale), workload in loads.items()
         ),
     )
-
-
-def existing(folder: Path) -> Path:
-    """Return the folder, or the nearest folder above it that exists and may be entered."""
-    return next(one for one in (folder, *folder.parents) if os.access(one, os.R_OK | os.X_OK))
 
 
 def _judge(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-
 import msgspec
 from rich.console import RenderableType
 
@@ -12,6 +10,7 @@ from pgdyno.plan.experiment import reference_server
 from pgdyno.plan.plan import Plan, Step, StepKind, plan_study
 from pgdyno.plan.scaling import plan_scaling
 from pgdyno.report.forms.plain import Heading, render_rows
+from pgdyno.run.cluster.home import find_existing_folder
 from pgdyno.run.host.facts import read_host_facts
 from pgdyno.run.postgres.installation import read_named_facts
 from pgdyno.spec.study import Study
@@ -58,8 +57,7 @@ def _describe_step(plan: Plan, step: Step) -> str:
 
 def view_plan(study: Study, *, place: Workspace) -> PlanView:
     """Plan a study for this machine."""
-    there = next(folder for folder in (place.home, *place.home.parents) if os.access(folder, os.R_OK | os.X_OK))
     major = read_named_facts(reference_server(study)).major
-    machine = machine_of(read_host_facts(there), version_major=major)
+    machine = machine_of(read_host_facts(find_existing_folder(place.home)), version_major=major)
     plan = plan_study(study, machine)
     return PlanView(plan=plan, scaling=plan_scaling(study, plan, machine))

@@ -15,13 +15,13 @@ from pgdyno.conduct.confirmed_settings import confirm_settings
 from pgdyno.conduct.known_cards import find_cards, read_cards, with_cards
 from pgdyno.facts.instances import find_instance
 from pgdyno.facts.versions import is_untried
-from pgdyno.flow.check import existing
 from pgdyno.record.machine.preflight import ServerOrigin, Unseen
 from pgdyno.record.machine.tunables import ServerState
 from pgdyno.record.store import open_record
 from pgdyno.record.types import ServerFacts
 from pgdyno.report.documents.tuning import tune_document
 from pgdyno.report.sections.tuning.view import Tried, TuningView
+from pgdyno.run.cluster.home import find_existing_folder
 from pgdyno.run.cluster.settings_check import read_built_in, shaping_settings, start_empty
 from pgdyno.run.given.data_folder import DataFolder, find_meant_folder
 from pgdyno.run.given.state import read_server_state
@@ -217,7 +217,7 @@ def _see(question: TuneRequest, asked: Asked) -> tuple[TuningSubject, str]:
         return with_cards(subject, read_cards(question.cards or ()), is_here=False), shape.name
     folder = asked.folder
     machine = read_tunables(
-        existing(question.home) if folder is None else folder.path,
+        find_existing_folder(question.home) if folder is None else folder.path,
         None if folder is None else folder.path / "pg_wal",
         server_pid=None if folder is None else folder.pid,
     )

@@ -144,6 +144,20 @@ def default_home() -> Path:
         raise HostError("there is no home directory", hint="name a folder with --home") from exc
 
 
+def choose_home(named: Path | None) -> Path:
+    """Return the absolute path of the home that the user named, else the default home.
+
+    Raises:
+        HostError: There is no home directory to put it in.
+    """
+    return default_home() if named is None else named.absolute()
+
+
+def find_existing_folder(folder: Path) -> Path:
+    """Return the folder, or the nearest folder above it that exists and may be entered."""
+    return next(one for one in (folder, *folder.parents) if os.access(one, os.R_OK | os.X_OK))
+
+
 def homes_to_read(home: Path) -> tuple[Path, ...]:
     """Return the homes to search for earlier measurements: a home and, unless the user chose it, root's as well.
 
