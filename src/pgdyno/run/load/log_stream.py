@@ -20,7 +20,6 @@ import contextlib
 import ctypes
 import os
 import resource
-import secrets
 import select
 import shutil
 import signal
@@ -179,7 +178,7 @@ def start_log_stream(
     """
     parent, notes = _choose_folder(memory_folder)
     remove_stale_folders(parent, _FOLDER_MARK)
-    folder = parent / f"{name_of_this_process(_FOLDER_MARK)}{secrets.token_hex(4)}"
+    folder = parent / f"{name_of_this_process(_FOLDER_MARK)}{os.urandom(4).hex()}"
     folder.mkdir(mode=0o700)
     if not user.is_self:
         os.chown(folder, user.uid, user.gid)
