@@ -93,7 +93,14 @@ def judge_gate(
         conditions: What must not be proven.
         dropped: The variants that dropped out, by name.
     """
-    asked = [_Asked(comparison, question) for comparison in comparisons for question in comparison.questions]
+    gone = tuple(variant.name for variant in experiment.variants if variant.name in (dropped or {}))
+    asked = [
+        _Asked(comparison, question)
+        for comparison in comparisons
+        for question in comparison.questions
+        # A variant that dropped out before its first pair fails by itself.
+        if question.log_ratios or question.variant not in gone
+    ]
     judged = {condition: [one for one in asked if _concerns(condition, one)] for condition in conditions}
     level = experiment.alpha / max(1, len(comparisons) * (len(experiment.variants) - 1))
     metrics = dict.fromkeys(
@@ -108,7 +115,7 @@ def judge_gate(
     return GateResult(
         conditions=tuple(conditions),
         failures=tuple(_find_failures(judged, level)),
-        dropped=tuple(variant.name for variant in experiment.variants if variant.name in (dropped or {})),
+        dropped=gone,
         undecided=() if VerdictWord.INCONCLUSIVE in conditions else tuple(_name(one) for one in undecided),
         unobserved=tuple(condition for condition, of in judged.items() if not of),
         metrics=tuple(metrics),

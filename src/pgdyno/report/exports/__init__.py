@@ -1,0 +1,1 @@
+"""Write a study's figures in the formats of other programs."""
