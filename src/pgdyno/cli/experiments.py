@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from pgdyno.cli.gate import BmfOption, FailIfOption, JunitOption, show_gated
 from pgdyno.cli.options import (
     BindirOption,
     ClientsOption,
@@ -116,6 +117,9 @@ def compare(
     warm_up: WarmUpOption = None,
     seed: SeedOption = None,
     disk: DiskOption = True,
+    fail_if: FailIfOption = None,
+    junit: JunitOption = None,
+    bmf: BmfOption = None,
     out: OutOption = None,
     home: HomeOption = None,
     run_as: RunAsOption = None,
@@ -127,8 +131,10 @@ def compare(
     with session(json=json, quiet=quiet, yes=yes) as (ui, show):
         from pgdyno.conduct.workspace import Workspace
         from pgdyno.flow.compare import compose_comparison
+        from pgdyno.flow.gate import apply_gate, check_gate, plan_gate
         from pgdyno.flow.run import run_study
 
+        gate = plan_gate(fail_if or [], junit=junit, bmf=bmf)
         study = compose_comparison(
             variants=variants or [],
             varied={
@@ -149,8 +155,10 @@ def compare(
             },
             folder=Path.cwd(),
         )
+        check_gate(gate, study)
         place = Workspace.make(out=out, home=home, run_as=run_as)
-        show(run_study(study, name="compare", place=place, ui=ui, measures_disk=disk))
+        report = run_study(study, name="compare", place=place, ui=ui, measures_disk=disk)
+        show_gated(apply_gate(gate, report), show, json=json)
 
 
 def sweep(
@@ -183,6 +191,9 @@ def sweep(
     warm_up: WarmUpOption = None,
     seed: SeedOption = None,
     disk: DiskOption = True,
+    fail_if: FailIfOption = None,
+    junit: JunitOption = None,
+    bmf: BmfOption = None,
     out: OutOption = None,
     home: HomeOption = None,
     run_as: RunAsOption = None,
@@ -194,8 +205,10 @@ def sweep(
     with session(json=json, quiet=quiet, yes=yes) as (ui, show):
         from pgdyno.conduct.workspace import Workspace
         from pgdyno.flow.compare import compose_sweep
+        from pgdyno.flow.gate import apply_gate, check_gate, plan_gate
         from pgdyno.flow.run import run_study
 
+        gate = plan_gate(fail_if or [], junit=junit, bmf=bmf)
         study = compose_sweep(
             axes=axes,
             workloads=workload or [],
@@ -208,15 +221,18 @@ def sweep(
             },
             folder=Path.cwd(),
         )
+        check_gate(gate, study)
         place = Workspace.make(out=out, home=home, run_as=run_as)
-        show(run_study(study, name="sweep", place=place, ui=ui, measures_disk=disk))
+        report = run_study(study, name="sweep", place=place, ui=ui, measures_disk=disk)
+        show_gated(apply_gate(gate, report), show, json=json)
 
 
 COMPARE_EXAMPLES = (
     "Examples:\n\n`pgdyno compare --set commit_delay=0 --set commit_delay=50`\n\n"
     "`pgdyno compare stock tuned.conf --workload tpcb-like --workload select-only`\n\n"
     "`pgdyno compare --server 15 --server 18 --mode prepared --minutes 20`\n\n"
-    "`pgdyno compare --set synchronous_commit=off --detect 5%` · compare with the server as it is"
+    "`pgdyno compare --set synchronous_commit=off --detect 5%` · compare with the server as it is\n\n"
+    "`pgdyno compare --server base/bin --server pr/bin --fail-if slower --junit pgdyno.xml` · a gate for CI"
 )
 SWEEP_EXAMPLES = (
     "Examples:\n\n`pgdyno sweep clients=1..64` · find scaling, knee and peak\n\n"

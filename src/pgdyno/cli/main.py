@@ -17,6 +17,7 @@ from pgdyno.cli.commands import PlainCommand, PlainGroup
 from pgdyno.cli.disk import DISK_EXAMPLES, disk
 from pgdyno.cli.experiments import COMPARE_EXAMPLES, SWEEP_EXAMPLES, compare, sweep
 from pgdyno.cli.explain import EXPLAIN_EXAMPLES, explain
+from pgdyno.cli.gate import BmfOption, FailIfOption, JunitOption, show_gated
 from pgdyno.cli.machine import CHECK_EXAMPLES, CLEAN_EXAMPLES, RESTORE_EXAMPLES, check, clean, restore
 from pgdyno.cli.options import (
     DEFAULT_RECORDS,
@@ -205,6 +206,9 @@ def bench(
 def run(
     study: Annotated[Path, typer.Argument(help="A study file; studies/template.toml explains every key.")],
     *,
+    fail_if: FailIfOption = None,
+    junit: JunitOption = None,
+    bmf: BmfOption = None,
     out: OutOption = None,
     home: HomeOption = None,
     run_as: RunAsOption = None,
@@ -215,13 +219,16 @@ def run(
     """Run a study from a file."""
     with session(json=json, quiet=quiet, yes=yes) as (ui, show):
         from pgdyno.conduct.workspace import Workspace
+        from pgdyno.flow.gate import apply_gate, check_gate, plan_gate
         from pgdyno.flow.run import run_study
         from pgdyno.spec.read import read_study
 
-        asked = read_study(study)
+        gate, asked = plan_gate(fail_if or [], junit=junit, bmf=bmf), read_study(study)
+        check_gate(gate, asked)
         place = Workspace.make(out=out, home=home, run_as=run_as)
         # A study that declares its disk is compared with the measured disk.
-        show(run_study(asked, name=study.stem, place=place, ui=ui, measures_disk=asked.host is not None))
+        report = run_study(asked, name=study.stem, place=place, ui=ui, measures_disk=asked.host is not None)
+        show_gated(apply_gate(gate, report), show, json=json)
 
 
 @app.command(epilog="Example:\n\n`pgdyno plan studies/tpcb-like.toml`")
@@ -246,6 +253,9 @@ def resume(
     record: RecordArgument = None,
     *,
     records: RecordsOption = DEFAULT_RECORDS,
+    fail_if: FailIfOption = None,
+    junit: JunitOption = None,
+    bmf: BmfOption = None,
     home: HomeOption = None,
     run_as: RunAsOption = None,
     json: JsonOption = False,
@@ -256,11 +266,13 @@ def resume(
     with session(json=json, quiet=quiet, yes=yes) as (ui, show):
         from pgdyno.conduct.workspace import Workspace
         from pgdyno.flow.find_record import find_record
+        from pgdyno.flow.gate import apply_gate, check_gate, plan_gate
         from pgdyno.flow.resume import resume_study
 
-        show(
-            resume_study(find_record(record, records), place=Workspace.make(out=None, home=home, run_as=run_as), ui=ui)
-        )
+        gate, store = plan_gate(fail_if or [], junit=junit, bmf=bmf), find_record(record, records)
+        check_gate(gate, store.read_record().study)
+        resumed = resume_study(store, place=Workspace.make(out=None, home=home, run_as=run_as), ui=ui)
+        show_gated(apply_gate(gate, resumed), show, json=json)
 
 
 app.command(epilog=REPORT_EXAMPLES)(report)

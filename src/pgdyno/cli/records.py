@@ -8,10 +8,14 @@ from typing import Annotated
 
 import typer
 
+from pgdyno.cli.gate import BmfOption, FailIfOption, JunitOption, show_gated
 from pgdyno.cli.options import DEFAULT_RECORDS, JsonOption, RecordArgument, RecordsOption
 from pgdyno.cli.session import session
 
-REPORT_EXAMPLES = "Example:\n\n`pgdyno report pgdyno-records/20261121-0930-bench`"
+REPORT_EXAMPLES = (
+    "Examples:\n\n`pgdyno report pgdyno-records/20261121-0930-bench`\n\n"
+    "`pgdyno report pgdyno-records/20261121-0930-compare --fail-if slower --junit pgdyno.xml`"
+)
 SHOW_EXAMPLES = (
     "Examples:\n\n`pgdyno show` · the newest record here\n\n`pgdyno show pgdyno-records/20261121-093000-bench --json`"
 )
@@ -31,14 +35,20 @@ def report(
     record: RecordArgument = None,
     *,
     records: RecordsOption = DEFAULT_RECORDS,
+    fail_if: FailIfOption = None,
+    junit: JunitOption = None,
+    bmf: BmfOption = None,
     json: JsonOption = False,
 ) -> None:
     """Write a record's reports again, without measuring."""
     with session(json=json, quiet=True, yes=True) as (ui, show):
         from pgdyno.flow.find_record import find_record_to_read
+        from pgdyno.flow.gate import apply_gate, check_gate, plan_gate
         from pgdyno.flow.report import write_reports
 
-        show(write_reports(find_record_to_read(record, records, ui=ui)))
+        gate, store = plan_gate(fail_if or [], junit=junit, bmf=bmf), find_record_to_read(record, records, ui=ui)
+        check_gate(gate, store.read_record().study)
+        show_gated(apply_gate(gate, write_reports(store)), show, json=json)
 
 
 def show(

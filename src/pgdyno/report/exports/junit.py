@@ -16,8 +16,8 @@ from pgdyno.analyse.comparison.answers import Comparison, Question
 from pgdyno.analyse.comparison.gate import GateResult
 from pgdyno.report.format import format_in_unit
 from pgdyno.report.input import ReportInput
-from pgdyno.report.sections.comparison.verdict_words import METRIC_WORDS, describe_outlook, describe_verdict
 from pgdyno.report.sections.gate import describe_failure, describe_rate, format_level
+from pgdyno.report.verdict_words import METRIC_WORDS, describe_outlook, describe_verdict
 
 # Source: https://www.w3.org/TR/xml/#charsets. XML has no way to write other characters, not even escaped.
 _NO_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")

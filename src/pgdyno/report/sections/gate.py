@@ -8,7 +8,7 @@ from pgdyno.analyse.comparison.gate import Failure, GateResult, JudgedVerdict
 from pgdyno.analyse.comparison.verdict import VerdictKind
 from pgdyno.report.document import Block, Prose, Section, Tone
 from pgdyno.report.level import Level
-from pgdyno.report.sections.comparison.verdict_words import METRIC_WORDS, count_pairs, describe_change, name_verdict
+from pgdyno.report.verdict_words import METRIC_WORDS, count_pairs, describe_change, name_verdict
 from pgdyno.spec.gate import VerdictWord
 
 

@@ -1,0 +1,90 @@
+"""The files and the exit code of a gate, from a report that is already there."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from pgdyno.errors import ExitCode, HostError, SpecError
+from pgdyno.flow.gate import apply_gate, check_gate, plan_gate
+from pgdyno.flow.report import StudyReport
+from tests.report.build import build_report
+from tests.report.build_comparison import build_client_sweep, build_paired, build_product, build_switchback
+from tests.report.build_search import build_search
+
+
+def test_files_are_written_whether_or_not_the_gate_fails(tmp_path: Path) -> None:
+    for number, (report, text, code) in enumerate(
+        [(build_switchback(), "slower", 1), (build_paired(), "slower", 0), (build_paired(), "inconclusive", 1)]
+    ):
+        junit, bmf = tmp_path / f"{number}.xml", tmp_path / f"{number}.json"
+        gated = apply_gate(plan_gate([text], junit=junit, bmf=bmf), StudyReport(report=report))
+        assert gated.exit_code == code
+        failures = int(ET.fromstring(junit.read_bytes()).attrib["failures"])
+        assert bool(failures) == bool(code)
+        assert "tpcb-like: " in next(iter(json.loads(bmf.read_bytes())))
+        assert gated.to_json() == StudyReport(report=report).to_json()
+    assert sorted(path.suffix for path in tmp_path.iterdir()) == [".json", ".json", ".json", ".xml", ".xml", ".xml"]
+
+
+def test_without_conditions_there_is_no_gate(tmp_path: Path) -> None:
+    report = StudyReport(report=build_switchback())
+    assert apply_gate(plan_gate([], junit=None, bmf=None), report).result is None
+    files = apply_gate(plan_gate([], junit=tmp_path / "a.xml", bmf=None), report)
+    assert files.result is None
+    assert files.exit_code is ExitCode.OK
+    assert (tmp_path / "a.xml").exists()
+
+
+def test_a_link_keeps_its_place_and_an_old_file_its_content_until_the_new_one_is_whole(tmp_path: Path) -> None:
+    (tmp_path / "real.xml").write_text("old")
+    (tmp_path / "link.xml").symlink_to(tmp_path / "real.xml")
+    gate = plan_gate([], junit=tmp_path / "link.xml", bmf=None)
+    assert (tmp_path / "real.xml").read_text() == "old"
+    apply_gate(gate, StudyReport(report=build_paired()))
+    assert (tmp_path / "link.xml").is_symlink()
+    assert (tmp_path / "real.xml").read_bytes().startswith(b"<?xml")
+
+
+def test_a_file_that_can_no_longer_be_written(tmp_path: Path) -> None:
+    (tmp_path / "gone").mkdir()
+    gate = plan_gate(["slower"], junit=tmp_path / "gone" / "a.xml", bmf=None)
+    (tmp_path / "gone").rmdir()
+    with pytest.raises(HostError) as caught:
+        apply_gate(gate, StudyReport(report=build_switchback()))
+    assert "pgdyno report pgdyno-records/20261121-0930-compare" in caught.value.hint
+
+
+def test_files_that_cannot_be_written_are_refused_at_once(tmp_path: Path) -> None:
+    for path, words in (
+        (tmp_path, "not a file"),
+        (Path("/dev/null"), "not a file"),
+        (tmp_path / "no" / "a.xml", "there is no folder"),
+    ):
+        with pytest.raises(SpecError, match=words):
+            plan_gate([], junit=None, bmf=path)
+    with pytest.raises(SpecError, match="one file"):
+        plan_gate([], junit=tmp_path / "a", bmf=tmp_path / "." / "a")
+    if os.geteuid():
+        tmp_path.chmod(0o500)
+        with pytest.raises(HostError, match="does not allow writing"):
+            plan_gate([], junit=tmp_path / "a.xml", bmf=None)
+        tmp_path.chmod(0o700)
+
+
+def test_a_study_without_verdicts_is_refused(tmp_path: Path) -> None:
+    gate, none = plan_gate(["slower"], junit=None, bmf=None), plan_gate([], junit=None, bmf=None)
+    for report, words in (
+        (build_report(), "a study without variants"),
+        (build_search("settled"), "a search for a rate"),
+        (build_client_sweep(), "a sweep over clients"),
+    ):
+        with pytest.raises(SpecError, match=f"{words} has no verdicts"):
+            check_gate(gate, report.record.study)
+        check_gate(none, report.record.study)
+    for report in (build_paired(), build_product()):
+        check_gate(gate, report.record.study)
