@@ -21,6 +21,8 @@ from pgdyno.record.durable import write_durably
 from pgdyno.spec.gate import Condition, parse_conditions
 from pgdyno.spec.study import Study
 
+_ENDINGS = {"--junit": ".xml", "--bmf": ".json"}
+
 
 class Gate(msgspec.Struct, frozen=True, kw_only=True):
     """What a user wants of a comparison besides its report."""
@@ -119,7 +121,7 @@ def apply_gate(gate: Gate, report: StudyReport) -> GatedReport:
 
 def _check_file(option: str, path: Path) -> None:
     if path.exists() and not path.is_file():
-        raise SpecError(f"{option} {path}: not a file", hint=f"for example {option} results/{option.strip('-')}")
+        raise SpecError(f"{option} {path}: not a file", hint=f"for example {option} pgdyno{_ENDINGS[option]}")
     if not path.parent.is_dir():
         raise SpecError(f"{option} {path}: there is no folder {path.parent}", hint="make it first")
     if not os.access(path.parent, os.W_OK):

@@ -92,7 +92,8 @@ def _name_case(comparison: Comparison, variant: str, what: str) -> ET.Element:
 def _describe_question(comparison: Comparison, question: Question) -> Iterator[str]:
     verdict = question.verdict
     yield describe_verdict(verdict)
-    yield f"{format_level(verdict.confidence)} interval"
+    if verdict.low_ratio is not None:
+        yield f"{format_level(verdict.confidence)} interval"
     for figures in comparison.figures:
         estimate = figures.estimates.get(question.metric)
         if figures.variant in {comparison.reference, question.variant} and estimate is not None:

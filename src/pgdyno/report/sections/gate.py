@@ -23,16 +23,18 @@ def describe_failure(failure: Failure) -> str:
 
 
 def describe_rate(result: GateResult) -> str:
-    """State how often a gate fails by chance."""
+    """State how often a gate fails by chance; empty if it judged no verdict."""
+    asks_undecided = VerdictWord.INCONCLUSIVE in result.conditions
     if not result.metrics:
-        return "No rate is known for `inconclusive`: how often it fails depends on the minutes and on the machine."
+        words = "No rate is known for `inconclusive`: how often it fails depends on the minutes and on the machine."
+        return words if asks_undecided else ""
     named = ", ".join(METRIC_WORDS[metric] for metric in result.metrics)
     count = f"{result.false_ratio * 100:.3g}"
     each = ""
     if len(result.metrics) > 1:
         each = f": at most {result.false_ratio * 100 / len(result.metrics):.3g} for each metric ({named})"
     undecided = ""
-    if VerdictWord.INCONCLUSIVE in result.conditions:
+    if asks_undecided:
         undecided = " `inconclusive` comes on top of that: it depends on the minutes and on the machine."
     return (
         f"By chance at most {count} of 100 such gates fail if no variant changes anything{each}."
@@ -75,7 +77,8 @@ def _describe_judged(judged: JudgedVerdict) -> str:
             what = f"{verdict.variant} and {reference} are {name_verdict(verdict)} on {judged.workload}"
         case _:
             what = f"{verdict.variant} is {name_verdict(verdict)} than {reference} on {judged.workload}"
-    return f"{what}: {describe_change(verdict)} ({format_level(verdict.confidence)} interval), {count_pairs(verdict)}"
+    level = "" if verdict.low_ratio is None else f" ({format_level(verdict.confidence)} interval)"
+    return f"{what}: {describe_change(verdict)}{level}, {count_pairs(verdict)}"
 
 
 def format_level(confidence: float) -> str:
