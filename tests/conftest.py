@@ -12,7 +12,7 @@ import hypothesis
 import pytest
 
 from tests.examples import TIMES
-from tests.shared import open_shared_folder
+from tests.shared import open_shared_folder, spread_folders
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -30,6 +30,11 @@ def golden(request: pytest.FixtureRequest) -> Callable[[Path, str], None]:
         assert text == path.read_text(encoding="utf-8"), f"differs from {path.name}; --update-golden accepts it"
 
     return compare
+
+
+@pytest.fixture(scope="session", autouse=True)
+def spread_tmp_paths(tmp_path_factory: pytest.TempPathFactory) -> None:
+    spread_folders(tmp_path_factory.getbasetemp())
 
 
 def _is_ci() -> bool:

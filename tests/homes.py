@@ -1,31 +1,18 @@
-"""A pgdyno home for tests, in a folder that the server's account can reach (pytest's own are closed to it)."""
+"""A pgdyno home for tests."""
 
 from __future__ import annotations
 
 import contextlib
-import shutil
-import tempfile
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 from pgdyno.run.cluster.home import Home, open_home
 from pgdyno.run.cluster.server import Server
 from pgdyno.run.host.process import find_server_user
 from pgdyno.run.postgres.installation import Installation, find_installation
 from pgdyno.spec.study import ServerKind, ServerSpec
-from tests.shared import make_once, shared_templates
+from tests.shared import make_once, reachable_folder, shared_templates
 
 SPECS = {18: ServerSpec(), 15: ServerSpec(kind=ServerKind.LOCAL, version=15)}
-
-
-@contextlib.contextmanager
-def reachable_folder() -> Iterator[Path]:
-    folder = Path(tempfile.mkdtemp(prefix="pgdyno-test-", dir="/var/tmp"))
-    folder.chmod(0o755)
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder)
 
 
 @contextlib.contextmanager

@@ -17,8 +17,7 @@ from typing import Any
 import pytest
 
 from pgdyno.cli.main import run_program
-from tests.homes import reachable_folder
-from tests.shared import shared_templates
+from tests.shared import reachable_folder, shared_templates
 
 SMALL = ("--stock-only", "--scale", "2", "--clients", "4", "--duration", "1s", "--warm-up", "1s", "--rounds", "1")
 # A load that leaves the CPUs to the tests beside it, for those that need one and not its speed.

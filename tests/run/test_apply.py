@@ -31,7 +31,7 @@ from pgdyno.run.host import process
 from pgdyno.run.host.process import find_server_user
 from tests.applying import OLD_CONF, RELOADED, RESTARTED, SYSCTLS, SYSFS, Bench, kept_disk, some_bench
 from tests.cli.program import wait_until
-from tests.homes import reachable_folder
+from tests.shared import reachable_folder
 from tests.sysctls import SETTING, machine_settings, needs_proc_sys, read_sysctl, write
 
 pytestmark = [pytest.mark.cluster, needs_proc_sys]

@@ -12,7 +12,7 @@ import pytest
 
 import pgdyno
 from tests.cli.program import wait_until
-from tests.homes import reachable_folder
+from tests.shared import reachable_folder
 from tests.systemd import Systemd, booted, needs_systemd
 from tests.tools.pgcluster import PORT, Cluster, running
 

@@ -17,7 +17,7 @@ from pgdyno.run.change import sysctl
 from pgdyno.run.change.journal import ChangeKind, Journal, UndoOutcome, begin_change
 from pgdyno.run.change.kernel import KernelSettings, changed_sysctls, restore_left_overs
 from pgdyno.run.change.sysctl import check_sysctls, find_namespace, resolve_sysctl
-from tests.homes import reachable_folder
+from tests.shared import reachable_folder
 from tests.sysctls import (
     BACKGROUND,
     OTHER,

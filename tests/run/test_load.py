@@ -29,8 +29,9 @@ from pgdyno.run.postgres.address import Address
 from pgdyno.run.postgres.installation import Installation
 from pgdyno.spec.study import GenerateAt, PartitionMethod
 from pgdyno.spec.table import QueryMode
-from tests.homes import initdb, installation_of, reachable_folder, some_home
+from tests.homes import initdb, installation_of, some_home
 from tests.run.replay import ReplayedPgbench
+from tests.shared import reachable_folder
 
 CAPTURES = Path(__file__).parent.parent / "data" / "pgbench"
 SCRATCH = "scratch"

@@ -26,7 +26,8 @@ from pgdyno.run.load.log_stream import MEMORY_FOLDER, LogStream, start_log_strea
 from pgdyno.run.load.pgbench import Pgbench
 from pgdyno.run.postgres import sql
 from pgdyno.spec.table import QueryMode
-from tests.homes import initdb, installation_of, reachable_folder, some_home
+from tests.homes import initdb, installation_of, some_home
+from tests.shared import reachable_folder
 from tests.transactions import summarise_logs, summarise_packed
 
 DATA = Path(__file__).parent.parent / "data" / "txlog" / "18"

@@ -13,7 +13,7 @@ import pytest
 
 from pgdyno.errors import HostError, StepFailedError
 from pgdyno.run.host import process
-from tests.homes import reachable_folder
+from tests.shared import reachable_folder
 
 
 def is_alive(pid: int) -> bool:

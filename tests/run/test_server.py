@@ -19,7 +19,8 @@ from pgdyno.errors import HostError, SpecError, StepFailedError
 from pgdyno.run.cluster.home import Home, open_home
 from pgdyno.run.cluster.server import Server, psql_command
 from pgdyno.run.host.process import ServerUser, find_server_user, start, stop
-from tests.homes import SPECS, initdb, installation_of, reachable_folder, some_home
+from tests.homes import SPECS, initdb, installation_of, some_home
+from tests.shared import reachable_folder
 
 pytestmark = pytest.mark.cluster
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +11,7 @@ from pathlib import Path
 from pgdyno.run.host import process
 from pgdyno.run.host.process import ServerUser
 from tests.facts.clusters import find_bindir
-from tests.shared import make_once
+from tests.shared import make_folder, make_once
 
 PORT = 54321
 """Names the socket file only: the clusters listen on no address."""
@@ -80,7 +79,7 @@ def running(version_major: int, *, root: Path | None = None, conf: str = "") -> 
         conf: Lines for the end of its postgresql.conf.
     """
     user = process.find_server_user()
-    root = root or Path(tempfile.mkdtemp(prefix="pgdyno-test-"))
+    root = root or make_folder()
     root.mkdir(exist_ok=True)
     root.chmod(0o755)
     shutil.chown(root, user.uid, user.gid)
