@@ -10,14 +10,13 @@ import jsonschema
 import pytest
 
 from pgdyno.report.documents.report import make_schema
-from tests.cli.experiments import finished_trials, read_report, write_study
+from tests.cli.experiments import QUICK_COMMITS, SLOW_COMMITS, finished_trials, read_report, write_study
 from tests.cli.program import Bench, wait_until
 
 pytestmark = pytest.mark.cluster
 
-# What loses commits is so much faster that this is decided within seconds, also on a busy machine.
-VARIANTS = ("settings = { synchronous_commit = 'on' }", "settings = { synchronous_commit = 'off' }")
-WINNER = "synchronous_commit=off"
+VARIANTS = (f"settings = {{ {SLOW_COMMITS} }}", f"name = 'quick'\nsettings = {{ {QUICK_COMMITS} }}")
+WINNER = "quick"
 SCALING = "[scaling]\nclients = [1, 2]\nminutes = 0.5\n"
 
 
@@ -27,7 +26,7 @@ def snapshot(record: Path) -> dict[str, bytes]:
 
 def assert_under_the_winner(trials: list[dict[str, Any]]) -> None:
     for trial in trials:
-        assert "synchronous_commit" in {one["name"] for one in trial["settings"] if one["value"] == "off"}
+        assert "commit_delay" in {one["name"] for one in trial["settings"] if one["value"] == "2000"}
 
 
 @pytest.mark.timeout(1800)  # on a busy machine every start of a server takes its time
@@ -77,7 +76,7 @@ def test_a_sweep_that_is_stopped_and_killed_goes_on_under_what_had_won_and_is_to
     assert alone["scaling"] is None
     variants = alone["plan"]["experiment"]["arms"]
     assert [(variant["clients"], variant["server"]["settings"]) for variant in variants] == [
-        (clients, {"synchronous_commit": "off"}) for clients in (1, 2)
+        (clients, {"commit_siblings": 0, "commit_delay": 2000}) for clients in (1, 2)
     ]
     assert len(bench.json("list", "--records", ".")["records"]) == 1
     whole = bench.json("plan", "out/study.toml")

@@ -9,19 +9,19 @@ import jsonschema
 import pytest
 
 from pgdyno.report.documents.report import make_schema
-from tests.cli.experiments import finished_trials, read_report, verdict_of, write_study
+from tests.cli.experiments import QUICK_COMMITS, SLOW_COMMITS, finished_trials, read_report, verdict_of, write_study
 from tests.cli.program import Bench
 from tests.rows import check_rows
 
 pytestmark = pytest.mark.cluster
 
-DURABLE = 'name = "durable"\nsettings = { synchronous_commit = "on" }'
-QUICK = 'name = "quick"\nsettings = { synchronous_commit = "off" }'
+SLOW = f'name = "slow"\nsettings = {{ {SLOW_COMMITS} }}'
+QUICK = f'name = "quick"\nsettings = {{ {QUICK_COMMITS} }}'
 
 
 def test_a_planted_difference_is_found_early_and_the_record_alone_says_so_again(bench: Bench) -> None:
     server = '[server]\nkind = "local"\nversion = 15'
-    done = bench.run("run", write_study(bench, DURABLE, QUICK, server=server), "--out", "out", "--json")
+    done = bench.run("run", write_study(bench, SLOW, QUICK, server=server), "--out", "out", "--json")
     assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)
     jsonschema.validate(document, make_schema())

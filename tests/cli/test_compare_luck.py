@@ -14,6 +14,8 @@ import pytest
 from pgdyno.record.store import open_record
 from tests.cli.experiments import (
     GENTLE,
+    QUICK_COMMITS,
+    SLOW_COMMITS,
     count_slices,
     finished_trials,
     read_failed_tries,
@@ -26,9 +28,9 @@ from tests.sysctls import OTHER, needs_proc_sys, own_network, read_sysctl
 
 pytestmark = pytest.mark.cluster
 
-ON = 'name = "on"\nsettings = { synchronous_commit = "on", work_mem = "4MB" }'
-TWIN = 'name = "twin"\nsettings = { synchronous_commit = "on", work_mem = "4096kB" }'
-OFF = 'name = "off"\nsettings = { synchronous_commit = "off", work_mem = "4MB" }'
+SLOW = f'name = "slow"\nsettings = {{ {SLOW_COMMITS}, work_mem = "4MB" }}'
+TWIN = f'name = "twin"\nsettings = {{ {SLOW_COMMITS}, work_mem = "4096kB" }}'
+QUICK = f'name = "quick"\nsettings = {{ {QUICK_COMMITS}, work_mem = "4MB" }}'
 
 
 @pytest.fixture(scope="module")
@@ -54,14 +56,14 @@ def backend_of(bench: Bench) -> int:
 
 def test_a_server_that_crashes_in_a_block(bench: Bench) -> None:
     record = bench.folder / "crashed"
-    with bench.started("run", write_study(bench, ON, OFF), "--out", "crashed") as process:
+    with bench.started("run", write_study(bench, SLOW, QUICK), "--out", "crashed") as process:
         assert wait_until(lambda: count_slices(record) > 2)
         os.kill(backend_of(bench), signal.SIGKILL)
         _, stderr = process.communicate(timeout=600)
     assert process.returncode == 0, stderr
     assert "trial 1 is repeated" in stderr
     # The block that came through has the verdict, and what became of the other stands in the record.
-    assert verdict_of(read_report(record), "off")["kind"] == "faster"
+    assert verdict_of(read_report(record), "quick")["kind"] == "faster"
     ((number, error),) = read_failed_tries(record)
     assert number == 1
     assert error is not None
@@ -72,7 +74,7 @@ def test_a_server_that_crashes_in_a_block(bench: Bench) -> None:
 
 def test_a_server_that_is_killed_whenever_it_is_loaded(bench: Bench) -> None:
     record = bench.folder / "killed"
-    with bench.started("run", write_study(bench, ON, OFF, load=GENTLE), "--out", "killed") as process:
+    with bench.started("run", write_study(bench, SLOW, QUICK), "--out", "killed") as process:
         for tries in (0, 1):
             aside = record / "trials" / "0001.cut-1"
             assert wait_until(
@@ -92,17 +94,15 @@ def test_a_server_that_is_killed_whenever_it_is_loaded(bench: Bench) -> None:
 
 def test_a_variant_that_breaks_the_load_is_given_up_and_the_others_go_on(bench: Bench) -> None:
     record = bench.folder / "broken"
-    bad = (
-        'name = "bad"\nsettings = { synchronous_commit = "on", default_transaction_read_only = true, work_mem = "4MB" }'
-    )
-    done = bench.run("run", write_study(bench, ON, bad, OFF), "--out", "broken")
+    bad = f'name = "bad"\nsettings = {{ {SLOW_COMMITS}, default_transaction_read_only = true, work_mem = "4MB" }}'
+    done = bench.run("run", write_study(bench, SLOW, bad, QUICK), "--out", "broken")
     assert done.returncode == 0, done.stderr
     assert "bad is given up, the others go on" in done.stderr
     report = read_report(record)
-    assert verdict_of(report, "off")["kind"] == "faster"
+    assert verdict_of(report, "quick")["kind"] == "faster"
     dropped = {variant["name"]: variant["dropped_out"] for variant in report["experiment"]["arms"]}
     assert "cannot execute UPDATE in a read-only transaction" in dropped["bad"]["detail"]
-    assert (dropped["on"], dropped["off"]) == (None, None)
+    assert (dropped["slow"], dropped["quick"]) == (None, None)
     tries = read_failed_tries(record)
     assert [number for number, _ in tries] == [1, 1]
     assert all(error is not None and "pgbench failed" in error.fact for _, error in tries)
@@ -111,13 +111,13 @@ def test_a_variant_that_breaks_the_load_is_given_up_and_the_others_go_on(bench: 
 
 def test_ctrl_c_in_a_block_keeps_its_rounds_and_the_rest_is_run_later(bench: Bench) -> None:
     record = bench.folder / "stopped"
-    study = write_study(bench, ON, TWIN, minutes=1, load=GENTLE)
+    study = write_study(bench, SLOW, TWIN, minutes=1)
     with bench.started("run", study, "--out", "stopped") as process:
         assert wait_until(lambda: count_slices(record) >= 7)
         process.send_signal(signal.SIGINT)
         _, stderr = process.communicate(timeout=600)
     assert process.returncode == 130, stderr
-    assert "on and twin do the same" in stderr
+    assert "slow and twin do the same" in stderr
     assert "A/A" in stderr
     assert "stopped after 1 of 2 trials" in stderr
     assert "pgdyno resume stopped" in stderr
@@ -154,6 +154,7 @@ def test_ctrl_c_in_a_pair_and_a_variant_that_does_not_start(bench: Bench) -> Non
         'name = "nowhere"\nsettings = { shared_buffers = "64MB", wal_level = "minimal" }',
         minutes=8,
         warm_up="0s",
+        load=GENTLE,
     )
     kept: list[dict[str, Any]] = []
     for command in (("run", study, "--out", "paired"), ("resume", "paired")):
@@ -190,6 +191,7 @@ def test_kill_9_while_a_kernel_setting_alternates(bench: Bench) -> None:
         'name = "before"',
         f'name = "after"\nsysctl = {{ "{OTHER}" = 77 }}',
         experiment='design = "switchback"\n',
+        load=GENTLE,
     )
     # A /var/lib of its own has its own journal, a network of its own its own settings: the machine keeps both.
     var_lib = bench.folder / "var-lib"

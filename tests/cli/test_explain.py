@@ -6,16 +6,15 @@ import json
 
 import pytest
 
+from tests.cli.experiments import THINKING
 from tests.cli.program import Bench
-
-# The server waits for its clients most of the time: twice as many do twice as much, whatever else the machine does.
-_THINKING = "SELECT abalance FROM pgbench_accounts WHERE aid = 1;\n\\sleep 20 ms\n"
 
 
 @pytest.mark.cluster
 @pytest.mark.timeout(1800)  # on a busy machine every start of a server takes its time
 def test_what_limits_a_load_is_explained_confirmed_and_found_again(bench: Bench) -> None:
-    (bench.folder / "thinking.sql").write_text(_THINKING)
+    # The server waits for its clients most of the time: twice as many do twice as much, whatever else the machine does.
+    (bench.folder / "thinking.sql").write_text(THINKING)
     small = ("--scale", "1", "--clients", "4", "--duration", "6s", "--warm-up", "0s", "--rounds", "1")
     made = bench.run("bench", "--stock-only", "--workload", "thinking.sql", *small, "--out", "first")
     assert made.returncode == 0, made.stderr

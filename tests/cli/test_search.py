@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli.experiments import finished_trials, read_report
+from tests.cli.experiments import THINKING, finished_trials, read_report
 from tests.cli.program import Bench, wait_until
 
 pytestmark = pytest.mark.cluster
@@ -29,7 +29,8 @@ SMALL = (
 
 
 def sweep(bench: Bench, limit: str, *options: str) -> list[str]:
-    return ["sweep", limit, *SMALL, *options, "--out", "out", "--home", str(bench.home)]
+    (bench.folder / "thinking.sql").write_text(THINKING)
+    return ["sweep", limit, *SMALL, *options, "--workload", "thinking.sql", "--out", "out", "--home", str(bench.home)]
 
 
 def found(bench: Bench) -> dict[str, Any]:
@@ -41,7 +42,7 @@ def found(bench: Bench) -> dict[str, Any]:
 def test_it_goes_on_where_ctrl_c_stopped_it(bench: Bench) -> None:
     trials = bench.folder / "out" / "trials"
     # In a second no queue becomes so long: all rates hold, and few trials say so on a busy machine, too.
-    with bench.started(*sweep(bench, "latency<250ms@p50", "--workload", "select-only", "--minutes", "5")) as process:
+    with bench.started(*sweep(bench, "latency<250ms@p50", "--minutes", "5")) as process:
         assert wait_until((trials / "0005").exists)
         process.send_signal(signal.SIGINT)
         _, stderr = process.communicate(timeout=600)
@@ -70,7 +71,7 @@ def test_it_goes_on_where_ctrl_c_stopped_it(bench: Bench) -> None:
 
 
 def test_a_limit_that_nothing_holds_on_the_distributions_server(bench: Bench) -> None:
-    done = bench.run(*sweep(bench, "latency<0.1ms@p90", "--workload", "tpcb-like", "--server", "15", "--minutes", "5"))
+    done = bench.run(*sweep(bench, "latency<0.1ms@p90", "--server", "15", "--minutes", "5"))
     assert done.returncode == 0, done.stderr
     assert "does not hold p90 < 0.1 ms even at" in done.stdout
     search = found(bench)
@@ -84,7 +85,7 @@ def test_a_limit_that_nothing_holds_on_the_distributions_server(bench: Bench) ->
 
 
 def test_what_the_shell_made_of_the_limit_is_an_error_in_words(bench: Bench) -> None:
-    done = bench.run(*sweep(bench, "latency"))
+    done = bench.refuse(*sweep(bench, "latency"))
     assert done.returncode == 2
     assert "the limit needs quotes" in done.stderr
     assert not bench.records

@@ -16,7 +16,7 @@ import jsonschema
 import pytest
 
 from pgdyno.report.documents.report import make_schema
-from tests.cli.experiments import verdict_of, write_study
+from tests.cli.experiments import QUICK_COMMITS, SLOW_COMMITS, verdict_of, write_study
 from tests.cli.program import Bench, some_bench
 from tests.older_facts import LEFT, UNKNOWN, copy_with_older_facts
 from tests.shared import reachable_folder
@@ -29,8 +29,8 @@ LOST = {"wal_write_count", "wal_sync_count", "wal_write_ms", "wal_sync_ms"}
 LOST_OF_IO = {"io_read_bytes", "io_write_bytes", "io_extend_bytes"}
 # Of version 18 alone: it is neither known nor guessed at.
 SERVER = "[server]\nsettings = { io_workers = 2 }"
-DURABLE = 'name = "durable"\nsettings = { synchronous_commit = "on" }'
-QUICK = 'name = "quick"\nsettings = { synchronous_commit = "off" }'
+SLOW = f'name = "slow"\nsettings = {{ {SLOW_COMMITS} }}'
+QUICK = f'name = "quick"\nsettings = {{ {QUICK_COMMITS} }}'
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ def copy() -> Iterator[Copy]:
 
 
 def test_a_comparison_and_its_report(copy: Copy) -> None:
-    study = write_study(copy.bench, DURABLE, QUICK, server=SERVER, warm_up="0s", duration="2s")
+    study = write_study(copy.bench, SLOW, QUICK, server=SERVER, warm_up="0s", duration="2s")
     done = copy.run("run", study, "--out", "out", "--json")
     assert NEWER in done.stderr
     # Once, though every trial lacks them.
