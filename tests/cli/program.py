@@ -58,6 +58,16 @@ class Bench:
         """Run what is refused before any work; see `run_here`."""
         return run_here(self.words(*arguments), cwd=self.folder)
 
+    def read(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Run what only reads records; see `run_here`."""
+        return run_here(self.words(*arguments), cwd=self.folder)
+
+    def read_json(self, *arguments: str) -> dict[str, Any]:
+        done = self.read(*arguments, "--json")
+        assert done.returncode == 0, done.stderr
+        document: dict[str, Any] = json.loads(done.stdout)
+        return document
+
     def run(
         self, *arguments: str, timeout_s: float = 800, python_path: Path | None = None
     ) -> subprocess.CompletedProcess[str]:
@@ -119,18 +129,20 @@ class Bench:
         return next((pid for pid, command in self.processes() if words in command and "-m pgdyno" not in command), None)
 
 
-def run_here(arguments: Sequence[str], *, cwd: Path | str = "/") -> subprocess.CompletedProcess[str]:
-    """Run the command line in this process: for what is refused before any work, without the time to start Python."""
+def run_here(
+    arguments: Sequence[str], *, cwd: Path | str = "/", columns: int = 200
+) -> subprocess.CompletedProcess[str]:
+    """Run the command line in this process: for what starts no server, without the time to start Python."""
     # With the buffers below them, as JSON is written.
     out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True) for _ in range(2))
     with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         patch.setattr(sys, "argv", ["pgdyno", *arguments])
         patch.delenv("PGDYNO_PROGRAM", raising=False)
-        patch.setenv("COLUMNS", "200")
+        patch.setenv("COLUMNS", str(columns))
         patch.chdir(cwd)
         with pytest.raises(SystemExit) as ended:
             run_program()
-    code = ended.value.code
+    code = ended.value.code or 0
     assert isinstance(code, int)
     for stream in (out, err):
         stream.seek(0)

@@ -42,7 +42,7 @@ pytestmark = pytest.mark.cluster
 
 
 def test_three_workloads_give_four_reports(bench: Bench) -> None:
-    done = bench.run("bench", "--server", "embedded", *SMALL)
+    done = bench.run("bench", "--server", "embedded", *SMALL, "--warm-up", "0s")
     assert done.returncode == 0, done.stderr
     for workload in ("tpcb-like", "simple-update", "select-only"):
         assert workload in done.stdout
@@ -57,8 +57,8 @@ def test_three_workloads_give_four_reports(bench: Bench) -> None:
     before = {name: (bench.record / name).read_bytes() for name in ("report.md", "report.json")}
     assert bench.run("report").returncode == 0
     assert before == {name: (bench.record / name).read_bytes() for name in before}
-    assert bench.run("show").stdout == bench.run("show", str(bench.record.relative_to(bench.folder))).stdout
-    assert "3/3" in bench.run("list").stdout
+    assert bench.read("show").stdout == bench.read("show", str(bench.record.relative_to(bench.folder))).stdout
+    assert "3/3" in bench.read("list").stdout
 
 
 REFUSED = [
@@ -175,7 +175,7 @@ def test_a_script_that_fails_on_the_data_is_told_in_pgbenchs_words(loaded: Bench
 
 def test_a_record_is_never_overwritten_and_that_is_said_at_once(loaded: Bench) -> None:
     before = (loaded.folder / "first" / "record.json").read_bytes()
-    done = loaded.run("bench", *SMALL, "--out", "first")
+    done = loaded.refuse("bench", *SMALL, "--out", "first")
     assert done.returncode == 3
     assert done.stderr.startswith("error: first exists already")
     assert (loaded.folder / "first" / "record.json").read_bytes() == before
@@ -189,7 +189,7 @@ def test_a_refused_setting_is_heard_of_before_loading(empty_bench: Bench) -> Non
 
 
 def test_a_setting_that_is_ours_is_refused(loaded: Bench) -> None:
-    done = loaded.run("bench", *SMALL, "--set", "data_directory=/var/lib/postgresql/15/main")
+    done = loaded.refuse("bench", *SMALL, "--set", "data_directory=/var/lib/postgresql/15/main")
     assert done.returncode == 2
     assert "--set: data_directory is set by pgdyno" in done.stderr
 
@@ -201,7 +201,7 @@ def test_a_finished_record_is_only_reported_again(loaded: Bench) -> None:
 
 
 def test_errors_are_json_when_asked_for(loaded: Bench) -> None:
-    done = loaded.run("bench", "--scale", "0", "--json")
+    done = loaded.refuse("bench", "--scale", "0", "--json")
     assert done.returncode == 2
     error = json.loads(done.stdout)["error"]
     assert error["exit_code"] == 2
@@ -210,11 +210,11 @@ def test_errors_are_json_when_asked_for(loaded: Bench) -> None:
 
 def test_plan_list_and_clean(loaded: Bench) -> None:
     study = Path(__file__).parents[2] / "studies" / "tpcb-like.toml"
-    plan = loaded.json("plan", str(study))
+    plan = loaded.read_json("plan", str(study))
     assert plan["predicted_s"] > 300
     assert len([step for step in plan["plan"]["steps"] if step["kind"] == "trial"]) == 5
-    assert loaded.json("list", "--records", ".")["records"]
-    assert "no records" in loaded.run("list", "--records", "nowhere").stdout
+    assert loaded.read_json("list", "--records", ".")["records"]
+    assert "no records" in loaded.read("list", "--records", "nowhere").stdout
     cleaned = loaded.json("clean", "--yes")
     assert cleaned["removed"]
     assert cleaned["freed_bytes"] > 10_000_000

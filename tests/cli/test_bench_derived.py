@@ -62,7 +62,7 @@ def test_layers_are_told_in_every_form_and_everything_is_undone(bench: Bench) ->
     with machine_settings(*WATCHED, alone=True):
         run_and_stop(bench)
     bench.assert_nothing_runs()
-    document = bench.json("report", "out")
+    document = bench.read_json("report", "out")
     jsonschema.validate(document, make_schema())
     tuned = document["tuned"]
     assert "WAL and checkpoints" in {layer["name"] for layer in tuned["layers"]}
@@ -80,7 +80,7 @@ def test_layers_are_told_in_every_form_and_everything_is_undone(bench: Bench) ->
         assert ("max_wal_size" in seen) == (variant not in {"stock", "without WAL and checkpoints"})
         assert seen["log_autovacuum_min_duration"] == "0"
         assert seen["shared_buffers"] == "8192"
-    shown = bench.run("show", "out").stdout
+    shown = bench.read("show", "out").stdout
     assert "Gain of each layer" in shown
     for form in ("report.md", "report.html"):
         words = (bench.folder / "out" / form).read_text()

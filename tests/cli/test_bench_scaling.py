@@ -69,16 +69,16 @@ def test_a_sweep_that_is_stopped_and_killed_goes_on_under_what_had_won_and_is_to
     (question,) = [q for q in report["experiment"]["comparisons"][0]["questions"] if q["metric"] == "tps"]
     assert question["verdict"]["kind"] == "faster"
     title = f"tpcb-like by clients, {WINNER} settings"
-    for shown in (bench.run("show", "out").stdout, *((out / f"report.{form}").read_text() for form in ("md", "html"))):
+    for shown in (bench.read("show", "out").stdout, *((out / f"report.{form}").read_text() for form in ("md", "html"))):
         assert title in shown
     # Its own record says all of itself, and is none of the records of the folder.
-    alone = bench.json("plan", "out/clients/study.toml")
+    alone = bench.read_json("plan", "out/clients/study.toml")
     assert alone["scaling"] is None
     variants = alone["plan"]["experiment"]["arms"]
     assert [(variant["clients"], variant["server"]["settings"]) for variant in variants] == [
         (clients, {"commit_siblings": 0, "commit_delay": 2000}) for clients in (1, 2)
     ]
-    assert len(bench.json("list", "--records", ".")["records"]) == 1
-    whole = bench.json("plan", "out/study.toml")
+    assert len(bench.read_json("list", "--records", ".")["records"]) == 1
+    whole = bench.read_json("plan", "out/study.toml")
     own_s, following_s = (sum(step["predicted_s"] for step in whole[name]["steps"]) for name in ("plan", "scaling"))
     assert whole["predicted_s"] == pytest.approx(own_s + following_s)

@@ -69,7 +69,7 @@ def test_a_stop_at_each_stage_leaves_nothing_and_resumes(empty_bench: Bench) -> 
         assert not (empty_bench.home / "work" / "data").exists()
         assert not list(Path("/dev/shm").glob(f"pgdyno-log-{process.pid}-*"))
         assert "pgdyno resume out" in stderr
-        assert "0/1 unfinished" in empty_bench.run("list", "--records", ".").stdout
+        assert "0/1 unfinished" in empty_bench.read("list", "--records", ".").stdout
         command = ["resume", "out"]
     done = empty_bench.run(*command)
     assert done.returncode == 0, done.stderr
@@ -102,15 +102,15 @@ def test_a_script_is_run_as_it_was_when_the_study_began(loaded: Bench) -> None:
     # The study in the record needs neither the script's own file nor this machine to be the same again.
     script.unlink()
     assert "scale = 2" in (loaded.folder / "scripted" / "study.toml").read_text()
-    again = loaded.json("plan", "scripted/study.toml")["plan"]["workloads"][0]
+    again = loaded.read_json("plan", "scripted/study.toml")["plan"]["workloads"][0]
     assert again["scripts"][0][0].startswith(f"{loaded.folder}/scripted/scripts/")
 
 
 def test_two_at_once(loaded: Bench) -> None:
     with loaded.started("bench", *SMALL, *GENTLE, "--out", "one"):
         assert wait_until((loaded.folder / "one" / "record.json").exists)
-        assert wait_until(lambda: "being measured" in loaded.run("list", "--records", ".").stdout)
-        done = loaded.run("bench", *SMALL, "--out", "two")
+        assert wait_until(lambda: "being measured" in loaded.read("list", "--records", ".").stdout)
+        done = loaded.refuse("bench", *SMALL, "--out", "two")
         assert done.returncode == 3
         assert "another pgdyno is at work" in done.stderr
         assert not (loaded.folder / "two").exists()

@@ -71,7 +71,7 @@ def test_what_cannot_be_compared(bench: Bench) -> None:
 def test_the_minutes_that_are_suggested_are_enough(bench: Bench) -> None:
     def plan(minutes: float) -> tuple[int, str]:
         study = write_study(bench, 'name = "a"', 'name = "b"\nsettings = { shared_buffers = "1MB" }', minutes=minutes)
-        done = bench.run("plan", study)
+        done = bench.read("plan", study)
         return done.returncode, done.stderr
 
     code, said = plan(0.5)

@@ -135,7 +135,7 @@ def test_ctrl_c_in_a_block_keeps_its_rounds_and_the_rest_is_run_later(bench: Ben
     assert process.returncode == 130, stderr
     bench.assert_nothing_runs()
     assert finished_trials(record) == [first]
-    assert bench.run("report", "stopped").returncode == 0
+    assert bench.read("report", "stopped").returncode == 0
     assert verdict_of(read_report(record), "twin")["n"] == kept // 3
     rest = open_record(record).read_record().plan.trials[1]
     spent_s = first["load_end_monotonic_s"] - first["load_start_monotonic_s"]
@@ -176,7 +176,7 @@ def test_ctrl_c_in_a_pair_and_a_variant_that_does_not_start(bench: Bench) -> Non
     assert sorted(variants) == ["here", "here", "there"]
     assert "there inconclusive (1 pair)" in stderr
     assert read_failed_tries(record) == [(kept[1]["planned"]["number"], None)]
-    assert bench.run("report", "paired").returncode == 0
+    assert bench.read("report", "paired").returncode == 0
     report = read_report(record)
     assert verdict_of(report, "there")["n"] == 1
     dropped = {variant["name"]: variant["dropped_out"] for variant in report["experiment"]["arms"]}

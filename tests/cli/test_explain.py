@@ -19,7 +19,7 @@ def test_what_limits_a_load_is_explained_confirmed_and_found_again(bench: Bench)
     made = bench.run("bench", "--stock-only", "--workload", "thinking.sql", *small, "--out", "first")
     assert made.returncode == 0, made.stderr
 
-    before = bench.json("explain", "first")
+    before = bench.read_json("explain", "first")
     (workload,) = before["workloads"]
     assert workload["bottleneck"]["resource"] == "client and network"
     assert before["explanations"][0]["certainty"] != "proven"
@@ -42,7 +42,7 @@ def test_what_limits_a_load_is_explained_confirmed_and_found_again(bench: Bench)
     (asked,) = json.loads((bench.folder / "first" / "confirmations.json").read_text())["confirmations"]
     assert (bench.folder / "first" / asked["record"] / "report.html").exists()
 
-    after = bench.json("explain", "first")
+    after = bench.read_json("explain", "first")
     evidence = after["explanations"][0]["evidence"]
     assert evidence.startswith("tried for client and network: clients=8 in place of clients=4: TPS +"), done.stderr
     # That more clients do more speaks for it, and other limits would answer alike: it is no proof.
@@ -50,4 +50,4 @@ def test_what_limits_a_load_is_explained_confirmed_and_found_again(bench: Bench)
     assert after["workloads"][0]["bottleneck"]["certainty"] == "strong"
     assert (after["next_steps"][0]["standing"], after["next_steps"][0]["words"][:15]) == ("proven", "The server has ")
     assert "which fits, and would" in (bench.folder / "first" / "report.html").read_text()
-    assert "proven: " in bench.run("explain", "first").stdout
+    assert "proven: " in bench.read("explain", "first").stdout

@@ -17,6 +17,7 @@ from typer.core import TyperCommand
 from pgdyno import __version__
 from pgdyno.cli.commands import PlainCommand
 from pgdyno.cli.main import app
+from tests.cli.program import run_here
 
 COMMANDS = [
     "check",
@@ -42,13 +43,11 @@ GOLDEN = Path(__file__).parent / "golden"
 
 
 def say(*arguments: str, columns: int = 100) -> str:
-    done = subprocess.run(
-        [sys.executable, "-m", "pgdyno", *arguments],
-        capture_output=True,
-        text=True,
-        check=True,
-        env={**os.environ, "COLUMNS": str(columns), "NO_COLOR": "1", "TERM": "dumb"},
-    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("NO_COLOR", "1")
+        patch.setenv("TERM", "dumb")
+        done = run_here(arguments, columns=columns)
+    assert done.returncode == 0, done.stderr
     return "\n".join(line.rstrip() for line in done.stdout.splitlines()) + "\n"
 
 

@@ -18,27 +18,27 @@ def test_records_that_may_be_compared_end_well_and_those_that_may_not_as_a_wrong
     assert done.returncode == 0, done.stderr
     assert "a difference, not a verdict" in done.stdout
     assert (tmp_path / "side.md").read_text().startswith("# Records side by side")
-    refused = bench.run("compare-records", first, str(cold), "--json")
+    refused = bench.read("compare-records", first, str(cold), "--json")
     assert refused.returncode == 2
     assert refused.stderr == ""
     document = json.loads(refused.stdout)
     assert document["is_refused"] is True
     assert document["against_first"][0]["pairs"][0]["differences"][0]["subject"] == "caches"
-    wrong = bench.run("compare-records", first, "nowhere", "--json")
+    wrong = bench.read("compare-records", first, "nowhere", "--json")
     assert wrong.returncode == 2
     assert json.loads(wrong.stdout)["error"]["fact"] == "nowhere is not a record"
 
 
 def test_a_record_that_was_broken_off_is_said_to_be(tmp_path: Path) -> None:
     shutil.rmtree(copy_record(tmp_path / "broken-off") / "trials" / "0002")
-    done = Bench(tmp_path).run("compare-records", str(RECORDS / WRITING), "broken-off")
+    done = Bench(tmp_path).read("compare-records", str(RECORDS / WRITING), "broken-off")
     assert done.stderr.startswith("note: broken-off is unfinished: 1 of 2 trials are finished")
 
 
 def test_a_journal_lists_what_is_there(tmp_path: Path) -> None:
     bench = Bench(tmp_path)
-    assert "no records in pgdyno-records" in bench.run("journal").stdout
+    assert "no records in pgdyno-records" in bench.read("journal").stdout
     copy_record(tmp_path / "pgdyno-records" / "one")
-    (entry,) = bench.json("journal")["entries"]
+    (entry,) = bench.read_json("journal")["entries"]
     assert entry["path"] == "pgdyno-records/one"
-    assert "tpcb-like: 3,300 TPS, n = 2" in bench.run("journal").stdout
+    assert "tpcb-like: 3,300 TPS, n = 2" in bench.read("journal").stdout
