@@ -57,6 +57,8 @@ def pytest_configure(config: pytest.Config) -> None:
     # Else each of the hundreds of programs that tests start compiles all of its source anew.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     sys.dont_write_bytecode = False
+    # As many workers as fit the CPUs are at work already: more threads would only wait for each other, and spin meanwhile.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     if _is_ci() and (config.option.markexpr or config.option.keyword or config.option.deselect):
         raise pytest.UsageError("CI may not leave out tests")
 
