@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.cli.experiments import finished_trials, read_report, verdict_of, write_study
+from tests.cli.experiments import SLOW_COMMITS, finished_trials, read_report, verdict_of, write_study
 from tests.cli.program import Bench
 from tests.rows import check_rows
 
@@ -13,7 +13,9 @@ pytestmark = pytest.mark.cluster
 
 def test_each_level_gets_its_verdict_against_the_first(bench: Bench) -> None:
     sweep = '[[sweep]]\nname = "synchronous_commit"\nlevels = ["off", "on", "local"]'
-    done = bench.run("run", write_study(bench, server=sweep), "--out", "out")
+    # Commits that wait for the disk sleep, too, so that few rounds decide.
+    server = f"[server]\nsettings = {{ {SLOW_COMMITS} }}\n{sweep}"
+    done = bench.run("run", write_study(bench, server=server), "--out", "out")
     assert done.returncode == 0, done.stderr
     report = read_report(bench.folder / "out")
     levels = {f"synchronous_commit={level}" for level in ("off", "on", "local")}
