@@ -28,6 +28,7 @@ import numpy as np
 from figures import say, say_share
 
 from pgdyno.analyse.comparison.answers import Question
+from pgdyno.analyse.comparison.final_look import LookPlace
 from pgdyno.analyse.comparison.verdict import VerdictKind, decide_family
 from pgdyno.analyse.study import analyse_study
 from pgdyno.conduct.experiment import run_experiment
@@ -218,12 +219,14 @@ def find_decided_s(question: Question, start_s: float | None) -> float | None:
         return None
     verdict = question.verdict
     for n in range(1, verdict.n + 1):
+        place = LookPlace(looked=verdict.looked if n >= verdict.looked else 0)
         (look,) = decide_family(
             {question.variant: question.log_ratios[:n]},
             metric=question.metric,
             better=find_metric(question.metric).better,
             alpha=1.0 - verdict.confidence,
             delta_ratio=verdict.delta_ratio,
+            places=None if verdict.final_look is msgspec.UNSET else {question.variant: place},
         )
         if look.kind is verdict.kind:
             return question.at_s[n - 1] - start_s

@@ -2,13 +2,13 @@
 
 `--simulate` plays experiments in which no variant differs from the reference, under noise of many kinds, through the code
 that decides real ones: rounds of the reference twice and each other variant once in balanced order, a look after every round,
-an end when all variants are decided or after 60 rounds. `faster` and `slower` are false there, `equivalent` is true. Beside
+an end when all variants are decided or after 60 rounds, with the final look. `faster` and `slower` are false there, `equivalent` is true. Beside
 it stand the field's habits on the same noise, and variations of the design: plain pairs, rounds drawn one by one, ten
 times the rounds. What a step of the noise is: a slice for the rounds (a whole trial where trials have their own level),
 a second of a run of 60 seconds for the habits. Times are short against drift, as they are in a hurry.
 
-Columns of the table: `pgdyno` as it decides; `any_look` a false difference at any look at all, which no rule of stopping
-exceeds; `random_order` and `plain_pairs` the same for other designs; then the habits.
+Columns of the table: `pgdyno` as it decides; `before` the same by the e-process alone, as before ADR 16; `any_look` a false
+difference at any look at all, which no rule of stopping exceeds; `random_order` and `plain_pairs` the same for other designs; then the habits.
 
 `--server` asks a real server questions whose answer is known: server_verdicts.py.
 
@@ -30,6 +30,7 @@ from figures import find_wilson, say
 from numpy.random import Generator
 from scipy import signal, special, stats
 
+from pgdyno.analyse.comparison.e_process import half_width
 from pgdyno.analyse.comparison.verdict import FamilyState, RatioOutcome, compute_states, judge_family
 
 ALPHA = 0.05
@@ -38,6 +39,10 @@ NO_DELTA = 1e-9
 """So near to nothing that no variant is called equivalent, which would keep a false difference from being called later."""
 ROUNDS = 60
 MANY_ROUNDS = 600
+PLANNED = {1: (4, 6, 12, 24), 4: (5, 6, 12, 24)}
+"""Rounds at the final look, by the number of variants: the fewest that are planned, and more."""
+RESUMED = 3
+"""A study that is resumed has so many times the rounds at which the final look was made."""
 RUN_S = 60
 SLICE_SD = 0.05
 QUIETER = 0.3
@@ -147,12 +152,32 @@ def draw_plain_pairs(random: Generator, noise: Noise, repeats: int, rounds: int,
     return levels[:, 1:] - levels[:, :1]
 
 
-def judge_looks(pairs: np.ndarray, delta_ratio: float = DELTA) -> np.ndarray:
-    """Outcomes after every round, (repeats, rounds, variants)."""
-    states = compute_states(pairs, alpha=ALPHA, size=pairs.shape[1])
+def judge_looks(pairs: np.ndarray, looked: int | np.ndarray = 0, delta_ratio: float = DELTA) -> np.ndarray:
+    """Outcomes after every round, (repeats, rounds, variants).
+
+    Args:
+        pairs: Log ratios, (repeats, variants, rounds).
+        looked: Rounds at the final look; 0 where none is made, for each variant.
+        delta_ratio: What does not matter.
+    """
+    states = compute_states(pairs, beta=ALPHA / 2, size=pairs.shape[1], looked=looked)
     return judge_family(
-        FamilyState(*(np.moveaxis(part, 1, 2) for part in states)), alpha=ALPHA, delta_ratio=delta_ratio
+        FamilyState(*(np.moveaxis(part, 1, 2) for part in states)), beta=ALPHA / 2, delta_ratio=delta_ratio
     ).outcome
+
+
+def judge_old_looks(pairs: np.ndarray, delta_ratio: float = DELTA) -> np.ndarray:
+    """The same by the rule of before ADR 16: the e-process has the whole error rate."""
+    states = compute_states(pairs, beta=ALPHA, size=pairs.shape[1])
+    return judge_family(
+        FamilyState(*(np.moveaxis(part, 1, 2) for part in states)), beta=ALPHA, delta_ratio=delta_ratio
+    ).outcome
+
+
+def judge_planned(pairs: np.ndarray, planned: int, delta_ratio: float = DELTA) -> np.ndarray:
+    """Outcomes after every round with a final look at so many; what was decided before is left out of it."""
+    is_early = (judge_looks(pairs[..., : planned - 1], 0, delta_ratio) != RatioOutcome.OPEN).any(axis=1)
+    return judge_looks(pairs, np.where(is_early, 0, planned), delta_ratio)
 
 
 def find_end(outcomes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -167,12 +192,15 @@ def is_directed(outcomes: np.ndarray) -> np.ndarray:
 
 
 def is_false_at_end(pairs: np.ndarray) -> np.ndarray:
-    return is_directed(find_end(judge_looks(pairs))[1]).any(axis=1)
+    return is_directed(find_end(judge_planned(pairs, pairs.shape[2]))[1]).any(axis=1)
 
 
-def is_false_ever(pairs: np.ndarray) -> np.ndarray:
-    """Whether a false difference was seen at any look: no rule of stopping or of leaving out decided variants is worse."""
-    return is_directed(judge_looks(pairs, NO_DELTA)).any(axis=(1, 2))
+def is_false_ever(pairs: np.ndarray, planned: int = ROUNDS) -> np.ndarray:
+    """Whether a false difference was seen at any look, the final one or one of a resumed study: no rule of stopping is worse.
+
+    Nothing is decided before the final look but what is false, so that all variants take part in it.
+    """
+    return is_directed(judge_looks(pairs, planned, NO_DELTA)).any(axis=(1, 2))
 
 
 def is_called_by_peeking(pairs: np.ndarray) -> np.ndarray:
@@ -215,6 +243,9 @@ Method = Callable[[Generator, Noise, int, int], np.ndarray]
 OURS = "pgdyno"
 METHODS: dict[str, Method] = {
     OURS: lambda r, noise, n, variants: is_false_at_end(draw_pairs(r, noise, n, ROUNDS, variants)),
+    "before": lambda r, noise, n, variants: is_directed(
+        find_end(judge_old_looks(draw_pairs(r, noise, n, ROUNDS, variants)))[1]
+    ).any(axis=1),
     "any_look": lambda r, noise, n, variants: is_false_ever(draw_pairs(r, noise, n, ROUNDS, variants)),
     "random_order": lambda r, noise, n, variants: is_false_ever(
         draw_pairs(r, noise, n, ROUNDS, variants, is_balanced=False)
@@ -229,8 +260,9 @@ METHODS: dict[str, Method] = {
 
 def simulate(repeats: int) -> None:
     """All cases, a table for each, then their figures."""
-    figures = [*simulate_false_verdicts(repeats), *simulate_long(repeats), *simulate_families(repeats)]
-    figures += simulate_power(repeats)
+    figures = [*simulate_final_looks(repeats), *simulate_budgets(repeats), *simulate_power(repeats)]
+    figures += [*simulate_widths(), *simulate_false_verdicts(repeats), *simulate_long(repeats)]
+    figures += simulate_families(repeats)
     for figure in figures:
         say(**figure)
 
@@ -253,15 +285,86 @@ def simulate_false_verdicts(repeats: int) -> list[dict]:
     return figures
 
 
+def simulate_final_looks(repeats: int) -> list[dict]:
+    """Studies of few rounds that are resumed for as many again, and again: a false difference at any look of all."""
+    figures = []
+    for variants in (1, 4):
+        print(f"\nfinal look after so many rounds, resumed to three times as many, {variants} variant(s)", flush=True)
+        for noise_name, noise in NOISES.items():
+            shares = []
+            for planned in PLANNED[variants]:
+
+                def play(r: Generator, n: int, noise: Noise = noise, v: int = variants, k: int = planned) -> np.ndarray:
+                    return is_false_ever(draw_pairs(r, noise, n, RESUMED * k, v), k)
+
+                is_false = repeat(play, repeats)
+                shares.append(is_false.mean())
+                name = f"final_look.{noise_name}.{variants}_variants.{planned}_rounds"
+                figures.append(share(name, is_false, target=f"<= {ALPHA}"))
+            print(f"{noise_name:<20}" + " ".join(f"{value:>8.2%}" for value in shares), flush=True)
+    return figures
+
+
+def simulate_budgets(repeats: int) -> list[dict]:
+    """Families in which variants that differ are decided early and leave their time to the others.
+
+    The rounds at the final look then depend on when they were decided: this is the only way in which log ratios reach the
+    place of the look.
+    """
+    pair_sd = SLICE_SD * math.sqrt(1.5)
+    print(
+        "\ntwo of four variants differ, and leave their time to the others: false at the final look or before",
+        flush=True,
+    )
+    figures = []
+    for in_sd in (1.0, 2.0, 4.0):
+        for planned in PLANNED[4]:
+            truth = np.array([0.0, 0.0, in_sd, -in_sd]) * pair_sd
+
+            def play(r: Generator, n: int, truth: np.ndarray = truth, planned: int = planned) -> np.ndarray:
+                pairs = draw_pairs(r, NOISES["white"], n, 2 * planned, 4) + truth[:, None]
+                before = judge_looks(pairs, 0, NO_DELTA) != RatioOutcome.OPEN
+                is_open = ~np.logical_or.accumulate(before, axis=1)
+                # The first round holds all variants, each further one those that were open after the round before.
+                slots = 2 + np.concatenate([np.full((n, 1), 4), is_open[:, :-1].sum(axis=2)], axis=1)
+                rounds = (np.cumsum(slots, axis=1) <= 6 * planned).sum(axis=1)
+                last = np.maximum(rounds - 2, 0)
+                in_last = is_open[np.arange(n), last]
+                outcomes = judge_looks(pairs, np.where(in_last, rounds[:, None], 0), NO_DELTA)
+                is_run = np.arange(2 * planned) < rounds[:, None]
+                return (is_directed(outcomes)[..., :2] & is_run[..., None]).any(axis=(1, 2))
+
+            is_false = repeat(play, repeats)
+            print(f"{in_sd:>4} sd, {planned:>3} rounds {is_false.mean():>8.2%}", flush=True)
+            figures.append(share(f"budget.{in_sd:g}_sd.{planned}_rounds", is_false, target=f"<= {ALPHA}"))
+    return figures
+
+
+def simulate_widths() -> list[dict]:
+    """Half of the interval, in standard deviations of a pair, after all of the planned pairs; one question."""
+    print(
+        "\nhalf-width after all planned pairs, in sd of a pair: the t-test of the final look, the rule of before",
+        flush=True,
+    )
+    figures = []
+    for n in (4, 6, 9, 12):
+        new, old = -special.stdtrit(n - 1, ALPHA / 4) / math.sqrt(n), half_width(n, ALPHA)
+        print(f"{n:>4} {new:>8.2f} {old:>8.2f}", flush=True)
+        for name, value in (("final_look", new), ("before", old)):
+            figure = f"verdicts.simulate.half_width.{n}_pairs.{name}"
+            figures.append({"figure": figure, "value": float(value), "unit": "sd of a pair", "n": n})
+    return figures
+
+
 def simulate_long(repeats: int) -> list[dict]:
-    """One variant and ten times the rounds, no early end: false differences, and false equivalence just above delta."""
+    """One variant, resumed to ten times the rounds, no early end: false differences, and false equivalence just above delta."""
     print(f"\nat any of {MANY_ROUNDS} looks: false verdicts; called equivalent while just above delta", flush=True)
     figures = []
     for noise_name, noise in NOISES.items():
 
         def play(r: Generator, n: int, noise: Noise = noise) -> np.ndarray:
             pairs = draw_pairs(r, noise, n, MANY_ROUNDS, 1)
-            above = judge_looks(QUIETER * pairs + math.log1p(DELTA) * 1.0001)
+            above = judge_looks(QUIETER * pairs + math.log1p(DELTA) * 1.0001, ROUNDS)
             return np.stack([is_false_ever(pairs), (above == RatioOutcome.EQUIVALENT).any(axis=(1, 2))], axis=1)
 
         is_false = repeat(play, repeats)
@@ -286,7 +389,7 @@ def simulate_families(repeats: int) -> list[dict]:
         truth = np.array(effects)
 
         def play(r: Generator, n: int, truth: np.ndarray = truth) -> np.ndarray:
-            outcomes = judge_looks(QUIETER * draw_pairs(r, NOISES["white"], n, 200, 4) + truth[:, None])
+            outcomes = judge_looks(QUIETER * draw_pairs(r, NOISES["white"], n, 200, 4) + truth[:, None], ROUNDS)
             is_wrong = (outcomes == RatioOutcome.HIGHER) & (truth <= 0) | (outcomes == RatioOutcome.LOWER) & (
                 truth >= 0
             )
@@ -299,22 +402,32 @@ def simulate_families(repeats: int) -> list[dict]:
 
 
 def simulate_power(repeats: int) -> list[dict]:
-    """How many pairs a true effect takes, in standard deviations of a pair."""
+    """How many pairs a true effect takes, in standard deviations of a pair: planned are 6, 12 or 24, then it is resumed."""
     pair_sd = SLICE_SD * math.sqrt(1.5)
-    print("\npairs until a true effect is called, one variant, white noise: median, 80 %, 95 %", flush=True)
+    print(
+        "\npairs until a true effect is called, one variant, white noise: median, 80 %, 95 %; called at the end of plan",
+        flush=True,
+    )
     figures = []
     for in_sd in (0.5, 1.0, 2.0):
-        effect = in_sd * pair_sd
+        for planned in (0, *PLANNED[1]):
 
-        def play(r: Generator, n: int, effect: float = effect) -> np.ndarray:
-            pairs, outcomes = find_end(judge_looks(draw_pairs(r, NOISES["white"], n, MANY_ROUNDS, 1) + effect))
-            return np.where(outcomes[:, 0] == RatioOutcome.HIGHER, pairs, np.inf)
+            def play(r: Generator, n: int, effect: float = in_sd * pair_sd, planned: int = planned) -> np.ndarray:
+                pairs = draw_pairs(r, NOISES["white"], n, MANY_ROUNDS // 3, 1) + effect
+                outcomes = judge_planned(pairs, planned, NO_DELTA) if planned else judge_old_looks(pairs, NO_DELTA)
+                rounds, ends = find_end(outcomes)
+                return np.where(ends[:, 0] == RatioOutcome.HIGHER, rounds, np.inf)
 
-        pairs = repeat(play, repeats)
-        median, most, nearly_all = np.quantile(pairs, [0.5, 0.8, 0.95], method="higher")
-        print(f"{in_sd:>4} sd {median:>8.0f} {most:>8.0f} {nearly_all:>8.0f}", flush=True)
-        figure = f"verdicts.simulate.power.{in_sd:g}_sd.median_pairs"
-        figures.append({"figure": figure, "value": float(median), "unit": "count", "n": repeats})
+            pairs = repeat(play, repeats)
+            quantiles = np.quantile(pairs, [0.5, 0.8, 0.95], method="higher")
+            called = {n: float((pairs <= n).mean()) for n in ((planned,) if planned else PLANNED[1])}
+            shown = " ".join(f"{value:>6.0f}" for value in quantiles)
+            print(f"{in_sd:>4} sd {planned or 'before':>8} {shown}  {called}", flush=True)
+            name = f"verdicts.simulate.power.{in_sd:g}_sd.{f'{planned}_planned' if planned else 'before'}"
+            for quantile, value in zip(("median", "p80", "p95"), quantiles.tolist(), strict=True):
+                figures.append({"figure": f"{name}.{quantile}_pairs", "value": value, "unit": "count", "n": repeats})
+            for n, value in called.items():
+                figures.append({"figure": f"{name}.called_by_{n}", "value": value, "unit": "ratio", "n": repeats})
     return figures
 
 

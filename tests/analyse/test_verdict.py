@@ -49,7 +49,7 @@ def test_holm_is_that_of_the_paper(log_p: list[float]) -> None:
     size = len(log_p)
     above = np.ones((size, size))
     family = FamilyState(np.array(log_p), above, above * 2)
-    outcome, step = judge_family(family, alpha=0.05, delta_ratio=0.03)
+    outcome, step = judge_family(family, beta=0.05, delta_ratio=0.03)
     rejected = slow_holm([math.exp(p) for p in log_p], 0.05)
     assert [o == RatioOutcome.HIGHER for o in outcome] == rejected
     assert sorted(step[outcome == RatioOutcome.HIGHER]) == list(range(sum(rejected)))
@@ -60,7 +60,7 @@ def test_holm_by_hand() -> None:
     # 0.05 over 4, 3, 2, 1: 0.0125, 0.0167, 0.025, 0.05. The third fails, and so the fourth, though it is below 0.05.
     p_values = np.array([0.04, 0.012, 0.03, 0.016])
     above = np.ones((4, 4))
-    outcome, step = judge_family(FamilyState(np.log(p_values), above, above * 2), alpha=0.05, delta_ratio=0.03)
+    outcome, step = judge_family(FamilyState(np.log(p_values), above, above * 2), beta=0.05, delta_ratio=0.03)
     assert outcome.tolist() == [RatioOutcome.OPEN, RatioOutcome.HIGHER, RatioOutcome.OPEN, RatioOutcome.HIGHER]
     assert step.tolist() == [0, 0, 0, 1]
 
@@ -83,7 +83,7 @@ def test_holm_by_hand() -> None:
 )
 def test_which_verdict_comes_first(p_value: float, low: float, high: float, outcome: RatioOutcome) -> None:
     family = FamilyState(np.log([p_value]), np.array([[low]]), np.array([[high]]))
-    assert judge_family(family, alpha=0.05, delta_ratio=0.03).outcome.tolist() == [outcome]
+    assert judge_family(family, beta=0.05, delta_ratio=0.03).outcome.tolist() == [outcome]
 
 
 @pytest.mark.parametrize(
@@ -241,8 +241,8 @@ def test_every_verdict_agrees_with_its_interval(family: list[list[float]]) -> No
 def test_verdicts_at_every_look_are_those_of_families_that_ended_there() -> None:
     random = np.random.default_rng(6)
     family = random.normal([[0.0], [0.05], [-0.08]], 0.05, (3, 25))
-    looks = FamilyState(*(np.moveaxis(part, 0, 1) for part in compute_states(family, alpha=0.05, size=3)))
-    outcomes = judge_family(looks, alpha=0.05, delta_ratio=0.03).outcome
+    looks = FamilyState(*(np.moveaxis(part, 0, 1) for part in compute_states(family, beta=0.05, size=3)))
+    outcomes = judge_family(looks, beta=0.05, delta_ratio=0.03).outcome
     kinds = {
         RatioOutcome.LOWER: VerdictKind.SLOWER,
         RatioOutcome.HIGHER: VerdictKind.FASTER,
@@ -262,9 +262,9 @@ def test_families_keep_their_error_rate_whenever_one_stops() -> None:
     family = levels[:, 2:] - levels[:, :2].mean(axis=1, keepdims=True)
 
     def ever(truth: list[float], outcomes: tuple[RatioOutcome, ...], variants: slice) -> float:
-        moved = compute_states(family + np.array(truth)[:, None], alpha=0.05, size=4)
+        moved = compute_states(family + np.array(truth)[:, None], beta=0.05, size=4)
         found = judge_family(
-            FamilyState(*(np.moveaxis(part, 1, 2) for part in moved)), alpha=0.05, delta_ratio=0.03
+            FamilyState(*(np.moveaxis(part, 1, 2) for part in moved)), beta=0.05, delta_ratio=0.03
         ).outcome
         return float(np.isin(found[:, :, variants], outcomes).any(axis=(1, 2)).mean())
 

@@ -18,6 +18,9 @@ from pgdyno.spec.variant import DesignKind
 
 EFFECT_VARIANCE = 3.0
 """Prior variance of the mean log ratio in the e-process, in units of a pair's noise, fixed before any data."""
+LEAST_TESTED_PAIRS = 4
+"""Fewest pairs that the t-test of the final look takes. With three it calls up to 5.3 % of identical variants different
+where slices stall (`benchmarks/verdicts.py --simulate`)."""
 
 
 class Variant(msgspec.Struct, frozen=True, kw_only=True):

@@ -72,7 +72,7 @@ def _judge(pairs: Sequence[_Pair]) -> dict[tuple[int, DiskFigureKey], DiskDiffer
     levels = ALPHA / np.arange(len(pairs), 0, -1.0)
     states = [_test_pair(pair, levels) for pair in pairs]
     family = FamilyState(*(np.stack(part) for part in zip(*states, strict=True)))
-    outcomes, steps = judge_family(family, alpha=ALPHA, delta_ratio=DELTA_RATIO)
+    outcomes, steps = judge_family(family, beta=ALPHA, delta_ratio=DELTA_RATIO)
     return {
         (pair.card, pair.entry.key): DiskDifference(
             key=pair.entry.key,

@@ -15,7 +15,8 @@ in the other; both have the right-Haar prior 1/sigma. g = 3 puts the weight on e
 of a pair, which few pairs can show; ADR 13 says what that gains and costs.
 
 It assumes that the pairs are independent and roughly normal; `benchmarks/verdicts.py --simulate` shows what happens if
-they are not. It rejects values that are not finite, and leaves verdicts to `verdict.py`.
+they are not. It rejects values that are not finite, and leaves verdicts to `verdict.py`. From the final look on, intervals
+are the intersection with that of the t-test (`final_look.py`), which was made once.
 
 Sources: Pérez-Ortiz, Lardy, de Heide & Grünwald 2024, "E-statistics, group invariance and anytime-valid testing",
 Annals of Statistics 52, doi:10.1214/24-AOS2394; Wang & Ramdas, "Anytime-valid t-tests and confidence sequences for
@@ -34,6 +35,7 @@ import msgspec
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from pgdyno.analyse.comparison.final_look import t_interval
 from pgdyno.plan.experiment import EFFECT_VARIANCE, least_pairs
 
 MAX_PAIRS = 100_000
@@ -76,10 +78,13 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     sd: float | None
     """Standard deviation of the log ratios (ddof = 1); None with fewer than two pairs."""
     alpha: float
+    """One minus the confidence level of each procedure: of the e-process, and of the t-test at the final look."""
+    looked: int
+    """Number of pairs that were there at the final look; 0 without a look."""
     log10_e_values: tuple[float, ...]
     """Logarithms of the e-values against a log ratio of 0."""
     intervals: tuple[Interval, ...]
-    """Confidence intervals at 1 - alpha, valid for all looks together."""
+    """Confidence intervals, valid for all looks together."""
 
     @property
     def interval(self) -> Interval:
@@ -101,24 +106,26 @@ class ConfidenceSequence(NamedTuple):
     """Where the intersection of the looks is empty."""
 
 
-def gather_evidence(log_ratios: Sequence[float], *, alpha: float) -> Evidence:
+def gather_evidence(log_ratios: Sequence[float], *, alpha: float, looked: int = 0) -> Evidence:
     """Compute the evidence from one question's pairs.
 
     Args:
         log_ratios: One for each pair, in the order of measurement.
-        alpha: One minus the confidence level of the intervals, in (0, 1).
+        alpha: One minus the confidence level of each procedure's intervals, in (0, 1).
+        looked: Number of pairs that were there at the final look; 0 without a look.
 
     Raises:
         ValueError: A log ratio is not finite, or alpha is not inside (0, 1).
     """
     values = np.asarray(log_ratios, dtype=np.float64)
-    sequence = confidence_sequence(values, alpha)
+    sequence = confidence_sequence(values, alpha, looked)
     n, (_, means, squares) = len(values), _moments(values)
     return Evidence(
         n=n,
         mean=float(means[-1]) if n else None,
         sd=math.sqrt(float(squares[-1]) / (n - 1)) if n > 1 else None,
         alpha=alpha,
+        looked=looked,
         log10_e_values=tuple((log_e_values(values) / math.log(10)).tolist()),
         intervals=tuple(_intervals(sequence, alpha)),
     )
@@ -198,22 +205,28 @@ def look_intervals(log_ratios: Floats, alpha: ArrayLike) -> tuple[Floats, Floats
     return means - half, means + half
 
 
-def confidence_sequence(log_ratios: Floats, alpha: ArrayLike) -> ConfidenceSequence:
+def confidence_sequence(log_ratios: Floats, alpha: ArrayLike, looked: ArrayLike = 0) -> ConfidenceSequence:
     """Compute intervals that hold the mean at all looks together with a probability of at least 1 - alpha.
 
     Each is the intersection of the looks so far. If the intersection is empty, it is the shortest interval that
     contains the look's own interval and touches all earlier ones: the same guarantee covers it, and it excludes 0 only
     if all looks agree about the sign.
 
+    From the final look on, the interval of its t-test is one more to intersect with; the probability is then 1 - 2 alpha.
+
     Args:
         log_ratios: Pairs along the last axis.
-        alpha: In (0, 1); broadcast against log_ratios.
+        alpha: In (0, 1); broadcast against log_ratios, one for each sequence.
+        looked: Number of pairs that were there at the final look, for each sequence; 0 without a look.
 
     Raises:
         ValueError: A log ratio is not finite, or alpha is not inside (0, 1).
     """
     own_low, own_high = look_intervals(log_ratios, alpha)
     low, high = np.maximum.accumulate(own_low, axis=-1), np.minimum.accumulate(own_high, axis=-1)
+    if np.any(looked):
+        tested_low, tested_high = _t_intervals_from(log_ratios, alpha, looked)
+        low, high = np.maximum(low, tested_low), np.minimum(high, tested_high)
     is_drifted = low > high
     return ConfidenceSequence(
         low=np.where(is_drifted, np.minimum(own_low, high), low),
@@ -275,6 +288,14 @@ def _moments(log_ratios: Floats) -> tuple[Floats, Floats, Floats]:
     steps = np.zeros_like(around)
     steps[..., 1:] = (n[1:] - 1) / n[1:] * np.square(around[..., 1:] - means[..., :-1])
     return n, means + first, np.cumsum(steps, axis=-1)
+
+
+def _t_intervals_from(log_ratios: Floats, alpha: ArrayLike, looked: ArrayLike) -> tuple[Floats, Floats]:
+    """Return the interval of the final look for every pair from the look on; infinite before."""
+    level, counts = np.asarray(alpha, dtype=np.float64), np.asarray(looked)
+    low, high = t_interval(log_ratios, counts, level[..., 0] if level.ndim else level)
+    is_over = np.arange(1, log_ratios.shape[-1] + 1) >= counts[..., None]
+    return np.where(is_over, low[..., None], -np.inf), np.where(is_over, high[..., None], np.inf)
 
 
 def _intervals(sequence: ConfidenceSequence, alpha: float) -> list[Interval]:

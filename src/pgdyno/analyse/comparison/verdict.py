@@ -1,18 +1,25 @@
 """Decide the verdict on each variant against the reference: faster, slower, equivalent, or inconclusive.
 
-A family is all variants of one question on one metric. There are two kinds of false verdict. Each happens to any
-variant of the family with a probability of at most alpha, however often the data are inspected and whenever the
-experiment stops:
+A family is all variants of one question on one metric. Half of its error rate, beta = alpha/2, belongs to the e-process,
+which may look after every pair; the other half to one t-test, made once at a final look that no log ratio has placed
+(ADR 16). Experiments of before have no final look: beta is alpha, and belongs to the e-process.
+
+There are two kinds of false verdict. Each happens to any variant of the family with a probability of at most alpha,
+however often the data are inspected and whenever the experiment stops:
 
 - A variant that changes nothing is called faster or slower. The largest e-value so far gives an anytime-valid p-value,
-  1 / max E_n, and these p-values go through Holm's step-down: the smallest is compared with alpha/m, the next with
-  alpha/(m-1), and so on. Let m0 be the number of variants that change nothing. For the first of them to be called, its
-  p-value must be below alpha/m0, because all variants called before it do change something; the probability that any of
-  the m0 gets there is at most alpha.
-- A variant that changes more than delta is called equivalent. Its interval at 1 - alpha/m must then have missed the
-  truth, which happens to any of m with a probability of at most alpha (Bonferroni). Holm's larger levels do not apply
-  here: variants that differ earn them, and rejecting "no difference" for one variant says nothing about another's
-  interval.
+  1 / max E_n; from the final look on, the t-test gives another, and the smaller of the two counts. These p-values go
+  through Holm's step-down: the smallest is compared with beta/m, the next with beta/(m-1), and so on. Let m0 be the
+  number of variants that change nothing. For the first of them to be called, one of its two p-values must be below
+  beta/m0, because all variants called before it do change something; the probability that any of the 2 m0 gets there is
+  at most 2 beta = alpha.
+- A variant that changes more than delta is called equivalent. One of its two intervals at 1 - beta/m must then have
+  missed the truth, which happens to any of 2 m with a probability of at most alpha (Bonferroni). Holm's larger levels do
+  not apply here: variants that differ earn them, and rejecting "no difference" for one variant says nothing about
+  another's interval.
+
+The interval that is shown is the intersection of the two. A variant that was decided before the final look is left out of
+it, because log ratios have chosen the number of its pairs; its p-value of the t-test is 1.
 
 By these arguments the two error rates add up to at most 2 alpha; docs/how-we-know.md has the measured rates. m counts
 every planned variant, also one without a pair, so that a failed variant does not make the others look more certain.
@@ -36,7 +43,7 @@ from typing import NamedTuple
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from pgdyno.analyse.comparison.e_process import (
     Evidence,
@@ -48,6 +55,7 @@ from pgdyno.analyse.comparison.e_process import (
     log_e_values,
     smallest_shown_effect,
 )
+from pgdyno.analyse.comparison.final_look import FinalLook, LookPlace, describe_look, log_t_test
 from pgdyno.facts.metrics import Better
 
 
@@ -79,7 +87,8 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     low_ratio: float | None
     high_ratio: float | None
     confidence: float
-    """Confidence level of the interval: 1 - alpha/m, or the level that Holm's step-down reached for a variant that differs."""
+    """Confidence level of the intervals of all looks together: 1 - alpha/m, or the level that Holm's step-down reached for
+    a variant that differs."""
     delta_ratio: float
     log10_e_value: float
     """Largest e-value against "no difference", as log10."""
@@ -89,6 +98,19 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     detectable_ratio: float | None
     """The smallest effect that this many pairs would have shown four times in five; None if they can show nothing."""
     reason: str | None = None
+    final_look: FinalLook | msgspec.UnsetType = msgspec.UNSET
+    """The final look; absent where the whole error rate belongs to the e-process, as in records of before."""
+
+    @property
+    def sequential_alpha(self) -> float:
+        """One minus the confidence level of the e-process, and of the t-test at the final look."""
+        return (1.0 - self.confidence) / (1.0 if self.final_look is msgspec.UNSET else 2.0)
+
+    @property
+    def looked(self) -> int:
+        """Number of pairs that the final look tested; 0 without one."""
+        look = self.final_look
+        return 0 if look is msgspec.UNSET or not look.is_made else look.n or 0
 
     @property
     def is_decided(self) -> bool:
@@ -108,17 +130,17 @@ class RatioOutcome(enum.IntEnum):
 class FamilyState(NamedTuple):
     """P-values and intervals of a family's variants; leading axes are optional (looks, repetitions), variants are last but one.
 
-    The last axis of `low` and `high` is the level of the interval: alpha/m, alpha/(m-1), up to alpha.
+    The last axis of `low` and `high` is the level of the interval: beta/m, beta/(m-1), up to beta.
     """
 
     log_p: Floats
-    """Logarithm of the anytime-valid p-value; it has no level axis."""
+    """Logarithm of the p-value: the anytime-valid one, from the final look on the smaller of the two; no level axis."""
     low: Floats
     high: Floats
 
 
 class Judgement(NamedTuple):
-    """The outcome of each variant, and how many of Holm's steps its level lies above alpha/m."""
+    """The outcome of each variant, and how many of Holm's steps its level lies above beta/m."""
 
     outcome: NDArray[np.int8]
     step: NDArray[np.intp]
@@ -132,7 +154,13 @@ _VERDICTS = {
 
 
 def decide_family(
-    log_ratios: Mapping[str, Sequence[float]], *, metric: str, better: Better, alpha: float, delta_ratio: float
+    log_ratios: Mapping[str, Sequence[float]],
+    *,
+    metric: str,
+    better: Better,
+    alpha: float,
+    delta_ratio: float,
+    places: Mapping[str, LookPlace] | None = None,
 ) -> tuple[Verdict, ...]:
     """Decide the verdicts of all planned variants of one question on one metric, in their order.
 
@@ -143,23 +171,30 @@ def decide_family(
         better: Which direction is better: higher for TPS, lower for latency, NONE for counts per transaction.
         alpha: The error rate of the family, in (0, 1).
         delta_ratio: The largest difference that does not matter, as a share; positive.
+        places: Each variant's final look; None if the whole error rate belongs to the e-process.
 
     Raises:
         ValueError: A log ratio is not finite, alpha is not inside (0, 1), or delta is not positive.
     """
     if not log_ratios:
         return ()
-    size = len(log_ratios)
-    states = [_compute_final_state(np.asarray(values, dtype=np.float64), alpha, size) for values in log_ratios.values()]
+    size, beta = len(log_ratios), alpha if places is None else alpha / 2
+    looked = {variant: 0 if places is None else places[variant].looked for variant in log_ratios}
+    states = [
+        _compute_final_state(np.asarray(values, dtype=np.float64), beta, size, looked[variant])
+        for variant, values in log_ratios.items()
+    ]
     family = FamilyState(*(np.stack(part) for part in zip(*states, strict=True)))
-    outcomes, steps = judge_family(family, alpha=alpha, delta_ratio=delta_ratio)
+    outcomes, steps = judge_family(family, beta=beta, delta_ratio=delta_ratio)
     return tuple(
         _make_verdict(
-            gather_evidence(values, alpha=alpha / (size - step)),
+            gather_evidence(values, alpha=beta / (size - step), looked=looked[variant]),
             variant=variant,
             metric=metric,
             kind=_VERDICTS[better].get(outcome) or _COMMON_VERDICTS[outcome],
             delta_ratio=delta_ratio,
+            log_ratios=values,
+            place=None if places is None else places[variant],
         )
         for (variant, values), outcome, step in zip(
             log_ratios.items(), map(RatioOutcome, outcomes.tolist()), steps.tolist(), strict=True
@@ -167,32 +202,37 @@ def decide_family(
     )
 
 
-def compute_states(log_ratios: Floats, *, alpha: float, size: int) -> FamilyState:
+def compute_states(log_ratios: Floats, *, beta: float, size: int, looked: ArrayLike = 0) -> FamilyState:
     """Compute the p-value and intervals of a variant after every pair, in a family of `size` variants.
 
     Args:
         log_ratios: Pairs along the last axis, at least one; any leading axes.
-        alpha: Error rate of the family.
+        beta: Error rate of each procedure: the e-process, and the t-test at the final look.
         size: Number of planned variants.
+        looked: Number of pairs that were there at the final look, for each sequence; 0 without a look.
 
     Returns:
         The state with the looks in place of the pairs.
     """
     log_p = -np.maximum(np.maximum.accumulate(log_e_values(log_ratios), axis=-1), 0.0)
-    sequence = confidence_sequence(log_ratios[..., None, :], _levels(alpha, size)[:, None])
+    counts = np.asarray(looked)
+    if counts.any():
+        is_over = np.arange(1, log_ratios.shape[-1] + 1) >= counts[..., None]
+        log_p = np.minimum(log_p, np.where(is_over, log_t_test(log_ratios, counts)[..., None], 0.0))
+    sequence = confidence_sequence(log_ratios[..., None, :], _levels(beta, size)[:, None], counts[..., None])
     return FamilyState(log_p, np.moveaxis(sequence.low, -2, -1), np.moveaxis(sequence.high, -2, -1))
 
 
-def judge_family(family: FamilyState, *, alpha: float, delta_ratio: float) -> Judgement:
-    """Judge differences by Holm's step-down and equivalence by intervals at alpha/m; equivalence takes precedence.
+def judge_family(family: FamilyState, *, beta: float, delta_ratio: float) -> Judgement:
+    """Judge differences by Holm's step-down and equivalence by intervals at beta/m; equivalence takes precedence.
 
     Raises:
         ValueError: delta is not positive.
     """
     if not delta_ratio > 0:
         raise ValueError("delta must be positive: nothing is ever exactly equal")
-    rejected, rank = _step_down(family.log_p, alpha)
-    # A variant that is equivalent or undecided shows the interval at alpha/m, which its outcome rests on.
+    rejected, rank = _step_down(family.log_p, beta)
+    # A variant that is equivalent or undecided shows the interval at beta/m, which its outcome rests on.
     bound = math.log1p(delta_ratio)
     is_equivalent = (family.low[..., 0] >= -bound) & (family.high[..., 0] <= bound)
     step = np.where(rejected & ~is_equivalent, rank, 0)
@@ -207,31 +247,42 @@ def judge_family(family: FamilyState, *, alpha: float, delta_ratio: float) -> Ju
 _COMMON_VERDICTS = {RatioOutcome.EQUIVALENT: VerdictKind.EQUIVALENT, RatioOutcome.OPEN: VerdictKind.INCONCLUSIVE}
 
 
-def _levels(alpha: float, size: int) -> Floats:
-    return alpha / np.arange(size, 0, -1.0)
+def _levels(beta: float, size: int) -> Floats:
+    return beta / np.arange(size, 0, -1.0)
 
 
-def _step_down(log_p: Floats, alpha: float) -> tuple[NDArray[np.bool_], NDArray[np.intp]]:
+def _step_down(log_p: Floats, beta: float) -> tuple[NDArray[np.bool_], NDArray[np.intp]]:
     """Return which variants Holm's procedure rejects, and the rank of each by its p-value, along the last axis."""
     order = np.argsort(log_p, axis=-1, kind="stable")
     rank = np.argsort(order, axis=-1, kind="stable")
-    passed = np.take_along_axis(log_p, order, axis=-1) <= np.log(_levels(alpha, log_p.shape[-1]))
+    passed = np.take_along_axis(log_p, order, axis=-1) <= np.log(_levels(beta, log_p.shape[-1]))
     return np.take_along_axis(np.logical_and.accumulate(passed, axis=-1), rank, axis=-1), rank
 
 
-def _compute_final_state(values: Floats, alpha: float, size: int) -> FamilyState:
+def _compute_final_state(values: Floats, beta: float, size: int, looked: int) -> FamilyState:
     if not len(values):
         return FamilyState(np.array(0.0), np.full(size, -np.inf), np.full(size, np.inf))
-    looks = compute_states(values, alpha=alpha, size=size)
+    looks = compute_states(values, beta=beta, size=size, looked=looked)
     return FamilyState(looks.log_p[-1], looks.low[-1], looks.high[-1])
 
 
-def _make_verdict(evidence: Evidence, *, variant: str, metric: str, kind: VerdictKind, delta_ratio: float) -> Verdict:
+def _make_verdict(
+    evidence: Evidence,
+    *,
+    variant: str,
+    metric: str,
+    kind: VerdictKind,
+    delta_ratio: float,
+    log_ratios: Sequence[float],
+    place: LookPlace | None,
+) -> Verdict:
     interval = evidence.interval
     effect = evidence.mean
     if effect is not None and interval.low is not None and interval.high is not None:
         effect = min(max(effect, interval.low), interval.high)
-    detectable = None if evidence.sd is None else smallest_shown_effect(evidence.n, evidence.sd, alpha=evidence.alpha)
+    shown = None if evidence.sd is None else smallest_shown_effect(evidence.n, evidence.sd, alpha=evidence.alpha)
+    look = None if place is None else describe_look(log_ratios, place, alpha=evidence.alpha, sd=evidence.sd)
+    tested = look.detectable_ratio if look is not None and look.is_made else None
     return Verdict(
         kind=kind,
         variant=variant,
@@ -240,19 +291,20 @@ def _make_verdict(evidence: Evidence, *, variant: str, metric: str, kind: Verdic
         effect_ratio=_to_ratio(effect),
         low_ratio=_to_ratio(interval.low),
         high_ratio=_to_ratio(interval.high),
-        confidence=1.0 - evidence.alpha,
+        confidence=1.0 - evidence.alpha * (1.0 if place is None else 2.0),
         delta_ratio=delta_ratio,
         log10_e_value=evidence.strongest_log10_e,
         pairs_needed=_count_needed(evidence, delta_ratio) if kind is VerdictKind.INCONCLUSIVE else 0,
-        detectable_ratio=_to_ratio(detectable),
+        detectable_ratio=min((each for each in (_to_ratio(shown), tested) if each is not None), default=None),
         reason=interval.reason,
+        final_look=msgspec.UNSET if look is None else look,
     )
 
 
 def _count_needed(evidence: Evidence, delta_ratio: float) -> int | None:
-    """Count the pairs until the interval excludes 0 or lies inside the bounds, whichever comes first, at level alpha/m.
+    """Count the pairs until the e-process's interval excludes 0 or lies inside the bounds, whichever comes first, at beta/m.
 
-    A variant that Holm's step-down would test at a larger level needs slightly fewer.
+    A variant that Holm's step-down would test at a larger level needs slightly fewer, as does one with a final look to come.
     """
     if evidence.mean is None or evidence.sd is None or evidence.interval.kind is IntervalKind.DRIFTED:
         return None

@@ -8,10 +8,12 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from pgdyno.analyse.comparison.answers import Question
 from pgdyno.analyse.comparison.e_process import Evidence, gather_evidence
+from pgdyno.analyse.comparison.verdict import Verdict
 from pgdyno.report.charts.chart import CONFIG, Chart, LegendEntry, colour_of
 from pgdyno.report.charts.intervals import PERCENT_LABEL, bounds_of, percent
 from pgdyno.report.charts.thin import shorten
@@ -33,7 +35,7 @@ def pairs_chart(question: Question, *, title: str, hue: str | None = None) -> Ch
     if not question.log_ratios:
         return None
     verdict = question.verdict
-    evidence = gather_evidence(question.log_ratios, alpha=1.0 - verdict.confidence)
+    evidence = gather_evidence(question.log_ratios, alpha=verdict.sequential_alpha, looked=verdict.looked)
     dots, joined = _dots(question)
     low, high, stray_count = _pair_domain(question)
     band = hue or HUES[verdict.kind]
@@ -69,7 +71,7 @@ def evidence_chart(question: Question, *, title: str) -> Chart | None:
     if len(question.log_ratios) < 2:
         return None
     verdict = question.verdict
-    alpha = 1.0 - verdict.confidence
+    alpha = verdict.sequential_alpha
     values = gather_evidence(question.log_ratios, alpha=alpha).log10_e_values
     step = math.ceil(len(values) / _MOST_LOOKS)
     shown = sorted({*range(0, len(values), step), len(values) - 1, int(np.argmax(values))})
@@ -86,6 +88,7 @@ def evidence_chart(question: Question, *, title: str) -> Chart | None:
             f" {format_number(verdict.log10_e_value)};"
             f" {1.0 / alpha:,.4g} decides. {describe_verdict(verdict)}."
         ),
+        caption=_describe_test(verdict),
         is_wide=False,
         legend=(
             LegendEntry(label="evidence that they differ", hue=hue, field="", is_line=True),
@@ -93,6 +96,17 @@ def evidence_chart(question: Question, *, title: str) -> Chart | None:
         ),
         spec=_evidence_spec(hue=hue, n=verdict.n, domain=domain),
         marks={"evidence": rows, "enough": [{"y": enough}]},
+    )
+
+
+def _describe_test(verdict: Verdict) -> str:
+    """Describe the t-test of the final look, which decides beside the e-process; empty where none was made."""
+    look = verdict.final_look
+    if look is msgspec.UNSET or not look.is_made or look.p_value is None:
+        return ""
+    return (
+        f"The final look, a t-test of {look.n:,} pairs, has p = {format_number(look.p_value)};"
+        f" {format_number(verdict.sequential_alpha)} or less decides."
     )
 
 

@@ -94,7 +94,7 @@ def is_noise_loud(answers: WorkloadAnswers) -> bool:
 
 
 def _describe_spread(noise: Question) -> str:
-    sd = gather_evidence(noise.log_ratios, alpha=1.0 - noise.verdict.confidence).sd
+    sd = gather_evidence(noise.log_ratios, alpha=noise.verdict.sequential_alpha).sd
     if sd is None:
         return ""
     return (
