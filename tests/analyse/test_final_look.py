@@ -8,6 +8,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from scipy import stats
 
+from pgdyno.analyse.comparison.answers import Comparison, compare
 from pgdyno.analyse.comparison.e_process import IntervalKind, confidence_sequence, gather_evidence
 from pgdyno.analyse.comparison.final_look import FinalLook, LookPlace, log_t_test, smallest_tested_effect, t_interval
 from pgdyno.analyse.comparison.verdict import (
@@ -20,6 +21,7 @@ from pgdyno.analyse.comparison.verdict import (
     judge_family,
 )
 from pgdyno.facts.metrics import Better
+from tests.analyse.experiments import build_experiment, build_round
 from tests.analyse.test_verdict import pairs, slow_holm
 
 log_ratios = st.lists(st.integers(-1000, 1000).map(lambda n: n / 1000), min_size=4, max_size=15)
@@ -188,3 +190,47 @@ def test_families_keep_their_error_rate_at_before_and_after_the_final_look() -> 
     for looked in (6, 12, 30):
         assert 0.015 < ever([0.0] * 4, (RatioOutcome.HIGHER, RatioOutcome.LOWER), looked) < 0.05
         assert ever([math.log(1.031)] * 4, (RatioOutcome.EQUIVALENT,), looked) < 0.05
+
+
+# -- Rounds ----------------------------------------------------------------------------------------------------------
+
+
+def answer(rounds: int, looks: dict[str, int], *, left_out_from: int = 1000) -> Comparison:
+    """Rounds of two trials each; from a round on, C is no longer part of them."""
+    draw = np.random.default_rng(4)
+    made = []
+    for number in range(1, rounds + 1):
+        values = {
+            name: [{"tps": 1000 * math.exp(draw.normal(0, 0.02))} for _ in range(2 if name == "A" else 1)]
+            for name in "ABC"
+        }
+        values["B"] = [{"tps": 1.05 * values["B"][0]["tps"]}]
+        if number >= left_out_from:
+            del values["C"]
+        one = build_round(number, values)
+        made.append(type(one)(trial=2 * number - 1, at_s=one.at_s, length_s=one.length_s, values=one.values))
+    experiment = build_experiment("A", "B", "C")
+    (found,) = compare(
+        {"w": made}, experiment, primary={"w": "tps"}, metrics=("tps",), looks=looks, planned_rounds={"w": 9}
+    )
+    return found
+
+
+def test_the_look_counts_the_rounds_up_to_its_last_trial() -> None:
+    assert [look_of(q.verdict).n for q in answer(7, {}).questions] == [9, 9]
+    assert not any(look_of(q.verdict).is_made for q in answer(7, {}).questions)
+    first, later = answer(7, {"w": 14}), answer(12, {"w": 14})
+    assert [look_of(q.verdict).n for q in first.questions] == [7, 7]
+    assert [q.verdict.n for q in later.questions] == [12, 12]
+    for then, now in zip((*first.questions, *first.noise), (*later.questions, *later.noise), strict=True):
+        assert (look_of(now.verdict).n, look_of(now.verdict).p_value) == (7, look_of(then.verdict).p_value)
+
+
+def test_a_variant_that_was_decided_before_the_look_is_left_out_of_it() -> None:
+    b, c = answer(9, {"w": 18}, left_out_from=6).questions
+    assert (look_of(b.verdict).is_made, look_of(b.verdict).n) == (True, 9)
+    assert (look_of(c.verdict).is_made, look_of(c.verdict).n, c.verdict.n) == (False, None, 5)
+    # One that left only after the look is part of it.
+    c = answer(9, {"w": 18}, left_out_from=1000).questions[1]
+    later = answer(12, {"w": 18}, left_out_from=10).questions[1]
+    assert look_of(later.verdict).p_value == look_of(c.verdict).p_value

@@ -8,8 +8,17 @@ import shutil
 import jsonschema
 import pytest
 
+from pgdyno.record.store import open_record
 from pgdyno.report.documents.report import make_schema
-from tests.cli.experiments import QUICK_COMMITS, SLOW_COMMITS, finished_trials, read_report, verdict_of, write_study
+from tests.cli.experiments import (
+    GENTLE,
+    QUICK_COMMITS,
+    SLOW_COMMITS,
+    finished_trials,
+    read_report,
+    verdict_of,
+    write_study,
+)
 from tests.cli.program import Bench
 from tests.rows import check_rows
 
@@ -79,6 +88,23 @@ def test_the_minutes_that_are_suggested_are_enough(bench: Bench) -> None:
     assert "0.5 minutes are too few for a verdict" in said
     suggested = int(said.partition("--minutes ")[2].partition(",")[0])
     assert plan(suggested) == (0, "")
+
+
+def test_the_final_look_is_made_when_the_planned_blocks_have_run(bench: Bench) -> None:
+    # Nothing can be decided: the verdicts would be false for one of 10,000 such studies, and ±0.1 % is out of reach.
+    study = write_study(
+        bench, 'name = "a"', 'name = "b"\nsettings = { work_mem = "4096kB" }', minutes=0.7, confidence="99.99%",
+        experiment='detect = "0.1%"\n', load=GENTLE,
+    )  # fmt: skip
+    done = bench.run("run", study, "--out", "looked")
+    assert done.returncode == 0, done.stderr
+    record = open_record(bench.folder / "looked").read_record()
+    assert record.final_looks == {"tpcb-like": len(record.plan.trials)}
+    verdict = verdict_of(read_report(bench.folder / "looked"), "b")
+    assert verdict["final_look"]["is_made"]
+    assert verdict["final_look"]["n"] == verdict["n"]
+    assert "final look at tpcb-like: b inconclusive" in done.stderr
+    assert "nothing is left to measure" in bench.run("resume", "looked").stderr
 
 
 def test_servers_that_do_not_start(empty_bench: Bench) -> None:

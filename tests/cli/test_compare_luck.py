@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from pgdyno.record.store import open_record
@@ -126,6 +127,8 @@ def test_ctrl_c_in_a_block_keeps_its_rounds_and_the_rest_is_run_later(bench: Ben
     kept = count_slices(record)
     assert kept >= 9
     assert kept % 3 == 0
+    # The user may have stopped it because of what was seen: the final look is left for the planned end.
+    assert open_record(record).read_record().final_looks is msgspec.UNSET
     # Broken off a second time, at once and without ceremony: that block is lost, the first is not.
     with bench.started("resume", "stopped") as process:
         assert wait_until(lambda: count_slices(record, "0002") >= 4)

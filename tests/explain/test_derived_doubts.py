@@ -18,14 +18,14 @@ def test_a_set_that_is_slower_than_stock_leads_the_findings() -> None:
     report = build_derived(is_hard=True)
     first, *_ = find_doubts(report.record, report.analysis)
     assert (first.rule, first.severity, first.workload) == (SLOWER, Severity.CRITICAL, "tpcb-like")
-    assert "TPS -21.4 % [-24.4, -19.0]" in first.evidence
+    assert "TPS -21.4 % [-23.6, -19.2]" in first.evidence
     assert SLOWER not in find(build_derived())
 
 
 def test_a_layer_that_costs_is_named() -> None:
     found = find(build_layers())
     assert "without the layer WAL and checkpoints" in found["layer-costs"].claim
-    assert "TPS -13.9 % [-15.2, -12.4]" in found["layer-costs"].evidence
+    assert "TPS -13.9 % [-14.9, -12.8]" in found["layer-costs"].evidence
     assert SLOWER not in found
 
 

@@ -1,17 +1,25 @@
 from __future__ import annotations
 
+import re
+import shutil
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
 import pytest
 
 from pgdyno.analyse.comparison.answers import Round
+from pgdyno.analyse.comparison.final_look import FinalLook
 from pgdyno.analyse.comparison.verdict import VerdictKind
+from pgdyno.analyse.study import analyse_study
+from pgdyno.conduct.finished import are_own_trials_finished
 from pgdyno.conduct.progress_line import describe_loads, describe_progress
+from pgdyno.conduct.runner import TrialRunner
 from pgdyno.conduct.sequential import SequentialComparison
 from pgdyno.plan.plan import Machine, PlannedTrial, plan_study
-from pgdyno.record.store import open_record
+from pgdyno.record.store import RecordStore, open_record
 from pgdyno.record.transactions.slices import SliceLoad
 from pgdyno.record.trial_data import TrialData, read_trial_data
 from pgdyno.record.types import ErrorFact, StudyRecord
@@ -214,6 +222,153 @@ def test_a_sweep_over_clients_looks_after_whole_rounds() -> None:
     everything = sorted(["clients=1", "clients=1", "clients=2", "clients=4", "clients=8"])
     assert {number: sorted(variants) for number, variants in ran.items()} == dict.fromkeys(ran, everything)
     assert referee.undecided("tpcb-like") == ()
+
+
+# -- The final look --------------------------------------------------------------------------------------------------
+
+
+def find_p(referee: SequentialComparison, workload: str = "tpcb-like") -> float | None:
+    look = referee.compare_workload(workload).questions[0].verdict.final_look
+    assert isinstance(look, FinalLook)
+    return look.p_value
+
+
+def test_a_look_is_due_where_a_workload_is_open_and_has_enough_rounds() -> None:
+    record = build_record("paired", "A", "B")
+    referee = build_referee(record)
+    trials = trials_of(record, "tpcb-like")
+    assert referee.find_due_looks() == {}
+    take_rounds(referee, trials, 3, sd=0.1, A=1000.0, B=1000.0)
+    assert referee.find_due_looks() == {}
+    take_rounds(referee, [trial for trial in trials if trial.round > 3], 6, sd=0.1, A=1000.0, B=1000.0)
+    last = max(trial.number for trial in trials if trial.round == 6)
+    assert referee.find_due_looks() == {"tpcb-like": last}
+    decided = build_referee(record)
+    take_rounds(decided, trials, 8, A=1000.0, B=1200.0)
+    assert decided.find_due_looks() == {}
+
+
+def test_older_plans_and_sweeps_over_clients_have_no_look() -> None:
+    record = build_record("paired", "A", "B")
+    assert record.plan.experiment is not None
+    older = msgspec.structs.replace(record.plan.experiment, final_look=False)
+    swept = build_record("paired", variant=[], sweep=[{"name": "clients", "levels": [1, 2]}])
+    assert swept.plan.experiment is not None
+    for of, experiment, names in (
+        (record, older, ("A", "B")),
+        (swept, swept.plan.experiment, ("clients=1", "clients=2")),
+    ):
+        referee = SequentialComparison(of, experiment)
+        take_rounds(referee, trials_of(of, "tpcb-like"), 6, sd=0.1, **dict.fromkeys(names, 1000.0))
+        assert referee.find_due_looks() == {}
+        assert referee.compare_workload("tpcb-like").questions[0].verdict.final_look is msgspec.UNSET
+
+
+def test_a_look_decides_stays_and_is_made_once() -> None:
+    record = build_record("paired", "A", "B")
+    referee = build_referee(record)
+    trials = trials_of(record, "tpcb-like")
+    take_rounds(referee, trials, 4, sd=0.03, A=1000.0, B=1200.0)
+    assert referee.undecided("tpcb-like") == ("B",)
+    looks = referee.find_due_looks()
+    referee.look(looks)
+    assert referee.undecided("tpcb-like") == ()
+    assert not any(referee.wants(trial) for trial in trials)
+    assert referee.find_due_looks() == {}
+    # From the record it is as it was, also where more rounds have run since.
+    again = build_referee(msgspec.structs.replace(record, final_looks=looks))
+    take_rounds(again, trials, 9, sd=0.03, A=1000.0, B=1200.0)
+    assert find_p(again) == pytest.approx(find_p(referee))
+    assert again.compare_workload("tpcb-like").rounds == 9
+    assert again.find_due_looks() == {}
+
+
+def test_a_look_at_blocks_counts_all_rounds_of_the_blocks_before() -> None:
+    record = build_record("switchback", "A", "B")
+    referee = build_referee(record)
+    first, *others = trials_of(record, "tpcb-like")
+    referee.take(build_block(first, {"A": 800, "B": 824}, rounds=4))
+    looks = referee.find_due_looks()
+    assert looks == {"tpcb-like": first.number}
+    referee.look(looks)
+    found = find_p(referee)
+    referee.take(build_block(others[0], {"A": 800, "B": 900}, rounds=5))
+    assert find_p(referee) == pytest.approx(found)
+    assert referee.compare_workload("tpcb-like").rounds == 9
+
+
+class Listening:
+    """A `conduct.ui.Ui` that keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.said: list[str] = []
+
+    def say(self, text: str) -> None:
+        self.said.append(text)
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        return lambda *_, **__: None
+
+
+def store_rounds(folder: Path, record: StudyRecord, **tps: float) -> RecordStore:
+    """A record whose planned trials have all run, but which was killed before its study ended."""
+    store = RecordStore(folder)
+    store.create(record, study_toml="")
+    output = (RECORD / "trials" / "0001" / "pgbench.stdout").read_text()
+    random = np.random.default_rng(1)
+    for trial in record.plan.trials:
+        into = store.begin_trial(trial.number)
+        shutil.copy(RECORD / "trials" / "0001" / "pgbench.json", into)
+        level = tps[trial.variants[0]] * random.normal(1, 0.03)
+        (into / "pgbench.stdout").write_text(re.sub(r"(?m)^tps = [0-9.]+", f"tps = {level:.3f}", output))
+        store.write_trial(build_data(trial).record)
+    return store
+
+
+def conduct(store: RecordStore) -> list[str]:
+    """Run what is left of a record, which may be the final looks alone; gives what the user is told."""
+    record, ui = store.read_record(), Listening()
+    assert record.plan.experiment is not None
+    referee = SequentialComparison(record, record.plan.experiment)
+    referee.take_finished(store)
+    TrialRunner(
+        store=store, record=record, experiment=record.plan.experiment, stages={}, sequential=referee, ui=ui
+    ).run()
+    return ui.said
+
+
+def test_a_comparison_that_has_run_its_planned_rounds_is_decided_by_the_final_look(tmp_path: Path) -> None:
+    trials = {"duration": "1s", "warm_up": "0s"}
+    # Two variants: with the fewest rounds the e-process decides nothing, however large the difference.
+    record = build_record("paired", "A", "B", "C", workload=[{"name": "tpcb-like"}], trials=trials)
+    four = [step for step in record.plan.steps if step.trial is None or step.trial.round <= 4]
+    record = msgspec.structs.replace(record, plan=msgspec.structs.replace(record.plan, steps=tuple(four)))
+    store = store_rounds(tmp_path / "record", record, A=1000.0, B=2000.0, C=500.0)
+    assert store.read_record().final_looks is msgspec.UNSET
+    assert not are_own_trials_finished(store)
+    (said,) = conduct(store)
+    assert said.startswith("final look at tpcb-like: B faster +")
+    assert "C slower -" in said
+    kept = store.read_record()
+    assert kept.final_looks == {"tpcb-like": 16}
+    assert are_own_trials_finished(store)
+    # A resumed study makes no other look, and its report finds the same.
+    assert conduct(store) == []
+    assert store.read_record() == kept
+    data = [read_trial_data(store.trial_dir(trial.planned.number), trial) for trial in store.read_trials()]
+    (comparison,) = analyse_study(kept, data).comparisons
+    assert [q.verdict.kind for q in comparison.questions if q.metric == "tps"] == [
+        VerdictKind.FASTER,
+        VerdictKind.SLOWER,
+    ]
+
+
+def test_a_study_that_is_decided_makes_no_look(tmp_path: Path) -> None:
+    record = build_record("paired", "A", "B", workload=[{"name": "tpcb-like"}])
+    store = store_rounds(tmp_path / "record", record, A=1000.0, B=2000.0)
+    assert conduct(store) == []
+    assert store.read_record().final_looks is msgspec.UNSET
+    assert "final_looks" not in (tmp_path / "record" / "record.json").read_text()
 
 
 # -- Words -----------------------------------------------------------------------------------------------------------

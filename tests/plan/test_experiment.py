@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import random
 from collections import Counter
 from pathlib import Path
@@ -9,6 +10,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy import stats
 
 from pgdyno.analyse.comparison.e_process import least_pairs
 from pgdyno.analyse.comparison.pilot import PILOT_SLICE_S, PILOT_SLICES
@@ -280,7 +282,27 @@ def test_blocks_hold_all_variants_and_have_one_length() -> None:
 def test_the_fewest_rounds_are_those_of_the_evidence(variants: int, workloads: int, alpha: float) -> None:
     base = experiment_of(of_setting("commit_delay", 0, 5))
     planned = msgspec.structs.replace(base, variants=(base.variants[0],) * variants, alpha=alpha)
-    assert count_least_rounds(planned, workloads) == least_pairs(alpha / ((variants - 1) * workloads))
+    level = alpha / ((variants - 1) * workloads)
+    before = msgspec.structs.replace(planned, final_look=False)
+    assert count_least_rounds(before, workloads) == least_pairs(level)
+    least = count_least_rounds(planned, workloads)
+    assert least <= least_pairs(level / 2)
+    # Either procedure can decide then: the e-process at all, or the t-test within three standard deviations of a pair.
+    half = float(stats.t.isf(level / 4, least - 1)) / math.sqrt(least)
+    assert least == least_pairs(level / 2) or half <= 3.0
+    assert least >= 4 or least == least_pairs(level / 2)
+
+
+def test_the_final_look_leaves_the_fewest_rounds_of_usual_plans_as_they_were() -> None:
+    planned = experiment_of(of_setting("commit_delay", 0, 5))
+    assert planned.final_look
+    for questions in (1, 2, 3, 4, 6, 21):
+        of = msgspec.structs.replace(planned, variants=(planned.variants[0],) * (questions + 1))
+        assert count_least_rounds(of, 1) == least_pairs(0.05 / questions)
+
+
+def test_a_sweep_over_clients_has_no_final_look() -> None:
+    assert not experiment_of(study(sweep=[{"name": "clients", "levels": [1, 2, 4]}])).final_look
 
 
 def test_the_pilot_is_as_long_as_the_plan_thinks() -> None:

@@ -17,7 +17,7 @@ from pgdyno.analyse.sweep.scaling import ClientSweep, analyse_client_sweep
 from pgdyno.analyse.types import TrialAnalysis, WorkloadAnalysis
 from pgdyno.explain.doubts.comparison import find_comparison_doubts
 from pgdyno.facts.metrics import find_metric
-from pgdyno.plan.plan import Machine, Plan, apply_variant, plan_study
+from pgdyno.plan.plan import Machine, Plan, apply_variant, count_planned_rounds, plan_study
 from pgdyno.record.types import ErrorFact, StudyRecord
 from pgdyno.report.input import ReportInput
 from pgdyno.spec.study import DataSpec, ServerSpec, Study, TrialsSpec, WorkloadSpec
@@ -106,6 +106,7 @@ def build_paired(*, is_hard: bool = False) -> ReportInput:
         round_s=51.0,
         failed=(2,),
         is_unlike_itself=is_hard,
+        is_over=False,
     )
 
 
@@ -162,8 +163,9 @@ def compose(
     failed: tuple[int, ...] = (),
     sweeps: dict[str, ClientSweep] | None = None,
     is_unlike_itself: bool = False,
+    is_over: bool = True,
 ) -> ReportInput:
-    """The report of a study whose rounds are drawn with these effects."""
+    """The report of a study whose rounds are drawn with these effects; where its time is over, with the final looks."""
     plain = build_report(names=("tpcb-like",))
     plan = plan_study(study, Machine(version_major=18, cpu_count=2, memory_bytes=24 * GB, disk_free_bytes=90 * GB))
     assert plan.experiment is not None
@@ -174,6 +176,7 @@ def compose(
         study=study,
         plan=plan,
         refused_variants=refused or {},
+        final_looks=dict.fromkeys(effects, 1) if plan.experiment.final_look and is_over else msgspec.UNSET,
     )
     drawn = {
         name: _draw_rounds(
@@ -182,7 +185,13 @@ def compose(
         for name, of in effects.items()
     }  # fmt: skip
     primary = {workload.name: primary_metric(workload) for workload in plan.workloads}
-    comparisons = compare(drawn, plan.experiment, primary=primary)
+    comparisons = compare(
+        drawn,
+        plan.experiment,
+        primary=primary,
+        looks=record.final_looks or {},
+        planned_rounds=count_planned_rounds(plan),
+    )
     if is_unlike_itself:
         comparisons = tuple(_with_loud_noise(comparison, plan.experiment.alpha) for comparison in comparisons)
     workloads = _build_trials(record, failed)

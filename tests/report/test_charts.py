@@ -146,7 +146,7 @@ def test_every_pair_is_a_dot_and_the_band_is_the_interval_of_the_verdict() -> No
     assert (last["n"], last["low"], last["high"]) == (
         24, pytest.approx(100 * verdict.low_ratio, rel=1e-3), pytest.approx(100 * verdict.high_ratio, rel=1e-3)
     )  # fmt: skip
-    assert chart.marks["looks"][0]["n"] == 5
+    assert chart.marks["looks"][0]["n"] == 6
     assert [line["y"] for line in chart.marks["bounds"]] == [pytest.approx(-2.913, rel=1e-3), 3.0]
 
 

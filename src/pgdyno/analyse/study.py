@@ -21,7 +21,7 @@ from pgdyno.analyse.trial.analysis import analyse_trial
 from pgdyno.analyse.trial.latency import estimate_latencies
 from pgdyno.analyse.types import TrialAnalysis, WorkloadAnalysis
 from pgdyno.plan.experiment import is_client_sweep
-from pgdyno.plan.plan import PlannedWorkload, apply_variant
+from pgdyno.plan.plan import PlannedWorkload, apply_variant, count_planned_rounds
 from pgdyno.plan.search import Search
 from pgdyno.record.trial_data import TrialData
 from pgdyno.record.types import StudyRecord, TrialStatus
@@ -58,6 +58,8 @@ def analyse_study(
             _gather_rounds(record, by_workload, blocks),
             experiment,
             primary={workload.name: primary_metric(workload) for workload in record.plan.workloads},
+            looks=record.final_looks or {},
+            planned_rounds=count_planned_rounds(record.plan),
         ),
         sweeps={name: sweep for name, sweep in sweeps.items() if sweep is not None},
         pilots=_find_pilots(blocks),

@@ -79,12 +79,19 @@ class TrialRunner:
         self._steps = list_open_trials(store, record)
 
     def run(self) -> None:
-        """Run until everything is decided, all trials are run, or the time is over.
+        """Run until everything is decided, all trials are run, or the time is over; then make the final looks.
 
         Raises:
             PgdynoError: A trial failed twice, and the study cannot go on without it.
             KeyboardInterrupt: The user has stopped it.
         """
+        is_over = self._run_wanted()
+        self._make_final_looks()
+        if is_over and not self._sequential.is_settled:
+            self._ui.say("the time is over with questions open: `pgdyno resume` runs what is left of the plan")
+
+    def _run_wanted(self) -> bool:
+        """Run the trials that are wanted, and return whether the time is over before the last of them."""
         allowed_s = _allowed_s(self._record.plan, self._experiment, self._steps)
         began_s, turns, is_told = monotonic_s(), 0, False
         self._limit(self._steps, allowed_s)
@@ -97,8 +104,7 @@ class TrialRunner:
                 turns += 1
                 over_s = find_overrun_s(monotonic_s(), began_s=began_s, allowed_s=allowed_s, turns=turns)
                 if over_s > 0 and (self._can_decide(trial) or over_s > allowed_s):
-                    self._ui.say("the time is over with questions open: `pgdyno resume` runs what is left of the plan")
-                    return
+                    return True
                 if over_s > 0 and not is_told:
                     is_told = True
                     self._ui.say("trials take longer than predicted: it goes on until something can be decided")
@@ -107,6 +113,24 @@ class TrialRunner:
             undecided = self._sequential.undecided(trial.workload)
             LOG.info("next is trial %d: undecided on %s: %s", trial.number, trial.workload, ", ".join(undecided))
             self._run_trial(step, trial)
+        return False
+
+    def _make_final_looks(self) -> None:
+        """Make the final look at every undecided workload that has had none, and note its place in the record for good.
+
+        It follows the end of the plan or of its time. Where log ratios, a failure or the user end a study, none is made.
+        """
+        looks = self._sequential.find_due_looks()
+        if not looks:
+            return
+        self._record = msgspec.structs.replace(self._record, final_looks={**(self._record.final_looks or {}), **looks})
+        self._store.write_record(self._record)
+        self._sequential.look(looks)
+        gone = {*self._record.refused_variants, *self._suspects}
+        for workload in looks:
+            told = describe_progress(self._sequential.compare_workload(workload), without=gone)
+            LOG.info("final look at %s: %s", workload, told)
+            self._ui.say(f"final look at {workload}: {told}")
 
     def _limit(self, left: list[tuple[Step, PlannedTrial]], within_s: float) -> None:
         self._ui.limit(predicted_s=sum(step.predicted_s for step, _ in left), within_s=within_s)

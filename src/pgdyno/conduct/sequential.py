@@ -13,8 +13,8 @@ from pgdyno.analyse.comparison.rounds import rounds_of_block, rounds_of_trials
 from pgdyno.analyse.sweep.scaling import analyse_workload_sweep, list_undecided_clients
 from pgdyno.analyse.trial.analysis import measure_trial
 from pgdyno.analyse.types import TrialAnalysis
-from pgdyno.plan.experiment import Experiment, is_client_sweep
-from pgdyno.plan.plan import PlannedTrial
+from pgdyno.plan.experiment import LEAST_TESTED_PAIRS, Experiment, count_least_rounds, is_client_sweep
+from pgdyno.plan.plan import PlannedTrial, count_planned_rounds
 from pgdyno.record.store import RecordStore
 from pgdyno.record.trial_data import TrialData, read_trial_data
 from pgdyno.record.types import StudyRecord, TrialStatus
@@ -37,6 +37,8 @@ class SequentialComparison:
         self._trials: dict[str, list[TrialAnalysis]] = {name: [] for name in names}
         self._slice_s: dict[str, float] = {}
         self._given_up: set[str] = set(record.refused_variants)
+        self._looks = dict(record.final_looks or {})
+        self._finished: dict[str, int] = {}
         self._undecided = {name: self._find_undecided(name, self.compare()) for name in names}
 
     def take_finished(self, store: RecordStore) -> None:
@@ -48,6 +50,7 @@ class SequentialComparison:
     def take(self, data: TrialData) -> None:
         """Take a finished trial."""
         planned = data.record.planned
+        self._finished[planned.workload] = max(planned.number, self._finished.get(planned.workload, 0))
         if len(planned.variants) > 1:
             self._blocks[planned.workload].extend(rounds_of_block(data))
             if data.record.slice_s is not None:
@@ -63,6 +66,27 @@ class SequentialComparison:
         self._given_up.add(variant)
         self._review()
 
+    def find_due_looks(self) -> dict[str, int]:
+        """Return the final looks that the planned end asks for: the number of each undecided workload's last trial.
+
+        A workload that has had its look gets no other, and one that is decided needs none. One with too few rounds keeps
+        its look for a resumed study.
+        """
+        if not self._experiment.final_look:
+            return {}
+        rounds = {one.workload: one.rounds for one in self.compare()}
+        least = max(LEAST_TESTED_PAIRS, count_least_rounds(self._experiment, len(self._record.plan.workloads)))
+        return {
+            workload: number
+            for workload, number in self._finished.items()
+            if self._undecided[workload] and workload not in self._looks and rounds[workload] >= least
+        }
+
+    def look(self, looks: Mapping[str, int]) -> None:
+        """Make final looks: from now on their t-tests count."""
+        self._looks.update(looks)
+        self._review()
+
     def compare(self, live: Mapping[str, Sequence[Round]] | None = None) -> tuple[Comparison, ...]:
         """Compare the variants on the primary metrics, with the rounds of a block that still runs."""
         primary = {workload.name: primary_metric(workload) for workload in self._record.plan.workloads}
@@ -74,7 +98,14 @@ class SequentialComparison:
             )
             for name, blocks in self._blocks.items()
         }
-        return compare(rounds, self._experiment, primary=primary, metrics=tuple(dict.fromkeys(primary.values())))
+        return compare(
+            rounds,
+            self._experiment,
+            primary=primary,
+            metrics=tuple(dict.fromkeys(primary.values())),
+            looks=self._looks,
+            planned_rounds=count_planned_rounds(self._record.plan),
+        )
 
     def compare_workload(self, workload: str, live: Sequence[Round] = ()) -> Comparison:
         """Compare the variants on one workload, with the rounds of a block that still runs."""

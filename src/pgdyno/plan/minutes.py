@@ -35,8 +35,8 @@ class Budget(msgspec.Struct, frozen=True, kw_only=True):
     more_rounds: int
     """Rounds in addition to the fewest that can give a verdict.
 
-    With the fewest, the half-width of an interval is about four standard deviations of a pair or more; with two more
-    rounds it is two to three. Source: half_width of analyse/comparison/e_process.py, 1 to 21 questions.
+    With the fewest, the half-width of an interval at the final look is two to three standard deviations of a pair; with two
+    more rounds it is one to two. Source: least_tested_pairs of plan/experiment.py, 1 to 21 questions.
     """
     load_s: float
     """Seconds for loading, if the scale is chosen."""

@@ -17,7 +17,17 @@ from pgdyno.plan.order import Times, choose_budget, order_comparison, order_plai
 from pgdyno.plan.search import Search, least_duration_s, order_search, plan_search
 from pgdyno.plan.search import choose_budget as choose_search_budget
 from pgdyno.plan.size import BYTES_PER_SCALE, plan_size
-from pgdyno.plan.types import Choice, Machine, Plan, PlannedTrial, PlannedWorkload, Step, StepKind, apply_variant
+from pgdyno.plan.types import (
+    Choice,
+    Machine,
+    Plan,
+    PlannedTrial,
+    PlannedWorkload,
+    Step,
+    StepKind,
+    apply_variant,
+    count_planned_rounds,
+)
 from pgdyno.plan.variants import plan_experiment
 from pgdyno.spec.study import CacheState, Study
 
@@ -33,6 +43,7 @@ __all__ = [
     "Step",
     "StepKind",
     "apply_variant",
+    "count_planned_rounds",
     "plan_study",
     "try_variants_s",
 ]

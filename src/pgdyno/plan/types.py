@@ -129,3 +129,8 @@ def apply_variant(workload: PlannedWorkload, variant: Variant) -> PlannedWorkloa
         clients=clients,
         threads=min(variant.threads or workload.threads, clients),
     )
+
+
+def count_planned_rounds(plan: Plan) -> dict[str, int]:
+    """Count the rounds planned for each workload of paired trials; empty for blocks, whose slices a pilot may choose."""
+    return {trial.workload: trial.round for trial in plan.trials if len(trial.variants) == 1}

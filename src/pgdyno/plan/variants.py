@@ -9,7 +9,7 @@ from collections.abc import Mapping
 import msgspec
 
 from pgdyno.errors import SpecError
-from pgdyno.plan.experiment import Experiment, Variant, find_server, identify_server
+from pgdyno.plan.experiment import Experiment, Variant, find_server, identify_server, is_client_sweep
 from pgdyno.spec.study import ServerSpec, Study
 from pgdyno.spec.table import SettingValue
 from pgdyno.spec.variant import MOST_VARIANTS, VariantSpec, make_variant, show_value
@@ -46,7 +46,7 @@ def plan_experiment(study: Study, *, version_major: int) -> Experiment | None:
     )
     check_names(own, version_major=version_major)
     design, reason = choose_design(study, variants, version_major=version_major)
-    return Experiment(
+    experiment = Experiment(
         variants=variants,
         design=design,
         reason=reason,
@@ -55,6 +55,8 @@ def plan_experiment(study: Study, *, version_major: int) -> Experiment | None:
         detect_ratio=study.experiment.detect_ratio,
         slice_s=study.experiment.slice_s,
     )
+    # The loads of a sweep over clients get statuses by an interval of their own.
+    return msgspec.structs.replace(experiment, final_look=not is_client_sweep(experiment))
 
 
 def _list_specs(study: Study) -> list[tuple[VariantSpec, dict[str, str]]]:

@@ -190,5 +190,7 @@ class StudyRecord(msgspec.Struct, frozen=True, kw_only=True):
     """The derived settings that the study tests; None if it tests something else."""
     wants_card: bool = False
     """True if a disk card of the data's disk belongs to the record."""
+    final_looks: dict[str, int] | msgspec.UnsetType = msgspec.UNSET
+    """For each workload whose final look was made, the number of the last trial that it includes; it never changes."""
     is_ended: bool | None = None
     """True if the study ran to its end, with questions open if its time budget was used up; None in older records."""

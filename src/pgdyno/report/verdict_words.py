@@ -5,6 +5,8 @@ A change always appears with its interval. An inconclusive verdict never says th
 
 from __future__ import annotations
 
+import msgspec
+
 from pgdyno.analyse.comparison.verdict import Verdict, VerdictKind
 from pgdyno.analyse.sweep.scaling import LoadStatus
 from pgdyno.report.format import (
@@ -112,6 +114,10 @@ def describe_outlook(verdict: Verdict, *, round_s: float | None) -> str:
         takes = "the time it would take is not known yet"
     else:
         takes = "no affordable number of such pairs would settle it"
-    if verdict.detectable_ratio is None:
-        return takes
-    return f"{takes}; this budget could have detected {format_roughly(verdict.detectable_ratio)}"
+    parts = [takes]
+    if verdict.detectable_ratio is not None:
+        parts.append(f"this budget could have detected {format_roughly(verdict.detectable_ratio)}")
+    look = verdict.final_look
+    if look is not msgspec.UNSET and not look.is_made and look.n is not None and look.detectable_ratio is not None:
+        parts.append(f"the final look, after {look.n:,} pairs, could detect {format_roughly(look.detectable_ratio)}")
+    return "; ".join(parts)

@@ -14,6 +14,7 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
+from pgdyno.analyse.comparison.final_look import LookPlace
 from pgdyno.analyse.comparison.verdict import Verdict, decide_family
 from pgdyno.analyse.estimate import Estimate, estimate_geometric_mean
 from pgdyno.facts.metrics import find_metric
@@ -112,6 +113,8 @@ def compare(
     *,
     primary: Mapping[str, str],
     metrics: Sequence[str] = (*SPEED_METRICS, *COUNT_METRICS),
+    looks: Mapping[str, int] | None = None,
+    planned_rounds: Mapping[str, int] | None = None,
 ) -> tuple[Comparison, ...]:
     """Answer every question of an experiment from the rounds so far.
 
@@ -120,23 +123,31 @@ def compare(
         experiment: The experiment; its family of questions is all variants on all workloads, observed or not.
         primary: The deciding metric, by workload.
         metrics: Metrics to compare; the live decision needs only the primary one.
+        looks: By workload, the number of the last trial in its final look; empty while none is made.
+        planned_rounds: By workload, the number of rounds that its final look will have, where it is known.
     """
     variants = [variant.name for variant in experiment.variants[1:]]
     reference = experiment.reference.name
     # A round that lacks a run of its reference compares nothing.
     rounds = {name: [one for one in of if len(one.values.get(reference, ())) == 2] for name, of in rounds.items()}
     names = [(workload, variant) for workload in rounds for variant in variants]
+    last_trials, planned = looks or {}, planned_rounds or {}
+    places = {
+        (workload, variant): _Look(last_trials.get(workload), variant, of, planned.get(workload, 0))
+        for workload, of in rounds.items()
+        for variant in (reference, *variants)
+    }
     questions: dict[str, list[Question]] = {workload: [] for workload in rounds}
     noise: dict[str, list[Question]] = {workload: [] for workload in rounds}
     for metric in metrics:
         pairs = {name: _pair_with_reference(rounds[name[0]], name[1], reference, metric) for name in names}
-        for (workload, _), question in _decide(pairs, metric, experiment).items():
+        for (workload, _), question in _decide(pairs, metric, experiment, places).items():
             if question.log_ratios or metric == primary[workload]:
                 questions[workload].append(question)
         twins = {
             (workload, reference): _pair_reference_runs(rounds[workload], reference, metric) for workload in rounds
         }
-        for (workload, _), question in _decide(twins, metric, experiment).items():
+        for (workload, _), question in _decide(twins, metric, experiment, places).items():
             if question.log_ratios:
                 noise[workload].append(question)
     return tuple(
@@ -155,6 +166,7 @@ def compare(
 
 
 class _Pair(NamedTuple):
+    trial: int
     at_s: float
     length_s: float
     log_ratio: float
@@ -163,13 +175,39 @@ class _Pair(NamedTuple):
 _Pairs = list[_Pair]
 
 
+class _Look:
+    """The final look at one variant on one workload.
+
+    A variant that was decided before gets no more rounds. It is left out of the look: log ratios, and not the plan, have
+    chosen how many pairs it has. All others are in the last round of the look, whether or not a metric was observed there.
+
+    Args:
+        last_trial: Number of the last trial in the look; None before the look.
+        variant: Its name.
+        rounds: Of the workload.
+        planned: Number of rounds planned for the look; 0 if it is not known.
+    """
+
+    def __init__(self, last_trial: int | None, variant: str, rounds: Sequence[Round], planned: int) -> None:
+        self._last_trial = last_trial
+        self._planned = planned
+        last = next((one for one in reversed(rounds) if last_trial is not None and one.trial <= last_trial), None)
+        self._is_tested = last is not None and variant in last.values
+
+    def place(self, pairs: _Pairs) -> LookPlace:
+        """Return where the look lies among the pairs in one metric."""
+        if self._last_trial is None:
+            return LookPlace(planned=self._planned)
+        return LookPlace(looked=sum(pair.trial <= self._last_trial for pair in pairs) if self._is_tested else 0)
+
+
 def _pair_with_reference(rounds: Sequence[Round], variant: str, reference: str, metric: str) -> _Pairs:
     pairs = []
     for one in rounds:
         base = _logs(one, reference, metric)
         other = _logs(one, variant, metric)
         if len(base) == 2 and len(other) == 1:
-            pairs.append(_Pair(one.at_s, one.length_s, other[0] - (base[0] + base[1]) / 2.0))
+            pairs.append(_Pair(one.trial, one.at_s, one.length_s, other[0] - (base[0] + base[1]) / 2.0))
     return pairs
 
 
@@ -181,7 +219,7 @@ def _pair_reference_runs(rounds: Sequence[Round], reference: str, metric: str) -
     for one, sign in zip(rounds, signs, strict=True):
         base = _logs(one, reference, metric)
         if len(base) == 2:
-            pairs.append(_Pair(one.at_s, one.length_s, float(sign) * (base[0] - base[1])))
+            pairs.append(_Pair(one.trial, one.at_s, one.length_s, float(sign) * (base[0] - base[1])))
     return pairs
 
 
@@ -190,7 +228,10 @@ def _logs(one: Round, variant: str, metric: str) -> list[float]:
 
 
 def _decide(
-    pairs: Mapping[tuple[str, str], _Pairs], metric: str, experiment: Experiment
+    pairs: Mapping[tuple[str, str], _Pairs],
+    metric: str,
+    experiment: Experiment,
+    looks: Mapping[tuple[str, str], _Look],
 ) -> dict[tuple[str, str], Question]:
     verdicts = decide_family(
         # Keyed by number, because joined names of variants and workloads may not be unique.
@@ -199,6 +240,9 @@ def _decide(
         better=find_metric(metric).better,
         alpha=experiment.alpha,
         delta_ratio=experiment.detect_ratio,
+        places={str(number): looks[name].place(of) for number, (name, of) in enumerate(pairs.items())}
+        if experiment.final_look
+        else None,
     )
     return {
         (workload, variant): Question(

@@ -56,7 +56,19 @@ def describe_error_rate(experiment: Experiment) -> str:
         f"Error rate: of 100 such verdicts on identical variants at most {most} would be false (faster or slower),"
         " however often the data are evaluated and whenever the study stops. Of 100 variants that differ by more"
         f" than {within}, at most {most} would"
-        " be called equivalent."
+        f" be called equivalent.{_describe_budgets(experiment)}"
+    )
+
+
+def _describe_budgets(experiment: Experiment) -> str:
+    """Describe what the error rate is spent on; nothing for an older record, whose e-process has all of it."""
+    if not experiment.final_look:
+        return ""
+    half = f"{experiment.alpha * 50:.3g}"
+    return (
+        f" Of these {experiment.alpha * 100:.3g}, {half} belong to the e-process, which is evaluated after every pair,"
+        f" and {half} to one t-test when the planned trials or their time are over (the final look). From then on an"
+        " interval holds the values that both allow."
     )
 
 
