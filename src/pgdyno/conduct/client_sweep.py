@@ -85,6 +85,7 @@ def _begin(store: RecordStore, *, machine: Machine, home: Home, ui: Ui) -> None:
         server=installation.facts,
         dataset=None,
         refused_variants={},
+        final_looks=msgspec.UNSET,
         tuned=None,
         wants_card=False,
     )

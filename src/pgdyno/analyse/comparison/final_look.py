@@ -1,7 +1,7 @@
 """Test once, at the final look: Student's t-test of a variant's pairs and its interval.
 
-A t-test may look once only, at a number of pairs that no log ratio has chosen; its interval is then about half as wide as
-that of the e-process, which may look after every pair. `verdict.py` gives each of the two half of the error rate, and
+A t-test may look once only, at a number of pairs that no log ratio has chosen; its interval is a third to a half narrower
+than that of the e-process, which may look after every pair. `verdict.py` gives each of the two half of the error rate, and
 `conduct/runner.py` makes the look (ADR 16).
 
 Pairs without any spread say nothing about their noise: the test is left out, and so it is with too few pairs.
