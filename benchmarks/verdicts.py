@@ -12,7 +12,7 @@ difference at any look at all, which no rule of stopping exceeds; `random_order`
 
 `--server` asks a real server questions whose answer is known: server_verdicts.py.
 
-Usage: python benchmarks/verdicts.py --simulate [--quick]      (six minutes; half a minute)
+Usage: python benchmarks/verdicts.py --simulate [--quick]      (ten minutes; half a minute)
        python benchmarks/verdicts.py --server [--quick] [--out DIR] [--questions N] [--planted N] [--part PART ...]
                                                                (two hours and more; a few minutes)
 """
@@ -32,6 +32,7 @@ from scipy import signal, special, stats
 
 from pgdyno.analyse.comparison.e_process import half_width
 from pgdyno.analyse.comparison.verdict import FamilyState, RatioOutcome, compute_states, judge_family
+from pgdyno.plan.experiment import least_pairs, least_tested_pairs
 
 ALPHA = 0.05
 DELTA = 0.03
@@ -261,7 +262,12 @@ METHODS: dict[str, Method] = {
 def simulate(repeats: int) -> None:
     """All cases, a table for each, then their figures."""
     figures = [*simulate_final_looks(repeats), *simulate_budgets(repeats), *simulate_power(repeats)]
-    figures += [*simulate_widths(), *simulate_false_verdicts(repeats), *simulate_long(repeats)]
+    figures += [
+        *simulate_unbalanced(repeats),
+        *simulate_widths(),
+        *simulate_false_verdicts(repeats),
+        *simulate_long(repeats),
+    ]
     figures += simulate_families(repeats)
     for figure in figures:
         say(**figure)
@@ -337,6 +343,25 @@ def simulate_budgets(repeats: int) -> list[dict]:
             is_false = repeat(play, repeats)
             print(f"{in_sd:>4} sd, {planned:>3} rounds {is_false.mean():>8.2%}", flush=True)
             figures.append(share(f"budget.{in_sd:g}_sd.{planned}_rounds", is_false, target=f"<= {ALPHA}"))
+    return figures
+
+
+def simulate_unbalanced(repeats: int) -> list[dict]:
+    """Steep drift with fewer rounds than a round has slots, the fewest that are planned: order cannot balance it then."""
+    print("\nsteep drift, the fewest rounds of many variants: with the final look, by the rule of before", flush=True)
+    figures = []
+    for variants in (5, 8):
+        planned = min(least_tested_pairs(ALPHA / 2 / variants), least_pairs(ALPHA / 2 / variants))
+
+        def play(r: Generator, n: int, variants: int = variants, planned: int = planned) -> np.ndarray:
+            pairs = draw_pairs(r, NOISES["steep_drift"], n, planned, variants)
+            before = is_directed(judge_old_looks(pairs, NO_DELTA)).any(axis=(1, 2))
+            return np.stack([is_false_ever(pairs, planned), before], axis=1)
+
+        is_false = repeat(play, repeats)
+        print(f"{variants} variants, {planned} rounds {is_false.mean(axis=0)}", flush=True)
+        for column, name in enumerate(("final_look", "before")):
+            figures.append(share(f"unbalanced.{variants}_variants.{name}", is_false[:, column], target=None))
     return figures
 
 
