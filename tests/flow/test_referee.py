@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import re
 import shutil
 from collections.abc import Callable
@@ -18,7 +19,7 @@ from pgdyno.conduct.finished import are_own_trials_finished
 from pgdyno.conduct.progress_line import describe_loads, describe_progress
 from pgdyno.conduct.runner import TrialRunner
 from pgdyno.conduct.sequential import SequentialComparison
-from pgdyno.plan.plan import Machine, PlannedTrial, plan_study
+from pgdyno.plan.plan import Machine, PlannedTrial, Step, count_planned_rounds, plan_study
 from pgdyno.record.store import RecordStore, open_record
 from pgdyno.record.transactions.slices import SliceLoad
 from pgdyno.record.trial_data import TrialData, read_trial_data
@@ -361,6 +362,64 @@ def test_a_comparison_that_has_run_its_planned_rounds_is_decided_by_the_final_lo
         VerdictKind.FASTER,
         VerdictKind.SLOWER,
     ]
+
+
+class Playing(TrialRunner):
+    """Takes trials that are made up instead of running them: identical variants, each trial as slow as it is told to be."""
+
+    slowness = 1.0
+    now_s = 0.0
+    stops_after = 10_000
+    """Number of the trial after which the user presses Ctrl-C."""
+
+    def _run_trial(self, step: Step, trial: PlannedTrial) -> None:
+        self.now_s += self.slowness * step.predicted_s
+        level = 1000.0 * np.random.default_rng(trial.number).normal(1, 0.1)
+        self._sequential.take(build_data(trial, tps=level))
+        if trial.number >= self.stops_after:
+            raise KeyboardInterrupt
+
+
+def play(
+    store: RecordStore, monkeypatch: pytest.MonkeyPatch, *, slowness: float, stops_after: int = 10_000
+) -> tuple[SequentialComparison, list[str]]:
+    """Play what is left of a record; gives the comparison and what the user is told."""
+    record, ui = store.read_record(), Listening()
+    assert record.plan.experiment is not None
+    referee = build_referee(record)
+    runner = Playing(
+        store=store, record=record, experiment=record.plan.experiment, stages={}, sequential=referee, ui=ui
+    )
+    runner.slowness, runner.stops_after = slowness, stops_after
+    monkeypatch.setattr("pgdyno.conduct.runner.monotonic_s", lambda: runner.now_s)
+    with contextlib.suppress(KeyboardInterrupt):
+        runner.run()
+    return referee, ui.said
+
+
+def test_the_look_is_made_when_the_time_is_over_and_the_questions_may_stay_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record = build_record("paired", "A", "B", workload=[{"name": "tpcb-like"}])
+    store = RecordStore(tmp_path / "record")
+    store.create(record, study_toml="")
+    referee, said = play(store, monkeypatch, slowness=2.0)
+    rounds = referee.compare_workload("tpcb-like").rounds
+    assert 4 <= rounds < count_planned_rounds(record.plan)["tpcb-like"]
+    assert store.read_record().final_looks == {"tpcb-like": 3 * rounds}
+    assert [words.partition(":")[0] for words in said] == [
+        "final look at tpcb-like",
+        "the time is over with questions open",
+    ]
+
+
+def test_ctrl_c_makes_no_look(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = RecordStore(tmp_path / "record")
+    store.create(build_record("paired", "A", "B", workload=[{"name": "tpcb-like"}]), study_toml="")
+    referee, said = play(store, monkeypatch, slowness=1.0, stops_after=24)
+    assert referee.compare_workload("tpcb-like").rounds == 8
+    assert store.read_record().final_looks is msgspec.UNSET
+    assert said == []
 
 
 def test_a_study_that_is_decided_makes_no_look(tmp_path: Path) -> None:
