@@ -20,7 +20,7 @@ EFFECT_VARIANCE = 3.0
 """Prior variance of the mean log ratio in the e-process, in units of a pair's noise, fixed before any data."""
 LEAST_TESTED_PAIRS = 4
 """Fewest pairs that the t-test of the final look takes. With three it calls up to 5.3 % of identical variants different
-where slices stall (`benchmarks/verdicts.py --simulate`)."""
+where slices stall (ADR 16)."""
 _WIDEST_TESTED = 3.0
 """Half-width of the final look's interval, in standard deviations of a pair, above which it is not planned."""
 
