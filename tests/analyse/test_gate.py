@@ -131,8 +131,9 @@ def test_no_condition_holds_whose_interval_touches_the_threshold(
     for question in found[0].questions:
         verdict, name = question.verdict, question.variant
         # The interval at 1 - alpha/m, which is never narrower than that of the verdict.
-        level = experiment.alpha / len(factors)
-        own = gather_evidence(question.log_ratios, alpha=level).interval if question.log_ratios else None
+        level = experiment.alpha / len(factors) / (2 if experiment.final_look else 1)
+        looked = question.verdict.looked
+        own = gather_evidence(question.log_ratios, alpha=level, looked=looked).interval if question.log_ratios else None
         low, high = (None, None) if own is None else (own.low, own.high)
         if question.metric == "tps":
             assert ((below, name) in failed) == (high is not None and math.expm1(high) < -bound)

@@ -178,7 +178,7 @@ def test_the_last_lines_say_what_failed_by_which_interval_and_at_which_rate() ->
     words = said(build_switchback(), "slower", "device_flush_count<-10%").splitlines()
     assert words[1] == "  Failed: --fail-if slower, device_flush_count<-10%."
     assert re.fullmatch(
-        r"  slower: commit_delay=1000 is slower than stock on tpcb-like: TPS -24.1 % \[-27.6, -20.2\]"
+        r"  slower: commit_delay=1000 is slower than stock on tpcb-like: TPS -24.1 % \[-27.8, -19.9\]"
         r" \(99.38 % interval\), 24 pairs\.",
         words[2],
     )

@@ -166,9 +166,10 @@ def _at_level(question: Question, level: float) -> Verdict:
     verdict = question.verdict
     if 1.0 - verdict.confidence <= level * (1 + _ROUNDING):
         return verdict
-    interval = gather_evidence(question.log_ratios, alpha=level).interval
+    verdict = msgspec.structs.replace(verdict, confidence=1.0 - level)
+    interval = gather_evidence(question.log_ratios, alpha=verdict.sequential_alpha, looked=verdict.looked).interval
     low, high = (None if end is None else math.expm1(end) for end in (interval.low, interval.high))
-    return msgspec.structs.replace(verdict, low_ratio=low, high_ratio=high, confidence=1.0 - level)
+    return msgspec.structs.replace(verdict, low_ratio=low, high_ratio=high)
 
 
 def _name(asked: _Asked) -> JudgedVerdict:
