@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Protocol
 
@@ -10,7 +11,7 @@ from pgdyno.record.pgbench.output import PgbenchSummary, Progress, parse_summary
 from pgdyno.record.transactions.parse import LogColumns
 from pgdyno.run.load.argv import LoadRun
 from pgdyno.run.load.log_stream import LogStream
-from pgdyno.run.load.process import Invocation, ShouldAbort, ShouldEnd
+from pgdyno.run.load.process import Invocation, Running, ShouldAbort, ShouldEnd
 
 
 class LoadOutcome(Invocation, frozen=True, kw_only=True):
@@ -23,6 +24,15 @@ class LoadOutcome(Invocation, frozen=True, kw_only=True):
     def summary(self) -> PgbenchSummary:
         """The summary that pgbench printed."""
         return parse_summary(self.stdout.decode(errors="replace"))
+
+
+class RunningLoad(Running[LoadOutcome], Protocol):
+    """A load that has been started. Its `poll` raises StepFailedError if pgbench or a client of it has failed."""
+
+    @property
+    def pid(self) -> int:
+        """The process id of pgbench."""
+        ...
 
 
 class LoadGenerator(Protocol):
@@ -65,5 +75,27 @@ class LoadGenerator(Protocol):
             SpecError: A script file cannot be read.
             StepFailedError: pgbench failed, or a client of it; `detail` has its own words.
             PgdynoError: What `should_abort` returned.
+        """
+        ...
+
+    def start_load(
+        self,
+        run: LoadRun,
+        *,
+        directory: Path,
+        on_progress: Callable[[Progress], None],
+        should_abort: ShouldAbort,
+    ) -> AbstractContextManager[RunningLoad]:
+        """Begin one load and end it with the `with` block at the latest, so that several can run at once.
+
+        Args:
+            run: What to run.
+            directory: As in `run_load`.
+            on_progress: Told every progress line, within `poll`.
+            should_abort: Asked when pgbench has failed; an error that it returns is raised in the failure's place.
+
+        Raises:
+            SpecError: A script file cannot be read.
+            HostError: pgbench cannot be started.
         """
         ...

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import msgspec
 
-from pgdyno.errors import HostError, PgdynoError, SpecError, StepFailedError
+from pgdyno.errors import HostError, SpecError, StepFailedError
 from pgdyno.record.durable import writing
 from pgdyno.record.pgbench.failure import is_client_abort, parse_failure
 from pgdyno.record.pgbench.init import parse_init, parse_init_progress
@@ -27,14 +27,16 @@ from pgdyno.record.trial_data import STDOUT_FILE
 from pgdyno.run.host.host import THIS_HOST
 from pgdyno.run.host.process import ServerUser
 from pgdyno.run.load.argv import InitRun, LoadRun, build_argv, build_init_argv
-from pgdyno.run.load.generator import LoadOutcome
+from pgdyno.run.load.generator import LoadOutcome, RunningLoad
 from pgdyno.run.load.log_stream import LogStream, start_log_stream
 from pgdyno.run.load.process import (
     STDERR_FILE,
     Invocation,
+    PgbenchProcess,
     ShouldAbort,
     ShouldEnd,
-    execute,
+    poll_until_done,
+    running_pgbench,
 )
 from pgdyno.run.postgres.hints import hint_for
 from pgdyno.run.postgres.installation import Installation
@@ -74,17 +76,33 @@ class Pgbench(msgspec.Struct, frozen=True, kw_only=True):
         should_end: ShouldEnd = lambda: False,
     ) -> LoadOutcome:
         """Make one load; see `LoadGenerator`."""
+        with self.start_load(run, directory=directory, on_progress=on_progress, should_abort=should_abort) as load:
+            on_start(load.pid)
+            return poll_until_done(load, should_abort=should_abort, should_end=should_end)
+
+    @contextlib.contextmanager
+    def start_load(
+        self,
+        run: LoadRun,
+        *,
+        directory: Path,
+        on_progress: Callable[[Progress], None] = lambda _: None,
+        should_abort: ShouldAbort = lambda: None,
+    ) -> Iterator[RunningLoad]:
+        """Begin one load; see `LoadGenerator`."""
+        aborts: list[str] = []
+
+        def take_line(line: str) -> None:
+            if (progress := parse_progress(line)) is not None:
+                on_progress(progress)
+            elif is_client_abort(line):
+                aborts.append(line)
+
         with self._made_script_directory():
             staged = self._stage_scripts(run, directory)
-            return self._run_staged(
-                run,
-                staged,
-                directory,
-                on_progress=on_progress,
-                on_start=on_start,
-                should_abort=should_abort,
-                should_end=should_end,
-            )
+            argv = build_argv(staged, self.installation.program("pgbench"), self.installation.facts.major)
+            with running_pgbench(argv, self.user, directory, on_line=take_line) as running:
+                yield _PgbenchLoad(run, running, directory, aborts, should_abort)
 
     def start_log(
         self,
@@ -104,43 +122,6 @@ class Pgbench(msgspec.Struct, frozen=True, kw_only=True):
             latency_limit_us=latency_limit_us,
             flush_period_s=flush_period_s,
         )
-
-    def _run_staged(
-        self,
-        run: LoadRun,
-        staged: LoadRun,
-        directory: Path,
-        *,
-        on_progress: Callable[[Progress], None],
-        on_start: Callable[[int], None],
-        should_abort: ShouldAbort,
-        should_end: ShouldEnd,
-    ) -> LoadOutcome:
-        argv = build_argv(staged, self.installation.program("pgbench"), self.installation.facts.major)
-        aborts: list[str] = []
-
-        def take_line(line: str) -> None:
-            if (progress := parse_progress(line)) is not None:
-                on_progress(progress)
-            elif is_client_abort(line):
-                aborts.append(line)
-
-        def find_reason() -> PgdynoError | None:
-            # A dead server explains its clients' failures, so it is asked first.
-            if (error := should_abort()) is not None or not aborts:
-                return error
-            return _load_failure(run, (directory / STDERR_FILE).read_bytes(), exit_code=0)
-
-        done = execute(
-            argv,
-            self.user,
-            directory,
-            on_line=take_line,
-            on_start=on_start,
-            should_abort=find_reason,
-            should_end=should_end,
-        )
-        return conclude(run, done, directory, should_abort)
 
     def run_init(
         self,
@@ -171,9 +152,8 @@ class Pgbench(msgspec.Struct, frozen=True, kw_only=True):
         with writing(directory):
             directory.mkdir(parents=True, exist_ok=True)
         argv = build_init_argv(run, self.installation.program("pgbench"))
-        done = execute(
-            argv, self.user, directory, on_line=take_line, on_start=lambda _: None, should_abort=should_abort
-        )
+        with running_pgbench(argv, self.user, directory, on_line=take_line) as running:
+            done = poll_until_done(running, should_abort=should_abort)
         stderr = (directory / STDERR_FILE).read_bytes().decode(errors="replace")
         steps = parse_init(stderr)
         if done.exit_code != 0 or steps is None:
@@ -214,6 +194,39 @@ class Pgbench(msgspec.Struct, frozen=True, kw_only=True):
                 detail=str(path),
                 hint="put the record into a folder that every account may enter",
             )
+
+
+class _PgbenchLoad:
+    """A load that runs; implements `RunningLoad`."""
+
+    def __init__(
+        self, run: LoadRun, running: PgbenchProcess, directory: Path, aborts: list[str], should_abort: ShouldAbort
+    ) -> None:
+        self._run = run
+        self._running = running
+        self._directory = directory
+        self._aborts = aborts
+        self._should_abort = should_abort
+
+    @property
+    def pid(self) -> int:
+        """The process id of pgbench."""
+        return self._running.pid
+
+    def poll(self) -> LoadOutcome | None:
+        """Take what pgbench has said; return the outcome once it has ended."""
+        done = self._running.poll()
+        if done is not None:
+            return conclude(self._run, done, self._directory, self._should_abort)
+        if self._aborts:
+            stderr = (self._directory / STDERR_FILE).read_bytes()
+            # A dead server explains its clients' failures, so it is asked first.
+            raise self._should_abort() or _load_failure(self._run, stderr, exit_code=0)
+        return None
+
+    def end(self) -> None:
+        """End pgbench in order; see `Running`."""
+        self._running.end()
 
 
 def _copy_script(source: Path, target: Path) -> Path:
