@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from pgdyno.run.cluster.home import default_home, homes_to_read
+from pgdyno.errors import HostError
+from pgdyno.run.cluster.home import Home, default_home, homes_to_read
 from pgdyno.run.host.process import acting_as, find_server_user
+from tests.homes import reachable_folder
 
 ROOTS = Path("/var/lib/pgdyno")
 
@@ -27,3 +29,22 @@ def test_an_ordinary_user_reads_what_root_measured(tmp_path: Path, monkeypatch: 
 def test_roots_home_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PGDYNO_HOME", raising=False)
     assert homes_to_read(ROOTS) == (ROOTS,)
+
+
+def test_a_slot_shares_templates_and_has_a_cluster_of_its_own(tmp_path: Path) -> None:
+    home = Home(tmp_path / "home", find_server_user())
+    one, other = (Home(home.root, home.user, work=home.work / name) for name in ("slot-1", "slot-2"))
+    assert one.templates == home.templates
+    assert len({each.data for each in (home, one, other)}) == 3
+    assert len({each.sockets for each in (home, one, other)}) == 3
+
+
+def test_a_slot_needs_a_path_short_enough_for_its_socket() -> None:
+    with reachable_folder() as folder:
+        # The home's own sockets just fit, and those of its slots do not.
+        name = "x" * (85 - len(f"{folder}//work/sockets"))
+        home = Home(folder / name, find_server_user())
+        home.prepare()
+        with pytest.raises(HostError, match="too long for a socket") as caught:
+            home.slot(1)
+        assert "slot-1/sockets" in caught.value.fact

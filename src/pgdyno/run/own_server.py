@@ -43,6 +43,18 @@ class OwnServer:
         self._server: Server | None = None
         self._settings: Mapping[str, SettingValue] = {}
 
+    def in_slot(self, number: int) -> OwnServer:
+        """Return a server of the same PostgreSQL and data that runs beside others, each in a slot of its own.
+
+        It listens on its socket only.
+
+        Raises:
+            HostError: As for `Home.slot`.
+        """
+        other = OwnServer(installation=self._installation, home=self._home.slot(number))
+        other._template = self._template
+        return other
+
     @property
     def facts(self) -> ServerFacts:
         """Which PostgreSQL it is."""

@@ -25,18 +25,25 @@ from pgdyno.run.host.process import ServerUser
 # Source: Linux sun_path is 108 bytes (unix(7)); the socket's own name takes up to 22.
 _MAX_SOCKET_DIR = 85
 _PROGRAM = "postgres"
+_SLOT = "slot-"
 _ROOTS_HOME = Path("/var/lib/pgdyno")
 
 
 class Home:
-    """The folders of one pgdyno home, which `open_home` locks."""
+    """The folders of one pgdyno home, which `open_home` locks, or of a slot in it.
 
-    def __init__(self, root: Path, user: ServerUser) -> None:
+    Args:
+        root: The home's folder.
+        user: The account that owns the server and its files.
+        work: The folder of the working cluster; None: the home's own.
+    """
+
+    def __init__(self, root: Path, user: ServerUser, *, work: Path | None = None) -> None:
         self.root = root
         self.user = user
         self.templates = root / "templates"
         self.software = root / "software"
-        self.work = root / "work"
+        self.work = root / "work" if work is None else work
         self.data = self.work / "data"
         self.sockets = self.work / "sockets"
         self.left_overs: list[str] = []
@@ -73,21 +80,35 @@ class Home:
                 hint="choose another folder with --home",
             )
 
+    def slot(self, number: int) -> Home:
+        """Return a home within this one, for a cluster that runs beside others.
+
+        Templates are shared; the working cluster and its sockets are the slot's own, and stay until those of this home are
+        removed.
+
+        Raises:
+            HostError: A folder cannot be created, or the path is too long for a socket.
+        """
+        slot = Home(self.root, self.user, work=self.work / f"{_SLOT}{number}")
+        slot.prepare()
+        return slot
+
     def end_left_overs(self) -> list[str]:
-        """Stop every process of this home's cluster, free its shared memory, and remove the cluster and its sockets.
+        """Stop every process of this home's clusters, free their shared memory, and remove the clusters and their sockets.
 
         Returns:
             A description of each process that was stopped, for the report.
         """
         found = self.end_servers()
-        shutil.rmtree(self.data, ignore_errors=True)
+        for folder in (self.data, *self._slot_folders()):
+            shutil.rmtree(folder, ignore_errors=True)
         for socket in self.sockets.iterdir():
             # Another account could not open the lock file of a socket that a killed server left.
             socket.unlink(missing_ok=True)
         return found
 
     def end_servers(self) -> list[str]:
-        """Stop every process of this home's cluster and free its shared memory.
+        """Stop every process of this home's cluster, and of those in its slots, and free their shared memory.
 
         Returns:
             A description of each process that was stopped.
@@ -98,11 +119,17 @@ class Home:
             for pid in pids:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, sign)
+                    # A process that a live round froze takes no other signal before it continues.
+                    os.kill(pid, signal.SIGCONT)
             deadline = time.monotonic() + 10.0
             while pids and time.monotonic() < deadline and any(True for _ in self._server_pids()):
                 time.sleep(0.05)
-        free_shared_memory(self.data, self.user)
+        for data in (self.data, *(folder / self.data.name for folder in self._slot_folders())):
+            free_shared_memory(data, self.user)
         return found
+
+    def _slot_folders(self) -> list[Path]:
+        return list(self.work.glob(f"{_SLOT}*"))
 
     def _server_pids(self) -> Iterator[int]:
         # Every PostgreSQL process changes to its data directory, which identifies this home's processes without
