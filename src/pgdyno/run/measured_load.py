@@ -60,19 +60,9 @@ def measure_load(
     Raises:
         StepFailedError: The load, the server, or in a switchback the log reader failed.
     """
-    workload = stage.plan.find_load(trial)
-    limit_ms = workload.latency_limit_ms
-    stream = stage.generator.start_log(
-        folder / TRANSACTIONS_DIR,
-        columns=_log_columns(workload),
-        sampling_rate=seen.log_sampling_rate,
-        latency_limit_us=None if limit_ms is None else round(limit_ms * 1000),
-        flush_period_s=None if seen.switchback is None else _LIVE_PERIOD_S,
-    )
+    stream = start_log(stage, trial, seen, folder=folder)
     with contextlib.closing(stream):
-        # Timing statements makes pgbench stamp quick transactions before their answers come: see ADR 0006.
-        run = _load_run(stage, workload, trial, duration_s=trial.duration_s, reports_statements=False)
-        run = msgspec.structs.replace(run, log_prefix=stream.log_prefix, sampling_rate=seen.log_sampling_rate)
+        run = make_measured_run(stage, trial, seen, stream, duration_s=trial.duration_s)
         samplers = Samplers(directory=folder, address=stage.server.address)
         watch = LoadWatch(stage.server, duration_s=trial.duration_s)
         observers = _Observers(seen, stream, samplers, watch, server_pid=stage.server.pid, on_load=on_load)
@@ -88,15 +78,37 @@ def measure_load(
                     should_end=observers.is_enough,
                 )
             outcome = stream.finish()
-            log_gaps = _log_gaps(outcome)
+            log_gaps = find_log_gaps(outcome)
             if seen.switchback is not None and outcome.packed is None:
-                raise _lost_log(outcome.reason or "")
+                raise lost_log(outcome.reason or "")
         finally:
             seen.gaps = (
                 *seen.gaps,
                 *(Gap(source=gap.source, reason=gap.reason) for gap in samplers.gaps),
                 *log_gaps,
             )
+
+
+def start_log(stage: TrialStage, trial: PlannedTrial, seen: Observed, *, folder: Path) -> LogStream:
+    """Start to follow the transaction log of a trial's measured load."""
+    workload = stage.plan.find_load(trial)
+    limit_ms = workload.latency_limit_ms
+    return stage.generator.start_log(
+        folder / TRANSACTIONS_DIR,
+        columns=_log_columns(workload),
+        sampling_rate=seen.log_sampling_rate,
+        latency_limit_us=None if limit_ms is None else round(limit_ms * 1000),
+        flush_period_s=None if seen.switchback is None else _LIVE_PERIOD_S,
+    )
+
+
+def make_measured_run(
+    stage: TrialStage, trial: PlannedTrial, seen: Observed, stream: LogStream, *, duration_s: float
+) -> LoadRun:
+    """Return the run of pgbench that makes a trial's measured load."""
+    # Timing statements makes pgbench stamp quick transactions before their answers come: see ADR 0006.
+    run = _load_run(stage, stage.plan.find_load(trial), trial, duration_s=duration_s, reports_statements=False)
+    return msgspec.structs.replace(run, log_prefix=stream.log_prefix, sampling_rate=seen.log_sampling_rate)
 
 
 def choose_sampling_rate(tps: float | None, cpu_count: float) -> float:
@@ -151,7 +163,7 @@ class _Observers:
         is_log_read = self._stream.poll()
         if (failure := self._watch.find_failure()) is not None or self._seen.switchback is None:
             return failure
-        return self._seen.switchback.find_failure() or (None if is_log_read else _lost_log("its reader has ended"))
+        return self._seen.switchback.find_failure() or (None if is_log_read else lost_log("its reader has ended"))
 
     def is_enough(self) -> bool:
         return self._seen.switchback is not None and self._seen.switchback.review_if_due()
@@ -195,10 +207,12 @@ def _served_s(summary: PgbenchSummary) -> float | None:
     return (summary.latency_average_ms - (summary.schedule_lag_average_ms or 0.0)) / 1e3
 
 
-def _lost_log(why: str) -> StepFailedError:
+def lost_log(why: str) -> StepFailedError:
+    """Return the error of a trial whose slices cannot be counted."""
     return StepFailedError("the transaction log is lost, from which slices are counted", detail=why)
 
 
-def _log_gaps(outcome: LogOutcome) -> tuple[Gap, ...]:
+def find_log_gaps(outcome: LogOutcome) -> tuple[Gap, ...]:
+    """Return what the log's reader missed, and what a report should mention of it."""
     reasons = (*(() if outcome.reason is None else (outcome.reason,)), *outcome.notes)
     return tuple(Gap(source=TRANSACTION_LOG, reason=reason) for reason in reasons)

@@ -28,7 +28,7 @@ from pgdyno.run.change.kernel import KernelSettings
 from pgdyno.run.host.clock import monotonic_s
 from pgdyno.run.postgres import sql
 from pgdyno.run.postgres.timeouts import NoAnswerError
-from pgdyno.run.sample.machine_counters import Counts, MachineCounters
+from pgdyno.run.sample.machine_counters import Counts, MachineCounters, subtract_counts
 from pgdyno.run.under_test import ServerUnderTest, SettingsChanger, SettingsSwitch
 
 LEAST_WASHOUT_S = 0.05
@@ -36,11 +36,16 @@ LEAST_WASHOUT_S = 0.05
 # one takes about its mean, and of every hundred five take longer than three means if they are exponential.
 _WASHOUT_LATENCIES = 3.0
 # A slice whose change came late is prolonged until this share of it counts.
-_LEAST_COUNTED_RATIO = 0.5
+LEAST_COUNTED_RATIO = 0.5
 _REVIEW_EVERY_S = 1.0
 # The load's last moment is not a slice's: clients end one after the other.
 _BEFORE_END_S = 0.25
 _END_PATIENCE_S = 5.0
+
+
+def choose_washout_s(latency_s: float) -> float:
+    """Choose the part of a slice that does not count, from the mean latency."""
+    return max(LEAST_WASHOUT_S, _WASHOUT_LATENCIES * latency_s)
 
 
 class SliceRound(msgspec.Struct, frozen=True, kw_only=True):
@@ -144,7 +149,7 @@ class Switchback:
             return
         seen_ms = (second.latency_average_ms or 0.0) - (second.lag_average_ms or 0.0)
         latency_s = seen_ms / 1e3 if self._latency_s is None else self._latency_s
-        self.washout_s = max(LEAST_WASHOUT_S, _WASHOUT_LATENCIES * latency_s)
+        self.washout_s = choose_washout_s(latency_s)
         self._switching = self._executor.submit(self._run, self.washout_s)
 
     def find_failure(self) -> PgdynoError | None:
@@ -260,7 +265,7 @@ class _Slicer:
         if self._is_stopped_before(monotonic_s() + self._washout_s):
             return None
         settled_s, before = self._counters.read()
-        end_s = max(begin_s + slice_s, settled_s + _LEAST_COUNTED_RATIO * slice_s)
+        end_s = max(begin_s + slice_s, settled_s + LEAST_COUNTED_RATIO * slice_s)
         if self._is_stopped_before(end_s):
             return None
         ended_s, after = self._counters.read()
@@ -268,13 +273,9 @@ class _Slicer:
             begin_s=began_s,
             settled_s=settled_s,
             end_s=ended_s,
-            counts={name: _difference(after[name], value) for name, value in before.items()},
+            counts=subtract_counts(after, before),
             next_begin_s=end_s,
         )
 
     def _is_stopped_before(self, deadline_s: float) -> bool:
         return self._stop.wait(max(0.0, deadline_s - monotonic_s()))
-
-
-def _difference(after: float | None, before: float | None) -> float | None:
-    return None if after is None or before is None else after - before

@@ -29,6 +29,7 @@ from pgdyno.run.postgres import sql
 from pgdyno.run.postgres.hints import hint_for
 from pgdyno.run.switchback import SliceSchedule, Switchback
 from pgdyno.run.trial_stage import Observed, TrialStage
+from pgdyno.run.under_test import ServerUnderTest
 
 
 class TrialOutcome(msgspec.Struct, frozen=True, kw_only=True):
@@ -79,9 +80,12 @@ def run_trial(
         error = caught
     except OSError as caught:
         LOG.warning("trial %d fails: %s", trial.number, caught, exc_info=caught)
-        error = StepFailedError(
-            "a file of the trial cannot be read or written", detail=str(caught), hint=hint_for(str(caught))
-        )
+        error = describe_os_error(caught)
+    return make_outcome(trial, seen, error)
+
+
+def make_outcome(trial: PlannedTrial, seen: Observed, error: PgdynoError | None) -> TrialOutcome:
+    """Return the outcome of a trial: what was observed until it ended, with the error if one ended it."""
     summary = seen.load.summary if seen.load is not None else None
     return TrialOutcome(
         record=_make_record(trial, seen, error),
@@ -94,6 +98,13 @@ def run_trial(
 def fact_of(error: PgdynoError) -> ErrorFact:
     """Return an error as the record has it."""
     return ErrorFact(fact=error.fact, detail=error.detail, hint=error.hint)
+
+
+def describe_os_error(caught: OSError) -> StepFailedError:
+    """Return the error to report for a file of a trial that could not be read or written."""
+    return StepFailedError(
+        "a file of the trial cannot be read or written", detail=str(caught), hint=hint_for(str(caught))
+    )
 
 
 def _pack(folder: Path, seen: Observed) -> None:
@@ -121,13 +132,7 @@ def _measure(
         if trial.warm_up_s > 0:
             on_activity("warming up")
             warm_up(stage, trial, seen, folder=folder)
-        database = server.address.dbname
-        with server.connect() as connection:
-            sql.checkpoint(connection)
-            seen.settings = sql.read_settings(connection)
-            seen.counters_before = sql.read_counters(connection, watched_database=database)
-            seen.gaps = (*seen.gaps, *sql.find_lost_counters(connection))
-            seen.tables_before = sql.read_table_states(connection)
+        read_before(server, seen)
         on_activity("measuring")
         LOG.info(
             "trial %d: the measured load begins, %g %% of its transactions logged",
@@ -137,9 +142,24 @@ def _measure(
         if block is not None:
             seen.switchback = block.make(folder=folder, latency_s=seen.warm_up_latency_s)
         measure_load(stage, trial, seen, folder=folder, on_load=on_load)
-        with server.connect() as connection:
-            seen.counters_after = sql.read_counters(connection, watched_database=database)
-            seen.tables_after = sql.read_table_states(connection)
+        read_after(server, seen)
+
+
+def read_before(server: ServerUnderTest, seen: Observed) -> None:
+    """Checkpoint, and read what is in force and counted before the measured load."""
+    with server.connect() as connection:
+        sql.checkpoint(connection)
+        seen.settings = sql.read_settings(connection)
+        seen.counters_before = sql.read_counters(connection, watched_database=server.address.dbname)
+        seen.gaps = (*seen.gaps, *sql.find_lost_counters(connection))
+        seen.tables_before = sql.read_table_states(connection)
+
+
+def read_after(server: ServerUnderTest, seen: Observed) -> None:
+    """Read what is counted after the measured load."""
+    with server.connect() as connection:
+        seen.counters_after = sql.read_counters(connection, watched_database=server.address.dbname)
+        seen.tables_after = sql.read_table_states(connection)
 
 
 class _Block:
@@ -174,8 +194,13 @@ def _kernel_settings(stage: TrialStage, trial: PlannedTrial, seen: Observed) -> 
     variants = stage.variants_of(trial)
     with changed_sysctls(variants[0].sysctl if variants else {}) as kernel:
         yield kernel
+    seen.gaps = (*seen.gaps, *find_left_settings(kernel))
+
+
+def find_left_settings(kernel: KernelSettings) -> tuple[Gap, ...]:
+    """Return the kernel settings that were not put back, because another program has changed them."""
     left = [undo for undo in kernel.undone if undo.outcome is UndoOutcome.LEFT]
-    seen.gaps = (*seen.gaps, *(Gap(source=undo.change.what, reason=undo.reason) for undo in left))
+    return tuple(Gap(source=undo.change.what, reason=undo.reason) for undo in left)
 
 
 def _make_record(trial: PlannedTrial, seen: Observed, error: PgdynoError | None) -> TrialRecord:

@@ -7,6 +7,7 @@ merely slow is never ended: a disk that stalls for a minute is a result.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
 from pgdyno.errors import StepFailedError
@@ -44,29 +45,34 @@ class LoadWatch:
     Args:
         server: The server that is loaded.
         duration_s: Of the load; None where that is not known.
+        clock: Counts the seconds in which the server runs; another one than the machine's for a server that is frozen now
+            and then, which is asked only while it runs.
     """
 
-    def __init__(self, server: WatchedServer, *, duration_s: float | None = None) -> None:
+    def __init__(
+        self, server: WatchedServer, *, duration_s: float | None = None, clock: Callable[[], float] = monotonic_s
+    ) -> None:
         self._server = server
-        self._sign_s = monotonic_s()
+        self._clock = clock
+        self._sign_s = clock()
         self._end_s = None if duration_s is None else self._sign_s + duration_s + _OVERTIME_S
 
     def see(self, second: Progress) -> None:
         """Take a second of the load as a sign of life if a transaction ended in it."""
         if second.tps > 0:
-            self._sign_s = monotonic_s()
+            self._sign_s = self._clock()
 
     def find_failure(self) -> StepFailedError | None:
         """Return the error to end the load with: the server is dead or hangs, or the load goes on long after its time."""
         if (failure := self._server.find_failure()) is not None:
             return failure
-        if self._end_s is not None and monotonic_s() > self._end_s:
+        if self._end_s is not None and self._clock() > self._end_s:
             return StepFailedError(
                 f"the load did not end within {_OVERTIME_S:g} s after its time",
                 detail=self._server.log_tail(),
                 hint="transactions that take so long need a longer --duration; if none should, the disk may hang",
             )
-        if monotonic_s() - self._sign_s < SILENCE_S:
+        if self._clock() - self._sign_s < SILENCE_S:
             return None
         try:
             self._server.connect(database="postgres", patience_s=ANSWER_PATIENCE_S).close()
@@ -76,5 +82,5 @@ class LoadWatch:
         except StepFailedError:
             # The server refuses the connection, so it lives; if it is about to die, the next check will show it.
             pass
-        self._sign_s = monotonic_s()
+        self._sign_s = self._clock()
         return None

@@ -22,17 +22,17 @@ class MachineCounters:
     """A reader of the counters.
 
     Args:
-        connection: The connection that reads the WAL position.
+        connection: The connection that reads the WAL position; None where no server may be asked.
         block_device: The kernel's name of the data's device; None if there is none.
     """
 
-    def __init__(self, connection: sql.Connection, block_device: str | None) -> None:
+    def __init__(self, connection: sql.Connection | None, block_device: str | None) -> None:
         self._connection = connection
         self._disk = None if block_device is None else Path("/sys/block", block_device.replace("/", "!"), "stat")
 
     def read(self) -> tuple[float, Counts]:
         """Read the time, and all counters at that time."""
-        wal_bytes = sql.read_wal_bytes(self._connection)
+        wal_bytes = None if self._connection is None else sql.read_wal_bytes(self._connection)
         at_s = monotonic_s()
         return at_s, {"wal_bytes": wal_bytes, "cpu_s": _read_cpu_s(), **self._read_disk()}
 
@@ -47,6 +47,15 @@ class MachineCounters:
         }
         fields = [] if self._disk is None or not self._disk.exists() else self._disk.read_text(encoding="ascii").split()
         return {name: int(fields[at]) * unit if at < len(fields) else None for name, (at, unit) in place.items()}
+
+
+def subtract_counts(after: Counts, before: Counts) -> Counts:
+    """Return what happened between two readings; None for a counter that one of them lacks."""
+    return {name: _subtract(after[name], value) for name, value in before.items()}
+
+
+def _subtract(after: float | None, before: float | None) -> float | None:
+    return None if after is None or before is None else after - before
 
 
 def _read_cpu_s() -> float:

@@ -1,0 +1,419 @@
+"""Live rounds on real servers: one member runs, the others stand still, and whatever goes wrong is told and cleared up."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+
+from pgdyno.plan.experiment import Experiment, Variant
+from pgdyno.plan.plan import Machine, plan_study
+from pgdyno.record.transactions.pack import read_packed
+from pgdyno.record.transactions.slices import SlicePhase
+from pgdyno.record.trial_data import TRANSACTIONS_DIR, TrialData, read_trial_data
+from pgdyno.record.types import TrialStatus
+from pgdyno.run.cluster.home import Home, open_home
+from pgdyno.run.host.freezer import Freezer, find_tree, is_stopped
+from pgdyno.run.host.process import find_server_user
+from pgdyno.run.live_member import LiveMember
+from pgdyno.run.live_round import run_live_round
+from pgdyno.run.load import watch as load_watch
+from pgdyno.run.own_server import OwnServer
+from pgdyno.run.switchback import LEAST_WASHOUT_S
+from pgdyno.run.trial import TrialOutcome
+from pgdyno.run.trial_stage import TrialStage
+from pgdyno.spec.read import make_study
+from pgdyno.spec.study import ServerSpec
+from pgdyno.spec.table import SettingValue
+from pgdyno.spec.variant import DesignKind
+from tests.homes import installation_of, reachable_folder, some_home
+from tests.sysctls import machine_settings, needs_proc_sys, read_sysctl
+
+pytestmark = pytest.mark.cluster
+MACHINE = Machine(version_major=18, cpu_count=2, memory_bytes=8 << 30, disk_free_bytes=10**11)
+SLICE_S = 0.25
+
+
+@pytest.fixture(scope="module")
+def home() -> Iterator[Home]:
+    with some_home(is_empty=False) as made:
+        yield made
+
+
+def variant(name: str, sysctl: dict[str, str] | None = None, **settings: SettingValue) -> Variant:
+    return Variant(name=name, server=ServerSpec(settings=settings), changed=settings, sysctl=sysctl or {})
+
+
+def make_members(
+    home: Home,
+    folder: Path,
+    names: Sequence[str],
+    variants: Sequence[Variant],
+    *,
+    major: int = 18,
+    duration_s: float = 1.5,
+    warm_up: str = "1s",
+    **load: object,
+) -> list[LiveMember]:
+    raw: dict[str, object] = {
+        "data": {"scale": 2},
+        "workload": [{"clients": 3, "threads": 2, "mode": "prepared", "name": "tpcb-like", **load}],
+        "trials": {"rounds": 1, "duration": "5s", "warm_up": warm_up},
+    }
+    study = make_study(raw, source="test", folder=folder)
+    plan = plan_study(study, MACHINE)
+    experiment = Experiment(
+        variants=tuple(variants), design=DesignKind.PAIRED, reason="", budget_s=60.0, alpha=0.05, detect_ratio=0.03
+    )
+    (folder / "init").mkdir()
+    server = OwnServer(installation=installation_of(major, home), home=home)
+    dataset = server.load(study.data, plan.scale, settings={}, output_dir=folder / "init", on_activity=lambda _: None)
+    members = []
+    for number, name in enumerate(names, start=1):
+        slot = server.in_slot(number)
+        trial = msgspec.structs.replace(
+            plan.trials[0], number=number, variants=(name,), duration_s=duration_s, seed=number
+        )
+        stage = TrialStage(
+            server=slot,
+            generator=slot.make_generator(),
+            dataset=dataset,
+            study=study,
+            plan=msgspec.structs.replace(plan, experiment=experiment),
+            settings=experiment.find_variant(name).server.settings,
+            cpu_count=2.0,
+        )
+        (folder / f"{number}").mkdir()
+        members.append(LiveMember(stage=stage, trial=trial, folder=folder / f"{number}"))
+    return members
+
+
+def run_round(
+    members: Sequence[LiveMember],
+    *,
+    slice_s: float | None = SLICE_S,
+    should_stop: Callable[[], bool] = lambda: False,
+) -> tuple[TrialOutcome, ...]:
+    return run_live_round(
+        members, slice_s=slice_s, seed=1, on_activity=lambda _: None, on_load=lambda _: None, should_stop=should_stop
+    )
+
+
+def read_members(members: Sequence[LiveMember], outcomes: Sequence[TrialOutcome]) -> list[TrialData]:
+    for outcome in outcomes:
+        assert outcome.error is None, (outcome.error.fact, outcome.error.detail)
+        assert outcome.record.status is TrialStatus.FINISHED
+    return [read_trial_data(member.folder, outcome.record) for member, outcome in zip(members, outcomes, strict=True)]
+
+
+def count_cycles(members: Sequence[LiveMember]) -> list[int]:
+    """How many whole slices each member has so far."""
+    files = [member.folder / "slices.jsonl" for member in members]
+    return [file.read_bytes().count(b"\n") if file.exists() else 0 for file in files]
+
+
+def once_alternating(members: Sequence[LiveMember], act: Callable[[], object]) -> Callable[[], bool]:
+    """Acts once, between two cycles: every member is frozen then."""
+    has_acted: list[bool] = []
+
+    def look() -> bool:
+        if not has_acted and min(count_cycles(members)) > 0:
+            has_acted.append(True)
+            act()
+        return False
+
+    return look
+
+
+def postmaster_of(member: LiveMember) -> int:
+    return member.stage.server.pid
+
+
+def pgbench_of(member: LiveMember) -> int:
+    pattern = f"pgbench .*--host={member.stage.server.address.host} "
+    found = subprocess.run(["pgrep", "-f", pattern], capture_output=True, text=True, check=True)
+    return int(found.stdout.split()[0])
+
+
+def processes_of(root: Path) -> str:
+    return subprocess.run(["pgrep", "-af", f"{root}/"], capture_output=True, text=True, check=False).stdout
+
+
+def shared_memory() -> set[str]:
+    """System V segments and PostgreSQL's own files: what a server that was killed may leave."""
+    listed = Path("/proc/sysvipc/shm").read_text().splitlines()[1:]
+    return {line.split()[1] for line in listed} | {path.name for path in Path("/dev/shm").glob("PostgreSQL.*")}
+
+
+def own_shared_memory(member: LiveMember) -> str:
+    lines = (Path(member.stage.server.address.host).parent / "data/postmaster.pid").read_text().splitlines()
+    return lines[6].split()[1]
+
+
+def assert_nothing_is_left(home: Home) -> None:
+    assert processes_of(home.root) == ""
+    assert not list(Path("/dev/shm").glob(f"pgdyno-log-{os.getpid()}-*"))
+
+
+@pytest.mark.parametrize("major", [18, 15])
+def test_each_member_runs_in_its_own_slices_alone(home: Home, tmp_path: Path, major: int) -> None:
+    variants = (variant("a"), variant("b", synchronous_commit="off"))
+    members = make_members(home, tmp_path, ("a", "a", "b"), variants, major=major)
+    outcomes = run_round(members)
+    data = read_members(members, outcomes)
+
+    begun = [one for each in data for one in each.slices]
+    assert len(begun) == 3 * 6
+    for number, each in enumerate(data):
+        assert [(one.phase, one.round) for one in each.slices] == [(SlicePhase.ROUND, n) for n in range(1, 7)]
+        assert {one.variant for one in each.slices} == {("a", "a", "b")[number]}
+        # In two times three cycles each has each position twice.
+        assert sorted(one.position for one in each.slices) == [0, 0, 1, 1, 2, 2]
+    begun.sort(key=lambda one: one.begin_monotonic_s)
+    assert [(one.round, one.position) for one in begun] == [(n, p) for n in range(1, 7) for p in range(3)]
+    for before, after in itertools.pairwise(begun):
+        assert before.begin_monotonic_s < before.settled_monotonic_s < before.end_monotonic_s
+        assert before.end_monotonic_s <= after.begin_monotonic_s
+    for one in begun:
+        assert one.end_monotonic_s - one.begin_monotonic_s >= SLICE_S
+        assert one.settled_monotonic_s - one.begin_monotonic_s >= LEAST_WASHOUT_S
+        assert one.counts["wal_bytes"] is None
+        assert (one.counts["cpu_s"] or 0) > 0
+
+    for member, each in zip(members, data, strict=True):
+        assert each.record.slice_s == SLICE_S
+        assert each.record.washout_s is not None
+        assert each.record.washout_s >= LEAST_WASHOUT_S
+        assert each.pgbench is not None
+        assert each.warm_up is not None
+        assert each.transactions is not None
+        assert each.pgbench.is_complete
+        assert each.transactions.ok_count == each.pgbench.transaction_count
+        assert {gap.source for gap in each.gaps} == {"os sampler", "server sampler"}
+        assert all("one machine, several servers" in gap.reason for gap in each.gaps)
+        assert each.record.tables_before
+        assert each.record.tables_after
+        assert each.record.counters_before
+        assert each.record.counters_after
+        assert sum(load.ok_count for load in each.slice_loads) > 0
+        assert_ends_lie_in_own_windows(member, each, begun)
+        assert (member.folder / "pgbench.json").exists()
+    values = [each.record.values.get("synchronous_commit", "on") for each in data]
+    assert values == ["on", "on", "off"]
+    rates = [sum(load.ok_count for load in each.slice_loads) for each in data]
+    # Without a wait for the disk at each commit; the others' commits do wait, on any machine.
+    assert rates[2] > max(rates[:2])
+    assert_nothing_is_left(home)
+
+
+def assert_ends_lie_in_own_windows(member: LiveMember, data: TrialData, begun: Sequence[object]) -> None:
+    """While the slices alternate, transactions of a member end only while it runs: from a thaw of its own to its freeze."""
+    stamps_s = np.concatenate([batch.stamp_us for batch in read_packed(member.folder / TRANSACTIONS_DIR)]) / 1e6
+    stamps_s = stamps_s - data.record.clock_offset_s
+    others = [one for one in begun if one not in data.slices]
+    for one in others:
+        # An end is stamped by a clock that is read microseconds off; others' slices begin once this member stands still.
+        inside = (stamps_s > one.begin_monotonic_s + 0.002) & (stamps_s < one.end_monotonic_s - 0.002)
+        assert not inside.any()
+
+
+def test_half_a_second_is_chosen_or_more_where_latencies_are_long(home: Home, tmp_path: Path) -> None:
+    script = tmp_path / "slow.sql"
+    script.write_text("SELECT pg_sleep(0.1);\n")
+    members = make_members(
+        home, tmp_path, ("a", "a"), (variant("a"),), duration_s=0.5, name="slow", scripts=[str(script)]
+    )
+    data = read_members(members, run_round(members, slice_s=None))
+    for each in data:
+        assert each.record.washout_s is not None
+        assert each.record.washout_s >= 0.3
+        assert each.record.slice_s == pytest.approx(3 * each.record.washout_s)
+        assert len(each.slices) == 1
+
+
+@needs_proc_sys
+def test_kernel_settings_are_in_force_in_their_own_slices(home: Home, tmp_path: Path) -> None:
+    with machine_settings("vm.swappiness"):
+        before = int(read_sysctl("vm.swappiness"))
+        variants = (variant("a"), variant("b", sysctl={"vm.swappiness": str(before + 1)}))
+        members = make_members(home, tmp_path, ("a", "a", "b"), variants, warm_up="0s")
+        seen: list[tuple[float, int]] = []
+        is_over = threading.Event()
+
+        def look() -> None:
+            while not is_over.wait(0.005):
+                began_s = time.monotonic()
+                value = int(read_sysctl("vm.swappiness"))
+                if time.monotonic() - began_s < 0.002:
+                    seen.append((began_s, value))
+
+        watcher = threading.Thread(target=look)
+        watcher.start()
+        try:
+            data = read_members(members, run_round(members))
+        finally:
+            is_over.set()
+            watcher.join()
+        for each, value in zip(data, (before, before, before + 1), strict=True):
+            inside = {
+                found
+                for at_s, found in seen
+                for one in each.slices
+                if one.begin_monotonic_s < at_s < one.end_monotonic_s - 0.003
+            }
+            assert inside <= {value}
+        assert int(read_sysctl("vm.swappiness")) == before
+
+
+def test_the_round_stops_between_cycles_when_it_is_asked_to(home: Home, tmp_path: Path) -> None:
+    members = make_members(home, tmp_path, ("a", "a"), (variant("a"),), duration_s=600.0, warm_up="0s")
+    data = read_members(members, run_round(members, should_stop=lambda: min(count_cycles(members)) >= 2))
+    assert [len(each.slices) for each in data] == [2, 2]
+    assert_nothing_is_left(home)
+
+
+@pytest.mark.parametrize(
+    ("kill", "words"),
+    [
+        (lambda member: os.kill(postmaster_of(member), signal.SIGKILL), "the server was killed by SIGKILL"),
+        (lambda member: os.kill(pgbench_of(member), signal.SIGKILL), "pgbench failed: it was ended by SIGKILL"),
+        (lambda member: os.kill(pgbench_of(member), signal.SIGALRM), "pgbench ended before its time"),
+    ],
+)
+def test_a_member_that_fails_while_it_is_frozen_ends_the_round(
+    home: Home, tmp_path: Path, kill: Callable[[LiveMember], None], words: str
+) -> None:
+    variants = (variant("a"), variant("b"))
+    members = make_members(home, tmp_path, ("a", "b"), variants, duration_s=600.0, warm_up="0s")
+    leaves = [""]
+
+    def act() -> None:
+        assert all(is_stopped(pid) for member in members for pid in find_tree(postmaster_of(member)))
+        assert all(is_stopped(pgbench_of(member)) for member in members)
+        leaves[0] = own_shared_memory(members[1])
+        kill(members[1])
+
+    other, failed = run_round(members, should_stop=once_alternating(members, act))
+    assert failed.error is not None
+    assert failed.error.fact == words
+    assert other.error is not None
+    assert other.error.fact == "the live round ended because b failed"
+    assert words in other.error.detail
+    assert [outcome.record.status for outcome in (other, failed)] == [TrialStatus.FAILED] * 2
+    # The other was ended in order.
+    assert other.record.load_end_monotonic_s is not None
+    assert (members[0].folder / "pgbench.stdout").read_text() != ""
+    assert leaves[0] not in shared_memory()
+    assert_nothing_is_left(home)
+
+
+def test_a_server_that_does_not_start_is_its_members_failure(home: Home, tmp_path: Path) -> None:
+    variants = (variant("a"), variant("b", wal_compression="sideways"))
+    members = make_members(home, tmp_path, ("a", "b"), variants, warm_up="0s")
+    other, failed = run_round(members)
+    assert failed.error is not None
+    assert failed.error.fact == "the server refuses a setting"
+    assert other.error is not None
+    assert "because b failed: the server refuses a setting" in other.error.reason
+    assert_nothing_is_left(home)
+
+
+def test_a_server_that_hangs_when_it_is_thawed(home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    members = make_members(home, tmp_path, ("a", "b"), (variant("a"), variant("b")), duration_s=600.0, warm_up="0s")
+    monkeypatch.setattr(load_watch, "SILENCE_S", 3.0)
+    monkeypatch.setattr(load_watch, "ANSWER_PATIENCE_S", 2)
+    hung: set[int] = set()
+    thaw = Freezer.thaw
+
+    def thaw_the_others(freezer: Freezer) -> None:
+        freezer._stopped = [pid for pid in freezer._stopped if pid not in hung]
+        thaw(freezer)
+
+    monkeypatch.setattr(Freezer, "thaw", thaw_the_others)
+    look = once_alternating(members, lambda: hung.update(find_tree(postmaster_of(members[1]))))
+    other, failed = run_round(members, should_stop=look)
+    assert failed.error is not None
+    assert failed.error.fact == "the server does not answer"
+    assert other.error is not None
+    assert other.error.fact == "the live round ended because b failed"
+    assert_nothing_is_left(home)
+
+
+@pytest.mark.parametrize("is_between", [True, False])
+def test_ctrl_c_thaws_and_ends_everything(home: Home, tmp_path: Path, is_between: bool) -> None:
+    members = make_members(home, tmp_path, ("a", "a", "a"), (variant("a"),), duration_s=600.0, warm_up="0s")
+    memory: list[str] = []
+    timer = threading.Timer(0.6 * SLICE_S, lambda: os.kill(os.getpid(), signal.SIGINT))
+
+    def act() -> None:
+        memory.extend(own_shared_memory(member) for member in members)
+        if is_between:
+            os.kill(os.getpid(), signal.SIGINT)
+        else:
+            # In the middle of a slice.
+            timer.start()
+
+    with pytest.raises(KeyboardInterrupt):
+        run_round(members, should_stop=once_alternating(members, act))
+    assert len(memory) == 3
+    assert not set(memory) & shared_memory()
+    assert_nothing_is_left(home)
+
+
+PROGRAM = """
+import sys
+from pathlib import Path
+from pgdyno.run.cluster.home import open_home
+from pgdyno.run.host.process import find_server_user
+from tests.run import test_live_round as t
+root, folder = map(Path, sys.argv[1:])
+with open_home(root, find_server_user()) as home:
+    members = t.make_members(home, folder, ("a", "a"), (t.variant("a"),), duration_s=600.0, warm_up="0s")
+    def tell():
+        print(*(t.postmaster_of(member) for member in members), *(t.own_shared_memory(member) for member in members))
+        print("slices alternate", flush=True)
+        sys.stdin.readline()
+    t.run_round(members, should_stop=t.once_alternating(members, tell))
+"""
+
+
+def test_kill_9_of_pgdyno_leaves_nothing_frozen_once_the_home_is_opened(tmp_path: Path) -> None:
+    with reachable_folder() as folder:
+        root = folder / "home"
+        owner = subprocess.Popen(
+            [sys.executable, "-c", PROGRAM, str(root), str(tmp_path)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            cwd=Path(__file__).parents[2],
+        )
+        assert owner.stdout is not None
+        assert owner.stdin is not None
+        with owner.stdout, owner.stdin:
+            words = owner.stdout.readline().split()
+            assert owner.stdout.readline() == "slices alternate\n"
+            pids, memory = [int(word) for word in words[:2]], set(words[2:])
+            # All stand still: pgdyno waits for a line between two cycles.
+            assert all(is_stopped(pid) for root_pid in pids for pid in find_tree(root_pid))
+            frozen = [pid for root_pid in pids for pid in find_tree(root_pid)]
+            assert memory <= shared_memory()
+            owner.kill()
+            owner.wait()
+        # Frozen servers cannot end by themselves.
+        assert all(Path(f"/proc/{pid}").exists() for pid in frozen)
+        with open_home(root, find_server_user()) as home:
+            assert len(home.left_overs) == len(frozen)
+            assert list(home.work.glob("slot-*")) == []
+            assert not memory & shared_memory()
+            assert "postgres" not in processes_of(root)
+            assert "pgbench" not in processes_of(root)
