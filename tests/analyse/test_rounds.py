@@ -31,7 +31,7 @@ def build_slice(position: int, variant: str, *, number: int = 1, **counts: float
 
 
 def build_load(count: int, latency_us: int = 2000) -> SliceLoad:
-    return SliceLoad(ok_count=count, latency_us=np.full(count, latency_us, dtype=np.int64))
+    return SliceLoad(ok_count=count, latency_us=np.full(count, latency_us, dtype=np.int64), end_s=np.ones(count))
 
 
 def build_block(rounds: int, count: int = 800) -> tuple[list[Slice], list[SliceLoad]]:
@@ -41,7 +41,7 @@ def build_block(rounds: int, count: int = 800) -> tuple[list[Slice], list[SliceL
 
 def test_a_slices_figures() -> None:
     slices, loads = build_block(1)
-    loads[1] = SliceLoad(ok_count=800, latency_us=np.arange(1, 801, dtype=np.int64) * 1000)
+    loads[1] = SliceLoad(ok_count=800, latency_us=np.arange(1, 801, dtype=np.int64) * 1000, end_s=np.ones(800))
     (only,) = rounds_of_slices(slices, loads, trial=7, sampling_rate=1.0)
     assert (only.trial, only.at_s, only.length_s) == (7, 106.0, 3.0)
     assert {variant: len(of) for variant, of in only.values.items()} == {"A": 2, "B": 1}

@@ -80,7 +80,9 @@ def build_block(
         data,
         record=msgspec.structs.replace(data.record, slice_s=slice_s),
         slices=tuple(slices),
-        slice_loads=tuple(SliceLoad(ok_count=n, latency_us=np.full(n, 900, dtype=np.int64)) for n in sizes),
+        slice_loads=tuple(
+            SliceLoad(ok_count=n, latency_us=np.full(n, 900, dtype=np.int64), end_s=np.ones(n)) for n in sizes
+        ),
     )
 
 

@@ -44,7 +44,11 @@ def analyse_study(
     experiment = record.plan.experiment
     if experiment is None:
         return StudyAnalysis(workloads=analysed)
-    blocks = [data for data in trials if data.slices and data.record.status is TrialStatus.FINISHED]
+    blocks = [
+        data
+        for data in trials
+        if data.slices and data.record.planned.is_block and data.record.status is TrialStatus.FINISHED
+    ]
     by_workload = {
         workload.name: [trial for one in analysed if one.load.name == workload.name for trial in one.trials]
         for workload in record.plan.workloads

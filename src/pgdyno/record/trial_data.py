@@ -58,13 +58,18 @@ class TrialData(msgspec.Struct, frozen=True, kw_only=True):
     log: tuple[AnyLogEvent, ...]
     gaps: tuple[Gap, ...]
     slices: tuple[Slice, ...] = ()
-    """Slices of a switchback block, in order."""
+    """Slices of a switchback block, or of a trial of a live round, in order."""
     slice_loads: tuple[SliceLoad, ...] = ()
     """Transactions of each slice."""
     last_scheduled_epoch_s: float | None = None
     """Last scheduled start that pgbench took, of a trial at a rate that a search chose."""
     predictions: tuple[Prediction, ...] = ()
     """Predictions made before the trial ran."""
+
+    @property
+    def is_sliced(self) -> bool:
+        """True if the load of one variant ran in slices, frozen between them: a trial of a live round."""
+        return bool(self.slices) and not self.record.planned.is_block
 
     @property
     def load_start_epoch_s(self) -> float | None:

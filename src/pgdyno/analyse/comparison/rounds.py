@@ -99,7 +99,7 @@ def rounds_of_trials(trials: Iterable[TrialAnalysis], *, cpu_count: float) -> tu
             Round(
                 trial=members[0].record.planned.number,
                 at_s=members[-1].record.load_end_monotonic_s or 0.0,
-                length_s=sum(_length_s(member) for member in members),
+                length_s=_length_s(members),
                 values=values,
             )
         )
@@ -119,9 +119,12 @@ def _values_of_trial(trial: TrialAnalysis, cpu_count: float) -> dict[str, float]
     for percentile in trial.percentiles:
         if percentile.name in _TRIAL_PERCENTILES:
             values[_TRIAL_PERCENTILES[percentile.name]] = percentile.value_ms
-    values |= {name: trial.counts_per_transaction.get(name) for name in _TRIAL_COUNTS}
-    busy = trial.shares.get("cpu_busy_ratio")
-    if busy is not None and trial.tps:
+    counts = trial.counts_per_transaction
+    values |= {name: counts.get(name) for name in (*_TRIAL_COUNTS, *_SLICE_COUNTS)}
+    busy, cpu_s = trial.shares.get("cpu_busy_ratio"), counts.get("cpu_s")
+    if cpu_s is not None:
+        values["cpu_ms"] = cpu_s * 1e3
+    elif busy is not None and trial.tps:
         values["cpu_ms"] = busy * (trial.cpus_seen_count or cpu_count) * 1e3 / trial.tps
     return _known(values)
 
@@ -168,8 +171,12 @@ def _leave_out_zeros(seen: Sequence[Mapping[str, float]]) -> list[Values]:
     return [{name: value for name, value in values.items() if value > 0 and name not in often_zero} for values in seen]
 
 
-def _length_s(trial: TrialAnalysis) -> float:
-    record = trial.record
-    if record.load_start_monotonic_s is None or record.load_end_monotonic_s is None:
-        return 0.0
-    return record.restore_s + record.planned.warm_up_s + record.load_end_monotonic_s - record.load_start_monotonic_s
+def _length_s(trials: Sequence[TrialAnalysis]) -> float:
+    """Return the seconds that trials took with restoring and warming up; loads of a live round run at the same time."""
+    records = [trial.record for trial in trials]
+    loads = sorted((one.load_start_monotonic_s or 0.0, one.load_end_monotonic_s or 0.0) for one in records)
+    loads_s, until_s = 0.0, 0.0
+    for start_s, end_s in loads:
+        loads_s += max(0.0, end_s - max(start_s, until_s))
+        until_s = max(until_s, end_s)
+    return loads_s + sum(one.restore_s + one.planned.warm_up_s for one in records)

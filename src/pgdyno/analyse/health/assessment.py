@@ -55,7 +55,7 @@ def assess_health(
         throughput: Throughput of the trial's steady part; None without one.
         disk: The trial's load on the disk; None without a card.
     """
-    if data.record.status is not TrialStatus.FINISHED or len(data.record.planned.variants) > 1:
+    if data.record.status is not TrialStatus.FINISHED or data.record.planned.is_block:
         return ()
     seen = ObservedTrial(record=record, data=data, throughput=throughput, disk=disk)
     return tuple(_judge(check, _READERS[name](seen)) for name, check in health_checks().items())

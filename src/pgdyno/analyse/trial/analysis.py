@@ -18,8 +18,9 @@ from pgdyno.analyse.prediction import judge_predictions
 from pgdyno.analyse.series import ChartKind, Series
 from pgdyno.analyse.throughput import PgbenchClaim, TrialThroughput, measure_throughput, throughput_from_claim
 from pgdyno.analyse.transaction_time.model import measure_time
-from pgdyno.analyse.trial.charts import chart_trial, list_events
+from pgdyno.analyse.trial.charts import chart_slices, chart_trial, list_events
 from pgdyno.analyse.trial.latency import PERCENTILES, measure_mean_ms, measure_percentiles
+from pgdyno.analyse.trial.slices import measure_slices
 from pgdyno.analyse.types import Percentile, StatementTime, TrialAnalysis
 from pgdyno.plan.plan import PlannedWorkload
 from pgdyno.record.pgbench.output import PgbenchSummary
@@ -39,13 +40,20 @@ def analyse_trial(
         data: The data that the trial left.
         limits: Limits of the disk that holds the data, from its disk card; None without a card.
     """
+    if data.is_sliced:
+        return msgspec.structs.replace(
+            measure_trial(record, workload, data),
+            charts=chart_slices(data),
+            statements=tuple(_statements(data.warm_up)),
+            episodes_absent="its load ran in slices, and was frozen between them",
+        )
     throughput = _measure_throughput(workload, data)
     figures = _make_figures(record, data, throughput)
     device = record.host.data_disk.block_device
     charts = chart_trial(data, disk=device)
     course = _detect_episodes(workload, data, charts)
     # Variants that alternate have different rates and times, and those of the whole trial describe none of them.
-    is_mixed = len(data.record.planned.variants) > 1
+    is_mixed = data.record.planned.is_block
     tps = None if is_mixed else figures.tps
     is_finished = data.record.status is TrialStatus.FINISHED
     disk = (
@@ -78,7 +86,24 @@ def measure_trial(record: StudyRecord, workload: PlannedWorkload, data: TrialDat
         workload: The trial's load.
         data: The data that the trial left.
     """
+    if data.is_sliced:
+        return _make_sliced_figures(record, data)
     return _make_figures(record, data, _measure_throughput(workload, data))
+
+
+def _make_sliced_figures(record: StudyRecord, data: TrialData) -> TrialAnalysis:
+    """Measure a trial of a live round by its slices; pgbench's own figures hold the time in which it was frozen."""
+    sliced = measure_slices(data.slices, data.slice_loads, sampling_rate=data.record.log_sampling_rate)
+    figures = _make_figures(record, data, None)
+    return msgspec.structs.replace(
+        figures,
+        tps=sliced.tps,
+        latency_mean_ms=sliced.latency_mean_ms,
+        percentiles=sliced.percentiles,
+        counts_per_transaction={**sliced.counts_per_transaction, **figures.counts_per_transaction},
+        pgbench_tps=None,
+        schedule_lag_ms=None,
+    )
 
 
 def _make_figures(record: StudyRecord, data: TrialData, throughput: TrialThroughput | None) -> TrialAnalysis:
@@ -146,7 +171,7 @@ def _detect_episodes(
 ) -> DetectedEpisodes:
     if data.record.status is not TrialStatus.FINISHED:
         return DetectedEpisodes(episodes=(), reason="the trial failed")
-    is_mixed = len(data.record.planned.variants) > 1
+    is_mixed = data.record.planned.is_block
     return find_trial_episodes(charts, is_mixed=is_mixed, is_scheduled=workload.rate_tps is not None)
 
 

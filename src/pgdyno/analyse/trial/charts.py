@@ -33,6 +33,19 @@ def chart_trial(data: TrialData, *, disk: str | None) -> dict[ChartKind, tuple[S
     return {kind: drawn for kind, drawn in charts.items() if drawn}
 
 
+def chart_slices(data: TrialData) -> dict[ChartKind, tuple[Series, ...]]:
+    """Build the chart of TPS by slice of a trial whose load was frozen between slices, on the time in which it ran."""
+    t_s, values, ran_s = [], [], 0.0
+    for one, load in zip(data.slices, data.slice_loads, strict=True):
+        length_s = one.end_monotonic_s - one.begin_monotonic_s
+        counted_s = one.end_monotonic_s - one.settled_monotonic_s
+        t_s.append(ran_s + length_s / 2)
+        values.append(load.ok_count / data.record.log_sampling_rate / counted_s)
+        ran_s += length_s
+    tps = Series(metric="tps", label="TPS", unit=find_metric("tps").unit, t_s=tuple(t_s), values=tuple(values))
+    return {ChartKind.TPS: (tps,)}
+
+
 def list_events(data: TrialData) -> tuple[Event, ...]:
     """List checkpoints, autovacuums, crashes and errors that overlap the measured load, by time."""
     start_s, end_s = data.record.load_start_monotonic_s, data.record.load_end_monotonic_s

@@ -59,11 +59,15 @@ class Slice(msgspec.Struct, frozen=True, kw_only=True):
 class SliceLoad(msgspec.Struct, frozen=True, kw_only=True):
     """The logged transactions that succeeded in the counted part of a slice.
 
-    `ok_count` is their number; `latency_us` holds their latencies in the order of their ends.
+    Attributes:
+        ok_count: Their number.
+        latency_us: Their latencies, in the order of their ends.
+        end_s: Their ends, in seconds since the slice began.
     """
 
     ok_count: int
     latency_us: NDArray[np.int64]
+    end_s: NDArray[np.float64]
 
 
 class SliceWriter:
@@ -165,9 +169,11 @@ class SliceReader:
         while windows and (is_ended or windows[0][1] <= self._known_until_us):
             yield self._cut(*windows.pop(0))
 
-    def _window(self, one: Slice) -> tuple[int, int]:
-        begin_s, end_s = one.settled_monotonic_s + self._offset_s, one.end_monotonic_s + self._offset_s
-        return round(begin_s * 1e6), round(end_s * 1e6)
+    def _window(self, one: Slice) -> tuple[int, int, int]:
+        """Return when a slice counts, from and until, and when it began, in microseconds since the epoch."""
+        times_s = (one.settled_monotonic_s, one.end_monotonic_s, one.begin_monotonic_s)
+        settled_us, end_us, begin_us = (round((time_s + self._offset_s) * 1e6) for time_s in times_s)
+        return settled_us, end_us, begin_us
 
     def _add(self, path: Path, *, needed_from_us: int | None) -> None:
         self._parts_count += 1
@@ -178,17 +184,22 @@ class SliceReader:
         if span is None or needed_from_us is None or span.last_stamp_us >= needed_from_us:
             self._waiting.append(read_ok(path))
 
-    def _cut(self, begin_us: int, end_us: int) -> SliceLoad:
+    def _cut(self, settled_us: int, end_us: int, begin_us: int) -> SliceLoad:
         self._taken_count += 1
         self._waiting = [
-            (stamps, latencies) for stamps, latencies in self._waiting if len(stamps) and stamps[-1] >= begin_us
+            (stamps, latencies) for stamps, latencies in self._waiting if len(stamps) and stamps[-1] >= settled_us
         ]
         found_us, found_latencies = [], []
         for stamps, latencies in self._waiting:
-            first, last = np.searchsorted(stamps, (begin_us, end_us))
+            first, last = np.searchsorted(stamps, (settled_us, end_us))
             found_us.append(stamps[first:last])
             found_latencies.append(latencies[first:last])
         if not found_us:
-            return SliceLoad(ok_count=0, latency_us=np.empty(0, dtype=np.int64))
-        order = np.argsort(np.concatenate(found_us), kind="stable")
-        return SliceLoad(ok_count=len(order), latency_us=np.concatenate(found_latencies)[order])
+            return SliceLoad(ok_count=0, latency_us=np.empty(0, dtype=np.int64), end_s=np.empty(0))
+        stamps_us = np.concatenate(found_us)
+        order = np.argsort(stamps_us, kind="stable")
+        return SliceLoad(
+            ok_count=len(order),
+            latency_us=np.concatenate(found_latencies)[order],
+            end_s=(stamps_us[order] - begin_us) / 1e6,
+        )

@@ -1,0 +1,130 @@
+"""Measure a trial whose load ran in slices, between which its server and its clients were frozen: one of a live round.
+
+TPS counts the transactions that ended in the counted part of each slice. A transaction that was under way when its server
+was frozen has a latency that holds frozen time. It is left out of the latencies, and long ones are left out more often.
+So each that is left weighs one over its chance to be whole. A slice counts from `settled` to `end`, and a transaction of
+length L that ends at a random moment of that time began within the slice with the chance
+
+    1 if L <= settled - begin, else (end - begin - L) / (end - settled)
+
+Source: Horvitz & Thompson 1952, "A generalization of sampling without replacement from a finite universe",
+doi:10.1080/01621459.1952.10483446.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from pgdyno.analyse.trial.latency import PERCENTILES
+from pgdyno.analyse.types import Percentile
+from pgdyno.record.transactions.histogram import MIN_BEYOND_COUNT
+from pgdyno.record.transactions.slices import Slice, SliceLoad
+
+
+class SlicedTrial(msgspec.Struct, frozen=True, kw_only=True):
+    """The figures of a trial that ran in slices; None where no transaction ended in them.
+
+    Attributes:
+        tps: Transactions per second of counted time.
+        latency_mean_ms: Weighted mean of the whole transactions.
+        percentiles: Weighted percentiles of the whole transactions.
+        cut_ratio: Share of the transactions that were under way when their server was frozen.
+        counts_per_transaction: Counters of the machine per transaction, by name.
+    """
+
+    tps: float | None
+    latency_mean_ms: float | None
+    percentiles: tuple[Percentile, ...]
+    cut_ratio: float
+    counts_per_transaction: Mapping[str, float | None]
+
+
+# A latency above this share of a slice rests on the few transactions that began early enough in it.
+_LONGEST_RATIO = 0.5
+
+
+def measure_slices(slices: Sequence[Slice], loads: Sequence[SliceLoad], *, sampling_rate: float) -> SlicedTrial:
+    """Measure TPS, latencies and the machine's counters of a trial's slices.
+
+    Args:
+        slices: Of the trial, at least one.
+        loads: The load of each.
+        sampling_rate: pgbench's `--sampling-rate`.
+    """
+    counted_s = sum(one.end_monotonic_s - one.settled_monotonic_s for one in slices)
+    count = sum(load.ok_count for load in loads)
+    latency_us, weights = _weigh_whole(slices, loads)
+    cut_ratio = 1.0 - len(latency_us) / count if count else 0.0
+    return SlicedTrial(
+        tps=count / sampling_rate / counted_s if count and counted_s > 0 else None,
+        latency_mean_ms=float(np.average(latency_us, weights=weights)) / 1e3 if len(latency_us) else None,
+        percentiles=tuple(_measure_percentiles(latency_us, weights, cut_ratio, longest_us=_longest_us(slices))),
+        cut_ratio=cut_ratio,
+        counts_per_transaction=_count_per_transaction(slices, count / sampling_rate),
+    )
+
+
+def _weigh_whole(slices: Sequence[Slice], loads: Sequence[SliceLoad]) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Return the latencies of the transactions that began within their slice, ascending, and their weights."""
+    latencies: list[NDArray[np.int64]] = [np.empty(0, dtype=np.int64)]
+    weights: list[NDArray[np.float64]] = [np.empty(0)]
+    for one, load in zip(slices, loads, strict=True):
+        length_s = one.end_monotonic_s - one.begin_monotonic_s
+        counted_s = one.end_monotonic_s - one.settled_monotonic_s
+        whole = load.latency_us[load.latency_us <= load.end_s * 1e6]
+        chance = np.minimum(1.0, (length_s - whole / 1e6) / counted_s) if counted_s > 0 else np.ones(len(whole))
+        # One that fills its slice to the last microsecond would weigh without limit.
+        weights.append(1.0 / np.maximum(chance, 1.0 / max(1, load.ok_count)))
+        latencies.append(whole)
+    joined, of = np.concatenate(latencies), np.concatenate(weights)
+    order = np.argsort(joined, kind="stable")
+    return joined[order], of[order]
+
+
+def _longest_us(slices: Sequence[Slice]) -> float:
+    shortest_s = min(one.end_monotonic_s - one.begin_monotonic_s for one in slices)
+    return _LONGEST_RATIO * shortest_s * 1e6
+
+
+def _measure_percentiles(
+    latency_us: NDArray[np.int64], weights: NDArray[np.float64], cut_ratio: float, *, longest_us: float
+) -> Iterator[Percentile]:
+    cumulative = np.cumsum(weights)
+    for name, q in PERCENTILES.items():
+        found = _find_percentile(name, q, latency_us, cumulative, cut_ratio)
+        if found.value_ms is not None and found.value_ms * 1e3 > longest_us:
+            reason = f"slices are too short for it: above {longest_us / 1e3:.0f} ms, most transactions are cut"
+            found = Percentile(name=name, value_ms=None, reason=reason)
+        yield found
+
+
+def _find_percentile(
+    name: str, q: float, latency_us: NDArray[np.int64], cumulative: NDArray[np.float64], cut_ratio: float
+) -> Percentile:
+    count, tail = len(latency_us), min(q, 1.0 - q)
+    if not count:
+        return Percentile(name=name, value_ms=None, reason="no transaction was whole within a slice")
+    if q == 1.0:
+        reason = "the slowest may be among the transactions that a slice cut" if cut_ratio > 0 else None
+        return Percentile(name=name, value_ms=None if reason else float(latency_us[-1]) / 1e3, reason=reason)
+    needed = math.ceil(round(MIN_BEYOND_COUNT / tail, 6))
+    if count < needed:
+        reason = f"too few transactions for {name}: {count} of the {needed} it needs"
+        return Percentile(name=name, value_ms=None, reason=reason)
+    rank = int(np.searchsorted(cumulative, q * cumulative[-1]))
+    return Percentile(name=name, value_ms=float(latency_us[min(rank, count - 1)]) / 1e3)
+
+
+def _count_per_transaction(slices: Sequence[Slice], count: float) -> dict[str, float | None]:
+    names = {name for one in slices for name in one.counts}
+    per_transaction: dict[str, float | None] = {}
+    for name in names:
+        known = [value for one in slices if (value := one.counts.get(name)) is not None]
+        is_whole = len(known) == len(slices) and count > 0
+        per_transaction[name] = sum(known) / count if is_whole else None
+    return per_transaction

@@ -1,0 +1,114 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from pgdyno.analyse.trial.slices import SlicedTrial, measure_slices
+from pgdyno.record.transactions.slices import Slice, SliceLoad, SlicePhase
+
+SLICE_S, WASHOUT_S, FROZEN_S = 0.5, 0.005, 1.0
+CLIENTS = 8
+
+
+def make_slice(number: int, *, settled_s: float = WASHOUT_S, cpu_s: float | None = None) -> Slice:
+    begin_s = number * (SLICE_S + FROZEN_S)
+    return Slice(
+        phase=SlicePhase.ROUND,
+        round=number + 1,
+        position=0,
+        variant="stock",
+        begin_monotonic_s=begin_s,
+        settled_monotonic_s=begin_s + settled_s,
+        end_monotonic_s=begin_s + SLICE_S,
+        counts={"cpu_s": cpu_s},
+    )
+
+
+def run_clients(draw: np.random.Generator, slices_count: int) -> tuple[NDArray[np.float64], list[SliceLoad]]:
+    """Run clients in a closed loop on a server that is frozen between slices; every client's latencies, and the slices' loads.
+
+    One transaction in fifty takes 20 times as long as the others do, so that many of the long ones are cut.
+    """
+    all_s, ends_s, seen_s = [], [], []
+    for _ in range(CLIENTS):
+        count = round(3 * slices_count * SLICE_S / 0.005)
+        latency_s = draw.exponential(0.004, size=count) * np.where(draw.random(count) < 0.02, 20.0, 1.0)
+        end_s = np.cumsum(latency_s)
+        # Time that passes while the clients run is cut into slices; that of the wall clock has the frozen time, too.
+        begin_s = end_s - latency_s
+        frozen_s = (np.floor(end_s / SLICE_S) - np.floor(begin_s / SLICE_S)) * FROZEN_S
+        all_s.append(latency_s)
+        ends_s.append(end_s)
+        seen_s.append(latency_s + frozen_s)
+    end_s, latency_s = np.concatenate(ends_s), np.concatenate(seen_s)
+    loads = []
+    for number in range(slices_count):
+        own_s = end_s - number * SLICE_S
+        counted = (own_s >= WASHOUT_S) & (own_s < SLICE_S)
+        latency_us = np.round(latency_s[counted] * 1e6).astype(np.int64)
+        loads.append(SliceLoad(ok_count=int(counted.sum()), latency_us=latency_us, end_s=own_s[counted]))
+    return np.concatenate(all_s), loads
+
+
+def percentile_of(measured: SlicedTrial, name: str) -> float:
+    (found,) = (one.value_ms for one in measured.percentiles if one.name == name)
+    assert found is not None
+    return found
+
+
+class TestMeasureSlices:
+    def test_latencies_are_those_of_a_load_that_was_never_frozen(self) -> None:
+        truth_s, loads = run_clients(np.random.default_rng(11), 400)
+        slices = [make_slice(number) for number in range(400)]
+        measured = measure_slices(slices, loads, sampling_rate=1.0)
+        kept_us = np.concatenate([load.latency_us[load.latency_us <= load.end_s * 1e6] for load in loads])
+        assert 0.003 < measured.cut_ratio < 0.03
+        assert measured.latency_mean_ms == pytest.approx(truth_s.mean() * 1e3, rel=0.03)
+        for name, q in (("p50", 0.5), ("p95", 0.95), ("p99", 0.99)):
+            assert percentile_of(measured, name) == pytest.approx(np.quantile(truth_s, q) * 1e3, rel=0.06), name
+        # Without weights, the transactions that take long are missing.
+        assert np.quantile(kept_us, 0.99) / 1e3 < 0.8 * np.quantile(truth_s, 0.99) * 1e3
+        # In a closed loop, clients = TPS x latency.
+        assert measured.tps == pytest.approx(CLIENTS / truth_s.mean(), rel=0.03)
+
+    def test_without_cuts_it_counts_every_transaction_alike(self) -> None:
+        latency_us = np.arange(1, 2001, dtype=np.int64)
+        load = SliceLoad(ok_count=2000, latency_us=latency_us, end_s=np.linspace(WASHOUT_S, SLICE_S, 2000))
+        measured = measure_slices([make_slice(0)], [load], sampling_rate=0.5)
+        assert measured.cut_ratio == 0
+        assert measured.tps == pytest.approx(2 * 2000 / (SLICE_S - WASHOUT_S))
+        assert measured.latency_mean_ms == pytest.approx(latency_us.mean() / 1e3)
+        assert percentile_of(measured, "p50") == 1.0
+        assert percentile_of(measured, "max") == 2.0
+        reasons = {one.name: one.reason for one in measured.percentiles if one.value_ms is None}
+        assert reasons == {"p99.9": "too few transactions for p99.9: 2000 of the 10000 it needs"}
+
+    def test_what_slices_are_too_short_for_is_absent_with_the_reason(self) -> None:
+        latency_us = np.full(4000, 300_000, dtype=np.int64)
+        load = SliceLoad(ok_count=4000, latency_us=latency_us, end_s=np.full(4000, 0.4))
+        measured = measure_slices([make_slice(0)], [load], sampling_rate=1.0)
+        reasons = {one.reason for one in measured.percentiles if one.name in {"p50", "p95", "p99"}}
+        assert reasons == {"slices are too short for it: above 250 ms, most transactions are cut"}
+
+    def test_the_slowest_is_unknown_where_slices_cut(self) -> None:
+        load = SliceLoad(ok_count=3, latency_us=np.array([1000, 2000, 900_000]), end_s=np.array([0.1, 0.2, 0.3]))
+        measured = measure_slices([make_slice(0)], [load], sampling_rate=1.0)
+        assert measured.cut_ratio == pytest.approx(1 / 3)
+        (slowest,) = (one for one in measured.percentiles if one.name == "max")
+        assert slowest.value_ms is None
+        assert slowest.reason == "the slowest may be among the transactions that a slice cut"
+
+    def test_a_trial_in_which_nothing_ended(self) -> None:
+        load = SliceLoad(ok_count=0, latency_us=np.empty(0, dtype=np.int64), end_s=np.empty(0))
+        measured = measure_slices([make_slice(0)], [load], sampling_rate=1.0)
+        assert (measured.tps, measured.latency_mean_ms, measured.cut_ratio) == (None, None, 0.0)
+        assert {one.reason for one in measured.percentiles} == {"no transaction was whole within a slice"}
+
+    def test_counters_of_the_machine(self) -> None:
+        load = SliceLoad(ok_count=100, latency_us=np.full(100, 1000), end_s=np.full(100, 0.3))
+        slices = [make_slice(0, cpu_s=0.2), make_slice(1, cpu_s=0.3)]
+        assert measure_slices(slices, [load, load], sampling_rate=0.5).counts_per_transaction == {"cpu_s": 0.5 / 400}
+        # A sum without one of its parts is no sum.
+        slices[1] = make_slice(1)
+        assert measure_slices(slices, [load, load], sampling_rate=0.5).counts_per_transaction == {"cpu_s": None}
