@@ -146,7 +146,7 @@ def _list_capacity_loads(record: StudyRecord, analysis: StudyAnalysis) -> Iterat
     for workload in analysis.workloads:
         name = workload.load.name
         variants = {variant for trial in workload.trials for variant in trial.record.planned.variants}
-        if workload.tps.value is None or any(len(trial.record.planned.variants) > 1 for trial in workload.trials):
+        if workload.tps.value is None or any(trial.record.planned.is_block for trial in workload.trials):
             continue
         if name in analysis.sweeps:
             best = _find_best(analysis.workloads, name, analysis.sweeps[name])

@@ -11,6 +11,7 @@ complete: then it may take as long again.
 
 from __future__ import annotations
 
+import functools
 import math
 import random
 from collections.abc import Mapping
@@ -19,6 +20,7 @@ from pathlib import Path
 import msgspec
 
 from pgdyno.conduct.block_schedule import BlockSchedule
+from pgdyno.conduct.live_rounds import LiveRounds, find_culprit
 from pgdyno.conduct.progress_line import describe_loads, describe_progress
 from pgdyno.conduct.sequential import SequentialComparison
 from pgdyno.conduct.steps import TRIES, describe_outcome, list_open_trials, tell_failure, trial_step
@@ -37,9 +39,12 @@ from pgdyno.run.host.ctrl_c import taking_ctrl_c
 from pgdyno.run.host.log import LOG
 from pgdyno.run.trial import TrialOutcome, fact_of
 from pgdyno.run.trial_stage import TrialStage
+from pgdyno.spec.variant import DesignKind
 
 # Less holds too few rounds for the restoring that it takes.
 _LEAST_REST_S = 20.0
+# How often the reference runs in a round.
+_REFERENCES = 2
 
 
 class TrialRunner:
@@ -112,7 +117,10 @@ class TrialRunner:
             last = turn
             undecided = self._sequential.undecided(trial.workload)
             LOG.info("next is trial %d: undecided on %s: %s", trial.number, trial.workload, ", ".join(undecided))
-            self._run_trial(step, trial)
+            if self._experiment.design is DesignKind.LIVE:
+                self._run_live(trial)
+            else:
+                self._run_trial(step, trial)
         return False
 
     def _make_final_looks(self) -> None:
@@ -132,25 +140,29 @@ class TrialRunner:
             LOG.info("final look at %s: %s", workload, told)
             self._ui.say(f"final look at {workload}: {told}")
 
+    @functools.cached_property
+    def _live(self) -> LiveRounds:
+        return LiveRounds(store=self._store, experiment=self._experiment, stages=self._stages, ui=self._ui)
+
     def _limit(self, left: list[tuple[Step, PlannedTrial]], within_s: float) -> None:
         self._ui.limit(predicted_s=sum(step.predicted_s for step, _ in left), within_s=within_s)
 
     def _can_decide(self, trial: PlannedTrial) -> bool:
         """Return whether the rounds before this trial's are enough for a verdict; a block holds many rounds."""
         least = count_least_rounds(self._experiment, len(self._record.plan.workloads))
-        return len(trial.variants) > 1 or trial.round > least
+        return trial.is_block or trial.round > least
 
     def _is_wanted(self, trial: PlannedTrial) -> bool:
-        is_past = len(trial.variants) == 1 and trial.round < self._latest_round.get(trial.workload, 0)
-        return not is_past and self._sequential.wants(trial)
+        latest = self._latest_round.get(trial.workload, 0)
+        # The trials of a live round ran together: one that is missing cannot be put beside them later.
+        is_past = trial.round <= latest if self._experiment.design is DesignKind.LIVE else trial.round < latest
+        return not (is_past and not trial.is_block) and self._sequential.wants(trial)
 
     def _run_trial(self, step: Step, trial: PlannedTrial) -> None:
         """Run a trial until it succeeds or is given up."""
         failed_in: list[str] = []
         while self._sequential.wants(trial):
-            outcome, variant = (
-                self._try_block(step, trial) if len(trial.variants) > 1 else self._try_single(step, trial)
-            )
+            outcome, variant = self._try_block(step, trial) if trial.is_block else self._try_single(step, trial)
             if outcome.error is None:
                 self._take(trial, outcome)
                 return
@@ -158,10 +170,45 @@ class TrialRunner:
             if tell_failure(trial, outcome.error, tries=len(failed_in), ui=self._ui):
                 continue
             # Under one load it is a variant's fault only if the load fails in the same one again.
-            if len(trial.variants) > 1 and failed_in != [variant] * TRIES:
+            if trial.is_block and failed_in != [variant] * TRIES:
                 raise outcome.error
             self._give_up(variant, outcome.error)
             failed_in = []
+
+    def _run_live(self, trial: PlannedTrial) -> None:
+        """Run the trials of a round together, until all succeed or nothing is left to compare."""
+        failed_in: list[str] = []
+        while len(steps := self._wanted_beside(trial)) > _REFERENCES:
+            outcomes = self._live.run(steps, rounds_count=self._count_rounds())
+            culprit = find_culprit(outcomes)
+            if culprit is None or culprit.error is None:
+                for outcome in outcomes:
+                    self._sequential.take(
+                        read_trial_data(self._store.trial_dir(outcome.record.planned.number), outcome.record)
+                    )
+                self._latest_round[trial.workload] = trial.round
+                self._ui.end_step(self._describe_state(trial.workload))
+                self._refuse_suspects()
+                return
+            (variant,) = culprit.record.planned.variants
+            failed_in.append(variant)
+            if tell_failure(culprit.record.planned, culprit.error, tries=len(failed_in), ui=self._ui):
+                continue
+            if failed_in != [variant] * TRIES:
+                raise culprit.error
+            self._give_up(variant, culprit.error)
+            failed_in = []
+
+    def _wanted_beside(self, trial: PlannedTrial) -> list[tuple[Step, PlannedTrial]]:
+        """Return the trials of a trial's round on its workload that are still of use."""
+        return [
+            (step, other)
+            for step, other in self._steps
+            if (other.round, other.workload) == (trial.round, trial.workload) and self._is_wanted(other)
+        ]
+
+    def _count_rounds(self) -> int:
+        return max(trial.round for trial in self._record.plan.trials)
 
     def _try_single(self, step: Step, trial: PlannedTrial) -> tuple[TrialOutcome, str]:
         (variant,) = trial.variants
@@ -185,6 +232,9 @@ class TrialRunner:
     def _take(self, trial: PlannedTrial, outcome: TrialOutcome) -> None:
         self._sequential.take(read_trial_data(self._store.trial_dir(trial.number), outcome.record))
         self._ui.end_step(self._describe(trial) or describe_outcome(outcome))
+        self._refuse_suspects()
+
+    def _refuse_suspects(self) -> None:
         if self._suspects:
             # The machine is well: those that failed did so by themselves.
             self._record = refuse_variants(self._store, self._record, self._suspects)
@@ -225,12 +275,13 @@ class TrialRunner:
             other.workload == trial.workload and other.number > trial.number and self._is_wanted(other)
             for other in same_round
         )
-        if len(trial.variants) == 1 and not is_last:
-            return ""
+        return "" if not trial.is_block and not is_last else self._describe_state(trial.workload)
+
+    def _describe_state(self, workload: str) -> str:
         if is_client_sweep(self._experiment):
-            return describe_loads(len(self._sequential.undecided(trial.workload)), len(self._experiment.variants))
+            return describe_loads(len(self._sequential.undecided(workload)), len(self._experiment.variants))
         gone = {*self._record.refused_variants, *self._suspects}
-        return describe_progress(self._sequential.compare_workload(trial.workload), without=gone)
+        return describe_progress(self._sequential.compare_workload(workload), without=gone)
 
 
 def refuse_variants(store: RecordStore, record: StudyRecord, errors: Mapping[str, ErrorFact]) -> StudyRecord:

@@ -51,7 +51,7 @@ class SequentialComparison:
         """Take a finished trial."""
         planned = data.record.planned
         self._finished[planned.workload] = max(planned.number, self._finished.get(planned.workload, 0))
-        if len(planned.variants) > 1:
+        if planned.is_block:
             self._blocks[planned.workload].extend(rounds_of_block(data))
             if data.record.slice_s is not None:
                 self._slice_s[planned.workload] = data.record.slice_s
@@ -120,7 +120,7 @@ class SequentialComparison:
     def wants(self, trial: PlannedTrial) -> bool:
         """Return whether a planned trial is still of use."""
         undecided = self._undecided[trial.workload]
-        if len(trial.variants) > 1 or trial.variants[0] == self._experiment.reference.name:
+        if trial.is_block or trial.variants[0] == self._experiment.reference.name:
             return bool(undecided)
         return trial.variants[0] in undecided
 

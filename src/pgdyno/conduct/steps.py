@@ -171,7 +171,7 @@ def describe_outcome(outcome: TrialOutcome) -> str:
 
 def _predict(folder: Path, store: RecordStore, stage: TrialStage, trial: PlannedTrial) -> None:
     """Write predictions for a trial into its empty folder; nothing is predicted of variants that alternate."""
-    if len(trial.variants) > 1:
+    if trial.is_block:
         return
     card = store.read_card()
     predictions = predict_trial(

@@ -10,11 +10,13 @@ from __future__ import annotations
 from pgdyno.errors import SpecError
 from pgdyno.facts import gucs
 from pgdyno.plan.experiment import Variant, changed_settings, changed_sysctls, identify_server
+from pgdyno.plan.live import find_live_obstacle
 from pgdyno.spec.setting import find_setting
 from pgdyno.spec.study import Study
 from pgdyno.spec.table import QueryMode
 from pgdyno.spec.variant import DesignKind, show_value
 
+_HINT_PAIRED = 'leave design out, or "paired"'
 _COST_WORDS = {
     "kernel": "a change of the kernel's settings",
     "new sessions": "new sessions",
@@ -36,11 +38,13 @@ def choose_design(study: Study, variants: tuple[Variant, ...], *, version_major:
         SpecError: The study requests a switchback, and the variants cannot alternate.
     """
     asked = study.experiment.design
+    if asked is DesignKind.LIVE:
+        if (obstacle := find_live_obstacle(study, variants)) is not None:
+            raise SpecError("these variants cannot be compared live", detail=obstacle, hint=_HINT_PAIRED)
+        return asked, "as asked for"
     obstacle, is_final = _find_obstacle(study, variants, version_major)
     if asked is DesignKind.SWITCHBACK and obstacle is not None and is_final:
-        raise SpecError(
-            "these variants cannot alternate under one load", detail=obstacle, hint='leave design out, or "paired"'
-        )
+        raise SpecError("these variants cannot alternate under one load", detail=obstacle, hint=_HINT_PAIRED)
     if asked is DesignKind.SWITCHBACK and obstacle is not None:
         return asked, f"as asked for, although {obstacle}"
     if asked is not None:

@@ -69,14 +69,14 @@ def order_comparison(
     Raises:
         SpecError: The budget is too small for any verdict.
     """
-    ordered = _order_rounds if experiment.design is DesignKind.PAIRED else _order_blocks
+    ordered = _order_blocks if experiment.design is DesignKind.SWITCHBACK else _order_rounds
     yield from ordered(workloads, experiment, times, draw)
 
 
 def choose_budget(workloads_count: int, experiment: Experiment, times: Times) -> tuple[float, str]:
     """Choose the default time budget of a comparison in seconds, and give the reason."""
     slots = _count_slots(experiment)
-    if experiment.design is DesignKind.PAIRED:
+    if experiment.design is not DesignKind.SWITCHBACK:
         rounds_s = _DEFAULT_ROUNDS * _round_s(workloads_count, experiment, times)
         reason = f"about {_DEFAULT_ROUNDS} rounds of {slots * workloads_count} trials; fewer when they decide"
         return _round_up(times.fixed_s + rounds_s), reason
@@ -161,7 +161,7 @@ def _longest_block_s(workloads_count: int, experiment: Experiment) -> float:
 def _too_little_time(experiment: Experiment, needed_s: float, what: str) -> SpecError:
     minutes = math.ceil(needed_s / 60.0 + 0.05)
     longer = f"--minutes {minutes}, " if minutes <= MOST_MINUTES else ""
-    shorter = "shorter trials, " if experiment.design is DesignKind.PAIRED else ""
+    shorter = "" if experiment.design is DesignKind.SWITCHBACK else "shorter trials, "
     asked = f"{(experiment.budget_s or 0.0) / 60:g}"
     return SpecError(
         f"{asked} {'minute is' if asked == '1' else 'minutes are'} too few for a verdict",

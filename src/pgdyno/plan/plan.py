@@ -11,12 +11,13 @@ from collections.abc import Sequence
 
 import msgspec
 
-from pgdyno.plan.experiment import Experiment, count_starts
+from pgdyno.errors import SpecError
+from pgdyno.plan.experiment import Experiment, Variant, count_starts
 from pgdyno.plan.loads import plan_loads
 from pgdyno.plan.order import Times, choose_budget, order_comparison, order_plain
 from pgdyno.plan.search import Search, least_duration_s, order_search, plan_search
 from pgdyno.plan.search import choose_budget as choose_search_budget
-from pgdyno.plan.size import BYTES_PER_SCALE, plan_size
+from pgdyno.plan.size import BYTES_PER_SCALE, DataSize, find_missing_room, plan_size
 from pgdyno.plan.types import (
     Choice,
     Machine,
@@ -30,6 +31,7 @@ from pgdyno.plan.types import (
 )
 from pgdyno.plan.variants import plan_experiment
 from pgdyno.spec.study import CacheState, Study
+from pgdyno.spec.variant import DesignKind
 
 __all__ = [
     "BYTES_PER_SCALE",
@@ -81,6 +83,8 @@ def plan_study(study: Study, machine: Machine, *, load_budget_s: float = 20.0) -
         workloads = tuple(msgspec.structs.replace(each, latency_limit_ms=search.limit_ms) for each in workloads)
     size = plan_size(study, variants, workloads, machine=machine, load_budget_s=load_budget_s, choices=choices)
     check_s = CHECK_S + try_variants_s(count_starts(variants))
+    if experiment is not None and experiment.design is DesignKind.LIVE:
+        _check_live_room(variants, size, machine)
     if experiment is not None:
         choices.append(Choice(name="design", value=experiment.design.value, reason=experiment.reason))
     warm_up_s = _warm_up_s(study, choices)
@@ -114,6 +118,12 @@ def plan_study(study: Study, machine: Machine, *, load_budget_s: float = 20.0) -
         experiment=experiment,
         search=search,
     )
+
+
+def _check_live_room(variants: tuple[Variant, ...], size: DataSize, machine: Machine) -> None:
+    missing = find_missing_room(variants, size, machine)
+    if missing is not None:
+        raise SpecError("these variants cannot be compared live here", detail=missing, hint="--design paired")
 
 
 def _duration_s(study: Study, search: Search | None, choices: list[Choice]) -> float:

@@ -17,6 +17,10 @@ from pgdyno.units import format_bytes
 BYTES_PER_SCALE = 15_700_000
 # Space for the WAL of a trial (max_wal_size is a soft limit of 1 GB), logs and records.
 _DISK_SLACK_BYTES = 3_000_000_000
+# Space for the WAL of one server: max_wal_size, a soft limit, is 1 GB by default.
+_WAL_BYTES = 1_100_000_000
+# The share of memory that may hold the data of servers that are up at once; the rest is the programs' and the kernel's.
+_MEMORY_SHARE = 0.7
 # Conservative rates of small cloud volumes, for the prediction of waiting time.
 _LOAD_BYTES_PER_S = 80_000_000
 _COPY_BYTES_PER_S = 800_000_000
@@ -35,6 +39,8 @@ class DataSize(msgspec.Struct, frozen=True, kw_only=True):
     """Scale of the study, for variants without their own."""
     dataset_bytes: int
     """Size of the data at that scale."""
+    largest_bytes: int
+    """Size of the largest cluster."""
     load_s: float
     restore_s: float
     """Seconds to restore the largest cluster, including the stop and start of its server."""
@@ -75,9 +81,32 @@ def plan_size(
     return DataSize(
         scale=scale,
         dataset_bytes=round(scale * bytes_per_scale),
+        largest_bytes=round(largest * bytes_per_scale),
         load_s=sum(_LOAD_START_S + each * bytes_per_scale / _LOAD_BYTES_PER_S for each in to_load),
         restore_s=largest * bytes_per_scale / _copy_bytes_per_s(machine) + _START_STOP_S,
     )
+
+
+def find_missing_room(variants: Sequence[Variant], size: DataSize, machine: Machine) -> str | None:
+    """Return why the servers of all variants cannot be up at once on a machine; None if they can.
+
+    Each server has its own copy of the data on disk, and in memory twice: in its buffers and in the kernel's cache.
+    """
+    servers = len(variants) + 1
+    needed_bytes = 2 * servers * size.largest_bytes
+    allowed_bytes = round(_MEMORY_SHARE * machine.memory_bytes)
+    if needed_bytes > allowed_bytes:
+        return (
+            f"{servers} servers with their data need about {format_bytes(needed_bytes)} of memory at once;"
+            f" {format_bytes(allowed_bytes)} may be used"
+        )
+    disk_bytes = servers * (size.largest_bytes + _WAL_BYTES)
+    if disk_bytes > machine.disk_free_bytes:
+        return (
+            f"{servers} servers with their data need {format_bytes(disk_bytes)} of disk at once;"
+            f" free are {format_bytes(machine.disk_free_bytes)}"
+        )
+    return None
 
 
 def _find_scale(study: Study, variants: Sequence[Variant]) -> int | None:

@@ -67,6 +67,11 @@ class PlannedTrial(msgspec.Struct, frozen=True, kw_only=True):
     rate_tps: float | None = None
     """Rate of a search's trial, chosen just before it runs; None in a closed loop, or if the workload has a rate."""
 
+    @property
+    def is_block(self) -> bool:
+        """True if several variants alternate in this trial, under one load."""
+        return len(self.variants) > 1
+
 
 class StepKind(enum.Enum):
     """Kind of a step."""

@@ -48,6 +48,10 @@ class LiveMember(msgspec.Struct, frozen=True, kw_only=True):
     folder: Path
 
 
+class OtherMemberFailedError(StepFailedError):
+    """Another member of the round has failed, and ended this one."""
+
+
 class MemberFailedError(Exception):
     """A member has failed, which ends the round; the member holds its error."""
 

@@ -17,14 +17,14 @@ import random
 import time
 from collections.abc import Callable, Iterator, Sequence
 
-from pgdyno.errors import PgdynoError, StepFailedError
+from pgdyno.errors import PgdynoError
 from pgdyno.plan.experiment import draw_orders
 from pgdyno.record.pgbench.output import Progress
 from pgdyno.record.transactions.slices import Slice, SlicePhase
 from pgdyno.run.change.kernel import KernelSettings, changed_sysctls
 from pgdyno.run.host.clock import monotonic_s
 from pgdyno.run.host.log import LOG
-from pgdyno.run.live_member import LiveMember, MemberFailedError, MemberRun
+from pgdyno.run.live_member import LiveMember, MemberFailedError, MemberRun, OtherMemberFailedError
 from pgdyno.run.sample.machine_counters import MachineCounters, subtract_counts
 from pgdyno.run.switchback import LEAST_COUNTED_RATIO, choose_washout_s
 from pgdyno.run.trial import TrialOutcome, find_left_settings
@@ -195,7 +195,7 @@ class _LiveRound:
                 with contextlib.suppress(MemberFailedError), run.blamed():
                     run.finish()
             if run.error is None:
-                run.error = StepFailedError(
+                run.error = OtherMemberFailedError(
                     f"the live round ended because {failed.name} failed",
                     detail=failed.error.reason if failed.error is not None else "",
                 )

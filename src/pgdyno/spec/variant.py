@@ -124,6 +124,8 @@ class DesignKind(enum.Enum):
     """Settings alternate in short slices under one continuous load."""
     PAIRED = "paired"
     """A trial of each variant in turn, each from the same restored state."""
+    LIVE = "live"
+    """The servers of all variants are up at once, and short slices of load alternate: one server runs, the others are frozen."""
 
 
 class ExperimentSpec(StudyTable, frozen=True, kw_only=True):

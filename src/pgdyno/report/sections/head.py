@@ -245,7 +245,7 @@ def describe_load(workload: PlannedWorkload) -> str:
 
 def is_mixed(trial: TrialAnalysis) -> bool:
     """Return whether several variants alternated in a trial, so that its totals are a mixture and no result."""
-    return len(trial.record.planned.variants) > 1
+    return trial.record.planned.is_block
 
 
 def name_trial(trial: TrialAnalysis) -> str:

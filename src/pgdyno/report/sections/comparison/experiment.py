@@ -35,10 +35,12 @@ def question_of(experiment: Experiment) -> str:
 
 def describe_experiment(experiment: Experiment, trials: TrialsSpec) -> str:
     """Describe the variants and the design in which they alternate."""
-    how = "alternating under one load"
-    if experiment.design is DesignKind.PAIRED:
-        how = f"in interleaved trials of {format_seconds(trials.duration_s)}"
-    return f"{name_variants(experiment)}, {how}"
+    how = {
+        DesignKind.SWITCHBACK: "alternating under one load",
+        DesignKind.PAIRED: f"in interleaved trials of {format_seconds(trials.duration_s)}",
+        DesignKind.LIVE: f"in live pairs of {format_seconds(trials.duration_s)}",
+    }
+    return f"{name_variants(experiment)}, {how[experiment.design]}"
 
 
 def count_servers(experiment: Experiment) -> int:

@@ -23,6 +23,17 @@ _SIMULATED_STATUSES = (
     " sweeps had a wrong status."
 )
 
+_DESIGNS = {
+    DesignKind.SWITCHBACK: "Switchback: the variants alternate in short slices, in random order, under one continuous load.",
+    DesignKind.PAIRED: (
+        "Paired trials: each round is a trial of every variant, in random order, each from the same restored data."
+    ),
+    DesignKind.LIVE: (
+        "Live pairs: in each round the servers of all variants are up at once, each with its own copy of the data and its"
+        " own clients, and short slices of load alternate among them in random order. While one server runs, the others"
+        " and their clients are frozen, so that what disturbs the machine disturbs all of them alike."
+    ),
+}
 TRIALS_REMARK = "They show whether anything went wrong; the verdicts do not use them."
 
 
@@ -115,13 +126,7 @@ def _describe_spread(noise: Question) -> str:
 
 
 def _describe_design(experiment: Experiment) -> str:
-    if experiment.design is DesignKind.SWITCHBACK:
-        how = "Switchback: the variants alternate in short slices, in random order, under one continuous load."
-    else:
-        how = (
-            "Paired trials: each round is a trial of every variant, in random order, each from the same restored data."
-        )
-    return f"{how} Reason: {experiment.reason}."
+    return f"{_DESIGNS[experiment.design]} Reason: {experiment.reason}."
 
 
 def _describe_loads(experiment: Experiment) -> str:
@@ -149,7 +154,7 @@ def _describe_slices(report: ReportInput) -> tuple[str, ...]:
 
 
 def _describe_pair(experiment: Experiment) -> str:
-    runs = "slices" if experiment.design is DesignKind.SWITCHBACK else "trials"
+    runs = {DesignKind.SWITCHBACK: "slices", DesignKind.PAIRED: "trials", DesignKind.LIVE: "servers"}[experiment.design]
     budget = "" if experiment.budget_s is None else f" or after {format_seconds(experiment.budget_s)}"
     return (
         f"A pair is a variant's result in a round divided by the mean of the reference's two {runs} in that round, so"

@@ -1,0 +1,76 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from pgdyno.errors import SpecError
+from pgdyno.plan.plan import Machine, Plan, plan_study
+from pgdyno.spec.read import make_study
+from pgdyno.spec.variant import DesignKind
+from tests.rows import check_rows
+
+MACHINE = Machine(cpu_count=2, memory_bytes=16 << 30, disk_free_bytes=100 << 30, version_major=18)
+BUFFERS = ({"settings": {"shared_buffers": "16MB"}}, {"settings": {"shared_buffers": "1GB"}})
+
+
+def plan_live(
+    *variants: dict[str, Any], machine: Machine = MACHINE, workload: dict[str, Any] | None = None, **tables: Any
+) -> Plan:
+    raw = {
+        "data": {"scale": 10},
+        "workload": [{"name": "tpcb-like", "clients": 4, **(workload or {})}],
+        "trials": {"duration": "4s", "warm_up": "1s"},
+        "experiment": {"design": "live", "minutes": 5},
+        "variant": list(variants or BUFFERS),
+        **tables,
+    }
+    return plan_study(make_study(raw, source="a test", folder=Path()), machine)
+
+
+def test_a_round_has_the_reference_twice() -> None:
+    plan = plan_live()
+    assert plan.experiment is not None
+    assert plan.experiment.design is DesignKind.LIVE
+    first = sorted(trial.variants for trial in plan.trials if trial.round == 1)
+    assert first == [("shared_buffers=16MB",), ("shared_buffers=16MB",), ("shared_buffers=1GB",)]
+    assert all(trial.duration_s == 4 for trial in plan.trials)
+
+
+REFUSED = [
+    ({"workload": {"rate_tps": 100}}, "a schedule of transactions (rate) runs on while its load is frozen"),
+    ({"trials": {"cache": "cold"}}, "a cold cache warms up within the first slices"),
+    ({"server": {"port": 5499}}, "the servers of all variants are up at once and cannot share one port"),
+    ({"sysctl": "vm.dirty_background_bytes"}, "vm.dirty_background_bytes does not act at once"),
+    ({"setting": ("checkpoint_timeout", "30s")}, "checkpoint_timeout counts the time in which a server is frozen"),
+    ({"setting": ("statement_timeout", "5s")}, "statement_timeout counts the time in which a server is frozen"),
+]
+
+
+def test_variants_that_frozen_time_would_change_are_refused() -> None:
+    def check(row: tuple[dict[str, Any], str]) -> None:
+        asked, words = row
+        second: dict[str, Any] = {"settings": {"shared_buffers": "1GB"}}
+        if "sysctl" in asked:
+            second["sysctl"] = {asked["sysctl"]: "100000000"}
+        if "setting" in asked:
+            name, value = asked["setting"]
+            second["settings"][name] = value
+        tables = {name: asked[name] for name in ("workload", "trials", "server") if name in asked}
+        with pytest.raises(SpecError, match="cannot be compared live") as caught:
+            plan_live(BUFFERS[0], second, **tables)
+        assert words in caught.value.detail
+
+    check_rows(REFUSED, check)
+
+
+def test_servers_that_do_not_fit_side_by_side_are_refused() -> None:
+    for machine, words in (
+        (msgspec.structs.replace(MACHINE, memory_bytes=1 << 30), "3 servers with their data need about"),
+        (msgspec.structs.replace(MACHINE, disk_free_bytes=3_500_000_000), "of disk at once"),
+    ):
+        with pytest.raises(SpecError, match="cannot be compared live here") as caught:
+            plan_live(machine=machine)
+        assert words in caught.value.detail
