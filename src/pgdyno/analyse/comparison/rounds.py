@@ -120,11 +120,9 @@ def _values_of_trial(trial: TrialAnalysis, cpu_count: float) -> dict[str, float]
         if percentile.name in _TRIAL_PERCENTILES:
             values[_TRIAL_PERCENTILES[percentile.name]] = percentile.value_ms
     counts = trial.counts_per_transaction
-    values |= {name: counts.get(name) for name in (*_TRIAL_COUNTS, *_SLICE_COUNTS)}
-    busy, cpu_s = trial.shares.get("cpu_busy_ratio"), counts.get("cpu_s")
-    if cpu_s is not None:
-        values["cpu_ms"] = cpu_s * 1e3
-    elif busy is not None and trial.tps:
+    values |= {name: counts.get(name) for name in (*_TRIAL_COUNTS, *_SLICE_COUNTS, "cpu_ms")}
+    busy = trial.shares.get("cpu_busy_ratio")
+    if busy is not None and trial.tps:
         values["cpu_ms"] = busy * (trial.cpus_seen_count or cpu_count) * 1e3 / trial.tps
     return _known(values)
 

@@ -28,6 +28,9 @@ from pgdyno.record.samples import os_series as series
 from pgdyno.record.trial_data import TRANSACTION_LOG, TrialData
 from pgdyno.record.types import StudyRecord, TrialStatus, why_missing
 
+# A session of a frozen server goes on for the server's counters of time.
+_WITH_FROZEN_TIME = frozenset({"session_ms", "active_ms", "idle_in_transaction_ms"})
+
 
 def analyse_trial(
     record: StudyRecord, workload: PlannedWorkload, data: TrialData, *, limits: DiskLimits | None = None
@@ -100,7 +103,10 @@ def _make_sliced_figures(record: StudyRecord, data: TrialData) -> TrialAnalysis:
         tps=sliced.tps,
         latency_mean_ms=sliced.latency_mean_ms,
         percentiles=sliced.percentiles,
-        counts_per_transaction={**sliced.counts_per_transaction, **figures.counts_per_transaction},
+        counts_per_transaction={
+            **sliced.counts_per_transaction,
+            **{name: count for name, count in figures.counts_per_transaction.items() if name not in _WITH_FROZEN_TIME},
+        },
         pgbench_tps=None,
         schedule_lag_ms=None,
     )

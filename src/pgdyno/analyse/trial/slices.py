@@ -34,7 +34,7 @@ class SlicedTrial(msgspec.Struct, frozen=True, kw_only=True):
         latency_mean_ms: Weighted mean of the whole transactions.
         percentiles: Weighted percentiles of the whole transactions.
         cut_ratio: Share of the transactions that were under way when their server was frozen.
-        counts_per_transaction: Counters of the machine per transaction, by name.
+        counts_per_transaction: Counters of the machine per transaction, by metric.
     """
 
     tps: float | None
@@ -44,6 +44,13 @@ class SlicedTrial(msgspec.Struct, frozen=True, kw_only=True):
     counts_per_transaction: Mapping[str, float | None]
 
 
+# The counter of a slice that each metric is made from, and its unit in that of the metric.
+_COUNTERS = {
+    "cpu_ms": ("cpu_s", 1e3),
+    "device_flush_count": ("device_flush_count", 1.0),
+    "device_read_bytes": ("device_read_bytes", 1.0),
+    "device_write_bytes": ("device_write_bytes", 1.0),
+}
 # A latency above this share of a slice rests on the few transactions that began early enough in it.
 _LONGEST_RATIO = 0.5
 
@@ -121,10 +128,9 @@ def _find_percentile(
 
 
 def _count_per_transaction(slices: Sequence[Slice], count: float) -> dict[str, float | None]:
-    names = {name for one in slices for name in one.counts}
     per_transaction: dict[str, float | None] = {}
-    for name in names:
-        known = [value for one in slices if (value := one.counts.get(name)) is not None]
+    for metric, (counter, unit) in _COUNTERS.items():
+        known = [value for one in slices if (value := one.counts.get(counter)) is not None]
         is_whole = len(known) == len(slices) and count > 0
-        per_transaction[name] = sum(known) / count if is_whole else None
+        per_transaction[metric] = sum(known) * unit / count if is_whole else None
     return per_transaction

@@ -23,6 +23,7 @@ from pgdyno.report.table import Cell, Table, absent, code, columns, number, text
 
 _NOT_OBSERVED = "not observed; the reason is under “Not observed”"
 _NO_STEADY_PART = "no steady part was determined: TPS and latencies cover the whole load"
+_SLICES = "the load ran in slices: TPS and latencies cover the counted part of each"
 # The counts that explain most of a result, whatever the noise.
 _KEY_COUNTS = (
     "wal_bytes", "wal_fpi_count", "wal_sync_count", "blks_hit_pages", "blks_read_pages", "io_write_bytes", "backend_written_pages",
@@ -94,12 +95,16 @@ def trials_table(workload: WorkloadAnalysis) -> Table:
         cells.append(number(trial.failed_count, format_count, reason))
         cells += [number(trial.skipped_count, format_count, reason)] * has_skipped
         cells += [number(trial.late_count, format_count, reason)] * has_late
-        cells.append(number(trial.steady_from_s, format_seconds, reason or _NO_STEADY_PART))
+        cells.append(number(trial.steady_from_s, format_seconds, reason or _why_no_steady_part(trial)))
         rows.append(tuple(cells))
     remark = _explain_steady_parts(workload)
     if has_claim:
         remark += f"{' ' if remark else ''}“pgbench says” is pgbench's own TPS over the whole load."
     return Table(caption="Each trial", columns=columns(*titles, numbers_from=1), rows=tuple(rows), remark=remark)
+
+
+def _why_no_steady_part(trial: TrialAnalysis) -> str:
+    return _NO_STEADY_PART if trial.record.slice_s is None else _SLICES
 
 
 def _explain_steady_parts(workload: WorkloadAnalysis) -> str:

@@ -154,7 +154,7 @@ def _describe_slices(report: ReportInput) -> tuple[str, ...]:
 
 
 def _describe_pair(experiment: Experiment) -> str:
-    runs = {DesignKind.SWITCHBACK: "slices", DesignKind.PAIRED: "trials", DesignKind.LIVE: "servers"}[experiment.design]
+    runs = "slices" if experiment.design is DesignKind.SWITCHBACK else "trials"
     budget = "" if experiment.budget_s is None else f" or after {format_seconds(experiment.budget_s)}"
     return (
         f"A pair is a variant's result in a round divided by the mean of the reference's two {runs} in that round, so"
