@@ -1,0 +1,159 @@
+"""How much live pairs and paired trials scatter on this machine, for two variants that are alike.
+
+Each turn runs, in random order, one live round of the reference (twice) and of a variant that is like it, and the same
+three trials one after the other, each with a fresh server, with measured loads of the same length. A pair is the log ratio
+of the two references' TPS: live from the slices' transactions after the washout, else from the whole trial's. The scatter
+is the standard deviation of pairs; the paired trials also take the longer time, because each has restarts of its own.
+
+Usage: python benchmarks/answers.py [--workload tpcb-like] [--turns 20] [--scale 10] [--seconds 4] [--folder DIR]
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import math
+import random
+import shutil
+import statistics
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+from figures import say
+
+from pgdyno.plan.plan import Machine, plan_study
+from pgdyno.record.trial_data import read_trial_data
+from pgdyno.run.cluster.home import Home, open_home
+from pgdyno.run.host.process import find_server_user
+from pgdyno.run.live_member import LiveMember
+from pgdyno.run.live_round import run_live_round
+from pgdyno.run.own_server import OwnServer
+from pgdyno.run.postgres.installation import find_installation
+from pgdyno.run.trial import run_trial
+from pgdyno.run.trial_stage import TrialStage
+from pgdyno.spec.read import make_study
+
+MACHINE = Machine(version_major=18, cpu_count=2, memory_bytes=8 << 30, disk_free_bytes=10**11)
+MEMBERS = 3
+
+
+def make_stages(home: Home, folder: Path, options: argparse.Namespace) -> tuple[TrialStage, list[TrialStage]]:
+    """The stage of trials that follow each other, and those of a live round."""
+    raw = {
+        "data": {"scale": options.scale},
+        "workload": [{"name": options.workload, "clients": 8, "threads": 2, "mode": "prepared"}],
+        "trials": {"rounds": 1, "duration": f"{options.seconds:g}s", "warm_up": "1s"},
+    }
+    study = make_study(raw, source="answers", folder=folder)
+    plan = plan_study(study, MACHINE)
+    installation = find_installation(study.server, user=home.user, software_dir=home.software)
+    server = OwnServer(installation=installation, home=home)
+    (folder / "init").mkdir()
+    dataset = server.load(study.data, plan.scale, settings={}, output_dir=folder / "init", on_activity=lambda _: None)
+    stages = [
+        TrialStage(
+            server=each,
+            generator=each.make_generator(),
+            dataset=dataset,
+            study=study,
+            plan=plan,
+            settings={},
+            cpu_count=2.0,
+        )
+        for each in (server, *(server.in_slot(number) for number in range(1, MEMBERS + 1)))
+    ]
+    return stages[0], stages[1:]
+
+
+def run_live(stages: Sequence[TrialStage], folder: Path, *, slice_s: float, seed: int) -> list[float]:
+    """TPS of each member in the counted part of its slices."""
+    members = []
+    for number, stage in enumerate(stages):
+        (folder / f"{number}").mkdir(parents=True)
+        trial = msgspec.structs.replace(stage.plan.trials[0], seed=seed * MEMBERS + number)
+        members.append(LiveMember(stage=stage, trial=trial, folder=folder / f"{number}"))
+    outcomes = run_live_round(members, slice_s=slice_s, seed=seed, on_activity=lambda _: None, on_load=lambda _: None)
+    rates = []
+    for member, outcome in zip(members, outcomes, strict=True):
+        if outcome.error is not None:
+            raise outcome.error
+        data = read_trial_data(member.folder, outcome.record)
+        counted_s = sum(one.end_monotonic_s - one.settled_monotonic_s for one in data.slices)
+        rates.append(sum(load.ok_count for load in data.slice_loads) / counted_s)
+    return rates
+
+
+def run_paired(stage: TrialStage, folder: Path, *, seed: int) -> list[float]:
+    """TPS of trials that follow each other."""
+    rates = []
+    for number in range(MEMBERS):
+        place = folder / f"{number}"
+        place.mkdir(parents=True)
+        trial = msgspec.structs.replace(stage.plan.trials[0], seed=seed * MEMBERS + number)
+        outcome = run_trial(stage, trial, folder=place, on_activity=lambda _: None, on_load=lambda _: None)
+        if outcome.error is not None:
+            raise outcome.error
+        rates.append(outcome.tps or math.nan)
+    return rates
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--workload", default="tpcb-like")
+    parser.add_argument("--turns", type=int, default=20)
+    parser.add_argument("--scale", type=int, default=10)
+    parser.add_argument("--seconds", type=float, default=4.0, help="measured load of each trial")
+    parser.add_argument("--slice-seconds", type=float, default=0.5)
+    parser.add_argument("--folder", type=Path, default=Path("/var/tmp"), help="on the disk that is meant")
+    options = parser.parse_args()
+    folder = Path(tempfile.mkdtemp(prefix="pgdyno-answers-", dir=options.folder))
+    folder.chmod(0o755)
+    draw = random.Random(1)
+    pairs: dict[str, list[float]] = {"live": [], "paired": []}
+    took_s: dict[str, list[float]] = {"live": [], "paired": []}
+    try:
+        with open_home(folder / "home", find_server_user()) as home, contextlib.suppress(KeyboardInterrupt):
+            single, slots = make_stages(home, folder, options)
+            for turn in range(1, options.turns + 1):
+                for design in draw.sample(list(pairs), len(pairs)):
+                    place = folder / f"{turn}-{design}"
+                    began_s = time.monotonic()
+                    if design == "live":
+                        # A slot's place on the disk must not be a member's for good.
+                        first = turn % MEMBERS
+                        stages = [*slots[first:], *slots[:first]]
+                        rates = run_live(stages, place, slice_s=options.slice_seconds, seed=turn)
+                    else:
+                        rates = run_paired(single, place, seed=turn)
+                    took_s[design].append(time.monotonic() - began_s)
+                    shutil.rmtree(place)
+                    # Three that are alike: two independent differences.
+                    pairs[design] += [
+                        math.log(rates[0] / rates[1]),
+                        math.log(rates[2] / math.sqrt(rates[0] * rates[1])),
+                    ]
+                    shown = " ".join(f"{rate:.0f}" for rate in rates)
+                    print(f"turn {turn} {design}: {shown} tps in {took_s[design][-1]:.1f} s", flush=True)
+    finally:
+        shutil.rmtree(folder)
+    scatter = {}
+    for design, found in pairs.items():
+        # The second difference has the variance of 1 + 1/2 against the first one's 1 + 1.
+        alike, other = found[::2], [value / math.sqrt(0.75) for value in found[1::2]]
+        say(f"answers.{options.workload}.{design}.a_a_sd", statistics.stdev(alike), unit="log ratio", n=len(alike))
+        say(f"answers.{options.workload}.{design}.round_s", statistics.median(took_s[design]), unit="s", n=len(alike))
+        scatter[design] = math.sqrt((statistics.variance(alike) + statistics.variance(other)) / 2)
+    say(
+        f"answers.{options.workload}.scatter_ratio",
+        scatter["live"] / scatter["paired"],
+        unit="live / paired",
+        n=len(pairs["live"]),
+        target="<= 0.4",
+    )
+
+
+if __name__ == "__main__":
+    main()
