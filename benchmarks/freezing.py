@@ -22,7 +22,7 @@ from pathlib import Path
 from pgdyno.run.cluster.home import open_home
 from pgdyno.run.cluster.server import Server
 from pgdyno.run.cluster.template import prepare_template, restore_template
-from pgdyno.run.host.freezer import Freezer, find_tree
+from pgdyno.run.host.freezer import Freezer
 from pgdyno.run.host.process import find_server_user
 from pgdyno.run.load.argv import LoadRun
 from pgdyno.run.load.pgbench import Pgbench
@@ -130,7 +130,8 @@ def main() -> None:
             load = stack.enter_context(Pgbench(installation=installation, user=user).start_load(run, directory=folder))
             time.sleep(2)
             roots = [load.pid, server.pid]
-            pids = [pid for root in roots for pid in find_tree(root)]
+            children = Path(f"/proc/{server.pid}/task/{server.pid}/children").read_text().split()
+            pids = [*roots, *map(int, children)]
             freezer = Freezer()
             ways: dict[str, Way] = {"signals": (lambda: freezer.freeze(roots), freezer.thaw)}
             if (V1 / "cgroup.procs").exists():

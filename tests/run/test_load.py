@@ -116,6 +116,36 @@ def is_alive(pid: int) -> bool:
 
 
 @pytest.mark.cluster
+def test_two_loads_run_at_once_and_end_when_they_are_told_to(server: Server, folder: Path) -> None:
+    seen: list[list[Progress]] = [[], []]
+    with contextlib.ExitStack() as stack:
+        loads = [
+            stack.enter_context(
+                pgbench_of(server).start_load(
+                    load(server, duration_s=WITHOUT_END_S), directory=folder / f"{number}", on_progress=lines.append
+                )
+            )
+            for number, lines in enumerate(seen)
+        ]
+        while not all(seen):
+            assert [each.poll() for each in loads] == [None, None]
+            time.sleep(0.05)
+        loads[0].end()
+        while (first := loads[0].poll()) is None:
+            assert loads[1].poll() is None
+            time.sleep(0.05)
+        assert is_alive(loads[1].pid)
+        assert first.exit_code == 0
+        assert first.summary.is_complete
+        assert loads[0].poll() == first
+    # What nothing has ended does not outlive the block.
+    assert not is_alive(loads[1].pid)
+    left = msgspec.json.decode((folder / "1" / "pgbench.json").read_bytes(), type=Invocation)
+    assert left.exit_code != 0
+    assert left.cpu_s is None
+
+
+@pytest.mark.cluster
 def test_a_load_runs_as_the_unprivileged_user_and_all_of_it_is_kept(server: Server, folder: Path) -> None:
     pids: list[int] = []
     seen: list[Progress] = []
