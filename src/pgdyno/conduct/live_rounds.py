@@ -19,7 +19,7 @@ from pgdyno.run.trial_stage import TrialStage
 
 
 class LiveRounds:
-    """Runs live rounds; each variant's server has a cluster of its own, and the reference two.
+    """Runs live rounds.
 
     Args:
         store: Of the record.
@@ -31,12 +31,8 @@ class LiveRounds:
     def __init__(self, *, store: RecordStore, experiment: Experiment, stages: Mapping[str, TrialStage], ui: Ui) -> None:
         self._store = store
         self._experiment = experiment
+        self._stages = stages
         self._ui = ui
-        names = [experiment.reference.name, *(variant.name for variant in experiment.variants)]
-        self._stages: dict[str, list[TrialStage]] = {}
-        for slot, name in enumerate(names):
-            if name in stages:
-                self._stages.setdefault(name, []).append(_in_slot(stages[name], slot))
 
     def run(self, steps: Sequence[tuple[Step, PlannedTrial]], *, rounds_count: int) -> tuple[TrialOutcome, ...]:
         """Run the trials of one round together, and write them into the record.
@@ -61,12 +57,11 @@ class LiveRounds:
         return outcomes
 
     def _make_members(self, trials: Sequence[PlannedTrial]) -> list[LiveMember]:
-        members: list[LiveMember] = []
-        used: dict[str, int] = {}
-        for trial in trials:
+        """Give each trial a cluster of its own; since a round's order is drawn, no variant has the same one in all rounds."""
+        members = []
+        for slot, trial in enumerate(trials):
             (variant,) = trial.variants
-            stage = self._stages[variant][used.get(variant, 0)]
-            used[variant] = used.get(variant, 0) + 1
+            stage = _in_slot(self._stages[variant], slot)
             members.append(LiveMember(stage=stage, trial=trial, folder=self._store.begin_trial(trial.number)))
         return members
 
