@@ -17,7 +17,7 @@ from pgdyno.errors import HostError, SpecError
 from pgdyno.facts.durability import find_given_up
 from pgdyno.facts.gucs import ChangeCost, change_cost, find_guc, read_value, same_value
 from pgdyno.tune.derive import derive, leave_out, with_huge_pages
-from pgdyno.tune.draft import KB
+from pgdyno.tune.draft import KB, round_up
 from pgdyno.tune.memory import sum_memory, total_bytes
 from pgdyno.tune.types import DerivedSettings, Kernel, Origin, Target, TuningSubject, WorkloadClass
 from pgdyno.units import parse_in_unit
@@ -334,6 +334,22 @@ def test_what_cannot_be_is_refused(fixed: dict[str, str], words: str) -> None:
     with pytest.raises(SpecError) as caught:
         derive(subject, fixed=fixed)
     assert words in f"{caught.value.fact} {caught.value.detail} {caught.value.hint}"
+
+
+@pytest.mark.parametrize("timeout_min", [None, 1, 2.5, 10, 60])
+@pytest.mark.parametrize("wal_bytes_per_s", [1e4, 1e6, 7.3e6])
+def test_the_formula_of_max_wal_size_gives_its_value(timeout_min: float | None, wal_bytes_per_s: float) -> None:
+    fixed = {} if timeout_min is None else {"checkpoint_timeout": f"{timeout_min * 60:g}s"}
+    subject = make_subject(recovery_s=1e6, wal_bytes_per_s=wal_bytes_per_s, disk=make_disk(free=1e14))
+    (one,) = [one for one in derive(subject, fixed=fixed).settings if one.name == "max_wal_size"]
+    factors, least, _ = one.formula.split(", ", maxsplit=2)
+    rate, minutes, target, headroom = factors.split(" × ")
+    assert rate == "WAL rate"
+    assert minutes == f"{timeout_min or 30:g} min"
+    assert target == "(1 + checkpoint_completion_target)"
+    assert least == "at least the built-in 1 GB"
+    wal_bytes = max(wal_bytes_per_s * float(minutes.split()[0]) * 60 * 1.9 * float(headroom), GB)
+    assert parse_in_unit(one.value, "B", is_integer=False) == round_up(wal_bytes) // MB * MB
 
 
 def test_buffers_larger_than_the_memory_are_refused_with_the_sum_line_by_line() -> None:

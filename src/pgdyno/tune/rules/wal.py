@@ -76,7 +76,7 @@ def _put_max_wal(draft: Draft) -> None:
         # The limit is only assumed: it must not be lower than on an untuned server.
         by_recovery = _STOCK_MAX_WAL_BYTES
     most = min(by_disk, by_recovery)
-    reason = f"it holds the WAL of {longest_s / 60:.0f} min, so that the clock starts checkpoints, even in a busy hour."
+    reason = f"it holds the WAL of {longest_s / 60:g} min, so that the clock starts checkpoints, even in a busy hour."
     if most < wanted:
         bound = (
             "the free space allows"
@@ -93,7 +93,7 @@ def _put_max_wal(draft: Draft) -> None:
         size(max(2 * SEGMENT_BYTES, value // MB * MB)),
         layer=Layer.WAL,
         reason=reason,
-        formula="WAL rate × 30 min × (1 + checkpoint_completion_target) × 1.25, at most what recovery in time and 1/4 of the free space (0.6 of an own volume's) allow",
+        formula=f"WAL rate × {longest_s / 60:g} min × (1 + checkpoint_completion_target) × {_HEADROOM:g}, at least the built-in 1 GB, at most what recovery in time and 1/4 of the free space (0.6 of an own volume's) allow",
         inputs=(rate, subject.recovery_s, wal_disk(subject).free_bytes, subject.dataset, *_image_left(draft)),
         source=f"{_CONFIGURATION}; src/backend/access/transam/xlog.c, CalculateCheckpointSegments()",
         trades="space for WAL, and a longer recovery after a crash",
