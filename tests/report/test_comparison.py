@@ -212,6 +212,22 @@ def test_a_sweep_over_clients_answers_with_its_curve() -> None:
     assert "64 collapse" in stands
 
 
+def test_a_peak_without_an_upper_end_is_not_settled() -> None:
+    report = build_client_sweep()
+    (name,) = report.analysis.sweeps
+    sweep = report.analysis.sweeps[name]
+    open_ended = {end: msgspec.structs.replace(getattr(sweep, end), low=13.0, high=None) for end in ("peak", "knee")}
+    analysis = msgspec.structs.replace(report.analysis, sweeps={name: msgspec.structs.replace(sweep, **open_ended)})
+    (answers,) = answer_study(msgspec.structs.replace(report, analysis=analysis))
+    peak, knee, _ = answers.curve
+    assert re.fullmatch(
+        r"Where TPS is highest is not settled: by the fitted curve at 13 clients or more;"
+        r" measured highest: [\d,]+ TPS at 32 clients\.",
+        peak,
+    ), peak
+    assert knee == "Where more clients begin to raise TPS by less than 3 % is not settled: at 13 clients or more."
+
+
 def test_a_curve_that_was_run_once_names_no_peak() -> None:
     (answers,) = answer_study(build_client_sweep(rounds=1, loads=(1, 2, 4)))
     assert all("not known (" in sentence for sentence in answers.curve[:2])

@@ -29,10 +29,10 @@ def describe_progress(comparison: Comparison, *, without: Collection[str] = ()) 
 
 
 def describe_loads(undecided_count: int, loads_count: int) -> str:
-    """Describe the state of a sweep over clients: how many loads another round repeats."""
+    """Describe the state of a sweep over clients: how many of its numbers of clients need more rounds."""
     if not undecided_count:
-        return "every load has its status"
-    return f"{undecided_count} of {loads_count} loads run again"
+        return "every number of clients has its status"
+    return f"{undecided_count} of {loads_count} numbers of clients need more rounds"
 
 
 def shorten(name: str, length: int = _LONGEST_NAME) -> str:

@@ -11,7 +11,7 @@ from pgdyno.analyse.comparison.answers import Comparison
 from pgdyno.analyse.comparison.verdict import Verdict, VerdictKind
 from pgdyno.analyse.sweep.scaling import ClientSweep
 from pgdyno.facts.durability import Loss
-from pgdyno.report.format import format_clients, format_seconds
+from pgdyno.report.format import count_things, format_clients, format_estimate, format_seconds
 from pgdyno.report.input import ReportInput
 from pgdyno.report.sections.comparison.variants import VariantText, describe_variants
 from pgdyno.report.verdict_words import count_pairs, describe_change, describe_outlook, name_status, name_verdict
@@ -147,12 +147,32 @@ def _describe_curve(sweep: ClientSweep | None, delta_ratio: float) -> tuple[str,
     for point in sweep.points:
         standings.setdefault(name_status(point.status), []).append(f"{point.clients:,}")
     stands = "; ".join(f"{', '.join(clients)} {status}" for status, clients in standings.items())
+    return (_describe_peak(sweep), _describe_knee(sweep, delta_ratio), f"Status by number of clients: {stands}.")
+
+
+def _describe_peak(sweep: ClientSweep) -> str:
+    """Describe where TPS is highest. Without an upper end of the interval nothing is settled: then name the best load, too."""
+    peak = sweep.peak
+    if peak.value is None or peak.low is None:
+        return f"Where TPS is highest: {format_clients(peak)}."
+    if peak.high is not None:
+        return f"TPS is highest at {format_clients(peak)}."
+    best = max(sweep.points, key=lambda point: point.tps.value or 0.0)
+    by_curve = "by the fitted curve " if sweep.points_alone_reason is None else ""
     return (
-        f"TPS is highest at {format_clients(sweep.peak)}."
-        if sweep.peak.low is not None
-        else f"Where TPS is highest: {format_clients(sweep.peak)}.",
-        f"From {format_clients(sweep.knee)} on, more clients raise TPS by less than {delta_ratio * 100:g} %."
-        if sweep.knee.low is not None
-        else f"Where more clients begin to raise TPS by less than {delta_ratio * 100:g} %: {format_clients(sweep.knee)}.",
-        f"Status by number of clients: {stands}.",
+        f"Where TPS is highest is not settled: {by_curve}at {count_things(round(peak.low), 'client')} or more;"
+        f" measured highest: {format_estimate(best.tps).value} TPS at {count_things(best.clients, 'client')}."
+    )
+
+
+def _describe_knee(sweep: ClientSweep, delta_ratio: float) -> str:
+    """Describe from how many clients on more of them gain little."""
+    knee, little = sweep.knee, f"{delta_ratio * 100:g} %"
+    if knee.value is None or knee.low is None:
+        return f"Where more clients begin to raise TPS by less than {little}: {format_clients(knee)}."
+    if knee.high is not None:
+        return f"From {format_clients(knee)} on, more clients raise TPS by less than {little}."
+    return (
+        f"Where more clients begin to raise TPS by less than {little} is not settled:"
+        f" at {count_things(round(knee.low), 'client')} or more."
     )
