@@ -30,7 +30,7 @@ def find(nature: Nature, *, sweep: ClientSweep | None = None, trials: int = 4) -
 def test_a_load_at_its_bound_is_told_what_comes_next() -> None:
     shares = {Resource.CPU: 0.5, Resource.WAL_FLUSH: 0.3}
     finding = find(msgspec.structs.replace(WRITING, tps=1900.0, shares=shares))[CEILING]
-    assert finding.claim.startswith("It is near its ceiling: 9")
+    assert finding.claim.startswith("The load is near its ceiling: 9")
     assert "the limit of the CPUs" in finding.claim
     assert "2 CPUs" in finding.evidence
     assert "then WAL flushes" in finding.evidence
@@ -55,20 +55,23 @@ def test_what_to_do_is_said_once() -> None:
 def test_a_bound_is_told_with_its_clients_where_these_move_it() -> None:
     limits = {**WRITING.limits, UseKind.FLUSHES: 300.0}
     finding = find(msgspec.structs.replace(WRITING, tps=1150.0, limits=limits))[CEILING]
-    assert "the limit of WAL flushes for 8 clients" in finding.claim
+    assert "the limit of WAL flushes with 8 clients" in finding.claim
     assert "More clients share each flush" in finding.advice
 
 
 def test_others_on_the_cpus_are_sent_away_before_any_are_bought() -> None:
     finding = find(msgspec.structs.replace(WRITING, tps=1150.0, others_ratio=0.4))[CEILING]
     assert "of which others used up to 40 %" in finding.evidence
-    assert finding.why.startswith("Others used it meanwhile")
+    assert finding.why.startswith("Without the other programs")
     assert finding.advice.startswith("Stop the other programs that use the CPUs")
 
 
 def test_a_load_below_its_bounds_is_told_of_no_cause() -> None:
     finding = find(msgspec.structs.replace(WRITING, tps=800.0))[CEILING]
-    assert finding.claim == "It used 40 % of the CPUs, the first limit; full, they allow 1,970 to 3,240 TPS."
+    assert (
+        finding.claim
+        == "The lowest bound is that of the CPUs; 40 % of it was used. Full, they allow 1,970 to 3,240 TPS."
+    )
     assert "is idle" in finding.why
     assert finding.advice == ""
     assert "no promise" in finding.why
@@ -77,8 +80,8 @@ def test_a_load_below_its_bounds_is_told_of_no_cause() -> None:
 def test_a_load_that_is_held_is_told_so_and_needs_no_other_sweep() -> None:
     sweep = sweep_of({n: min(300.0 * n, 600.0) for n in (1, 2, 4, 8, 16, 32)}, sd=0.004)
     found = find(msgspec.structs.replace(WRITING, tps=600.0), sweep=sweep)
-    assert found[CEILING].claim.startswith("It stops at 60")
-    assert "with nothing used up" in found[CEILING].claim
+    assert found[CEILING].claim.startswith("The load stops at 60")
+    assert "with no resource used up" in found[CEILING].claim
     assert found[CEILING].confirm == ""
     assert found[CLIENTS].claim.startswith("2 clients [2 – 2] at work reach its highest TPS")
     assert found[CLIENTS].advice == "Let a pool open 2 connections [2 – 2], and make the other clients wait there."
@@ -86,12 +89,12 @@ def test_a_load_that_is_held_is_told_so_and_needs_no_other_sweep() -> None:
 
 def test_too_few_clients_are_told_how_many_it_takes() -> None:
     finding = find(msgspec.structs.replace(WRITING, clients=1, tps=500.0))[CLIENTS]
-    assert finding.claim == "1 client cannot reach this machine's ceiling: it takes at least 4."
+    assert finding.claim == "1 client cannot reach this machine's ceiling: at least 4 are needed."
 
 
 def test_a_card_that_was_surpassed_is_to_be_made_again() -> None:
     finding = find(msgspec.structs.replace(WRITING, limits={**WRITING.limits, UseKind.READS: 100.0}))[PASSED]
-    assert finding.claim == "It used more than the known limit of random reads."
+    assert finding.claim == "The load used more than the known limit of random reads."
     assert "`pgdyno disk`" in finding.advice
 
 

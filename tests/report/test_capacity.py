@@ -42,6 +42,13 @@ def test_no_ceiling_stands_without_its_interval() -> None:
     assert clients.startswith("A rough guide for clients or a connection pool: ")
 
 
+def test_a_bound_below_the_ceiling_is_told_beside_it() -> None:
+    nature = msgspec.structs.replace(WRITING, tps=550.0, clients=4, limits={**WRITING.limits, UseKind.FLUSHES: 300.0})
+    ceiling, *_ = describe_capacity(reckon(nature, sd=0.001))
+    assert "use of resources: the limit of the CPUs. With 4 clients, WAL flushes" in ceiling
+    assert "less, 600" in ceiling
+
+
 def test_one_trial_says_that_it_has_no_interval() -> None:
     ceiling, following, _ = describe_capacity(reckon(FULL, trials=1))
     assert "(n = 1: no interval)" in ceiling

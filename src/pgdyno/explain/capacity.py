@@ -69,7 +69,13 @@ def _find_ceiling(record: StudyRecord, capacity: Capacity, *, is_diagnosed: bool
     if binding is None:
         return _unknown(capacity)
     others = [bound for bound in capacity.bounds if bound is not binding and not bound.is_refuted]
-    evidence = "; ".join([_format_bound(binding), *(f"then {_format_bound(bound)}" for bound in others[:1])])
+    evidence = "; ".join(
+        [
+            _format_bound(binding),
+            *(f"then {_format_bound(bound)}" for bound in others[:1]),
+            *_name_other_clients(record, capacity),
+        ]
+    )
     is_settled = capacity.peak.high is not None
     return Finding(
         rule=CEILING,
@@ -85,9 +91,7 @@ def _find_ceiling(record: StudyRecord, capacity: Capacity, *, is_diagnosed: bool
     )
 
 
-_BESIDE_OTHERS = (
-    "Others used it meanwhile: without them, or with more clients to ask for it, more of it would be the load's."
-)
+_BESIDE_OTHERS = "Without the other programs, or with more clients, the load would get more of it."
 _OF_IDLE = (
     " CPUs that fall idle and are woken for each transaction take more time for it than full ones: by up to the share that"
     " is idle."
@@ -110,19 +114,27 @@ def _why(capacity: Capacity, binding: Bound) -> str:
 
 
 def _claim(capacity: Capacity, binding: Bound) -> str:
-    noun, most, used = binding.kind.noun, f"{_format_number(binding.tps.value)} TPS", _percent(binding.used.value)
-    at_clients = f" for {_count(capacity.clients)}" if binding.kind is BoundKind.FLUSHES else ""
-    limit = f"{most}, the limit of {noun}{at_clients}"
+    most, used = f"{_format_number(binding.tps.value)} TPS", _percent(binding.used.value)
+    at_clients = f" with {_count(capacity.clients)}" if binding.kind is BoundKind.FLUSHES else ""
+    bound = f"{binding.kind.noun}{at_clients}"
     if is_too_wide(binding.tps):
-        return f"It used {used} of {noun}{at_clients}, the first limit; more trials are needed to tell how many TPS that allows."
+        return f"The lowest bound is that of {bound}; {used} of it was used. More trials are needed to tell its TPS."
     if capacity.standing is BoundState.HELD:
-        return f"It stops at {_format_number(capacity.peak.value)} TPS with nothing used up: that is {used} of {limit}."
+        peak = _format_number(capacity.peak.value)
+        return f"The load stops at {peak} TPS with no resource used up: {used} of the lowest bound ({bound}, {most})."
     if capacity.standing is BoundState.AT_BOUND:
-        return f"It is near its ceiling: {used} of {limit}."
+        return f"The load is near its ceiling: {used} of {most}, the limit of {bound}."
     if binding.idle_ratio > _IDLE_RATIO and binding.tps.low is not None:
         ends = f"{_format_number(binding.tps.low)} to {_format_number(binding.tps.high)} TPS"
-        return f"It used {used} of {noun}, the first limit; full, they allow {ends}."
-    return f"It came to {used} of {limit}, which is the first."
+        return f"The lowest bound is that of {bound}; {used} of it was used. Full, they allow {ends}."
+    return f"The load reached {used} of the lowest bound: {bound}, {most}."
+
+
+def _name_other_clients(record: StudyRecord, capacity: Capacity) -> Iterator[str]:
+    """Say where the number of clients comes from if the study did not ask for it."""
+    asked = {load.clients for load in record.plan.workloads if capacity.workload.startswith(load.name)}
+    if asked and capacity.clients not in asked:
+        yield f"both with {_count(capacity.clients)}, the best load of the sweep"
 
 
 def _unknown(capacity: Capacity) -> Finding:
@@ -130,7 +142,7 @@ def _unknown(capacity: Capacity) -> Finding:
     return Finding(
         rule=CEILING,
         severity=Severity.NOTE,
-        claim="How much this machine can carry of it is not known.",
+        claim="How much this machine can carry of this load is not known.",
         evidence="; ".join(reasons) or "Every limit that is known was passed",
         workload=capacity.workload,
         certainty=Certainty.UNKNOWN,
@@ -182,8 +194,8 @@ def _find_clients(record: StudyRecord, capacity: Capacity) -> Iterator[Finding]:
         yield Finding(
             rule=CLIENTS,
             severity=Severity.NOTE,
-            claim=f"{_count(capacity.clients)} cannot reach this machine's ceiling: it takes at least {advice.low:,}.",
-            evidence=f"{_format_number(capacity.ceiling.value)} TPS times what a transaction takes without a queue",
+            claim=f"{_count(capacity.clients)} cannot reach this machine's ceiling: at least {advice.low:,} are needed.",
+            evidence=f"{_format_number(capacity.ceiling.value)} TPS × the time of a transaction without waiting",
             workload=capacity.workload,
             confirm=_sweep_command(record, capacity),
         )
@@ -195,7 +207,7 @@ def _find_passed(capacity: Capacity) -> Iterator[Finding]:
             yield Finding(
                 rule=PASSED,
                 severity=Severity.NOTE,
-                claim=f"It used more than the known limit of {bound.kind.noun}.",
+                claim=f"The load used more than the known limit of {bound.kind.noun}.",
                 evidence=_format_bound(bound),
                 why="It can do more than its card or its declaration says: this is no bound.",
                 advice="`pgdyno disk` measures it again.",

@@ -192,13 +192,15 @@ def _commits(
         return
     each = {name: grown[name] * duration_s / count for name in ("xact_commit_count", "wal_bytes") if name in grown}
     if each.get("wal_bytes", 0.0) > WRITES_BYTES and each.get("xact_commit_count", 0.0) < _ONE_COMMIT_RATIO:
-        clients = "1 client" if workload.clients == 1 else f"{workload.clients} clients in two halves"
+        flush = f"a flush of {limits.flush_s * 1000:.3g} ms"
         yield DiskUse(
             kind=UseKind.FLUSHES,
             used=tps,
             limit=ceiling_tps(workload.clients, flush_s=limits.flush_s),
             unit="tps",
-            how=f"{clients}, a flush of {limits.flush_s * 1000:.3g} ms",
+            how=f"{flush} for 1 client"
+            if workload.clients == 1
+            else f"{flush}, each shared by half of the {workload.clients} clients",
         )
 
 

@@ -186,11 +186,24 @@ def _describe_ceiling(capacity: Capacity) -> str:
         )
     if binding is None:
         return f"{first}."
-    is_told = capacity.peak.value is None and binding is capacity.lowest
-    allowed = "" if is_told else f", at {_say(binding.tps)}"
+    if capacity.peak.value is None and binding is not capacity.lowest and capacity.lowest is not None:
+        return f"{first}: the limit of {capacity.lowest.kind.noun}. {_describe_earlier(capacity, binding)}"
+    allowed = "" if capacity.peak.value is None else f", at {_say(binding.tps)}"
     used = format_percent(binding.used.value or 0.0)
     return (
-        f"{first}. The first limit is {binding.kind.noun}{allowed}: {used} was in use{_STANDINGS[capacity.standing]}."
+        f"{first}. The lowest bound is that of {binding.kind.noun}{allowed}: {used} was in"
+        f" use{_STANDINGS[capacity.standing]}."
+    )
+
+
+def _describe_earlier(capacity: Capacity, binding: Bound) -> str:
+    """Describe a bound below the ceiling, which other clients or another machine for pgbench would move."""
+    is_sure = binding.tps.low is not None and not is_too_wide(binding.tps)
+    allow = "may allow" if not is_sure else "allows" if binding.kind is BoundKind.LOAD_GENERATOR else "allow"
+    used = format_percent(binding.used.value or 0.0)
+    return (
+        f"With {count_things(capacity.clients, 'client')}, {binding.kind.noun} {allow} less, {_say(binding.tps)}: {used}"
+        f" was in use{_STANDINGS[capacity.standing]}."
     )
 
 
