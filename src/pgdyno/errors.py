@@ -7,7 +7,11 @@ This module prints nothing; `cli/` formats errors.
 from __future__ import annotations
 
 import enum
+import re
 import shlex
+
+# The program at the start of a command, after sudo, or as the second of two commands.
+_COMMAND = re.compile(r"(?:(?<=`)|(?<=`sudo )|(?<= && ))pgdyno ")
 
 
 class ExitCode(enum.IntEnum):
@@ -47,7 +51,7 @@ class PgdynoError(Exception):
 
 def with_program(words: str, program: str) -> str:
     """Replace `pgdyno` in the commands of a text, such as `` `pgdyno list` ``, by the name under which it was called."""
-    return words.replace("`pgdyno ", f"`{shlex.quote(program)} ")
+    return _COMMAND.sub(lambda _: f"{shlex.quote(program)} ", words)
 
 
 class SpecError(PgdynoError):

@@ -18,6 +18,7 @@ from rich.console import Console
 import pgdyno.report
 from pgdyno.explain.finding import Finding, Severity
 from pgdyno.plan.plan import Choice
+from pgdyno.report.document import Charts, Claim, Claims, Document, Prose, Section, name_program
 from pgdyno.report.documents.report import SCHEMA_FILE, make_schema, render_json
 from pgdyno.report.forms.markdown import escape, mark, print_markdown
 from pgdyno.report.forms.terminal import print_terminal
@@ -281,3 +282,29 @@ def test_a_setting_that_differs_between_trials_names_them() -> None:
     text = print_markdown(build_report_document(build_report(names=("tpcb-like",), failed=(2,), is_hard=True)))
     assert "durability given up" in text
     assert "only" not in text.split("## Settings")[1].split("**Chosen")[0]
+
+
+def test_commands_of_a_document_name_the_program_as_it_was_called() -> None:
+    lines = (
+        "`pgdyno bench`",
+        "`sudo pgdyno tune`",
+        "`pgdyno check && pgdyno bench`",
+        "`/opt/pgdyno resume x`",
+        "pgdyno is",
+    )
+    blocks = (
+        Section(title="Next", blocks=(*(Prose(words=line) for line in lines), Charts(draw=lambda: (), keys=()))),
+        Claims(claims=(Claim(badge="note", hue="note", claim="Claim.", rivals=("`pgdyno disk` measures it",)),)),
+    )
+    document = Document(title="pgdyno", blocks=blocks)
+    text = print_markdown(name_program(document, "./pgdyno", recorded="/opt/pgdyno"))
+    for line in (
+        "`./pgdyno bench`",
+        "`sudo ./pgdyno tune`",
+        "`./pgdyno check && ./pgdyno bench`",
+        "`./pgdyno resume x`",
+    ):
+        assert line in text
+    assert "pgdyno is" in text
+    assert "`./pgdyno disk` measures it" in text
+    assert "`pgdyno" not in text

@@ -14,6 +14,7 @@ from pgdyno.explain.finding import Finding, Severity
 from pgdyno.explain.preflight.rule_input import IntendedLoad, Intent
 from pgdyno.explain.preflight.rules import DEFAULT_HORIZON_S, find_obstacles, should_wait
 from pgdyno.facts.gucs import is_custom_name
+from pgdyno.flow.terminal import print_document
 from pgdyno.plan.experiment import reference_server
 from pgdyno.plan.loads import default_clients
 from pgdyno.plan.plan import Plan, plan_study
@@ -57,11 +58,9 @@ class Check(msgspec.Struct, frozen=True, kw_only=True):
 
     def to_terminal(self) -> RenderableType:
         """Return the form for the terminal."""
-        from pgdyno.report.forms.terminal import print_terminal  # noqa: PLC0415 - each form loads what it needs
-        from pgdyno.report.level import Level  # noqa: PLC0415
         from pgdyno.report.sections.preflight import build_check  # noqa: PLC0415
 
-        return print_terminal(build_check(self.subject, self.findings, self.facts), level=Level.STANDARD)
+        return print_document(build_check(self.subject, self.findings, self.facts))
 
 
 def make_default_study(server: dict[str, object], *, scale: int | None, clients: int | None) -> Study:

@@ -20,12 +20,15 @@ from pgdyno.errors import ExitCode, HostError, SpecError
 from pgdyno.explain.finding import Severity
 from pgdyno.explain.preflight.study import find_preflight_doubts
 from pgdyno.flow.report import compose_report
+from pgdyno.flow.terminal import print_document
 from pgdyno.record.durable import write_durably
 from pgdyno.record.store import RecordStore, open_record
 from pgdyno.record.types import StudyRecord
 from pgdyno.report.input import ReportInput
+from pgdyno.report.level import Level
 from pgdyno.report.sections.records.pairs import NamedRecord
 from pgdyno.run.host.cache import keep_text
+from pgdyno.run.host.program import program_name
 
 _FORMS = (".html", ".md", ".json")
 
@@ -49,10 +52,9 @@ class RecordsResult(msgspec.Struct, frozen=True, kw_only=True):
 
     def to_terminal(self) -> RenderableType:
         """As a person reads it."""
-        from pgdyno.report.forms.terminal import print_terminal  # noqa: PLC0415 - each form loads what it needs
         from pgdyno.report.records import build_records  # noqa: PLC0415
 
-        return print_terminal(build_records(self.records, self.comparisons))
+        return print_document(build_records(self.records, self.comparisons), level=Level.HEADLINE)
 
 
 def compare_named(paths: Sequence[Path], *, out: Path | None = None) -> RecordsResult:
@@ -153,9 +155,10 @@ def _write(result: RecordsResult, out: Path) -> None:
 def _render(result: RecordsResult, form: str) -> bytes:
     if form == ".json":
         return result.to_json()
-    from pgdyno.report.records import build_records  # noqa: PLC0415 - each form loads what it needs
+    from pgdyno.report.document import name_program  # noqa: PLC0415 - each form loads what it needs
+    from pgdyno.report.records import build_records  # noqa: PLC0415
 
-    document = build_records(result.records, result.comparisons)
+    document = name_program(build_records(result.records, result.comparisons), program_name())
     if form == ".md":
         from pgdyno.report.forms.markdown import print_markdown  # noqa: PLC0415
 

@@ -18,6 +18,7 @@ from pgdyno.explain.disk.doubts import find_disk_doubts
 from pgdyno.explain.disk.rule_input import DiskRuleInput
 from pgdyno.explain.finding import Severity
 from pgdyno.facts.instances import find_instance
+from pgdyno.flow.terminal import print_document
 from pgdyno.record.device.disk_card import DiskCard, add_declared_disk, read_card
 from pgdyno.report.input import CardView
 from pgdyno.run.host.clock import local_now
@@ -46,11 +47,9 @@ class DiskResult(msgspec.Struct, frozen=True, kw_only=True):
 
     def to_terminal(self) -> RenderableType:
         """As a person reads it."""
-        from pgdyno.report.forms.terminal import print_terminal  # noqa: PLC0415 - each form loads what it needs
-        from pgdyno.report.level import Level  # noqa: PLC0415
         from pgdyno.report.sections.disk.section import build_cards  # noqa: PLC0415
 
-        return print_terminal(build_cards(self.views), level=Level.STANDARD)
+        return print_document(build_cards(self.views))
 
 
 class DiskComparison(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,11 +65,9 @@ class DiskComparison(msgspec.Struct, frozen=True, kw_only=True):
 
     def to_terminal(self) -> RenderableType:
         """As a person reads it."""
-        from pgdyno.report.forms.terminal import print_terminal  # noqa: PLC0415 - each form loads what it needs
-        from pgdyno.report.level import Level  # noqa: PLC0415
         from pgdyno.report.sections.disk.section import build_card_comparison  # noqa: PLC0415
 
-        return print_terminal(build_card_comparison(self.views, self._differences()), level=Level.STANDARD)
+        return print_document(build_card_comparison(self.views, self._differences()))
 
     def _differences(self) -> tuple[DiskDifference, ...]:
         return compare_entries([view.entries for view in self.views])

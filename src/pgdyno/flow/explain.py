@@ -24,7 +24,14 @@ from pgdyno.conduct.workspace import Workspace
 from pgdyno.errors import InterruptedStudyError, SpecError
 from pgdyno.explain.bottleneck import LIMITS
 from pgdyno.explain.intervention import Intervention, choose_intervention
-from pgdyno.flow.report import compose_report, keeping_what_is_finished, report_step, write_reports
+from pgdyno.flow.report import (
+    compose_report,
+    keeping_what_is_finished,
+    name_recorded_program,
+    report_step,
+    write_reports,
+)
+from pgdyno.flow.terminal import print_document
 from pgdyno.plan.experiment import Variant
 from pgdyno.record.confirmation import Confirmation, add_confirmation
 from pgdyno.record.device.disk_card import read_card
@@ -60,10 +67,10 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     def to_terminal(self) -> RenderableType:
         """As a person reads it."""
         from pgdyno.report.explanation import build_explanation  # noqa: PLC0415 - what is shown is loaded
-        from pgdyno.report.forms.terminal import print_terminal  # noqa: PLC0415
-        from pgdyno.report.level import Level  # noqa: PLC0415
 
-        return print_terminal(build_explanation(self.report, change=self.change), level=Level.STANDARD)
+        return print_document(
+            build_explanation(self.report, change=self.change), recorded=name_recorded_program(self.report.record)
+        )
 
 
 class ConfirmOptions(msgspec.Struct, frozen=True, kw_only=True):

@@ -14,6 +14,7 @@ from rich.console import RenderableType
 from pgdyno.conduct.progress import read_progress
 from pgdyno.errors import PgdynoError, with_program
 from pgdyno.flow.report import compose_report
+from pgdyno.flow.terminal import print_document
 from pgdyno.record.store import JSON_FILE, RecordStore, find_records
 from pgdyno.record.types import TrialRecord, TrialStatus
 from pgdyno.report.documents.report import REPORT_VERSION
@@ -39,10 +40,8 @@ class JournalResult(msgspec.Struct, frozen=True, kw_only=True):
         if not self.journal.entries and not self.journal.unreadable:
             hint = f"no records in {self.journal.folder}; `pgdyno bench --quick` makes one"
             return render_line(with_program(hint, program_name()))
-        from pgdyno.report.forms.terminal import print_terminal  # noqa: PLC0415 - each form loads what it needs
-        from pgdyno.report.level import Level  # noqa: PLC0415
 
-        return print_terminal(build_journal(self.journal), level=Level.STANDARD)
+        return print_document(build_journal(self.journal))
 
 
 def read_journal(folder: Path) -> JournalResult:

@@ -14,6 +14,7 @@ from pgdyno.analyse.disk.layout_ceiling import ceilings_of_instance, compute_cei
 from pgdyno.analyse.disk.throttle import apply_throttles
 from pgdyno.errors import ExitCode
 from pgdyno.facts.instances import list_instances
+from pgdyno.flow.terminal import print_document
 from pgdyno.report.documents.disk import layout_document
 from pgdyno.report.sections.disk.layout import LayoutView, build_layouts
 from pgdyno.run.host.tunables import read_product, read_tunables
@@ -32,10 +33,7 @@ class LayoutResult(msgspec.Struct, frozen=True, kw_only=True):
 
     def to_terminal(self) -> RenderableType:
         """As a person reads it."""
-        from pgdyno.report.forms.terminal import print_terminal  # noqa: PLC0415 - each form loads what it needs
-        from pgdyno.report.level import Level  # noqa: PLC0415
-
-        return print_terminal(build_layouts(self.views), level=Level.STANDARD)
+        return print_document(build_layouts(self.views))
 
 
 def show_layouts(paths: Sequence[Path], host: HostSpec | None) -> LayoutResult:

@@ -11,6 +11,7 @@ from rich.console import RenderableType
 from pgdyno.errors import SpecError
 from pgdyno.flow.disk_view import read_declared
 from pgdyno.flow.report import compose_report, price_report
+from pgdyno.flow.terminal import print_document
 from pgdyno.price.book import PriceBook
 from pgdyno.price.study import PriceOptions
 from pgdyno.price.worth import Load
@@ -32,11 +33,9 @@ class Priced(msgspec.Struct, frozen=True, kw_only=True):
 
     def to_terminal(self) -> RenderableType:
         """As a person reads it."""
-        from pgdyno.report.forms.terminal import print_terminal  # noqa: PLC0415 - each form loads what it needs
-        from pgdyno.report.level import Level  # noqa: PLC0415
         from pgdyno.report.sections.price.section import build_prices  # noqa: PLC0415
 
-        return print_terminal(build_prices(self.records), level=Level.STANDARD)
+        return print_document(build_prices(self.records))
 
 
 def price_records(

@@ -23,6 +23,7 @@ from pgdyno.explain.doubts.study import find_doubts
 from pgdyno.explain.explanations import explain_study
 from pgdyno.explain.finding import Finding
 from pgdyno.flow.disk_view import view_card
+from pgdyno.flow.terminal import print_document
 from pgdyno.plan.plan import REPORT_S
 from pgdyno.price.study import PriceOptions, StudyPrice, price_study
 from pgdyno.record.confirmation import locate_experiment, read_confirmations
@@ -31,6 +32,7 @@ from pgdyno.record.store import HTML_FILE, JSON_FILE, MARKDOWN_FILE, RecordStore
 from pgdyno.record.trial_data import read_trial_data
 from pgdyno.record.types import StudyRecord
 from pgdyno.report.input import ReportInput
+from pgdyno.report.level import Level
 from pgdyno.report.sections.durability import find_workload_losses
 from pgdyno.run.host.cache import keep_text
 
@@ -48,10 +50,16 @@ class StudyReport(msgspec.Struct, frozen=True, kw_only=True):
 
     def to_terminal(self) -> RenderableType:
         """Return the form for the terminal."""
-        from pgdyno.report.forms.terminal import print_terminal  # noqa: PLC0415 - each form loads what it needs
-        from pgdyno.report.study import build_report  # noqa: PLC0415
+        from pgdyno.report.study import build_report  # noqa: PLC0415 - each form loads what it needs
 
-        return print_terminal(build_report(self.report))
+        return print_document(
+            build_report(self.report), level=Level.HEADLINE, recorded=name_recorded_program(self.report.record)
+        )
+
+
+def name_recorded_program(record: StudyRecord) -> str:
+    """Return the name under which the user called pgdyno when a record was made."""
+    return next(iter(record.command), "pgdyno")
 
 
 def compose_report(store: RecordStore) -> StudyReport:
@@ -77,7 +85,7 @@ def compose_report(store: RecordStore) -> StudyReport:
     analysis = msgspec.structs.replace(analysis, capacities=find_capacities(record, analysis, limits))
     disk = None if card is None else view_card(card, file=store.card_path)
     doubts = (*_find_all_doubts(record, analysis), *list_disk_doubts(() if disk is None else disk.findings))
-    program = next(iter(record.command), "pgdyno")
+    program = name_recorded_program(record)
     report = ReportInput(
         record=record,
         analysis=analysis,
@@ -143,12 +151,13 @@ def _with_program(findings: Iterable[Finding], program: str) -> tuple[Finding, .
 
 def write_reports(store: RecordStore) -> StudyReport:
     """Write all files of a record's report, and give it."""
-    from pgdyno.report.forms.html import bundle_vega, name_vega, print_html  # noqa: PLC0415 - only writing needs charts
+    from pgdyno.report.document import name_program  # noqa: PLC0415 - only writing needs charts
+    from pgdyno.report.forms.html import bundle_vega, name_vega, print_html  # noqa: PLC0415
     from pgdyno.report.forms.markdown import print_markdown  # noqa: PLC0415
     from pgdyno.report.study import build_report  # noqa: PLC0415
 
     composed = compose_report(store)
-    document = build_report(composed.report)
+    document = name_program(build_report(composed.report), name_recorded_program(composed.report.record))
     page = print_html(document, vega_js=keep_text(name_vega(), bundle_vega))
     try:
         write_durably(store.path / HTML_FILE, page.encode())

@@ -15,6 +15,7 @@ from pgdyno.conduct.confirmed_settings import confirm_settings
 from pgdyno.conduct.known_cards import find_cards, read_cards, with_cards
 from pgdyno.facts.instances import find_instance
 from pgdyno.facts.versions import is_untried
+from pgdyno.flow.terminal import print_document
 from pgdyno.record.machine.preflight import ServerOrigin, Unseen
 from pgdyno.record.machine.tunables import ServerState
 from pgdyno.record.store import open_record
@@ -121,8 +122,6 @@ class TuneResult(msgspec.Struct, frozen=True, kw_only=True):
     def to_terminal(self) -> RenderableType:
         """As a person reads it."""
         # Each form loads what it needs.
-        from pgdyno.report.forms.terminal import print_terminal  # noqa: PLC0415
-        from pgdyno.report.level import Level  # noqa: PLC0415
         from pgdyno.report.sections.tuning.explain import build_explained, find_derived  # noqa: PLC0415
         from pgdyno.report.sections.tuning.table import build_diff, build_tuning  # noqa: PLC0415
 
@@ -130,7 +129,7 @@ class TuneResult(msgspec.Struct, frozen=True, kw_only=True):
             document = build_explained(self.view, find_derived(self.view, self.explained))
         else:
             document = build_diff(self.view) if self.form is Form.DIFF else build_tuning(self.view)
-        return print_terminal(document, level=Level.STANDARD)
+        return print_document(document)
 
 
 def tune(

@@ -7,10 +7,13 @@ between backticks is code. Nothing here rounds a number, lays out a page or know
 from __future__ import annotations
 
 import enum
+import shlex
 from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
 import msgspec
 
+from pgdyno.errors import with_program
 from pgdyno.report.charts.chart import Chart
 from pgdyno.report.level import Level
 from pgdyno.report.table import Cell, Column, Table
@@ -248,6 +251,23 @@ class Document(msgspec.Struct, frozen=True, kw_only=True):
     """The path of the data that the document was made from."""
     is_titled: bool = True
     """True if short forms also begin with the title."""
+
+
+def name_program(document: Document, program: str, *, recorded: str = "pgdyno") -> Document:
+    """Return a document whose commands name the program as given, in place of `pgdyno` or of the name that a record keeps."""
+    kept = f"`{shlex.quote(recorded)} "
+
+    def rename(part: Any) -> Any:
+        if isinstance(part, str):
+            return with_program(part.replace(kept, "`pgdyno "), program) if "`" in part else part
+        if type(part) is tuple:
+            return tuple(map(rename, part))
+        if not isinstance(part, msgspec.Struct) or isinstance(part, (Chart, Charts)):
+            return part
+        return msgspec.structs.replace(part, **{name: rename(getattr(part, name)) for name in part.__struct_fields__})
+
+    named: Document = rename(document)
+    return named
 
 
 def select(blocks: Iterable[Block], level: Level) -> tuple[Block, ...]:
