@@ -179,12 +179,19 @@ def _evidence_spec(hue: str, n: int, domain: tuple[float, float]) -> dict[str, A
 
 
 def _whole_ticks(low: float, high: float) -> list[int]:
-    step = max(1, math.ceil((high - low) / 6))
+    step = _round_step(max(1, math.ceil((high - low) / 6)))
     return list(range(step * math.ceil(low / step), math.floor(high) + 1, step))
 
 
+def _round_step(least: int) -> int:
+    """Return the smallest of 1, 2, 5, 10, 20, 50 and so on that is not below `least`."""
+    size: int = 10 ** (len(f"{least}") - 1)
+    return next(factor * size for factor in (1, 2, 5, 10) if factor * size >= least)
+
+
 def _pair_axis(n: int) -> dict[str, Any]:
-    axis = {"title": "pairs, in the order of running", "grid": False, "tickMinStep": 1, "tickCount": 6, "format": ",d"}
+    # Few pairs would get ticks at fractions, which are shown as whole numbers twice.
+    axis = {"title": "pairs, in the order of running", "grid": False, "values": _whole_ticks(0, n), "format": ",d"}
     return {"type": "quantitative", "scale": {"domain": [0, n * 1.04], "nice": False}, "axis": axis}
 
 

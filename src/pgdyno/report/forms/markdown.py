@@ -104,7 +104,7 @@ def _print_section(section: Section, *, depth: int) -> Iterator[str]:
     if section.title:
         tag = f" ({section.tag})" if section.tag else ""
         yield f"{'#' * min(depth, _LOWEST_HEADING)} {escape(f'{section.title}{tag}')}"
-        yield from [f"{escape(section.sub[:1].upper())}{escape(section.sub[1:])}."] if section.sub else []
+        yield from [f"{escape(f'{section.sub[:1].upper()}{section.sub[1:]}')}."] if section.sub else []
     yield from inner
 
 

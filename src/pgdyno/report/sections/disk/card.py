@@ -172,7 +172,7 @@ def _most(view: CardView, key: DiskFigureKey) -> _Most | None:
 
 def _describe_width(estimate: Estimate) -> str:
     """State why an interval is of no use."""
-    return "too few rounds" if estimate.n < _FEW_ROUNDS else "too noisy"
+    return f"{estimate.n} rounds differ too much" if estimate.n < _FEW_ROUNDS else "too noisy"
 
 
 def _unit_of(estimate: Estimate, *, is_count: bool) -> tuple[float, str]:

@@ -58,7 +58,8 @@ def build_card_comparison(views: Sequence[CardView], differences: Sequence[DiskD
 def _list_blocks(view: CardView) -> Iterator[Block]:
     grave = [finding for finding in view.findings if finding.severity is Severity.CRITICAL]
     others = [finding for finding in view.findings if finding not in grave]
-    yield Prose(strong=describe_place(view.card), words=describe_making(view.card, view.figures))
+    making = describe_making(view.card, view.figures)
+    yield Prose(strong=f"{describe_place(view.card)}{';' if making else ''}", words=making)
     yield from _list_findings(grave)
     if view.entries:
         yield msgspec.structs.replace(headline_table(view), is_captioned=False)
