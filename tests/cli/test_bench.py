@@ -93,7 +93,7 @@ def test_what_spoils_the_figures_is_called_so_before_and_after(loaded: Bench) ->
     done = loaded.run("bench", *SMALL, *GENTLE, "--workload", "select-only", "--set", "fsync=off", "--out", "unsafe")
     assert done.returncode == 0, done.stderr
     (told,) = (line for line in done.stderr.splitlines() if "fsync = off" in line)
-    assert told.startswith("critical (invalidates the figures): ")
+    assert told.startswith("problem: ")
     found = json.loads((loaded.folder / "unsafe" / "report.json").read_text())["findings"]
     assert {one["severity"] for one in found if "fsync" in one["claim"]} == {"critical"}
 

@@ -14,7 +14,7 @@ from pgdyno.explain.preflight.rules import RULES, find_obstacles, should_wait
 from pgdyno.flow.check import Check
 from pgdyno.record.machine.disk_facts import DiskFacts
 from pgdyno.record.machine.preflight import BusyProcess, LoadProgram, OtherServer, ServerOrigin, ServerSnapshot
-from pgdyno.report.sections.preflight import SEVERITY_WORDS
+from pgdyno.report.documents.check import name_kept_severity
 from tests.proc_trees import Scenario, look, read_scenarios, read_tree
 from tests.rows import each_row
 
@@ -29,7 +29,7 @@ def words_of(findings: tuple[Finding, ...]) -> str:
 
 def severities(findings: tuple[Finding, ...]) -> dict[str, str]:
     """The worst severity of each rule."""
-    return {one.rule: SEVERITY_WORDS[one.severity] for one in reversed(findings)}
+    return {one.rule: name_kept_severity(one) for one in reversed(findings)}
 
 
 def test_a_quiet_machine_raises_nothing(tmp_path: Path) -> None:

@@ -12,7 +12,8 @@ from pgdyno.explain.preflight.version import UNTRIED_VERSION, find_untried
 from pgdyno.facts.versions import NEWEST_TRIED_MAJOR
 from pgdyno.record.described_settings import SettingsSaid
 from pgdyno.record.machine.preflight import ServerOrigin, ServerSnapshot
-from pgdyno.report.sections.preflight import describe_severity, name_severity, summarise
+from pgdyno.report.sections.preflight import summarise
+from pgdyno.report.severity_words import name_severity
 from tests.proc_trees import Scenario, look
 
 SAID = SettingsSaid(lacking=("commit_delay",), unknown=tuple(f"new_{number}" for number in range(15)))
@@ -42,5 +43,5 @@ def test_a_preflight_calls_it_not_tried_and_lets_it_pass(tmp_path: Path) -> None
     (finding,) = find_obstacles(host, msgspec.structs.replace(facts, server=server))
     assert finding.rule == UNTRIED_VERSION
     assert not should_wait((finding,))
-    assert name_severity(finding) == describe_severity(finding) == "not tried"
+    assert name_severity(finding) == "not tried"
     assert summarise((finding,)) == "1 was not tried"

@@ -37,7 +37,7 @@ def test_the_terminal(tmp_path: Path) -> None:
     )
     assert "\n  fix: Wait for it, or end it if it is yours.\n" in text
     assert "Not observed\n  systemd's timers: no bus\n" in text
-    assert text.endswith("1 would invalidate a measurement (1.5 s)\n")
+    assert text.endswith("1 problem (1.5 s)\n")
     assert all(len(line) <= 60 and line == line.rstrip() for line in text.splitlines())
 
 
@@ -68,8 +68,8 @@ def test_counts_in_words() -> None:
         return summarise([Finding(severity=one, claim="c", evidence="e") for one in severities])
 
     critical, warning, note = Severity
-    assert some(critical, critical, warning) == "2 would invalidate a measurement, 1 costs speed"
-    assert some(warning, warning, note, note) == "2 cost speed, 2 are notes"
+    assert some(critical, critical, warning) == "2 problems, 1 costs speed"
+    assert some(warning, warning, note, note) == "2 cost speed, 2 notes"
 
 
 def test_the_table_of_a_report(tmp_path: Path) -> None:
@@ -87,4 +87,4 @@ def test_the_table_of_a_report(tmp_path: Path) -> None:
     assert "Another load is running on this machine." in words
     assert any("The data fit into memory" in word for word in words)
     assert [cell.text for cell in table.rows[-1]][:3] == ["not checked", "systemd's timers", "no bus"]
-    assert "1 would invalidate a measurement" in table.remark
+    assert "1 problem" in table.remark

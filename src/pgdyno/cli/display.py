@@ -20,7 +20,7 @@ from pgdyno.errors import with_program
 from pgdyno.explain.finding import Finding
 from pgdyno.plan.plan import Plan, PlannedWorkload, apply_variant
 from pgdyno.report.forms.terminal import HUE_STYLES
-from pgdyno.report.sections.preflight import describe_severity
+from pgdyno.report.severity_words import name_severity
 from pgdyno.run.host.clock import monotonic_s
 from pgdyno.run.host.program import program_name
 from pgdyno.spec.variant import DesignKind
@@ -141,10 +141,10 @@ class Display(AbstractContextManager["Display"]):
         self.console.print(f"[yellow]note:[/yellow] {escape(with_program(text, program_name()))}", soft_wrap=True)
 
     def show_finding(self, finding: Finding) -> None:
-        """Print a finding in the words of the report, with its meaning for the figures."""
-        words = with_program(f"{finding.claim} {finding.evidence}. {finding.advice}".strip(), program_name())
-        severity = (finding.severity.value, HUE_STYLES.get(finding.severity.value, "bold"))
-        self.console.print(Text.assemble(severity, f" ({describe_severity(finding)}): {words}"), soft_wrap=True)
+        """Print a finding in a line, with its fix; the report has its evidence."""
+        words = with_program(f"{finding.claim} {finding.advice}".strip(), program_name())
+        severity = (name_severity(finding), HUE_STYLES.get(finding.severity.value, "bold"))
+        self.console.print(Text.assemble(severity, f": {words}"), soft_wrap=True)
 
     def confirm(self, question: str, *, default: bool) -> bool:
         """Ask a question on the terminal; --yes answers with yes, and without a terminal `default` is the answer."""

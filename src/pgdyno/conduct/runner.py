@@ -93,7 +93,11 @@ class TrialRunner:
         is_over = self._run_wanted()
         self._make_final_looks()
         if is_over and not self._sequential.is_settled:
-            self._ui.say("the time is over with questions open: `pgdyno resume` runs what is left of the plan")
+            what = "sweep" if is_client_sweep(self._experiment) else "comparison"
+            follows = "; the sweep follows" if self._record.study.scaling is not None else ""
+            self._ui.say(
+                f"the {what}'s time is over with questions open: `pgdyno resume` runs what is left of it{follows}"
+            )
 
     def _run_wanted(self) -> bool:
         """Run the trials that are wanted, and return whether the time is over before the last of them."""
@@ -112,7 +116,7 @@ class TrialRunner:
                     return True
                 if over_s > 0 and not is_told:
                     is_told = True
-                    self._ui.say("trials take longer than predicted: it goes on until something can be decided")
+                    self._ui.say("trials take longer than predicted: the study continues until a verdict is possible")
                     self._limit(self._steps[place:], allowed_s)
             last = turn
             undecided = self._sequential.undecided(trial.workload)
@@ -231,7 +235,7 @@ class TrialRunner:
 
     def _take(self, trial: PlannedTrial, outcome: TrialOutcome) -> None:
         self._sequential.take(read_trial_data(self._store.trial_dir(trial.number), outcome.record))
-        self._ui.end_step(self._describe(trial) or describe_outcome(outcome))
+        self._ui.end_step(self._describe_result(trial, outcome))
         self._refuse_suspects()
 
     def _refuse_suspects(self) -> None:
@@ -267,6 +271,12 @@ class TrialRunner:
         plan = msgspec.structs.replace(self._record.plan, steps=(*steps, added, report))
         self._record = msgspec.structs.replace(self._record, plan=plan)
         self._store.write_record(self._record)
+
+    def _describe_result(self, trial: PlannedTrial, outcome: TrialOutcome) -> str:
+        """Describe a trial's figures and, where a round ends with it, the state of the comparison."""
+        state = self._describe(trial)
+        # A block has no figures of its own: its variants alternate.
+        return "; ".join(filter(None, ("" if trial.is_block else describe_outcome(outcome), state)))
 
     def _describe(self, trial: PlannedTrial) -> str:
         """Describe the state after a block, or after the last trial of a round."""

@@ -9,7 +9,7 @@ import msgspec
 from pgdyno.explain.finding import Finding, Severity
 from pgdyno.record.machine.host_facts import HostFacts
 from pgdyno.record.machine.preflight import PreflightFacts, Unseen
-from pgdyno.report.sections.preflight import name_severity
+from pgdyno.report.severity_words import name_severity
 
 CHECK_VERSION = 1
 
@@ -50,7 +50,7 @@ def check_document(
         findings=tuple(
             FindingDocument(
                 rule=finding.rule,
-                severity=name_severity(finding),
+                severity=name_kept_severity(finding),
                 claim=finding.claim,
                 seen=finding.evidence,
                 why=finding.why,
@@ -63,3 +63,8 @@ def check_document(
         host=host,
         facts=facts,
     )
+
+
+def name_kept_severity(finding: Finding) -> str:
+    """Name a finding's severity as documents do, where a problem keeps its first name."""
+    return "spoils" if finding.severity is Severity.CRITICAL else name_severity(finding)

@@ -11,33 +11,18 @@ from collections.abc import Sequence
 from pgdyno.errors import with_program
 from pgdyno.explain.finding import Finding, Severity
 from pgdyno.explain.preflight.study import list_obstacles
-from pgdyno.explain.preflight.version import UNTRIED_VERSION
 from pgdyno.record.machine.preflight import PreflightFacts
 from pgdyno.report.document import Claim, Claims, Document, Prose, Section
 from pgdyno.report.input import ReportInput
+from pgdyno.report.severity_words import NOT_TRIED, SEVERITY_WORDS, name_severity
 from pgdyno.report.table import Table, columns, text
 
-_BADGES = {Severity.CRITICAL: "problem", Severity.WARNING: "costs speed", Severity.NOTE: "note"}
-SEVERITY_WORDS = {Severity.CRITICAL: "spoils", Severity.WARNING: "costs speed", Severity.NOTE: "note"}
-MEANINGS = {Severity.CRITICAL: "invalidates the figures", Severity.WARNING: "costs speed", Severity.NOTE: "note"}
-"""What a finding of each severity means for what is going to be measured."""
-_NOT_TRIED = "not tried"
 _COUNTED = {
-    SEVERITY_WORDS[Severity.CRITICAL]: ("would invalidate a measurement", "would invalidate a measurement"),
+    SEVERITY_WORDS[Severity.CRITICAL]: ("problem", "problems"),
     SEVERITY_WORDS[Severity.WARNING]: ("costs speed", "cost speed"),
-    _NOT_TRIED: ("was not tried", "were not tried"),
-    SEVERITY_WORDS[Severity.NOTE]: ("is a note", "are notes"),
+    NOT_TRIED: ("was not tried", "were not tried"),
+    SEVERITY_WORDS[Severity.NOTE]: ("note", "notes"),
 }
-
-
-def name_severity(finding: Finding) -> str:
-    """Name a finding's weight in a word or two."""
-    return _NOT_TRIED if finding.rule == UNTRIED_VERSION else SEVERITY_WORDS[finding.severity]
-
-
-def describe_severity(finding: Finding) -> str:
-    """Say what a finding means for what is going to be measured."""
-    return _NOT_TRIED if finding.rule == UNTRIED_VERSION else MEANINGS[finding.severity]
 
 
 def build_check(subject: str, findings: Sequence[Finding], facts: PreflightFacts) -> Document:
@@ -60,7 +45,7 @@ def build_check(subject: str, findings: Sequence[Finding], facts: PreflightFacts
 def _make_claim(finding: Finding) -> Claim:
     parts = (("observed", finding.evidence), ("why", finding.why), ("fix", finding.advice))
     return Claim(
-        badge=_NOT_TRIED if finding.rule == UNTRIED_VERSION else _BADGES[finding.severity],
+        badge=name_severity(finding),
         hue=finding.severity.value,
         claim=finding.claim,
         of=finding.workload or "",
@@ -69,7 +54,7 @@ def _make_claim(finding: Finding) -> Claim:
 
 
 def summarise(findings: Sequence[Finding]) -> str:
-    """Count the findings: `2 would invalidate a measurement, 1 costs speed, 3 are notes`."""
+    """Count the findings: `2 problems, 1 costs speed, 3 notes`."""
     counts = Counter(map(name_severity, findings))
     parts = [
         f"{counts[word]} {one if counts[word] == 1 else several}"
