@@ -1,6 +1,6 @@
-"""From a record to its reports: read, analyse, find doubts, render. Nothing is measured, and nothing in the record changes.
+"""From a record to its reports: read, analyse, find doubts, render. Nothing is measured.
 
-`report.html`, `report.md` and `report.json` lie beside the record; rendering again replaces them.
+`report.html`, `report.md` and `report.json` are files of the record; writing them again replaces them and changes nothing else.
 """
 
 from __future__ import annotations

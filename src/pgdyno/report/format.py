@@ -36,7 +36,12 @@ class EstimateText(msgspec.Struct, frozen=True, kw_only=True):
     """Such as `[3,100 – 3,750]`; text where no useful interval exists; empty where the value is absent too."""
     n: str
     reason: str | None
-    """The reason why something is absent; the interval itself where it is too wide to be useful."""
+    """The reason why something is absent."""
+
+    @property
+    def beside(self) -> str:
+        """The interval as it stands beside the value: in brackets; words in its place in parentheses."""
+        return self.interval if not self.interval or self.interval.startswith("[") else f"({self.interval})"
 
 
 class EffectText(msgspec.Struct, frozen=True, kw_only=True):
@@ -116,14 +121,14 @@ def format_estimate(estimate: Estimate) -> EstimateText:
         return EstimateText(value=format_number(estimate.value), interval=interval, n=n, reason=estimate.reason)
     if is_too_wide(estimate):
         low, high = (format_number(bound, digits=_DOUBT_DIGITS) for bound in (estimate.low, estimate.high))
-        wide = f"the interval is too wide: {low} – {high}"
+        wide = f"{low} – {high}: too wide"
         return EstimateText(
             value=format_number(estimate.value, digits=_DOUBT_DIGITS),
             interval=NO_USEFUL_INTERVAL if is_useless(estimate) else wide,
             n=n,
             reason=f"{NO_USEFUL_INTERVAL}: the ends of the {format_confidence(estimate)} interval are too far apart"
             if is_useless(estimate)
-            else f"the {format_confidence(estimate)} interval is [{low} – {high}]",
+            else estimate.reason,
         )
     half_width = (estimate.high - estimate.low) / 2
     decimals = (

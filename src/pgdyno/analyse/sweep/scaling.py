@@ -257,7 +257,8 @@ def _why_undecided(sweep: SweepTrials, compared: LoadContrasts, possible: tuple[
         return "one load has nothing to be compared with"
     if not compared.degrees or not compared.is_linked.all():
         return _NOT_LINKED if compared.degrees else NO_NOISE
-    return f"the interval allows {' and '.join(status.value for status in possible)}"
+    names = [status.value.replace("-", "") for status in possible]
+    return f"could be {', '.join(names[:-1])} or {names[-1]}"
 
 
 def _read_points(

@@ -33,9 +33,10 @@ def intervals_chart(verdicts: Iterable[Verdict], *, titles: Mapping[str, str], r
     labels = [textwrap.wrap(titles[verdict.variant], _LINE_LETTERS) or [titles[verdict.variant]] for verdict in shown]
     words_height = _LINE_HEIGHT * max(map(len, labels))
     row_height = _BAR_HEIGHT + words_height
+    domain = _common_domain(shown)
     rows = [
         {
-            **_interval_row(verdict),
+            **_interval_row(verdict, domain),
             "label": label,
             # Labels stand above each bar, where they have room on any page width.
             "words": row + (words_height - _LINE_HEIGHT * len(label) + 6) / row_height,
@@ -51,15 +52,18 @@ def intervals_chart(verdicts: Iterable[Verdict], *, titles: Mapping[str, str], r
         unit="",
         alt=f"Change of {metric} with its interval: {'; '.join(describe_verdict(verdict) for verdict in shown)}.",
         caption=f"Bars are intervals; within the band variants are equivalent ({format_within(delta_ratio)}).",
-        spec=_intervals_spec(rows=len(rows), height=row_height * len(rows), domain=_common_domain(shown)),
+        spec=_intervals_spec(rows=len(rows), height=row_height * len(rows), domain=domain),
         marks={"intervals": rows, "band": [bounds_of(delta_ratio)]},
     )
 
 
-def _interval_row(verdict: Verdict) -> dict[str, Any]:
+def _interval_row(verdict: Verdict, domain: tuple[float, float]) -> dict[str, Any]:
+    low, high = percent(verdict.low_ratio or 0.0), percent(verdict.high_ratio or 0.0)
+    ends = {"before": domain[0] if low < domain[0] else None, "beyond": domain[1] if high > domain[1] else None}
     return {
-        "low": percent(verdict.low_ratio or 0.0),
-        "high": percent(verdict.high_ratio or 0.0),
+        "low": max(low, domain[0]),
+        "high": min(high, domain[1]),
+        **{name: end for name, end in ends.items() if end is not None},
         "effect": percent(verdict.effect_ratio or 0.0),
         "kind": verdict.kind.value,
     }
@@ -79,7 +83,7 @@ def _common_domain(verdicts: list[Verdict]) -> tuple[float, float]:
 def _intervals_spec(rows: int, height: int, domain: tuple[float, float]) -> dict[str, Any]:
     x = {
         "type": "quantitative",
-        "scale": {"domain": list(domain), "nice": True},
+        "scale": {"domain": list(domain), "nice": False},
         "axis": {"title": None, "labelExpr": PERCENT_LABEL, "tickCount": 5, "grid": True, "labelOverlap": True},
     }
     colour = colour_by("kind", {kind.value: HUES[kind] for kind in VerdictKind})
@@ -107,6 +111,11 @@ def _intervals_spec(rows: int, height: int, domain: tuple[float, float]) -> dict
             },
             layer({"type": "rule", "strokeWidth": 9, "opacity": 0.45, "clip": True},
                   x={"field": "low", **x}, x2={"field": "high"}, y=y("bar"), color=colour),
+            # An interval that goes on beyond the axis ends in an arrow.
+            layer({"type": "point", "shape": "triangle-left", "size": 130, "filled": True, "opacity": 1},
+                  x={"field": "before", **x}, y=y("bar"), color=colour),
+            layer({"type": "point", "shape": "triangle-right", "size": 130, "filled": True, "opacity": 1},
+                  x={"field": "beyond", **x}, y=y("bar"), color=colour),
             layer({"type": "tick", "orient": "vertical", "size": 15, "thickness": 3, "clip": True},
                   x={"field": "effect", **x}, y=y("bar"), color=colour),
             layer({"type": "text", "align": "left", "baseline": "top", "fontSize": 12, "lineHeight": 15, "limit": {"expr": "width"},

@@ -193,13 +193,17 @@ def _row(cells: Iterable[str], *, is_escaped: bool = False) -> str:
 def _cell(table: Table, cell: Cell) -> str:
     # Some readers do not accept an escaped pipe in a code span, so a cell with a pipe stays text.
     is_code = cell.is_code and not set("`|") & set(cell.text)
-    shown = f"`{' '.join(cell.text.split())}`" if is_code else escape(cell.text)
+    shown = f"`{' '.join(cell.text.split())}`" if is_code else _mark_cell(cell.text)
     shown = f"**{shown}**" if cell.is_strong else shown
     # A verdict is followed by its figures, a figure by its interval.
     shown += f"{':' if cell.hue else ''} {escape(cell.detail)}" if cell.detail else ""
     shown += f" ({escape(cell.tag)})" if cell.tag else ""
     number = table.note_number(cell)
     return shown if number is None else f"{shown} ({number})"
+
+
+def _mark_cell(words: str) -> str:
+    return escape(words) if "|" in words else mark(words)
 
 
 def _fence(words: str) -> str:

@@ -248,7 +248,7 @@ def _note(bound: Bound) -> str | None:
 
 def _tps_cell(estimate: Estimate) -> Cell:
     shown = format_estimate(estimate)
-    return Cell(text=shown.value, detail=shown.interval, note=shown.reason, is_strong=True)
+    return Cell(text=shown.value, detail=shown.beside, note=shown.reason, is_strong=True)
 
 
 def _cell(estimate: Estimate, shown: Callable[[float], str]) -> Cell:
@@ -258,7 +258,7 @@ def _cell(estimate: Estimate, shown: Callable[[float], str]) -> Cell:
     if estimate.low is None or estimate.high is None or estimate.low == estimate.high:
         return text(shown(estimate.value))
     if is_useless(estimate):
-        return Cell(text=shown(estimate.value), detail=NO_USEFUL_INTERVAL)
+        return Cell(text=shown(estimate.value), detail=f"({NO_USEFUL_INTERVAL})")
     return Cell(text=shown(estimate.value), detail=f"[{shown(estimate.low)} – {shown(estimate.high)}]")
 
 
@@ -279,8 +279,7 @@ def _say(estimate: Estimate) -> str:
     shown = format_estimate(estimate)
     if estimate.low is not None and estimate.high is None:
         return f"{shown.value} TPS [{format_number(estimate.low)} or more]"
-    is_open = estimate.low is None or is_too_wide(estimate)
-    return f"{shown.value} TPS {f'({shown.interval})' if is_open else shown.interval}"
+    return f"{shown.value} TPS {shown.beside}"
 
 
 def _floor(tps: float) -> str:

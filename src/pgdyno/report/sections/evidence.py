@@ -74,7 +74,9 @@ def _time_row(share: TimeShare) -> tuple[Cell, ...]:
 
 
 def _describe_time(time: TransactionTime) -> Iterator[str]:
-    yield f"From {format_count(time.observed_count)} samples of the clients' backends; brackets are 95 % intervals."
+    has_intervals = any(share.low_ratio is not None and share.high_ratio is not None for share in time.shares)
+    brackets = "; brackets are 95 % intervals" if has_intervals else ""
+    yield f"From {format_count(time.observed_count)} samples of the clients' backends{brackets}."
     if time.queueing_ratio is not None:
         yield f"Of their running time, backends waited for a CPU for {format_percent(time.queueing_ratio)}."
     if time.absent:

@@ -86,7 +86,7 @@ def build_first_page(report: ReportInput) -> Iterator[Section]:
     if folded:
         more = Claims(claims=tuple(folded), level=Level.STANDARD)
         limits += [
-            Section(title=f"{len(folded)} more", blocks=(more,), is_folded=True),
+            Section(title="Also found", blocks=(more,), is_folded=True),
             Prose(words="", brief=f"{len(folded)} more: `pgdyno explain`", level=Level.HEADLINE),
         ]
     beside = []

@@ -94,8 +94,9 @@ def describe_trial_set(report: ReportInput) -> tuple[str, ...]:
         if with_own
         else ""
     )
+    others = ", the others are listed with the reason" if tried < len(tuned.settings) else ""
     return (
-        f"Settings were derived for {tuned.derived_for}; {tried} of {len(tuned.settings)} differ from stock, and were tested.{both}",
+        f"Settings were derived for {tuned.derived_for}; {tried} of {len(tuned.settings)} were tested{others}.{both}",
         *_describe_left_out(tuned),
         *_describe_cycles(report),
     )

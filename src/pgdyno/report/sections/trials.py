@@ -53,7 +53,7 @@ def result_table(workload: WorkloadAnalysis) -> Table:
                     text=f"{shown.value}{unit}", note=shown.reason if estimate.value is None else None, is_strong=True
                 ),
                 Cell(
-                    text=shown.interval.removeprefix("the interval is ") or ABSENT,
+                    text=shown.interval or ABSENT,
                     note=None if is_too_wide(estimate) else shown.reason,
                 ),
                 text(str(estimate.n)),

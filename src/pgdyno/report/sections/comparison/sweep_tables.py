@@ -108,7 +108,7 @@ def _tps_cell(estimate: Estimate) -> Cell:
     if estimate.value is None or estimate.low is not None:
         return estimate_cell(estimate)
     shown = format_estimate(estimate)
-    return Cell(text=shown.value, detail=f"({shown.interval})")
+    return Cell(text=shown.value, detail=shown.beside)
 
 
 def _for_each_client(point: LoadPoint) -> Estimate:
@@ -121,7 +121,7 @@ def _share_cell(estimate: Estimate) -> Cell:
     if estimate.low == estimate.high:
         return text("one client")
     shown = format_estimate(scale_estimate(estimate, 100.0))
-    return Cell(text=f"{shown.value} %", detail=shown.interval)
+    return Cell(text=f"{shown.value} %", detail=shown.beside)
 
 
 def _best_cell(point: LoadPoint) -> Cell:
@@ -146,7 +146,7 @@ def _parameter_cell(estimate: Estimate) -> Cell:
         return absent(estimate.reason)
     shown = format_estimate(estimate)
     if shown.interval.startswith("[") or is_useless(estimate):
-        return Cell(text=shown.value, detail=shown.interval)
+        return Cell(text=shown.value, detail=shown.beside)
     low, high = (format_number(end, digits=2) for end in (estimate.low, estimate.high))
     return Cell(text=format_number(estimate.value, digits=2), detail=f"[{low} – {high}]")
 

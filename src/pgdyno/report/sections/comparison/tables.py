@@ -127,7 +127,7 @@ def estimate_cell(estimate: Estimate) -> Cell:
         return absent(estimate.reason or "no interval")
     shown = format_in_unit(estimate)
     value = shown.value.removesuffix(f" {estimate.unit}") if estimate.unit == "tps" else shown.value
-    return Cell(text=value, detail=shown.interval)
+    return Cell(text=value, detail=shown.beside)
 
 
 def verdict_cell(variant: VariantText, question: Question | None) -> Cell:

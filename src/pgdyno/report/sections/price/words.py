@@ -175,7 +175,7 @@ def _say_sizes(price: StudyPrice) -> Iterator[str]:
 
 def _say(estimate: Estimate, currency: str) -> str:
     shown = format_estimate(estimate)
-    interval = shown.interval if shown.interval.startswith("[") else f"({shown.interval})"
+    interval = shown.beside
     return f"{symbol_of(currency)}{shown.value} {interval}"
 
 

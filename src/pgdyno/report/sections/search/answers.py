@@ -142,7 +142,7 @@ def _describe_capacity(search: RateSearch, answer: LimitAnswer, asked: Search) -
     if capacity.value is None:
         return ""
     shown = format_estimate(capacity)
-    interval = shown.interval if shown.interval.startswith("[") else f"({shown.interval})"
+    interval = shown.beside
     words = f"In a closed loop it reaches {shown.value} TPS {interval}"
     if answer.fails_tps == search.lowest_tps and answer.holds_tps is None:
         return f"{words}; longer trials (--duration) reach lower rates."

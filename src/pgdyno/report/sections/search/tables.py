@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pgdyno.analyse.estimate import Estimate, is_too_wide, scale_estimate
+from pgdyno.analyse.estimate import Estimate, scale_estimate
 from pgdyno.analyse.search.rate_search import RateLevel, RateSearch, RateTrial
 from pgdyno.plan.search import Search
 from pgdyno.report.charts.search import RATE_HUES
@@ -84,10 +84,9 @@ def _trial_row(trial: RateTrial) -> tuple[Cell, ...]:
 
 def _share_cell(share: Estimate) -> Cell:
     shown = format_estimate(scale_estimate(share, 100.0))
-    if share.low is None or is_too_wide(share):
-        # Shares vary over orders of magnitude: a few trials have no interval, and their range is still useful.
+    if share.low is None:
         return Cell(text=f"{shown.value} %", note=shown.reason)
-    return Cell(text=f"{shown.value} %", detail=shown.interval)
+    return Cell(text=f"{shown.value} %", detail=shown.beside)
 
 
 def _latency_cell(level: RateLevel) -> Cell:
@@ -95,6 +94,6 @@ def _latency_cell(level: RateLevel) -> Cell:
     if latency.value is None:
         return absent(_NEVER)
     shown = format_estimate(latency)
-    if latency.low is None or is_too_wide(latency):
+    if latency.low is None:
         return Cell(text=shown.value, note=shown.reason)
-    return Cell(text=shown.value, detail=shown.interval, note=shown.reason)
+    return Cell(text=shown.value, detail=shown.beside, note=shown.reason)
