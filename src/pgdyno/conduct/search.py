@@ -6,13 +6,11 @@ goes on. No trial begins once the announced time is over.
 
 from __future__ import annotations
 
-from itertools import count
-
 import msgspec
 
 from pgdyno.analyse.search.rate_search import NextTrial, RateSearch, WorkloadSearch
 from pgdyno.analyse.trial.analysis import measure_trial
-from pgdyno.conduct.steps import describe_outcome, list_open_trials, prepare_stage, tell_failure, trial_step
+from pgdyno.conduct.steps import describe_outcome, list_open_trials, prepare_stage, try_trial
 from pgdyno.conduct.time_left import find_overrun_s
 from pgdyno.conduct.ui import Ui
 from pgdyno.plan.plan import PlannedTrial, Step
@@ -25,7 +23,6 @@ from pgdyno.run.host.clock import monotonic_s
 from pgdyno.run.host.log import LOG
 from pgdyno.run.postgres.installation import Installation
 from pgdyno.run.trial import TrialOutcome
-from pgdyno.run.trial_stage import TrialStage
 
 
 def run_search(
@@ -53,7 +50,10 @@ def run_search(
         aim = "closed loop" if wanted.rate_tps is None else f"at {wanted.rate_tps:g} tps"
         stand = describe_search(searcher.stand(trial.workload), left=searcher.count_left(trial))
         LOG.info("next is trial %d: %s, %s: %s", trial.number, trial.workload, aim, stand)
-        _run_trial(*_aim(step, trial, wanted), store=store, stage=stage, searcher=searcher, ui=ui)
+        aimed_step, aimed = _aim(step, trial, wanted)
+        outcome = try_trial(aimed_step, aimed, store=store, stage=stage, ui=ui)
+        searcher.take(store, outcome.record)
+        ui.end_step(_describe(aimed, outcome, searcher))
         turns += 1
 
 
@@ -130,24 +130,6 @@ def _aim(step: Step, trial: PlannedTrial, wanted: NextTrial) -> tuple[Step, Plan
     aimed = msgspec.structs.replace(trial, rate_tps=wanted.rate_tps, duration_s=wanted.duration_s)
     longer_s = wanted.duration_s - trial.duration_s
     return msgspec.structs.replace(step, trial=aimed, predicted_s=step.predicted_s + longer_s), aimed
-
-
-def _run_trial(
-    step: Step, trial: PlannedTrial, *, store: RecordStore, stage: TrialStage, searcher: Searcher, ui: Ui
-) -> None:
-    """Run a trial; one that fails is repeated once.
-
-    Raises:
-        PgdynoError: It failed again, or repeating is of no use.
-    """
-    for tries in count(1):
-        outcome = trial_step(step, trial, store=store, stage=stage, ui=ui)
-        if outcome.error is None:
-            searcher.take(store, outcome.record)
-            ui.end_step(_describe(trial, outcome, searcher))
-            return
-        if not tell_failure(trial, outcome.error, tries=tries, ui=ui):
-            raise outcome.error
 
 
 def _describe(trial: PlannedTrial, outcome: TrialOutcome, searcher: Searcher) -> str:

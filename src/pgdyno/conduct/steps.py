@@ -1,8 +1,9 @@
-"""Run the steps that every study consists of: loading, predicting and running trials, with what happens when one fails."""
+"""Run the steps that every study consists of: load the data, predict and run trials, and repeat a trial that fails."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import count
 from pathlib import Path
 
 import msgspec
@@ -36,11 +37,23 @@ def run_steps(store: RecordStore, record: StudyRecord, *, home: Home, installati
     """Run all trials of a study that compares nothing, except those that are finished."""
     stage = prepare_stage(store, record, home=home, installation=installation, ui=ui)
     for step, trial in list_open_trials(store, record):
-        outcome = trial_step(step, trial, store=store, stage=stage, ui=ui)
-        if outcome.error is not None:
-            ui.end_step(f"failed: {outcome.error.fact}")
-            raise outcome.error
+        outcome = try_trial(step, trial, store=store, stage=stage, ui=ui)
         ui.end_step(describe_outcome(outcome))
+
+
+def try_trial(step: Step, trial: PlannedTrial, *, store: RecordStore, stage: TrialStage, ui: Ui) -> TrialOutcome:
+    """Run a trial, and repeat it once if it fails.
+
+    Raises:
+        PgdynoError: It failed again, or repeating is of no use.
+    """
+    for tries in count(1):
+        outcome = trial_step(step, trial, store=store, stage=stage, ui=ui)
+        if outcome.error is None:
+            break
+        if not tell_failure(trial, outcome.error, tries=tries, ui=ui):
+            raise outcome.error
+    return outcome
 
 
 def list_open_trials(store: RecordStore, record: StudyRecord) -> list[tuple[Step, PlannedTrial]]:
