@@ -9,6 +9,7 @@ from __future__ import annotations
 import enum
 import re
 import shlex
+from collections.abc import Sequence
 
 # The program at the start of a command, after sudo, or as the second of two commands.
 _COMMAND = re.compile(r"(?:(?<=`)|(?<=`sudo )|(?<= && ))pgdyno ")
@@ -47,6 +48,18 @@ class PgdynoError(Exception):
     def reason(self) -> str:
         """Fact and detail in one text, for use as a reason."""
         return f"{self.fact}: {self.detail}" if self.detail else self.fact
+
+
+def did_you_mean(names: Sequence[str]) -> str:
+    """Return a question that suggests names: `did you mean a, b or c?`."""
+    *others, last = names
+    return f"did you mean {', '.join(others)} or {last}?" if others else f"did you mean {last}?"
+
+
+def why(error: OSError) -> str:
+    """Return the operating system's reason for an error, with the file but without the error's number."""
+    reason = error.strerror or str(error)
+    return f"{error.filename}: {reason}" if error.filename else reason
 
 
 def with_program(words: str, program: str) -> str:

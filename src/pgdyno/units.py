@@ -58,6 +58,11 @@ def format_bytes(value: float) -> str:
     return f"{round(count, decimals):,.{max(0, decimals)}f} {name}"
 
 
+def describe_minutes(minutes: float) -> str:
+    """Return minutes as the subject of a sentence: `1 minute is`, `2.5 minutes are`."""
+    return "1 minute is" if minutes == 1 else f"{minutes:g} minutes are"
+
+
 def parse_in_unit(text: str, unit: str | None, *, is_integer: bool) -> float:
     """Parse the number of a setting as the server does, into multiples of the setting's unit.
 

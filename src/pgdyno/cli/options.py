@@ -56,7 +56,7 @@ DiskOption = Annotated[
     bool,
     typer.Option(
         "--disk/--no-disk",
-        help="First measure the data's disk, in up to 40 s, unless the home has a disk card of the last day.",
+        help="First measure the data's disk, in up to 40 s, unless the home has a disk card of the last 24 hours.",
     ),
 ]
 OutOption = Annotated[

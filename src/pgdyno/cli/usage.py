@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Sequence
+from difflib import get_close_matches
 from typing import Any
 
 import typer
 
-from pgdyno.errors import SpecError
+from pgdyno.errors import SpecError, did_you_mean
 
 # Source: docs.pydantic.dev/latest/errors/validation_errors, whose error types typer uses.
+_IS_MISSING = " is missing"
+_SIMILAR = 0.75
 _NOT_OF_TYPE = {"int_parsing": "not a whole number", "float_parsing": "not a number"}
 
 
@@ -29,16 +32,18 @@ def describe_usage_error(error: Any, argv: Sequence[str], *, commands: Collectio
     command = next((word for word in argv if word in commands), None)
     helped = f"`pgdyno {command} --help`" if command else "`pgdyno --help`"
     fact, near = _describe(error)
-    meant = " or ".join(f"`{word}`" if word.startswith("-") else f"`pgdyno {word}`" for word in near)
+    similar = [f"`{word}`" if word.startswith("-") else f"`pgdyno {word}`" for word in near]
     hint = f"{helped} lists the options" if command else f"{helped} lists the commands"
-    return SpecError(fact, hint=f"did you mean {meant}? {hint}" if meant else hint)
+    if fact.endswith(_IS_MISSING):
+        hint = f"{helped} has examples"
+    return SpecError(fact, hint=f"{did_you_mean(similar)} {hint}" if similar else hint)
 
 
 def _describe(error: Any) -> tuple[str, Sequence[str]]:
     """Return the fact and similar words, the most similar first."""
     option = getattr(error, "option_name", None)
     if hasattr(error, "possibilities"):
-        return f"there is no option {option}", error.possibilities or ()
+        return f"there is no option {option}", get_close_matches(option, error.possibilities or (), cutoff=_SIMILAR)
     if option is not None:
         return error.message[0].lower() + error.message[1:].rstrip("."), ()
     if isinstance(error, typer.BadParameter) and error.param is not None:
@@ -51,7 +56,7 @@ def _describe_parameter(error: Any) -> str:
     name = next(iter(error.param.opts), "") if error.param.param_type_name == "option" else ""
     name = name or error.param.display_name_raw.upper()
     if not error.message:
-        return f"{name} is missing"
+        return name + _IS_MISSING
     seen = error.__cause__.errors()[0] if hasattr(error.__cause__, "errors") else {}
     said = _NOT_OF_TYPE.get(seen.get("type", ""), error.message.rstrip("."))
     return f"{name} {seen['input']}: {said}" if "input" in seen else f"{name}: {said}"

@@ -15,7 +15,7 @@ from pgdyno.errors import SpecError
 from pgdyno.plan.experiment import Experiment, Variant, count_starts
 from pgdyno.plan.plan import try_variants_s
 from pgdyno.record.store import RecordStore
-from pgdyno.record.types import ErrorFact, StudyRecord
+from pgdyno.record.types import StudyRecord
 from pgdyno.run.change.sysctl import check_sysctls
 from pgdyno.run.cluster.home import Home
 from pgdyno.run.cluster.trial_settings import VariantServer, try_variants
@@ -56,8 +56,6 @@ def _try_variants(
     ui.begin_step("try the variants", predicted_s=try_variants_s(count_starts(experiment.variants)))
     refused = try_variants(home, list(servers.values()), on_activity=ui.show_activity)
     ui.end_step("all start" if not refused else f"{len(refused)} of {len(servers)} do not start")
-    for name, error in refused.items():
-        ui.say(f"{name}: {error.fact}: {error.detail}")
     reference = experiment.reference.name
     if reference in refused:
         error = refused[reference]
@@ -65,15 +63,13 @@ def _try_variants(
     if len(refused) == len(experiment.variants) - 1:
         raise SpecError(
             "only the reference starts: there is nothing to compare",
-            detail=_join(refused),
-            hint="mend what their servers complain of",
+            detail="\n".join(f"{name}: {error.detail or error.fact}" for name, error in refused.items()),
+            hint="change the settings that the servers refuse",
         )
+    for name, error in refused.items():
+        ui.say(f"{name}: {error.fact}: {error.detail}")
     # A resumed study tries again what did not start, or was given up: its reason may be gone.
     return refuse_variants(store, msgspec.structs.replace(record, refused_variants={}), refused)
-
-
-def _join(errors: Mapping[str, ErrorFact]) -> str:
-    return "\n".join(f"{name}: {error.detail or error.fact}" for name, error in errors.items())
 
 
 def _make_stages(

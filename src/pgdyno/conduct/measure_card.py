@@ -1,4 +1,4 @@
-"""Measure a disk card step by step, for `pgdyno disk` and for a study whose disk has no card of today."""
+"""Measure a disk card step by step, for `pgdyno disk` and for a study whose disk has no card of the last 24 hours."""
 
 from __future__ import annotations
 

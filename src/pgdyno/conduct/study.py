@@ -21,7 +21,7 @@ from pgdyno.conduct.steps import run_steps
 from pgdyno.conduct.study_card import StudyCard, plan_study_card, study_card_step
 from pgdyno.conduct.ui import Ui
 from pgdyno.conduct.workspace import Workspace
-from pgdyno.errors import InterruptedStudyError
+from pgdyno.errors import InterruptedStudyError, SpecError
 from pgdyno.plan.identical import find_identical
 from pgdyno.plan.pin import format_pinned
 from pgdyno.plan.plan import Plan, plan_study
@@ -160,6 +160,18 @@ def recording(store: RecordStore) -> Iterator[None]:
             raise
         note_end(store, is_ended=True)
         LOG.info("the study ends")
+
+
+@contextmanager
+def dropping_refused(store: RecordStore, ui: Ui) -> Iterator[None]:
+    """Remove a new record if its study is refused before the first trial: resuming it would be refused as well."""
+    try:
+        yield
+    except SpecError:
+        if not store.has_trials:
+            store.remove()
+            ui.say(f"{store.path} is removed: it has no trial")
+        raise
 
 
 def run_missing_card(store: RecordStore, ready: ReadyMachine, ui: Ui) -> None:

@@ -1,4 +1,4 @@
-"""The card of the disk that a study's data lie on: the home's of the last day, else a quick one measured now.
+"""The card of the disk that a study's data lie on: the home's of the last 24 hours, else a quick one measured now.
 
 A whole card of today is better than a quick one; without fio, one of flushes alone is as much as could be measured again.
 

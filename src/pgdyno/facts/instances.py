@@ -14,7 +14,7 @@ import functools
 
 import msgspec
 
-from pgdyno.errors import SpecError
+from pgdyno.errors import SpecError, did_you_mean
 from pgdyno.facts.data_file import read_data
 
 _MEBIBYTE, _MEGABYTE, _GIGABYTE = 2**20, 10**6, 10**9
@@ -77,7 +77,7 @@ def find_instance(name: str) -> Instance:
         raise SpecError(
             f"no instance is known as {name}",
             detail=f"known are {len(known)} of EC2 and ECS",
-            hint=f"did you mean {' or '.join(nearest)}?" if nearest else "describe the machine in a host file instead",
+            hint=did_you_mean(nearest) if nearest else "describe the machine in a host file instead",
         ) from None
 
 

@@ -5,7 +5,16 @@ from __future__ import annotations
 from pgdyno.conduct.derived_variants import check_derivable, derive_variants
 from pgdyno.conduct.logged_ui import LoggedUi
 from pgdyno.conduct.machine import ready_machine
-from pgdyno.conduct.study import begin_record, check_new, plan_on, recording, run_sweep, run_trials
+from pgdyno.conduct.request_check import check_request
+from pgdyno.conduct.study import (
+    begin_record,
+    check_new,
+    dropping_refused,
+    plan_on,
+    recording,
+    run_sweep,
+    run_trials,
+)
 from pgdyno.conduct.study_card import measure_study_card, plan_study_card, study_card_step
 from pgdyno.conduct.ui import Ui
 from pgdyno.conduct.workspace import Workspace
@@ -27,9 +36,10 @@ def bench(
         place: Where to work.
         ui: Shows the progress and asks.
     """
-    check_new(place)
-    ui = LoggedUi(ui)
     budget, is_layered = budget_of(goal, rounds=rounds), goal is Goal.LAYERS
+    check_new(place)
+    check_request(asked, place, budget=budget)
+    ui = LoggedUi(ui)
     with ready_machine(asked, place, ui) as ready:
         card = plan_study_card(ready.home, ready.installation, clock=ready.clock) if measures_disk else None
         seen = ready.with_card(card)
@@ -40,7 +50,7 @@ def bench(
         derived = derive_variants(asked, is_layered=is_layered, budget=budget, ready=seen, ui=ui)
         planned = plan_on(ready, derived.study, card=card, tuned=derived.tuned, load_budget_s=load_budget_s(goal))
         store = begin_record(planned, ready, name="bench", place=place, wants_card=measures_disk, ui=ui)
-        with store.locked(), keeping_what_is_finished(store), recording(store):
+        with store.locked(), keeping_what_is_finished(store), dropping_refused(store, ui), recording(store):
             study_card_step(card, host=asked.host, store=store, home=ready.home, ui=ui)
             run_trials(store, ready, ui)
             run_sweep(store, ready, ui)

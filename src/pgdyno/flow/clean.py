@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import msgspec
 from rich.console import RenderableType
 
@@ -39,13 +41,18 @@ def clean_home(place: Workspace, *, ui: Ui) -> Cleaned:
     """Remove every loaded cluster of a home, after asking."""
     with open_home(place.home, find_server_user(place.run_as)) as home:
         templates = sorted(home.templates.iterdir())
-        size = sum(path.stat().st_size for folder in templates for path in folder.rglob("*") if path.is_file())
-        names = tuple(folder.name for folder in templates)
-        question = f"remove {', '.join(names)} ({format_bytes(size)})?"
+        sizes = {folder.name: _measure(folder) for folder in templates}
+        names, size = tuple(sizes), sum(sizes.values())
+        listed = [f"{name}: {format_bytes(one)}" for name, one in sizes.items()]
+        question = f"remove {', '.join(listed)}?"
         if templates and not ui.confirm(question, default=False):
-            raise SpecError("nothing was removed", detail=question, hint="say yes, or add --yes")
+            raise SpecError("nothing was removed", detail="\n".join(listed), hint="--yes removes these loaded clusters")
         if not templates:
             return Cleaned(home=str(home.root), removed=(), freed_bytes=0)
         for folder in templates:
             remove_template(folder)
         return Cleaned(home=str(home.root), removed=names, freed_bytes=size)
+
+
+def _measure(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())

@@ -53,7 +53,7 @@ def compose_comparison(
         SpecError: Something in it is not understood, or there is nothing to compare.
     """
     several = {name: texts for name, texts in varied.items() if len(texts) > 1}
-    once = {name: texts[0] for name, texts in varied.items() if len(texts) == 1}
+    once = {name: _read_option(name, texts[0], folder) for name, texts in varied.items() if len(texts) == 1}
     if len(several) + bool(variants) > 1:
         said = " and ".join([*(f"--{name}" for name in several), *(["variants"] if variants else [])])
         raise SpecError(
@@ -67,8 +67,8 @@ def compose_comparison(
         ((option, texts),) = several.items()
         made = [_read_option(option, text, folder) for text in texts]
     else:
-        made = _read_lone({name: once.pop(name) for name in ("set", "sysctl") if name in once}, folder)
-    shared = _merge([_read_option(name, text, folder) for name, text in once.items()])
+        made = _with_reference([once.pop(name) for name in ("set", "sysctl") if name in once])
+    shared = _merge(list(once.values()))
     made = _tell_apart([msgspec.structs.replace(each, sysctl={**shared.sysctl, **each.sysctl}) for each in made])
     raw = _base(workloads, {**load, **_load_of(shared)}, _with_shared(tables, shared))
     question = "Which is faster: " + ", ".join(variant.title for variant in made) + "?"
@@ -179,14 +179,14 @@ def _read_variants(texts: Sequence[str], folder: Path) -> list[VariantSpec]:
     return made
 
 
-def _read_lone(said: Mapping[str, str], folder: Path) -> list[VariantSpec]:
-    """Read options that were given once: they are compared with the server as it is."""
-    if not said:
+def _with_reference(given: Sequence[VariantSpec]) -> list[VariantSpec]:
+    """Make two variants of options that were given once: the server as it is, and the server with these options."""
+    if not given:
         raise SpecError(
             "nothing to compare",
             hint="for example --set commit_delay=0 --set commit_delay=50, or --server 15 --server embedded",
         )
-    return [VariantSpec(name="as it is"), _merge([_read_option(name, text, folder) for name, text in said.items()])]
+    return [VariantSpec(name="as it is"), _merge(given)]
 
 
 def _read_option(option: str, text: str, folder: Path) -> VariantSpec:

@@ -16,7 +16,7 @@ from rich.console import RenderableType
 from pgdyno.analyse.estimate import Estimate, exact_estimate
 from pgdyno.analyse.records.comparison import RecordComparison, compare_records
 from pgdyno.analyse.records.sides import Side, list_sides
-from pgdyno.errors import ExitCode, HostError, SpecError
+from pgdyno.errors import ExitCode, HostError, SpecError, why
 from pgdyno.explain.finding import Severity
 from pgdyno.explain.preflight.study import find_preflight_doubts
 from pgdyno.flow.report import compose_report
@@ -149,7 +149,7 @@ def _write(result: RecordsResult, out: Path) -> None:
     try:
         write_durably(out, _render(result, out.suffix))
     except OSError as exc:
-        raise HostError(f"cannot write {out}", detail=str(exc), hint="name another file with --out") from exc
+        raise HostError(f"cannot write {out}", detail=why(exc), hint="name another file with --out") from exc
 
 
 def _render(result: RecordsResult, form: str) -> bytes:

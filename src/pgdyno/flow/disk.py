@@ -15,7 +15,7 @@ import msgspec
 
 from pgdyno.conduct.measure_card import DiskJobs, take_card
 from pgdyno.conduct.ui import Ui
-from pgdyno.errors import HostError, InterruptedStudyError, SpecError, StepFailedError
+from pgdyno.errors import HostError, InterruptedStudyError, SpecError, StepFailedError, why
 from pgdyno.flow.disk_view import DiskResult, read_declared, view_card
 from pgdyno.plan.disk import FLUSH_TESTS, make_disk_plan
 from pgdyno.record.device.disk_card import (
@@ -189,7 +189,7 @@ def _name_files(out: Path | None, paths: Sequence[Path], now: dt.datetime) -> li
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as exc:
         raise HostError(
-            f"cannot write a card to {folder}", detail=str(exc), hint="name another place with --out"
+            f"cannot write a card to {folder}", detail=why(exc), hint="name another place with --out"
         ) from exc
     if not os.access(folder, os.W_OK):
         raise HostError(f"this account may not write to {folder}", hint="name another place with --out")

@@ -18,7 +18,7 @@ from pgdyno.analyse.disk.demand import find_limits
 from pgdyno.analyse.types import WorkloadAnalysis
 from pgdyno.conduct.logged_ui import LoggedUi
 from pgdyno.conduct.machine import check_same, ready_machine
-from pgdyno.conduct.study import begin_record, check_new, plan_on, recording, run_trials
+from pgdyno.conduct.study import begin_record, check_new, dropping_refused, plan_on, recording, run_trials
 from pgdyno.conduct.ui import Ui
 from pgdyno.conduct.workspace import Workspace
 from pgdyno.errors import InterruptedStudyError, SpecError
@@ -145,7 +145,7 @@ def confirm(
         _ask(study, subject, predicted_s=planned.predicted_s, ui=ui)
         _link(store, subject, study, out=out)
         beside = begin_record(planned, ready, name="confirm", place=place, wants_card=False, ui=ui)
-        with beside.locked(), keeping_what_is_finished(beside), recording(beside):
+        with beside.locked(), keeping_what_is_finished(beside), dropping_refused(beside, ui), recording(beside):
             run_trials(beside, ready, ui)
     report_step(beside, ui)
     return Explanation(report=write_reports(store).report)

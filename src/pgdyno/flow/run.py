@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from pgdyno.conduct.logged_ui import LoggedUi
 from pgdyno.conduct.machine import ready_machine
-from pgdyno.conduct.study import begin_record, check_new, plan_on, recording, run_sweep, run_trials
+from pgdyno.conduct.request_check import check_request
+from pgdyno.conduct.study import (
+    begin_record,
+    check_new,
+    dropping_refused,
+    plan_on,
+    recording,
+    run_sweep,
+    run_trials,
+)
 from pgdyno.conduct.study_card import plan_study_card, study_card_step
 from pgdyno.conduct.ui import Ui
 from pgdyno.conduct.workspace import Workspace
@@ -23,12 +32,13 @@ def run_study(study: Study, *, name: str, place: Workspace, ui: Ui, measures_dis
         measures_disk: Whether the record gets a card of the data's disk.
     """
     check_new(place)
+    check_request(study, place)
     ui = LoggedUi(ui)
     with ready_machine(study, place, ui) as ready:
         card = plan_study_card(ready.home, ready.installation, clock=ready.clock) if measures_disk else None
         planned = plan_on(ready, study, card=card)
         store = begin_record(planned, ready, name=name, place=place, wants_card=measures_disk, ui=ui)
-        with store.locked(), keeping_what_is_finished(store), recording(store):
+        with store.locked(), keeping_what_is_finished(store), dropping_refused(store, ui), recording(store):
             study_card_step(card, host=study.host, store=store, home=ready.home, ui=ui)
             run_trials(store, ready, ui)
             run_sweep(store, ready, ui)

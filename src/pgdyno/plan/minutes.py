@@ -18,6 +18,7 @@ from pgdyno.plan.scaling import plan_scaling
 from pgdyno.plan.types import Machine
 from pgdyno.spec.study import Study
 from pgdyno.spec.variant import DesignKind
+from pgdyno.units import describe_minutes
 
 # Two rounds are the fewest that separate noise from scaling; loads that remain undecided run again in the third.
 _LEAST_SWEEP_ROUNDS, _SWEEP_ROUNDS = 2, 3
@@ -85,13 +86,13 @@ def _check_enough(
     others, workloads = len(plan.experiment.variants) - 1, len(plan.workloads)
     if rounds is not None and rounds < least:
         raise SpecError(
-            f"{rounds} rounds are too few for a verdict",
-            detail=f"{others} variants on {workloads} workloads need at least {least}",
+            f"{rounds} {'round is' if rounds == 1 else 'rounds are'} too few for a verdict",
+            detail=f"{others + 1} variants on {workloads} workload{'s' * (workloads != 1)} need at least {least}",
             hint=f"--rounds {least}, or --stock-only to measure without comparing",
         )
     if asked_minutes is not None and asked_minutes < needed_minutes:
         raise SpecError(
-            f"{asked_minutes:g} minutes are too few for a verdict",
+            f"{describe_minutes(asked_minutes)} too few for a verdict",
             detail=f"it takes {least} rounds of {(others + 2) * workloads} trials, plus disk, loading and clients",
             hint=f"--minutes {math.ceil(needed_minutes)}, shorter trials, or fewer workloads",
         )

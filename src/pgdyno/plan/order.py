@@ -16,6 +16,7 @@ import msgspec
 from pgdyno.errors import SpecError
 from pgdyno.plan.experiment import Experiment, count_least_rounds, draw_orders
 from pgdyno.spec.variant import LONGEST_SLICE_S, MOST_MINUTES, DesignKind
+from pgdyno.units import describe_minutes
 
 PILOT_S = 18.0
 """Seconds of a switchback's first block that the pilot uses to choose the length of the slices."""
@@ -100,7 +101,7 @@ def _order_rounds(
     round_s, least = _round_s(len(workloads), experiment, times), count_least_rounds(experiment, len(workloads))
     rounds = int(_spare_s(experiment, times) / round_s + _ROUNDING)
     if rounds < least:
-        what = f"{least} rounds of {len(variants) * len(workloads)} trials, {round_s:.0f} s each"
+        what = f"{least} rounds of {len(variants) * len(workloads)} trials, {round_s:.0f} s a round"
         raise _too_little_time(experiment, times.fixed_s + least * round_s, what)
     orders: dict[str, list[list[str]]] = {workload: [] for workload in workloads}
     for number in range(1, rounds + 1):
@@ -162,9 +163,8 @@ def _too_little_time(experiment: Experiment, needed_s: float, what: str) -> Spec
     minutes = math.ceil(needed_s / 60.0 + 0.05)
     longer = f"--minutes {minutes}, " if minutes <= MOST_MINUTES else ""
     shorter = "" if experiment.design is DesignKind.SWITCHBACK else "shorter trials, "
-    asked = f"{(experiment.budget_s or 0.0) / 60:g}"
     return SpecError(
-        f"{asked} {'minute is' if asked == '1' else 'minutes are'} too few for a verdict",
+        f"{describe_minutes((experiment.budget_s or 0.0) / 60)} too few for a verdict",
         detail=f"it takes {what}, plus loading and restoring",
         hint=f"{longer}{shorter}or fewer variants and workloads",
     )

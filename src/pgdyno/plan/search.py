@@ -17,6 +17,7 @@ import msgspec
 from pgdyno.errors import SpecError
 from pgdyno.plan.order import OrderedTrial, Times, order_plain
 from pgdyno.spec.study import Study
+from pgdyno.units import describe_minutes
 
 CAPACITY_ROUNDS = 3
 """Closed-loop trials of each workload: the fewest with a useful interval."""
@@ -121,7 +122,7 @@ def order_search(workloads: Sequence[str], search: Search, times: Times, draw: r
     if rounds < least:
         needed_s = times.fixed_s + least * round_s
         raise SpecError(
-            f"{(search.budget_s or 0.0) / 60:g} minutes are too few for an answer",
+            f"{describe_minutes((search.budget_s or 0.0) / 60)} too few for an answer",
             detail=f"it takes {least * len(workloads)} trials of {times.duration_s:.0f} s, plus loading and restoring",
             hint=f"--minutes {math.ceil(needed_s / 60.0 + 0.05)}, shorter trials, or fewer workloads",
         )

@@ -8,7 +8,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from pgdyno.errors import StepFailedError
+from pgdyno.errors import StepFailedError, why
 
 _FULL_DISK = frozenset({errno.ENOSPC, errno.EDQUOT})
 
@@ -47,7 +47,7 @@ def writing(path: Path) -> Iterator[None]:
     except OSError as exc:
         is_full = exc.errno in _FULL_DISK
         hint = "the disk of the record is full: free some space; `pgdyno resume` goes on" if is_full else ""
-        raise StepFailedError(f"cannot write {path}", detail=str(exc), hint=hint) from exc
+        raise StepFailedError(f"cannot write {path}", detail=why(exc), hint=hint) from exc
 
 
 def sync_folder(path: Path) -> None:

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import msgspec
 
-from pgdyno.errors import HostError, SpecError, StepFailedError
+from pgdyno.errors import HostError, SpecError, StepFailedError, why
 from pgdyno.plan.plan import Plan
 from pgdyno.record.device.disk_card import DiskCard, read_card
 from pgdyno.record.durable import sync_folder, write_durably, writing
@@ -78,6 +78,20 @@ class RecordStore:
         """True if the folder holds a record."""
         return (self.path / RECORD_FILE).exists()
 
+    @property
+    def has_trials(self) -> bool:
+        """True if a trial has begun, however it ended."""
+        return any((self.path / "trials").iterdir())
+
+    def remove(self) -> None:
+        """Remove the record.
+
+        Raises:
+            StepFailedError: It cannot be removed.
+        """
+        with writing(self.path):
+            shutil.rmtree(self.path)
+
     def remove_incomplete(self) -> None:
         """Remove a folder that a crash left before its `record.json` was written.
 
@@ -85,8 +99,7 @@ class RecordStore:
             StepFailedError: It cannot be removed.
         """
         if self.path.is_dir() and not self.exists:
-            with writing(self.path):
-                shutil.rmtree(self.path)
+            self.remove()
 
     def check_new(self) -> None:
         """Check that `create` would not overwrite anything.
@@ -116,7 +129,7 @@ class RecordStore:
             (self.path / "trials").mkdir()
         except OSError as exc:
             raise HostError(
-                f"cannot write a record to {self.path}", detail=str(exc), hint="name another folder with --out"
+                f"cannot write a record to {self.path}", detail=why(exc), hint="name another folder with --out"
             ) from exc
         try:
             with writing(self.path / STUDY_FILE):
@@ -193,7 +206,7 @@ class RecordStore:
             content = source.read_bytes()
         except OSError as exc:
             raise SpecError(
-                f"cannot read script file {source}", detail=str(exc), hint="correct `scripts` in the study"
+                f"cannot read script file {source}", detail=why(exc), hint="correct `scripts` in the study"
             ) from exc
         with writing(copy):
             copy.parent.mkdir(parents=True, exist_ok=True)
@@ -292,7 +305,7 @@ def _read_trial(path: Path) -> TrialRecord:
 
 
 def _no_record(path: Path, exc: OSError) -> SpecError:
-    why = f"{path / RECORD_FILE}: {exc.strerror or exc}" if path.exists() else f"there is no {path}"
+    why = f"{path / RECORD_FILE}: {exc.strerror or exc}" if path.exists() else "no such folder"
     return SpecError(f"{path} is not a record", detail=why, hint="`pgdyno list` shows the records")
 
 

@@ -135,5 +135,5 @@ def _spec_error(message: str, *, text: str, source: str) -> SpecError:
         return SpecError(f"{option}: {said}", hint=choices or f"`{command} --help` explains every option")
     line = find_line(text, found.path)
     where = f"{source}, line {line}" if line else source
-    detail = f"key {found.path}" if found.path else ""
+    detail = "" if line or not found.path else f"key {found.path}"
     return SpecError(f"{where}: {found.fact}", detail=detail, hint=choices or hint)

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import difflib
 
-from pgdyno.errors import SpecError
+from pgdyno.errors import SpecError, did_you_mean
 from pgdyno.facts.gucs import Guc, find_guc, majors_with, nearest_gucs, read_value, unknown_guc
 from pgdyno.facts.versions import is_untried
 from pgdyno.spec.table import PLACE_SETTINGS, SECRET_SETTINGS
 from pgdyno.spec.variant import OF_LOAD
 
+_WHERE_LISTED = (
+    "`SELECT name FROM pg_settings` lists them; an axis of `pgdyno sweep` may also be clients, threads, mode, scale, server or a"
+    " sysctl"
+)
 _WAYS_IN = PLACE_SETTINGS | {"allow_alter_system"}
 
 
@@ -23,7 +27,7 @@ def find_setting(name: str, major: int) -> Guc:
     if guc is not None:
         return guc
     nearest, others = nearest_gucs(name, major), majors_with(name)
-    hint = f"did you mean {' or '.join(nearest)}?" if nearest else "`SELECT name FROM pg_settings` lists them"
+    hint = did_you_mean(nearest) if nearest else _WHERE_LISTED
     of_load = difflib.get_close_matches(name.lower(), OF_LOAD, n=1, cutoff=0.8)
     if of_load:
         hint = (

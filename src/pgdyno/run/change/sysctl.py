@@ -13,7 +13,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from pgdyno.errors import HostError, SpecError
+from pgdyno.errors import HostError, SpecError, did_you_mean
 from pgdyno.run.change.pseudo_file import write_value
 from pgdyno.run.host.tree import swap_dots
 
@@ -58,7 +58,7 @@ def resolve_sysctl(name: str) -> str:
         return swap_dots(path)
     known = (str((Path(folder) / file).relative_to(_ROOT)) for folder, _, files in os.walk(_ROOT) for file in files)
     near = difflib.get_close_matches(swap_dots(path), [swap_dots(path) for path in known], n=3)
-    hint = f"did you mean {' or '.join(near)}?" if near else "`sysctl -a` lists what this kernel has"
+    hint = did_you_mean(near) if near else "`sysctl -a` lists what this kernel has"
     raise SpecError(f"this kernel has no setting {name!r}", hint=hint)
 
 

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
-from pgdyno.errors import HostError
+from pgdyno.errors import HostError, why
 from pgdyno.run.cluster.shared_memory import free_shared_memory
 from pgdyno.run.host.host import THIS_HOST
 from pgdyno.run.host.process import ServerUser
@@ -71,7 +71,7 @@ class Home:
             self.software.mkdir(exist_ok=True)
         except OSError as exc:
             raise HostError(
-                f"cannot use {self.root} as pgdyno's home", detail=str(exc), hint="choose another folder with --home"
+                f"cannot use {self.root} as pgdyno's home", detail=why(exc), hint="choose another folder with --home"
             ) from exc
         if THIS_HOST.run(["test", "-w", str(self.work)], user=self.user).exit_code != 0:
             raise HostError(
@@ -232,6 +232,6 @@ def _open_lock(path: Path) -> IO[str]:
     except OSError as exc:
         raise HostError(
             f"cannot lock {path.parent}",
-            detail=str(exc),
+            detail=why(exc),
             hint="it is the home of another account: choose another folder with --home",
         ) from exc

@@ -21,7 +21,7 @@ from pathlib import Path
 import msgspec
 import psycopg
 
-from pgdyno.errors import HostError, PgdynoError, SpecError, StepFailedError
+from pgdyno.errors import HostError, PgdynoError, SpecError, StepFailedError, why
 from pgdyno.record.durable import writing
 from pgdyno.record.serverlog import LOG_SETTINGS
 from pgdyno.run.cluster.home import Home
@@ -295,8 +295,8 @@ def check_port(port: int) -> None:
         except OSError as exc:
             raise HostError(
                 f"port {port} is in use",
-                detail=str(exc),
-                hint="leave port out: pgdyno then needs none, only a private socket",
+                detail=why(exc),
+                hint="choose another port, or leave it out: pgdyno itself needs none, only a private socket",
             ) from exc
 
 

@@ -94,7 +94,7 @@ def list_lone(comparison: RecordComparison, names: Sequence[str]) -> Iterator[Pr
     """Yield a paragraph on the loads of each record that the other does not have."""
     for name, lone in ((names[0], comparison.only_first), (names[comparison.place], comparison.only_other)):
         if lone:
-            yield Prose(words=f"Only in {name}: {', '.join(lone)}.", level=Level.HEADLINE)
+            yield Prose(words=f"Only in {name}: {'; '.join(lone)}.", level=Level.HEADLINE)
     if not comparison.pairs:
         yield _refuse(
             "the records have no comparable load in common. Trials within which variants alternate have no"

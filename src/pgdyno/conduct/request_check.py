@@ -1,0 +1,88 @@
+"""Refuse a study that cannot run, by what the catalogue of settings, the account and the plan tell, before the machine is checked.
+
+What only a started server, the loaded data or the measured disk can tell is refused later.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import msgspec
+
+from pgdyno.conduct.derived_variants import with_scaling
+from pgdyno.conduct.workspace import Workspace, machine_of
+from pgdyno.errors import SpecError
+from pgdyno.facts.gucs import is_custom_name
+from pgdyno.plan.experiment import Experiment, identify_server, reference_server
+from pgdyno.plan.minutes import Budget, split_minutes
+from pgdyno.plan.plan import plan_study
+from pgdyno.plan.types import Machine
+from pgdyno.plan.variants import plan_experiment
+from pgdyno.record.tuned import DERIVED, STOCK
+from pgdyno.run.change.sysctl import check_sysctls
+from pgdyno.run.cluster.home import find_existing_folder
+from pgdyno.run.host.facts import read_host_facts
+from pgdyno.run.postgres.installation import read_named_facts
+from pgdyno.spec.setting import find_setting, read_setting
+from pgdyno.spec.study import ServerSpec, Study
+from pgdyno.spec.variant import VariantSpec, show_value
+
+
+def check_request(study: Study, place: Workspace, *, budget: Budget | None = None) -> None:
+    """Refuse a study that cannot run here, without measuring anything.
+
+    Args:
+        study: What is going to run.
+        place: Where it is going to work.
+        budget: The time of a bench that compares derived settings, which are not derived yet; None for any other study.
+
+    Raises:
+        SpecError: A setting or a value does not exist, variants cannot be compared, or the time is too short even on a
+            machine where the data are loaded.
+        HostError: A PostgreSQL is missing, or this account may not change a kernel setting.
+    """
+    major = read_named_facts(reference_server(study)).major
+    experiment = plan_experiment(study, version_major=major)
+    if experiment is None:
+        _check_settings(study.server, major)
+    else:
+        _check_variants(experiment, major)
+    _check_time(study, machine_of(read_host_facts(find_existing_folder(place.home)), version_major=major), budget)
+
+
+def _check_variants(experiment: Experiment, reference_major: int) -> None:
+    majors = {identify_server(experiment.reference.server): reference_major}
+    for variant in experiment.variants:
+        server = identify_server(variant.server)
+        if server not in majors:
+            majors[server] = read_named_facts(variant.server).major
+        _check_settings(variant.server, majors[server])
+        check_sysctls(variant.sysctl)
+
+
+def _check_settings(server: ServerSpec, major: int) -> None:
+    for name, value in server.settings.items():
+        # Only the server knows the settings of an extension.
+        if not is_custom_name(name):
+            read_setting(find_setting(name, major), name, show_value(value))
+
+
+def _check_time(study: Study, machine: Machine, budget: Budget | None) -> None:
+    """Plan the study with the smallest data, loaded already; if that fails, plan it as it is, for the minutes to suggest."""
+    scales = frozenset({study.data.scale or 1, *(variant.scale for variant in study.variant if variant.scale)})
+    least = msgspec.structs.replace(study, data=msgspec.structs.replace(study.data, scale=study.data.scale or 1))
+    quickest = msgspec.structs.replace(machine, loaded_scales=scales, disk_free_bytes=sys.maxsize)
+    try:
+        _plan(least, quickest, budget)
+    except SpecError:
+        _plan(study, machine, budget)
+        raise
+
+
+def _plan(study: Study, machine: Machine, budget: Budget | None) -> None:
+    if budget is None:
+        plan_study(study, machine)
+        return
+    planned = plan_study(study, machine, load_budget_s=budget.load_s)
+    compared = msgspec.structs.replace(study, variant=(VariantSpec(name=STOCK), VariantSpec(name=DERIVED)))
+    split_minutes(with_scaling(compared, planned), machine, budget)
