@@ -20,7 +20,6 @@ from pgdyno.errors import with_program
 from pgdyno.explain.finding import Finding
 from pgdyno.plan.plan import Plan, PlannedWorkload, apply_variant
 from pgdyno.report.forms.terminal import HUE_STYLES
-from pgdyno.report.severity_words import name_severity
 from pgdyno.run.host.clock import monotonic_s
 from pgdyno.run.host.program import program_name
 from pgdyno.spec.variant import DesignKind
@@ -142,6 +141,8 @@ class Display(AbstractContextManager["Display"]):
 
     def show_finding(self, finding: Finding) -> None:
         """Print a finding in a line, with its fix; the report has its evidence."""
+        from pgdyno.report.severity_words import name_severity  # noqa: PLC0415 - it loads the analysis
+
         words = with_program(f"{finding.claim} {finding.advice}".strip(), program_name())
         severity = (name_severity(finding), HUE_STYLES.get(finding.severity.value, "bold"))
         self.console.print(Text.assemble(severity, f": {words}"), soft_wrap=True)
