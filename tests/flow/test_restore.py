@@ -82,7 +82,7 @@ def test_after_kill_9(var_lib: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "")
     lines = [" ".join(line.split()) for line in done.stdout.splitlines()]
     assert lines == [
-        "setting was found at what was done",
+        "what found what was done",
         f"{SETTING} 100 put back to {before[0]}",
         f"{OTHER} 55 nothing: another program has changed it since, so pgdyno left it as it is; before pgdyno it was {before[1]}",
     ]

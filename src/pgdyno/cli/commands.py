@@ -18,6 +18,16 @@ _MOST_COLUMNS = 100
 _MOST_NAME_COLUMNS = 26
 _BETWEEN_EXAMPLE_AND_WORDS = " · "
 
+_PLACEHOLDERS = {
+    "<int>": "N",
+    "<float>": "NUMBER",
+    "<str>": "TEXT",
+    "<list[str]>": "TEXT",
+    "<path>": "PATH",
+    "<list[Path]>": "PATH",
+}
+_PAIR = "NAME=VALUE"
+
 Row = tuple[str, str]
 
 
@@ -78,11 +88,25 @@ def _write_page(command: TyperCommand | TyperGroup, ctx: Any, *, commands: Seque
     yield from _wrap(" ".join(["Usage:", ctx.command_path, *command.collect_usage_pieces(ctx)]), width, indent=2)
     for paragraph in _split_paragraphs(command):
         yield from ("", *_wrap(paragraph, width))
-    parameters = [(each.param_type_name, each.get_help_record(ctx)) for each in command.get_params(ctx)]
+    parameters = [(each.param_type_name, _read_row(each, ctx)) for each in command.get_params(ctx)]
     for title, kind in (("Arguments", "argument"), ("Options", "option")):
         yield from _write_rows(title, [row for name, row in parameters if name == kind and row is not None], width)
     yield from _write_rows("Commands", commands, width)
     yield from _write_examples(command.epilog or "", width)
+
+
+def _read_row(parameter: Any, ctx: Any) -> Row | None:
+    """Return the name and help text of a parameter, with a placeholder instead of the type of its value."""
+    row = parameter.get_help_record(ctx)
+    if row is None:
+        return None
+    name, words = row
+    for kind, placeholder in _PLACEHOLDERS.items():
+        if parameter.param_type_name == "argument":
+            name = name.removesuffix(f" {kind}")
+        else:
+            name = name.replace(kind, _PAIR if words.startswith(_PAIR) or f" {_PAIR}" in words else placeholder)
+    return name, words
 
 
 def _split_paragraphs(command: Any) -> list[str]:

@@ -54,7 +54,7 @@ ResolutionOption = Annotated[
     ),
 ]
 ConfidenceOption = Annotated[
-    str | None, typer.Option(help="One minus the error rate of verdicts. [default: 95%]", show_default=False)
+    str | None, typer.Option(help="Level of verdicts and of their intervals. [default: 95%]", show_default=False)
 ]
 DesignOption = Annotated[
     str | None,

@@ -142,6 +142,10 @@ def reopen_record(store: RecordStore, ready: ReadyMachine, ui: Ui) -> None:
     remaining_s = _remaining_s(record.plan, store)
     remaining_s += 0.0 if scaling is None else _remaining_s(scaling, store.scaling)
     ui.show_plan(record.plan, record_dir=str(store.path), remaining_s=remaining_s, scaling=scaling)
+    for number in store.interrupted_numbers():
+        ui.say(
+            f"trial {number} was interrupted: it runs again if it is still needed, and what it left is kept beside it"
+        )
 
 
 @contextmanager

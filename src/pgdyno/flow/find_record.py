@@ -31,7 +31,9 @@ def find_record_to_read(named: Path | None, records: Path, *, ui: Ui) -> RecordS
         SpecError: There is none.
     """
     store = find_record(named, records)
-    state = read_progress(store).describe(store.path)
-    if state:
+    progress = read_progress(store)
+    state = progress.describe(store.path)
+    # A record without a finished trial has nothing to read, which is an error of its own.
+    if state and progress.finished_count:
         ui.say(f"{store.path} is {state}")
     return store

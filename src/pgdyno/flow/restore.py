@@ -53,7 +53,7 @@ class Restored(msgspec.Struct, frozen=True, kw_only=True):
             (other.what, "–", f"nothing: {other.account} has tuned it, and {other.account} can undo it")
             for other in self.others
         ]
-        headings = (Heading("setting"), Heading("was found at"), Heading("what was done"))
+        headings = (Heading("what"), Heading("found"), Heading("what was done"))
         return render_rows(headings, [*undone, *in_use, *others])
 
 

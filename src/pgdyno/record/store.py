@@ -288,6 +288,11 @@ class RecordStore:
         paths = [path for path in self.path.glob(f"trials/*/{TRIAL_FILE}") if path.parent.name.isdecimal()]
         return tuple(_read_trial(path) for path in sorted(paths, key=lambda path: int(path.parent.name)))
 
+    def interrupted_numbers(self) -> tuple[int, ...]:
+        """Return the numbers of the trials that began and did not end."""
+        folders = [path for path in self.path.glob("trials/*") if path.name.isdecimal()]
+        return tuple(sorted(int(path.name) for path in folders if not (path / TRIAL_FILE).exists()))
+
     def finished_numbers(self) -> frozenset[int]:
         """Return the numbers of the trials that need not run again."""
         return frozenset(t.planned.number for t in self.read_trials() if t.status is TrialStatus.FINISHED)
