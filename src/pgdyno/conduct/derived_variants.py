@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from pgdyno.conduct.confirmed_settings import confirm_settings
+from pgdyno.conduct.accepted_settings import confirm_settings
 from pgdyno.conduct.known_cards import find_cards, with_cards
 from pgdyno.conduct.machine import ReadyMachine
 from pgdyno.conduct.ui import Ui

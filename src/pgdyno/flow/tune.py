@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 from rich.console import RenderableType
 
-from pgdyno.conduct.confirmed_settings import confirm_settings
+from pgdyno.conduct.accepted_settings import confirm_settings
 from pgdyno.conduct.known_cards import find_cards, read_cards, with_cards
 from pgdyno.facts.instances import find_instance
 from pgdyno.facts.versions import is_untried
