@@ -174,7 +174,7 @@ def test_evidence_of_nothing_and_of_one_pair() -> None:
     for evidence, seen in ((nothing, 0), (one, 1)):
         assert evidence.interval.kind is IntervalKind.UNBOUNDED
         assert (evidence.interval.low, evidence.interval.high) == (None, None)
-        assert evidence.interval.reason == f"{seen} of the 4 pairs that an interval takes at the least"
+        assert evidence.interval.reason == f"{seen} of at least 4 pairs"
 
 
 def test_evidence_is_what_scipy_says_of_the_same_pairs() -> None:

@@ -168,7 +168,7 @@ def test_a_variant_that_gave_nothing_still_counts() -> None:
     failed = beside["failed"]
     assert (failed.n, failed.effect_ratio, failed.low_ratio, failed.high_ratio) == (0, None, None, None)
     assert (failed.pairs_needed, failed.detectable_ratio) == (None, None)
-    assert failed.reason == "0 of the 4 pairs that an interval takes at the least"
+    assert failed.reason == "0 of at least 4 pairs"
 
 
 def test_an_open_question_says_what_it_would_take() -> None:

@@ -44,7 +44,8 @@ def test_what_limits_a_load_is_explained_confirmed_and_found_again(bench: Bench)
 
     after = bench.read_json("explain", "first")
     evidence = after["explanations"][0]["evidence"]
-    assert evidence.startswith("tried for client and network: clients=8 in place of clients=4: TPS +"), done.stderr
+    assert evidence.startswith("experiment on client and network ("), done.stderr
+    assert "): clients=8 in place of clients=4: TPS +" in evidence
     # That more clients do more speaks for it, and other limits would answer alike: it is no proof.
     assert "which fits, and would with some other limits, too" in evidence, done.stderr
     assert after["workloads"][0]["bottleneck"]["certainty"] == "strong"

@@ -151,7 +151,7 @@ def test_what_is_proven_stands_with_what_was_measured() -> None:
     bottleneck, claim, gain, certainty, confirm = _explain(_judge(VerdictKind.FASTER, 0.38))
     assert (bottleneck.certainty, bottleneck.rivals) == (Certainty.PROVEN, FOUND.rivals)
     assert bottleneck.evidence[0] == (
-        "tried for CPU: mode=prepared in place of mode=simple: TPS +38.0 % [+36.0, +40.0], 12 pairs, so it does limit this load"
+        "experiment on CPU (proven): mode=prepared in place of mode=simple: TPS +38.0 % [+36.0, +40.0], 12 pairs, so it does limit this load"
     )
     assert (claim, certainty, confirm) == ("The CPUs limit this load.", Certainty.PROVEN, "")
     assert gain == "TPS +38.0 % [+36.0, +40.0], 12 pairs with mode=prepared"

@@ -31,7 +31,7 @@ def test_a_layer_that_costs_is_named() -> None:
 
 def test_trials_shorter_than_three_checkpoints_say_so_where_the_set_is_about_them() -> None:
     report = build_derived()
-    assert "--duration 300s would hold three" in find(report)["few-checkpoints"].evidence
+    assert "`--duration 300s`, which contains three" in find(report)["few-checkpoints"].advice
     tuned = report.record.tuned
     assert tuned is not None
     layers = tuple(layer for layer in tuned.layers if layer.name != "WAL and checkpoints")

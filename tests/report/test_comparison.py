@@ -173,7 +173,7 @@ def test_noise_that_is_told_apart_is_an_alarm_in_every_form() -> None:
     assert any("do not trust this study's other verdicts" in words for words in describe_noise(answers))
     assert [finding.severity.value for finding in report.findings if "told apart" in finding.claim] == ["critical"]
     (calm,) = answer_study(build_paired())
-    assert describe_noise(calm)[1].startswith("They are not found to differ, as expected")
+    assert describe_noise(calm)[1].startswith("No difference is found, as expected")
 
 
 def test_the_method_names_design_slices_and_error_rate() -> None:

@@ -106,7 +106,7 @@ def measure_study_card(disk: StudyCard, *, home: Home, ui: Ui) -> StudyCard:
     if disk.kept is not None:
         only = f", of flushes alone ({disk.missing})" if disk.kept.scope is CardScope.FLUSHES else ""
         when = f"{disk.kept.made_at:%Y-%m-%d %H:%M}{only}"
-        ui.say(f"what this disk can do was measured at {when}; `pgdyno disk` does it anew")
+        ui.say(f"the disk card of {when} is used; `pgdyno disk` measures a new one")
         return done
     if disk.missing:
         ui.say(f"{disk.missing}: of this disk only its flushes are measured")

@@ -152,7 +152,7 @@ def _list_rivals(found: Bottleneck, others: float | None) -> Iterator[Rival]:
     for resource, against in found.rivals:
         yield Rival(cause=_NOUNS[resource].rstrip(","), against=against)
     if found.resource is Resource.CPU and others is not None and others >= THRESHOLDS.others_mentioned_ratio:
-        against = f"nothing: they used {others * 100:.0f} % of the CPUs; stop them and measure again"
+        against = f"they used {others * 100:.0f} % of the CPUs; stop them and measure again"
         yield Rival(cause="other programs on this machine", against=against)
 
 

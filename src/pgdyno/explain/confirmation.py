@@ -71,7 +71,8 @@ class Confirmed(msgspec.Struct, frozen=True, kw_only=True):
             ConfirmationOutcome.OPEN: "which settles nothing yet",
         }[self.outcome]
         return (
-            f"tried for {asked.resource}: {asked.changed} in place of {asked.reference}{what_if}: {self.change}, {said}"
+            f"experiment on {asked.resource} ({self.outcome.value}): {asked.changed} in place of {asked.reference}{what_if}:"
+            f" {self.change}, {said}"
         )
 
 

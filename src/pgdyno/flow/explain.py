@@ -228,7 +228,7 @@ def _ask(study: Study, subject: _Subject, *, predicted_s: float, ui: Ui) -> None
     """Say what is going to be tried, and ask before it runs."""
     asked, intervention = study.variant, subject.intervention
     ui.say(
-        f"{subject.workload.name}: is it {subject.resource}? {asked[1].title} against {asked[0].title}. {intervention.why}"
+        f"{subject.workload.name}: experiment: does {subject.resource} limit it? {asked[1].title} against {asked[0].title}. {intervention.why}"
     )
     if intervention.is_what_if:
         ui.say(f"{asked[1].title} gives up durability: a what-if on data of pgdyno's own, and no advice")

@@ -38,7 +38,7 @@ def describe_rival(signs: Signs, resource: Resource, ratio: float) -> str:
     small = f"only {percent(ratio)} of the clients' time"
     queueing = None if signs.time is None else signs.time.queueing_ratio
     if resource is Resource.CPU and queueing is not None:
-        return f"{small}; backends that could run had no CPU {percent(queueing)} of that time"
+        return f"{small}; runnable backends waited for a CPU {percent(queueing)} of that time"
     if resource is Resource.WAL_FLUSH and signs.flush_use_ratio is not None:
         return f"{small}; {percent(signs.flush_use_ratio)} of the TPS that the disk's flushes allow"
     if resource is Resource.LOAD_GENERATOR and signs.generator_ratio is not None:
@@ -70,7 +70,7 @@ def _support_cpu(signs: Signs) -> Iterator[str]:
 def _cpu_context(signs: Signs) -> Iterator[str]:
     time = signs.time
     if time is not None and time.queueing_ratio is not None and time.queueing_ratio >= THRESHOLDS.queueing_ratio:
-        yield f"backends that could run had no CPU {percent(time.queueing_ratio)} of that time"
+        yield f"runnable backends waited for a CPU {percent(time.queueing_ratio)} of that time"
     if time is not None and time.running_ms is not None:
         yield f"the kernel counted {time.running_ms:.3g} ms of CPU time of the server's backends in a transaction"
     busy, others = signs.shares.get("cpu_busy_ratio"), signs.others_ratio

@@ -314,5 +314,5 @@ def _interval(low: float, high: float, *, is_drifted: bool) -> Interval:
 
 
 def _no_interval(n: int, alpha: float) -> Interval:
-    reason = f"{n} of the {least_pairs(alpha)} pairs that an interval takes at the least"
+    reason = f"{n} of at least {least_pairs(alpha)} pairs"
     return Interval(kind=IntervalKind.UNBOUNDED, low=None, high=None, reason=reason)

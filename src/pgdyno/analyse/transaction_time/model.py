@@ -248,13 +248,11 @@ def _drop_client(parts: dict[Resource, float]) -> dict[str, str]:
         return {}
     for resource in parts:
         parts[resource] *= 0.0 if resource is Resource.CLIENT else 1.0 + client / others
-    return {
-        Resource.CLIENT.value: "with CPUs so short it cannot be told from backends that were woken and do not run yet"
-    }
+    return {Resource.CLIENT.value: "with CPUs this busy, waits for the client cannot be told from waits for a CPU"}
 
 
 _HOW: Mapping[Resource, str] = {
-    Resource.CPU: "backends that had a CPU or waited for one, as the kernel counted them, with pgbench's wait for one",
+    Resource.CPU: "backends on a CPU or waiting for one, counted by the kernel, with pgbench's wait for one",
     Resource.CLIENT: "backends whose client was not in pgbench's threads",
     Resource.LOAD_GENERATOR: "backends whose client was in pgbench's threads",
     Resource.UNKNOWN: "backends that waited for what is not known, or ran without a CPU",

@@ -131,10 +131,10 @@ def _others(rule_input: DiskRuleInput) -> Iterator[Finding]:
         yield Finding(
             rule="others-on-device",
             severity=Severity.WARNING,
-            claim="Others used the disk while it was measured: it can do more than this.",
-            evidence=f"In {len(disturbed)} of {len(direct)} runs; most beside {_name_job(most.job)}: they moved"
+            claim="Other programs used the disk while it was measured: it can do more than this.",
+            evidence=f"In {len(disturbed)} of {len(direct)} runs, most during {_name_job(most.job)}: others"
             f" {_rate(most.others_bytes_per_s or 0.0)}, fio {_rate(bytes_per_s_of(most))}",
-            why="What they took is missing from these figures, and they waited, too.",
+            why="Their share is missing from these figures.",
             advice="`iotop -o` names them; measure again when they are done.",
         )
 

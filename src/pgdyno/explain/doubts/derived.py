@@ -58,17 +58,19 @@ def _costs(gain: Gain) -> Finding:
 
 def _too_short(cycle: CheckpointCycle) -> Finding:
     low, high = min(cycle.counts), max(cycle.counts)
-    held = f"{low}" if low == high else f"{low} to {high}"
+    count = "no" if high == 0 else f"{low}" if low == high else f"{low} to {high}"
+    held = f"{count} checkpoint{'s' if high > 1 else ''}"
     return Finding(
         severity=Severity.WARNING,
         claim="Trials were too short to show what rarer checkpoints gain.",
         evidence=(
-            f"With stock settings one comes about every {cycle.cycle_s:.0f} s; trials of {cycle.duration_s:.0f} s, begun"
-            f" just after one, held {held}: --duration {math.ceil(cycle.wanted_s / 10.0) * 10}s would hold three"
+            f"A trial of {cycle.duration_s:.0f} s contained {held} with stock settings, which have a checkpoint about"
+            f" every {cycle.cycle_s:.0f} s"
         ),
         advice=(
-            "What was measured is the time in which pages go to the WAL whole: stock is mostly in it, the derived set"
-            " rarely. Ask again with that --duration, one --workload at a time."
+            "Trials begin right after a checkpoint, when whole pages go to the WAL: stock is mostly in that phase, the"
+            f" derived set rarely. Measure again with `--duration {math.ceil(cycle.wanted_s / 10.0) * 10}s`, which"
+            " contains three, and one `--workload` at a time."
         ),
         workload=cycle.workload,
         rule="few-checkpoints",

@@ -154,7 +154,7 @@ def _kind_of_machine(rule_input: RuleInput) -> Iterator[Finding]:
             severity=Severity.NOTE,
             claim="Mitigations of flaws of the CPU are in force.",
             evidence=", ".join(names),
-            why="They make system calls and switches dearer: compare only with machines that have the same ones.",
+            why="They slow down system calls and context switches: compare only with machines that have the same ones.",
         )
 
 

@@ -50,7 +50,7 @@ def _busy(rule_input: RuleInput) -> Iterator[Finding]:
         severity=Severity.CRITICAL if ratio > _BUSY_RATIO else Severity.WARNING,
         claim="Something else was running: it uses the CPUs that are to be measured.",
         evidence=_describe_busy(activity) if activity else f"CPUs {ratio * 100:.0f} % busy before the first step",
-        why="It takes a share that changes from trial to trial, so that figures differ for no reason of the server's.",
+        why="Its share varies from trial to trial, and so do the figures.",
         advice=f"Stop {who}, or wait until it is done." if who else "Stop it (`top` names it), or wait.",
     )
 
@@ -63,7 +63,7 @@ def _describe_busy(activity: Activity) -> str:
     known = sum(one.cpu_count for one in activity.busiest)
     hidden = activity.busy_ratio * activity.cpu_count - known
     if hidden > max(_BUSY_CPUS / 5, known):
-        named.append(f"{hidden:.2f} CPUs by what is short-lived, the kernel's own or not visible from here")
+        named.append(f"{hidden:.2f} CPUs by processes that ended or are hidden")
     said = f"{activity.cpu_count} CPUs {activity.busy_ratio * 100:.0f} % busy over {activity.window_s:.1f} s"
     return said + (f": {', '.join(named)}" if named else "")
 
@@ -85,7 +85,7 @@ def _load_programs(rule_input: RuleInput) -> Iterator[Finding]:
             severity=Severity.CRITICAL,
             claim="Another load is running on this machine.",
             evidence=", ".join(f"{one.name} (pid {one.pid})" for one in programs),
-            why="Two loads measure each other.",
+            why="Two loads slow each other.",
             advice="Wait for it, or end it if it is yours.",
         )
     holder = rule_input.facts.home_holder_pid
@@ -95,7 +95,7 @@ def _load_programs(rule_input: RuleInput) -> Iterator[Finding]:
             severity=Severity.CRITICAL,
             claim="Another pgdyno is at work in the same home.",
             evidence=f"pid {holder} holds its lock" if holder else "A process of another container holds its lock",
-            why="Two loads measure each other; the second is refused.",
+            why="Two loads slow each other; the second is refused.",
             advice="Wait for it.",
         )
 
@@ -122,7 +122,9 @@ def _servers(rule_input: RuleInput) -> Iterator[Finding]:
             + (f", {one.cpu_count:.2f} CPUs" if one.cpu_count else "")
             for one in others
         ),
-        why="They hold memory, and their checkpoints and autovacuum come when they like.",
+        why="It holds memory, and its checkpoints and autovacuum come at any time."
+        if len(others) == 1
+        else "They hold memory, and their checkpoints and autovacuum come at any time.",
         advice=f"Stop {'it' if len(others) == 1 else 'them'} for the time of measuring: "
         + (
             "`systemctl stop postgresql`."

@@ -269,8 +269,8 @@ def _data_against_memory(rule_input: RuleInput) -> Iterator[Finding]:
         severity=Severity.NOTE,
         claim=claim,
         evidence=f"{format_bytes(data_bytes)} of data, {data_bytes / memory_bytes:.2g} × {format_bytes(memory_bytes)} of memory",
-        why="Figures of another ratio are of another bottleneck: compare only with those of a like one.",
-        advice=f"Data of {format_bytes(_BEYOND_RATIO * memory_bytes)} are read from disk for certain."
+        why="Results depend on the ratio of data to memory: compare only figures of equal ratios.",
+        advice=f"To measure the disk, use {format_bytes(_BEYOND_RATIO * memory_bytes)} of data or more."
         if ratio < _BEYOND_RATIO
         else "",
     )

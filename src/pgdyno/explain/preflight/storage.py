@@ -67,7 +67,7 @@ _JUDGED_OPTIONS = (
     _JudgedOption(
         frozenset({"discard"}),
         Severity.NOTE,
-        "tells the disk at once what it has freed.",
+        "discards freed blocks at once.",
         "Removing large files, such as temporary ones, makes the disk busy while others wait.",
         "{remount},nodiscard {mount}` and `systemctl enable --now fstrim.timer",
     ),

@@ -102,12 +102,12 @@ def describe_noise(answers: WorkloadAnswers) -> tuple[str, ...]:
         )
         return (first, warning)
     standing = (
-        "not found to differ, as expected, but not yet shown to be equivalent"
+        "No difference is found, as expected; equivalence is not shown yet."
         if verdict.kind is VerdictKind.INCONCLUSIVE
-        else f"{name_verdict(verdict)}, as expected"
+        else f"They are {name_verdict(verdict)}, as expected."
     )
     spread = _describe_spread(noise)
-    return (first, f"They are {standing}.", *([spread] if spread else []))
+    return (first, standing, *([spread] if spread else []))
 
 
 def is_noise_loud(answers: WorkloadAnswers) -> bool:

@@ -50,7 +50,7 @@ LASTING_REMARK = (
 
 def own_disk_table(view: CardView) -> Table:
     """Build the table of the data's disk: its figures, and when they were measured."""
-    missing = "".join(f" Not measured: {one.what} ({one.reason})." for one in view.card.unseen)
+    missing = "".join(f" Not measured: {one.what}: {one.reason}." for one in view.card.unseen)
     remark = f"{describe_place(view.card)}; {describe_making(view.card, view.figures)}.{missing}"
     return msgspec.structs.replace(headline_table(view), caption="Data disk", remark=remark)
 
