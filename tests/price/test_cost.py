@@ -136,7 +136,7 @@ def test_currencies_do_not_mix() -> None:
 
 def test_machines_of_one_s_own() -> None:
     iron = 'cpus = 8\nmemory = "64GB"\n[disk]\nkind = "local-ssd"\n'
-    assert price(iron).absent == {"your own": "it is no instance that pgdyno knows"}
+    assert price(iron).absent == {"your own": "this machine is no cloud instance that pgdyno knows"}
     own = '[[machine]]\nper_month = 120.0\n[[machine]]\nname = "db1"\nper_month = 300\n'
     for host, per_month in ((iron, 120.0), (f'name = "db1"\n{iron}', 300.0), (f'name = "db2"\n{iron}', 120.0)):
         found = price(host, own)

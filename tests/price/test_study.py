@@ -65,7 +65,7 @@ def test_every_workload_on_all_terms() -> None:
 def test_a_machine_without_a_price_has_no_worth_but_its_figures() -> None:
     found = price(build_report())
     assert (found.cost.costs, found.mismatch, found.alternatives.next_size) == ((), None, None)
-    assert found.cost.absent == {"your own": "it is no instance that pgdyno knows"}
+    assert found.cost.absent == {"your own": "this machine is no cloud instance that pgdyno knows"}
     assert all(one.worths == () and one.tps_per_cpu.value for one in found.workloads)
     own = parse_prices('date = 2026-11-01\nsource = "bill"\n[[machine]]\nper_month = 87.6\n', source="p")
     (worth,) = price(build_report(names=("tpcb-like",)), book=PriceBook(own=own)).workloads[0].worths

@@ -137,7 +137,7 @@ def test_verdicts_lead_to_steps(report: ReportInput, words: str) -> None:
     [
         (build_report(names=("tpcb-like",), rounds=1, failed=(1,)), "no trial is finished"),
         (build_report(names=("tpcb-like",), is_bare=True), "nothing was sampled while it ran"),
-        (build_switchback(), "variants alternate in its trials"),
+        (build_switchback(), "variants alternate in its trials; `pgdyno bench` shows it"),
     ],
 )
 def test_what_was_not_judged_is_said_with_the_reason(report: ReportInput, reason: str) -> None:

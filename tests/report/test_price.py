@@ -92,7 +92,7 @@ def test_a_machine_without_a_price_says_in_a_line_how_to_give_one() -> None:
     report = build_report()
     unknown = price(report, None)
     assert describe_price(unknown, program="./pgdyno") == (
-        "The cost is not known (it is no instance that pgdyno knows): name the machine in the study's [host], or"
+        "The cost is not known (this machine is no cloud instance that pgdyno knows): name the machine in the study's [host], or"
         " price the record with `./pgdyno price --host` or `--prices`."
     )
     assert [cost_table(unknown), worth_table(unknown), alternatives_table(unknown)] == [None] * 3

@@ -48,7 +48,7 @@ def choose_design(study: Study, variants: tuple[Variant, ...], *, version_major:
     if asked is DesignKind.SWITCHBACK and obstacle is not None:
         return asked, f"as asked for, although {obstacle}"
     if asked is not None:
-        return asked, "as asked for"
+        return asked, obstacle or "as asked for"
     if obstacle is not None:
         return DesignKind.PAIRED, obstacle
     names = (

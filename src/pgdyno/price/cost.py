@@ -79,7 +79,7 @@ def price_host(host: HostSpec, book: PriceBook) -> HostCost:
     if host.instance is None:
         own = _price_machine(host, book)
         if own is None:
-            absent[Term.OWN.value] = "it is no instance that pgdyno knows"
+            absent[Term.OWN.value] = "this machine is no cloud instance that pgdyno knows"
         else:
             costs.append(_add_up(Term.OWN, own))
     return HostCost(

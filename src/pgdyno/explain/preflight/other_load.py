@@ -55,10 +55,15 @@ def _busy(rule_input: RuleInput) -> Iterator[Finding]:
     )
 
 
+# Processes that use less are not worth a name.
+_NAMED_CPUS = 0.05
+
+
 def _describe_busy(activity: Activity) -> str:
     named = [
         f"{one.name} {one.cpu_count:.2f} CPUs (pid {one.pid}{f', {one.user}' if one.user else ''})"
         for one in activity.busiest
+        if one.cpu_count >= _NAMED_CPUS
     ]
     known = sum(one.cpu_count for one in activity.busiest)
     hidden = activity.busy_ratio * activity.cpu_count - known

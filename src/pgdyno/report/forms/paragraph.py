@@ -7,13 +7,13 @@ import re
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
-# An interval is kept on one line, and so is a number with its percent sign.
-_UNBROKEN = re.compile(r"\[[^\[\]\n]{3,24}\]|(?<=\d) %")
+# An interval is kept on one line, and so is a number with its unit.
+_UNBROKEN = re.compile(r"\[[^\[\]\n]{3,24}\]|(?<=\d) (?:%|s\b|ms\b|µs\b|GB\b|MB\b|kB\b)")
 _HELD = "\ue000"  # a placeholder for a space at which a line must not break
 
 
 def hold_together(words: str, space: str) -> str:
-    """Replace the spaces at which a line must not break: within intervals and before a percent sign."""
+    """Replace the spaces at which a line must not break: within intervals and before a unit."""
     return _UNBROKEN.sub(lambda found: found[0].replace(" ", space), words)
 
 

@@ -108,7 +108,7 @@ def build_first_page(report: ReportInput) -> Iterator[Section]:
 
 def _make_step(step: NextStep) -> Claim:
     return Claim(
-        badge=_STEP_BADGES.get(step.standing, step.standing.value),
+        badge=step.badge or _STEP_BADGES.get(step.standing, step.standing.value),
         hue=step.hue,
         claim=step.words,
         of=step.of,
@@ -144,7 +144,7 @@ def _why_not_judged(workload: WorkloadAnalysis) -> str:
     if workload.representative is None:
         return "no trial is finished"
     if any(head.is_mixed(trial) for trial in workload.trials):
-        return "variants alternate in its trials"
+        return "variants alternate in its trials; `pgdyno bench` shows it"
     if not any(trial.charts for trial in workload.trials):
         return "nothing was sampled while it ran"
     return "the samples do not show it"

@@ -61,6 +61,8 @@ class NextStep(msgspec.Struct, frozen=True, kw_only=True):
     """The order of steps of the same certainty."""
     workloads: tuple[str, ...] = ()
     places: tuple[Link, ...] = ()
+    badge: str = ""
+    """The word beside the step; empty: that of its certainty."""
     reason: int | None = None
     """The place in the list of explanations, from 1, of the evidence for it."""
 
@@ -225,7 +227,7 @@ def _stay(shown: Sequence[_Shown], reference: str, *, is_lone: bool) -> Iterator
         yield NextStep(standing=StepCertainty.PROVEN, words=words)
     elif shown:
         words = f"Stay with {reference} for now: no variant is proven to be faster."
-        yield NextStep(standing=StepCertainty.UNKNOWN, words=words)
+        yield NextStep(standing=StepCertainty.UNKNOWN, words=words, badge="undecided")
 
 
 def _make(standing: StepCertainty, words: str, shown: Sequence[_Shown]) -> NextStep:

@@ -60,7 +60,7 @@ def counts_table(answers: WorkloadAnswers) -> Table | None:
             cells = [_count_cell(comparison.find(variant.name, metric)) for metric in shown]
         rows.append((name_cell(variant), *cells))
     titles = columns("Per transaction", *(METRIC_WORDS[metric] for metric in shown), numbers_from=1)
-    meanings = "; ".join(f"{METRIC_WORDS[metric]}: {_meaning(metric)}" for metric in shown)
+    meanings = "; ".join(map(_describe_metric, shown))
     return Table(caption="Resource use per transaction", columns=titles, rows=tuple(rows), remark=f"{meanings}.")
 
 
@@ -199,6 +199,12 @@ def _matrix_cell(answers: WorkloadAnswers, variant: VariantText) -> Cell:
 
 def _is_seen(comparison: Comparison, metric: str) -> bool:
     return any(question.metric == metric and question.log_ratios for question in comparison.questions)
+
+
+def _describe_metric(metric: str) -> str:
+    """Describe a metric by its name and meaning; a meaning that begins with the name needs no other."""
+    name, meaning = METRIC_WORDS[metric], _meaning(metric)
+    return meaning if meaning.startswith(name) else f"{name}: {meaning}"
 
 
 def _meaning(metric: str) -> str:
