@@ -42,7 +42,7 @@ def _edit(path: Path, change: Any) -> None:
 
 def _forget_majors(text: str) -> str:
     text = re.sub(r"^TRIED_MAJORS = .*$", f"TRIED_MAJORS = {LEFT}", text, flags=re.MULTILINE)
-    return re.sub(r"^READ_MAJORS = .*$", "READ_MAJORS = ()", text, flags=re.MULTILINE)
+    return re.sub(r"^CATALOGUED_MAJORS = .*$", "CATALOGUED_MAJORS = ()", text, flags=re.MULTILINE)
 
 
 def _cut_lines(text: str) -> str:

@@ -9,7 +9,7 @@ import pytest
 
 from pgdyno.errors import SpecError
 from pgdyno.facts.gucs import ChangeCost, Context, VarType, change_cost, find_guc, majors_with, read_value, same_value
-from pgdyno.facts.versions import NEWEST_TRIED_MAJOR, READ_MAJORS, TRIED_MAJORS, covers, find_range, stand_ins
+from pgdyno.facts.versions import CATALOGUED_MAJORS, NEWEST_TRIED_MAJOR, TRIED_MAJORS, covers, find_range, stand_ins
 from pgdyno.facts.views import (
     IO_DIMENSIONS,
     IO_VIEW,
@@ -36,7 +36,7 @@ FUTURE = 99
 
 
 def test_ranges_and_what_stands_in() -> None:
-    assert min(READ_MAJORS) > max(TRIED_MAJORS)
+    assert min(CATALOGUED_MAJORS) > max(TRIED_MAJORS)
     assert [major for major in range(14, 20) if covers("15-16, 18", major)] == [15, 16, 18]
     assert stand_ins(16) == (16,)
     assert stand_ins(19) == (19, 18)

@@ -12,7 +12,7 @@ from pgdyno.analyse.estimate import Estimate
 from pgdyno.facts.prices import Term
 from pgdyno.price.book import PriceBook
 from pgdyno.price.cost import MONTH_H, Cost, price_host
-from pgdyno.price.worth import cost_per_million, tps_per_money, weigh
+from pgdyno.price.worth import cost_of_load, cost_per_million, tps_per_money
 from pgdyno.spec.host import read_host
 from pgdyno.spec.prices import OwnPrices, parse_prices
 
@@ -95,7 +95,7 @@ def test_list_prices_are_above_what_was_published(case: dict[str, Any]) -> None:
     demand = host.find(Term.ON_DEMAND)
     assert demand is not None
     assert [round(part.per_month, 2) for part in demand.parts] == [211.70, 32.00, 19.20]
-    worth = weigh(one_run(case), host, None)[0]
+    worth = cost_of_load(one_run(case), host, None)[0]
     assert worth.per_million.value == pytest.approx(0.00872, abs=5e-6)
     assert worth.per_million.value > case["per_million_on_demand"]
     assert (worth.per_million.low, worth.per_million.reason) == (None, "one trial has no interval")

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from pgdyno.analyse.estimate import Estimate, estimate_geometric_mean
 from pgdyno.facts.prices import Term
 from pgdyno.price.cost import Cost, HostCost, Part
-from pgdyno.price.worth import Load, Worth, cost_per_million, share_of_full, tps_per_money, weigh
+from pgdyno.price.worth import Load, Worth, cost_of_load, cost_per_million, share_of_full, tps_per_money
 
 TPS = Estimate(value=1000.0, low=800.0, high=1250.0, n=5, unit="tps")
 # 2,628,000 seconds of 730 hours.
@@ -32,7 +32,7 @@ def cost_of(per_month: float = 262.8) -> HostCost:
 
 
 def weigh_one(load: Load | None, tps: Estimate = TPS) -> Worth:
-    (worth,) = weigh(tps, cost_of(), load)
+    (worth,) = cost_of_load(tps, cost_of(), load)
     return worth
 
 

@@ -1,6 +1,6 @@
 """Check derived settings with `postgres -C`, and get the number of huge pages that they need.
 
-A version that pgdyno was tried with takes the whole set, or the set is wrong. A newer one may refuse a value that older
+A version that pgdyno was tried with must accept the whole set; if it does not, the set is at fault. A newer one may refuse a value that older
 ones take: what it refuses is left out and reported, unless the user insists on it.
 """
 
@@ -18,13 +18,13 @@ from pgdyno.tune.derive import leave_out, with_huge_pages
 from pgdyno.tune.types import DerivedSettings, Target
 
 
-def confirm_settings(
+def accept_settings(
     tuning: DerivedSettings,
     installation: Installation,
     *,
     user: ServerUser,
     fixed: Collection[str],
-    around: Mapping[str, str] | None = None,
+    other_settings: Mapping[str, str] | None = None,
     control_file: Path | None = None,
     huge_page_bytes: int | None = None,
 ) -> DerivedSettings:
@@ -33,10 +33,10 @@ def confirm_settings(
     Args:
         tuning: The set.
         installation: Which PostgreSQL.
-        user: Whom to run it as.
+        user: The account to run it as.
         fixed: Names of settings that the user insists on, which are never left out.
-        around: Other settings that the server has.
-        control_file: Of the cluster that it is about; None: as a new cluster of that version would have.
+        other_settings: Other settings that the server has.
+        control_file: The control file of the cluster; None for a new cluster.
         huge_page_bytes: Size of a huge page on the target machine; None: on this machine.
 
     Raises:
@@ -47,7 +47,7 @@ def confirm_settings(
     def count(asked: DerivedSettings) -> int | None:
         return count_huge_pages(
             installation,
-            {**(around or {}), **asked.values_of(Target.POSTGRESQL)},
+            {**(other_settings or {}), **asked.values_of(Target.POSTGRESQL)},
             user=user,
             control_file=control_file,
             huge_page_bytes=huge_page_bytes,

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from pgdyno.conduct.accepted_settings import confirm_settings
+from pgdyno.conduct.accepted_settings import accept_settings
 from pgdyno.conduct.known_cards import find_cards, with_cards
 from pgdyno.conduct.machine import ReadyMachine
 from pgdyno.conduct.ui import Ui
@@ -95,7 +95,7 @@ def _derive(study: Study, *, is_layered: bool, budget: Budget, ready: ReadyMachi
     wishes = LoadHints(workload=classify_load(planned))
     subject = make_subject(seen, installation.facts, wishes, measured=_know_load(planned))
     subject = with_cards(subject, find_cards(home.root, seen), is_here=True)
-    tuning = confirm_settings(derive(subject, fixed=fixed), installation, user=home.user, fixed=fixed)
+    tuning = accept_settings(derive(subject, fixed=fixed), installation, user=home.user, fixed=fixed)
     wanted = choose_trial_set(tuning, fixed=fixed, refused={})
     chosen = choose_trial_set(tuning, fixed=fixed, refused=_find_refused(wanted.sysctls().items()))
     tuned = None

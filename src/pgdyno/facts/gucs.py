@@ -17,7 +17,7 @@ import re
 from collections.abc import Iterable
 
 from pgdyno.facts.guc_catalogue import Context, Effect, EffectRule, Guc, VarType, catalogue, knowledge
-from pgdyno.facts.versions import READ_MAJORS, TRIED_MAJORS, is_untried
+from pgdyno.facts.versions import CATALOGUED_MAJORS, TRIED_MAJORS, is_untried
 from pgdyno.units import parse_in_unit
 
 __all__ = [
@@ -134,9 +134,10 @@ def nearest_gucs(name: str, major: int) -> tuple[str, ...]:
 
 
 def majors_with(name: str) -> tuple[int, ...]:
-    """Return the tried major versions that have a setting; the known newer ones if only these have it."""
+    """Return the major versions that have a setting: the tried ones, or else the known newer ones."""
     tried, read = (
-        tuple(major for major in majors if find_guc(name, major) is not None) for majors in (TRIED_MAJORS, READ_MAJORS)
+        tuple(major for major in majors if find_guc(name, major) is not None)
+        for majors in (TRIED_MAJORS, CATALOGUED_MAJORS)
     )
     return tried or read
 
@@ -190,7 +191,7 @@ def explain_effect(name: str) -> EffectRule:
     Versions differ only in the context, which `change_cost` reports; here the newest version counts. Unknown settings
     count as slow, which is safe for every comparison.
     """
-    guc = next((one for major in reversed((*TRIED_MAJORS, *READ_MAJORS)) if (one := find_guc(name, major))), None)
+    guc = next((one for major in reversed((*TRIED_MAJORS, *CATALOGUED_MAJORS)) if (one := find_guc(name, major))), None)
     if guc and guc.context in {Context.POSTMASTER, Context.INTERNAL}:
         return _NOT_WHILE_RUNNING
     if guc and guc.context in {Context.BACKEND, Context.SUPERUSER_BACKEND}:
@@ -209,7 +210,7 @@ def explain_effect(name: str) -> EffectRule:
 def read_value(guc: Guc, text: str) -> bool | float | str:
     """Parse a value as a server of that version would: a bool, a number in `guc.unit`, an enum's value, or the text.
 
-    What a server's own checks may do after that (wal_buffers is at least 4 pages) is not done here. A version that was not
+    A server may adjust the value afterwards (wal_buffers is at least 4 pages), which is not done here. A version that was not
     tried may take more numbers and more words than is known: those are left to the server.
 
     Raises:

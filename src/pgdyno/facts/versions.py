@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 TRIED_MAJORS = (15, 16, 17, 18)
 """The tests prove each fact of these on a real server."""
-READ_MAJORS = (19,)
+CATALOGUED_MAJORS = (19,)
 """Their facts were read in manuals and in the source, and were not tried on a real server. Newer than all of TRIED_MAJORS."""
 OLDEST_MAJOR = TRIED_MAJORS[0]
 NEWEST_TRIED_MAJOR = TRIED_MAJORS[-1]
@@ -40,7 +40,7 @@ def stand_ins(major: int) -> tuple[int, ...]:
     """List the version itself and, for an untried one, the versions whose facts hold where it has none, newest first."""
     if not is_untried(major):
         return (major,)
-    return (major, *(one for one in reversed(READ_MAJORS) if one < major), NEWEST_TRIED_MAJOR)
+    return (major, *(one for one in reversed(CATALOGUED_MAJORS) if one < major), NEWEST_TRIED_MAJOR)
 
 
 def find_range(ranges: Iterable[str], major: int) -> str | None:

@@ -31,7 +31,7 @@ def bench(
     Args:
         asked: The study as composed for the goal, without variants.
         goal: What to answer.
-        rounds: Of a comparison, where the user names them; else as many as its minutes allow.
+        rounds: Rounds of the comparison; None: as many as fit the minutes.
         measures_disk: Whether the report also says how much of its disk the database gets.
         place: Where to work.
         ui: Shows the progress and asks.

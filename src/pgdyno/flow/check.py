@@ -93,7 +93,7 @@ def check_study(study: Study, *, home: Path, is_planned: bool) -> Check:
     server = reference_server(study)
     programs = read_named_facts(server)
     for name, value in server.settings.items():
-        # Of an extension's, only the server can tell.
+        # Only the server knows an extension's settings.
         if not is_custom_name(name):
             read_setting(find_setting(name, programs.major), name, show_value(value))
     snapshot, refusal = describe_planned_server(server, programs, user=find_server_user())
@@ -115,7 +115,7 @@ def check_study(study: Study, *, home: Path, is_planned: bool) -> Check:
     named = f"PostgreSQL {programs.version}, not started"
     try:
         if study.server.port is not None:
-            from pgdyno.run.cluster.server import check_port  # noqa: PLC0415 - only who names a port waits for its libraries
+            from pgdyno.run.cluster.server import check_port  # noqa: PLC0415 - loaded only if a port is named
 
             check_port(study.server.port)
         intent = intent_of(plan_study(study, machine))
@@ -127,12 +127,12 @@ def check_study(study: Study, *, home: Path, is_planned: bool) -> Check:
 
 
 def check_data(path: Path, *, named: ServerSpec | None, scale: int | None = None, clients: int | None = None) -> Check:
-    """Look at the machine and at somebody's server, by its data directory.
+    """Look at the machine and at the user's server, by its data directory.
 
     Args:
         path: The data directory.
-        named: The server that the user says it is; None: whatever it is.
-        scale: Of pgbench's tables in it; None: whatever it is.
+        named: The server that the user says it is; None: not checked.
+        scale: Of pgbench's tables in it; None: not checked.
         clients: Of a load on them.
 
     Raises:

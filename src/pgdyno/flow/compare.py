@@ -17,7 +17,7 @@ from pgdyno.spec.read import make_study
 from pgdyno.spec.study import Study
 from pgdyno.spec.variant import SweepSpec, VariantSpec, make_variant
 
-# Trials of a restart-only comparison: many short ones, because a longer one does not repeat itself any better.
+# Trials of a restart-only comparison: many short ones, because longer trials vary as much.
 _TRIALS = {"duration": "10s", "warm_up": "3s"}
 _DEFAULT_WORKLOAD = "tpcb-like"
 _STOCK = "stock"

@@ -17,12 +17,12 @@ from pgdyno.spec.study import BUILTIN_SCRIPTS, Study
 class Goal(enum.Enum):
     """The question that a bench answers."""
 
-    QUICK = "quick"
-    """As DERIVED, with fewer rounds and only the workload that writes most."""
     STOCK = "stock"
     """How fast PostgreSQL is as it stands."""
     DERIVED = "derived"
     """As STOCK, and whether derived settings are faster, and how TPS follow the number of clients under those that won."""
+    QUICK = "quick"
+    """As DERIVED, with fewer rounds and only the workload that writes most."""
     LAYERS = "layers"
     """As DERIVED, and which layer of the derived settings makes the difference."""
 
@@ -31,12 +31,12 @@ class _Defaults(msgspec.Struct, frozen=True, kw_only=True):
     trials: dict[str, object]
     load_budget_s: float
     minutes: float | None = None
-    """Of the whole bench; None where nothing is compared."""
+    """Minutes of the whole bench; None where nothing is compared."""
     more_rounds: int = 2
     workloads: tuple[str, ...] = BUILTIN_SCRIPTS
 
 
-# A comparison's trials are many and short: a longer one does not repeat itself any better, and each round more makes the
+# A comparison's trials are many and short: longer trials vary as much, and each round more makes the
 # interval narrower. Those that take layers apart are longer, because checkpoints, which one layer is about, come after
 # 10 to 60 s of full load. Fifteen trials that compare nothing end within 12 minutes on 2 CPUs.
 _DEFAULTS = {
@@ -69,7 +69,7 @@ def budget_of(goal: Goal, *, rounds: int | None) -> Budget | None:
 
     Args:
         goal: What the bench is to answer.
-        rounds: Of the comparison, where the user names them; else as many as the minutes allow.
+        rounds: Rounds of the comparison; None: as many as fit the minutes.
     """
     defaults = _DEFAULTS[goal]
     if defaults.minutes is None:

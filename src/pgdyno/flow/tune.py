@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 from rich.console import RenderableType
 
-from pgdyno.conduct.accepted_settings import confirm_settings
+from pgdyno.conduct.accepted_settings import accept_settings
 from pgdyno.conduct.known_cards import find_cards, read_cards, with_cards
 from pgdyno.facts.instances import find_instance
 from pgdyno.facts.versions import is_untried
@@ -153,12 +153,12 @@ def tune(
     asked = find_asked(question)
     subject, machine = _see(question, asked)
     tuning = derive(subject, fixed=question.fixed)
-    tuning = confirm_settings(
+    tuning = accept_settings(
         tuning,
         asked.installation,
         user=asked.user,
         fixed=question.fixed,
-        around=_shaping(asked),
+        other_settings=_shaping(asked),
         control_file=None if asked.folder is None else asked.folder.path / "global/pg_control",
         huge_page_bytes=subject.kernel.huge_page_bytes if question.host else None,
     )

@@ -19,7 +19,7 @@ from pgdyno.facts.instances import Instance, find_instance, list_instances
 from pgdyno.price.alternatives import Alternatives, find_alternatives
 from pgdyno.price.book import PriceBook
 from pgdyno.price.cost import HostCost, price_host
-from pgdyno.price.worth import Load, Worth, share_of_full, weigh
+from pgdyno.price.worth import Load, Worth, cost_of_load, share_of_full
 from pgdyno.record.machine.host_facts import HostFacts
 from pgdyno.record.types import StudyRecord
 from pgdyno.spec.host import HostSpec
@@ -76,7 +76,7 @@ class PriceOptions(msgspec.Struct, frozen=True, kw_only=True):
 def price_study(
     record: StudyRecord,
     analysis: StudyAnalysis,
-    question: PriceOptions,
+    options: PriceOptions,
     *,
     losses: Mapping[str, Sequence[str]],
 ) -> StudyPrice:
@@ -85,24 +85,22 @@ def price_study(
     Args:
         record: Record of the study.
         analysis: Analysis of the record.
-        question: What to price.
+        options: What to price.
         losses: Settings that give up durability, by the name of the analysed workload.
     """
-    host = question.host or find_host(record)
-    cost = price_host(host, question.book)
+    host = options.host or find_host(record)
+    cost = price_host(host, options.book)
     data_bytes = None if record.dataset is None else record.dataset.total_bytes
     memory_bytes = record.host.usable_memory_bytes
     return StudyPrice(
         cost=cost,
         mismatch=_find_mismatch(host, record.host),
-        load=question.load,
+        load=options.load,
         workloads=tuple(
-            _weigh_workload(
-                name, tps, cost=cost, question=question, host=record.host, given_up=tuple(losses.get(of, ()))
-            )
+            _weigh_workload(name, tps, cost=cost, options=options, host=record.host, given_up=tuple(losses.get(of, ())))
             for name, of, tps in _list_tps(record, analysis)
         ),
-        alternatives=find_alternatives(host, cost, question.book),
+        alternatives=find_alternatives(host, cost, options.book),
         cpu_count=record.host.usable_cpu_count,
         memory_bytes=memory_bytes,
         data_bytes=data_bytes,
@@ -120,15 +118,15 @@ def find_host(record: StudyRecord) -> HostSpec:
 
 
 def _weigh_workload(
-    name: str, tps: Estimate, *, cost: HostCost, question: PriceOptions, host: HostFacts, given_up: tuple[str, ...]
+    name: str, tps: Estimate, *, cost: HostCost, options: PriceOptions, host: HostFacts, given_up: tuple[str, ...]
 ) -> WorkloadWorth:
-    is_known, load = tps.value is not None, question.load
+    is_known, load = tps.value is not None, options.load
     return WorkloadWorth(
         name=name,
         durability_given_up=given_up,
         tps=tps,
         tps_per_cpu=scale_estimate(tps, 1 / host.usable_cpu_count, unit="tps"),
-        worths=weigh(tps, cost, load) if is_known else (),
+        worths=cost_of_load(tps, cost, load) if is_known else (),
         share_of_full=share_of_full(tps, load) if is_known and load is not None else None,
         reason=None if is_known else tps.reason,
     )
@@ -145,10 +143,10 @@ def _list_tps(record: StudyRecord, analysis: StudyAnalysis) -> Iterator[tuple[st
     yield from ((one.name, one.name, one.tps) for one in loops)
     for one in analysis.searches:
         of = next((loop.name for loop in loops if loop.load.name == one.workload), "")
-        yield f"{one.workload}, {search.limit}", of, _limit_of(one)
+        yield f"{one.workload}, {search.limit}", of, _rate_within(one)
 
 
-def _limit_of(search: RateSearch) -> Estimate:
+def _rate_within(search: RateSearch) -> Estimate:
     answer = search.answer
     if answer is None or answer.estimate_tps is None:
         return absent_estimate("it is not known which rate holds the limit", unit="tps")

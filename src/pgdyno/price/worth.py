@@ -25,7 +25,7 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Worth(msgspec.Struct, frozen=True, kw_only=True):
-    """Value for money on one of the terms."""
+    """Cost of transactions under one payment term."""
 
     term: Term
     per_million: Estimate
@@ -36,7 +36,7 @@ class Worth(msgspec.Struct, frozen=True, kw_only=True):
     """Cost of a million transactions at the user's load; None without one, or if it exceeds the machine's capacity."""
 
 
-def weigh(tps: Estimate, cost: HostCost, load: Load | None) -> tuple[Worth, ...]:
+def cost_of_load(tps: Estimate, cost: HostCost, load: Load | None) -> tuple[Worth, ...]:
     """Compute what a workload's transactions cost on each known term.
 
     Args:

@@ -1,4 +1,4 @@
-"""Derive all settings for a subject: run the rules of each layer in order of dependency, then check the sums.
+"""Derive all settings for a subject: run the rules of each layer in order of dependency, then check that memory and disk suffice.
 
 Numbers of processes come before the memory that they share, memory before the WAL, and PostgreSQL's settings before the
 kernel's, which provide what PostgreSQL needs.
@@ -65,7 +65,7 @@ def derive(subject: TuningSubject, *, fixed: Mapping[str, str] | None = None) ->
     draft.put_remaining_fixed()
     draft.notes[:0] = (*_describe_untried(subject), *_describe_given_up(draft))
     memory = check_memory(subject, draft.values())
-    _warn_of_others(draft, total_bytes(memory) - reserve_bytes(subject))
+    _warn_of_low_memory(draft, total_bytes(memory) - reserve_bytes(subject))
     return DerivedSettings(
         subject=subject,
         settings=tuple(draft.decided.values()),
@@ -124,7 +124,7 @@ def with_huge_pages(tuning: DerivedSettings, pages: int) -> DerivedSettings:
     return msgspec.structs.replace(tuning, settings=settings)
 
 
-def _warn_of_others(draft: Draft, needed_bytes: float) -> None:
+def _warn_of_low_memory(draft: Draft, needed_bytes: float) -> None:
     available = draft.subject.kernel.available_bytes
     if available is not None and needed_bytes > available:
         draft.notes.insert(

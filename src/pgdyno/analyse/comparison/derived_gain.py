@@ -15,7 +15,7 @@ import msgspec
 
 from pgdyno.analyse.comparison.answers import Comparison
 from pgdyno.analyse.comparison.verdict import Verdict, VerdictKind
-from pgdyno.analyse.disk.demand import WRITES_BYTES
+from pgdyno.analyse.disk.demand import MIN_WRITING_WAL_BYTES
 from pgdyno.analyse.models.checkpoints import find_checkpoint_distance_bytes
 from pgdyno.analyse.types import WHOLE_CYCLES, TrialAnalysis, WorkloadAnalysis
 from pgdyno.record.tuned import DERIVED, STOCK
@@ -164,4 +164,4 @@ def _inverse(ratio: float | None) -> float | None:
 
 def _wal_rate(trial: TrialAnalysis) -> float | None:
     each, tps = trial.counts_per_transaction.get("wal_bytes"), trial.tps
-    return each * tps if each is not None and tps is not None and each > WRITES_BYTES else None
+    return each * tps if each is not None and tps is not None and each > MIN_WRITING_WAL_BYTES else None

@@ -1,11 +1,11 @@
 """Turn slices and trials into rounds: the values of each variant in each round, in one form for both designs.
 
-A round holds the reference twice and every other variant that was still undecided once. A variant that is missing from
+A round holds the reference twice, and once every other variant that was still undecided. A variant that is missing from
 a round is missing from that round only; `answers.py` decides what a round compares.
 
 Whether a value is left out must not depend on the value, or a variant's worst moments would be forgiven. So a slice or
 trial without a completed transaction is a stall and not a gap, and a metric that many slices lack is left out of all
-slices.
+slices. The exception is a value of 0, which has no logarithm (`_leave_out_zeros`).
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from pgdyno.record.transactions.slices import Slice, SliceLoad, SlicePhase
 from pgdyno.record.trial_data import TrialData
 from pgdyno.record.types import TrialStatus
 
-# With fewer transactions than these in the median slice of a block, a percentile is the latency of a handful of them.
-_MIN_COUNT = {"latency_p50_ms": (0.5, 20), "latency_p95_ms": (0.95, 100), "latency_p99_ms": (0.99, 500)}
+# Quantile of each percentile, and the transactions in the median slice of a block below which it rests on too few of them.
+_PERCENTILES = {"latency_p50_ms": (0.5, 20), "latency_p95_ms": (0.95, 100), "latency_p99_ms": (0.99, 500)}
 # Count for a slice or trial without a completed transaction, because 0 has no logarithm: half of the smallest possible
 # count. Source: Anscombe 1948, "The transformation of Poisson, binomial and negative-binomial data",
 # doi:10.1093/biomet/35.3-4.246.
@@ -107,7 +107,7 @@ def rounds_of_trials(trials: Iterable[TrialAnalysis], *, cpu_count: float) -> tu
 
 
 def tps_of_trial(trial: TrialAnalysis) -> float | None:
-    """Return TPS of the steady part, or of the whole load if no transaction ended in it; None if the count is unknown."""
+    """Return TPS of the steady part, or of the whole load if no transaction ended in the steady part; None if the count is unknown."""
     tps = trial.tps or trial.pgbench_tps
     if not tps and (trial.tps == 0 or trial.transactions_count == 0):
         return _NO_TRANSACTION / trial.record.planned.duration_s
@@ -130,7 +130,7 @@ def _values_of_trial(trial: TrialAnalysis, cpu_count: float) -> dict[str, float]
 def _list_percentiles(loads: Sequence[SliceLoad]) -> dict[str, float]:
     """Return the percentiles for which the median slice holds enough transactions."""
     median = float(np.median([load.ok_count for load in loads])) if loads else 0.0
-    return {name: quantile for name, (quantile, least) in _MIN_COUNT.items() if median >= least}
+    return {name: quantile for name, (quantile, least) in _PERCENTILES.items() if median >= least}
 
 
 def _values_of_slice(

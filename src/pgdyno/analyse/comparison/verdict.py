@@ -15,7 +15,7 @@ however often the data are inspected and whenever the experiment stops:
   at most 2 beta = alpha.
 - A variant that changes more than delta is called equivalent. One of its two intervals at 1 - beta/m must then have
   missed the truth, which happens to any of 2 m with a probability of at most alpha (Bonferroni). Holm's larger levels do
-  not apply here: variants that differ earn them, and rejecting "no difference" for one variant says nothing about
+  not apply here: only rejected variants earn them, and rejecting "no difference" for one variant says nothing about
   another's interval.
 
 The interval that is shown is the intersection of the two. A variant that was decided before the final look is left out of
@@ -128,9 +128,9 @@ class RatioOutcome(enum.IntEnum):
 
 
 class FamilyState(NamedTuple):
-    """P-values and intervals of a family's variants; leading axes are optional (looks, repetitions), variants are last but one.
+    """P-values and intervals of a family's variants. Axes: optional ones (looks, repetitions), variants, levels.
 
-    The last axis of `low` and `high` is the level of the interval: beta/m, beta/(m-1), up to beta.
+    Levels are those of the intervals `low` and `high`: beta/m, beta/(m-1), up to beta.
     """
 
     log_p: Floats

@@ -29,8 +29,8 @@ PLATEAU_GAIN = 0.10
 DRIFT_RATIO = 0.10
 # Share of a run's parts at either end; with fewer than six parts there are no ends to compare.
 _END_RATIO = 1 / 3
-_MIN_SPANS = 6
-# With fewer ratios, the interval reaches down to zero.
+_MIN_PARTS = 6
+# With fewer ratios, the interval is unbounded.
 _MIN_RATIOS = 3
 _PER_S, _BYTES_PER_S, _US = "1/s", "bytes/s", "us"
 
@@ -86,7 +86,7 @@ class Plateau(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Drift(msgspec.Struct, frozen=True, kw_only=True):
-    """A plateau that falls, as at the end of a burst, or rises, as when other load ends: no steady state."""
+    """A plateau that is not steady: it falls, as at the end of a burst, or rises, as when other load ends."""
 
     what: str
     """`reads` or `writes`."""
@@ -288,7 +288,7 @@ def _within_runs(runs: Sequence[JobRun]) -> list[float]:
         rates = [span.iops for span in run.spans]
         count = int(len(rates) * _END_RATIO)
         before = math.fsum(rates[:count])
-        if len(rates) >= _MIN_SPANS and before > 0:
+        if len(rates) >= _MIN_PARTS and before > 0:
             ratios.append(math.fsum(rates[-count:]) / before)
     return ratios
 

@@ -27,8 +27,8 @@ class Limit(enum.Enum):
     """A limit set for a control group."""
 
 
-class CeilingFigure(msgspec.Struct, frozen=True, kw_only=True):
-    """A kind of transfer of a storage path."""
+class Transfer(msgspec.Struct, frozen=True, kw_only=True):
+    """A kind of transfer on a storage path, such as random reads."""
 
     title: str
     unit: str
@@ -38,10 +38,10 @@ class CeilingFigure(msgspec.Struct, frozen=True, kw_only=True):
 
 # The transfers of a path, by their names throughout the package.
 TRANSFERS = {
-    "random_read_iops": CeilingFigure(title="random reads", unit="1/s", is_write=False),
-    "random_write_iops": CeilingFigure(title="random writes", unit="1/s", is_write=True),
-    "read_bytes_per_s": CeilingFigure(title="sequential reads", unit="bytes/s", is_write=False),
-    "write_bytes_per_s": CeilingFigure(title="sequential writes", unit="bytes/s", is_write=True),
+    "random_read_iops": Transfer(title="random reads", unit="1/s", is_write=False),
+    "random_write_iops": Transfer(title="random writes", unit="1/s", is_write=True),
+    "read_bytes_per_s": Transfer(title="sequential reads", unit="bytes/s", is_write=False),
+    "write_bytes_per_s": Transfer(title="sequential writes", unit="bytes/s", is_write=True),
 }
 
 
@@ -60,7 +60,7 @@ class Ceiling(msgspec.Struct, frozen=True, kw_only=True):
     array_value: float | None = None
     """Limit of all of them together, without the instance's limit."""
     instance_value: float | None = None
-    """Limit of the instance in our own transfers, after counting each mirror's writes; None if there is no known limit."""
+    """Limit of the instance, divided by the writes that mirrors add; None if there is no known limit."""
     burst_value: float | None = None
     """Limit for a while; None if there is no higher burst, or none is known."""
 

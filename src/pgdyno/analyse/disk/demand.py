@@ -29,7 +29,7 @@ from pgdyno.record.samples import os_series as series
 from pgdyno.record.serverlog import CheckpointComplete
 from pgdyno.record.trial_data import TrialData
 
-WRITES_BYTES = 100.0
+MIN_WRITING_WAL_BYTES = 100.0
 """WAL per transaction from which on a transaction writes: a read-only one causes a little WAL, too (hints, the server itself)."""
 # A script with several transactions waits for several flushes.
 _ONE_COMMIT_RATIO = 1.05
@@ -55,7 +55,7 @@ class DiskLimits(msgspec.Struct, frozen=True, kw_only=True):
     lasting: DiskLimits | None = None
     """Declared sustained limits where they are lower; None if there are none."""
     instance: InstanceLimits | None = None
-    """The machine's limits for all of its network volumes; None if there are none known, or if this is no such volume."""
+    """The machine's limits for all of its network volumes; None if none are known, or if the disk is local."""
     copies: float = 1.0
     """Writes to volumes for each of our writes, because each mirror has its own."""
     entries: tuple[DiskFigure, ...] = ()
@@ -191,7 +191,7 @@ def _commits(
     if tps is None or limits.flush_s is None or not duration_s or not count or not waits_for_flushes(data):
         return
     each = {name: grown[name] * duration_s / count for name in ("xact_commit_count", "wal_bytes") if name in grown}
-    if each.get("wal_bytes", 0.0) > WRITES_BYTES and each.get("xact_commit_count", 0.0) < _ONE_COMMIT_RATIO:
+    if each.get("wal_bytes", 0.0) > MIN_WRITING_WAL_BYTES and each.get("xact_commit_count", 0.0) < _ONE_COMMIT_RATIO:
         flush = f"a flush of {limits.flush_s * 1000:.3g} ms"
         yield DiskUse(
             kind=UseKind.FLUSHES,
@@ -237,7 +237,7 @@ def _instance_uses(limits: DiskLimits, seen: dict[str, float]) -> Iterator[DiskU
 
 
 def _spread_flushes(figures: DiskFigures) -> tuple[float, ...]:
-    """Spread flush times: half at the median, then up to the 95th percentile, the last one so that the mean is right."""
+    """Spread flush times: half at the median, then up to the 95th percentile, the last one chosen so that the mean is kept."""
     job = figures.find(Pattern.WAL)
     if job is None or job.flush is None:
         return ()

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from pgdyno.analyse.disk.ceiling import CeilingFigure
+from pgdyno.analyse.disk.ceiling import Transfer
 from pgdyno.spec.host import DiskSpec
 
 
@@ -26,11 +26,11 @@ class ArrayTimes(msgspec.Struct, frozen=True, kw_only=True):
     """Disks of data in a full stripe: for long transfers in either direction, and for capacity. A stream that is read
     from mirrors is served by one half."""
 
-    def of(self, figure: CeilingFigure) -> float:
+    def of(self, figure: Transfer) -> float:
         """Return the multiple for a kind of transfer."""
         return self.data if figure.unit == "bytes/s" else self.writes if figure.is_write else self.reads
 
-    def copies_of(self, figure: CeilingFigure) -> float:
+    def copies_of(self, figure: Transfer) -> float:
         """Return the transfers to the disks for each of ours: a read goes to one disk, a write to each mirror."""
         return self.disk_count / self.of(figure) if figure.is_write else 1.0
 

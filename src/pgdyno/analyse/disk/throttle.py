@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
-from pgdyno.analyse.disk.ceiling import TRANSFERS, Ceiling, CeilingFigure, Limit, StorageCeilings
+from pgdyno.analyse.disk.ceiling import TRANSFERS, Ceiling, Limit, StorageCeilings, Transfer
 from pgdyno.analyse.disk.raid import array_times
 from pgdyno.record.machine.preflight import CgroupLimit, LimitKind
 from pgdyno.record.machine.tunables import StorageStack
@@ -53,7 +53,7 @@ def find_throttle(name: str, look: StorageStack, limits: Sequence[CgroupLimit]) 
 
 
 def _list_throttles(
-    name: str, figure: CeilingFigure, look: StorageStack, by_device: Mapping[str | None, Sequence[Throttle]]
+    name: str, figure: Transfer, look: StorageStack, by_device: Mapping[str | None, Sequence[Throttle]]
 ) -> Iterator[Throttle]:
     """Yield what the limits of a device and of the devices below it leave of a figure."""
     yield from by_device.get(name, ())

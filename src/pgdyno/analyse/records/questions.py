@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from pgdyno.analyse.disk.demand import WRITES_BYTES
+from pgdyno.analyse.disk.demand import MIN_WRITING_WAL_BYTES
 from pgdyno.analyse.episodes.types import EpisodeKind
 from pgdyno.analyse.records.difference import RecordDifference, declare, free, refuse
 from pgdyno.analyse.records.sides import Side
@@ -158,7 +158,7 @@ def _has(trial: TrialAnalysis, *kinds: EpisodeKind) -> bool:
 
 
 def _writes(side: Side) -> bool:
-    return any((trial.counts_per_transaction.get("wal_bytes") or 0.0) > WRITES_BYTES for trial in side.trials)
+    return any((trial.counts_per_transaction.get("wal_bytes") or 0.0) > MIN_WRITING_WAL_BYTES for trial in side.trials)
 
 
 def _lost_scripts(side: Side) -> list[str]:

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Sequence
 
 from pgdyno.explain.finding import Finding, Severity
 from pgdyno.explain.preflight.rule_input import Rule, RuleInput
-from pgdyno.facts.versions import NEWEST_TRIED_MAJOR, OLDEST_MAJOR, READ_MAJORS, is_untried
+from pgdyno.facts.versions import CATALOGUED_MAJORS, NEWEST_TRIED_MAJOR, OLDEST_MAJOR, is_untried
 from pgdyno.record.described_settings import SettingsSaid
 
 UNTRIED_VERSION = "untried-version"
@@ -24,7 +24,7 @@ def find_untried(major: int, said: SettingsSaid | None, *, lost_counters: Sequen
     """
     if not is_untried(major):
         return None
-    is_read = major in READ_MAJORS
+    is_read = major in CATALOGUED_MAJORS
     known = f"What is known of {major} was read in its manual and source" if is_read else f"Nothing is known of {major}"
     parts = [f"{known}; for the rest the facts of {max(_known_before(major))} stand in"]
     if said is not None and said.lacking:
@@ -44,7 +44,7 @@ def find_untried(major: int, said: SettingsSaid | None, *, lost_counters: Sequen
 
 
 def _known_before(major: int) -> tuple[int, ...]:
-    return (NEWEST_TRIED_MAJOR, *(one for one in READ_MAJORS if one < major))
+    return (NEWEST_TRIED_MAJOR, *(one for one in CATALOGUED_MAJORS if one < major))
 
 
 def _list_names(names: Collection[str]) -> str:

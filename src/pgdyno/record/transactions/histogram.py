@@ -58,7 +58,7 @@ class Quantile(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _bucket_middles() -> NDArray[np.float64]:
-    """Return the middle of the whole numbers in each bucket; empty buckets below 128 us keep their lower bound."""
+    """Return the middle of the whole numbers in each bucket. Below 128 us, empty buckets keep their lower bound."""
     bits = (np.arange(_BUCKETS, dtype=np.int64) + _ONE) << _SHIFT
     bounds = np.ceil(bits.view(np.float64))
     lower, upper = bounds[:-1], bounds[1:]

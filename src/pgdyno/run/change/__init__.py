@@ -1,1 +1,1 @@
-"""Everything that alters the machine or a server of the user's: settings, kernel, files, packages, and the journal to undo it."""
+"""Everything that alters the machine or the user's server: settings, kernel, files, packages, and the journal to undo it."""
