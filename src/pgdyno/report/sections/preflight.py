@@ -1,21 +1,23 @@
 """Build what `pgdyno check` shows on the terminal, and the table of a study's preflight.
 
-The preflight has its own words for severity: a critical finding invalidates a measurement, a warning costs speed.
+Its words for severity are in `severity_words`: a problem invalidates a measurement, and a warning costs speed.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from pgdyno.errors import with_program
 from pgdyno.explain.finding import Finding, Severity
-from pgdyno.explain.preflight.study import list_obstacles
 from pgdyno.record.machine.preflight import PreflightFacts
 from pgdyno.report.document import Claim, Claims, Document, Prose, Section
-from pgdyno.report.input import ReportInput
 from pgdyno.report.severity_words import NOT_TRIED, SEVERITY_WORDS, name_severity
 from pgdyno.report.table import Table, columns, text
+
+if TYPE_CHECKING:
+    from pgdyno.report.input import ReportInput
 
 _COUNTED = {
     SEVERITY_WORDS[Severity.CRITICAL]: ("problem", "problems"),
@@ -69,6 +71,8 @@ def preflight_table(report: ReportInput) -> Table | None:
     facts = report.record.preflight
     if facts is None:
         return None
+    from pgdyno.explain.preflight.study import list_obstacles  # noqa: PLC0415 - `check` waits for no analysis
+
     findings = list_obstacles(report.record, report.analysis)
     program = next(iter(report.record.command), "pgdyno")
     rows = [
