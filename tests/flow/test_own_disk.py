@@ -53,7 +53,7 @@ def test_a_card_of_today_costs_nothing(home: Home, tmp_path: Path) -> None:
     store, ui = RecordStore(tmp_path), Listening()
     study_card_step(disk, host=None, store=store, home=home, ui=ui)
     assert read_card(store.card_path) == disk.kept
-    assert "was measured at" in ui.said[0]
+    assert "the disk card of " in ui.said[0]
 
 
 def test_what_a_study_declares_is_in_the_records_card(home: Home, tmp_path: Path) -> None:
