@@ -141,7 +141,7 @@ def test_what_repeats_a_share_or_is_small_is_no_support() -> None:
     queue = make_timed({RUNNING: 7.0, FLUSH: 1.0}, backends=(1.0, 6.0), threads=[(0.1, 0.1)], others_share=0.2)
     found = judge_one(queue)
     assert (found.resource, found.certainty) == (Resource.CPU, Certainty.LIKELY)
-    assert any("had no CPU" in sentence for sentence in found.evidence)
+    assert any("runnable backends waited for a CPU" in sentence for sentence in found.evidence)
 
 
 def test_a_share_that_chance_makes_is_not_sure() -> None:
@@ -228,7 +228,7 @@ def test_requests_under_way_are_what_the_devices_clock_grew_by() -> None:
 def test_waits_that_are_a_queue_for_a_cpu_are_the_cpus() -> None:
     found = judge_one(make_timed(WAITING, backends=(1.0, 5.5), threads=[(0.2, 0.5)]))
     assert found.resource is Resource.CPU
-    assert any("had no CPU 85 %" in sentence for sentence in found.evidence)
+    assert any("runnable backends waited for a CPU 85 %" in sentence for sentence in found.evidence)
 
 
 def test_row_locks_at_a_small_scale_are_the_cause() -> None:

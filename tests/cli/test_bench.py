@@ -68,7 +68,7 @@ REFUSED = [
     (("--duration", "3kB"), 2, "not one of us, ms, s"),
     (("--mode", "fast"), 2, "one of simple, extended, prepared"),
     (("--scale", "900000"), 3, "does not fit on the disk"),
-    (("--set", "shared_bufers=1GB"), 2, "unrecognized configuration parameter"),
+    (("--set", "shared_bufers=1GB"), 2, "PostgreSQL 18 has no setting shared_bufers"),
     (("--set", "shared_buffers"), 2, "NAME=VALUE"),
     (("--server", "17"), 3, "PostgreSQL 17 is not installed"),
     (("--server", "new"), 2, "neither `embedded` nor a major version"),
@@ -92,8 +92,7 @@ def test_what_cannot_be_meant(loaded: Bench) -> None:
 def test_what_spoils_the_figures_is_called_so_before_and_after(loaded: Bench) -> None:
     done = loaded.run("bench", *SMALL, *GENTLE, "--workload", "select-only", "--set", "fsync=off", "--out", "unsafe")
     assert done.returncode == 0, done.stderr
-    (told,) = (line for line in done.stderr.splitlines() if "fsync = off" in line)
-    assert told.startswith("problem: ")
+    assert "problem: Gives up durability: " in done.stderr
     found = json.loads((loaded.folder / "unsafe" / "report.json").read_text())["findings"]
     assert {one["severity"] for one in found if "fsync" in one["claim"]} == {"critical"}
 
@@ -182,9 +181,10 @@ def test_a_record_is_never_overwritten_and_that_is_said_at_once(loaded: Bench) -
 
 
 def test_a_refused_setting_is_heard_of_before_loading(empty_bench: Bench) -> None:
-    done = empty_bench.run("bench", *SMALL, "--set", "shared_bufers=1GB", "--out", "out")
+    # Only the server knows the names of time zones.
+    done = empty_bench.run("bench", *SMALL, "--set", "timezone=Nowhere", "--out", "out")
     assert done.returncode == 2
-    assert "unrecognized configuration parameter" in done.stderr
+    assert 'invalid value for parameter "TimeZone": "Nowhere"' in done.stderr
     assert not (empty_bench.folder / "out" / "init" / "pgbench.stderr").exists()
 
 

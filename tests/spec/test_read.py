@@ -119,7 +119,7 @@ def test_the_command_line_is_told_its_own_option() -> None:
     raw["experiment"] = {"design": "abab"}
     with pytest.raises(SpecError, match="--design: invalid enum value") as caught:
         make_study(raw, source="pgdyno sweep", folder=HERE)
-    assert caught.value.hint == "one of switchback, paired"
+    assert caught.value.hint == "one of switchback, paired, live"
 
 
 def test_a_variant_is_called_by_what_it_sets() -> None:
