@@ -11,7 +11,6 @@ complete: then it may take as long again.
 
 from __future__ import annotations
 
-import functools
 import math
 import random
 from collections.abc import Mapping
@@ -20,7 +19,7 @@ from pathlib import Path
 import msgspec
 
 from pgdyno.conduct.block_schedule import BlockSchedule
-from pgdyno.conduct.live_rounds import LiveRounds, find_culprit
+from pgdyno.conduct.live_rounds import find_culprit, live_round_step
 from pgdyno.conduct.progress_line import describe_loads, describe_progress
 from pgdyno.conduct.sequential import SequentialComparison
 from pgdyno.conduct.steps import TRIES, describe_outcome, list_open_trials, tell_failure, trial_step
@@ -144,10 +143,6 @@ class TrialRunner:
             LOG.info("final look at %s: %s", workload, told)
             self._ui.say(f"final look at {workload}: {told}")
 
-    @functools.cached_property
-    def _live(self) -> LiveRounds:
-        return LiveRounds(store=self._store, experiment=self._experiment, stages=self._stages, ui=self._ui)
-
     def _limit(self, left: list[tuple[Step, PlannedTrial]], within_s: float) -> None:
         self._ui.limit(predicted_s=sum(step.predicted_s for step, _ in left), within_s=within_s)
 
@@ -183,7 +178,14 @@ class TrialRunner:
         """Run the trials of a round together, until all succeed or nothing is left to compare."""
         failed_in: list[str] = []
         while len(steps := self._wanted_beside(trial)) > _REFERENCES:
-            outcomes = self._live.run(steps, rounds_count=self._count_rounds())
+            outcomes = live_round_step(
+                steps,
+                store=self._store,
+                experiment=self._experiment,
+                stages=self._stages,
+                ui=self._ui,
+                rounds_count=max(trial.round for trial in self._record.plan.trials),
+            )
             culprit = find_culprit(outcomes)
             if culprit is None or culprit.error is None:
                 for outcome in outcomes:
@@ -210,9 +212,6 @@ class TrialRunner:
             for step, other in self._steps
             if (other.round, other.workload) == (trial.round, trial.workload) and self._is_wanted(other)
         ]
-
-    def _count_rounds(self) -> int:
-        return max(trial.round for trial in self._record.plan.trials)
 
     def _try_single(self, step: Step, trial: PlannedTrial) -> tuple[TrialOutcome, str]:
         (variant,) = trial.variants
