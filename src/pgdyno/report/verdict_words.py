@@ -80,6 +80,17 @@ def name_verdict(verdict: Verdict) -> str:
     return str(verdict.kind.value)
 
 
+def state_verdict(verdict: Verdict, *, variant: str, reference: str, workload: str) -> str:
+    """State the verdict as a clause: `commit_delay=1000 is slower than stock on tpcb-like`."""
+    match verdict.kind:
+        case VerdictKind.INCONCLUSIVE:
+            return f"{variant} against {reference} on {workload} is {name_verdict(verdict)}"
+        case VerdictKind.EQUIVALENT:
+            return f"{variant} and {reference} are {name_verdict(verdict)} on {workload}"
+        case _:
+            return f"{variant} is {name_verdict(verdict)} than {reference} on {workload}"
+
+
 def describe_change(verdict: Verdict) -> str:
     """Describe the change with its interval and metric, or why there is none yet."""
     metric = METRIC_WORDS[verdict.metric]

@@ -8,7 +8,7 @@ from pgdyno.analyse.comparison.gate import Failure, GateResult, JudgedVerdict
 from pgdyno.analyse.comparison.verdict import VerdictKind
 from pgdyno.report.document import Block, Prose, Section, Tone
 from pgdyno.report.level import Level
-from pgdyno.report.verdict_words import METRIC_WORDS, count_pairs, describe_change, name_verdict
+from pgdyno.report.verdict_words import METRIC_WORDS, count_pairs, describe_change, state_verdict
 from pgdyno.spec.gate import VerdictWord
 
 
@@ -70,13 +70,10 @@ def _warn(result: GateResult) -> Iterator[str]:
 def _describe_judged(judged: JudgedVerdict) -> str:
     verdict = judged.verdict
     reference = "itself" if verdict.variant == judged.reference else judged.reference
-    match verdict.kind:
-        case VerdictKind.INCONCLUSIVE:
-            what = f"{verdict.variant} against {reference} on {judged.workload} is undecided"
-        case VerdictKind.EQUIVALENT:
-            what = f"{verdict.variant} and {reference} are {name_verdict(verdict)} on {judged.workload}"
-        case _:
-            what = f"{verdict.variant} is {name_verdict(verdict)} than {reference} on {judged.workload}"
+    if verdict.kind is VerdictKind.INCONCLUSIVE:
+        what = f"{verdict.variant} against {reference} on {judged.workload} is undecided"
+    else:
+        what = state_verdict(verdict, variant=verdict.variant, reference=reference, workload=judged.workload)
     level = "" if verdict.low_ratio is None else f" ({format_level(verdict.confidence)} interval)"
     return f"{what}: {describe_change(verdict)}{level}, {count_pairs(verdict)}"
 

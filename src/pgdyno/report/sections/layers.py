@@ -26,6 +26,7 @@ from pgdyno.report.verdict_words import (
     describe_change,
     describe_outlook,
     name_verdict,
+    state_verdict,
 )
 
 _SPEED_METRICS = ("tps", "latency_p50_ms", "latency_p95_ms", "latency_p99_ms")
@@ -213,14 +214,7 @@ def describe_gain(gain: Gain) -> str:
 def _describe_proof(gain: Gain) -> tuple[str, str]:
     if gain.verdict is None:
         return f"{DERIVED} against {STOCK} on {gain.workload} has no verdict", "it was not measured"
-    word = name_verdict(gain.verdict)
-    match gain.advice:
-        case Advice.UNDECIDED:
-            claim = f"{DERIVED} against {STOCK} on {gain.workload} is {word}"
-        case Advice.EQUIVALENT:
-            claim = f"{DERIVED} and {STOCK} are {word} on {gain.workload}"
-        case _:
-            claim = f"{DERIVED} is {word} than {STOCK} on {gain.workload}"
+    claim = state_verdict(gain.verdict, variant=DERIVED, reference=STOCK, workload=gain.workload)
     return claim, describe_gain(gain)
 
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 import msgspec
 
 from pgdyno.analyse.comparison.answers import Comparison
-from pgdyno.analyse.comparison.verdict import Verdict, VerdictKind
+from pgdyno.analyse.comparison.verdict import Verdict
 from pgdyno.analyse.sweep.scaling import ClientSweep
 from pgdyno.facts.durability import Loss
 from pgdyno.report.format import count_things, format_clients, format_estimate, format_seconds
 from pgdyno.report.input import ReportInput
 from pgdyno.report.sections.comparison.variants import VariantText, describe_variants
-from pgdyno.report.verdict_words import count_pairs, describe_change, describe_outlook, name_status, name_verdict
+from pgdyno.report.verdict_words import count_pairs, describe_change, describe_outlook, name_status, state_verdict
 
 _LONGEST_NAME = 24
 
@@ -110,22 +110,12 @@ def _answer(comparison: Comparison, variants: dict[str, VariantText], variant: V
     return Answer(
         variant=variant,
         verdict=verdict,
-        lead=_lead(variant.title, reference.title, comparison.workload, verdict),
+        lead=state_verdict(verdict, variant=variant.title, reference=reference.title, workload=comparison.workload),
         change=describe_change(verdict),
         effort=f"{count_pairs(verdict)}, {format_seconds(question.spent_s)}",
         outlook="; ".join(outlook),
         caution=warn_unequal_durability(variant, reference),
     )
-
-
-def _lead(variant: str, reference: str, workload: str, verdict: Verdict) -> str:
-    match verdict.kind:
-        case VerdictKind.INCONCLUSIVE:
-            return f"{variant} against {reference} on {workload} is inconclusive"
-        case VerdictKind.EQUIVALENT:
-            return f"{variant} and {reference} are {name_verdict(verdict)} on {workload}"
-        case _:
-            return f"{variant} is {name_verdict(verdict)} than {reference} on {workload}"
 
 
 def warn_unequal_durability(variant: VariantText, reference: VariantText) -> str:
