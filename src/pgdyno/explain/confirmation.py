@@ -88,7 +88,7 @@ def judge_confirmation(asked: Confirmation, comparison: Comparison, *, place: st
     if question is None:
         return None
     # A study that tells two identical variants apart proves nothing.
-    is_loud = noise is not None and noise.verdict.kind in {VerdictKind.FASTER, VerdictKind.SLOWER}
+    is_loud = noise is not None and noise.verdict.is_different
     outcome = ConfirmationOutcome.OPEN if is_loud else _judge(asked, question.verdict)
     return Confirmed(asked=asked, place=place, verdict=question.verdict, outcome=outcome)
 

@@ -25,7 +25,6 @@ from pgdyno.analyse.comparison.verdict import Verdict, VerdictKind
 from pgdyno.plan.experiment import Experiment
 from pgdyno.spec.gate import Condition, Threshold, VerdictWord
 
-_DIFFERENT = frozenset({VerdictKind.FASTER, VerdictKind.SLOWER, VerdictKind.MORE, VerdictKind.LESS})
 # Levels are computed as 1 - (1 - alpha/m).
 _ROUNDING = 1e-9
 
@@ -124,7 +123,7 @@ def judge_gate(
             _name(_Asked(comparison, noise))
             for comparison in comparisons
             for noise in comparison.noise
-            if noise.metric in metrics and noise.verdict.kind in _DIFFERENT
+            if noise.metric in metrics and noise.verdict.is_different
         ),
     )
 

@@ -117,6 +117,11 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
         """True if the verdict needs no more pairs."""
         return self.kind is not VerdictKind.INCONCLUSIVE
 
+    @property
+    def is_different(self) -> bool:
+        """True if the variant was found to differ from the reference."""
+        return self.kind not in {VerdictKind.EQUIVALENT, VerdictKind.INCONCLUSIVE}
+
 
 class RatioOutcome(enum.IntEnum):
     """Where a ratio lies, before the metric's better direction turns it into a verdict."""

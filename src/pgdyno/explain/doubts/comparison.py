@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from pgdyno.analyse.comparison.verdict import Verdict, VerdictKind
+from pgdyno.analyse.comparison.verdict import Verdict
 from pgdyno.analyse.study_types import StudyAnalysis
 from pgdyno.explain.finding import Finding, Severity
 from pgdyno.facts.durability import GivenUp, find_given_up
@@ -37,7 +37,7 @@ def find_losses(record: StudyRecord, variant: Variant) -> tuple[GivenUp, ...]:
 def _noise_verdict(experiment: Experiment, analysis: StudyAnalysis) -> Iterator[Finding]:
     for comparison in analysis.comparisons:
         noise = comparison.find_noise(comparison.primary)
-        if noise is None or noise.verdict.kind in {VerdictKind.EQUIVALENT, VerdictKind.INCONCLUSIVE}:
+        if noise is None or not noise.verdict.is_different:
             continue
         yield Finding(
             severity=Severity.CRITICAL,

@@ -15,8 +15,6 @@ from pgdyno.report.sections.comparison.answers import WorkloadAnswers
 from pgdyno.report.verdict_words import count_pairs, describe_change, name_verdict
 from pgdyno.spec.variant import DesignKind
 
-_TOLD_APART = frozenset({VerdictKind.FASTER, VerdictKind.SLOWER, VerdictKind.MORE, VerdictKind.LESS})
-
 # Source: the loads of tests/analyse/test_scaling.py right beside every limit, 600 sweeps for each of two kinds of noise.
 _SIMULATED_STATUSES = (
     "In simulations that allowed 5 of 100, with up to eight looks and loads very close to every limit, 28 of 1,200"
@@ -113,7 +111,7 @@ def describe_noise(answers: WorkloadAnswers) -> tuple[str, ...]:
 def is_noise_loud(answers: WorkloadAnswers) -> bool:
     """Return whether the reference was found to differ from itself in the primary metric."""
     noise = answers.comparison.find_noise(answers.comparison.primary)
-    return noise is not None and noise.verdict.kind in _TOLD_APART
+    return noise is not None and noise.verdict.is_different
 
 
 def _describe_spread(noise: Question) -> str:

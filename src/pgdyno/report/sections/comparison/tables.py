@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable
 
 from pgdyno.analyse.comparison.answers import COUNT_METRICS, SPEED_METRICS, Comparison, Question
-from pgdyno.analyse.comparison.verdict import Verdict, VerdictKind
+from pgdyno.analyse.comparison.verdict import Verdict
 from pgdyno.analyse.estimate import Estimate
 from pgdyno.facts.metrics import find_metric
 from pgdyno.plan.experiment import Experiment
@@ -152,8 +152,7 @@ def change_cell(verdict: Verdict) -> Cell:
     shown = effect_of(verdict)
     if not shown.interval:
         return absent(_NOT_MEASURED if verdict.n == 0 else verdict.reason or "no interval yet")
-    is_plain = verdict.kind in {VerdictKind.INCONCLUSIVE, VerdictKind.EQUIVALENT}
-    return Cell(text=shown.value, detail=shown.interval, is_strong=not is_plain)
+    return Cell(text=shown.value, detail=shown.interval, is_strong=verdict.is_different)
 
 
 def describe_brackets(questions: Iterable[Question]) -> str:
