@@ -81,7 +81,7 @@ def run_live(stages: Sequence[TrialStage], folder: Path, *, slice_s: float, seed
         if outcome.error is not None:
             raise outcome.error
         data = read_trial_data(member.folder, outcome.record)
-        counted_s = sum(one.end_monotonic_s - one.settled_monotonic_s for one in data.slices)
+        counted_s = sum(one.counted_s for one in data.slices)
         rates.append(sum(load.ok_count for load in data.slice_loads) / counted_s)
     return rates
 

@@ -1,11 +1,17 @@
 from __future__ import annotations
 
+import msgspec
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from pgdyno.analyse.series import ChartKind
+from pgdyno.analyse.trial.charts import chart_slices
 from pgdyno.analyse.trial.slices import SlicedTrial, measure_slices
+from pgdyno.record.store import open_record
 from pgdyno.record.transactions.slices import Slice, SliceLoad, SlicePhase
+from pgdyno.record.trial_data import read_trial_data
+from tests.records import RECORDS
 
 SLICE_S, WASHOUT_S, FROZEN_S = 0.5, 0.005, 1.0
 CLIENTS = 8
@@ -112,3 +118,18 @@ class TestMeasureSlices:
         # A sum without one of its parts is no sum.
         slices[1] = make_slice(1)
         assert measure_slices(slices, [load, load], sampling_rate=0.5).counts_per_transaction["cpu_ms"] is None
+
+
+def test_the_chart_has_no_rate_where_no_time_of_a_slice_counts() -> None:
+    store = open_record(RECORDS / "v1-pg18")
+    trial = store.read_trials()[0]
+    load = SliceLoad(ok_count=99, latency_us=np.full(99, 1000), end_s=np.full(99, 0.3))
+    nothing = SliceLoad(ok_count=0, latency_us=np.empty(0, dtype=np.int64), end_s=np.empty(0))
+    data = msgspec.structs.replace(
+        read_trial_data(store.trial_dir(trial.planned.number), trial),
+        slices=(make_slice(0, settled_s=SLICE_S), make_slice(1)),
+        slice_loads=(nothing, load),
+    )
+    (tps,) = chart_slices(data)[ChartKind.TPS]
+    assert tps.t_s == (SLICE_S / 2, pytest.approx(1.5 * SLICE_S))
+    assert tps.values == (None, pytest.approx(99 / (SLICE_S - WASHOUT_S)))

@@ -57,7 +57,7 @@ def choose_from_slices(slices: Sequence[Slice], loads: Sequence[SliceLoad]) -> S
     if not seen or (len(seen) < PILOT_SLICES and seen[-1][0].end_monotonic_s - seen[0][0].begin_monotonic_s < PILOT_S):
         return None
     lost_s = float(np.median([s.settled_monotonic_s - s.begin_monotonic_s for s, _ in seen]))
-    tps = [load.ok_count / (s.end_monotonic_s - s.settled_monotonic_s) for s, load in seen]
+    tps = [load.ok_count / s.counted_s for s, load in seen]
     return choose_slice(tps, lost_s=lost_s)
 
 

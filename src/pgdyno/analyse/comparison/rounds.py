@@ -136,10 +136,9 @@ def _list_percentiles(loads: Sequence[SliceLoad]) -> dict[str, float]:
 def _values_of_slice(
     one: Slice, load: SliceLoad, percentiles: Mapping[str, float], sampling_rate: float
 ) -> dict[str, float]:
-    counted_s = one.end_monotonic_s - one.settled_monotonic_s
     values: dict[str, float | None] = {}
-    if counted_s > 0:
-        values["tps"] = max(load.ok_count, _NO_TRANSACTION) / sampling_rate / counted_s
+    if one.counted_s > 0:
+        values["tps"] = max(load.ok_count, _NO_TRANSACTION) / sampling_rate / one.counted_s
     if load.ok_count:
         quantiles = np.quantile(load.latency_us, list(percentiles.values())) / 1e3
         values |= dict(zip(percentiles, quantiles.tolist(), strict=True))

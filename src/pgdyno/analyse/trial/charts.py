@@ -35,13 +35,14 @@ def chart_trial(data: TrialData, *, disk: str | None) -> dict[ChartKind, tuple[S
 
 def chart_slices(data: TrialData) -> dict[ChartKind, tuple[Series, ...]]:
     """Build the chart of TPS by slice of a trial whose load was frozen between slices, on the time in which it ran."""
-    t_s, values, ran_s = [], [], 0.0
+    t_s: list[float] = []
+    values: list[float | None] = []
+    ran_s = 0.0
     for one, load in zip(data.slices, data.slice_loads, strict=True):
-        length_s = one.end_monotonic_s - one.begin_monotonic_s
-        counted_s = one.end_monotonic_s - one.settled_monotonic_s
-        t_s.append(ran_s + length_s / 2)
-        values.append(load.ok_count / data.record.log_sampling_rate / counted_s)
-        ran_s += length_s
+        t_s.append(ran_s + one.length_s / 2)
+        ok_count = load.ok_count / data.record.log_sampling_rate
+        values.append(ok_count / one.counted_s if one.counted_s > 0 else None)
+        ran_s += one.length_s
     tps = Series(metric="tps", label="TPS", unit=find_metric("tps").unit, t_s=tuple(t_s), values=tuple(values))
     return {ChartKind.TPS: (tps,)}
 

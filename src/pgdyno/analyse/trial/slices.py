@@ -63,7 +63,7 @@ def measure_slices(slices: Sequence[Slice], loads: Sequence[SliceLoad], *, sampl
         loads: The load of each.
         sampling_rate: pgbench's `--sampling-rate`.
     """
-    counted_s = sum(one.end_monotonic_s - one.settled_monotonic_s for one in slices)
+    counted_s = sum(one.counted_s for one in slices)
     count = sum(load.ok_count for load in loads)
     latency_us, weights = _weigh_whole(slices, loads)
     cut_ratio = 1.0 - len(latency_us) / count if count else 0.0
@@ -81,10 +81,10 @@ def _weigh_whole(slices: Sequence[Slice], loads: Sequence[SliceLoad]) -> tuple[N
     latencies: list[NDArray[np.int64]] = [np.empty(0, dtype=np.int64)]
     weights: list[NDArray[np.float64]] = [np.empty(0)]
     for one, load in zip(slices, loads, strict=True):
-        length_s = one.end_monotonic_s - one.begin_monotonic_s
-        counted_s = one.end_monotonic_s - one.settled_monotonic_s
         whole = load.latency_us[load.latency_us <= load.end_s * 1e6]
-        chance = np.minimum(1.0, (length_s - whole / 1e6) / counted_s) if counted_s > 0 else np.ones(len(whole))
+        chance = (
+            np.minimum(1.0, (one.length_s - whole / 1e6) / one.counted_s) if one.counted_s > 0 else np.ones(len(whole))
+        )
         # One that fills its slice to the last microsecond would weigh without limit.
         weights.append(1.0 / np.maximum(chance, 1.0 / max(1, load.ok_count)))
         latencies.append(whole)
@@ -94,8 +94,7 @@ def _weigh_whole(slices: Sequence[Slice], loads: Sequence[SliceLoad]) -> tuple[N
 
 
 def _longest_us(slices: Sequence[Slice]) -> float:
-    shortest_s = min(one.end_monotonic_s - one.begin_monotonic_s for one in slices)
-    return _LONGEST_RATIO * shortest_s * 1e6
+    return _LONGEST_RATIO * min(one.length_s for one in slices) * 1e6
 
 
 def _measure_percentiles(

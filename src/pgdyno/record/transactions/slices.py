@@ -55,6 +55,16 @@ class Slice(msgspec.Struct, frozen=True, kw_only=True):
     end_monotonic_s: float
     counts: dict[str, float | None]
 
+    @property
+    def length_s(self) -> float:
+        """Its duration, the change of settings and the washout included."""
+        return self.end_monotonic_s - self.begin_monotonic_s
+
+    @property
+    def counted_s(self) -> float:
+        """Duration of the part that counts."""
+        return self.end_monotonic_s - self.settled_monotonic_s
+
 
 class SliceLoad(msgspec.Struct, frozen=True, kw_only=True):
     """The logged transactions that succeeded in the counted part of a slice.
