@@ -13,7 +13,6 @@ doi:10.1080/01621459.1952.10483446.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
@@ -22,7 +21,7 @@ from numpy.typing import NDArray
 
 from pgdyno.analyse.trial.latency import PERCENTILES
 from pgdyno.analyse.types import Percentile
-from pgdyno.record.transactions.histogram import MIN_BEYOND_COUNT
+from pgdyno.record.transactions.histogram import why_too_few
 from pgdyno.record.transactions.slices import Slice, SliceLoad
 
 
@@ -112,18 +111,16 @@ def _measure_percentiles(
 def _find_percentile(
     name: str, q: float, latency_us: NDArray[np.int64], cumulative: NDArray[np.float64], cut_ratio: float
 ) -> Percentile:
-    count, tail = len(latency_us), min(q, 1.0 - q)
-    if not count:
+    if not len(latency_us):
         return Percentile(name=name, value_ms=None, reason="no transaction was whole within a slice")
     if q == 1.0:
         reason = "the slowest may be among the transactions that a slice cut" if cut_ratio > 0 else None
         return Percentile(name=name, value_ms=None if reason else float(latency_us[-1]) / 1e3, reason=reason)
-    needed = math.ceil(round(MIN_BEYOND_COUNT / tail, 6))
-    if count < needed:
-        reason = f"too few transactions for {name}: {count} of the {needed} it needs"
+    reason = why_too_few(q, len(latency_us))
+    if reason is not None:
         return Percentile(name=name, value_ms=None, reason=reason)
     rank = int(np.searchsorted(cumulative, q * cumulative[-1]))
-    return Percentile(name=name, value_ms=float(latency_us[min(rank, count - 1)]) / 1e3)
+    return Percentile(name=name, value_ms=float(latency_us[min(rank, len(latency_us) - 1)]) / 1e3)
 
 
 def _count_per_transaction(slices: Sequence[Slice], count: float) -> dict[str, float | None]:

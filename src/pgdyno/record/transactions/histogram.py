@@ -68,6 +68,12 @@ def _bucket_middles() -> NDArray[np.float64]:
 _MIDDLES_US = _bucket_middles()
 
 
+def why_too_few(q: float, count: int) -> str | None:
+    """Say why `count` transactions are too few for a quantile between 0 and 1; None if they are enough."""
+    needed = math.ceil(round(MIN_BEYOND_COUNT / min(q, 1.0 - q), 6))
+    return f"too few transactions for p{100 * q:g}: {count} of the {needed} it needs" if count < needed else None
+
+
 class LatencyHistogram:
     """Counts of latencies in whole microseconds, from 0 to 25 days, in log-linear buckets."""
 
@@ -188,10 +194,8 @@ class LatencyHistogram:
             return Quantile(q=q, value_us=None, count=0, reason="no transactions")
         if q in {0.0, 1.0}:
             return Quantile(q=q, value_us=float(self._max_us if q else self._min_us), count=count)
-        tail = min(q, 1.0 - q)
-        needed = math.ceil(round(MIN_BEYOND_COUNT / tail, 6))
-        if count < needed:
-            reason = f"too few transactions for p{100 * q:g}: {count} of the {needed} it needs"
+        reason = why_too_few(q, count)
+        if reason is not None:
             return Quantile(q=q, value_us=None, count=count, reason=reason)
         rank = max(1, math.ceil(round(q * count, 6)))
         middle = float(_MIDDLES_US[np.searchsorted(cumulative, rank)])
