@@ -35,7 +35,7 @@ import msgspec
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from pgdyno.analyse.comparison.final_look import t_interval
+from pgdyno.analyse.comparison.final_look import POWER, t_interval
 from pgdyno.plan.experiment import EFFECT_VARIANCE, least_pairs
 
 MAX_PAIRS = 100_000
@@ -79,8 +79,6 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     """Standard deviation of the log ratios (ddof = 1); None with fewer than two pairs."""
     alpha: float
     """One minus the confidence level of each procedure: of the e-process, and of the t-test at the final look."""
-    looked: int
-    """Number of pairs that were there at the final look; 0 without a look."""
     log10_e_values: tuple[float, ...]
     """Logarithms of the e-values against a log ratio of 0."""
     intervals: tuple[Interval, ...]
@@ -125,7 +123,6 @@ def gather_evidence(log_ratios: Sequence[float], *, alpha: float, looked: int = 
         mean=float(means[-1]) if n else None,
         sd=math.sqrt(float(squares[-1]) / (n - 1)) if n > 1 else None,
         alpha=alpha,
-        looked=looked,
         log10_e_values=tuple((log_e_values(values) / math.log(10)).tolist()),
         intervals=tuple(_intervals(sequence, alpha)),
     )
@@ -257,8 +254,8 @@ def count_pairs_until(width: float, *, sd: float, alpha: float, after: int = 0) 
     return index + 1 if width > 0 and index < len(counts) else None
 
 
-def smallest_shown_effect(n: int, sd: float, *, alpha: float, power: float = 0.8) -> float | None:
-    """Compute the log ratio that n pairs would have shown with probability `power`; None if n pairs can show nothing.
+def smallest_shown_effect(n: int, sd: float, *, alpha: float) -> float | None:
+    """Compute the log ratio that n pairs would have shown four times in five; None if n pairs can show nothing.
 
     The threshold is that of this sequential test, not of a t-test with n fixed in advance: looking after every pair
     costs power, so `smallest_detectable_effect` would promise too much here. The chance that an earlier look already
@@ -271,7 +268,7 @@ def smallest_shown_effect(n: int, sd: float, *, alpha: float, power: float = 0.8
 
     if n < least_pairs(alpha):
         return None
-    return float(nctdtrinc(n - 1, 1 - power, math.sqrt(float(critical_t2(n, alpha))))) / math.sqrt(n) * sd
+    return float(nctdtrinc(n - 1, 1 - POWER, math.sqrt(float(critical_t2(n, alpha))))) / math.sqrt(n) * sd
 
 
 def _moments(log_ratios: Floats) -> tuple[Floats, Floats, Floats]:

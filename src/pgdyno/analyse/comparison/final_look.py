@@ -23,6 +23,8 @@ from pgdyno.plan.experiment import LEAST_TESTED_PAIRS
 
 Floats = NDArray[np.float64]
 
+POWER = 0.8
+"""Probability with which an effect that is said to be detectable is shown."""
 _SMALLEST = float(np.finfo(np.float64).tiny)
 
 
@@ -76,8 +78,8 @@ def t_interval(log_ratios: Floats, looked: ArrayLike, alpha: ArrayLike) -> tuple
     return mean - half, mean + half
 
 
-def smallest_tested_effect(n: int, sd: float, *, alpha: float, power: float = 0.8) -> float | None:
-    """Compute the log ratio that a test of n pairs shows with probability `power`; None if n pairs are not tested.
+def smallest_tested_effect(n: int, sd: float, *, alpha: float) -> float | None:
+    """Compute the log ratio that a test of n pairs shows four times in five; None if n pairs are not tested.
 
     Source: as for `smallest_shown_effect` of `e_process.py`, with the t-test's own threshold.
     """
@@ -85,7 +87,7 @@ def smallest_tested_effect(n: int, sd: float, *, alpha: float, power: float = 0.
 
     if n < LEAST_TESTED_PAIRS:
         return None
-    return float(nctdtrinc(n - 1, 1 - power, -stdtrit(n - 1, alpha / 2))) / math.sqrt(n) * sd
+    return float(nctdtrinc(n - 1, 1 - POWER, -stdtrit(n - 1, alpha / 2))) / math.sqrt(n) * sd
 
 
 def describe_look(log_ratios: Sequence[float], place: LookPlace, *, alpha: float, sd: float | None) -> FinalLook:

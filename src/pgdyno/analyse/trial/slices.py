@@ -65,25 +65,23 @@ def measure_slices(slices: Sequence[Slice], loads: Sequence[SliceLoad], *, sampl
     counted_s = sum(one.counted_s for one in slices)
     count = sum(load.ok_count for load in loads)
     latency_us, weights = _weigh_whole(slices, loads)
-    cut_ratio = 1.0 - len(latency_us) / count if count else 0.0
     return SlicedTrial(
         tps=count / sampling_rate / counted_s if count and counted_s > 0 else None,
         latency_mean_ms=float(np.average(latency_us, weights=weights)) / 1e3 if len(latency_us) else None,
-        percentiles=tuple(_measure_percentiles(latency_us, weights, cut_ratio, longest_us=_longest_us(slices))),
-        cut_ratio=cut_ratio,
+        percentiles=tuple(
+            _measure_percentiles(latency_us, weights, is_cut=len(latency_us) < count, longest_us=_longest_us(slices))
+        ),
+        cut_ratio=1.0 - len(latency_us) / count if count else 0.0,
         counts_per_transaction=_count_per_transaction(slices, count / sampling_rate),
     )
 
 
 def _weigh_whole(slices: Sequence[Slice], loads: Sequence[SliceLoad]) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """Return the latencies of the transactions that began within their slice, ascending, and their weights."""
-    latencies: list[NDArray[np.int64]] = [np.empty(0, dtype=np.int64)]
-    weights: list[NDArray[np.float64]] = [np.empty(0)]
+    latencies, weights = [], []
     for one, load in zip(slices, loads, strict=True):
         whole = load.latency_us[load.latency_us <= load.end_s * 1e6]
-        chance = (
-            np.minimum(1.0, (one.length_s - whole / 1e6) / one.counted_s) if one.counted_s > 0 else np.ones(len(whole))
-        )
+        chance = np.minimum(1.0, (one.length_s - whole / 1e6) / one.counted_s)
         # One that fills its slice to the last microsecond would weigh without limit.
         weights.append(1.0 / np.maximum(chance, 1.0 / max(1, load.ok_count)))
         latencies.append(whole)
@@ -97,11 +95,11 @@ def _longest_us(slices: Sequence[Slice]) -> float:
 
 
 def _measure_percentiles(
-    latency_us: NDArray[np.int64], weights: NDArray[np.float64], cut_ratio: float, *, longest_us: float
+    latency_us: NDArray[np.int64], weights: NDArray[np.float64], *, is_cut: bool, longest_us: float
 ) -> Iterator[Percentile]:
     cumulative = np.cumsum(weights)
     for name, q in PERCENTILES.items():
-        found = _find_percentile(name, q, latency_us, cumulative, cut_ratio)
+        found = _find_percentile(name, q, latency_us, cumulative, is_cut=is_cut)
         if found.value_ms is not None and found.value_ms * 1e3 > longest_us:
             reason = f"slices are too short for it: above {longest_us / 1e3:.0f} ms, most transactions are cut"
             found = Percentile(name=name, value_ms=None, reason=reason)
@@ -109,18 +107,18 @@ def _measure_percentiles(
 
 
 def _find_percentile(
-    name: str, q: float, latency_us: NDArray[np.int64], cumulative: NDArray[np.float64], cut_ratio: float
+    name: str, q: float, latency_us: NDArray[np.int64], cumulative: NDArray[np.float64], *, is_cut: bool
 ) -> Percentile:
     if not len(latency_us):
         return Percentile(name=name, value_ms=None, reason="no transaction was whole within a slice")
     if q == 1.0:
-        reason = "the slowest may be among the transactions that a slice cut" if cut_ratio > 0 else None
+        reason = "the slowest may be among the transactions that a slice cut" if is_cut else None
         return Percentile(name=name, value_ms=None if reason else float(latency_us[-1]) / 1e3, reason=reason)
     reason = why_too_few(q, len(latency_us))
     if reason is not None:
         return Percentile(name=name, value_ms=None, reason=reason)
-    rank = int(np.searchsorted(cumulative, q * cumulative[-1]))
-    return Percentile(name=name, value_ms=float(latency_us[min(rank, len(latency_us) - 1)]) / 1e3)
+    rank = np.searchsorted(cumulative, q * cumulative[-1])
+    return Percentile(name=name, value_ms=float(latency_us[rank]) / 1e3)
 
 
 def _count_per_transaction(slices: Sequence[Slice], count: float) -> dict[str, float | None]:
