@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
+import statistics
 
 from pgdyno.analyse.comparison.answers import Question
-from pgdyno.analyse.comparison.e_process import gather_evidence
 from pgdyno.analyse.comparison.verdict import VerdictKind
 from pgdyno.plan.experiment import Experiment, is_client_sweep
 from pgdyno.record.types import TrialRecord
@@ -115,12 +115,10 @@ def is_noise_loud(answers: WorkloadAnswers) -> bool:
 
 
 def _describe_spread(noise: Question) -> str:
-    sd = gather_evidence(noise.log_ratios, alpha=noise.verdict.sequential_alpha).sd
-    if sd is None:
+    if len(noise.log_ratios) < 2:
         return ""
-    return (
-        f"Two runs of the same variant differ by about {format_roughly(math.expm1(sd))} (standard deviation of a pair)."
-    )
+    spread = format_roughly(math.expm1(statistics.stdev(noise.log_ratios)))
+    return f"Two runs of the same variant differ by about {spread} (standard deviation of a pair)."
 
 
 def _describe_design(experiment: Experiment) -> str:
