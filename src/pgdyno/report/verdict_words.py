@@ -63,9 +63,7 @@ STATUS_HUES = {
 
 def name_status(status: LoadStatus | None) -> str:
     """Name the status of a load in a sweep over clients."""
-    if status is None:
-        return "undecided"
-    return "underused" if status is LoadStatus.UNDER_USED else status.value
+    return "undecided" if status is None else status.word
 
 
 def effect_of(verdict: Verdict) -> EffectText:

@@ -56,6 +56,11 @@ class LoadStatus(enum.Enum):
     COLLAPSE = "collapse"
     """Past the peak, with a loss of more than 10 % of the best TPS."""
 
+    @property
+    def word(self) -> str:
+        """Its name in sentences and tables."""
+        return self.value.replace("-", "")
+
 
 class LoadPoint(msgspec.Struct, frozen=True, kw_only=True):
     """One load of the sweep.
@@ -257,7 +262,7 @@ def _why_undecided(sweep: SweepTrials, compared: LoadContrasts, possible: tuple[
         return "one load has nothing to be compared with"
     if not compared.degrees or not compared.is_linked.all():
         return _NOT_LINKED if compared.degrees else NO_NOISE
-    names = [status.value.replace("-", "") for status in possible]
+    names = [status.word for status in possible]
     return f"could be {', '.join(names[:-1])} or {names[-1]}"
 
 
