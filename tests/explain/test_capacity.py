@@ -41,6 +41,22 @@ def test_a_load_at_its_bound_is_told_what_comes_next() -> None:
     assert finding.workload == "tpcb-like"
 
 
+@pytest.mark.parametrize("name", ["tpcb-like", "tpcb-like, stock"])
+def test_a_load_is_not_taken_for_one_whose_name_its_own_begins_with(name: str) -> None:
+    record, workload = draw_load(msgspec.structs.replace(WRITING, tps=1900.0), sd=0.01)
+    # The capacity below is of 8 clients, which only the load of the shorter name was asked for.
+    loads = [
+        msgspec.structs.replace(workload.load, name=load, clients=clients)
+        for load, clients in (("tpcb", 8), ("tpcb-like", 4))
+    ]
+    record = msgspec.structs.replace(record, plan=msgspec.structs.replace(record.plan, workloads=tuple(loads)))
+    analysis = make_analysis(msgspec.structs.replace(workload, name=name))
+    capacities = find_capacities(record, analysis, None)
+    finding, *_ = find_capacity_findings(record, msgspec.structs.replace(analysis, capacities=capacities))
+    assert finding.evidence.endswith("; both with 8 clients, the best load of the sweep")
+    assert finding.confirm == "`pgdyno sweep clients=1..32 --workload tpcb-like --scale 100`"
+
+
 def test_what_to_do_is_said_once() -> None:
     nature = msgspec.structs.replace(WRITING, tps=1900.0)
     record, workload = draw_load(nature, sd=0.01)

@@ -15,6 +15,7 @@ from pgdyno.analyse.series import ChartKind
 from pgdyno.analyse.study_types import StudyAnalysis
 from pgdyno.analyse.transaction_time.shares import Certainty
 from pgdyno.explain.finding import Finding, Severity
+from pgdyno.plan.plan import PlannedWorkload
 from pgdyno.record.types import StudyRecord
 
 CEILING, CLIENTS, PASSED = "ceiling", "clients", "passed-limit"
@@ -132,8 +133,8 @@ def _claim(capacity: Capacity, binding: Bound) -> str:
 
 def _name_other_clients(record: StudyRecord, capacity: Capacity) -> Iterator[str]:
     """Say where the number of clients comes from if the study did not ask for it."""
-    asked = {load.clients for load in record.plan.workloads if capacity.workload.startswith(load.name)}
-    if asked and capacity.clients not in asked:
+    load = _find_load(record, capacity)
+    if load is not None and capacity.clients != load.clients:
         yield f"both with {_count(capacity.clients)}, the best load of the sweep"
 
 
@@ -216,9 +217,14 @@ def _find_passed(capacity: Capacity) -> Iterator[Finding]:
             )
 
 
+def _find_load(record: StudyRecord, capacity: Capacity) -> PlannedWorkload | None:
+    """Return the load of a capacity, which is named after it; the name of a variant may follow."""
+    return next((one for one in record.plan.workloads if f"{capacity.workload}, ".startswith(f"{one.name}, ")), None)
+
+
 def _sweep_command(record: StudyRecord, capacity: Capacity) -> str:
     clients = 2 ** (max(1, capacity.clients * _MORE_CLIENTS) - 1).bit_length()
-    load = next((one for one in record.plan.workloads if capacity.workload.startswith(one.name)), None)
+    load = _find_load(record, capacity)
     if load is None or len(load.scripts) != 1 or load.scripts[0][0] != load.name:
         return f"A sweep over clients, 1 to {clients}"
     return f"`pgdyno sweep clients=1..{clients} --workload {load.name} --scale {record.plan.scale}`"
