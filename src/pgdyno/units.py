@@ -47,6 +47,11 @@ def format_cpus(count: float) -> str:
     return f"{count:g} {'CPU' if count == 1 else 'CPUs'}"
 
 
+def count_things(count: int, noun: str) -> str:
+    """Count things: `1 trial`, `2,000 trials`."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
 def format_bytes(value: float) -> str:
     """Format a size in PostgreSQL's notation, where a kB is 1024 bytes: 1234567 is `1.18 MB`."""
     name, size = next(((n, s) for n, s in reversed(_MEMORY_BYTES.items()) if abs(value) >= s), ("B", 1))

@@ -23,7 +23,7 @@ from pgdyno.report.forms.terminal import HUE_STYLES
 from pgdyno.run.host.clock import monotonic_s
 from pgdyno.run.host.program import program_name
 from pgdyno.spec.variant import DesignKind
-from pgdyno.units import format_bytes
+from pgdyno.units import count_things, format_bytes
 
 # Drawing takes CPU time from the load; twice a second is enough.
 _REFRESH_PER_S = 2
@@ -215,8 +215,8 @@ def describe_plan(plan: Plan, scaling: Plan | None = None) -> list[str]:
     rounds = max((trial.round for trial in trials), default=0)
     lines = [
         (
-            f"scale {plan.scale} ({format_bytes(plan.dataset_bytes)}), {_count(rounds, _name_unit(plan))} of"
-            f" {_count(len(plan.workloads), 'workload')}:"
+            f"scale {plan.scale} ({format_bytes(plan.dataset_bytes)}), {count_things(rounds, _name_unit(plan))} of"
+            f" {count_things(len(plan.workloads), 'workload')}:"
         )
     ]
     for workload in plan.workloads:
@@ -230,7 +230,7 @@ def describe_plan(plan: Plan, scaling: Plan | None = None) -> list[str]:
         lines.append(f"  search: {plan.search.aim}, to {plan.search.resolution_ratio * 100:g} %")
     if scaling is not None:
         (workload,) = scaling.workloads
-        most = _count(scaling.trials[-1].round, "round")
+        most = count_things(scaling.trials[-1].round, "round")
         lines.append(
             f"  then {workload.name} by {_describe_load(scaling, workload)}, with the winning settings: at most {most}"
         )
@@ -257,11 +257,7 @@ def _describe_load(plan: Plan, workload: PlannedWorkload) -> str:
 
 def _span(numbers: list[int], name: str) -> str:
     least, most = min(numbers), max(numbers)
-    return _count(most, name) if least == most else f"{least} to {most} {name}s"
-
-
-def _count(number: int, name: str) -> str:
-    return f"{number} {name}{'' if number == 1 else 's'}"
+    return count_things(most, name) if least == most else f"{least:,} to {count_things(most, name)}"
 
 
 def format_minutes(seconds: float) -> str:

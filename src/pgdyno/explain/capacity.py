@@ -17,6 +17,7 @@ from pgdyno.analyse.transaction_time.shares import Certainty
 from pgdyno.explain.finding import Finding, Severity
 from pgdyno.plan.plan import PlannedWorkload
 from pgdyno.record.types import StudyRecord
+from pgdyno.units import count_things
 
 CEILING, CLIENTS, PASSED = "ceiling", "clients", "passed-limit"
 """Names of the rules."""
@@ -116,7 +117,7 @@ def _why(capacity: Capacity, binding: Bound) -> str:
 
 def _claim(capacity: Capacity, binding: Bound) -> str:
     most, used = f"{_format_number(binding.tps.value)} TPS", _percent(binding.used.value)
-    at_clients = f" with {_count(capacity.clients)}" if binding.kind is BoundKind.FLUSHES else ""
+    at_clients = f" with {count_things(capacity.clients, 'client')}" if binding.kind is BoundKind.FLUSHES else ""
     bound = f"{binding.kind.noun}{at_clients}"
     if is_too_wide(binding.tps):
         return f"The lowest bound is that of {bound}; {used} of it was used. More trials are needed to tell its TPS."
@@ -135,7 +136,7 @@ def _name_other_clients(record: StudyRecord, capacity: Capacity) -> Iterator[str
     """Say where the number of clients comes from if the study did not ask for it."""
     load = _find_load(record, capacity)
     if load is not None and capacity.clients != load.clients:
-        yield f"both with {_count(capacity.clients)}, the best load of the sweep"
+        yield f"both with {count_things(capacity.clients, 'client')}, the best load of the sweep"
 
 
 def _unknown(capacity: Capacity) -> Finding:
@@ -180,11 +181,11 @@ def _find_clients(record: StudyRecord, capacity: Capacity) -> Iterator[Finding]:
     advice = capacity.advice
     if advice.clients is not None and advice.low is not None and advice.high is not None:
         interval = f"[{advice.low:,} – {advice.high:,}]"
-        connections = "1 connection" if advice.clients == 1 else f"{advice.clients:,} connections"
+        connections = count_things(advice.clients, "connection")
         yield Finding(
             rule=CLIENTS,
             severity=Severity.NOTE,
-            claim=f"{_count(advice.clients)} {interval} at work reach its highest TPS.",
+            claim=f"{count_things(advice.clients, 'client')} {interval} at work reach its highest TPS.",
             evidence=f"From the {advice.how}",
             why="More of them only queue and make transactions longer.",
             advice=f"Let a pool open {connections} {interval}, and make the other clients wait there.",
@@ -195,7 +196,7 @@ def _find_clients(record: StudyRecord, capacity: Capacity) -> Iterator[Finding]:
         yield Finding(
             rule=CLIENTS,
             severity=Severity.NOTE,
-            claim=f"{_count(capacity.clients)} cannot reach this machine's ceiling: at least {advice.low:,} are needed.",
+            claim=f"{count_things(capacity.clients, 'client')} cannot reach this machine's ceiling: at least {advice.low:,} are needed.",
             evidence=f"{_format_number(capacity.ceiling.value)} TPS × the time of a transaction without waiting",
             workload=capacity.workload,
             confirm=_sweep_command(record, capacity),
@@ -242,10 +243,6 @@ def _format_bound(bound: Bound) -> str:
 def _change(gain: Estimate) -> str:
     ends = "" if gain.low is None or gain.high is None else f" [{gain.low * 100:+.0f}, {gain.high * 100:+.0f}]"
     return f"{(gain.value or 0.0) * 100:+.0f} %{ends}"
-
-
-def _count(clients: int) -> str:
-    return "1 client" if clients == 1 else f"{clients:,} clients"
 
 
 def _format_number(value: float | None) -> str:

@@ -26,6 +26,7 @@ _BYTES = ((1024**4, "TB"), (1024**3, "GB"), (1024**2, "MB"), (1024, "kB"))
 
 format_bytes = units.format_bytes
 format_cpus = units.format_cpus
+count_things = units.count_things
 
 
 class EstimateText(msgspec.Struct, frozen=True, kw_only=True):
@@ -104,11 +105,6 @@ def format_number(value: float, *, digits: int = _LONE_DIGITS) -> str:
 def format_count(value: float) -> str:
     """Format a whole number exactly: 204812 is `204,812`."""
     return f"{value:,.0f}"
-
-
-def count_things(count: int, noun: str) -> str:
-    """Count things: `1 trial`, `2,000 trials`."""
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def format_estimate(estimate: Estimate) -> EstimateText:
