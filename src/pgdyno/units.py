@@ -1,7 +1,8 @@
 """Parse and format quantities in PostgreSQL's notation.
 
 Inside pgdyno, the name of a quantity ends in its unit (`_s`, `_ms`, `_us`, `_bytes`, `_tps`, `_ratio`, `_count`).
-Display units are used only in `report/`, except for sizes, which errors, plans and listings format as reports do.
+Display units are used only in `report/`, except for sizes, counts and shares, which errors, plans, listings and findings
+format as reports do.
 """
 
 from __future__ import annotations
@@ -50,6 +51,11 @@ def format_cpus(count: float) -> str:
 def count_things(count: int, noun: str) -> str:
     """Count things: `1 trial`, `2,000 trials`."""
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def format_share(ratio: float | None) -> str:
+    """Format a share in whole percent; `?` if it is not known."""
+    return "?" if ratio is None else f"{ratio * 100:.0f} %"
 
 
 def format_bytes(value: float) -> str:

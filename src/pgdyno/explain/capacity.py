@@ -17,7 +17,7 @@ from pgdyno.analyse.transaction_time.shares import Certainty
 from pgdyno.explain.finding import Finding, Severity
 from pgdyno.plan.plan import PlannedWorkload
 from pgdyno.record.types import StudyRecord
-from pgdyno.units import count_things
+from pgdyno.units import count_things, format_share
 
 CEILING, CLIENTS, PASSED = "ceiling", "clients", "passed-limit"
 """Names of the rules."""
@@ -116,7 +116,7 @@ def _why(capacity: Capacity, binding: Bound) -> str:
 
 
 def _claim(capacity: Capacity, binding: Bound) -> str:
-    most, used = f"{_format_number(binding.tps.value)} TPS", _percent(binding.used.value)
+    most, used = f"{_format_number(binding.tps.value)} TPS", format_share(binding.used.value)
     at_clients = f" with {count_things(capacity.clients, 'client')}" if binding.kind is BoundKind.FLUSHES else ""
     bound = f"{binding.kind.noun}{at_clients}"
     if is_too_wide(binding.tps):
@@ -233,7 +233,7 @@ def _sweep_command(record: StudyRecord, capacity: Capacity) -> str:
 
 def _format_bound(bound: Bound) -> str:
     """Format a bound: `CPUs: 2 CPUs allow 1,000 TPS [880 – 1,140], 96 % used`."""
-    used = f"{_percent(bound.used.value)} used, n = {bound.tps.n}"
+    used = f"{format_share(bound.used.value)} used, n = {bound.tps.n}"
     if is_too_wide(bound.tps):
         return f"{bound.kind.value}: {bound.how}, {used}"
     ends = f" [{_format_number(bound.tps.low)} – {_format_number(bound.tps.high)}]" if bound.tps.low is not None else ""
@@ -247,7 +247,3 @@ def _change(gain: Estimate) -> str:
 
 def _format_number(value: float | None) -> str:
     return "?" if value is None else f"{float(f'{value:.3g}'):,.10g}"
-
-
-def _percent(ratio: float | None) -> str:
-    return "?" if ratio is None else f"{ratio * 100:.0f} %"

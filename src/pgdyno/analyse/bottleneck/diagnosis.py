@@ -29,13 +29,14 @@ from pgdyno.analyse.bottleneck.evidence_rules import (
     list_support,
 )
 from pgdyno.analyse.bottleneck.ranking import Ranking, rank_shares, share_of
-from pgdyno.analyse.bottleneck.signs import Signs, percent, read_signs
+from pgdyno.analyse.bottleneck.signs import Signs, read_signs
 from pgdyno.analyse.estimate import estimate_mean_of_trials
 from pgdyno.analyse.thresholds import THRESHOLDS
 from pgdyno.analyse.transaction_time.shares import Bottleneck, Certainty, Resource, TimeShare, TransactionTime
 from pgdyno.analyse.types import TrialAnalysis
 from pgdyno.plan.plan import PlannedWorkload
 from pgdyno.record.types import StudyRecord, TrialStatus, why_missing
+from pgdyno.units import format_share
 
 
 def judge_workload(record: StudyRecord, load: PlannedWorkload, trials: Sequence[TrialAnalysis]) -> Bottleneck | None:
@@ -133,7 +134,7 @@ def _judge_schedule(load: PlannedWorkload, trial: TrialAnalysis) -> Bottleneck |
     if lag_ratio is None:
         absent = ("how late transactions of the schedule began",)
         return Bottleneck(resource=Resource.CLIENT, certainty=Certainty.LIKELY, evidence=(kept,), absent=absent)
-    late = f"they began {trial.schedule_lag_ms:.2g} ms late in the mean, {percent(lag_ratio)} of their latency"
+    late = f"they began {trial.schedule_lag_ms:.2g} ms late in the mean, {format_share(lag_ratio)} of their latency"
     return Bottleneck(resource=Resource.CLIENT, certainty=Certainty.STRONG, evidence=(kept, late))
 
 
@@ -168,7 +169,9 @@ def _list_rivals(
     if ranked.moved.get(first) is Resource.WAL_FLUSH:
         use = signs.flush_use_ratio
         card = (
-            "a disk card would tell" if use is None else f"they are {percent(use)} of what the disk allows, by its card"
+            "a disk card would tell"
+            if use is None
+            else f"they are {format_share(use)} of what the disk allows, by its card"
         )
         rivals.insert(0, (Resource.WAL_FLUSH, f"nothing, if flushes take as long with no page written: {card}"))
     return tuple(rivals)
@@ -187,7 +190,7 @@ def _attribute_to_cpu(time: TransactionTime, signs: Signs, why: str) -> Bottlene
             *list_context(signs, Resource.CPU),
         ),
         symptoms=tuple(
-            f"{share.resource.value}, {percent(share.ratio)} of the time: a queue for the CPUs, which are full"
+            f"{share.resource.value}, {format_share(share.ratio)} of the time: a queue for the CPUs, which are full"
             for share in time.shares
             if share.resource not in {Resource.CPU, Resource.UNKNOWN} and share.ratio >= THRESHOLDS.mentioned_ratio
         ),
@@ -206,8 +209,8 @@ def _explain_unknown(first: Resource, weight: float, time: TransactionTime) -> s
     if not weight:
         return "none of the clients' time is where the server could be limited"
     if first is Resource.UNKNOWN:
-        return f"{percent(weight)} of the clients' time is in waits of unknown cause"
-    reason = f"the largest share of the clients' time is {first.value}, {percent(weight)}"
+        return f"{format_share(weight)} of the clients' time is in waits of unknown cause"
+    reason = f"the largest share of the clients' time is {first.value}, {format_share(weight)}"
     return f"{reason}: {time.absent[Resource.LOAD_GENERATOR.value]}" if _is_unsplit_client(first, time) else reason
 
 
@@ -279,8 +282,10 @@ def _with_interval(found: Bottleneck, low: float | None, high: float | None, *, 
 def _format_share(share: TimeShare) -> str:
     interval = ""
     if share.low_ratio is not None and share.high_ratio is not None:
-        interval = f" ({share.low_ratio * 100:.0f} to {percent(share.high_ratio)})"
-    return f"{percent(share.ratio)}{interval} of the clients' time, {share.ms:.3g} ms of a transaction: {share.how}"
+        interval = f" ({share.low_ratio * 100:.0f} to {format_share(share.high_ratio)})"
+    return (
+        f"{format_share(share.ratio)}{interval} of the clients' time, {share.ms:.3g} ms of a transaction: {share.how}"
+    )
 
 
 def _ratio(share: TimeShare | None) -> float:

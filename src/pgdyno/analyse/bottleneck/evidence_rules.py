@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 
-from pgdyno.analyse.bottleneck.signs import Signs, percent
+from pgdyno.analyse.bottleneck.signs import Signs
 from pgdyno.analyse.thresholds import THRESHOLDS
 from pgdyno.analyse.transaction_time.shares import Resource
+from pgdyno.units import format_share
 
 
 def list_support(signs: Signs, resource: Resource) -> tuple[str, ...]:
@@ -29,20 +30,20 @@ def find_contradiction(signs: Signs, resource: Resource) -> str | None:
     if resource is Resource.CPU and signs.saturated_generator is not None:
         return signs.saturated_generator
     if resource is Resource.CLIENT and (signs.generator_ratio or 0.0) > THRESHOLDS.idle_thread_ratio:
-        return f"pgbench's busiest thread was {percent(signs.generator_ratio or 0.0)} busy"
+        return f"pgbench's busiest thread was {format_share(signs.generator_ratio or 0.0)} busy"
     return None
 
 
 def describe_rival(signs: Signs, resource: Resource, ratio: float) -> str:
     """Describe the evidence against a resource that does not have the largest share."""
-    small = f"only {percent(ratio)} of the clients' time"
+    small = f"only {format_share(ratio)} of the clients' time"
     queueing = None if signs.time is None else signs.time.queueing_ratio
     if resource is Resource.CPU and queueing is not None:
-        return f"{small}; runnable backends waited for a CPU {percent(queueing)} of that time"
+        return f"{small}; runnable backends waited for a CPU {format_share(queueing)} of that time"
     if resource is Resource.WAL_FLUSH and signs.flush_use_ratio is not None:
-        return f"{small}; {percent(signs.flush_use_ratio)} of the TPS that the disk's flushes allow"
+        return f"{small}; {format_share(signs.flush_use_ratio)} of the TPS that the disk's flushes allow"
     if resource is Resource.LOAD_GENERATOR and signs.generator_ratio is not None:
-        return f"{small}; pgbench's busiest thread was busy {percent(signs.generator_ratio)} of the time"
+        return f"{small}; pgbench's busiest thread was busy {format_share(signs.generator_ratio)} of the time"
     return small
 
 
@@ -57,25 +58,25 @@ def find_disabled_timing(signs: Signs, resource: Resource) -> str | None:
 
 def _support_cpu(signs: Signs) -> Iterator[str]:
     if signs.throttled_ratio is not None and signs.throttled_ratio >= THRESHOLDS.throttled_ratio:
-        yield f"the control group's CPU quota ran out in {percent(signs.throttled_ratio)} of its periods"
+        yield f"the control group's CPU quota ran out in {format_share(signs.throttled_ratio)} of its periods"
     busy = signs.shares.get("cpu_busy_ratio")
     if signs.is_cpu_subset:
         # The CPU figures cover more CPUs than the load may use.
         if signs.saturated_cpu is not None:
             yield signs.saturated_cpu
     elif busy is not None and busy >= THRESHOLDS.full_cpu_ratio:
-        yield f"the CPUs were {percent(busy)} busy"
+        yield f"the CPUs were {format_share(busy)} busy"
 
 
 def _cpu_context(signs: Signs) -> Iterator[str]:
     time = signs.time
     if time is not None and time.queueing_ratio is not None and time.queueing_ratio >= THRESHOLDS.queueing_ratio:
-        yield f"runnable backends waited for a CPU {percent(time.queueing_ratio)} of that time"
+        yield f"runnable backends waited for a CPU {format_share(time.queueing_ratio)} of that time"
     if time is not None and time.running_ms is not None:
         yield f"the kernel counted {time.running_ms:.3g} ms of CPU time of the server's backends in a transaction"
     busy, others = signs.shares.get("cpu_busy_ratio"), signs.others_ratio
     if busy is not None and others is not None and others >= THRESHOLDS.others_mentioned_ratio:
-        yield f"the CPUs were {percent(busy)} busy, of which {percent(others)} with programs that are no part of the study"
+        yield f"the CPUs were {format_share(busy)} busy, of which {format_share(others)} with programs that are no part of the study"
     if signs.saturated_generator is not None:
         yield f"but {signs.saturated_generator}"
 
@@ -83,14 +84,14 @@ def _cpu_context(signs: Signs) -> Iterator[str]:
 def _support_flush(signs: Signs) -> Iterator[str]:
     for who, ratio in (("server", signs.server_flushing_ratio), ("disk", signs.device_flushing_ratio)):
         if ratio is not None and ratio >= THRESHOLDS.flushing_ratio:
-            yield f"a flush was under way {percent(min(1.0, ratio))} of the time, by the {who}'s own clock"
+            yield f"a flush was under way {format_share(min(1.0, ratio))} of the time, by the {who}'s own clock"
     if signs.flush_use_ratio is not None and signs.flush_use_ratio >= THRESHOLDS.flushing_ratio:
-        yield f"{percent(signs.flush_use_ratio)} of the TPS that the disk's flushes allow, by its card"
+        yield f"{format_share(signs.flush_use_ratio)} of the TPS that the disk's flushes allow, by its card"
 
 
 def _flush_context(signs: Signs) -> Iterator[str]:
     if signs.flush_use_ratio is not None and signs.flush_use_ratio < THRESHOLDS.flushing_ratio:
-        yield f"only {percent(signs.flush_use_ratio)} of the TPS that the disk's flushes allow, by its card"
+        yield f"only {format_share(signs.flush_use_ratio)} of the TPS that the disk's flushes allow, by its card"
 
 
 def _support_reads(signs: Signs) -> Iterator[str]:
@@ -113,7 +114,7 @@ def _support_writes(signs: Signs) -> Iterator[str]:
     # A disk that only flushes slowly is just as busy without writing a page of data.
     if is_busy and signs.pages_to_wal is not None and signs.pages_to_wal >= THRESHOLDS.pages_to_wal_ratio:
         yield (
-            f"the data's disk had a request under way {percent(signs.busy_ratio or 0.0)} of the time, "
+            f"the data's disk had a request under way {format_share(signs.busy_ratio or 0.0)} of the time, "
             f"and PostgreSQL wrote {signs.pages_to_wal:.2g} bytes of data for each of WAL"
         )
 
@@ -132,7 +133,7 @@ def _support_generator(signs: Signs) -> Iterator[str]:
 def _support_client(signs: Signs) -> Iterator[str]:
     ratio = signs.generator_ratio
     if ratio is not None and ratio <= THRESHOLDS.idle_thread_ratio:
-        yield f"pgbench's busiest thread had time left: busy {percent(ratio)} of it"
+        yield f"pgbench's busiest thread had time left: busy {format_share(ratio)} of it"
 
 
 _SUPPORT: Mapping[Resource, Callable[[Signs], Iterator[str]]] = {

@@ -10,10 +10,11 @@ from collections.abc import Iterable
 
 import msgspec
 
-from pgdyno.analyse.bottleneck.signs import Signs, percent
+from pgdyno.analyse.bottleneck.signs import Signs
 from pgdyno.analyse.thresholds import THRESHOLDS
 from pgdyno.analyse.transaction_time.model import WAITING
 from pgdyno.analyse.transaction_time.shares import Resource, TimeShare, TransactionTime
+from pgdyno.units import format_share
 
 # Clients that hold a row lock spend their time on these.
 _HOLDER_RESOURCES = (Resource.CPU, *(each for each in WAITING if each is not Resource.LOCK))
@@ -47,7 +48,7 @@ class Ranking(msgspec.Struct):
         weight = self.weights.pop(resource, 0.0)
         self.aside += weight
         if weight >= THRESHOLDS.mentioned_ratio:
-            self.symptoms.append(symptom.format(percent(weight)))
+            self.symptoms.append(symptom.format(format_share(weight)))
 
     def order(self) -> list[Resource]:
         """Return the resources, largest first; a saturated pgbench comes before the CPUs, whose limit it hides."""
@@ -67,7 +68,7 @@ def rank_shares(time: TransactionTime, signs: Signs) -> Ranking:
     locks = ranked.weights.get(Resource.LOCK, 0.0)
     if signs.has_chance_locks and locks >= THRESHOLDS.mentioned_ratio and ranked.move(Resource.LOCK, _HOLDER_RESOURCES):
         ranked.symptoms.append(
-            f"row locks, {percent(locks)} of the time: held by chance for as long as a transaction takes"
+            f"row locks, {format_share(locks)} of the time: held by chance for as long as a transaction takes"
         )
     flushes = ranked.weights.get(Resource.WAL_FLUSH, 0.0)
     if signs.flushes_behind_writes is not None and flushes > 0.0:
@@ -76,7 +77,9 @@ def rank_shares(time: TransactionTime, signs: Signs) -> Ranking:
         ranked.moved[Resource.DATA_WRITE] = Resource.WAL_FLUSH
         if ranked.order()[0] is Resource.DATA_WRITE:
             ranked.evidence.append(signs.flushes_behind_writes)
-            ranked.symptoms.append(f"WAL flush, {percent(flushes)} of the time: behind pages of data on the same disk")
+            ranked.symptoms.append(
+                f"WAL flush, {format_share(flushes)} of the time: behind pages of data on the same disk"
+            )
     return ranked
 
 

@@ -18,7 +18,7 @@ from pgdyno.analyse.types import TrialAnalysis
 from pgdyno.plan.plan import PlannedWorkload
 from pgdyno.record.types import StudyRecord
 from pgdyno.spec.study import BUILTIN_SCRIPTS
-from pgdyno.units import format_cpus
+from pgdyno.units import format_cpus, format_share
 
 _WRITING_SCRIPTS = frozenset({"tpcb-like"})
 _WRITERS = ("checkpointer", "background writer", "backends and others")
@@ -88,12 +88,14 @@ class Signs(msgspec.Struct, kw_only=True):
             return None
         if self.is_cpu_subset:
             least, cpus = THRESHOLDS.full_own_ratio, format_cpus(self.usable_cpu_count)
-            return f"the load itself used {percent(own)} of its {cpus}, which is all of it" if own >= least else None
+            return (
+                f"the load itself used {format_share(own)} of its {cpus}, which is all of it" if own >= least else None
+            )
         # If waits for a CPU were counted, the shares contain them already, unless the load itself fills all CPUs.
         least = THRESHOLDS.full_cpu_ratio
         is_own = own >= least if self.has_cpu_wait_counts else others < THRESHOLDS.others_ratio
         return (
-            f"all CPUs {percent(busy)} busy, so that no more clients bring more TPS"
+            f"all CPUs {format_share(busy)} busy, so that no more clients bring more TPS"
             if busy >= least and is_own
             else None
         )
@@ -112,9 +114,9 @@ class Signs(msgspec.Struct, kw_only=True):
         whose = (
             "it is not known with what"
             if others is None
-            else f"{percent(others)} with programs that are no part of the study"
+            else f"{format_share(others)} with programs that are no part of the study"
         )
-        return f"all CPUs {percent(busy)} busy, {whose}, and how long backends waited for one was not counted"
+        return f"all CPUs {format_share(busy)} busy, {whose}, and how long backends waited for one was not counted"
 
     @property
     def saturated_generator(self) -> str | None:
@@ -122,7 +124,7 @@ class Signs(msgspec.Struct, kw_only=True):
         ratio = self.generator_ratio
         if ratio is None or ratio < THRESHOLDS.full_thread_ratio:
             return None
-        return f"pgbench's busiest thread had a CPU or waited for one {percent(ratio)} of the time"
+        return f"pgbench's busiest thread had a CPU or waited for one {format_share(ratio)} of the time"
 
     @property
     def generator_ratio(self) -> float | None:
@@ -158,7 +160,7 @@ class Signs(msgspec.Struct, kw_only=True):
             return None
         images = "" if not self.images_count else f", {self.images_count:.2g} full-page images a transaction"
         return (
-            f"checkpoints wrote {percent(writing)} of the time{images}; "
+            f"checkpoints wrote {format_share(writing)} of the time{images}; "
             f"PostgreSQL wrote {pages:.2g} bytes of data for each of WAL"
         )
 
@@ -185,11 +187,6 @@ def read_signs(record: StudyRecord, load: PlannedWorkload, trial: TrialAnalysis)
         busy_ratio=trial.shares.get("disk_util_ratio"),
         absent=list(_list_absent(trial)),
     )
-
-
-def percent(ratio: float) -> str:
-    """Format a share in whole percent."""
-    return f"{ratio * 100:.0f} %"
 
 
 def _find_scale(record: StudyRecord, trial: TrialAnalysis) -> int:

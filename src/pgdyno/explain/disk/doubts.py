@@ -17,7 +17,7 @@ from pgdyno.explain.disk import location
 from pgdyno.explain.disk.rule_input import DiskRuleInput, Rule
 from pgdyno.explain.finding import Finding, Severity
 from pgdyno.plan.disk import DiskJob, Pattern
-from pgdyno.units import format_bytes
+from pgdyno.units import format_bytes, format_share
 
 # Bytes moved by others over those of the run itself; a file system's own bookkeeping stays below it.
 _OTHERS_RATIO = 0.10
@@ -116,7 +116,9 @@ def _rises(rule_input: DiskRuleInput) -> Iterator[Finding]:
 def _describe_drift(drift: Drift) -> str:
     ratio = drift.ratio
     when = "from the first third of a run to its last" if drift.is_within_runs else "from the first round to the last"
-    return f"To {_percent(ratio.value)} [{_percent(ratio.low)} – {_percent(ratio.high)}] {when}, n = {ratio.n}"
+    return (
+        f"To {format_share(ratio.value)} [{format_share(ratio.low)} – {format_share(ratio.high)}] {when}, n = {ratio.n}"
+    )
 
 
 def _others(rule_input: DiskRuleInput) -> Iterator[Finding]:
@@ -147,7 +149,7 @@ def _noise(rule_input: DiskRuleInput) -> Iterator[Finding]:
             rule="noisy",
             severity=Severity.WARNING,
             claim="The disk does not do the same twice: intervals are wide.",
-            evidence=f"Runs of one job differ by {_percent(noise)} (standard deviation), over {rule_input.figures.round_count} rounds",
+            evidence=f"Runs of one job differ by {format_share(noise)} (standard deviation), over {rule_input.figures.round_count} rounds",
             why="Neighbours on the same storage, garbage collection of an SSD, or a limit that lets go now and then.",
             advice="Measure longer, without --quick, and at another hour; plan with the lower ends.",
         )
@@ -163,7 +165,7 @@ def _generator(rule_input: DiskRuleInput) -> Iterator[Finding]:
             rule="generator-limit",
             severity=Severity.WARNING,
             claim="fio itself was the limit, not the disk.",
-            evidence=f"{_percent(most.cpu_ratio)} of a CPU at {iops_of(most):,.0f} IOPS: {', '.join(names[:_MAX_NAMED])}{more}",
+            evidence=f"{format_share(most.cpu_ratio)} of a CPU at {iops_of(most):,.0f} IOPS: {', '.join(names[:_MAX_NAMED])}{more}",
             why="One process cannot ask for more: the disk may do more than this.",
             advice="Take these figures for what a single backend could get at most.",
         )
@@ -203,7 +205,7 @@ def _efficiency(rule_input: DiskRuleInput) -> Iterator[Finding]:
 
 def _format_efficiency(one: Efficiency) -> str:
     measured, lasts = (_amount(one, value) for value in (one.measured.value or 0.0, one.ceiling.value))
-    return f"{_TITLES[one.key]} {measured}, {_percent(one.ratio.value)} of the {lasts} that last"
+    return f"{_TITLES[one.key]} {measured}, {format_share(one.ratio.value)} of the {lasts} that last"
 
 
 def _join(names: list[str]) -> str:
@@ -223,10 +225,6 @@ def _amount(one: Efficiency, value: float) -> str:
 
 def _rate(bytes_per_s: float) -> str:
     return f"{bytes_per_s / 1e6:,.4g} MB/s"
-
-
-def _percent(ratio: float | None) -> str:
-    return "?" if ratio is None else f"{ratio * 100:.0f} %"
 
 
 _RULES: tuple[Rule, ...] = (
