@@ -9,7 +9,6 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from pgdyno.errors import with_program
 from pgdyno.explain.finding import Finding, Severity
 from pgdyno.record.machine.preflight import PreflightFacts
 from pgdyno.report.document import Claim, Claims, Document, Prose, Section
@@ -74,14 +73,13 @@ def preflight_table(report: ReportInput) -> Table | None:
     from pgdyno.explain.preflight.study import list_obstacles  # noqa: PLC0415 - `check` waits for no analysis
 
     findings = list_obstacles(report.record, report.analysis)
-    program = next(iter(report.record.command), "pgdyno")
     rows = [
         (
             text(name_severity(finding)),
             text(finding.claim),
             text(finding.evidence),
             text(finding.why),
-            text(with_program(finding.advice, program)),
+            text(finding.advice),
         )
         for finding in findings
     ]
