@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 import msgspec
 
+from pgdyno.explain.preflight.study import list_obstacles
 from pgdyno.facts.durability import durability_given_up
 from pgdyno.facts.settings import key_settings
 from pgdyno.record.machine.disk_facts import DiskFacts
@@ -19,8 +20,9 @@ from pgdyno.report.level import Level
 from pgdyno.report.sections.disk.declared import compare_with_declared, declared_tables, explain_declared
 from pgdyno.report.sections.disk.uses import own_disk_table
 from pgdyno.report.sections.head import SIZES_REMARK
-from pgdyno.report.sections.preflight import preflight_table
+from pgdyno.report.sections.preflight import summarise
 from pgdyno.report.sections.repeating import list_choices
+from pgdyno.report.severity_words import name_severity
 from pgdyno.report.table import Cell, Table, code, columns, number, text
 
 # Source: PostgreSQL 15 to 18, guc_tables.c: shared_buffers has the built-in value of 16384 pages of 8 kB.
@@ -182,6 +184,25 @@ def host_table(report: ReportInput) -> Table:
     ]  # fmt: skip
     rows = tuple((text(name), cell) for name, cell in facts)
     return Table(caption="Machine", columns=columns("", "Value"), rows=rows, remark=SIZES_REMARK)
+
+
+def preflight_table(report: ReportInput) -> Table | None:
+    """Build the table of a study's preflight; None for records that have none."""
+    facts = report.record.preflight
+    if facts is None:
+        return None
+    findings = list_obstacles(report.record, report.analysis)
+    rows = [
+        (text(name_severity(one)), text(one.claim), text(one.evidence), text(one.why), text(one.advice))
+        for one in findings
+    ]
+    rows += [(text("not checked"), text(one.what), text(one.reason), text(None), text(None)) for one in facts.unseen]
+    return Table(
+        caption="Preflight: state of the machine before the first trial",
+        columns=columns("", "What", "Seen", "Effect", "Fix"),
+        rows=tuple(rows),
+        remark=f"In all: {summarise(findings)}.",
+    )
 
 
 def choices_table(report: ReportInput) -> Table | None:

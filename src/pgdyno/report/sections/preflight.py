@@ -1,4 +1,4 @@
-"""Build what `pgdyno check` shows on the terminal, and the table of a study's preflight.
+"""Build what `pgdyno check` shows on the terminal.
 
 Its words for severity are in `severity_words`: a problem invalidates a measurement, and a warning costs speed.
 """
@@ -7,16 +7,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from pgdyno.explain.finding import Finding, Severity
 from pgdyno.record.machine.preflight import PreflightFacts
 from pgdyno.report.document import Claim, Claims, Document, Prose, Section
 from pgdyno.report.severity_words import NOT_TRIED, SEVERITY_WORDS, name_severity
-from pgdyno.report.table import Table, columns, text
-
-if TYPE_CHECKING:
-    from pgdyno.report.input import ReportInput
 
 _COUNTED = {
     SEVERITY_WORDS[Severity.CRITICAL]: ("problem", "problems"),
@@ -63,30 +58,3 @@ def summarise(findings: Sequence[Finding]) -> str:
         if counts[word]
     ]
     return ", ".join(parts) or "no problem was found"
-
-
-def preflight_table(report: ReportInput) -> Table | None:
-    """Build the table of a study's preflight; None for records that have none."""
-    facts = report.record.preflight
-    if facts is None:
-        return None
-    from pgdyno.explain.preflight.study import list_obstacles  # noqa: PLC0415 - `check` waits for no analysis
-
-    findings = list_obstacles(report.record, report.analysis)
-    rows = [
-        (
-            text(name_severity(finding)),
-            text(finding.claim),
-            text(finding.evidence),
-            text(finding.why),
-            text(finding.advice),
-        )
-        for finding in findings
-    ]
-    rows += [(text("not checked"), text(one.what), text(one.reason), text(None), text(None)) for one in facts.unseen]
-    return Table(
-        caption="Preflight: state of the machine before the first trial",
-        columns=columns("", "What", "Seen", "Effect", "Fix"),
-        rows=tuple(rows),
-        remark=f"In all: {summarise(findings)}.",
-    )
