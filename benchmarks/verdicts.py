@@ -46,6 +46,8 @@ RESUMED = 3
 """A study that is resumed has so many times the rounds at which the final look was made."""
 RUN_S = 60
 SLICE_SD = 0.05
+PAIR_SD = SLICE_SD * math.sqrt(1.5)
+"""Of a pair under white noise: a variant against the mean of two runs of the reference."""
 QUIETER = 0.3
 """Where equivalence is asked for, the same noise is this much smaller, so that it comes within reach at all."""
 CHUNK = 250
@@ -153,26 +155,20 @@ def draw_plain_pairs(random: Generator, noise: Noise, repeats: int, rounds: int,
     return levels[:, 1:] - levels[:, :1]
 
 
-def judge_looks(pairs: np.ndarray, looked: int | np.ndarray = 0, delta_ratio: float = DELTA) -> np.ndarray:
+def judge_looks(
+    pairs: np.ndarray, looked: int | np.ndarray = 0, delta_ratio: float = DELTA, *, beta: float = ALPHA / 2
+) -> np.ndarray:
     """Outcomes after every round, (repeats, rounds, variants).
 
     Args:
         pairs: Log ratios, (repeats, variants, rounds).
         looked: Rounds at the final look; 0 where none is made, for each variant.
         delta_ratio: What does not matter.
+        beta: Error rate of the e-process; before ADR 16 it had all of ALPHA.
     """
-    states = compute_states(pairs, beta=ALPHA / 2, size=pairs.shape[1], looked=looked)
-    return judge_family(
-        FamilyState(*(np.moveaxis(part, 1, 2) for part in states)), beta=ALPHA / 2, delta_ratio=delta_ratio
-    ).outcome
-
-
-def judge_old_looks(pairs: np.ndarray, delta_ratio: float = DELTA) -> np.ndarray:
-    """The same by the rule of before ADR 16: the e-process has the whole error rate."""
-    states = compute_states(pairs, beta=ALPHA, size=pairs.shape[1])
-    return judge_family(
-        FamilyState(*(np.moveaxis(part, 1, 2) for part in states)), beta=ALPHA, delta_ratio=delta_ratio
-    ).outcome
+    states = compute_states(pairs, beta=beta, size=pairs.shape[1], looked=looked)
+    family = FamilyState(*(np.moveaxis(part, 1, 2) for part in states))
+    return judge_family(family, beta=beta, delta_ratio=delta_ratio).outcome
 
 
 def judge_planned(pairs: np.ndarray, planned: int, delta_ratio: float = DELTA) -> np.ndarray:
@@ -245,7 +241,7 @@ OURS = "pgdyno"
 METHODS: dict[str, Method] = {
     OURS: lambda r, noise, n, variants: is_false_at_end(draw_pairs(r, noise, n, ROUNDS, variants)),
     "before": lambda r, noise, n, variants: is_directed(
-        find_end(judge_old_looks(draw_pairs(r, noise, n, ROUNDS, variants)))[1]
+        find_end(judge_looks(draw_pairs(r, noise, n, ROUNDS, variants), beta=ALPHA))[1]
     ).any(axis=1),
     "any_look": lambda r, noise, n, variants: is_false_ever(draw_pairs(r, noise, n, ROUNDS, variants)),
     "random_order": lambda r, noise, n, variants: is_false_ever(
@@ -317,7 +313,6 @@ def simulate_budgets(repeats: int) -> list[dict]:
     The rounds at the final look then depend on when they were decided: this is the only way in which log ratios reach the
     place of the look.
     """
-    pair_sd = SLICE_SD * math.sqrt(1.5)
     print(
         "\ntwo of four variants differ, and leave their time to the others: false at the final look or before",
         flush=True,
@@ -325,7 +320,7 @@ def simulate_budgets(repeats: int) -> list[dict]:
     figures = []
     for in_sd in (1.0, 2.0, 4.0):
         for planned in PLANNED[4]:
-            truth = np.array([0.0, 0.0, in_sd, -in_sd]) * pair_sd
+            truth = np.array([0.0, 0.0, in_sd, -in_sd]) * PAIR_SD
 
             def play(r: Generator, n: int, truth: np.ndarray = truth, planned: int = planned) -> np.ndarray:
                 pairs = draw_pairs(r, NOISES["white"], n, 2 * planned, 4) + truth[:, None]
@@ -355,7 +350,7 @@ def simulate_unbalanced(repeats: int) -> list[dict]:
 
         def play(r: Generator, n: int, variants: int = variants, planned: int = planned) -> np.ndarray:
             pairs = draw_pairs(r, NOISES["steep_drift"], n, planned, variants)
-            before = is_directed(judge_old_looks(pairs, NO_DELTA)).any(axis=(1, 2))
+            before = is_directed(judge_looks(pairs, 0, NO_DELTA, beta=ALPHA)).any(axis=(1, 2))
             return np.stack([is_false_ever(pairs, planned), before], axis=1)
 
         is_false = repeat(play, repeats)
@@ -428,7 +423,6 @@ def simulate_families(repeats: int) -> list[dict]:
 
 def simulate_power(repeats: int) -> list[dict]:
     """How many pairs a true effect takes, in standard deviations of a pair: planned are 6, 12 or 24, then it is resumed."""
-    pair_sd = SLICE_SD * math.sqrt(1.5)
     print(
         "\npairs until a true effect is called, one variant, white noise: median, 80 %, 95 %; called at the end of plan",
         flush=True,
@@ -437,10 +431,11 @@ def simulate_power(repeats: int) -> list[dict]:
     for in_sd in (0.5, 1.0, 2.0):
         for planned in (0, *PLANNED[1]):
 
-            def play(r: Generator, n: int, effect: float = in_sd * pair_sd, planned: int = planned) -> np.ndarray:
+            def play(r: Generator, n: int, effect: float = in_sd * PAIR_SD, planned: int = planned) -> np.ndarray:
                 pairs = draw_pairs(r, NOISES["white"], n, MANY_ROUNDS // 3, 1) + effect
-                outcomes = judge_planned(pairs, planned, NO_DELTA) if planned else judge_old_looks(pairs, NO_DELTA)
-                rounds, ends = find_end(outcomes)
+                rounds, ends = find_end(
+                    judge_planned(pairs, planned, NO_DELTA) if planned else judge_looks(pairs, 0, NO_DELTA, beta=ALPHA)
+                )
                 return np.where(ends[:, 0] == RatioOutcome.HIGHER, rounds, np.inf)
 
             pairs = repeat(play, repeats)
