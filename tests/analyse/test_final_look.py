@@ -211,7 +211,7 @@ def answer(rounds: int, looks: dict[str, int], *, left_out_from: int = 1000) -> 
         made.append(type(one)(trial=2 * number - 1, at_s=one.at_s, length_s=one.length_s, values=one.values))
     experiment = build_experiment("A", "B", "C")
     (found,) = compare(
-        {"w": made}, experiment, primary={"w": "tps"}, metrics=("tps",), looks=looks, planned_rounds={"w": 9}
+        {"w": made}, experiment, primary={"w": "tps"}, metrics=("tps",), final_looks=looks, planned_rounds={"w": 9}
     )
     return found
 

@@ -189,7 +189,7 @@ def compose(
         drawn,
         plan.experiment,
         primary=primary,
-        looks=record.final_looks or {},
+        final_looks=record.final_looks or {},
         planned_rounds=count_planned_rounds(plan),
     )
     if is_unlike_itself:

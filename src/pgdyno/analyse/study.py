@@ -62,7 +62,7 @@ def analyse_study(
             _gather_rounds(record, by_workload, blocks),
             experiment,
             primary={workload.name: primary_metric(workload) for workload in record.plan.workloads},
-            looks=record.final_looks or {},
+            final_looks=record.final_looks or {},
             planned_rounds=count_planned_rounds(record.plan),
         ),
         sweeps={name: sweep for name, sweep in sweeps.items() if sweep is not None},

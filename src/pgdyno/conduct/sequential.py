@@ -37,7 +37,7 @@ class SequentialComparison:
         self._trials: dict[str, list[TrialAnalysis]] = {name: [] for name in names}
         self._slice_s: dict[str, float] = {}
         self._given_up: set[str] = set(record.refused_variants)
-        self._looks = dict(record.final_looks or {})
+        self._final_looks = dict(record.final_looks or {})
         self._finished: dict[str, int] = {}
         self._undecided = {name: self._find_undecided(name, self.compare()) for name in names}
 
@@ -79,12 +79,12 @@ class SequentialComparison:
         return {
             workload: number
             for workload, number in self._finished.items()
-            if self._undecided[workload] and workload not in self._looks and rounds[workload] >= least
+            if self._undecided[workload] and workload not in self._final_looks and rounds[workload] >= least
         }
 
     def look(self, looks: Mapping[str, int]) -> None:
         """Make final looks: from now on their t-tests count."""
-        self._looks.update(looks)
+        self._final_looks.update(looks)
         self._review()
 
     def compare(self, live: Mapping[str, Sequence[Round]] | None = None) -> tuple[Comparison, ...]:
@@ -103,7 +103,7 @@ class SequentialComparison:
             self._experiment,
             primary=primary,
             metrics=tuple(dict.fromkeys(primary.values())),
-            looks=self._looks,
+            final_looks=self._final_looks,
             planned_rounds=count_planned_rounds(self._record.plan),
         )
 

@@ -113,7 +113,7 @@ def compare(
     *,
     primary: Mapping[str, str],
     metrics: Sequence[str] = (*SPEED_METRICS, *COUNT_METRICS),
-    looks: Mapping[str, int] | None = None,
+    final_looks: Mapping[str, int] | None = None,
     planned_rounds: Mapping[str, int] | None = None,
 ) -> tuple[Comparison, ...]:
     """Answer every question of an experiment from the rounds so far.
@@ -123,7 +123,7 @@ def compare(
         experiment: The experiment; its family of questions is all variants on all workloads, observed or not.
         primary: The deciding metric, by workload.
         metrics: Metrics to compare; the live decision needs only the primary one.
-        looks: By workload, the number of the last trial in its final look; empty while none is made.
+        final_looks: By workload, the number of the last trial in its final look; empty while none is made.
         planned_rounds: By workload, the number of rounds that its final look will have, where it is known.
     """
     variants = [variant.name for variant in experiment.variants[1:]]
@@ -131,8 +131,8 @@ def compare(
     # A round that lacks a run of its reference compares nothing.
     rounds = {name: [one for one in of if len(one.values.get(reference, ())) == 2] for name, of in rounds.items()}
     names = [(workload, variant) for workload in rounds for variant in variants]
-    last_trials, planned = looks or {}, planned_rounds or {}
-    places = {
+    last_trials, planned = final_looks or {}, planned_rounds or {}
+    looks = {
         (workload, variant): _Look(last_trials.get(workload), variant, of, planned.get(workload, 0))
         for workload, of in rounds.items()
         for variant in (reference, *variants)
@@ -141,13 +141,13 @@ def compare(
     noise: dict[str, list[Question]] = {workload: [] for workload in rounds}
     for metric in metrics:
         pairs = {name: _pair_with_reference(rounds[name[0]], name[1], reference, metric) for name in names}
-        for (workload, _), question in _decide(pairs, metric, experiment, places).items():
+        for (workload, _), question in _decide(pairs, metric, experiment, looks).items():
             if question.log_ratios or metric == primary[workload]:
                 questions[workload].append(question)
         twins = {
             (workload, reference): _pair_reference_runs(rounds[workload], reference, metric) for workload in rounds
         }
-        for (workload, _), question in _decide(twins, metric, experiment, places).items():
+        for (workload, _), question in _decide(twins, metric, experiment, looks).items():
             if question.log_ratios:
                 noise[workload].append(question)
     return tuple(
