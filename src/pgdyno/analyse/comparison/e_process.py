@@ -35,7 +35,7 @@ import msgspec
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from pgdyno.analyse.comparison.final_look import POWER, t_interval
+from pgdyno.analyse.comparison.final_look import POWER, is_after_look, t_interval
 from pgdyno.plan.experiment import EFFECT_VARIANCE, least_pairs
 
 MAX_PAIRS = 100_000
@@ -289,9 +289,9 @@ def _moments(log_ratios: Floats) -> tuple[Floats, Floats, Floats]:
 
 def _t_intervals_from(log_ratios: Floats, alpha: ArrayLike, looked: ArrayLike) -> tuple[Floats, Floats]:
     """Return the interval of the final look for every pair from the look on; infinite before."""
-    level, counts = np.asarray(alpha, dtype=np.float64), np.asarray(looked)
-    low, high = t_interval(log_ratios, counts, level[..., 0] if level.ndim else level)
-    is_over = np.arange(1, log_ratios.shape[-1] + 1) >= counts[..., None]
+    level = np.asarray(alpha, dtype=np.float64)
+    low, high = t_interval(log_ratios, looked, level[..., 0] if level.ndim else level)
+    is_over = is_after_look(log_ratios, looked)
     return np.where(is_over, low[..., None], -np.inf), np.where(is_over, high[..., None], np.inf)
 
 

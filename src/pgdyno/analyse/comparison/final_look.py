@@ -48,6 +48,16 @@ class LookPlace(NamedTuple):
     planned: int = 0
 
 
+def is_after_look(log_ratios: Floats, looked: ArrayLike) -> NDArray[np.bool_]:
+    """Return after which pairs the final look is over: from its own last pair on; after all, for a sequence without a look.
+
+    Args:
+        log_ratios: Pairs along the last axis, any number of sequences.
+        looked: Number of pairs that were there at the final look, for each sequence; 0 without a look.
+    """
+    return np.arange(1, log_ratios.shape[-1] + 1) >= np.asarray(looked)[..., None]
+
+
 def log_t_test(log_ratios: Floats, looked: ArrayLike) -> Floats:
     """Compute the logarithm of the two-sided p-value against a log ratio of 0; 0 where the test is left out.
 

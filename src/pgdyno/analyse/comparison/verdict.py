@@ -55,7 +55,7 @@ from pgdyno.analyse.comparison.e_process import (
     log_e_values,
     smallest_shown_effect,
 )
-from pgdyno.analyse.comparison.final_look import FinalLook, LookPlace, describe_look, log_t_test
+from pgdyno.analyse.comparison.final_look import FinalLook, LookPlace, describe_look, is_after_look, log_t_test
 from pgdyno.facts.metrics import Better
 
 
@@ -222,8 +222,8 @@ def compute_states(log_ratios: Floats, *, beta: float, size: int, looked: ArrayL
     log_p = -np.maximum(np.maximum.accumulate(log_e_values(log_ratios), axis=-1), 0.0)
     counts = np.asarray(looked)
     if counts.any():
-        is_over = np.arange(1, log_ratios.shape[-1] + 1) >= counts[..., None]
-        log_p = np.minimum(log_p, np.where(is_over, log_t_test(log_ratios, counts)[..., None], 0.0))
+        tested = log_t_test(log_ratios, counts)[..., None]
+        log_p = np.minimum(log_p, np.where(is_after_look(log_ratios, counts), tested, 0.0))
     sequence = confidence_sequence(log_ratios[..., None, :], _levels(beta, size)[:, None], counts[..., None])
     return FamilyState(log_p, np.moveaxis(sequence.low, -2, -1), np.moveaxis(sequence.high, -2, -1))
 
