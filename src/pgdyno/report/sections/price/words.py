@@ -175,8 +175,7 @@ def _say_sizes(price: StudyPrice) -> Iterator[str]:
 
 def _say(estimate: Estimate, currency: str) -> str:
     shown = format_estimate(estimate)
-    interval = shown.beside
-    return f"{symbol_of(currency)}{shown.value} {interval}"
+    return f"{symbol_of(currency)}{shown.value} {shown.beside}"
 
 
 def _name_workload(workload: WorkloadWorth) -> str:

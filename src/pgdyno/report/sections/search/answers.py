@@ -142,8 +142,7 @@ def _describe_capacity(search: RateSearch, answer: LimitAnswer, asked: Search) -
     if capacity.value is None:
         return ""
     shown = format_estimate(capacity)
-    interval = shown.beside
-    words = f"In a closed loop it reaches {shown.value} TPS {interval}"
+    words = f"In a closed loop it reaches {shown.value} TPS {shown.beside}"
     if answer.fails_tps == search.lowest_tps and answer.holds_tps is None:
         return f"{words}; longer trials (--duration) reach lower rates."
     if answer.holds_tps is not None and answer.holds_tps * (1.0 + asked.resolution_ratio) >= capacity.value:
