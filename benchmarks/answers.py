@@ -41,7 +41,7 @@ MEMBERS = 3
 
 
 def make_stages(home: Home, folder: Path, options: argparse.Namespace) -> tuple[TrialStage, list[TrialStage]]:
-    """The stage of trials that follow each other, and those of a live round."""
+    """Load the data; return the stage of trials that follow each other, and the stages of a live round."""
     raw = {
         "data": {"scale": options.scale},
         "workload": [{"name": options.workload, "clients": 8, "threads": 2, "mode": "prepared"}],
@@ -69,7 +69,7 @@ def make_stages(home: Home, folder: Path, options: argparse.Namespace) -> tuple[
 
 
 def run_live(stages: Sequence[TrialStage], folder: Path, *, slice_s: float, seed: int) -> list[float]:
-    """TPS of each member in the counted part of its slices."""
+    """Run a live round; return the TPS of each member in the counted part of its slices."""
     members = []
     for number, stage in enumerate(stages):
         (folder / f"{number}").mkdir(parents=True)
@@ -87,7 +87,7 @@ def run_live(stages: Sequence[TrialStage], folder: Path, *, slice_s: float, seed
 
 
 def run_paired(stage: TrialStage, folder: Path, *, seed: int) -> list[float]:
-    """TPS of trials that follow each other."""
+    """Run trials that follow each other; return the TPS of each."""
     rates = []
     for number in range(MEMBERS):
         place = folder / f"{number}"

@@ -37,6 +37,7 @@ Way = tuple[Callable[[], None], Callable[[], None]]
 
 @contextlib.contextmanager
 def a_group(root: Path, pids: list[int]) -> Iterator[Path]:
+    """Put processes into a control group of their own; at the end back into the root."""
     folder = root / "pgdyno-freezing"
     folder.mkdir()
     try:
@@ -51,6 +52,7 @@ def a_group(root: Path, pids: list[int]) -> Iterator[Path]:
 
 
 def version_1(folder: Path) -> Way:
+    """Return how to freeze and to thaw a group of cgroup v1."""
     state = folder / "freezer.state"
 
     def freeze() -> None:
@@ -62,6 +64,8 @@ def version_1(folder: Path) -> Way:
 
 
 def version_2(folder: Path) -> Way:
+    """Return how to freeze and to thaw a group of cgroup v2."""
+
     def freeze() -> None:
         (folder / "cgroup.freeze").write_text("1")
         while "frozen 1" not in (folder / "cgroup.events").read_text():
@@ -71,10 +75,11 @@ def version_2(folder: Path) -> Way:
 
 
 def void(_: object) -> None:
-    return
+    """Drop a value: a way returns none."""
 
 
 def measure(ways: dict[str, Way], turns: int) -> dict[str, dict[str, float]]:
+    """Measure each way so many times; return the median and the p95 of freezing and of thawing."""
     took: dict[str, tuple[list[float], list[float]]] = {name: ([], []) for name in ways}
     draw = random.Random(1)
     for _ in range(turns):

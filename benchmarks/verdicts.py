@@ -57,7 +57,7 @@ PARTS = ("switchback", "paired", "planted")
 
 @dataclass(frozen=True, kw_only=True)
 class Noise:
-    """Log levels of steps under one continuous load, (repeats, steps), and how much each separate run adds of its own.
+    """A kind of noise: log levels of steps under one continuous load, (repeats, steps), and what each separate run adds.
 
     A steep drift is that of counts such as WAL bytes per transaction after a checkpoint: there is hardly any noise beside.
     """
@@ -71,7 +71,7 @@ def white(random: Generator, repeats: int, steps: int) -> np.ndarray:
 
 
 def autocorrelated(phi: float) -> Callable[[Generator, int, int], np.ndarray]:
-    """AR(1) noise, stationary from its first step."""
+    """Draw AR(1) noise, stationary from its first step."""
 
     def draw(random: Generator, repeats: int, steps: int) -> np.ndarray:
         innovations = random.normal(0, SLICE_SD * math.sqrt(1 - phi**2), (repeats, steps))
@@ -94,12 +94,12 @@ def t3(random: Generator, repeats: int, steps: int) -> np.ndarray:
 
 
 def stalls(ratio: float = 0.05) -> Callable[[Generator, int, int], np.ndarray]:
-    """Such a share of the steps loses half."""
+    """Halve the rate in this share of the steps."""
     return lambda random, repeats, steps: np.where(random.random((repeats, steps)) < ratio, math.log(0.5), 0.0)
 
 
 def exponential(random: Generator, repeats: int, steps: int) -> np.ndarray:
-    """Only ever downwards, by 5 % in the mean."""
+    """Draw steps that lie below the level only, by 5 % in the mean."""
     return -random.exponential(SLICE_SD, (repeats, steps))
 
 
@@ -127,7 +127,7 @@ NOISES = {
 def draw_rounds(
     random: Generator, noise: Noise, repeats: int, rounds: int, slots: int, *, is_balanced: bool = True
 ) -> np.ndarray:
-    """Log levels by variant, (repeats, slots, rounds): every round plays all slots.
+    """Draw log levels by variant, (repeats, slots, rounds): every round plays all slots.
 
     In balanced order, which pgdyno uses, each variant has each place once in as many rounds as there are slots (random Latin
     squares); otherwise each round is drawn by itself.
@@ -144,13 +144,13 @@ def draw_rounds(
 
 
 def draw_pairs(random: Generator, noise: Noise, repeats: int, rounds: int, variants: int, **order: bool) -> np.ndarray:
-    """Log ratios of pairs, (repeats, variants, rounds), the reference twice in each round."""
+    """Draw log ratios of pairs, (repeats, variants, rounds), with the reference twice in each round."""
     levels = draw_rounds(random, noise, repeats, rounds, variants + 2, **order)
     return levels[:, 2:] - levels[:, :2].mean(axis=1, keepdims=True)
 
 
 def draw_plain_pairs(random: Generator, noise: Noise, repeats: int, rounds: int, variants: int) -> np.ndarray:
-    """The same with the reference once in each round, and every round drawn by itself."""
+    """Draw log ratios of pairs with the reference once in each round, and with every round drawn by itself."""
     levels = draw_rounds(random, noise, repeats, rounds, variants + 1, is_balanced=False)
     return levels[:, 1:] - levels[:, :1]
 
@@ -158,7 +158,7 @@ def draw_plain_pairs(random: Generator, noise: Noise, repeats: int, rounds: int,
 def judge_looks(
     pairs: np.ndarray, looked: int | np.ndarray = 0, delta_ratio: float = DELTA, *, beta: float = ALPHA / 2
 ) -> np.ndarray:
-    """Outcomes after every round, (repeats, rounds, variants).
+    """Judge after every round: outcomes, (repeats, rounds, variants).
 
     Args:
         pairs: Log ratios, (repeats, variants, rounds).
@@ -172,13 +172,13 @@ def judge_looks(
 
 
 def judge_planned(pairs: np.ndarray, planned: int, delta_ratio: float = DELTA) -> np.ndarray:
-    """Outcomes after every round with a final look at so many; what was decided before is left out of it."""
+    """Judge after every round, with a final look after the planned ones, which leaves out what was decided before."""
     is_early = (judge_looks(pairs[..., : planned - 1], 0, delta_ratio) != RatioOutcome.OPEN).any(axis=1)
     return judge_looks(pairs, np.where(is_early, 0, planned), delta_ratio)
 
 
 def find_end(outcomes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The rounds until all variants were decided, or all, and the outcomes then."""
+    """Return the number of rounds until all variants were decided, or of all rounds, and the outcomes then."""
     is_decided = (outcomes != RatioOutcome.OPEN).all(axis=2)
     last = np.where(is_decided.any(axis=1), is_decided.argmax(axis=1), outcomes.shape[1] - 1)
     return last + 1, outcomes[np.arange(len(outcomes)), last]
@@ -189,11 +189,12 @@ def is_directed(outcomes: np.ndarray) -> np.ndarray:
 
 
 def is_false_at_end(pairs: np.ndarray) -> np.ndarray:
+    """Return whether an experiment ended with a false difference: when all were decided, or with its final look."""
     return is_directed(find_end(judge_planned(pairs, pairs.shape[2]))[1]).any(axis=1)
 
 
 def is_false_ever(pairs: np.ndarray, planned: int = ROUNDS) -> np.ndarray:
-    """Whether a false difference was seen at any look, the final one or one of a resumed study: no rule of stopping is worse.
+    """Return whether any look saw a false difference, also one of a resumed study: no rule of stopping is worse.
 
     Nothing is decided before the final look but what is false, so that all variants take part in it.
     """
@@ -201,7 +202,7 @@ def is_false_ever(pairs: np.ndarray, planned: int = ROUNDS) -> np.ndarray:
 
 
 def is_called_by_peeking(pairs: np.ndarray) -> np.ndarray:
-    """A paired t-test after every round from the second on, until it says something."""
+    """Judge by a paired t-test after every round from the second on, until it says something."""
     n = np.arange(1.0, pairs.shape[2] + 1)[1:]
     sums, squares = np.cumsum(pairs, axis=2)[..., 1:], np.cumsum(pairs**2, axis=2)[..., 1:]
     means = sums / n
@@ -210,26 +211,26 @@ def is_called_by_peeking(pairs: np.ndarray) -> np.ndarray:
 
 
 def draw_runs(random: Generator, noise: Noise, repeats: int, variants: int, runs: int) -> np.ndarray:
-    """TPS by second, (repeats, variant, run, second), the reference first: all runs of a variant after one another."""
+    """Draw TPS by second, (repeats, variant, run, second), the reference first: all runs of a variant after one another."""
     shape = (repeats, variants + 1, runs, RUN_S)
     own = random.normal(0, noise.run_sd, (*shape[:3], 1))
     return np.exp(noise.draw(random, repeats, math.prod(shape[1:])).reshape(shape) + own)
 
 
 def is_called_by_one_run(tps: np.ndarray) -> np.ndarray:
-    """One run of each, called different when they are more than delta apart."""
+    """Judge by one run of each: they are called different when they are more than delta apart."""
     means = tps[:, :, 0].mean(axis=-1)
     return (np.abs(means[:, 1:] / means[:, :1] - 1) > DELTA).any(axis=1)
 
 
 def is_called_by_three_runs(tps: np.ndarray) -> np.ndarray:
-    """Three runs of each, Student's t-test of their means."""
+    """Judge three runs of each by Student's t-test of their means."""
     means = tps.mean(axis=-1)
     return (stats.ttest_ind(means[:, 1:], means[:, :1], axis=2).pvalue < ALPHA).any(axis=1)
 
 
 def is_called_by_seconds(tps: np.ndarray) -> np.ndarray:
-    """One run of each, Welch's t-test of their seconds."""
+    """Judge one run of each by Welch's t-test of their seconds."""
     seconds = tps[:, :, 0]
     return (stats.ttest_ind(seconds[:, 1:], seconds[:, :1], axis=2, equal_var=False).pvalue < ALPHA).any(axis=1)
 
@@ -256,7 +257,7 @@ METHODS: dict[str, Method] = {
 
 
 def simulate(repeats: int) -> None:
-    """All cases, a table for each, then their figures."""
+    """Simulate all cases; print a table for each, then their figures."""
     figures = [*simulate_final_looks(repeats), *simulate_budgets(repeats), *simulate_power(repeats)]
     figures += [
         *simulate_unbalanced(repeats),
@@ -270,6 +271,7 @@ def simulate(repeats: int) -> None:
 
 
 def simulate_false_verdicts(repeats: int) -> list[dict]:
+    """Simulate every noise with each method: the share of experiments that end with a false verdict."""
     figures = []
     for variants in (1, 4):
         print(f"\nfalse verdicts, {variants} variant(s) like the reference, {repeats} experiments each", flush=True)
@@ -288,7 +290,7 @@ def simulate_false_verdicts(repeats: int) -> list[dict]:
 
 
 def simulate_final_looks(repeats: int) -> list[dict]:
-    """Studies of few rounds that are resumed for as many again, and again: a false difference at any look of all."""
+    """Simulate studies of few rounds that are resumed to three times as many: false differences at any look of all."""
     figures = []
     for variants in (1, 4):
         print(f"\nfinal look after so many rounds, resumed to three times as many, {variants} variant(s)", flush=True)
@@ -308,7 +310,7 @@ def simulate_final_looks(repeats: int) -> list[dict]:
 
 
 def simulate_budgets(repeats: int) -> list[dict]:
-    """Families in which variants that differ are decided early and leave their time to the others.
+    """Simulate families in which variants that differ are decided early and leave their time to the others.
 
     The rounds at the final look then depend on when they were decided: this is the only way in which log ratios reach the
     place of the look.
@@ -342,7 +344,7 @@ def simulate_budgets(repeats: int) -> list[dict]:
 
 
 def simulate_unbalanced(repeats: int) -> list[dict]:
-    """Steep drift with fewer rounds than a round has slots, the fewest that are planned: order cannot balance it then."""
+    """Simulate steep drift with the fewest rounds that are planned: fewer than a round has slots, so order cannot balance it."""
     print("\nsteep drift, the fewest rounds of many variants: with the final look, by the rule of before", flush=True)
     figures = []
     for variants in (5, 8):
@@ -361,7 +363,7 @@ def simulate_unbalanced(repeats: int) -> list[dict]:
 
 
 def simulate_widths() -> list[dict]:
-    """Half of the interval, in standard deviations of a pair, after all of the planned pairs; one question."""
+    """Compute half of the interval, in standard deviations of a pair, after all planned pairs of one question."""
     print(
         "\nhalf-width after all planned pairs, in sd of a pair: the t-test of the final look, the rule of before",
         flush=True,
@@ -377,7 +379,7 @@ def simulate_widths() -> list[dict]:
 
 
 def simulate_long(repeats: int) -> list[dict]:
-    """One variant, resumed to ten times the rounds, no early end: false differences, and false equivalence just above delta."""
+    """Simulate one variant, resumed to ten times the rounds without an end: false differences, and false equivalence just above delta."""
     print(f"\nat any of {MANY_ROUNDS} looks: false verdicts; called equivalent while just above delta", flush=True)
     figures = []
     for noise_name, noise in NOISES.items():
@@ -395,7 +397,7 @@ def simulate_long(repeats: int) -> list[dict]:
 
 
 def simulate_families(repeats: int) -> list[dict]:
-    """Four variants that differ from the reference by different amounts: any false word of any of them, at any look."""
+    """Simulate four variants that differ from the reference by different amounts: any false verdict on any of them, at any look."""
     bound = math.log1p(DELTA)
     families = {
         "two_alike_two_just_above_delta": [0.0, 0.0, 1.0001 * bound, -1.0001 * bound],
@@ -422,7 +424,7 @@ def simulate_families(repeats: int) -> list[dict]:
 
 
 def simulate_power(repeats: int) -> list[dict]:
-    """How many pairs a true effect takes, in standard deviations of a pair: planned are 6, 12 or 24, then it is resumed."""
+    """Simulate a true effect of so many standard deviations of a pair: how many pairs it takes, planned ones and then resumed."""
     print(
         "\npairs until a true effect is called, one variant, white noise: median, 80 %, 95 %; called at the end of plan",
         flush=True,
@@ -452,13 +454,13 @@ def simulate_power(repeats: int) -> list[dict]:
 
 
 def repeat(play: Callable[[Generator, int], np.ndarray], repeats: int) -> np.ndarray:
-    """Play so many experiments, a few at a time: all at once would not stay in the processor's cache."""
+    """Play experiments, a few at a time: all at once would not stay in the processor's cache."""
     random = np.random.default_rng(20)
     return np.concatenate([play(random, min(CHUNK, repeats - done)) for done in range(0, repeats, CHUNK)])
 
 
 def share(name: str, happened: np.ndarray, *, target: str | None) -> dict:
-    """A share with its Wilson interval, as `say` takes it."""
+    """Return a share with its Wilson interval, as `say` takes it."""
     count, n = int(happened.sum()), len(happened)
     low, high = find_wilson(count, n)
     return {

@@ -32,7 +32,7 @@ class FinalLook(msgspec.Struct, frozen=True, kw_only=True):
     """The t-test that has half of the error rate, made once at the planned end, or still to come."""
 
     is_made: bool
-    """Whether the test counts; False before the look, and for a variant that was decided before it."""
+    """True if the test counts: the look was made, and the variant was not decided before it."""
     n: int | None
     """Number of pairs at the look, or planned for it; None if it is not known, or will not be made."""
     p_value: float | None

@@ -307,9 +307,9 @@ def _make_verdict(
 
 
 def _count_needed(evidence: Evidence, delta_ratio: float) -> int | None:
-    """Count the pairs until the e-process's interval excludes 0 or lies inside the bounds, whichever comes first, at beta/m.
+    """Count the further pairs that decide: the e-process's interval at 1 - beta/m then excludes 0 or lies inside the bounds.
 
-    A variant that Holm's step-down would test at a larger level needs slightly fewer, as does one with a final look to come.
+    Slightly fewer are enough where Holm's step-down tests at a larger level, or where a final look is to come.
     """
     if evidence.mean is None or evidence.sd is None or evidence.interval.kind is IntervalKind.DRIFTED:
         return None

@@ -1,6 +1,6 @@
-"""Define where the time of a transaction goes and which part of it limits the load: the values that `model` and `bottleneck` compute.
+"""Define the shares of a transaction's time, by resource, and the bottleneck of a load.
 
-Absent values are None, with a reason. A share is of the clients' time: the shares of a trial add up to 1.
+`model` estimates the shares, `analyse/bottleneck` the bottleneck. Absent values are None, with a reason. A share is of the clients' time: the shares of a trial add up to 1.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Make a JUnit XML document: a test suite for each workload, a test case for each question of variant and metric.
 
-A case fails where a condition of the gate holds, and is skipped where the question is inconclusive. Its output has the
-figures. Variants that dropped out have a failed case of their own.
+A test case fails if a condition of the gate holds for its question. It is skipped if no condition holds and the question
+is inconclusive. Its output has the figures. A variant that dropped out is one more test case, which fails.
 
 Source: junit-10.xsd of the xUnit plugin of Jenkins, a superset of what Maven's Surefire writes.
 """

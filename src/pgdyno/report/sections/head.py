@@ -1,4 +1,6 @@
-"""Build what comes before the tables: the first sentence, the cards, durability; also the names of trials.
+"""Build the beginning of a report: its first sentence, a card for each workload, and the durability that was given up.
+
+Other sections use its words for settings, loads and trials.
 
 This module only words what analysis and findings have concluded; it lays out no page.
 """
