@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from pgdyno.conduct.time_left import find_overrun_s
+from pgdyno.conduct.steps import find_overrun_s
 
 
 @pytest.mark.parametrize(

@@ -22,8 +22,7 @@ from pgdyno.conduct.block_schedule import BlockSchedule
 from pgdyno.conduct.live_rounds import find_culprit, live_round_step
 from pgdyno.conduct.progress_line import describe_loads, describe_progress
 from pgdyno.conduct.sequential import SequentialComparison
-from pgdyno.conduct.steps import TRIES, describe_outcome, list_open_trials, tell_failure, trial_step
-from pgdyno.conduct.time_left import find_overrun_s
+from pgdyno.conduct.steps import TRIES, describe_outcome, find_overrun_s, list_open_trials, tell_failure, trial_step
 from pgdyno.conduct.ui import Ui
 from pgdyno.errors import PgdynoError
 from pgdyno.plan.experiment import Experiment, count_least_rounds, is_client_sweep

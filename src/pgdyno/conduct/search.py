@@ -10,8 +10,7 @@ import msgspec
 
 from pgdyno.analyse.search.rate_search import NextTrial, RateSearch, WorkloadSearch
 from pgdyno.analyse.trial.analysis import measure_trial
-from pgdyno.conduct.steps import describe_outcome, list_open_trials, prepare_stage, try_trial
-from pgdyno.conduct.time_left import find_overrun_s
+from pgdyno.conduct.steps import describe_outcome, find_overrun_s, list_open_trials, prepare_stage, try_trial
 from pgdyno.conduct.ui import Ui
 from pgdyno.plan.plan import PlannedTrial, Step
 from pgdyno.plan.search import Search
