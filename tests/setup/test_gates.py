@@ -172,6 +172,20 @@ def test_check_refuses_its_fast_ring_in_ci() -> None:
     assert "CI may not skip" in done.stderr
 
 
+@pytest.mark.parametrize("option", ["-h", "--help"])
+def test_check_says_how_it_is_used_before_it_sets_up_anything(tmp_path: Path, option: str) -> None:
+    shutil.copy(TREE / "check", tmp_path)
+    done = subprocess.run([tmp_path / "check", option], check=False, capture_output=True, text=True, cwd="/")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("Runs what CI runs")
+    assert [line.split()[:2] for line in done.stdout.splitlines()[-3:]] == [
+        ["./check", "everything"],
+        ["./check", "--fast"],
+        ["./check", "tests/record"],
+    ]
+    assert [path.name for path in tmp_path.iterdir()] == ["check"]
+
+
 def test_locks_hold_versions_and_hashes_and_nothing_else() -> None:
     line = re.compile(r"[a-z0-9-]+==[\w.]+ \\|    --hash=sha256:[0-9a-f]{64}( \\)?")
     for name in ("requirements.lock", "requirements-dev.lock"):
