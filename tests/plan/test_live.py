@@ -62,6 +62,7 @@ def test_variants_that_frozen_time_would_change_are_refused() -> None:
         with pytest.raises(SpecError, match="cannot be compared live") as caught:
             plan_live(BUFFERS[0], second, **tables)
         assert words in caught.value.detail
+        assert "--design paired (in a study file: design =" in caught.value.hint
 
     check_rows(REFUSED, check)
 

@@ -16,7 +16,8 @@ from pgdyno.spec.study import Study
 from pgdyno.spec.table import QueryMode
 from pgdyno.spec.variant import DesignKind, show_value
 
-_HINT_PAIRED = 'leave design out, or "paired"'
+HINT_PAIRED = 'use --design paired (in a study file: design = "paired"), or leave it out'
+"""For a design that the variants or the machine do not allow; a plan does not tell whether a file or an option asked for it."""
 _COST_WORDS = {
     "kernel": "a change of the kernel's settings",
     "new sessions": "new sessions",
@@ -40,11 +41,11 @@ def choose_design(study: Study, variants: tuple[Variant, ...], *, version_major:
     asked = study.experiment.design
     if asked is DesignKind.LIVE:
         if (obstacle := find_live_obstacle(study, variants)) is not None:
-            raise SpecError("these variants cannot be compared live", detail=obstacle, hint=_HINT_PAIRED)
+            raise SpecError("these variants cannot be compared live", detail=obstacle, hint=HINT_PAIRED)
         return asked, "as asked for"
     obstacle, is_final = _find_obstacle(study, variants, version_major)
     if asked is DesignKind.SWITCHBACK and obstacle is not None and is_final:
-        raise SpecError("these variants cannot alternate under one load", detail=obstacle, hint=_HINT_PAIRED)
+        raise SpecError("these variants cannot alternate under one load", detail=obstacle, hint=HINT_PAIRED)
     if asked is DesignKind.SWITCHBACK and obstacle is not None:
         return asked, f"as asked for, although {obstacle}"
     if asked is not None:

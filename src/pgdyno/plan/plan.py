@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import msgspec
 
 from pgdyno.errors import SpecError
+from pgdyno.plan.design import HINT_PAIRED
 from pgdyno.plan.experiment import Experiment, Variant, count_starts
 from pgdyno.plan.loads import plan_loads
 from pgdyno.plan.order import Times, choose_budget, order_comparison, order_plain
@@ -123,7 +124,7 @@ def plan_study(study: Study, machine: Machine, *, load_budget_s: float = 20.0) -
 def _check_live_room(variants: tuple[Variant, ...], size: DataSize, machine: Machine) -> None:
     missing = find_missing_room(variants, size, machine)
     if missing is not None:
-        raise SpecError("these variants cannot be compared live here", detail=missing, hint="--design paired")
+        raise SpecError("these variants cannot be compared live here", detail=missing, hint=HINT_PAIRED)
 
 
 def _duration_s(study: Study, search: Search | None, choices: list[Choice]) -> float:
