@@ -315,6 +315,15 @@ def test_a_member_that_fails_while_it_is_frozen_ends_the_round(
     assert_nothing_is_left(home)
 
 
+def test_a_file_that_cannot_be_read_between_slices_fails_every_member(home: Home, tmp_path: Path) -> None:
+    members = make_members(home, tmp_path, ("a", "a"), (variant("a"),), duration_s=600.0, warm_up="0s")
+    outcomes = run_round(members, should_stop=once_alternating(members, (tmp_path / "missing").read_bytes))
+    for outcome in outcomes:
+        assert outcome.error is not None
+        assert outcome.error.fact == "a file of the trial cannot be read or written"
+    assert_nothing_is_left(home)
+
+
 def test_a_server_that_does_not_start_is_its_members_failure(home: Home, tmp_path: Path) -> None:
     variants = (variant("a"), variant("b", wal_compression="sideways"))
     members = make_members(home, tmp_path, ("a", "b"), variants, warm_up="0s")

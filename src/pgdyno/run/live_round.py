@@ -27,7 +27,7 @@ from pgdyno.run.host.log import LOG
 from pgdyno.run.live_member import LiveMember, MemberFailedError, MemberRun, OtherMemberFailedError
 from pgdyno.run.sample.machine_counters import MachineCounters, subtract_counts
 from pgdyno.run.switchback import LEAST_COUNTED_RATIO, choose_washout_s
-from pgdyno.run.trial import TrialOutcome, find_left_settings
+from pgdyno.run.trial import TrialOutcome, describe_os_error, find_left_settings
 
 # A freeze and a thaw take milliseconds.
 _LEAST_SLICE_S = 0.5
@@ -65,10 +65,11 @@ def run_live_round(
     try:
         with changed_sysctls({}) as kernel:
             live.run(kernel, on_activity=on_activity, on_load=on_load, should_stop=should_stop)
-    except PgdynoError as exc:
-        LOG.warning("the live round fails: %s", exc.reason, exc_info=exc)
+    except (PgdynoError, OSError) as exc:
+        error = exc if isinstance(exc, PgdynoError) else describe_os_error(exc)
+        LOG.warning("the live round fails: %s", error.reason, exc_info=exc)
         for run in runs:
-            run.error = run.error or exc
+            run.error = run.error or error
     for run in runs:
         run.seen.gaps = (*run.seen.gaps, *(() if kernel is None else find_left_settings(kernel)))
     return tuple(run.make_outcome(slice_s=live.slice_s, washout_s=live.washout_s) for run in runs)
