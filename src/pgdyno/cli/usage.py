@@ -15,9 +15,9 @@ import typer
 
 from pgdyno.errors import SpecError, did_you_mean
 
-# Source: docs.pydantic.dev/latest/errors/validation_errors, whose error types typer uses.
 _IS_MISSING = " is missing"
 _SIMILAR = 0.75
+# Source: docs.pydantic.dev/latest/errors/validation_errors, whose error types typer uses.
 _NOT_OF_TYPE = {"int_parsing": "not a whole number", "float_parsing": "not a number"}
 
 

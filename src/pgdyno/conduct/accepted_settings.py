@@ -1,7 +1,7 @@
 """Check derived settings with `postgres -C`, and get the number of huge pages that they need.
 
-A version that pgdyno was tried with must accept the whole set; if it does not, the set is at fault. A newer one may refuse a value that older
-ones take: what it refuses is left out and reported, unless the user insists on it.
+A version that pgdyno was tried with must accept the whole set; if it does not, the set is at fault. A newer one may refuse
+a value that older ones take: what it refuses is left out and reported, unless the user insists on it.
 """
 
 from __future__ import annotations

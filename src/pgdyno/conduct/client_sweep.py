@@ -1,7 +1,7 @@
 """Run the sweep that ends a bench: TPS by the number of clients, under the settings that won.
 
-The sweep is a record of its own within the study's, so that it is planned, run, resumed and read as any sweep is. Its settings
-are chosen when it begins, by what was proven then, and stay: a resumed sweep goes on under the same.
+The sweep is a record of its own within the study's, so that it is planned, run, resumed and read as any sweep is. Its
+settings are chosen when it begins, by what was proven then, and stay: a resumed sweep goes on under the same.
 """
 
 from __future__ import annotations

@@ -45,13 +45,13 @@ class RecordsResult(msgspec.Struct, frozen=True, kw_only=True):
         return ExitCode.SPEC if any(one.is_refused for one in self.comparisons) else ExitCode.OK
 
     def to_json(self) -> bytes:
-        """As a document with all of it."""
+        """Return all of it as a JSON document."""
         from pgdyno.report.documents.records import records_document  # noqa: PLC0415 - each form loads what it needs
 
         return msgspec.json.encode(records_document(self.records, self.comparisons))
 
     def to_terminal(self) -> RenderableType:
-        """As a person reads it."""
+        """Return the form for the terminal."""
         from pgdyno.report.records import build_records  # noqa: PLC0415
 
         return print_document(build_records(self.records, self.comparisons), level=Level.HEADLINE)

@@ -40,13 +40,13 @@ class DiskResult(msgspec.Struct, frozen=True, kw_only=True):
         return ExitCode.PROBLEM_FOUND if is_spoiled else ExitCode.OK
 
     def to_json(self) -> bytes:
-        """As a document with all of it."""
+        """Return all of it as a JSON document."""
         from pgdyno.report.documents.disk import disk_document  # noqa: PLC0415 - each form loads what it needs
 
         return msgspec.json.encode(disk_document(self.views))
 
     def to_terminal(self) -> RenderableType:
-        """As a person reads it."""
+        """Return the form for the terminal."""
         from pgdyno.report.sections.disk.section import build_cards  # noqa: PLC0415
 
         return print_document(build_cards(self.views))
@@ -58,13 +58,13 @@ class DiskComparison(msgspec.Struct, frozen=True, kw_only=True):
     views: tuple[CardView, ...]
 
     def to_json(self) -> bytes:
-        """As a document with all of it."""
+        """Return all of it as a JSON document."""
         from pgdyno.report.documents.disk import comparison_document  # noqa: PLC0415 - each form loads what it needs
 
         return msgspec.json.encode(comparison_document(self.views, self._differences()))
 
     def to_terminal(self) -> RenderableType:
-        """As a person reads it."""
+        """Return the form for the terminal."""
         from pgdyno.report.sections.disk.section import build_card_comparison  # noqa: PLC0415
 
         return print_document(build_card_comparison(self.views, self._differences()))

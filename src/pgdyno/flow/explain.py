@@ -65,7 +65,7 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
         return render_explanation_json(self.report)
 
     def to_terminal(self) -> RenderableType:
-        """As a person reads it."""
+        """Return the form for the terminal."""
         from pgdyno.report.explanation import build_explanation  # noqa: PLC0415 - what is shown is loaded
 
         return print_document(

@@ -45,7 +45,7 @@ class GatedReport(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def exit_code(self) -> ExitCode:
-        """WORSE if the gate fails."""
+        """Return PROBLEM_FOUND if the gate fails."""
         return ExitCode.PROBLEM_FOUND if self.result is not None and self.result.is_failed else ExitCode.OK
 
     def to_json(self) -> bytes:

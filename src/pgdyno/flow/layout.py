@@ -28,11 +28,11 @@ class LayoutResult(msgspec.Struct, frozen=True, kw_only=True):
     exit_code: ExitCode = ExitCode.OK
 
     def to_json(self) -> bytes:
-        """As a document with all of it."""
+        """Return all of it as a JSON document."""
         return msgspec.json.encode(layout_document(self.views))
 
     def to_terminal(self) -> RenderableType:
-        """As a person reads it."""
+        """Return the form for the terminal."""
         return print_document(build_layouts(self.views))
 
 

@@ -26,13 +26,13 @@ class Priced(msgspec.Struct, frozen=True, kw_only=True):
     records: tuple[PricedRecord, ...]
 
     def to_json(self) -> bytes:
-        """As a document with all of it."""
+        """Return all of it as a JSON document."""
         from pgdyno.report.documents.price import price_document  # noqa: PLC0415 - each form loads what it needs
 
         return msgspec.json.encode(price_document(self.records))
 
     def to_terminal(self) -> RenderableType:
-        """As a person reads it."""
+        """Return the form for the terminal."""
         from pgdyno.report.sections.price.section import build_prices  # noqa: PLC0415
 
         return print_document(build_prices(self.records))

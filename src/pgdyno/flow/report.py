@@ -1,6 +1,7 @@
 """From a record to its reports: read, analyse, find doubts, render. Nothing is measured.
 
-`report.html`, `report.md` and `report.json` are files of the record; writing them again replaces them and changes nothing else.
+`report.html`, `report.md` and `report.json` are files of the record. Writing them again replaces them and changes nothing
+else.
 """
 
 from __future__ import annotations

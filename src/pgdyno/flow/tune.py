@@ -105,11 +105,11 @@ class TuneResult(msgspec.Struct, frozen=True, kw_only=True):
     """Programs of the PostgreSQL that it is for."""
 
     def to_json(self) -> bytes:
-        """As a document with all of it."""
+        """Return all of it as a JSON document."""
         return msgspec.json.encode(tune_document(self.view))
 
     def to_text(self) -> str | None:
-        """As a file; None where the form is for eyes."""
+        """Return the content of a file; None where the form is for the terminal."""
         from pgdyno.report.sections.tuning import files  # noqa: PLC0415 - each form loads what it needs
 
         writers = {
@@ -120,7 +120,7 @@ class TuneResult(msgspec.Struct, frozen=True, kw_only=True):
         return writers[self.form](self.view) if self.form in writers else None
 
     def to_terminal(self) -> RenderableType:
-        """As a person reads it."""
+        """Return the form for the terminal."""
         # Each form loads what it needs.
         from pgdyno.report.sections.tuning.explain import build_explained, find_derived  # noqa: PLC0415
         from pgdyno.report.sections.tuning.table import build_diff, build_tuning  # noqa: PLC0415

@@ -55,7 +55,7 @@ class Experiment(msgspec.Struct, frozen=True, kw_only=True):
     alpha: float
     detect_ratio: float
     slice_s: float | None = None
-    """Length of a switchback's slices; None if a pilot chooses it."""
+    """Length of slices; None if a switchback's pilot chooses it, or a live round by its latencies."""
     final_look: bool = False
     """Whether half of the error rate belongs to a t-test at the planned end; False in older plans and sweeps over clients."""
 

@@ -310,8 +310,8 @@ def _read_trial(path: Path) -> TrialRecord:
 
 
 def _no_record(path: Path, exc: OSError) -> SpecError:
-    why = f"{path / RECORD_FILE}: {exc.strerror or exc}" if path.exists() else "no such folder"
-    return SpecError(f"{path} is not a record", detail=why, hint="`pgdyno list` shows the records")
+    reason = f"{path / RECORD_FILE}: {exc.strerror or exc}" if path.exists() else "no such folder"
+    return SpecError(f"{path} is not a record", detail=reason, hint="`pgdyno list` shows the records")
 
 
 class _Versioned(msgspec.Struct):

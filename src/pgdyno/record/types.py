@@ -105,7 +105,7 @@ class Gap(msgspec.Struct, frozen=True, kw_only=True):
 
 
 LOST_COUNTERS = "statistics views"
-"""The source of a gap: counters that a PostgreSQL newer than the versions that pgdyno was tried with does not have where expected."""
+"""The source of a gap: counters that a PostgreSQL which pgdyno was not tried with does not have where they are expected."""
 
 
 def why_missing(gaps: Iterable[Gap], source: str) -> str | None:
@@ -143,7 +143,7 @@ class TrialRecord(msgspec.Struct, frozen=True, kw_only=True):
     counters_after: dict[str, float | None]
     gaps: tuple[Gap, ...]
     slice_s: float | None = None
-    """Length of a switchback's slices, as chosen by its pilot; None if no variants alternated."""
+    """Length of the slices, as chosen by a pilot, or in a live round by its latencies; None if no variants alternated."""
     washout_s: float | None = None
     """Time after each change of settings that does not count."""
     tables_before: tuple[TableState, ...] = ()

@@ -131,7 +131,12 @@ def read_preflight(
 def _time_clock(
     subject: PreflightSubject, tree: Tree, before: ProcSnapshot, unseen: list[Unseen]
 ) -> tuple[ClockTest | None, float | None, float | None]:
-    """Run the test of the clock; return it, the nanoseconds that a reading itself takes, and the share of stolen CPU time since the first reading."""
+    """Run the test of the clock.
+
+    Returns:
+        The test, the nanoseconds that reading the clock takes by itself, and the share of CPU time that was stolen since the
+        snapshot before.
+    """
     what = "what reading the clock costs (pg_test_timing)"
     if subject.bindir is None:
         unseen.append(Unseen(what=what, reason="no PostgreSQL was named"))
