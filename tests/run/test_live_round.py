@@ -273,6 +273,27 @@ def test_kernel_settings_are_in_force_in_their_own_slices(home: Home, tmp_path: 
         assert int(read_sysctl("vm.swappiness")) == before
 
 
+def read_setting(data: TrialData, name: str) -> str:
+    return next(one.value for one in data.record.settings if one.name == name)
+
+
+@needs_proc_sys
+def test_huge_pages_are_there_for_the_server_that_asks_for_them_and_gone_afterwards(home: Home, tmp_path: Path) -> None:
+    # 64 MB of buffers and what else is shared.
+    with machine_settings("vm.nr_hugepages"):
+        before = read_sysctl("vm.nr_hugepages")
+        pages = str(int(before) + 80)
+        variants = (
+            variant("without", shared_buffers="64MB"),
+            variant("with", sysctl={"vm.nr_hugepages": pages}, shared_buffers="64MB"),
+        )
+        members = make_members(home, tmp_path, ("with", "without", "without"), variants, warm_up="0s")
+        asking, *others = read_members(members, run_round(members))
+        assert read_setting(asking, "huge_pages_status") == "on"
+        assert [read_setting(other, "huge_pages_status") for other in others] == ["off", "off"]
+        assert read_sysctl("vm.nr_hugepages") == before
+
+
 def test_the_round_stops_between_cycles_when_it_is_asked_to(home: Home, tmp_path: Path) -> None:
     members = make_members(home, tmp_path, ("a", "a"), (variant("a"),), duration_s=600.0, warm_up="0s")
     data = read_members(members, run_round(members, should_stop=lambda: min(count_cycles(members)) >= 2))

@@ -39,10 +39,8 @@ def choose_design(study: Study, variants: tuple[Variant, ...], *, version_major:
         SpecError: The study requests a switchback, and the variants cannot alternate.
     """
     asked = study.experiment.design
-    if asked is DesignKind.LIVE:
-        if (obstacle := find_live_obstacle(study, variants)) is not None:
-            raise SpecError("these variants cannot be compared live", detail=obstacle, hint=HINT_PAIRED)
-        return asked, "as asked for"
+    if asked is DesignKind.LIVE and (obstacle := find_live_obstacle(study, variants)) is not None:
+        raise SpecError("these variants cannot be compared live", detail=obstacle, hint=HINT_PAIRED)
     obstacle, is_final = _find_obstacle(study, variants, version_major)
     if asked is DesignKind.SWITCHBACK and obstacle is not None and is_final:
         raise SpecError("these variants cannot alternate under one load", detail=obstacle, hint=HINT_PAIRED)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from pgdyno.facts import gucs
 from pgdyno.plan.experiment import Variant, changed_settings, changed_sysctls
 from pgdyno.spec.study import CacheState, Study
+from pgdyno.units import parse_in_unit, unit_size
 
 # Source: PostgreSQL 18 manual, 19.11.1 and 19.11.3: each ends a session or statement by the server's clock.
 _TIMEOUTS = (
@@ -18,8 +19,19 @@ _TIMEOUTS = (
     "idle_in_transaction_session_timeout",
     "idle_session_timeout",
 )
-# Source: PostgreSQL 18 manual, 19.5.2, 19.10: the server does this again after so much time, frozen or not.
-_PERIODS = ("checkpoint_timeout", "autovacuum_naptime", "wal_writer_delay", "bgwriter_delay", "archive_timeout")
+# Source: PostgreSQL 18 manual, 19.5.2, 19.5.3, 19.10.1: the server does this once in so much time, frozen or not. In
+# seconds: a round ends sooner than any of them acts.
+_SELDOM_S = {"checkpoint_timeout": 300.0, "archive_timeout": 0.0, "autovacuum_naptime": 60.0}
+# Source: PostgreSQL 18 manual, 19.4.4, 19.5.1: the same several times in each slice.
+_OFTEN_S = {"bgwriter_delay": 0.2, "wal_writer_delay": 0.2}
+LEAST_SLICE_S = 0.5
+"""Least seconds in which one variant runs. A freeze and a thaw take milliseconds."""
+HUGE_PAGES = "vm.nr_hugepages"
+"""The one kernel setting that a server takes when it starts, and that may then stay while others run."""
+OBSERVED_S = 10.0
+"""Seconds of the trial of each variant that the samplers watch, which they cannot do in slices of several servers."""
+# Restoring, starting and stopping of one server.
+_MEMBER_S = 10.0
 
 
 def find_live_obstacle(study: Study, variants: tuple[Variant, ...]) -> str | None:
@@ -31,17 +43,43 @@ def find_live_obstacle(study: Study, variants: tuple[Variant, ...]) -> str | Non
     if study.server.port is not None:
         return "the servers of all variants are up at once and cannot share one port"
     for name in changed_sysctls(variants):
-        rule = gucs.explain_effect(name)
-        if rule.effect is not gucs.Effect.AT_ONCE:
-            return f"{name} does not act at once, and all servers run under one kernel ({rule.why})"
-    return _find_setting_obstacle(variants)
+        if (obstacle := find_sysctl_obstacle(name)) is not None:
+            return obstacle
+    if sum(HUGE_PAGES in variant.sysctl for variant in (variants[0], *variants)) > 1:
+        return f"{HUGE_PAGES} is set for one of the servers only: the others would take its pages"
+    member_s = _MEMBER_S + study.trials.warm_up_s + study.trials.duration_s
+    return _find_setting_obstacle(variants, round_s=(1 + len(variants)) * member_s)
 
 
-def _find_setting_obstacle(variants: tuple[Variant, ...]) -> str | None:
+def find_sysctl_obstacle(name: str) -> str | None:
+    """Return why variants that differ in a kernel setting cannot be compared live; None if they can."""
+    rule = gucs.explain_effect(name)
+    if rule.effect is gucs.Effect.AT_ONCE or name == HUGE_PAGES:
+        return None
+    return f"{name} does not act at once, and all servers run under one kernel ({rule.why})"
+
+
+def _find_setting_obstacle(variants: tuple[Variant, ...], *, round_s: float) -> str | None:
     for name in changed_settings(variants):
-        if name in _PERIODS:
+        values_s = [_seconds_of(variant, name) for variant in variants]
+        is_seldom = name in _SELDOM_S and any(0 < value_s <= round_s for value_s in values_s)
+        is_often = name in _OFTEN_S and any(value_s > LEAST_SLICE_S / 2 for value_s in values_s)
+        if is_seldom or is_often:
             return f"{name} counts the time in which a server is frozen"
     for name in _TIMEOUTS:
         if any(str(variant.server.settings.get(name, "0")) != "0" for variant in variants):
             return f"{name} counts the time in which a server is frozen, and would end sessions"
     return None
+
+
+def _seconds_of(variant: Variant, name: str) -> float:
+    """Return a period of a variant in seconds, by default the built-in one."""
+    value = variant.server.settings.get(name)
+    if value is None:
+        return {**_SELDOM_S, **_OFTEN_S}.get(name, 0.0)
+    unit = "ms" if name in _OFTEN_S else "s"
+    try:
+        return parse_in_unit(str(value), unit, is_integer=False) * unit_size(unit)
+    except ValueError:
+        # The server refuses it when the variants are tried.
+        return 0.0

@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from pgdyno.errors import PgdynoError
 from pgdyno.plan.experiment import draw_orders
+from pgdyno.plan.live import HUGE_PAGES, LEAST_SLICE_S
 from pgdyno.record.pgbench.output import Progress
 from pgdyno.record.transactions.slices import Slice, SlicePhase
 from pgdyno.run.change.kernel import KernelSettings, changed_sysctls
@@ -29,8 +30,6 @@ from pgdyno.run.sample.machine_counters import MachineCounters, subtract_counts
 from pgdyno.run.switchback import LEAST_COUNTED_RATIO, choose_washout_s
 from pgdyno.run.trial import TrialOutcome, describe_os_error, find_left_settings
 
-# A freeze and a thaw take milliseconds.
-_LEAST_SLICE_S = 0.5
 # The washout takes at most a third of a slice.
 _SLICE_WASHOUTS = 3.0
 _LOOK_EVERY_S = 0.1
@@ -115,7 +114,8 @@ class _LiveRound:
             on_activity("restoring")
             with run.blamed():
                 run.restore()
-        for run in self._shuffled():
+        # The server that asks for huge pages starts last: any other would take them.
+        for run in sorted(self._shuffled(), key=lambda run: HUGE_PAGES in run.sysctl):
             kernel.switch(run.sysctl)
             with run.blamed():
                 run.prepare(on_activity)
@@ -143,9 +143,11 @@ class _LiveRound:
     def _alternate(self, kernel: KernelSettings, should_stop: Callable[[], bool]) -> None:
         latencies_s = [run.first_latency_s for run in self._runs if run.first_latency_s is not None]
         washout_s = choose_washout_s(max(latencies_s, default=0.0))
-        slice_s = self.slice_s or max(_LEAST_SLICE_S, _SLICE_WASHOUTS * washout_s)
+        slice_s = self.slice_s or max(LEAST_SLICE_S, _SLICE_WASHOUTS * washout_s)
         self.slice_s, self.washout_s = slice_s, washout_s
         LOG.info("live round: slices of %g s, of which the first %g s do not count", slice_s, washout_s)
+        # In use, the pages stay reserved while other servers run.
+        reserved = {name: value for run in self._runs for name, value in run.sysctl.items() if name == HUGE_PAGES}
         counters = [MachineCounters(None, run.block_device) for run in self._runs]
         duration_s = max(run.trial.duration_s for run in self._runs)
         for number, order in enumerate(self._draw_cycles(math.ceil(duration_s / slice_s - 1e-9)), start=1):
@@ -153,7 +155,7 @@ class _LiveRound:
                 return
             for position, index in enumerate(order):
                 run = self._runs[index]
-                kernel.switch(run.sysctl)
+                kernel.switch({**reserved, **run.sysctl})
                 begin_s = monotonic_s()
                 run.thaw()
                 self._wait(begin_s + washout_s)
