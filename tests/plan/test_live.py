@@ -36,7 +36,10 @@ def test_a_round_has_the_reference_twice() -> None:
     assert plan.experiment.design is DesignKind.LIVE
     first = sorted(trial.variants for trial in plan.trials if trial.round == 1)
     assert first == [("shared_buffers=16MB",), ("shared_buffers=16MB",), ("shared_buffers=1GB",)]
-    assert all(trial.duration_s == 4 for trial in plan.trials)
+    assert all(trial.duration_s == 4 for trial in plan.trials if trial.round)
+    # Each variant also runs alone once, where the samplers can watch it.
+    assert sorted(trial.variants for trial in plan.trials[:2]) == [("shared_buffers=16MB",), ("shared_buffers=1GB",)]
+    assert [trial.is_observed for trial in plan.trials] == [True, True, *[False] * (len(plan.trials) - 2)]
 
 
 REFUSED = [
@@ -45,6 +48,8 @@ REFUSED = [
     ({"server": {"port": 5499}}, "the servers of all variants are up at once and cannot share one port"),
     ({"sysctl": "vm.dirty_background_bytes"}, "vm.dirty_background_bytes does not act at once"),
     ({"setting": ("checkpoint_timeout", "30s")}, "checkpoint_timeout counts the time in which a server is frozen"),
+    ({"setting": ("bgwriter_delay", "10s")}, "bgwriter_delay counts the time in which a server is frozen"),
+    ({"setting": ("archive_timeout", "5s")}, "archive_timeout counts the time in which a server is frozen"),
     ({"setting": ("statement_timeout", "5s")}, "statement_timeout counts the time in which a server is frozen"),
 ]
 
@@ -65,6 +70,22 @@ def test_variants_that_frozen_time_would_change_are_refused() -> None:
         assert "--design paired (in a study file: design =" in caught.value.hint
 
     check_rows(REFUSED, check)
+
+
+def test_what_acts_in_every_slice_or_after_the_round_is_compared() -> None:
+    settings = {"bgwriter_delay": "50ms", "checkpoint_timeout": "10min", "archive_timeout": "0"}
+    plan = plan_live({"settings": {}}, {"settings": {"shared_buffers": "1GB", **settings}})
+    assert plan.experiment is not None
+    assert plan.experiment.design is DesignKind.LIVE
+
+
+def test_huge_pages_are_for_one_server() -> None:
+    asking = {"sysctl": {"vm.nr_hugepages": "600"}, "settings": {"shared_buffers": "1GB"}}
+    assert plan_live({"settings": {}}, asking).experiment is not None
+    for variants in ((asking, {"settings": {}}), ({"settings": {}}, asking, {**asking, "name": "other"})):
+        with pytest.raises(SpecError, match="cannot be compared live") as caught:
+            plan_live(*variants)
+        assert "vm.nr_hugepages is set for one of the servers only" in caught.value.detail
 
 
 def test_servers_that_do_not_fit_side_by_side_are_refused() -> None:

@@ -186,7 +186,11 @@ def _analyse_load(
 def _estimate_load(
     record: StudyRecord, name: str, workload: PlannedWorkload, analysed: tuple[TrialAnalysis, ...]
 ) -> WorkloadAnalysis:
-    finished = [trial for trial in analysed if trial.record.status is TrialStatus.FINISHED]
+    finished = [
+        trial
+        for trial in analysed
+        if trial.record.status is TrialStatus.FINISHED and not trial.record.planned.is_observed
+    ]
     return WorkloadAnalysis(
         name=name,
         load=workload,

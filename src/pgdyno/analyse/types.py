@@ -117,6 +117,7 @@ class WorkloadAnalysis(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def representative(self) -> TrialAnalysis | None:
-        """The finished trial with the median TPS: the one whose charts a report shows first."""
+        """The trial whose charts a report shows first: the one that was observed, or else the finished one with the median TPS."""
         finished = sorted((t for t in self.trials if t.tps is not None), key=lambda t: t.tps or 0.0)
+        finished = [t for t in finished if t.record.planned.is_observed] or finished
         return finished[len(finished) // 2] if finished else None

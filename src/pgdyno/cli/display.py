@@ -220,7 +220,7 @@ def describe_plan(plan: Plan, scaling: Plan | None = None) -> list[str]:
         )
     ]
     for workload in plan.workloads:
-        trial = next(t for t in trials if t.workload == workload.name)
+        trial = next(t for t in trials if t.workload == workload.name and not t.is_observed)
         rate = f", {workload.rate_tps:g} tps scheduled" if workload.rate_tps else ""
         lines.append(
             f"  {workload.name}: {_describe_load(plan, workload)}{rate},"

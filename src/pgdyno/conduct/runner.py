@@ -119,7 +119,7 @@ class TrialRunner:
             last = turn
             undecided = self._sequential.undecided(trial.workload)
             LOG.info("next is trial %d: undecided on %s: %s", trial.number, trial.workload, ", ".join(undecided))
-            if self._experiment.design is DesignKind.LIVE:
+            if self._experiment.design is DesignKind.LIVE and not trial.is_observed:
                 self._run_live(trial)
             else:
                 self._run_trial(step, trial)
@@ -151,6 +151,8 @@ class TrialRunner:
         return trial.is_block or trial.round > least
 
     def _is_wanted(self, trial: PlannedTrial) -> bool:
+        if trial.is_observed:
+            return self._sequential.wants(trial)
         latest = self._latest_round.get(trial.workload, 0)
         # The trials of a live round ran together: one that is missing cannot be put beside them later.
         is_past = trial.round <= latest if self._experiment.design is DesignKind.LIVE else trial.round < latest
@@ -278,6 +280,8 @@ class TrialRunner:
 
     def _describe(self, trial: PlannedTrial) -> str:
         """Describe the state after a block, or after the last trial of a round."""
+        if trial.is_observed:
+            return ""
         same_round = [other for _, other in self._steps if other.round == trial.round]
         is_last = not any(
             other.workload == trial.workload and other.number > trial.number and self._is_wanted(other)

@@ -52,7 +52,8 @@ def _describe_step(plan: Plan, step: Step) -> str:
     if step.trial is None:
         return f"scale {plan.scale}" if step.kind is StepKind.LOAD else ""
     workload = plan.find_load(step.trial)
-    return f"{step.trial.number}: {workload.name}, {workload.clients} clients, round {step.trial.round}"
+    when = "only observed" if step.trial.is_observed else f"round {step.trial.round}"
+    return f"{step.trial.number}: {workload.name}, {workload.clients} clients, {when}"
 
 
 def view_plan(study: Study, *, place: Workspace) -> PlanView:

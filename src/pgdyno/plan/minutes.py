@@ -56,7 +56,7 @@ def split_minutes(study: Study, machine: Machine, budget: Budget) -> Study:
     # The disk card is measured first; only the remaining time is split here.
     card_s, machine = machine.disk_card_s, msgspec.structs.replace(machine, disk_card_s=0.0)
     study = _with_experiment(study, minutes=None)
-    if study.variant:
+    if study.variant and study.experiment.design is None:
         # Even if a reload is enough for all settings: minutes are counted in rounds of trials.
         study = _with_experiment(study, design=DesignKind.PAIRED)
     plan = plan_study(study, machine, load_budget_s=budget.load_s)
@@ -112,7 +112,7 @@ class _Lengths(NamedTuple):
 
 def _measure(plan: Plan) -> _Lengths:
     return _Lengths(
-        others_s=sum(step.predicted_s for step in plan.steps if step.trial is None),
+        others_s=sum(step.predicted_s for step in plan.steps if step.trial is None or step.trial.is_observed),
         round_s=sum(step.predicted_s for step in plan.steps if step.trial is not None and step.trial.round == 1),
     )
 

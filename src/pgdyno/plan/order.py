@@ -15,6 +15,7 @@ import msgspec
 
 from pgdyno.errors import SpecError
 from pgdyno.plan.experiment import Experiment, count_least_rounds, draw_orders
+from pgdyno.plan.live import OBSERVED_S
 from pgdyno.spec.variant import LONGEST_SLICE_S, MOST_MINUTES, DesignKind
 from pgdyno.units import describe_minutes
 
@@ -44,7 +45,10 @@ class Times(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OrderedTrial(NamedTuple):
-    """A trial in its order: several `variants` alternate in a block; a paired trial has one, a plain trial none."""
+    """A trial in its order: several `variants` alternate in a block; a paired trial has one, a plain trial none.
+
+    Round 0 is before all others: its trials are only observed.
+    """
 
     round: int
     workload: str
@@ -79,6 +83,7 @@ def choose_budget(workloads_count: int, experiment: Experiment, times: Times) ->
     slots = _count_slots(experiment)
     if experiment.design is not DesignKind.SWITCHBACK:
         rounds_s = _DEFAULT_ROUNDS * _round_s(workloads_count, experiment, times)
+        rounds_s += _observed_s(workloads_count, experiment, times)
         reason = f"about {_DEFAULT_ROUNDS} rounds of {slots * workloads_count} trials; fewer when they decide"
         return _round_up(times.fixed_s + rounds_s), reason
     load_s = max(slots * _DEFAULT_SWITCHBACK_S, _least_load_s(workloads_count, experiment))
@@ -99,10 +104,15 @@ def _order_rounds(
     """Order rounds with the reference twice and every other variant once, in balanced order."""
     variants = [experiment.reference.name, *(variant.name for variant in experiment.variants)]
     round_s, least = _round_s(len(workloads), experiment, times), count_least_rounds(experiment, len(workloads))
-    rounds = int(_spare_s(experiment, times) / round_s + _ROUNDING)
+    fixed_s = times.fixed_s + _observed_s(len(workloads), experiment, times)
+    rounds = int(((experiment.budget_s or 0.0) - fixed_s) / round_s + _ROUNDING)
     if rounds < least:
         what = f"{least} rounds of {len(variants) * len(workloads)} trials, {round_s:.0f} s a round"
-        raise _too_little_time(experiment, times.fixed_s + least * round_s, what)
+        raise _too_little_time(experiment, fixed_s + least * round_s, what)
+    if _is_observed(experiment):
+        for workload in draw.sample(workloads, k=len(workloads)):
+            for variant in draw.sample(variants[1:], k=len(variants) - 1):
+                yield OrderedTrial(0, workload, (variant,), OBSERVED_S)
     orders: dict[str, list[list[str]]] = {workload: [] for workload in workloads}
     for number in range(1, rounds + 1):
         for workload in draw.sample(workloads, k=len(workloads)):
@@ -144,6 +154,18 @@ def _count_slots(experiment: Experiment) -> int:
 
 def _round_s(workloads_count: int, experiment: Experiment, times: Times) -> float:
     return (times.overhead_s + times.duration_s) * _count_slots(experiment) * workloads_count
+
+
+def _is_observed(experiment: Experiment) -> bool:
+    """Return whether a trial of each variant runs alone, because no sampler can watch the rounds."""
+    return experiment.design is DesignKind.LIVE
+
+
+def _observed_s(workloads_count: int, experiment: Experiment, times: Times) -> float:
+    """Return the seconds of all trials that are only observed."""
+    if not _is_observed(experiment):
+        return 0.0
+    return (times.overhead_s + OBSERVED_S) * len(experiment.variants) * workloads_count
 
 
 def _least_load_s(workloads_count: int, experiment: Experiment) -> int:

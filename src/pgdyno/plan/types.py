@@ -54,6 +54,7 @@ class PlannedWorkload(msgspec.Struct, frozen=True, kw_only=True):
 class PlannedTrial(msgspec.Struct, frozen=True, kw_only=True):
     """One load that runs from a known state; `number` and `round` count from 1, `number` in the order of running.
 
+    Trials that are only observed precede all rounds: their `round` is 0.
     `variants` names the variant under test, or all variants that alternate in a switchback; empty without a comparison.
     """
 
@@ -71,6 +72,11 @@ class PlannedTrial(msgspec.Struct, frozen=True, kw_only=True):
     def is_block(self) -> bool:
         """True if several variants alternate in this trial, under one load."""
         return len(self.variants) > 1
+
+    @property
+    def is_observed(self) -> bool:
+        """True if the trial runs before live pairs, for what the samplers see of it: no result counts it."""
+        return self.round == 0
 
 
 class StepKind(enum.Enum):

@@ -47,14 +47,17 @@ def judge_workload(record: StudyRecord, load: PlannedWorkload, trials: Sequence[
         load: The load of the trials.
         trials: All trials of that load and variant.
     """
-    judged = [
-        _judge_trial(record, load, trial)
+    finished = [
+        trial
         for trial in trials
         # If variants alternate within a trial, a wait cannot be assigned to one of them.
         if trial.record.status is TrialStatus.FINISHED
         and trial.tps is not None
         and len(trial.record.planned.variants) <= 1
     ]
+    # Of live pairs nothing was sampled.
+    finished = [trial for trial in finished if trial.record.planned.is_observed] or finished
+    judged = [_judge_trial(record, load, trial) for trial in finished]
     if not judged:
         return None
     counts = Counter(each.resource for each in judged)

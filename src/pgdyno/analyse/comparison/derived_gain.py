@@ -121,7 +121,7 @@ def find_checkpoint_cycles(record: StudyRecord, workloads: Sequence[WorkloadAnal
         return ()
     found = []
     for workload in workloads:
-        trials = [trial for trial in workload.trials if trial.tps is not None]
+        trials = [t for t in workload.trials if t.tps is not None and not t.record.planned.is_observed]
         variant = next((trial.record.planned.variants[0] for trial in trials if trial.record.planned.variants), "")
         rates = [rate for trial in trials if (rate := _wal_rate(trial)) is not None]
         if variant not in {STOCK, DERIVED} or not rates:

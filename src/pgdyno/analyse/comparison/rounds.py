@@ -17,6 +17,7 @@ import numpy as np
 
 from pgdyno.analyse.comparison.answers import Round, Values
 from pgdyno.analyse.types import TrialAnalysis
+from pgdyno.plan.plan import PlannedTrial
 from pgdyno.record.transactions.slices import Slice, SliceLoad, SlicePhase
 from pgdyno.record.trial_data import TrialData
 from pgdyno.record.types import TrialStatus
@@ -78,13 +79,13 @@ def rounds_of_slices(
 
 
 def rounds_of_trials(trials: Iterable[TrialAnalysis], *, cpu_count: float) -> tuple[Round, ...]:
-    """Return the rounds of one workload's paired trials; trials that failed are missing from their rounds.
+    """Return the rounds of one workload's paired or live trials; trials that failed are missing from their rounds.
 
     Args:
         trials: Trials of one workload.
         cpu_count: Number of CPUs that `cpu_busy_ratio` refers to, for trials that do not say how many they saw.
     """
-    finished = [t for t in trials if t.record.status is TrialStatus.FINISHED and len(t.record.planned.variants) == 1]
+    finished = [t for t in trials if t.record.status is TrialStatus.FINISHED and _is_in_round(t.record.planned)]
     finished.sort(key=lambda t: t.record.planned.number)
     seen = _leave_out_zeros([_values_of_trial(one, cpu_count) for one in finished])
     rounds = []
@@ -112,6 +113,10 @@ def tps_of_trial(trial: TrialAnalysis) -> float | None:
     if not tps and (trial.tps == 0 or trial.transactions_count == 0):
         return _NO_TRANSACTION / trial.record.planned.duration_s
     return tps
+
+
+def _is_in_round(planned: PlannedTrial) -> bool:
+    return len(planned.variants) == 1 and not planned.is_observed
 
 
 def _values_of_trial(trial: TrialAnalysis, cpu_count: float) -> dict[str, float]:

@@ -42,7 +42,9 @@ class Side(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def trials(self) -> tuple[TrialAnalysis, ...]:
         """The trials that have a result."""
-        return tuple(trial for trial in self.workload.trials if trial.tps is not None)
+        return tuple(
+            trial for trial in self.workload.trials if trial.tps is not None and not trial.record.planned.is_observed
+        )
 
     @property
     def settings(self) -> dict[str, str]:

@@ -11,7 +11,11 @@ from pgdyno.report.format import format_number
 
 def strip_chart(workload: WorkloadAnalysis) -> Chart | None:
     """Draw every trial's TPS above the mean with its interval; None for fewer than two finished trials."""
-    trials = [(trial.record.planned.number, trial.tps) for trial in workload.trials if trial.tps is not None]
+    trials = [
+        (trial.record.planned.number, trial.tps)
+        for trial in workload.trials
+        if trial.tps is not None and not trial.record.planned.is_observed
+    ]
     if len(trials) < 2:
         return None
     estimate = workload.tps

@@ -57,14 +57,17 @@ class TrialDocument(msgspec.Struct, frozen=True, kw_only=True):
     """One trial."""
 
     number: Annotated[int, says("From 1, in the order of running.")]
-    round: int
+    round: Annotated[int, says("From 1; 0: before live pairs, only observed, and no part of any result.")]
     variants: Annotated[
         tuple[str, ...], says("The variant under test; of several that alternated, the trial's own figures are a mixture.")
     ] = msgspec.field(name="arms")  # fmt: skip
     slice_s: Annotated[float | None, says("Length of the slices in which variants alternated.")]
     washout_s: Annotated[float | None, says("How long after each change a slice does not count.")]
     status: TrialStatus
-    is_representative: Annotated[bool, says("Whether it is the finished trial with the median TPS.")]
+    is_representative: Annotated[
+        bool,
+        says("Whether its charts come first: it is the observed trial, or else the finished one with the median TPS."),
+    ]
     error: ErrorFact | None
     seed: int
     warm_up_s: float

@@ -257,7 +257,7 @@ def name_trial(trial: TrialAnalysis) -> str:
 
 def describe_trial(trial: TrialAnalysis) -> str:
     """Describe a trial in a line: its round, and its figures or why it has none."""
-    where = f"round {trial.record.planned.round}"
+    where = "only observed" if trial.record.planned.is_observed else f"round {trial.record.planned.round}"
     if trial.record.status is TrialStatus.FAILED:
         return f"{where}, failed: {trial.record.error.fact if trial.record.error else 'no reason recorded'}"
     parts = [where]

@@ -218,6 +218,8 @@ def _counts_table(caption: str, workload: WorkloadAnalysis, names: Iterable[str]
 
 
 def _title_trial(workload: WorkloadAnalysis, trial: TrialAnalysis) -> str:
+    if trial.record.planned.is_observed:
+        return f"{name_trial(trial)} (observed)"
     is_median = len(workload.trials) > 1 and trial is workload.representative
     return f"{name_trial(trial)} (median)" if is_median else name_trial(trial)
 

@@ -120,8 +120,12 @@ def _list_trials(part_id: str, workload: WorkloadAnalysis, points: int) -> Itera
     if representative is None:
         yield Prose(words="No trial of this workload is finished.", tone=Tone.SMALL)
     else:
-        is_chosen = len(workload.trials) > 1 and not head.is_mixed(representative)
-        why = "; the trial with the median TPS" if is_chosen else ""
+        is_median = (
+            len(workload.trials) > 1
+            and not head.is_mixed(representative)
+            and not representative.record.planned.is_observed
+        )
+        why = "; the trial with the median TPS" if is_median else ""
         yield _build_trial(part_id, representative, points, why=why, is_folded=False)
     for trial in workload.trials:
         if trial is not representative:

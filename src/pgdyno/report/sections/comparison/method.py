@@ -44,6 +44,7 @@ def describe_method(report: ReportInput) -> tuple[str, ...]:
         return (_describe_design(experiment), _describe_loads(experiment), describe_error_rate(experiment))
     return (
         _describe_design(experiment),
+        *_describe_observed(report),
         *_describe_slices(report),
         _describe_pair(experiment),
         describe_error_rate(experiment),
@@ -123,6 +124,19 @@ def _describe_spread(noise: Question) -> str:
 
 def _describe_design(experiment: Experiment) -> str:
     return f"{_DESIGNS[experiment.design]} Reason: {experiment.reason}."
+
+
+def _describe_observed(report: ReportInput) -> tuple[str, ...]:
+    """Describe the trials that were only observed, if the plan has any."""
+    observed = next((trial for trial in report.record.plan.trials if trial.is_observed), None)
+    if observed is None:
+        return ()
+    words = (
+        f"Before the rounds each variant ran alone for {format_seconds(observed.duration_s)} on each workload, watched by"
+        " the samplers, which cannot watch several servers at once. Bottlenecks, waits and the first charts are from these"
+        " trials; verdicts and results do not count them."
+    )
+    return (words,)
 
 
 def _describe_loads(experiment: Experiment) -> str:
