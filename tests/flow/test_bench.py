@@ -8,17 +8,18 @@ from typing import Any
 import msgspec
 import pytest
 
-from pgdyno.conduct.derived_variants import classify_load, describe_tuned, make_variants, with_scaling
+from pgdyno.conduct.derived_variants import choose_design, classify_load, describe_tuned, make_variants, with_scaling
 from pgdyno.errors import SpecError
 from pgdyno.flow.compose_bench import Goal, choose_goal, compose_study
 from pgdyno.plan.disk import make_disk_plan
 from pgdyno.plan.experiment import count_least_rounds
+from pgdyno.plan.live import find_sysctl_obstacle
 from pgdyno.plan.minutes import Budget, split_minutes
 from pgdyno.plan.plan import Machine, Plan, plan_study
 from pgdyno.plan.scaling import make_client_sweep, plan_scaling, plan_sweep
 from pgdyno.spec.read import format_study, parse_study
 from pgdyno.spec.study import Study
-from pgdyno.spec.variant import VariantSpec
+from pgdyno.spec.variant import DesignKind, VariantSpec
 from pgdyno.tune.derive import derive
 from pgdyno.tune.layers import TrialSet, choose_trial_set
 from pgdyno.tune.types import DerivedSettings, Kernel, WorkloadClass
@@ -46,6 +47,15 @@ def choose() -> tuple[DerivedSettings, TrialSet]:
 
 def with_variants(study: Study, *, is_layered: bool = False) -> Study:
     return msgspec.structs.replace(study, variant=make_variants(choose()[1], is_layered=is_layered))
+
+
+def with_live_variants(study: Study) -> Study:
+    """As the bench compares them by default: without what cannot be compared live."""
+    tuning, whole = choose()
+    slow = {name: why for name in whole.sysctls() if (why := find_sysctl_obstacle(name))}
+    variants = make_variants(choose_trial_set(tuning, fixed={}, refused=slow), is_layered=False)
+    experiment = msgspec.structs.replace(study.experiment, design=DesignKind.LIVE)
+    return msgspec.structs.replace(study, variant=variants, experiment=experiment)
 
 
 def with_sweep(study: Study) -> Study:
@@ -129,6 +139,26 @@ def test_stock_is_the_reference_and_derived_sets_what_is_tried() -> None:
     assert (derived.name, derived.settings, derived.sysctl) == ("derived", chosen.settings(), chosen.sysctls())
 
 
+def test_stock_and_derived_are_compared_live_where_that_can_be() -> None:
+    tuning, whole = choose()
+    slow = {name: why for name in whole.sysctls() if (why := find_sysctl_obstacle(name))}
+    assert "vm.dirty_bytes" in slow
+    chosen = choose_trial_set(tuning, fixed={}, refused=slow)
+    asked = Budget(minutes=15.0, more_rounds=2, load_s=10.0)
+    small = msgspec.structs.replace(MACHINE, memory_bytes=GB // 2)
+    for study, is_layered, machine, expected, why in (
+        (compose(), False, MACHINE, DesignKind.LIVE, None),
+        (compose(), True, MACHINE, DesignKind.PAIRED, None),
+        (compose(experiment={"design": "paired"}), False, MACHINE, DesignKind.PAIRED, None),
+        (compose(trials={"duration": "60s"}), False, MACHINE, DesignKind.PAIRED, "trials this long"),
+        (compose(trials={"cache": "cold"}), False, MACHINE, DesignKind.PAIRED, "a cold cache"),
+        (compose(data={"scale": 20}), False, small, DesignKind.PAIRED, "of memory at once"),
+    ):
+        design, reason = choose_design(study, chosen, is_layered=is_layered, budget=asked, machine=machine)
+        assert design is expected
+        assert reason is None if why is None else why in (reason or "")
+
+
 def test_layers_are_taken_out_of_the_set_in_turn() -> None:
     _, chosen = choose()
     derived, stock, *without = make_variants(chosen, is_layered=True)
@@ -158,21 +188,25 @@ def test_what_the_record_keeps_is_the_whole_set(is_layered: bool) -> None:
 
 @pytest.mark.parametrize("card_s", [0.0, CARD_S])
 @pytest.mark.parametrize(
-    ("goal", "workloads", "most_minutes", "more_rounds"),
+    ("goal", "workloads", "most_minutes", "more_rounds", "is_live"),
     [
-        (Goal.QUICK, (), 5.0, 1),
-        (Goal.DERIVED, (), 15.0, 2),
-        (Goal.DERIVED, ("tpcb-like",), 15.0, 2),
-        (Goal.LAYERS, ("tpcb-like",), 60.0, 2),
+        (Goal.QUICK, (), 5.0, 1, True),
+        (Goal.QUICK, (), 5.0, 1, False),
+        (Goal.DERIVED, (), 15.0, 2, True),
+        (Goal.DERIVED, (), 15.0, 2, False),
+        (Goal.DERIVED, ("tpcb-like",), 15.0, 2, True),
+        (Goal.LAYERS, ("tpcb-like",), 60.0, 2, False),
     ],
 )
 def test_the_whole_job_can_decide_within_its_minutes(
-    goal: Goal, workloads: tuple[str, ...], most_minutes: float, more_rounds: int, card_s: float
+    *, goal: Goal, workloads: tuple[str, ...], most_minutes: float, more_rounds: int, is_live: bool, card_s: float
 ) -> None:
     machine = msgspec.structs.replace(MACHINE, disk_card_s=card_s)
-    study = with_sweep(with_variants(compose(*workloads, goal=goal), is_layered=goal is Goal.LAYERS))
-    study = budget(study, minutes=most_minutes, more_rounds=more_rounds, machine=machine)
+    study = compose(*workloads, goal=goal)
+    study = with_live_variants(study) if is_live else with_variants(study, is_layered=goal is Goal.LAYERS)
+    study = budget(with_sweep(study), minutes=most_minutes, more_rounds=more_rounds, machine=machine)
     plan, scaling = plan_whole(study, machine)
+    assert any(trial.is_observed for trial in plan.trials) is is_live
     assert plan.experiment is not None
     # Two more than the fewest, whose intervals are too wide for all but the largest differences.
     assert plan.trials[-1].round >= count_least_rounds(plan.experiment, len(plan.workloads)) + more_rounds

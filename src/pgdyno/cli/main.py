@@ -173,6 +173,14 @@ def bench(
     port: Annotated[
         int | None, typer.Option(help="Also listen on 127.0.0.1:PORT, so that psql can connect.", show_default=False)
     ] = None,
+    design: Annotated[
+        str | None,
+        typer.Option(
+            help="live (both servers are up, slices of load alternate between them) or paired (trials in turn)."
+            " [default: live, where it can be; --layers: paired]",
+            show_default=False,
+        ),
+    ] = None,
     disk: DiskOption = True,
     out: OutOption = None,
     home: HomeOption = None,
@@ -193,7 +201,7 @@ def bench(
             "server": server_table(server=server, bindir=pg_bindir, port=port, settings=settings or []),
             "data": given(scale=scale),
             "trials": given(rounds=rounds, duration=duration, warm_up=warm_up, cache=cache, seed=seed),
-            "experiment": given(minutes=minutes),
+            "experiment": given(minutes=minutes, design=design),
         }
         study = compose_study(workloads=workload or [], load=load, tables=tables, goal=goal, folder=Path.cwd())
         place = Workspace.make(out=out, home=home, run_as=run_as)

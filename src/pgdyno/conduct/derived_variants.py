@@ -13,16 +13,17 @@ from pgdyno.conduct.accepted_settings import accept_settings
 from pgdyno.conduct.known_cards import find_cards, with_cards
 from pgdyno.conduct.machine import ReadyMachine
 from pgdyno.conduct.ui import Ui
-from pgdyno.errors import PgdynoError
+from pgdyno.errors import PgdynoError, SpecError
+from pgdyno.plan.live import find_sysctl_obstacle
 from pgdyno.plan.minutes import Budget, split_minutes
-from pgdyno.plan.plan import Plan, plan_study
+from pgdyno.plan.plan import Machine, Plan, plan_study
 from pgdyno.plan.scaling import choose_client_counts, choose_swept_workload
 from pgdyno.record.tuned import DERIVED, STOCK, Tuned, TunedInput, TunedLayer, TunedSetting
 from pgdyno.run.change.kernel import changed_sysctls
 from pgdyno.run.host.tunables import read_tunables
 from pgdyno.spec.scaling import ScalingSpec
 from pgdyno.spec.study import Study
-from pgdyno.spec.variant import VariantSpec, show_value
+from pgdyno.spec.variant import DesignKind, VariantSpec, show_value
 from pgdyno.tune.derive import derive
 from pgdyno.tune.layers import LayerPart, TrialSet, choose_trial_set, stock_value
 from pgdyno.tune.subject import LoadHints, MeasuredLoad, make_subject
@@ -30,6 +31,9 @@ from pgdyno.tune.types import DerivedSettings, Known, WorkloadClass
 from pgdyno.units import format_bytes
 
 _DERIVE_S = 1.0
+_SLOW_REASON = "it acts over minutes, and all servers that are up share one kernel; `--design paired` tries it"
+# Who asks for longer trials wants checkpoints in them.
+_LONGEST_LIVE_S = 20.0
 # pgbench's own scripts; what other scripts do is not known.
 _CLASSES = {
     "tpcb-like": WorkloadClass.OLTP_WRITE,
@@ -44,6 +48,10 @@ class DerivedStudy(msgspec.Struct, frozen=True, kw_only=True):
     study: Study
     tuned: Tuned | None
     """The derived settings with their reasons; None where nothing is to be compared."""
+    chosen: TrialSet
+    """The part of them that is tried."""
+    why_paired: str | None = None
+    """Why they are not compared live; None where they are, or where the study asks for another design."""
 
 
 def derive_variants(
@@ -65,10 +73,13 @@ def derive_variants(
         HostError: The data do not fit on the disk.
     """
     if budget is None:
-        return DerivedStudy(study=study, tuned=None)
+        return DerivedStudy(study=study, tuned=None, chosen=TrialSet(layers=(), left_out={}))
     ui.begin_step("derive settings", predicted_s=_DERIVE_S)
-    derived, chosen = _derive(study, is_layered=is_layered, budget=budget, ready=ready)
+    derived = _derive(study, is_layered=is_layered, budget=budget, ready=ready)
+    chosen = derived.chosen
     ui.end_step(f"{len(chosen.settings())} of PostgreSQL and {len(chosen.sysctls())} of the kernel to be tried")
+    if derived.why_paired is not None:
+        ui.say(f"compared by paired trials, which take longer to decide: {derived.why_paired}")
     if chosen.sysctls():
         ui.say(f"changed while trials need them, and put back: {', '.join(chosen.sysctls())}")
     if not chosen.layers:
@@ -87,7 +98,7 @@ def check_derivable(study: Study, *, is_layered: bool, budget: Budget | None, re
         _derive(study, is_layered=is_layered, budget=budget, ready=ready)
 
 
-def _derive(study: Study, *, is_layered: bool, budget: Budget, ready: ReadyMachine) -> tuple[DerivedStudy, TrialSet]:
+def _derive(study: Study, *, is_layered: bool, budget: Budget, ready: ReadyMachine) -> DerivedStudy:
     home, installation, machine = ready.home, ready.installation, ready.machine
     seen = read_tunables(home.root)
     planned = plan_study(study, machine, load_budget_s=budget.load_s)
@@ -97,12 +108,48 @@ def _derive(study: Study, *, is_layered: bool, budget: Budget, ready: ReadyMachi
     subject = with_cards(subject, find_cards(home.root, seen), is_here=True)
     tuning = accept_settings(derive(subject, fixed=fixed), installation, user=home.user, fixed=fixed)
     wanted = choose_trial_set(tuning, fixed=fixed, refused={})
-    chosen = choose_trial_set(tuning, fixed=fixed, refused=_find_refused(wanted.sysctls().items()))
+    refused = _find_refused(wanted.sysctls().items())
+    slow = {name: _SLOW_REASON for name in wanted.sysctls() if find_sysctl_obstacle(name) is not None}
+    chosen = choose_trial_set(tuning, fixed=fixed, refused={**slow, **refused})
+    design, why_paired = choose_design(study, chosen, is_layered=is_layered, budget=budget, machine=machine)
+    if design is not DesignKind.LIVE:
+        chosen = choose_trial_set(tuning, fixed=fixed, refused=refused)
     tuned = None
     if chosen.layers:
-        study = msgspec.structs.replace(study, variant=make_variants(chosen, is_layered=is_layered))
+        study = _with_variants(study, chosen, is_layered=is_layered, design=design)
         tuned = describe_tuned(tuning, chosen, planned, is_layered=is_layered)
-    return DerivedStudy(study=split_minutes(with_scaling(study, planned), machine, budget), tuned=tuned), chosen
+    study = split_minutes(with_scaling(study, planned), machine, budget)
+    return DerivedStudy(study=study, tuned=tuned, chosen=chosen, why_paired=why_paired if chosen.layers else None)
+
+
+def choose_design(
+    study: Study, chosen: TrialSet, *, is_layered: bool, budget: Budget, machine: Machine
+) -> tuple[DesignKind, str | None]:
+    """Choose how stock and derived are compared, and tell why not live where nobody asked for another design.
+
+    Layers are about checkpoints, too: their trials are long enough to hold some, whose pace counts frozen time.
+    """
+    asked = study.experiment.design
+    if asked is not None or is_layered or not chosen.layers:
+        return asked or DesignKind.PAIRED, None
+    live = _with_variants(study, chosen, is_layered=False, design=DesignKind.LIVE)
+    if study.trials.duration_s > _LONGEST_LIVE_S:
+        return DesignKind.PAIRED, "trials this long are to hold checkpoints, whose pace counts frozen time"
+    try:
+        plan_study(_without_minutes(live), machine, load_budget_s=budget.load_s)
+    except SpecError as error:
+        return DesignKind.PAIRED, error.detail
+    return DesignKind.LIVE, None
+
+
+def _with_variants(study: Study, chosen: TrialSet, *, is_layered: bool, design: DesignKind) -> Study:
+    experiment = msgspec.structs.replace(study.experiment, design=design)
+    variants = make_variants(chosen, is_layered=is_layered)
+    return msgspec.structs.replace(study, variant=variants, experiment=experiment)
+
+
+def _without_minutes(study: Study) -> Study:
+    return msgspec.structs.replace(study, experiment=msgspec.structs.replace(study.experiment, minutes=None))
 
 
 def with_scaling(study: Study, planned: Plan) -> Study:
