@@ -449,6 +449,17 @@ def test_how_things_stand_in_a_line() -> None:
     assert tell(rounds).endswith("] (12 pairs)")
 
 
+def test_the_line_says_what_the_planned_pairs_would_show() -> None:
+    record = build_record("paired", "A", "B", workload=[{"name": "tpcb-like"}])
+    planned = count_planned_rounds(record.plan)["tpcb-like"]
+    referee = build_referee(record)
+    rounds = [build_round(n, {"A": [{"tps": 100.0 + 9 * (n % 2)}] * 2, "B": [{"tps": 104.0}]}) for n in range(5)]
+    line = describe_progress(referee.compare_workload("tpcb-like", rounds))
+    assert re.search(rf"\(5 pairs; {planned} would show ±\d+ %\)$", line), line
+    # After one pair the spread is not known.
+    assert describe_progress(referee.compare_workload("tpcb-like", rounds[:1])) == "B inconclusive (1 pair)"
+
+
 def test_of_many_variants_only_how_many_are_open() -> None:
     record = build_record("switchback", *"ABCDEF")
     comparison = build_referee(record).compare_workload("tpcb-like")

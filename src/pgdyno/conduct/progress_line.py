@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+import msgspec
+
 from pgdyno.analyse.comparison.answers import Comparison
 from pgdyno.analyse.comparison.verdict import Verdict
 
@@ -35,6 +37,14 @@ def describe_loads(undecided_count: int, loads_count: int) -> str:
     return f"{undecided_count} of {loads_count} numbers of clients need more rounds"
 
 
+def _show_planned(verdict: Verdict) -> str:
+    """Describe the smallest effect that the planned pairs would show, as far as the spread tells so far."""
+    look = verdict.final_look
+    if verdict.is_decided or look is msgspec.UNSET or look.is_made or look.detectable_ratio is None:
+        return ""
+    return f"; {look.n} would show ±{look.detectable_ratio * 100:.0f} %"
+
+
 def shorten(name: str, length: int = _LONGEST_NAME) -> str:
     """Shorten a long name by its middle: names made of settings differ at either end."""
     if len(name) <= length:
@@ -44,7 +54,7 @@ def shorten(name: str, length: int = _LONGEST_NAME) -> str:
 
 
 def _show_interval(verdict: Verdict) -> str:
-    pairs = f"{verdict.n} {'pair' if verdict.n == 1 else 'pairs'}"
+    pairs = f"{verdict.n} {'pair' if verdict.n == 1 else 'pairs'}{_show_planned(verdict)}"
     if verdict.effect_ratio is None or verdict.low_ratio is None or verdict.high_ratio is None:
         return f"({pairs})"
     low, high = verdict.low_ratio * 100, verdict.high_ratio * 100
