@@ -81,9 +81,11 @@ def derive_variants(
     if derived.why_paired is not None:
         ui.say(f"compared by paired trials, which take longer to decide: {derived.why_paired}")
     if chosen.sysctls():
-        ui.say(f"changed while trials need them, and put back: {', '.join(chosen.sysctls())}")
+        ui.say(f"trials change these kernel settings and put them back: {', '.join(chosen.sysctls())}")
     if not chosen.layers:
-        ui.say("nothing derived for this load and machine differs from what is there: only how fast it is can be told")
+        ui.say(
+            "every setting derived for this load and machine is as it is already: the bench measures and compares nothing"
+        )
     return derived
 
 

@@ -109,7 +109,7 @@ def _check(study: Study, home: Home, ui: Ui) -> ReadyMachine:
         if finding.severity is not Severity.NOTE:
             ui.show_finding(finding)
     if study.server.port is not None:
-        ui.say(f"while a trial runs, look on with: {psql_command(home, study.server.port)}")
+        ui.say(f"to watch the server while a trial runs: {psql_command(home, study.server.port)}")
     scales = find_loaded_scales(home, installation, study.data)
     machine = machine_of(host, version_major=installation.facts.major, scales=scales)
     return ReadyMachine(

@@ -215,7 +215,7 @@ def _show_plan(planned: PlannedStudy, ready: ReadyMachine, store: RecordStore, u
     for same in find_identical(plan.experiment, version_major=ready.installation.facts.major):
         why = f" ({same.why})" if same.why else ""
         names = f"{', '.join(same.names[:-1])} and {same.names[-1]}"
-        ui.say(f"{names} do the same{why}: what they differ by is noise, as in an A/A test")
+        ui.say(f"{names} do the same{why}: any difference between them is noise, as in an A/A test")
 
 
 def _check_scripts(planned: PlannedStudy, ready: ReadyMachine, ui: Ui) -> None:

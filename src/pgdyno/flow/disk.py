@@ -112,7 +112,7 @@ def _say_better(card: DiskCard, home: Path, now: dt.datetime, ui: Ui) -> None:
     kept = None if card.look is None else find_kept_card([home], card.look, now=now)
     if kept is not None and kept[0].scope > card.scope:
         better = f"{kept[0].made_at:%Y-%m-%d %H:%M}, {kept[1]}"
-        ui.say(f"tune and bench go on with the card that measured more ({better}); without --quick it is made anew")
+        ui.say(f"tune and bench still use the card that measured more ({better}); a run without --quick replaces it")
 
 
 def check_paths(paths: Sequence[Path]) -> list[Path]:
