@@ -120,6 +120,22 @@ def _link_templates(source: Path, target: Path) -> None:
 
 
 @contextlib.contextmanager
+def shared_home(home: Path) -> Iterator[None]:
+    """Put this run's loaded clusters and its test of the clock into a home, and leave there what it makes of them."""
+    shared, kept = (Path(folder, "clock.json") for folder in (os.environ[_VARIABLE], home))
+    with shared_templates(home / "templates"):
+        _copy_once(shared, kept)
+        yield
+        _copy_once(kept, shared)
+
+
+def _copy_once(source: Path, target: Path) -> None:
+    with _locked("clock"):
+        if source.exists() and not target.exists():
+            shutil.copy(source, target)
+
+
+@contextlib.contextmanager
 def shared_place(name: str) -> Iterator[Path]:
     """Give a folder of this run, locked meanwhile."""
     folder = Path(os.environ[_VARIABLE], name)

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from pgdyno.cli.main import run_program
-from tests.shared import reachable_folder, shared_templates
+from tests.shared import reachable_folder, shared_home
 
 SMALL = ("--stock-only", "--scale", "2", "--clients", "4", "--duration", "1s", "--warm-up", "1s", "--rounds", "1")
 # A load that leaves the CPUs to the tests beside it, for those that need one and not its speed.
@@ -151,10 +151,10 @@ def run_here(
 
 @contextlib.contextmanager
 def some_bench(*, is_empty: bool = True) -> Iterator[Bench]:
-    """An empty one; or one whose home has the templates of those before it, and leaves its own there."""
+    """An empty one; or one whose home has what those before it have loaded and measured, and leaves its own there."""
     with reachable_folder() as folder:
         made = Bench(folder)
-        with contextlib.nullcontext() if is_empty else shared_templates(made.home / "templates"):
+        with contextlib.nullcontext() if is_empty else shared_home(made.home):
             yield made
 
 

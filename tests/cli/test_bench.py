@@ -90,11 +90,19 @@ def test_what_cannot_be_meant(loaded: Bench) -> None:
 
 
 def test_what_spoils_the_figures_is_called_so_before_and_after(loaded: Bench) -> None:
+    """The clock was timed for the record before."""
     done = loaded.run("bench", *SMALL, *GENTLE, "--workload", "select-only", "--set", "fsync=off", "--out", "unsafe")
     assert done.returncode == 0, done.stderr
     assert "problem: Gives up durability: " in done.stderr
     found = json.loads((loaded.folder / "unsafe" / "report.json").read_text())["findings"]
     assert {one["severity"] for one in found if "fsync" in one["claim"]} == {"critical"}
+    first, clock = (
+        json.loads((loaded.folder / name / "record.json").read_text())["preflight"]["clock"]
+        for name in ("first", "unsafe")
+    )
+    assert clock["is_read_ns_kept"]
+    assert clock["read_ns"] == first["read_ns"] > 0
+    assert clock["steal_ratio"] is None
 
 
 def test_what_a_trial_will_show_is_written_before_it_and_held_against_the_disk_after(loaded: Bench) -> None:

@@ -202,10 +202,27 @@ def test_a_slow_clock(tmp_path: Path) -> None:
 
     assert found(99.0, 0.01) == []
     assert found(101.0, 0.0) == ["clock-read"]
+    kept = msgspec.structs.replace(facts.clock, read_ns=101.0, is_read_ns_kept=True)
+    (slow,) = find_obstacles(host, msgspec.structs.replace(facts, clock=kept))
+    assert "measured by an earlier command" in slow.evidence
     stolen = msgspec.structs.replace(facts.clock, steal_ratio=0.02)
     (steal,) = find_obstacles(host, msgspec.structs.replace(facts, clock=stolen))
     assert "`pgdyno bench` and `pgdyno compare`" in steal.advice, "bench alternates too"
     assert found(40.0, 0.02) == ["steal"], "an idle machine shows none: it is seen while a whole CPU is asked for"
+
+
+def test_steal_while_no_clock_is_timed(tmp_path: Path) -> None:
+    host, facts = look(tmp_path, QUIET)
+    assert facts.clock is not None
+    assert facts.activity is not None
+    assert facts.clock.steal_ratio is None
+
+    def found(stolen_ticks: int) -> list[str]:
+        activity = msgspec.structs.replace(facts.activity, window_s=0.4, cpu_count=2, steal_ratio=stolen_ticks / 80)
+        return [one.rule for one in find_obstacles(host, msgspec.structs.replace(facts, activity=activity))]
+
+    assert found(1) == [], "which is 1.2 % of a look as short as that"
+    assert found(2) == ["steal"]
 
 
 def test_little_room(tmp_path: Path) -> None:

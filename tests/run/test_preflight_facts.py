@@ -314,5 +314,5 @@ def test_timers_of_a_real_systemd() -> None:
 
 
 def test_the_clock_of_this_machine() -> None:
-    clock = read_clock(HERE, read_ns=None, steal_ratio=None)
+    clock = read_clock(HERE)
     assert clock.source in clock.available

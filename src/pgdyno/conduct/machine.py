@@ -99,6 +99,7 @@ def _check(study: Study, home: Home, ui: Ui) -> ReadyMachine:
             home=home.root,
             bindir=installation.bindir,
             program_user=user,
+            clock_file=home.clock_test,
             server=snapshot,
         )
     )

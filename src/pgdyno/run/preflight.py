@@ -1,15 +1,15 @@
 """Gather the facts of a preflight: what happens on a machine now and may disturb a measurement, within two seconds.
 
 Two readings of the counters, a little apart, show what other processes do; slow reads happen between them. Then
-PostgreSQL's own program measures the clock. Meanwhile a whole CPU is in use, which shows how much CPU time the
-hypervisor withholds. Nothing is changed, nothing needs root, and what cannot be seen is reported. Nothing here judges.
+PostgreSQL's own program measures the clock, unless it did so for an earlier command. Meanwhile a whole CPU is in use,
+which shows how much CPU time the hypervisor withholds. Nothing is changed, nothing needs root, and what cannot be seen is
+reported. Nothing here judges.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-import resource
 import time
 from collections.abc import Iterator
 from datetime import datetime
@@ -20,8 +20,8 @@ import msgspec
 from pgdyno.errors import PgdynoError
 from pgdyno.record.device.disk_card import ClockTest
 from pgdyno.record.machine.host_facts import HostFacts
-from pgdyno.record.machine.preflight import PreflightFacts, ServerSnapshot, Unseen
-from pgdyno.run.device.pg_tests import run_clock_test
+from pgdyno.record.machine.preflight import ClockFacts, PreflightFacts, ServerSnapshot, Unseen
+from pgdyno.run.device.clock_test import time_clock
 from pgdyno.run.host.cgroup import read_limits
 from pgdyno.run.host.clock import local_now, monotonic_s
 from pgdyno.run.host.disks import read_arrays, read_devices
@@ -48,8 +48,6 @@ from pgdyno.run.host.tree import Tree
 
 # The kernel counts CPU time in hundredths of a second: over this long, one of them is 2.5 % of a CPU.
 _LOOK_S = 0.4
-# The shortest test of pg_test_timing. Source: PostgreSQL 18 manual, pg_test_timing, --duration.
-_TIMING_S = 1
 
 
 class PreflightSubject(msgspec.Struct, frozen=True, kw_only=True):
@@ -61,6 +59,7 @@ class PreflightSubject(msgspec.Struct, frozen=True, kw_only=True):
         home: pgdyno's home, to see whether another pgdyno is working in it.
         bindir: The folder of the programs that measure the clock.
         program_user: The account to run them as; None: the present one.
+        clock_file: The file that keeps the test of the clock while the machine is up; None: it is run anew.
         server: The facts of the server that were read before.
     """
 
@@ -69,6 +68,7 @@ class PreflightSubject(msgspec.Struct, frozen=True, kw_only=True):
     home: Path | None = None
     bindir: Path | None = None
     program_user: ServerUser | None = None
+    clock_file: Path | None = None
     server: ServerSnapshot | None = None
 
 
@@ -102,11 +102,11 @@ def read_preflight(
         time.sleep(max(0.0, _LOOK_S - (monotonic_s() - began_s)))
     after = take_snapshot(later_tree)
     activity = compare_snapshots(before, after, tree=later_tree, own_pid=own_pid)
-    clock, read_ns, stolen_ratio = _time_clock(subject, tree, before, unseen) if tree.is_live else (None, None, None)
+    clock_test, clock = _time_clock(subject, tree, before, unseen)
     facts = PreflightFacts(
         took_s=monotonic_s() - began_s,
         activity=activity,
-        clock=read_clock(tree, read_ns=read_ns, steal_ratio=stolen_ratio),
+        clock=clock,
         cpu=cpu,
         memory=memory,
         arrays=arrays,
@@ -125,39 +125,29 @@ def read_preflight(
         unseen=(*unseen, *unseen_timers, *_list_hidden(tree, before), *_list_refused(tree, later_tree)),
     )
     busy_ratio = activity.busy_ratio if activity else None
-    return msgspec.structs.replace(host_facts, cpu_busy_before_ratio=busy_ratio), facts, clock
+    return msgspec.structs.replace(host_facts, cpu_busy_before_ratio=busy_ratio), facts, clock_test
 
 
 def _time_clock(
     subject: PreflightSubject, tree: Tree, before: ProcSnapshot, unseen: list[Unseen]
-) -> tuple[ClockTest | None, float | None, float | None]:
-    """Run the test of the clock.
-
-    Returns:
-        The test, the nanoseconds that reading the clock takes by itself, and the share of CPU time that was stolen since the
-        snapshot before.
-    """
+) -> tuple[ClockTest | None, ClockFacts]:
+    """Read the clock's state and time it; a test that runs now also shows the CPU time stolen since the first reading."""
+    clock = read_clock(tree)
+    if not tree.is_live:
+        return None, clock
     what = "what reading the clock costs (pg_test_timing)"
     if subject.bindir is None:
         unseen.append(Unseen(what=what, reason="no PostgreSQL was named"))
-        return None, None, None
-    used_before_s = _children_cpu_s()
-    began_s = monotonic_s()
+        return None, clock
     try:
-        clock = run_clock_test(subject.bindir, test_s=_TIMING_S, user=subject.program_user)
+        timed = time_clock(subject.bindir, source=clock.source, user=subject.program_user, kept_in=subject.clock_file)
     except PgdynoError as error:
         unseen.append(Unseen(what=what, reason=error.reason))
-        return None, None, None
-    took_s = monotonic_s() - began_s
-    # If other processes use the CPU, pg_test_timing also counts the time in which it did not run; that time does not
-    # belong to the clock.
-    share = min(1.0, (_children_cpu_s() - used_before_s) / took_s)
-    return clock, clock.read_ns * share, steal_ratio(before, take_snapshot(tree))
-
-
-def _children_cpu_s() -> float:
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
+        return None, clock
+    stolen_ratio = None if timed.is_kept else steal_ratio(before, take_snapshot(tree))
+    return timed.test, msgspec.structs.replace(
+        clock, read_ns=timed.read_ns, is_read_ns_kept=timed.is_kept, steal_ratio=stolen_ratio
+    )
 
 
 def _read_inodes(path: Path) -> float | None:

@@ -43,6 +43,7 @@ class Home:
         self.user = user
         self.templates = root / "templates"
         self.software = root / "software"
+        self.clock_test = root / "clock.json"
         self.work = root / "work" if work is None else work
         self.data = self.work / "data"
         self.sockets = self.work / "sockets"
