@@ -114,7 +114,9 @@ def _shape(clients: Floats, alpha: Floats, beta: Floats) -> Floats:
 def _rss(sweep: SweepTrials, thetas: Floats) -> Floats:
     """Compute residual sums of squares at rows of (ln lambda, alpha, beta), with the rounds' effects removed."""
     level, alpha, beta = (column[:, None] for column in thetas.T)
-    residuals = sweep.within_rounds(sweep.log_tps - level - _shape(sweep.clients, alpha, beta))
+    # Loads are fewer than trials, and logarithms take most of the time.
+    of_loads = _shape(sweep.loads, alpha, beta)
+    residuals = sweep.within_rounds(sweep.log_tps - level - of_loads[:, sweep.of_load])
     result: Floats = np.square(residuals).sum(axis=1)
     return result
 
@@ -176,6 +178,8 @@ def _profile_region(sweep: SweepTrials, theta: Floats, limit: float) -> Floats:
     inside, outside = np.zeros(_DIRECTIONS), np.ones(_DIRECTIONS)
     for _ in range(20):
         is_in = _rss(sweep, ends(outside)) <= limit
+        if not is_in.any():
+            break
         inside, outside = np.where(is_in, outside, inside), np.where(is_in, 2 * outside, outside)
     for _ in range(20):
         middle = (inside + outside) / 2
