@@ -8,16 +8,15 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from tests.cli.experiments import read_report, verdict_of, write_study
+from tests.cli.experiments import QUICK_COMMITS, SLOW_COMMITS, read_report, verdict_of, write_study
 from tests.cli.program import Bench
 from tests.rows import check_rows
 
 pytestmark = pytest.mark.cluster
 
 RECORD = Path(__file__).parents[1] / "data" / "records" / "v1-pg18"
-# The one that waits for its flushes is the slower one.
-QUICK = 'name = "quick"\nsettings = { synchronous_commit = "off" }'
-DURABLE = 'name = "durable"\nsettings = { synchronous_commit = "on" }'
+QUICK = f'name = "quick"\nsettings = {{ {QUICK_COMMITS} }}'
+SLOW = f'name = "slow"\nsettings = {{ {SLOW_COMMITS} }}'
 
 
 def gate_of(output: str) -> list[str]:
@@ -28,26 +27,26 @@ def gate_of(output: str) -> list[str]:
 
 
 def test_a_gate_fails_on_what_is_proven_and_so_does_its_record(bench: Bench) -> None:
-    study = write_study(bench, QUICK, DURABLE)
+    study = write_study(bench, QUICK, SLOW)
     files = ("--junit", "gate.xml", "--bmf", "gate.json")
     done = bench.run("run", study, "--out", "out", "--fail-if", "slower", *files)
     assert done.returncode == 1, done.stderr
     lines = gate_of(done.stdout)
     assert "Failed: --fail-if slower." in lines[1]
-    assert "slower: durable is slower than quick on tpcb-like: TPS -" in lines[2]
+    assert "slower: slow is slower than quick on tpcb-like: TPS -" in lines[2]
     assert "at most 5 of 100 such gates fail" in lines[-1]
-    verdict = verdict_of(read_report(bench.folder / "out"), "durable")
+    verdict = verdict_of(read_report(bench.folder / "out"), "slow")
     assert verdict["kind"] == "slower"
     root = ET.parse(bench.folder / "gate.xml").getroot()
     assert [case.attrib["name"] for case in root.iter("testcase") if case.find("failure") is not None] == [
-        "durable against quick: tps"
+        "slow against quick: tps"
     ]
-    measures = json.loads((bench.folder / "gate.json").read_text())["tpcb-like: durable"]
+    measures = json.loads((bench.folder / "gate.json").read_text())["tpcb-like: slow"]
     assert measures["tps_ratio"]["upper_value"] == 1 + verdict["high_ratio"]
     # Nothing is left to measure: both judge the record again.
     written = {name: (bench.folder / name).read_bytes() for name in ("gate.xml", "gate.json")}
-    for again in ("report", "resume"):
-        done = bench.run(again, "out", "--fail-if", "slower", *files)
+    for command, judge in (("report", bench.read), ("resume", bench.run)):
+        done = judge(command, "out", "--fail-if", "slower", *files)
         assert done.returncode == 1, done.stderr
         assert gate_of(done.stdout) == lines
         assert {name: (bench.folder / name).read_bytes() for name in written} == written
@@ -58,7 +57,7 @@ def test_a_gate_fails_on_what_is_proven_and_so_does_its_record(bench: Bench) -> 
         ([f"tps<-{above}%"], 1),
         (["tps<-99.9%,worse"], 1),
     ):
-        done = bench.run("report", "out", *(word for text in conditions for word in ("--fail-if", text)), "--json")
+        done = bench.read("report", "out", *(word for text in conditions for word in ("--fail-if", text)), "--json")
         assert done.returncode == code, done.stderr
         assert ("Failed:" if code else "Passed:") in done.stderr
         assert json.loads(done.stdout) == read_report(bench.folder / "out")
@@ -66,12 +65,15 @@ def test_a_gate_fails_on_what_is_proven_and_so_does_its_record(bench: Bench) -> 
 
 
 def test_a_gate_passes_what_is_faster(bench: Bench) -> None:
+    for name, commits in (("slow", SLOW_COMMITS), ("quick", QUICK_COMMITS)):
+        (bench.folder / f"{name}.conf").write_text(commits.replace(", ", "\n"))
     options = ("--home", str(bench.home), "--scale", "2", "--clients", "4", "--minutes", "2", "--out", "out")
-    settings = ("--set", "synchronous_commit=on", "--set", "synchronous_commit=off")
-    done = bench.run("compare", *settings, *options, "--fail-if", "slower,tps<-3%", "--fail-if", "inconclusive")
+    done = bench.run(
+        "compare", "slow.conf", "quick.conf", *options, "--fail-if", "slower,tps<-3%", "--fail-if", "inconclusive"
+    )
     assert done.returncode == 0, done.stderr
     assert "Passed: --fail-if slower, tps<-3%, inconclusive: nothing of it is proven." in gate_of(done.stdout)[1]
-    assert verdict_of(read_report(bench.folder / "out"), "synchronous_commit=off")["kind"] == "faster"
+    assert verdict_of(read_report(bench.folder / "out"), "quick.conf")["kind"] == "faster"
 
 
 COMPARE = ("compare", "--set", "commit_delay=0", "--set", "commit_delay=50")
