@@ -43,6 +43,8 @@ from tests.sysctls import machine_settings, needs_proc_sys, read_sysctl
 pytestmark = pytest.mark.cluster
 MACHINE = Machine(version_major=18, cpu_count=2, memory_bytes=8 << 30, disk_free_bytes=10**11)
 SLICE_S = 0.25
+# Leaves the CPUs to the tests beside it.
+NAPPING = "SELECT abalance FROM pgbench_accounts WHERE aid = 1;\nSELECT pg_sleep(0.005);\n"
 
 
 @pytest.fixture(scope="module")
@@ -64,11 +66,15 @@ def make_members(
     major: int = 18,
     duration_s: float = 1.5,
     warm_up: str = "1s",
-    **load: object,
+    script: str | None = NAPPING,
 ) -> list[LiveMember]:
+    load: dict[str, object] = {"name": "tpcb-like"}
+    if script is not None:
+        (folder / "script.sql").write_text(script)
+        load = {"name": "script", "scripts": [str(folder / "script.sql")]}
     raw: dict[str, object] = {
         "data": {"scale": 2},
-        "workload": [{"clients": 3, "threads": 2, "mode": "prepared", "name": "tpcb-like", **load}],
+        "workload": [{"clients": 3, "threads": 2, "mode": "prepared", **load}],
         "trials": {"rounds": 1, "duration": "5s", "warm_up": warm_up},
     }
     study = make_study(raw, source="test", folder=folder)
@@ -166,10 +172,11 @@ def assert_nothing_is_left(home: Home) -> None:
     assert not list(Path("/dev/shm").glob(f"pgdyno-log-{os.getpid()}-*"))
 
 
-@pytest.mark.parametrize("major", [18, 15])
-def test_each_member_runs_in_its_own_slices_alone(home: Home, tmp_path: Path, major: int) -> None:
+@pytest.mark.parametrize(("major", "script"), [(18, None), (15, NAPPING)])
+def test_each_member_runs_in_its_own_slices_alone(home: Home, tmp_path: Path, major: int, script: str | None) -> None:
+    """The one writes as fast as it can, the other leaves transactions under way wherever it is frozen."""
     variants = (variant("a"), variant("b", synchronous_commit="off"))
-    members = make_members(home, tmp_path, ("a", "a", "b"), variants, major=major)
+    members = make_members(home, tmp_path, ("a", "a", "b"), variants, major=major, script=script)
     outcomes = run_round(members)
     data = read_members(members, outcomes)
 
@@ -226,11 +233,8 @@ def assert_ends_lie_in_own_windows(member: LiveMember, data: TrialData, begun: S
 
 
 def test_half_a_second_is_chosen_or_more_where_latencies_are_long(home: Home, tmp_path: Path) -> None:
-    script = tmp_path / "slow.sql"
-    script.write_text("SELECT pg_sleep(0.1);\n")
-    members = make_members(
-        home, tmp_path, ("a", "a"), (variant("a"),), duration_s=0.5, name="slow", scripts=[str(script)]
-    )
+    slow = "SELECT pg_sleep(0.1);\n"
+    members = make_members(home, tmp_path, ("a", "a"), (variant("a"),), duration_s=0.5, script=slow)
     data = read_members(members, run_round(members, slice_s=None))
     for each in data:
         assert each.record.washout_s is not None
