@@ -11,7 +11,7 @@ import pytest
 from pgdyno.record.store import open_record
 from pgdyno.record.transactions.slices import read_slices
 from pgdyno.report.documents.report import make_schema
-from tests.cli.experiments import finished_trials, read_report, verdict_of, write_study
+from tests.cli.experiments import THINKING, finished_trials, read_report, verdict_of, write_study
 from tests.cli.program import Bench, wait_until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1800)]  # many starts of servers, each slow on a busy machine
@@ -21,6 +21,7 @@ LARGE = 'name = "large"\nsettings = { shared_buffers = "64MB" }'
 
 
 def test_servers_side_by_side_are_killed_and_then_compared(bench: Bench) -> None:
+    (bench.folder / "thinking.sql").write_text(THINKING)
     # Twice as fast or half is near enough here: that is decided by the fewest rounds that can decide anything.
     study = write_study(
         bench,
@@ -30,6 +31,7 @@ def test_servers_side_by_side_are_killed_and_then_compared(bench: Bench) -> None
         confidence="50%",
         duration="1s",
         warm_up="0s",
+        load='scripts = ["thinking.sql"]',
     )
     record = bench.folder / "out"
     with bench.started("run", study, "--out", "out") as process:
