@@ -29,10 +29,10 @@ confidence = "{confidence}"
 slice = "0.3s"
 """
 # As `program.GENTLE`: for tests in which nothing is to be faster.
-GENTLE = "rate_tps = 400"
+GENTLE = "rate_tps = 200"
 # Commits sleep for that long: the difference shows on a busy machine too, and leaves the CPUs to the tests beside it.
 SLOW_COMMITS = "commit_siblings = 0, commit_delay = 20000"
-QUICK_COMMITS = "commit_siblings = 0, commit_delay = 2000"
+QUICK_COMMITS = "commit_siblings = 0, commit_delay = 5000"
 # A client that thinks for most of the time leaves them the CPUs as well.
 THINKING = "SELECT abalance FROM pgbench_accounts WHERE aid = 1;\n\\sleep 20 ms\n"
 
