@@ -65,8 +65,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Whole programs and servers first: a file that takes minutes must not begin when all the others are done."""
-    rooms = ("cli", "setup", "run", "report", "facts", "analyse")
+    """Whole programs and servers first, simulations next: a long file must not begin when all the others are done."""
+    rooms = ("cli", "setup", "run", "flow", "tune", "report", "facts", "analyse")
     # They change the same settings of the machine: side by side, one would wait for the other.
     apart = {"test_apply.py": -1, "test_apply_killed.py": 1}
     items.sort(

@@ -28,8 +28,8 @@ minutes = {minutes}
 confidence = "{confidence}"
 slice = "0.3s"
 """
-# As `program.GENTLE`: for tests in which nothing is to be faster.
-GENTLE = "rate_tps = 200"
+# For tests in which nothing is to be faster: a transaction takes a millisecond of CPU time, and ever more of it.
+GENTLE = "rate_tps = 100"
 # Commits sleep for that long: the difference shows on a busy machine too, and leaves the CPUs to the tests beside it.
 SLOW_COMMITS = "commit_siblings = 0, commit_delay = 20000"
 QUICK_COMMITS = "commit_siblings = 0, commit_delay = 5000"
