@@ -54,7 +54,7 @@ def run_and_stop(bench: Bench) -> None:
         process.send_signal(signal.SIGINT)
         _, stderr = process.communicate(timeout=600)
     assert process.returncode == 130, stderr
-    assert "and put back: " in stderr or os.geteuid() != 0
+    assert "put them back: " in stderr or os.geteuid() != 0
     assert {name: read_sysctl(name) for name in WATCHED} == before
 
 
