@@ -396,6 +396,16 @@ def test_several_trials_say_how_far_they_are_apart_and_one_gives_all_other_figur
     assert (apart.resource, apart.certainty) == (Resource.LOCK, Certainty.LIKELY)
 
 
+def test_where_one_trial_was_observed_it_alone_is_judged() -> None:
+    def in_round(trial: TrialAnalysis, number: int) -> TrialAnalysis:
+        planned = msgspec.structs.replace(trial.record.planned, number=1 + number, round=number)
+        return msgspec.structs.replace(trial, record=msgspec.structs.replace(trial.record, planned=planned))
+
+    flush, full = analyse(make_timed(WAITING, **FLUSHING)), analyse(make_timed(WAITING, cpu_share=0.99))
+    found = judge([in_round(flush, 0), in_round(full, 1), in_round(full, 2)])
+    assert (found.resource, found.trial) == (Resource.WAL_FLUSH, 1)
+
+
 def test_trials_within_which_variants_alternate_have_no_verdict() -> None:
     trial = analyse(make_timed(WAITING, **FLUSHING))
     planned = msgspec.structs.replace(trial.record.planned, variants=("a", "b"))

@@ -204,6 +204,14 @@ def test_a_trial_in_which_nothing_ended_is_no_gap() -> None:
     assert rounds_of_trials(trials, cpu_count=2.0)[0].values["B"][0]["tps"] == 0.3
 
 
+def test_trials_that_were_only_observed_are_in_no_round() -> None:
+    observed = [build_trial(1, "A", round_number=0), build_trial(2, "B", round_number=0)]
+    trials = [build_trial(n, variant) for n, variant in enumerate("ABA", start=3)]
+    (only,) = rounds_of_trials([*observed, *trials], cpu_count=2.0)
+    assert only.trial == 3
+    assert {variant: len(of) for variant, of in only.values.items()} == {"A": 2, "B": 1}
+
+
 def test_trials_that_failed_are_missing_from_their_rounds() -> None:
     trials = [build_trial(n, variant, round_number=1 + (n > 3)) for n, variant in enumerate("ABAABA", start=1)]
     failed = msgspec.structs.replace(trials[1].record, status=TrialStatus.FAILED)

@@ -41,6 +41,16 @@ def test_trials_become_the_points_of_their_clients() -> None:
     assert [(point.clients, point.tps.n) for point in sweep.points][:2] == [(1, 4), (2, 2)]
 
 
+def test_a_trial_that_was_only_observed_is_no_point() -> None:
+    experiment = experiment_of(sweep=[CLIENTS])
+    observed = [build_trial(1, "clients=1", round_number=0), build_trial(2, "clients=2", round_number=0)]
+    assert analyse_workload_sweep(observed, experiment) is None
+    trials = [build_trial(3, "clients=1", tps=500.0), build_trial(4, "clients=2", tps=900.0)]
+    sweep = analyse_workload_sweep([*observed, *trials], experiment)
+    assert sweep is not None
+    assert [(point.tps.n, round(point.tps.value or 0.0)) for point in sweep.points] == [(1, 500), (1, 900)]
+
+
 def test_before_two_loads_have_a_figure_there_is_no_curve() -> None:
     experiment = experiment_of(sweep=[CLIENTS])
     one = build_trial(1, "clients=1")
@@ -78,7 +88,7 @@ def test_a_load_that_stalls_now_and_then_is_not_decided() -> None:
         ((1, 99.0), (2, 191.0), (4, 352.0)),
     )
     trials = [
-        build_trial(3 * index + clients, f"clients={clients}", round_number=index, tps=tps)
+        build_trial(3 * index + clients, f"clients={clients}", round_number=1 + index, tps=tps)
         for index, of in enumerate(rounds)
         for clients, tps in of
     ]

@@ -103,6 +103,7 @@ def analyse_workload_sweep(trials: Iterable[TrialAnalysis], experiment: Experime
         ClientTrial(clients=clients, round_index=trial.record.planned.round, tps=tps)
         for trial in trials
         if trial.record.status is TrialStatus.FINISHED
+        and not trial.record.planned.is_observed
         and (tps := tps_of_trial(trial)) is not None
         and (clients := experiment.find_variant(trial.record.planned.variants[0]).clients) is not None
     ]
