@@ -49,6 +49,7 @@ REFUSED = [
     ({"sysctl": "vm.dirty_background_bytes"}, "vm.dirty_background_bytes does not act at once"),
     ({"setting": ("checkpoint_timeout", "30s")}, "checkpoint_timeout counts the time in which a server is frozen"),
     ({"setting": ("bgwriter_delay", "10s")}, "bgwriter_delay counts the time in which a server is frozen"),
+    ({"setting": ("deadlock_timeout", "2s")}, "deadlock_timeout counts the time in which a server is frozen"),
     ({"setting": ("archive_timeout", "5s")}, "archive_timeout counts the time in which a server is frozen"),
     ({"setting": ("statement_timeout", "5s")}, "statement_timeout counts the time in which a server is frozen"),
 ]
@@ -73,7 +74,7 @@ def test_variants_that_frozen_time_would_change_are_refused() -> None:
 
 
 def test_what_acts_in_every_slice_or_after_the_round_is_compared() -> None:
-    settings = {"bgwriter_delay": "50ms", "checkpoint_timeout": "10min", "archive_timeout": "0"}
+    settings = {"bgwriter_delay": "50ms", "checkpoint_timeout": "10min", "archive_timeout": "0", "lock_timeout": "0ms"}
     plan = plan_live({"settings": {}}, {"settings": {"shared_buffers": "1GB", **settings}})
     assert plan.experiment is not None
     assert plan.experiment.design is DesignKind.LIVE

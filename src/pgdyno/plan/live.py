@@ -24,6 +24,9 @@ _TIMEOUTS = (
 _SELDOM_S = {"checkpoint_timeout": 300.0, "archive_timeout": 0.0, "autovacuum_naptime": 60.0}
 # Source: PostgreSQL 18 manual, 19.4.4, 19.5.1: the same several times in each slice.
 _OFTEN_S = {"bgwriter_delay": 0.2, "wal_writer_delay": 0.2}
+# Source: PostgreSQL 18 manual, 19.5.2, 19.12: how fast a checkpoint writes, and when a waiting session looks for a
+# deadlock, goes by the server's clock.
+_PACED = ("checkpoint_completion_target", "deadlock_timeout")
 LEAST_SLICE_S = 0.5
 """Least seconds in which one variant runs. A freeze and a thaw take milliseconds."""
 HUGE_PAGES = "vm.nr_hugepages"
@@ -64,10 +67,10 @@ def _find_setting_obstacle(variants: tuple[Variant, ...], *, round_s: float) -> 
         values_s = [_seconds_of(variant, name) for variant in variants]
         is_seldom = name in _SELDOM_S and any(0 < value_s <= round_s for value_s in values_s)
         is_often = name in _OFTEN_S and any(value_s > LEAST_SLICE_S / 2 for value_s in values_s)
-        if is_seldom or is_often:
+        if is_seldom or is_often or name in _PACED:
             return f"{name} counts the time in which a server is frozen"
     for name in _TIMEOUTS:
-        if any(str(variant.server.settings.get(name, "0")) != "0" for variant in variants):
+        if any(_seconds_of(variant, name) > 0 for variant in variants):
             return f"{name} counts the time in which a server is frozen, and would end sessions"
     return None
 
@@ -77,7 +80,7 @@ def _seconds_of(variant: Variant, name: str) -> float:
     value = variant.server.settings.get(name)
     if value is None:
         return {**_SELDOM_S, **_OFTEN_S}.get(name, 0.0)
-    unit = "ms" if name in _OFTEN_S else "s"
+    unit = "s" if name in _SELDOM_S else "ms"
     try:
         return parse_in_unit(str(value), unit, is_integer=False) * unit_size(unit)
     except ValueError:
