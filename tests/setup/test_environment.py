@@ -168,7 +168,8 @@ def test_interrupted_and_killed_set_ups_are_started_afresh_by_one_of_two_runs_at
     said_at_once = [run.communicate(timeout=120)[1] for run in runs]
     assert [run.returncode for run in runs] == [0, 0], said_at_once
     assert sum("making the virtual environment" in words for words in said_at_once) == 1
-    assert sum("waiting for another pgdyno" in words for words in said_at_once) == 1
+    # The one that makes it may have waited too: for the end of what was killed.
+    assert sum("waiting for another pgdyno" in words for words in said_at_once) in {1, 2}
     assert not (clone.venv / "tmp").exists()
 
 

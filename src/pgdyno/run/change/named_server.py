@@ -127,14 +127,15 @@ class NamedServer(DataFolder, frozen=True, kw_only=True):
     def _start_unit(self, unit: str) -> None:
         # After a failure systemd may be about to restart the server with the settings that made it fail. A unit of
         # Type=simple or exec counts as started before its server has written a pid file.
-        begun_s, restarts = monotonic_s(), _count_restarts(unit)
+        begun_s = monotonic_s()
         _systemctl("restart", unit)
+        # Counted now: until it was asked to, systemd may have restarted the server once more.
+        restarts = _count_restarts(unit)
         while True:
             try:
                 self.ask(_ANYTHING, bool)
             except StepFailedError as error:
-                # The count starts again at 0 when an ended unit is started; otherwise it goes on.
-                has_failed = _count_restarts(unit) not in {0, restarts} or show_unit(unit, "ActiveState") in _ENDED
+                has_failed = _count_restarts(unit) != restarts or show_unit(unit, "ActiveState") in _ENDED
                 if has_failed or monotonic_s() - begun_s > _START_PATIENCE_S:
                     said = _read_journal(unit) or error.detail or error.fact
                     raise StepFailedError(f"{unit} does not start", detail=said) from error
