@@ -39,6 +39,7 @@ def test_a_round_has_the_reference_twice() -> None:
     assert all(trial.duration_s == 4 for trial in plan.trials if trial.round)
     # Each variant also runs alone once, where the samplers can watch it.
     assert sorted(trial.variants for trial in plan.trials[:2]) == [("shared_buffers=16MB",), ("shared_buffers=1GB",)]
+    assert {trial.duration_s for trial in plan.trials[:2]} == {10}
     assert [trial.is_observed for trial in plan.trials] == [True, True, *[False] * (len(plan.trials) - 2)]
 
 

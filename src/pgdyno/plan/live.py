@@ -31,10 +31,16 @@ LEAST_SLICE_S = 0.5
 """Least seconds in which one variant runs. A freeze and a thaw take milliseconds."""
 HUGE_PAGES = "vm.nr_hugepages"
 """The one kernel setting that a server takes when it starts, and that may then stay while others run."""
-OBSERVED_S = 10.0
-"""Seconds of the trial of each variant that the samplers watch, which they cannot do in slices of several servers."""
+# The samplers read once a second.
+_LONGEST_OBSERVED_S = 10.0
+_OBSERVED_TRIALS = 3.0
 # Restoring, starting and stopping of one server.
 _MEMBER_S = 10.0
+
+
+def choose_observed_s(duration_s: float) -> float:
+    """Choose the seconds of the trial of each variant that the samplers watch, from those of a trial in a round."""
+    return min(_LONGEST_OBSERVED_S, _OBSERVED_TRIALS * duration_s)
 
 
 def find_live_obstacle(study: Study, variants: tuple[Variant, ...]) -> str | None:

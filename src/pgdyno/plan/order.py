@@ -15,7 +15,7 @@ import msgspec
 
 from pgdyno.errors import SpecError
 from pgdyno.plan.experiment import Experiment, count_least_rounds, draw_orders
-from pgdyno.plan.live import OBSERVED_S
+from pgdyno.plan.live import choose_observed_s
 from pgdyno.spec.variant import LONGEST_SLICE_S, MOST_MINUTES, DesignKind
 from pgdyno.units import describe_minutes
 
@@ -112,7 +112,7 @@ def _order_rounds(
     if _is_observed(experiment):
         for workload in draw.sample(workloads, k=len(workloads)):
             for variant in draw.sample(variants[1:], k=len(variants) - 1):
-                yield OrderedTrial(0, workload, (variant,), OBSERVED_S)
+                yield OrderedTrial(0, workload, (variant,), choose_observed_s(times.duration_s))
     orders: dict[str, list[list[str]]] = {workload: [] for workload in workloads}
     for number in range(1, rounds + 1):
         for workload in draw.sample(workloads, k=len(workloads)):
@@ -165,7 +165,7 @@ def _observed_s(workloads_count: int, experiment: Experiment, times: Times) -> f
     """Return the seconds of all trials that are only observed."""
     if not _is_observed(experiment):
         return 0.0
-    return (times.overhead_s + OBSERVED_S) * len(experiment.variants) * workloads_count
+    return (times.overhead_s + choose_observed_s(times.duration_s)) * len(experiment.variants) * workloads_count
 
 
 def _least_load_s(workloads_count: int, experiment: Experiment) -> int:
