@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import signal
@@ -206,6 +207,24 @@ def test_an_interrupt_comes_after_the_page_was_written(journal: Journal) -> None
     assert len(journal.read()) == 1
     with journal.open():
         assert len(journal.read()) == 1
+
+
+def test_an_interrupt_right_after_the_lock_leaves_it_to_the_block(
+    journal: Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Else an exception that keeps the lock's frame alive keeps the lock, for which undoing waits.
+    flock = fcntl.flock
+
+    def interrupted(descriptor: int, operation: int) -> None:
+        flock(descriptor, operation)
+        signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(fcntl, "flock", interrupted)
+    with pytest.raises(KeyboardInterrupt), journal.open() as page:
+        page.write([some_change()])
+    monkeypatch.undo()
+    assert [change.what for change in journal.read()] == ["vm.swappiness"]
+    journal.drop(journal.read())
 
 
 def test_an_ignored_signal_stays_ignored() -> None:

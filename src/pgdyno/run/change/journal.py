@@ -20,6 +20,7 @@ import hashlib
 import os
 import signal
 import threading
+import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import FrameType
@@ -40,6 +41,8 @@ CHANGES = "changes.json"
 # Format 1 had no tuning. Every added field makes a new format, and unknown formats are refused: an older pgdyno would
 # otherwise drop the field when it writes the file.
 _FORMAT = 2
+# Another process holds the lock for milliseconds.
+_RETRY_S = 0.02
 _KNOWN_FORMATS = (1, 2)
 _STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -279,9 +282,15 @@ class Journal:
         Raises:
             HostError: The journal cannot be read or written; nothing was changed.
         """
-        with self._lock(), uninterrupted():
-            content = self._read()
-            yield OpenJournal(self._path, self._saved, content.changes, content.tuning)
+        while True:
+            # In this order: interrupted between lock and block, this process would keep the lock, and wait for itself as it
+            # undoes its changes. Only the wait for another process can be interrupted.
+            with uninterrupted(), self._lock() as is_locked:
+                if is_locked:
+                    content = self._read()
+                    yield OpenJournal(self._path, self._saved, content.changes, content.tuning)
+                    return
+            time.sleep(_RETRY_S)
 
     def drop(self, changes: Iterable[AnyChange]) -> None:
         """Remove undone changes from the journal.
@@ -294,7 +303,8 @@ class Journal:
             page.write(change for change in page.changes if change not in gone)
 
     @contextlib.contextmanager
-    def _lock(self) -> Iterator[None]:
+    def _lock(self) -> Iterator[bool]:
+        """Lock the journal unless another process holds it, and tell whether it is locked."""
         try:
             if not self.folder.exists():
                 self.folder.mkdir(parents=True, exist_ok=True)
@@ -306,8 +316,12 @@ class Journal:
         except OSError as exc:
             raise _cannot_write(exc) from exc
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            yield
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                yield False
+            else:
+                yield True
         finally:
             os.close(lock)
 
