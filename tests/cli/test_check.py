@@ -269,3 +269,25 @@ def test_without_rights(cluster: Cluster, tmp_path: Path) -> None:
     server = next(one for one in said["facts"]["servers"] if one["pid"] == cluster.postmaster_pid)
     assert server["data_dir"] == str(cluster.data)
     assert b"may not look into" in as_nobody(lambda: check_data(cluster.data, named=None).to_json())
+
+
+def test_a_server_by_its_connection_string(cluster: Cluster) -> None:
+    if not cluster.is_ready:
+        cluster.start()
+    cluster.sql("CREATE ROLE plain LOGIN")
+    text = f"postgresql://plain@/postgres?host={cluster.root}&port={PORT}"
+    said = check("--dsn", text)
+    assert said.exit_code == 1
+    assert said.document["format"] == "pgdyno-check-server"
+    assert set(said.findings) == {"no-database"}
+    refused = [one for one in said.document["server"]["capabilities"] if one["refusal"]]
+    grants = {grant for one in refused for grant in one["grant"].split("; ") if grant}
+    shown = run_check("--dsn", text).stdout
+    assert {f"{grant};" for grant in grants} <= set(shown.splitlines())
+    assert len(re.findall(r"^  \S.*\S +refused  ", shown, re.MULTILINE)) == len(refused)
+    plain = run_check("--dsn", "", prefix=("env", f"PGHOST={cluster.root}", f"PGPORT={PORT}", "PGUSER=postgres"))
+    assert (plain.returncode, "as superuser postgres" in plain.stdout) == (0, True)
+    both = run_check("--dsn", text, "--scale", "3")
+    assert (both.returncode, "leave out scale" in both.stderr) == (2, True)
+    nowhere = run_check("--dsn", "host=/nonexistent")
+    assert (nowhere.returncode, "no server listens on that socket" in nowhere.stderr) == (4, True)

@@ -26,6 +26,7 @@ CHECK_EXAMPLES = (
     "`pgdyno check mine.toml` · for a study\n\n"
     "`pgdyno check --server 15 --set synchronous_commit=off --scale 10 --clients 64`\n\n"
     "`sudo pgdyno check --pgdata /var/lib/postgresql/15/main --clients 64` · for an existing server\n\n"
+    "`pgdyno check --dsn postgresql://bench@db1/postgres` · for a server that is reached by a connection string\n\n"
     "`pgdyno check && pgdyno bench` · measure only if no problem is found"
 )
 
@@ -45,6 +46,14 @@ def check(
             "--pgdata", "-D", help="Data directory of an existing server, which is only read.", show_default=False
         ),
     ] = None,
+    dsn: Annotated[
+        str | None,
+        typer.Option(
+            metavar="CONNINFO",
+            help="Connection string of a server of yours, which is only read; '' for what plain psql would reach.",
+            show_default=False,
+        ),
+    ] = None,
     settings: Annotated[
         list[str] | None,
         typer.Option("--set", help="Server setting NAME=VALUE; may be repeated.", show_default=False),
@@ -58,20 +67,26 @@ def check(
 ) -> None:
     """Check this machine for problems that would distort a measurement; exit code 1 if there are any."""
     with session(json=json, quiet=True, yes=True) as (_, show):
-        from pgdyno.flow.check import check_data, check_study, make_default_study
-        from pgdyno.run.cluster.home import choose_home
-        from pgdyno.spec.read import read_study
-
         table = server_table(server=server, bindir=pg_bindir, port=None, settings=settings or [])
         if study is not None:
-            _refuse_others("a study", **table, scale=scale, clients=clients, pgdata=pgdata)
-        asked = read_study(study) if study is not None else make_default_study(table, scale=scale, clients=clients)
-        if pgdata is not None:
-            _refuse_others("--pgdata", set=settings, home=home)
-            is_named = server is not None or pg_bindir is not None
-            result = check_data(pgdata, named=asked.server if is_named else None, scale=scale, clients=clients)
+            _refuse_others("a study", **table, scale=scale, clients=clients, pgdata=pgdata, dsn=dsn is not None)
+        if dsn is not None:
+            from pgdyno.flow.check_given import GivenCheck, check_given
+
+            _refuse_others("--dsn", **table, scale=scale, pgdata=pgdata, home=home)
+            result: Check | GivenCheck = check_given(dsn, clients=clients)
         else:
-            result = check_study(asked, home=choose_home(home), is_planned=study is not None)
+            from pgdyno.flow.check import Check, check_data, check_study, make_default_study
+            from pgdyno.run.cluster.home import choose_home
+            from pgdyno.spec.read import read_study
+
+            asked = read_study(study) if study is not None else make_default_study(table, scale=scale, clients=clients)
+            if pgdata is None:
+                result = check_study(asked, home=choose_home(home), is_planned=study is not None)
+            else:
+                _refuse_others("--pgdata", set=settings, home=home)
+                is_named = server is not None or pg_bindir is not None
+                result = check_data(pgdata, named=asked.server if is_named else None, scale=scale, clients=clients)
         show(result)
         if result.exit_code:
             raise SystemExit(result.exit_code)

@@ -213,7 +213,12 @@ def views_read(facts: ServerCounters) -> tuple[str, ...]:
 def functions_read(facts: ServerCounters) -> tuple[str, ...]:
     """List the functions that counters are read from."""
     calls = (c.source.call for c in facts.counters if isinstance(c.source, FromFunction))
-    return tuple(sorted({name for call in calls for name in _FUNCTION.findall(call)}))
+    return tuple(sorted({name for call in calls for name in name_functions(call)}))
+
+
+def name_functions(call: str) -> tuple[str, ...]:
+    """List the functions in an SQL expression."""
+    return tuple(_FUNCTION.findall(call))
 
 
 def confirm_counters(facts: ServerCounters, server: ServerCatalogue) -> ServerCounters:
@@ -267,7 +272,7 @@ def _find_lacking(
         case FromColumn() | FromSum():
             is_there = source.column in server.columns.get(source.view, ())
         case FromFunction():
-            is_there = server.functions.issuperset(_FUNCTION.findall(source.call))
+            is_there = server.functions.issuperset(name_functions(source.call))
         case FromIo():
             is_there = source.column in readable and source.object in server.io_objects
         case Absent():

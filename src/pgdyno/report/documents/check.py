@@ -46,22 +46,29 @@ def check_document(
     """Return a preflight as a document, with everything that was observed."""
     return CheckDocument(
         subject=subject,
-        would_spoil=any(finding.severity is Severity.CRITICAL for finding in findings),
-        findings=tuple(
-            FindingDocument(
-                rule=finding.rule,
-                severity=name_kept_severity(finding),
-                claim=finding.claim,
-                seen=finding.evidence,
-                why=finding.why,
-                mend=finding.advice,
-                workload=finding.workload,
-            )
-            for finding in findings
-        ),
+        would_spoil=would_spoil(findings),
+        findings=tuple(map(describe_finding, findings)),
         unseen=facts.unseen,
         host=host,
         facts=facts,
+    )
+
+
+def would_spoil(findings: Sequence[Finding]) -> bool:
+    """Return whether a finding would invalidate a measurement."""
+    return any(finding.severity is Severity.CRITICAL for finding in findings)
+
+
+def describe_finding(finding: Finding) -> FindingDocument:
+    """Return a finding as documents show it."""
+    return FindingDocument(
+        rule=finding.rule,
+        severity=name_kept_severity(finding),
+        claim=finding.claim,
+        seen=finding.evidence,
+        why=finding.why,
+        mend=finding.advice,
+        workload=finding.workload,
     )
 
 

@@ -25,7 +25,7 @@ def build_check(subject: str, findings: Sequence[Finding], facts: PreflightFacts
     """Return the findings of a preflight, the gravest first, each with its evidence, its effect and its fix."""
     took = "" if facts.took_s is None else f" ({facts.took_s:.1f} s)"
     unseen = tuple(Prose(words=f"{one.what}: {one.reason}") for one in facts.unseen)
-    claims = tuple(_make_claim(finding) for finding in findings)
+    claims = tuple(make_claim(finding) for finding in findings)
     return Document(
         title=subject,
         blocks=(
@@ -38,7 +38,8 @@ def build_check(subject: str, findings: Sequence[Finding], facts: PreflightFacts
     )
 
 
-def _make_claim(finding: Finding) -> Claim:
+def make_claim(finding: Finding) -> Claim:
+    """Return a finding of a preflight with its evidence, its effect and its fix."""
     parts = (("observed", finding.evidence), ("why", finding.why), ("fix", finding.advice))
     return Claim(
         badge=name_severity(finding),

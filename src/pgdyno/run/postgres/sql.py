@@ -153,6 +153,30 @@ SELECT jsonb_build_object(
                         'context', coalesce(context, ''), 'is_waiting', coalesce(pending_restart, false))), '{{}}')
                  FROM unnest(ARRAY[{names}]::text[]) AS asked (name) LEFT JOIN pg_settings s ON lower(s.name) = asked.name))"""
 
+# For a server of which only a connection string is known. Each is a query of its own, because a server may refuse any.
+GIVEN_SERVER = """
+SELECT current_setting('server_version') AS version, current_user::text AS role, quote_ident(current_user) AS quoted_role,
+       rolsuper AS is_superuser, pg_is_in_recovery() AS is_in_recovery
+FROM pg_catalog.pg_roles WHERE rolname = current_user"""
+# Connections are counted for the server and for the database, whichever has less room; a limit of -1 is none.
+FREE_CONNECTIONS = """
+SELECT greatest(0, least(current_setting('max_connections')::int - sum(numbackends) - reserved,
+                         CASE WHEN datconnlimit >= 0 THEN datconnlimit - sum(numbackends) FILTER (WHERE s.datname = d.datname) END
+                        ))::int AS count
+FROM pg_catalog.pg_stat_database s, pg_catalog.pg_database d,
+     (SELECT CASE WHEN rolsuper THEN 0 ELSE current_setting('superuser_reserved_connections')::int END AS reserved
+      FROM pg_catalog.pg_roles WHERE rolname = current_user) role
+WHERE d.datname = current_database() GROUP BY datconnlimit, reserved"""
+# Null if sessions are hidden from this role.
+ACTIVE_SESSIONS = """
+SELECT CASE WHEN count(*) FILTER (WHERE query = '<insufficient privilege>') = 0
+            THEN count(*) FILTER (WHERE backend_type = 'client backend' AND state <> 'idle') END AS count
+FROM pg_catalog.pg_stat_get_activity(NULL) WHERE pid <> pg_backend_pid()"""
+SERVICE_MARKS = """
+SELECT ARRAY(SELECT DISTINCT split_part(name, '.', 1) FROM pg_catalog.pg_settings WHERE name LIKE '%%.%%') AS prefixes,
+       ARRAY(SELECT DISTINCT proname::text FROM pg_catalog.pg_proc WHERE proname = ANY(%s)) AS functions"""
+BACKEND_PID = "SELECT pg_catalog.pg_backend_pid() AS pid"
+
 WAL_POSITION = "SELECT (pg_current_wal_insert_lsn() - '0/0')::int8 AS wal_bytes"
 
 CHECKPOINT = "CHECKPOINT"
@@ -317,6 +341,32 @@ def named_server_query(names: Sequence[str]) -> str:
         names: Names that hold only letters, digits, dots, `_` and `$`.
     """
     return NAMED_SERVER.format(names=", ".join(f"'{name}'" for name in names))
+
+
+def read_given_server(connection: Connection) -> dict[str, Any]:
+    """Read what a server is to the role that is connected: the columns of GIVEN_SERVER."""
+    return _one(connection, GIVEN_SERVER)
+
+
+def count_free_connections(connection: Connection) -> int:
+    """Count the connections that the connected role may still open."""
+    return int(_one(connection, FREE_CONNECTIONS)["count"])
+
+
+def count_active_sessions(connection: Connection) -> int | None:
+    """Count the sessions of others that run a statement now; None if they are hidden from this role."""
+    count: int | None = _one(connection, ACTIVE_SESSIONS)["count"]
+    return count
+
+
+def read_service_marks(connection: Connection, functions: Sequence[str]) -> dict[str, Any]:
+    """Read by what a managed service is recognised: `prefixes` of settings, and which of these `functions` there are."""
+    return _one(connection, SERVICE_MARKS, (list(functions),))
+
+
+def read_backend_pid(connection: Connection) -> int:
+    """Read the id of the server's process that serves this session now."""
+    return int(_one(connection, BACKEND_PID)["pid"])
 
 
 def read_settings(connection: Connection) -> tuple[SettingFact, ...]:

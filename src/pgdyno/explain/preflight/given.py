@@ -1,0 +1,150 @@
+"""Find what would keep a load from a server that is reached by a connection string, or spoil what it measures there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from pgdyno.explain.finding import Finding, Severity
+from pgdyno.explain.preflight.version import find_untried
+from pgdyno.record.machine.given_server import GivenServer
+
+# Beside those of the load, samplers and checks connect.
+_SPARE_CONNECTIONS = 10
+# tpcb-like makes seven round trips: above this, they take longer than the commit of a usual SSD with all the rest.
+_FAR_S = 0.001
+STATEMENTS = {"tpcb-like": 7, "simple-update": 5, "select-only": 1}
+"""Statements in a transaction of each built-in workload. Source: PostgreSQL 18 src/bin/pgbench/pgbench.c, builtin_script."""
+
+_Rule = Callable[[GivenServer, int], Iterator[Finding]]
+
+
+def find_given_obstacles(server: GivenServer, *, clients: int, has_password: bool) -> tuple[Finding, ...]:
+    """Find everything that stands between this server and a fair measurement, worst first.
+
+    Args:
+        server: The server.
+        clients: Of the load that is meant.
+        has_password: Whether the connection string itself holds a password.
+    """
+    findings = [finding for rule in _RULES for finding in rule(server, clients)]
+    if has_password:
+        findings.append(_PASSWORD)
+    order = list(Severity)
+    return tuple(sorted(findings, key=lambda finding: order.index(finding.severity)))
+
+
+_PASSWORD = Finding(
+    rule="password-in-arguments",
+    severity=Severity.WARNING,
+    claim="The password stands on the command line.",
+    evidence="--dsn holds it, and `ps` shows it to every account of this machine",
+    advice="Leave it out, and put it into ~/.pgpass or the file that PGPASSFILE names.",
+)
+
+
+def _standby(server: GivenServer, _: int) -> Iterator[Finding]:
+    if server.is_in_recovery:
+        yield Finding(
+            rule="standby",
+            severity=Severity.CRITICAL,
+            claim="This server is a standby: nothing can be loaded there.",
+            evidence="pg_is_in_recovery() is true",
+            advice="Connect to the primary: target_session_attrs=read-write in the connection string finds it.",
+        )
+
+
+def _own_database(server: GivenServer, _: int) -> Iterator[Finding]:
+    refusal = next((one for one in server.capabilities if one.name == "CREATE DATABASE"), None)
+    if refusal is not None and refusal.refusal is not None:
+        yield Finding(
+            rule="no-database",
+            severity=Severity.CRITICAL,
+            claim="This role cannot create a database.",
+            evidence=refusal.refusal,
+            why="pgdyno loads a database of its own, so that no other is touched.",
+            advice=f"Run `{refusal.grant}` as a superuser.",
+        )
+
+
+def _connections(server: GivenServer, clients: int) -> Iterator[Finding]:
+    free = server.free_connections
+    if free is not None and free < clients + _SPARE_CONNECTIONS:
+        yield Finding(
+            rule="connections",
+            severity=Severity.CRITICAL,
+            claim=f"The server has room for {free} more connections; {clients} clients need {clients + _SPARE_CONNECTIONS}.",
+            evidence=f"max_connections and the limits of role and database leave {free}",
+            why="Clients that are refused would end the load; all places taken would lock others out.",
+            advice="Use fewer clients (--clients), or raise max_connections.",
+        )
+
+
+def _sessions(server: GivenServer, _: int) -> Iterator[Finding]:
+    if server.active_sessions:
+        yield Finding(
+            rule="sessions-at-work",
+            severity=Severity.WARNING,
+            claim="Others are at work in this server.",
+            evidence=f"{server.active_sessions} of their sessions run a statement now",
+            why="Their load is in every figure, and the load would slow them down.",
+            advice="Measure when nobody uses the server.",
+        )
+
+
+def _pooler(server: GivenServer, _: int) -> Iterator[Finding]:
+    if server.pooler is None:
+        return
+    is_shared = server.has_pooled_transactions
+    yield Finding(
+        rule="pooler",
+        severity=Severity.WARNING,
+        claim="A pooler stands between this machine and the server"
+        + (", and each transaction may run in another session." if is_shared else "."),
+        evidence=server.pooler,
+        why="Figures are of both."
+        + (" PgBouncer before 1.21 refuses the prepared mode of pgbench in transaction mode." if is_shared else ""),
+        advice="Connect to the server itself, unless the pooler is to be measured too.",
+    )
+
+
+def _far(server: GivenServer, _: int) -> Iterator[Finding]:
+    trip = server.round_trip
+    if trip.low_s > _FAR_S:
+        share_s = STATEMENTS["tpcb-like"] * trip.median_s
+        yield Finding(
+            rule="far",
+            severity=Severity.WARNING,
+            claim=f"The server is far: a transaction of tpcb-like spends {share_s * 1000:.2g} ms on the way.",
+            evidence=f"{STATEMENTS['tpcb-like']} round trips of {trip.median_s * 1000:.2g} ms",
+            why="With few clients the load would measure the network.",
+            advice="Run pgdyno on a machine beside the server.",
+        )
+
+
+def _plain_text(server: GivenServer, _: int) -> Iterator[Finding]:
+    if not server.is_encrypted and not server.is_local:
+        yield Finding(
+            rule="not-encrypted",
+            severity=Severity.NOTE,
+            claim="The connection is not encrypted.",
+            evidence=f"{server.host} is not this machine, and the session has no TLS",
+            advice="Say sslmode=require, or better verify-full, if the network is not yours.",
+        )
+
+
+def _untried(server: GivenServer, _: int) -> Iterator[Finding]:
+    finding = find_untried(server.major, None)
+    if finding is not None:
+        yield finding
+
+
+_RULES: tuple[_Rule, ...] = (
+    _standby,
+    _own_database,
+    _connections,
+    _sessions,
+    _pooler,
+    _far,
+    _plain_text,
+    _untried,
+)

@@ -1,0 +1,59 @@
+"""Define what is known of a server that is reached by a connection string, and of which nobody may see the machine."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class Capability(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing that pgdyno would see or do in a server, and whether the server lets it."""
+
+    name: str
+    group: str
+    shows: str
+    """What it is needed for."""
+    refusal: str | None = None
+    """The server's own words; None: it is granted."""
+    grant: str = ""
+    """Statements that would give it; empty if it is granted, or if no GRANT gives it."""
+
+
+class RoundTrip(msgspec.Struct, frozen=True, kw_only=True):
+    """How long an empty statement takes from here to the server and back, in seconds."""
+
+    median_s: float
+    low_s: float
+    """Of the interval that holds the median with 95 % confidence."""
+    high_s: float
+    n: int
+
+
+class GivenServer(msgspec.Struct, frozen=True, kw_only=True):
+    """A server as one connection saw it. It holds no secret: neither a password nor the connection string."""
+
+    host: str
+    """As libpq took it; the folder of the socket for one without an address."""
+    port: int
+    dbname: str
+    role: str
+    version: str
+    major: int
+    is_superuser: bool
+    is_in_recovery: bool
+    is_encrypted: bool
+    is_local: bool
+    """Whether it is reached by a socket file or the loopback interface."""
+    service: str | None
+    """The managed service, by what its servers have; None if none was recognised."""
+    settings_way: str
+    """How users of that service change settings; empty without one."""
+    pooler: str | None
+    """What shows that a pooler stands between; None if nothing does."""
+    has_pooled_transactions: bool
+    """Whether one session here may run each transaction in another session of the server."""
+    free_connections: int | None
+    """How many more this role may open; None if that could not be read."""
+    active_sessions: int | None
+    """Sessions of others that run a statement now; None if they are hidden from this role."""
+    round_trip: RoundTrip
+    capabilities: tuple[Capability, ...]

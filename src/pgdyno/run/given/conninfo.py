@@ -1,0 +1,91 @@
+"""Connect to a server by the user's connection string, and never let a secret of it out of this module.
+
+libpq reads the string, and with it what plain psql would: PG* variables, the service file and pgpass. What is shown or
+kept of it afterwards comes from the open connection: host, port, database and role.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import Any
+
+import psycopg
+from psycopg.conninfo import conninfo_to_dict
+from psycopg.rows import dict_row
+
+from pgdyno.errors import SpecError, StepFailedError
+from pgdyno.run.postgres import timeouts
+from pgdyno.run.postgres.sql import Connection
+
+# What libpq and the server say, and what to try. Source: PostgreSQL 18 src/interfaces/libpq and
+# src/backend/{libpq,utils/init,postmaster}.
+_HINTS = (
+    (r"could not translate host name|failed to resolve host", "is the name right, and does it resolve on this machine?"),
+    (r"Connection refused", "is the server running, and does it listen on this address and port (`listen_addresses`)?"),
+    (r"No such file or directory", "no server listens on that socket: name its folder with host=/folder, or a host with host=NAME"),
+    (r"timeout expired|timed out", "a firewall or a security group may drop the connection"),
+    (r"no password supplied", "put the password into ~/.pgpass, PGPASSFILE or PGPASSWORD"),
+    (r"password authentication failed", "is the role right, and the password in ~/.pgpass, PGPASSFILE or PGPASSWORD?"),
+    (r"no pg_hba.conf entry", "its pg_hba.conf lets this role in neither from this machine nor with this sslmode"),
+    (r"Peer authentication failed", "run pgdyno as the account of that name, or connect with host=127.0.0.1"),
+    (r"database \".*\" does not exist", "name one that exists, such as dbname=postgres"),
+    (r"role \".*\" does not exist", "name the role with user=NAME"),
+    (r"too many clients|remaining connection slots|too many connections", "wait until others disconnect"),
+    (r"starting up|shutting down|recovery mode", "try again when the server is up"),
+    (r"definition of service", "is the name in ~/.pg_service.conf or in the file that PGSERVICEFILE names?"),
+    (r"certificate|SSL", "see sslmode, sslrootcert and sslcert of libpq"),
+)  # fmt: skip
+
+_PORTS = re.compile(r"[0-9,]*")
+
+
+def has_password(dsn: str) -> bool:
+    """Return whether a connection string itself holds a secret, which every account of the machine then sees.
+
+    Raises:
+        SpecError: It is no connection string.
+    """
+    return not {"password", "sslpassword"}.isdisjoint(_read(dsn))
+
+
+def connect(dsn: str, *, options: str = "") -> Connection:
+    """Connect in autocommit mode, with rows as dicts.
+
+    Args:
+        dsn: A URI or a keyword string, as psql takes it; empty: what plain psql would reach.
+        options: Options as in PGOPTIONS, after the string's own.
+
+    Raises:
+        SpecError: It is no connection string.
+        StepFailedError: There is no connection, with what was said and what to try.
+    """
+    keywords = _read(dsn)
+    if options:
+        keywords["options"] = f"{keywords.get('options', '')} {options}".strip()
+    if "PGCONNECT_TIMEOUT" not in os.environ:
+        keywords.setdefault("connect_timeout", timeouts.CONNECT_PATIENCE_S)
+    keywords.setdefault("application_name", "pgdyno")
+    try:
+        # Behind a pooler, a statement that psycopg prepares by itself would be left to others.
+        return psycopg.Connection.connect(**keywords, autocommit=True, row_factory=dict_row, prepare_threshold=None)
+    except psycopg.Error as error:
+        said = str(error).strip()
+        hint = next((hint for pattern, hint in _HINTS if re.search(pattern, said)), "")
+        # Its traceback holds the string.
+        raise StepFailedError("cannot connect to the server", detail=said, hint=hint) from None
+
+
+def _read(dsn: str) -> dict[str, Any]:
+    try:
+        keywords = conninfo_to_dict(dsn)
+    except psycopg.Error:
+        keywords = None
+    # libpq quotes what it does not understand, which may be a part of a password whose special characters are not encoded.
+    if keywords is None or "@" in str(keywords.get("host", "")) or not _PORTS.fullmatch(str(keywords.get("port", ""))):
+        raise SpecError(
+            "--dsn is no connection string",
+            hint="for example postgresql://bench@db1:5432/postgres, 'host=db1 user=bench', or service=NAME;"
+            " in a URI, %-encode special characters of a password",
+        )
+    return keywords

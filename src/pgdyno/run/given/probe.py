@@ -1,0 +1,164 @@
+"""Ask a server, by SQL alone, what it is and what it lets this role see and do. Nothing in it is changed.
+
+Each probe runs in a transaction of its own that is rolled back. No session setting is changed and no statement is
+prepared under a name: behind a pooler, the next client of the session would inherit both.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+
+import psycopg
+
+from pgdyno.errors import HostError, SpecError, StepFailedError
+from pgdyno.facts.privileges import Probe, Service, list_services, make_probes, recognise_service
+from pgdyno.facts.versions import WHAT_IS_SUPPORTED, is_supported
+from pgdyno.record.machine.given_server import Capability, GivenServer, RoundTrip
+from pgdyno.run.given import conninfo
+from pgdyno.run.postgres import sql, timeouts
+
+_PATIENCE_S = 10.0
+_MOST_ROUND_TRIPS = 400
+_LONGEST_ROUND_TRIPS_S = 3.0
+_FEWEST_ROUND_TRIPS = 20
+_MAJOR = 10_000
+_NOT_PRIVILEGED = psycopg.errors.InsufficientPrivilege
+_SESSION_OPTION = "-c search_path=pg_catalog"
+
+
+def probe_server(dsn: str) -> GivenServer:
+    """Connect to a server and return what one role sees of it.
+
+    Args:
+        dsn: The connection string.
+
+    Raises:
+        SpecError: It is no connection string.
+        HostError: The server is of a version that is not supported.
+        StepFailedError: There is no connection, or it was lost.
+    """
+    try:
+        with conninfo.connect(dsn) as connection:
+            return _probe(dsn, connection)
+    except psycopg.Error as error:
+        raise StepFailedError("the connection to the server was lost", detail=str(error).strip()) from error
+
+
+def _probe(dsn: str, connection: sql.Connection) -> GivenServer:
+    info = connection.info
+    major = info.server_version // _MAJOR
+    if not is_supported(major):
+        raise HostError(f"PostgreSQL {major} is not supported", hint=f"pgdyno takes versions {WHAT_IS_SUPPORTED}")
+    state = sql.read_given_server(connection)
+    service = _find_service(connection)
+    probes = make_probes(sql.find_counters(connection, info.server_version))
+    capabilities = tuple(_ask(connection, probe, role=state["quoted_role"]) for probe in probes)
+    pooler = _find_pooler(connection)
+    return GivenServer(
+        host=info.host,
+        port=info.port,
+        dbname=info.dbname,
+        role=state["role"],
+        version=state["version"].split()[0],
+        major=major,
+        is_superuser=state["is_superuser"],
+        is_in_recovery=state["is_in_recovery"],
+        is_encrypted=connection.pgconn.ssl_in_use,
+        is_local=info.host.startswith(("/", "@")) or info.hostaddr.startswith("127.") or info.hostaddr == "::1",
+        service=service.name if service else None,
+        settings_way=service.settings if service else "",
+        pooler=pooler,
+        has_pooled_transactions=pooler is not None and _has_pooled_transactions(dsn, connection),
+        free_connections=_count(sql.count_free_connections, connection),
+        active_sessions=_count(sql.count_active_sessions, connection),
+        round_trip=_time_round_trips(connection),
+        capabilities=(_ask_for_options(dsn), *capabilities),
+    )
+
+
+def _count(count: Callable[[sql.Connection], int | None], connection: sql.Connection) -> int | None:
+    """Return a count, or None if the server refuses it."""
+    try:
+        return count(connection)
+    except StepFailedError:
+        if connection.broken:
+            raise
+        return None
+
+
+def _ask(connection: sql.Connection, probe: Probe, *, role: str) -> Capability:
+    try:
+        with timeouts.limit(connection, _PATIENCE_S), connection.transaction(force_rollback=True):
+            cursor = connection.execute(probe.sql.encode())
+            rows = cursor.fetchall() if cursor.description else []
+    except psycopg.Error as error:
+        if connection.broken:
+            raise
+        # What fails for another reason than a lacking privilege is not given by one.
+        grant = probe.grant if isinstance(error, _NOT_PRIVILEGED) else ""
+        return _refuse(probe, _say(error), grant=grant.format(role=role))
+    refusal = rows[0].get("refusal") if rows else None
+    if refusal is not None:
+        return _refuse(probe, refusal, grant=probe.grant.format(role=role))
+    return Capability(name=probe.name, group=probe.group, shows=probe.shows)
+
+
+def _refuse(probe: Probe, words: str, *, grant: str) -> Capability:
+    return Capability(name=probe.name, group=probe.group, shows=probe.shows, refusal=words, grant=grant)
+
+
+def _say(error: psycopg.Error) -> str:
+    parts = (error.diag.message_primary or str(error).strip().partition("\n")[0], error.diag.message_detail)
+    return ". ".join(part.rstrip(".") for part in parts if part)
+
+
+def _ask_for_options(dsn: str) -> Capability:
+    """Ask for a session with a setting of its own, which poolers may refuse."""
+    name, shows = "options", "comparisons of settings that each session chooses for itself"
+    try:
+        conninfo.connect(dsn, options=_SESSION_OPTION).close()
+    except (StepFailedError, SpecError) as error:
+        return Capability(name=name, group="load", shows=shows, refusal=error.detail.rpartition("FATAL:")[2].strip())
+    return Capability(name=name, group="load", shows=shows)
+
+
+def _find_service(connection: sql.Connection) -> Service | None:
+    functions = [one.function for one in list_services() if one.function]
+    seen = sql.read_service_marks(connection, functions)
+    return recognise_service(seen["prefixes"], seen["functions"])
+
+
+def _find_pooler(connection: sql.Connection) -> str | None:
+    """Return what shows that a pooler stands between: it hands out process ids of its own."""
+    told, real = connection.info.backend_pid, sql.read_backend_pid(connection)
+    return None if told == real else f"libpq was told process {told}, and the server says {real}"
+
+
+def _has_pooled_transactions(dsn: str, connection: sql.Connection) -> bool:
+    """Return whether another session's transaction takes or displaces the process that served this one."""
+    with conninfo.connect(dsn) as other:
+        before = sql.read_backend_pid(connection)
+        with other.transaction(force_rollback=True):
+            return sql.read_backend_pid(other) == before or sql.read_backend_pid(connection) != before
+
+
+def _time_round_trips(connection: sql.Connection) -> RoundTrip:
+    """Time empty statements by libpq's own call, since a cursor of psycopg takes longer than a near server.
+
+    The interval of the median is that of its order statistics, from the binomial distribution's normal approximation.
+    Source: Conover, Practical Nonparametric Statistics, section 3.2.
+    """
+    taken: list[float] = []
+    end_s = time.monotonic() + _LONGEST_ROUND_TRIPS_S
+    with timeouts.limit(connection):
+        while len(taken) < _FEWEST_ROUND_TRIPS or (len(taken) < _MOST_ROUND_TRIPS and time.monotonic() < end_s):
+            began_s = time.perf_counter()
+            connection.pgconn.exec_(b"SELECT")
+            taken.append(time.perf_counter() - began_s)
+    taken.sort()
+    n = len(taken)
+    reach = 1.96 * math.sqrt(n) / 2
+    low, high = math.floor(n / 2 - reach), math.ceil(n / 2 + reach)
+    return RoundTrip(median_s=taken[n // 2], low_s=taken[max(low, 0)], high_s=taken[min(high, n - 1)], n=n)

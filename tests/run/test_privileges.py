@@ -1,0 +1,259 @@
+"""Real servers that refuse: each source alone, all of them, and behind a pooler."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pgdyno.errors import SpecError, StepFailedError
+from pgdyno.explain.preflight.given import find_given_obstacles
+from pgdyno.facts.privileges import Probe, make_probes, recognise_service
+from pgdyno.facts.views import server_counters
+from pgdyno.flow.check_given import check_given
+from pgdyno.record.machine.given_server import Capability, GivenServer
+from pgdyno.run.given import conninfo
+from pgdyno.run.given.probe import probe_server
+from pgdyno.run.host import process
+from pgdyno.run.postgres.sql import read_service_marks
+from tests.rows import check_rows
+from tests.tools.pgcluster import PORT, Cluster, running
+
+pytestmark = pytest.mark.cluster
+# Of this machine, and of no other test's server.
+ADDRESS = "127.83.15.1"
+SECRET = "kanari:/vogel@7"
+
+
+@pytest.fixture(scope="module", params=(15, 18))
+def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
+    with running(request.param) as made:
+        made.sql("CREATE ROLE plain LOGIN")
+        yield made
+
+
+def dsn(cluster: Cluster, user: str = "plain", **more: str) -> str:
+    keywords = {"host": str(cluster.root), "port": str(PORT), "user": user, "dbname": "postgres", **more}
+    return " ".join(f"{name}='{value}'" for name, value in keywords.items())
+
+
+def refused(server: GivenServer) -> dict[str, Capability]:
+    return {one.name: one for one in server.capabilities if one.refusal is not None}
+
+
+def rules(server: GivenServer, *, clients: int = 8) -> dict[str, str]:
+    found = find_given_obstacles(server, clients=clients, has_password=False)
+    return {one.rule: one.evidence for one in found}
+
+
+def test_a_superuser_is_refused_nothing(cluster: Cluster) -> None:
+    server = probe_server(dsn(cluster, "postgres"))
+    assert refused(server) == {}
+    assert rules(server) == {}
+    assert (server.major, server.role, server.is_superuser) == (cluster.version_major, "postgres", True)
+    assert (server.is_local, server.is_encrypted, server.service) == (True, False, None)
+    assert server.round_trip.low_s <= server.round_trip.median_s <= server.round_trip.high_s
+
+
+def test_what_a_plain_role_is_refused_comes_with_the_grants_that_give_it(cluster: Cluster) -> None:
+    before = refused(probe_server(dsn(cluster)))
+    assert {"CREATE DATABASE", "other sessions", "all settings", "SET commit_delay", "ALTER SYSTEM"} < set(before)
+    assert 'role "plain" has no CREATEDB' in before["CREATE DATABASE"].refusal
+    assert "<insufficient privilege>" in before["other sessions"].refusal
+    assert rules(probe_server(dsn(cluster))) == {"no-database": 'role "plain" has no CREATEDB'}
+    with given(cluster, [one.grant for one in before.values() if one.grant]):
+        assert set(refused(probe_server(dsn(cluster)))) == {"pg_prewarm"}
+    assert refused(probe_server(dsn(cluster))) == before
+
+
+@contextlib.contextmanager
+def given(cluster: Cluster, grants: list[str]) -> Iterator[None]:
+    cluster.sql(";".join(grants))
+    yield
+    cluster.sql("ALTER ROLE plain NOCREATEDB; DROP OWNED BY plain; REVOKE pg_monitor, pg_checkpoint FROM plain")
+
+
+def test_each_source_that_is_taken_away_is_lost_alone_and_given_back_by_its_grant(cluster: Cluster) -> None:
+    before = set(refused(probe_server(dsn(cluster))))
+    probes = make_probes(server_counters(cluster.version_major))
+    held = [one for one in probes if one.name not in before and one.grant]
+    assert len(held) >= 9
+
+    def lose(probe: Probe) -> None:
+        right = probe.grant.removeprefix("GRANT ").removesuffix(" TO {role}")
+        cluster.sql(f"REVOKE {right} FROM PUBLIC")
+        try:
+            after = refused(probe_server(dsn(cluster)))
+            assert set(after) - before == {probe.name}
+            assert "permission denied" in (after[probe.name].refusal or "")
+            cluster.sql(after[probe.name].grant)
+            assert set(refused(probe_server(dsn(cluster)))) == before
+        finally:
+            cluster.sql(f"DROP OWNED BY plain; GRANT {right} TO PUBLIC")
+
+    check_rows(held, lose)
+
+
+def test_nothing_is_left_and_nothing_but_reading_was_asked(cluster: Cluster) -> None:
+    cluster.sql("ALTER ROLE plain SET log_statement = 'all'")
+    log = cluster.root / "server.log"
+    before, begins = (
+        cluster.run("pg_dumpall", "-h", str(cluster.root), "-p", str(PORT), "-U", "postgres"),
+        log.stat().st_size,
+    )
+    probe_server(dsn(cluster))
+    after = cluster.run("pg_dumpall", "-h", str(cluster.root), "-p", str(PORT), "-U", "postgres")
+    assert without_key(after) == without_key(before)
+    with log.open(errors="replace") as file:
+        file.seek(begins)
+        asked = re.findall(r"LOG:  (?:statement|execute [^:]*): \s*(\S+ ?\S*)", file.read())
+    assert len(asked) > 30
+    beyond = {one for one in asked if not one.startswith(("SELECT", "WITH", "BEGIN", "ROLLBACK", "CREATE FUNCTION"))}
+    assert beyond == set()
+    cluster.sql("ALTER ROLE plain RESET log_statement")
+
+
+def without_key(dump: str) -> str:
+    """Leave out the random key that newer pg_dump writes against injection."""
+    return re.sub(r"^\\(un)?restrict .*$", "", dump, flags=re.MULTILINE)
+
+
+def test_places_that_are_left(cluster: Cluster) -> None:
+    cluster.sql("ALTER DATABASE postgres CONNECTION LIMIT 9")
+    try:
+        server = probe_server(dsn(cluster, "postgres"))
+    finally:
+        cluster.sql("ALTER DATABASE postgres CONNECTION LIMIT -1")
+    assert server.free_connections is not None
+    assert server.free_connections <= 8
+    assert "connections" in rules(server)
+    assert "connections" not in rules(probe_server(dsn(cluster, "postgres")), clients=8)
+    assert "connections" in rules(probe_server(dsn(cluster, "postgres")), clients=100)
+
+
+def test_a_standby_of_a_service_over_tls() -> None:
+    with running(15) as cluster:
+        cluster.stop()
+        key, certificate = cluster.data / "server.key", cluster.data / "server.crt"
+        subject = ("-subj", "/CN=localhost", "-keyout", str(key), "-out", str(certificate))
+        subprocess.run(
+            ["openssl", "req", "-new", "-x509", "-nodes", "-days", "2", *subject], check=True, capture_output=True
+        )
+        for file in (key, certificate):
+            shutil.chown(file, cluster.user.uid, cluster.user.gid)
+            file.chmod(0o600)
+        with (cluster.data / "pg_hba.conf").open("w") as hba:
+            hba.write(
+                "local all all trust\nhostssl all postgres 127.0.0.0/8 trust\nhostssl all all 127.0.0.0/8 scram-sha-256\n"
+            )
+        cluster.start(
+            "ssl=on",
+            f"listen_addresses={ADDRESS}",
+            "password_encryption=scram-sha-256",
+            "shared_preload_libraries=auto_explain",
+        )
+        cluster.sql(f"CREATE ROLE bird LOGIN PASSWORD '{SECRET}'")
+        server = probe_server(dsn(cluster, "postgres", host=ADDRESS))
+        assert (server.is_encrypted, server.is_local, server.service) == (True, True, None)
+        recognise_services(cluster)
+        check_rows(WRONG, lambda keywords: refuse_connection(cluster, keywords))
+        find_no_secret(cluster)
+        cluster.stop()
+        (cluster.data / "standby.signal").touch()
+        shutil.chown(cluster.data / "standby.signal", cluster.user.uid, cluster.user.gid)
+        cluster.start()
+        server = probe_server(dsn(cluster, "postgres"))
+        assert server.is_in_recovery
+        assert "standby" in rules(server)
+
+
+def recognise_services(cluster: Cluster) -> None:
+    """By what a server really has; none of the services could be tried."""
+    with conninfo.connect(dsn(cluster, "postgres")) as connection:
+        assert read_service_marks(connection, ["aurora_version"]) == {"prefixes": ["auto_explain"], "functions": []}
+        connection.execute("CREATE FUNCTION aurora_version() RETURNS text LANGUAGE sql AS $$ SELECT 'x' $$")
+        seen = read_service_marks(connection, ["aurora_version"])
+    named = [recognise_service(*marks) for marks in ((seen["prefixes"], seen["functions"]), (["rds"], []), ([], []))]
+    assert [one.name if one else None for one in named] == ["Amazon Aurora", "Amazon RDS", None]
+
+
+WRONG = (
+    {"password": "wrong"},
+    {"passfile": "/nonexistent"},
+    {"user": "nobody-here", "password": "x"},
+    {"user": "postgres", "dbname": "none"},
+    {"port": "1"},
+    {"host": "no-such-host.invalid"},
+    {"sslmode": "disable"},
+    {"service": "none"},
+)
+
+
+def refuse_connection(cluster: Cluster, keywords: dict[str, str]) -> None:
+    text = dsn(cluster, **{"user": "bird", "host": ADDRESS} | keywords)
+    with pytest.raises(StepFailedError) as caught:
+        probe_server(text)
+    assert caught.value.fact == "cannot connect to the server"
+    assert caught.value.detail
+    assert caught.value.hint, caught.value.detail
+
+
+def find_no_secret(cluster: Cluster) -> None:
+    """The password in a URI and in a keyword string is in no form of the result, of errors, or of the log."""
+    coded = SECRET.replace(":", "%3A").replace("/", "%2F").replace("@", "%40")
+    uri = f"postgresql://bird:{coded}@{ADDRESS}:{PORT}/postgres"
+    for text in (uri, dsn(cluster, "bird", host=ADDRESS, password=SECRET)):
+        result = check_given(text, clients=None)
+        assert "password-in-arguments" in {one.rule for one in result.findings}
+        shown = f"{result!r}{result.to_json()!r}{(cluster.root / 'server.log').read_text()}"
+        assert SECRET not in shown
+        assert coded not in shown
+    with pytest.raises(SpecError) as caught:
+        conninfo.connect(f"postgresql://bird:{SECRET}@{ADDRESS}/postgres")
+    assert SECRET[8:] not in f"{caught.value.fact}{caught.value.detail}{caught.value.hint}"
+    assert caught.value.__cause__ is None
+
+
+@contextlib.contextmanager
+def pooling(cluster: Cluster, *, mode: str) -> Iterator[Path]:
+    """Run PgBouncer in front of a cluster, on a socket of the same number in a folder that it yields."""
+    folder = cluster.root / f"pooler-{mode}"
+    folder.mkdir()
+    shutil.chown(folder, cluster.user.uid, cluster.user.gid)
+    users, ini = folder / "users.txt", folder / "pgbouncer.ini"
+    users.write_text('"plain" ""\n')
+    ini.write_text(
+        f"[databases]\npostgres = host={cluster.root} port={PORT}\n[pgbouncer]\nlisten_addr =\nlisten_port = {PORT}\n"
+        f"unix_socket_dir = {folder}\nauth_type = trust\nauth_file = {users}\npool_mode = {mode}\nlogfile = {folder}/log\n"
+    )
+    child = process.start(
+        ["/usr/sbin/pgbouncer", str(ini)], user=cluster.user, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    try:
+        wait_for_socket(folder / f".s.PGSQL.{PORT}", child)
+        yield folder
+    finally:
+        child.terminate()
+        child.wait(timeout=60)
+
+
+def wait_for_socket(socket: Path, child: subprocess.Popen[bytes]) -> None:
+    while not socket.exists():
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            child.wait(timeout=0.05)
+        assert child.poll() is None, "pgbouncer ended"
+
+
+@pytest.mark.parametrize("mode", ["session", "transaction"])
+def test_a_pooler_between(cluster: Cluster, mode: str) -> None:
+    with pooling(cluster, mode=mode) as folder:
+        server = probe_server(dsn(cluster, host=str(folder)))
+    assert server.pooler is not None
+    assert "pooler" in rules(server)
+    assert server.has_pooled_transactions is (mode == "transaction")
+    assert "unsupported startup parameter" in (refused(server)["options"].refusal or "")
