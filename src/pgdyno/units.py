@@ -7,6 +7,7 @@ format as reports do.
 
 from __future__ import annotations
 
+import functools
 import math
 import re
 import sys
@@ -74,6 +75,8 @@ def describe_minutes(minutes: float) -> str:
     return "1 minute is" if minutes == 1 else f"{minutes:g} minutes are"
 
 
+# Deriving settings reads the same few values tens of thousands of times.
+@functools.lru_cache(maxsize=4096)
 def parse_in_unit(text: str, unit: str | None, *, is_integer: bool) -> float:
     """Parse the number of a setting as the server does, into multiples of the setting's unit.
 
@@ -103,6 +106,7 @@ def is_time_unit(unit: str) -> bool:
     return unit in _TIME_S
 
 
+@functools.cache
 def unit_size(unit: str | None) -> float:
     """Return the size of a setting's unit, such as `8kB` or `min`, in bytes or s; 1 without a unit."""
     base = _BASE_UNIT.fullmatch(unit or "")

@@ -18,6 +18,7 @@ from pgdyno.facts.durability import find_given_up
 from pgdyno.facts.gucs import ChangeCost, change_cost, find_guc, read_value, same_value
 from pgdyno.tune.derive import derive, leave_out, with_huge_pages
 from pgdyno.tune.draft import KB, round_up
+from pgdyno.tune.layers import choose_trial_set
 from pgdyno.tune.memory import sum_memory, total_bytes
 from pgdyno.tune.types import DerivedSettings, Kernel, Origin, Target, TuningSubject, WorkloadClass
 from pgdyno.units import parse_in_unit
@@ -55,6 +56,15 @@ def test_every_value_says_why_from_what_and_by_whom(tunings: list[DerivedSetting
             assert all(each.how and each.name for each in one.inputs), one.name
             assert (one.change is None) == (one.target is Target.STORAGE), one.name
             assert not one.trades.endswith("."), one.trades
+
+
+def test_each_setting_is_in_one_layer_or_left_out_with_a_reason(tunings: list[DerivedSettings]) -> None:
+    for tuning in tunings:
+        chosen = choose_trial_set(tuning, fixed={}, refused={})
+        tried = [one.name for layer in chosen.layers for one in layer.settings]
+        assert sorted([*tried, *chosen.left_out]) == sorted(one.name for one in tuning.settings)
+        assert all(chosen.left_out.values())
+        assert all(layer.settings for layer in chosen.layers)
 
 
 def test_every_name_that_layers_decide_arises(tunings: list[DerivedSettings]) -> None:

@@ -5,7 +5,7 @@ import pytest
 from pgdyno.tune.derive import derive
 from pgdyno.tune.layers import REST, TrialSet, choose_trial_set, stock_value
 from pgdyno.tune.types import DerivedSettings, Kernel, Target
-from tests.tune.subjects import grid, make_subject
+from tests.tune.subjects import make_subject
 
 NOW = {
     "vm.nr_hugepages": "0",
@@ -24,16 +24,6 @@ def tuning() -> DerivedSettings:
 
 def choose(tuning: DerivedSettings, **refused: str) -> TrialSet:
     return choose_trial_set(tuning, fixed={}, refused=refused)
-
-
-def test_each_setting_is_in_one_layer_or_left_out_with_a_reason() -> None:
-    for subject in grid():
-        tuning = derive(subject)
-        chosen = choose(tuning)
-        tried = [one.name for layer in chosen.layers for one in layer.settings]
-        assert sorted([*tried, *chosen.left_out]) == sorted(one.name for one in tuning.settings)
-        assert all(chosen.left_out.values())
-        assert all(layer.settings for layer in chosen.layers)
 
 
 def test_what_is_tried_differs_from_stock_and_is_postgresqls_or_a_sysctl(tuning: DerivedSettings) -> None:
