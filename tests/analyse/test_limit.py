@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pgdyno.analyse.search.latency_limit import LimitSearch, Probe, RateVerdict, replay_probes
+from pgdyno.analyse.search.latency_limit import LimitSearch, Probe, RateVerdict
 from tests.analyse.searches import Machine, draw_noise, run_search
 
 RATES = tuple(float(f"{100 * 1.05**k:.3g}") for k in range(50))
@@ -52,7 +52,7 @@ def test_nothing_is_known_before_the_first_trial() -> None:
     assert (answer.holds_tps, answer.fails_tps, answer.estimate_tps, answer.n) == (None, None, None, 0)
     assert not answer.is_settled
     with pytest.raises(ValueError, match="not in tuple"):
-        replay_probes(RATES, [Probe(1.5, is_held=True)], alpha=0.05, resolution_ratio=0.1)
+        LimitSearch(RATES, alpha=0.05, resolution_ratio=0.1).add(Probe(1.5, is_held=True))
 
 
 def test_what_it_would_take_shrinks_as_trials_come_and_noise_without_end_has_no_price() -> None:

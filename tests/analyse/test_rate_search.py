@@ -120,17 +120,19 @@ def test_a_server_that_does_nothing_has_no_rate() -> None:
 
 def test_a_search_that_is_taken_up_again_goes_on_as_if_it_had_never_stopped() -> None:
     whole = run_search(Machine(limit_tps=640.0), seed=7)[-1]
-    again = WorkloadSearch("tpcb-like", SEARCH, planned_s=10.0)
+    again, read = (WorkloadSearch("tpcb-like", SEARCH, planned_s=10.0) for _ in range(2))
     for _ in range(CAPACITY_ROUNDS):
         again.add_capacity(whole.capacity.value)
+        read.add_capacity(whole.capacity.value)
     trials = sorted((trial for level in whole.levels for trial in level.trials), key=lambda trial: trial.number)
     for trial in trials:
         wanted = again.next_trial()
         assert wanted is not None
         assert wanted.rate_tps == trial.misses.rate_tps
         again.add_misses(trial.misses, number=trial.number, length_s=trial.length_s)
+        read.add_misses(trial.misses, number=trial.number, length_s=trial.length_s)
     assert again.next_trial() is None
-    assert again.state().answer == whole.answer
+    assert again.state().answer == read.state().answer == whole.answer
 
 
 def test_levels_are_the_rates_that_were_tried_with_all_their_trials() -> None:

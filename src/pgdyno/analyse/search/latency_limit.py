@@ -30,7 +30,7 @@ from __future__ import annotations
 
 import enum
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -266,16 +266,6 @@ class _Side(NamedTuple):
     def speed(self) -> float:
         """How much each trial narrows the interval."""
         return self.gain * self.growth / self.left
-
-
-def replay_probes(
-    rates_tps: Sequence[float], probes: Iterable[Probe], *, alpha: float, resolution_ratio: float
-) -> LimitSearch:
-    """Build a search from these trials, in the order of running."""
-    search = LimitSearch(rates_tps, alpha=alpha, resolution_ratio=resolution_ratio)
-    for probe in probes:
-        search.add(probe)
-    return search
 
 
 def probability_to_hold(medians: Floats, logs: Floats) -> Floats:

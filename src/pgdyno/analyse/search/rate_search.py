@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 
 from pgdyno.analyse.estimate import Estimate, estimate_geometric_mean
-from pgdyno.analyse.search.latency_limit import LimitAnswer, LimitSearch, Probe, RateVerdict, replay_probes
+from pgdyno.analyse.search.latency_limit import LimitAnswer, LimitSearch, Probe, RateVerdict
 from pgdyno.analyse.search.misses import Misses, count_misses
 from pgdyno.plan.search import CAPACITY_ROUNDS, Search, choose_duration_s, list_rates
 from pgdyno.record.trial_data import TrialData
@@ -95,6 +95,9 @@ class WorkloadSearch:
         self._capacities: list[float | None] = []
         self._trials: list[RateTrial] = []
         self._uncounted: list[int] = []
+        self._limit: LimitSearch | None = None
+        self._limit_rates: tuple[float, ...] = ()
+        self._limit_trials = 0
 
     def add(self, data: TrialData, *, tps: float | None) -> None:
         """Add a finished trial.
@@ -170,8 +173,13 @@ class WorkloadSearch:
         rates = self._rates()
         if not rates or len(self._capacities) < CAPACITY_ROUNDS:
             return None
-        probes = (Probe(trial.misses.rate_tps, trial.is_held) for trial in self._trials)
-        return replay_probes(rates, probes, alpha=self._search.alpha, resolution_ratio=self._search.resolution_ratio)
+        if self._limit is None or self._limit_rates != rates:
+            self._limit = LimitSearch(rates, alpha=self._search.alpha, resolution_ratio=self._search.resolution_ratio)
+            self._limit_rates, self._limit_trials = rates, 0
+        for trial in self._trials[self._limit_trials :]:
+            self._limit.add(Probe(trial.misses.rate_tps, trial.is_held))
+        self._limit_trials = len(self._trials)
+        return self._limit
 
     def _level(self, rate_tps: float, verdict: RateVerdict) -> RateLevel:
         trials = tuple(trial for trial in self._trials if trial.misses.rate_tps == rate_tps)
