@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import random
 import statistics
@@ -49,6 +50,7 @@ _SHARES = {
 }
 
 
+@functools.cache
 def build_report(
     *,
     names: tuple[str, ...] = BUILTIN,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import random
 from collections.abc import Mapping
@@ -46,6 +47,7 @@ class Effect(msgspec.Struct, frozen=True, kw_only=True):
     rounds: int = 10_000
 
 
+@functools.cache
 def build_switchback(*, workloads: tuple[str, ...] = ("tpcb-like", "select-only"), rounds: int = 41) -> ReportInput:
     """Three variants beside the reference: one refused, one without durability; two workloads."""
     study = Study(
@@ -83,6 +85,7 @@ def build_switchback(*, workloads: tuple[str, ...] = ("tpcb-like", "select-only"
     )
 
 
+@functools.cache
 def build_paired(*, is_hard: bool = False) -> ReportInput:
     """A restart-only setting, few rounds, nothing settled, a failed trial; when hard also a machine that cannot be trusted."""
     small = VariantSpec(name=HOSTILE, settings={"shared_buffers": "16MB"}) if is_hard else None
@@ -110,6 +113,7 @@ def build_paired(*, is_hard: bool = False) -> ReportInput:
     )
 
 
+@functools.cache
 def build_client_sweep(*, rounds: int = 4, loads: tuple[int, ...] = (1, 2, 4, 8, 16, 32, 64)) -> ReportInput:
     """A curve over clients that climbs, has a peak and falls."""
     study = Study(
@@ -132,6 +136,7 @@ def build_client_sweep(*, rounds: int = 4, loads: tuple[int, ...] = (1, 2, 4, 8,
     )
 
 
+@functools.cache
 def build_product() -> ReportInput:
     """A sweep over two axes, one of which gives up durability."""
     study = Study(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import msgspec
 
 from pgdyno.explain.doubts.derived import find_derived_doubts
@@ -52,6 +54,7 @@ def build_tuned(*, is_layered: bool, is_hostile: bool = False) -> Tuned:
     )  # fmt: skip
 
 
+@functools.cache
 def build_derived(*, is_hard: bool = False) -> ReportInput:
     """Stock against derived on two workloads; when hard the set costs on one of them, and text tries to be markup."""
     study = _study(VariantSpec(name=STOCK), _with(), workloads=("tpcb-like", "select-only"))
@@ -62,6 +65,7 @@ def build_derived(*, is_hard: bool = False) -> ReportInput:
     return _compose(study, effects, build_tuned(is_layered=False, is_hostile=is_hard))
 
 
+@functools.cache
 def build_layers() -> ReportInput:
     """Layers of which one gains, one costs, one is close to nothing and one is not told."""
     names = {"kernel": 1.0, "memory": 0.75, "WAL and checkpoints": 1.15, "planner": 1.0}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import msgspec
 
 from pgdyno.analyse.series import ChartKind
@@ -63,6 +65,7 @@ _CEILING = Finding(
 )
 
 
+@functools.cache
 def build_explained(*, is_hard: bool = False) -> ReportInput:
     """A plain bench of three workloads, explained; hard: hostile words, many findings, what could not be judged."""
     report = build_report(failed=(3,) if is_hard else ())
@@ -82,6 +85,7 @@ def build_explained(*, is_hard: bool = False) -> ReportInput:
     return msgspec.structs.replace(report, explanations=tuple(found))
 
 
+@functools.cache
 def build_explained_comparison() -> ReportInput:
     """A comparison, explained: both variants of a workload have the same limit."""
     report = build_paired()

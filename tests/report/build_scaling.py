@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import msgspec
 
 from pgdyno.analyse.study_types import ScalingStudy
@@ -12,6 +14,7 @@ from tests.report.build_comparison import build_client_sweep
 from tests.report.build_derived import build_derived
 
 
+@functools.cache
 def build_bench(*, rounds: int = 3) -> ReportInput:
     """Derived settings that are faster, under which TPS climbs, has a peak and falls."""
     report, sweep = build_derived(), build_client_sweep(rounds=rounds)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import msgspec
 
 from pgdyno.analyse.search.rate_search import RateSearch
@@ -27,6 +29,7 @@ MACHINES = {
 }
 
 
+@functools.cache
 def build_search(*machines: str, trials: int = 40) -> ReportInput:
     """A search on one workload for each of these machines; the first two rates have trials with charts."""
     names = dict(zip(("tpcb-like", "select-only", "simple-update"), machines, strict=False))

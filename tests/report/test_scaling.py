@@ -35,7 +35,7 @@ def print_report(report: ReportInput) -> str:
 def test_every_form_tells_the_curve_after_the_verdicts() -> None:
     report = build_bench()
     page, markdown, terminal = (
-        print_html(build_report_document(report)),
+        print_html(build_report_document(report), vega_js=""),
         print_markdown(build_report_document(report)),
         print_report(report),
     )

@@ -55,7 +55,7 @@ def test_before_the_first_rate_nothing_is_claimed() -> None:
     early = msgspec.structs.replace(report, analysis=analysis)
     (answer,) = answer_searches(early)
     assert "Nothing is known" in answer.claim
-    assert "No trial at a scheduled rate is finished" in print_html(build_report_document(early))
+    assert "No trial at a scheduled rate is finished" in print_html(build_report_document(early), vega_js="")
     assert "## Trials at rates" not in print_markdown(build_report_document(early))
 
 
@@ -112,7 +112,7 @@ def test_the_document_has_every_trial_at_full_precision() -> None:
 
 
 def test_the_page_answers_first_and_links_to_its_parts() -> None:
-    page = print_html(build_report_document(build_search("settled", "open")))
+    page = print_html(build_report_document(build_search("settled", "open")), vega_js="")
     assert page.index("the limit is at about") < page.index('id="method"') < page.index('id="trials"')
     for part in ("r1", "r2", "method", "trials"):
         assert f'href="#{part}"' in page

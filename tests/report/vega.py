@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 from typing import Any
 
 import altair as alt
+import jsonschema
 
 from pgdyno.report.charts import palette
 from pgdyno.report.charts.chart import Chart
@@ -25,4 +27,15 @@ def check_vega_lite(chart: Chart | None) -> None:
     """Raise an error if a chart is absent, is not valid Vega-Lite, or has a colour that the style sheet does not have."""
     assert chart is not None
     assert set(re.findall(r"var\(--(\w+)\)", json.dumps(chart.spec))) <= palette.LIGHT.keys()
-    alt.Chart.from_dict(to_vega_lite(chart), validate=True)
+    check_spec(to_vega_lite(chart))
+
+
+def check_spec(spec: dict[str, Any]) -> None:
+    """Raise an error if a specification does not follow the schema of Vega-Lite."""
+    # Altair's own objects would check each part of it once more.
+    _validator().validate(spec)
+
+
+@functools.cache
+def _validator() -> jsonschema.Draft7Validator:
+    return jsonschema.Draft7Validator(alt.load_schema())

@@ -35,7 +35,7 @@ def print_html(document: Document, *, vega_js: str | None = None) -> str:
         document: The document to print.
         vega_js: A cached result of `bundle_vega`; bundling takes more than a second.
     """
-    vega = vega_js or bundle_vega()
+    vega = bundle_vega() if vega_js is None else vega_js
     script, style = _read_asset("report.js"), _make_style()
     return (
         _environment()
