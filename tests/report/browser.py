@@ -81,12 +81,16 @@ class Browser(AbstractContextManager["Browser"]):
         """Show a file and wait until its charts are drawn."""
         self.requests.clear()
         self.complaints.clear()
-        self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
-        self.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
+        self.view(width=width, height=height, scheme=scheme)
         # Else the page shown so far could pass for the one to come.
         self.evaluate("delete document.documentElement.dataset.drawn")
         self.call("Page.navigate", url=path.as_uri())
         self.wait_for("document.documentElement?.dataset.drawn !== undefined", bool)
+
+    def view(self, *, width: int = 1280, height: int = 900, scheme: str = "light") -> None:
+        """Give the window another size, or its reader another taste; a page that is shown stays."""
+        self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
+        self.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
 
     def wait_for(self, expression: str, is_reached: Callable[[Any], bool]) -> Any:
         """The value of a JavaScript expression as soon as it is what is waited for; a busy machine takes its time."""

@@ -8,16 +8,20 @@ import html.parser
 import itertools
 import json
 import re
+from collections.abc import Callable
 
 import pytest
 
 from pgdyno.report.format import format_number
 from pgdyno.report.forms.html import print_html
+from pgdyno.report.input import ReportInput
 from pgdyno.report.sections.comparison.answers import answer_study
 from pgdyno.report.sections.workload import choose_points
 from pgdyno.report.study import build_report as build_report_document
 from tests.report.build import BUILTIN, HOSTILE, build_report
 from tests.report.build_comparison import build_client_sweep, build_paired, build_product, build_switchback
+from tests.report.build_derived import build_derived
+from tests.report.build_explained import build_explained, build_explained_comparison
 
 NAME = 'Umsätze <script>alert("x")</script>'
 
@@ -156,6 +160,17 @@ def test_a_page_of_verdicts_is_whole(compared: dict[str, _Page], name: str) -> N
     assert len(page.ids) == len(set(page.ids))
     assert {link.removeprefix("#") for link in page.links} <= set(page.ids)
     assert page.loads == ["data:,"]
+
+
+@pytest.mark.parametrize("build", [build_explained, build_explained_comparison, build_derived])
+def test_every_sentence_of_the_first_page_leads_to_what_shows_it(build: Callable[[], ReportInput]) -> None:
+    text = print_html(build_report_document(build()), vega_js="")
+    # The sections within it have no ids.
+    first_page = re.search(r'<section id="first-page".*?(?=<section id=)', text, re.DOTALL)
+    assert first_page
+    links = _Page(first_page[0]).links
+    assert links
+    assert {link.removeprefix("#") for link in links} <= set(_Page(text).ids)
 
 
 def test_verdicts_come_first_and_are_those_of_the_other_forms(compared: dict[str, _Page]) -> None:
