@@ -310,15 +310,25 @@ def simulate_final_looks(repeats: int) -> list[dict]:
 
 
 def simulate_budgets(repeats: int) -> list[dict]:
-    """Simulate families in which variants that differ are decided early and leave their time to the others.
+    """Simulate families in which variants, or workloads, that differ are decided early and leave their time to the others.
 
     The rounds at the final look then depend on when they were decided: this is the only way in which log ratios reach the
-    place of the look.
+    place of the look. Variants share the two runs of their reference, and so do the workloads here, as if one moment's
+    noise were in all of them; real workloads have runs of their own.
     """
-    print(
-        "\ntwo of four variants differ, and leave their time to the others: false at the final look or before",
-        flush=True,
-    )
+    figures = []
+    for shared, name in ((2, "budget"), (0, "budget.workloads")):
+        what = "variants" if shared else "workloads"
+        print(
+            f"\ntwo of four {what} differ, and leave their time to the others: false at the final look or before",
+            flush=True,
+        )
+        figures += _simulate_budget(repeats, name, shared)
+    return figures
+
+
+def _simulate_budget(repeats: int, name: str, shared: int) -> list[dict]:
+    """Simulate a family of four that differ in time: a round takes `shared` trials and one for each that is open."""
     figures = []
     for in_sd in (1.0, 2.0, 4.0):
         for planned in PLANNED[4]:
@@ -329,8 +339,8 @@ def simulate_budgets(repeats: int) -> list[dict]:
                 before = judge_looks(pairs, 0, NO_DELTA) != RatioOutcome.OPEN
                 is_open = ~np.logical_or.accumulate(before, axis=1)
                 # The first round holds all variants, each further one those that were open after the round before.
-                slots = 2 + np.concatenate([np.full((n, 1), 4), is_open[:, :-1].sum(axis=2)], axis=1)
-                rounds = (np.cumsum(slots, axis=1) <= 6 * planned).sum(axis=1)
+                slots = shared + np.concatenate([np.full((n, 1), 4), is_open[:, :-1].sum(axis=2)], axis=1)
+                rounds = (np.cumsum(slots, axis=1) <= (shared + 4) * planned).sum(axis=1)
                 last = np.maximum(rounds - 2, 0)
                 in_last = is_open[np.arange(n), last]
                 outcomes = judge_looks(pairs, np.where(in_last, rounds[:, None], 0), NO_DELTA)
@@ -339,7 +349,7 @@ def simulate_budgets(repeats: int) -> list[dict]:
 
             is_false = repeat(play, repeats)
             print(f"{in_sd:>4} sd, {planned:>3} rounds {is_false.mean():>8.2%}", flush=True)
-            figures.append(share(f"budget.{in_sd:g}_sd.{planned}_rounds", is_false, target=f"<= {ALPHA}"))
+            figures.append(share(f"{name}.{in_sd:g}_sd.{planned}_rounds", is_false, target=f"<= {ALPHA}"))
     return figures
 
 

@@ -377,6 +377,8 @@ class Playing(TrialRunner):
     def _run_trial(self, step: Step, trial: PlannedTrial) -> None:
         self.now_s += self.slowness * step.predicted_s
         level = 1000.0 * np.random.default_rng(trial.number).normal(1, 0.1)
+        if trial.workload == "select-only" and trial.variants == ("B",):
+            level *= 3
         self._sequential.take(build_data(trial, tps=level))
         if trial.number >= self.stops_after:
             raise KeyboardInterrupt
@@ -413,6 +415,65 @@ def test_the_look_is_made_when_the_time_is_over_and_the_questions_may_stay_open(
         "final look at tpcb-like",
         "the comparison's time is over with questions open",
     ]
+
+
+BOTH = [{"name": "tpcb-like"}, {"name": "select-only"}]
+
+
+def test_a_decided_workload_leaves_its_minutes_to_the_open_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    record = build_record("paired", "A", "B", workload=BOTH)
+    planned = count_planned_rounds(record.plan)["tpcb-like"]
+    store = RecordStore(tmp_path / "record")
+    store.create(record, study_toml="")
+    referee, said = play(store, monkeypatch, slowness=1.0)
+    decided, opened = (referee.compare_workload(name).rounds for name in ("select-only", "tpcb-like"))
+    assert decided < planned / 2
+    # Two trials of the reference and one of the variant a round: what the one did not need, the other has had.
+    assert opened == planned + (planned - decided)
+    left = re.fullmatch(r"minutes are left: (\d+) more rounds? of tpcb-like", said[0])
+    assert left is not None
+    assert int(left[1]) == planned - decided
+    assert said[1].startswith("final look at tpcb-like: ")
+    kept = store.read_record()
+    assert count_planned_rounds(kept.plan)["tpcb-like"] == opened
+    assert kept.final_looks == {"tpcb-like": kept.plan.trials[-1].number}
+    assert [trial.number for trial in kept.plan.trials] == list(range(1, len(kept.plan.trials) + 1))
+    assert kept.plan.steps[-1].trial is None
+
+
+def test_trials_that_are_fast_leave_minutes_until_no_round_fits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record = build_record("paired", "A", "B", workload=[{"name": "tpcb-like"}])
+    planned = count_planned_rounds(record.plan)["tpcb-like"]
+    store = RecordStore(tmp_path / "record")
+    store.create(record, study_toml="")
+    referee, _ = play(store, monkeypatch, slowness=0.5)
+    assert planned * 1.9 < referee.compare_workload("tpcb-like").rounds <= planned * 2
+
+
+def test_who_asks_for_rounds_gets_no_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    record = build_record(
+        "paired", "A", "B", workload=[{"name": "tpcb-like"}], experiment={"design": "paired", "extra_rounds": False}
+    )
+    store = RecordStore(tmp_path / "record")
+    store.create(record, study_toml="")
+    referee, _ = play(store, monkeypatch, slowness=0.5)
+    assert referee.compare_workload("tpcb-like").rounds == count_planned_rounds(record.plan)["tpcb-like"]
+
+
+def test_ctrl_c_in_an_extra_round_keeps_it_for_resume(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    record = build_record("paired", "A", "B", workload=BOTH)
+    whole, parted = RecordStore(tmp_path / "whole"), RecordStore(tmp_path / "parted")
+    for store in (whole, parted):
+        store.create(record, study_toml="")
+    play(whole, monkeypatch, slowness=1.0)
+    last = len(record.plan.trials)
+    play(parted, monkeypatch, slowness=1.0, stops_after=last + 2)
+    kept = parted.read_record()
+    assert kept.plan == whole.read_record().plan
+    assert kept.final_looks is msgspec.UNSET
+    assert last < len(kept.plan.trials)
 
 
 def test_ctrl_c_makes_no_look(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,7 +26,8 @@ from pgdyno.conduct.steps import TRIES, describe_outcome, find_overrun_s, list_o
 from pgdyno.conduct.ui import Ui
 from pgdyno.errors import PgdynoError
 from pgdyno.plan.experiment import Experiment, count_least_rounds, is_client_sweep
-from pgdyno.plan.plan import Plan, PlannedTrial, Step, StepKind
+from pgdyno.plan.extra_rounds import add_rounds
+from pgdyno.plan.plan import Plan, PlannedTrial, Step, StepKind, count_planned_rounds
 from pgdyno.record.serverlog import ErrorReport, read_serverlog
 from pgdyno.record.store import RecordStore
 from pgdyno.record.transactions.slices import read_slices
@@ -88,7 +89,11 @@ class TrialRunner:
             PgdynoError: A trial failed twice, and the study cannot go on without it.
             KeyboardInterrupt: The user has stopped it.
         """
-        is_over = self._run_wanted()
+        allowed_s = _allowed_s(self._record.plan, self._experiment, self._steps)
+        ends_s = monotonic_s() + allowed_s
+        is_over = self._run_wanted(allowed_s)
+        while not is_over and self._plan_more(within_s=ends_s - monotonic_s()):
+            is_over = self._run_wanted(ends_s - monotonic_s())
         self._make_final_looks()
         if is_over and not self._sequential.is_settled:
             what = "sweep" if is_client_sweep(self._experiment) else "comparison"
@@ -97,9 +102,27 @@ class TrialRunner:
                 f"the {what}'s time is over with questions open: `pgdyno resume` runs what is left of it{follows}"
             )
 
-    def _run_wanted(self) -> bool:
+    def _plan_more(self, *, within_s: float) -> bool:
+        """Plan more rounds for what is open, if the study wants them and one fits; return whether it does."""
+        looks = self._sequential.find_due_looks() if self._experiment.extra_rounds else {}
+        undecided = {workload: self._sequential.undecided(workload) for workload in looks}
+        plan = add_rounds(self._record.plan, undecided, within_s=within_s)
+        more = count_planned_rounds(plan)
+        added = {name: more[name] - count for name, count in count_planned_rounds(self._record.plan).items()}
+        rounds = max(added.values(), default=0)
+        if rounds == 0:
+            return False
+        # What was left out of an earlier round stays out.
+        planned = len(self._record.plan.trials)
+        self._record = msgspec.structs.replace(self._record, plan=plan)
+        self._store.write_record(self._record)
+        self._sequential.plan_more(self._record)
+        self._steps = [one for one in list_open_trials(self._store, self._record) if one[1].number > planned]
+        self._ui.say(f"minutes are left: {rounds} more round{'s' * (rounds > 1)} of {', '.join(undecided)}")
+        return True
+
+    def _run_wanted(self, allowed_s: float) -> bool:
         """Run the trials that are wanted, and return whether the time is over before the last of them."""
-        allowed_s = _allowed_s(self._record.plan, self._experiment, self._steps)
         began_s, turns, is_told = monotonic_s(), 0, False
         self._limit(self._steps, allowed_s)
         last: tuple[int, str] | None = None

@@ -66,6 +66,10 @@ class SequentialComparison:
         self._given_up.add(variant)
         self._review()
 
+    def plan_more(self, record: StudyRecord) -> None:
+        """Take the record whose plan has more rounds."""
+        self._record = record
+
     def find_due_looks(self) -> dict[str, int]:
         """Return the final looks that the planned end asks for: the number of each undecided workload's last trial.
 

@@ -58,6 +58,8 @@ class Experiment(msgspec.Struct, frozen=True, kw_only=True):
     """Length of slices; None if a switchback's pilot chooses it, or a live round by its latencies."""
     final_look: bool = False
     """Whether half of the error rate belongs to a t-test at the planned end; False in older plans and sweeps over clients."""
+    extra_rounds: bool = False
+    """Whether open questions get more rounds if minutes are left; False in older plans, switchbacks and sweeps over clients."""
 
     @property
     def reference(self) -> Variant:

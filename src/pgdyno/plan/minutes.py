@@ -73,7 +73,8 @@ def split_minutes(study: Study, machine: Machine, budget: Budget) -> Study:
             sweep_minutes = sweep_minutes if minutes + sweep_minutes <= whole else least_sweep
             rest = math.floor((whole - sweep_minutes) * _PARTS_OF_A_MINUTE) / _PARTS_OF_A_MINUTE
             minutes = max(rest, minutes if asked is None else own.minutes_of(least))
-        study = _with_experiment(study, minutes=minutes)
+        # Who asks for rounds gets no more than those.
+        study = _with_experiment(study, minutes=minutes, extra_rounds=budget.rounds is None)
     if study.scaling is None:
         return study
     return msgspec.structs.replace(study, scaling=msgspec.structs.replace(study.scaling, minutes=sweep_minutes))

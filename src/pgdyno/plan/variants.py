@@ -12,7 +12,7 @@ from pgdyno.errors import SpecError
 from pgdyno.plan.experiment import Experiment, Variant, find_server, identify_server, is_client_sweep
 from pgdyno.spec.study import ServerSpec, Study
 from pgdyno.spec.table import SettingValue
-from pgdyno.spec.variant import MOST_VARIANTS, VariantSpec, make_variant, show_value
+from pgdyno.spec.variant import MOST_VARIANTS, DesignKind, VariantSpec, make_variant, show_value
 
 
 def plan_experiment(study: Study, *, version_major: int) -> Experiment | None:
@@ -56,7 +56,9 @@ def plan_experiment(study: Study, *, version_major: int) -> Experiment | None:
         slice_s=study.experiment.slice_s,
     )
     # The loads of a sweep over clients get statuses by an interval of their own.
-    return msgspec.structs.replace(experiment, final_look=not is_client_sweep(experiment))
+    has_look = not is_client_sweep(experiment)
+    extra_rounds = study.experiment.extra_rounds and has_look and design is not DesignKind.SWITCHBACK
+    return msgspec.structs.replace(experiment, final_look=has_look, extra_rounds=extra_rounds)
 
 
 def _list_specs(study: Study) -> list[tuple[VariantSpec, dict[str, str]]]:

@@ -138,6 +138,7 @@ class ExperimentSpec(StudyTable, frozen=True, kw_only=True):
         confidence: One minus the error rate of verdicts.
         design: How variants are compared; absent: chosen from what changing the settings costs.
         slice: Length of a switchback's slices; absent: a pilot chooses it from this machine's noise.
+        extra_rounds: Whether open questions get more rounds from the minutes that decided ones leave.
     """
 
     minutes: float | None = None
@@ -145,6 +146,7 @@ class ExperimentSpec(StudyTable, frozen=True, kw_only=True):
     confidence: str = "95%"
     design: DesignKind | None = None
     slice: str | None = None
+    extra_rounds: bool = True
 
     def __post_init__(self) -> None:
         """Check ranges."""

@@ -1,0 +1,54 @@
+"""Plan more rounds for the questions that are open when the planned rounds are over and minutes are left.
+
+The minutes are those of questions that were decided early, and of trials that took less time than predicted. No log ratio
+of a workload chooses how many rounds it gets, so that its final look may follow them (ADR 16).
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from pgdyno.plan.experiment import draw_orders
+from pgdyno.plan.types import Plan, PlannedTrial, Step, StepKind
+
+# The reference runs twice in a round.
+_REFERENCES = 2
+
+
+def add_rounds(plan: Plan, undecided: Mapping[str, Sequence[str]], *, within_s: float) -> Plan:
+    """Return a plan with as many more rounds as fit a time; the plan itself if not one does.
+
+    Args:
+        plan: Of a comparison in rounds of trials.
+        undecided: By workload, the variants that still need rounds.
+        within_s: The time, by the plan's own predictions.
+    """
+    assert plan.experiment is not None  # noqa: S101 - it compares
+    last = {step.trial.workload: (step, step.trial) for step in plan.steps if step.trial is not None}
+    round_s = sum((_REFERENCES + len(names)) * last[workload][0].predicted_s for workload, names in undecided.items())
+    trials = plan.trials
+    draw = random.Random(trials[-1].seed)  # noqa: S311 - an order that can be drawn again, not a secret
+    orders: dict[str, list[list[str]]] = {workload: [] for workload in undecided}
+    added: list[Step] = []
+    for number in range(1, int(within_s // round_s) + 1 if round_s else 1):
+        for workload in draw.sample(list(undecided), k=len(undecided)):
+            step, trial = last[workload]
+            reference = plan.experiment.reference.name
+            orders[workload] = orders[workload] or draw_orders([reference, reference, *undecided[workload]], draw)
+            for variant in orders[workload].pop():
+                added.append(
+                    _repeat(step, trial, variant, number=len(trials) + len(added) + 1, later=number, draw=draw)
+                )
+    *steps, report = plan.steps
+    return msgspec.structs.replace(plan, steps=(*steps, *added, report))
+
+
+def _repeat(step: Step, trial: PlannedTrial, variant: str, *, number: int, later: int, draw: random.Random) -> Step:
+    """Return a trial of a variant, `later` rounds after a trial of its workload."""
+    repeated = msgspec.structs.replace(
+        trial, number=number, round=trial.round + later, variants=(variant,), seed=draw.randrange(1, 2**31)
+    )
+    return Step(kind=StepKind.TRIAL, predicted_s=step.predicted_s, trial=repeated)
