@@ -105,13 +105,21 @@ create_environment() {
   say "making the virtual environment $venv with Python $version ($python)"
   say "once, half a minute on a good line: 170 MB to fetch, 620 MB on the disk"
   find "$venv/" -mindepth 1 -maxdepth 1 ! -name "$holder" ! -name setup.log -exec rm -rf {} +
-  "$python" -I -m venv "$venv" >>"$log" 2>&1 || fail_with_log "Python could not make a virtual environment" \
-    "see whether the disk is full; then run it again"
+  "$python" -I -m venv --without-pip "$venv" >>"$log" 2>&1 ||
+    fail_with_log "Python could not make a virtual environment" "see whether the disk is full; then run it again"
   # Relative inside the clone, so that a moved clone still works.
   source=$here/src
   if [ "$venv" = "$here/.venv" ]; then source=../../../../src; fi
   printf '%s\n' "$source" >"$venv/lib/python${version%.*}/site-packages/pgdyno.pth"
 }
+
+# Runs the pip that Python keeps for new environments, from its wheel: to install that pip first takes seconds.
+pip='
+import ensurepip, os, runpy, sys, sysconfig
+folder = sysconfig.get_config_var("WHEEL_PKG_DIR") or os.path.join(os.path.dirname(ensurepip.__file__), "_bundled")
+sys.path.insert(0, os.path.join(folder, "pip-%s-py3-none-any.whl" % ensurepip.version()))
+runpy.run_module("pip", run_name="__main__", alter_sys=True)
+'
 
 install_lock() {
   # A machine with nothing on it has no compiler; developers' tools may need one.
@@ -121,7 +129,7 @@ install_lock() {
   (
     unset PIP_TARGET PIP_PREFIX PIP_ROOT PIP_CONSTRAINT PIP_REQUIREMENT
     export PIP_USER=0 PIP_RETRIES="${PIP_RETRIES:-2}" PIP_DISABLE_PIP_VERSION_CHECK=1 TMPDIR="$venv/tmp"
-    exec "$venv/bin/python" -I -m pip install --no-input --progress-bar off --no-compile --no-deps --require-hashes \
+    exec "$venv/bin/python" -I -c "$pip" install --no-input --progress-bar off --no-compile --no-deps --require-hashes \
       "$only" -r "$here/$lock"
   ) </dev/null >>"$log" 2>&1 || fail_with_log "the packages of $lock could not be installed" \
     "needs the package index or a mirror of it (pip's own settings apply: PIP_INDEX_URL, HTTPS_PROXY, pip.conf)"

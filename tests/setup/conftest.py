@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +13,8 @@ from pathlib import Path
 import pytest
 
 TREE = Path(__file__).parents[2]
+# The set-up asks every Python on PATH for its age, and those that a version manager adds take long to answer.
+PATH = f"{Path(sys._base_executable).resolve().parent}:/usr/local/bin:/usr/bin:/bin"
 PROGRAM = """\
 import os, sys
 import annotated_doc
@@ -71,7 +74,7 @@ class Clone:
 def environment(**changes: str | None) -> dict[str, str]:
     # In CI, ./check refuses --fast.
     kept = {key: value for key, value in os.environ.items() if not key.startswith(("PYTHON", "PYTEST", "XDG_", "CI"))}
-    return {key: value for key, value in {**kept, **changes}.items() if value is not None}
+    return {key: value for key, value in {**kept, "PATH": PATH, **changes}.items() if value is not None}
 
 
 def read_lock(name: str) -> dict[str, list[str]]:

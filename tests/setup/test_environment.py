@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from .conftest import TREE, Clone, environment, make_clone
+from .conftest import PATH, TREE, Clone, environment, make_clone
 
 IS_ROOT = os.geteuid() == 0
 NOBODY = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--") if IS_ROOT else ()
@@ -103,7 +103,7 @@ def put_python_on_path(folder: Path, name: str, answer: str) -> str:
     program = folder / name
     program.write_text(f"#!/bin/sh\necho '{answer}'\n")
     program.chmod(0o755)
-    return f"{folder}:{os.environ['PATH']}"
+    return f"{folder}:{PATH}"
 
 
 def test_the_oldest_python_is_taken_wherever_it_stands(tmp_path: Path) -> None:
@@ -112,7 +112,7 @@ def test_the_oldest_python_is_taken_wherever_it_stands(tmp_path: Path) -> None:
     put_python_on_path(tmp_path / "then", "python3.11", f"bare {0x030B00A0} 3.11.0 /then/python3.11")
     put_python_on_path(tmp_path / "last", "python3", f"ready {0x030B00A1} 3.11.0 /last/a folder/python3")
     script = f'here={TREE}; . {TREE}/tools/environment.sh; look_for ready; echo "$version $python"'
-    path = ":".join([*(str(tmp_path / name) for name in ("first", "then", "last")), os.environ["PATH"]])
+    path = ":".join([*(str(tmp_path / name) for name in ("first", "then", "last")), PATH])
     said = subprocess.run(["sh", "-c", script], check=True, capture_output=True, text=True, env=environment(PATH=path))
     assert said.stdout == "3.11.0 /last/a folder/python3\n"
 

@@ -57,8 +57,8 @@ def test_installed_wheel_runs_with_the_runtime_lock_alone(wheel: Path, tmp_path:
     run(sys.executable, "-m", "venv", "--without-pip", venv, cwd=tmp_path)
     (site,) = (venv / "lib").glob("python*/site-packages")
     link_runtime_packages(site)
-    pip = (sys.executable, "-m", "pip", "--python", venv, "install", "--quiet", "--no-deps", "--no-index")
-    run(*pip, wheel, cwd=tmp_path)
+    pip = f'. {TREE}/tools/environment.sh; exec "$0" -I -c "$pip" install --quiet --no-deps --no-index "$1"'
+    run("sh", "-c", pip, venv / "bin" / "python", wheel, cwd=tmp_path)
     assert run(venv / "bin" / "pgdyno", "--version", cwd=tmp_path).startswith("pgdyno ")
     assert "bench" in run(venv / "bin" / "pgdyno", "--help", cwd=tmp_path)
     origin = run(venv / "bin" / "python", "-c", IMPORT_ALL + "print(pgdyno.__file__)", cwd=tmp_path)
