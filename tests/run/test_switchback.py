@@ -199,7 +199,16 @@ def test_settings_alternate_in_the_sessions_of_the_load(home: Home, tmp_path: Pa
     assert_nothing_is_left(home)
 
 
+# Each client naps longer under one variant: a difference that no machine hides, and that leaves the CPUs to others.
+NAP = """\\set aid random(1, 400000)
+UPDATE pgbench_accounts SET abalance = abalance + 1 WHERE aid = :aid;
+SELECT pg_sleep(coalesce(nullif(current_setting('pgdyno.nap_s', true), ''), '0.004')::float8);
+"""
+
+
 def test_a_planted_difference_shows_and_two_alike_do_not_differ(home: Home, tmp_path: Path) -> None:
+    script = tmp_path / "nap.sql"
+    script.write_text(NAP)
     schedule = Rounds("on", "off", "on", times=6, slice_s=0.4, pilot_times=1)
     live: list[SliceLoad] = []
     readers: list[SliceReader] = []
@@ -210,8 +219,11 @@ def test_a_planted_difference_shows_and_two_alike_do_not_differ(home: Home, tmp_
         live.extend(readers[0].take(slices))
 
     schedule.on_review = take
-    variants = (variant("on", {"synchronous_commit": True}), variant("off", {"synchronous_commit": "off"}))
-    outcome = run_block(home, tmp_path, variants, schedule, name="simple-update")
+    variants = (
+        variant("on", {"synchronous_commit": True, "pgdyno.nap_s": 0.016}),
+        variant("off", {"synchronous_commit": "off", "pgdyno.nap_s": 0.004}),
+    )
+    outcome = run_block(home, tmp_path, variants, schedule, name="nap", scripts=[str(script)])
     data, slices, loads = read_block(tmp_path, outcome)
 
     # The load was told to end, and ended in order.
