@@ -170,7 +170,7 @@ def test_a_writing_trial_fits_together(home: Home, tmp_path: Path, major: int) -
 
 def test_a_fast_load_is_logged_in_part_and_its_figures_agree(home: Home, tmp_path: Path) -> None:
     # A tenth of a CPU to share: at thousands of TPS only a part is logged.
-    _, data, analysed = try_once(home, tmp_path, 18, cpu_count=0.1, trials={"duration": "2s"}, name="select-only")
+    _, data, analysed = try_once(home, tmp_path, 18, cpu_count=0.1, trials={"duration": "1s"}, name="select-only")
     rate = data.record.log_sampling_rate
     assert 0.01 <= rate < 0.9
     assert data.pgbench is not None
@@ -195,8 +195,9 @@ def test_a_cold_trial_reads_from_the_disk(home: Home, tmp_path: Path) -> None:
     (tmp_path / "cold").mkdir()
     (tmp_path / "warm").mkdir()
     load = {**GENTLE, "rate_tps": 1000.0}
-    _, cold, _ = try_once(home, tmp_path / "cold", 18, trials={"cache": "cold"}, **load)
-    _, warm, _ = try_once(home, tmp_path / "warm", 18, trials={"duration": "1s"}, **load)
+    short = {"duration": "2s", "warm_up": "0s"}
+    _, cold, _ = try_once(home, tmp_path / "cold", 18, trials={"cache": "cold", **short}, **load)
+    _, warm, _ = try_once(home, tmp_path / "warm", 18, trials=short, **load)
 
     def pages_read(data: TrialData) -> float:
         after, before = data.record.counters_after["blks_read_pages"], data.record.counters_before["blks_read_pages"]
