@@ -31,28 +31,28 @@ def records_chart(pair: PairComparison, names: tuple[str, str]) -> Chart | None:
         unit="tps",
         alt="; ".join(f"TPS of the trials of {name}: {values}" for name, values in shown.items()),
         caption="Dots are trials, bars the 95 % intervals of their mean.",
-        spec=_spec(names),
-        marks={"dots": dots, "spans": spans},
+        spec=_spec(names, has_spans=bool(spans)),
+        marks={"dots": dots, **({"spans": spans} if spans else {})},
     )
 
 
-def _spec(names: tuple[str, str]) -> dict[str, Any]:
+def _spec(names: tuple[str, str], *, has_spans: bool) -> dict[str, Any]:
     x = {"type": "quantitative", "scale": {"zero": False, "nice": True}, "axis": {"title": None, "tickCount": 5}}
     y = {"field": "record", "type": "nominal", "sort": list(names), "axis": {"title": None}}
+    bars = {
+        "data": {"name": "spans"},
+        "mark": {"type": "bar", "height": 14, "color": colour_of("blue"), "opacity": 0.28},
+        "encoding": {"x": {"field": "low", **x}, "x2": {"field": "high"}, "y": y},
+    }
+    circles = {
+        "data": {"name": "dots"},
+        "mark": {"type": "circle", "size": 64, "color": colour_of("ink"), "opacity": 0.75},
+        "encoding": {"x": {"field": "tps", **x}, "y": y},
+    }
     return {
         "width": "container",
         "height": _ROW_HEIGHT * len(names),
-        "layer": [
-            {
-                "data": {"name": "spans"},
-                "mark": {"type": "bar", "height": 14, "color": colour_of("blue"), "opacity": 0.28},
-                "encoding": {"x": {"field": "low", **x}, "x2": {"field": "high"}, "y": y},
-            },
-            {
-                "data": {"name": "dots"},
-                "mark": {"type": "circle", "size": 64, "color": colour_of("ink"), "opacity": 0.75},
-                "encoding": {"x": {"field": "tps", **x}, "y": y},
-            },
-        ],
+        # Vega complains of a layer without data.
+        "layer": [bars, circles] if has_spans else [circles],
         "config": CONFIG,
     }
