@@ -59,7 +59,7 @@ class Bench:
         return run_here(self.words(*arguments), cwd=self.folder)
 
     def read(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        """Run what only reads records; see `run_here`."""
+        """Run what measures nothing: it reads records, and may write their reports; see `run_here`."""
         return run_here(self.words(*arguments), cwd=self.folder)
 
     def read_json(self, *arguments: str) -> dict[str, Any]:
@@ -83,12 +83,6 @@ class Bench:
             stdin=subprocess.DEVNULL,
             env={**os.environ, "COLUMNS": "200", **program},
         )
-
-    def json(self, *arguments: str, timeout_s: float = 800) -> dict[str, Any]:
-        done = self.run(*arguments, "--json", timeout_s=timeout_s)
-        assert done.returncode == 0, done.stderr
-        document: dict[str, Any] = json.loads(done.stdout)
-        return document
 
     @contextlib.contextmanager
     def started(self, *arguments: str) -> Iterator[subprocess.Popen[str]]:
@@ -130,7 +124,7 @@ class Bench:
 
 
 def run_here(
-    arguments: Sequence[str], *, cwd: Path | str = "/", columns: int = 200
+    arguments: Sequence[str], *, cwd: Path | str = "/", columns: int = 200, **environment: str
 ) -> subprocess.CompletedProcess[str]:
     """Run the command line in this process: for what starts no server, without the time to start Python."""
     # With the buffers below them, as JSON is written.
@@ -138,7 +132,8 @@ def run_here(
     with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         patch.setattr(sys, "argv", ["pgdyno", *arguments])
         patch.delenv("PGDYNO_PROGRAM", raising=False)
-        patch.setenv("COLUMNS", str(columns))
+        for name, value in {"COLUMNS": str(columns), **environment}.items():
+            patch.setenv(name, value)
         patch.chdir(cwd)
         with pytest.raises(SystemExit) as ended:
             run_program()

@@ -55,7 +55,7 @@ def test_three_workloads_give_four_reports(bench: Bench) -> None:
     bench.assert_nothing_runs()
     # Nothing of the record is lost by rendering it again, and rendering gives the same.
     before = {name: (bench.record / name).read_bytes() for name in ("report.md", "report.json")}
-    assert bench.run("report").returncode == 0
+    assert bench.read("report").returncode == 0
     assert before == {name: (bench.record / name).read_bytes() for name in before}
     assert bench.read("show").stdout == bench.read("show", str(bench.record.relative_to(bench.folder))).stdout
     assert "3/3" in bench.read("list").stdout
@@ -203,7 +203,7 @@ def test_a_setting_that_is_ours_is_refused(loaded: Bench) -> None:
 
 
 def test_a_finished_record_is_only_reported_again(loaded: Bench) -> None:
-    done = loaded.run("resume", "first")
+    done = loaded.read("resume", "first")
     assert done.returncode == 0
     assert "nothing is left to measure" in done.stderr
 
@@ -223,7 +223,7 @@ def test_plan_list_and_clean(loaded: Bench) -> None:
     assert len([step for step in plan["plan"]["steps"] if step["kind"] == "trial"]) == 5
     assert loaded.read_json("list", "--records", ".")["records"]
     assert "no records" in loaded.read("list", "--records", "nowhere").stdout
-    cleaned = loaded.json("clean", "--yes")
+    cleaned = loaded.read_json("clean", "--yes")
     assert cleaned["removed"]
     assert cleaned["freed_bytes"] > 10_000_000
-    assert loaded.json("clean", "--yes")["removed"] == []
+    assert loaded.read_json("clean", "--yes")["removed"] == []

@@ -88,12 +88,12 @@ def test_layers_are_told_in_every_form_and_everything_is_undone(bench: Bench) ->
         assert settings["max_wal_size"]["reason"].rstrip(".")[1:40] in words
     # The record alone says it all again, whatever would be derived by then.
     shutil.rmtree(bench.home)
-    assert bench.run("report", "out").returncode == 0
+    assert bench.read("report", "out").returncode == 0
     assert json.loads((bench.folder / "out" / "report.json").read_text()) == document
 
 
 def test_a_set_with_a_setting_that_is_none_is_refused_before_loading(bench: Bench) -> None:
-    done = bench.run("bench", "--set", "shared_bufers=1GB", "--out", "out")
+    done = bench.refuse("bench", "--set", "shared_bufers=1GB", "--out", "out")
     assert done.returncode == 2
     assert "shared_bufers" in done.stderr
     assert not (bench.folder / "out").exists()

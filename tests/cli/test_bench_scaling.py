@@ -60,7 +60,7 @@ def test_a_sweep_that_is_stopped_and_killed_goes_on_under_what_had_won_and_is_to
     first_round = [line for line in done.stderr.splitlines() if line.startswith("trial 3/6 ")]
     assert len(trials) == (3 if "every number of clients has its status" in first_round[-1] else 6)
     assert_under_the_winner(trials)
-    assert "nothing is left to measure" in bench.run("resume", "out").stderr
+    assert "nothing is left to measure" in bench.read("resume", "out").stderr
     report = read_report(out)
     jsonschema.validate(report, make_schema())
     assert report["scaling"]["arm"] == WINNER

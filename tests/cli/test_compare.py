@@ -45,7 +45,7 @@ def test_a_planted_difference_is_found_early_and_the_record_alone_says_so_again(
     shutil.rmtree(bench.home)
     for again in ("report", "resume"):
         (bench.folder / "out" / "report.json").unlink()
-        done = bench.run(again, "out")
+        done = bench.read(again, "out")
         assert done.returncode == 0, done.stderr
         assert "quick" in done.stdout
         assert ("nothing is left to measure" in done.stderr) == (again == "resume")
@@ -113,7 +113,7 @@ def test_the_final_look_is_made_when_the_planned_blocks_have_run(bench: Bench) -
     assert verdict["final_look"]["is_made"]
     assert verdict["final_look"]["n"] == verdict["n"]
     assert "final look at tpcb-like: b inconclusive" in done.stderr
-    assert "nothing is left to measure" in bench.run("resume", "looked").stderr
+    assert "nothing is left to measure" in bench.read("resume", "looked").stderr
 
 
 def test_servers_that_do_not_start(empty_bench: Bench) -> None:

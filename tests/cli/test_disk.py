@@ -68,7 +68,10 @@ def test_a_disk_is_measured_and_its_card_is_used(bench: Bench) -> None:
     assert card.clock
     assert set(card.tools) == {"fio", "PostgreSQL"}
 
-    shown = run_disk("disk", "--show", str(file), "--host", "c7g.2xlarge", "--json", cwd=bench.folder)
+    def read(*arguments: str) -> subprocess.CompletedProcess[str]:
+        return run_here(arguments, cwd=bench.folder, PGDYNO_HOME=str(bench.home))
+
+    shown = read("disk", "--show", str(file), "--host", "c7g.2xlarge", "--json")
     assert shown.returncode == 0, shown.stderr
     (document,) = msgspec.json.decode(shown.stdout, type=DiskDocument).cards
     found = {entry.key: entry.estimate for entry in document.entries}
@@ -83,11 +86,11 @@ def test_a_disk_is_measured_and_its_card_is_used(bench: Bench) -> None:
 
     other = bench.folder / "other.json"
     shutil.copy(file, other)
-    alike = run_disk("disk", "--compare", str(file), str(other), "--json", cwd=bench.folder)
+    alike = read("disk", "--compare", str(file), str(other), "--json")
     comparison = msgspec.json.decode(alike.stdout, type=DiskComparisonDocument)
     assert {one.ratio.value for one in comparison.differences} == {1.0}
 
-    tuned = json.loads(run_disk("tune", "--json", cwd=bench.folder).stdout)
+    tuned = json.loads(read("tune", "--json").stdout)
     flush = tuned["tuning"]["subject"]["disk"]["flush_s"]
     assert flush["origin"] == "measured"
     assert flush["value"] == pytest.approx(1 / (found[DiskFigureKey.FLUSHES].value or 0))

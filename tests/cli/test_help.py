@@ -43,10 +43,7 @@ GOLDEN = Path(__file__).parent / "golden"
 
 
 def say(*arguments: str, columns: int = 100) -> str:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("NO_COLOR", "1")
-        patch.setenv("TERM", "dumb")
-        done = run_here(arguments, columns=columns)
+    done = run_here(arguments, columns=columns, NO_COLOR="1", TERM="dumb")
     assert done.returncode == 0, done.stderr
     return "\n".join(line.rstrip() for line in done.stdout.splitlines()) + "\n"
 
@@ -123,15 +120,16 @@ def test_options_that_were_not_given_are_what_typer_makes_of_them() -> None:
 
 def test_what_to_type_is_said_as_the_program_was_called() -> None:
     def told(*arguments: str, program: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-m", "pgdyno", *arguments],
-            capture_output=True,
-            text=True,
-            check=False,
-            env={**os.environ, "PGDYNO_PROGRAM": program, "COLUMNS": "100", "NO_COLOR": "1", "TERM": "dumb"},
-        )
+        with pytest.MonkeyPatch.context() as patch:
+            # Its examples are told as it was called, from then on.
+            for command in app.registered_commands:
+                patch.setattr(command, "epilog", command.epilog)
+            return run_here(arguments, columns=100, PGDYNO_PROGRAM=program, NO_COLOR="1", TERM="dumb")
 
-    assert "hint: `./pgdyno list` shows the records" in told("show", "nowhere", program="./pgdyno").stderr
+    started = [sys.executable, "-m", "pgdyno", "show", "nowhere"]
+    environment = {**os.environ, "PGDYNO_PROGRAM": "./pgdyno", "COLUMNS": "100"}
+    done = subprocess.run(started, capture_output=True, text=True, check=False, env=environment)
+    assert "hint: `./pgdyno list` shows the records" in done.stderr
     assert "hint: `'/a b/pgdyno' list` shows" in told("show", "nowhere", program="/a b/pgdyno").stderr
     assert "`./pgdyno list` shows" in told("show", "nowhere", "--json", program="./pgdyno").stdout
     assert "`./pgdyno bench --quick` makes one" in told("list", "--records", "/nowhere", program="./pgdyno").stdout

@@ -64,7 +64,7 @@ def test_it_goes_on_where_ctrl_c_stopped_it(bench: Bench) -> None:
     assert f"--rate={probe['planned']['rate_tps']}" in probe["argv"]
     assert "--latency-limit=250.0" in probe["argv"]
     # A record that is settled has nothing left to measure, and its report is the same.
-    again = bench.run("resume", "out")
+    again = bench.read("resume", "out")
     assert "nothing is left to measure" in again.stderr
     assert found(bench) == search
     bench.assert_nothing_runs()

@@ -8,7 +8,6 @@ import pwd
 import re
 import shutil
 import subprocess
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -38,17 +37,8 @@ needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
 SMALL = {"shared_buffers": "64MB", "maintenance_work_mem": "32MB"}
 
 
-def run_tune(*arguments: str, width: int = 80) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "pgdyno", "tune", *arguments],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-        stdin=subprocess.DEVNULL,
-        cwd="/",
-        env={**os.environ, "COLUMNS": str(width), "NO_COLOR": "1"},
-    )
+def run_tune(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return run_here(["tune", *arguments], columns=80, NO_COLOR="1")
 
 
 def question(**others: Any) -> TuneRequest:
@@ -422,9 +412,10 @@ def restart(cluster: Cluster, *, is_answering: bool = True) -> None:
 
 
 def assert_in_force(cluster: Cluster, wanted: dict[str, str]) -> None:
-    for name, value in wanted.items():
-        shown = cluster.sql(f"SHOW {name}")
-        assert same_value(name, shown, value, cluster.version_major), f"{name}: {shown}, not {value}"
+    names = ", ".join(f"current_setting('{name}')" for name in wanted)
+    shown = json.loads(cluster.sql(f"SELECT json_build_array({names})"))
+    for (name, value), text in zip(wanted.items(), shown, strict=True):
+        assert same_value(name, text, value, cluster.version_major), f"{name}: {text}, not {value}"
 
 
 def differing(asked: TuneRequest) -> list[str]:
