@@ -21,7 +21,7 @@ warm_up = "{warm_up}"
 duration = "{duration}"
 [[workload]]
 name = "tpcb-like"
-clients = 4
+clients = 2
 {load}
 [experiment]
 minutes = {minutes}

@@ -67,7 +67,7 @@ def test_a_gate_fails_on_what_is_proven_and_so_does_its_record(bench: Bench) -> 
 def test_a_gate_passes_what_is_faster(bench: Bench) -> None:
     for name, commits in (("slow", SLOW_COMMITS), ("quick", QUICK_COMMITS)):
         (bench.folder / f"{name}.conf").write_text(commits.replace(", ", "\n"))
-    options = ("--home", str(bench.home), "--scale", "2", "--clients", "4", "--minutes", "2", "--out", "out")
+    options = ("--home", str(bench.home), "--scale", "2", "--clients", "2", "--minutes", "2", "--out", "out")
     done = bench.run(
         "compare", "slow.conf", "quick.conf", *options, "--fail-if", "slower,tps<-3%", "--fail-if", "inconclusive"
     )
