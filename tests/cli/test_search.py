@@ -71,16 +71,17 @@ def test_it_goes_on_where_ctrl_c_stopped_it(bench: Bench) -> None:
 
 
 def test_a_limit_that_nothing_holds_on_the_distributions_server(bench: Bench) -> None:
-    done = bench.run(*sweep(bench, "latency<0.1ms@p90", "--server", "15", "--minutes", "5"))
+    done = bench.run(*sweep(bench, "latency<0.1ms@p50", "--server", "15", "--minutes", "5"))
     assert done.returncode == 0, done.stderr
-    assert "does not hold p90 < 0.1 ms even at" in done.stdout
+    assert "does not hold p50 < 0.1 ms even at" in done.stdout
     search = found(bench)
     assert search["answer"]["holds_tps"] is None
     assert search["answer"]["fails_tps"] == search["lowest_tps"]
     assert all(level["held_count"] == 0 for level in search["levels"])
     trial = search["levels"][0]["trials"][0]["misses"]
-    assert trial["scheduled_count"] >= 0.5 * search["lowest_tps"]
-    assert "p90 &lt; 0.1 ms" in (bench.folder / "out" / "report.html").read_text()
+    # By chance, and on average one trial's seconds times the rate.
+    assert trial["scheduled_count"] >= 0.1 * search["lowest_tps"]
+    assert "p50 &lt; 0.1 ms" in (bench.folder / "out" / "report.html").read_text()
     bench.assert_nothing_runs()
 
 
