@@ -113,7 +113,13 @@ def test_nothing_is_left_and_nothing_but_reading_was_asked(cluster: Cluster) -> 
         file.seek(begins)
         asked = re.findall(r"LOG:  (?:statement|execute [^:]*): \s*(\S+ ?\S*)", file.read())
     assert len(asked) > 30
-    beyond = {one for one in asked if not one.startswith(("SELECT", "WITH", "BEGIN", "ROLLBACK", "CREATE FUNCTION"))}
+    beyond = {
+        one
+        for one in asked
+        if not one.startswith(
+            ("SELECT", "WITH", "BEGIN", "ROLLBACK", "SAVEPOINT", "RELEASE", "SET LOCAL", "CREATE FUNCTION")
+        )
+    }
     assert beyond == set()
     cluster.sql("ALTER ROLE plain RESET log_statement")
 
@@ -121,6 +127,27 @@ def test_nothing_is_left_and_nothing_but_reading_was_asked(cluster: Cluster) -> 
 def without_key(dump: str) -> str:
     """Leave out the random key that newer pg_dump writes against injection."""
     return re.sub(r"^\\(un)?restrict .*$", "", dump, flags=re.MULTILINE)
+
+
+def test_no_function_of_somebody_else_runs(cluster: Cluster) -> None:
+    """Of the same name and of arguments that fit better, they would be preferred to those of pg_catalog."""
+    cluster.sql(
+        "CREATE FUNCTION public.quote_ident(name) RETURNS text LANGUAGE plpgsql AS $$ BEGIN RAISE 'ran'; END $$;"
+        "CREATE FUNCTION public.format(text, name) RETURNS text LANGUAGE plpgsql AS $$ BEGIN RAISE 'ran'; END $$"
+    )
+    try:
+        assert "ran" not in {one.refusal for one in refused(probe_server(dsn(cluster))).values()}
+    finally:
+        cluster.sql("DROP FUNCTION public.quote_ident(name), public.format(text, name)")
+
+
+def test_a_role_and_a_database_of_odd_names(cluster: Cluster) -> None:
+    cluster.sql('CREATE ROLE "a {b} %s ""c" LOGIN')
+    cluster.sql('CREATE DATABASE "d {e} %s"')
+    server = probe_server(dsn(cluster, 'a {b} %s "c', dbname="d {e} %s"))
+    assert refused(server)["other sessions"].grant == 'GRANT pg_monitor TO "a {b} %s ""c"'
+    assert (server.role, server.dbname) == ('a {b} %s "c', "d {e} %s")
+    cluster.sql('DROP DATABASE "d {e} %s"')
 
 
 def test_places_that_are_left(cluster: Cluster) -> None:
@@ -132,6 +159,12 @@ def test_places_that_are_left(cluster: Cluster) -> None:
     assert server.free_connections is not None
     assert server.free_connections <= 8
     assert "connections" in rules(server)
+    cluster.sql("ALTER ROLE plain CONNECTION LIMIT 3")
+    try:
+        # The one that asks is open.
+        assert probe_server(dsn(cluster)).free_connections == 2
+    finally:
+        cluster.sql("ALTER ROLE plain CONNECTION LIMIT -1")
     assert "connections" not in rules(probe_server(dsn(cluster, "postgres")), clients=8)
     assert "connections" in rules(probe_server(dsn(cluster, "postgres")), clients=100)
 

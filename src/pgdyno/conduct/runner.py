@@ -117,6 +117,7 @@ class TrialRunner:
         self._record = msgspec.structs.replace(self._record, plan=plan)
         self._store.write_record(self._record)
         self._sequential.plan_more(self._record)
+        self._stages = {name: msgspec.structs.replace(one, plan=plan) for name, one in self._stages.items()}
         self._steps = [one for one in list_open_trials(self._store, self._record) if one[1].number > planned]
         self._ui.say(f"minutes are left: {rounds} more round{'s' * (rounds > 1)} of {', '.join(undecided)}")
         return True

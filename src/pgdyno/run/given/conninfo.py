@@ -69,7 +69,7 @@ def connect(dsn: str, *, options: str = "") -> Connection:
     try:
         # Behind a pooler, a statement that psycopg prepares by itself would be left to others.
         return psycopg.Connection.connect(**keywords, autocommit=True, row_factory=dict_row, prepare_threshold=None)
-    except psycopg.Error as error:
+    except (psycopg.Error, UnicodeError) as error:
         said = str(error).strip()
         hint = next((hint for pattern, hint in _HINTS if re.search(pattern, said)), "")
         # Its traceback holds the string.

@@ -1,7 +1,8 @@
 """Ask a server, by SQL alone, what it is and what it lets this role see and do. Nothing in it is changed.
 
-Each probe runs in a transaction of its own that is rolled back. No session setting is changed and no statement is
-prepared under a name: behind a pooler, the next client of the session would inherit both.
+All probes run in one transaction that is rolled back, each behind a savepoint of its own, with nothing but pg_catalog in
+the search path: a function that somebody else made must not run as the role that asks. No session setting is changed and
+no statement is prepared under a name: behind a pooler, the next client of the session would inherit both.
 """
 
 from __future__ import annotations
@@ -42,6 +43,9 @@ def probe_server(dsn: str) -> GivenServer:
     try:
         with conninfo.connect(dsn) as connection:
             return _probe(dsn, connection)
+    except timeouts.NoAnswerError as error:
+        hint = "it, its disk or the network hangs"
+        raise StepFailedError("the server does not answer", detail=error.detail, hint=hint) from error
     except psycopg.Error as error:
         raise StepFailedError("the connection to the server was lost", detail=str(error).strip()) from error
 
@@ -51,13 +55,17 @@ def _probe(dsn: str, connection: sql.Connection) -> GivenServer:
     major = info.server_version // _MAJOR
     if not is_supported(major):
         raise HostError(f"PostgreSQL {major} is not supported", hint=f"pgdyno takes versions {WHAT_IS_SUPPORTED}")
-    state = sql.read_given_server(connection)
-    service = _find_service(connection)
-    probes = make_probes(sql.find_counters(connection, info.server_version))
-    capabilities = tuple(_ask(connection, probe, role=state["quoted_role"]) for probe in probes)
-    pooler = _find_pooler(connection)
+    with connection.transaction(force_rollback=True):
+        sql.trust_catalogue_only(connection)
+        state = sql.read_given_server(connection)
+        service = _find_service(connection)
+        probes = make_probes(sql.find_counters(connection, info.server_version))
+        capabilities = tuple(_ask(connection, probe, role=state["quoted_role"]) for probe in probes)
+        free_connections = _count(sql.count_free_connections, connection)
+        active_sessions = _count(sql.count_active_sessions, connection)
+        pooler = _find_pooler(connection)
     return GivenServer(
-        host=info.host,
+        host=info.host or info.hostaddr,
         port=info.port,
         dbname=info.dbname,
         role=state["role"],
@@ -71,8 +79,8 @@ def _probe(dsn: str, connection: sql.Connection) -> GivenServer:
         settings_way=service.settings if service else "",
         pooler=pooler,
         has_pooled_transactions=pooler is not None and _has_pooled_transactions(dsn, connection),
-        free_connections=_count(sql.count_free_connections, connection),
-        active_sessions=_count(sql.count_active_sessions, connection),
+        free_connections=free_connections,
+        active_sessions=active_sessions,
         round_trip=_time_round_trips(connection),
         capabilities=(_ask_for_options(dsn), *capabilities),
     )
@@ -81,7 +89,8 @@ def _probe(dsn: str, connection: sql.Connection) -> GivenServer:
 def _count(count: Callable[[sql.Connection], int | None], connection: sql.Connection) -> int | None:
     """Return a count, or None if the server refuses it."""
     try:
-        return count(connection)
+        with connection.transaction(force_rollback=True):
+            return count(connection)
     except StepFailedError:
         if connection.broken:
             raise

@@ -154,19 +154,24 @@ SELECT jsonb_build_object(
                  FROM unnest(ARRAY[{names}]::text[]) AS asked (name) LEFT JOIN pg_settings s ON lower(s.name) = asked.name))"""
 
 # For a server of which only a connection string is known. Each is a query of its own, because a server may refuse any.
+TRUST_CATALOGUE_ONLY = "SET LOCAL search_path = pg_catalog"
 GIVEN_SERVER = """
 SELECT current_setting('server_version') AS version, current_user::text AS role, quote_ident(current_user) AS quoted_role,
        rolsuper AS is_superuser, pg_is_in_recovery() AS is_in_recovery
 FROM pg_catalog.pg_roles WHERE rolname = current_user"""
-# Connections are counted for the server and for the database, whichever has less room; a limit of -1 is none.
+# Connections are counted for the server, the database and the role, whichever has the least room; a limit of -1 is none.
+# Members of pg_use_reserved_connections may open a few more, which are not for a load.
 FREE_CONNECTIONS = """
-SELECT greatest(0, least(current_setting('max_connections')::int - sum(numbackends) - reserved,
-                         CASE WHEN datconnlimit >= 0 THEN datconnlimit - sum(numbackends) FILTER (WHERE s.datname = d.datname) END
+SELECT greatest(0, least(current_setting('max_connections')::int - sum(numbackends)
+                           - CASE WHEN rolsuper THEN 0 ELSE current_setting('superuser_reserved_connections')::int
+                                + coalesce(current_setting('reserved_connections', true), '0')::int END,
+                         CASE WHEN datconnlimit >= 0 THEN datconnlimit - sum(numbackends) FILTER (WHERE s.datname = d.datname) END,
+                         CASE WHEN rolconnlimit >= 0 AND NOT rolsuper
+                              THEN rolconnlimit - (SELECT count(*) FROM pg_stat_get_activity(NULL) WHERE usesysid = r.oid) END
                         ))::int AS count
-FROM pg_catalog.pg_stat_database s, pg_catalog.pg_database d,
-     (SELECT CASE WHEN rolsuper THEN 0 ELSE current_setting('superuser_reserved_connections')::int END AS reserved
-      FROM pg_catalog.pg_roles WHERE rolname = current_user) role
-WHERE d.datname = current_database() GROUP BY datconnlimit, reserved"""
+FROM pg_stat_database s, pg_database d, pg_roles r
+WHERE d.datname = current_database() AND r.rolname = current_user
+GROUP BY datconnlimit, rolconnlimit, rolsuper, r.oid"""
 # Null if sessions are hidden from this role.
 ACTIVE_SESSIONS = """
 SELECT CASE WHEN count(*) FILTER (WHERE query = '<insufficient privilege>') = 0
@@ -341,6 +346,11 @@ def named_server_query(names: Sequence[str]) -> str:
         names: Names that hold only letters, digits, dots, `_` and `$`.
     """
     return NAMED_SERVER.format(names=", ".join(f"'{name}'" for name in names))
+
+
+def trust_catalogue_only(connection: Connection) -> None:
+    """Take pg_catalog's functions and operators only, to the end of the transaction."""
+    _execute(connection, TRUST_CATALOGUE_ONLY)
 
 
 def read_given_server(connection: Connection) -> dict[str, Any]:
