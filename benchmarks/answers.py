@@ -2,8 +2,8 @@
 
 Each turn runs, in random order, one live round of the reference (twice) and of a variant that is like it, and the same
 three trials one after the other, each with a fresh server, with measured loads of the same length. A pair is the log ratio
-of the two references' TPS: live from the slices' transactions after the washout, else from the whole trial's. The scatter
-is the standard deviation of pairs; the paired trials also take the longer time, because each has restarts of its own.
+of two servers' TPS: live from the slices' transactions after the washout, else from the whole trial's. The scatter is the
+standard deviation of pairs, from all three servers of a turn; the interval of the ratio is a bootstrap over turns.
 
 Usage: python benchmarks/answers.py [--workload tpcb-like] [--turns 20] [--scale 10] [--seconds 4] [--folder DIR]
 """
@@ -22,6 +22,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
+import numpy as np
 from figures import say
 
 from pgdyno.plan.plan import Machine, plan_study
@@ -100,6 +101,23 @@ def run_paired(stage: TrialStage, folder: Path, *, seed: int) -> list[float]:
     return rates
 
 
+def find_scatter(logs: np.ndarray) -> float:
+    """Return the standard deviation of the difference of two servers, from the log TPS of turns, (turns, servers)."""
+    return math.sqrt(2 * logs.var(axis=1, ddof=1).mean())
+
+
+def find_interval(live: np.ndarray, paired: np.ndarray, *, repeats: int = 10_000) -> tuple[float, float]:
+    """Return the 95 % interval of the ratio of both scatters, by drawing turns with replacement."""
+    draw = np.random.default_rng(1)
+    ratios = [
+        find_scatter(live[draw.integers(0, len(live), len(live))])
+        / find_scatter(paired[draw.integers(0, len(paired), len(paired))])
+        for _ in range(repeats)
+    ]
+    low, high = np.quantile(ratios, [0.025, 0.975])
+    return float(low), float(high)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--workload", default="tpcb-like")
@@ -112,13 +130,13 @@ def main() -> None:
     folder = Path(tempfile.mkdtemp(prefix="pgdyno-answers-", dir=options.folder))
     folder.chmod(0o755)
     draw = random.Random(1)
-    pairs: dict[str, list[float]] = {"live": [], "paired": []}
+    turns: dict[str, list[list[float]]] = {"live": [], "paired": []}
     took_s: dict[str, list[float]] = {"live": [], "paired": []}
     try:
         with open_home(folder / "home", find_server_user()) as home, contextlib.suppress(KeyboardInterrupt):
             single, slots = make_stages(home, folder, options)
             for turn in range(1, options.turns + 1):
-                for design in draw.sample(list(pairs), len(pairs)):
+                for design in draw.sample(list(turns), len(turns)):
                     place = folder / f"{turn}-{design}"
                     began_s = time.monotonic()
                     if design == "live":
@@ -130,29 +148,19 @@ def main() -> None:
                         rates = run_paired(single, place, seed=turn)
                     took_s[design].append(time.monotonic() - began_s)
                     shutil.rmtree(place)
-                    # Three that are alike: two independent differences.
-                    pairs[design] += [
-                        math.log(rates[0] / rates[1]),
-                        math.log(rates[2] / math.sqrt(rates[0] * rates[1])),
-                    ]
+                    turns[design].append(rates)
                     shown = " ".join(f"{rate:.0f}" for rate in rates)
                     print(f"turn {turn} {design}: {shown} tps in {took_s[design][-1]:.1f} s", flush=True)
     finally:
         shutil.rmtree(folder)
-    scatter = {}
-    for design, found in pairs.items():
-        # The second difference has the variance of 1 + 1/2 against the first one's 1 + 1.
-        alike, other = found[::2], [value / math.sqrt(0.75) for value in found[1::2]]
-        say(f"answers.{options.workload}.{design}.a_a_sd", statistics.stdev(alike), unit="log ratio", n=len(alike))
-        say(f"answers.{options.workload}.{design}.round_s", statistics.median(took_s[design]), unit="s", n=len(alike))
-        scatter[design] = math.sqrt((statistics.variance(alike) + statistics.variance(other)) / 2)
-    say(
-        f"answers.{options.workload}.scatter_ratio",
-        scatter["live"] / scatter["paired"],
-        unit="live / paired",
-        n=len(pairs["live"]),
-        target="<= 0.4",
-    )
+    name = f"answers.{options.workload}"
+    logs = {design: np.log(rates) for design, rates in turns.items()}
+    for design, of in logs.items():
+        say(f"{name}.{design}.sd", find_scatter(of), unit="log ratio", n=len(of))
+        say(f"{name}.{design}.round_s", statistics.median(took_s[design]), unit="s", n=len(of))
+    low, high = find_interval(logs["live"], logs["paired"])
+    ratio = find_scatter(logs["live"]) / find_scatter(logs["paired"])
+    say(f"{name}.scatter_ratio", ratio, low=low, high=high, unit="live / paired", n=len(logs["live"]), target="<= 0.4")
 
 
 if __name__ == "__main__":
