@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.loops import needs_root
+
 from .conftest import TREE, environment, read_lock
 
 IMPURE = (
@@ -201,3 +203,18 @@ def test_locks_hold_versions_and_hashes_and_nothing_else() -> None:
 def test_development_has_the_versions_that_users_get() -> None:
     runtime, development = read_lock("requirements.lock"), read_lock("requirements-dev.lock")
     assert {name: development.get(name) for name in runtime} == runtime
+
+
+@needs_root
+def test_what_a_killed_run_left_mounted_fails_no_later_run(tmp_path: Path) -> None:
+    left = tmp_path / "pytest-of-root" / "garbage-1" / "memory"
+    left.mkdir(parents=True)
+    passing = tmp_path / "test_one.py"
+    passing.write_text("def test_it(tmp_path): pass\n")
+    # In a mount namespace of its own, since pytest moves what it removes.
+    held = ("unshare", "--mount", "sh", "-c", f'mount -t tmpfs none {left} && exec "$@"', "sh")
+    argv = [*held, sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-c", str(TREE / "pyproject.toml")]
+    env = environment(PYTEST_DEBUG_TEMPROOT=str(tmp_path))
+    done = subprocess.run([*argv, str(passing)], check=False, capture_output=True, text=True, cwd=tmp_path, env=env)
+    assert (done.returncode, "1 passed" in done.stdout) == (0, True), done.stdout + done.stderr
+    assert any(left.parent.parent.glob("garbage-*/memory"))
