@@ -229,3 +229,13 @@ def test_the_bar_shows_the_time_left_by_the_plan(clock: Clock) -> None:
     assert "about 3 min left" in out.getvalue()
     assert "nearly done" in out.getvalue()
     assert ":" not in out.getvalue()
+
+
+def test_rounds_that_are_added_when_the_plan_is_over_have_their_time(plan: Plan) -> None:
+    display = Display(quiet=True)
+    display.show_plan(plan, record_dir="", remaining_s=100.0)
+    display.begin_step("all trials", predicted_s=100.0)
+    display.end_step("")
+    assert display.remaining_s() == 0.0
+    display.limit(predicted_s=40.0, within_s=60.0)
+    assert display.remaining_s() == pytest.approx(40.0, abs=1.0)

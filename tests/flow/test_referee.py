@@ -373,28 +373,39 @@ class Playing(TrialRunner):
     now_s = 0.0
     stops_after = 10_000
     """Number of the trial after which the user presses Ctrl-C."""
+    taken: list[TrialData]
 
     def _run_trial(self, step: Step, trial: PlannedTrial) -> None:
         self.now_s += self.slowness * step.predicted_s
         level = 1000.0 * np.random.default_rng(trial.number).normal(1, 0.1)
         if trial.workload == "select-only" and trial.variants == ("B",):
             level *= 3
-        self._sequential.take(build_data(trial, tps=level))
+        self.taken.append(build_data(trial, tps=level))
+        self._sequential.take(self.taken[-1])
         if trial.number >= self.stops_after:
             raise KeyboardInterrupt
 
 
 def play(
-    store: RecordStore, monkeypatch: pytest.MonkeyPatch, *, slowness: float, stops_after: int = 10_000
+    store: RecordStore,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    slowness: float,
+    stops_after: int = 10_000,
+    taken: list[TrialData] | None = None,
 ) -> tuple[SequentialComparison, list[str]]:
-    """Play what is left of a record; gives the comparison and what the user is told."""
+    """Play what is left of a record after the trials that were taken; gives the comparison and what the user is told."""
     record, ui = store.read_record(), Listening()
     assert record.plan.experiment is not None
-    referee = build_referee(record)
+    referee, taken = build_referee(record), [] if taken is None else taken
+    for data in taken:
+        referee.take(data)
+    finished = {data.record.planned.number for data in taken}
+    monkeypatch.setattr(RecordStore, "finished_numbers", lambda _: finished)
     runner = Playing(
         store=store, record=record, experiment=record.plan.experiment, stages={}, sequential=referee, ui=ui
     )
-    runner.slowness, runner.stops_after = slowness, stops_after
+    runner.slowness, runner.stops_after, runner.taken = slowness, stops_after, taken
     monkeypatch.setattr("pgdyno.conduct.runner.monotonic_s", lambda: runner.now_s)
     with contextlib.suppress(KeyboardInterrupt):
         runner.run()
@@ -450,6 +461,25 @@ def test_trials_that_are_fast_leave_minutes_until_no_round_fits(
     store.create(record, study_toml="")
     referee, _ = play(store, monkeypatch, slowness=0.5)
     assert planned * 1.9 < referee.compare_workload("tpcb-like").rounds <= planned * 2
+
+
+def test_a_study_that_is_stopped_in_its_extra_rounds_gets_no_second_share_of_minutes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record = build_record("paired", "A", "B", workload=BOTH)
+    planned = record.plan.trials[-1].number
+    store = RecordStore(tmp_path / "record")
+    store.create(record, study_toml="")
+    taken: list[TrialData] = []
+    for stops_after in (planned + 2, planned + 13, 10_000):
+        play(store, monkeypatch, slowness=1.0, stops_after=stops_after, taken=taken)
+    assert store.read_record().plan.first_extra == planned + 1
+    seconds = {step.trial.number: step.predicted_s for step in store.read_record().plan.steps if step.trial}
+    trials_s = sum(step.predicted_s for step in record.plan.steps if step.trial)
+    round_s = 3 * seconds[planned + 1]
+    spent_s = sum(seconds[data.record.planned.number] for data in taken)
+    assert trials_s - round_s < spent_s <= trials_s + round_s
+    assert store.read_record().final_looks == {"tpcb-like": taken[-1].record.planned.number}
 
 
 def test_who_asks_for_rounds_gets_no_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -97,6 +97,10 @@ class Display(AbstractContextManager["Display"]):
     def limit(self, *, predicted_s: float, within_s: float) -> None:
         """Limit the remaining time of the next steps to their time budget, however slow they are."""
         self._limited_s, self._limit_at_s = predicted_s, monotonic_s() + within_s
+        # Rounds that are added when the plan is over belong to it.
+        self._total_s = max(self._total_s, self._done_s + predicted_s) if self._total_s else 0.0
+        if self._progress is not None and self._task is not None:
+            self._progress.update(self._task, total=self._total_s)
 
     def begin_step(self, title: str, *, predicted_s: float) -> None:
         """Begin a step with its title."""

@@ -89,7 +89,7 @@ class TrialRunner:
             PgdynoError: A trial failed twice, and the study cannot go on without it.
             KeyboardInterrupt: The user has stopped it.
         """
-        allowed_s = _allowed_s(self._record.plan, self._experiment, self._steps)
+        allowed_s = self._find_allowed_s()
         ends_s = monotonic_s() + allowed_s
         is_over = self._run_wanted(allowed_s)
         while not is_over and self._plan_more(within_s=ends_s - monotonic_s()):
@@ -101,6 +101,14 @@ class TrialRunner:
             self._ui.say(
                 f"the {what}'s time is over with questions open: `pgdyno resume` runs what is left of it{follows}"
             )
+
+    def _find_allowed_s(self) -> float:
+        """Return the time that is left of the budget, by the plan's predictions."""
+        plan = self._record.plan
+        if plan.first_extra is None:
+            return _allowed_s(plan, self._experiment, self._steps)
+        # The time of what was left out before belongs to the extra rounds already.
+        return sum(step.predicted_s for step, trial in self._steps if self._is_wanted(trial))
 
     def _plan_more(self, *, within_s: float) -> bool:
         """Plan more rounds for what is open, if the study wants them and one fits; return whether it does."""

@@ -43,7 +43,8 @@ def add_rounds(plan: Plan, undecided: Mapping[str, Sequence[str]], *, within_s: 
                     _repeat(step, trial, variant, number=len(trials) + len(added) + 1, later=number, draw=draw)
                 )
     *steps, report = plan.steps
-    return msgspec.structs.replace(plan, steps=(*steps, *added, report))
+    first = plan.first_extra or (len(trials) + 1 if added else None)
+    return msgspec.structs.replace(plan, steps=(*steps, *added, report), first_extra=first)
 
 
 def _repeat(step: Step, trial: PlannedTrial, variant: str, *, number: int, later: int, draw: random.Random) -> Step:

@@ -74,7 +74,9 @@ def split_minutes(study: Study, machine: Machine, budget: Budget) -> Study:
             rest = math.floor((whole - sweep_minutes) * _PARTS_OF_A_MINUTE) / _PARTS_OF_A_MINUTE
             minutes = max(rest, minutes if asked is None else own.minutes_of(least))
         # Who asks for rounds gets no more than those.
-        study = _with_experiment(study, minutes=minutes, extra_rounds=budget.rounds is None)
+        study = _with_experiment(
+            study, minutes=minutes, extra_rounds=study.experiment.extra_rounds and budget.rounds is None
+        )
     if study.scaling is None:
         return study
     return msgspec.structs.replace(study, scaling=msgspec.structs.replace(study.scaling, minutes=sweep_minutes))

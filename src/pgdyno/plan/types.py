@@ -106,6 +106,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     choices: tuple[Choice, ...]
     experiment: Experiment | None = None
     search: Search | None = None
+    first_extra: int | None = None
+    """Number of the first trial that was planned when the others were over and minutes were left; None without such."""
 
     @property
     def predicted_s(self) -> float:

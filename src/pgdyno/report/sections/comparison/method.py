@@ -14,6 +14,7 @@ from pgdyno.report.input import ReportInput
 from pgdyno.report.sections.comparison.answers import WorkloadAnswers
 from pgdyno.report.verdict_words import count_pairs, describe_change, name_verdict
 from pgdyno.spec.variant import DesignKind
+from pgdyno.units import count_things
 
 # Source: the loads of tests/analyse/test_scaling.py right beside every limit, 600 sweeps for each of two kinds of noise.
 _SIMULATED_STATUSES = (
@@ -47,6 +48,7 @@ def describe_method(report: ReportInput) -> tuple[str, ...]:
         *_describe_observed(report),
         *_describe_slices(report),
         _describe_pair(experiment),
+        *_describe_extra(report),
         describe_error_rate(experiment),
         _describe_family(report, experiment),
     )
@@ -135,6 +137,19 @@ def _describe_observed(report: ReportInput) -> tuple[str, ...]:
         f"Before the rounds each variant ran alone for {format_seconds(observed.duration_s)} on each workload, watched by"
         " the samplers, which cannot watch several servers at once. Bottlenecks, waits and the first charts are from these"
         " trials; verdicts and results do not count them."
+    )
+    return (words,)
+
+
+def _describe_extra(report: ReportInput) -> tuple[str, ...]:
+    """Describe that rounds were added; nothing if none were."""
+    first = report.record.plan.first_extra
+    if first is None:
+        return ()
+    count = len({(trial.workload, trial.round) for trial in report.record.plan.trials if trial.number >= first})
+    words = (
+        "When the planned rounds were over, questions were open and minutes were left:"
+        f" {count_things(count, 'more round')} followed before their final look. No result decided how many."
     )
     return (words,)
 
