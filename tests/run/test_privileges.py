@@ -6,6 +6,7 @@ import contextlib
 import re
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,7 +21,7 @@ from pgdyno.record.machine.given_server import Capability, GivenServer
 from pgdyno.run.given import conninfo
 from pgdyno.run.given.probe import probe_server
 from pgdyno.run.host import process
-from pgdyno.run.postgres.sql import read_service_marks
+from pgdyno.run.postgres.sql import begin_carefully, read_service_marks, read_setting
 from tests.rows import check_rows
 from tests.tools.pgcluster import PORT, Cluster, running
 
@@ -66,7 +67,7 @@ def test_what_a_plain_role_is_refused_comes_with_the_grants_that_give_it(cluster
     assert 'role "plain" has no CREATEDB' in before["CREATE DATABASE"].refusal
     assert "<insufficient privilege>" in before["other sessions"].refusal
     assert rules(probe_server(dsn(cluster))) == {"no-database": 'role "plain" has no CREATEDB'}
-    with given(cluster, [one.grant for one in before.values() if one.grant]):
+    with given(cluster, [grant for one in before.values() for grant in one.grants]):
         assert set(refused(probe_server(dsn(cluster)))) == {"pg_prewarm"}
     assert refused(probe_server(dsn(cluster))) == before
 
@@ -81,17 +82,18 @@ def given(cluster: Cluster, grants: list[str]) -> Iterator[None]:
 def test_each_source_that_is_taken_away_is_lost_alone_and_given_back_by_its_grant(cluster: Cluster) -> None:
     before = set(refused(probe_server(dsn(cluster))))
     probes = make_probes(server_counters(cluster.version_major))
-    held = [one for one in probes if one.name not in before and one.grant]
+    held = [one for one in probes if one.name not in before and one.grants]
     assert len(held) >= 9
 
     def lose(probe: Probe) -> None:
-        right = probe.grant.removeprefix("GRANT ").removesuffix(" TO {role}")
+        (grant,) = probe.grants
+        right = grant.removeprefix("GRANT ").removesuffix(" TO {role}")
         cluster.sql(f"REVOKE {right} FROM PUBLIC")
         try:
             after = refused(probe_server(dsn(cluster)))
             assert set(after) - before == {probe.name}
             assert "permission denied" in (after[probe.name].refusal or "")
-            cluster.sql(after[probe.name].grant)
+            cluster.sql(*after[probe.name].grants)
             assert set(refused(probe_server(dsn(cluster)))) == before
         finally:
             cluster.sql(f"DROP OWNED BY plain; GRANT {right} TO PUBLIC")
@@ -145,24 +147,50 @@ def test_a_role_and_a_database_of_odd_names(cluster: Cluster) -> None:
     cluster.sql('CREATE ROLE "a {b} %s ""c" LOGIN')
     cluster.sql('CREATE DATABASE "d {e} %s"')
     server = probe_server(dsn(cluster, 'a {b} %s "c', dbname="d {e} %s"))
-    assert refused(server)["other sessions"].grant == 'GRANT pg_monitor TO "a {b} %s ""c"'
+    assert refused(server)["other sessions"].grants == ('GRANT pg_monitor TO "a {b} %s ""c"',)
     assert (server.role, server.dbname) == ('a {b} %s "c', "d {e} %s")
     cluster.sql('DROP DATABASE "d {e} %s"')
 
 
-def test_places_that_are_left(cluster: Cluster) -> None:
-    cluster.sql("ALTER DATABASE postgres CONNECTION LIMIT 9")
+def test_a_database_without_an_encoding(cluster: Cluster) -> None:
+    cluster.sql("CREATE DATABASE ascii ENCODING 'SQL_ASCII' LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0")
+    server = probe_server(dsn(cluster, dbname="ascii"))
+    assert server.dbname == "ascii"
+    assert set(refused(server)) == set(refused(probe_server(dsn(cluster))))
+    cluster.sql("DROP DATABASE ascii")
+
+
+def test_a_role_that_only_reads_and_may_not_even_see_roles(cluster: Cluster) -> None:
+    cluster.sql(
+        "ALTER ROLE plain SET default_transaction_read_only = on; REVOKE SELECT ON pg_catalog.pg_roles FROM PUBLIC"
+    )
     try:
-        server = probe_server(dsn(cluster, "postgres"))
+        server = probe_server(dsn(cluster))
     finally:
-        cluster.sql("ALTER DATABASE postgres CONNECTION LIMIT -1")
-    assert server.free_connections is not None
-    assert server.free_connections <= 8
-    assert "connections" in rules(server)
+        cluster.sql(
+            "ALTER ROLE plain RESET default_transaction_read_only; GRANT SELECT ON pg_catalog.pg_roles TO PUBLIC"
+        )
+    assert "read-only" in rules(server)
+    assert (server.role, server.free_connections) == ("plain", None)
+    # Nothing that the role lacks gives what this view would show.
+    assert refused(server)["CREATE DATABASE"].grants == ()
+
+
+def test_the_server_itself_ends_what_takes_long(cluster: Cluster) -> None:
+    with conninfo.connect(dsn(cluster)) as connection:
+        with connection.transaction(force_rollback=True):
+            begin_carefully(connection)
+            assert read_setting(connection, "statement_timeout") == "5s"
+        assert read_setting(connection, "statement_timeout") == "0"
+
+
+def test_places_that_are_left(cluster: Cluster) -> None:
     cluster.sql("ALTER ROLE plain CONNECTION LIMIT 3")
     try:
         # The one that asks is open.
-        assert probe_server(dsn(cluster)).free_connections == 2
+        server = probe_server(dsn(cluster))
+        assert server.free_connections == 2
+        assert "connections" in rules(server)
     finally:
         cluster.sql("ALTER ROLE plain CONNECTION LIMIT -1")
     assert "connections" not in rules(probe_server(dsn(cluster, "postgres")), clients=8)
@@ -253,16 +281,15 @@ def find_no_secret(cluster: Cluster) -> None:
 
 
 @contextlib.contextmanager
-def pooling(cluster: Cluster, *, mode: str) -> Iterator[Path]:
+def pooling(cluster: Cluster, *, mode: str, more: str = "") -> Iterator[Path]:
     """Run PgBouncer in front of a cluster, on a socket of the same number in a folder that it yields."""
-    folder = cluster.root / f"pooler-{mode}"
-    folder.mkdir()
+    folder = Path(tempfile.mkdtemp(dir=cluster.root))
     shutil.chown(folder, cluster.user.uid, cluster.user.gid)
     users, ini = folder / "users.txt", folder / "pgbouncer.ini"
     users.write_text('"plain" ""\n')
     ini.write_text(
         f"[databases]\npostgres = host={cluster.root} port={PORT}\n[pgbouncer]\nlisten_addr =\nlisten_port = {PORT}\n"
-        f"unix_socket_dir = {folder}\nauth_type = trust\nauth_file = {users}\npool_mode = {mode}\nlogfile = {folder}/log\n"
+        f"unix_socket_dir = {folder}\nauth_type = trust\nauth_file = {users}\npool_mode = {mode}\nlogfile = {folder}/log\n{more}\n"
     )
     child = process.start(
         ["/usr/sbin/pgbouncer", str(ini)], user=cluster.user, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
@@ -290,3 +317,9 @@ def test_a_pooler_between(cluster: Cluster, mode: str) -> None:
     assert "pooler" in rules(server)
     assert server.has_pooled_transactions is (mode == "transaction")
     assert "unsupported startup parameter" in (refused(server)["options"].refusal or "")
+
+
+def test_a_pooler_that_takes_options_and_forgets_them(cluster: Cluster) -> None:
+    with pooling(cluster, mode="session", more="ignore_startup_parameters = options") as folder:
+        server = probe_server(dsn(cluster, host=str(folder)))
+    assert refused(server)["options"].refusal == "the options of a session are taken and ignored"

@@ -68,12 +68,13 @@ def check(
     """Check this machine for problems that would distort a measurement; exit code 1 if there are any."""
     with session(json=json, quiet=True, yes=True) as (_, show):
         table = server_table(server=server, bindir=pg_bindir, port=None, settings=settings or [])
+        own = {"server": server, "pg-bindir": pg_bindir, "set": settings, "scale": scale, "pgdata": pgdata}
         if study is not None:
-            _refuse_others("a study", **table, scale=scale, clients=clients, pgdata=pgdata, dsn=dsn is not None)
+            _refuse_others("a study", **own, clients=clients, dsn=dsn is not None)
         if dsn is not None:
             from pgdyno.flow.check_given import GivenCheck, check_given
 
-            _refuse_others("--dsn", **table, scale=scale, pgdata=pgdata, home=home)
+            _refuse_others("--dsn", **own, home=home)
             result: Check | GivenCheck = check_given(dsn, clients=clients)
         else:
             from pgdyno.flow.check import Check, check_data, check_study, make_default_study

@@ -27,8 +27,13 @@ class Probe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """What it is needed for."""
     sql: str
     """One statement, which changes nothing once its transaction is rolled back."""
-    grant: str = ""
+    grants: tuple[str, ...] = ()
     """Statements that give it, with `{role}` for the role; empty if no GRANT does."""
+
+    @property
+    def only_asks(self) -> bool:
+        """Whether it asks for a right instead of trying it: the refusal is in its row."""
+        return " AS refusal" in self.sql
 
 
 class Service(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -99,7 +104,7 @@ def _probe_counters(facts: ServerCounters) -> Iterator[Probe]:
             group="counters",
             shows=shows[view],
             sql=_VIEW_QUERY.format(columns=", ".join(dict.fromkeys(read)), view=view),
-            grant=f"GRANT SELECT ON pg_catalog.{view} TO {{role}}",
+            grants=(f"GRANT SELECT ON pg_catalog.{view} TO {{role}}",),
         )
     for function, call in sorted(functions.items()):
         yield Probe(
@@ -107,7 +112,7 @@ def _probe_counters(facts: ServerCounters) -> Iterator[Probe]:
             group="counters",
             shows=shows[function],
             sql=f"SELECT {call}",
-            grant=f"GRANT EXECUTE ON FUNCTION pg_catalog.{function}() TO {{role}}",
+            grants=(f"GRANT EXECUTE ON FUNCTION pg_catalog.{function}() TO {{role}}",),
         )
 
 
@@ -119,7 +124,7 @@ def _probe_session_settings() -> Iterator[Probe]:
             group=known.group,
             shows=known.shows,
             sql=known.sql.format(name=name),
-            grant=known.grant.format(name=name, role="{role}"),
+            grants=(known.grant.format(name=name, role="{role}"),),
         )
 
 

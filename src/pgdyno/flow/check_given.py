@@ -57,6 +57,6 @@ def check_given(dsn: str, *, clients: int | None) -> GivenCheck:
     """
     server = probe_server(dsn)
     findings = find_given_obstacles(
-        server, clients=clients or _DEFAULT_CLIENTS, has_password=conninfo.has_password(dsn)
+        server, clients=_DEFAULT_CLIENTS if clients is None else clients, has_password=conninfo.has_password(dsn)
     )
     return GivenCheck(server=server, findings=findings)

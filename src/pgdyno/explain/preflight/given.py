@@ -49,7 +49,19 @@ def _standby(server: GivenServer, _: int) -> Iterator[Finding]:
             severity=Severity.CRITICAL,
             claim="This server is a standby: nothing can be loaded there.",
             evidence="pg_is_in_recovery() is true",
-            advice="Connect to the primary: target_session_attrs=read-write in the connection string finds it.",
+            advice="Connect to the primary: of several hosts in the string, target_session_attrs=read-write takes it.",
+        )
+
+
+def _read_only(server: GivenServer, _: int) -> Iterator[Finding]:
+    if server.is_read_only and not server.is_in_recovery:
+        yield Finding(
+            rule="read-only",
+            severity=Severity.CRITICAL,
+            claim="Sessions of this role only read here: nothing can be loaded.",
+            evidence="default_transaction_read_only is on",
+            why="Some services switch it on when a disk is full.",
+            advice="See `ALTER ROLE`, `ALTER DATABASE` and the server's settings for default_transaction_read_only.",
         )
 
 
@@ -62,7 +74,7 @@ def _own_database(server: GivenServer, _: int) -> Iterator[Finding]:
             claim="This role cannot create a database.",
             evidence=refusal.refusal,
             why="pgdyno loads a database of its own, so that no other is touched.",
-            advice=f"Run `{refusal.grant}` as a superuser.",
+            advice=" ".join(f"Run `{grant}` as a superuser." for grant in refusal.grants),
         )
 
 
@@ -72,10 +84,10 @@ def _connections(server: GivenServer, clients: int) -> Iterator[Finding]:
         yield Finding(
             rule="connections",
             severity=Severity.CRITICAL,
-            claim=f"The server has room for {free} more connections; {clients} clients need {clients + _SPARE_CONNECTIONS}.",
-            evidence=f"max_connections and the limits of role and database leave {free}",
+            claim=f"{clients} clients, and {_SPARE_CONNECTIONS} connections for samplers, do not fit.",
+            evidence=f"max_connections and the role's own limit leave room for {free}",
             why="Clients that are refused would end the load; all places taken would lock others out.",
-            advice="Use fewer clients (--clients), or raise max_connections.",
+            advice="Use fewer clients (--clients), or raise what limits them.",
         )
 
 
@@ -114,11 +126,15 @@ def _far(server: GivenServer, _: int) -> Iterator[Finding]:
         yield Finding(
             rule="far",
             severity=Severity.WARNING,
-            claim=f"The server is far: a transaction of tpcb-like spends {share_s * 1000:.2g} ms on the way.",
-            evidence=f"{STATEMENTS['tpcb-like']} round trips of {trip.median_s * 1000:.2g} ms",
+            claim=f"The server is far: a transaction of tpcb-like spends {_format_ms(share_s)} on the way.",
+            evidence=f"{STATEMENTS['tpcb-like']} round trips of {_format_ms(trip.median_s)}",
             why="With few clients the load would measure the network.",
             advice="Run pgdyno on a machine beside the server.",
         )
+
+
+def _format_ms(seconds: float) -> str:
+    return f"{seconds * 1000:.1f} ms" if seconds < 0.01 else f"{seconds * 1000:,.0f} ms"
 
 
 def _plain_text(server: GivenServer, _: int) -> Iterator[Finding]:
@@ -140,6 +156,7 @@ def _untried(server: GivenServer, _: int) -> Iterator[Finding]:
 
 _RULES: tuple[_Rule, ...] = (
     _standby,
+    _read_only,
     _own_database,
     _connections,
     _sessions,

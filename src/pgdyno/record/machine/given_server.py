@@ -14,8 +14,8 @@ class Capability(msgspec.Struct, frozen=True, kw_only=True):
     """What it is needed for."""
     refusal: str | None = None
     """The server's own words; None: it is granted."""
-    grant: str = ""
-    """Statements that would give it; empty if it is granted, or if no GRANT gives it."""
+    grants: tuple[str, ...] = ()
+    """Statements that would give it, in the database that was connected to; empty if it is granted, or if no GRANT gives it."""
 
 
 class RoundTrip(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,6 +40,8 @@ class GivenServer(msgspec.Struct, frozen=True, kw_only=True):
     major: int
     is_superuser: bool
     is_in_recovery: bool
+    is_read_only: bool
+    """Whether its sessions only read unless they ask for more."""
     is_encrypted: bool
     is_local: bool
     """Whether it is reached by a socket file or the loopback interface."""

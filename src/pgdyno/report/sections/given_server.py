@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pgdyno.explain.finding import Finding
 from pgdyno.record.machine.given_server import Capability, GivenServer
 from pgdyno.report.document import Claims, Code, Document, Listing, ListRow, Prose, Section, Tone
-from pgdyno.report.format import format_count, format_seconds
+from pgdyno.report.format import format_seconds
 from pgdyno.report.lists import join_names
 from pgdyno.report.sections.preflight import make_claim, summarise
 
@@ -56,8 +56,10 @@ def build_given_check(server: GivenServer, findings: Sequence[Finding], *, state
 
 def describe_given(server: GivenServer) -> str:
     """Name the server, the role, and the way to it."""
-    place = f"{server.host}:{server.port}" if not server.host.startswith("/") else f"{server.host}, port {server.port}"
-    way = "by its socket" if server.host.startswith("/") else "over TLS" if server.is_encrypted else "without TLS"
+    is_socket = server.host.startswith(("/", "@"))
+    host = f"[{server.host}]" if ":" in server.host else server.host
+    place = f"{host}, port {server.port}" if is_socket else f"{host}:{server.port}"
+    way = "by its socket" if is_socket else "over TLS" if server.is_encrypted else "without TLS"
     service = f" ({server.service})" if server.service else ""
     role = f"superuser {server.role}" if server.is_superuser else server.role
     return f"PostgreSQL {server.version}{service} at {place}, database {server.dbname}, as {role}, {way}"
@@ -65,14 +67,14 @@ def describe_given(server: GivenServer) -> str:
 
 def _describe_round_trip(server: GivenServer, statements: Mapping[str, int]) -> str:
     trip = server.round_trip
-    bounds = join_names(
-        [f"{format_count(1 / (trip.median_s * count))} of {name}" for name, count in statements.items()]
-    )
-    return (
+    taken = (
         f"An empty statement takes {format_seconds(trip.median_s)} there and back (median of {trip.n},"
         f" 95 % interval {format_seconds(trip.low_s)} to {format_seconds(trip.high_s)})."
-        f" However fast the server is, one client makes at most this many transactions a second: {bounds}."
     )
+    if server.is_local:
+        return taken
+    bounds = [f"{float(f'{1 / (trip.median_s * count):.2g}'):,.0f} of {name}" for name, count in statements.items()]
+    return f"{taken} However fast the server is, one client makes at most about {join_names(bounds)} a second."
 
 
 def _list_capabilities(server: GivenServer) -> Listing:
@@ -92,8 +94,8 @@ def _make_row(one: Capability) -> ListRow:
 
 
 def _list_grants(server: GivenServer, refused: Sequence[Capability]) -> tuple[Section, ...]:
-    grants = list(dict.fromkeys(grant for one in refused if one.grant for grant in one.grant.split("; ")))
-    hopeless = [one.name for one in refused if not one.grant]
+    grants = list(dict.fromkeys(grant for one in refused for grant in one.grants))
+    hopeless = [one.name for one in refused if not one.grants]
     remarks = []
     if hopeless:
         remarks.append(Prose(words=f"No GRANT gives {', '.join(hopeless)}.", tone=Tone.SMALL))
@@ -102,7 +104,7 @@ def _list_grants(server: GivenServer, refused: Sequence[Capability]) -> tuple[Se
         remarks.append(Prose(words=words, tone=Tone.SMALL))
     if not grants:
         return (Section(title="More rights", blocks=tuple(remarks)),) if remarks else ()
-    purpose = "A superuser gives what is refused with these lines; each can be left out"
+    purpose = f"In database {server.dbname}, a superuser gives what is refused with these lines; each can be left out"
     return (
         Section(
             title="More rights",

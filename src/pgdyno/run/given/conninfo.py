@@ -38,6 +38,8 @@ _HINTS = (
 )  # fmt: skip
 
 _PORTS = re.compile(r"[0-9,]*")
+# Source: PostgreSQL 18 src/interfaces/libpq/fe-connect.c, PQconninfoOptions.
+_SECRETS = frozenset({"password", "sslpassword", "oauth_client_secret", "scram_client_key", "scram_server_key"})
 
 
 def has_password(dsn: str) -> bool:
@@ -46,7 +48,7 @@ def has_password(dsn: str) -> bool:
     Raises:
         SpecError: It is no connection string.
     """
-    return not {"password", "sslpassword"}.isdisjoint(_read(dsn))
+    return not _SECRETS.isdisjoint(_read(dsn))
 
 
 def connect(dsn: str, *, options: str = "") -> Connection:
@@ -66,6 +68,8 @@ def connect(dsn: str, *, options: str = "") -> Connection:
     if "PGCONNECT_TIMEOUT" not in os.environ:
         keywords.setdefault("connect_timeout", timeouts.CONNECT_PATIENCE_S)
     keywords.setdefault("application_name", "pgdyno")
+    # Of a database in SQL_ASCII, texts would come as bytes.
+    keywords["client_encoding"] = "UTF8"
     try:
         # Behind a pooler, a statement that psycopg prepares by itself would be left to others.
         return psycopg.Connection.connect(**keywords, autocommit=True, row_factory=dict_row, prepare_threshold=None)
@@ -79,13 +83,21 @@ def connect(dsn: str, *, options: str = "") -> Connection:
 def _read(dsn: str) -> dict[str, Any]:
     try:
         keywords = conninfo_to_dict(dsn)
-    except psycopg.Error:
+    except (psycopg.Error, UnicodeError):
         keywords = None
-    # libpq quotes what it does not understand, which may be a part of a password whose special characters are not encoded.
-    if keywords is None or "@" in str(keywords.get("host", "")) or not _PORTS.fullmatch(str(keywords.get("port", ""))):
+    if keywords is None or not _is_plausible(keywords):
         raise SpecError(
             "--dsn is no connection string",
             hint="for example postgresql://bench@db1:5432/postgres, 'host=db1 user=bench', or service=NAME;"
             " in a URI, %-encode special characters of a password",
         )
     return keywords
+
+
+def _is_plausible(keywords: dict[str, Any]) -> bool:
+    """Return whether no part of a password, whose special characters were not encoded, was taken for something else.
+
+    libpq would quote it in an error.
+    """
+    names = f"{keywords.get('host', '')}{keywords.get('dbname', '')}"
+    return "@" not in names.removeprefix("@") and _PORTS.fullmatch(str(keywords.get("port", ""))) is not None

@@ -11,9 +11,10 @@ import math
 import time
 from collections.abc import Callable
 
+import msgspec
 import psycopg
 
-from pgdyno.errors import HostError, SpecError, StepFailedError
+from pgdyno.errors import HostError, StepFailedError
 from pgdyno.facts.privileges import Probe, Service, list_services, make_probes, recognise_service
 from pgdyno.facts.versions import WHAT_IS_SUPPORTED, is_supported
 from pgdyno.record.machine.given_server import Capability, GivenServer, RoundTrip
@@ -26,7 +27,10 @@ _LONGEST_ROUND_TRIPS_S = 3.0
 _FEWEST_ROUND_TRIPS = 20
 _MAJOR = 10_000
 _NOT_PRIVILEGED = psycopg.errors.InsufficientPrivilege
-_SESSION_OPTION = "-c search_path=pg_catalog"
+# A name of nobody's: a pooler that hands it on to a shared session does no harm.
+_SESSION_SETTING = "pgdyno.probe"
+_SECOND_SESSION_PATIENCE_S = 5.0
+_SEVERAL = 5
 
 
 def probe_server(dsn: str) -> GivenServer:
@@ -55,8 +59,8 @@ def _probe(dsn: str, connection: sql.Connection) -> GivenServer:
     major = info.server_version // _MAJOR
     if not is_supported(major):
         raise HostError(f"PostgreSQL {major} is not supported", hint=f"pgdyno takes versions {WHAT_IS_SUPPORTED}")
-    with connection.transaction(force_rollback=True):
-        sql.trust_catalogue_only(connection)
+    with timeouts.limit(connection), connection.transaction(force_rollback=True):
+        sql.begin_carefully(connection)
         state = sql.read_given_server(connection)
         service = _find_service(connection)
         probes = make_probes(sql.find_counters(connection, info.server_version))
@@ -73,6 +77,7 @@ def _probe(dsn: str, connection: sql.Connection) -> GivenServer:
         major=major,
         is_superuser=state["is_superuser"],
         is_in_recovery=state["is_in_recovery"],
+        is_read_only=state["is_read_only"],
         is_encrypted=connection.pgconn.ssl_in_use,
         is_local=info.host.startswith(("/", "@")) or info.hostaddr.startswith("127.") or info.hostaddr == "::1",
         service=service.name if service else None,
@@ -105,17 +110,19 @@ def _ask(connection: sql.Connection, probe: Probe, *, role: str) -> Capability:
     except psycopg.Error as error:
         if connection.broken:
             raise
-        # What fails for another reason than a lacking privilege is not given by one.
-        grant = probe.grant if isinstance(error, _NOT_PRIVILEGED) else ""
-        return _refuse(probe, _say(error), grant=grant.format(role=role))
+        # What fails for another reason than a lacking privilege, or in a probe that only asks, is not given by one.
+        is_lacking = isinstance(error, _NOT_PRIVILEGED) and not probe.only_asks
+        return _refuse(probe, _say(error), role=role if is_lacking else None)
     refusal = rows[0].get("refusal") if rows else None
     if refusal is not None:
-        return _refuse(probe, refusal, grant=probe.grant.format(role=role))
+        return _refuse(probe, refusal, role=role)
     return Capability(name=probe.name, group=probe.group, shows=probe.shows)
 
 
-def _refuse(probe: Probe, words: str, *, grant: str) -> Capability:
-    return Capability(name=probe.name, group=probe.group, shows=probe.shows, refusal=words, grant=grant)
+def _refuse(probe: Probe, words: str, *, role: str | None) -> Capability:
+    """Return what a server refuses, with what gives it to a role; None: nothing does."""
+    grants = () if role is None else tuple(grant.format(role=role) for grant in probe.grants)
+    return Capability(name=probe.name, group=probe.group, shows=probe.shows, refusal=words, grants=grants)
 
 
 def _say(error: psycopg.Error) -> str:
@@ -124,33 +131,57 @@ def _say(error: psycopg.Error) -> str:
 
 
 def _ask_for_options(dsn: str) -> Capability:
-    """Ask for a session with a setting of its own, which poolers may refuse."""
-    name, shows = "options", "comparisons of settings that each session chooses for itself"
+    """Ask for a session with a setting of its own, which poolers may refuse or ignore."""
+    asked = Capability(
+        name="options", group="load", shows="comparisons of settings that each session chooses for itself"
+    )
     try:
-        conninfo.connect(dsn, options=_SESSION_OPTION).close()
-    except (StepFailedError, SpecError) as error:
-        return Capability(name=name, group="load", shows=shows, refusal=error.detail.rpartition("FATAL:")[2].strip())
-    return Capability(name=name, group="load", shows=shows)
+        with conninfo.connect(dsn, options=f"-c {_SESSION_SETTING}=1") as other:
+            value = sql.read_setting(other, _SESSION_SETTING)
+    except StepFailedError as error:
+        return msgspec.structs.replace(asked, refusal=error.detail.rpartition("FATAL:")[2].strip())
+    if value != "1":
+        return msgspec.structs.replace(asked, refusal="the options of a session are taken and ignored")
+    return asked
 
 
 def _find_service(connection: sql.Connection) -> Service | None:
     functions = [one.function for one in list_services() if one.function]
-    seen = sql.read_service_marks(connection, functions)
+    try:
+        with connection.transaction(force_rollback=True):
+            seen = sql.read_service_marks(connection, functions)
+    except StepFailedError:
+        if connection.broken:
+            raise
+        return None
     return recognise_service(seen["prefixes"], seen["functions"])
 
 
 def _find_pooler(connection: sql.Connection) -> str | None:
     """Return what shows that a pooler stands between: it hands out process ids of its own."""
-    told, real = connection.info.backend_pid, sql.read_backend_pid(connection)
-    return None if told == real else f"libpq was told process {told}, and the server says {real}"
+    real = sql.read_backend_pid(connection)
+    is_told = connection.info.backend_pid == real
+    return None if is_told else f"libpq was told another process id than {real}, which the server says"
 
 
 def _has_pooled_transactions(dsn: str, connection: sql.Connection) -> bool:
-    """Return whether another session's transaction takes or displaces the process that served this one."""
-    with conninfo.connect(dsn) as other:
-        before = sql.read_backend_pid(connection)
-        with other.transaction(force_rollback=True):
-            return sql.read_backend_pid(other) == before or sql.read_backend_pid(connection) != before
+    """Return whether another session's transactions take, or displace, the process that served this one.
+
+    A pooler of whole sessions may have no process for a second one, and a pooler of transactions may have several free.
+    """
+    try:
+        with conninfo.connect(dsn) as other, timeouts.limit(other, _SECOND_SESSION_PATIENCE_S):
+            served = {sql.read_backend_pid(connection)}
+            for _ in range(_SEVERAL):
+                with other.transaction(force_rollback=True):
+                    taken = sql.read_backend_pid(other)
+                    served.add(sql.read_backend_pid(connection))
+                if taken in served or len(served) > 1:
+                    return True
+    except StepFailedError:
+        if connection.broken:
+            raise
+    return False
 
 
 def _time_round_trips(connection: sql.Connection) -> RoundTrip:
@@ -158,14 +189,20 @@ def _time_round_trips(connection: sql.Connection) -> RoundTrip:
 
     The interval of the median is that of its order statistics, from the binomial distribution's normal approximation.
     Source: Conover, Practical Nonparametric Statistics, section 3.2.
+
+    Raises:
+        StepFailedError: One was not answered.
     """
     taken: list[float] = []
     end_s = time.monotonic() + _LONGEST_ROUND_TRIPS_S
-    with timeouts.limit(connection):
+    # The call does not hear Ctrl-C.
+    with timeouts.limit(connection, _PATIENCE_S):
         while len(taken) < _FEWEST_ROUND_TRIPS or (len(taken) < _MOST_ROUND_TRIPS and time.monotonic() < end_s):
             began_s = time.perf_counter()
-            connection.pgconn.exec_(b"SELECT")
+            result = connection.pgconn.exec_(b"SELECT")
             taken.append(time.perf_counter() - began_s)
+            if result.status != psycopg.pq.ExecStatus.TUPLES_OK:
+                raise psycopg.OperationalError(result.get_error_message())
     taken.sort()
     n = len(taken)
     reach = 1.96 * math.sqrt(n) / 2

@@ -154,32 +154,32 @@ SELECT jsonb_build_object(
                  FROM unnest(ARRAY[{names}]::text[]) AS asked (name) LEFT JOIN pg_settings s ON lower(s.name) = asked.name))"""
 
 # For a server of which only a connection string is known. Each is a query of its own, because a server may refuse any.
-TRUST_CATALOGUE_ONLY = "SET LOCAL search_path = pg_catalog"
+# The server itself ends what takes long, so that nothing goes on there when this session has given up.
+BEGIN_CAREFULLY = "SET LOCAL search_path = pg_catalog; SET LOCAL statement_timeout = '5s'"
 GIVEN_SERVER = """
 SELECT current_setting('server_version') AS version, current_user::text AS role, quote_ident(current_user) AS quoted_role,
-       rolsuper AS is_superuser, pg_is_in_recovery() AS is_in_recovery
-FROM pg_catalog.pg_roles WHERE rolname = current_user"""
-# Connections are counted for the server, the database and the role, whichever has the least room; a limit of -1 is none.
-# Members of pg_use_reserved_connections may open a few more, which are not for a load.
+       current_setting('is_superuser')::bool AS is_superuser, pg_is_in_recovery() AS is_in_recovery,
+       current_setting('default_transaction_read_only')::bool AS is_read_only"""
+# Connections are counted for the server and the role, whichever has less room; a limit of -1 is none. Members of
+# pg_use_reserved_connections may open a few more, which are not for a load.
 FREE_CONNECTIONS = """
 SELECT greatest(0, least(current_setting('max_connections')::int - sum(numbackends)
                            - CASE WHEN rolsuper THEN 0 ELSE current_setting('superuser_reserved_connections')::int
                                 + coalesce(current_setting('reserved_connections', true), '0')::int END,
-                         CASE WHEN datconnlimit >= 0 THEN datconnlimit - sum(numbackends) FILTER (WHERE s.datname = d.datname) END,
                          CASE WHEN rolconnlimit >= 0 AND NOT rolsuper
                               THEN rolconnlimit - (SELECT count(*) FROM pg_stat_get_activity(NULL) WHERE usesysid = r.oid) END
                         ))::int AS count
-FROM pg_stat_database s, pg_database d, pg_roles r
-WHERE d.datname = current_database() AND r.rolname = current_user
-GROUP BY datconnlimit, rolconnlimit, rolsuper, r.oid"""
+FROM pg_stat_database, pg_roles r WHERE r.rolname = session_user
+GROUP BY rolconnlimit, rolsuper, r.oid"""
 # Null if sessions are hidden from this role.
 ACTIVE_SESSIONS = """
 SELECT CASE WHEN count(*) FILTER (WHERE query = '<insufficient privilege>') = 0
-            THEN count(*) FILTER (WHERE backend_type = 'client backend' AND state <> 'idle') END AS count
+            THEN count(*) FILTER (WHERE backend_type = 'client backend' AND state = 'active') END AS count
 FROM pg_catalog.pg_stat_get_activity(NULL) WHERE pid <> pg_backend_pid()"""
 SERVICE_MARKS = """
 SELECT ARRAY(SELECT DISTINCT split_part(name, '.', 1) FROM pg_catalog.pg_settings WHERE name LIKE '%%.%%') AS prefixes,
        ARRAY(SELECT DISTINCT proname::text FROM pg_catalog.pg_proc WHERE proname = ANY(%s)) AS functions"""
+SETTING = "SELECT pg_catalog.current_setting(%s, true) AS value"
 BACKEND_PID = "SELECT pg_catalog.pg_backend_pid() AS pid"
 
 WAL_POSITION = "SELECT (pg_current_wal_insert_lsn() - '0/0')::int8 AS wal_bytes"
@@ -348,9 +348,9 @@ def named_server_query(names: Sequence[str]) -> str:
     return NAMED_SERVER.format(names=", ".join(f"'{name}'" for name in names))
 
 
-def trust_catalogue_only(connection: Connection) -> None:
-    """Take pg_catalog's functions and operators only, to the end of the transaction."""
-    _execute(connection, TRUST_CATALOGUE_ONLY)
+def begin_carefully(connection: Connection) -> None:
+    """Take, to the end of the transaction, pg_catalog's functions only, and no statement that takes longer than 5 s."""
+    _execute(connection, BEGIN_CAREFULLY)
 
 
 def read_given_server(connection: Connection) -> dict[str, Any]:
@@ -372,6 +372,12 @@ def count_active_sessions(connection: Connection) -> int | None:
 def read_service_marks(connection: Connection, functions: Sequence[str]) -> dict[str, Any]:
     """Read by what a managed service is recognised: `prefixes` of settings, and which of these `functions` there are."""
     return _one(connection, SERVICE_MARKS, (list(functions),))
+
+
+def read_setting(connection: Connection, name: str) -> str | None:
+    """Read a setting of this session; None if there is none of that name."""
+    value: str | None = _one(connection, SETTING, (name,))["value"]
+    return value
 
 
 def read_backend_pid(connection: Connection) -> int:
