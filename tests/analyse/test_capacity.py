@@ -141,13 +141,13 @@ def test_the_kernels_threads_work_for_the_load_and_what_is_stolen_is_gone() -> N
 def test_a_quota_is_what_there_is_whatever_others_do_beside_it() -> None:
     record, workload = draw_load(msgspec.structs.replace(WRITING, others_ratio=0.4, tps=500.0), sd=0.0)
     host = msgspec.structs.replace(record.host, cpu_limit=1.0)
-    bounds, _ = find_bounds(workload, host, None)
+    bounds, _ = find_bounds(workload, host.usable_cpu_count, None)
     assert bounds[0].tps.value == pytest.approx(1000.0)
 
 
 def test_what_is_not_known_has_a_reason_and_no_bound() -> None:
     record, workload = draw_load(Nature(cpu_s=None, generator_s=None))
-    bounds, absent = find_bounds(workload, record.host, None)
+    bounds, absent = find_bounds(workload, record.usable_cpu_count, None)
     assert bounds == ()
     assert absent["CPUs"] == "the CPUs were not sampled"
     assert absent["load generator"] == "pgbench was not sampled"
@@ -211,7 +211,7 @@ def test_failed_trials_bound_nothing() -> None:
     bare = msgspec.structs.replace(
         workload, trials=tuple(msgspec.structs.replace(one, tps=None) for one in workload.trials)
     )
-    bounds, absent = find_bounds(bare, record.host, None)
+    bounds, absent = find_bounds(bare, record.usable_cpu_count, None)
     assert bounds == ()
     assert set(absent.values()) == {"no trial is finished"}
 

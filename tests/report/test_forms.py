@@ -165,7 +165,7 @@ def test_a_disk_is_named_once_and_a_virtual_one_has_no_kind(
     disk = msgspec.structs.replace(host.data_disk, device=device, block_device=block, is_rotational=is_rotational)
     host = msgspec.structs.replace(host, data_disk=disk, virtualization=None)
     changed = msgspec.structs.replace(report, record=msgspec.structs.replace(report.record, host=host))
-    assert {row[0].text: row[1].text for row in host_table(changed).rows}["Disk"] == shown
+    assert {row[0].text: row[1].text for row in host_table(changed.record.host).rows}["Disk"] == shown
 
 
 def test_ten_workloads_fit_a_terminal() -> None:

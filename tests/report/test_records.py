@@ -84,12 +84,12 @@ def test_columns_bear_the_names_of_their_machines() -> None:
 
 def test_a_report_names_its_machine() -> None:
     report = build_report()
-    assert "Name" not in {row[0].text for row in host_table(report).rows}
+    assert "Name" not in {row[0].text for row in host_table(report.record.host).rows}
     record = report.record
     named = msgspec.structs.replace(
         report, record=msgspec.structs.replace(record, host=msgspec.structs.replace(record.host, host_name="alpha"))
     )
-    assert {row[0].text: row[1].text for row in host_table(named).rows}["Name"] == "alpha"
+    assert {row[0].text: row[1].text for row in host_table(named.record.host).rows}["Name"] == "alpha"
     assert " on alpha, " in describe_study(named)
     assert "; alpha: " in describe_bench(named)
 

@@ -111,7 +111,7 @@ def _analyse_search(
 def _gather_rounds(
     record: StudyRecord, by_workload: Mapping[str, Sequence[TrialAnalysis]], blocks: Sequence[TrialData]
 ) -> dict[str, tuple[Round, ...]]:
-    cpu_count = record.host.usable_cpu_count
+    cpu_count = record.usable_cpu_count
     return {
         name: (
             *(one for data in blocks if data.record.planned.workload == name for one in rounds_of_block(data)),

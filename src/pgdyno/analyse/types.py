@@ -15,7 +15,7 @@ from pgdyno.analyse.prediction import JudgedPrediction
 from pgdyno.analyse.series import ChartKind, Event, Series
 from pgdyno.analyse.transaction_time.shares import Bottleneck, TransactionTime
 from pgdyno.plan.plan import PlannedWorkload
-from pgdyno.record.types import Gap, TrialRecord
+from pgdyno.record.types import Gap, TrialRecord, why_missing
 
 WHOLE_CYCLES = 3
 """From this many checkpoints in a trial, one more or less makes a small difference."""
@@ -26,6 +26,7 @@ OTHERS_RATIO = 0.1
 write for the server, count as others and stay below the limit: they took 3 % beside tpcb-like on 2 CPUs."""
 LOAD_THREAD_RATIO = 0.9
 """Share of its time that pgbench's busiest thread runs; above it, that thread itself is the bottleneck."""
+_CHECKPOINTS = ("checkpoints_timed_count", "checkpoints_requested_count")
 
 
 class Percentile(msgspec.Struct, frozen=True, kw_only=True):
@@ -97,9 +98,12 @@ class TrialAnalysis(msgspec.Struct, frozen=True, kw_only=True):
     """Possible causes of each episode that made TPS or p99 worse."""
 
     @property
-    def checkpoint_count(self) -> int:
-        """The number of checkpoints within the trial."""
-        return sum(event.kind == "checkpoint" for event in self.events)
+    def checkpoint_count(self) -> int | None:
+        """The number of checkpoints within the trial, by the server's log or its counters; None if neither was read."""
+        if why_missing(self.gaps, "server log") is None:
+            return sum(event.kind == "checkpoint" for event in self.events)
+        grown = [self.record.growth(name) for name in _CHECKPOINTS]
+        return None if None in grown else round(sum(filter(None, grown)))
 
 
 class WorkloadAnalysis(msgspec.Struct, frozen=True, kw_only=True):

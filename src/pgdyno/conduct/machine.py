@@ -129,6 +129,11 @@ def check_same(record: StudyRecord, host: HostFacts, installation: Installation)
             f"the record was made with PostgreSQL {record.server.version}, here is {installation.facts.version}",
             hint="install that version again, or begin a new study",
         )
+    if record.host is None:
+        raise HostError(
+            "the record is of a server whose machine was not seen: nothing here can be put beside it",
+            hint="begin a new study",
+        )
     then, now = _identity(record.host), _identity(host)
     memory_ratio = host.memory_bytes / record.host.memory_bytes
     # The kernel keeps a little more or less memory for itself at each boot.

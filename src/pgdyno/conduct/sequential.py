@@ -31,7 +31,7 @@ class SequentialComparison:
     def __init__(self, record: StudyRecord, experiment: Experiment) -> None:
         self._record = record
         self._experiment = experiment
-        self._cpu_count = record.host.usable_cpu_count
+        self._cpu_count = record.usable_cpu_count
         names = [workload.name for workload in record.plan.workloads]
         self._blocks: dict[str, list[Round]] = {name: [] for name in names}
         self._trials: dict[str, list[TrialAnalysis]] = {name: [] for name in names}

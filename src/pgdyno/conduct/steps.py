@@ -131,7 +131,7 @@ def make_stage(
         study=record.study,
         plan=record.plan,
         settings=settings,
-        cpu_count=record.host.usable_cpu_count,
+        cpu_count=record.load_cpu_count,
         scripts=scripts,
     )
 

@@ -27,7 +27,7 @@ class Workspace(msgspec.Struct, frozen=True, kw_only=True):
 
     def on_disk_of(self, record: StudyRecord) -> Workspace:
         """Return a workspace on the disk that a record measured, unless the user named a home."""
-        if self.is_home_named:
+        if self.is_home_named or record.host is None:
             return self
         return msgspec.structs.replace(self, home=Path(record.host.data_disk.path))
 

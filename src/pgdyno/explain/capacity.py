@@ -69,7 +69,7 @@ def _list_diagnosed(analysis: StudyAnalysis) -> set[str]:
 def _find_ceiling(record: StudyRecord, capacity: Capacity, *, is_diagnosed: bool) -> Finding:
     binding = capacity.binding
     if binding is None:
-        return _unknown(capacity)
+        return _unknown(record, capacity)
     others = [bound for bound in capacity.bounds if bound is not binding and not bound.is_refuted]
     evidence = "; ".join(
         [
@@ -139,12 +139,12 @@ def _name_other_clients(record: StudyRecord, capacity: Capacity) -> Iterator[str
         yield f"both with {count_things(capacity.clients, 'client')}, the best load of the sweep"
 
 
-def _unknown(capacity: Capacity) -> Finding:
+def _unknown(record: StudyRecord, capacity: Capacity) -> Finding:
     reasons = dict.fromkeys(reason for name, reason in capacity.absent.items() if name != "next")
     return Finding(
         rule=CEILING,
         severity=Severity.NOTE,
-        claim="How much this machine can carry of this load is not known.",
+        claim=f"How much this {'machine' if record.host else 'server'} can carry of this load is not known.",
         evidence="; ".join(reasons) or "Every limit that is known was passed",
         workload=capacity.workload,
         certainty=Certainty.UNKNOWN,

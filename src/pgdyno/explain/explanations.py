@@ -12,13 +12,13 @@ from pgdyno.analyse.study_types import StudyAnalysis
 from pgdyno.explain.bottleneck import find_bottlenecks
 from pgdyno.explain.capacity import find_capacity_findings
 from pgdyno.explain.episodes import find_episodes_before_average
-from pgdyno.explain.finding import Finding
+from pgdyno.explain.finding import Finding, keep_to_record
 from pgdyno.record.types import StudyRecord
 
 
 def explain_study(record: StudyRecord, analysis: StudyAnalysis) -> tuple[Finding, ...]:
     """Explain what limits each load, what happened over time, and how far it is from its ceiling, in this order."""
-    return tuple(finding for rule in _RULES for finding in rule(record, analysis))
+    return keep_to_record(record, (finding for rule in _RULES for finding in rule(record, analysis)))
 
 
 _RULES: tuple[Callable[[StudyRecord, StudyAnalysis], Iterable[Finding]], ...] = (

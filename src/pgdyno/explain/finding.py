@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Iterable
 
 import msgspec
 
 from pgdyno.analyse.series import ChartKind
 from pgdyno.analyse.transaction_time.shares import Certainty
+from pgdyno.record.types import StudyRecord
 
 
 class Severity(enum.Enum):
@@ -61,3 +63,13 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     """The charts that show it."""
     trial: int | None = None
     """Number of the trial that shows it; None if it is not about a single trial."""
+
+
+def keep_to_record(record: StudyRecord, findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """Return findings on a record without experiments that would run on another server than its own.
+
+    The commands that confirm a finding measure servers of pgdyno's own, on the machine that they run on.
+    """
+    if record.host is not None:
+        return tuple(findings)
+    return tuple(msgspec.structs.replace(one, confirm="") if "`pgdyno " in one.confirm else one for one in findings)

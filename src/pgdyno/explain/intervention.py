@@ -62,6 +62,8 @@ class _Base(msgspec.Struct, frozen=True, kw_only=True):
     """The server and data that a load ran on."""
 
     record: StudyRecord
+    memory_bytes: int
+    """Of the server's machine."""
     load: PlannedWorkload
     server: ServerSpec
     scale: int
@@ -86,8 +88,12 @@ def choose_intervention(
         load: The load.
         variant: The variant that it ran under, in a comparison.
     """
+    if record.host is None:
+        # No command here varies a server that only a connection reaches.
+        return None
     base = _Base(
         record=record,
+        memory_bytes=record.host.usable_memory_bytes,
         load=load,
         server=record.study.server if variant is None else variant.server,
         scale=record.plan.scale if variant is None or variant.scale is None else variant.scale,
@@ -153,7 +159,7 @@ def _no_flushes(base: _Base) -> Intervention | None:
 def _more_buffers(base: _Base) -> Intervention | None:
     now_mb = base.number("shared_buffers") * PAGE_BYTES / _MB
     data_mb = (base.record.plan.dataset_bytes if base.record.dataset is None else base.record.dataset.total_bytes) / _MB
-    most_mb = _MAX_MEMORY_RATIO * base.record.host.usable_memory_bytes / _MB
+    most_mb = _MAX_MEMORY_RATIO * base.memory_bytes / _MB
     more_mb = math.floor(min(most_mb, _MIN_GROWTH * data_mb))
     if more_mb >= _MIN_GROWTH * now_mb:
         return Intervention(
@@ -175,7 +181,7 @@ def _more_buffers(base: _Base) -> Intervention | None:
 def _more_work_mem(base: _Base) -> Intervention | None:
     now_kb = base.number("work_mem")
     # At most, all clients sort at the same time.
-    most_kb = _MAX_MEMORY_RATIO * base.record.host.usable_memory_bytes / base.load.clients / 1024
+    most_kb = _MAX_MEMORY_RATIO * base.memory_bytes / base.load.clients / 1024
     more_kb = math.floor(min(_MORE_MEMORY * now_kb, most_kb))
     if more_kb < _MIN_GROWTH * now_kb:
         return None

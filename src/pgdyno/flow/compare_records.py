@@ -97,7 +97,9 @@ def _refuse_copies(paths: Sequence[Path], records: Sequence[StudyRecord]) -> Non
     """Refuse a record that is named twice, or a copy of it: it differs from itself only in its path."""
     seen: dict[tuple[object, ...], Path] = {}
     for path, record in zip(paths, records, strict=True):
-        made = (record.started_at, record.command, record.host.kernel, record.host.memory_bytes, record.name)
+        host = record.host
+        machine = None if host is None else (host.kernel, host.memory_bytes)
+        made = (record.started_at, record.command, machine, record.name)
         if made in seen:
             raise SpecError(
                 f"{seen[made]} and {path} are one record",

@@ -133,6 +133,12 @@ def confirm(
         InterruptedStudyError: The user does not want it.
     """
     report = compose_report(store).report
+    if report.record.host is None:
+        raise SpecError(
+            "no experiment can be run on this record's server",
+            detail="it is reached by a connection, and an experiment runs on a server of pgdyno's own",
+            hint="`pgdyno explain` without --confirm says what the record shows",
+        )
     subject = _choose(report, workload)
     study = _compose(store, subject, wishes)
     out = place.out or store.path.parent / f"{local_now():%Y%m%d-%H%M%S}-confirm"

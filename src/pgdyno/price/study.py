@@ -16,6 +16,7 @@ from pgdyno.analyse.search.rate_search import RateSearch
 from pgdyno.analyse.study_types import StudyAnalysis
 from pgdyno.analyse.types import WorkloadAnalysis
 from pgdyno.facts.instances import Instance, find_instance, list_instances
+from pgdyno.facts.prices import Term
 from pgdyno.price.alternatives import Alternatives, find_alternatives
 from pgdyno.price.book import PriceBook
 from pgdyno.price.cost import HostCost, price_host
@@ -51,17 +52,17 @@ class StudyPrice(msgspec.Struct, frozen=True, kw_only=True):
 
     cost: HostCost
     mismatch: str | None
-    """Difference between the measured and the priced machine; None if they may be the same."""
+    """Difference between the measured and the priced machine, or why it is not known; None if they may be the same."""
     load: Load | None
     workloads: tuple[WorkloadWorth, ...]
     alternatives: Alternatives
-    cpu_count: float
-    """CPUs of the measured machine."""
-    memory_bytes: int
+    cpu_count: float | None
+    """CPUs of the measured machine; None if nobody saw it."""
+    memory_bytes: int | None
     data_bytes: int | None
     """Size of the workloads' data."""
     data_to_memory_ratio: float | None
-    """Ratio of the data's size to the memory; None if the data were not recorded."""
+    """Ratio of the data's size to the memory; None if one of the two is not known."""
 
 
 class PriceOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -90,21 +91,32 @@ def price_study(
     """
     host = options.host or find_host(record)
     cost = price_host(host, options.book)
+    if record.host is None and Term.OWN.value in cost.absent:
+        cost = msgspec.structs.replace(
+            cost, absent={**cost.absent, Term.OWN.value: "nobody saw what machine the server has"}
+        )
     data_bytes = None if record.dataset is None else record.dataset.total_bytes
-    memory_bytes = record.host.usable_memory_bytes
+    memory_bytes = record.usable_memory_bytes
     return StudyPrice(
         cost=cost,
         mismatch=_find_mismatch(host, record.host),
         load=options.load,
         workloads=tuple(
-            _weigh_workload(name, tps, cost=cost, options=options, host=record.host, given_up=tuple(losses.get(of, ())))
+            _weigh_workload(
+                name,
+                tps,
+                cost=cost,
+                options=options,
+                cpu_count=record.usable_cpu_count,
+                given_up=tuple(losses.get(of, ())),
+            )
             for name, of, tps in _list_tps(record, analysis)
         ),
         alternatives=find_alternatives(host, cost, options.book),
-        cpu_count=record.host.usable_cpu_count,
+        cpu_count=record.usable_cpu_count,
         memory_bytes=memory_bytes,
         data_bytes=data_bytes,
-        data_to_memory_ratio=None if data_bytes is None else data_bytes / memory_bytes,
+        data_to_memory_ratio=None if data_bytes is None or memory_bytes is None else data_bytes / memory_bytes,
     )
 
 
@@ -118,14 +130,22 @@ def find_host(record: StudyRecord) -> HostSpec:
 
 
 def _weigh_workload(
-    name: str, tps: Estimate, *, cost: HostCost, options: PriceOptions, host: HostFacts, given_up: tuple[str, ...]
+    name: str,
+    tps: Estimate,
+    *,
+    cost: HostCost,
+    options: PriceOptions,
+    cpu_count: float | None,
+    given_up: tuple[str, ...],
 ) -> WorkloadWorth:
     is_known, load = tps.value is not None, options.load
     return WorkloadWorth(
         name=name,
         durability_given_up=given_up,
         tps=tps,
-        tps_per_cpu=scale_estimate(tps, 1 / host.usable_cpu_count, unit="tps"),
+        tps_per_cpu=absent_estimate("the server's CPUs were not seen", unit="tps")
+        if cpu_count is None
+        else scale_estimate(tps, 1 / cpu_count, unit="tps"),
         worths=cost_of_load(tps, cost, load) if is_known else (),
         share_of_full=share_of_full(tps, load) if is_known and load is not None else None,
         reason=None if is_known else tps.reason,
@@ -174,9 +194,11 @@ def _own_tps(workload: WorkloadAnalysis) -> Estimate:
     return msgspec.structs.replace(workload.tps, value=None, low=None, high=None, reason=reason)
 
 
-def _find_mismatch(host: HostSpec, seen: HostFacts) -> str | None:
+def _find_mismatch(host: HostSpec, seen: HostFacts | None) -> str | None:
     if host.instance is None:
         return None
+    if seen is None:
+        return f"nobody saw whether the measured machine was {host.instance}"
     sheet = find_instance(host.instance)
     architecture = _ARCHITECTURES.get(seen.architecture, seen.architecture)
     is_alike = (

@@ -12,6 +12,7 @@ import msgspec
 
 from pgdyno.plan.plan import Plan, PlannedTrial
 from pgdyno.record.described_settings import SettingsSaid
+from pgdyno.record.machine.given_server import GivenServer
 from pgdyno.record.machine.host_facts import HostFacts
 from pgdyno.record.machine.preflight import PreflightFacts
 from pgdyno.record.tuned import Tuned
@@ -108,6 +109,15 @@ LOST_COUNTERS = "statistics views"
 """The source of a gap: counters that a PostgreSQL which pgdyno was not tried with does not have where they are expected."""
 
 
+UNSEEN_MACHINE = "nobody looked at this server's machine"
+"""The reason for what only the machine of a given server would show."""
+UNSEEN_GAPS = (
+    Gap(source="os sampler", reason=UNSEEN_MACHINE),
+    Gap(source="server log", reason=UNSEEN_MACHINE),
+)
+"""The gaps of each trial on such a server."""
+
+
 def why_missing(gaps: Iterable[Gap], source: str) -> str | None:
     """Return the reason of a source's gap; None if the source has no gap."""
     return next((gap.reason for gap in gaps if gap.source == source), None)
@@ -178,7 +188,8 @@ class StudyRecord(msgspec.Struct, frozen=True, kw_only=True):
     tool_versions: dict[str, str]
     study: Study
     plan: Plan
-    host: HostFacts
+    host: HostFacts | None
+    """The server's machine; None for a server of the user's that only SQL shows."""
     server: ServerFacts
     dataset: Dataset | None
     """Data set; None until it is loaded."""
@@ -194,3 +205,28 @@ class StudyRecord(msgspec.Struct, frozen=True, kw_only=True):
     """For each workload whose final look was made, the number of the last trial that it includes; it never changes."""
     is_ended: bool | None = None
     """True if the study ran to its end, with questions open if its time budget was used up; None in older records."""
+    given: GivenServer | None = None
+    """What was seen of a server of the user's before the first trial; None for servers of pgdyno's own."""
+    load_host: HostFacts | None = None
+    """The machine that made the load, where it is not the server's own, or where nobody knows that."""
+
+    @property
+    def usable_cpu_count(self) -> float | None:
+        """Number of CPUs that the server may use; None if nobody saw its machine."""
+        return None if self.host is None else self.host.usable_cpu_count
+
+    @property
+    def usable_memory_bytes(self) -> int | None:
+        """Bytes of memory that the server may use; None if nobody saw its machine."""
+        return None if self.host is None else self.host.usable_memory_bytes
+
+    @property
+    def load_cpu_count(self) -> float:
+        """Number of CPUs that pgbench may use; 1 if nobody knows."""
+        made_by = self.load_host or self.host
+        return 1.0 if made_by is None else made_by.usable_cpu_count
+
+    @property
+    def data_device(self) -> str | None:
+        """The block device of the data; None if it has none, or if nobody saw its machine."""
+        return None if self.host is None else self.host.data_disk.block_device

@@ -1,13 +1,21 @@
-"""Describe a machine: its own name where the record knows one, and its hardware."""
+"""Describe a machine: its own name where the record knows one, and its hardware; of one that nobody saw, the server's address."""
 
 from __future__ import annotations
 
 from pgdyno.record.machine.host_facts import HostFacts
+from pgdyno.record.types import StudyRecord
 from pgdyno.report.format import format_bytes, format_cpus
 
 
-def describe_machine(host: HostFacts) -> str:
+def describe_machine(record: StudyRecord) -> str:
     """Describe hardware: `2 CPUs (AMD EPYC), 4.0 GiB of memory, ext4 on vda`."""
+    host = record.host
+    if host is None:
+        return (
+            "a machine that was not seen"
+            if record.given is None
+            else f"the machine at {record.given.address}, not seen"
+        )
     disk = host.data_disk
     return (
         f"{format_cpus(host.usable_cpu_count)} ({host.cpu_model}), {format_bytes(host.usable_memory_bytes)} of memory,"
@@ -15,11 +23,33 @@ def describe_machine(host: HostFacts) -> str:
     )
 
 
+def describe_unseen(record: StudyRecord) -> str:
+    """Describe where a server whose machine nobody saw is reached, and where its load came from."""
+    at = "" if record.given is None else f" at {record.given.address}"
+    return f"PostgreSQL {record.server.version.partition(' ')[0]}{at}, whose machine was not seen{_describe_load_host(record)}"
+
+
 def after_name(host: HostFacts, words: str) -> str:
     """Put the machine's name before some words, where the name is known."""
     return words if host.host_name is None else f"{host.host_name}: {words}"
 
 
-def with_name(letter: str, host: HostFacts) -> str:
-    """Return the letter of a record, followed by its machine's name where that is known."""
-    return letter if host.host_name is None else f"{letter} ({host.host_name})"
+def with_name(letter: str, record: StudyRecord) -> str:
+    """Return the letter of a record, followed by its machine's name where that is known, or by the server's address."""
+    name = name_machine(record)
+    return letter if name is None else f"{letter} ({name})"
+
+
+def name_machine(record: StudyRecord) -> str | None:
+    """Return the machine's own name, or the address of a server whose machine nobody saw; None if neither is recorded."""
+    if record.host is not None:
+        return record.host.host_name
+    return None if record.given is None else record.given.address
+
+
+def _describe_load_host(record: StudyRecord) -> str:
+    host = record.load_host
+    if host is None:
+        return ""
+    size = f"{format_cpus(host.usable_cpu_count)}, {format_bytes(host.usable_memory_bytes)}"
+    return f"; the load came from {host.host_name or 'another machine'} ({size})"

@@ -154,7 +154,10 @@ def read_measured(record: StudyRecord, trials: Sequence[TrialRecord], *, name: s
     if not rates:
         return MeasuredLoad(dataset=dataset)
     workload = max(rates, key=lambda each: median(rates[each]))
-    place = f"{record.host.usable_cpu_count:g} CPUs, {format_bytes(record.host.usable_memory_bytes)}"
+    host = record.host
+    place = "a machine that was not seen"
+    if host is not None:
+        place = f"{host.usable_cpu_count:g} CPUs, {format_bytes(host.usable_memory_bytes)}"
     how = f"{workload} in {name} ({place}), {len(rates[workload])} trials"
     return MeasuredLoad(
         wal_bytes_per_s=Known.measured("WAL rate", median(rates[workload]), "bytes/s", how),

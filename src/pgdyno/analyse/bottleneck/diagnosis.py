@@ -17,11 +17,12 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
 from pgdyno.analyse.bottleneck.evidence_rules import (
+    UNSEEN_CPUS,
     describe_rival,
     find_contradiction,
     find_disabled_timing,
@@ -99,7 +100,10 @@ def _judge(record: StudyRecord, load: PlannedWorkload, trial: TrialAnalysis) -> 
     weight = ranked.weights.get(first, 0.0)
     if first is Resource.UNKNOWN or weight < THRESHOLDS.named_ratio or _is_unsplit_client(first, trial.time):
         return _unknown_bottleneck(
-            trial.time, signs, reason=_explain_unknown(first, weight, trial.time), beside=ranked.symptoms
+            trial.time,
+            signs,
+            reason=_explain_unknown(first, weight, trial.time),
+            beside=(*_describe_way(first, signs), *ranked.symptoms),
         )
     share = share_of(first, ranked, trial.time)
     support = list_support(signs, first)
@@ -107,7 +111,11 @@ def _judge(record: StudyRecord, load: PlannedWorkload, trial: TrialAnalysis) -> 
     return Bottleneck(
         resource=first,
         certainty=Certainty.STRONG
-        if support and find_contradiction(signs, first) is None and _is_clear(share, order[1:], ranked, trial.time)
+        if support
+        # Full CPUs may be behind any wait.
+        and signs.usable_cpu_count is not None
+        and find_contradiction(signs, first) is None
+        and _is_clear(share, order[1:], ranked, trial.time)
         else Certainty.LIKELY,
         evidence=(_format_share(share), *ranked.evidence, *support, *list_context(signs, first)),
         symptoms=tuple(ranked.symptoms),
@@ -177,6 +185,8 @@ def _list_rivals(
             else f"they are {format_share(use)} of what the disk allows, by its card"
         )
         rivals.insert(0, (Resource.WAL_FLUSH, f"nothing, if flushes take as long with no page written: {card}"))
+    if signs.usable_cpu_count is None and Resource.CPU not in {first, *(each for each, _ in rivals)}:
+        rivals.append((Resource.CPU, UNSEEN_CPUS))
     return tuple(rivals)
 
 
@@ -201,6 +211,11 @@ def _attribute_to_cpu(time: TransactionTime, signs: Signs, why: str) -> Bottlene
         share=seen,
         absent=tuple(signs.absent),
     )
+
+
+def _describe_way(resource: Resource, signs: Signs) -> Iterator[str]:
+    if resource is Resource.CLIENT and signs.round_trip_ms is not None:
+        yield f"before the load, an empty statement took {signs.round_trip_ms:.3g} ms there and back"
 
 
 def _is_unsplit_client(resource: Resource, time: TransactionTime) -> bool:

@@ -14,6 +14,8 @@ from pgdyno.analyse.thresholds import THRESHOLDS
 from pgdyno.analyse.transaction_time.shares import Resource
 from pgdyno.units import format_share
 
+UNSEEN_CPUS = "nobody looked at how busy they were, and full ones would make any wait longer"
+
 
 def list_support(signs: Signs, resource: Resource) -> tuple[str, ...]:
     """List the independent evidence that a resource is the bottleneck, each item from its own source."""
@@ -40,6 +42,8 @@ def describe_rival(signs: Signs, resource: Resource, ratio: float) -> str:
     queueing = None if signs.time is None else signs.time.queueing_ratio
     if resource is Resource.CPU and queueing is not None:
         return f"{small}; runnable backends waited for a CPU {format_share(queueing)} of that time"
+    if resource is Resource.CPU and signs.usable_cpu_count is None:
+        return f"{small}; {UNSEEN_CPUS}"
     if resource is Resource.WAL_FLUSH and signs.flush_use_ratio is not None:
         return f"{small}; {format_share(signs.flush_use_ratio)} of the TPS that the disk's flushes allow"
     if resource is Resource.LOAD_GENERATOR and signs.generator_ratio is not None:

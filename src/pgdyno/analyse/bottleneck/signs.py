@@ -16,11 +16,12 @@ from pgdyno.analyse.thresholds import THRESHOLDS
 from pgdyno.analyse.transaction_time.shares import TransactionTime
 from pgdyno.analyse.types import TrialAnalysis
 from pgdyno.plan.plan import PlannedWorkload
-from pgdyno.record.types import StudyRecord
+from pgdyno.record.types import UNSEEN_MACHINE, StudyRecord
 from pgdyno.spec.study import BUILTIN_SCRIPTS
 from pgdyno.units import format_cpus, format_share
 
 _WRITING_SCRIPTS = frozenset({"tpcb-like"})
+_UNSEEN = (f"CPUs, memory and disks: {UNSEEN_MACHINE}", "how busy pgbench's threads and the network were")
 _WRITERS = ("checkpointer", "background writer", "backends and others")
 
 
@@ -31,7 +32,8 @@ class Signs(msgspec.Struct, kw_only=True):
     scale: int
     time: TransactionTime | None
     shares: dict[str, float | None]
-    usable_cpu_count: float
+    usable_cpu_count: float | None
+    """None if nobody saw the server's machine: then full CPUs may be behind any wait."""
     cpus_seen_count: int | None
     """CPUs that the shares refer to; more than the usable ones if they were not told apart."""
     throttled_ratio: float | None
@@ -55,6 +57,8 @@ class Signs(msgspec.Struct, kw_only=True):
     busy_ratio: float | None
     """Utilisation of the device."""
     absent: list[str]
+    round_trip_ms: float | None = None
+    """Time of an empty statement to a given server and back, before the load."""
 
     @property
     def has_cpu_wait_counts(self) -> bool:
@@ -65,7 +69,7 @@ class Signs(msgspec.Struct, kw_only=True):
     def own_cpu_ratio(self) -> float | None:
         """The load's own share of the CPUs that it may use."""
         busy, others = self.shares.get("cpu_busy_ratio"), self.shares.get("cpu_others_ratio")
-        if busy is None or others is None:
+        if busy is None or others is None or self.usable_cpu_count is None:
             return None
         seen = self.cpus_seen_count if self.is_cpu_subset and self.cpus_seen_count else self.usable_cpu_count
         return (busy - others) * seen / self.usable_cpu_count
@@ -78,13 +82,14 @@ class Signs(msgspec.Struct, kw_only=True):
     @property
     def is_cpu_subset(self) -> bool:
         """True if the load may use only some of the observed CPUs: what others used of these is then unknown."""
-        return self.cpus_seen_count is not None and self.usable_cpu_count < self.cpus_seen_count
+        seen, usable = self.cpus_seen_count, self.usable_cpu_count
+        return seen is not None and usable is not None and usable < seen
 
     @property
     def saturated_cpu(self) -> str | None:
         """Why the CPUs are full of this load, whatever its backends seem to wait for; None if they are not."""
         busy, others, own = self.shares.get("cpu_busy_ratio"), self.shares.get("cpu_others_ratio"), self.own_cpu_ratio
-        if busy is None or others is None or own is None:
+        if busy is None or others is None or own is None or self.usable_cpu_count is None:
             return None
         if self.is_cpu_subset:
             least, cpus = THRESHOLDS.full_own_ratio, format_cpus(self.usable_cpu_count)
@@ -173,7 +178,7 @@ def read_signs(record: StudyRecord, load: PlannedWorkload, trial: TrialAnalysis)
         scale=_find_scale(record, trial),
         time=trial.time,
         shares=trial.shares,
-        usable_cpu_count=record.host.usable_cpu_count,
+        usable_cpu_count=record.usable_cpu_count,
         cpus_seen_count=trial.cpus_seen_count,
         throttled_ratio=_mean(trial, ChartKind.CPU_QUOTA, "throttled"),
         writing_ratio=_find_writing_ratio(trial),
@@ -185,7 +190,8 @@ def read_signs(record: StudyRecord, load: PlannedWorkload, trial: TrialAnalysis)
         flush_use_ratio=None if flushes is None else flushes.ratio,
         images_count=trial.counts_per_transaction.get("wal_fpi_count"),
         busy_ratio=trial.shares.get("disk_util_ratio"),
-        absent=list(_list_absent(trial)),
+        absent=list(_list_absent(trial) if record.host is not None else _UNSEEN),
+        round_trip_ms=None if record.given is None else record.given.round_trip.median_s * 1000.0,
     )
 
 

@@ -26,8 +26,7 @@ from pgdyno.analyse.disk.demand import DiskLimits, DiskUse, UseKind
 from pgdyno.analyse.disk.entries import DiskFigureKey
 from pgdyno.analyse.estimate import Estimate, divide_estimates, estimate_geometric_mean, exact_estimate, scale_estimate
 from pgdyno.analyse.types import OTHERS_RATIO, TrialAnalysis, WorkloadAnalysis
-from pgdyno.record.machine.host_facts import HostFacts
-from pgdyno.record.types import TrialStatus
+from pgdyno.record.types import UNSEEN_MACHINE, TrialStatus
 from pgdyno.units import format_cpus
 
 NO_CARD = "the disk has no card"
@@ -66,13 +65,13 @@ class _Trial(NamedTuple):
 
 
 def find_bounds(
-    workload: WorkloadAnalysis, host: HostFacts, limits: DiskLimits | None
+    workload: WorkloadAnalysis, cpu_count: float | None, limits: DiskLimits | None
 ) -> tuple[tuple[Bound, ...], dict[str, str]]:
     """Find the bounds of a load, the lowest first, and the reasons why others are absent, by the kind's name.
 
     Args:
         workload: The load at one number of clients, over its trials.
-        host: The machine that it ran on.
+        cpu_count: CPUs that the server may use; None if nobody saw its machine.
         limits: Limits of the disk that holds the data; None without a card.
     """
     # TPS of the steady part, with means over the whole load: the ends of a load make bounds slightly too high.
@@ -85,7 +84,7 @@ def find_bounds(
         return (), {kind.value: "no trial is finished" for kind in BoundKind if kind not in _OF_INSTANCE}
     clients, threads = workload.load.clients, workload.load.threads
     found = [
-        _bound_cpus(trials, host),
+        _bound_cpus(trials, cpu_count),
         _bound_generator(trials, threads),
         _bound_flushes(trials, clients, limits),
         *(_bound_device(trials, use_kind, limits) for use_kind in _DEVICE),
@@ -100,9 +99,11 @@ _Found = tuple[BoundKind, Bound | str]
 """A bound, or the reason why there is none."""
 
 
-def _bound_cpus(trials: Sequence[_Trial], host: HostFacts) -> _Found:
+def _bound_cpus(trials: Sequence[_Trial], usable: float | None) -> _Found:
     """Bound the load by the CPUs that the study may use, minus stolen time."""
-    usable, most_others, is_narrowed, is_shared = host.usable_cpu_count, 0.0, False, False
+    if usable is None:
+        return BoundKind.CPU, UNSEEN_MACHINE
+    most_others, is_narrowed, is_shared = 0.0, False, False
     taken: list[_Usage] = []
     idle: list[float] = []
     for trial, rate_tps in trials:

@@ -67,7 +67,7 @@ def estimate_capacity(load: CapacityLoad, limits: DiskLimits | None) -> Capacity
         load: The load, which the bounds are computed from.
         limits: Limits of the disk that holds the data; None without a card.
     """
-    bounds, absent = find_bounds(load.workload, load.record.host, limits)
+    bounds, absent = find_bounds(load.workload, load.record.usable_cpu_count, limits)
     peak = _find_peak(load.sweep)
     state = _find_state(bounds, load.sweep)
     lowest = _lowest_tps(bounds)

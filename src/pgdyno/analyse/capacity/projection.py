@@ -51,6 +51,11 @@ def project_capacity(
         absent: Why a bound is absent, by its kind.
         sweep: Sweep over clients with the same load; None without one.
     """
+    clients = _project_clients(sweep)
+    of_clients = () if clients is None else (clients,)
+    if record.host is None:
+        # Twice of what nobody saw is not known either.
+        return of_clients
     low_tps = workload.tps.low
     disk = {kind: _TIMES for kind in BoundKind if kind.is_of_disk}
     memory, how = _reads_with_memory(bounds, absent, workload, record)
@@ -59,8 +64,7 @@ def project_capacity(
         _absent(_MEMORY, how) if memory is None else _range(_MEMORY, bounds, memory, state, low_tps, how=how),
         _range(_DISK, bounds, disk, state, low_tps, how="twice as many flushes, I/Os and bytes a second"),
     )
-    clients = _project_clients(sweep)
-    return made if clients is None else (*made, clients)
+    return (*made, *of_clients)
 
 
 def project_disk(capacity: Capacity, limits: DiskLimits, name: str) -> Projection:

@@ -127,12 +127,15 @@ def find_checkpoint_cycles(record: StudyRecord, workloads: Sequence[WorkloadAnal
         if variant not in {STOCK, DERIVED} or not rates:
             continue
         settings = experiment.find_variant(variant).server.settings
+        counts = tuple(count for trial in trials if (count := trial.checkpoint_count) is not None)
+        if not counts:
+            continue
         found.append(
             CheckpointCycle(
                 variant=variant,
                 workload=workload.load.name,
                 duration_s=trials[0].record.planned.duration_s,
-                counts=tuple(trial.checkpoint_count for trial in trials),
+                counts=counts,
                 cycle_s=_find_cycle_s(settings, median(rates), major=record.server.major),
             )
         )

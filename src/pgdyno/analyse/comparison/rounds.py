@@ -78,12 +78,13 @@ def rounds_of_slices(
     return tuple(rounds)
 
 
-def rounds_of_trials(trials: Iterable[TrialAnalysis], *, cpu_count: float) -> tuple[Round, ...]:
+def rounds_of_trials(trials: Iterable[TrialAnalysis], *, cpu_count: float | None) -> tuple[Round, ...]:
     """Return the rounds of one workload's paired or live trials; trials that failed are missing from their rounds.
 
     Args:
         trials: Trials of one workload.
-        cpu_count: Number of CPUs that `cpu_busy_ratio` refers to, for trials that do not say how many they saw.
+        cpu_count: Number of CPUs that `cpu_busy_ratio` refers to, for trials that do not say how many they saw;
+            None if not known.
     """
     finished = [t for t in trials if t.record.status is TrialStatus.FINISHED and _is_in_round(t.record.planned)]
     finished.sort(key=lambda t: t.record.planned.number)
@@ -119,7 +120,7 @@ def _is_in_round(planned: PlannedTrial) -> bool:
     return len(planned.variants) == 1 and not planned.is_observed
 
 
-def _values_of_trial(trial: TrialAnalysis, cpu_count: float) -> dict[str, float]:
+def _values_of_trial(trial: TrialAnalysis, cpu_count: float | None) -> dict[str, float]:
     values: dict[str, float | None] = {"tps": tps_of_trial(trial)}
     for percentile in trial.percentiles:
         if percentile.name in _TRIAL_PERCENTILES:
@@ -127,8 +128,9 @@ def _values_of_trial(trial: TrialAnalysis, cpu_count: float) -> dict[str, float]
     counts = trial.counts_per_transaction
     values |= {name: counts.get(name) for name in (*_TRIAL_COUNTS, *_SLICE_COUNTS, "cpu_ms")}
     busy = trial.shares.get("cpu_busy_ratio")
-    if busy is not None and trial.tps:
-        values["cpu_ms"] = busy * (trial.cpus_seen_count or cpu_count) * 1e3 / trial.tps
+    cpus = trial.cpus_seen_count or cpu_count
+    if busy is not None and cpus is not None and trial.tps:
+        values["cpu_ms"] = busy * cpus * 1e3 / trial.tps
     return _known(values)
 
 

@@ -15,6 +15,7 @@ from pgdyno.analyse.disk.demand import UseKind
 from pgdyno.analyse.health.reading import ObservedTrial, Reading, absent_reading
 from pgdyno.record.samples import os_series as series
 from pgdyno.record.samples.series import gauge
+from pgdyno.record.types import UNSEEN_MACHINE
 
 _NO_LOG = "the trial has no transaction log"
 _MIN_SECONDS = 10
@@ -144,4 +145,6 @@ def _wait_share(seen: ObservedTrial, kind: str, *, is_queueing: bool) -> Reading
     busy = seen.cpu_busy_ratio
     if is_queueing and busy is not None and busy > _FULL_CPU_RATIO:
         return reading._replace(reason=f"the CPUs were {busy * 100:.0f} % busy: such waits may be queues for one")
+    if is_queueing and seen.record.host is None:
+        return reading._replace(reason=f"{UNSEEN_MACHINE}: such waits may be queues for a CPU")
     return reading

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 import msgspec
 
 from pgdyno.analyse.comparison.welch import ratio_of
-from pgdyno.analyse.estimate import Estimate, estimate_over_trials, map_estimate
+from pgdyno.analyse.estimate import Estimate, absent_estimate, estimate_over_trials, map_estimate
 from pgdyno.analyse.records import context, questions
 from pgdyno.analyse.records.difference import DifferenceGravity, RecordDifference
 from pgdyno.analyse.records.sides import Side, pair_sides
@@ -134,9 +134,12 @@ def _compare_pair(first: Side, other: Side) -> PairComparison:
 
 
 def _list_estimates(side: Side) -> Iterator[tuple[str, Estimate]]:
-    cpu_count = side.record.host.usable_cpu_count
+    cpu_count = side.record.usable_cpu_count
     yield "tps", side.workload.tps
-    yield TPS_PER_CPU, map_estimate(side.workload.tps, lambda at: at / cpu_count)
+    per_cpu = absent_estimate("the server's CPUs were not seen", unit="tps")
+    if cpu_count is not None:
+        per_cpu = map_estimate(side.workload.tps, lambda at: at / cpu_count)
+    yield TPS_PER_CPU, per_cpu
     if side.limit_tps is not None:
         yield LIMIT, side.limit_tps
     for name in _LATENCIES:

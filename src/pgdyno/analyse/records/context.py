@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pgdyno.analyse.records.difference import RecordDifference, declare, free, refuse
+from pgdyno.analyse.records.difference import UNSEEN, RecordDifference, declare, free, refuse
 from pgdyno.analyse.records.sides import Side
 from pgdyno.analyse.types import LOAD_THREAD_RATIO, OTHERS_RATIO, STEAL_RATIO
 from pgdyno.facts.gucs import find_guc
@@ -70,24 +70,20 @@ def software(first: Side, other: Side) -> Iterator[RecordDifference]:
     tools = [side.record.tool_versions.get("pgdyno", "not recorded") for side in (first, other)]
     if tools[0] != tools[1]:
         yield declare("pgdyno", *tools, why="what it measures may have changed: see its changelog")
-    kernels = [side.record.host.kernel for side in (first, other)]
+    kernels = [UNSEEN if side.record.host is None else side.record.host.kernel for side in (first, other)]
     if kernels[0] != kernels[1]:
         yield free("kernel", *kernels)
 
 
 def machine(first: Side, other: Side) -> Iterator[RecordDifference]:
     """Compare CPUs, memory, disk and settings."""
+    yield from _way_to_server(first, other)
     hosts = [side.record.host for side in (first, other)]
-    facts = {
-        "CPUs": [f"{format_cpus(host.usable_cpu_count)} ({host.cpu_model})" for host in hosts],
-        "memory": [format_bytes(host.usable_memory_bytes) for host in hosts],
-        "disk": [_describe_disk(host) for host in hosts],
-        "hypervisor": [host.virtualization or "none seen" for host in hosts],
-    }
-    if None not in (names := [host.host_name for host in hosts]):
-        facts = {"machine's name": [str(name) for name in names], **facts}
-    for subject, (one, two) in facts.items():
-        if one != two:
+    facts = [_list_facts(host) for host in hosts]
+    for subject in dict.fromkeys((*facts[0], *facts[1])):
+        one, two = (of.get(subject, UNSEEN) for of in facts)
+        # Earlier records lack the name, which says nothing of a machine.
+        if one != two and "" not in {one, two}:
             yield free(subject, one, two)
     # The settings that decide a bench, and those that a user set.
     named = dict.fromkeys(one.name for one in key_settings())
@@ -96,6 +92,29 @@ def machine(first: Side, other: Side) -> Iterator[RecordDifference]:
         one, two = (_describe_setting(side, name) for side in (first, other))
         if one != two:
             yield free(name, one, two)
+
+
+def _way_to_server(first: Side, other: Side) -> Iterator[RecordDifference]:
+    """Compare how far pgbench was from the server."""
+    given = [side.record.given for side in (first, other)]
+    one, two = trips = [None if server is None or server.is_local else server.round_trip for server in given]
+    if one is None and two is None:
+        return
+    if one is None or two is None or one.high_s < two.low_s or two.high_s < one.low_s:
+        shown = ["beside it" if trip is None else f"a round trip of {trip.median_s * 1000:.3g} ms" for trip in trips]
+        yield declare("pgbench's way to the server", *shown, why="each statement takes a round trip")
+
+
+def _list_facts(host: HostFacts | None) -> dict[str, str]:
+    if host is None:
+        return {}
+    return {
+        "machine's name": host.host_name or "",
+        "CPUs": f"{format_cpus(host.usable_cpu_count)} ({host.cpu_model})",
+        "memory": format_bytes(host.usable_memory_bytes),
+        "disk": _describe_disk(host),
+        "hypervisor": host.virtualization or "none seen",
+    }
 
 
 def _describe_setting(side: Side, name: str) -> str:

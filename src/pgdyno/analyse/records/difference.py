@@ -6,6 +6,9 @@ import enum
 
 import msgspec
 
+UNSEEN = "not seen"
+"""Said of a fact of a machine that nobody looked at."""
+
 
 class DifferenceGravity(enum.Enum):
     """What a difference between two records means for comparing them, most severe first."""

@@ -12,11 +12,12 @@ import msgspec
 
 from pgdyno.analyse.disk.demand import MIN_WRITING_WAL_BYTES
 from pgdyno.analyse.episodes.types import EpisodeKind
-from pgdyno.analyse.records.difference import RecordDifference, declare, free, refuse
+from pgdyno.analyse.records.difference import UNSEEN, RecordDifference, declare, free, refuse
 from pgdyno.analyse.records.sides import Side
 from pgdyno.analyse.types import WHOLE_CYCLES, TrialAnalysis
 from pgdyno.facts.durability import durability_given_up
 from pgdyno.spec.study import BUILTIN_SCRIPTS
+from pgdyno.units import format_bytes
 
 # Shares of data that memory holds, similar enough for misses to be about equally frequent.
 _SAME_RATIO = 1.25
@@ -58,7 +59,14 @@ def data(first: Side, other: Side) -> Iterator[RecordDifference]:
         # The place where rows are generated does not change them.
         if one != two and name != "generate":
             yield refuse(f"tables' {name}", _plain(one), _plain(two), why="other tables", hint="load both alike")
-    ratios = [side.data_bytes / side.record.host.usable_memory_bytes for side in (first, other)]
+    memories = [side.record.usable_memory_bytes for side in (first, other)]
+    ratios = [
+        side.data_bytes / memory for side, memory in zip((first, other), memories, strict=True) if memory is not None
+    ]
+    if len(ratios) < len(memories):
+        shown = [f"scale {side.scale:,}, memory {UNSEEN if memory is None else f'of {format_bytes(memory)}'}" for side, memory in zip((first, other), memories, strict=True)]  # fmt: skip
+        yield declare("data to memory", *shown, why="it is not known how much of the data memory held")
+        return
     shown = [f"scale {side.scale:,}, {ratio * 100:.3g} % of memory" for side, ratio in zip((first, other), ratios, strict=True)]  # fmt: skip
     far = max(ratios) / min(ratios) > _SAME_RATIO
     if first.scale != other.scale and far:
@@ -87,8 +95,12 @@ def durability(first: Side, other: Side) -> Iterator[RecordDifference]:
         )
     elif given[0]:
         yield declare("durability", *shown, why="neither keeps what was committed")
-    disks = [side.record.host.data_disk for side in (first, other)]
-    if disks[0].is_in_memory != disks[1].is_in_memory:
+    hosts = [side.record.host for side in (first, other)]
+    disks = [host.data_disk for host in hosts if host is not None]
+    if len(disks) < len(hosts):
+        shown = [UNSEEN if host is None else host.data_disk.filesystem for host in hosts]
+        yield declare("data's file system", *shown, why="it is not known what a stop of the machine would leave")
+    elif disks[0].is_in_memory != disks[1].is_in_memory:
         shown = [disk.filesystem for disk in disks]
         yield refuse("data's file system", *shown, why="what lies in memory is gone when the machine stops",
                       hint="lay both on a disk: --home DIR")  # fmt: skip
@@ -119,9 +131,15 @@ def length(first: Side, other: Side) -> Iterator[RecordDifference]:
         if is_far:
             yield free("length of a trial", *shown)
         return
-    counts = [sorted(trial.checkpoint_count for trial in side.trials)[len(side.trials) // 2] for side in (first, other)]
-    cycles = [f"{length}, {count} checkpoints" for length, count in zip(shown, counts, strict=True)]
-    if (counts[0] == 0) != (counts[1] == 0):
+    medians = [_count_checkpoints(side) for side in (first, other)]
+    counts = [count for count in medians if count is not None]
+    cycles = [
+        f"{length}, {'checkpoints not counted' if count is None else f'{count} checkpoints'}"
+        for length, count in zip(shown, medians, strict=True)
+    ]
+    if len(counts) < len(medians):
+        yield declare("checkpoints in a trial", *cycles, why="one may have paid for more of them than the other")
+    elif (counts[0] == 0) != (counts[1] == 0):
         yield refuse("checkpoints in a trial", *cycles, why="before the first checkpoint nearly no page has to reach the disk",
                       hint="make trials of both long enough for several: --duration")  # fmt: skip
     elif counts[0] and min(counts) < WHOLE_CYCLES:
@@ -155,6 +173,11 @@ def course(first: Side, other: Side) -> Iterator[RecordDifference]:
 
 def _has(trial: TrialAnalysis, *kinds: EpisodeKind) -> bool:
     return any(one.metric == "tps" and one.kind in kinds for one in trial.episodes)
+
+
+def _count_checkpoints(side: Side) -> int | None:
+    counts = sorted(count for trial in side.trials if (count := trial.checkpoint_count) is not None)
+    return counts[len(counts) // 2] if counts else None
 
 
 def _writes(side: Side) -> bool:

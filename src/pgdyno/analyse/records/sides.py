@@ -147,9 +147,12 @@ def pair_sides(first: Sequence[Side], other: Sequence[Side]) -> Pairing:
     )
 
 
-def look_alike(one: HostFacts, other: HostFacts) -> bool:
-    """Return whether two records may come from one machine; machines of one model differ only in their names, which may change."""
-    return _outline(one) == _outline(other)
+def look_alike(one: HostFacts | None, other: HostFacts | None) -> bool:
+    """Return whether two records may come from one machine; machines of one model differ only in their names, which may change.
+
+    A machine that nobody saw is like no other.
+    """
+    return one is not None and other is not None and _outline(one) == _outline(other)
 
 
 def hours_apart(first: Side, other: Side) -> float | None:

@@ -35,13 +35,14 @@ from pgdyno.record.samples.files import ServerSamples
 from pgdyno.record.samples.series import Floats, gauge
 from pgdyno.record.samples.server_series import CLIENT_BACKEND, list_wait_counts
 from pgdyno.record.trial_data import TrialData
-from pgdyno.record.types import TrialStatus, why_missing
+from pgdyno.record.types import UNSEEN_MACHINE, TrialStatus, why_missing
 from pgdyno.spec.study import BUILTIN_SCRIPTS
 
 # With fewer sampled seconds than the first number, the shares are unknown; with fewer than the second, only several
 # trials show how far they vary.
 _MIN_SECONDS = 2
 _MIN_SPREAD_SECONDS = 3
+_UNSEEN_CLIENT = "pgbench and the network were not sampled"
 _RUNNING = "running"
 _IDLE = "idle"
 WAITING = (
@@ -168,8 +169,10 @@ def _drop_idle_sessions(by_activity: dict[Resource | str, Floats], clients: int)
 def _count_cpu(data: TrialData, start_s: float, end_s: float) -> _CpuCounts:
     if data.os is None:
         reason = why_missing(data.gaps, "os sampler") or "the machine was not sampled"
+        # Of a server elsewhere, the network is in the clients' time, too.
+        of_client = _UNSEEN_CLIENT if reason == UNSEEN_MACHINE else reason
         return _CpuCounts(
-            backends=None, threads=None, absent={"running_ms": reason, Resource.LOAD_GENERATOR.value: reason}
+            backends=None, threads=None, absent={"running_ms": reason, Resource.LOAD_GENERATOR.value: of_client}
         )
     absent: dict[str, str] = {}
     lines = series.backends_on_cpu(data.os)
@@ -267,6 +270,8 @@ def _share(
     if values is not None and len(values) >= _MIN_SPREAD_SECONDS and values.mean():
         half = autocorrelated_half_width(values) / float(values.mean()) * ratio
     how = _HOW.get(resource, "backends seen in such a wait")
+    if resource is Resource.CLIENT and cpu.absent.get(Resource.LOAD_GENERATOR.value) == _UNSEEN_CLIENT:
+        how = "backends that waited for pgbench or for the network"
     if resource is Resource.CPU and cpu.backends is None:
         how = "backends that waited for nothing, whether or not they had a CPU"
     return TimeShare(

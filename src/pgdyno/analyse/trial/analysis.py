@@ -52,7 +52,7 @@ def analyse_trial(
         )
     throughput = _measure_throughput(workload, data)
     figures = _make_figures(record, data, throughput)
-    device = record.host.data_disk.block_device
+    device = record.data_device
     charts = chart_trial(data, disk=device)
     course = _detect_episodes(workload, data, charts)
     # Variants that alternate have different rates and times, and those of the whole trial describe none of them.
@@ -191,7 +191,7 @@ def _shares(record: StudyRecord, data: TrialData) -> dict[str, float | None]:
     shares: dict[str, float | None] = {"cache_hit_ratio": _cache_hit_ratio(data)}
     if data.os is None:
         return shares
-    disk = record.host.data_disk.block_device
+    disk = record.data_device
     observed = {
         "cpu_busy_ratio": series.cpu_busy(data.os),
         "cpu_busiest_core_ratio": series.busiest_core(data.os),

@@ -74,7 +74,8 @@ def _dead_rows(workload: WorkloadAnalysis, trials: Sequence[TrialAnalysis]) -> I
 
 def _checkpoint_phase(workload: WorkloadAnalysis, trials: Sequence[TrialAnalysis]) -> Iterator[Finding]:
     # Variants that alternate under one load share its checkpoints.
-    counts = [trial.checkpoint_count for trial in trials if len(trial.record.planned.variants) < 2]
+    alone = [trial for trial in trials if len(trial.record.planned.variants) < 2]
+    counts = [count for trial in alone if (count := trial.checkpoint_count) is not None]
     if not counts or min(counts) == max(counts) or min(counts) >= WHOLE_CYCLES:
         return
     with_most = sum(count == max(counts) for count in counts)

@@ -8,6 +8,7 @@ import msgspec
 
 from pgdyno.analyse.study_types import StudyAnalysis
 from pgdyno.explain.finding import Finding, Severity
+from pgdyno.explain.preflight.given import find_given_obstacles
 from pgdyno.explain.preflight.rule_input import Intent
 from pgdyno.explain.preflight.rules import find_obstacles
 from pgdyno.explain.preflight.version import UNTRIED_VERSION, find_untried
@@ -22,12 +23,19 @@ _SERVER_REPORTED = frozenset(
 
 def list_obstacles(record: StudyRecord, analysis: StudyAnalysis) -> tuple[Finding, ...]:
     """List everything that the preflight rules find in a study's record, worst first."""
+    # `find_version_doubts` says what is not known of a version, with what the trials did not find.
+    return tuple(one for one in _find_obstacles(record, analysis) if one.rule != UNTRIED_VERSION)
+
+
+def _find_obstacles(record: StudyRecord, analysis: StudyAnalysis) -> tuple[Finding, ...]:
+    if record.host is None:
+        clients = max(workload.clients for workload in record.plan.workloads)
+        return () if record.given is None else find_given_obstacles(record.given, clients=clients, has_password=False)
     facts = record.preflight or PreflightFacts()
     facts = msgspec.structs.replace(facts, server=_look_at_trials(record, analysis))
     dataset_bytes = record.plan.dataset_bytes if record.dataset is None else record.dataset.total_bytes
     intent = Intent(horizon_s=record.plan.predicted_s, dataset_bytes=dataset_bytes)
-    # `find_version_doubts` says it, with what the trials did not find.
-    return tuple(one for one in find_obstacles(record.host, facts, intent=intent) if one.rule != UNTRIED_VERSION)
+    return find_obstacles(record.host, facts, intent=intent)
 
 
 def find_preflight_doubts(record: StudyRecord, analysis: StudyAnalysis) -> tuple[Finding, ...]:

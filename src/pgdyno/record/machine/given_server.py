@@ -59,3 +59,12 @@ class GivenServer(msgspec.Struct, frozen=True, kw_only=True):
     """Sessions of others that run a statement now; None if they are hidden from this role."""
     round_trip: RoundTrip
     capabilities: tuple[Capability, ...]
+    system: str | None = None
+    """What its version() says that it was built for and with; None if it was not asked."""
+
+    @property
+    def address(self) -> str:
+        """Where it listens, as people write it."""
+        if self.host.startswith(("/", "@")):
+            return f"{self.host}, port {self.port}"
+        return f"{f'[{self.host}]' if ':' in self.host else self.host}:{self.port}"

@@ -10,6 +10,7 @@ import msgspec
 from pgdyno.analyse.capacity.tiers import Tiers
 from pgdyno.analyse.records.comparison import PairComparison, RecordComparison, RecordFigure
 from pgdyno.analyse.records.difference import RecordDifference
+from pgdyno.record.machine.given_server import GivenServer
 from pgdyno.record.machine.host_facts import HostFacts
 from pgdyno.record.types import ServerFacts
 from pgdyno.report.documents.described import says
@@ -32,7 +33,8 @@ class RecordDocument(msgspec.Struct, frozen=True, kw_only=True):
     started_at: str
     question: str
     server: ServerFacts
-    host: HostFacts
+    host: Annotated[HostFacts | None, says("Null for a server whose machine nobody saw.")]
+    given: Annotated[GivenServer | None, says("What was seen of a server of the user's.")] = None
 
 
 class PairDocument(msgspec.Struct, frozen=True, kw_only=True):
@@ -81,6 +83,7 @@ def records_document(records: Sequence[NamedRecord], comparisons: Sequence[Recor
                 question=one.record.study.question,
                 server=one.record.server,
                 host=one.record.host,
+                given=one.record.given,
             )
             for name, one in zip(names, records, strict=True)
         ),

@@ -18,6 +18,7 @@ from pgdyno.analyse.types import Percentile, StatementTime, TrialAnalysis, Workl
 from pgdyno.explain.finding import Finding
 from pgdyno.plan.plan import Choice, PlannedWorkload
 from pgdyno.price.study import StudyPrice
+from pgdyno.record.machine.given_server import GivenServer
 from pgdyno.record.machine.host_facts import HostFacts
 from pgdyno.record.predictions import PredictionInput
 from pgdyno.record.types import Dataset, ErrorFact, Gap, ServerFacts, SettingFact, TrialStatus
@@ -149,7 +150,9 @@ class ReportDocument(msgspec.Struct, frozen=True, kw_only=True):
     dataset: Dataset | None
     choices: Annotated[tuple[Choice, ...], says("What the study left open, what was chosen, and why.")]
     server: ServerFacts
-    host: HostFacts
+    host: Annotated[HostFacts | None, says("The server's machine; null where nobody saw it.")]
+    given: Annotated[GivenServer | None, says("What was seen of a server of the user's; null for pgdyno's own.")]
+    load_host: Annotated[HostFacts | None, says("The machine of the load, where it may be another one.")]
     disk: Annotated[OwnDiskDocument | None, says("The card of the data's disk; null where it was not measured.")]
     study: Study
 
@@ -187,6 +190,8 @@ def make_document(report: ReportInput) -> ReportDocument:
         choices=record.plan.choices,
         server=record.server,
         host=record.host,
+        given=record.given,
+        load_host=record.load_host,
         disk=make_own_disk(report.disk),
         study=record.study,
     )

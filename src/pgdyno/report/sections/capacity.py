@@ -47,9 +47,14 @@ _STANDINGS = {
 }
 
 
-def describe_capacity(capacity: Capacity) -> tuple[str, ...]:
-    """Describe the ceiling, the next limit and the best number of clients, in a sentence each."""
-    found = [_describe_ceiling(capacity), _describe_clients(capacity.advice)]
+def describe_capacity(capacity: Capacity, *, place: str = "this machine") -> tuple[str, ...]:
+    """Describe the ceiling, the next limit and the best number of clients, in a sentence each.
+
+    Args:
+        capacity: The capacity.
+        place: What carries the load.
+    """
+    found = [_describe_ceiling(capacity, place), _describe_clients(capacity.advice)]
     if capacity.next is not None:
         found.insert(1, _describe_next(capacity.next))
     elif capacity.binding is not None:
@@ -171,17 +176,17 @@ def tiers_table(tiers: Tiers) -> Table | None:
     )
 
 
-def _describe_ceiling(capacity: Capacity) -> str:
+def _describe_ceiling(capacity: Capacity, place: str) -> str:
     ceiling, binding = capacity.ceiling, capacity.binding
     if ceiling.value is None:
-        return f"The ceiling of {capacity.workload} on this machine is not known: {ceiling.reason}."
+        return f"The ceiling of {capacity.workload} on {place} is not known: {ceiling.reason}."
     if capacity.peak.value is not None:
         is_open = capacity.peak.high is None and capacity.peak.reason
         why = f" ({capacity.peak.reason})" if is_open else ""
-        first = f"{capacity.workload} peaks at {_say(ceiling)} on this machine, measured by the sweep over clients{why}"
+        first = f"{capacity.workload} peaks at {_say(ceiling)} on {place}, measured by the sweep over clients{why}"
     else:
         first = (
-            f"This machine can carry {_say(ceiling)} of {capacity.workload} at most, calculated from a transaction's"
+            f"{place[:1].upper()}{place[1:]} can carry {_say(ceiling)} of {capacity.workload} at most, calculated from a transaction's"
             " use of resources"
         )
     if binding is None:

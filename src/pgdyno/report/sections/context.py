@@ -12,13 +12,14 @@ from pgdyno.facts.durability import durability_given_up
 from pgdyno.facts.settings import key_settings
 from pgdyno.record.machine.disk_facts import DiskFacts
 from pgdyno.record.machine.host_facts import HostFacts
-from pgdyno.record.types import Dataset, Gap, SettingFact
+from pgdyno.record.types import UNSEEN_GAPS, Dataset, Gap, SettingFact
 from pgdyno.report.document import Block, Prose, Section, Tone
 from pgdyno.report.format import ABSENT, format_bytes, format_count, format_number, format_seconds
 from pgdyno.report.input import ReportInput
 from pgdyno.report.level import Level
 from pgdyno.report.sections.disk.declared import compare_with_declared, declared_tables, explain_declared
 from pgdyno.report.sections.disk.uses import own_disk_table
+from pgdyno.report.sections.given_server import build_given_machine, given_table
 from pgdyno.report.sections.head import SIZES_REMARK
 from pgdyno.report.sections.preflight import summarise
 from pgdyno.report.sections.repeating import list_choices
@@ -60,9 +61,11 @@ def build_settings(report: ReportInput) -> Iterator[Section]:
 
 
 def build_machine(report: ReportInput) -> Iterator[Section]:
-    """Yield the section on the machine, its disk, the preflight, and the programs."""
+    """Yield the section on the machine, its disk, the preflight, and the programs; of a given server also on that."""
+    host, given = report.record.host, report.record.given
     made = (
-        host_table(report),
+        None if host is None else host_table(host),
+        None if given is None else given_table(given),
         None if report.disk is None else own_disk_table(report.disk),
         *declared_tables(report),
         preflight_table(report),
@@ -75,7 +78,9 @@ def build_machine(report: ReportInput) -> Iterator[Section]:
         for one in explain_declared(report)
     )
     tables = tuple(table for table in made if table is not None)
-    yield Section(title="Machine", id="machine", blocks=(*words, *tables), is_listed=True)
+    seen = () if given is None else tuple(build_given_machine(report, given))
+    title = "Server" if host is None else "Machine"
+    yield Section(title=title, id="machine", blocks=(*words, *tables, *seen), is_listed=True)
 
 
 def relations_table(dataset: Dataset) -> Table:
@@ -97,15 +102,12 @@ def relations_table(dataset: Dataset) -> Table:
 
 def dataset_table(report: ReportInput, dataset: Dataset) -> Table:
     """Build the table of the dataset's size beside the caches."""
-    shared_buffers = shared_buffers_bytes(report)
-    memory = report.record.host.usable_memory_bytes
-    rows = (
-        (text("Scale"), text(f"{dataset.scale:,}")),
-        (text("Size"), text(format_bytes(dataset.total_bytes))),
-        (text("Size relative to shared_buffers"), text(f"{format_number(dataset.total_bytes / shared_buffers)} × {format_bytes(shared_buffers)}")),
-        (text("Size relative to memory"), text(f"{format_number(dataset.total_bytes / memory)} × {format_bytes(memory)}")),
-    )  # fmt: skip
-    return Table(caption="Size", columns=columns("", "Value", numbers_from=1), rows=rows)
+    caches = {"shared_buffers": shared_buffers_bytes(report), "memory": report.record.usable_memory_bytes}
+    rows = [(text("Scale"), text(f"{dataset.scale:,}")), (text("Size"), text(format_bytes(dataset.total_bytes)))]
+    for name, size in caches.items():
+        relative = None if size is None else f"{format_number(dataset.total_bytes / size)} × {format_bytes(size)}"
+        rows.append((text(f"Size relative to {name}"), text(relative, note=None if relative else "not observed")))
+    return Table(caption="Size", columns=columns("", "Value", numbers_from=1), rows=tuple(rows))
 
 
 def init_table(dataset: Dataset) -> Table:
@@ -155,9 +157,8 @@ def server_settings_table(report: ReportInput) -> Table | None:
     return _settings_table(caption, report, lambda fact: fact.source in _OWN_SOURCES)
 
 
-def host_table(report: ReportInput) -> Table:
+def host_table(host: HostFacts) -> Table:
     """Build the table of the machine's facts."""
-    host = report.record.host
     disk = host.data_disk
     limit = None if host.cpu_limit is None else f"{host.cpu_limit:g} of {host.cpu_count} (cgroup limit)"
     memory = format_bytes(host.memory_bytes)
@@ -188,17 +189,18 @@ def host_table(report: ReportInput) -> Table:
 
 def preflight_table(report: ReportInput) -> Table | None:
     """Build the table of a study's preflight; None for records that have none."""
-    facts = report.record.preflight
-    if facts is None:
+    facts, given = report.record.preflight, report.record.given
+    if facts is None and given is None:
         return None
+    unseen = () if facts is None else facts.unseen
     findings = list_obstacles(report.record, report.analysis)
     rows = [
         (text(name_severity(one)), text(one.claim), text(one.evidence), text(one.why), text(one.advice))
         for one in findings
     ]
-    rows += [(text("not checked"), text(one.what), text(one.reason), text(None), text(None)) for one in facts.unseen]
+    rows += [(text("not checked"), text(one.what), text(one.reason), text(None), text(None)) for one in unseen]
     return Table(
-        caption="Preflight: state of the machine before the first trial",
+        caption=f"Preflight: state of the {'machine' if report.record.host else 'server'} before the first trial",
         columns=columns("", "What", "Seen", "Effect", "Fix"),
         rows=tuple(rows),
         remark=f"In all: {summarise(findings)}.",
@@ -217,6 +219,9 @@ def gaps_table(report: ReportInput) -> Table | None:
     trials = [trial for workload in report.analysis.workloads for trial in workload.trials]
     for trial in trials:
         for gap in dict.fromkeys((*trial.record.gaps, *trial.gaps)):
+            # What is not known of a machine that nobody saw is said of the server once.
+            if report.record.host is None and gap in UNSEEN_GAPS:
+                continue
             seen.setdefault(gap, []).append(trial.record.planned.number)
     rows = tuple(
         (text(gap.source), text(gap.reason), text("all trials" if len(where) == len(trials) else _list_trials(where)))
@@ -228,22 +233,25 @@ def gaps_table(report: ReportInput) -> Table | None:
 def versions_table(report: ReportInput) -> Table:
     """Build the table of the programs that were used."""
     record = report.record
-    rows = [(text("PostgreSQL"), text(f"{record.server.version}, from {record.server.bindir}"))]
+    # The programs beside a given server are not its own.
+    place = "" if record.given else f", from {record.server.bindir}"
+    rows = [(text("PostgreSQL"), text(f"{record.server.version}{place}"))]
     rows += [(text(name), text(version)) for name, version in record.tool_versions.items()]
     if record.server.configure:
         rows.append((text("PostgreSQL's build"), code(record.server.configure)))
     return Table(caption="Versions", columns=columns("Program", "Version"), rows=tuple(rows))
 
 
-def shared_buffers_bytes(report: ReportInput) -> int:
-    """Return the size of shared_buffers in the study's trials."""
+def shared_buffers_bytes(report: ReportInput) -> int | None:
+    """Return the size of shared_buffers in the study's trials; None if a given server did not show it."""
     for workload in report.analysis.workloads:
         for trial in workload.trials:
             for fact in trial.record.settings:
                 size = _memory_bytes(fact.value, fact.unit) if fact.name == "shared_buffers" else None
                 if size:
                     return size
-    return _DEFAULT_SHARED_BUFFERS_BYTES
+    is_shown = any(trial.record.settings for workload in report.analysis.workloads for trial in workload.trials)
+    return _DEFAULT_SHARED_BUFFERS_BYTES if is_shown or report.record.given is None else None
 
 
 def format_setting(value: str, unit: str | None) -> str:

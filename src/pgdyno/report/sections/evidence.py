@@ -37,8 +37,9 @@ def build_capacities(report: ReportInput) -> Iterator[Section]:
     for number, capacity in enumerate(report.analysis.capacities, start=1):
         tables = tuple(table for table in (bounds_table(capacity), projections_table(capacity)) if table is not None)
         if tables:
-            words = tuple(Prose(words=one) for one in describe_capacity(capacity))
-            title = f"Capacity of this machine for {capacity.workload}"
+            place = "this machine" if report.record.host else "this server"
+            words = tuple(Prose(words=one) for one in describe_capacity(capacity, place=place))
+            title = f"Capacity of {place} for {capacity.workload}"
             yield Section(title=title, id=_name_capacity(number), blocks=(*words, *tables), is_listed=True)
 
 

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from statistics import median
+
+import msgspec
 
 from pgdyno.explain.finding import Finding
 from pgdyno.record.machine.given_server import Capability, GivenServer
-from pgdyno.report.document import Claims, Code, Document, Listing, ListRow, Prose, Section, Tone
-from pgdyno.report.format import format_seconds
+from pgdyno.record.types import UNSEEN_MACHINE
+from pgdyno.report.document import Block, Claims, Code, Document, Listing, ListRow, Prose, Section, Tone
+from pgdyno.report.format import format_percent, format_seconds
+from pgdyno.report.input import ReportInput
+from pgdyno.report.level import Level
 from pgdyno.report.lists import join_names
 from pgdyno.report.sections.preflight import make_claim, summarise
+from pgdyno.report.table import Table, columns, text
 
 _GROUPS = {
     "load": "To load it",
@@ -22,6 +29,14 @@ _GROUPS = {
 }
 _WIDEST = (27, 7)
 _UNSEEN = "the server's machine: SQL shows neither its CPUs and memory nor its disks and kernel"
+_HIDDEN = "hidden from this role"
+_UNSEEN_FACTS = {
+    "What CPUs, memory, disks and kernel the server's machine has": "`pgdyno check` on that machine would show it.",
+    "How busy the CPUs and disks were": "`pgdyno bench` on that machine would show it, for a server of pgdyno's own.",
+    "What the disks can do": "`pgdyno disk` on that machine would measure it.",
+    "When checkpoints and autovacuum ran": "The server's log there may show it.",
+}
+"""What nobody saw of a server's machine, and what would show it."""
 _NOT_YET = "pgdyno does not run a load on such a server yet: this is what it could see and do there."
 
 
@@ -34,14 +49,14 @@ def build_given_check(server: GivenServer, findings: Sequence[Finding], *, state
         statements: Round trips of a transaction, by workload.
     """
     subject = describe_given(server)
-    refused = [one for one in server.capabilities if one.refusal is not None]
+    refused = _list_refused(server)
     return Document(
         title=subject,
         blocks=(
             Prose(words=subject),
             Claims(claims=tuple(map(make_claim, findings))),
             Section(title="Round trip", blocks=(Prose(words=_describe_round_trip(server, statements)),)),
-            Section(title=f"What {server.role} may see and do", blocks=(_list_capabilities(server),)),
+            Section(title=f"What {server.role} may see and do", blocks=(_list_capabilities(server.capabilities),)),
             *_list_grants(server, refused),
             Section(title="Not observed", blocks=(Prose(words=_UNSEEN),)),
             Prose(words=_NOT_YET),
@@ -56,13 +71,90 @@ def build_given_check(server: GivenServer, findings: Sequence[Finding], *, state
 
 def describe_given(server: GivenServer) -> str:
     """Name the server, the role, and the way to it."""
-    is_socket = server.host.startswith(("/", "@"))
-    host = f"[{server.host}]" if ":" in server.host else server.host
-    place = f"{host}, port {server.port}" if is_socket else f"{host}:{server.port}"
-    way = "by its socket" if is_socket else "over TLS" if server.is_encrypted else "without TLS"
     service = f" ({server.service})" if server.service else ""
-    role = f"superuser {server.role}" if server.is_superuser else server.role
-    return f"PostgreSQL {server.version}{service} at {place}, database {server.dbname}, as {role}, {way}"
+    return (
+        f"PostgreSQL {server.version}{service} at {server.address}, database {server.dbname}, as {_name_role(server)},"
+        f" {_name_way(server)}"
+    )
+
+
+def build_given_machine(report: ReportInput, server: GivenServer) -> Iterator[Block]:
+    """Yield what a role may see of a given server, what nobody saw, and what was refused with the GRANTs that would give it."""
+    granted = [one for one in server.capabilities if one.refusal is None]
+    refused = _list_refused(server)
+    if granted:
+        listing = msgspec.structs.replace(_list_capabilities(granted), level=Level.STANDARD)
+        yield Section(title=f"What {server.role} may see and do there", blocks=(listing,))
+    unseen = tuple(Prose(words=words) for words in list_unseen(report, server))
+    yield Section(title="Not observed", blocks=unseen)
+    if refused:
+        listing = msgspec.structs.replace(_list_capabilities(refused), level=Level.STANDARD)
+        yield Section(title=f"What was refused to {server.role}", blocks=(listing,))
+    yield from _list_grants(server, refused)
+
+
+def list_unseen(report: ReportInput, server: GivenServer) -> Iterator[str]:
+    """Yield a sentence on everything that is not known of a server whose machine nobody saw: why, and what would show it."""
+    if report.record.host is not None:
+        return
+    console = f"The console of {server.service} may show it." if server.service else ""
+    for what, would in _UNSEEN_FACTS.items():
+        yield f"{what} is not known: {UNSEEN_MACHINE}. {console or would}"
+    shares = list(_list_thread_shares(report))
+    if shares:
+        yield (
+            "How busy the busiest of pgbench's threads was is not known: the machine of the load was not sampled."
+            f" On average its threads ran {format_percent(median(shares))} of the time. More --threads would show whether"
+            " pgbench is the limit."
+        )
+
+
+def _list_thread_shares(report: ReportInput) -> Iterator[float]:
+    """Yield the mean share of time that pgbench's threads ran, for each trial whose busiest thread is not known."""
+    for workload in report.analysis.workloads:
+        for trial in workload.trials:
+            cpu_s, load_s = trial.record.load_cpu_s, trial.record.load_s
+            if "load_generator_thread_ratio" not in trial.shares and cpu_s is not None and load_s is not None:
+                yield cpu_s / load_s / workload.load.threads
+
+
+def given_table(server: GivenServer) -> Table:
+    """Build the table of what one connection saw of the server."""
+    trip = server.round_trip
+    state = "a standby" if server.is_in_recovery else "sessions only read" if server.is_read_only else "takes writes"
+    facts: dict[str, str | None] = {
+        "Address": server.address,
+        "Database of the first connection": server.dbname,
+        "Role": _name_role(server),
+        "Connection": _name_way(server),
+        "PostgreSQL": server.version,
+        "System": server.system,
+        "State": state,
+        "Managed service": server.service or "none recognised",
+        "Pooler in between": server.pooler or "none seen",
+        "Round trip of an empty statement": f"{format_seconds(trip.median_s)}, median of {trip.n}"
+        f" [{format_seconds(trip.low_s)} – {format_seconds(trip.high_s)}]",
+        "Sessions of others at work": None if server.active_sessions is None else str(server.active_sessions),
+        "Connections that were left": None if server.free_connections is None else str(server.free_connections),
+    }
+    if server.system is None:
+        del facts["System"]
+    rows = tuple((text(name), text(value, note=None if value else _HIDDEN)) for name, value in facts.items())
+    remark = "As one connection saw it before the first trial. The round trip's interval is of its median, at 95 %."
+    return Table(caption="Server", columns=columns("", "Value"), rows=rows, remark=remark)
+
+
+def _name_role(server: GivenServer) -> str:
+    return f"superuser {server.role}" if server.is_superuser else server.role
+
+
+def _name_way(server: GivenServer) -> str:
+    is_socket = server.host.startswith(("/", "@"))
+    return "by its socket" if is_socket else "over TLS" if server.is_encrypted else "without TLS"
+
+
+def _list_refused(server: GivenServer) -> list[Capability]:
+    return [one for one in server.capabilities if one.refusal is not None]
 
 
 def _describe_round_trip(server: GivenServer, statements: Mapping[str, int]) -> str:
@@ -77,8 +169,8 @@ def _describe_round_trip(server: GivenServer, statements: Mapping[str, int]) -> 
     return f"{taken} However fast the server is, one client makes at most about {join_names(bounds)} a second."
 
 
-def _list_capabilities(server: GivenServer) -> Listing:
-    grouped = itertools.groupby(server.capabilities, key=lambda one: one.group)
+def _list_capabilities(capabilities: Sequence[Capability]) -> Listing:
+    grouped = itertools.groupby(capabilities, key=lambda one: one.group)
     return Listing(
         groups=tuple((_GROUPS[group], tuple(map(_make_row, ones))) for group, ones in grouped),
         widest=_WIDEST,

@@ -26,7 +26,7 @@ from pgdyno.report.format import (
     format_number,
     format_seconds,
 )
-from pgdyno.report.host_words import after_name
+from pgdyno.report.host_words import after_name, describe_unseen
 from pgdyno.report.input import ReportInput
 from pgdyno.report.level import Level
 from pgdyno.report.lists import join_names
@@ -64,13 +64,15 @@ def describe_study(report: ReportInput) -> str:
         names = f"{len(workloads)} workloads"
     experiment = record.plan.experiment
     how = _describe_trials(report) if experiment is None else describe_experiment(experiment, record.study.trials)
+    measured = f"{names}: {how} by {_count_clients(report)} at {_name_scale(report)}"
+    if host is None:
+        return f"{measured}, on {describe_unseen(record)}."
     servers = {1: f"PostgreSQL {record.server.version} with {describe_settings(report)}"}
     server_count = 1 if experiment is None else count_servers(experiment)
     disk = host.data_disk
     where = "" if host.host_name is None else f" on {host.host_name}"
     return (
-        f"{names}: {how} by {_count_clients(report)} at {_name_scale(report)},"
-        f" on {servers.get(server_count, 'the PostgreSQL servers of the variants')}{where},"
+        f"{measured}, on {servers.get(server_count, 'the PostgreSQL servers of the variants')}{where},"
         f" {format_cpus(host.usable_cpu_count)} ({host.cpu_model}),"
         f" {format_bytes(host.usable_memory_bytes)} of memory and data on {disk.filesystem}"
         f" ({disk.shown_device})."
@@ -112,6 +114,8 @@ def describe_settings(report: ReportInput) -> str:
 def describe_bench(report: ReportInput) -> str:
     """Describe server, machine and scale in a line."""
     record, host = report.record, report.record.host
+    if host is None:
+        return f"{describe_unseen(record)}; scale {record.plan.scale:,}"
     size = f"{format_cpus(host.usable_cpu_count)}, {format_bytes(host.usable_memory_bytes)} of memory"
     return (
         f"PostgreSQL {record.server.version.partition(' ')[0]}, {describe_settings(report)}; {after_name(host, size)},"

@@ -22,6 +22,12 @@ TPS and latencies, including the maximum, cover the steady part of each trial. M
 the point from which the mean is known most precisely. “pgbench says” is pgbench's own TPS over the whole load, so the \
 two differ.
 """.splitlines()
+_MEASURING_GIVEN = (
+    "The trial is the unit: each trial gives one number; n counts trials, never seconds or transactions.",
+    "[low – high] is the 95 % confidence interval of the trials' geometric mean. It shows how well the server and the way \
+to it repeated themselves. A number without an interval comes from a single trial.",
+    *_MEASURING[2:],
+)
 _COMPARING = """\
 The pair is the unit: a variant's result divided by the reference's result in the same round. Only pairs give verdicts; \
 the TPS of two variants side by side, or two reports, give none.
@@ -59,4 +65,6 @@ def explain_reading(report: ReportInput) -> tuple[str, ...]:
     """Explain how to read the report, a paragraph each."""
     if report.record.plan.search is not None:
         return tuple(_SEARCHING)
-    return tuple(_MEASURING if report.record.plan.experiment is None else _COMPARING)
+    if report.record.plan.experiment is not None:
+        return tuple(_COMPARING)
+    return tuple(_MEASURING if report.record.given is None else _MEASURING_GIVEN)

@@ -10,8 +10,6 @@ from pgdyno.report.document import Block, Code, Prose, Section
 from pgdyno.report.input import ReportInput
 from pgdyno.report.sections.head import name_trial
 
-# The commands that repeat a study begin with this many of pgdyno; those of pgbench alone follow.
-_OWN_COMMANDS = 3
 # Options of pgbench that only pgdyno needs: its server, its log, and an option that only pgbench 17 and later have.
 _OWN_OPTIONS = frozenset(
     {"--host", "--port", "--username", "--log", "--log-prefix", "--sampling-rate", "--exit-on-abort"}
@@ -20,9 +18,9 @@ _OWN_OPTIONS = frozenset(
 
 def build_repeating(report: ReportInput) -> Iterator[Section]:
     """Yield the section on how to repeat the measurement, with pgdyno and by hand."""
-    codes = list_commands(report)
-    by_hand = Section(title="With pgbench alone", blocks=codes[_OWN_COMMANDS:], is_folded=True)
-    blocks: tuple[Block, ...] = (Prose(words=describe_repeating(report)), *codes[:_OWN_COMMANDS], by_hand)
+    own = list_own_commands(report)
+    by_hand = Section(title="With pgbench alone", blocks=list_commands(report)[len(own) :], is_folded=True)
+    blocks: tuple[Block, ...] = (Prose(words=describe_repeating(report)), *own, by_hand)
     yield Section(title="How to repeat this study", id="repeat", blocks=blocks, is_listed=True)
 
 
@@ -45,8 +43,20 @@ def describe_repeating(report: ReportInput) -> str:
     if not chosen:
         return where
     return (
-        f"{where} Values that the study left open were chosen for this machine and are written into it, so that it"
-        f" repeats in the same way elsewhere: {chosen}."
+        f"{where} Values that the study left open were chosen for this {'machine' if report.record.host else 'server'}"
+        f" and are written into it, so that it repeats in the same way elsewhere: {chosen}."
+    )
+
+
+def list_own_commands(report: ReportInput) -> tuple[Code, ...]:
+    """Return commands of pgdyno to paste. The study of a given server does not say how to reach it: its command does."""
+    record = report.record
+    program = next(iter(record.command), "pgdyno")
+    again = Code(purpose="Measure again", lines=shlex.join([program, "run", f"{report.record_dir}/study.toml"]))
+    return (
+        *(() if record.given else (again,)),
+        Code(purpose="Write this report again", lines=shlex.join([program, "report", report.record_dir])),
+        Code(purpose="The original command", lines=shlex.join(record.command)),
     )
 
 
@@ -55,13 +65,7 @@ def list_commands(report: ReportInput) -> tuple[Code, ...]:
 
     The exact command lines, with paths that no longer exist, are in the record.
     """
-    record = report.record
-    program = next(iter(record.command), "pgdyno")
-    commands = [
-        Code(purpose="Measure again", lines=shlex.join([program, "run", f"{report.record_dir}/study.toml"])),
-        Code(purpose="Write this report again", lines=shlex.join([program, "report", report.record_dir])),
-        Code(purpose="The original command", lines=shlex.join(record.command)),
-    ]
+    record, commands = report.record, list(list_own_commands(report))
     if record.dataset is not None:
         purpose = "Load the same data into a database of your own; this replaces its pgbench tables"
         commands.append(Code(purpose=purpose, lines=_by_hand(record.dataset.init_argv)))

@@ -82,8 +82,8 @@ def _million_cell(workload: WorkloadWorth | None, currency: str) -> Cell:
 _HOST_ROWS: dict[str, Callable[[StudyPrice], str | None]] = {
     "priced as": lambda price: price.cost.name,
     "a month": _show_month,
-    "CPUs": lambda price: f"{price.cpu_count:g}",
-    "memory": lambda price: format_bytes(price.memory_bytes),
+    "CPUs": lambda price: None if price.cpu_count is None else f"{price.cpu_count:g}",
+    "memory": lambda price: None if price.memory_bytes is None else format_bytes(price.memory_bytes),
     "data : memory": _show_ratio,
 }
 _FIGURE_ROWS: dict[str, Callable[[WorkloadWorth | None, str], Cell]] = {

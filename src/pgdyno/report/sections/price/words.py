@@ -164,7 +164,7 @@ def _say_sizes(price: StudyPrice) -> Iterator[str]:
     done = [
         f"{format_estimate(one.tps_per_cpu).value} of {_name_workload(one)}"
         for one in price.workloads
-        if one.tps.value is not None
+        if one.tps_per_cpu.value is not None
     ]
     if done:
         yield f"TPS for each CPU: {join_names(done)}."

@@ -17,7 +17,7 @@ from pgdyno.analyse.records.sides import hours_apart, look_alike
 from pgdyno.record.types import StudyRecord
 from pgdyno.report.document import Prose, Tone
 from pgdyno.report.format import ABSENT, format_in_unit, format_number
-from pgdyno.report.host_words import describe_machine, with_name
+from pgdyno.report.host_words import describe_machine, name_machine, with_name
 from pgdyno.report.level import Level
 from pgdyno.report.sections.disk.comparison import name_cards
 from pgdyno.report.table import Cell, Table, absent, columns, text
@@ -56,11 +56,11 @@ def name_records(records: Sequence[NamedRecord]) -> list[str]:
 
 def describe_record(named: NamedRecord) -> str:
     """Describe a record in a line."""
-    record, host = named.record, named.record.host
-    where = "" if host.host_name is None else f" on {host.host_name}"
+    record = named.record
+    where = "" if record.host is None or record.host.host_name is None else f" on {record.host.host_name}"
     return (
         f"{named.path}: {record.started_at[:16].replace('T', ' ')}, PostgreSQL"
-        f" {record.server.version.partition(' ')[0]}{where}, {describe_machine(host)}"
+        f" {record.server.version.partition(' ')[0]}{where}, {describe_machine(record)}"
     )
 
 
@@ -158,12 +158,17 @@ def _ratio_words(figure: RecordFigure) -> tuple[str, str]:
 
 def _name_columns(pair: PairComparison, names: tuple[str, str]) -> list[str]:
     sides = zip(names, (pair.first, pair.other), strict=True)
-    return [with_name(name, side.record.host) for name, side in sides]
+    return [with_name(name, side.record) for name, side in sides]
 
 
 def _name_machines(pair: PairComparison, *, is_alike: bool) -> str:
     """Name the two machines; two machines of the same name are not assumed to be the same one."""
-    called = [side.record.host.host_name for side in (pair.first, pair.other)]
+    records = [side.record for side in (pair.first, pair.other)]
+    called = [name_machine(record) for record in records]
+    if any(record.host is None for record in records):
+        if None not in called and called[0] == called[1] and all(record.given for record in records):
+            return f"servers at one address ({called[0]}), whose machine was not seen{_describe_gap(pair)}"
+        return "machines that were not both seen"
     if None in called:
         names = ""
     elif called[0] == called[1]:

@@ -19,15 +19,17 @@ from pgdyno.report.sections.records.pairs import NamedRecord, name_records
 def list_tiers(records: Sequence[NamedRecord], comparisons: Sequence[RecordComparison]) -> dict[str, Tiers]:
     """Return for each load the tiers over the first record's machine and all comparable ones.
 
-    A load that only one machine ran, or that has a fixed rate, has no tiers.
+    A load that only one machine ran, or one that nobody saw, or that has a fixed rate, has no tiers.
     """
     names = name_records(records)
     hosts: dict[str, list[HostCapacity]] = {}
     for comparison in comparisons:
         for pair in comparison.pairs:
-            is_one_machine = look_alike(pair.first.record.host, pair.other.record.host)
+            hosts_of = (pair.first.record.host, pair.other.record.host)
+            is_one_machine = look_alike(*hosts_of)
             if (
                 pair.refusals
+                or None in hosts_of
                 or is_one_machine
                 or (pair.first.load.rate_tps is not None and pair.first.limit_tps is None)
             ):
@@ -52,5 +54,5 @@ def _list_blocks(records: Sequence[NamedRecord], comparisons: Sequence[RecordCom
 
 
 def _host(name: str, named: NamedRecord, side: Side) -> HostCapacity:
-    name = with_name(name, named.record.host)
+    name = with_name(name, named.record)
     return HostCapacity(name=name, capacity=side.limit_tps or side.workload.tps, per_month=named.per_month)
