@@ -21,7 +21,7 @@ from pgdyno.analyse.types import TrialAnalysis
 from pgdyno.plan.plan import PlannedWorkload
 from pgdyno.record.store import open_record
 from pgdyno.record.trial_data import TrialData, read_trial_data
-from pgdyno.record.types import ErrorFact, Gap, StudyRecord, TrialStatus
+from pgdyno.record.types import UNSEEN_GAPS, ErrorFact, Gap, StudyRecord, TrialStatus
 from tests.analyse.joined import COUNT, make_workload
 from tests.analyse.kept_causes import analyse_kept, list_names, right_of
 from tests.analyse.timed import FLUSH, FOLLOW, IDLE, READ, ROW, RUNNING, make_timed
@@ -85,6 +85,30 @@ def test_the_same_waits_are_the_cause_where_the_cpus_are_not() -> None:
     assert found.resource is Resource.WAL_FLUSH
     assert found.share is not None
     assert found.share.ratio == pytest.approx(0.75)
+
+
+def judge_unseen(counts: dict[tuple[str, str, str], float], *, scale: int = 50) -> Bottleneck:
+    """Of a server whose machine nobody saw."""
+    data = msgspec.structs.replace(make_timed(counts), os=None, gaps=UNSEEN_GAPS)
+    record = msgspec.structs.replace(make_record(scale), host=None)
+    found = judge_workload(record, LOAD, [analyse_trial(record, LOAD, data)])
+    assert found is not None
+    return found
+
+
+def test_no_wait_is_a_sure_limit_where_nobody_saw_whether_the_cpus_were_full() -> None:
+    counts = {ROW: 7.0, RUNNING: 0.5, IDLE: 0.5}
+    assert judge_one(make_timed(counts), scale=1).certainty is Certainty.STRONG
+    found = judge_unseen(counts, scale=1)
+    assert (found.resource, found.certainty) == (Resource.LOCK, Certainty.LIKELY)
+    assert any(cause is Resource.CPU and "nobody looked" in against for cause, against in found.rivals)
+    assert found.absent[0] == "CPUs, memory and disks: nobody looked at this server's machine"
+
+
+def test_running_backends_make_unseen_cpus_likely_and_no_more() -> None:
+    found = judge_unseen({RUNNING: 7.5, IDLE: 0.5})
+    assert (found.resource, found.certainty) == (Resource.CPU, Certainty.LIKELY)
+    assert "whether or not they had a CPU" in found.evidence[0]
 
 
 def test_full_cpus_of_others_are_no_reason_where_the_loads_own_waits_were_counted() -> None:

@@ -1,0 +1,94 @@
+"""A stored record made into one of a server of the user's whose machine nobody saw."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from pgdyno.record.machine.given_server import Capability, GivenServer, RoundTrip
+from pgdyno.record.store import RecordStore, open_record
+from pgdyno.record.types import UNSEEN_GAPS, StudyRecord, TrialRecord
+
+_T = TypeVar("_T")
+RECORDS = Path(__file__).parent / "data" / "records"
+SERVER = GivenServer(
+    host="db1.example",
+    port=5432,
+    dbname="postgres",
+    role="bench",
+    version="18.6",
+    major=18,
+    is_superuser=False,
+    is_in_recovery=False,
+    is_read_only=False,
+    is_encrypted=True,
+    is_local=False,
+    service=None,
+    settings_way="",
+    pooler=None,
+    has_pooled_transactions=False,
+    free_connections=96,
+    active_sessions=None,
+    round_trip=RoundTrip(median_s=0.00043, low_s=0.00042, high_s=0.00045, n=400),
+    capabilities=(
+        Capability(
+            name="CREATE DATABASE", group="load", shows="a database of pgdyno's own, so that no other is touched"
+        ),
+        Capability(
+            name="CHECKPOINT",
+            group="load",
+            shows="trials that begin just after a checkpoint",
+            refusal='role "bench" has no privileges of pg_checkpoint',
+            grants=("GRANT pg_checkpoint TO bench",),
+        ),
+        Capability(
+            name="pg_prewarm",
+            group="load",
+            shows="data that are in memory before a trial",
+            refusal="function pg_prewarm(regclass) does not exist",
+        ),
+        Capability(
+            name="pg_stat_database", group="counters", shows="transactions, rollbacks, pages read and found in memory"
+        ),
+        Capability(name="own sessions", group="waits", shows="what the load's own sessions wait for"),
+        Capability(
+            name="other sessions",
+            group="waits",
+            shows="who else is at work in the server: other clients, autovacuum, the checkpointer",
+            refusal="<insufficient privilege> for 8 of its processes",
+            grants=("GRANT pg_monitor TO bench",),
+        ),
+    ),
+)
+
+
+def give(name: str, folder: Path, *, server: GivenServer = SERVER) -> RecordStore:
+    """Copy a stored record into a folder, and take from it all that only the server's machine showed."""
+    place = folder / name
+    shutil.copytree(RECORDS / name, place)
+    record = _read(place / "record.json", StudyRecord)
+    command = ("pgdyno", "bench", "--dsn", "host=db1.example user=bench", "--scale", "5")
+    host = msgspec.structs.replace(record.host, host_name="load1")
+    programs = msgspec.structs.replace(record.server, configure=None)
+    study = msgspec.structs.replace(record.study, question="")
+    given = msgspec.structs.replace(
+        record, host=None, preflight=None, given=server, load_host=host, command=command, study=study, server=programs
+    )
+    _write(place / "record.json", given)
+    for trial_dir in (place / "trials").iterdir():
+        for machine_file in ("os.parquet", "server.log"):
+            (trial_dir / machine_file).unlink()
+        trial = _read(trial_dir / "trial.json", TrialRecord)
+        _write(trial_dir / "trial.json", msgspec.structs.replace(trial, gaps=UNSEEN_GAPS))
+    return open_record(place)
+
+
+def _read(path: Path, kind: type[_T]) -> _T:
+    return msgspec.json.decode(path.read_bytes(), type=kind)
+
+
+def _write(path: Path, value: msgspec.Struct) -> None:
+    path.write_bytes(msgspec.json.encode(value))

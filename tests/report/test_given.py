@@ -1,0 +1,167 @@
+"""A server of the user's whose machine nobody saw: every form says so, and nothing that was not seen."""
+
+from __future__ import annotations
+
+import io
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import jsonschema
+import msgspec
+import pytest
+from rich.console import Console, RenderableType
+
+from pgdyno.analyse.transaction_time.shares import Certainty, Resource
+from pgdyno.errors import ExitCode, SpecError
+from pgdyno.flow.compare_records import compare_named
+from pgdyno.flow.explain import explain
+from pgdyno.flow.journal import read_journal
+from pgdyno.flow.list import view_records
+from pgdyno.flow.price import price_records
+from pgdyno.flow.report import compose_report, write_reports
+from pgdyno.record.device.disk_card import write_card
+from pgdyno.record.machine.given_server import GivenServer
+from pgdyno.record.store import RecordStore
+from pgdyno.report.documents.report import make_schema
+from pgdyno.tune.subject import read_measured
+from tests.disk_cards import make_card
+from tests.given import RECORDS, SERVER, give
+
+GOLDEN = Path(__file__).parent / "golden"
+# The load's machine has 2 CPUs and 23.5 GB, which the head says of it once; nothing else of a machine was seen.
+NOT_SEEN = ("AMD EPYC", "ext4", "/dev/vda", "6.18.44", "Debian GNU", "mq-deadline", "GB of memory", "this machine")
+
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RecordStore:
+    monkeypatch.chdir(tmp_path)
+    return give("v1-pg18", Path())
+
+
+def words(shown: RenderableType) -> str:
+    console = Console(file=io.StringIO(), width=200, no_color=True)
+    console.print(shown)
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+def forms(store: RecordStore) -> Iterator[str]:
+    report = write_reports(store)
+    yield words(report.to_terminal())
+    yield words(explain(store).to_terminal())
+    yield (store.path / "report.md").read_text()
+    yield (store.path / "report.html").read_text().replace("\xa0", " ")
+
+
+def test_the_report(store: RecordStore, golden: Callable[[Path, str], None]) -> None:
+    write_reports(store)
+    golden(GOLDEN / "given.md", (store.path / "report.md").read_text())
+
+
+@pytest.mark.parametrize(
+    "server", [SERVER, msgspec.structs.replace(SERVER, service="Amazon RDS", settings_way="by a parameter group")]
+)
+def test_no_form_states_what_was_not_seen(server: GivenServer, tmp_path: Path) -> None:
+    for text in forms(give("v1-pg18", tmp_path, server=server)):
+        assert not [one for one in NOT_SEEN if one in text]
+        assert text.count("23.5 GB") == text.count("the load came from load1 (2 CPUs, 23.5 GB)") > 0
+        assert "at db1.example:5432, whose machine was not seen" in text
+
+
+def test_json_has_what_was_seen_and_null_for_the_machine(store: RecordStore) -> None:
+    write_reports(store)
+    document = json.loads((store.path / "report.json").read_text())
+    jsonschema.Draft202012Validator(make_schema()).validate(document)
+    assert document["host"] is None
+    assert document["given"]["host"] == "db1.example"
+    assert document["load_host"]["host_name"] == "load1"
+
+
+def test_a_service_is_asked_by_its_console(tmp_path: Path) -> None:
+    server = msgspec.structs.replace(SERVER, service="Amazon RDS", settings_way="by a parameter group")
+    *_, markdown, _ = forms(give("v1-pg18", tmp_path, server=server))
+    assert "The console of Amazon RDS may show it." in markdown
+    # Nobody gets a shell there.
+    assert "on that machine" not in markdown
+
+
+def test_obstacles_of_before_are_doubts(tmp_path: Path) -> None:
+    trip = msgspec.structs.replace(SERVER.round_trip, median_s=0.03, low_s=0.029, high_s=0.031)
+    server = msgspec.structs.replace(SERVER, round_trip=trip, active_sessions=3)
+    report = compose_report(give("v1-pg18", tmp_path, server=server)).report
+    claims = {finding.claim for finding in report.findings}
+    assert "Others are at work in this server." in claims
+    assert any(claim.startswith("The server is far") for claim in claims)
+
+
+@pytest.mark.parametrize("name", ["v1-pg15", "v1-pg18"])
+def test_nothing_of_the_machine_is_a_certain_limit_and_no_experiment_runs_elsewhere(name: str, tmp_path: Path) -> None:
+    report = compose_report(give(name, tmp_path)).report
+    (workload,) = report.analysis.workloads
+    assert workload.bottleneck is not None
+    assert workload.bottleneck.certainty is not Certainty.STRONG or workload.bottleneck.resource is Resource.CLIENT
+    assert not [one.confirm for one in (*report.explanations, *report.findings) if "`pgdyno " in one.confirm]
+    assert all(trial.checkpoint_count is not None for trial in workload.trials)
+
+
+def test_no_experiment_confirms_it(store: RecordStore) -> None:
+    words = [sys.executable, "-m", "pgdyno", "explain", str(store.path), "--confirm"]
+    done = subprocess.run(words, check=False, capture_output=True, text=True)
+    assert done.returncode == ExitCode.SPEC.value
+    assert "no experiment can be run on this record's server" in done.stderr
+
+
+def test_another_disk_is_imagined_without_the_first(store: RecordStore, tmp_path: Path) -> None:
+    write_card(make_card(), tmp_path / "gp3.json")
+    said = words(explain(store, disk=tmp_path / "gp3.json").to_terminal())
+    assert "what holds the load has no bound" in said
+
+
+def test_another_command_takes_the_record(store: RecordStore) -> None:
+    (line,) = view_records(Path()).records
+    assert line.problem is None
+    journal = read_journal(Path())
+    assert not journal.journal.unreadable
+    assert "the machine at db1.example:5432, not seen" in words(journal.to_terminal())
+    record = store.read_record()
+    measured = read_measured(record, store.read_trials(), name="given")
+    assert measured.wal_bytes_per_s is not None
+    assert "a machine that was not seen" in measured.wal_bytes_per_s.how
+
+
+def test_a_price_is_of_the_machine_that_the_user_names(store: RecordStore) -> None:
+    unnamed = price_records([store], hosts=(), prices=None, load=None)
+    assert "nobody saw what machine the server has" in words(unnamed.to_terminal())
+    named = price_records([store], hosts=("c7g.large",), prices=None, load=None)
+    assert "nobody saw whether the measured machine was c7g.large" in words(named.to_terminal())
+    (one,) = named.records
+    assert (one.price.cpu_count, one.price.memory_bytes) == (None, None)
+    assert one.price.workloads[0].tps_per_cpu.reason == "the server's CPUs were not seen"
+
+
+def test_beside_a_record_of_this_machine(store: RecordStore) -> None:
+    result = compare_named([RECORDS / "v1-pg18", store.path])
+    said = words(result.to_terminal())
+    assert result.exit_code is ExitCode.OK
+    assert "machines that were not both seen" in said
+    assert "`pgdyno compare`" not in said
+    declared = {one.subject: one for one in result.comparisons[0].pairs[0].differences}
+    assert (declared["CPUs"].first, declared["CPUs"].other) == ("2 CPUs (AMD EPYC)", "not seen")
+    assert declared["pgbench's way to the server"].other == "a round trip of 0.43 ms"
+    assert declared["data to memory"].other == "scale 5, memory not seen"
+    assert json.loads(result.to_json())["records"][1]["host"] is None
+    assert not json.loads(result.to_json())["tiers"]
+
+
+def test_beside_another_record_of_the_same_server(tmp_path: Path) -> None:
+    stores = [give("v1-pg18", tmp_path / name) for name in ("a", "b")]
+    with pytest.raises(SpecError, match="are one record"):
+        compare_named([store.path for store in stores])
+    record = json.loads((stores[1].path / "record.json").read_text())
+    record["started_at"] = "2026-11-22T10:00:00+00:00"
+    (stores[1].path / "record.json").write_text(json.dumps(record))
+    said = words(compare_named([store.path for store in stores]).to_terminal())
+    assert "servers at one address (db1.example:5432), whose machine was not seen, 29 hours apart" in said
