@@ -12,9 +12,9 @@ from pgdyno.report.level import Level
 from pgdyno.report.sections.health import sources_table
 
 _MEASURING = """\
-The trial is the unit: each trial starts from the same restored data and gives one number; n counts trials, never \
+The trial is the unit: each trial {begin}gives one number; n counts trials, never \
 seconds or transactions.
-[low – high] is the 95 % confidence interval of the trials' geometric mean. It shows how well this machine repeated \
+[low – high] is the 95 % confidence interval of the trials' geometric mean. It shows how well {place} repeated \
 itself. A number without an interval comes from a single trial.
 A report of one configuration gives no verdict. To compare two configurations, run trials of both in random order \
 (`pgdyno compare`); two reports side by side do not compare them.
@@ -22,12 +22,6 @@ TPS and latencies, including the maximum, cover the steady part of each trial. M
 the point from which the mean is known most precisely. “pgbench says” is pgbench's own TPS over the whole load, so the \
 two differ.
 """.splitlines()
-_MEASURING_GIVEN = (
-    "The trial is the unit: each trial gives one number; n counts trials, never seconds or transactions.",
-    "[low – high] is the 95 % confidence interval of the trials' geometric mean. It shows how well the server and the way \
-to it repeated themselves. A number without an interval comes from a single trial.",
-    *_MEASURING[2:],
-)
 _COMPARING = """\
 The pair is the unit: a variant's result divided by the reference's result in the same round. Only pairs give verdicts; \
 the TPS of two variants side by side, or two reports, give none.
@@ -41,7 +35,7 @@ The trials below show whether anything went wrong; the verdicts do not use them.
 
 
 _SEARCHING = """\
-The trial is the unit: each trial starts from the same restored data, and either holds the limit or does not. The \
+The trial is the unit: each trial {begin}either holds the limit or does not. The \
 number of transactions over the limit in one trial says little about the next trial: they exceed it together, when the \
 queue grows.
 A rate is said to hold or to fail with the requested confidence, however often the data are evaluated; the highest rate \
@@ -63,8 +57,9 @@ def build_reading(report: ReportInput) -> Iterator[Section]:
 
 def explain_reading(report: ReportInput) -> tuple[str, ...]:
     """Explain how to read the report, a paragraph each."""
-    if report.record.plan.search is not None:
-        return tuple(_SEARCHING)
-    if report.record.plan.experiment is not None:
-        return tuple(_COMPARING)
-    return tuple(_MEASURING if report.record.given is None else _MEASURING_GIVEN)
+    plan = report.record.plan
+    paragraphs = _SEARCHING if plan.search is not None else _MEASURING if plan.experiment is None else _COMPARING
+    # Nobody restores the data of a given server.
+    begin = "" if report.record.given else "starts from the same restored data and "
+    place = "this machine" if report.record.host else "the server, with the way to it,"
+    return tuple(one.format(begin=begin, place=place) for one in paragraphs)
