@@ -13,6 +13,7 @@ import pytest
 
 from pgdyno.facts.views import server_counters
 from pgdyno.run.postgres import sql
+from pgdyno.run.postgres.address import Address
 from tests.facts.clusters import VERSIONS, Cluster, made_cluster
 
 pytestmark = pytest.mark.cluster
@@ -30,8 +31,8 @@ def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
 def start(cluster: Cluster, *arguments: str) -> subprocess.Popen[bytes]:
     address = cluster.address
     argv = [
-        *(sys.executable, "-P", "-m", "pgdyno.run.sample.server_sampler", "--host", address.host),
-        *("--port", str(address.port), "--user", address.user, "--watched-database", "watched", *arguments),
+        *(sys.executable, "-P", "-m", "pgdyno.run.sample.server_sampler", "--conninfo", address.aside().conninfo()),
+        *("--watched-database", "watched", *arguments),
     ]
     return subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
@@ -165,10 +166,9 @@ def test_a_lost_server_is_its_last_word_and_no_traceback() -> None:
 
 
 def test_no_server_is_its_only_word(cluster: Cluster) -> None:
-    argv = [sys.executable, "-P", "-m", "pgdyno.run.sample.server_sampler", "--host", "/nowhere", "--port", "1"]
-    done = subprocess.run(
-        [*argv, "--user", "postgres", "--watched-database", "watched"], check=False, capture_output=True, timeout=60
-    )
+    nowhere = Address(host="/nowhere", port=1, user="postgres").conninfo()
+    argv = [sys.executable, "-P", "-m", "pgdyno.run.sample.server_sampler", "--conninfo", nowhere]
+    done = subprocess.run([*argv, "--watched-database", "watched"], check=False, capture_output=True, timeout=60)
     (line,) = done.stdout.splitlines()
     assert json.loads(line)["end"].startswith("failed: cannot connect to the server")
     assert done.stderr == b""

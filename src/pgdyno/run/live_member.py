@@ -164,7 +164,7 @@ class MemberRun:
         if self._thawed_s is not None:
             self._ran_s, self._thawed_s = self.ran_s(), None
         loads = [] if self._load is None else [self._load.pid]
-        self._freezer.freeze([*loads, self._stage.server.pid])
+        self._freezer.freeze([*loads, *filter(None, [self._stage.server.pid])])
 
     def thaw(self) -> None:
         """Let its server and its load go on."""

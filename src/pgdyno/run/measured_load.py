@@ -63,7 +63,8 @@ def measure_load(
     stream = start_log(stage, trial, seen, folder=folder)
     with contextlib.closing(stream):
         run = make_measured_run(stage, trial, seen, stream, duration_s=trial.duration_s)
-        samplers = Samplers(directory=folder, address=stage.server.address)
+        is_here = stage.server.pid is not None
+        samplers = Samplers(directory=folder, address=stage.server.address, is_here=is_here)
         watch = LoadWatch(stage.server, duration_s=trial.duration_s)
         observers = _Observers(seen, stream, samplers, watch, server_pid=stage.server.pid, on_load=on_load)
         log_gaps: tuple[Gap, ...] = ()
@@ -134,7 +135,7 @@ class _Observers:
         samplers: Samplers,
         watch: LoadWatch,
         *,
-        server_pid: int,
+        server_pid: int | None,
         on_load: Callable[[Progress], None],
     ) -> None:
         self._seen = seen
@@ -149,7 +150,8 @@ class _Observers:
         self._seen.clock_offset_s = wall_clock_offset_s()
         self._samplers.follow(LOAD_LABEL, pid)
         self._samplers.follow(LOG_READER_LABEL, self._stream.pid)
-        self._samplers.follow_backends(self._server_pid)
+        if self._server_pid is not None:
+            self._samplers.follow_backends(self._server_pid)
         if self._seen.switchback is not None:
             self._seen.switchback.note_start()
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from pgdyno.errors import PgdynoError, StepFailedError
 from pgdyno.plan.experiment import Variant
-from pgdyno.record.types import Dataset, ServerFacts
+from pgdyno.record.types import Dataset, Gap, ServerFacts
 from pgdyno.run.cluster.home import Home
 from pgdyno.run.cluster.server import DATABASE, Server
 from pgdyno.run.cluster.template import Template, drop_file_cache, prepare_template, restore_template
@@ -75,6 +75,11 @@ class OwnServer:
         """The device that its data lie on, by the kernel's name; None where there is none."""
         return read_disk_facts(self._home.data).block_device
 
+    @property
+    def unseen(self) -> tuple[Gap, ...]:
+        """What no trial on it can observe: nothing."""
+        return ()
+
     def load(
         self,
         data: DataSpec,
@@ -123,6 +128,10 @@ class OwnServer:
     def connect(self, *, database: str | None = None, patience_s: int | None = None) -> sql.Connection:
         """Connect to the loaded database, or to another one; see `sql.connect`."""
         return self._running.connect(database=database or DATABASE, patience_s=patience_s)
+
+    def checkpoint(self, connection: sql.Connection) -> None:
+        """Write everything dirty to disk now."""
+        sql.checkpoint(connection)
 
     def prepare_cache(self, state: CacheState) -> None:
         """Make the caches of the running server warm or cold; for a cold one the server is restarted."""

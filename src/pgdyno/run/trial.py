@@ -64,7 +64,7 @@ def run_trial(
     Returns:
         The trial's record, also when the trial failed; an interruption by the user is not caught.
     """
-    seen = Observed()
+    seen = Observed(gaps=stage.server.unseen)
     error: PgdynoError | None = None
     try:
         with _kernel_settings(stage, trial, seen) as kernel:
@@ -148,7 +148,7 @@ def _measure(
 def read_before(server: ServerUnderTest, seen: Observed) -> None:
     """Checkpoint, and read what is in force and counted before the measured load."""
     with server.connect() as connection:
-        sql.checkpoint(connection)
+        server.checkpoint(connection)
         seen.settings = sql.read_settings(connection)
         seen.counters_before = sql.read_counters(connection, watched_database=server.address.dbname)
         seen.gaps = (*seen.gaps, *sql.find_lost_counters(connection))

@@ -1,4 +1,4 @@
-"""The protocol of the server under test: one of pgdyno's own today (`own_server.py`)."""
+"""The protocol of the server under test: one of pgdyno's own (`own_server.py`), or a given one (`given_server.py`)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Protocol
 
 from pgdyno.errors import StepFailedError
 from pgdyno.plan.experiment import Variant
-from pgdyno.record.types import Dataset, ServerFacts
+from pgdyno.record.types import Dataset, Gap, ServerFacts
 from pgdyno.run.postgres import sql
 from pgdyno.run.postgres.address import Address
 from pgdyno.spec.study import CacheState, DataSpec
@@ -54,13 +54,18 @@ class ServerUnderTest(Protocol):
         ...
 
     @property
-    def pid(self) -> int:
-        """The postmaster's process id, while it runs."""
+    def pid(self) -> int | None:
+        """The postmaster's process id, while it runs; None if its machine is not this one."""
         ...
 
     @property
     def block_device(self) -> str | None:
         """The device that its data lie on, by the kernel's name; None where there is none."""
+        ...
+
+    @property
+    def unseen(self) -> tuple[Gap, ...]:
+        """What no trial on it can observe."""
         ...
 
     def load(
@@ -102,6 +107,10 @@ class ServerUnderTest(Protocol):
 
     def connect(self, *, database: str | None = None, patience_s: int | None = None) -> sql.Connection:
         """Connect to the loaded database, or to another one; see `sql.connect`."""
+        ...
+
+    def checkpoint(self, connection: sql.Connection) -> None:
+        """Write everything dirty to disk now, where that is allowed."""
         ...
 
     def prepare_cache(self, state: CacheState) -> None:

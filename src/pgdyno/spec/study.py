@@ -47,10 +47,11 @@ class CacheState(enum.Enum):
 
 
 class ServerKind(enum.Enum):
-    """Source of PostgreSQL's programs. Pgdyno always makes its own cluster."""
+    """Source of PostgreSQL's programs, of which pgdyno makes a cluster of its own; or a server that is there."""
 
     EMBEDDED = "embedded"
     LOCAL = "local"
+    GIVEN = "given"
 
 
 class PartitionMethod(enum.Enum):
@@ -71,14 +72,17 @@ class ServerSpec(StudyTable, frozen=True, kw_only=True):
     """The PostgreSQL to measure.
 
     Attributes:
-        kind: `embedded` is the one that pgdyno ships; `local` is installed on this machine.
+        kind: `embedded` is the one that pgdyno ships; `local` is installed on this machine; `given` is a server of
+            yours, which pgdyno reaches by a connection string and does not start.
         version: Major version of a local installation, such as 15; found in the distributions' usual places.
         bindir: Folder with postgres, initdb and pgbench of a local installation.
         port: Also listen on 127.0.0.1 at this port, so that the server can be observed; absent: only a private socket.
+        dsn: Connection string of a given server, without a password; empty for what plain psql would reach.
         settings: postgresql.conf settings on top of the server's defaults.
     """
 
     kind: ServerKind = ServerKind.EMBEDDED
+    dsn: str | None = None
     version: int | None = None
     bindir: str | None = None
     port: int | None = None
@@ -88,8 +92,12 @@ class ServerSpec(StudyTable, frozen=True, kw_only=True):
         """Refuse contradictory combinations."""
         if self.kind is ServerKind.LOCAL and self.version is None and self.bindir is None:
             raise ValueError('kind = "local" needs version or bindir')
-        if self.kind is ServerKind.EMBEDDED and (self.bindir is not None or self.version is not None):
+        if self.kind is not ServerKind.LOCAL and (self.bindir is not None or self.version is not None):
             raise ValueError('version and bindir go with kind = "local"')
+        if (self.kind is ServerKind.GIVEN) != (self.dsn is not None):
+            raise ValueError('dsn goes with kind = "given", and is needed there')
+        if self.kind is ServerKind.GIVEN and (self.settings or self.port is not None):
+            raise ValueError("a given server has its own settings and port")
         if self.version is not None and self.bindir is not None:
             raise ValueError("version and bindir name the same thing: give one")
         for name in self.settings:

@@ -15,6 +15,9 @@ _FAR_S = 0.001
 STATEMENTS = {"tpcb-like": 7, "simple-update": 5, "select-only": 1}
 """Statements in a transaction of each built-in workload. Source: PostgreSQL 18 src/bin/pgbench/pgbench.c, builtin_script."""
 
+IN_USE = frozenset({"sessions-at-work", "archiving", "replicas"})
+"""Rules whose findings say that others depend on the server, so that a load needs the user's word."""
+
 _Rule = Callable[[GivenServer, int], Iterator[Finding]]
 
 
@@ -103,6 +106,30 @@ def _sessions(server: GivenServer, _: int) -> Iterator[Finding]:
         )
 
 
+def _archiving(server: GivenServer, _: int) -> Iterator[Finding]:
+    if server.is_archiving:
+        yield Finding(
+            rule="archiving",
+            severity=Severity.WARNING,
+            claim="This server archives its WAL.",
+            evidence="archive_mode is not off",
+            why="A load writes gigabytes of WAL, which all go to the archive, and the archiver slows the load down.",
+            advice="Measure a server that does not archive, or accept both.",
+        )
+
+
+def _replicas(server: GivenServer, _: int) -> Iterator[Finding]:
+    if server.replica_count:
+        yield Finding(
+            rule="replicas",
+            severity=Severity.WARNING,
+            claim="Other servers follow this one.",
+            evidence=f"replication slots or connected standbys: {server.replica_count}",
+            why="They get all that a load writes, may fall behind, and keep WAL on this server's disk.",
+            advice="Measure a server that nobody follows, or accept that.",
+        )
+
+
 def _pooler(server: GivenServer, _: int) -> Iterator[Finding]:
     if server.pooler is None:
         return
@@ -160,6 +187,8 @@ _RULES: tuple[_Rule, ...] = (
     _own_database,
     _connections,
     _sessions,
+    _archiving,
+    _replicas,
     _pooler,
     _far,
     _plain_text,

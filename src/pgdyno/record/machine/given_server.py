@@ -57,6 +57,12 @@ class GivenServer(msgspec.Struct, frozen=True, kw_only=True):
     """How many more this role may open; None if that could not be read."""
     active_sessions: int | None
     """Sessions of others that run a statement now; None if they are hidden from this role."""
+    is_archiving: bool | None = None
+    """Whether it keeps its WAL elsewhere; None if that could not be read."""
+    replica_count: int | None = None
+    """Replication slots and connected standbys, whichever are more; None if they could not be read."""
+    system_identifier: str | None = None
+    """Tells its data from those of all other servers; None if it could not be read."""
     round_trip: RoundTrip
     capabilities: tuple[Capability, ...]
     system: str | None = None

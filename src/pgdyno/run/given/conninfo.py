@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from typing import Any
 
 import psycopg
-from psycopg.conninfo import conninfo_to_dict
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.rows import dict_row
 
 from pgdyno.errors import SpecError, StepFailedError
@@ -49,6 +50,19 @@ def has_password(dsn: str) -> bool:
         SpecError: It is no connection string.
     """
     return not _SECRETS.isdisjoint(_read(dsn))
+
+
+def hide_secrets(dsn: str) -> str:
+    """Return a connection string without its secrets, and put it into the command line that logs and records quote.
+
+    Raises:
+        SpecError: It is no connection string.
+    """
+    kept = {name: value for name, value in _read(dsn).items() if name not in _SECRETS}
+    shown = make_conninfo("", **kept)
+    if has_password(dsn):
+        sys.argv = [word.replace(dsn, shown) for word in sys.argv]
+    return shown
 
 
 def connect(dsn: str, *, options: str = "") -> Connection:

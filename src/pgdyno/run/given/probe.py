@@ -67,6 +67,9 @@ def _probe(dsn: str, connection: sql.Connection) -> GivenServer:
         capabilities = tuple(_ask(connection, probe, role=state["quoted_role"]) for probe in probes)
         free_connections = _count(sql.count_free_connections, connection)
         active_sessions = _count(sql.count_active_sessions, connection)
+        archiving = _count(sql.is_archiving, connection)
+        replica_count = _count(sql.count_replicas, connection)
+        system_identifier = _count(sql.read_system_identifier, connection)
         pooler = _find_pooler(connection)
     return GivenServer(
         host=info.host or info.hostaddr,
@@ -86,6 +89,10 @@ def _probe(dsn: str, connection: sql.Connection) -> GivenServer:
         has_pooled_transactions=pooler is not None and _has_pooled_transactions(dsn, connection),
         free_connections=free_connections,
         active_sessions=active_sessions,
+        is_archiving=None if archiving is None else bool(archiving),
+        replica_count=replica_count,
+        system=state["system"],
+        system_identifier=None if system_identifier is None else str(system_identifier),
         round_trip=_time_round_trips(connection),
         capabilities=(_ask_for_options(dsn), *capabilities),
     )

@@ -37,6 +37,7 @@ class Host:
         stderr: int | IO[bytes] = subprocess.DEVNULL,
         cwd: Path | str = "/",
         env: Mapping[str, str] | None = None,
+        inherited: Sequence[int] = (),
     ) -> subprocess.Popen[bytes]:
         """Start a long-lived program; see `process.start`."""
         self._check_live()
@@ -49,6 +50,7 @@ class Host:
             stderr=stderr,
             cwd=cwd,
             env=env,
+            inherited=inherited,
         )
 
     def run(

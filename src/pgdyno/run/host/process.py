@@ -125,8 +125,20 @@ def start(
     stderr: int | IO[bytes] = subprocess.DEVNULL,
     cwd: Path | str = "/",
     env: Mapping[str, str] | None = None,
+    inherited: Sequence[int] = (),
 ) -> subprocess.Popen[bytes]:
     """Start a long-lived program that dies with pgdyno. Call this from the main thread.
+
+    Args:
+        argv: The program and its arguments.
+        user: The account that it runs as; None: the caller's.
+        death_signal: The signal that it gets when pgdyno dies.
+        stdin: Its standard input, as for `subprocess.Popen`; also its outputs.
+        stdout: See `stdin`.
+        stderr: See `stdin`.
+        cwd: Its folder.
+        env: Its environment; None: see `clean_environment`.
+        inherited: Open descriptors that it keeps.
 
     Raises:
         HostError: The program is missing or may not be run.
@@ -145,6 +157,7 @@ def start(
             cwd=cwd,
             env=environment,
             start_new_session=True,
+            pass_fds=inherited,
         )
     except OSError as exc:
         raise HostError(f"cannot start {argv[0]}", detail=str(exc)) from exc

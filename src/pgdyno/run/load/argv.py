@@ -124,5 +124,7 @@ def build_init_argv(run: InitRun, program: str) -> tuple[str, ...]:
 
 
 def _connection(address: Address) -> tuple[str, ...]:
+    if not address.is_plain:
+        return (address.conninfo(),)
     # The database is positional: -d means debug before PostgreSQL 17.
     return (f"--host={address.host}", f"--port={address.port}", f"--username={address.user}", address.dbname)

@@ -101,7 +101,8 @@ class Pgbench(msgspec.Struct, frozen=True, kw_only=True):
         with self._made_script_directory():
             staged = self._stage_scripts(run, directory)
             argv = build_argv(staged, self.installation.program("pgbench"), self.installation.facts.major)
-            with running_pgbench(argv, self.user, directory, on_line=take_line) as running:
+            inherited = run.address.inherited
+            with running_pgbench(argv, self.user, directory, on_line=take_line, inherited=inherited) as running:
                 yield _PgbenchLoad(run, running, directory, aborts, should_abort)
 
     def start_log(
@@ -152,7 +153,8 @@ class Pgbench(msgspec.Struct, frozen=True, kw_only=True):
         with writing(directory):
             directory.mkdir(parents=True, exist_ok=True)
         argv = build_init_argv(run, self.installation.program("pgbench"))
-        with running_pgbench(argv, self.user, directory, on_line=take_line) as running:
+        inherited = run.address.inherited
+        with running_pgbench(argv, self.user, directory, on_line=take_line, inherited=inherited) as running:
             done = poll_until_done(running, should_abort=should_abort)
         stderr = (directory / STDERR_FILE).read_bytes().decode(errors="replace")
         steps = parse_init(stderr)

@@ -121,7 +121,12 @@ class PgbenchProcess:
 
 @contextlib.contextmanager
 def running_pgbench(
-    argv: tuple[str, ...], user: ServerUser, directory: Path, *, on_line: Callable[[str], None]
+    argv: tuple[str, ...],
+    user: ServerUser,
+    directory: Path,
+    *,
+    on_line: Callable[[str], None],
+    inherited: tuple[int, ...] = (),
 ) -> Iterator[PgbenchProcess]:
     """Run pgbench for at most the length of a `with` block, and leave its outputs and an `Invocation` in three files, on disk.
 
@@ -132,6 +137,7 @@ def running_pgbench(
         user: The account it runs as.
         directory: The existing folder for the files.
         on_line: Called with every whole line of stderr.
+        inherited: Open descriptors that its connection needs.
 
     Raises:
         HostError: pgbench cannot be started.
@@ -143,7 +149,7 @@ def running_pgbench(
         (directory / STDERR_FILE).open("wb") as stderr,
         (directory / STDERR_FILE).open("rb") as tail,
     ):
-        child = THIS_HOST.start(argv, user=user, stdout=stdout, stderr=stderr)
+        child = THIS_HOST.start(argv, user=user, stdout=stdout, stderr=stderr, inherited=inherited)
         running = PgbenchProcess(child, argv, tail, on_line)
         try:
             yield running

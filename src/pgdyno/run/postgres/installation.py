@@ -145,6 +145,8 @@ def _find_bindir(spec: ServerSpec) -> Path:
                 f"there is no postgres in {bindir}", hint="bindir is the folder that `pg_config --bindir` prints"
             )
         return bindir.resolve()
+    if spec.kind is ServerKind.GIVEN:
+        raise SpecError("a given server's programs are not on this machine", hint="`pgdyno check --dsn` looks at it")
     if spec.kind is ServerKind.EMBEDDED:
         return _embedded_bindir()
     if spec.version is None or not is_supported(spec.version):

@@ -100,7 +100,7 @@ ORDER BY t.relname, c.relkind NOT IN ('r', 'p'), c.relname"""
 TABLE_STATES = """
 SELECT relid::regclass::text AS name, pg_total_relation_size(relid) AS bytes, n_live_tup AS live_rows, n_dead_tup AS dead_rows,
        n_tup_upd AS updated_count, n_tup_hot_upd AS hot_updated_count
-FROM pg_stat_user_tables ORDER BY name"""
+FROM pg_stat_user_tables WHERE schemaname <> 'pgdyno' ORDER BY name"""
 
 # A line that a later line or file overrides is not a problem; a setting that no line applied is.
 UNAPPLIED_SETTINGS = """
@@ -157,7 +157,7 @@ SELECT jsonb_build_object(
 # The server itself ends what takes long, so that nothing goes on there when this session has given up.
 BEGIN_CAREFULLY = "SET LOCAL search_path = pg_catalog; SET LOCAL statement_timeout = '5s'"
 GIVEN_SERVER = """
-SELECT current_setting('server_version') AS version, current_user::text AS role, quote_ident(current_user) AS quoted_role,
+SELECT current_setting('server_version') AS version, version() AS system, current_user::text AS role, quote_ident(current_user) AS quoted_role,
        current_setting('is_superuser')::bool AS is_superuser, pg_is_in_recovery() AS is_in_recovery,
        current_setting('default_transaction_read_only')::bool AS is_read_only"""
 # Connections are counted for the server and the role, whichever has less room; a limit of -1 is none. Members of
@@ -180,6 +180,14 @@ SERVICE_MARKS = """
 SELECT ARRAY(SELECT DISTINCT split_part(name, '.', 1) FROM pg_catalog.pg_settings WHERE name LIKE '%%.%%') AS prefixes,
        ARRAY(SELECT DISTINCT proname::text FROM pg_catalog.pg_proc WHERE proname = ANY(%s)) AS functions"""
 SETTING = "SELECT pg_catalog.current_setting(%s, true) AS value"
+ARCHIVING = "SELECT (current_setting('archive_mode') <> 'off')::int AS count"
+REPLICAS = """
+SELECT greatest((SELECT count(*) FROM pg_catalog.pg_replication_slots),
+                (SELECT count(*) FROM pg_catalog.pg_stat_replication))::int AS count"""
+SYSTEM_IDENTIFIER = "SELECT system_identifier AS count FROM pg_catalog.pg_control_system()"
+# Of all pgdynos; a lock of a session ends with it.
+LOCK_SERVER = "SELECT pg_catalog.pg_try_advisory_lock(7165338812045) AS is_locked"
+START_TIME = "SELECT pg_catalog.pg_postmaster_start_time()::text AS started_at"
 BACKEND_PID = "SELECT pg_catalog.pg_backend_pid() AS pid"
 
 WAL_POSITION = "SELECT (pg_current_wal_insert_lsn() - '0/0')::int8 AS wal_bytes"
@@ -237,12 +245,9 @@ def connect(
     patience_s = patience_s or timeouts.CONNECT_PATIENCE_S
     try:
         return psycopg.Connection.connect(
-            host=address.host,
-            port=address.port,
-            user=address.user,
-            dbname=address.dbname,
+            address.conninfo(),
             application_name=application_name,
-            options=options,
+            options=f"{address.parameters.get('options', '')} {options}".strip(),
             connect_timeout=patience_s,
             autocommit=True,
             row_factory=dict_row,
@@ -380,6 +385,31 @@ def read_setting(connection: Connection, name: str) -> str | None:
     return value
 
 
+def is_archiving(connection: Connection) -> int:
+    """Return 1 if the server keeps its WAL elsewhere, else 0."""
+    return int(_one(connection, ARCHIVING)["count"])
+
+
+def count_replicas(connection: Connection) -> int:
+    """Count replication slots or connected standbys, whichever are more."""
+    return int(_one(connection, REPLICAS)["count"])
+
+
+def read_system_identifier(connection: Connection) -> int:
+    """Read what tells the server's data from those of all other servers."""
+    return int(_one(connection, SYSTEM_IDENTIFIER)["count"])
+
+
+def lock_server(connection: Connection) -> bool:
+    """Return whether this session is the only one of a pgdyno that works in the server, until it ends."""
+    return bool(_one(connection, LOCK_SERVER)["is_locked"])
+
+
+def read_start_time(connection: Connection) -> str:
+    """Read when the server was started."""
+    return str(_one(connection, START_TIME)["started_at"])
+
+
 def read_backend_pid(connection: Connection) -> int:
     """Read the id of the server's process that serves this session now."""
     return int(_one(connection, BACKEND_PID)["pid"])
@@ -442,7 +472,7 @@ def warm_dataset(connection: Connection) -> Warming:
     try:
         with timeouts.limit(connection):
             connection.execute(CREATE_PREWARM)
-    except psycopg.errors.UndefinedFile:
+    except (psycopg.errors.UndefinedFile, psycopg.errors.InsufficientPrivilege):
         return _warm_by_index_scans(connection)
     except psycopg.Error as exc:
         raise StepFailedError("cannot make the function that warms the cache", detail=str(exc).strip()) from exc

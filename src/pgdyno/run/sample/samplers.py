@@ -64,7 +64,7 @@ class _FirstLine(msgspec.Struct):
 class _Child:
     """A sampler process and its output file."""
 
-    def __init__(self, source: str, argv: list[str], path: Path) -> None:
+    def __init__(self, source: str, argv: list[str], path: Path, *, inherited: tuple[int, ...] = ()) -> None:
         self.source = source
         self.path = path
         self.started_s = time.monotonic()
@@ -73,7 +73,12 @@ class _Child:
         try:
             with path.open("ab") as output:
                 self.process = THIS_HOST.start(
-                    argv, death_signal="TERM", stdin=subprocess.PIPE, stdout=output, stderr=subprocess.PIPE
+                    argv,
+                    death_signal="TERM",
+                    stdin=subprocess.PIPE,
+                    stdout=output,
+                    stderr=subprocess.PIPE,
+                    inherited=inherited,
                 )
         except (HostError, OSError) as exc:
             self.failure = str(exc)
@@ -118,24 +123,28 @@ class Samplers:
         directory: The existing folder in which `os.jsonl` and `server.jsonl` are appended to.
         address: The server, and in `dbname` the database whose counters are read.
         interval_s: The seconds between samples.
+        is_here: Whether the server runs on this machine; the OS of another one is not sampled.
     """
 
-    def __init__(self, *, directory: Path, address: Address, interval_s: float = 1.0) -> None:
+    def __init__(self, *, directory: Path, address: Address, interval_s: float = 1.0, is_here: bool = True) -> None:
         self._directory = directory
         self._address = address
         self._interval_s = interval_s
-        self._children: list[_Child] = []
+        self._is_here = is_here
+        self._os: _Child | None = None
+        self._server: _Child | None = None
         self._gaps: tuple[SamplerGap, ...] = ()
         self._backend_pid: int | None = None
 
     def __enter__(self) -> Self:
-        self._children = [
-            _Child(OS, self._os_argv(), self._directory / OS_FILE),
-            _Child(SERVER, self._server_argv(), self._directory / SERVER_FILE),
-        ]
-        self._children[0].say(f"{STUDY_LABEL}+={os.getpid()}\n")
+        if self._is_here:
+            self._os = _Child(OS, self._os_argv(), self._directory / OS_FILE)
+            self._os.say(f"{STUDY_LABEL}+={os.getpid()}\n")
+        self._server = _Child(
+            SERVER, self._server_argv(), self._directory / SERVER_FILE, inherited=self._address.inherited
+        )
         self._wait_until_ready()
-        self._follow_server_sampler()
+        self._follow_server_sampler(self._server)
         return self
 
     def __exit__(
@@ -144,10 +153,9 @@ class Samplers:
         stopped_s = time.monotonic()
         for child in self._children:
             child.stop()
-        os_child, server_child = self._children
         self._gaps = (
-            *_find_gaps(os_child, stopped_s, read_os_samples),
-            *_find_gaps(server_child, stopped_s, read_server_samples),
+            *(_find_gaps(self._os, stopped_s, read_os_samples) if self._os else ()),
+            *(_find_gaps(self._server, stopped_s, read_server_samples) if self._server else ()),
         )
 
     @property
@@ -166,11 +174,19 @@ class Samplers:
 
         `label` is the name in the samples; `LOAD_LABEL` for the load generator.
         """
-        self._children[0].say(f"{label}={pid}\n")
+        self._tell_os(f"{label}={pid}")
 
     def follow_backends(self, postmaster_pid: int) -> None:
         """Tell the OS sampler to follow the backends of the server's clients as one, as `SERVER_LABEL`."""
-        self._children[0].say(f"{SERVER_LABEL}*={postmaster_pid}\n")
+        self._tell_os(f"{SERVER_LABEL}*={postmaster_pid}")
+
+    @property
+    def _children(self) -> list[_Child]:
+        return [child for child in (self._os, self._server) if child is not None]
+
+    def _tell_os(self, line: str) -> None:
+        if self._os is not None:
+            self._os.say(f"{line}\n")
 
     def _os_argv(self) -> list[str]:
         return [sys.executable, "-S", "-I", os_sampler.__file__, str(self._interval_s)]
@@ -178,8 +194,7 @@ class Samplers:
     def _server_argv(self) -> list[str]:
         return [
             *(sys.executable, "-P", "-m", "pgdyno.run.sample.server_sampler"),
-            *("--host", self._address.host, "--port", str(self._address.port)),
-            *("--user", self._address.user, "--watched-database", self._address.dbname),
+            *("--conninfo", self._address.aside().conninfo(), "--watched-database", self._address.dbname),
             *("--interval", str(self._interval_s)),
         ]
 
@@ -191,8 +206,7 @@ class Samplers:
                 return
             time.sleep(0.02)
 
-    def _follow_server_sampler(self) -> None:
-        child = self._children[1]
+    def _follow_server_sampler(self, child: _Child) -> None:
         if child.process is not None:
             self.follow(SERVER_SAMPLER_LABEL, child.process.pid)
         if child.has_lines(1):

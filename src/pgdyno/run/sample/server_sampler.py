@@ -24,7 +24,7 @@ from typing import Any
 import msgspec
 import psycopg
 
-from pgdyno.errors import PgdynoError
+from pgdyno.errors import PgdynoError, StepFailedError
 from pgdyno.facts.views import IO_DIMENSIONS, TIMING_SETTINGS
 from pgdyno.run.postgres import sql
 from pgdyno.run.postgres.address import Address
@@ -119,19 +119,16 @@ def watch(reader: ServerReader, *, interval_s: float, looks: int) -> str:
 def main() -> int:
     """Read the arguments, sample to the end, and print the reason for ending."""
     parser = argparse.ArgumentParser(description="Print a PostgreSQL server's counters and waits as JSON lines.")
-    parser.add_argument("--host", required=True)
-    parser.add_argument("--port", type=int, required=True)
-    parser.add_argument("--user", required=True)
-    parser.add_argument("--watched-database", required=True, help="whose counters are read")
     # The sampler's own transactions and page reads count for the database it is connected to.
-    parser.add_argument("--dbname", default="postgres", help="to connect to; another one than the watched")
+    parser.add_argument("--conninfo", required=True, help="of another database than the watched")
+    parser.add_argument("--watched-database", required=True, help="whose counters are read")
     parser.add_argument("--interval", type=float, default=1.0, metavar="S")
     parser.add_argument("--looks", type=int, default=10, help="observations of wait events in an interval")
     arguments = parser.parse_args()
     signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
-    address = Address(host=arguments.host, port=arguments.port, user=arguments.user, dbname=arguments.dbname)
+    address = Address.read(arguments.conninfo)
     try:
-        connection = sql.connect(address, application_name=APPLICATION_NAME, options=SESSION_OPTIONS)
+        connection = _connect(address)
         reader = ServerReader(connection, watched_database=arguments.watched_database)
         _write(_header(reader, arguments))
         reason = watch(reader, interval_s=arguments.interval, looks=arguments.looks)
@@ -144,6 +141,16 @@ def main() -> int:
     except OSError:
         return 1
     return 1 if reason.startswith("failed") else 0
+
+
+def _connect(address: Address) -> sql.Connection:
+    """Connect with options of the session's own, or without where a pooler refuses them."""
+    try:
+        return sql.connect(address, application_name=APPLICATION_NAME, options=SESSION_OPTIONS)
+    except StepFailedError as error:
+        if "unsupported startup parameter" not in error.detail:
+            raise
+        return sql.connect(address, application_name=APPLICATION_NAME)
 
 
 def _sample(reader: ServerReader, waits: Counter[WaitKey], observed: int) -> dict[str, Any]:

@@ -1,0 +1,84 @@
+"""Reach a given server again and again: by pgdyno, by pgbench, by the samplers, with a password that nobody sees.
+
+libpq resolved the user's string once. What it resolved, without a secret, is handed on; the password is handed on in a file
+in memory, which only this process and the children that it starts can open.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+
+from pgdyno.errors import SpecError
+from pgdyno.run.given import conninfo
+from pgdyno.run.postgres.address import Address
+
+# They belong to a single connection, or are said anew.
+_NOT_HANDED_ON = {
+    "application_name",
+    "client_encoding",
+    "connect_timeout",
+    "fallback_application_name",
+    "passfile",
+    "hostaddr",
+}
+_OF_A_KEY = "sslpassword"
+
+
+@contextlib.contextmanager
+def open_access(dsn: str) -> Iterator[Address]:
+    """Connect once, and yield the address that children and later connections use, for the length of a `with` block.
+
+    Its `dbname` and `side_dbname` are the database that the string names.
+
+    Raises:
+        SpecError: It is no connection string, or needs a secret that cannot be handed on.
+        StepFailedError: There is no connection.
+    """
+    with conninfo.connect(dsn) as connection:
+        info = connection.info
+        found = {name: value for name, value in info.get_parameters().items() if name not in _NOT_HANDED_ON}
+        password = info.password
+        # The host that answered, of several that the string may name.
+        host, port, user, dbname = info.host or info.hostaddr, info.port, info.user, info.dbname
+    if _OF_A_KEY in found:
+        raise SpecError(
+            "a password of a TLS key cannot be handed to pgbench",
+            hint="let sslkey name a key without a password, which only your account may read",
+        )
+    for name in ("host", "port", "user", "dbname"):
+        found.pop(name, None)
+    with contextlib.ExitStack() as stack:
+        inherited: tuple[int, ...] = ()
+        if password:
+            descriptor = stack.enter_context(_secret_file(_passfile_line(password)))
+            found["passfile"] = f"/proc/self/fd/{descriptor}"
+            inherited = (descriptor,)
+        yield Address(
+            host=host,
+            port=port,
+            user=user,
+            dbname=dbname,
+            side_dbname=dbname,
+            parameters={**found, "connect_timeout": "10"},
+            inherited=inherited,
+        )
+
+
+def _passfile_line(password: str) -> str:
+    """Return the line of a password file for every server. Source: libpq's documentation, The Password File."""
+    escaped = password.replace("\\", "\\\\").replace(":", "\\:")
+    return f"*:*:*:*:{escaped}\n"
+
+
+@contextlib.contextmanager
+def _secret_file(text: str) -> Iterator[int]:
+    descriptor = os.memfd_create("pgdyno", os.MFD_CLOEXEC)
+    try:
+        # libpq refuses a file that others may read.
+        os.fchmod(descriptor, 0o600)
+        os.write(descriptor, text.encode())
+        yield descriptor
+    finally:
+        os.close(descriptor)

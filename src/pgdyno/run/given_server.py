@@ -1,0 +1,240 @@
+"""A server of the user's as a trial sees it: reached by SQL alone, in a database of pgdyno's own that begins as a copy.
+
+Nothing of the server itself is changed, restarted or read from its machine.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+
+from pgdyno.errors import PgdynoError, SpecError, StepFailedError
+from pgdyno.plan.experiment import Variant
+from pgdyno.record.types import UNSEEN_GAPS, Dataset, Gap, ServerFacts
+from pgdyno.run.given.database import (
+    OwnDatabase,
+    copy_database,
+    create_database,
+    drop_database,
+    find_loaded,
+    note_loaded,
+)
+from pgdyno.run.host.clock import monotonic_s
+from pgdyno.run.load.argv import InitRun, build_init_argv
+from pgdyno.run.load.pgbench import InitOutcome, Pgbench
+from pgdyno.run.load.watch import LoadWatch
+from pgdyno.run.postgres import sql
+from pgdyno.run.postgres.address import Address
+from pgdyno.run.under_test import SettingsSwitch
+from pgdyno.spec.study import CacheState, DataSpec
+from pgdyno.spec.table import SettingValue
+
+# A restart or a failover takes about as long.
+_RETURNS_WITHIN_S = 60.0
+
+
+class GivenServerUnderTest:
+    """A server behind a connection string; implements `ServerUnderTest`. Use it from the main thread.
+
+    Args:
+        address: From `open_access`; its `dbname` is a database that exists.
+        facts: Which PostgreSQL it is.
+        generator: Loads the data.
+        may_checkpoint: Whether the role may run CHECKPOINT.
+    """
+
+    def __init__(self, *, address: Address, facts: ServerFacts, generator: Pgbench, may_checkpoint: bool) -> None:
+        self._aside = address
+        self._facts = facts
+        self._generator = generator
+        self._may_checkpoint = may_checkpoint
+        self._loaded: OwnDatabase | None = None
+        self._copy: OwnDatabase | None = None
+
+    @property
+    def facts(self) -> ServerFacts:
+        """Which PostgreSQL it is."""
+        return self._facts
+
+    @property
+    def address(self) -> Address:
+        """Where the copy of the loaded database is reached."""
+        return self._aside if self._copy is None else self._at(self._copy)
+
+    @property
+    def pid(self) -> None:
+        """None: its machine is not this one, or nobody knows that it is."""
+        return
+
+    @property
+    def block_device(self) -> None:
+        """None: nobody sees its disks."""
+        return
+
+    @property
+    def unseen(self) -> tuple[Gap, ...]:
+        """What cannot be observed in any trial."""
+        return UNSEEN_GAPS
+
+    def load(
+        self,
+        data: DataSpec,
+        scale: int,
+        *,
+        settings: Mapping[str, SettingValue],  # noqa: ARG002 - a given server keeps its own
+        output_dir: Path,
+        on_activity: Callable[[str], None],
+    ) -> Dataset:
+        """Load a database of pgdyno's own, or take one that an earlier study has loaded.
+
+        Raises:
+            StepFailedError: Loading failed; no half-loaded database stays.
+        """
+        content = _describe_content(data, scale)
+        on_activity("looking for loaded data")
+        self._loaded = find_loaded(self._aside, content)
+        if self._loaded is not None:
+            return self._read_dataset(self._plan_init(data, scale), done=None)
+        self._loaded = create_database(self._aside)
+        try:
+            dataset = self._fill(data, scale, output_dir=output_dir, on_activity=on_activity)
+            self._loaded = note_loaded(self._aside, self._loaded, content)
+        except BaseException:
+            drop_database(self._aside, self._loaded)
+            raise
+        return dataset
+
+    def reset(self) -> float:
+        """Make a new copy of the loaded database. Return the seconds that it took."""
+        began_s = monotonic_s()
+        self._copy = copy_database(self._aside, self._whole)
+        return monotonic_s() - began_s
+
+    @contextlib.contextmanager
+    def running(self, settings: Mapping[str, SettingValue], *, log_path: Path) -> Iterator[None]:  # noqa: ARG002 - see `load`
+        """Watch that the server is the same one, without a restart, for the length of a `with` block."""
+        started_at = self._read_start()
+        try:
+            yield
+            self._check_start(started_at)
+        except PgdynoError as exc:
+            # A restart explains every other failure.
+            self._check_start(started_at, cause=exc)
+            raise
+
+    def close(self) -> None:
+        """Drop the copy; the loaded database is kept for the next study."""
+        if self._copy is not None:
+            drop_database(self._aside, self._copy)
+            self._copy = None
+
+    def connect(self, *, database: str | None = None, patience_s: int | None = None) -> sql.Connection:
+        """Connect to the copy of the loaded database; any named database stands for the one that the user named."""
+        return sql.connect(self.address if database is None else self._aside, patience_s=patience_s)
+
+    def checkpoint(self, connection: sql.Connection) -> None:
+        """Write everything dirty to disk now, where the role may."""
+        if self._may_checkpoint:
+            sql.checkpoint(connection)
+
+    def prepare_cache(self, state: CacheState) -> None:
+        """Read the data into the caches.
+
+        Raises:
+            SpecError: A cold cache is asked for, which needs a restart.
+        """
+        if state is CacheState.COLD:
+            raise SpecError("a given server cannot begin with cold caches", hint="leave cache out of [trials]")
+        with self.connect() as connection:
+            sql.warm_dataset(connection)
+
+    def prepare_switch(self, variants: Sequence[Variant]) -> SettingsSwitch:  # noqa: ARG002 - of the protocol
+        """Refuse: settings of a given server are not alternated."""
+        raise SpecError("settings of a given server cannot alternate under one load")
+
+    def find_failure(self) -> StepFailedError | None:
+        """Return None: only a new connection would show that it was restarted, and its clients notice its end at once."""
+        return None
+
+    def log_tail(self) -> str:
+        """Return nothing: its log is not seen."""
+        return ""
+
+    def _fill(self, data: DataSpec, scale: int, *, output_dir: Path, on_activity: Callable[[str], None]) -> Dataset:
+        run, watch = self._plan_init(data, scale), LoadWatch(self)
+        done = self._generator.run_init(
+            run, directory=output_dir, on_activity=on_activity, should_abort=watch.find_failure
+        )
+        return self._read_dataset(run, done=done)
+
+    def _plan_init(self, data: DataSpec, scale: int) -> InitRun:
+        return InitRun(
+            address=self._at(self._whole),
+            scale=scale,
+            fillfactor=data.fillfactor,
+            partitions=data.partitions,
+            partition_method=data.partition_method,
+            foreign_keys=data.foreign_keys,
+            generate=data.generate,
+        )
+
+    def _read_dataset(self, run: InitRun, *, done: InitOutcome | None) -> Dataset:
+        with sql.connect(self._at(self._whole)) as connection:
+            relations = sql.read_dataset(connection)
+        return Dataset(
+            scale=run.scale,
+            relations=relations,
+            total_bytes=sum(relation.bytes for relation in relations),
+            init_argv=build_init_argv(run, self._generator.installation.program("pgbench")),
+            init_steps_s={} if done is None else done.steps_s,
+            init_total_s=0.0 if done is None else done.total_s,
+            is_reused=done is None,
+        )
+
+    def _read_start(self) -> str:
+        with self._connect_aside() as connection:
+            return sql.read_start_time(connection)
+
+    def _check_start(self, started_at: str, *, cause: PgdynoError | None = None) -> None:
+        """Raise an error if the server was restarted, or does not come back."""
+        now = self._await_return(cause)
+        if now != started_at:
+            detail = f"it had started at {started_at}, and again at {now}"
+            raise StepFailedError("the server was restarted in the middle of a trial", detail=detail) from cause
+
+    def _await_return(self, cause: PgdynoError | None) -> str:
+        """Return when the server started, once it answers."""
+        deadline_s = monotonic_s() + _RETURNS_WITHIN_S
+        while True:
+            try:
+                return self._read_start()
+            except StepFailedError as error:
+                if monotonic_s() > deadline_s:
+                    raise StepFailedError(
+                        "the server does not answer any more",
+                        detail=error.reason,
+                        hint="see its log, or ask who runs it",
+                    ) from cause
+            time.sleep(0.5)
+
+    @property
+    def _whole(self) -> OwnDatabase:
+        if self._loaded is None:
+            raise RuntimeError("nothing was loaded")
+        return self._loaded
+
+    def _at(self, database: OwnDatabase) -> Address:
+        return msgspec.structs.replace(self._aside, dbname=database.name)
+
+    def _connect_aside(self) -> sql.Connection:
+        return sql.connect(self._aside)
+
+
+def _describe_content(data: DataSpec, scale: int) -> str:
+    """Return what tells loaded data from others."""
+    tables = msgspec.to_builtins(msgspec.structs.replace(data, scale=scale))
+    return "pgbench " + " ".join(f"{name}={value}" for name, value in sorted(tables.items()))

@@ -1,0 +1,219 @@
+"""Databases of pgdyno's own in real servers of others: marked, reused, copied, dropped, and nothing else touched."""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from pgdyno.errors import StepFailedError
+from pgdyno.run.given.database import (
+    OwnDatabase,
+    copy_database,
+    create_database,
+    drop_database,
+    find_loaded,
+    list_databases,
+    note_loaded,
+)
+from pgdyno.run.postgres import sql
+from pgdyno.run.postgres.address import Address
+from tests.rows import check_rows
+from tests.run.test_privileges import without_key
+from tests.tools.pgcluster import PORT, Cluster, running
+
+pytestmark = pytest.mark.cluster
+CONTENT = "pgbench scale=1; 100 % of it"
+FOREIGN = "0123456789abcdef0123456789abcdef"
+
+
+@pytest.fixture(scope="module", params=(15, 18))
+def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
+    with running(request.param) as made:
+        made.sql("CREATE ROLE bench LOGIN CREATEDB")
+        made.sql("CREATE ROLE other LOGIN CREATEDB")
+        made.sql("CREATE DATABASE neighbour OWNER bench")
+        made.sql("CREATE TABLE kept AS SELECT 1 AS one", database="neighbour")
+        yield made
+
+
+@pytest.fixture
+def address(cluster: Cluster) -> Iterator[Address]:
+    at = Address(host=str(cluster.root), port=PORT, user="bench", side_dbname="postgres")
+    yield at
+    for one in list_databases(at)[0]:
+        drop_database(at, one)
+    assert names(cluster) == []
+
+
+def names(cluster: Cluster) -> list[str]:
+    return cluster.sql("SELECT datname FROM pg_database WHERE datname LIKE 'pgdyno%' ORDER BY 1").split()
+
+
+def load(address: Address) -> OwnDatabase:
+    made = create_database(address)
+    with sql.connect(Address(host=address.host, port=address.port, user=address.user, dbname=made.name)) as inside:
+        inside.execute("CREATE TABLE numbers AS SELECT generate_series(1, 1000) AS number")
+    return note_loaded(address, made, CONTENT)
+
+
+def sum_numbers(cluster: Cluster, database: OwnDatabase) -> str:
+    return cluster.sql("SELECT sum(number) FROM numbers", database=database.name)
+
+
+def test_what_is_loaded_is_found_again_and_each_copy_begins_with_it(cluster: Cluster, address: Address) -> None:
+    assert find_loaded(address, CONTENT) is None
+    made = create_database(address)
+    assert find_loaded(address, "") is None or made.content == ""
+    assert find_loaded(address, CONTENT) is None
+    drop_database(address, made)
+    loaded = load(address)
+    found = find_loaded(address, CONTENT)
+    assert found is not None
+    assert (found.name, found.content) == (loaded.name, CONTENT)
+    assert found.size_bytes > 1_000_000
+    copy = copy_database(address, found)
+    cluster.sql("DELETE FROM numbers", database=copy.name)
+    assert (sum_numbers(cluster, copy), sum_numbers(cluster, found)) == ("", "500500")
+    copy = copy_database(address, found)
+    assert sum_numbers(cluster, copy) == "500500"
+    assert names(cluster) == [loaded.name, copy.name]
+    # A copy is never taken for what was loaded.
+    own, foreign = list_databases(address)
+    assert [(one.name, one.is_copy, one.content) for one in own] == [
+        (loaded.name, False, CONTENT),
+        (copy.name, True, ""),
+    ]
+    assert foreign == ()
+
+
+def test_idle_sessions_of_a_pooler_do_not_keep_it_from_being_copied(cluster: Cluster, address: Address) -> None:
+    loaded = load(address)
+    with sql.connect(Address(host=address.host, port=address.port, user="bench", dbname=loaded.name)):
+        copy = copy_database(address, loaded)
+    with sql.connect(Address(host=address.host, port=address.port, user="bench", dbname=copy.name)):
+        drop_database(address, copy)
+    assert names(cluster) == [loaded.name]
+
+
+MISNAMED = f"COMMENT ON DATABASE pgdyno_{FOREIGN} IS 'pgdyno {FOREIGN[::-1]} 2026-11-23: may be dropped'"
+# SQL that makes a database whose name looks like one of pgdyno's, and why it is none.
+LOOKALIKES = (
+    (f"CREATE DATABASE pgdyno_{FOREIGN} OWNER other", "another role owns it"),
+    ("CREATE DATABASE pgdyno_backup OWNER bench", "its name is not one that pgdyno gives"),
+    (f"CREATE DATABASE pgdyno_{FOREIGN}_old OWNER bench", "its name is not one that pgdyno gives"),
+    (
+        f"CREATE DATABASE pgdyno_{FOREIGN} OWNER bench; COMMENT ON DATABASE pgdyno_{FOREIGN} IS 'ours, do not drop'",
+        "its comment is not pgdyno's",
+    ),
+    (
+        f"CREATE DATABASE pgdyno_{FOREIGN} OWNER bench; {MISNAMED}",
+        "its comment names another database",
+    ),
+)
+
+
+def test_a_database_that_only_looks_like_one_is_never_touched(cluster: Cluster, address: Address) -> None:
+    def refuse(row: tuple[str, str]) -> None:
+        words, reason = row
+        for one in words.split(";"):
+            cluster.sql(one)
+        name = re.search(r"DATABASE (\w+)", words)
+        assert name is not None
+        try:
+            own, (foreign,) = list_databases(address)
+            assert (own, foreign.name, foreign.reason) == ((), name[1], reason)
+            with pytest.raises(StepFailedError, match="is not pgdyno's"):
+                drop_database(address, OwnDatabase(name=name[1], content="", size_bytes=0, sessions=0))
+            assert names(cluster) == [name[1]]
+        finally:
+            cluster.sql(f"DROP DATABASE {name[1]}")
+
+    check_rows(LOOKALIKES, refuse)
+
+
+def test_one_that_lost_its_comment_is_known_by_its_row_and_an_empty_one_by_its_name(
+    cluster: Cluster, address: Address
+) -> None:
+    loaded = load(address)
+    cluster.sql(f"COMMENT ON DATABASE {loaded.name} IS NULL")
+    assert [one.name for one in list_databases(address)[0]] == [loaded.name]
+    cluster.sql("DROP SCHEMA pgdyno CASCADE", database=loaded.name)
+    own, (foreign,) = list_databases(address)
+    assert (own, foreign.reason) == ((), "it has no mark, and holds 1 relations")
+    cluster.sql("DROP TABLE numbers", database=loaded.name)
+    assert [one.name for one in list_databases(address)[0]] == [loaded.name]
+
+
+def test_a_refusal_says_what_to_try(cluster: Cluster, address: Address) -> None:
+    poor = Address(host=address.host, port=address.port, user="poor")
+    cluster.sql("CREATE ROLE poor LOGIN")
+    with pytest.raises(StepFailedError, match="cannot create a database") as caught:
+        create_database(poor)
+    assert "permission denied" in caught.value.detail
+    assert "pgdyno check --dsn" in caught.value.hint
+
+
+def test_only_these_statements_are_sent_and_all_else_stays_as_it_was(cluster: Cluster, address: Address) -> None:
+    options = ("-h", str(cluster.root), "-p", str(PORT), "-U", "postgres")
+    before = without_key(cluster.run("pg_dumpall", *options))
+    log = cluster.root / "server.log"
+    begins = log.stat().st_size
+    cluster.sql("ALTER ROLE bench SET log_statement = 'all'")
+    loaded = load(address)
+    drop_database(address, copy_database(address, loaded))
+    drop_database(address, loaded)
+    cluster.sql("ALTER ROLE bench RESET log_statement")
+    assert without_key(cluster.run("pg_dumpall", *options)) == before
+    with log.open(errors="replace") as file:
+        file.seek(begins)
+        asked = re.findall(r"LOG:  (?:statement|execute [^:]*): \s*(.*)", file.read())
+    own = r"\"pgdyno_[0-9a-f]{32}(_run)?\""
+    allowed = (
+        r"SELECT .*|BEGIN|ROLLBACK|SET LOCAL search_path.*|CREATE TABLE numbers .*|ALTER ROLE .*"
+        rf"|CREATE DATABASE {own} TEMPLATE (template0|{own} STRATEGY FILE_COPY)|COMMENT ON DATABASE {own} IS .*"
+        rf"|DROP DATABASE IF EXISTS {own} WITH \(FORCE\)|CREATE SCHEMA pgdyno|CREATE TABLE pgdyno.mark .*|INSERT INTO pgdyno.mark .*"
+    )
+    assert len(asked) > 10
+    assert [one for one in asked if not re.fullmatch(allowed, one)] == []
+
+
+LOOP = """
+import sys
+from pgdyno.run.given.database import copy_database, create_database, drop_database, note_loaded
+from pgdyno.run.postgres.address import Address
+address = Address(host=sys.argv[1], port=int(sys.argv[2]), user="bench")
+print("ready", flush=True)
+while True:
+    loaded = note_loaded(address, create_database(address), "x")
+    drop_database(address, copy_database(address, loaded))
+    drop_database(address, loaded)
+"""
+
+
+def test_whatever_a_kill_leaves_can_be_dropped(cluster: Cluster, address: Address) -> None:
+    draw = random.Random(cluster.version_major)
+    for _ in range(10):
+        argv = [sys.executable, "-c", LOOP, address.host, str(address.port)]
+        with subprocess.Popen(argv, stdout=subprocess.PIPE, env=os.environ) as child:
+            assert child.stdout is not None
+            assert child.stdout.readline() == b"ready\n"
+            # At any instant of a loop, however long one takes here.
+            time.sleep(draw.uniform(0, 0.6))
+            child.send_signal(signal.SIGKILL)
+        # The server ends the statement that it is at, and then sees that nobody listens.
+        while cluster.sql("SELECT count(*) FROM pg_stat_activity WHERE usename = 'bench'") != "0":
+            time.sleep(0.05)
+        own, foreign = list_databases(address)
+        assert foreign == ()
+        for one in own:
+            drop_database(address, one)
+    assert names(cluster) == []
+    assert cluster.sql("SELECT one FROM kept", database="neighbour") == "1"
