@@ -11,15 +11,16 @@ import typer
 from pgdyno.cli.options import (
     BindirOption,
     ClientsOption,
+    DsnOption,
     HomeOption,
     JsonOption,
     RunAsOption,
     ServerOption,
     YesOption,
+    refuse_others,
     server_table,
 )
 from pgdyno.cli.session import session
-from pgdyno.errors import SpecError
 
 CHECK_EXAMPLES = (
     "Examples:\n\n`pgdyno check` · for the embedded PostgreSQL on this machine\n\n"
@@ -31,7 +32,10 @@ CHECK_EXAMPLES = (
 )
 
 
-CLEAN_EXAMPLES = "Example:\n\n`pgdyno clean --yes`"
+CLEAN_EXAMPLES = (
+    "Examples:\n\n`pgdyno clean --yes`\n\n"
+    "`pgdyno clean --dsn postgresql://bench@db1/postgres` · drop what a bench has loaded there"
+)
 RESTORE_EXAMPLES = "Examples:\n\n`sudo pgdyno restore`\n\n`sudo pgdyno restore --restart` · also restart servers where a setting needs it"
 
 
@@ -70,11 +74,11 @@ def check(
         table = server_table(server=server, bindir=pg_bindir, port=None, settings=settings or [])
         own = {"server": server, "pg-bindir": pg_bindir, "set": settings, "scale": scale, "pgdata": pgdata}
         if study is not None:
-            _refuse_others("a study", **own, clients=clients, dsn=dsn is not None)
+            refuse_others("a study", **own, clients=clients, dsn=dsn is not None)
         if dsn is not None:
             from pgdyno.flow.check_given import GivenCheck, check_given
 
-            _refuse_others("--dsn", **own, home=home)
+            refuse_others("--dsn", **own, home=home)
             result: Check | GivenCheck = check_given(dsn, clients=clients)
         else:
             from pgdyno.flow.check import Check, check_data, check_study, make_default_study
@@ -85,7 +89,7 @@ def check(
             if pgdata is None:
                 result = check_study(asked, home=choose_home(home), is_planned=study is not None)
             else:
-                _refuse_others("--pgdata", set=settings, home=home)
+                refuse_others("--pgdata", set=settings, home=home)
                 is_named = server is not None or pg_bindir is not None
                 result = check_data(pgdata, named=asked.server if is_named else None, scale=scale, clients=clients)
         show(result)
@@ -94,10 +98,21 @@ def check(
 
 
 def clean(
-    *, home: HomeOption = None, run_as: RunAsOption = None, json: JsonOption = False, yes: YesOption = False
+    *,
+    dsn: DsnOption = None,
+    home: HomeOption = None,
+    run_as: RunAsOption = None,
+    json: JsonOption = False,
+    yes: YesOption = False,
 ) -> None:
-    """Remove loaded clusters from pgdyno's home; records are kept."""
+    """Remove loaded clusters from pgdyno's home, or from a server of yours its own databases; records are kept."""
     with session(json=json, quiet=True, yes=yes) as (ui, show):
+        if dsn is not None:
+            from pgdyno.flow.clean_given import clean_given
+
+            refuse_others("--dsn", home=home, run_as=run_as)
+            show(clean_given(dsn, ui=ui))
+            return
         from pgdyno.conduct.workspace import Workspace
         from pgdyno.flow.clean import clean_home
 
@@ -116,9 +131,3 @@ def restore(
         from pgdyno.flow.restore import restore_host
 
         show(restore_host(may_restart=restart, on_activity=ui.show_activity))
-
-
-def _refuse_others(what: str, **options: object) -> None:
-    others = [name.replace("_", "-") for name, value in options.items() if value]
-    if others:
-        raise SpecError(f"{what} already determines these options: leave out {', '.join(others)}")

@@ -24,6 +24,7 @@ from pgdyno.cli.options import (
     BindirOption,
     ClientsOption,
     DiskOption,
+    DsnOption,
     HomeOption,
     JsonOption,
     ModeOption,
@@ -38,6 +39,8 @@ from pgdyno.cli.options import (
     ThreadsOption,
     YesOption,
     given,
+    read_allowed,
+    refuse_others,
     server_table,
 )
 from pgdyno.cli.price import PRICE_EXAMPLES, price
@@ -55,7 +58,7 @@ from pgdyno.cli.records import (
 )
 from pgdyno.cli.session import fail, session
 from pgdyno.cli.tune import TUNE_EXAMPLES, tune
-from pgdyno.errors import ExitCode, with_program
+from pgdyno.errors import ExitCode, SpecError, with_program
 from pgdyno.run.host.program import program_name
 
 app = typer.Typer(
@@ -90,6 +93,7 @@ def root(
     "`pgdyno bench --layers --workload tpcb-like` · also measure what each layer of settings gains: up to an hour\n\n"
     "`pgdyno bench --stock-only --workload select-only --mode prepared` · measure without comparing\n\n"
     "`pgdyno bench --server 15 --scale 100 --clients 16 --set shared_buffers=2GB` · the same setting in both variants\n\n"
+    "`pgdyno bench --dsn postgresql://bench@db1/postgres --quick` · measure a server of yours as it stands: 2 minutes\n\n"
     "`pgdyno bench --workload pay.sql@3 --workload select-only@7` · mix your script and a built-in 3 to 7"
 )
 def bench(
@@ -170,6 +174,11 @@ def bench(
             show_default=False,
         ),
     ] = None,
+    dsn: DsnOption = None,
+    allow: Annotated[
+        list[str] | None,
+        typer.Option(metavar="busy", help="With --dsn: load a server that others use or follow.", show_default=False),
+    ] = None,
     port: Annotated[
         int | None, typer.Option(help="Also listen on 127.0.0.1:PORT, so that psql can connect.", show_default=False)
     ] = None,
@@ -196,6 +205,35 @@ def bench(
         from pgdyno.flow.bench import bench as run_bench
         from pgdyno.flow.compose_bench import choose_goal, compose_study
 
+        if dsn is not None:
+            from pgdyno.flow.bench_given import bench_given, compose_given
+            from pgdyno.run.given.conninfo import hide_secrets
+
+            own = {
+                "server": server,
+                "pg-bindir": pg_bindir,
+                "set": settings,
+                "port": port,
+                "home": home,
+                "run-as": run_as,
+            }
+            questions = {"stock-only": stock_only, "layers": layers, "minutes": minutes, "design": design}
+            refuse_others("--dsn", **own, **questions)
+            study = compose_given(
+                dsn=hide_secrets(dsn),
+                workloads=workload or [],
+                load=load,
+                data=given(scale=scale),
+                trials=given(rounds=rounds, duration=duration, warm_up=warm_up, cache=cache, seed=seed),
+                is_quick=quick,
+                folder=Path.cwd(),
+            )
+            place = Workspace.make(out=out, home=None, run_as=None)
+            is_busy_allowed = read_allowed(allow or [])
+            show(bench_given(study, dsn=dsn, is_busy_allowed=is_busy_allowed, place=place, ui=ui))
+            return
+        if allow:
+            raise SpecError("--allow goes with --dsn")
         goal = choose_goal(is_quick=quick, is_stock_only=stock_only, is_layered=layers, minutes=minutes, rounds=rounds)
         tables = {
             "server": server_table(server=server, bindir=pg_bindir, port=port, settings=settings or []),

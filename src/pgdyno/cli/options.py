@@ -12,6 +12,14 @@ from pgdyno.errors import SpecError
 JsonOption = Annotated[bool, typer.Option("--json", help="Print the result as JSON on stdout.")]
 YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Answer every question with yes.")]
 QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]
+DsnOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="CONNINFO",
+        help="Connection string of a server of yours; '' for what plain psql would reach.",
+        show_default=False,
+    ),
+]
 HomeOption = Annotated[
     Path | None,
     typer.Option(
@@ -105,3 +113,26 @@ def server_table(
     if not server.isdigit():
         raise SpecError(f"--server {server}: neither `embedded` nor a major version", hint="for example --server 15")
     return {**table, "kind": "local", "version": int(server)}
+
+
+def refuse_others(what: str, **options: object) -> None:
+    """Refuse options that something else determines already.
+
+    Raises:
+        SpecError: One was given.
+    """
+    others = [name.replace("_", "-") for name, value in options.items() if value]
+    if others:
+        raise SpecError(f"{what} already determines these options: leave out {', '.join(others)}")
+
+
+def read_allowed(words: list[str]) -> bool:
+    """Return whether the user allows to load a server that others use.
+
+    Raises:
+        SpecError: Something else was named.
+    """
+    unknown = [word for word in words if word != "busy"]
+    if unknown:
+        raise SpecError(f"--allow {unknown[0]}: not known", hint="--allow busy loads a server that others use")
+    return bool(words)

@@ -23,13 +23,14 @@ from pgdyno.record.pgbench.output import Progress
 from pgdyno.record.predictions import write_predictions
 from pgdyno.record.store import RecordStore
 from pgdyno.record.trial_data import TrialData, read_trial_data
-from pgdyno.record.types import LOST_COUNTERS, StudyRecord, TrialStatus
+from pgdyno.record.types import LOST_COUNTERS, Dataset, StudyRecord, TrialStatus
 from pgdyno.run.cluster.home import Home
 from pgdyno.run.own_server import OwnServer
 from pgdyno.run.postgres.installation import Installation
 from pgdyno.run.trial import TrialOutcome, run_trial
 from pgdyno.run.trial_stage import TrialStage
-from pgdyno.spec.study import CacheState
+from pgdyno.run.under_test import ServerUnderTest
+from pgdyno.spec.study import CacheState, ServerKind
 from pgdyno.spec.table import SettingValue
 
 TRIES = 2
@@ -38,7 +39,11 @@ TRIES = 2
 
 def run_steps(store: RecordStore, record: StudyRecord, *, home: Home, installation: Installation, ui: Ui) -> None:
     """Run all trials of a study that compares nothing, except those that are finished."""
-    stage = prepare_stage(store, record, home=home, installation=installation, ui=ui)
+    run_stage(store, record, prepare_stage(store, record, home=home, installation=installation, ui=ui), ui=ui)
+
+
+def run_stage(store: RecordStore, record: StudyRecord, stage: TrialStage, *, ui: Ui) -> None:
+    """Run the trials of a study that are not finished, each after the other."""
     for step, trial in list_open_trials(store, record):
         outcome = try_trial(step, trial, store=store, stage=stage, ui=ui)
         ui.end_step(describe_outcome(outcome))
@@ -111,19 +116,8 @@ def make_stage(
     ui: Ui,
 ) -> TrialStage:
     """Load the data of one PostgreSQL and scale, unless they are loaded, and make what its trials share."""
-    predicted_s = next(step.predicted_s for step in record.plan.steps if step.kind is StepKind.LOAD)
-    ui.begin_step(f"load scale {scale}", predicted_s=predicted_s)
-    with writing(output_dir):
-        output_dir.mkdir(exist_ok=True)
     server = OwnServer(installation=installation, home=home, port=record.study.server.port)
-    dataset = server.load(
-        record.study.data,
-        scale,
-        settings=record.study.server.settings,
-        output_dir=output_dir,
-        on_activity=ui.show_activity,
-    )
-    ui.end_step("reused" if dataset.is_reused else f"loaded in {dataset.init_total_s:.1f} s")
+    dataset = load_step(server, record, scale=scale, output_dir=output_dir, ui=ui)
     return TrialStage(
         server=server,
         generator=server.make_generator(),
@@ -134,6 +128,23 @@ def make_stage(
         cpu_count=record.load_cpu_count,
         scripts=scripts,
     )
+
+
+def load_step(server: ServerUnderTest, record: StudyRecord, *, scale: int, output_dir: Path, ui: Ui) -> Dataset:
+    """Load the data of a study into a server, unless they are loaded."""
+    predicted_s = next(step.predicted_s for step in record.plan.steps if step.kind is StepKind.LOAD)
+    ui.begin_step(f"load scale {scale}", predicted_s=predicted_s)
+    with writing(output_dir):
+        output_dir.mkdir(exist_ok=True)
+    dataset = server.load(
+        record.study.data,
+        scale,
+        settings=record.study.server.settings,
+        output_dir=output_dir,
+        on_activity=ui.show_activity,
+    )
+    ui.end_step("reused" if dataset.is_reused else f"loaded in {dataset.init_total_s:.1f} s")
+    return dataset
 
 
 def trial_step(
@@ -172,8 +183,8 @@ def trial_step(
     )
     store.write_trial(outcome.record)
     for gap in outcome.record.gaps:
-        # That is so in every trial, and the report says it.
-        if gap.source != LOST_COUNTERS or trial.number == 1:
+        # What is so in every trial is told once, and the report says it.
+        if gap not in stage.server.unseen and (gap.source != LOST_COUNTERS or trial.number == 1):
             ui.say(f"trial {trial.number}: {gap.source}: {gap.reason}")
     return outcome
 
@@ -201,8 +212,11 @@ def describe_outcome(outcome: TrialOutcome) -> str:
 
 
 def _predict(folder: Path, store: RecordStore, stage: TrialStage, trial: PlannedTrial) -> None:
-    """Write predictions for a trial into its empty folder; nothing is predicted of variants that alternate."""
-    if trial.is_block:
+    """Write predictions for a trial into its empty folder.
+
+    Nothing is predicted of variants that alternate, nor of a given server, whose checkpoints and caches others determine, too.
+    """
+    if trial.is_block or stage.study.server.kind is ServerKind.GIVEN:
         return
     card = store.read_card()
     predictions = predict_trial(

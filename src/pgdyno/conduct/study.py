@@ -24,11 +24,11 @@ from pgdyno.conduct.workspace import Workspace
 from pgdyno.errors import InterruptedStudyError, SpecError
 from pgdyno.plan.identical import find_identical
 from pgdyno.plan.pin import format_pinned
-from pgdyno.plan.plan import Plan, plan_study
+from pgdyno.plan.plan import Machine, Plan, plan_study
 from pgdyno.plan.scaling import plan_scaling
 from pgdyno.record.store import RecordStore
 from pgdyno.record.tuned import Tuned
-from pgdyno.record.types import FORMAT_VERSION, StudyRecord
+from pgdyno.record.types import FORMAT_VERSION, ServerFacts, StudyRecord
 from pgdyno.run.cluster.script_check import SCRIPT_CHECK_S, check_scripts, has_script_files
 from pgdyno.run.host.clock import local_now
 from pgdyno.run.host.log import LOG, logging_into
@@ -108,37 +108,58 @@ def begin_record(
         InterruptedStudyError: The user does not want it.
         SpecError: A script fails.
     """
-    study, plan = planned.study, planned.plan
+    store = announce(planned, version_major=ready.installation.facts.major, name=name, place=place, ui=ui)
+    _check_scripts(planned, ready, ui)
+    record = draft_record(planned, name=name, server=ready.installation.facts)
+    create_record(
+        store,
+        msgspec.structs.replace(record, host=ready.host, preflight=ready.preflight, wants_card=wants_card),
+    )
+    return store
+
+
+def announce(planned: PlannedStudy, *, version_major: int, name: str, place: Workspace, ui: Ui) -> RecordStore:
+    """Show the plan and where its record goes, and ask before a long one.
+
+    Raises:
+        InterruptedStudyError: The user does not want it.
+    """
     store = RecordStore(place.out or Path("pgdyno-records") / f"{local_now():%Y%m%d-%H%M%S}-{name}")
-    _show_plan(planned, ready, store, ui)
+    _show_plan(planned, version_major, store, ui)
     question = f"run for {planned.predicted_s / 3600:.1f} hours?"
     if planned.predicted_s > _ASK_ABOVE_S and not ui.confirm(question, default=True):
         raise InterruptedStudyError("not started")
-    _check_scripts(planned, ready, ui)
-    record = StudyRecord(
+    return store
+
+
+def draft_record(planned: PlannedStudy, *, name: str, server: ServerFacts) -> StudyRecord:
+    """Return the record of a planned study, without what is known of its machine."""
+    return StudyRecord(
         format_version=FORMAT_VERSION,
         name=name,
         started_at=local_now().isoformat(timespec="seconds"),
         command=(program_name(), *sys.argv[1:]),
         tool_versions={"pgdyno": __version__, "python": platform.python_version()},
-        study=study,
-        plan=plan,
-        host=ready.host,
-        server=ready.installation.facts,
+        study=planned.study,
+        plan=planned.plan,
+        host=None,
+        server=server,
         dataset=None,
-        preflight=ready.preflight,
         tuned=planned.tuned,
-        wants_card=wants_card,
         is_ended=False,
     )
-    store.create(record, study_toml=format_pinned(study, plan, scripts=store.name_scripts(plan)))
-    return store
 
 
-def reopen_record(store: RecordStore, ready: ReadyMachine, ui: Ui) -> None:
+def create_record(store: RecordStore, record: StudyRecord) -> None:
+    """Create a record, with its study as a file."""
+    pinned = format_pinned(record.study, record.plan, scripts=store.name_scripts(record.plan))
+    store.create(record, study_toml=pinned)
+
+
+def reopen_record(store: RecordStore, machine: Machine, ui: Ui) -> None:
     """Show what is left of a record's plan."""
     record = store.read_record()
-    scaling = plan_scaling(record.study, record.plan, ready.machine)
+    scaling = plan_scaling(record.study, record.plan, machine)
     remaining_s = _remaining_s(record.plan, store)
     remaining_s += 0.0 if scaling is None else _remaining_s(scaling, store.scaling)
     ui.show_plan(record.plan, record_dir=str(store.path), remaining_s=remaining_s, scaling=scaling)
@@ -207,12 +228,12 @@ def run_sweep(store: RecordStore, ready: ReadyMachine, ui: Ui) -> None:
         run_scaling(store, machine=ready.machine, home=ready.home, ui=ui)
 
 
-def _show_plan(planned: PlannedStudy, ready: ReadyMachine, store: RecordStore, ui: Ui) -> None:
+def _show_plan(planned: PlannedStudy, version_major: int, store: RecordStore, ui: Ui) -> None:
     plan = planned.plan
     ui.show_plan(plan, record_dir=str(store.path), remaining_s=planned.predicted_s, scaling=planned.scaling)
     if plan.experiment is None:
         return
-    for same in find_identical(plan.experiment, version_major=ready.installation.facts.major):
+    for same in find_identical(plan.experiment, version_major=version_major):
         why = f" ({same.why})" if same.why else ""
         names = f"{', '.join(same.names[:-1])} and {same.names[-1]}"
         ui.say(f"{names} do the same{why}: any difference between them is noise, as in an A/A test")

@@ -9,8 +9,10 @@ from pgdyno.conduct.progress import note_end
 from pgdyno.conduct.study import recording, reopen_record, run_missing_card, run_sweep, run_trials
 from pgdyno.conduct.ui import Ui
 from pgdyno.conduct.workspace import Workspace
+from pgdyno.flow.bench_given import resume_given
 from pgdyno.flow.report import StudyReport, keeping_what_is_finished, report_step
 from pgdyno.record.store import RecordStore
+from pgdyno.spec.study import ServerKind
 
 
 def resume_study(store: RecordStore, *, place: Workspace, ui: Ui) -> StudyReport:
@@ -26,9 +28,11 @@ def resume_study(store: RecordStore, *, place: Workspace, ui: Ui) -> StudyReport
             with store.locked():
                 note_end(store, is_ended=True)
         return report_step(store, ui)
+    if record.study.server.kind is ServerKind.GIVEN:
+        return resume_given(store, ui=ui)
     with ready_machine(record.study, place.on_disk_of(record), ui) as ready:
         check_same(record, ready.host, ready.installation)
-        reopen_record(store, ready, ui)
+        reopen_record(store, ready.machine, ui)
         with store.locked(), keeping_what_is_finished(store), recording(store):
             run_missing_card(store, ready, ui)
             run_trials(store, ready, ui)

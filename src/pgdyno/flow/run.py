@@ -17,8 +17,9 @@ from pgdyno.conduct.study import (
 from pgdyno.conduct.study_card import plan_study_card, study_card_step
 from pgdyno.conduct.ui import Ui
 from pgdyno.conduct.workspace import Workspace
+from pgdyno.flow.bench_given import bench_given
 from pgdyno.flow.report import StudyReport, keeping_what_is_finished, report_step
-from pgdyno.spec.study import Study
+from pgdyno.spec.study import ServerKind, Study
 
 
 def run_study(study: Study, *, name: str, place: Workspace, ui: Ui, measures_disk: bool = False) -> StudyReport:
@@ -31,6 +32,8 @@ def run_study(study: Study, *, name: str, place: Workspace, ui: Ui, measures_dis
         ui: Shows the progress and asks.
         measures_disk: Whether the record gets a card of the data's disk.
     """
+    if study.server.kind is ServerKind.GIVEN:
+        return bench_given(study, dsn=study.server.dsn or "", is_busy_allowed=False, name=name, place=place, ui=ui)
     check_new(place)
     check_request(study, place)
     ui = LoggedUi(ui)

@@ -37,7 +37,6 @@ _UNSEEN_FACTS = {
     "When checkpoints and autovacuum ran": "The server's log there may show it.",
 }
 """What nobody saw of a server's machine, and what would show it."""
-_NOT_YET = "pgdyno does not run a load on such a server yet: this is what it could see and do there."
 
 
 def build_given_check(server: GivenServer, findings: Sequence[Finding], *, statements: Mapping[str, int]) -> Document:
@@ -59,7 +58,6 @@ def build_given_check(server: GivenServer, findings: Sequence[Finding], *, state
             Section(title=f"What {server.role} may see and do", blocks=(_list_capabilities(server.capabilities),)),
             *_list_grants(server, refused),
             Section(title="Not observed", blocks=(Prose(words=_UNSEEN),)),
-            Prose(words=_NOT_YET),
             Prose(
                 words=f"{summarise(findings)}; {len(server.capabilities) - len(refused)} of {len(server.capabilities)}"
                 " sources answer"

@@ -1,0 +1,157 @@
+"""Make a server of the user's ready for a study: look at it, refuse what must not be loaded, and keep other pgdynos away."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import msgspec
+
+from pgdyno.conduct.steps import load_step, run_stage
+from pgdyno.conduct.study import PlannedStudy
+from pgdyno.conduct.ui import Ui
+from pgdyno.errors import HostError
+from pgdyno.explain.finding import Finding, Severity
+from pgdyno.explain.preflight.given import IN_USE, find_given_obstacles
+from pgdyno.plan.plan import CHECK_S, Machine, plan_study
+from pgdyno.record.durable import writing
+from pgdyno.record.machine.given_server import GivenServer
+from pgdyno.record.machine.host_facts import HostFacts
+from pgdyno.record.store import RecordStore
+from pgdyno.record.types import ServerFacts, StudyRecord
+from pgdyno.run.given.access import open_access
+from pgdyno.run.given.conninfo import has_password
+from pgdyno.run.given.probe import probe_server
+from pgdyno.run.given_server import GivenServerUnderTest
+from pgdyno.run.host.facts import read_host_facts
+from pgdyno.run.host.log import pending_log
+from pgdyno.run.host.process import ServerUser
+from pgdyno.run.load.pgbench import Pgbench
+from pgdyno.run.postgres import sql
+from pgdyno.run.postgres.address import Address
+from pgdyno.run.postgres.installation import find_installation
+from pgdyno.run.trial_stage import TrialStage
+from pgdyno.spec.study import ServerSpec, Study
+
+DEFAULT_CLIENTS = 8
+DEFAULT_SCALE = 50
+
+
+class ReadyServer(msgspec.Struct, frozen=True, kw_only=True):
+    """A given server that was looked at, and that no other pgdyno loads while a study runs."""
+
+    seen: GivenServer
+    facts: ServerFacts
+    load_host: HostFacts
+    """This machine, which makes the load."""
+    under_test: GivenServerUnderTest
+    generator: Pgbench
+
+    @property
+    def machine(self) -> Machine:
+        """Return what a plan needs to know; of the server's memory and disk nobody knows anything."""
+        return Machine(
+            version_major=self.seen.major,
+            cpu_count=self.load_host.usable_cpu_count,
+            memory_bytes=sys.maxsize,
+            disk_free_bytes=sys.maxsize,
+        )
+
+
+@contextmanager
+def ready_server(dsn: str, *, clients: int, is_busy_allowed: bool, ui: Ui) -> Iterator[ReadyServer]:
+    """Connect, look at the server, and tell what would spoil a measurement.
+
+    Args:
+        dsn: The connection string.
+        clients: Of the load that is meant.
+        is_busy_allowed: Whether to load it although others use it.
+        ui: Shows the progress.
+
+    Raises:
+        SpecError: It is no connection string.
+        HostError: The server must not be loaded, or another pgdyno is at work there.
+        StepFailedError: There is no connection.
+    """
+    with pending_log():
+        ui.begin_step("check", predicted_s=CHECK_S)
+        seen = probe_server(dsn)
+        with open_access(dsn) as address, closing(sql.connect(address)) as held:
+            found = find_given_obstacles(seen, clients=clients, has_password=has_password(dsn))
+            load_host = read_host_facts(Path.cwd())
+            ui.end_step(f"PostgreSQL {seen.version} at {seen.address}, as {seen.role}")
+            for finding in found:
+                if finding.severity is not Severity.NOTE:
+                    ui.show_finding(finding)
+            _refuse(found, is_busy_allowed=is_busy_allowed)
+            if not sql.lock_server(held):
+                raise HostError(
+                    "another pgdyno is at work in this server",
+                    hint="wait until it has ended: each would disturb the other",
+                )
+            yield _make_ready(seen, address, held, load_host)
+
+
+def plan_given(study: Study, ready: ReadyServer) -> PlannedStudy:
+    """Plan a study for a given server.
+
+    Raises:
+        SpecError: The study cannot be run as it stands.
+    """
+    return PlannedStudy(study=study, plan=plan_study(study, ready.machine), scaling=None)
+
+
+def run_given_trials(store: RecordStore, ready: ReadyServer, ui: Ui) -> None:
+    """Load the data, and run the trials of a record that are not finished."""
+    record = store.read_record()
+    with closing(ready.under_test):
+        run_stage(store, record, _prepare_stage(store, record, ready, ui), ui=ui)
+    ui.say(f"the loaded database is kept in {ready.seen.address} for the next study; `pgdyno clean --dsn` drops it")
+
+
+def _prepare_stage(store: RecordStore, record: StudyRecord, ready: ReadyServer, ui: Ui) -> TrialStage:
+    with writing(store.init_dir):
+        store.init_dir.mkdir(exist_ok=True)
+    dataset = load_step(ready.under_test, record, scale=record.plan.scale, output_dir=store.init_dir, ui=ui)
+    if record.dataset is None:
+        store.write_record(msgspec.structs.replace(record, dataset=dataset))
+    return TrialStage(
+        server=ready.under_test,
+        generator=ready.generator,
+        dataset=dataset,
+        study=record.study,
+        plan=record.plan,
+        settings={},
+        cpu_count=ready.load_host.usable_cpu_count,
+        scripts=store.keep_scripts(record.plan),
+    )
+
+
+def _refuse(found: tuple[Finding, ...], *, is_busy_allowed: bool) -> None:
+    for finding in found:
+        if finding.severity is Severity.CRITICAL:
+            raise HostError(finding.claim.rstrip("."), detail=finding.evidence, hint=finding.advice)
+    if is_busy_allowed:
+        return
+    for finding in found:
+        if finding.rule in IN_USE:
+            raise HostError(
+                finding.claim.rstrip("."),
+                detail=f"{finding.evidence}; {finding.why}",
+                hint=f"{finding.advice} `--allow busy` loads it all the same.",
+            )
+
+
+def _make_ready(seen: GivenServer, address: Address, held: sql.Connection, load_host: HostFacts) -> ReadyServer:
+    me = ServerUser(name=str(os.geteuid()), uid=os.geteuid(), gid=os.getegid())
+    # The newest pgbench works with servers of all versions, and as this account it needs no copy.
+    installation = find_installation(ServerSpec(), user=me, software_dir=Path("/nonexistent"))
+    generator = Pgbench(installation=installation, user=me)
+    # ServerFacts name the programs' folder, and of this server's nobody knows it.
+    facts = ServerFacts(version=seen.version, version_num=held.info.server_version, bindir="")
+    may_checkpoint = any(one.name == "CHECKPOINT" and one.refusal is None for one in seen.capabilities)
+    under_test = GivenServerUnderTest(address=address, facts=facts, generator=generator, may_checkpoint=may_checkpoint)
+    return ReadyServer(seen=seen, facts=facts, load_host=load_host, under_test=under_test, generator=generator)

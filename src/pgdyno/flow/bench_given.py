@@ -1,0 +1,152 @@
+"""`pgdyno bench --dsn`: how fast is a server of the user's, as it is?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from pgdyno.conduct.given_server import (
+    DEFAULT_CLIENTS,
+    DEFAULT_SCALE,
+    ReadyServer,
+    plan_given,
+    ready_server,
+    run_given_trials,
+)
+from pgdyno.conduct.logged_ui import LoggedUi
+from pgdyno.conduct.study import (
+    announce,
+    check_new,
+    create_record,
+    draft_record,
+    dropping_refused,
+    recording,
+    reopen_record,
+)
+from pgdyno.conduct.ui import Ui
+from pgdyno.conduct.workspace import Workspace
+from pgdyno.errors import HostError, SpecError
+from pgdyno.flow.compose_bench import Goal, compose_study
+from pgdyno.flow.report import StudyReport, keeping_what_is_finished, report_step
+from pgdyno.record.store import RecordStore
+from pgdyno.record.types import StudyRecord
+from pgdyno.run.given.conninfo import has_password
+from pgdyno.spec.study import BUILTIN_SCRIPTS, CacheState, Study
+
+# Five trials of each workload: their scatter has an interval. All three take eight minutes, the quick one two.
+_TRIALS: dict[str, object] = {"rounds": 5, "duration": "20s", "warm_up": "5s"}
+_QUICK_TRIALS: dict[str, object] = {"rounds": 5, "duration": "10s", "warm_up": "3s"}
+
+
+def compose_given(
+    *,
+    dsn: str,
+    workloads: list[str],
+    load: dict[str, object],
+    data: dict[str, object],
+    trials: dict[str, object],
+    is_quick: bool,
+    folder: Path,
+) -> Study:
+    """Compose the study of a given server that a command line asks for.
+
+    Args:
+        dsn: The connection string, without a secret.
+        workloads: Built-in names or script files; those with `@WEIGHT` form one mixed workload.
+        load: Keys that hold for each workload.
+        data: Keys of [data].
+        trials: Keys of [trials].
+        is_quick: Whether one workload and short trials are enough.
+        folder: Where script files are looked up.
+
+    Raises:
+        SpecError: An option or a script cannot be used.
+    """
+    study = compose_study(
+        workloads=workloads or ([BUILTIN_SCRIPTS[0]] if is_quick else []),
+        load={"clients": DEFAULT_CLIENTS, **load},
+        tables={
+            "server": {"kind": "given", "dsn": dsn},
+            "data": {"scale": DEFAULT_SCALE, **data},
+            "trials": {**(_QUICK_TRIALS if is_quick else _TRIALS), **trials},
+            "experiment": {},
+        },
+        goal=Goal.STOCK,
+        folder=folder,
+    )
+    return msgspec.structs.replace(study, question="How fast is this server as it stands?")
+
+
+def bench_given(
+    asked: Study, *, dsn: str, is_busy_allowed: bool, name: str = "bench", place: Workspace, ui: Ui
+) -> StudyReport:
+    """Look at the server, load a database of pgdyno's own there, run trials, report.
+
+    Args:
+        asked: What to run; its connection string has no secret.
+        dsn: The connection string as the user gave it.
+        is_busy_allowed: Whether to load a server that others use.
+        name: Of the record.
+        place: Where the record goes.
+        ui: Shows the progress and asks.
+    """
+    check_new(place)
+    _refuse_questions(asked)
+    if asked.server.dsn is not None and has_password(asked.server.dsn):
+        raise SpecError(
+            "a study and its record hold no password", hint="put it into ~/.pgpass, PGPASSFILE or PGPASSWORD"
+        )
+    ui = LoggedUi(ui)
+    with ready_server(dsn, clients=_most_clients(asked), is_busy_allowed=is_busy_allowed, ui=ui) as ready:
+        planned = plan_given(asked, ready)
+        store = announce(planned, version_major=ready.seen.major, name=name, place=place, ui=ui)
+        record = draft_record(planned, name=name, server=ready.facts)
+        create_record(store, msgspec.structs.replace(record, given=ready.seen, load_host=ready.load_host))
+        with store.locked(), keeping_what_is_finished(store), dropping_refused(store, ui), recording(store):
+            run_given_trials(store, ready, ui)
+    return report_step(store, ui)
+
+
+def resume_given(store: RecordStore, *, ui: Ui) -> StudyReport:
+    """Run the trials of a given server's record that are not finished, and write its report.
+
+    Raises:
+        HostError: Another server is there now.
+    """
+    record = store.read_record()
+    dsn = record.study.server.dsn
+    if dsn is None:
+        raise SpecError("the record names no server")
+    clients = max(workload.clients for workload in record.plan.workloads)
+    # Who began the study on a busy server has said so.
+    with ready_server(dsn, clients=clients, is_busy_allowed=True, ui=ui) as ready:
+        _check_same(record, ready)
+        reopen_record(store, ready.machine, ui)
+        with store.locked(), keeping_what_is_finished(store), recording(store):
+            run_given_trials(store, ready, ui)
+    return report_step(store, ui)
+
+
+def _check_same(record: StudyRecord, ready: ReadyServer) -> None:
+    then, now = record.given, ready.seen
+    if then is None or (then.system_identifier, then.version) != (now.system_identifier, now.version):
+        raise HostError(
+            "another server is there now, or it has another version",
+            detail=f"then {then and then.version}, now {now.version}",
+            hint="trials of two servers do not belong in one estimate: begin a new study",
+        )
+
+
+def _refuse_questions(study: Study) -> None:
+    if study.variant or study.sweep or study.search or study.scaling:
+        raise SpecError(
+            "pgdyno compares nothing and searches nothing on a given server yet",
+            hint="leave out [[variant]], [sweep], [search] and [scaling]: workloads run on it as it stands",
+        )
+    if study.trials.cache is CacheState.COLD:
+        raise SpecError("a given server cannot begin with cold caches, because it is not restarted")
+
+
+def _most_clients(study: Study) -> int:
+    return max(workload.clients or 1 for workload in study.workload)

@@ -1,0 +1,223 @@
+"""`bench --dsn` as a user runs it, on servers that only a connection string names."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pgdyno.run.given.conninfo import connect
+from tests.run.test_privileges import pooling, without_key
+from tests.tools.pgcluster import PORT, Cluster, running
+
+from .program import Bench
+
+pytestmark = pytest.mark.cluster
+SECRET = "kanari:/vogel@7"
+ENCODED = "kanari%3A%2Fvogel%407"
+SHORT = (
+    "--workload",
+    "tpcb-like",
+    "--scale",
+    "1",
+    "--clients",
+    "2",
+    "--rounds",
+    "1",
+    "--duration",
+    "2s",
+    "--warm-up",
+    "1s",
+)
+
+
+def here(cluster: Cluster) -> str:
+    """Of this server alone: those of other tests listen on the same port."""
+    return f"127.83.14.{cluster.version_major}"
+
+
+@pytest.fixture(scope="module", params=(15, 18))
+def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
+    with running(request.param) as made:
+        with (made.data / "pg_hba.conf").open("w") as hba:
+            hba.write("local all all trust\nhost all postgres all trust\nhost all all all scram-sha-256\n")
+        made.stop()
+        made.start(f"listen_addresses={here(made)}", "log_statement=all", "password_encryption=scram-sha-256")
+        made.sql(f"CREATE ROLE bench LOGIN CREATEDB PASSWORD '{SECRET}'")
+        made.sql("CREATE DATABASE neighbour")
+        made.sql("CREATE TABLE kept AS SELECT 1 AS one", database="neighbour")
+        yield made
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    return Bench(folder=tmp_path)
+
+
+def uri(cluster: Cluster, user: str = "bench") -> str:
+    return f"postgresql://{user}@/postgres?host={cluster.root}&port={PORT}"
+
+
+def run(bench: Bench, *words: str, environment: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    argv = [bench.argv("show")[0], "-m", "pgdyno", *words]
+    environment = {**os.environ, **(environment or {})}
+    return subprocess.run(argv, cwd=bench.folder, check=False, capture_output=True, text=True, env=environment)
+
+
+def databases(cluster: Cluster) -> list[str]:
+    return sorted(cluster.sql("SELECT datname FROM pg_database WHERE datname LIKE 'pgdyno%'").split())
+
+
+def dump(cluster: Cluster, database: str) -> str:
+    options = ("-h", str(cluster.root), "-p", str(PORT), "-U", "postgres")
+    return without_key(cluster.run("pg_dump", *options, database))
+
+
+def test_a_plain_role_gets_a_report(cluster: Cluster, bench: Bench) -> None:
+    before = dump(cluster, "neighbour")
+    done = run(bench, "bench", "--dsn", uri(cluster), *SHORT, "--json")
+    assert done.returncode == 0, done.stderr
+    document: dict[str, Any] = json.loads(done.stdout)
+    assert document["host"] is None
+    assert document["given"]["role"] == "bench"
+    (workload,) = document["workloads"]
+    assert workload["tps"]["value"] > 0
+    assert dump(cluster, "neighbour") == before
+    report = (bench.record / "report.md").read_text()
+    assert "No GRANT" in report or "GRANT pg_monitor" in report
+    # The loaded database is kept, the trial's copy is not.
+    (kept,) = databases(cluster)
+    again = run(bench, "bench", "--dsn", uri(cluster), *SHORT)
+    assert again.returncode == 0, again.stderr
+    assert "reused" in again.stderr
+    assert databases(cluster) == [kept]
+    cleaned = run(bench, "clean", "--dsn", uri(cluster), "--yes")
+    assert cleaned.returncode == 0, cleaned.stderr
+    assert databases(cluster) == []
+
+
+def test_a_password_is_nowhere(cluster: Cluster, bench: Bench) -> None:
+    """It is in the string that the user typed, and pgbench and the sampler got it."""
+    dsn = f"postgresql://bench:{ENCODED}@{here(cluster)}:{PORT}/postgres"
+    done = run(bench, "bench", "--dsn", dsn, *SHORT)
+    assert done.returncode == 0, done.stderr
+    trial = json.loads(next(bench.record.glob("trials/*/trial.json")).read_text())
+    assert [gap["source"] for gap in trial["gaps"]] == ["os sampler", "server log"]
+    for file in (one for one in bench.folder.rglob("*") if one.is_file()):
+        content = file.read_bytes()
+        for form in (SECRET, ENCODED):
+            assert form.encode() not in content, file
+    assert SECRET not in done.stdout + done.stderr
+    assert ENCODED not in done.stdout + done.stderr
+    resumed = run(bench, "resume", environment={"PGPASSWORD": SECRET})
+    assert resumed.returncode == 0, resumed.stderr
+
+
+def test_what_is_refused_before_anything_is_loaded(cluster: Cluster, bench: Bench) -> None:
+    before = databases(cluster)
+    cluster.sql("CREATE ROLE poor LOGIN")
+    done = run(bench, "bench", "--dsn", uri(cluster, "poor"), *SHORT)
+    assert (done.returncode, "cannot create a database" in done.stderr) == (3, True), done.stderr
+    assert "ALTER ROLE poor CREATEDB" in done.stderr
+    done = run(bench, "bench", "--dsn", uri(cluster), "--layers")
+    assert (done.returncode, "leave out layers" in done.stderr) == (2, True), done.stderr
+    done = run(bench, "bench", "--dsn", uri(cluster), *SHORT, "--clients", "200")
+    assert (done.returncode, "do not fit" in done.stderr) == (3, True), done.stderr
+    done = run(bench, "bench", "--dsn", uri(cluster), *SHORT, "--cache", "cold")
+    assert (done.returncode, "cold caches" in done.stderr) == (2, True), done.stderr
+    with connect(uri(cluster)) as other, other.cursor() as cursor:
+        cursor.execute("SELECT pg_advisory_lock(7165338812045)")
+        done = run(bench, "bench", "--dsn", uri(cluster), *SHORT)
+    assert (done.returncode, "another pgdyno" in done.stderr) == (3, True), done.stderr
+    cluster.sql("SELECT pg_create_physical_replication_slot('follower')")
+    done = run(bench, "bench", "--dsn", uri(cluster), *SHORT)
+    cluster.sql("SELECT pg_drop_replication_slot('follower')")
+    assert (done.returncode, "--allow busy" in done.stderr) == (3, True), done.stderr
+    assert not (bench.folder / "pgdyno-records").exists()
+    assert databases(cluster) == before
+
+
+def start(bench: Bench, *words: str) -> subprocess.Popen[str]:
+    argv = [bench.argv("show")[0], "-m", "pgdyno", *words]
+    return subprocess.Popen(argv, cwd=bench.folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def wait_for_load(cluster: Cluster, child: subprocess.Popen[str]) -> None:
+    """Wait until the measured load, which follows the warm-up, is at work."""
+    query = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'pgbench' AND datname LIKE '%_run'"
+    while cluster.sql(query) == "0":
+        assert child.poll() is None, child.communicate()
+        time.sleep(0.1)
+
+
+LONG = (
+    "--workload",
+    "select-only",
+    "--scale",
+    "1",
+    "--clients",
+    "2",
+    "--rate",
+    "100",
+    "--rounds",
+    "1",
+    "--warm-up",
+    "0s",
+)
+
+
+def test_a_restart_in_the_middle_of_a_trial_is_told_and_the_trial_repeated(cluster: Cluster, bench: Bench) -> None:
+    child = start(bench, "bench", "--dsn", uri(cluster), *LONG, "--duration", "8s")
+    wait_for_load(cluster, child)
+    cluster.stop()
+    cluster.start(f"listen_addresses={here(cluster)}")
+    _, said = child.communicate()
+    assert child.returncode == 0, said
+    assert "failed: the server was restarted in the middle of a trial" in said
+    assert "trial 1 is repeated" in said
+
+
+def test_what_a_kill_leaves_is_taken_up_again(cluster: Cluster, bench: Bench) -> None:
+    child = start(bench, "bench", "--dsn", uri(cluster), *LONG, "--duration", "4s")
+    wait_for_load(cluster, child)
+    child.kill()
+    child.communicate()
+    assert sum(name.endswith("_run") for name in databases(cluster)) == 1
+    resumed = run(bench, "resume")
+    assert resumed.returncode == 0, resumed.stderr
+    assert "reused" in resumed.stderr
+    assert sum(name.endswith("_run") for name in databases(cluster)) == 0
+
+
+def test_ctrl_c_leaves_the_loaded_database_only(cluster: Cluster, bench: Bench) -> None:
+    child = start(bench, "bench", "--dsn", uri(cluster), *LONG, "--duration", "60s")
+    wait_for_load(cluster, child)
+    child.send_signal(signal.SIGINT)
+    _, said = child.communicate()
+    assert child.returncode == 130, said
+    assert "pgdyno resume" in said
+    assert [name for name in databases(cluster) if name.endswith("_run")] == []
+
+
+@pytest.mark.parametrize("mode", ["session", "transaction"])
+def test_through_a_pooler(cluster: Cluster, bench: Bench, mode: str) -> None:
+    cluster.sql("DROP ROLE IF EXISTS plain; CREATE ROLE plain LOGIN CREATEDB")
+    with pooling(cluster, mode=mode) as folder:
+        done = run(bench, "bench", "--dsn", f"host={folder} port={PORT} user=plain dbname=postgres", *SHORT)
+        assert done.returncode == 4
+        assert "a pooler in between must pass on databases that it was not told of" in done.stderr
+        assert "plain" not in cluster.sql("SELECT pg_get_userbyid(datdba) FROM pg_database")
+    with pooling(cluster, mode=mode, more=f"[databases]\n* = host={cluster.root} port={PORT}") as folder:
+        dsn = f"host={folder} port={PORT} user=plain dbname=postgres"
+        done = run(bench, "bench", "--dsn", dsn, *SHORT)
+        assert done.returncode == 0, done.stderr
+        cleaned = run(bench, "clean", "--dsn", dsn, "--yes")
+        assert "dropped 1 database" in cleaned.stdout
+    cluster.sql("DROP ROLE plain")
