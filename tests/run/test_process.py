@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -127,3 +128,24 @@ def test_long_lived_children_come_from_the_main_thread() -> None:
 def test_root_never_runs_the_server(name: str) -> None:
     with pytest.raises(HostError, match="no unprivileged account"):
         process.find_server_user(name)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root acts as another account")
+def test_ctrl_c_at_any_instant_leaves_no_rights_of_another_account() -> None:
+    user, draw, me = process.find_server_user(), random.Random(1), (os.geteuid(), os.getegid())
+    stopped = 0
+    before = signal.signal(signal.SIGALRM, signal.default_int_handler)
+    try:
+        for _ in range(3000):
+            after_s = draw.uniform(1e-6, 3e-5)
+            try:
+                signal.setitimer(signal.ITIMER_REAL, after_s)
+                assert process.call_as(user, os.geteuid) == user.uid
+                signal.setitimer(signal.ITIMER_REAL, 0)
+            except KeyboardInterrupt:
+                stopped += 1
+            assert (os.geteuid(), os.getegid()) == me
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert stopped

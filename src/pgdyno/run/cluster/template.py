@@ -163,8 +163,7 @@ def _mirror(template: Template, home: Home) -> None:
     try:
         # The cluster's account could put a link there, which root must not follow to a place that the account cannot
         # reach.
-        with process.acting_as(home.user):
-            mirror_folder(template.data_dir, home.data)
+        process.call_as(home.user, lambda: mirror_folder(template.data_dir, home.data))
     except OSError as exc:
         raise StepFailedError("cannot restore the loaded cluster", detail=str(exc), hint=hint_for(str(exc))) from exc
 

@@ -9,7 +9,6 @@ The parent-death signal follows the *thread* that started the child: start long-
 
 from __future__ import annotations
 
-import contextlib
 import os
 import pwd
 import shlex
@@ -17,15 +16,17 @@ import shutil
 import signal
 import subprocess
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import IO
+from typing import IO, TypeVar
 
 import msgspec
 
 from pgdyno.errors import HostError, StepFailedError
 from pgdyno.run.host.clock import monotonic_s
 from pgdyno.run.host.log import LOG
+
+_Result = TypeVar("_Result")
 
 
 class ServerUser(msgspec.Struct, frozen=True, kw_only=True):
@@ -78,21 +79,22 @@ def find_server_user(name: str | None = None) -> ServerUser:
     )
 
 
-@contextlib.contextmanager
-def acting_as(user: ServerUser) -> Iterator[None]:
-    """Access files with another account's rights for the length of the block.
+def call_as(user: ServerUser, work: Callable[[], _Result]) -> _Result:
+    """Call a function with another account's rights to files; new files belong to that account.
 
-    New files belong to that account. Call this from the main thread. Children that are started inside the block have
-    these rights, too.
+    Call this from the main thread. Children that the function starts have these rights, too.
     """
     uid, gid = os.geteuid(), os.getegid()
-    os.setegid(user.gid)
-    os.seteuid(user.uid)
+    # Not a `with` block: Ctrl-C between its parts would leave this process with the account's rights.
     try:
-        yield
+        os.setegid(user.gid)
+        os.seteuid(user.uid)
+        return work()
     finally:
-        os.seteuid(uid)
-        os.setegid(gid)
+        try:
+            os.seteuid(uid)
+        finally:
+            os.setegid(gid)
 
 
 def wrap(argv: Sequence[str], *, user: ServerUser | None, death_signal: str = "KILL") -> list[str]:
