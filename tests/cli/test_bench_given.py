@@ -214,10 +214,33 @@ def test_through_a_pooler(cluster: Cluster, bench: Bench, mode: str) -> None:
         assert done.returncode == 4
         assert "a pooler in between must pass on databases that it was not told of" in done.stderr
         assert "plain" not in cluster.sql("SELECT pg_get_userbyid(datdba) FROM pg_database")
-    with pooling(cluster, mode=mode, more=f"[databases]\n* = host={cluster.root} port={PORT}") as folder:
+    with pooling(cluster, mode=mode, database="*") as folder:
         dsn = f"host={folder} port={PORT} user=plain dbname=postgres"
         done = run(bench, "bench", "--dsn", dsn, *SHORT)
         assert done.returncode == 0, done.stderr
         cleaned = run(bench, "clean", "--dsn", dsn, "--yes")
         assert "dropped 1 database" in cleaned.stdout
     cluster.sql("DROP ROLE plain")
+
+
+# What sessions get is tested on both, by tests/run/test_given_server.py.
+@pytest.mark.parametrize("cluster", [18], indirect=True)
+def test_settings_of_sessions_are_compared(cluster: Cluster, bench: Bench) -> None:
+    rounds = ("--rate", "100", "--clients", "2", "--duration", "1s", "--warm-up", "0s", "--minutes", "1")
+    words = ("--set", "work_mem=4MB", "--set", "work_mem=8MB", "--scale", "1", "--workload", "select-only")
+    done = run(bench, "compare", "--dsn", uri(cluster), *words, *rounds, "--json")
+    assert done.returncode == 0, done.stderr
+    document = json.loads(done.stdout)
+    assert document["experiment"]["design"] == "paired"
+    seen = set()
+    for file in bench.record.glob("trials/*/trial.json"):
+        trial = json.loads(file.read_text())
+        (asked,) = trial["planned"]["arms"]
+        taken = next((one["value"] for one in trial["settings"] if one["name"] == "work_mem"), "4096")
+        seen.add((asked, taken))
+    assert seen == {("work_mem=4MB", "4096"), ("work_mem=8MB", "8192")}
+    refused = run(
+        bench, "compare", "--dsn", uri(cluster), "--set", "commit_delay=9", "--duration", "1s", "--out", "other"
+    )
+    assert (refused.returncode, "GRANT SET ON PARAMETER" in refused.stderr) == (2, True), refused.stderr
+    assert not (bench.folder / "other").exists()

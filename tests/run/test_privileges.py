@@ -281,14 +281,14 @@ def find_no_secret(cluster: Cluster) -> None:
 
 
 @contextlib.contextmanager
-def pooling(cluster: Cluster, *, mode: str, more: str = "") -> Iterator[Path]:
+def pooling(cluster: Cluster, *, mode: str, database: str = "postgres", more: str = "") -> Iterator[Path]:
     """Run PgBouncer in front of a cluster, on a socket of the same number in a folder that it yields."""
     folder = Path(tempfile.mkdtemp(dir=cluster.root))
     shutil.chown(folder, cluster.user.uid, cluster.user.gid)
     users, ini = folder / "users.txt", folder / "pgbouncer.ini"
     users.write_text('"plain" ""\n')
     ini.write_text(
-        f"[databases]\npostgres = host={cluster.root} port={PORT}\n[pgbouncer]\nlisten_addr =\nlisten_port = {PORT}\n"
+        f"[databases]\n{database} = host={cluster.root} port={PORT}\n[pgbouncer]\nlisten_addr =\nlisten_port = {PORT}\n"
         f"unix_socket_dir = {folder}\nauth_type = trust\nauth_file = {users}\npool_mode = {mode}\nlogfile = {folder}/log\n{more}\n"
     )
     child = process.start(

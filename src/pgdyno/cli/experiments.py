@@ -10,9 +10,11 @@ import typer
 
 from pgdyno.cli.gate import BmfOption, FailIfOption, JunitOption, show_gated
 from pgdyno.cli.options import (
+    AllowOption,
     BindirOption,
     ClientsOption,
     DiskOption,
+    DsnOption,
     HomeOption,
     JsonOption,
     ModeOption,
@@ -25,6 +27,8 @@ from pgdyno.cli.options import (
     ThreadsOption,
     YesOption,
     given,
+    read_allowed,
+    refuse_others,
     server_table,
 )
 from pgdyno.cli.session import session
@@ -106,6 +110,8 @@ def compare(
     scale: Annotated[
         list[str] | None, typer.Option("--scale", help="pgbench's scale factor; two or more are compared.")
     ] = None,
+    dsn: DsnOption = None,
+    allow: AllowOption = None,
     workload: WorkloadOption = None,
     minutes: MinutesOption = None,
     detect: DetectOption = None,
@@ -135,6 +141,7 @@ def compare(
         from pgdyno.flow.run import run_study
 
         gate = plan_gate(fail_if or [], junit=junit, bmf=bmf)
+        is_busy_allowed = read_allowed(allow, dsn=dsn)
         study = compose_comparison(
             variants=variants or [],
             varied={
@@ -157,7 +164,13 @@ def compare(
         )
         check_gate(gate, study)
         place = Workspace.make(out=out, home=home, run_as=run_as)
-        report = run_study(study, name="compare", place=place, ui=ui, measures_disk=disk)
+        if dsn is None:
+            report = run_study(study, name="compare", place=place, ui=ui, measures_disk=disk)
+        else:
+            from pgdyno.flow.bench_given import compare_given
+
+            refuse_others("--dsn", home=home, run_as=run_as)
+            report = compare_given(study, dsn=dsn, is_busy_allowed=is_busy_allowed, place=place, ui=ui)
         show_gated(apply_gate(gate, report), show, json=json)
 
 
@@ -232,6 +245,7 @@ COMPARE_EXAMPLES = (
     "`pgdyno compare stock tuned.conf --workload tpcb-like --workload select-only`\n\n"
     "`pgdyno compare --server 15 --server 18 --mode prepared --minutes 20`\n\n"
     "`pgdyno compare --set synchronous_commit=off --detect 5%` · compare with the server as it is\n\n"
+    "`pgdyno compare --set synchronous_commit=off --dsn postgresql://bench@db1/postgres` · on a server of yours\n\n"
     "`pgdyno compare --server base/bin --server pr/bin --fail-if slower --junit pgdyno.xml` · a gate for CI"
 )
 SWEEP_EXAMPLES = (

@@ -21,6 +21,7 @@ from pgdyno.cli.gate import BmfOption, FailIfOption, JunitOption, show_gated
 from pgdyno.cli.machine import CHECK_EXAMPLES, CLEAN_EXAMPLES, RESTORE_EXAMPLES, check, clean, restore
 from pgdyno.cli.options import (
     DEFAULT_RECORDS,
+    AllowOption,
     BindirOption,
     ClientsOption,
     DiskOption,
@@ -58,7 +59,7 @@ from pgdyno.cli.records import (
 )
 from pgdyno.cli.session import fail, session
 from pgdyno.cli.tune import TUNE_EXAMPLES, tune
-from pgdyno.errors import ExitCode, SpecError, with_program
+from pgdyno.errors import ExitCode, with_program
 from pgdyno.run.host.program import program_name
 
 app = typer.Typer(
@@ -175,10 +176,7 @@ def bench(
         ),
     ] = None,
     dsn: DsnOption = None,
-    allow: Annotated[
-        list[str] | None,
-        typer.Option(metavar="busy", help="With --dsn: load a server that others use or follow.", show_default=False),
-    ] = None,
+    allow: AllowOption = None,
     port: Annotated[
         int | None, typer.Option(help="Also listen on 127.0.0.1:PORT, so that psql can connect.", show_default=False)
     ] = None,
@@ -205,6 +203,7 @@ def bench(
         from pgdyno.flow.bench import bench as run_bench
         from pgdyno.flow.compose_bench import choose_goal, compose_study
 
+        is_busy_allowed = read_allowed(allow, dsn=dsn)
         if dsn is not None:
             from pgdyno.flow.bench_given import bench_given, compose_given
             from pgdyno.run.given.conninfo import hide_secrets
@@ -229,11 +228,8 @@ def bench(
                 folder=Path.cwd(),
             )
             place = Workspace.make(out=out, home=None, run_as=None)
-            is_busy_allowed = read_allowed(allow or [])
             show(bench_given(study, dsn=dsn, is_busy_allowed=is_busy_allowed, place=place, ui=ui))
             return
-        if allow:
-            raise SpecError("--allow goes with --dsn")
         goal = choose_goal(is_quick=quick, is_stock_only=stock_only, is_layered=layers, minutes=minutes, rounds=rounds)
         tables = {
             "server": server_table(server=server, bindir=pg_bindir, port=port, settings=settings or []),

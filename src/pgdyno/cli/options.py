@@ -20,6 +20,10 @@ DsnOption = Annotated[
         show_default=False,
     ),
 ]
+AllowOption = Annotated[
+    list[str] | None,
+    typer.Option(metavar="busy", help="With --dsn: load a server that others use or follow.", show_default=False),
+]
 HomeOption = Annotated[
     Path | None,
     typer.Option(
@@ -126,13 +130,15 @@ def refuse_others(what: str, **options: object) -> None:
         raise SpecError(f"{what} already determines these options: leave out {', '.join(others)}")
 
 
-def read_allowed(words: list[str]) -> bool:
+def read_allowed(words: list[str] | None, *, dsn: str | None) -> bool:
     """Return whether the user allows to load a server that others use.
 
     Raises:
-        SpecError: Something else was named.
+        SpecError: Something else was named, or no server of the user's.
     """
-    unknown = [word for word in words if word != "busy"]
+    unknown = [word for word in words or [] if word != "busy"]
     if unknown:
         raise SpecError(f"--allow {unknown[0]}: not known", hint="--allow busy loads a server that others use")
+    if words and dsn is None:
+        raise SpecError("--allow goes with --dsn")
     return bool(words)

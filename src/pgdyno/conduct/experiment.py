@@ -37,6 +37,13 @@ def run_experiment(store: RecordStore, record: StudyRecord, experiment: Experime
     if record.dataset is None:
         record = msgspec.structs.replace(record, dataset=stages[experiment.reference.name].dataset)
         store.write_record(record)
+    run_rounds(store, record, experiment, stages, ui=ui)
+
+
+def run_rounds(
+    store: RecordStore, record: StudyRecord, experiment: Experiment, stages: Mapping[str, TrialStage], *, ui: Ui
+) -> None:
+    """Run the trials of a comparison whose variants are ready, until every question is decided or the time is over."""
     sequential = SequentialComparison(record, experiment)
     sequential.take_finished(store)
     TrialRunner(store=store, record=record, experiment=experiment, stages=stages, sequential=sequential, ui=ui).run()

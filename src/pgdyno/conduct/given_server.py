@@ -10,12 +10,14 @@ from pathlib import Path
 
 import msgspec
 
+from pgdyno.conduct.experiment import run_rounds
 from pgdyno.conduct.steps import load_step, run_stage
 from pgdyno.conduct.study import PlannedStudy
 from pgdyno.conduct.ui import Ui
-from pgdyno.errors import HostError
+from pgdyno.errors import HostError, SpecError
 from pgdyno.explain.finding import Finding, Severity
 from pgdyno.explain.preflight.given import IN_USE, find_given_obstacles
+from pgdyno.plan.experiment import Experiment
 from pgdyno.plan.plan import CHECK_S, Machine, plan_study
 from pgdyno.record.durable import writing
 from pgdyno.record.machine.given_server import GivenServer
@@ -107,8 +109,15 @@ def plan_given(study: Study, ready: ReadyServer) -> PlannedStudy:
 def run_given_trials(store: RecordStore, ready: ReadyServer, ui: Ui) -> None:
     """Load the data, and run the trials of a record that are not finished."""
     record = store.read_record()
+    experiment = record.plan.experiment
     with closing(ready.under_test):
-        run_stage(store, record, _prepare_stage(store, record, ready, ui), ui=ui)
+        if experiment is not None:
+            _try_variants(experiment, ready, ui)
+        stage = _prepare_stage(store, record, ready, ui)
+        if experiment is None:
+            run_stage(store, record, stage, ui=ui)
+        else:
+            run_rounds(store, store.read_record(), experiment, _make_stages(stage, experiment), ui=ui)
     ui.say(f"the loaded database is kept in {ready.seen.address} for the next study; `pgdyno clean --dsn` drops it")
 
 
@@ -124,10 +133,29 @@ def _prepare_stage(store: RecordStore, record: StudyRecord, ready: ReadyServer, 
         dataset=dataset,
         study=record.study,
         plan=record.plan,
-        settings={},
+        settings=record.study.server.settings,
         cpu_count=ready.load_host.usable_cpu_count,
         scripts=store.keep_scripts(record.plan),
     )
+
+
+def _try_variants(experiment: Experiment, ready: ReadyServer, ui: Ui) -> None:
+    ui.begin_step("try the variants", predicted_s=0.1 * len(experiment.variants))
+    for variant in experiment.variants:
+        try:
+            ready.under_test.try_settings(variant.server.settings)
+        except SpecError as error:
+            error.fact = f"{variant.name}: {error.fact}"
+            raise
+    ui.end_step("the server takes their settings")
+
+
+def _make_stages(stage: TrialStage, experiment: Experiment) -> dict[str, TrialStage]:
+    """Return the stages of the variants, which share the server and its data."""
+    return {
+        variant.name: msgspec.structs.replace(stage, settings=variant.server.settings)
+        for variant in experiment.variants
+    }
 
 
 def _refuse(found: tuple[Finding, ...], *, is_busy_allowed: bool) -> None:

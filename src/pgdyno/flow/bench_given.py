@@ -31,8 +31,8 @@ from pgdyno.flow.compose_bench import Goal, compose_study
 from pgdyno.flow.report import StudyReport, keeping_what_is_finished, report_step
 from pgdyno.record.store import RecordStore
 from pgdyno.record.types import StudyRecord
-from pgdyno.run.given.conninfo import has_password
-from pgdyno.spec.study import BUILTIN_SCRIPTS, CacheState, Study
+from pgdyno.run.given.conninfo import has_password, hide_secrets
+from pgdyno.spec.study import BUILTIN_SCRIPTS, CacheState, ServerKind, ServerSpec, Study
 
 # Five trials of each workload: their scatter has an interval. All three take eight minutes, the quick one two.
 _TRIALS: dict[str, object] = {"rounds": 5, "duration": "20s", "warm_up": "5s"}
@@ -76,6 +76,28 @@ def compose_given(
         folder=folder,
     )
     return msgspec.structs.replace(study, question="How fast is this server as it stands?")
+
+
+def compare_given(asked: Study, *, dsn: str, is_busy_allowed: bool, place: Workspace, ui: Ui) -> StudyReport:
+    """Compare, on a given server, what its sessions ask for: settings, query modes, clients, threads.
+
+    Args:
+        asked: A comparison for a server of pgdyno's own.
+        dsn: The connection string as the user gave it.
+        is_busy_allowed: Whether to load a server that others use.
+        place: Where the record goes.
+        ui: Shows the progress and asks.
+
+    Raises:
+        SpecError: The variants differ in something else.
+    """
+    if asked.server.kind is not ServerKind.EMBEDDED:
+        raise SpecError("--dsn already determines the server: leave out server")
+    server = ServerSpec(kind=ServerKind.GIVEN, dsn=hide_secrets(dsn), settings=asked.server.settings)
+    data = msgspec.structs.replace(asked.data, scale=asked.data.scale or DEFAULT_SCALE)
+    workloads = tuple(msgspec.structs.replace(each, clients=each.clients or DEFAULT_CLIENTS) for each in asked.workload)
+    study = msgspec.structs.replace(asked, server=server, data=data, workload=workloads)
+    return bench_given(study, dsn=dsn, is_busy_allowed=is_busy_allowed, name="compare", place=place, ui=ui)
 
 
 def bench_given(
@@ -139,11 +161,8 @@ def _check_same(record: StudyRecord, ready: ReadyServer) -> None:
 
 
 def _refuse_questions(study: Study) -> None:
-    if study.variant or study.sweep or study.search or study.scaling:
-        raise SpecError(
-            "pgdyno compares nothing and searches nothing on a given server yet",
-            hint="leave out [[variant]], [sweep], [search] and [scaling]: workloads run on it as it stands",
-        )
+    if study.search or study.scaling:
+        raise SpecError("pgdyno searches nothing on a given server yet", hint="leave out [search] and [scaling]")
     if study.trials.cache is CacheState.COLD:
         raise SpecError("a given server cannot begin with cold caches, because it is not restarted")
 

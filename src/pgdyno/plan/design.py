@@ -12,7 +12,7 @@ from pgdyno.facts import gucs
 from pgdyno.plan.experiment import Variant, changed_settings, changed_sysctls, identify_server
 from pgdyno.plan.live import find_live_obstacle
 from pgdyno.spec.setting import find_setting
-from pgdyno.spec.study import Study
+from pgdyno.spec.study import ServerKind, Study
 from pgdyno.spec.table import QueryMode
 from pgdyno.spec.variant import DesignKind, show_value
 
@@ -39,6 +39,8 @@ def choose_design(study: Study, variants: tuple[Variant, ...], *, version_major:
         SpecError: The study requests a switchback, and the variants cannot alternate.
     """
     asked = study.experiment.design
+    if study.server.kind is ServerKind.GIVEN:
+        return _choose_for_given(asked, variants)
     if asked is DesignKind.LIVE and (obstacle := find_live_obstacle(study, variants)) is not None:
         raise SpecError("these variants cannot be compared live", detail=obstacle, hint=HINT_PAIRED)
     obstacle, is_final = _find_obstacle(study, variants, version_major)
@@ -58,6 +60,20 @@ def choose_design(study: Study, variants: tuple[Variant, ...], *, version_major:
         return DesignKind.SWITCHBACK, "the variants have the same settings: an A/A test under one load"
     them = "it" if len(names) == 1 else "them"
     return DesignKind.SWITCHBACK, f"{', '.join(names)}: a running server takes {them} at once"
+
+
+def _choose_for_given(asked: DesignKind | None, variants: tuple[Variant, ...]) -> tuple[DesignKind, str]:
+    """Return the design for a given server, which is never restarted, and of which there is one."""
+    if asked not in {None, DesignKind.PAIRED}:
+        raise SpecError("variants of a given server are compared by paired trials", hint=HINT_PAIRED)
+    if changed_sysctls(variants) or any(
+        variant.scale is not None or variant.server.kind is not ServerKind.GIVEN for variant in variants
+    ):
+        raise SpecError(
+            "variants of a given server differ in what its sessions ask for",
+            hint="vary settings of sessions, clients, threads or modes: not server, scale or kernel",
+        )
+    return DesignKind.PAIRED, "each session of a given server asks for its variant's settings when it begins"
 
 
 def _is_changed(name: str, variants: tuple[Variant, ...], major: int) -> bool:

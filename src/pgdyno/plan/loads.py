@@ -5,13 +5,13 @@ Variants may have their own clients and threads. Each variant is checked against
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Sequence
 
 from pgdyno.errors import SpecError
 from pgdyno.plan.experiment import Variant
 from pgdyno.plan.types import Choice, Machine, PlannedWorkload
-from pgdyno.spec.study import Study, WorkloadSpec
-from pgdyno.spec.table import SettingValue
+from pgdyno.spec.study import ServerKind, ServerSpec, Study, WorkloadSpec
 from pgdyno.units import parse_in_unit
 
 # Reserved beside pgbench's own connections: superuser_reserved_connections (3) and pgdyno's two.
@@ -47,9 +47,7 @@ def _plan_workload(
         # If every variant has its own value, the workload's is never used: the reference's value stands for it.
         clients = of_variants[0] if None not in of_variants else None
     if clients is None:
-        allowed = min(
-            allowed_clients(server.settings) for server in (study.server, *(variant.server for variant in variants))
-        )
+        allowed = min(allowed_clients(server) for server in (study.server, *(variant.server for variant in variants)))
         clients = _choose_clients(workload.name, machine, allowed, choices)
     most_clients = max([each or clients for each in of_variants], default=clients)
     threads = workload.threads
@@ -68,7 +66,7 @@ def _plan_workload(
         max_tries=workload.max_tries,
     )
     if not variants:
-        _check_clients(f"workload {workload.name}", clients, study.server.settings)
+        _check_clients(f"workload {workload.name}", clients, study.server)
     return planned
 
 
@@ -79,7 +77,7 @@ def _check_variants(workloads: tuple[PlannedWorkload, ...], variants: Sequence[V
             # With fewer clients than the workload has threads, use fewer threads, unless the threads are under test.
             if variant.threads is not None and variant.threads > clients:
                 raise _too_many_threads(what, variant.threads, clients)
-            _check_clients(what, clients, variant.server.settings)
+            _check_clients(what, clients, variant.server)
 
 
 def _too_many_threads(what: str, threads: int, clients: int) -> SpecError:
@@ -89,8 +87,8 @@ def _too_many_threads(what: str, threads: int, clients: int) -> SpecError:
     )
 
 
-def _check_clients(what: str, clients: int, settings: Mapping[str, SettingValue]) -> None:
-    allowed = allowed_clients(settings)
+def _check_clients(what: str, clients: int, server: ServerSpec) -> None:
+    allowed = allowed_clients(server)
     if clients > allowed:
         raise SpecError(
             f"{what}: {clients} clients do not fit into max_connections = {allowed + RESERVED_CONNECTIONS}",
@@ -114,9 +112,13 @@ def default_clients(cpu_count: float) -> int:
     return max(4, round(4 * cpu_count))
 
 
-def allowed_clients(settings: Mapping[str, SettingValue]) -> int:
-    """Return the number of connections that a server with these settings leaves for pgbench."""
-    asked = {name.lower(): value for name, value in settings.items()}.get("max_connections", DEFAULT_MAX_CONNECTIONS)
+def allowed_clients(server: ServerSpec) -> int:
+    """Return the number of connections that a server with its settings leaves for pgbench; a given one is asked itself."""
+    if server.kind is ServerKind.GIVEN:
+        return sys.maxsize
+    asked = {name.lower(): value for name, value in server.settings.items()}.get(
+        "max_connections", DEFAULT_MAX_CONNECTIONS
+    )
     try:
         if isinstance(asked, bool):
             raise ValueError  # noqa: TRY004, TRY301 - handled like any other invalid value

@@ -38,7 +38,11 @@ def choose_client_counts(study: Study, workload: PlannedWorkload) -> tuple[int, 
         study: The study with its variants, each of which may win.
         workload: The workload for the sweep, as compared.
     """
-    servers = [study.server.settings, *({**study.server.settings, **each.settings} for each in study.variant)]
+    own = study.server
+    servers = [
+        own,
+        *(msgspec.structs.replace(own, settings={**own.settings, **each.settings}) for each in study.variant),
+    ]
     most = min(max(_MIN_TOP_CLIENTS, _TOP_RATIO * workload.clients), *map(allowed_clients, servers))
     steps = _LOADS - 1
     return tuple(sorted({round(most ** (step / steps)) for step in range(_LOADS)}))

@@ -6,6 +6,7 @@ Nothing of the server itself is changed, restarted or read from its machine.
 from __future__ import annotations
 
 import contextlib
+import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -32,9 +33,19 @@ from pgdyno.run.postgres.address import Address
 from pgdyno.run.under_test import SettingsSwitch
 from pgdyno.spec.study import CacheState, DataSpec
 from pgdyno.spec.table import SettingValue
+from pgdyno.spec.variant import show_value
 
 # A restart or a failover takes about as long.
 _RETURNS_WITHIN_S = 60.0
+
+
+_REFUSALS = (
+    ("permission denied", "a superuser gives it by GRANT SET ON PARAMETER NAME TO ROLE"),
+    ("without restarting", "it takes a restart, which pgdyno does not do to a given server"),
+    ("cannot be changed now", "it is one of the whole server, which pgdyno does not change there"),
+    ("unsupported startup parameter", "a pooler in between takes no options: connect to the server itself"),
+    ("", "a session chooses only what its role may SET: see `pgdyno check --dsn`"),
+)
 
 
 class GivenServerUnderTest:
@@ -54,6 +65,7 @@ class GivenServerUnderTest:
         self._may_checkpoint = may_checkpoint
         self._loaded: OwnDatabase | None = None
         self._copy: OwnDatabase | None = None
+        self._settings: Mapping[str, SettingValue] = {}
 
     @property
     def facts(self) -> ServerFacts:
@@ -62,8 +74,8 @@ class GivenServerUnderTest:
 
     @property
     def address(self) -> Address:
-        """Where the copy of the loaded database is reached."""
-        return self._aside if self._copy is None else self._at(self._copy)
+        """Where the copy of the loaded database is reached, with the settings that sessions there ask for."""
+        return with_settings(self._aside if self._copy is None else self._at(self._copy), self._settings)
 
     @property
     def pid(self) -> None:
@@ -115,8 +127,9 @@ class GivenServerUnderTest:
         return monotonic_s() - began_s
 
     @contextlib.contextmanager
-    def running(self, settings: Mapping[str, SettingValue], *, log_path: Path) -> Iterator[None]:  # noqa: ARG002 - see `load`
-        """Watch that the server is the same one, without a restart, for the length of a `with` block."""
+    def running(self, settings: Mapping[str, SettingValue], *, log_path: Path) -> Iterator[None]:  # noqa: ARG002 - it has none
+        """Let sessions ask for settings, and watch that the server is not restarted, for the length of a `with` block."""
+        self._settings = settings
         started_at = self._read_start()
         try:
             yield
@@ -140,6 +153,25 @@ class GivenServerUnderTest:
         """Write everything dirty to disk now, where the role may."""
         if self._may_checkpoint:
             sql.checkpoint(connection)
+
+    def try_settings(self, settings: Mapping[str, SettingValue]) -> None:
+        """Begin a session that asks for settings.
+
+        Raises:
+            SpecError: The server refuses one, or a pooler forgets them.
+        """
+        try:
+            with sql.connect(with_settings(self._aside, settings)) as connection:
+                taken = sql.read_sources(connection, list(settings))
+        except StepFailedError as error:
+            hint = next(hint for words, hint in _REFUSALS if words in error.detail)
+            raise SpecError("a session may not ask for a setting", detail=error.detail, hint=hint) from error
+        lost = [name for name in settings if taken.get(name.lower()) != "client"]
+        if lost:
+            raise SpecError(
+                f"a session does not get what it asks for: {', '.join(lost)}",
+                hint="a pooler in between forgets it: connect to the server itself",
+            )
 
     def prepare_cache(self, state: CacheState) -> None:
         """Read the data into the caches.
@@ -238,3 +270,17 @@ def _describe_content(data: DataSpec, scale: int) -> str:
     """Return what tells loaded data from others."""
     tables = msgspec.to_builtins(msgspec.structs.replace(data, scale=scale))
     return "pgbench " + " ".join(f"{name}={value}" for name, value in sorted(tables.items()))
+
+
+def with_settings(address: Address, settings: Mapping[str, SettingValue]) -> Address:
+    """Return the address of sessions that ask for settings, after what the user's own string asks for."""
+    if not settings:
+        return address
+    asked = " ".join(f"-c {name}={_escape(show_value(value))}" for name, value in settings.items())
+    options = f"{address.parameters.get('options', '')} {asked}".strip()
+    return msgspec.structs.replace(address, parameters={**address.parameters, "options": options})
+
+
+def _escape(value: str) -> str:
+    """Escape a value for libpq's options. Source: PostgreSQL's pg_split_opts()."""
+    return re.sub(r"([\\\s])", r"\\\1", value)

@@ -78,7 +78,8 @@ class ServerSpec(StudyTable, frozen=True, kw_only=True):
         bindir: Folder with postgres, initdb and pgbench of a local installation.
         port: Also listen on 127.0.0.1 at this port, so that the server can be observed; absent: only a private socket.
         dsn: Connection string of a given server, without a password; empty for what plain psql would reach.
-        settings: postgresql.conf settings on top of the server's defaults.
+        settings: postgresql.conf settings on top of the server's defaults; of a given server, what each session of the
+            load asks for.
     """
 
     kind: ServerKind = ServerKind.EMBEDDED
@@ -96,8 +97,8 @@ class ServerSpec(StudyTable, frozen=True, kw_only=True):
             raise ValueError('version and bindir go with kind = "local"')
         if (self.kind is ServerKind.GIVEN) != (self.dsn is not None):
             raise ValueError('dsn goes with kind = "given", and is needed there')
-        if self.kind is ServerKind.GIVEN and (self.settings or self.port is not None):
-            raise ValueError("a given server has its own settings and port")
+        if self.kind is ServerKind.GIVEN and self.port is not None:
+            raise ValueError("a given server has its own port")
         if self.version is not None and self.bindir is not None:
             raise ValueError("version and bindir name the same thing: give one")
         for name in self.settings:

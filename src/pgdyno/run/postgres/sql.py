@@ -78,11 +78,13 @@ FROM pg_stat_get_activity(NULL) WHERE pid <> pg_backend_pid()
 GROUP BY backend_type, state, wait_event_type, wait_event"""
 
 # The sources `client` and `session` belong to this connection, not to the server. Two settings may hold a password.
+# What a session asks for counts, but not what libpq asks for by itself.
 SETTINGS_NOT_DEFAULT = """
 SELECT name, unit, boot_val AS boot_value, source,
        CASE WHEN name IN ('primary_conninfo', 'ssl_passphrase_command') THEN '(not recorded)' ELSE setting END AS value
 FROM pg_settings
-WHERE setting IS DISTINCT FROM boot_val AND source NOT IN ('client', 'session')
+WHERE setting IS DISTINCT FROM boot_val AND source <> 'session'
+  AND NOT (source = 'client' AND name IN ('application_name', 'client_encoding'))
 ORDER BY name"""
 
 # `bytes` counts all forks and TOAST; `pages` only the main fork, which scans and caches use.
@@ -188,6 +190,7 @@ SYSTEM_IDENTIFIER = "SELECT system_identifier AS count FROM pg_catalog.pg_contro
 # Of all pgdynos; a lock of a session ends with it.
 LOCK_SERVER = "SELECT pg_catalog.pg_try_advisory_lock(7165338812045) AS is_locked"
 START_TIME = "SELECT pg_catalog.pg_postmaster_start_time()::text AS started_at"
+SOURCES = "SELECT lower(name) AS name, source FROM pg_catalog.pg_settings WHERE lower(name) = ANY(%s)"
 BACKEND_PID = "SELECT pg_catalog.pg_backend_pid() AS pid"
 
 WAL_POSITION = "SELECT (pg_current_wal_insert_lsn() - '0/0')::int8 AS wal_bytes"
@@ -408,6 +411,12 @@ def lock_server(connection: Connection) -> bool:
 def read_start_time(connection: Connection) -> str:
     """Read when the server was started."""
     return str(_one(connection, START_TIME)["started_at"])
+
+
+def read_sources(connection: Connection, names: Sequence[str]) -> dict[str, str]:
+    """Read where the values of settings come from, by their names in lower case."""
+    rows = _rows(connection, SOURCES, ([name.lower() for name in names],))
+    return {row["name"]: row["source"] for row in rows}
 
 
 def read_backend_pid(connection: Connection) -> int:

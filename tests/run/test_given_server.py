@@ -1,0 +1,122 @@
+"""A real server of somebody else's as a trial sees it: what its sessions ask for, and what they are refused."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pgdyno.errors import SpecError
+from pgdyno.record.types import ServerFacts
+from pgdyno.run.given.access import open_access
+from pgdyno.run.given_server import GivenServerUnderTest
+from pgdyno.run.host.process import ServerUser
+from pgdyno.run.load.pgbench import Pgbench
+from pgdyno.run.postgres import sql
+from pgdyno.run.postgres.installation import find_installation
+from pgdyno.spec.study import CacheState, ServerSpec
+from tests.rows import check_rows
+from tests.run.test_privileges import pooling
+from tests.tools.pgcluster import PORT, Cluster, running
+
+pytestmark = pytest.mark.cluster
+
+
+@pytest.fixture(scope="module", params=(15, 18))
+def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
+    with running(request.param) as made:
+        made.sql("CREATE ROLE plain LOGIN CREATEDB")
+        yield made
+
+
+def dsn(folder: Path, **more: str) -> str:
+    keywords = {"host": str(folder), "port": str(PORT), "user": "plain", "dbname": "postgres", **more}
+    return " ".join(f"{name}='{value}'" for name, value in keywords.items())
+
+
+@pytest.fixture
+def server(cluster: Cluster) -> Iterator[GivenServerUnderTest]:
+    with open_access(dsn(cluster.root)) as address:
+        yield make_server(cluster, address)
+
+
+def make_server(cluster: Cluster, address: sql.Address) -> GivenServerUnderTest:
+    me = ServerUser(name="me", uid=os.geteuid(), gid=os.getegid())
+    pgbench = Pgbench(installation=find_installation(ServerSpec(), user=me, software_dir=Path("/none")), user=me)
+    facts = ServerFacts(version="", version_num=cluster.version_major * 10_000, bindir="")
+    return GivenServerUnderTest(address=address, facts=facts, generator=pgbench, may_checkpoint=False)
+
+
+# Settings that a session asks for, and what the server answers in its next query.
+TAKEN = (
+    ("work_mem", "5MB", "5MB"),
+    ("synchronous_commit", False, "off"),
+    ("search_path", 'a, "b c\\d"', 'a, "b c\\d"'),
+    ("random_page_cost", 1.5, "1.5"),
+    ("my.own", "100 % of 'it'", "100 % of 'it'"),
+)
+
+
+def test_sessions_get_what_they_ask_for(server: GivenServerUnderTest, tmp_path: Path) -> None:
+    def ask(row: tuple[str, str | float | bool, str]) -> None:
+        name, value, shown = row
+        if "." not in name:
+            server.try_settings({name: value})
+        with server.running({name: value}, log_path=tmp_path / "log"), server.connect() as connection:
+            assert sql.read_setting(connection, name) == shown
+        with server.running({}, log_path=tmp_path / "log"), server.connect() as connection:
+            assert sql.read_setting(connection, name) != shown
+
+    check_rows(TAKEN, ask)
+
+
+REFUSED = (
+    ({"commit_delay": 1000}, "permission denied", "GRANT SET ON PARAMETER"),
+    ({"shared_buffers": "1GB"}, "cannot be changed", "it takes a restart"),
+    ({"checkpoint_timeout": "1h"}, "cannot be changed now", "one of the whole server"),
+    ({"work_mem": "much"}, "invalid value", "may SET"),
+    ({"no_such_setting": 1}, "unrecognized", "may SET"),
+)
+
+
+def test_what_a_session_may_not_ask_for(server: GivenServerUnderTest) -> None:
+    def refuse(row: tuple[dict[str, str | int], str, str]) -> None:
+        settings, said, hint = row
+        with pytest.raises(SpecError, match="a session may not ask for a setting") as caught:
+            server.try_settings(settings)
+        assert said in caught.value.detail
+        assert hint in caught.value.hint
+
+    check_rows(REFUSED, refuse)
+
+
+def test_a_pooler_that_refuses_or_forgets_what_a_session_asks_for(cluster: Cluster) -> None:
+    with pooling(cluster, mode="session", database="*") as folder, open_access(dsn(folder)) as address:
+        with pytest.raises(SpecError, match="may not ask") as caught:
+            make_server(cluster, address).try_settings({"work_mem": "5MB"})
+        assert "takes no options" in caught.value.hint
+    forgetful = "ignore_startup_parameters = options"
+    with (
+        pooling(cluster, mode="session", database="*", more=forgetful) as folder,
+        open_access(dsn(folder)) as address,
+        pytest.raises(SpecError, match="does not get what it asks for: work_mem"),
+    ):
+        make_server(cluster, address).try_settings({"work_mem": "5MB"})
+
+
+def test_what_cannot_be_done_to_it(server: GivenServerUnderTest) -> None:
+    with pytest.raises(SpecError, match="cold caches"):
+        server.prepare_cache(CacheState.COLD)
+    with pytest.raises(SpecError, match="cannot alternate"):
+        server.prepare_switch(())
+    assert (server.pid, server.block_device, server.log_tail()) == (None, None, "")
+
+
+def test_the_options_of_the_string_come_first(cluster: Cluster, tmp_path: Path) -> None:
+    with open_access(dsn(cluster.root, options="-c work_mem=6MB -c jit=off")) as address:
+        server = make_server(cluster, address)
+        with server.running({"work_mem": "7MB"}, log_path=tmp_path), server.connect() as connection:
+            seen = [sql.read_setting(connection, name) for name in ("work_mem", "jit")]
+    assert seen == ["7MB", "off"]
