@@ -89,7 +89,8 @@ def ready_server(dsn: str, *, clients: int, is_busy_allowed: bool, ui: Ui) -> It
                 if finding.severity is not Severity.NOTE:
                     ui.show_finding(finding)
             _refuse(found, is_busy_allowed=is_busy_allowed)
-            if not sql.lock_server(held):
+            # Where transactions share sessions, a lock would stay with a session that others use.
+            if not seen.has_pooled_transactions and not sql.lock_server(held):
                 raise HostError(
                     "another pgdyno is at work in this server",
                     hint="wait until it has ended: each would disturb the other",

@@ -22,9 +22,12 @@ from pgdyno.run.given.database import (
     create_database,
     drop_database,
     find_loaded,
+    list_databases,
+    name_copy,
     note_loaded,
 )
 from pgdyno.run.host.clock import monotonic_s
+from pgdyno.run.host.log import LOG
 from pgdyno.run.load.argv import InitRun, build_init_argv
 from pgdyno.run.load.pgbench import InitOutcome, Pgbench
 from pgdyno.run.load.watch import LoadWatch
@@ -140,10 +143,18 @@ class GivenServerUnderTest:
             raise
 
     def close(self) -> None:
-        """Drop the copy; the loaded database is kept for the next study."""
-        if self._copy is not None:
-            drop_database(self._aside, self._copy)
-            self._copy = None
+        """Drop the copy, also one that Ctrl-C cut short; the loaded database is kept for the next study."""
+        if self._loaded is None:
+            return
+        try:
+            own, _ = list_databases(self._aside)
+            for one in own:
+                if one.name == name_copy(self._loaded):
+                    drop_database(self._aside, one)
+        except StepFailedError as error:
+            # What ended the study is the user's affair; `clean` drops what is left.
+            LOG.warning("the copy stays: %s", error.reason)
+        self._copy = None
 
     def connect(self, *, database: str | None = None, patience_s: int | None = None) -> sql.Connection:
         """Connect to the copy of the loaded database; any named database stands for the one that the user named."""

@@ -119,13 +119,18 @@ def find_loaded(address: Address, content: str) -> OwnDatabase | None:
     return next((one for one in own if one.content == content and not one.is_copy and one.sessions == 0), None)
 
 
+def name_copy(source: OwnDatabase) -> str:
+    """Return the name of the copy of a loaded database that trials run in."""
+    return f"{source.name}_run"
+
+
 def copy_database(address: Address, source: OwnDatabase) -> OwnDatabase:
     """Make the copy of a loaded database anew, file by file: no WAL is written for its pages.
 
     Raises:
         StepFailedError: The server refuses, or somebody is connected to one of the two.
     """
-    name = f"{source.name}_run"
+    name = name_copy(source)
     own, foreign = list_databases(address)
     if any(one.name == name for one in foreign):
         raise StepFailedError(f"the database {name} is not pgdyno's", hint="see who made it")
