@@ -15,7 +15,7 @@ import pytest
 
 from pgdyno.run.given.conninfo import connect
 from tests.run.test_privileges import pooling, without_key
-from tests.tools.pgcluster import PORT, Cluster, running
+from tests.tools.pgcluster import LOOPBACK, PORT, Cluster, running
 
 from .program import Bench
 
@@ -38,18 +38,13 @@ SHORT = (
 )
 
 
-def here(cluster: Cluster) -> str:
-    """Of this server alone: those of other tests listen on the same port."""
-    return f"127.83.14.{cluster.version_major}"
-
-
 @pytest.fixture(scope="module", params=(15, 18))
 def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
     with running(request.param) as made:
         with (made.data / "pg_hba.conf").open("w") as hba:
             hba.write("local all all trust\nhost all postgres all trust\nhost all all all scram-sha-256\n")
         made.stop()
-        made.start(f"listen_addresses={here(made)}", "log_statement=all", "password_encryption=scram-sha-256")
+        made.start(f"listen_addresses={LOOPBACK}", "log_statement=all", "password_encryption=scram-sha-256")
         made.sql(f"CREATE ROLE bench LOGIN CREATEDB PASSWORD '{SECRET}'")
         made.sql("CREATE DATABASE neighbour")
         made.sql("CREATE TABLE kept AS SELECT 1 AS one", database="neighbour")
@@ -105,7 +100,7 @@ def test_a_plain_role_gets_a_report(cluster: Cluster, bench: Bench) -> None:
 
 def test_a_password_is_nowhere(cluster: Cluster, bench: Bench) -> None:
     """It is in the string that the user typed, and pgbench and the sampler got it."""
-    dsn = f"postgresql://bench:{ENCODED}@{here(cluster)}:{PORT}/postgres"
+    dsn = f"postgresql://bench:{ENCODED}@{LOOPBACK}:{PORT}/postgres"
     done = run(bench, "bench", "--dsn", dsn, *SHORT)
     assert done.returncode == 0, done.stderr
     trial = json.loads(next(bench.record.glob("trials/*/trial.json")).read_text())
@@ -118,6 +113,20 @@ def test_a_password_is_nowhere(cluster: Cluster, bench: Bench) -> None:
     assert ENCODED not in done.stdout + done.stderr
     resumed = run(bench, "resume", environment={"PGPASSWORD": SECRET})
     assert resumed.returncode == 0, resumed.stderr
+
+
+def test_a_service_file_and_a_password_file(cluster: Cluster, bench: Bench, tmp_path: Path) -> None:
+    services, passwords = tmp_path / "services", tmp_path / "passwords"
+    services.write_text(f"[mine]\nhost={LOOPBACK}\nport={PORT}\nuser=bench\ndbname=postgres\n")
+    escaped = SECRET.replace(":", "\\:")
+    passwords.write_text(f"{LOOPBACK}:{PORT}:postgres:bench:{escaped}\n")
+    passwords.chmod(0o600)
+    environment = {"PGSERVICEFILE": str(services), "PGPASSFILE": str(passwords)}
+    done = run(bench, "bench", "--dsn", "service=mine", *SHORT, environment=environment)
+    assert done.returncode == 0, done.stderr
+    cleaned = run(bench, "clean", "--dsn", "", "--yes", environment={**environment, "PGSERVICE": "mine"})
+    assert cleaned.returncode == 0, cleaned.stderr
+    assert databases(cluster) == []
 
 
 def test_what_is_refused_before_anything_is_loaded(cluster: Cluster, bench: Bench) -> None:
@@ -177,7 +186,7 @@ def test_a_restart_in_the_middle_of_a_trial_is_told_and_the_trial_repeated(clust
     child = start(bench, "bench", "--dsn", uri(cluster), *LONG, "--duration", "8s")
     wait_for_load(cluster, child)
     cluster.stop()
-    cluster.start(f"listen_addresses={here(cluster)}")
+    cluster.start(f"listen_addresses={LOOPBACK}")
     _, said = child.communicate()
     assert child.returncode == 0, said
     assert "failed: the server was restarted in the middle of a trial" in said
@@ -218,6 +227,11 @@ def test_through_a_pooler(cluster: Cluster, bench: Bench, mode: str) -> None:
         dsn = f"host={folder} port={PORT} user=plain dbname=postgres"
         done = run(bench, "bench", "--dsn", dsn, *SHORT)
         assert done.returncode == 0, done.stderr
+        trial = json.loads(next(bench.folder.glob("pgdyno-records/*/trials/*/trial.json")).read_text())
+        shared = ["server sampler"] if mode == "transaction" else []
+        assert [gap["source"] for gap in trial["gaps"]] == ["os sampler", "server log", *shared]
+        # Nothing of it stays with a session that others use.
+        assert run(bench, "bench", "--dsn", dsn, *SHORT).returncode == 0
         cleaned = run(bench, "clean", "--dsn", dsn, "--yes")
         assert "dropped 1 database" in cleaned.stdout
     cluster.sql("DROP ROLE plain")

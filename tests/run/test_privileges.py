@@ -23,11 +23,9 @@ from pgdyno.run.given.probe import probe_server
 from pgdyno.run.host import process
 from pgdyno.run.postgres.sql import begin_carefully, read_service_marks, read_setting
 from tests.rows import check_rows
-from tests.tools.pgcluster import PORT, Cluster, running
+from tests.tools.pgcluster import LOOPBACK, PORT, Cluster, running
 
 pytestmark = pytest.mark.cluster
-# Of this machine, and of no other test's server.
-ADDRESS = "127.83.15.1"
 SECRET = "kanari:/vogel@7"
 
 
@@ -214,12 +212,12 @@ def test_a_standby_of_a_service_over_tls() -> None:
             )
         cluster.start(
             "ssl=on",
-            f"listen_addresses={ADDRESS}",
+            f"listen_addresses={LOOPBACK}",
             "password_encryption=scram-sha-256",
             "shared_preload_libraries=auto_explain",
         )
         cluster.sql(f"CREATE ROLE bird LOGIN PASSWORD '{SECRET}'")
-        server = probe_server(dsn(cluster, "postgres", host=ADDRESS))
+        server = probe_server(dsn(cluster, "postgres", host=LOOPBACK))
         assert (server.is_encrypted, server.is_local, server.service) == (True, True, None)
         recognise_services(cluster)
         check_rows(WRONG, lambda keywords: refuse_connection(cluster, keywords))
@@ -256,7 +254,7 @@ WRONG = (
 
 
 def refuse_connection(cluster: Cluster, keywords: dict[str, str]) -> None:
-    text = dsn(cluster, **{"user": "bird", "host": ADDRESS} | keywords)
+    text = dsn(cluster, **{"user": "bird", "host": LOOPBACK} | keywords)
     with pytest.raises(StepFailedError) as caught:
         probe_server(text)
     assert caught.value.fact == "cannot connect to the server"
@@ -267,15 +265,15 @@ def refuse_connection(cluster: Cluster, keywords: dict[str, str]) -> None:
 def find_no_secret(cluster: Cluster) -> None:
     """The password in a URI and in a keyword string is in no form of the result, of errors, or of the log."""
     coded = SECRET.replace(":", "%3A").replace("/", "%2F").replace("@", "%40")
-    uri = f"postgresql://bird:{coded}@{ADDRESS}:{PORT}/postgres"
-    for text in (uri, dsn(cluster, "bird", host=ADDRESS, password=SECRET)):
+    uri = f"postgresql://bird:{coded}@{LOOPBACK}:{PORT}/postgres"
+    for text in (uri, dsn(cluster, "bird", host=LOOPBACK, password=SECRET)):
         result = check_given(text, clients=None)
         assert "password-in-arguments" in {one.rule for one in result.findings}
         shown = f"{result!r}{result.to_json()!r}{(cluster.root / 'server.log').read_text()}"
         assert SECRET not in shown
         assert coded not in shown
     with pytest.raises(SpecError) as caught:
-        conninfo.connect(f"postgresql://bird:{SECRET}@{ADDRESS}/postgres")
+        conninfo.connect(f"postgresql://bird:{SECRET}@{LOOPBACK}/postgres")
     assert SECRET[8:] not in f"{caught.value.fact}{caught.value.detail}{caught.value.hint}"
     assert caught.value.__cause__ is None
 

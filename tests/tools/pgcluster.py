@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,7 +15,9 @@ from tests.facts.clusters import find_bindir
 from tests.shared import make_folder, make_once
 
 PORT = 54321
-"""Names the socket file only: the clusters listen on no address."""
+"""Names the socket file: the clusters listen on no address unless a test says so."""
+LOOPBACK = f"127.{64 + (os.getpid() >> 16)}.{os.getpid() >> 8 & 255}.{os.getpid() & 255}"
+"""Where a test lets one listen: servers of other processes' tests have the same port."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -182,5 +182,11 @@ def _make_ready(seen: GivenServer, address: Address, held: sql.Connection, load_
     # ServerFacts name the programs' folder, and of this server's nobody knows it.
     facts = ServerFacts(version=seen.version, version_num=held.info.server_version, bindir="")
     may_checkpoint = any(one.name == "CHECKPOINT" and one.refusal is None for one in seen.capabilities)
-    under_test = GivenServerUnderTest(address=address, facts=facts, generator=generator, may_checkpoint=may_checkpoint)
+    under_test = GivenServerUnderTest(
+        address=address,
+        facts=facts,
+        generator=generator,
+        may_checkpoint=may_checkpoint,
+        shares_sessions=seen.has_pooled_transactions,
+    )
     return ReadyServer(seen=seen, facts=facts, load_host=load_host, under_test=under_test, generator=generator)

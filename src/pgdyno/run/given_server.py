@@ -33,11 +33,13 @@ from pgdyno.run.load.pgbench import InitOutcome, Pgbench
 from pgdyno.run.load.watch import LoadWatch
 from pgdyno.run.postgres import sql
 from pgdyno.run.postgres.address import Address
+from pgdyno.run.sample.samplers import SERVER
 from pgdyno.run.under_test import SettingsSwitch
 from pgdyno.spec.study import CacheState, DataSpec
 from pgdyno.spec.table import SettingValue
 from pgdyno.spec.variant import show_value
 
+_NOT_SAMPLED = Gap(source=SERVER, reason="a pooler in between gives each transaction another session")
 # A restart or a failover takes about as long.
 _RETURNS_WITHIN_S = 60.0
 
@@ -59,13 +61,23 @@ class GivenServerUnderTest:
         facts: Which PostgreSQL it is.
         generator: Loads the data.
         may_checkpoint: Whether the role may run CHECKPOINT.
+        shares_sessions: Whether a pooler in between gives each transaction another session.
     """
 
-    def __init__(self, *, address: Address, facts: ServerFacts, generator: Pgbench, may_checkpoint: bool) -> None:
+    def __init__(
+        self,
+        *,
+        address: Address,
+        facts: ServerFacts,
+        generator: Pgbench,
+        may_checkpoint: bool,
+        shares_sessions: bool = False,
+    ) -> None:
         self._aside = address
         self._facts = facts
         self._generator = generator
         self._may_checkpoint = may_checkpoint
+        self._shares_sessions = shares_sessions
         self._loaded: OwnDatabase | None = None
         self._copy: OwnDatabase | None = None
         self._settings: Mapping[str, SettingValue] = {}
@@ -93,7 +105,8 @@ class GivenServerUnderTest:
     @property
     def unseen(self) -> tuple[Gap, ...]:
         """What cannot be observed in any trial."""
-        return UNSEEN_GAPS
+        # The sampler would leave its prepared statements to others.
+        return (*UNSEEN_GAPS, *([_NOT_SAMPLED] if self._shares_sessions else []))
 
     def load(
         self,

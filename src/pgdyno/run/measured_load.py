@@ -63,8 +63,8 @@ def measure_load(
     stream = start_log(stage, trial, seen, folder=folder)
     with contextlib.closing(stream):
         run = make_measured_run(stage, trial, seen, stream, duration_s=trial.duration_s)
-        is_here = stage.server.pid is not None
-        samplers = Samplers(directory=folder, address=stage.server.address, is_here=is_here)
+        left_out = frozenset(gap.source for gap in stage.server.unseen)
+        samplers = Samplers(directory=folder, address=stage.server.address, left_out=left_out)
         watch = LoadWatch(stage.server, duration_s=trial.duration_s)
         observers = _Observers(seen, stream, samplers, watch, server_pid=stage.server.pid, on_load=on_load)
         log_gaps: tuple[Gap, ...] = ()

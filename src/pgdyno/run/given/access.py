@@ -9,12 +9,13 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
 from pgdyno.errors import SpecError
 from pgdyno.run.given import conninfo
 from pgdyno.run.postgres.address import Address
 
-# They belong to a single connection, or are said anew.
+# They belong to a single connection, are said anew, or only named what libpq has resolved.
 _NOT_HANDED_ON = {
     "application_name",
     "client_encoding",
@@ -22,8 +23,13 @@ _NOT_HANDED_ON = {
     "fallback_application_name",
     "passfile",
     "hostaddr",
+    "service",
+    "servicefile",
 }
-_OF_A_KEY = "sslpassword"
+# Children work in another folder.
+_PATHS = {"sslcert", "sslcrl", "sslcrldir", "sslkey", "sslrootcert"}
+# Its word for the certificates that the machine trusts.
+_SYSTEM = "system"
 
 
 @contextlib.contextmanager
@@ -40,15 +46,20 @@ def open_access(dsn: str) -> Iterator[Address]:
         info = connection.info
         found = {name: value for name, value in info.get_parameters().items() if name not in _NOT_HANDED_ON}
         password = info.password
-        # The host that answered, of several that the string may name.
+        # The host and address that answered, of several that the string may name.
         host, port, user, dbname = info.host or info.hostaddr, info.port, info.user, info.dbname
-    if _OF_A_KEY in found:
+        if info.hostaddr:
+            found["hostaddr"] = info.hostaddr
+    for name in conninfo.SECRETS & set(found):
         raise SpecError(
-            "a password of a TLS key cannot be handed to pgbench",
-            hint="let sslkey name a key without a password, which only your account may read",
+            f"{name} cannot be handed to pgbench",
+            hint="log in by a password, a certificate whose key has no password, or Kerberos",
         )
     for name in ("host", "port", "user", "dbname"):
         found.pop(name, None)
+    for name in _PATHS & set(found):
+        if found[name] not in {"", _SYSTEM}:
+            found[name] = str(Path(found[name]).absolute())
     with contextlib.ExitStack() as stack:
         inherited: tuple[int, ...] = ()
         if password:

@@ -40,7 +40,7 @@ _HINTS = (
 
 _PORTS = re.compile(r"[0-9,]*")
 # Source: PostgreSQL 18 src/interfaces/libpq/fe-connect.c, PQconninfoOptions.
-_SECRETS = frozenset({"password", "sslpassword", "oauth_client_secret", "scram_client_key", "scram_server_key"})
+SECRETS = frozenset({"password", "sslpassword", "oauth_client_secret", "scram_client_key", "scram_server_key"})
 
 
 def has_password(dsn: str) -> bool:
@@ -49,7 +49,7 @@ def has_password(dsn: str) -> bool:
     Raises:
         SpecError: It is no connection string.
     """
-    return not _SECRETS.isdisjoint(_read(dsn))
+    return not SECRETS.isdisjoint(_read(dsn))
 
 
 def hide_secrets(dsn: str) -> str:
@@ -58,7 +58,7 @@ def hide_secrets(dsn: str) -> str:
     Raises:
         SpecError: It is no connection string.
     """
-    kept = {name: value for name, value in _read(dsn).items() if name not in _SECRETS}
+    kept = {name: value for name, value in _read(dsn).items() if name not in SECRETS}
     shown = make_conninfo("", **kept)
     if has_password(dsn):
         sys.argv = [word.replace(dsn, shown) for word in sys.argv]

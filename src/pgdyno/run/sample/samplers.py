@@ -123,28 +123,36 @@ class Samplers:
         directory: The existing folder in which `os.jsonl` and `server.jsonl` are appended to.
         address: The server, and in `dbname` the database whose counters are read.
         interval_s: The seconds between samples.
-        is_here: Whether the server runs on this machine; the OS of another one is not sampled.
+        left_out: `OS`, `SERVER` or both, which are not sampled.
     """
 
-    def __init__(self, *, directory: Path, address: Address, interval_s: float = 1.0, is_here: bool = True) -> None:
+    def __init__(
+        self,
+        *,
+        directory: Path,
+        address: Address,
+        interval_s: float = 1.0,
+        left_out: frozenset[str] = frozenset(),
+    ) -> None:
         self._directory = directory
         self._address = address
         self._interval_s = interval_s
-        self._is_here = is_here
+        self._left_out = left_out
         self._os: _Child | None = None
         self._server: _Child | None = None
         self._gaps: tuple[SamplerGap, ...] = ()
         self._backend_pid: int | None = None
 
     def __enter__(self) -> Self:
-        if self._is_here:
+        if OS not in self._left_out:
             self._os = _Child(OS, self._os_argv(), self._directory / OS_FILE)
             self._os.say(f"{STUDY_LABEL}+={os.getpid()}\n")
-        self._server = _Child(
-            SERVER, self._server_argv(), self._directory / SERVER_FILE, inherited=self._address.inherited
-        )
+        if SERVER not in self._left_out:
+            inherited = self._address.inherited
+            self._server = _Child(SERVER, self._server_argv(), self._directory / SERVER_FILE, inherited=inherited)
         self._wait_until_ready()
-        self._follow_server_sampler(self._server)
+        if self._server is not None:
+            self._follow_server_sampler(self._server)
         return self
 
     def __exit__(
