@@ -136,6 +136,7 @@ def compare(
     """Compare settings, versions, modes or kernel settings, and give a verdict with a known error rate."""
     with session(json=json, quiet=quiet, yes=yes) as (ui, show):
         from pgdyno.conduct.workspace import Workspace
+        from pgdyno.flow.bench_given import put_on_given
         from pgdyno.flow.compare import compose_comparison
         from pgdyno.flow.gate import apply_gate, check_gate, plan_gate
         from pgdyno.flow.run import run_study
@@ -163,14 +164,13 @@ def compare(
             folder=Path.cwd(),
         )
         check_gate(gate, study)
-        place = Workspace.make(out=out, home=home, run_as=run_as)
-        if dsn is None:
-            report = run_study(study, name="compare", place=place, ui=ui, measures_disk=disk)
-        else:
-            from pgdyno.flow.bench_given import compare_given
-
+        if dsn is not None:
             refuse_others("--dsn", home=home, run_as=run_as)
-            report = compare_given(study, dsn=dsn, is_busy_allowed=is_busy_allowed, place=place, ui=ui)
+            study = put_on_given(study, dsn=dsn)
+        place = Workspace.make(out=out, home=home, run_as=run_as)
+        report = run_study(
+            study, dsn=dsn, is_busy_allowed=is_busy_allowed, name="compare", place=place, ui=ui, measures_disk=disk
+        )
         show_gated(apply_gate(gate, report), show, json=json)
 
 
@@ -190,6 +190,8 @@ def sweep(
     ] = None,
     server: ServerOption = None,
     pg_bindir: BindirOption = None,
+    dsn: DsnOption = None,
+    allow: AllowOption = None,
     mode: ModeOption = None,
     clients: ClientsOption = None,
     scale: ScaleOption = None,
@@ -217,11 +219,13 @@ def sweep(
     """Vary one or two parameters over several levels, or find the largest rate that holds a latency limit."""
     with session(json=json, quiet=quiet, yes=yes) as (ui, show):
         from pgdyno.conduct.workspace import Workspace
+        from pgdyno.flow.bench_given import put_on_given
         from pgdyno.flow.compare import compose_sweep
         from pgdyno.flow.gate import apply_gate, check_gate, plan_gate
         from pgdyno.flow.run import run_study
 
         gate = plan_gate(fail_if or [], junit=junit, bmf=bmf)
+        is_busy_allowed = read_allowed(allow, dsn=dsn)
         study = compose_sweep(
             axes=axes,
             workloads=workload or [],
@@ -235,8 +239,13 @@ def sweep(
             folder=Path.cwd(),
         )
         check_gate(gate, study)
+        if dsn is not None:
+            refuse_others("--dsn", home=home, run_as=run_as)
+            study = put_on_given(study, dsn=dsn)
         place = Workspace.make(out=out, home=home, run_as=run_as)
-        report = run_study(study, name="sweep", place=place, ui=ui, measures_disk=disk)
+        report = run_study(
+            study, dsn=dsn, is_busy_allowed=is_busy_allowed, name="sweep", place=place, ui=ui, measures_disk=disk
+        )
         show_gated(apply_gate(gate, report), show, json=json)
 
 
@@ -252,5 +261,6 @@ SWEEP_EXAMPLES = (
     "Examples:\n\n`pgdyno sweep clients=1..64` · find scaling, knee and peak\n\n"
     "`pgdyno sweep commit_delay=0,10,20,50,100 --mode prepared`\n\n"
     "`pgdyno sweep mode=simple,extended,prepared clients=1,8`\n\n"
-    "`pgdyno sweep 'latency<20ms@p99' --detect 10%` · find the largest rate that holds the limit, to 10 %"
+    "`pgdyno sweep 'latency<20ms@p99' --detect 10%` · find the largest rate that holds the limit, to 10 %\n\n"
+    "`pgdyno sweep clients=1..64 --dsn postgresql://bench@db1/postgres` · on a server of yours"
 )

@@ -248,6 +248,7 @@ def bench(
 def run(
     study: Annotated[Path, typer.Argument(help="A study file; studies/template.toml explains every key.")],
     *,
+    allow: AllowOption = None,
     fail_if: FailIfOption = None,
     junit: JunitOption = None,
     bmf: BmfOption = None,
@@ -267,9 +268,13 @@ def run(
 
         gate, asked = plan_gate(fail_if or [], junit=junit, bmf=bmf), read_study(study)
         check_gate(gate, asked)
+        is_busy_allowed = read_allowed(allow, dsn=asked.server.dsn)
         place = Workspace.make(out=out, home=home, run_as=run_as)
         # A study that declares its disk is compared with the measured disk.
-        report = run_study(asked, name=study.stem, place=place, ui=ui, measures_disk=asked.host is not None)
+        wants_card = asked.host is not None
+        report = run_study(
+            asked, is_busy_allowed=is_busy_allowed, name=study.stem, place=place, ui=ui, measures_disk=wants_card
+        )
         show_gated(apply_gate(gate, report), show, json=json)
 
 

@@ -22,7 +22,9 @@ DsnOption = Annotated[
 ]
 AllowOption = Annotated[
     list[str] | None,
-    typer.Option(metavar="busy", help="With --dsn: load a server that others use or follow.", show_default=False),
+    typer.Option(
+        metavar="busy", help="Of a given server: load it although others use or follow it.", show_default=False
+    ),
 ]
 HomeOption = Annotated[
     Path | None,
@@ -140,5 +142,5 @@ def read_allowed(words: list[str] | None, *, dsn: str | None) -> bool:
     if unknown:
         raise SpecError(f"--allow {unknown[0]}: not known", hint="--allow busy loads a server that others use")
     if words and dsn is None:
-        raise SpecError("--allow goes with --dsn")
+        raise SpecError("--allow goes with a given server: --dsn, or a study that names one")
     return bool(words)

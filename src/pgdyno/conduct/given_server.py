@@ -11,6 +11,7 @@ from pathlib import Path
 import msgspec
 
 from pgdyno.conduct.experiment import run_rounds
+from pgdyno.conduct.search import run_search
 from pgdyno.conduct.steps import load_step, run_stage
 from pgdyno.conduct.study import PlannedStudy
 from pgdyno.conduct.ui import Ui
@@ -115,10 +116,12 @@ def run_given_trials(store: RecordStore, ready: ReadyServer, ui: Ui) -> None:
         if experiment is not None:
             _try_variants(experiment, ready, ui)
         stage = _prepare_stage(store, record, ready, ui)
-        if experiment is None:
-            run_stage(store, record, stage, ui=ui)
-        else:
+        if experiment is not None:
             run_rounds(store, store.read_record(), experiment, _make_stages(stage, experiment), ui=ui)
+        elif record.plan.search is not None:
+            run_search(store, record, record.plan.search, stage, ui=ui)
+        else:
+            run_stage(store, record, stage, ui=ui)
     ui.say(f"the loaded database is kept in {ready.seen.address} for the next study; `pgdyno clean --dsn` drops it")
 
 

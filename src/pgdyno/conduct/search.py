@@ -10,25 +10,21 @@ import msgspec
 
 from pgdyno.analyse.search.rate_search import NextTrial, RateSearch, WorkloadSearch
 from pgdyno.analyse.trial.analysis import measure_trial
-from pgdyno.conduct.steps import describe_outcome, find_overrun_s, list_open_trials, prepare_stage, try_trial
+from pgdyno.conduct.steps import describe_outcome, find_overrun_s, list_open_trials, try_trial
 from pgdyno.conduct.ui import Ui
 from pgdyno.plan.plan import PlannedTrial, Step
 from pgdyno.plan.search import Search
 from pgdyno.record.store import RecordStore
 from pgdyno.record.trial_data import read_trial_data
 from pgdyno.record.types import StudyRecord, TrialRecord, TrialStatus
-from pgdyno.run.cluster.home import Home
 from pgdyno.run.host.clock import monotonic_s
 from pgdyno.run.host.log import LOG
-from pgdyno.run.postgres.installation import Installation
 from pgdyno.run.trial import TrialOutcome
+from pgdyno.run.trial_stage import TrialStage
 
 
-def run_search(
-    store: RecordStore, record: StudyRecord, search: Search, *, home: Home, installation: Installation, ui: Ui
-) -> None:
+def run_search(store: RecordStore, record: StudyRecord, search: Search, stage: TrialStage, *, ui: Ui) -> None:
     """Run trials until every workload's limit is found, the plan has no more, or the time is over."""
-    stage = prepare_stage(store, record, home=home, installation=installation, ui=ui)
     searcher = Searcher(record, search)
     searcher.take_finished(store)
     steps = list_open_trials(store, record)

@@ -37,11 +37,6 @@ TRIES = 2
 """How often a trial that fails is tried."""
 
 
-def run_steps(store: RecordStore, record: StudyRecord, *, home: Home, installation: Installation, ui: Ui) -> None:
-    """Run all trials of a study that compares nothing, except those that are finished."""
-    run_stage(store, record, prepare_stage(store, record, home=home, installation=installation, ui=ui), ui=ui)
-
-
 def run_stage(store: RecordStore, record: StudyRecord, stage: TrialStage, *, ui: Ui) -> None:
     """Run the trials of a study that are not finished, each after the other."""
     for step, trial in list_open_trials(store, record):

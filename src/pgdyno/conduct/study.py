@@ -17,7 +17,7 @@ from pgdyno.conduct.finished import are_own_trials_finished
 from pgdyno.conduct.machine import ReadyMachine
 from pgdyno.conduct.progress import note_end
 from pgdyno.conduct.search import run_search
-from pgdyno.conduct.steps import run_steps
+from pgdyno.conduct.steps import prepare_stage, run_stage
 from pgdyno.conduct.study_card import StudyCard, plan_study_card, study_card_step
 from pgdyno.conduct.ui import Ui
 from pgdyno.conduct.workspace import Workspace
@@ -216,10 +216,12 @@ def run_trials(store: RecordStore, ready: ReadyMachine, ui: Ui) -> None:
         return
     if experiment is not None:
         run_experiment(store, record, experiment, home=home, ui=ui)
-    elif search is not None:
-        run_search(store, record, search, home=home, installation=installation, ui=ui)
+        return
+    stage = prepare_stage(store, record, home=home, installation=installation, ui=ui)
+    if search is not None:
+        run_search(store, record, search, stage, ui=ui)
     else:
-        run_steps(store, record, home=home, installation=installation, ui=ui)
+        run_stage(store, record, stage, ui=ui)
 
 
 def run_sweep(store: RecordStore, ready: ReadyMachine, ui: Ui) -> None:

@@ -33,6 +33,7 @@ from pgdyno.record.store import RecordStore
 from pgdyno.record.types import StudyRecord
 from pgdyno.run.given.conninfo import has_password, hide_secrets
 from pgdyno.spec.study import BUILTIN_SCRIPTS, CacheState, ServerKind, ServerSpec, Study
+from pgdyno.spec.variant import make_variant
 
 # Five trials of each workload: their scatter has an interval. All three take eight minutes, the quick one two.
 _TRIALS: dict[str, object] = {"rounds": 5, "duration": "20s", "warm_up": "5s"}
@@ -78,26 +79,22 @@ def compose_given(
     return msgspec.structs.replace(study, question="How fast is this server as it stands?")
 
 
-def compare_given(asked: Study, *, dsn: str, is_busy_allowed: bool, place: Workspace, ui: Ui) -> StudyReport:
-    """Compare, on a given server, what its sessions ask for: settings, query modes, clients, threads.
+def put_on_given(asked: Study, *, dsn: str) -> Study:
+    """Turn a study of a server of pgdyno's own into one of a given server.
 
     Args:
-        asked: A comparison for a server of pgdyno's own.
+        asked: A comparison, a sweep or a search.
         dsn: The connection string as the user gave it.
-        is_busy_allowed: Whether to load a server that others use.
-        place: Where the record goes.
-        ui: Shows the progress and asks.
 
     Raises:
-        SpecError: The variants differ in something else.
+        SpecError: It names a server.
     """
     if asked.server.kind is not ServerKind.EMBEDDED:
         raise SpecError("--dsn already determines the server: leave out server")
     server = ServerSpec(kind=ServerKind.GIVEN, dsn=hide_secrets(dsn), settings=asked.server.settings)
     data = msgspec.structs.replace(asked.data, scale=asked.data.scale or DEFAULT_SCALE)
     workloads = tuple(msgspec.structs.replace(each, clients=each.clients or DEFAULT_CLIENTS) for each in asked.workload)
-    study = msgspec.structs.replace(asked, server=server, data=data, workload=workloads)
-    return bench_given(study, dsn=dsn, is_busy_allowed=is_busy_allowed, name="compare", place=place, ui=ui)
+    return msgspec.structs.replace(asked, server=server, data=data, workload=workloads)
 
 
 def bench_given(
@@ -161,11 +158,17 @@ def _check_same(record: StudyRecord, ready: ReadyServer) -> None:
 
 
 def _refuse_questions(study: Study) -> None:
-    if study.search or study.scaling:
-        raise SpecError("pgdyno searches nothing on a given server yet", hint="leave out [search] and [scaling]")
+    if study.scaling:
+        raise SpecError(
+            "no sweep follows a study of a given server",
+            hint="leave out [scaling]; `pgdyno sweep --dsn` varies clients",
+        )
     if study.trials.cache is CacheState.COLD:
         raise SpecError("a given server cannot begin with cold caches, because it is not restarted")
 
 
 def _most_clients(study: Study) -> int:
-    return max(workload.clients or 1 for workload in study.workload)
+    """Return the connections of the study's largest load."""
+    levels = [make_variant({axis.name: level}) for axis in study.sweep for level in axis.levels]
+    varied = [each.clients or 1 for each in (*study.variant, *levels)]
+    return max([*varied, *(workload.clients or 1 for workload in study.workload)])

@@ -22,18 +22,32 @@ from pgdyno.flow.report import StudyReport, keeping_what_is_finished, report_ste
 from pgdyno.spec.study import ServerKind, Study
 
 
-def run_study(study: Study, *, name: str, place: Workspace, ui: Ui, measures_disk: bool = False) -> StudyReport:
+def run_study(
+    study: Study,
+    *,
+    dsn: str | None = None,
+    is_busy_allowed: bool = False,
+    name: str,
+    place: Workspace,
+    ui: Ui,
+    measures_disk: bool = False,
+) -> StudyReport:
     """Check the machine, plan, measure the disk, run the trials, report.
 
     Args:
         study: What to run.
+        dsn: The connection string of a given server as the user gave it; None for the study's own, without a secret.
+        is_busy_allowed: Whether to load a given server that others use.
         name: Of its record.
         place: Where to work.
         ui: Shows the progress and asks.
         measures_disk: Whether the record gets a card of the data's disk.
     """
     if study.server.kind is ServerKind.GIVEN:
-        return bench_given(study, dsn=study.server.dsn or "", is_busy_allowed=False, name=name, place=place, ui=ui)
+        own = study.server.dsn or ""
+        return bench_given(
+            study, dsn=own if dsn is None else dsn, is_busy_allowed=is_busy_allowed, name=name, place=place, ui=ui
+        )
     check_new(place)
     check_request(study, place)
     ui = LoggedUi(ui)
