@@ -19,6 +19,7 @@ from pgdyno.cli.options import (
     ServerOption,
     YesOption,
     read_pairs,
+    refuse_others,
     server_table,
 )
 from pgdyno.cli.session import session
@@ -33,6 +34,7 @@ TUNE_EXAMPLES = (
     "`sudo pgdyno tune --pgdata /var/lib/postgresql/15/main` · for an existing server, running or not\n\n"
     "`pgdyno tune --server 15 --workload oltp-write --dataset 20GB --connections 200 --form conf > pgdyno.conf`\n\n"
     "`pgdyno tune --host r8g.2xlarge --dataset 500GB` · for another machine\n\n"
+    "`pgdyno tune --dsn postgresql://bench@db1/postgres --host r8g.2xlarge` · for a server of yours on that machine\n\n"
     "`pgdyno tune --disk-card pgdyno-disks/20261121-093000-db1-data.json` · with the figures that `pgdyno disk` measured\n\n"
     "`pgdyno tune --explain shared_buffers` · show formula, inputs and source\n\n"
     "`sudo pgdyno tune --pgdata /var/lib/postgresql/15/main --apply --restart` · apply the settings; `pgdyno restore` undoes them"
@@ -96,6 +98,14 @@ def tune(
             show_default=False,
         ),
     ] = None,
+    dsn: Annotated[
+        str | None,
+        typer.Option(
+            metavar="CONNINFO",
+            help="Connection string of a server of yours, whose machine --host names; '' for what plain psql would reach.",
+            show_default=False,
+        ),
+    ] = None,
     host: Annotated[
         str | None,
         typer.Option(help="Another machine: an instance such as r8g.2xlarge, or a TOML file.", show_default=False),
@@ -141,12 +151,17 @@ def tune(
         from pgdyno.tune.subject import LoadHints
         from pgdyno.tune.types import WorkloadClass
 
-        if host is not None and pgdata is not None:
-            raise SpecError("--host and --pgdata name two machines", hint="leave one of them out")
-        if restart and not apply:
-            raise SpecError("--restart needs --apply", hint="add --apply")
-        if form == "sysctl" and not kernel:
-            raise SpecError("--form sysctl is a file for the kernel", hint="leave --no-kernel out")
+        if dsn is not None:
+            refuse_others("--dsn", pgdata=pgdata, server=server, pg_bindir=pg_bindir, home=home, run_as=run_as)
+        _refuse_contradictions(
+            host=host,
+            pgdata=pgdata,
+            is_given=dsn is not None,
+            is_applied=apply,
+            may_restart=restart,
+            form=form,
+            leaves_kernel=not kernel,
+        )
         chosen = _choose("--form", form, Form)
         named = make_default_study(
             server_table(server=server, bindir=pg_bindir, port=None, settings=[]), scale=None, clients=None
@@ -179,13 +194,41 @@ def tune(
 
             show(apply_settings(question, may_restart=restart, ui=ui, show=show_first))
             return
-        tuned = derive(question, form=chosen, explained=tuple(explain or ()))
+        if dsn is None:
+            tuned = derive(question, form=chosen, explained=tuple(explain or ()))
+        else:
+            from pgdyno.flow.tune_given import tune_given
+
+            tuned = tune_given(question, dsn=dsn, form=chosen, explained=tuple(explain or ()))
         text = tuned.to_text() if not (json or explain) else None
         if text is None:
             show(tuned)
         else:
             ui.close()
             sys.stdout.write(text)
+
+
+def _refuse_contradictions(
+    *,
+    host: str | None,
+    pgdata: Path | None,
+    is_given: bool,
+    is_applied: bool,
+    may_restart: bool,
+    form: str,
+    leaves_kernel: bool,
+) -> None:
+    if host is not None and pgdata is not None:
+        raise SpecError("--host and --pgdata name two machines", hint="leave one of them out")
+    if is_given and (is_applied or form == "sysctl"):
+        raise SpecError(
+            f"{'--apply' if is_applied else '--form sysctl'} is for a server of this machine",
+            hint="--form alter-system writes a script for psql; without --dsn, --host derives for the kernel, too",
+        )
+    if may_restart and not is_applied:
+        raise SpecError("--restart needs --apply", hint="add --apply")
+    if form == "sysctl" and leaves_kernel:
+        raise SpecError("--form sysctl is a file for the kernel", hint="leave --no-kernel out")
 
 
 def _choose(option: str, text: str, kind: type[_Choice]) -> _Choice:

@@ -101,8 +101,8 @@ class TuneResult(msgspec.Struct, frozen=True, kw_only=True):
     view: TuningView
     form: Form
     explained: tuple[str, ...]
-    bindir: Path
-    """Programs of the PostgreSQL that it is for."""
+    bindir: Path | None
+    """Programs of the PostgreSQL that it is for; None for one that only a connection string names."""
 
     def to_json(self) -> bytes:
         """Return all of it as a JSON document."""
@@ -209,9 +209,9 @@ def find_asked(question: TuneRequest) -> Asked:
 
 def _see(question: TuneRequest, asked: Asked) -> tuple[TuningSubject, str]:
     """Return what settings are derived for, and the machine's name."""
-    measured = _read_record(question.record)
+    measured = read_record(question.record)
     if question.host is not None:
-        shape = _find_shape(question.host)
+        shape = find_shape(question.host)
         subject = make_subject_from_shape(shape, asked.facts, question.wishes, measured=measured)
         return with_cards(subject, read_cards(question.cards or ()), is_here=False), shape.name
     folder = asked.folder
@@ -226,13 +226,19 @@ def _see(question: TuneRequest, asked: Asked) -> tuple[TuningSubject, str]:
     return subject, "this container" if subject.kernel.is_container else "this machine"
 
 
-def _find_shape(host: str) -> MachineShape:
+def find_shape(host: str) -> MachineShape:
+    """Make the shape of the machine that a user names: a host file, or an instance.
+
+    Raises:
+        SpecError: The file cannot be read, or no such instance is known.
+    """
     path = Path(host)
     is_file = path.suffix == ".toml" or "/" in host or path.is_file()
     return make_shape(read_host(path) if is_file else find_instance(host))
 
 
-def _read_record(path: Path | None) -> MeasuredLoad | None:
+def read_record(path: Path | None) -> MeasuredLoad | None:
+    """Read the load that a record measured; None without one."""
     if path is None:
         return None
     store = open_record(path)

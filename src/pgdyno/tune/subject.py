@@ -118,9 +118,14 @@ def make_subject(
 
 
 def make_subject_from_shape(
-    shape: MachineShape, server: ServerFacts, wishes: LoadHints, *, measured: MeasuredLoad | None = None
+    shape: MachineShape,
+    server: ServerFacts,
+    wishes: LoadHints,
+    *,
+    state: ServerState | None = None,
+    measured: MeasuredLoad | None = None,
 ) -> TuningSubject:
-    """Make the subject for a declared machine, whose kernel is assumed to have the usual defaults."""
+    """Make the subject for a declared machine, whose kernel is assumed to have the usual defaults; see `make_subject`."""
     return _complete(
         cpus=shape.cpus,
         memory=shape.memory,
@@ -130,7 +135,7 @@ def make_subject_from_shape(
         kernel=Kernel(is_left=wishes.leaves_kernel),
         server=server,
         wishes=wishes,
-        state=None,
+        state=state,
         measured=measured or MeasuredLoad(),
     )
 

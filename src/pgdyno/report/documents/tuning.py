@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from pgdyno.record.machine.preflight import Unseen
-from pgdyno.report.sections.tuning.view import SettingChange, Tried, TuningView, list_changes
+from pgdyno.report.sections.tuning.view import GivenRole, SettingChange, Tried, TuningView, list_changes
 from pgdyno.tune.types import DerivedSettings
 
 TUNE_VERSION = 1
@@ -25,6 +25,7 @@ class TuneDocument(msgspec.Struct, frozen=True, kw_only=True):
     tuning: DerivedSettings
     unseen: tuple[Unseen, ...]
     file_errors: tuple[str, ...] = ()
+    given: GivenRole | None = None
 
 
 def tune_document(view: TuningView) -> TuneDocument:
@@ -39,4 +40,5 @@ def tune_document(view: TuningView) -> TuneDocument:
         tuning=view.tuning,
         unseen=view.unseen,
         file_errors=view.file_errors,
+        given=view.given,
     )

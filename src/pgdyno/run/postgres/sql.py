@@ -187,6 +187,16 @@ REPLICAS = """
 SELECT greatest((SELECT count(*) FROM pg_catalog.pg_replication_slots),
                 (SELECT count(*) FROM pg_catalog.pg_stat_replication))::int AS count"""
 SYSTEM_IDENTIFIER = "SELECT system_identifier AS count FROM pg_catalog.pg_control_system()"
+# Of the settings that this role sees; has_parameter_privilege() knows also those that GRANT never named.
+GIVEN_SETTINGS = """
+SELECT name, setting, source NOT IN ('default', 'override', 'client', 'session', 'environment variable') AS is_set,
+       pending_restart AS is_waiting, coalesce(enumvals, '{}') AS words,
+       context <> 'internal' AND pg_catalog.has_parameter_privilege(name, 'ALTER SYSTEM') AS may_alter
+FROM pg_catalog.pg_settings"""
+# Databases that pgdyno made are not what the server is for.
+DATA_BYTES = r"""
+SELECT coalesce(sum(pg_catalog.pg_database_size(oid)), 0)::int8 AS bytes FROM pg_catalog.pg_database
+WHERE NOT datistemplate AND pg_catalog.has_database_privilege(oid, 'CONNECT') AND datname !~ '^pgdyno_[0-9a-f]{32}'"""
 # Of all pgdynos; a lock of a session ends with it.
 LOCK_SERVER = "SELECT pg_catalog.pg_try_advisory_lock(7165338812045) AS is_locked"
 START_TIME = "SELECT pg_catalog.pg_postmaster_start_time()::text AS started_at"
@@ -364,6 +374,16 @@ def begin_carefully(connection: Connection) -> None:
 def read_given_server(connection: Connection) -> dict[str, Any]:
     """Read what a server is to the role that is connected: the columns of GIVEN_SERVER."""
     return _one(connection, GIVEN_SERVER)
+
+
+def read_given_settings(connection: Connection) -> list[dict[str, Any]]:
+    """Read the settings that the connected role sees: the columns of GIVEN_SETTINGS."""
+    return _rows(connection, GIVEN_SETTINGS)
+
+
+def read_data_bytes(connection: Connection) -> int:
+    """Read the size of the databases that the connected role may connect to."""
+    return int(_one(connection, DATA_BYTES)["bytes"])
 
 
 def count_free_connections(connection: Connection) -> int:

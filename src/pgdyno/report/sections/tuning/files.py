@@ -11,7 +11,14 @@ from collections.abc import Iterator, Sequence
 
 from pgdyno.facts.durability import find_given_up
 from pgdyno.facts.gucs import ChangeCost
-from pgdyno.report.sections.tuning.view import COST_WORDS, TuningView, change_of, describe_subject, describe_trial
+from pgdyno.report.sections.tuning.view import (
+    COST_WORDS,
+    TuningView,
+    change_of,
+    describe_rights,
+    describe_subject,
+    describe_trial,
+)
 from pgdyno.report.setting_words import format_alter_system, format_conf
 from pgdyno.tune.types import Derived, Layer, Target
 
@@ -37,6 +44,8 @@ def format_alter_system_script(view: TuningView) -> str:
     settings = view.tuning.of(Target.POSTGRESQL)
     as_they_are = {one.name for one in settings if view.is_named and change_of(view, one).is_same}
     lines = [*_head(view, "--", "Run it with psql as a superuser: psql -X -v ON_ERROR_STOP=1 -f pgdyno.sql")]
+    for words in describe_rights(view):
+        lines += _comment("--", words)
     for layer, some in _by_layer(settings):
         lines += ["", f"-- --- {layer.value}"]
         for one in some:
@@ -81,7 +90,9 @@ def _why(view: TuningView, one: Derived) -> str:
     lost = "".join(
         f", {given_up.label}" for given_up in find_given_up({one.name: one.value}, view.tuning.subject.major)
     )
-    return f"{one.reason.rstrip('.')}{lost} ({COST_WORDS[one.change]})"
+    given = view.given
+    who = "" if given is None or one.name in given.settable else f"; not by {given.name}"
+    return f"{one.reason.rstrip('.')}{lost} ({COST_WORDS[one.change]}{who})"
 
 
 def _comment(mark: str, words: str) -> list[str]:

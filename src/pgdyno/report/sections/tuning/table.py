@@ -17,6 +17,7 @@ from pgdyno.report.sections.tuning.view import (
     TuningView,
     change_of,
     describe_file_errors,
+    describe_rights,
     describe_subject,
     describe_trial,
     format_known,
@@ -63,7 +64,7 @@ def _list_blocks(view: TuningView) -> Iterator[Block]:
     rows = {one.name: _row(view, one) for one in tuning.settings if not change_of(view, one).is_same}
     yield Prose(words=describe_subject(view))
     yield from (Prose(words=line) for line in _summarise(view))
-    notes = tuple(Prose(words=note) for note in (*describe_file_errors(view), *tuning.notes))
+    notes = tuple(Prose(words=note) for note in (*describe_file_errors(view), *describe_rights(view), *tuning.notes))
     yield Section(title="Notes", blocks=notes)
     groups = (
         (title, tuple(rows[one.name] for one in settings if one.name in rows)) for title, settings in _by_title(tuning)
@@ -192,9 +193,12 @@ def _next_steps(view: TuningView) -> list[ListRow]:
         "--explain NAME": "a value's formula, inputs and source",
         "--form diff": "only what would change",
         "--form conf > pgdyno.conf": "a file for postgresql.conf to include",
-        "--form sysctl > 90-pgdyno.conf": "a file for /etc/sysctl.d",
-        apply: with_program("applies the settings; `pgdyno restore` rolls them back", view.program),
     }
+    if view.given is not None:
+        steps["--form alter-system > pgdyno.sql"] = "a script for psql"
+    else:
+        steps["--form sysctl > 90-pgdyno.conf"] = "a file for /etc/sysctl.d"
+        steps[apply] = with_program("applies the settings; `pgdyno restore` rolls them back", view.program)
     if view.tuning.subject.kernel.is_unchangeable:
         steps = {option: words for option, words in steps.items() if "sysctl" not in option}
     return [ListRow(cells=(option,), words=words) for option, words in steps.items()]

@@ -34,6 +34,19 @@ class Tried(enum.Enum):
     """PostgreSQL also started an empty cluster with them."""
     STARTED_SMALL = "started with few buffers"
     """PostgreSQL also started an empty cluster, but with a small shared_buffers: memory was short at that moment."""
+    NAMES = "names"
+    """The server has all of these settings, and their values are among those that its version takes."""
+
+
+class GivenRole(msgspec.Struct, frozen=True, kw_only=True):
+    """The role through which a given server is seen, and what it may change there."""
+
+    name: str
+    """As SQL takes it."""
+    settable: frozenset[str]
+    """The derived settings that it may change by ALTER SYSTEM."""
+    way: str
+    """How users of a managed service change settings; empty where none was recognised."""
 
 
 class TuningView(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,6 +67,8 @@ class TuningView(msgspec.Struct, frozen=True, kw_only=True):
     """The full version of PostgreSQL."""
     is_named: bool
     """True if the user named a server, to which the settings can be applied."""
+    given: GivenRole | None = None
+    """Of a server that is reached by a connection string."""
     waiting: frozenset[str] = frozenset()
     """Settings that stay in force until a restart replaces them by what the server's files say."""
     unseen: tuple[Unseen, ...] = ()
@@ -122,6 +137,8 @@ def describe_trial(view: TuningView) -> str:
                 f"{takes}, and was started with them {empty}, without huge pages and with few shared_buffers: the"
                 " memory was not enough for all of them beside the running programs."
             )
+        case Tried.NAMES:
+            return f"The server has all of these settings, and PostgreSQL {view.version} takes these values; none was tried."
 
 
 def describe_file_errors(view: TuningView) -> list[str]:
@@ -131,6 +148,26 @@ def describe_file_errors(view: TuningView) -> list[str]:
         " --apply refuses."
     )
     return [said.format("; ".join(view.file_errors))] if view.file_errors else []
+
+
+def describe_rights(view: TuningView) -> list[str]:
+    """Describe what the role of a given server may change of what differs; nothing for other servers."""
+    if view.given is None:
+        return []
+    role, way = view.given.name, view.given.way
+    changes = [one.name for one in list_changes(view) if one.target is Target.POSTGRESQL and not one.is_same]
+    lacking = [name for name in changes if name not in view.given.settable]
+    if not lacking:
+        said = f"{role} may change all of these by ALTER SYSTEM."
+    else:
+        may = (
+            f"{len(changes) - len(lacking)} of these {len(changes)}" if len(lacking) < len(changes) else "none of these"
+        )
+        said = (
+            f"{role} may change {may} by ALTER SYSTEM; the others take a superuser, or"
+            f" `GRANT ALTER SYSTEM ON PARAMETER {', '.join(lacking)} TO {role}`."
+        )
+    return [said, *([f"This is a managed service: {way}."] if way else [])]
 
 
 def format_known(known: Known) -> str:
