@@ -1,0 +1,183 @@
+"""Whether a server that is reached by a connection string is measured as the same server is as pgdyno's own.
+
+The embedded PostgreSQL runs once as pgdyno's own cluster, and once as a cluster that only its socket's connection string
+names, through a role that has CREATEDB and nothing else. Each question is put to both in paired trials, one after the
+other in random order: the same verdict, each estimate in the other's 95 % interval, and the shares of the clients' time
+that go to waits inside the server. With --alike, identical variants are compared on the given server only: how many of
+these are called different?
+
+Usage: python benchmarks/given.py [--minutes 2] [--scale 10] [--questions 10] [--alike 0] [--folder DIR]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import shlex
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from figures import say, say_share
+
+from pgdyno.run.cluster.home import open_home
+from pgdyno.run.host.process import find_server_user
+from pgdyno.run.own_server import OwnServer
+from pgdyno.run.postgres import sql
+from pgdyno.run.postgres.installation import find_installation
+from pgdyno.spec.study import DataSpec, ServerSpec
+
+# Effects that are large, and none at all: what is undecided on a noisy machine would only show how noisy it is.
+QUESTIONS = (
+    ("--workload simple-update", "--set synchronous_commit=on --set synchronous_commit=off"),
+    ("--workload tpcb-like", "--set synchronous_commit=on --set synchronous_commit=off"),
+    ("--workload tpcb-like", "--clients 1 --clients 8"),
+    ("--workload select-only", "--clients 1 --clients 4"),
+    ("--workload select-only", "--mode simple --mode prepared"),
+    ("--workload tpcb-like", "--mode simple --mode prepared"),
+    ("--workload select-only", "--set work_mem=4MB --set work_mem=8MB"),
+    ("--workload simple-update", "--set work_mem=4MB --set work_mem=8MB"),
+    ("--workload select-only", "--set enable_indexscan=on --set 'enable_indexscan=off enable_bitmapscan=off'"),
+    ("--workload simple-update", "--set jit=on --set jit=off"),
+)
+ALIKE = ("--workload select-only", "--set work_mem=4MB --set work_mem=8MB")
+
+
+WAITS = {
+    "WAL flush",
+    "WAL insertion and write locks",
+    "data reads",
+    "data writes and checkpoints",
+    "row and lock contention",
+}
+SAID = {"faster", "slower", "equivalent"}
+
+
+@contextmanager
+def given_server(folder: Path) -> Iterator[str]:
+    """Start the embedded PostgreSQL with its defaults; yield the connection string of a role that has CREATEDB."""
+    with open_home(folder / "given", user=find_server_user()) as home:
+        installation = find_installation(ServerSpec(), user=home.user, software_dir=home.software)
+        server = OwnServer(installation=installation, home=home)
+        (folder / "init").mkdir()
+        server.load(DataSpec(), 1, settings={}, output_dir=folder / "init", on_activity=lambda _: None)
+        server.reset()
+        with server.running({}, log_path=folder / "server.log"):
+            with sql.connect(server.address) as connection:
+                connection.execute("CREATE ROLE bench LOGIN CREATEDB")
+            yield f"host={server.address.host} port={server.address.port} user=bench dbname=postgres"
+
+
+def ask(question: tuple[str, ...], place: list[str], options: argparse.Namespace, folder: Path) -> dict[str, Any]:
+    """Run a comparison; return its report."""
+    words = [word for part in question for word in shlex.split(part)]
+    if "--clients" not in words:
+        words += ["--clients", "8"]
+    trials = [
+        "--design",
+        "paired",
+        "--duration",
+        options.duration,
+        "--warm-up",
+        "1s",
+        "--minutes",
+        str(options.minutes),
+    ]
+    argv = [sys.executable, "-m", "pgdyno", "compare", *words, *trials, "--scale", str(options.scale), *place, "--json"]
+    done = subprocess.run(argv, cwd=folder, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise SystemExit(f"{' '.join(argv)}: {done.stderr}")
+    report: dict[str, Any] = json.loads(done.stdout)
+    shutil.rmtree(folder / "pgdyno-records")
+    return report
+
+
+def verdict_of(report: dict[str, Any]) -> dict[str, Any]:
+    """Return the verdict on TPS."""
+    (comparison,) = report["experiment"]["comparisons"]
+    (verdict,) = [one["verdict"] for one in comparison["questions"] if one["metric"] == "tps"]
+    return dict(verdict)
+
+
+def waits_of(report: dict[str, Any]) -> dict[tuple[str, str], float]:
+    """Return the mean share of the clients' time in each wait, by variant and resource."""
+    found: dict[tuple[str, str], list[float]] = {}
+    for workload in report["workloads"]:
+        for trial in workload["trials"]:
+            shares = {one["resource"]: one["ratio"] for one in (trial["time"] or {"shares": ()})["shares"]}
+            for wait in WAITS if trial["time"] else ():
+                found.setdefault((trial["arms"][0], wait), []).append(shares.get(wait, 0.0))
+    return {key: statistics.mean(ratios) for key, ratios in found.items()}
+
+
+def show(where: str, verdict: dict[str, Any]) -> str:
+    """Return a verdict in a line."""
+    numbers = [verdict[name] for name in ("effect_ratio", "low_ratio", "high_ratio")]
+    effect, low, high = ("-" if number is None else f"{100 * number:+.1f} %" for number in numbers)
+    return f"{where} {verdict['kind']} {effect} [{low}, {high}], {verdict['n']} pairs"
+
+
+def compare_both(dsn: str, options: argparse.Namespace, folder: Path) -> None:
+    """Put each question to both servers, and say how far the answers agree."""
+    same, contradicted, inside, farthest = [], [], [], []
+    for number, question in enumerate(QUESTIONS[: options.questions]):
+        places = {"own": ["--home", str(folder / "own"), "--no-disk"], "given": ["--dsn", dsn]}
+        order = sorted(places)
+        random.Random(number).shuffle(order)
+        reports = {name: ask(question, places[name], options, folder) for name in order}
+        own, given = (verdict_of(reports[name]) for name in ("own", "given"))
+        print(f"{' '.join(question)}: {show('own', own)}; {show('given', given)}", flush=True)
+        same.append(own["kind"] == given["kind"])
+        contradicted.append({own["kind"], given["kind"]} <= SAID and own["kind"] != given["kind"])
+        inside += [
+            one["low_ratio"] <= other["effect_ratio"] <= one["high_ratio"]
+            for one, other in ((own, given), (given, own))
+        ]
+        waits = {name: waits_of(report) for name, report in reports.items()}
+        both = waits["own"].keys() & waits["given"].keys()
+        farthest += [max(abs(waits["own"][key] - waits["given"][key]) for key in both)] if both else []
+    say_share("given.same_verdict", same, target=">= 1")
+    say_share("given.contradicted", contradicted, target="<= 0")
+    say_share("given.estimate_inside", inside)
+    if farthest:
+        say("given.waits_apart", statistics.median(farthest), unit="ratio", n=len(farthest), target="<= 0.05")
+
+
+def compare_alike(dsn: str, options: argparse.Namespace, folder: Path) -> None:
+    """Compare identical variants, and say how many were called different."""
+    called = []
+    for number in range(options.alike):
+        verdict = verdict_of(ask(ALIKE, ["--dsn", dsn], options, folder))
+        print(f"alike {number}: {show('given', verdict)}", flush=True)
+        called.append(verdict["kind"] in {"faster", "slower"})
+    say_share("given.alike_called_different", called, target="<= 0.05")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--minutes", type=float, default=2)
+    parser.add_argument("--duration", default="4s")
+    parser.add_argument("--scale", type=int, default=10)
+    parser.add_argument("--questions", type=int, default=len(QUESTIONS))
+    parser.add_argument("--alike", type=int, default=0)
+    parser.add_argument("--folder", type=Path, help="where the clusters lie [default: below /var/tmp]")
+    options = parser.parse_args()
+    folder = Path(tempfile.mkdtemp(prefix="pgdyno-given-", dir=options.folder or "/var/tmp"))
+    folder.chmod(0o755)
+    try:
+        with given_server(folder) as dsn:
+            compare_both(dsn, options, folder)
+            compare_alike(dsn, options, folder)
+    finally:
+        shutil.rmtree(folder)
+
+
+if __name__ == "__main__":
+    main()
