@@ -41,10 +41,18 @@ SHORT = (
 @pytest.fixture(scope="module", params=(15, 18))
 def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
     with running(request.param) as made:
+        # The embedded server was built without TLS; the distribution's takes nothing else over TCP.
+        has_tls = request.param == 15
         with (made.data / "pg_hba.conf").open("w") as hba:
-            hba.write("local all all trust\nhost all postgres all trust\nhost all all all scram-sha-256\n")
+            kind = "hostssl" if has_tls else "host"
+            hba.write(f"local all all trust\n{kind} all all all scram-sha-256\n")
         made.stop()
-        made.start(f"listen_addresses={LOOPBACK}", "log_statement=all", "password_encryption=scram-sha-256")
+        certificate = made.make_certificate() if has_tls else None
+        with (made.data / "postgresql.conf").open("a") as conf:
+            conf.write(
+                f"log_statement = all\npassword_encryption = 'scram-sha-256'\nssl = {'on' if certificate else 'off'}\n"
+            )
+        made.start(f"listen_addresses={LOOPBACK}")
         made.sql(f"CREATE ROLE bench LOGIN CREATEDB PASSWORD '{SECRET}'")
         made.sql("CREATE DATABASE neighbour")
         made.sql("CREATE TABLE kept AS SELECT 1 AS one", database="neighbour")
@@ -101,8 +109,14 @@ def test_a_plain_role_gets_a_report(cluster: Cluster, bench: Bench) -> None:
 def test_a_password_is_nowhere(cluster: Cluster, bench: Bench) -> None:
     """It is in the string that the user typed, and pgbench and the sampler got it."""
     dsn = f"postgresql://bench:{ENCODED}@{LOOPBACK}:{PORT}/postgres"
+    if cluster.version_major == 15:
+        (bench.folder / "ca.crt").write_bytes((cluster.data / "server.crt").read_bytes())
+        dsn += "?sslmode=verify-ca&sslrootcert=ca.crt"
     done = run(bench, "bench", "--dsn", dsn, *SHORT)
     assert done.returncode == 0, done.stderr
+    assert json.loads((bench.record / "record.json").read_text())["given"]["is_encrypted"] is (
+        cluster.version_major == 15
+    )
     trial = json.loads(next(bench.record.glob("trials/*/trial.json")).read_text())
     assert [gap["source"] for gap in trial["gaps"]] == ["os sampler", "server log"]
     for file in (one for one in bench.folder.rglob("*") if one.is_file()):

@@ -198,14 +198,7 @@ def test_places_that_are_left(cluster: Cluster) -> None:
 def test_a_standby_of_a_service_over_tls() -> None:
     with running(15) as cluster:
         cluster.stop()
-        key, certificate = cluster.data / "server.key", cluster.data / "server.crt"
-        subject = ("-subj", "/CN=localhost", "-keyout", str(key), "-out", str(certificate))
-        subprocess.run(
-            ["openssl", "req", "-new", "-x509", "-nodes", "-days", "2", *subject], check=True, capture_output=True
-        )
-        for file in (key, certificate):
-            shutil.chown(file, cluster.user.uid, cluster.user.gid)
-            file.chmod(0o600)
+        cluster.make_certificate()
         with (cluster.data / "pg_hba.conf").open("w") as hba:
             hba.write(
                 "local all all trust\nhostssl all postgres 127.0.0.0/8 trust\nhostssl all all 127.0.0.0/8 scram-sha-256\n"

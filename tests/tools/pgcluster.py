@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -65,6 +66,17 @@ class Cluster:
         text = " ".join(f"-c {setting}" for setting in settings)
         log = str(self.root / "server.log")
         self.run("pg_ctl", "-D", str(self.data), "-w", "-s", "-l", log, "-o", f"-p {PORT} {text}", "start")
+
+    def make_certificate(self) -> Path:
+        """Give the server a key and a certificate of its own for `localhost`, which `ssl=on` uses; return the certificate."""
+        key, certificate = self.data / "server.key", self.data / "server.crt"
+        subject = ("-subj", "/CN=localhost", "-keyout", str(key), "-out", str(certificate))
+        command = ["openssl", "req", "-new", "-x509", "-nodes", "-days", "2", *subject]
+        subprocess.run(command, check=True, capture_output=True)
+        for file in (key, certificate):
+            shutil.chown(file, self.user.uid, self.user.gid)
+            file.chmod(0o600)
+        return certificate
 
     def stop(self) -> None:
         """Stop the server at once, if it runs."""

@@ -27,6 +27,7 @@ from pgdyno.record.store import RecordStore
 from pgdyno.record.types import ServerFacts, StudyRecord
 from pgdyno.run.given.access import open_access
 from pgdyno.run.given.conninfo import has_password
+from pgdyno.run.given.libpq import find_libpq
 from pgdyno.run.given.probe import probe_server
 from pgdyno.run.given_server import GivenServerUnderTest
 from pgdyno.run.host.facts import read_host_facts
@@ -181,7 +182,7 @@ def _make_ready(seen: GivenServer, address: Address, held: sql.Connection, load_
     me = ServerUser(name=str(os.geteuid()), uid=os.geteuid(), gid=os.getegid())
     # The newest pgbench works with servers of all versions, and as this account it needs no copy.
     installation = find_installation(ServerSpec(), user=me, software_dir=Path("/nonexistent"))
-    generator = Pgbench(installation=installation, user=me)
+    generator = Pgbench(installation=installation, user=me, libpq=find_libpq())
     # ServerFacts name the programs' folder, and of this server's nobody knows it.
     facts = ServerFacts(version=seen.version, version_num=held.info.server_version, bindir="")
     may_checkpoint = any(one.name == "CHECKPOINT" and one.refusal is None for one in seen.capabilities)

@@ -26,6 +26,7 @@ _NOT_HANDED_ON = {
     "service",
     "servicefile",
 }
+_MAY_FALL_BACK = {None, "", "allow", "prefer"}
 # Children work in another folder.
 _PATHS = {"sslcert", "sslcrl", "sslcrldir", "sslkey", "sslrootcert"}
 # Its word for the certificates that the machine trusts.
@@ -50,6 +51,9 @@ def open_access(dsn: str) -> Iterator[Address]:
         host, port, user, dbname = info.host or info.hostaddr, info.port, info.user, info.dbname
         if info.hostaddr:
             found["hostaddr"] = info.hostaddr
+        if connection.pgconn.ssl_in_use and found.get("sslmode") in _MAY_FALL_BACK:
+            # Every later connection is encrypted as this one is, or fails.
+            found["sslmode"] = "require"
     for name in conninfo.SECRETS & set(found):
         raise SpecError(
             f"{name} cannot be handed to pgbench",

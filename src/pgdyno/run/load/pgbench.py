@@ -38,6 +38,7 @@ from pgdyno.run.load.process import (
     poll_until_done,
     running_pgbench,
 )
+from pgdyno.run.postgres.address import Address
 from pgdyno.run.postgres.hints import hint_for
 from pgdyno.run.postgres.installation import Installation
 from pgdyno.spec.study import BUILTIN_SCRIPTS
@@ -59,11 +60,13 @@ class Pgbench(msgspec.Struct, frozen=True, kw_only=True):
         user: The account that it runs as.
         script_directory: A folder that `user` can reach, made for the copies of script files of each load and removed after
             it; None: the folder of the outputs, which `user` must be able to reach.
+        libpq: Another libpq than the one that it was built with; only where `user` is this account.
     """
 
     installation: Installation
     user: ServerUser
     script_directory: Path | None = None
+    libpq: Path | None = None
 
     def run_load(
         self,
@@ -101,8 +104,7 @@ class Pgbench(msgspec.Struct, frozen=True, kw_only=True):
         with self._made_script_directory():
             staged = self._stage_scripts(run, directory)
             argv = build_argv(staged, self.installation.program("pgbench"), self.installation.facts.major)
-            inherited = run.address.inherited
-            with running_pgbench(argv, self.user, directory, on_line=take_line, inherited=inherited) as running:
+            with self._running(argv, run.address, directory, on_line=take_line) as running:
                 yield _PgbenchLoad(run, running, directory, aborts, should_abort)
 
     def start_log(
@@ -153,14 +155,20 @@ class Pgbench(msgspec.Struct, frozen=True, kw_only=True):
         with writing(directory):
             directory.mkdir(parents=True, exist_ok=True)
         argv = build_init_argv(run, self.installation.program("pgbench"))
-        inherited = run.address.inherited
-        with running_pgbench(argv, self.user, directory, on_line=take_line, inherited=inherited) as running:
+        with self._running(argv, run.address, directory, on_line=take_line) as running:
             done = poll_until_done(running, should_abort=should_abort)
         stderr = (directory / STDERR_FILE).read_bytes().decode(errors="replace")
         steps = parse_init(stderr)
         if done.exit_code != 0 or steps is None:
             raise should_abort() or _failure(f"loading scale {run.scale} failed", stderr, done.exit_code)
         return InitOutcome(argv=done.argv, total_s=steps.total_s, steps_s=steps.step_durations_s)
+
+    def _running(
+        self, argv: tuple[str, ...], address: Address, directory: Path, *, on_line: Callable[[str], None]
+    ) -> contextlib.AbstractContextManager[PgbenchProcess]:
+        return running_pgbench(
+            argv, self.user, directory, on_line=on_line, inherited=address.inherited, libpq=self.libpq
+        )
 
     @contextlib.contextmanager
     def _made_script_directory(self) -> Iterator[None]:

@@ -127,6 +127,7 @@ def running_pgbench(
     *,
     on_line: Callable[[str], None],
     inherited: tuple[int, ...] = (),
+    libpq: Path | None = None,
 ) -> Iterator[PgbenchProcess]:
     """Run pgbench for at most the length of a `with` block, and leave its outputs and an `Invocation` in three files, on disk.
 
@@ -138,6 +139,7 @@ def running_pgbench(
         directory: The existing folder for the files.
         on_line: Called with every whole line of stderr.
         inherited: Open descriptors that its connection needs.
+        libpq: Another libpq than the one that it was built with.
 
     Raises:
         HostError: pgbench cannot be started.
@@ -149,7 +151,8 @@ def running_pgbench(
         (directory / STDERR_FILE).open("wb") as stderr,
         (directory / STDERR_FILE).open("rb") as tail,
     ):
-        child = THIS_HOST.start(argv, user=user, stdout=stdout, stderr=stderr, inherited=inherited)
+        env = process.clean_environment() | ({} if libpq is None else {"LD_PRELOAD": str(libpq)})
+        child = THIS_HOST.start(argv, user=user, stdout=stdout, stderr=stderr, env=env, inherited=inherited)
         running = PgbenchProcess(child, argv, tail, on_line)
         try:
             yield running
