@@ -32,6 +32,7 @@ from tests.tools.pgcluster import PORT, Cluster, running
 pytestmark = pytest.mark.cluster
 CONTENT = "pgbench scale=1; 100 % of it"
 FOREIGN = "0123456789abcdef0123456789abcdef"
+STUDY = "0123abcd"
 
 
 @pytest.fixture(scope="module", params=(15, 18))
@@ -79,10 +80,10 @@ def test_what_is_loaded_is_found_again_and_each_copy_begins_with_it(cluster: Clu
     assert found is not None
     assert (found.name, found.content) == (loaded.name, CONTENT)
     assert found.size_bytes > 1_000_000
-    copy = copy_database(address, found)
+    copy = copy_database(address, found, study=STUDY)
     cluster.sql("DELETE FROM numbers", database=copy.name)
     assert (sum_numbers(cluster, copy), sum_numbers(cluster, found)) == ("", "500500")
-    copy = copy_database(address, found)
+    copy = copy_database(address, found, study=STUDY)
     assert sum_numbers(cluster, copy) == "500500"
     assert names(cluster) == [loaded.name, copy.name]
     # A copy is never taken for what was loaded.
@@ -97,7 +98,7 @@ def test_what_is_loaded_is_found_again_and_each_copy_begins_with_it(cluster: Clu
 def test_idle_sessions_of_a_pooler_do_not_keep_it_from_being_copied(cluster: Cluster, address: Address) -> None:
     loaded = load(address)
     with sql.connect(Address(host=address.host, port=address.port, user="bench", dbname=loaded.name)):
-        copy = copy_database(address, loaded)
+        copy = copy_database(address, loaded, study=STUDY)
     with sql.connect(Address(host=address.host, port=address.port, user="bench", dbname=copy.name)):
         drop_database(address, copy)
     assert names(cluster) == [loaded.name]
@@ -168,14 +169,14 @@ def test_only_these_statements_are_sent_and_all_else_stays_as_it_was(cluster: Cl
     begins = log.stat().st_size
     cluster.sql("ALTER ROLE bench SET log_statement = 'all'")
     loaded = load(address)
-    drop_database(address, copy_database(address, loaded))
+    drop_database(address, copy_database(address, loaded, study=STUDY))
     drop_database(address, loaded)
     cluster.sql("ALTER ROLE bench RESET log_statement")
     assert without_key(cluster.run("pg_dumpall", *options)) == before
     with log.open(errors="replace") as file:
         file.seek(begins)
         asked = re.findall(r"LOG:  (?:statement|execute [^:]*): \s*(.*)", file.read())
-    own = r"\"pgdyno_[0-9a-f]{32}(_run)?\""
+    own = r"\"pgdyno_[0-9a-f]{32}(_[0-9a-f]{8}_run)?\""
     allowed = (
         r"SELECT .*|BEGIN|ROLLBACK|SET LOCAL search_path.*|CREATE TABLE numbers .*|ALTER ROLE .*"
         rf"|CREATE DATABASE {own} TEMPLATE (template0|{own} STRATEGY FILE_COPY)|COMMENT ON DATABASE {own} IS .*"
@@ -193,7 +194,7 @@ address = Address(host=sys.argv[1], port=int(sys.argv[2]), user="bench")
 print("ready", flush=True)
 while True:
     loaded = note_loaded(address, create_database(address), "x")
-    drop_database(address, copy_database(address, loaded))
+    drop_database(address, copy_database(address, loaded, study="0123abcd"))
     drop_database(address, loaded)
 """
 

@@ -46,7 +46,7 @@ def make_server(cluster: Cluster, address: sql.Address) -> GivenServerUnderTest:
     me = ServerUser(name="me", uid=os.geteuid(), gid=os.getegid())
     pgbench = Pgbench(installation=find_installation(ServerSpec(), user=me, software_dir=Path("/none")), user=me)
     facts = ServerFacts(version="", version_num=cluster.version_major * 10_000, bindir="")
-    return GivenServerUnderTest(address=address, facts=facts, generator=pgbench, may_checkpoint=False)
+    return GivenServerUnderTest(address=address, facts=facts, generator=pgbench, may_checkpoint=False, lock=None)
 
 
 # Settings that a session asks for, and what the server answers in its next query.
@@ -64,9 +64,9 @@ def test_sessions_get_what_they_ask_for(server: GivenServerUnderTest, tmp_path: 
         name, value, shown = row
         if "." not in name:
             server.try_settings({name: value})
-        with server.running({name: value}, log_path=tmp_path / "log"), server.connect() as connection:
+        with server.running({name: value}, log_path=tmp_path / "log"), sql.connect(server.load_address) as connection:
             assert sql.read_setting(connection, name) == shown
-        with server.running({}, log_path=tmp_path / "log"), server.connect() as connection:
+        with server.running({}, log_path=tmp_path / "log"), sql.connect(server.load_address) as connection:
             assert sql.read_setting(connection, name) != shown
 
     check_rows(TAKEN, ask)
@@ -117,6 +117,6 @@ def test_what_cannot_be_done_to_it(server: GivenServerUnderTest) -> None:
 def test_the_options_of_the_string_come_first(cluster: Cluster, tmp_path: Path) -> None:
     with open_access(dsn(cluster.root, options="-c work_mem=6MB -c jit=off")) as address:
         server = make_server(cluster, address)
-        with server.running({"work_mem": "7MB"}, log_path=tmp_path), server.connect() as connection:
+        with server.running({"work_mem": "7MB"}, log_path=tmp_path), sql.connect(server.load_address) as connection:
             seen = [sql.read_setting(connection, name) for name in ("work_mem", "jit")]
     assert seen == ["7MB", "off"]

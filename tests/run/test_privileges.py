@@ -19,7 +19,7 @@ from pgdyno.facts.views import server_counters
 from pgdyno.flow.check_given import check_given
 from pgdyno.record.machine.given_server import Capability, GivenServer
 from pgdyno.run.given import conninfo
-from pgdyno.run.given.probe import probe_server
+from pgdyno.run.given.probe import probe_server, watch_server
 from pgdyno.run.host import process
 from pgdyno.run.postgres.sql import begin_carefully, read_service_marks, read_setting
 from tests.rows import check_rows
@@ -193,6 +193,31 @@ def test_places_that_are_left(cluster: Cluster) -> None:
         cluster.sql("ALTER ROLE plain CONNECTION LIMIT -1")
     assert "connections" not in rules(probe_server(dsn(cluster, "postgres")), clients=8)
     assert "connections" in rules(probe_server(dsn(cluster, "postgres")), clients=100)
+
+
+def test_others_at_work_are_seen_by_any_role(cluster: Cluster) -> None:
+    assert "sessions-at-work" not in rules(watch_server(dsn(cluster)))
+    where = ("-h", str(cluster.root), "-p", str(PORT), "-U", "postgres")
+    script = cluster.root / "others.sql"
+    script.write_text("SELECT 1;\n")
+    argv = [
+        str(cluster.bin_directory / "pgbench"),
+        "-n",
+        "-f",
+        str(script),
+        "-R",
+        "300",
+        "-T",
+        "600",
+        *where,
+        "postgres",
+    ]
+    others = process.start(argv)
+    try:
+        while "sessions-at-work" not in rules(watch_server(dsn(cluster))):
+            assert others.poll() is None
+    finally:
+        process.stop(others)
 
 
 def test_a_standby_of_a_service_over_tls() -> None:

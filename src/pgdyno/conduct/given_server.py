@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
 import msgspec
@@ -28,7 +28,8 @@ from pgdyno.record.types import ServerFacts, StudyRecord
 from pgdyno.run.given.access import open_access
 from pgdyno.run.given.conninfo import has_password
 from pgdyno.run.given.libpq import find_libpq
-from pgdyno.run.given.probe import probe_server
+from pgdyno.run.given.lock import StudyLock, refuse_second_study
+from pgdyno.run.given.probe import watch_server
 from pgdyno.run.given_server import GivenServerUnderTest
 from pgdyno.run.host.facts import read_host_facts
 from pgdyno.run.host.log import pending_log
@@ -82,8 +83,8 @@ def ready_server(dsn: str, *, clients: int, is_busy_allowed: bool, ui: Ui) -> It
     """
     with pending_log():
         ui.begin_step("check", predicted_s=CHECK_S)
-        seen = probe_server(dsn)
-        with open_access(dsn) as address, closing(sql.connect(address)) as held:
+        seen = watch_server(dsn)
+        with open_access(dsn) as address, ExitStack() as stack:
             found = find_given_obstacles(seen, clients=clients, has_password=has_password(dsn))
             load_host = read_host_facts(Path.cwd())
             ui.end_step(f"PostgreSQL {seen.version} at {seen.address}, as {seen.role}")
@@ -91,13 +92,10 @@ def ready_server(dsn: str, *, clients: int, is_busy_allowed: bool, ui: Ui) -> It
                 if finding.severity is not Severity.NOTE:
                     ui.show_finding(finding)
             _refuse(found, is_busy_allowed=is_busy_allowed)
-            # Where transactions share sessions, a lock would stay with a session that others use.
-            if not seen.has_pooled_transactions and not sql.lock_server(held):
-                raise HostError(
-                    "another pgdyno is at work in this server",
-                    hint="wait until it has ended: each would disturb the other",
-                )
-            yield _make_ready(seen, address, held, load_host)
+            refuse_second_study(address)
+            # Where transactions share sessions, its name would stay with a session that others use.
+            lock = None if seen.has_pooled_transactions else stack.enter_context(closing(StudyLock(address)))
+            yield _make_ready(seen, address, lock, load_host)
 
 
 def plan_given(study: Study, ready: ReadyServer) -> PlannedStudy:
@@ -178,19 +176,21 @@ def _refuse(found: tuple[Finding, ...], *, is_busy_allowed: bool) -> None:
             )
 
 
-def _make_ready(seen: GivenServer, address: Address, held: sql.Connection, load_host: HostFacts) -> ReadyServer:
+def _make_ready(seen: GivenServer, address: Address, lock: StudyLock | None, load_host: HostFacts) -> ReadyServer:
     me = ServerUser(name=str(os.geteuid()), uid=os.geteuid(), gid=os.getegid())
     # The newest pgbench works with servers of all versions, and as this account it needs no copy.
     installation = find_installation(ServerSpec(), user=me, software_dir=Path("/nonexistent"))
     generator = Pgbench(installation=installation, user=me, libpq=find_libpq())
     # ServerFacts name the programs' folder, and of this server's nobody knows it.
-    facts = ServerFacts(version=seen.version, version_num=held.info.server_version, bindir="")
+    with sql.connect(address) as connection:
+        version_num = connection.info.server_version
+    facts = ServerFacts(version=seen.version, version_num=version_num, bindir="")
     may_checkpoint = any(one.name == "CHECKPOINT" and one.refusal is None for one in seen.capabilities)
     under_test = GivenServerUnderTest(
         address=address,
         facts=facts,
         generator=generator,
         may_checkpoint=may_checkpoint,
-        shares_sessions=seen.has_pooled_transactions,
+        lock=lock,
     )
     return ReadyServer(seen=seen, facts=facts, load_host=load_host, under_test=under_test, generator=generator)

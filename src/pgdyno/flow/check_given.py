@@ -12,7 +12,7 @@ from pgdyno.explain.preflight.rules import should_wait
 from pgdyno.flow.terminal import print_document
 from pgdyno.record.machine.given_server import GivenServer
 from pgdyno.run.given import conninfo
-from pgdyno.run.given.probe import probe_server
+from pgdyno.run.given.probe import watch_server
 
 # Of a bench on a machine of two CPUs.
 _DEFAULT_CLIENTS = 8
@@ -55,7 +55,7 @@ def check_given(dsn: str, *, clients: int | None) -> GivenCheck:
         HostError: The server is of a version that is not supported.
         StepFailedError: There is no connection, or it was lost.
     """
-    server = probe_server(dsn)
+    server = watch_server(dsn)
     findings = find_given_obstacles(
         server, clients=_DEFAULT_CLIENTS if clients is None else clients, has_password=conninfo.has_password(dsn)
     )

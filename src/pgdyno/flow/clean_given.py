@@ -10,6 +10,7 @@ from pgdyno.errors import SpecError
 from pgdyno.report.forms.plain import render_line
 from pgdyno.run.given.access import open_access
 from pgdyno.run.given.database import ForeignDatabase, OwnDatabase, drop_database, list_databases
+from pgdyno.run.given.lock import refuse_second_study
 from pgdyno.units import count_things, format_bytes
 
 
@@ -46,9 +47,11 @@ def clean_given(dsn: str, *, ui: Ui) -> CleanedServer:
 
     Raises:
         SpecError: It is no connection string, or the user said no.
+        HostError: A study is at work there.
         StepFailedError: There is no connection, or the server refuses.
     """
     with open_access(dsn) as address:
+        refuse_second_study(address)
         own, foreign = list_databases(address)
         in_use = tuple(one for one in own if one.sessions)
         unused = tuple(one for one in own if not one.sessions)

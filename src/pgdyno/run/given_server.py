@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import re
 import time
+import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -20,14 +21,14 @@ from pgdyno.run.given.database import (
     OwnDatabase,
     copy_database,
     create_database,
-    drop_database,
+    drop_if_possible,
+    drop_left_overs,
     find_loaded,
-    list_databases,
-    name_copy,
     note_loaded,
+    plan_copy,
 )
+from pgdyno.run.given.lock import StudyLock
 from pgdyno.run.host.clock import monotonic_s
-from pgdyno.run.host.log import LOG
 from pgdyno.run.load.argv import InitRun, build_init_argv
 from pgdyno.run.load.pgbench import InitOutcome, Pgbench
 from pgdyno.run.load.watch import LoadWatch
@@ -42,8 +43,6 @@ from pgdyno.spec.variant import show_value
 _NOT_SAMPLED = Gap(source=SERVER, reason="a pooler in between gives each transaction another session")
 # A restart or a failover takes about as long.
 _RETURNS_WITHIN_S = 60.0
-
-
 _REFUSALS = (
     ("permission denied", "a superuser gives it by GRANT SET ON PARAMETER NAME TO ROLE"),
     ("without restarting", "it takes a restart, which pgdyno does not do to a given server"),
@@ -61,7 +60,7 @@ class GivenServerUnderTest:
         facts: Which PostgreSQL it is.
         generator: Loads the data.
         may_checkpoint: Whether the role may run CHECKPOINT.
-        shares_sessions: Whether a pooler in between gives each transaction another session.
+        lock: Keeps other pgdynos away; None where a pooler in between gives each transaction another session.
     """
 
     def __init__(
@@ -71,13 +70,15 @@ class GivenServerUnderTest:
         facts: ServerFacts,
         generator: Pgbench,
         may_checkpoint: bool,
-        shares_sessions: bool = False,
+        lock: StudyLock | None,
     ) -> None:
         self._aside = address
         self._facts = facts
         self._generator = generator
         self._may_checkpoint = may_checkpoint
-        self._shares_sessions = shares_sessions
+        self._lock = lock
+        # No study drops the copy of another one.
+        self._study = uuid.uuid4().hex[:8]
         self._loaded: OwnDatabase | None = None
         self._copy: OwnDatabase | None = None
         self._settings: Mapping[str, SettingValue] = {}
@@ -89,8 +90,13 @@ class GivenServerUnderTest:
 
     @property
     def address(self) -> Address:
-        """Where the copy of the loaded database is reached, with the settings that sessions there ask for."""
-        return with_settings(self._aside if self._copy is None else self._at(self._copy), self._settings)
+        """Where the copy of the loaded database is reached."""
+        return self._aside if self._copy is None else self._at(self._copy)
+
+    @property
+    def load_address(self) -> Address:
+        """Where the load reaches it, with the settings that its sessions ask for."""
+        return with_settings(self.address, self._settings)
 
     @property
     def pid(self) -> None:
@@ -106,7 +112,7 @@ class GivenServerUnderTest:
     def unseen(self) -> tuple[Gap, ...]:
         """What cannot be observed in any trial."""
         # The sampler would leave its prepared statements to others.
-        return (*UNSEEN_GAPS, *([_NOT_SAMPLED] if self._shares_sessions else []))
+        return (*UNSEEN_GAPS, *([_NOT_SAMPLED] if self._lock is None else []))
 
     def load(
         self,
@@ -124,6 +130,8 @@ class GivenServerUnderTest:
         """
         content = _describe_content(data, scale)
         on_activity("looking for loaded data")
+        if self._lock is not None:
+            drop_left_overs(self._aside)
         self._loaded = find_loaded(self._aside, content)
         if self._loaded is not None:
             return self._read_dataset(self._plan_init(data, scale), done=None)
@@ -132,14 +140,17 @@ class GivenServerUnderTest:
             dataset = self._fill(data, scale, output_dir=output_dir, on_activity=on_activity)
             self._loaded = note_loaded(self._aside, self._loaded, content)
         except BaseException:
-            drop_database(self._aside, self._loaded)
+            drop_if_possible(self._aside, self._loaded)
+            self._loaded = None
             raise
         return dataset
 
     def reset(self) -> float:
         """Make a new copy of the loaded database. Return the seconds that it took."""
+        if self._lock is not None:
+            self._lock.check()
         began_s = monotonic_s()
-        self._copy = copy_database(self._aside, self._whole)
+        self._copy = copy_database(self._aside, self._whole, study=self._study)
         return monotonic_s() - began_s
 
     @contextlib.contextmanager
@@ -157,16 +168,9 @@ class GivenServerUnderTest:
 
     def close(self) -> None:
         """Drop the copy, also one that Ctrl-C cut short; the loaded database is kept for the next study."""
-        if self._loaded is None:
-            return
-        try:
-            own, _ = list_databases(self._aside)
-            for one in own:
-                if one.name == name_copy(self._loaded):
-                    drop_database(self._aside, one)
-        except StepFailedError as error:
+        if self._loaded is not None:
             # What ended the study is the user's affair; `clean` drops what is left.
-            LOG.warning("the copy stays: %s", error.reason)
+            drop_if_possible(self._aside, plan_copy(self._loaded, self._study))
         self._copy = None
 
     def connect(self, *, database: str | None = None, patience_s: int | None = None) -> sql.Connection:

@@ -175,7 +175,7 @@ def _load_run(
     stage: TrialStage, workload: PlannedWorkload, trial: PlannedTrial, *, duration_s: float, reports_statements: bool
 ) -> LoadRun:
     return LoadRun(
-        address=stage.server.address,
+        address=stage.server.load_address,
         scripts=tuple((str(stage.scripts.get(name, name)), weight) for name, weight in workload.scripts),
         mode=workload.mode,
         clients=workload.clients,

@@ -66,6 +66,11 @@ class OwnServer:
         return self._running.address
 
     @property
+    def load_address(self) -> Address:
+        """The same: settings are those of the whole server."""
+        return self.address
+
+    @property
     def pid(self) -> int:
         """The postmaster's process id, while it runs."""
         return self._running.pid

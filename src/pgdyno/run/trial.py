@@ -147,9 +147,10 @@ def _measure(
 
 def read_before(server: ServerUnderTest, seen: Observed) -> None:
     """Checkpoint, and read what is in force and counted before the measured load."""
+    with sql.connect(server.load_address) as session:
+        seen.settings = sql.read_settings(session)
     with server.connect() as connection:
         server.checkpoint(connection)
-        seen.settings = sql.read_settings(connection)
         seen.counters_before = sql.read_counters(connection, watched_database=server.address.dbname)
         seen.gaps = (*seen.gaps, *sql.find_lost_counters(connection))
         seen.tables_before = sql.read_table_states(connection)

@@ -54,6 +54,11 @@ class ServerUnderTest(Protocol):
         ...
 
     @property
+    def load_address(self) -> Address:
+        """Where the load reaches it, with what only its own sessions ask for."""
+        ...
+
+    @property
     def pid(self) -> int | None:
         """The postmaster's process id, while it runs; None if its machine is not this one."""
         ...

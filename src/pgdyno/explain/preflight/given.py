@@ -18,6 +18,8 @@ STATEMENTS = {"tpcb-like": 7, "simple-update": 5, "select-only": 1}
 IN_USE = frozenset({"sessions-at-work", "archiving", "replicas"})
 """Rules whose findings say that others depend on the server, so that a load needs the user's word."""
 
+# Monitoring and the server's own workers end some.
+_IDLE_TPS = 20.0
 _Rule = Callable[[GivenServer, int], Iterator[Finding]]
 
 
@@ -95,12 +97,17 @@ def _connections(server: GivenServer, clients: int) -> Iterator[Finding]:
 
 
 def _sessions(server: GivenServer, _: int) -> Iterator[Finding]:
+    seen = []
     if server.active_sessions:
+        seen.append(f"sessions that run a statement now: {server.active_sessions}")
+    if server.others_tps is not None and server.others_tps > _IDLE_TPS:
+        seen.append(f"transactions that end in a second: {server.others_tps:.0f}")
+    if seen:
         yield Finding(
             rule="sessions-at-work",
             severity=Severity.WARNING,
             claim="Others are at work in this server.",
-            evidence=f"{server.active_sessions} of their sessions run a statement now",
+            evidence="; ".join(seen),
             why="Their load is in every figure, and the load would slow them down.",
             advice="Measure when nobody uses the server.",
         )

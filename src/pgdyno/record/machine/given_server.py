@@ -57,6 +57,8 @@ class GivenServer(msgspec.Struct, frozen=True, kw_only=True):
     """How many more this role may open; None if that could not be read."""
     active_sessions: int | None
     """Sessions of others that run a statement now; None if they are hidden from this role."""
+    others_tps: float | None = None
+    """Transactions of others in a second, as seen for two seconds before the load; None if they were not counted."""
     is_archiving: bool | None = None
     """Whether it keeps its WAL elsewhere; None if that could not be read."""
     replica_count: int | None = None

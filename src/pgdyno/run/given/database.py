@@ -20,10 +20,11 @@ from psycopg import sql as compose
 
 from pgdyno.errors import StepFailedError
 from pgdyno.run.host.clock import local_now
+from pgdyno.run.host.log import LOG
 from pgdyno.run.postgres import sql, timeouts
 from pgdyno.run.postgres.address import Address
 
-_NAME = re.compile(r"pgdyno_([0-9a-f]{32})(_run)?")
+_NAME = re.compile(r"pgdyno_([0-9a-f]{32})(_[0-9a-f]{8}_run)?")
 _COMMENT = re.compile(r"pgdyno ([0-9a-f]{32}) [-0-9]+: may be dropped(?:; (.*))?", re.DOTALL)
 # For each 5 MB that a slow disk copies in a second.
 _SLOW_DISK_BYTES_PER_S = 5_000_000
@@ -31,7 +32,7 @@ _SLOW_DISK_BYTES_PER_S = 5_000_000
 _LIST: LiteralString = """
 SELECT d.datname AS name, coalesce(pg_catalog.shobj_description(d.oid, 'pg_database'), '') AS comment,
        d.datdba = r.oid AS is_own, d.datconnlimit = -2 AS is_broken, CASE WHEN d.datdba = r.oid THEN pg_catalog.pg_database_size(d.oid) ELSE 0 END AS size_bytes,
-       (SELECT count(*) FROM pg_catalog.pg_stat_get_activity(NULL) a WHERE a.datid = d.oid)::int AS sessions
+       (SELECT count(*) FROM pg_catalog.pg_stat_get_activity(NULL) a WHERE a.datid = d.oid AND a.usesysid IS NOT NULL)::int AS sessions
 FROM pg_catalog.pg_database d, pg_catalog.pg_roles r
 WHERE r.rolname = current_user AND d.datname LIKE 'pgdyno\\_%' ORDER BY d.datname"""
 _HAS_TABLE: LiteralString = "SELECT pg_catalog.to_regclass('pgdyno.mark') IS NOT NULL AS has_table"
@@ -59,7 +60,7 @@ class OwnDatabase(msgspec.Struct, frozen=True, kw_only=True):
     """What is loaded; empty until it is complete, and for the copy that a trial runs in."""
     size_bytes: int
     sessions: int
-    """Sessions that are connected to it."""
+    """Sessions that are connected to it, without the server's own workers."""
 
     @property
     def is_copy(self) -> bool:
@@ -92,7 +93,7 @@ def create_database(address: Address) -> OwnDatabase:
                 inside.execute("CREATE TABLE pgdyno.mark (uuid text NOT NULL)")
                 inside.execute("INSERT INTO pgdyno.mark VALUES (%s)", (token,))
         except BaseException:
-            drop_database(address, made)
+            drop_if_possible(address, made)
             raise
     return made
 
@@ -119,30 +120,30 @@ def find_loaded(address: Address, content: str) -> OwnDatabase | None:
     return next((one for one in own if one.content == content and not one.is_copy and one.sessions == 0), None)
 
 
-def name_copy(source: OwnDatabase) -> str:
-    """Return the name of the copy of a loaded database that trials run in."""
-    return f"{source.name}_run"
+def plan_copy(source: OwnDatabase, study: str) -> OwnDatabase:
+    """Return the copy of a loaded database that a study's trials run in, before it is made.
+
+    Args:
+        source: The loaded database.
+        study: Eight hexadecimal digits that no other study has, so that none drops the copy of another one.
+    """
+    return OwnDatabase(name=f"{source.name}_{study}_run", content="", size_bytes=source.size_bytes, sessions=0)
 
 
-def copy_database(address: Address, source: OwnDatabase) -> OwnDatabase:
-    """Make the copy of a loaded database anew, file by file: no WAL is written for its pages.
+def copy_database(address: Address, source: OwnDatabase, *, study: str) -> OwnDatabase:
+    """Make a study's copy of a loaded database anew, file by file: no WAL is written for its pages.
 
     Raises:
         StepFailedError: The server refuses, or somebody is connected to one of the two.
     """
-    name = name_copy(source)
-    own, foreign = list_databases(address)
-    if any(one.name == name for one in foreign):
-        raise StepFailedError(f"the database {name} is not pgdyno's", hint="see who made it")
-    old = next((one for one in own if one.name == name), None)
-    if old is not None:
-        drop_database(address, old)
+    copy = plan_copy(source, study)
+    drop_database(address, copy)
     words = "CREATE DATABASE {name} TEMPLATE {source} STRATEGY FILE_COPY"
     with _refusing("copy the loaded database"), sql.connect(address) as connection:
         connection.execute(_END_OWN_SESSIONS, (source.name,))
-        _execute(connection, words, name, source=source.name, size_bytes=source.size_bytes)
-        _comment(connection, name, _token(name))
-    return OwnDatabase(name=name, content="", size_bytes=source.size_bytes, sessions=0)
+        _execute(connection, words, copy.name, source=source.name, size_bytes=source.size_bytes)
+        _comment(connection, copy.name, _token(copy.name))
+    return copy
 
 
 def drop_database(address: Address, database: OwnDatabase) -> None:
@@ -157,6 +158,26 @@ def drop_database(address: Address, database: OwnDatabase) -> None:
         _execute(
             connection, "DROP DATABASE IF EXISTS {name} WITH (FORCE)", database.name, size_bytes=database.size_bytes
         )
+
+
+def drop_left_overs(address: Address) -> None:
+    """Drop what killed studies left: half-loaded databases and copies. Call it only where no other study is at work.
+
+    Raises:
+        StepFailedError: The server refuses.
+    """
+    own, _ = list_databases(address)
+    for one in own:
+        if one.sessions == 0 and (one.is_copy or not one.content):
+            drop_database(address, one)
+
+
+def drop_if_possible(address: Address, database: OwnDatabase) -> None:
+    """Drop a database at the end of a study, whose own error must not be hidden by what the server then says."""
+    try:
+        drop_database(address, database)
+    except StepFailedError as error:
+        LOG.warning("the database %s stays, and `pgdyno clean --dsn` drops it: %s", database.name, error.reason)
 
 
 def list_databases(address: Address) -> tuple[tuple[OwnDatabase, ...], tuple[ForeignDatabase, ...]]:

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import msgspec
 import psycopg
@@ -31,6 +32,9 @@ _NOT_PRIVILEGED = psycopg.errors.InsufficientPrivilege
 _SESSION_SETTING = "pgdyno.probe"
 _SECOND_SESSION_PATIENCE_S = 5.0
 _SEVERAL = 5
+# Sessions tell their counts each second. Source: PostgreSQL 18 src/backend/utils/activity/pgstat.c, PGSTAT_MIN_INTERVAL.
+_WATCH_S = 2.2
+_OWN_TRANSACTIONS = 10
 
 
 def probe_server(dsn: str) -> GivenServer:
@@ -44,9 +48,14 @@ def probe_server(dsn: str) -> GivenServer:
         HostError: The server is of a version that is not supported.
         StepFailedError: There is no connection, or it was lost.
     """
+    with _telling_loss(), conninfo.connect(dsn) as connection:
+        return _probe(dsn, connection)
+
+
+@contextmanager
+def _telling_loss() -> Iterator[None]:
     try:
-        with conninfo.connect(dsn) as connection:
-            return _probe(dsn, connection)
+        yield
     except timeouts.NoAnswerError as error:
         hint = "it, its disk or the network hangs"
         raise StepFailedError("the server does not answer", detail=error.detail, hint=hint) from error
@@ -96,6 +105,30 @@ def _probe(dsn: str, connection: sql.Connection) -> GivenServer:
         round_trip=_time_round_trips(connection),
         capabilities=(_ask_for_options(dsn), *capabilities),
     )
+
+
+def watch_server(dsn: str) -> GivenServer:
+    """Connect to a server, return what one role sees of it, and watch for two seconds what others do; see `probe_server`."""
+    server = probe_server(dsn)
+    with _telling_loss(), conninfo.connect(dsn) as connection:
+        return msgspec.structs.replace(server, others_tps=_count_others(connection))
+
+
+def _count_others(connection: sql.Connection) -> float | None:
+    """Return how many transactions of others end in a second, also where their sessions are hidden; None if that is refused."""
+    before, began_s = _count_transactions(connection), time.monotonic()
+    if before is None:
+        return None
+    time.sleep(_WATCH_S)
+    after, took_s = _count_transactions(connection), time.monotonic() - began_s
+    # The two looks, and what connecting took, are pgdyno's own.
+    return None if after is None else max(0, after - before - _OWN_TRANSACTIONS) / took_s
+
+
+def _count_transactions(connection: sql.Connection) -> int | None:
+    with timeouts.limit(connection), connection.transaction(force_rollback=True):
+        sql.begin_carefully(connection)
+        return _count(sql.count_transactions, connection)
 
 
 def _count(count: Callable[[sql.Connection], int | None], connection: sql.Connection) -> int | None:
@@ -202,8 +235,8 @@ def _time_round_trips(connection: sql.Connection) -> RoundTrip:
     """
     taken: list[float] = []
     end_s = time.monotonic() + _LONGEST_ROUND_TRIPS_S
-    # The call does not hear Ctrl-C.
-    with timeouts.limit(connection, _PATIENCE_S):
+    # The call does not hear Ctrl-C. In one transaction they do not look like the work of others to the next probe.
+    with timeouts.limit(connection, _PATIENCE_S), connection.transaction(force_rollback=True):
         while len(taken) < _FEWEST_ROUND_TRIPS or (len(taken) < _MOST_ROUND_TRIPS and time.monotonic() < end_s):
             began_s = time.perf_counter()
             result = connection.pgconn.exec_(b"SELECT")

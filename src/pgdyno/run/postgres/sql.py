@@ -178,6 +178,10 @@ ACTIVE_SESSIONS = """
 SELECT CASE WHEN count(*) FILTER (WHERE query = '<insufficient privilege>') = 0
             THEN count(*) FILTER (WHERE backend_type = 'client backend' AND state = 'active') END AS count
 FROM pg_catalog.pg_stat_get_activity(NULL) WHERE pid <> pg_backend_pid()"""
+# Every role sees these sums. A study of pgdyno's own is told by its session's name.
+TRANSACTIONS = r"""
+SELECT coalesce(sum(xact_commit + xact_rollback), 0)::int8 AS count FROM pg_catalog.pg_stat_database
+WHERE datname !~ '^pgdyno_[0-9a-f]{32}'"""
 SERVICE_MARKS = """
 SELECT ARRAY(SELECT DISTINCT split_part(name, '.', 1) FROM pg_catalog.pg_settings WHERE name LIKE '%%.%%') AS prefixes,
        ARRAY(SELECT DISTINCT proname::text FROM pg_catalog.pg_proc WHERE proname = ANY(%s)) AS functions"""
@@ -197,8 +201,9 @@ FROM pg_catalog.pg_settings"""
 DATA_BYTES = r"""
 SELECT coalesce(sum(pg_catalog.pg_database_size(oid)), 0)::int8 AS bytes FROM pg_catalog.pg_database
 WHERE NOT datistemplate AND pg_catalog.has_database_privilege(oid, 'CONNECT') AND datname !~ '^pgdyno_[0-9a-f]{32}'"""
-# Of all pgdynos; a lock of a session ends with it.
-LOCK_SERVER = "SELECT pg_catalog.pg_try_advisory_lock(7165338812045) AS is_locked"
+# The name of a session is shown to every role.
+NAMED_SESSIONS = "SELECT count(*)::int AS count FROM pg_catalog.pg_stat_get_activity(NULL) WHERE application_name = %s"
+NAME_SESSION = "SELECT pg_catalog.set_config('application_name', %s, false), pg_catalog.set_config('idle_session_timeout', '0', false)"
 START_TIME = "SELECT pg_catalog.pg_postmaster_start_time()::text AS started_at"
 SOURCES = "SELECT lower(name) AS name, source FROM pg_catalog.pg_settings WHERE lower(name) = ANY(%s)"
 BACKEND_PID = "SELECT pg_catalog.pg_backend_pid() AS pid"
@@ -397,6 +402,11 @@ def count_active_sessions(connection: Connection) -> int | None:
     return count
 
 
+def count_transactions(connection: Connection) -> int:
+    """Count the transactions that have ended in all databases, without those that pgdyno made."""
+    return int(_one(connection, TRANSACTIONS)["count"])
+
+
 def read_service_marks(connection: Connection, functions: Sequence[str]) -> dict[str, Any]:
     """Read by what a managed service is recognised: `prefixes` of settings, and which of these `functions` there are."""
     return _one(connection, SERVICE_MARKS, (list(functions),))
@@ -423,9 +433,23 @@ def read_system_identifier(connection: Connection) -> int:
     return int(_one(connection, SYSTEM_IDENTIFIER)["count"])
 
 
-def lock_server(connection: Connection) -> bool:
-    """Return whether this session is the only one of a pgdyno that works in the server, until it ends."""
-    return bool(_one(connection, LOCK_SERVER)["is_locked"])
+def name_session(connection: Connection, name: str) -> None:
+    """Give a session a name that others see, and let it be idle."""
+    _execute(connection, NAME_SESSION, (name,))
+
+
+def count_named_sessions(connection: Connection, name: str) -> int:
+    """Count the sessions of that name, of all roles and databases."""
+    return int(_one(connection, NAMED_SESSIONS, (name,))["count"])
+
+
+def ping(connection: Connection) -> None:
+    """Make sure that the server still answers a session.
+
+    Raises:
+        StepFailedError: It does not.
+    """
+    _execute(connection, "SELECT")
 
 
 def read_start_time(connection: Connection) -> str:

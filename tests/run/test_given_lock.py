@@ -1,0 +1,52 @@
+"""The session by which a study keeps other pgdynos away from a real server."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+
+import pytest
+
+from pgdyno.errors import HostError
+from pgdyno.run.given.lock import StudyLock, is_study_at_work
+from pgdyno.run.postgres.address import Address
+from tests.tools.pgcluster import PORT, Cluster, running
+
+pytestmark = pytest.mark.cluster
+END_ALL = "SELECT count(pg_terminate_backend(pid, 10000)) FROM pg_stat_activity WHERE application_name = 'pgdyno-study'"
+
+
+@pytest.fixture(scope="module", params=(15, 18))
+def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
+    with running(request.param) as made:
+        made.sql("CREATE ROLE one LOGIN; CREATE ROLE two LOGIN")
+        made.sql("CREATE DATABASE other")
+        yield made
+
+
+def reach(cluster: Cluster, user: str, dbname: str) -> Address:
+    return Address(host=str(cluster.root), port=PORT, user=user, dbname=dbname)
+
+
+def test_a_second_study_is_kept_away_from_every_database(cluster: Cluster) -> None:
+    one, two = reach(cluster, "one", "postgres"), reach(cluster, "two", "other")
+    with closing(StudyLock(one)) as lock:
+        assert is_study_at_work(two)
+        with pytest.raises(HostError, match="another pgdyno is at work"):
+            StudyLock(two)
+        lock.check()
+    while is_study_at_work(two):
+        pass
+    StudyLock(two).close()
+
+
+def test_a_session_that_was_ended_is_taken_anew(cluster: Cluster) -> None:
+    one, two = reach(cluster, "one", "postgres"), reach(cluster, "two", "other")
+    with closing(StudyLock(one)) as lock:
+        assert cluster.sql(END_ALL) == "1"
+        assert not is_study_at_work(two)
+        lock.check()
+        assert is_study_at_work(two)
+        assert cluster.sql(END_ALL) == "1"
+        with closing(StudyLock(two)), pytest.raises(HostError, match="another pgdyno is at work"):
+            lock.check()
