@@ -214,6 +214,16 @@ def test_what_a_kill_leaves_is_taken_up_again(cluster: Cluster, bench: Bench) ->
     child.kill()
     child.communicate()
     assert sum(name.endswith("_run") for name in databases(cluster)) == 1
+    cluster.sql("SELECT pg_create_physical_replication_slot('follower')")
+    refused = run(bench, "resume")
+    cluster.sql("SELECT pg_drop_replication_slot('follower')")
+    assert (refused.returncode, "--allow busy" in refused.stderr) == (3, True), refused.stderr
+    record = bench.record / "record.json"
+    begun = record.read_text()
+    record.write_text(begun.replace('"role": "bench"', '"role": "another"'))
+    refused = run(bench, "resume")
+    assert (refused.returncode, "as another, now" in refused.stderr) == (3, True), refused.stderr
+    record.write_text(begun)
     resumed = run(bench, "resume")
     assert resumed.returncode == 0, resumed.stderr
     assert "reused" in resumed.stderr

@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Iterator
 
+import msgspec
 import pytest
 
 from pgdyno.errors import StepFailedError
@@ -104,6 +105,24 @@ def test_idle_sessions_of_a_pooler_do_not_keep_it_from_being_copied(cluster: Clu
     assert names(cluster) == [loaded.name]
 
 
+def test_a_copy_has_its_rows_and_a_search_path_that_finds_them(cluster: Cluster, address: Address) -> None:
+    cluster.sql("ALTER ROLE bench SET search_path = elsewhere")
+    try:
+        made = create_database(address)
+        inside = msgspec.structs.replace(address, dbname=made.name)
+        with sql.connect(inside) as connection:
+            connection.execute("CREATE TABLE numbers AS SELECT generate_series(1, 1000) AS number")
+            connection.execute("VACUUM ANALYZE numbers")
+        copy = copy_database(address, made, study=STUDY)
+        with sql.connect(msgspec.structs.replace(address, dbname=copy.name)) as connection:
+            connection.execute("UPDATE numbers SET number = -number WHERE number <= 10")
+            connection.execute("SELECT pg_stat_force_next_flush()")
+            (table,) = sql.read_table_states(connection)
+        assert (table.name, table.live_rows, table.dead_rows) == ("numbers", 1000, 10)
+    finally:
+        cluster.sql("ALTER ROLE bench RESET search_path")
+
+
 MISNAMED = f"COMMENT ON DATABASE pgdyno_{FOREIGN} IS 'pgdyno {FOREIGN[::-1]} 2026-11-23: may be dropped'"
 # SQL that makes a database whose name looks like one of pgdyno's, and why it is none.
 LOOKALIKES = (
@@ -179,6 +198,7 @@ def test_only_these_statements_are_sent_and_all_else_stays_as_it_was(cluster: Cl
     own = r"\"pgdyno_[0-9a-f]{32}(_[0-9a-f]{8}_run)?\""
     allowed = (
         r"SELECT .*|BEGIN|ROLLBACK|SET LOCAL search_path.*|CREATE TABLE numbers .*|ALTER ROLE .*"
+        rf"|ALTER ROLE CURRENT_USER IN DATABASE {own} SET search_path = public"
         rf"|CREATE DATABASE {own} TEMPLATE (template0|{own} STRATEGY FILE_COPY)|COMMENT ON DATABASE {own} IS .*"
         rf"|DROP DATABASE IF EXISTS {own} WITH \(FORCE\)|CREATE SCHEMA pgdyno|CREATE TABLE pgdyno.mark .*|INSERT INTO pgdyno.mark .*"
     )

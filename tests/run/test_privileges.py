@@ -195,6 +195,18 @@ def test_places_that_are_left(cluster: Cluster) -> None:
     assert "connections" in rules(probe_server(dsn(cluster, "postgres")), clients=100)
 
 
+def test_dates_of_any_style_are_read(cluster: Cluster) -> None:
+    cluster.sql("ALTER ROLE plain SET datestyle = 'German'; ALTER ROLE plain SET intervalstyle = 'sql_standard'")
+    try:
+        assert "pg_control_checkpoint" not in refused(probe_server(dsn(cluster)))
+    finally:
+        cluster.sql("ALTER ROLE plain RESET ALL")
+
+
+def test_a_template_is_no_place_for_a_study(cluster: Cluster) -> None:
+    assert "template" in rules(probe_server(dsn(cluster, dbname="template1")))
+
+
 def test_others_at_work_are_seen_by_any_role(cluster: Cluster) -> None:
     assert "sessions-at-work" not in rules(watch_server(dsn(cluster)))
     where = ("-h", str(cluster.root), "-p", str(PORT), "-U", "postgres")

@@ -300,6 +300,7 @@ def resume(
     record: RecordArgument = None,
     *,
     records: RecordsOption = DEFAULT_RECORDS,
+    allow: AllowOption = None,
     fail_if: FailIfOption = None,
     junit: JunitOption = None,
     bmf: BmfOption = None,
@@ -317,8 +318,12 @@ def resume(
         from pgdyno.flow.resume import resume_study
 
         gate, store = plan_gate(fail_if or [], junit=junit, bmf=bmf), find_record(record, records)
-        check_gate(gate, store.read_record().study)
-        resumed = resume_study(store, place=Workspace.make(out=None, home=home, run_as=run_as), ui=ui)
+        study = store.read_record().study
+        check_gate(gate, study)
+        is_busy_allowed = read_allowed(allow, dsn=study.server.dsn)
+        resumed = resume_study(
+            store, is_busy_allowed=is_busy_allowed, place=Workspace.make(out=None, home=home, run_as=run_as), ui=ui
+        )
         show_gated(apply_gate(gate, resumed), show, json=json)
 
 

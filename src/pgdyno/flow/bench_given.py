@@ -29,6 +29,7 @@ from pgdyno.conduct.workspace import Workspace
 from pgdyno.errors import HostError, SpecError
 from pgdyno.flow.compose_bench import Goal, compose_study
 from pgdyno.flow.report import StudyReport, keeping_what_is_finished, report_step
+from pgdyno.record.machine.given_server import GivenServer
 from pgdyno.record.store import RecordStore
 from pgdyno.record.types import StudyRecord
 from pgdyno.run.given.conninfo import has_password, hide_secrets
@@ -66,10 +67,10 @@ def compose_given(
     """
     study = compose_study(
         workloads=workloads or ([BUILTIN_SCRIPTS[0]] if is_quick else []),
-        load={"clients": DEFAULT_CLIENTS, **load},
+        load=load,
         tables={
             "server": {"kind": "given", "dsn": dsn},
-            "data": {"scale": DEFAULT_SCALE, **data},
+            "data": data,
             "trials": {**(_QUICK_TRIALS if is_quick else _TRIALS), **trials},
             "experiment": {},
         },
@@ -92,9 +93,14 @@ def put_on_given(asked: Study, *, dsn: str) -> Study:
     if asked.server.kind is not ServerKind.EMBEDDED:
         raise SpecError("--dsn already determines the server: leave out server")
     server = ServerSpec(kind=ServerKind.GIVEN, dsn=hide_secrets(dsn), settings=asked.server.settings)
-    data = msgspec.structs.replace(asked.data, scale=asked.data.scale or DEFAULT_SCALE)
-    workloads = tuple(msgspec.structs.replace(each, clients=each.clients or DEFAULT_CLIENTS) for each in asked.workload)
-    return msgspec.structs.replace(asked, server=server, data=data, workload=workloads)
+    return msgspec.structs.replace(asked, server=server)
+
+
+def _with_defaults(study: Study) -> Study:
+    """Choose what this machine's CPUs and memory, which are not the server's, would choose otherwise."""
+    data = msgspec.structs.replace(study.data, scale=study.data.scale or DEFAULT_SCALE)
+    workloads = tuple(msgspec.structs.replace(each, clients=each.clients or DEFAULT_CLIENTS) for each in study.workload)
+    return msgspec.structs.replace(study, data=data, workload=workloads)
 
 
 def bench_given(
@@ -117,18 +123,29 @@ def bench_given(
             "a study and its record hold no password", hint="put it into ~/.pgpass, PGPASSFILE or PGPASSWORD"
         )
     ui = LoggedUi(ui)
+    asked = _with_defaults(asked)
     with ready_server(dsn, clients=_most_clients(asked), is_busy_allowed=is_busy_allowed, ui=ui) as ready:
         planned = plan_given(asked, ready)
         store = announce(planned, version_major=ready.seen.major, name=name, place=place, ui=ui)
         record = draft_record(planned, name=name, server=ready.facts)
-        create_record(store, msgspec.structs.replace(record, given=ready.seen, load_host=ready.load_host))
+        create_record(
+            store,
+            msgspec.structs.replace(
+                record, given=ready.seen, is_busy_allowed=is_busy_allowed, load_host=ready.load_host
+            ),
+        )
         with store.locked(), keeping_what_is_finished(store), dropping_refused(store, ui), recording(store):
             run_given_trials(store, ready, ui)
     return report_step(store, ui)
 
 
-def resume_given(store: RecordStore, *, ui: Ui) -> StudyReport:
+def resume_given(store: RecordStore, *, is_busy_allowed: bool, ui: Ui) -> StudyReport:
     """Run the trials of a given server's record that are not finished, and write its report.
+
+    Args:
+        store: The record.
+        is_busy_allowed: Whether to load a server that others use; also if the user said so when the study began.
+        ui: Shows the progress.
 
     Raises:
         HostError: Another server is there now.
@@ -138,8 +155,8 @@ def resume_given(store: RecordStore, *, ui: Ui) -> StudyReport:
     if dsn is None:
         raise SpecError("the record names no server")
     clients = max(workload.clients for workload in record.plan.workloads)
-    # Who began the study on a busy server has said so.
-    with ready_server(dsn, clients=clients, is_busy_allowed=True, ui=ui) as ready:
+    is_busy_allowed = is_busy_allowed or record.is_busy_allowed
+    with ready_server(dsn, clients=clients, is_busy_allowed=is_busy_allowed, ui=ui) as ready:
         _check_same(record, ready)
         reopen_record(store, ready.machine, ui)
         with store.locked(), keeping_what_is_finished(store), recording(store):
@@ -149,12 +166,22 @@ def resume_given(store: RecordStore, *, ui: Ui) -> StudyReport:
 
 def _check_same(record: StudyRecord, ready: ReadyServer) -> None:
     then, now = record.given, ready.seen
-    if then is None or (then.system_identifier, then.version) != (now.system_identifier, now.version):
+    if then is None or _identify(then) != _identify(now):
         raise HostError(
-            "another server is there now, or it has another version",
-            detail=f"then {then and then.version}, now {now.version}",
+            "another server is there now, or it has another version, or another role asks",
+            detail=f"then {_show(then)}, now {_show(now)}",
             hint="trials of two servers do not belong in one estimate: begin a new study",
         )
+
+
+def _identify(server: GivenServer) -> tuple[object, ...]:
+    """Return what tells a server, with the role that asks, from all others; where its identifier is hidden, its address must do."""
+    of_data = server.system_identifier or (server.host, server.port, server.dbname, server.system)
+    return of_data, server.version, server.role
+
+
+def _show(server: GivenServer | None) -> str:
+    return "none" if server is None else f"{server.version} at {server.address} as {server.role}"
 
 
 def _refuse_questions(study: Study) -> None:

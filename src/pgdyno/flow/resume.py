@@ -15,8 +15,14 @@ from pgdyno.record.store import RecordStore
 from pgdyno.spec.study import ServerKind
 
 
-def resume_study(store: RecordStore, *, place: Workspace, ui: Ui) -> StudyReport:
+def resume_study(store: RecordStore, *, is_busy_allowed: bool = False, place: Workspace, ui: Ui) -> StudyReport:
     """Run the trials of a record that are not finished, and write its report.
+
+    Args:
+        store: The record.
+        is_busy_allowed: Whether to load a given server that others use.
+        place: Where to work.
+        ui: Shows the progress and asks.
 
     Raises:
         HostError: The record was made on another machine, or with another PostgreSQL.
@@ -29,7 +35,7 @@ def resume_study(store: RecordStore, *, place: Workspace, ui: Ui) -> StudyReport
                 note_end(store, is_ended=True)
         return report_step(store, ui)
     if record.study.server.kind is ServerKind.GIVEN:
-        return resume_given(store, ui=ui)
+        return resume_given(store, is_busy_allowed=is_busy_allowed, ui=ui)
     with ready_machine(record.study, place.on_disk_of(record), ui) as ready:
         check_same(record, ready.host, ready.installation)
         reopen_record(store, ready.machine, ui)

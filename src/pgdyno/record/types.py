@@ -207,6 +207,8 @@ class StudyRecord(msgspec.Struct, frozen=True, kw_only=True):
     """True if the study ran to its end, with questions open if its time budget was used up; None in older records."""
     given: GivenServer | None = None
     """What was seen of a server of the user's before the first trial; None for servers of pgdyno's own."""
+    is_busy_allowed: bool = False
+    """Whether the user said to load a server of theirs that others use."""
     load_host: HostFacts | None = None
     """The machine that made the load, where it is not the server's own, or where nobody knows that."""
 

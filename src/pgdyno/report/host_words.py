@@ -29,11 +29,6 @@ def describe_unseen(record: StudyRecord) -> str:
     return f"PostgreSQL {record.server.version.partition(' ')[0]}{at}, whose machine was not seen{_describe_load_host(record)}"
 
 
-def describe_beginning(record: StudyRecord) -> str:
-    """Say with what data each trial began, where they were restored; those of a given server are not."""
-    return "" if record.given else ", each from the same restored data"
-
-
 def after_name(host: HostFacts, words: str) -> str:
     """Put the machine's name before some words, where the name is known."""
     return words if host.host_name is None else f"{host.host_name}: {words}"

@@ -113,6 +113,18 @@ def _sessions(server: GivenServer, _: int) -> Iterator[Finding]:
         )
 
 
+def _template(server: GivenServer, _: int) -> Iterator[Finding]:
+    if server.dbname.startswith(("template", "pgdyno_")):
+        yield Finding(
+            rule="template",
+            severity=Severity.CRITICAL,
+            claim="Databases are copied from this one.",
+            evidence=f"the connection is to {server.dbname}",
+            why="A study keeps sessions in the database that it is given, and while they last nobody can copy it.",
+            advice="Name another database, such as dbname=postgres.",
+        )
+
+
 def _archiving(server: GivenServer, _: int) -> Iterator[Finding]:
     if server.is_archiving:
         yield Finding(
@@ -193,6 +205,7 @@ _RULES: tuple[_Rule, ...] = (
     _read_only,
     _own_database,
     _connections,
+    _template,
     _sessions,
     _archiving,
     _replicas,

@@ -12,7 +12,7 @@ from pgdyno.report.level import Level
 from pgdyno.report.sections.health import sources_table
 
 _MEASURING = """\
-The trial is the unit: each trial {begin}gives one number; n counts trials, never \
+The trial is the unit: each trial starts from the same restored data and gives one number; n counts trials, never \
 seconds or transactions.
 [low – high] is the 95 % confidence interval of the trials' geometric mean. It shows how well {place} repeated \
 itself. A number without an interval comes from a single trial.
@@ -35,7 +35,7 @@ The trials below show whether anything went wrong; the verdicts do not use them.
 
 
 _SEARCHING = """\
-The trial is the unit: each trial {begin}either holds the limit or does not. The \
+The trial is the unit: each trial starts from the same restored data and either holds the limit or does not. The \
 number of transactions over the limit in one trial says little about the next trial: they exceed it together, when the \
 queue grows.
 A rate is said to hold or to fail with the requested confidence, however often the data are evaluated; the highest rate \
@@ -59,7 +59,5 @@ def explain_reading(report: ReportInput) -> tuple[str, ...]:
     """Explain how to read the report, a paragraph each."""
     plan = report.record.plan
     paragraphs = _SEARCHING if plan.search is not None else _MEASURING if plan.experiment is None else _COMPARING
-    # Nobody restores the data of a given server.
-    begin = "" if report.record.given else "starts from the same restored data and "
     place = "this machine" if report.record.host else "the server, with the way to it,"
-    return tuple(one.format(begin=begin, place=place) for one in paragraphs)
+    return tuple(one.format(place=place) for one in paragraphs)

@@ -14,6 +14,7 @@ from typing import Any
 import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.rows import dict_row
+from psycopg.types.string import TextLoader
 
 from pgdyno.errors import SpecError, StepFailedError
 from pgdyno.run.postgres import timeouts
@@ -86,12 +87,18 @@ def connect(dsn: str, *, options: str = "") -> Connection:
     keywords["client_encoding"] = "UTF8"
     try:
         # Behind a pooler, a statement that psycopg prepares by itself would be left to others.
-        return psycopg.Connection.connect(**keywords, autocommit=True, row_factory=dict_row, prepare_threshold=None)
+        connection = psycopg.Connection.connect(
+            **keywords, autocommit=True, row_factory=dict_row, prepare_threshold=None
+        )
     except (psycopg.Error, UnicodeError) as error:
         said = str(error).strip()
         hint = next((hint for pattern, hint in _HINTS if re.search(pattern, said)), "")
         # Its traceback holds the string.
         raise StepFailedError("cannot connect to the server", detail=said, hint=hint) from None
+    # Another DateStyle or IntervalStyle than ISO is one that psycopg cannot read.
+    for kind in ("date", "timestamp", "timestamptz", "interval"):
+        connection.adapters.register_loader(kind, TextLoader)
+    return connection
 
 
 def _read(dsn: str) -> dict[str, Any]:

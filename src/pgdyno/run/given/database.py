@@ -88,6 +88,7 @@ def create_database(address: Address) -> OwnDatabase:
         made = OwnDatabase(name=name, content="", size_bytes=0, sessions=0)
         try:
             _comment(connection, name, token)
+            _settle(connection, name)
             with _connect_to(address, name) as inside:
                 inside.execute("CREATE SCHEMA pgdyno")
                 inside.execute("CREATE TABLE pgdyno.mark (uuid text NOT NULL)")
@@ -143,6 +144,7 @@ def copy_database(address: Address, source: OwnDatabase, *, study: str) -> OwnDa
         connection.execute(_END_OWN_SESSIONS, (source.name,))
         _execute(connection, words, copy.name, source=source.name, size_bytes=source.size_bytes)
         _comment(connection, copy.name, _token(copy.name))
+        _settle(connection, copy.name)
     return copy
 
 
@@ -253,6 +255,12 @@ def _comment(connection: sql.Connection, name: str, token: str, content: str = "
     text = f"pgdyno {token} {day}: may be dropped" + (f"; {content}" if content else "")
     words = compose.SQL("COMMENT ON DATABASE {name} IS {text}")
     connection.execute(words.format(name=compose.Identifier(name), text=compose.Literal(text)))
+
+
+def _settle(connection: sql.Connection, name: str) -> None:
+    """Let this role's sessions in one of its databases find the tables, whatever search_path it has elsewhere."""
+    words = compose.SQL("ALTER ROLE CURRENT_USER IN DATABASE {name} SET search_path = public")
+    connection.execute(words.format(name=compose.Identifier(name)))
 
 
 def _execute(

@@ -99,10 +99,13 @@ FROM pg_class c LEFT JOIN pg_index i ON i.indexrelid = c.oid JOIN pg_class t ON 
 WHERE t.relname LIKE 'pgbench\\_%' AND c.relkind IN ('r', 'i', 'p', 'I')
 ORDER BY t.relname, c.relkind NOT IN ('r', 'p'), c.relname"""
 
+# A copied database begins without counters: until they are set by a vacuum, what pg_class had is to be added.
 TABLE_STATES = """
-SELECT relid::regclass::text AS name, pg_total_relation_size(relid) AS bytes, n_live_tup AS live_rows, n_dead_tup AS dead_rows,
-       n_tup_upd AS updated_count, n_tup_hot_upd AS hot_updated_count
-FROM pg_stat_user_tables WHERE schemaname <> 'pgdyno' ORDER BY name"""
+SELECT relid::regclass::text AS name, pg_total_relation_size(relid) AS bytes,
+       n_live_tup + CASE WHEN greatest(last_vacuum, last_autovacuum, last_analyze, last_autoanalyze) IS NULL
+                         THEN greatest(reltuples, 0)::int8 ELSE 0 END AS live_rows,
+       n_dead_tup AS dead_rows, n_tup_upd AS updated_count, n_tup_hot_upd AS hot_updated_count
+FROM pg_stat_user_tables JOIN pg_class c ON c.oid = relid WHERE schemaname <> 'pgdyno' ORDER BY name"""
 
 # A line that a later line or file overrides is not a problem; a setting that no line applied is.
 UNAPPLIED_SETTINGS = """

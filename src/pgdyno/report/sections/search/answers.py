@@ -19,7 +19,6 @@ from pgdyno.report.format import (
     format_percent,
     format_roughly,
 )
-from pgdyno.report.host_words import describe_beginning
 from pgdyno.report.input import ReportInput
 
 MARKS = {RateVerdict.HOLDS: "▲", RateVerdict.FAILS: "▼", RateVerdict.UNDECIDED: "?"}
@@ -68,7 +67,7 @@ def describe_search_method(report: ReportInput) -> tuple[str, ...]:
     allowed = format_percent(asked.allowed_ratio)
     how = (
         f"First {CAPACITY_ROUNDS} closed-loop trials, at full speed: their TPS is the capacity, which bounds the"
-        f" search. Then trials at scheduled rates (open loop, pgbench's -R){describe_beginning(report.record)}. The"
+        f" search. Then trials at scheduled rates (open loop, pgbench's -R), each from the same restored data. The"
         " results so far determine the next rate: first near the limit, then slightly below and slightly above it."
     )
     what = (
