@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import time
@@ -15,6 +16,7 @@ import pytest
 
 from pgdyno.run.given.conninfo import connect
 from tests.run.test_privileges import pooling, without_key
+from tests.tools.delay_proxy import delaying, read_held
 from tests.tools.pgcluster import LOOPBACK, PORT, Cluster, running
 
 from .program import Bench
@@ -166,6 +168,27 @@ def test_what_is_refused_before_anything_is_loaded(cluster: Cluster, bench: Benc
     assert (done.returncode, "--allow busy" in done.stderr) == (3, True), done.stderr
     assert not (bench.folder / "pgdyno-records").exists()
     assert databases(cluster) == before
+
+
+def test_over_a_network(cluster: Cluster, bench: Bench) -> None:
+    """Each way takes 2 ms more: seven exchanges of at least 4 ms are nearly all of a transaction."""
+    with delaying((LOOPBACK, PORT), delay_s=0.002, output=bench.folder / "held") as port:
+        dsn = f"postgresql://bench:{ENCODED}@{LOOPBACK}:{port}/postgres?sslmode=disable"
+        done = run(bench, "bench", "--dsn", dsn, *SHORT, "--json")
+    assert done.returncode == 0, done.stderr
+    assert "Much of each transaction goes to the network" in done.stderr
+    (workload,) = json.loads(done.stdout)["workloads"]
+    assert workload["network"]["exchanges_count"] == 7
+    assert workload["network"]["ping_ms"]["value"] >= 0.99 * 4.0
+    (trial,) = workload["trials"]
+    assert trial["network"]["ratio"] == pytest.approx(
+        min(1.0, 7 * trial["network"]["ping_ms"] / trial["latency_mean_ms"])
+    )
+    assert re.search(
+        r"The network takes at least \d+ % of a transaction: 7 exchanges of", (bench.record / "report.md").read_text()
+    )
+    assert {"pgbench", "pgdyno-ping"} < {one.program for one in read_held(bench.folder / "held")}
+    assert run(bench, "clean", "--dsn", uri(cluster), "--yes").returncode == 0
 
 
 def start(bench: Bench, *words: str) -> subprocess.Popen[str]:

@@ -246,7 +246,7 @@ def test_a_load_of_several_scripts_has_no_command() -> None:
     assert chosen.command == ""
 
 
-@each_row([each for each in Resource if each not in {Resource.UNKNOWN, Resource.STANDBY}])
+@each_row([each for each in Resource if each not in {Resource.UNKNOWN, Resource.STANDBY, Resource.NETWORK}])
 def test_a_command_asks_what_the_experiment_is(resource: Resource) -> None:
     chosen = choose(resource, scale=20, temp_buffers="16MB", search_path="'a b'")
     assert chosen is not None

@@ -91,10 +91,47 @@ def test_a_service_is_asked_by_its_console(tmp_path: Path) -> None:
 def test_obstacles_of_before_are_doubts(tmp_path: Path) -> None:
     trip = msgspec.structs.replace(SERVER.round_trip, median_s=0.03, low_s=0.029, high_s=0.031)
     server = msgspec.structs.replace(SERVER, round_trip=trip, active_sessions=3)
-    report = compose_report(give("v1-pg18", tmp_path, server=server)).report
+    report = compose_report(give("v1-pg18", tmp_path / "before", server=server, has_pings=False)).report
     claims = {finding.claim for finding in report.findings}
     assert "Others are at work in this server." in claims
-    assert any(claim.startswith("The server is far") for claim in claims)
+    far = "Much of each transaction goes to the network: one client can do at most 4.8 of tpcb-like a second."
+    assert far in claims
+    # What was measured beside the load says more.
+    report = compose_report(give("v1-pg18", tmp_path / "now", server=server)).report
+    assert far not in {finding.claim for finding in report.findings}
+
+
+def test_the_networks_share_of_a_transaction(store: RecordStore) -> None:
+    """7 exchanges of at least 0.06 ms, of a mean latency of 1.2 ms."""
+    for text in forms(store):
+        told = " ".join(text.split())
+        assert "The network takes at most 34 %" in told
+        assert "7 exchanges of 0.06 ms" in told
+    assert "what both ends do for one" in (store.path / "report.md").read_text()
+    (workload,) = json.loads((store.path / "report.json").read_text())["workloads"]
+    assert workload["network"]["exchanges_count"] == 7
+    assert workload["network"]["ratio"]["n"] == 2
+    for trial in workload["trials"]:
+        assert trial["network"]["ratio"] == pytest.approx(7 * 0.06 / trial["latency_mean_ms"])
+        assert trial["network"]["median_ping_ms"] == pytest.approx(0.08)
+        assert "mostly the work of both ends" in trial["time"]["absent"]["network"]
+
+
+def test_a_network_that_nobody_measured_is_not_known(tmp_path: Path) -> None:
+    for text in forms(give("v1-pg18", tmp_path, has_pings=False)):
+        assert "How much of a transaction the network takes is not known." in " ".join(text.split())
+    document = json.loads((tmp_path / "v1-pg18" / "report.json").read_text())
+    (network,) = [workload["network"] for workload in document["workloads"]]
+    assert network["ratio"]["value"] is None
+    assert "no ping ran beside the load" in network["ratio"]["reason"]
+
+
+def test_a_server_on_the_loads_machine_has_no_network(tmp_path: Path) -> None:
+    server = msgspec.structs.replace(SERVER, host="/run/postgresql", is_local=True)
+    for text in forms(give("v1-pg18", tmp_path, server=server)):
+        assert "The network" not in text
+    (workload,) = json.loads((tmp_path / "v1-pg18" / "report.json").read_text())["workloads"]
+    assert workload["network"] is None
 
 
 @pytest.mark.parametrize("name", ["v1-pg15", "v1-pg18"])
@@ -150,7 +187,7 @@ def test_beside_a_record_of_this_machine(store: RecordStore) -> None:
     assert "`pgdyno compare`" not in said
     declared = {one.subject: one for one in result.comparisons[0].pairs[0].differences}
     assert (declared["CPUs"].first, declared["CPUs"].other) == ("2 CPUs (AMD EPYC)", "not seen")
-    assert declared["pgbench's way to the server"].other == "a round trip of 0.43 ms"
+    assert declared["pgbench's way to the server"].other == "a round trip of 0.08 ms"
     assert declared["data to memory"].other == "scale 5, memory not seen"
     assert json.loads(result.to_json())["records"][1]["host"] is None
     assert not json.loads(result.to_json())["tiers"]

@@ -17,6 +17,7 @@ from pgdyno.analyse.estimate import estimate_over_trials
 from pgdyno.analyse.search.rate_search import WorkloadSearch
 from pgdyno.analyse.study_types import StudyAnalysis
 from pgdyno.analyse.sweep.scaling import ClientSweep, analyse_workload_sweep
+from pgdyno.analyse.transaction_time.network import estimate_network
 from pgdyno.analyse.trial.analysis import analyse_trial
 from pgdyno.analyse.trial.latency import estimate_latencies
 from pgdyno.analyse.types import TrialAnalysis, WorkloadAnalysis
@@ -200,4 +201,5 @@ def _estimate_load(
         ),
         trials=analysed,
         bottleneck=judge_workload(record, workload, analysed),
+        network=estimate_network([trial.network for trial in finished]),
     )

@@ -13,6 +13,7 @@ from pgdyno.analyse.estimate import Doubt, Estimate
 from pgdyno.analyse.health.types import HealthRow
 from pgdyno.analyse.prediction import JudgedPrediction
 from pgdyno.analyse.series import ChartKind, Event, Series
+from pgdyno.analyse.transaction_time.network import NetworkEstimate, NetworkTime
 from pgdyno.analyse.transaction_time.shares import Bottleneck, TransactionTime
 from pgdyno.plan.plan import PlannedWorkload
 from pgdyno.record.types import Gap, TrialRecord, why_missing
@@ -85,6 +86,8 @@ class TrialAnalysis(msgspec.Struct, frozen=True, kw_only=True):
     """The counters that DBAs watch; empty for a failed trial, or a trial in which variants alternated."""
     time: TransactionTime | None = None
     """Where the transactions' time went; None if the server's waits were not sampled."""
+    network: NetworkTime | None = None
+    """The way to the server and back; None for a server on the load's machine."""
     schedule_lag_ms: float | None = None
     """Mean delay with which scheduled transactions began; None without a schedule."""
     cpus_seen_count: int | None = None
@@ -118,6 +121,8 @@ class WorkloadAnalysis(msgspec.Struct, frozen=True, kw_only=True):
     trials: tuple[TrialAnalysis, ...]
     bottleneck: Bottleneck | None = None
     """The resource that limits the workload; None if no trial can be judged."""
+    network: NetworkEstimate | None = None
+    """The way to the server and back; None for a server on the load's machine."""
 
     @property
     def representative(self) -> TrialAnalysis | None:

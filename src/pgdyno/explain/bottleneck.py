@@ -17,6 +17,7 @@ from pgdyno.analyse.study_types import StudyAnalysis
 from pgdyno.analyse.thresholds import THRESHOLDS
 from pgdyno.analyse.transaction_time.shares import Bottleneck, Certainty, Resource
 from pgdyno.analyse.types import TrialAnalysis, WorkloadAnalysis
+from pgdyno.explain import network
 from pgdyno.explain.finding import Finding, Rival, Severity
 from pgdyno.explain.intervention import Intervention, choose_intervention
 from pgdyno.plan.experiment import Variant
@@ -36,6 +37,7 @@ _NOUNS: Mapping[Resource, str] = {
     Resource.TEMP_FILE: "temporary files",
     Resource.STANDBY: "the synchronous standby",
     Resource.LOCK: "contention for rows and locks",
+    Resource.NETWORK: "the network",
     Resource.CLIENT: "the client",
     Resource.LOAD_GENERATOR: "pgbench itself",
 }
@@ -49,6 +51,7 @@ _ADVICE: Mapping[Resource, str] = {
     Resource.TEMP_FILE: "A larger work_mem, as far as memory holds it for all sessions, so that sorts and hashes need no files.",
     Resource.STANDBY: "A quicker standby or way to it, or a synchronous_commit that waits for less of it.",
     Resource.LOCK: "Spread the rows that all clients update; for pgbench, a scale above the clients.",
+    Resource.NETWORK: network.ADVICE,
     Resource.CLIENT: "The server has time left: more clients, or clients that ask sooner.",
     Resource.LOAD_GENERATOR: "Give pgbench more --threads or a machine of its own: this is no limit of the server.",
 }
@@ -61,6 +64,7 @@ _CHARTS: Mapping[Resource, tuple[ChartKind, ...]] = {
     Resource.TEMP_FILE: (ChartKind.WAITS, ChartKind.DISK_THROUGHPUT),
     Resource.STANDBY: (ChartKind.WAITS,),
     Resource.LOCK: (ChartKind.WAITS,),
+    Resource.NETWORK: (ChartKind.WAITS,),
     Resource.CLIENT: (ChartKind.WAITS, ChartKind.CPU),
     Resource.LOAD_GENERATOR: (ChartKind.CPU, ChartKind.WAITS),
     Resource.UNKNOWN: (ChartKind.WAITS,),

@@ -13,6 +13,7 @@ from pgdyno.explain.bottleneck import find_bottlenecks
 from pgdyno.explain.capacity import find_capacity_findings
 from pgdyno.explain.episodes import find_episodes_before_average
 from pgdyno.explain.finding import Finding, keep_to_record
+from pgdyno.explain.network import find_network_shares
 from pgdyno.record.types import StudyRecord
 
 
@@ -23,6 +24,7 @@ def explain_study(record: StudyRecord, analysis: StudyAnalysis) -> tuple[Finding
 
 _RULES: tuple[Callable[[StudyRecord, StudyAnalysis], Iterable[Finding]], ...] = (
     find_bottlenecks,
+    find_network_shares,
     find_episodes_before_average,
     find_capacity_findings,
 )

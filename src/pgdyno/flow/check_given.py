@@ -5,9 +5,10 @@ from __future__ import annotations
 import msgspec
 from rich.console import RenderableType
 
+from pgdyno.analyse.transaction_time.exchanges import BUILTIN_EXCHANGES
 from pgdyno.errors import ExitCode
 from pgdyno.explain.finding import Finding
-from pgdyno.explain.preflight.given import STATEMENTS, find_given_obstacles
+from pgdyno.explain.preflight.given import find_given_obstacles
 from pgdyno.explain.preflight.rules import should_wait
 from pgdyno.flow.terminal import print_document
 from pgdyno.record.machine.given_server import GivenServer
@@ -40,7 +41,7 @@ class GivenCheck(msgspec.Struct, frozen=True, kw_only=True):
         """Return the form for the terminal."""
         from pgdyno.report.sections.given_server import build_given_check  # noqa: PLC0415
 
-        return print_document(build_given_check(self.server, self.findings, statements=STATEMENTS))
+        return print_document(build_given_check(self.server, self.findings, exchanges=BUILTIN_EXCHANGES))
 
 
 def check_given(dsn: str, *, clients: int | None) -> GivenCheck:

@@ -16,6 +16,7 @@ from pgdyno.errors import PgdynoError
 from pgdyno.record.pgbench.output import PgbenchSummary, parse_summary
 from pgdyno.record.predictions import PREDICTIONS_FILE, Prediction, read_predictions
 from pgdyno.record.samples.files import OsSamples, ServerSamples, read_os_samples, read_server_samples
+from pgdyno.record.samples.pings import PING, PINGS_FILE, Pings, read_pings
 from pgdyno.record.samples.series import Floats, Sampled
 from pgdyno.record.serverlog import AnyLogEvent, read_serverlog
 from pgdyno.record.transactions.pack import SUMMARY_FILE, find_parts, read_packed, read_span, read_summary
@@ -39,6 +40,7 @@ FILES = {
     "os sampler": "os.parquet",
     "server sampler": "server.parquet",
     "server log": SERVER_LOG,
+    PING: PINGS_FILE,
 }
 """The file of a trial that each source of a gap should have written."""
 
@@ -65,6 +67,8 @@ class TrialData(msgspec.Struct, frozen=True, kw_only=True):
     """Last scheduled start that pgbench took, of a trial at a rate that a search chose."""
     predictions: tuple[Prediction, ...] = ()
     """Predictions made before the trial ran."""
+    pings: Pings | None = None
+    """Round trips of empty statements beside the load; None for servers of pgdyno's own, and in older records."""
 
     @property
     def is_sliced(self) -> bool:
@@ -139,6 +143,7 @@ def read_trial_data(folder: Path, record: TrialRecord) -> TrialData:
         server=attempt("server sampler", lambda: read_server_samples(folder)),
         log=attempt("server log", lambda: read_serverlog(folder / SERVER_LOG, clock_offset_s=record.clock_offset_s))
         or (),
+        pings=attempt(PING, lambda: read_pings(folder)) if (folder / PINGS_FILE).exists() else None,
         predictions=attempt(PREDICTIONS_FILE, lambda: read_predictions(folder)) or (),
         gaps=tuple(gaps),
         # A slice is useless without its transactions.

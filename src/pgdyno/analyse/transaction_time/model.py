@@ -1,10 +1,12 @@
 """Estimate where the clients' time goes, by resource: sampled backends and Little's law, corrected by kernel counters.
 
-A wait event tells where a backend sleeps, not what it lacks. Four corrections follow, each only where its data exist:
+A wait event tells where a backend sleeps, not what it lacks. Five corrections follow, each only where its data exist:
 
 - A backend that was woken but has no CPU yet still shows its wait event. The kernel counts how long backends were
   runnable without a CPU; what of this exceeds the sampled running time is moved from the waits to the CPU, in
   proportion to the waits.
+- Of a server of the user's, the time on the way to it is known from empty statements beside the load: it is taken out of
+  the waits for clients.
 - A backend that waits for its client waits for pgbench's thread, for the CPU of that thread, or for the network and the
   client's think time. A thread's utilisation tells how many of its clients are at it, at most those that wait.
 - Pgbench's own wait for a CPU counts as CPU if backends wait for one just as long; if pgbench waits longer, the excess
@@ -26,6 +28,7 @@ import msgspec
 import numpy as np
 
 from pgdyno.analyse.thresholds import THRESHOLDS
+from pgdyno.analyse.transaction_time.network import NetworkTime
 from pgdyno.analyse.transaction_time.shares import Resource, TimeShare, TransactionTime
 from pgdyno.analyse.transaction_time.theory import autocorrelated_half_width, count_clients_at_thread
 from pgdyno.facts.wait_events import find_resource
@@ -86,7 +89,9 @@ class _CpuCounts(msgspec.Struct, frozen=True, kw_only=True):
         return self.backends[1] >= THRESHOLDS.queueing_ratio * sum(self.backends)
 
 
-def measure_time(data: TrialData, workload: PlannedWorkload) -> TransactionTime | None:
+def measure_time(
+    data: TrialData, workload: PlannedWorkload, network: NetworkTime | None = None
+) -> TransactionTime | None:
     """Estimate the mean time of a trial's transaction by resource; None if there are too few samples of the server's waits.
 
     At a scheduled rate, clients that wait for their schedule are left out.
@@ -94,6 +99,7 @@ def measure_time(data: TrialData, workload: PlannedWorkload) -> TransactionTime 
     Args:
         data: The trial's data.
         workload: The trial's load.
+        network: Of a server of the user's.
     """
     if data.record.status is not TrialStatus.FINISHED or data.server is None or data.server.header is None:
         return None
@@ -106,13 +112,15 @@ def measure_time(data: TrialData, workload: PlannedWorkload) -> TransactionTime 
         return None
     cpu = _count_cpu(data, start_s, end_s)
     parts = _split(activity, cpu, workload.clients)
+    per_transaction_ms = (end_s - start_s) / count * 1000.0
     absent = dict(cpu.absent)
+    if network is not None:
+        absent |= _split_off_network(parts, network, per_transaction_ms)
     if cpu.is_short and all(name in BUILTIN_SCRIPTS for name, _ in workload.scripts):
         absent |= _drop_client(parts)
     total = sum(parts.values())
     if total <= 0.0:
         return None
-    per_transaction_ms = (end_s - start_s) / count * 1000.0
     transaction_ms = total * per_transaction_ms
     shares = [_share(each, part / total, transaction_ms, activity, cpu) for each, part in parts.items() if part > 0.0]
     running, queueing = cpu.backends or (None, None)
@@ -243,6 +251,16 @@ def _split_off_generator(
     parts[Resource.CPU] += of_client * queueing
 
 
+def _split_off_network(parts: dict[Resource, float], network: NetworkTime, per_transaction_ms: float) -> dict[str, str]:
+    """Move what the network takes out of the clients' part, by Little's law; return the reason if that is not known."""
+    if network.ms is None or not network.is_far:
+        reason = network.absent or "round trips this quick are mostly the work of both ends"
+        return {Resource.NETWORK.value: reason}
+    parts[Resource.NETWORK] = min(parts[Resource.CLIENT], network.ms / per_transaction_ms)
+    parts[Resource.CLIENT] -= parts[Resource.NETWORK]
+    return {} if Resource.LOAD_GENERATOR in parts else {Resource.LOAD_GENERATOR.value: "pgbench was not sampled"}
+
+
 def _drop_client(parts: dict[Resource, float]) -> dict[str, str]:
     """Scale all other parts up to the whole, and return the reason why the client's part is absent, by its name."""
     client = parts[Resource.CLIENT]
@@ -255,6 +273,7 @@ def _drop_client(parts: dict[Resource, float]) -> dict[str, str]:
 
 
 _HOW: Mapping[Resource, str] = {
+    Resource.NETWORK: "backends that waited for their client, for as long as the quickest ping at each exchange",
     Resource.CPU: "backends on a CPU or waiting for one, counted by the kernel, with pgbench's wait for one",
     Resource.CLIENT: "backends whose client was not in pgbench's threads",
     Resource.LOAD_GENERATOR: "backends whose client was in pgbench's threads",
@@ -289,6 +308,7 @@ def _series_of(resource: Resource, activity: _BackendActivity, cpu: _CpuCounts) 
     sources: dict[Resource, tuple[Resource | str, ...]] = {
         Resource.CPU: (_RUNNING,),
         Resource.CLIENT: (Resource.CLIENT, _IDLE),
+        Resource.NETWORK: (Resource.CLIENT, _IDLE),
         Resource.LOAD_GENERATOR: (Resource.CLIENT, _IDLE),
     }
     if resource is Resource.CPU and cpu.spread is not None:

@@ -24,6 +24,8 @@ class Resource(enum.Enum):
     STANDBY = "synchronous standby"
     """Waiting until the WAL of a commit is where synchronous_standby_names requires it."""
     LOCK = "row and lock contention"
+    NETWORK = "network"
+    """The way to a server of the user's and back, as far as empty statements show it."""
     CLIENT = "client and network"
     LOAD_GENERATOR = "load generator"
     """Pgbench itself has no time left."""

@@ -18,6 +18,7 @@ from pgdyno.analyse.prediction import judge_predictions
 from pgdyno.analyse.series import ChartKind, Series
 from pgdyno.analyse.throughput import PgbenchClaim, TrialThroughput, measure_throughput, throughput_from_claim
 from pgdyno.analyse.transaction_time.model import measure_time
+from pgdyno.analyse.transaction_time.network import NetworkTime, measure_network
 from pgdyno.analyse.trial.charts import chart_slices, chart_trial, list_events
 from pgdyno.analyse.trial.latency import PERCENTILES, measure_mean_ms, measure_percentiles
 from pgdyno.analyse.trial.slices import measure_slices
@@ -64,6 +65,7 @@ def analyse_trial(
         if limits is None or not is_finished
         else measure_disk_demand(data, workload, limits, device=device, tps=tps)
     )
+    network = None if is_mixed else _measure_network(record, workload, data, figures)
     return msgspec.structs.replace(
         figures,
         charts=charts,
@@ -72,7 +74,8 @@ def analyse_trial(
         predictions=judge_predictions(
             data.predictions, data, tps=tps, counts_per_transaction=figures.counts_per_transaction
         ),
-        time=None if is_mixed else measure_time(data, workload),
+        time=None if is_mixed else measure_time(data, workload, network),
+        network=network,
         disk=disk,
         health=assess_health(record, data, throughput=throughput, disk=disk),
         episodes=course.episodes,
@@ -151,6 +154,16 @@ def _measure_throughput(workload: PlannedWorkload, data: TrialData) -> TrialThro
         transactions_count=_count(data, "transaction_count"),
     )
     return throughput_from_claim(claim) if data.transactions is None else measure_throughput(data.transactions, claim)
+
+
+def _measure_network(
+    record: StudyRecord, workload: PlannedWorkload, data: TrialData, figures: TrialAnalysis
+) -> NetworkTime | None:
+    if record.given is None:
+        return None
+    mean_ms, lag_ms = figures.latency_mean_ms, figures.schedule_lag_ms or 0.0
+    latency_ms = None if mean_ms is None else mean_ms - lag_ms
+    return measure_network(data, workload, latency_ms=latency_ms, is_local=record.given.is_local)
 
 
 def _no_percentiles(data: TrialData, throughput: TrialThroughput | None) -> tuple[Percentile, ...]:

@@ -8,7 +8,7 @@ import msgspec
 
 from pgdyno.analyse.study_types import StudyAnalysis
 from pgdyno.explain.finding import Finding, Severity
-from pgdyno.explain.preflight.given import find_given_obstacles
+from pgdyno.explain.preflight.given import FAR, find_given_obstacles
 from pgdyno.explain.preflight.rule_input import Intent
 from pgdyno.explain.preflight.rules import find_obstacles
 from pgdyno.explain.preflight.version import UNTRIED_VERSION, find_untried
@@ -30,7 +30,11 @@ def list_obstacles(record: StudyRecord, analysis: StudyAnalysis) -> tuple[Findin
 def _find_obstacles(record: StudyRecord, analysis: StudyAnalysis) -> tuple[Finding, ...]:
     if record.host is None:
         clients = max(workload.clients for workload in record.plan.workloads)
-        return () if record.given is None else find_given_obstacles(record.given, clients=clients, has_password=False)
+        found = () if record.given is None else find_given_obstacles(record.given, clients=clients, has_password=False)
+        networks = [workload.network for workload in analysis.workloads if workload.network is not None]
+        # What was measured beside the load says more.
+        is_measured = any(network.ratio.value is not None for network in networks)
+        return tuple(one for one in found if one.rule != FAR or not is_measured)
     facts = record.preflight or PreflightFacts()
     facts = msgspec.structs.replace(facts, server=_look_at_trials(record, analysis))
     dataset_bytes = record.plan.dataset_bytes if record.dataset is None else record.dataset.total_bytes

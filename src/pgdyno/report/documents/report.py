@@ -13,6 +13,7 @@ import msgspec
 from pgdyno.analyse.capacity.types import Capacity
 from pgdyno.analyse.estimate import Doubt, Estimate
 from pgdyno.analyse.series import Event
+from pgdyno.analyse.transaction_time.network import NetworkEstimate, NetworkTime
 from pgdyno.analyse.transaction_time.shares import Bottleneck, TransactionTime
 from pgdyno.analyse.types import Percentile, StatementTime, TrialAnalysis, WorkloadAnalysis
 from pgdyno.explain.finding import Finding
@@ -97,6 +98,7 @@ class TrialDocument(msgspec.Struct, frozen=True, kw_only=True):
     predictions: Annotated[tuple[PredictionDocument, ...], says("Made before the trial ran, each with its error.")]
     disk: Annotated[DiskJoinDocument | None, says("Against the disk's card; null without one.")]
     time: Annotated[TransactionTime | None, says("Where its transactions' time went; null where nobody looked.")]
+    network: Annotated[NetworkTime | None, says("The way to the server and back; null on the load's own machine.")]
 
 
 class WorkloadDocument(msgspec.Struct, frozen=True, kw_only=True):
@@ -111,6 +113,7 @@ class WorkloadDocument(msgspec.Struct, frozen=True, kw_only=True):
     latency_ms: Annotated[dict[str, Estimate], says("By name: mean, p50, p90, p95, p99, p99.9, max.")]
     health: Annotated[tuple[HealthDocument, ...], says("The counters that DBAs watch, over its trials.")]
     bottleneck: Annotated[Bottleneck | None, says("What limits it; null where no trial can be judged.")]
+    network: Annotated[NetworkEstimate | None, says("The way to the server and back; null on the load's own machine.")]
     trials: tuple[TrialDocument, ...]
 
 
@@ -220,6 +223,7 @@ def _make_workload(report: ReportInput, workload: WorkloadAnalysis) -> WorkloadD
         latency_ms={name: estimates[name] for name in workload.latency_ms},
         health=make_health(workload),
         bottleneck=workload.bottleneck,
+        network=workload.network,
         trials=tuple(_make_trial(workload, trial) for trial in workload.trials),
     )
 
@@ -266,6 +270,7 @@ def _make_trial(workload: WorkloadAnalysis, trial: TrialAnalysis) -> TrialDocume
         predictions=_make_predictions(trial),
         disk=make_join(trial.disk),
         time=trial.time,
+        network=trial.network,
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pgdyno.analyse.transaction_time.shares import TimeShare, TransactionTime
+from pgdyno.analyse.transaction_time.shares import Resource, TimeShare, TransactionTime
 from pgdyno.analyse.types import TrialAnalysis, WorkloadAnalysis
 from pgdyno.report.document import Prose, Section
 from pgdyno.report.format import format_count, format_number, format_percent
@@ -15,6 +15,8 @@ from pgdyno.report.sections.head import name_trial
 from pgdyno.report.sections.price.tables import alternatives_table, cost_table, worth_table
 from pgdyno.report.sections.price.words import explain_price
 from pgdyno.report.table import Cell, Column, Table, columns, text
+
+_REST = "client and the rest of the network"
 
 
 def time_table(workload: WorkloadAnalysis) -> Table | None:
@@ -27,7 +29,7 @@ def time_table(workload: WorkloadAnalysis) -> Table | None:
     return Table(
         caption=_caption_time(trial, time),
         columns=(*columns("Resource", "ms", "Share", numbers_from=1), how),
-        rows=tuple(_time_row(share) for share in time.shares),
+        rows=tuple(_time_row(share, time) for share in time.shares),
         remark=" ".join(_describe_time(time)),
     )
 
@@ -62,12 +64,13 @@ def _caption_time(trial: TrialAnalysis, time: TransactionTime) -> str:
     return f"Transaction time breakdown: {format_number(time.transaction_ms)} ms in {name_trial(trial)}"
 
 
-def _time_row(share: TimeShare) -> tuple[Cell, ...]:
+def _time_row(share: TimeShare, time: TransactionTime) -> tuple[Cell, ...]:
     interval = ""
     if share.low_ratio is not None and share.high_ratio is not None:
         interval = f"[{share.low_ratio * 100:.1f} – {share.high_ratio * 100:.1f}]"
+    is_rest = share.resource is Resource.CLIENT and time.find(Resource.NETWORK) is not None
     return (
-        text(share.resource.value),
+        text(_REST if is_rest else share.resource.value),
         text(format_number(share.ms)),
         Cell(text=format_percent(share.ratio), detail=interval),
         text(share.how),

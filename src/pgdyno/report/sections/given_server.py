@@ -39,13 +39,13 @@ _UNSEEN_FACTS = {
 """What nobody saw of a server's machine, and what would show it."""
 
 
-def build_given_check(server: GivenServer, findings: Sequence[Finding], *, statements: Mapping[str, int]) -> Document:
+def build_given_check(server: GivenServer, findings: Sequence[Finding], *, exchanges: Mapping[str, int]) -> Document:
     """Return what one role sees of a server.
 
     Args:
         server: The server.
         findings: What stands between it and a fair measurement.
-        statements: Round trips of a transaction, by workload.
+        exchanges: Round trips of a transaction, by workload.
     """
     subject = describe_given(server)
     refused = _list_refused(server)
@@ -54,7 +54,7 @@ def build_given_check(server: GivenServer, findings: Sequence[Finding], *, state
         blocks=(
             Prose(words=subject),
             Claims(claims=tuple(map(make_claim, findings))),
-            Section(title="Round trip", blocks=(Prose(words=_describe_round_trip(server, statements)),)),
+            Section(title="Round trip", blocks=(Prose(words=_describe_round_trip(server, exchanges)),)),
             Section(title=f"What {server.role} may see and do", blocks=(_list_capabilities(server.capabilities),)),
             *_list_grants(server, refused),
             Section(title="Not observed", blocks=(Prose(words=_UNSEEN),)),
@@ -155,7 +155,7 @@ def _list_refused(server: GivenServer) -> list[Capability]:
     return [one for one in server.capabilities if one.refusal is not None]
 
 
-def _describe_round_trip(server: GivenServer, statements: Mapping[str, int]) -> str:
+def _describe_round_trip(server: GivenServer, exchanges: Mapping[str, int]) -> str:
     trip = server.round_trip
     taken = (
         f"An empty statement takes {format_seconds(trip.median_s)} there and back (median of {trip.n},"
@@ -163,7 +163,7 @@ def _describe_round_trip(server: GivenServer, statements: Mapping[str, int]) -> 
     )
     if server.is_local:
         return taken
-    bounds = [f"{float(f'{1 / (trip.median_s * count):.2g}'):,.0f} of {name}" for name, count in statements.items()]
+    bounds = [f"{float(f'{1 / (trip.median_s * count):.2g}'):,.0f} of {name}" for name, count in exchanges.items()]
     return f"{taken} However fast the server is, one client makes at most about {join_names(bounds)} a second."
 
 

@@ -1,4 +1,4 @@
-"""Run the OS sampler and the server sampler beside a load, and report what they missed.
+"""Run the OS sampler, the server sampler and the pings beside a load, and report what they missed.
 
 A sampler that fails leaves a gap and never fails a trial: its samples are absent, with the reason, and the load's own
 figures stand. Nothing is judged or computed here; the children write their files themselves.
@@ -28,6 +28,7 @@ from pgdyno.record.samples.files import (
     read_os_samples,
     read_server_samples,
 )
+from pgdyno.record.samples.pings import PING, PINGS_FILE
 from pgdyno.run.host import process
 from pgdyno.run.host.host import THIS_HOST
 from pgdyno.run.postgres.address import Address
@@ -115,15 +116,16 @@ class _Child:
 
 
 class Samplers:
-    """Both samplers for the length of a `with` block.
+    """Both samplers, and pings of a server elsewhere, for the length of a `with` block.
 
     Enter it from the main thread, before the load starts.
 
     Args:
-        directory: The existing folder in which `os.jsonl` and `server.jsonl` are appended to.
+        directory: The existing folder in which `os.jsonl`, `server.jsonl` and `pings.jsonl` are appended to.
         address: The server, and in `dbname` the database whose counters are read.
         interval_s: The seconds between samples.
         left_out: `OS`, `SERVER` or both, which are not sampled.
+        pings: Whether to time empty statements on the load's way to the server.
     """
 
     def __init__(
@@ -133,13 +135,16 @@ class Samplers:
         address: Address,
         interval_s: float = 1.0,
         left_out: frozenset[str] = frozenset(),
+        pings: bool = False,
     ) -> None:
         self._directory = directory
         self._address = address
         self._interval_s = interval_s
         self._left_out = left_out
+        self._pings = pings
         self._os: _Child | None = None
         self._server: _Child | None = None
+        self._ping: _Child | None = None
         self._gaps: tuple[SamplerGap, ...] = ()
         self._backend_pid: int | None = None
 
@@ -148,8 +153,9 @@ class Samplers:
             self._os = _Child(OS, self._os_argv(), self._directory / OS_FILE)
             self._os.say(f"{STUDY_LABEL}+={os.getpid()}\n")
         if SERVER not in self._left_out:
-            inherited = self._address.inherited
-            self._server = _Child(SERVER, self._server_argv(), self._directory / SERVER_FILE, inherited=inherited)
+            self._server = self._connect_child(SERVER, self._server_argv(), SERVER_FILE)
+        if self._pings:
+            self._ping = self._connect_child(PING, self._ping_argv(), PINGS_FILE)
         self._wait_until_ready()
         if self._server is not None:
             self._follow_server_sampler(self._server)
@@ -164,6 +170,7 @@ class Samplers:
         self._gaps = (
             *(_find_gaps(self._os, stopped_s, read_os_samples) if self._os else ()),
             *(_find_gaps(self._server, stopped_s, read_server_samples) if self._server else ()),
+            *(_find_failure(self._ping, stopped_s) if self._ping else ()),
         )
 
     @property
@@ -190,7 +197,7 @@ class Samplers:
 
     @property
     def _children(self) -> list[_Child]:
-        return [child for child in (self._os, self._server) if child is not None]
+        return [child for child in (self._os, self._server, self._ping) if child is not None]
 
     def _tell_os(self, line: str) -> None:
         if self._os is not None:
@@ -205,6 +212,13 @@ class Samplers:
             *("--conninfo", self._address.aside().conninfo(), "--watched-database", self._address.dbname),
             *("--interval", str(self._interval_s)),
         ]
+
+    def _ping_argv(self) -> list[str]:
+        module = "pgdyno.run.sample.pinger"
+        return [sys.executable, "-P", "-m", module, "--conninfo", self._address.aside().conninfo()]
+
+    def _connect_child(self, source: str, argv: list[str], file: str) -> _Child:
+        return _Child(source, argv, self._directory / file, inherited=self._address.inherited)
 
     def _wait_until_ready(self) -> None:
         """Wait for the first sample of each, so that starting Python disturbs no measurement."""
@@ -244,3 +258,9 @@ def _find_gaps(
         last_s = samples.frame["t_s"][-1] if samples.frame.height else child.started_s
         gaps.append(SamplerGap(source=child.source, reason=failure, from_s=last_s, to_s=stopped_s))
     return tuple(gaps)
+
+
+def _find_failure(child: _Child, stopped_s: float) -> tuple[SamplerGap, ...]:
+    if not child.failure:
+        return ()
+    return (SamplerGap(source=child.source, reason=child.failure, from_s=child.started_s, to_s=stopped_s),)

@@ -1,0 +1,68 @@
+"""Count the exchanges of a transaction: how often its client sends something and waits for the answer.
+
+An SQL command is one exchange in each query mode; its first Prepare, once for each client, is left out. A pipeline is one
+exchange, whatever is in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pgdyno.plan.plan import PlannedWorkload
+from pgdyno.record.pgbench.output import PgbenchSummary
+
+BUILTIN_EXCHANGES = {"tpcb-like": 7, "simple-update": 5, "select-only": 1}
+"""Of each built-in script. Source: PostgreSQL 18 src/bin/pgbench/pgbench.c, builtin_script."""
+
+
+class UncountableError(Exception):
+    """Why exchanges cannot be counted."""
+
+
+def count_exchanges(workload: PlannedWorkload, warm_up: PgbenchSummary | None, load: PgbenchSummary | None) -> float:
+    """Count the exchanges of a mean transaction.
+
+    Args:
+        workload: The load.
+        warm_up: Of the same load, with the commands of script files; None without one.
+        load: With the transactions of each of several scripts; None if it was not read.
+
+    Raises:
+        UncountableError: They cannot be counted, with the reason.
+    """
+    counts = [_count_in(name, place, warm_up) for place, (name, _) in enumerate(workload.scripts)]
+    ran = [] if load is None else [script.transaction_count or 0 for script in load.scripts]
+    weights = ran if len(ran) == len(counts) and any(ran) else [weight for _, weight in workload.scripts]
+    return sum(count * weight for count, weight in zip(counts, weights, strict=True)) / sum(weights)
+
+
+def _count_in(name: str, place: int, warm_up: PgbenchSummary | None) -> int:
+    if name in BUILTIN_EXCHANGES:
+        return BUILTIN_EXCHANGES[name]
+    if warm_up is None:
+        raise UncountableError("no warm-up ran, in which pgbench lists the commands of a script")
+    listed = [script.statements for script in warm_up.scripts] or [warm_up.statements]
+    if place >= len(listed) or not listed[place]:
+        raise UncountableError("pgbench listed no commands of a script")
+    return count_in_script([statement.text for statement in listed[place]])
+
+
+def count_in_script(commands: Sequence[str]) -> int:
+    r"""Count the exchanges of a script's commands, each given by its first line.
+
+    Raises:
+        UncountableError: SQL commands stand within \if.
+    """
+    count = branches = 0
+    is_pipelined = False
+    for command in commands:
+        words = command.split()
+        meta = words[0] if words and words[0].startswith("\\") else None
+        branches += (meta == "\\if") - (meta == "\\endif")
+        if meta in {"\\startpipeline", "\\endpipeline"}:
+            is_pipelined = meta == "\\startpipeline"
+        if meta == "\\endpipeline" or (meta is None and not is_pipelined):
+            if branches:
+                raise UncountableError("which commands of a script ran depends on its \\if")
+            count += 1
+    return count
