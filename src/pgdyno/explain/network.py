@@ -20,10 +20,11 @@ MUCH_RATIO = 0.2
 """Share of a transaction from which on its way to the server and back must be read together with the figures."""
 
 
-def find_network_shares(_: StudyRecord, analysis: StudyAnalysis) -> Iterator[Finding]:
-    """Yield a finding for each load of a server that is reached over a network."""
+def find_network_shares(record: StudyRecord, analysis: StudyAnalysis) -> Iterator[Finding]:
+    """Yield a finding for each load of a server that is reached over a network; of a search, for those in a closed loop."""
     for workload in analysis.workloads:
-        if workload.network is not None:
+        is_one_of_many = record.plan.search is not None and workload.load.rate_tps is not None
+        if workload.network is not None and not is_one_of_many:
             found = workload.bottleneck
             is_advised = found is not None and found.resource is Resource.NETWORK
             yield _explain(workload.name, workload.network, is_advised=is_advised)

@@ -117,7 +117,7 @@ def estimate_network(trials: Sequence[NetworkTime | None]) -> NetworkEstimate | 
         for trial in known
     ]
     return NetworkEstimate(
-        is_far=all(trial.is_far for trial in known),
+        is_far=all(trial.is_far for trial in known if trial.ratio is not None),
         ratio=_within_one(estimate_over_trials([trial.ratio for trial in known], unit="ratio", missing=missing)),
         median_ratio=_within_one(estimate_over_trials(medians, unit="ratio", missing=missing)),
         ping_ms=estimate_over_trials([trial.ping_ms for trial in known], unit="ms", missing=missing),
