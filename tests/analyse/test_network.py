@@ -119,6 +119,8 @@ def test_it_is_taken_out_of_the_waits_for_clients() -> None:
     assert ms[Resource.NETWORK] == pytest.approx(3.5)
     assert ms[Resource.CLIENT] == pytest.approx(2.5)
     assert sum(ms.values()) == pytest.approx(8.0)
+    # Its interval is not that of samples.
+    assert time.find(Resource.NETWORK).low_ratio is None  # type: ignore[union-attr]
     assert (time.absent.get("network"), time.absent["load generator"]) == (None, "pgbench was not sampled")
 
 

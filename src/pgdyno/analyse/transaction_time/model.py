@@ -273,7 +273,7 @@ def _drop_client(parts: dict[Resource, float]) -> dict[str, str]:
 
 
 _HOW: Mapping[Resource, str] = {
-    Resource.NETWORK: "backends that waited for their client, for as long as the quickest ping at each exchange",
+    Resource.NETWORK: "exchanges with the server, each as long as the quickest ping, where backends waited for their client",
     Resource.CPU: "backends on a CPU or waiting for one, counted by the kernel, with pgbench's wait for one",
     Resource.CLIENT: "backends whose client was not in pgbench's threads",
     Resource.LOAD_GENERATOR: "backends whose client was in pgbench's threads",
@@ -308,7 +308,6 @@ def _series_of(resource: Resource, activity: _BackendActivity, cpu: _CpuCounts) 
     sources: dict[Resource, tuple[Resource | str, ...]] = {
         Resource.CPU: (_RUNNING,),
         Resource.CLIENT: (Resource.CLIENT, _IDLE),
-        Resource.NETWORK: (Resource.CLIENT, _IDLE),
         Resource.LOAD_GENERATOR: (Resource.CLIENT, _IDLE),
     }
     if resource is Resource.CPU and cpu.spread is not None:
