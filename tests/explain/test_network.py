@@ -9,8 +9,12 @@ from pgdyno.analyse.transaction_time.shares import Bottleneck, Certainty, Resour
 from pgdyno.analyse.types import WorkloadAnalysis
 from pgdyno.explain.finding import Finding, Severity
 from pgdyno.explain.network import ADVICE, find_network_shares
+from pgdyno.explain.preflight.given import FAR, find_given_obstacles
+from pgdyno.record.machine.given_server import RoundTrip
 from tests.analyse.joined import make_workload
+from tests.given import SERVER
 from tests.report.build import build_report
+from tests.rows import each_row
 
 NETWORK = NetworkEstimate(
     is_far=True,
@@ -56,6 +60,25 @@ def test_a_quick_round_trip_is_mostly_the_work_of_both_ends() -> None:
     assert found.claim.startswith("The network takes at most 62 %")
     assert "what both ends do" in found.evidence
     assert found.severity is Severity.NOTE
+
+
+@each_row(
+    [
+        (0.023, False, "at most 6.2 of tpcb-like"),
+        (0.00025, False, "at most 570 of tpcb-like"),
+        (0.00015, False, None),
+        # A busy machine answers itself late, too.
+        (0.0005, True, None),
+        (0.002, True, "at most 71 of tpcb-like"),
+    ]
+)
+def test_it_is_said_before_anything_is_loaded(round_trip_s: float, is_local: bool, said: str | None) -> None:
+    trip = RoundTrip(median_s=round_trip_s, low_s=round_trip_s * 0.99, high_s=round_trip_s * 1.01, n=400)
+    server = msgspec.structs.replace(SERVER, round_trip=trip, is_local=is_local)
+    found = [one for one in find_given_obstacles(server, clients=8, has_password=False) if one.rule == FAR]
+    assert len(found) == (said is not None)
+    assert all((said or "") in one.claim for one in found)
+    assert all("tpcb-like makes 7" in one.evidence and one.severity is Severity.WARNING for one in found)
 
 
 def test_what_is_not_known_is_said_with_its_reason() -> None:

@@ -12,8 +12,8 @@ from pgdyno.record.machine.given_server import GivenServer
 
 # Beside those of the load, samplers and checks connect.
 _SPARE_CONNECTIONS = 10
-# Beside the server, tpcb-like with 8 clients takes about 5 ms (benchmarks/network.py): seven longer round trips take more
-# than a fifth. On a busy machine one without any network takes longer, too.
+# Without a network, tpcb-like took 2 to 5 ms with 4 to 8 clients on 2 CPUs: seven longer round trips are more than a fifth of it.
+# On a busy machine one without any network takes longer, too.
 _FAR_S, _FAR_ON_THIS_MACHINE_S = FAR_S, 0.001
 
 FAR = "far"
