@@ -37,7 +37,7 @@ def tell(network: NetworkEstimate | None, bottleneck: Bottleneck = NOBODYS) -> l
 
 def test_a_large_share_is_told_with_what_to_do() -> None:
     (found,) = tell(NETWORK)
-    assert found.claim == "The network takes at least 62 % [57, 67] of a transaction: 7 exchanges of 0.51 ms."
+    assert found.claim == "The network takes about 62 % [57, 67] of a transaction: 7 exchanges of 0.51 ms."
     assert "with their median it would be 70 %" in found.evidence
     assert (found.severity, found.advice) == (Severity.WARNING, ADVICE)
 
@@ -51,14 +51,14 @@ def test_a_small_share_is_a_note() -> None:
     (found,) = tell(
         msgspec.structs.replace(NETWORK, ratio=estimate_over_trials([0.1], unit="ratio"), exchanges_count=1.0)
     )
-    assert found.claim == "The network takes at least 10 % of a transaction: 1 exchange of 0.51 ms."
+    assert found.claim == "The network takes about 10 % of a transaction: 1 exchange of 0.51 ms."
     assert (found.severity, found.advice) == (Severity.NOTE, "")
 
 
 def test_a_quick_round_trip_is_mostly_the_work_of_both_ends() -> None:
     (found,) = tell(msgspec.structs.replace(NETWORK, is_far=False))
     assert found.claim.startswith("The network takes at most 62 %")
-    assert "what both ends do" in found.evidence
+    assert "in one this quick, that may be all" in found.evidence
     assert found.severity is Severity.NOTE
 
 

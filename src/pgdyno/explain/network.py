@@ -45,8 +45,10 @@ def _explain(workload: str, network: NetworkEstimate, *, is_advised: bool) -> Fi
     return Finding(
         severity=Severity.WARNING if is_much else Severity.NOTE,
         rule=NETWORK,
-        claim=f"The network takes at {'least' if network.is_far else 'most'} {_format(ratio)} of a transaction: {exchanges} of {ping.value:.2g} ms.",
-        evidence=f"the quickest of the empty statements that one more client sent beside the load; {_add(network)}",
+        claim=f"The network takes {'about' if network.is_far else 'at most'} {_format(ratio)} of a transaction:"
+        f" {exchanges} of {ping.value:.2g} ms.",
+        evidence="an exchange is the quickest of the empty statements that one more client sent beside the load, with the"
+        f" work of both ends, 0.05 to 0.1 ms; {_add(network)}",
         advice=ADVICE if is_much and not is_advised else "",
         workload=workload,
     )
@@ -55,7 +57,7 @@ def _explain(workload: str, network: NetworkEstimate, *, is_advised: bool) -> Fi
 def _add(network: NetworkEstimate) -> str:
     """Say what cannot be told apart."""
     if not network.is_far:
-        return "what both ends do for one, 0.05 to 0.1 ms on a machine, is in it, and cannot be told apart"
+        return "in one this quick, that may be all"
     return (
         f"with their median it would be {format_share(network.median_ratio.value)}: between the two are uneven delays,"
         " and waits for a CPU at either end, which cannot be told apart"

@@ -2,11 +2,11 @@
 
 The share is that of the transaction's exchanges, each as long as the quickest of the empty statements that one more client
 sent beside the load. The quickest waited for no CPU: with a delay planted between pgbench and a busy server, it came nearest
-(benchmarks/network.py). On a network of uneven delays it is too short: the share is the least that the network takes. The
-median is too long where CPUs are busy, at either end. What lies between the two cannot be told apart.
+(benchmarks/network.py). On a network of uneven delays it is too short. The median is too long where CPUs are busy, at either
+end. What lies between the two cannot be told apart.
 
 What both ends do for an empty statement is in the share, too: between processes of one machine there is nothing else. Of a
-round trip that is as quick as one there, the network's part cannot be told.
+round trip that is about as quick as one there, the network's part cannot be told.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class NetworkEstimate(msgspec.Struct, frozen=True, kw_only=True):
     """The network's part of a workload's transactions, over its trials."""
 
     is_far: bool
-    """Whether more than the programs at both ends takes time in each trial: then the share is the least, else the most."""
+    """Whether more than the programs at both ends takes time in each trial; else the share is the most that it may be."""
     ratio: Estimate
     """The share of a transaction's time, with the quickest ping."""
     median_ratio: Estimate
