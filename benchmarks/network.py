@@ -5,7 +5,7 @@ exchanged: the planted share is that time over the transactions' latency. `pgdyn
 server of a user's. Beside what it says, the same is computed with two other round trips: the median of those beside the load,
 and the median of those before it.
 
-Usage: python benchmarks/network.py [--rounds 5] [--seconds 5] [--clients 4] [--folder DIR]              (15 minutes)
+Usage: python benchmarks/network.py [--delays 0.5 1 5] [--rounds 5] [--seconds 5] [--clients 4] [--folder DIR]    (15 minutes)
 """
 
 from __future__ import annotations
@@ -54,6 +54,7 @@ class Compared(msgspec.Struct, frozen=True, kw_only=True):
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--delays", type=float, nargs="+", default=DELAYS_MS, metavar="MS", help="each way")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=int, default=5)
     parser.add_argument("--clients", type=int, default=4)
@@ -66,7 +67,7 @@ def main() -> None:
             cluster.stop()
             (cluster.data / "pg_hba.conf").write_text("local all all trust\nhost all all all trust\n")
             cluster.start(f"listen_addresses={LOOPBACK}")
-            for delay_ms in DELAYS_MS:
+            for delay_ms in options.delays:
                 for mode in MODES:
                     for one in measure(folder, delay_ms, mode, options):
                         cells[f"{delay_ms:g}ms.{mode}.{one.workload}"].append(one)
@@ -84,6 +85,8 @@ def main() -> None:
             target=f"within {NEAR:.0%}",
             holds=is_near(found.value or 0.0),
         )
+    if options.delays != DELAYS_MS:
+        return
     every = [one for trials in cells.values() for one in trials]
     for way in WAYS:
         ratios = [one.ratios[way] for one in every]
