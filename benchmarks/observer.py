@@ -9,6 +9,8 @@ For tpcb-like and select-only, at saturation, on the embedded PostgreSQL:
    drift; the interval is Student's over pairs. The log reader catches up in the watched slice, which counts against it.
 3. pgbench's own logging: interleaved short runs with and without --log, in CPU seconds of pgbench for a transaction,
    and the share of the whole transaction's CPU time that is.
+4. pg_stat_statements, which a server loads only if its settings say so: interleaved short runs on servers started with
+   and without it, and the ratio of their TPS.
 """
 
 from __future__ import annotations
@@ -83,7 +85,7 @@ def machine_busy_s() -> float:
 
 
 @contextmanager
-def running(home: Home, installation: Installation, folder: Path) -> Iterator[Server]:
+def running(home: Home, installation: Installation, folder: Path, **settings: str) -> Iterator[Server]:
     template = prepare_template(
         installation=installation,
         home=home,
@@ -96,7 +98,7 @@ def running(home: Home, installation: Installation, folder: Path) -> Iterator[Se
     restore_template(template, home)
     server = Server(installation=installation, home=home, log_path=folder / "server.log")
     try:
-        server.start({})
+        server.start(settings)
         with server.connect() as connection:
             sql.warm_dataset(connection)
             sql.checkpoint(connection)
@@ -209,6 +211,22 @@ def logging_cost(
     return costs
 
 
+def statements_ratios(home: Home, installation: Installation, script: str, pairs: int, folder: Path) -> list[float]:
+    """ln(TPS with pg_stat_statements / TPS without it) of each pair of servers."""
+    pgbench = Pgbench(installation=installation, user=home.user)
+    draw = random.Random(3)
+    ratios = []
+    for pair in range(pairs):
+        tps: dict[str, float] = {}
+        for library in draw.sample(["", "pg_stat_statements"], k=2):
+            output = folder / f"{pair}-{library}"
+            output.mkdir(mode=0o755)
+            with running(home, installation, output, shared_preload_libraries=library) as server:
+                tps[library] = pgbench.run_load(load_of(server, script, 4), directory=output).summary.tps or 0.0
+        ratios.append(float(np.log(tps["pg_stat_statements"] / tps[""])))
+    return ratios
+
+
 def interval(values: list[float]) -> tuple[float, float, float]:
     """Mean with Student's 95 % interval."""
     mean = statistics.fmean(values)
@@ -220,6 +238,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="a rough answer within a minute")
     parser.add_argument("--minutes", type=float, default=5.0, help="of slices for each workload")
+    parser.add_argument("--only-statements", action="store_true", help="measure pg_stat_statements alone")
     options = parser.parse_args()
     share_s, slices_s, pairs = (8, 8, 2) if options.quick else (60, options.minutes * 60, 15)
     with ExitStack() as stack:
@@ -230,9 +249,15 @@ def main() -> None:
         installation = find_installation(ServerSpec(), user=home.user, software_dir=home.software)
         for script in ("tpcb-like", "select-only"):
             name = script.replace("-", "_")
-            folders = {part: root / f"{name}-{part}" for part in ("init", "cpu", "slices", "log")}
+            folders = {part: root / f"{name}-{part}" for part in ("init", "cpu", "slices", "log", "statements")}
             for folder in folders.values():
                 folder.mkdir(mode=0o755)
+            print(f"{script}: pg_stat_statements, {pairs} pairs of servers, 4 s each", flush=True)
+            ratios = statements_ratios(home, installation, script, pairs, folders["statements"])
+            mean, low, high = map(float, np.exp(interval(ratios)))
+            say(f"observer.{name}.statements.tps_ratio", mean, low=low, high=high, unit="ratio", n=pairs)
+            if options.only_statements:
+                continue
             with running(home, installation, folders["init"]) as server:
                 print(f"{script}: CPU share over {share_s} s, {CLIENTS} clients, prepared, scale {SCALE}", flush=True)
                 cpu, busy_s, _ = watched_load(server, installation, script, share_s, folders["cpu"], is_switching=False)

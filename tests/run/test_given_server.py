@@ -42,11 +42,13 @@ def server(cluster: Cluster) -> Iterator[GivenServerUnderTest]:
         yield make_server(cluster, address)
 
 
-def make_server(cluster: Cluster, address: sql.Address) -> GivenServerUnderTest:
+def make_server(
+    cluster: Cluster, address: sql.Address, kind: type[GivenServerUnderTest] = GivenServerUnderTest
+) -> GivenServerUnderTest:
     me = ServerUser(name="me", uid=os.geteuid(), gid=os.getegid())
     pgbench = Pgbench(installation=find_installation(ServerSpec(), user=me, software_dir=Path("/none")), user=me)
     facts = ServerFacts(version="", version_num=cluster.version_major * 10_000, bindir="")
-    return GivenServerUnderTest(address=address, facts=facts, generator=pgbench, may_checkpoint=False, lock=None)
+    return kind(address=address, facts=facts, generator=pgbench, may_checkpoint=False, lock=None)
 
 
 # Settings that a session asks for, and what the server answers in its next query.

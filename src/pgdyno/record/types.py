@@ -15,6 +15,7 @@ from pgdyno.record.described_settings import SettingsSaid
 from pgdyno.record.machine.given_server import GivenServer
 from pgdyno.record.machine.host_facts import HostFacts
 from pgdyno.record.machine.preflight import PreflightFacts
+from pgdyno.record.statements import StatementCounts
 from pgdyno.record.tuned import Tuned
 from pgdyno.spec.study import Study
 
@@ -159,6 +160,8 @@ class TrialRecord(msgspec.Struct, frozen=True, kw_only=True):
     tables_before: tuple[TableState, ...] = ()
     tables_after: tuple[TableState, ...] = ()
     """Tables before and after the measured load; empty in older records."""
+    statements: tuple[StatementCounts, ...] | None = None
+    """What pg_stat_statements counted of the measured load; None where it is not there, and in older records."""
 
     @property
     def values(self) -> dict[str, str]:

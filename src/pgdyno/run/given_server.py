@@ -114,6 +114,11 @@ class GivenServerUnderTest:
         # The sampler would leave its prepared statements to others.
         return (*UNSEEN_GAPS, *([_NOT_SAMPLED] if self._lock is None else []))
 
+    @property
+    def seeks_statements(self) -> bool:
+        """True: many servers have pg_stat_statements, and it costs nothing to ask."""
+        return True
+
     def load(
         self,
         data: DataSpec,

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from pgdyno.errors import PgdynoError, StepFailedError
 from pgdyno.plan.experiment import Variant
+from pgdyno.record.statements import STATEMENTS
 from pgdyno.record.types import Dataset, Gap, ServerFacts
 from pgdyno.run.cluster.home import Home
 from pgdyno.run.cluster.server import DATABASE, Server
@@ -85,6 +87,12 @@ class OwnServer:
         """What no trial on it can observe: nothing."""
         return ()
 
+    @property
+    def seeks_statements(self) -> bool:
+        """Whether the settings load pg_stat_statements, which costs time: it is not there unless asked for."""
+        loaded = str(self._settings.get("shared_preload_libraries", ""))
+        return STATEMENTS in re.split(r"[\s,'\"]+", loaded)
+
     def load(
         self,
         data: DataSpec,
@@ -119,6 +127,9 @@ class OwnServer:
         self._server, self._settings = server, settings
         try:
             server.start(settings)
+            if self.seeks_statements:
+                with self.connect(database="postgres") as connection:
+                    sql.create_statements_extension(connection)
             yield
             if (failure := server.find_failure()) is not None:
                 raise failure

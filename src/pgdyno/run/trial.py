@@ -20,6 +20,7 @@ from pgdyno.record.samples.files import pack_samples
 from pgdyno.record.transactions import pack as txpack
 from pgdyno.record.trial_data import SERVER_LOG
 from pgdyno.record.types import ErrorFact, Gap, TrialRecord, TrialStatus
+from pgdyno.run import statements
 from pgdyno.run.change.journal import UndoOutcome
 from pgdyno.run.change.kernel import KernelSettings, changed_sysctls
 from pgdyno.run.host.clock import wall_clock_offset_s
@@ -154,10 +155,12 @@ def read_before(server: ServerUnderTest, seen: Observed) -> None:
         seen.counters_before = sql.read_counters(connection, watched_database=server.address.dbname)
         seen.gaps = (*seen.gaps, *sql.find_lost_counters(connection))
         seen.tables_before = sql.read_table_states(connection)
+    statements.look_before(server, seen)
 
 
 def read_after(server: ServerUnderTest, seen: Observed) -> None:
     """Read what is counted after the measured load."""
+    statements.look_after(server, seen)
     with server.connect() as connection:
         seen.counters_after = sql.read_counters(connection, watched_database=server.address.dbname)
         seen.tables_after = sql.read_table_states(connection)
@@ -222,6 +225,7 @@ def _make_record(trial: PlannedTrial, seen: Observed, error: PgdynoError | None)
         counters_after=seen.counters_after,
         tables_before=seen.tables_before,
         tables_after=seen.tables_after,
+        statements=seen.statements,
         gaps=seen.gaps,
         slice_s=None if seen.switchback is None else seen.switchback.slice_s,
         washout_s=None if seen.switchback is None else seen.switchback.washout_s,

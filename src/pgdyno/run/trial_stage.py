@@ -9,6 +9,7 @@ import msgspec
 
 from pgdyno.plan.experiment import Variant
 from pgdyno.plan.plan import Plan, PlannedTrial
+from pgdyno.record.statements import StatementCounts, StatementsLook
 from pgdyno.record.types import Dataset, Gap, SettingFact, TableState
 from pgdyno.run.load.generator import LoadGenerator, LoadOutcome
 from pgdyno.run.switchback import Switchback
@@ -49,6 +50,8 @@ class Observed(msgspec.Struct):
     counters_after: dict[str, float | None] = {}
     tables_before: tuple[TableState, ...] = ()
     tables_after: tuple[TableState, ...] = ()
+    statements_before: StatementsLook | None = None
+    statements: tuple[StatementCounts, ...] | None = None
     gaps: tuple[Gap, ...] = ()
     load: LoadOutcome | None = None
     clock_offset_s: float | None = None

@@ -73,6 +73,11 @@ class ServerUnderTest(Protocol):
         """What no trial on it can observe."""
         ...
 
+    @property
+    def seeks_statements(self) -> bool:
+        """Whether pg_stat_statements should be there."""
+        ...
+
     def load(
         self,
         data: DataSpec,

@@ -45,6 +45,7 @@ from pgdyno.run.postgres.timeouts import NoAnswerError
 # The types of a record take as long to import as all the rest of the server sampler except psycopg, which has no use
 # for them: the functions that return them import them.
 if TYPE_CHECKING:
+    from pgdyno.record.statements import StatementsLook
     from pgdyno.record.types import Gap, RelationFact, SettingFact, TableState
 
 # A checkpoint writes all dirty buffers: minutes on slow disks.
@@ -161,6 +162,17 @@ SELECT jsonb_build_object(
 # For a server of which only a connection string is known. Each is a query of its own, because a server may refuse any.
 # The server itself ends what takes long, so that nothing goes on there when this session has given up.
 BEGIN_CAREFULLY = "SET LOCAL search_path = pg_catalog; SET LOCAL statement_timeout = '5s'"
+STATEMENTS_SCHEMA = """
+SELECT nspname AS schema FROM pg_extension JOIN pg_namespace n ON n.oid = extnamespace WHERE extname = 'pg_stat_statements'"""
+STATEMENTS_INFO = """
+SELECT dealloc AS evicted_count, stats_reset::text AS reset_at, current_setting('track_io_timing')::bool AS has_io_time,
+       coalesce(current_setting('pg_stat_statements.track_planning', true)::bool, false) AS has_plan_time
+FROM {schema}.pg_stat_statements_info"""
+# What a function calls is within the statement that called it.
+STATEMENTS = """
+SELECT to_jsonb(s) AS statement FROM {schema}.pg_stat_statements AS s
+WHERE dbid = (SELECT oid FROM pg_database WHERE datname = %s) AND toplevel AND queryid IS NOT NULL
+  AND userid = (SELECT oid FROM pg_roles WHERE rolname = current_user)"""
 GIVEN_SERVER = """
 SELECT current_setting('server_version') AS version, version() AS system, current_user::text AS role, quote_ident(current_user) AS quoted_role,
        current_setting('is_superuser')::bool AS is_superuser, pg_is_in_recovery() AS is_in_recovery,
@@ -511,6 +523,38 @@ def read_table_states(connection: Connection) -> tuple[TableState, ...]:
     from pgdyno.record.types import TableState  # noqa: PLC0415 - see above
 
     return tuple(msgspec.convert(row, TableState) for row in _rows(connection, TABLE_STATES))
+
+
+def create_statements_extension(connection: Connection) -> None:
+    """Make pg_stat_statements readable in the connected database, of a cluster of pgdyno's own."""
+    _execute(connection, "CREATE EXTENSION IF NOT EXISTS pg_stat_statements")
+
+
+def read_statements(connection: Connection, *, watched_database: str) -> StatementsLook | None:
+    """Read what pg_stat_statements counts of the connected role's statements in a database.
+
+    Returns:
+        None if the connected database does not have the extension.
+
+    Raises:
+        StepFailedError: The library is not loaded, or the role may not read the view.
+    """
+    from pgdyno.record.statements import StatementsLook, read_statement  # noqa: PLC0415 - see above
+
+    with connection.transaction(force_rollback=True):
+        begin_carefully(connection)
+        found = _rows(connection, STATEMENTS_SCHEMA)
+        if not found:
+            return None
+        schema = compose.Identifier(found[0]["schema"])
+        (about,) = _execute(connection, compose.SQL(STATEMENTS_INFO).format(schema=schema)).fetchall()
+        rows = _execute(connection, compose.SQL(STATEMENTS).format(schema=schema), (watched_database,)).fetchall()
+    has_time = {"has_plan_time": about["has_plan_time"], "has_io_time": about["has_io_time"]}
+    return StatementsLook(
+        statements=tuple(read_statement(row["statement"], **has_time) for row in rows),
+        evicted_count=about["evicted_count"],
+        reset_at=about["reset_at"],
+    )
 
 
 def create_database(connection: Connection, name: str) -> None:

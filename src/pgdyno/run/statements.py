@@ -1,0 +1,48 @@
+"""Read what pg_stat_statements counts of the measured load. Nothing is reset, and what is not there is a gap."""
+
+from __future__ import annotations
+
+from pgdyno.errors import StepFailedError
+from pgdyno.record.statements import STATEMENTS, StatementsLook, subtract
+from pgdyno.record.types import Gap
+from pgdyno.run.postgres import sql
+from pgdyno.run.trial_stage import Observed
+from pgdyno.run.under_test import ServerUnderTest
+
+_REMEDY = (
+    "shared_preload_libraries = 'pg_stat_statements' and CREATE EXTENSION pg_stat_statements in {database} show them"
+)
+
+
+def look_before(server: ServerUnderTest, seen: Observed) -> None:
+    """Keep what the view counted before the measured load."""
+    if server.seeks_statements:
+        seen.statements_before = _look(server, seen)
+
+
+def look_after(server: ServerUnderTest, seen: Observed) -> None:
+    """Keep what the measured load added."""
+    if seen.statements_before is None or (after := _look(server, seen)) is None:
+        return
+    growth = subtract(seen.statements_before, after)
+    seen.statements = growth.statements or None
+    if growth.flaw is not None:
+        seen.gaps = (*seen.gaps, Gap(source=STATEMENTS, reason=growth.flaw))
+
+
+def _look(server: ServerUnderTest, seen: Observed) -> StatementsLook | None:
+    # The load's database is a copy without the extension; one view shows the statements of all databases.
+    with server.connect(database="postgres") as connection:
+        remedy = _REMEDY.format(database=connection.info.dbname)
+        try:
+            look = sql.read_statements(connection, watched_database=server.address.dbname)
+        except StepFailedError as error:
+            if connection.broken:
+                raise
+            # The server's own words, without the query.
+            look, reason = None, f"{error.detail.splitlines()[0]}; {remedy}"
+        else:
+            reason = f"the database {connection.info.dbname} has no such extension; {remedy}"
+    if look is None:
+        seen.gaps = (*seen.gaps, Gap(source=STATEMENTS, reason=reason))
+    return look
