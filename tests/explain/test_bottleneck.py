@@ -14,6 +14,7 @@ from pgdyno.explain.finding import Finding
 from pgdyno.explain.intervention import Intervention, choose_intervention
 from pgdyno.flow.compare import compose_comparison, compose_sweep
 from pgdyno.plan.plan import PlannedWorkload
+from pgdyno.record.statements import StatementCounts
 from pgdyno.record.store import open_record
 from pgdyno.record.types import StudyRecord
 from pgdyno.spec.study import Study
@@ -290,3 +291,30 @@ def read_command(text: str) -> Study:
     return compose_comparison(
         variants=axes, varied=said, workloads=workloads, load=load, tables=tables, folder=Path("/")
     )
+
+
+def count_statement(query: str, exec_ms: float, read_pages: int) -> StatementCounts:
+    fields = dict.fromkeys(StatementCounts.__struct_fields__, 0)
+    return StatementCounts(**{**fields, "query": query, "calls": 4, "exec_ms": exec_ms, "read_pages": read_pages})  # type: ignore[arg-type]
+
+
+NAMED = (
+    (Resource.LOCK, "90 % (90 to 90 %, over 2 trials) of execution time by pg_stat_statements: `UPDATE b`"),
+    (Resource.CPU, "of execution time by pg_stat_statements: `UPDATE b`"),
+    (Resource.DATA_READ, "75 % (75 to 75 %, over 2 trials) of the pages read by pg_stat_statements: `SELECT a`"),
+    (Resource.TEMP_FILE, ""),
+    (Resource.WAL_FLUSH, ""),
+)
+
+
+@each_row(NAMED)
+def test_the_statement_behind_a_limit_is_named(resource: Resource, named: str) -> None:
+    record, analysis = analyse_kept(find_name("slow-flush"))
+    (workload,) = analysis.workloads
+    counted = (count_statement("UPDATE b", 9.0, 1), count_statement("SELECT a", 1.0, 3))
+    trial = workload.trials[0]
+    trials = (msgspec.structs.replace(trial, record=msgspec.structs.replace(trial.record, statements=counted)),) * 2
+    changed = msgspec.structs.replace(workload, bottleneck=say(resource), trials=trials)
+    (finding,) = find_bottlenecks(record, msgspec.structs.replace(analysis, workloads=(changed,)))
+    assert named in finding.evidence
+    assert ("pg_stat_statements" in finding.evidence) == bool(named)

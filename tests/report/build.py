@@ -15,6 +15,7 @@ from pgdyno.explain.finding import Finding, Severity
 from pgdyno.plan.plan import Machine, PlannedTrial, PlannedWorkload, plan_study
 from pgdyno.record.machine.disk_facts import DiskFacts
 from pgdyno.record.machine.host_facts import HostFacts
+from pgdyno.record.statements import StatementCounts
 from pgdyno.record.types import (
     Dataset,
     ErrorFact,
@@ -223,9 +224,22 @@ def _record_trial(planned: PlannedTrial, *, error: ErrorFact | None, is_hard: bo
         settings=() if is_bare or error else _build_settings(is_hard=is_hard),
         counters_before={},
         counters_after={},
+        statements=_count_statements(planned) if is_hard and error is None else None,
         gaps=(Gap(source="pressure stall information", reason="the kernel was started without psi=1"),)
         if is_hard
         else (),
+    )
+
+
+def _count_statements(planned: PlannedTrial) -> tuple[StatementCounts, ...]:
+    fields = dict.fromkeys(StatementCounts.__struct_fields__, 0)
+    texts = ("UPDATE pgbench_branches SET bbalance = bbalance + $1 WHERE bid = $2", HOSTILE, *map(str, range(11)))
+    rows = [{"queryid": n, "query": query, "calls": 1000, "rows": 1000} for n, query in enumerate(texts)]
+    return tuple(
+        StatementCounts(
+            **{**fields, **row, "exec_ms": 4e4 / (n + 1) ** 2 + planned.number, "wal_bytes": 150_000 // (n + 1)}
+        )
+        for n, row in enumerate(rows)
     )
 
 

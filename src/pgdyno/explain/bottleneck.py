@@ -6,6 +6,7 @@ not what a change will bring. If no claim is possible, the finding says what is 
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterator, Mapping
 
 import msgspec
@@ -13,6 +14,7 @@ import msgspec
 from pgdyno.analyse.bottleneck.signs import Signs, read_signs
 from pgdyno.analyse.comparison.verdict import VerdictKind
 from pgdyno.analyse.series import ChartKind
+from pgdyno.analyse.statements import EXECUTION, rank_statements
 from pgdyno.analyse.study_types import StudyAnalysis
 from pgdyno.analyse.thresholds import THRESHOLDS
 from pgdyno.analyse.transaction_time.shares import Bottleneck, Certainty, Resource
@@ -55,6 +57,14 @@ _ADVICE: Mapping[Resource, str] = {
     Resource.CLIENT: "The server has time left: more clients, or clients that ask sooner.",
     Resource.LOAD_GENERATOR: "Give pgbench more --threads or a machine of its own: this is no limit of the server.",
 }
+# What a statement's time or pages stand for. A commit's flush is not in the execution of any statement.
+_DIVIDED: Mapping[Resource, tuple[str, tuple[str, ...]]] = {
+    Resource.CPU: ("execution time", EXECUTION),
+    Resource.LOCK: ("execution time", EXECUTION),
+    Resource.DATA_READ: ("the pages read", ("read_pages",)),
+    Resource.TEMP_FILE: ("the pages of temporary files", ("temp_read_pages", "temp_written_pages")),
+}
+_QUERY_WIDTH = 100
 _CHARTS: Mapping[Resource, tuple[ChartKind, ...]] = {
     Resource.CPU: (ChartKind.CPU, ChartKind.RUN_QUEUE, ChartKind.CPU_QUOTA),
     Resource.WAL_FLUSH: (ChartKind.WAITS, ChartKind.DISK_LATENCY),
@@ -105,7 +115,8 @@ def _explain(record: StudyRecord, workload: WorkloadAnalysis, found: Bottleneck)
         severity=Severity.NOTE,
         rule=LIMITS,
         claim=_claim(found),
-        evidence="; ".join((*found.evidence, *_describe_absent(found))) or "Where its time goes was not observed",
+        evidence="; ".join((*found.evidence, *_name_statement(workload, found), *_describe_absent(found)))
+        or "Where its time goes was not observed",
         advice=_advise(found, workload.load, others_ratio),
         workload=workload.name,
         why=" ".join(f"Not a cause but an effect: {symptom}." for symptom in found.symptoms),
@@ -137,6 +148,19 @@ def _claim(found: Bottleneck) -> str:
     probably = " probably" if found.certainty is Certainty.LIKELY else ""
     limits = "limit" if found.resource in _PLURAL else "limits"
     return f"{noun[:1].upper()}{noun[1:]}{probably} {limits} this load."
+
+
+def _name_statement(workload: WorkloadAnalysis, found: Bottleneck) -> Iterator[str]:
+    """Name the statement that takes the most of what limits the load, if that happens while statements execute."""
+    if found.resource not in _DIVIDED:
+        return
+    work, counters = _DIVIDED[found.resource]
+    for use in rank_statements(workload.trials, divided=counters)[:1]:
+        share, bounds = use.share, ""
+        if share.low is not None and share.high is not None:
+            bounds = f" ({share.low * 100:.0f} to {share.high * 100:.0f} %, over {share.n} trials)"
+        query = textwrap.shorten(use.query or "", _QUERY_WIDTH, placeholder=" …")
+        yield f"{(share.value or 0.0) * 100:.0f} %{bounds} of {work} by pg_stat_statements: `{query}`"
 
 
 def _describe_absent(found: Bottleneck) -> Iterator[str]:

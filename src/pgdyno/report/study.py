@@ -10,7 +10,18 @@ from collections.abc import Iterator
 from pgdyno.report.document import Block, Document, Prose, Section, Tone
 from pgdyno.report.input import ReportInput
 from pgdyno.report.level import Level
-from pgdyno.report.sections import context, evidence, findings, first_page, head, layers, reading, repeating, workload
+from pgdyno.report.sections import (
+    context,
+    evidence,
+    findings,
+    first_page,
+    head,
+    layers,
+    reading,
+    repeating,
+    statements,
+    workload,
+)
 from pgdyno.report.sections.comparison import section as comparison
 from pgdyno.report.sections.comparison.method import TRIALS_REMARK
 from pgdyno.report.sections.search import section as search
@@ -44,6 +55,7 @@ def _list_blocks(report: ReportInput) -> Iterator[Block]:
     yield from comparison.build_method(report)
     yield from search.build_search_method(report)
     yield from _list_workloads(report)
+    yield from statements.build_statements(report)
     yield from evidence.build_capacities(report)
     yield from evidence.build_price(report)
     yield from context.build_dataset(report)

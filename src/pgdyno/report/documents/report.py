@@ -13,6 +13,7 @@ import msgspec
 from pgdyno.analyse.capacity.types import Capacity
 from pgdyno.analyse.estimate import Doubt, Estimate
 from pgdyno.analyse.series import Event
+from pgdyno.analyse.statements import StatementUse, rank_statements
 from pgdyno.analyse.transaction_time.network import NetworkEstimate, NetworkTime
 from pgdyno.analyse.transaction_time.shares import Bottleneck, TransactionTime
 from pgdyno.analyse.types import Percentile, StatementTime, TrialAnalysis, WorkloadAnalysis
@@ -114,6 +115,10 @@ class WorkloadDocument(msgspec.Struct, frozen=True, kw_only=True):
     health: Annotated[tuple[HealthDocument, ...], says("The counters that DBAs watch, over its trials.")]
     bottleneck: Annotated[Bottleneck | None, says("What limits it; null where no trial can be judged.")]
     network: Annotated[NetworkEstimate | None, says("The way to the server and back; null on the load's own machine.")]
+    statement_uses: Annotated[
+        tuple[StatementUse, ...],
+        says("Shares of execution time, as pg_stat_statements counted; empty where it is not there."),
+    ]
     trials: tuple[TrialDocument, ...]
 
 
@@ -224,6 +229,7 @@ def _make_workload(report: ReportInput, workload: WorkloadAnalysis) -> WorkloadD
         health=make_health(workload),
         bottleneck=workload.bottleneck,
         network=workload.network,
+        statement_uses=rank_statements(workload.trials),
         trials=tuple(_make_trial(workload, trial) for trial in workload.trials),
     )
 
