@@ -52,8 +52,8 @@ def leave_changed(var_lib: Path, values: dict[str, str]) -> int:
 def test_nothing_to_undo(var_lib: Path) -> None:
     done = run(var_lib)
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout == "nothing to undo: this account's pgdyno has left nothing changed on this host\n"
-    assert json.loads(run(var_lib, "--json").stdout) == {"undone": [], "in_use": [], "others": []}
+    assert done.stdout == "nothing to undo: this account's pgdyno has left nothing changed here\n"
+    assert json.loads(run(var_lib, "--json").stdout) == {"undone": [], "in_use": [], "others": [], "waiting": []}
     assert list(var_lib.iterdir()) == []
 
 
@@ -139,7 +139,7 @@ except HostError as error: print(error.fact, "|", error.hint)
         assert not complaints
         return said
 
-    assert look() == '{"undone":[],"in_use":[],"others":[]}\n'
+    assert look() == '{"undone":[],"in_use":[],"others":[],"waiting":[]}\n'
     leave_changed(var_lib, {SETTING: "100"})
     assert look() == ("1 of 1 changes to this host could not be undone | run `pgdyno restore` as root of this host\n")
     assert read_sysctl(SETTING) == "100"

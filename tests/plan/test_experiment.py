@@ -185,6 +185,48 @@ def test_the_design_follows_from_what_a_change_costs(
     assert reason in planned.reason
 
 
+@each_row(
+    [
+        # Settings, what sessions may not choose, the design that was asked for: the design, and why.
+        ({"commit_delay": (0, 9)}, (), None, "paired", "each session"),
+        ({"commit_delay": (0, 9)}, ("commit_delay",), None, "switchback", "sessions of this role cannot choose"),
+        ({"Commit_Delay": (0, 9)}, ("commit_delay",), "paired", "paired", "as asked for"),
+        ({"work_mem": ("4MB", "8MB")}, ("commit_delay",), None, "paired", "each session"),
+        ({"work_mem": ("4MB", "8MB")}, (), "switchback", "switchback", "as asked for"),
+        ({"max_wal_size": ("1GB", "2GB")}, ("max_wal_size",), None, "paired", "acts over longer than a slice"),
+        ({"max_wal_size": ("1GB", "2GB")}, ("max_wal_size",), "switchback", "switchback", "as asked for, although"),
+    ]
+)
+def test_the_design_on_a_given_server(
+    settings: dict[str, tuple[object, ...]], withheld: tuple[str, ...], asked: str | None, design: str, reason: str
+) -> None:
+    ((name, values),) = settings.items()
+    given_server: dict[str, object] = {"server": {"kind": "given", "dsn": ""}}
+    wishes = {} if asked is None else {"design": asked}
+    planned = plan_experiment(
+        of_setting(name, *values, experiment=wishes, **given_server), version_major=18, withheld=frozenset(withheld)
+    )
+    assert planned is not None
+    assert (planned.design.value, reason in planned.reason) == (design, True), planned.reason
+
+
+@each_row(
+    [
+        ("shared_buffers", ("1GB", "2GB"), None, "takes a restart, which pgdyno does not do"),
+        ("clients", (1, 2), "switchback", "cannot alternate under one load"),
+        ("commit_delay", (0, 9), "live", "there is one server"),
+        ("scale", (1, 2), None, "differ in settings, clients, threads or modes"),
+    ]
+)
+def test_what_a_given_server_cannot_compare(
+    name: str, values: tuple[object, ...], asked: str | None, words: str
+) -> None:
+    wishes = {} if asked is None else {"design": asked}
+    sweep = [{"name": name, "levels": list(values)}]
+    with pytest.raises(SpecError, match=words):
+        experiment_of(study(sweep=sweep, server={"kind": "given", "dsn": ""}, experiment=wishes))
+
+
 def test_what_is_impossible_is_said_before_what_is_unwise() -> None:
     settings = ({"autovacuum": "on", "wal_buffers": "1MB"}, {"autovacuum": "off", "wal_buffers": "2MB"})
     asked = vary(*({"settings": each} for each in settings), experiment={"design": "switchback"})

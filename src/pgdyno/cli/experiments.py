@@ -255,6 +255,7 @@ COMPARE_EXAMPLES = (
     "`pgdyno compare --server 15 --server 18 --mode prepared --minutes 20`\n\n"
     "`pgdyno compare --set synchronous_commit=off --detect 5%` · compare with the server as it is\n\n"
     "`pgdyno compare --set synchronous_commit=off --dsn postgresql://bench@db1/postgres` · on a server of yours\n\n"
+    "`pgdyno compare --set bgwriter_delay=20ms --dsn service=bench` · a setting of the whole server, after asking\n\n"
     "`pgdyno compare --server base/bin --server pr/bin --fail-if slower --junit pgdyno.xml` · a gate for CI"
 )
 SWEEP_EXAMPLES = (

@@ -36,7 +36,11 @@ CLEAN_EXAMPLES = (
     "Examples:\n\n`pgdyno clean --yes`\n\n"
     "`pgdyno clean --dsn postgresql://bench@db1/postgres` · drop what a bench has loaded there"
 )
-RESTORE_EXAMPLES = "Examples:\n\n`sudo pgdyno restore`\n\n`sudo pgdyno restore --restart` · also restart servers where a setting needs it"
+RESTORE_EXAMPLES = (
+    "Examples:\n\n`sudo pgdyno restore`\n\n"
+    "`sudo pgdyno restore --restart` · also restart servers where a setting needs it\n\n"
+    "`pgdyno restore --dsn postgresql://bench@db1/postgres` · settings that a killed compare left there"
+)
 
 
 def check(
@@ -121,13 +125,18 @@ def clean(
 
 def restore(
     *,
+    dsn: DsnOption = None,
     restart: Annotated[
         bool, typer.Option("--restart/--no-restart", help="Restart servers if a setting needs it.")
     ] = False,
     json: JsonOption = False,
 ) -> None:
-    """Undo what this account changed with `tune --apply`, and changes that a killed pgdyno left on this machine."""
+    """Undo what this account changed with `tune --apply`, and what a killed pgdyno left changed here or in a server of yours."""
     with session(json=json, quiet=True, yes=True) as (ui, show):
-        from pgdyno.flow.restore import restore_host
+        from pgdyno.flow.restore import restore_given, restore_host
 
+        if dsn is not None:
+            refuse_others("--dsn", restart=restart)
+            show(restore_given(dsn))
+            return
         show(restore_host(may_restart=restart, on_activity=ui.show_activity))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, nullcontext
 from pathlib import Path
 
 import msgspec
@@ -18,13 +18,15 @@ from pgdyno.conduct.ui import Ui
 from pgdyno.errors import HostError, SpecError
 from pgdyno.explain.finding import Finding, Severity
 from pgdyno.explain.preflight.given import IN_USE, find_given_obstacles
-from pgdyno.plan.experiment import Experiment
+from pgdyno.plan.experiment import Experiment, Variant, changed_settings
 from pgdyno.plan.plan import CHECK_S, Machine, plan_study
 from pgdyno.record.durable import writing
 from pgdyno.record.machine.given_server import GivenServer
 from pgdyno.record.machine.host_facts import HostFacts
 from pgdyno.record.store import RecordStore
 from pgdyno.record.types import ServerFacts, StudyRecord
+from pgdyno.run.change.given_settings import GivenSwitch, changing_settings, check_switch, find_left
+from pgdyno.run.change.journal import own_journal
 from pgdyno.run.given.access import open_access
 from pgdyno.run.given.conninfo import has_password
 from pgdyno.run.given.libpq import find_libpq
@@ -40,9 +42,13 @@ from pgdyno.run.postgres.address import Address
 from pgdyno.run.postgres.installation import find_installation
 from pgdyno.run.trial_stage import TrialStage
 from pgdyno.spec.study import ServerSpec, Study
+from pgdyno.spec.table import SettingValue
+from pgdyno.spec.variant import DesignKind
 
 DEFAULT_CLIENTS = 8
 DEFAULT_SCALE = 50
+# What it takes to change settings of the whole server and put them back, beside ALTER SYSTEM on each.
+_NEEDED = frozenset({"pg_conf_load_time()", "pg_control_system()", "pg_file_settings", "pg_reload_conf()"})
 
 
 class ReadyServer(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,6 +56,7 @@ class ReadyServer(msgspec.Struct, frozen=True, kw_only=True):
 
     seen: GivenServer
     facts: ServerFacts
+    address: Address
     load_host: HostFacts
     """This machine, which makes the load."""
     under_test: GivenServerUnderTest
@@ -63,6 +70,7 @@ class ReadyServer(msgspec.Struct, frozen=True, kw_only=True):
             cpu_count=self.load_host.usable_cpu_count,
             memory_bytes=sys.maxsize,
             disk_free_bytes=sys.maxsize,
+            withheld_settings=self.under_test.find_withheld(),
         )
 
 
@@ -85,7 +93,9 @@ def ready_server(dsn: str, *, clients: int, is_busy_allowed: bool, ui: Ui) -> It
         ui.begin_step("check", predicted_s=CHECK_S)
         seen = watch_server(dsn)
         with open_access(dsn) as address, ExitStack() as stack:
-            found = find_given_obstacles(seen, clients=clients, has_password=has_password(dsn))
+            found = find_given_obstacles(
+                seen, clients=clients, has_password=has_password(dsn), left_settings=name_left_settings(seen)
+            )
             load_host = read_host_facts(Path.cwd())
             ui.end_step(f"PostgreSQL {seen.version} at {seen.address}, as {seen.role}")
             for finding in found:
@@ -96,6 +106,11 @@ def ready_server(dsn: str, *, clients: int, is_busy_allowed: bool, ui: Ui) -> It
             # Where transactions share sessions, its name would stay with a session that others use.
             lock = None if seen.has_pooled_transactions else stack.enter_context(closing(StudyLock(address)))
             yield _make_ready(seen, address, lock, load_host)
+
+
+def name_left_settings(seen: GivenServer) -> tuple[str, ...]:
+    """Return the settings of a server that a pgdyno of this account has left changed, or changes now."""
+    return tuple(one.what for one in find_left(own_journal().read_settings(), seen.system_identifier))
 
 
 def plan_given(study: Study, ready: ReadyServer) -> PlannedStudy:
@@ -111,12 +126,15 @@ def run_given_trials(store: RecordStore, ready: ReadyServer, ui: Ui) -> None:
     """Load the data, and run the trials of a record that are not finished."""
     record = store.read_record()
     experiment = record.plan.experiment
+    switch = find_switch(record.study, experiment, ready)
     with closing(ready.under_test):
         if experiment is not None:
-            _try_variants(experiment, ready, ui)
+            _try_variants(experiment, switch, ready, ui)
         stage = _prepare_stage(store, record, ready, ui)
         if experiment is not None:
-            run_rounds(store, store.read_record(), experiment, _make_stages(stage, experiment), ui=ui)
+            with nullcontext() if switch is None else changing_settings(switch, say=ui.say) as held:
+                ready.under_test.switch = held
+                run_rounds(store, store.read_record(), experiment, _make_stages(stage, experiment), ui=ui)
         elif record.plan.search is not None:
             run_search(store, record, record.plan.search, stage, ui=ui)
         else:
@@ -142,15 +160,69 @@ def _prepare_stage(store: RecordStore, record: StudyRecord, ready: ReadyServer, 
     )
 
 
-def _try_variants(experiment: Experiment, ready: ReadyServer, ui: Ui) -> None:
+def find_switch(study: Study, experiment: Experiment | None, ready: ReadyServer) -> GivenSwitch | None:
+    """Return what is to change in the server itself; None if nothing of it does."""
+    if experiment is None:
+        return None
+    names = tuple(name.lower() for name in changed_settings(experiment.variants))
+    if experiment.design is not DesignKind.SWITCHBACK:
+        # Sessions ask for the others.
+        withheld = ready.under_test.find_withheld()
+        names = tuple(name for name in names if name in withheld)
+    if not names:
+        return None
+    return GivenSwitch(
+        address=ready.address,
+        server=ready.seen.address,
+        dsn=study.server.dsn or "",
+        system_identifier=ready.seen.system_identifier or "",
+        major=ready.seen.major,
+        names=names,
+        variants=experiment.variants,
+    )
+
+
+def ask_for_switch(switch: GivenSwitch, ready: ReadyServer, ui: Ui) -> None:
+    """Say what will change in the server for everybody there, and ask.
+
+    Raises:
+        SpecError: It cannot be changed and put back, or the user says no; nothing is changed.
+    """
+    seen = ready.seen
+    if seen.has_pooled_transactions:
+        raise SpecError(
+            "settings of the whole server are not changed through a pooler that gives each transaction another session",
+            hint="connect to the server itself",
+        )
+    refused = [one for one in seen.capabilities if one.name in _NEEDED and one.refusal is not None]
+    changes = check_switch(switch, lacking=[grant for one in refused for grant in one.grants])
+    for change in changes:
+        ui.say(
+            f"{change.what} of the whole server changes in turn: {', '.join(change.new_texts)}; now {change.old_value}"
+        )
+    ui.say(
+        "it is set by ALTER SYSTEM and reload, for everybody there, and put back at the end; a reload also puts in force what"
+        " others have left in the server's configuration files"
+    )
+    question = f"change {', '.join(switch.names)} of {seen.address} while the study runs?"
+    if not ui.confirm(question, default=False):
+        raise SpecError("nothing was changed", detail=question, hint="say yes, or add --yes")
+
+
+def _try_variants(experiment: Experiment, switch: GivenSwitch | None, ready: ReadyServer, ui: Ui) -> None:
     ui.begin_step("try the variants", predicted_s=0.1 * len(experiment.variants))
     for variant in experiment.variants:
         try:
-            ready.under_test.try_settings(variant.server.settings)
+            ready.under_test.try_settings(_find_session_settings(variant, switch))
         except SpecError as error:
             error.fact = f"{variant.name}: {error.fact}"
             raise
     ui.end_step("the server takes their settings")
+
+
+def _find_session_settings(variant: Variant, switch: GivenSwitch | None) -> dict[str, SettingValue]:
+    names = () if switch is None else switch.names
+    return {name: value for name, value in variant.server.settings.items() if name.lower() not in names}
 
 
 def _make_stages(stage: TrialStage, experiment: Experiment) -> dict[str, TrialStage]:
@@ -193,4 +265,6 @@ def _make_ready(seen: GivenServer, address: Address, lock: StudyLock | None, loa
         may_checkpoint=may_checkpoint,
         lock=lock,
     )
-    return ReadyServer(seen=seen, facts=facts, load_host=load_host, under_test=under_test, generator=generator)
+    return ReadyServer(
+        seen=seen, facts=facts, address=address, load_host=load_host, under_test=under_test, generator=generator
+    )

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from pgdyno.run.change.journal import Change, FileChange, Undo, UndoOutcome
+from pgdyno.run.change.journal import Change, FileChange, SettingChange, Undo, UndoOutcome
 
 
 def describe_undo(undo: Undo) -> str:
     """Say what became of a change, in a few words."""
     change = undo.change
-    old = change.old_value if isinstance(change, Change) else None
+    old = change.old_value if isinstance(change, Change | SettingChange) else None
     match undo.outcome:
         case UndoOutcome.UNDONE:
             is_removed = isinstance(change, FileChange) and change.old is None

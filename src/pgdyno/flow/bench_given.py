@@ -10,6 +10,8 @@ from pgdyno.conduct.given_server import (
     DEFAULT_CLIENTS,
     DEFAULT_SCALE,
     ReadyServer,
+    ask_for_switch,
+    find_switch,
     plan_given,
     ready_server,
     run_given_trials,
@@ -126,6 +128,9 @@ def bench_given(
     asked = _with_defaults(asked)
     with ready_server(dsn, clients=_most_clients(asked), is_busy_allowed=is_busy_allowed, ui=ui) as ready:
         planned = plan_given(asked, ready)
+        switch = find_switch(planned.study, planned.plan.experiment, ready)
+        if switch is not None:
+            ask_for_switch(switch, ready, ui)
         store = announce(planned, version_major=ready.seen.major, name=name, place=place, ui=ui)
         record = draft_record(planned, name=name, server=ready.facts)
         create_record(
@@ -158,6 +163,9 @@ def resume_given(store: RecordStore, *, is_busy_allowed: bool, ui: Ui) -> StudyR
     is_busy_allowed = is_busy_allowed or record.is_busy_allowed
     with ready_server(dsn, clients=clients, is_busy_allowed=is_busy_allowed, ui=ui) as ready:
         _check_same(record, ready)
+        switch = find_switch(record.study, record.plan.experiment, ready)
+        if switch is not None:
+            ask_for_switch(switch, ready, ui)
         reopen_record(store, ready.machine, ui)
         with store.locked(), keeping_what_is_finished(store), recording(store):
             run_given_trials(store, ready, ui)

@@ -6,6 +6,7 @@ import msgspec
 from rich.console import RenderableType
 
 from pgdyno.analyse.transaction_time.exchanges import BUILTIN_EXCHANGES
+from pgdyno.conduct.given_server import name_left_settings
 from pgdyno.errors import ExitCode
 from pgdyno.explain.finding import Finding
 from pgdyno.explain.preflight.given import find_given_obstacles
@@ -58,6 +59,9 @@ def check_given(dsn: str, *, clients: int | None) -> GivenCheck:
     """
     server = watch_server(dsn)
     findings = find_given_obstacles(
-        server, clients=_DEFAULT_CLIENTS if clients is None else clients, has_password=conninfo.has_password(dsn)
+        server,
+        clients=_DEFAULT_CLIENTS if clients is None else clients,
+        has_password=conninfo.has_password(dsn),
+        left_settings=name_left_settings(server),
     )
     return GivenCheck(server=server, findings=findings)

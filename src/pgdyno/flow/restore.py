@@ -1,7 +1,8 @@
-"""`pgdyno restore`: put back what pgdyno has changed on this host, by `tune --apply` or in a run that was killed."""
+"""`pgdyno restore`: put back what pgdyno has changed on this host or in a given server, by `tune --apply` or when it was killed."""
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable
 
 import msgspec
@@ -10,11 +11,14 @@ from rich.console import RenderableType
 from pgdyno.conduct.undo_words import describe_undo
 from pgdyno.errors import HostError, with_program
 from pgdyno.report.forms.plain import Heading, render_line, render_rows
-from pgdyno.run.change.journal import Change, Journal, Undo, UndoOutcome, own_journal
+from pgdyno.run.change.given_settings import restore_settings
+from pgdyno.run.change.journal import Change, Journal, SettingChange, Undo, UndoOutcome, own_journal
 from pgdyno.run.change.kernel import undo_left_overs
 from pgdyno.run.change.tuning_restore import find_other_journals, restore_tuning
+from pgdyno.run.given.access import open_access
 from pgdyno.run.host.process_id import is_running
 from pgdyno.run.host.program import program_name
+from pgdyno.run.postgres import sql
 
 
 class Foreign(msgspec.Struct, frozen=True, kw_only=True):
@@ -32,6 +36,8 @@ class Restored(msgspec.Struct, frozen=True, kw_only=True):
     """Changes that a running pgdyno will undo by itself."""
     others: tuple[Foreign, ...] = ()
     """As far as this account may see them."""
+    waiting: tuple[SettingChange, ...] = ()
+    """Settings of servers that only a connection string names."""
 
     def to_json(self) -> bytes:
         """Return the changes as JSON."""
@@ -39,8 +45,8 @@ class Restored(msgspec.Struct, frozen=True, kw_only=True):
 
     def to_terminal(self) -> RenderableType:
         """Return a table of the changes; a line where there are none."""
-        if not self.undone and not self.in_use and not self.others:
-            return render_line("nothing to undo: this account's pgdyno has left nothing changed on this host")
+        if not self.undone and not self.in_use and not self.others and not self.waiting:
+            return render_line("nothing to undo: this account's pgdyno has left nothing changed here")
         undone = [
             (undo.change.what, undo.found_value or "–", with_program(describe_undo(undo), program_name()))
             for undo in self.undone
@@ -53,8 +59,12 @@ class Restored(msgspec.Struct, frozen=True, kw_only=True):
             (other.what, "–", f"nothing: {other.account} has tuned it, and {other.account} can undo it")
             for other in self.others
         ]
+        waiting = [
+            (f"{change.what} of {change.server}", "–", with_program(_describe_waiting(change), program_name()))
+            for change in self.waiting
+        ]
         headings = (Heading("what"), Heading("found"), Heading("what was done"))
-        return render_rows(headings, [*undone, *in_use, *others])
+        return render_rows(headings, [*undone, *in_use, *others, *waiting])
 
 
 def restore_host(
@@ -86,7 +96,26 @@ def restore_host(
             hint=f"run `pgdyno restore` {'as root of this host' if needs_root else 'again when that is mended'}",
         )
     in_use = tuple(change for change in host.read() if is_running(change.owner))
-    return Restored(undone=undone, in_use=in_use, others=() if journal else _find_foreign(host, own))
+    others = () if journal else _find_foreign(host, own)
+    return Restored(undone=undone, in_use=in_use, others=others, waiting=own.read_settings())
+
+
+def restore_given(dsn: str) -> Restored:
+    """Put back what a killed pgdyno of this account has left changed in a server that a connection string names.
+
+    Raises:
+        SpecError: It is no connection string.
+        HostError: A running pgdyno changes it, or the journal cannot be read.
+        StepFailedError: There is no connection, or the server refuses; the journal keeps what is left.
+    """
+    with open_access(dsn) as address, sql.connect(address) as connection:
+        return Restored(undone=restore_settings(connection, own_journal()), in_use=())
+
+
+def _describe_waiting(change: SettingChange) -> str:
+    if is_running(change.owner):
+        return f"in use by the pgdyno with pid {change.owner.pid}, which puts it back"
+    return f"nothing: `pgdyno restore --dsn {shlex.quote(change.dsn)}` puts it back to {change.old_value}"
 
 
 def _find_foreign(host: Journal, own: Journal) -> tuple[Foreign, ...]:

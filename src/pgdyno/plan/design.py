@@ -27,20 +27,23 @@ _COST_WORDS = {
 }
 
 
-def choose_design(study: Study, variants: tuple[Variant, ...], *, version_major: int) -> tuple[DesignKind, str]:
+def choose_design(
+    study: Study, variants: tuple[Variant, ...], *, version_major: int, withheld: frozenset[str] = frozenset()
+) -> tuple[DesignKind, str]:
     """Choose the design of a comparison, and give the reason.
 
     Args:
         study: The study as requested.
         variants: Variants to compare; the first is the reference.
         version_major: Major version of the reference's server.
+        withheld: Settings of a given server that its sessions may not choose for themselves.
 
     Raises:
         SpecError: The study requests a switchback, and the variants cannot alternate.
     """
     asked = study.experiment.design
     if study.server.kind is ServerKind.GIVEN:
-        return _choose_for_given(asked, variants)
+        return _choose_for_given(study, variants, major=version_major, withheld=withheld)
     if asked is DesignKind.LIVE and (obstacle := find_live_obstacle(study, variants)) is not None:
         raise SpecError("these variants cannot be compared live", detail=obstacle, hint=HINT_PAIRED)
     obstacle, is_final = _find_obstacle(study, variants, version_major)
@@ -62,18 +65,39 @@ def choose_design(study: Study, variants: tuple[Variant, ...], *, version_major:
     return DesignKind.SWITCHBACK, f"{', '.join(names)}: a running server takes {them} at once"
 
 
-def _choose_for_given(asked: DesignKind | None, variants: tuple[Variant, ...]) -> tuple[DesignKind, str]:
+def _choose_for_given(
+    study: Study, variants: tuple[Variant, ...], *, major: int, withheld: frozenset[str]
+) -> tuple[DesignKind, str]:
     """Return the design for a given server, which is never restarted, and of which there is one."""
-    if asked not in {None, DesignKind.PAIRED}:
-        raise SpecError("variants of a given server are compared by paired trials", hint=HINT_PAIRED)
+    asked = study.experiment.design
+    if asked is DesignKind.LIVE:
+        raise SpecError("variants of a given server cannot be compared live: there is one server", hint=HINT_PAIRED)
     if changed_sysctls(variants) or any(
         variant.scale is not None or variant.server.kind is not ServerKind.GIVEN for variant in variants
     ):
         raise SpecError(
-            "variants of a given server differ in what its sessions ask for",
-            hint="vary settings of sessions, clients, threads or modes: not server, scale or kernel",
+            "variants of a given server differ in settings, clients, threads or modes",
+            hint="vary one of these: not server, scale or kernel",
         )
-    return DesignKind.PAIRED, "each session of a given server asks for its variant's settings when it begins"
+    names = changed_settings(variants)
+    waiting = [name for name in names if _takes_restart(name, major)]
+    if waiting:
+        raise SpecError(f"{waiting[0]} takes a restart, which pgdyno does not do to a given server")
+    of_server = [name for name in names if name.lower() in withheld]
+    obstacle, is_final = _find_obstacle(study, variants, major)
+    if asked is DesignKind.SWITCHBACK and obstacle is not None and is_final:
+        raise SpecError("these variants cannot alternate under one load", detail=obstacle, hint=HINT_PAIRED)
+    if asked is DesignKind.SWITCHBACK:
+        return asked, "as asked for" if obstacle is None else f"as asked for, although {obstacle}"
+    if not of_server:
+        return DesignKind.PAIRED, "each session of a given server asks for its variant's settings when it begins"
+    if asked is not None or obstacle is not None:
+        return DesignKind.PAIRED, obstacle or "as asked for"
+    return DesignKind.SWITCHBACK, f"sessions of this role cannot choose {', '.join(of_server)}, and a reload changes it"
+
+
+def _takes_restart(name: str, major: int) -> bool:
+    return not gucs.is_custom_name(name) and gucs.change_cost(name, major) is gucs.ChangeCost.RESTART
 
 
 def _is_changed(name: str, variants: tuple[Variant, ...], major: int) -> bool:

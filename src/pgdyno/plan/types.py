@@ -26,6 +26,8 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
     """Scales whose data are already loaded for the study's server: they need no further time or space."""
     write_bytes_per_s: float | None = None
     """Sequential write rate of the disk; None if it was not measured."""
+    withheld_settings: frozenset[str] = frozenset()
+    """Settings of a given server that a reload changes, and that its sessions may not choose for themselves; in lower case."""
     disk_card_s: float = 0.0
     """Seconds for measuring the disk before the first trial, which do not count towards the time budget."""
 

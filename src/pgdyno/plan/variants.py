@@ -15,12 +15,13 @@ from pgdyno.spec.table import SettingValue
 from pgdyno.spec.variant import MOST_VARIANTS, DesignKind, VariantSpec, make_variant, show_value
 
 
-def plan_experiment(study: Study, *, version_major: int) -> Experiment | None:
+def plan_experiment(study: Study, *, version_major: int, withheld: frozenset[str] = frozenset()) -> Experiment | None:
     """Make the variants of a study and choose the design; return None for a study without a comparison.
 
     Args:
         study: The study as requested.
         version_major: Major version of the study's own server, for the catalogue of settings.
+        withheld: Settings of a given server that its sessions may not choose for themselves.
 
     Raises:
         SpecError: Two variants have one name, they are too many, a setting cannot be varied, or a design was asked for
@@ -45,7 +46,7 @@ def plan_experiment(study: Study, *, version_major: int) -> Experiment | None:
         variant for variant in variants if identify_server(variant.server) == identify_server(variants[0].server)
     )
     check_names(own, version_major=version_major)
-    design, reason = choose_design(study, variants, version_major=version_major)
+    design, reason = choose_design(study, variants, version_major=version_major, withheld=withheld)
     experiment = Experiment(
         variants=variants,
         design=design,

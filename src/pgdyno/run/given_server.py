@@ -1,6 +1,7 @@
 """A server of the user's as a trial sees it: reached by SQL alone, in a database of pgdyno's own that begins as a copy.
 
-Nothing of the server itself is changed, restarted or read from its machine.
+Nothing of the server itself is restarted or read from its machine. Its settings change only through `ServerSettings` that were
+handed over.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Protocol
 
 import msgspec
 
@@ -46,10 +48,18 @@ _RETURNS_WITHIN_S = 60.0
 _REFUSALS = (
     ("permission denied", "a superuser gives it by GRANT SET ON PARAMETER NAME TO ROLE"),
     ("without restarting", "it takes a restart, which pgdyno does not do to a given server"),
-    ("cannot be changed now", "it is one of the whole server, which pgdyno does not change there"),
+    ("cannot be changed now", "it is one of the whole server, which only variants that differ in it change"),
     ("unsupported startup parameter", "a pooler in between takes no options: connect to the server itself"),
     ("", "a session chooses only what its role may SET: see `pgdyno check --dsn`"),
 )
+
+
+class ServerSettings(SettingsSwitch, Protocol):
+    """Settings of the whole server that a study changes; those of its sessions are none of them."""
+
+    def apply(self, settings: Mapping[str, SettingValue]) -> None:
+        """Put settings in force, and those that are not among them as they were."""
+        ...
 
 
 class GivenServerUnderTest:
@@ -82,6 +92,8 @@ class GivenServerUnderTest:
         self._loaded: OwnDatabase | None = None
         self._copy: OwnDatabase | None = None
         self._settings: Mapping[str, SettingValue] = {}
+        self.switch: ServerSettings | None = None
+        """What changes settings of the whole server; None where nothing of it may be changed."""
 
     @property
     def facts(self) -> ServerFacts:
@@ -162,6 +174,9 @@ class GivenServerUnderTest:
     def running(self, settings: Mapping[str, SettingValue], *, log_path: Path) -> Iterator[None]:  # noqa: ARG002 - it has none
         """Let sessions ask for settings, and watch that the server is not restarted, for the length of a `with` block."""
         self._settings = settings
+        if self.switch is not None:
+            self.switch.apply(settings)
+            self._settings = self.switch.common(settings)
         started_at = self._read_start()
         try:
             yield
@@ -217,9 +232,16 @@ class GivenServerUnderTest:
         with self.connect() as connection:
             sql.warm_dataset(connection)
 
-    def prepare_switch(self, variants: Sequence[Variant]) -> SettingsSwitch:  # noqa: ARG002 - of the protocol
-        """Refuse: settings of a given server are not alternated."""
-        raise SpecError("settings of a given server cannot alternate under one load")
+    def find_withheld(self) -> frozenset[str]:
+        """Return the settings that a reload changes and a session of this role may not choose, in lower case."""
+        with self._connect_aside() as connection:
+            return sql.read_withheld_settings(connection)
+
+    def prepare_switch(self, variants: Sequence[Variant]) -> SettingsSwitch:  # noqa: ARG002 - it knows them
+        """Return what the user has agreed to."""
+        if self.switch is None:
+            raise SpecError("settings of a given server cannot alternate under one load")
+        return self.switch
 
     def find_failure(self) -> StepFailedError | None:
         """Return None: only a new connection would show that it was restarted, and its clients notice its end at once."""

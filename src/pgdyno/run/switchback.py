@@ -172,7 +172,7 @@ class Switchback:
         """Switch variants in a thread beside the load."""
         with self._connected() as connection, SliceWriter(self._folder) as writer:
             changer = _Changer(self._switch.open(connection), self._kernel)
-            counters = MachineCounters(connection, self._server.block_device)
+            counters = MachineCounters(connection, self._server.block_device, is_here=self._server.pid is not None)
             slicer = _Slicer(changer, counters, self._stop, washout_s=washout_s)
             counts: Counter[SlicePhase] = Counter()
             begin_s: float | None = monotonic_s()

@@ -26,17 +26,22 @@ _IDLE_TPS = 20.0
 _Rule = Callable[[GivenServer, int], Iterator[Finding]]
 
 
-def find_given_obstacles(server: GivenServer, *, clients: int, has_password: bool) -> tuple[Finding, ...]:
+def find_given_obstacles(
+    server: GivenServer, *, clients: int, has_password: bool, left_settings: tuple[str, ...] = ()
+) -> tuple[Finding, ...]:
     """Find everything that stands between this server and a fair measurement, worst first.
 
     Args:
         server: The server.
         clients: Of the load that is meant.
         has_password: Whether the connection string itself holds a password.
+        left_settings: Settings of the whole server that a pgdyno has left changed, or changes now.
     """
     findings = [finding for rule in _RULES for finding in rule(server, clients)]
     if has_password:
         findings.append(_PASSWORD)
+    if left_settings:
+        findings.append(_describe_left(left_settings))
     order = list(Severity)
     return tuple(sorted(findings, key=lambda finding: order.index(finding.severity)))
 
@@ -48,6 +53,17 @@ _PASSWORD = Finding(
     evidence="--dsn holds it, and `ps` shows it to every account of this machine",
     advice="Leave it out, and put it into ~/.pgpass or the file that PGPASSFILE names.",
 )
+
+
+def _describe_left(names: tuple[str, ...]) -> Finding:
+    return Finding(
+        rule="settings-left",
+        severity=Severity.CRITICAL,
+        claim="A pgdyno changes settings of this server, or was killed before it put them back.",
+        evidence=f"this account's journal of changes has {', '.join(names)}",
+        why="What is measured now is not the server as its owner set it.",
+        advice="Wait for it; after a kill, `pgdyno restore --dsn CONNINFO` puts them back.",
+    )
 
 
 def _standby(server: GivenServer, _: int) -> Iterator[Finding]:

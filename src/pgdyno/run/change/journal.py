@@ -7,8 +7,8 @@ undo it. It refuses to read an unknown format, and it never drops an entry by it
 has its own journal.
 
 A measurement holds its changes while it runs; a tuning stays when its pgdyno has ended. A measurement may temporarily
-change what a tuning has set. An account other than root has its own journal, for tunings of its own servers only: it
-cannot change anything else on the machine.
+change what a tuning has set. An account other than root has its own journal, for tunings of its own servers and for settings
+of servers that it reaches by a connection string: it cannot change anything else on the machine.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ HOST_FOLDER = Path("/var/lib/pgdyno-journal")
 HOME_FOLDER = Path(".local/state/pgdyno-journal")
 """The journal's path below the home directory of an account other than root."""
 CHANGES = "changes.json"
-# Format 1 had no tuning. Every added field makes a new format, and unknown formats are refused: an older pgdyno would
-# otherwise drop the field when it writes the file.
-_FORMAT = 2
+# Format 1 had no tuning, format 2 no settings of given servers. Every added field makes a new format, and unknown formats
+# are refused: an older pgdyno would otherwise drop the field when it writes the file.
+_FORMAT = 3
 # Another process holds the lock for milliseconds.
 _RETRY_S = 0.02
-_KNOWN_FORMATS = (1, 2)
+_KNOWN_FORMATS = (1, 2, 3)
 _STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -130,7 +130,27 @@ class ServerChange(
         return bool(self.settings) and not any(self.settings.values())
 
 
-AnyChange = Change | FileChange | ServerChange
+class SettingChange(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One setting of a whole server that is reached by a connection string, with all texts that a study gives it."""
+
+    what: str
+    """Its name in lower case."""
+    server: str
+    """Where it listens, as people write it."""
+    dsn: str
+    """The connection string, without a secret."""
+    system_identifier: str
+    """Tells the server from all others, wherever it listens by then."""
+    old_text: str | None
+    """As postgresql.auto.conf had it; None if it had none."""
+    old_value: str
+    """As the server showed it."""
+    new_texts: tuple[str, ...]
+    at: str
+    owner: ProcessId
+
+
+AnyChange = Change | FileChange | ServerChange | SettingChange
 
 
 class TuningState(enum.Enum):
@@ -199,6 +219,7 @@ class _Content(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     format: int
     changes: tuple[Change, ...]
     tuning: AppliedTuning | None = None
+    settings: tuple[SettingChange, ...] = ()
 
 
 class Journal:
@@ -224,6 +245,14 @@ class Journal:
             HostError: As for `read`.
         """
         return self._read().tuning
+
+    def read_settings(self) -> tuple[SettingChange, ...]:
+        """Return the settings of given servers that studies change, or left changed when they were killed.
+
+        Raises:
+            HostError: As for `read`.
+        """
+        return self._read().settings
 
     def read_saved(self, saved: SavedFile) -> bytes:
         """Return the saved content of a file.
@@ -287,8 +316,7 @@ class Journal:
             # undoes its changes. Only the wait for another process can be interrupted.
             with uninterrupted(), self._lock() as is_locked:
                 if is_locked:
-                    content = self._read()
-                    yield OpenJournal(self._path, self._saved, content.changes, content.tuning)
+                    yield OpenJournal(self._path, self._saved, self._read())
                     return
             time.sleep(_RETRY_S)
 
@@ -301,6 +329,16 @@ class Journal:
         gone = set(changes)
         with self.open() as page:
             page.write(change for change in page.changes if change not in gone)
+
+    def drop_settings(self, changes: Iterable[AnyChange]) -> None:
+        """Remove settings of given servers that are put back.
+
+        Raises:
+            HostError: As for `drop`.
+        """
+        gone = set(changes)
+        with self.open() as page:
+            page.write_settings(change for change in page.settings if change not in gone)
 
     @contextlib.contextmanager
     def _lock(self) -> Iterator[bool]:
@@ -329,11 +367,25 @@ class Journal:
 class OpenJournal:
     """A journal that this process has locked with `Journal.open`."""
 
-    def __init__(self, path: Path, saved: Path, changes: tuple[Change, ...], tuning: AppliedTuning | None) -> None:
+    def __init__(self, path: Path, saved: Path, content: _Content) -> None:
         self._path = path
         self._saved = saved
-        self.changes = changes
-        self.tuning = tuning
+        self._content = content
+
+    @property
+    def changes(self) -> tuple[Change, ...]:
+        """The changes of measurements."""
+        return self._content.changes
+
+    @property
+    def tuning(self) -> AppliedTuning | None:
+        """The changes of tunings."""
+        return self._content.tuning
+
+    @property
+    def settings(self) -> tuple[SettingChange, ...]:
+        """The settings of given servers."""
+        return self._content.settings
 
     def write(self, changes: Iterable[Change]) -> None:
         """Replace the changes of measurements; the file is on disk when this returns.
@@ -341,7 +393,15 @@ class OpenJournal:
         Raises:
             HostError: The journal cannot be written; it is as it was.
         """
-        self._write(tuple(changes), self.tuning)
+        self._write(msgspec.structs.replace(self._content, changes=tuple(changes)))
+
+    def write_settings(self, settings: Iterable[SettingChange]) -> None:
+        """Replace the settings of given servers; the file is on disk when this returns.
+
+        Raises:
+            HostError: As for `write`.
+        """
+        self._write(msgspec.structs.replace(self._content, settings=tuple(settings)))
 
     def write_tuning(self, tuning: AppliedTuning | None) -> None:
         """Replace the changes of tunings and remove saved files that they do not need.
@@ -351,7 +411,7 @@ class OpenJournal:
         Raises:
             HostError: As for `write`.
         """
-        self._write(self.changes, tuning)
+        self._write(msgspec.structs.replace(self._content, tuning=tuning))
         kept = tuning.saved if tuning is not None else frozenset()
         try:
             for path in self._saved.iterdir() if self._saved.exists() else ():
@@ -377,10 +437,10 @@ class OpenJournal:
             raise _cannot_write(exc) from exc
         return sha256
 
-    def _write(self, changes: tuple[Change, ...], tuning: AppliedTuning | None) -> None:
+    def _write(self, content: _Content) -> None:
+        content = msgspec.structs.replace(content, format=_FORMAT)
         try:
-            if changes or tuning is not None:
-                content = _Content(format=_FORMAT, changes=changes, tuning=tuning)
+            if content.changes or content.tuning is not None or content.settings:
                 write_durably(self._path, msgspec.json.format(msgspec.json.encode(content), indent=1))
                 self._path.chmod(0o644)
             else:
@@ -389,11 +449,11 @@ class OpenJournal:
                 self._path.unlink(missing_ok=True)
         except OSError as exc:
             raise _cannot_write(exc) from exc
-        self.changes, self.tuning = changes, tuning
+        self._content = content
 
 
 def own_journal() -> Journal:
-    """Return the machine's journal for root, or the account's own journal, which holds only tunings of its servers.
+    """Return the machine's journal for root, or the account's own journal, which holds no kernel settings of measurements.
 
     Raises:
         HostError: There is no home directory to put it in.

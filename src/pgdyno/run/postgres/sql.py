@@ -221,6 +221,20 @@ NAMED_SESSIONS = "SELECT count(*)::int AS count FROM pg_catalog.pg_stat_get_acti
 NAME_SESSION = "SELECT pg_catalog.set_config('application_name', %s, false), pg_catalog.set_config('idle_session_timeout', '0', false)"
 START_TIME = "SELECT pg_catalog.pg_postmaster_start_time()::text AS started_at"
 SOURCES = "SELECT lower(name) AS name, source FROM pg_catalog.pg_settings WHERE lower(name) = ANY(%s)"
+# `backend` settings can be asked for when a session begins.
+WITHHELD_SETTINGS = """
+SELECT lower(name) AS name FROM pg_catalog.pg_settings
+WHERE context = 'sighup' OR context = 'superuser' AND NOT pg_catalog.has_parameter_privilege(name, 'SET')"""
+# The value is that of a session, which its role or database may have set.
+SERVER_SETTINGS = """
+SELECT lower(name) AS name, context, source, pg_catalog.current_setting(name) AS value, pg_catalog.quote_ident(current_user) AS role,
+       pg_catalog.has_parameter_privilege(name, 'ALTER SYSTEM') AS is_alterable,
+       coalesce(pg_catalog.current_setting('allow_alter_system', true), 'on')::bool AS is_allowed
+FROM pg_catalog.pg_settings WHERE lower(name) = ANY(%s)"""
+# If a name occurs twice, the last line counts.
+AUTO_CONF = """
+SELECT lower(name) AS name, setting AS text FROM pg_catalog.pg_file_settings
+WHERE sourcefile LIKE '%%/postgresql.auto.conf' AND lower(name) = ANY(%s) ORDER BY seqno"""
 BACKEND_PID = "SELECT pg_catalog.pg_backend_pid() AS pid"
 
 WAL_POSITION = "SELECT (pg_current_wal_insert_lsn() - '0/0')::int8 AS wal_bytes"
@@ -476,6 +490,27 @@ def read_sources(connection: Connection, names: Sequence[str]) -> dict[str, str]
     """Read where the values of settings come from, by their names in lower case."""
     rows = _rows(connection, SOURCES, ([name.lower() for name in names],))
     return {row["name"]: row["source"] for row in rows}
+
+
+def read_withheld_settings(connection: Connection) -> frozenset[str]:
+    """Read which settings a reload changes and a session of this role may not choose, by their names in lower case."""
+    return frozenset(row["name"] for row in _rows(connection, WITHHELD_SETTINGS))
+
+
+def read_server_settings(connection: Connection, names: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """Read what a server says of its settings, the columns of SERVER_SETTINGS, by their names in lower case."""
+    return {row["name"]: row for row in _rows(connection, SERVER_SETTINGS, (list(names),))}
+
+
+def read_auto_conf(connection: Connection, names: Sequence[str]) -> dict[str, str]:
+    """Read what postgresql.auto.conf has of settings, loaded or not, by their names in lower case."""
+    return {row["name"]: row["text"] for row in _rows(connection, AUTO_CONF, (list(names),))}
+
+
+def alter_system(connection: Connection, name: str, text: str | None) -> None:
+    """Set a setting in postgresql.auto.conf, or take it out of there: None. A reload puts it in force."""
+    words = compose.SQL("ALTER SYSTEM RESET {name}" if text is None else "ALTER SYSTEM SET {name} = {text}")
+    _execute(connection, words.format(name=compose.Identifier(*name.split(".")), text=compose.Literal(text or "")))
 
 
 def read_backend_pid(connection: Connection) -> int:

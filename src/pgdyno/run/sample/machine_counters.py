@@ -24,17 +24,19 @@ class MachineCounters:
     Args:
         connection: The connection that reads the WAL position; None where no server may be asked.
         block_device: The kernel's name of the data's device; None if there is none.
+        is_here: Whether the server runs on this machine.
     """
 
-    def __init__(self, connection: sql.Connection | None, block_device: str | None) -> None:
+    def __init__(self, connection: sql.Connection | None, block_device: str | None, *, is_here: bool = True) -> None:
         self._connection = connection
+        self._is_here = is_here
         self._disk = None if block_device is None else Path("/sys/block", block_device.replace("/", "!"), "stat")
 
     def read(self) -> tuple[float, Counts]:
         """Read the time, and all counters at that time."""
         wal_bytes = None if self._connection is None else sql.read_wal_bytes(self._connection)
         at_s = monotonic_s()
-        return at_s, {"wal_bytes": wal_bytes, "cpu_s": _read_cpu_s(), **self._read_disk()}
+        return at_s, {"wal_bytes": wal_bytes, "cpu_s": _read_cpu_s() if self._is_here else None, **self._read_disk()}
 
     def _read_disk(self) -> Counts:
         # Source: Documentation/block/stat.rst of the Linux kernel; flushes are counted since 5.5.

@@ -1,0 +1,382 @@
+"""Change settings of a whole server of the user's for a study, by ALTER SYSTEM and reload, and put them back.
+
+What postgresql.auto.conf has of each setting is in the journal before anything is changed. It is put back at the end of the
+block, also after Ctrl-C and errors; after kill -9 `pgdyno restore --dsn` does it. What somebody else has set in the meantime is
+left in place and told. What could not be put back is not changed: the text in postgresql.auto.conf must be readable, and nothing
+may hide it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+import msgspec
+
+from pgdyno.errors import HostError, PgdynoError, SpecError, StepFailedError
+from pgdyno.facts.gucs import same_value
+from pgdyno.plan.experiment import Variant
+from pgdyno.run.change.journal import Journal, SettingChange, Undo, UndoOutcome, own_journal, uninterrupted
+from pgdyno.run.host.clock import local_now, monotonic_s
+from pgdyno.run.host.log import LOG
+from pgdyno.run.host.process_id import is_running, this_process
+from pgdyno.run.postgres import sql
+from pgdyno.run.postgres.address import Address
+from pgdyno.spec.table import SettingValue
+from pgdyno.spec.variant import show_value
+
+_CONFIRM_WITHIN_S = 10.0
+_CONFIRM_EVERY_S = 0.001
+# All others stand for a value that hides that of the files. Source: PostgreSQL 18 src/backend/utils/misc/guc_tables.c.
+_OF_FILES = frozenset({"default", "environment variable", "configuration file"})
+_BY_RELOAD = frozenset({"user", "superuser", "sighup"})
+# ALTER SYSTEM writes what it is given as one element of a list. Source: the same, GUC_LIST_QUOTE.
+_QUOTED_LISTS = frozenset({"search_path", "temp_tablespaces"})
+
+
+class GivenSwitch(msgspec.Struct, frozen=True, kw_only=True):
+    """The server whose settings are to change, and the variants."""
+
+    address: Address
+    server: str
+    """Where it listens, as people write it."""
+    dsn: str
+    """The connection string, without a secret."""
+    system_identifier: str
+    major: int
+    names: tuple[str, ...]
+    """The settings that change in the server itself, in lower case."""
+    variants: tuple[Variant, ...]
+
+    def texts_of(self, name: str) -> tuple[str, ...]:
+        """Return all that variants ask for."""
+        asked = [find_text(name, variant.server.settings) for variant in self.variants]
+        return tuple(dict.fromkeys(text for text in asked if text is not None))
+
+
+def find_text(name: str, settings: Mapping[str, SettingValue]) -> str | None:
+    """Return what settings ask for, by a name in lower case; None if they leave it as it is."""
+    return next((show_value(value) for key, value in settings.items() if key.lower() == name), None)
+
+
+def check_switch(switch: GivenSwitch, *, lacking: Sequence[str] = ()) -> tuple[SettingChange, ...]:
+    """Return the changes that would be made; change nothing.
+
+    Args:
+        switch: The server and the variants.
+        lacking: GRANTs that are known to be needed, too.
+
+    Raises:
+        SpecError: A setting cannot be changed by a reload, or not be put back, or not by this role.
+        StepFailedError: The server does not answer.
+    """
+    with sql.connect(switch.address) as connection:
+        found = sql.read_server_settings(connection, switch.names)
+        for name in switch.names:
+            _refuse(name, found.get(name))
+        _refuse_rights(switch.names, found, lacking)
+        texts = sql.read_auto_conf(connection, switch.names)
+    changes = tuple(
+        SettingChange(
+            what=name,
+            server=switch.server,
+            dsn=switch.dsn,
+            system_identifier=switch.system_identifier,
+            old_text=texts.get(name),
+            old_value=found[name]["value"],
+            new_texts=switch.texts_of(name),
+            at=local_now().isoformat(timespec="seconds"),
+            owner=this_process(),
+        )
+        for name in switch.names
+    )
+    for change in changes:
+        if change.old_text is not None and not same_value(change.what, change.old_text, change.old_value, switch.major):
+            raise SpecError(
+                f"{change.what} waits for a reload",
+                detail=f"postgresql.auto.conf has {change.old_text}, and {change.old_value} is in force",
+                hint="put it in force or take it back first, so that pgdyno can tell what to put back",
+            )
+    return changes
+
+
+@contextlib.contextmanager
+def changing_settings(
+    switch: GivenSwitch, *, journal: Journal | None = None, say: Callable[[str], None] = lambda _: None
+) -> Iterator[HeldSettings]:
+    """Hold settings of a server for the length of a block, and put them back at its end.
+
+    Args:
+        switch: The server and the variants.
+        journal: The journal to write; None: the journal of this account.
+        say: Receives what is not as it was.
+
+    Raises:
+        SpecError: As for `check_switch`; nothing is changed.
+        HostError: The settings are held or left changed by another pgdyno, or the journal cannot be written; or, at the end, a
+            setting could not be put back.
+        StepFailedError: The server does not answer; what is not put back stays in the journal.
+    """
+    held = HeldSettings(switch, journal or own_journal(), say)
+    try:
+        held.begin()
+        yield held
+    except BaseException:
+        # The user sees this error.
+        try:
+            held.put_back()
+        except PgdynoError as error:
+            say(f"settings of {switch.server} are not put back: {error.reason}; `pgdyno restore --dsn` tries again")
+        raise
+    held.put_back()
+
+
+class HeldSettings:
+    """Settings of a server that this process holds; implements `ServerSettings`."""
+
+    def __init__(self, switch: GivenSwitch, journal: Journal, say: Callable[[str], None]) -> None:
+        self._switch = switch
+        self._journal = journal
+        self._say = say
+        self._changes: tuple[SettingChange, ...] = ()
+        self._writer: sql.Connection | None = None
+        # A thread that the end of a load did not wait for changes nothing after they are put back.
+        self._guard = threading.Lock()
+
+    def begin(self) -> None:
+        """Write to the journal what is there now."""
+        changes = check_switch(self._switch)
+        with self._journal.open() as page:
+            left = find_left(page.settings, self._switch.system_identifier)
+            if left:
+                raise HostError(
+                    f"another pgdyno changes {', '.join(one.what for one in left)} of this server, or left it changed",
+                    hint="wait for it; after a kill `pgdyno restore --dsn` puts it back",
+                )
+            page.write_settings((*page.settings, *changes))
+            self._changes = changes
+
+    def common(self, settings: Mapping[str, SettingValue]) -> dict[str, SettingValue]:
+        """Return those of the settings that no variant changes: what sessions ask for."""
+        return {name: value for name, value in settings.items() if name.lower() not in self._switch.names}
+
+    def open(self, connection: sql.Connection) -> _Changer:
+        """Return what changes the settings, and looks over a connection that it keeps for itself whether they are in force."""
+        with self._guard:
+            self._hang_up()
+            # Rights on functions are those in the database that the user named.
+            self._writer = sql.connect(self._switch.address)
+        return _Changer(connection, self)
+
+    def apply(self, settings: Mapping[str, SettingValue]) -> None:
+        """Put settings in force, and those that are not among them as they were.
+
+        Raises:
+            StepFailedError: The server refuses, or does not show them.
+        """
+        with sql.connect(self._switch.address) as connection:
+            self.open(connection).put(settings)
+
+    def write(self, settings: Mapping[str, SettingValue]) -> None:
+        """Have the server write settings into its file and read them, without waiting for that."""
+        with self._guard:
+            if self._writer is None:
+                raise StepFailedError("the settings of the server are put back already")
+            for change in self._changes:
+                text = find_text(change.what, settings)
+                sql.alter_system(self._writer, change.what, change.old_text if text is None else text)
+            sql.reload_settings(self._writer)
+
+    def is_in_force(self, settings: Mapping[str, SettingValue], shown: Sequence[str]) -> bool:
+        """Return whether a session that shows these values has settings."""
+        for change, value in zip(self._changes, shown, strict=True):
+            text = find_text(change.what, settings)
+            asked = change.old_value if text is None else text
+            if not same_value(change.what, asked, value, self._switch.major):
+                return False
+        return True
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The settings that change."""
+        return self._switch.names
+
+    def put_back(self) -> None:
+        """Put everything back, and remove it from the journal once the server shows it.
+
+        Raises:
+            HostError: A setting could not be put back.
+            StepFailedError: The server does not answer.
+        """
+        with uninterrupted(), self._guard:
+            self._hang_up()
+            if not self._changes:
+                return
+            with sql.connect(self._switch.address) as connection:
+                undone = undo_settings(connection, self._changes)
+            self._changes = ()
+            for undo in undone:
+                LOG.info("setting %s: %s %s", undo.change.what, undo.outcome.value, undo.reason)
+                if undo.reason:
+                    self._say(f"{undo.change.what} of {self._switch.server}: {undo.reason}")
+            self._journal.drop_settings(undo.change for undo in undone)
+
+    def _hang_up(self) -> None:
+        if self._writer is not None:
+            self._writer.close()
+            self._writer = None
+
+
+def undo_settings(connection: sql.Connection, changes: Sequence[SettingChange]) -> tuple[Undo, ...]:
+    """Put settings back as they were, unless somebody else has set them since.
+
+    Raises:
+        StepFailedError: The server refuses, or does not show them; the journal is to keep the changes.
+    """
+    names = [change.what for change in changes]
+    texts = sql.read_auto_conf(connection, names)
+    outcomes = {change.what: _judge(change, texts.get(change.what)) for change in changes}
+    loaded = sql.read_loaded(connection, names)
+    for change in changes:
+        if outcomes[change.what] is UndoOutcome.UNDONE:
+            sql.alter_system(connection, change.what, change.old_text)
+    # Also where the file is as before: a pgdyno may be killed before it has the server read it.
+    sql.reload_settings(connection)
+    shown = dict(zip(names, _await_reload(connection, names, loaded).shown, strict=True))
+    now = sql.read_auto_conf(connection, names)
+    lost = [
+        one.what for one in changes if outcomes[one.what] is UndoOutcome.UNDONE and now.get(one.what) != one.old_text
+    ]
+    if lost:
+        raise StepFailedError(f"{', '.join(lost)} cannot be put back", detail="postgresql.auto.conf has another value")
+    return tuple(
+        _describe(change, outcomes[change.what], texts.get(change.what), shown[change.what]) for change in changes
+    )
+
+
+def find_left(changes: Sequence[SettingChange], system_identifier: str | None) -> tuple[SettingChange, ...]:
+    """Return the changes of one server."""
+    return tuple(one for one in changes if one.system_identifier == system_identifier)
+
+
+def restore_settings(connection: sql.Connection, journal: Journal) -> tuple[Undo, ...]:
+    """Put back what a killed pgdyno has left changed in the server of a connection.
+
+    Raises:
+        HostError: A running pgdyno changes them, or the journal cannot be read or written.
+        StepFailedError: The server refuses; the journal keeps the changes.
+    """
+    identifier = str(sql.read_system_identifier(connection))
+    with journal.open() as page:
+        left = find_left(page.settings, identifier)
+        held = next((one for one in left if is_running(one.owner)), None)
+        if held is not None:
+            raise HostError(
+                f"a measurement holds {held.what}", detail=f"pid {held.owner.pid}, since {held.at}", hint="wait for it"
+            )
+        undone = undo_settings(connection, left) if left else ()
+        page.write_settings(one for one in page.settings if one not in left)
+    return undone
+
+
+class _Changer:
+    """Changes the settings of a server, and waits until a session sees them."""
+
+    def __init__(self, connection: sql.Connection, held: HeldSettings) -> None:
+        self._connection = connection
+        self._held = held
+        self._loaded = sql.read_loaded(connection, held.names)
+
+    def change(self, variant: Variant) -> None:
+        """Put a variant's settings in force."""
+        self.put(variant.server.settings)
+
+    def put(self, settings: Mapping[str, SettingValue]) -> None:
+        """Put settings in force."""
+        self._held.write(settings)
+        self._loaded = _await_reload(
+            self._connection,
+            self._held.names,
+            self._loaded,
+            lambda loaded: self._held.is_in_force(settings, loaded.shown),
+        )
+
+
+def _await_reload(
+    connection: sql.Connection,
+    names: Sequence[str],
+    before: sql.LoadedSettings,
+    is_there: Callable[[sql.LoadedSettings], bool] = lambda _: True,
+) -> sql.LoadedSettings:
+    """Wait until this session has read the files, and shows what is expected: a reload of somebody else may come before."""
+    deadline_s = monotonic_s() + _CONFIRM_WITHIN_S
+    while True:
+        loaded = sql.read_loaded(connection, names)
+        is_new = loaded.loaded_at != before.loaded_at
+        if is_new and is_there(loaded):
+            return loaded
+        if monotonic_s() > deadline_s:
+            break
+        time.sleep(_CONFIRM_EVERY_S)
+    if not is_new:
+        raise StepFailedError(
+            f"the server did not reload its settings within {_CONFIRM_WITHIN_S:g} s",
+            hint="it is too busy, or has an error in its configuration files: see its log",
+        )
+    raise StepFailedError(
+        "a setting is not in force after a reload",
+        detail=", ".join(f"{name}: {value}" for name, value in zip(names, loaded.shown, strict=True)),
+        hint="somebody else changes it, too, or the server's log says what is wrong",
+    )
+
+
+def _judge(change: SettingChange, found: str | None) -> UndoOutcome:
+    if found == change.old_text:
+        return UndoOutcome.UNNEEDED
+    return UndoOutcome.UNDONE if found in change.new_texts else UndoOutcome.LEFT
+
+
+def _describe(change: SettingChange, outcome: UndoOutcome, found: str | None, shown: str) -> Undo:
+    reason = ""
+    if outcome is UndoOutcome.LEFT:
+        what = "taken it out of postgresql.auto.conf" if found is None else f"set it to {found}"
+        reason = f"somebody else has {what} since, so pgdyno left it as it is"
+    elif shown != change.old_value:
+        reason = f"its place in postgresql.auto.conf is as before, and the server shows {shown}"
+    return Undo(change=change, outcome=outcome, found_value=found, reason=reason)
+
+
+def _refuse(name: str, found: Mapping[str, object] | None) -> None:
+    """Raise an error if a setting cannot be changed, whatever this role may do."""
+    if found is None:
+        raise SpecError(
+            f"{name} cannot be changed: this role does not see it", hint="GRANT pg_read_all_settings gives it"
+        )
+    if found["context"] not in _BY_RELOAD:
+        raise SpecError(f"{name} takes a restart, which pgdyno does not do to a given server")
+    if name in _QUOTED_LISTS:
+        raise SpecError(f"{name} is a list that ALTER SYSTEM does not write as it was", hint="use --design paired")
+    if not found["is_allowed"]:
+        raise SpecError("the server takes no ALTER SYSTEM", detail="allow_alter_system is off")
+    if found["source"] not in _OF_FILES:
+        raise SpecError(
+            f"{name} cannot be changed: something hides the server's own value from sessions",
+            detail=f"its source is: {found['source']}",
+            hint="see ALTER ROLE … SET, ALTER DATABASE … SET, the connection's options and the server's command line",
+        )
+
+
+def _refuse_rights(names: Sequence[str], found: Mapping[str, Mapping[str, object]], lacking: Sequence[str]) -> None:
+    """Raise an error with all GRANTs at once, if one is lacking."""
+    denied = [name for name in names if not found[name]["is_alterable"]]
+    role = found[names[0]]["role"] if names else ""
+    own = [f"GRANT ALTER SYSTEM ON PARAMETER {', '.join(denied)} TO {role}"] if denied else []
+    if not own and not lacking:
+        return
+    them = ", ".join(names)
+    hint = f"a superuser gives it by: {'; '.join([*own, *lacking])}"
+    if all(found[name]["context"] == "superuser" for name in names):
+        hint += f"; or, so that each session chooses for itself, by: GRANT SET ON PARAMETER {them} TO {role}"
+    raise SpecError(f"this role may not change {them} of the server and put it back", hint=hint)

@@ -1,0 +1,269 @@
+"""Settings of a whole real server that a study changes: in force, put back, and never changed where they could not be."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from pgdyno.errors import HostError, PgdynoError, SpecError, StepFailedError
+from pgdyno.plan.experiment import Variant
+from pgdyno.run.change.given_settings import GivenSwitch, changing_settings, check_switch, restore_settings
+from pgdyno.run.change.journal import Journal, UndoOutcome
+from pgdyno.run.change.server_conf import read_conf
+from pgdyno.run.given.access import open_access
+from pgdyno.run.host.process import find_server_user
+from pgdyno.run.postgres import sql
+from pgdyno.run.postgres.address import Address
+from pgdyno.spec.study import ServerKind, ServerSpec
+from tests.rows import check_rows
+from tests.shared import reachable_folder
+from tests.sysctls import started_child
+from tests.tools.pgcluster import PORT, Cluster, running
+
+pytestmark = pytest.mark.cluster
+# One that sessions of superusers choose, too, and one that belongs to the server alone.
+FAST = {"commit_delay": 1000, "bgwriter_delay": "20ms"}
+SLOW = {"commit_delay": 2000, "bgwriter_delay": "30ms"}
+GRANTS = """
+GRANT ALTER SYSTEM ON PARAMETER commit_delay, bgwriter_delay TO plain;
+GRANT SELECT ON pg_catalog.pg_file_settings TO plain;
+GRANT EXECUTE ON FUNCTION pg_catalog.pg_show_all_file_settings() TO plain;
+GRANT EXECUTE ON FUNCTION pg_catalog.pg_reload_conf() TO plain"""
+
+
+@pytest.fixture(scope="module", params=(15, 18))
+def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
+    with running(request.param) as made:
+        made.sql("CREATE ROLE plain LOGIN; CREATE ROLE poor LOGIN;" + GRANTS)
+        yield made
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> Journal:
+    return Journal(tmp_path / "journal")
+
+
+@pytest.fixture
+def address(cluster: Cluster) -> Iterator[Address]:
+    """Of a server in whose postgresql.auto.conf somebody has set one of the two."""
+    alter(cluster, "SET commit_delay = '7'")
+    with reached(cluster) as made:
+        yield made
+    alter(cluster, "RESET commit_delay")
+
+
+@contextlib.contextmanager
+def reached(cluster: Cluster, user: str = "plain") -> Iterator[Address]:
+    with open_access(f"host={cluster.root} port={PORT} user={user} dbname=postgres") as address:
+        yield address
+
+
+def alter(cluster: Cluster, words: str) -> None:
+    cluster.sql(f"ALTER SYSTEM {words}")
+    cluster.sql("SELECT pg_reload_conf()")
+    # The postmaster reads the files first, and a session that it starts later begins with what it has read.
+    name = words.split()[1]
+    expected = words.partition("'")[2].rstrip("'")
+    while expected and cluster.sql(f"SHOW {name}") != expected:
+        pass
+
+
+def make_switch(address: Address, *settings: dict[str, str | int]) -> GivenSwitch:
+    asked = settings or (FAST, SLOW)
+    specs = [ServerSpec(kind=ServerKind.GIVEN, dsn="", settings={**one}) for one in asked]
+    with sql.connect(address) as connection:
+        identifier = str(sql.read_system_identifier(connection))
+    return GivenSwitch(
+        address=address,
+        server="it",
+        dsn="service=it",
+        system_identifier=identifier,
+        major=18,
+        names=tuple(dict.fromkeys(name for one in asked for name in one)),
+        variants=tuple(Variant(name=str(number), server=spec) for number, spec in enumerate(specs)),
+    )
+
+
+def change_and(act: Callable[[], None], address: Address, journal: Journal) -> None:
+    with changing_settings(make_switch(address), journal=journal) as held:
+        held.apply(FAST)
+        act()
+
+
+def raise_error(error: type[BaseException]) -> None:
+    raise error
+
+
+def conf(cluster: Cluster) -> dict[str, str]:
+    return read_conf((cluster.data / "postgresql.auto.conf").read_bytes())
+
+
+def shown(cluster: Cluster) -> tuple[str, ...]:
+    return tuple(cluster.sql(f"SHOW {name}") for name in FAST)
+
+
+def test_a_change_is_in_force_when_it_returns_and_all_is_put_back(
+    cluster: Cluster, address: Address, journal: Journal
+) -> None:
+    switch = make_switch(address, FAST, SLOW, {"commit_delay": 3000})
+    before = (cluster.data / "postgresql.auto.conf").read_bytes()
+    with changing_settings(switch, journal=journal) as held, sql.connect(address) as connection:
+        changer = held.open(connection)
+        seen = []
+        for number in (0, 1, 1, 2, 0):
+            changer.change(switch.variants[number])
+            seen.append(tuple(sql.read_setting(connection, name) for name in FAST))
+        assert seen == [("1000", "20ms"), ("2000", "30ms"), ("2000", "30ms"), ("3000", "200ms"), ("1000", "20ms")]
+        assert [(one.what, one.old_text, one.old_value) for one in journal.read_settings()] == [
+            ("commit_delay", "7", "7"),
+            ("bgwriter_delay", None, "200ms"),
+        ]
+        held.apply({"commit_delay": 2000})
+        assert shown(cluster) == ("2000", "200ms")
+        assert held.common({**FAST, "work_mem": "5MB"}) == {"work_mem": "5MB"}
+    assert (cluster.data / "postgresql.auto.conf").read_bytes() == before
+    assert shown(cluster) == ("7", "200ms")
+    assert journal.read_settings() == ()
+
+
+def test_an_error_and_ctrl_c_put_back_too(cluster: Cluster, address: Address, journal: Journal) -> None:
+    def end(error: type[BaseException]) -> None:
+        before = conf(cluster)
+        with pytest.raises(error):
+            change_and(lambda: raise_error(error), address, journal)
+        assert (conf(cluster), shown(cluster), journal.read_settings()) == (before, ("7", "200ms"), ())
+
+    check_rows([KeyboardInterrupt, ValueError], end)
+
+
+def test_nothing_is_changed_after_it_was_put_back(cluster: Cluster, address: Address, journal: Journal) -> None:
+    """As a thread would that nobody waited for."""
+    switch = make_switch(address)
+    with sql.connect(address) as connection:
+        with changing_settings(switch, journal=journal) as held:
+            changer = held.open(connection)
+        with pytest.raises(StepFailedError, match="put back already"):
+            changer.change(switch.variants[0])
+    assert shown(cluster) == ("7", "200ms")
+
+
+def test_what_somebody_else_sets_meanwhile_stays(cluster: Cluster, address: Address, journal: Journal) -> None:
+    said: list[str] = []
+    with changing_settings(make_switch(address), journal=journal, say=said.append) as held:
+        held.apply(FAST)
+        cluster.sql("ALTER SYSTEM SET bgwriter_delay = '55ms'")
+    assert shown(cluster) == ("7", "55ms")
+    (words,) = said
+    assert "bgwriter_delay of it: somebody else has set it to 55ms since" in words
+    assert journal.read_settings() == ()
+    alter(cluster, "SET bgwriter_delay = '200ms'")
+    cluster.sql("ALTER SYSTEM RESET bgwriter_delay")
+
+
+def test_a_server_that_is_gone_at_the_end_is_put_back_later(cluster: Cluster, journal: Journal) -> None:
+    with reached(cluster) as address:
+        before = conf(cluster)
+        with pytest.raises(StepFailedError):
+            change_and(cluster.stop, address, journal)
+        cluster.start()
+        assert shown(cluster) == ("1000", "20ms")
+        with pytest.raises(HostError, match="another pgdyno changes commit_delay, bgwriter_delay"):
+            changing_settings(make_switch(address), journal=journal).__enter__()
+        with sql.connect(address) as connection, pytest.raises(HostError, match="a measurement holds"):
+            restore_settings(connection, journal)
+        with journal.open() as page:
+            # As if this process had been killed.
+            gone = [replace(one, owner=replace(one.owner, pid=1)) for one in page.settings]
+            page.write_settings(gone)
+        with sql.connect(address) as connection:
+            undone = restore_settings(connection, journal)
+        assert {one.outcome for one in undone} == {UndoOutcome.UNDONE}
+        assert (conf(cluster), shown(cluster)) == (before, ("0", "200ms"))
+        assert journal.read_settings() == ()
+
+
+_CHANGER = """
+import random, signal
+random.seed({seed})
+os.environ["XDG_STATE_HOME"] = {folder!r}
+with open_access({dsn!r}) as address:
+    for _ in range({kills}):
+        child = os.fork()
+        if child == 0:
+            switch = make_switch(address)
+            with changing_settings(switch) as held, sql.connect(address) as connection:
+                changer = held.open(connection)
+                while True:
+                    for variant in switch.variants:
+                        changer.change(variant)
+        time.sleep(random.uniform(0.0, 0.3))
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        with sql.connect(address) as connection:
+            held = len(own_journal().read_settings())
+            outcomes = [one.outcome.value for one in restore_settings(connection, own_journal())]
+            texts = sql.read_auto_conf(connection, ["commit_delay", "bgwriter_delay"])
+            values = [sql.read_setting(connection, name) for name in ("commit_delay", "bgwriter_delay")]
+        print(held, *outcomes, texts, values, sep=" | ", flush=True)
+"""
+
+
+@pytest.mark.usefixtures("address")
+def test_an_ordinary_account_that_is_killed_puts_back_by_its_own_journal(cluster: Cluster) -> None:
+    user = find_server_user()
+    kills = 12
+    imports = """
+from pgdyno.run.given.access import open_access
+from pgdyno.facts.gucs import same_value
+from tests.run.test_given_settings import *
+same_value("commit_delay", "1", "1", 18)
+"""
+    with reachable_folder() as folder:
+        os.chown(folder, user.uid, user.gid)
+        dsn = f"host={cluster.root} port={PORT} user=plain dbname=postgres"
+        code = _CHANGER.format(folder=str(folder), dsn=dsn, kills=kills, seed=cluster.version_major)
+        with started_child(code, journal=folder, as_user=True, imports=imports) as child:
+            out, err = child.communicate()
+        assert child.returncode == 0, err
+        lines = out.splitlines()
+        assert len(lines) == kills, err
+        for line in lines:
+            assert line.endswith("{'commit_delay': '7'} | ['7', '200ms']"), line
+            assert "left" not in line
+        assert any("undone" in line for line in lines)
+        assert not (folder / "pgdyno-journal/changes.json").exists()
+
+
+def test_what_cannot_be_put_back_is_not_changed(cluster: Cluster, address: Address, journal: Journal) -> None:
+    def refuse(row: tuple[dict[str, str | int], str, str, str]) -> None:
+        settings, before, after, words = row
+        if before:
+            cluster.sql(before)
+        try:
+            with reached(cluster) as fresh, pytest.raises(PgdynoError) as caught:
+                check_switch(make_switch(fresh, settings))
+            assert words in f"{caught.value.fact} {caught.value.detail} {caught.value.hint}"
+        finally:
+            if after:
+                cluster.sql(after)
+
+    rows = [
+        ({"shared_buffers": "1GB"}, "", "", "takes a restart, which pgdyno does not do"),
+        ({"fsync": "on"}, "", "", "command line"),
+        ({"search_path": "a, b"}, "", "", "--design paired"),
+        (FAST, "ALTER ROLE plain SET commit_delay = 5", "ALTER ROLE plain RESET ALL", "its source is: user"),
+        (FAST, "ALTER SYSTEM SET commit_delay = 9", "ALTER SYSTEM SET commit_delay = '7'", "waits for a reload"),
+        ({"wal_compression": "on"}, "", "", "GRANT ALTER SYSTEM ON PARAMETER wal_compression TO plain"),
+        ({"wal_compression": "on"}, "", "", "GRANT SET ON PARAMETER wal_compression TO plain"),
+        ({"bgwriter_lru_maxpages": 5}, "", "", "GRANT ALTER SYSTEM ON PARAMETER bgwriter_lru_maxpages TO plain"),
+    ]
+    check_rows(rows, refuse)
+    with pytest.raises(SpecError, match="may not change") as caught:
+        check_switch(make_switch(address), lacking=["GRANT one", "GRANT two"])
+    assert "by: GRANT one; GRANT two" in caught.value.hint
+    assert not journal.folder.exists()
