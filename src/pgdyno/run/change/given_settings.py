@@ -123,6 +123,8 @@ def changing_settings(
     try:
         held.begin()
         yield held
+        # Within the block: Ctrl-C may come just before it.
+        held.put_back()
     except BaseException:
         # The user sees this error.
         try:
@@ -130,7 +132,6 @@ def changing_settings(
         except PgdynoError as error:
             say(f"settings of {switch.server} are not put back: {error.reason}; `pgdyno restore --dsn` tries again")
         raise
-    held.put_back()
 
 
 class HeldSettings:
