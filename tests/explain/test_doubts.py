@@ -99,6 +99,8 @@ def test_a_reason_of_the_preflight_is_told_once() -> None:
         ({"shares": {"cpu_others_ratio": 0.4}}, "Other programs used the CPUs", Severity.WARNING),
         ({"shares": {"load_generator_thread_ratio": 0.97}}, "pgbench itself", Severity.WARNING),
         ({"events": ()}, "No checkpoint", Severity.NOTE),
+        ({"failed_count": 53}, "Up to 5 % of the transactions failed", Severity.WARNING),
+        ({"failed_count": 560}, "Up to 36 % of the transactions failed", Severity.CRITICAL),
         ({"transactions_count": 0}, "No transaction succeeded in", Severity.WARNING),
     ],
 )

@@ -24,6 +24,8 @@ from pgdyno.record.trial_data import FILES
 from pgdyno.record.types import StudyRecord, TrialStatus
 
 _BETWEEN_RATIO = 0.05
+# A load of which more fails is another one than the workload says; above the second, TPS says little.
+_FEW_FAILED_RATIO, _MANY_FAILED_RATIO = 0.01, 0.1
 
 
 def find_doubts(record: StudyRecord, analysis: StudyAnalysis) -> tuple[Finding, ...]:
@@ -66,6 +68,26 @@ def _nothing_ended(_: StudyRecord, analysis: StudyAnalysis) -> Iterator[Finding]
                 claim=f"No transaction succeeded in {len(numbers)} of {len(workload.trials)} trials.",
                 evidence=f"Trial {', '.join(numbers)}; where variants are compared, it counts as half a transaction",
                 advice="The server's log and the trial's counts of failures show which errors the clients got.",
+                workload=workload.name,
+            )
+
+
+def _failed_transactions(_: StudyRecord, analysis: StudyAnalysis) -> Iterator[Finding]:
+    for workload in analysis.workloads:
+        tried = [
+            (trial, trial.failed_count, trial.failed_count + (trial.transactions_count or 0))
+            for trial in workload.trials
+            if trial.failed_count
+        ]
+        if not tried:
+            continue
+        trial, failed, count = max(tried, key=lambda each: each[1] / each[2])
+        if failed / count > _FEW_FAILED_RATIO:
+            yield Finding(
+                severity=Severity.CRITICAL if failed / count > _MANY_FAILED_RATIO else Severity.WARNING,
+                claim=f"Up to {failed / count * 100:.2g} % of the transactions failed.",
+                evidence=f"{failed:,} of {count:,} in trial {trial.record.planned.number}; TPS counts the others",
+                advice="Give the workload max_tries, or an isolation level and a load in which transactions do not collide.",
                 workload=workload.name,
             )
 
@@ -264,6 +286,7 @@ _RULES: tuple[Callable[[StudyRecord, StudyAnalysis], Iterable[Finding]], ...] = 
     find_comparison_doubts,
     find_search_doubts,
     _failed_trials,
+    _failed_transactions,
     _nothing_ended,
     _damaged_files,
     _durability,
