@@ -13,10 +13,12 @@ from pgdyno.record.types import ServerFacts
 from pgdyno.run.given.access import open_access
 from pgdyno.run.given_server import GivenServerUnderTest
 from pgdyno.run.host.process import ServerUser
+from pgdyno.run.load.argv import LoadRun
 from pgdyno.run.load.pgbench import Pgbench
 from pgdyno.run.postgres import sql
 from pgdyno.run.postgres.installation import find_installation
 from pgdyno.spec.study import CacheState, ServerSpec
+from pgdyno.spec.table import QueryMode
 from tests.rows import check_rows
 from tests.run.test_privileges import pooling
 from tests.tools.pgcluster import PORT, Cluster, running
@@ -122,3 +124,32 @@ def test_the_options_of_the_string_come_first(cluster: Cluster, tmp_path: Path) 
         with server.running({"work_mem": "7MB"}, log_path=tmp_path), sql.connect(server.load_address) as connection:
             seen = [sql.read_setting(connection, name) for name in ("work_mem", "jit")]
     assert seen == ["7MB", "off"]
+
+
+def test_variables_of_the_environment_change_nothing(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in (("PGSERVICE", "none"), ("PGCLIENTENCODING", "SQL_ASCII"), ("PGTARGETSESSIONATTRS", "standby")):
+        monkeypatch.setenv(name, value)
+    with sql.connect(sql.Address(host=str(cluster.root), port=PORT, user="plain")) as connection:
+        assert sql.read_setting(connection, "client_encoding") == "UTF8"
+    assert os.environ["PGSERVICE"] == "none"
+
+
+def test_a_script_is_found_where_the_record_has_a_relative_path(
+    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("one.sql").write_text("SELECT 1;\n")
+    me = ServerUser(name="me", uid=os.geteuid(), gid=os.getegid())
+    pgbench = Pgbench(installation=find_installation(ServerSpec(), user=me, software_dir=Path("/none")), user=me)
+    run = LoadRun(
+        address=sql.Address(host=str(cluster.root), port=PORT, user="plain"),
+        scripts=(("one.sql", 1),),
+        mode=QueryMode.SIMPLE,
+        clients=1,
+        threads=1,
+        duration_s=1.0,
+        max_tries=1,
+        random_seed=1,
+        scale=1,
+    )
+    assert pgbench.run_load(run, directory=Path("load")).exit_code == 0

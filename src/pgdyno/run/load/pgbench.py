@@ -194,7 +194,8 @@ class Pgbench(msgspec.Struct, frozen=True, kw_only=True):
             if self.script_directory is not None:
                 copy = _copy_script(copy, self.script_directory / copy.name)
             self._check_readable(copy)
-            staged.append((str(copy), weight))
+            # pgbench runs in another folder.
+            staged.append((str(copy.absolute()), weight))
         return msgspec.structs.replace(run, scripts=tuple(staged))
 
     def _check_readable(self, path: Path) -> None:

@@ -7,7 +7,9 @@ a server that hangs would otherwise stop a study for ever.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+import os
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -291,18 +293,31 @@ def connect(
     """
     patience_s = patience_s or timeouts.CONNECT_PATIENCE_S
     try:
-        return psycopg.Connection.connect(
-            address.conninfo(),
-            application_name=application_name,
-            options=f"{address.parameters.get('options', '')} {options}".strip(),
-            connect_timeout=patience_s,
-            autocommit=True,
-            row_factory=dict_row,
-        )
+        with _ignored_environment():
+            return psycopg.Connection.connect(
+                address.conninfo(),
+                application_name=application_name,
+                # Of a database in SQL_ASCII, texts would come as bytes.
+                client_encoding="UTF8",
+                options=f"{address.parameters.get('options', '')} {options}".strip(),
+                connect_timeout=patience_s,
+                autocommit=True,
+                row_factory=dict_row,
+            )
     except psycopg.errors.ConnectionTimeout as exc:
         raise NoAnswerError(f"no answer to a new connection within {patience_s} s") from exc
     except psycopg.Error as exc:
         raise StepFailedError("cannot connect to the server", detail=str(exc).strip()) from exc
+
+
+@contextlib.contextmanager
+def _ignored_environment() -> Iterator[None]:
+    """Hide PG* variables for the length of a `with` block: an address says all that counts, and children ignore them, too."""
+    hidden = {name: os.environ.pop(name) for name in list(os.environ) if name.startswith("PG")}
+    try:
+        yield
+    finally:
+        os.environ.update(hidden)
 
 
 def find_counters(connection: Connection, version_num: int) -> ServerCounters:
