@@ -18,6 +18,7 @@ from pgdyno.explain.doubts.search import find_search_doubts
 from pgdyno.explain.doubts.state import find_state_doubts
 from pgdyno.explain.episodes import find_episodes_in_average
 from pgdyno.explain.finding import Finding, Severity, keep_to_record
+from pgdyno.explain.preflight.given import IDLE_TPS
 from pgdyno.explain.preflight.study import find_preflight_doubts, find_version_doubts
 from pgdyno.facts.durability import Loss, durability_given_up
 from pgdyno.record.trial_data import FILES
@@ -253,6 +254,24 @@ def _no_checkpoint(record: StudyRecord, analysis: StudyAnalysis) -> Iterator[Fin
             )
 
 
+def _shared_counters(record: StudyRecord, _: StudyAnalysis) -> Iterator[Finding]:
+    if record.given is None:
+        return
+    others_tps = record.given.others_tps
+    is_shared = others_tps is not None and others_tps > IDLE_TPS
+    seen = (
+        "How much others did is not known"
+        if others_tps is None
+        else (f"Before the load, others ended {others_tps:.0f} transactions in a second")
+    )
+    yield Finding(
+        severity=Severity.WARNING if is_shared else Severity.NOTE,
+        claim="WAL, checkpoints and I/O are counted for the whole server, not for this load alone.",
+        evidence=seen,
+        advice="Where others are at work, these figures of a transaction are too large.",
+    )
+
+
 def _share_above(
     analysis: StudyAnalysis, share: str, threshold_ratio: float, *, claim: str, advice: str
 ) -> Iterator[Finding]:
@@ -298,6 +317,7 @@ _RULES: tuple[Callable[[StudyRecord, StudyAnalysis], Iterable[Finding]], ...] = 
     find_episodes_in_average,
     _numbers_disagree,
     _no_checkpoint,
+    _shared_counters,
     find_state_doubts,
     find_version_doubts,
     find_preflight_doubts,

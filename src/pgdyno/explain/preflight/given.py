@@ -21,8 +21,8 @@ FAR = "far"
 IN_USE = frozenset({"sessions-at-work", "archiving", "replicas"})
 """Rules whose findings say that others depend on the server, so that a load needs the user's word."""
 
-# Monitoring and the server's own workers end some.
-_IDLE_TPS = 20.0
+IDLE_TPS = 20.0
+"""Transactions of others in a second, above which they count as being at work: monitoring and the server's workers end some."""
 _Rule = Callable[[GivenServer, int], Iterator[Finding]]
 
 
@@ -119,7 +119,7 @@ def _sessions(server: GivenServer, _: int) -> Iterator[Finding]:
     seen = []
     if server.active_sessions:
         seen.append(f"sessions that run a statement now: {server.active_sessions}")
-    if server.others_tps is not None and server.others_tps > _IDLE_TPS:
+    if server.others_tps is not None and server.others_tps > IDLE_TPS:
         seen.append(f"transactions that end in a second: {server.others_tps:.0f}")
     if seen:
         yield Finding(
