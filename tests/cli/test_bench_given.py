@@ -125,7 +125,7 @@ def test_a_password_is_nowhere(cluster: Cluster, bench: Bench) -> None:
         cluster.version_major == 15
     )
     trial = json.loads(next(bench.record.glob("trials/*/trial.json")).read_text())
-    assert [gap["source"] for gap in trial["gaps"]] == ["os sampler", "server log"]
+    assert [gap["source"] for gap in trial["gaps"]] == ["os sampler", "server log", "pg_stat_statements"]
     for file in (one for one in bench.folder.rglob("*") if one.is_file()):
         content = file.read_bytes()
         for form in (SECRET, ENCODED):
@@ -289,7 +289,7 @@ def test_through_a_pooler(cluster: Cluster, bench: Bench, mode: str) -> None:
         assert done.returncode == 0, done.stderr
         trial = json.loads(next(bench.folder.glob("pgdyno-records/*/trials/*/trial.json")).read_text())
         shared = ["server sampler"] if mode == "transaction" else []
-        assert [gap["source"] for gap in trial["gaps"]] == ["os sampler", "server log", *shared]
+        assert [gap["source"] for gap in trial["gaps"]] == ["os sampler", "server log", *shared, "pg_stat_statements"]
         # Nothing of it stays with a session that others use.
         assert run(bench, "bench", "--dsn", dsn, *SHORT).returncode == 0
         cleaned = run(bench, "clean", "--dsn", dsn, "--yes")

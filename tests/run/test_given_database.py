@@ -166,8 +166,18 @@ def test_one_that_lost_its_comment_is_known_by_its_row_and_an_empty_one_by_its_n
     cluster.sql(f"COMMENT ON DATABASE {loaded.name} IS NULL")
     assert [one.name for one in list_databases(address)[0]] == [loaded.name]
     cluster.sql("DROP SCHEMA pgdyno CASCADE", database=loaded.name)
+    held = (
+        "FUNCTION one() RETURNS int LANGUAGE sql AS 'SELECT 1'",
+        "SCHEMA pgdyno AUTHORIZATION bench CREATE TABLE data (number int)",
+    )
+    cluster.sql(f"CREATE {held[0]}; CREATE {held[1]}; SELECT lo_create(1)", database=loaded.name)
     own, (foreign,) = list_databases(address)
-    assert (own, foreign.reason) == ((), "it has no mark, and holds 1 relations")
+    assert (own, foreign.reason) == ((), "it has no mark, and holds 4 objects")
+    cluster.sql("DROP FUNCTION one(); DROP SCHEMA pgdyno CASCADE; SELECT lo_unlink(1)", database=loaded.name)
+    cluster.sql(f"ALTER DATABASE {loaded.name} ALLOW_CONNECTIONS false")
+    own, (foreign,) = list_databases(address)
+    assert (own, foreign.reason[:46]) == ((), "it has no comment, and cannot be looked into: ")
+    cluster.sql(f"ALTER DATABASE {loaded.name} ALLOW_CONNECTIONS true")
     cluster.sql("DROP TABLE numbers", database=loaded.name)
     assert [one.name for one in list_databases(address)[0]] == [loaded.name]
 

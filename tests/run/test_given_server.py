@@ -153,3 +153,8 @@ def test_a_script_is_found_where_the_record_has_a_relative_path(
         scale=1,
     )
     assert pgbench.run_load(run, directory=Path("load")).exit_code == 0
+
+
+def test_a_password_that_fills_two_lines_is_refused(cluster: Cluster) -> None:
+    with pytest.raises(SpecError, match="line end"), open_access(dsn(cluster.root, password="one\ntwo")):
+        pass

@@ -28,7 +28,7 @@ from pgdyno.plan.plan import Machine, Plan, plan_study
 from pgdyno.plan.scaling import plan_scaling
 from pgdyno.record.store import RecordStore
 from pgdyno.record.tuned import Tuned
-from pgdyno.record.types import FORMAT_VERSION, ServerFacts, StudyRecord
+from pgdyno.record.types import OWN_SERVER_FORMAT, ServerFacts, StudyRecord
 from pgdyno.run.cluster.script_check import SCRIPT_CHECK_S, check_scripts, has_script_files
 from pgdyno.run.host.clock import local_now
 from pgdyno.run.host.log import LOG, logging_into
@@ -135,7 +135,7 @@ def announce(planned: PlannedStudy, *, version_major: int, name: str, place: Wor
 def draft_record(planned: PlannedStudy, *, name: str, server: ServerFacts) -> StudyRecord:
     """Return the record of a planned study, without what is known of its machine."""
     return StudyRecord(
-        format_version=FORMAT_VERSION,
+        format_version=OWN_SERVER_FORMAT,
         name=name,
         started_at=local_now().isoformat(timespec="seconds"),
         command=(program_name(), *sys.argv[1:]),

@@ -33,7 +33,7 @@ from pgdyno.flow.compose_bench import Goal, compose_study
 from pgdyno.flow.report import StudyReport, keeping_what_is_finished, report_step
 from pgdyno.record.machine.given_server import GivenServer
 from pgdyno.record.store import RecordStore
-from pgdyno.record.types import StudyRecord
+from pgdyno.record.types import FORMAT_VERSION, StudyRecord
 from pgdyno.run.given.conninfo import has_password, hide_secrets
 from pgdyno.spec.study import BUILTIN_SCRIPTS, CacheState, ServerKind, ServerSpec, Study
 from pgdyno.spec.variant import make_variant
@@ -136,7 +136,11 @@ def bench_given(
         create_record(
             store,
             msgspec.structs.replace(
-                record, given=ready.seen, is_busy_allowed=is_busy_allowed, load_host=ready.load_host
+                record,
+                format_version=FORMAT_VERSION,
+                given=ready.seen,
+                is_busy_allowed=is_busy_allowed,
+                load_host=ready.load_host,
             ),
         )
         with store.locked(), keeping_what_is_finished(store), dropping_refused(store, ui), recording(store):

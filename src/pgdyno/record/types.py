@@ -19,8 +19,10 @@ from pgdyno.record.statements import StatementCounts
 from pgdyno.record.tuned import Tuned
 from pgdyno.spec.study import Study
 
-FORMAT_VERSION = 2
-"""1: studies without comparisons. 2: variants, sweeps and searches. Both can be read: new fields have defaults."""
+FORMAT_VERSION = 3
+"""1: studies without comparisons. 2: variants, sweeps and searches. 3: given servers. All can be read: new fields have defaults."""
+OWN_SERVER_FORMAT = 2
+"""Of records of pgdyno's own servers, which earlier pgdynos read, too; those of given servers lack the host that these need."""
 
 
 class ServerFacts(msgspec.Struct, frozen=True, kw_only=True):

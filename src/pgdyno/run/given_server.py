@@ -45,6 +45,10 @@ from pgdyno.spec.variant import show_value
 _NOT_SAMPLED = Gap(source=SERVER, reason="a pooler in between gives each transaction another session")
 # A restart or a failover takes about as long.
 _RETURNS_WITHIN_S = 60.0
+# What else a server says to a new connection does not pass. Source: PostgreSQL 18 src/interfaces/libpq, src/backend/tcop.
+_RESTARTING = re.compile(
+    r"refused|No such file|starting up|shutting down|recovery|closed the connection|no answer|timeout|reset by peer"
+)
 _REFUSALS = (
     ("permission denied", "a superuser gives it by GRANT SET ON PARAMETER NAME TO ROLE"),
     ("without restarting", "it takes a restart, which pgdyno does not do to a given server"),
@@ -180,11 +184,11 @@ class GivenServerUnderTest:
         started_at = self._read_start()
         try:
             yield
-            self._check_start(started_at)
         except PgdynoError as exc:
             # A restart explains every other failure.
             self._check_start(started_at, cause=exc)
             raise
+        self._check_start(started_at)
 
     def close(self) -> None:
         """Drop the copy, also one that Ctrl-C cut short; the loaded database is kept for the next study."""
@@ -300,7 +304,7 @@ class GivenServerUnderTest:
             try:
                 return self._read_start()
             except StepFailedError as error:
-                if monotonic_s() > deadline_s:
+                if monotonic_s() > deadline_s or not _RESTARTING.search(error.reason):
                     raise StepFailedError(
                         "the server does not answer any more",
                         detail=error.reason,

@@ -82,7 +82,13 @@ def open_access(dsn: str) -> Iterator[Address]:
 
 
 def _passfile_line(password: str) -> str:
-    """Return the line of a password file for every server. Source: libpq's documentation, The Password File."""
+    """Return the line of a password file for every server. Source: libpq's documentation, The Password File.
+
+    Raises:
+        SpecError: The password does not fit into a line.
+    """
+    if "\n" in password or password.endswith("\r"):
+        raise SpecError("a password with a line end cannot be handed to pgbench", hint="give the role another one")
     escaped = password.replace("\\", "\\\\").replace(":", "\\:")
     return f"*:*:*:*:{escaped}\n"
 

@@ -37,9 +37,12 @@ FROM pg_catalog.pg_database d, pg_catalog.pg_roles r
 WHERE r.rolname = current_user AND d.datname LIKE 'pgdyno\\_%' ORDER BY d.datname"""
 _HAS_TABLE: LiteralString = "SELECT pg_catalog.to_regclass('pgdyno.mark') IS NOT NULL AS has_table"
 _READ_ROW: LiteralString = "SELECT uuid FROM pgdyno.mark"
-_COUNT_RELATIONS: LiteralString = """
-SELECT count(*)::int AS count FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
-WHERE n.nspname NOT IN ('pg_catalog', 'information_schema', 'pg_toast', 'pgdyno')"""
+# Objects of users have oids from 16384 on. Source: PostgreSQL 18 src/include/access/transam.h, FirstNormalObjectId.
+_COUNT_OBJECTS: LiteralString = """
+SELECT ((SELECT count(*) FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+         WHERE n.nspname NOT IN ('pg_catalog', 'information_schema', 'pg_toast') AND (n.nspname, c.relname) <> ('pgdyno', 'mark'))
+      + (SELECT count(*) FROM pg_catalog.pg_proc WHERE oid >= 16384)
+      + (SELECT count(*) FROM pg_catalog.pg_largeobject_metadata))::int AS count"""
 # A pooler keeps them for the next client, and a database with sessions cannot be copied.
 _END_OWN_SESSIONS: LiteralString = """
 SELECT pg_catalog.pg_terminate_backend(a.pid) FROM pg_catalog.pg_stat_get_activity(NULL) a
@@ -225,13 +228,17 @@ def _find_doubt(address: Address, row: dict[str, Any]) -> str:
 
 def _look_into(address: Address, name: str, *, token: str) -> str:
     """Return why a database without a comment is not pgdyno's; empty if a pgdyno was killed before it wrote one."""
-    with _connect_to(address, name) as inside:
-        if inside.execute(_HAS_TABLE).fetchall()[0]["has_table"]:
-            rows = inside.execute(_READ_ROW).fetchall()
-            if rows:
-                return "" if [one["uuid"] for one in rows] == [token] else "its row names another database"
-        count = inside.execute(_COUNT_RELATIONS).fetchall()[0]["count"]
-    return f"it has no mark, and holds {count} relations" if count else ""
+    try:
+        with _connect_to(address, name) as inside:
+            if inside.execute(_HAS_TABLE).fetchall()[0]["has_table"]:
+                rows = inside.execute(_READ_ROW).fetchall()
+                if rows:
+                    return "" if [one["uuid"] for one in rows] == [token] else "its row names another database"
+            count = inside.execute(_COUNT_OBJECTS).fetchall()[0]["count"]
+    except (psycopg.Error, StepFailedError) as error:
+        words = error.detail if isinstance(error, StepFailedError) else str(error)
+        return f"it has no comment, and cannot be looked into: {words.strip()}"
+    return f"it has no mark, and holds {count} objects" if count else ""
 
 
 def _check_own(address: Address, name: str) -> bool:
