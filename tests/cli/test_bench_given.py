@@ -228,6 +228,20 @@ LONG = (
 )
 
 
+@on_15
+def test_a_script_runs_and_a_wrong_one_loads_nothing(cluster: Cluster, bench: Bench) -> None:
+    before = databases(cluster)
+    (bench.folder / "wrong.sql").write_text("SELECT nosuch;\n")
+    (bench.folder / "right.sql").write_text("SELECT count(*) FROM pgbench_branches;\n")
+    rest = ("--scale", "2", "--clients", "1", "--rounds", "1", "--duration", "1s", "--warm-up", "0s")
+    done = run(bench, "bench", "--dsn", uri(cluster), "--workload", "wrong.sql", *rest)
+    assert (done.returncode, "nothing is loaded yet" in done.stderr) == (2, True), done.stderr
+    assert databases(cluster) == before
+    done = run(bench, "bench", "--dsn", uri(cluster), "--workload", "right.sql", *rest)
+    assert done.returncode == 0, done.stderr
+    assert run(bench, "clean", "--dsn", uri(cluster), "--yes").returncode == 0
+
+
 @on_18
 def test_a_restart_in_the_middle_of_a_trial_is_told_and_the_trial_repeated(cluster: Cluster, bench: Bench) -> None:
     child = start(bench, "bench", "--dsn", uri(cluster), *LONG, "--duration", "8s")

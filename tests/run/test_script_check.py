@@ -8,7 +8,8 @@ import pytest
 from pgdyno.errors import SpecError
 from pgdyno.plan.plan import Machine, plan_study
 from pgdyno.run.cluster.home import Home
-from pgdyno.run.cluster.script_check import check_scripts, has_script_files
+from pgdyno.run.cluster.script_check import check_scripts
+from pgdyno.run.load.little_run import has_script_files
 from pgdyno.spec.read import make_study
 from tests.homes import installation_of, some_home
 

@@ -32,10 +32,12 @@ from pgdyno.run.given.conninfo import has_password
 from pgdyno.run.given.libpq import find_libpq
 from pgdyno.run.given.lock import StudyLock, refuse_second_study
 from pgdyno.run.given.probe import watch_server
+from pgdyno.run.given.script_check import check_scripts_there
 from pgdyno.run.given_server import GivenServerUnderTest
 from pgdyno.run.host.facts import read_host_facts
 from pgdyno.run.host.log import pending_log
 from pgdyno.run.host.process import ServerUser
+from pgdyno.run.load.little_run import SCRIPT_CHECK_S, has_script_files
 from pgdyno.run.load.pgbench import Pgbench
 from pgdyno.run.postgres import sql
 from pgdyno.run.postgres.address import Address
@@ -120,6 +122,27 @@ def plan_given(study: Study, ready: ReadyServer) -> PlannedStudy:
         SpecError: The study cannot be run as it stands.
     """
     return PlannedStudy(study=study, plan=plan_study(study, ready.machine), scaling=None)
+
+
+def check_given_scripts(planned: PlannedStudy, ready: ReadyServer, ui: Ui) -> None:
+    """Try script files before anything large is loaded.
+
+    Raises:
+        SpecError: One is wrong.
+    """
+    if not has_script_files(planned.plan.workloads):
+        return
+    ui.begin_step("check scripts", predicted_s=SCRIPT_CHECK_S)
+    remarks = check_scripts_there(
+        ready.address,
+        ready.generator,
+        data=planned.study.data,
+        workloads=planned.plan.workloads,
+        on_activity=ui.show_activity,
+    )
+    ui.end_step("they run" if not remarks else "see the notes")
+    for remark in remarks:
+        ui.say(remark)
 
 
 def run_given_trials(store: RecordStore, ready: ReadyServer, ui: Ui) -> None:

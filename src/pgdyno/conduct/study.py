@@ -29,10 +29,11 @@ from pgdyno.plan.scaling import plan_scaling
 from pgdyno.record.store import RecordStore
 from pgdyno.record.tuned import Tuned
 from pgdyno.record.types import OWN_SERVER_FORMAT, ServerFacts, StudyRecord
-from pgdyno.run.cluster.script_check import SCRIPT_CHECK_S, check_scripts, has_script_files
+from pgdyno.run.cluster.script_check import check_scripts
 from pgdyno.run.host.clock import local_now
 from pgdyno.run.host.log import LOG, logging_into
 from pgdyno.run.host.program import program_name
+from pgdyno.run.load.little_run import SCRIPT_CHECK_S, has_script_files
 from pgdyno.spec.study import Study
 
 # A plan that takes longer is confirmed by the user before it runs.

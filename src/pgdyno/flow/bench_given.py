@@ -11,6 +11,7 @@ from pgdyno.conduct.given_server import (
     DEFAULT_SCALE,
     ReadyServer,
     ask_for_switch,
+    check_given_scripts,
     find_switch,
     plan_given,
     ready_server,
@@ -132,6 +133,7 @@ def bench_given(
         if switch is not None:
             ask_for_switch(switch, ready, ui)
         store = announce(planned, version_major=ready.seen.major, name=name, place=place, ui=ui)
+        check_given_scripts(planned, ready, ui)
         record = draft_record(planned, name=name, server=ready.facts)
         create_record(
             store,

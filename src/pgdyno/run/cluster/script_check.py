@@ -8,7 +8,7 @@ failures may come from the small amount of data; they are only reported, and the
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import msgspec
@@ -19,29 +19,19 @@ from pgdyno.record.serverlog import parse_serverlog
 from pgdyno.run.cluster.home import Home
 from pgdyno.run.cluster.server import DATABASE, Server
 from pgdyno.run.host.clock import monotonic_s
-from pgdyno.run.load.argv import InitRun, LoadRun
+from pgdyno.run.load.little_run import PATIENCE_S, list_scripts, plan_little_data, plan_script_run
 from pgdyno.run.load.pgbench import Pgbench
 from pgdyno.run.load.process import INVOCATION_FILE, Invocation
 from pgdyno.run.postgres import sql
 from pgdyno.run.postgres.installation import Installation
-from pgdyno.spec.study import BUILTIN_SCRIPTS, DataSpec
+from pgdyno.spec.study import DataSpec
 from pgdyno.spec.table import SettingValue
 
-SCRIPT_CHECK_S = 5.0
-"""The approximate duration of the check; each script adds a second."""
-_RUN_S = 1.0
-# A script may take longer; that is no mistake, and the user should not have to wait for it.
-_PATIENCE_S = 15.0
 # Source: PostgreSQL 18 manual, pgbench, "Exit Status": errors before the first transaction.
 _REFUSED_EXIT_CODE = 1
 # Source: PostgreSQL 18 manual, appendix A: "Syntax Error or Access Rule Violation".
 _MISTAKE_CLASS = "42"
 _UNDEFINED_VARIABLE = "undefined variable"
-
-
-def has_script_files(workloads: tuple[PlannedWorkload, ...]) -> bool:
-    """Return whether there are script files to check."""
-    return any(True for _ in _list_scripts(workloads))
 
 
 def check_scripts(
@@ -73,7 +63,7 @@ def check_scripts(
         server.initdb()
         server.start(settings)
         _load_a_little(server, data, folder / "init")
-        for number, (workload, name) in enumerate(_list_scripts(workloads)):
+        for number, (workload, name) in enumerate(list_scripts(workloads)):
             on_activity(name)
             remark = _try_script(server, workload, name, folder / str(number))
             if remark is not None:
@@ -90,45 +80,22 @@ def check_scripts(
     return tuple(remarks)
 
 
-def _list_scripts(workloads: tuple[PlannedWorkload, ...]) -> Iterator[tuple[PlannedWorkload, str]]:
-    for workload in workloads:
-        for name in dict.fromkeys(name for name, _ in workload.scripts):
-            if name not in BUILTIN_SCRIPTS:
-                yield workload, name
-
-
 def _load_a_little(server: Server, data: DataSpec, directory: Path) -> None:
     with server.connect(database="postgres") as connection:
         sql.create_database(connection, DATABASE)
-    run = InitRun(
-        address=server.address,
-        scale=1,
-        partitions=data.partitions,
-        partition_method=data.partition_method,
-        foreign_keys=data.foreign_keys,
-    )
+    run = plan_little_data(server.address, data)
     pgbench = Pgbench(installation=server.installation, user=server.home.user)
     pgbench.run_init(run, directory=directory, should_abort=server.find_failure)
 
 
 def _try_script(server: Server, workload: PlannedWorkload, name: str, directory: Path) -> str | None:
     """Run one script and describe its failure; None if it succeeded or only took too long."""
-    run = LoadRun(
-        address=server.address,
-        scripts=((name, 1),),
-        mode=workload.mode,
-        clients=1,
-        threads=1,
-        duration_s=_RUN_S,
-        max_tries=workload.max_tries,
-        random_seed=1,
-        scale=1,
-    )
+    run = plan_script_run(server.address, workload, name)
     too_long = StepFailedError("the script takes longer than its check")
     began_s = monotonic_s()
 
     def find_reason() -> PgdynoError | None:
-        return server.find_failure() or (too_long if monotonic_s() - began_s > _PATIENCE_S else None)
+        return server.find_failure() or (too_long if monotonic_s() - began_s > PATIENCE_S else None)
 
     log_start = server.log_path.stat().st_size
     pgbench = Pgbench(installation=server.installation, user=server.home.user)
