@@ -83,6 +83,16 @@ def test_a_child_dies_with_its_owner(user: process.ServerUser | None) -> None:
     assert not is_alive(child)
 
 
+def test_a_child_does_not_begin_if_its_owner_died_before_it_could_be_told(tmp_path: Path) -> None:
+    made = tmp_path / "made"
+    argv = process.wrap(["touch", str(made)], user=None)
+    # The shell is another parent than the one that the words were made by.
+    assert subprocess.run(["sh", "-c", '"$@"; exit $?', "sh", *argv], check=False).returncode == 1
+    assert not made.exists()
+    assert subprocess.run(argv, check=False).returncode == 0
+    assert made.exists()
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
 def test_root_loads_nothing_that_the_environment_of_somebody_else_says() -> None:
     user = process.find_server_user()

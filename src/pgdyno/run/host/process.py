@@ -27,6 +27,7 @@ from pgdyno.run.host.clock import monotonic_s
 from pgdyno.run.host.log import LOG
 
 _Result = TypeVar("_Result")
+_IF_PARENT_LIVES = '[ "$PPID" = "$1" ] || exit 1; shift; exec "$@"'
 
 
 class ServerUser(msgspec.Struct, frozen=True, kw_only=True):
@@ -114,7 +115,8 @@ def wrap(argv: Sequence[str], *, user: ServerUser | None, death_signal: str = "K
     head = [setpriv, f"--pdeathsig={death_signal}"]
     if user is not None and not user.is_self:
         head += [f"--reuid={user.uid}", f"--regid={user.gid}", "--clear-groups"]
-    return [*head, "--", *argv]
+    # The kernel sends the signal only for a death that comes after setpriv has asked for it.
+    return [*head, "--", "/bin/sh", "-c", _IF_PARENT_LIVES, "sh", str(os.getpid()), *argv]
 
 
 def start(

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterator, Sequence
-from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -120,7 +119,7 @@ WHERE name = ANY(%s) GROUP BY name HAVING NOT bool_or(applied) ORDER BY name"""
 # set no longer is empty; before that it was unknown.
 RELOAD = "SELECT pg_reload_conf() AS is_sent"
 LOADED_SETTINGS = """
-SELECT pg_conf_load_time() AS loaded_at,
+SELECT pg_conf_load_time()::text AS loaded_at,
        ARRAY(SELECT coalesce(current_setting(name, true), '') FROM unnest(%s::text[]) WITH ORDINALITY AS asked (name, place) ORDER BY place)
          AS shown"""
 
@@ -265,7 +264,7 @@ SCAN_BY_KEY = "SELECT count(row) FROM (SELECT r AS row FROM {relation} r ORDER B
 class LoadedSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The time at which a session last read the configuration files, and the values it then has."""
 
-    loaded_at: datetime
+    loaded_at: str
     shown: tuple[str, ...]
 
 
