@@ -266,7 +266,7 @@ def _refuse(found: tuple[Finding, ...], *, is_busy_allowed: bool) -> None:
         if finding.rule in IN_USE:
             raise HostError(
                 finding.claim.rstrip("."),
-                detail=f"{finding.evidence}; {finding.why}",
+                detail=f"{finding.evidence}. {finding.why}",
                 hint=f"{finding.advice} `--allow busy` loads it all the same.",
             )
 

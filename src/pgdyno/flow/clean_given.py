@@ -33,7 +33,7 @@ class CleanedServer(msgspec.Struct, frozen=True, kw_only=True):
         if self.dropped:
             freed = format_bytes(sum(one.size_bytes for one in self.dropped))
             lines = [f"dropped {count_things(len(self.dropped), 'database')} from {self.server}: {freed} freed"]
-        lines += [f"left: {one.name}, which {count_things(one.sessions, 'session')} use" for one in self.in_use]
+        lines += [f"left: {one.name}, in use by {count_things(one.sessions, 'session')}" for one in self.in_use]
         lines += [f"left: {one.name}: {one.reason}" for one in self.foreign]
         return render_line("\n".join(lines))
 
