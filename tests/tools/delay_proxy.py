@@ -25,6 +25,7 @@ import msgspec
 
 _TREE = Path(__file__).parents[2]
 _CHUNK_BYTES = 1 << 16
+_END_PATIENCE_S = 60.0
 # Source: include/uapi/asm-generic/socket.h of the Linux kernel; Python has no name for it before 3.14.
 _TIMESTAMPNS = 35
 _STAMP = struct.Struct("@qq")
@@ -80,16 +81,18 @@ class _Way:
 
 
 def serve(listener: socket.socket, target: tuple[str, int], delay_s: float) -> None:
-    """Pass on all connections until stdin ends."""
+    """Pass on all connections until stdin has ended and they have, too."""
     ways: dict[socket.socket, _Way] = {}
     queue: deque[tuple[float, _Way, bytes]] = deque()
-    while True:
+    asked = [sys.stdin, listener]
+    while asked or ways or queue:
         # An epoll would wake up to the millisecond only.
         patience_s = max(0.0, queue[0][0] + delay_s - time.time()) if queue else None
-        readable, _, _ = select.select([sys.stdin, listener, *ways], [], [], patience_s)
+        readable, _, _ = select.select([*asked, *ways], [], [], patience_s)
         if sys.stdin in readable:
-            return
-        if listener in readable:
+            # The last connection's end may come here after the end of the program that had it.
+            asked = []
+        elif listener in readable:
             ways |= _open(listener, target)
         for way in (ways[one] for one in readable if one in ways):
             came_s, data = way.take()
@@ -128,6 +131,8 @@ def _close(way: _Way, ways: dict[socket.socket, _Way]) -> None:
 def delaying(target: tuple[str, int], *, delay_s: float, output: Path) -> Iterator[int]:
     """Run a proxy on the target's address, and yield its port, for the length of a `with` block.
 
+    Whoever connects must have ended before the block does: a connection that stays open for a minute more is an error.
+
     Args:
         target: Host and port to hand everything on to.
         delay_s: Each way.
@@ -140,7 +145,10 @@ def delaying(target: tuple[str, int], *, delay_s: float, output: Path) -> Iterat
         assert child.stderr is not None
         yield int(child.stderr.readline())
     finally:
-        child.communicate()
+        try:
+            child.communicate(timeout=_END_PATIENCE_S)
+        finally:
+            child.kill()
 
 
 def read_held(output: Path) -> list[Held]:
