@@ -15,10 +15,11 @@ Each case is one short trial through the product's own run path, with a cause pl
 
 Quiet cases draw load, mode and clients at random. What limits them is the machine: CPU, or flushes where they write. A
 case is right when the first resource named is one that was planted; 'unknown' counts apart. A verdict on a quiet case
-is false when it names anything but what such a load may show.
+is false when it names anything but what such a load may show. With --blind each record is judged twice: as it is, and with
+all that only the server's machine shows hidden, as at a server that a connection string names.
 
 Usage: python benchmarks/causes.py [--quick] [--cases N] [--quiet N] [--server 15] [--only NAME ...] [--cpu N] [--kernel]
-       [--keep DIR [--again]]
+       [--keep DIR [--again]] [--blind]
 """
 
 from __future__ import annotations
@@ -58,8 +59,8 @@ from pgdyno.errors import PgdynoError
 from pgdyno.plan.plan import plan_study
 from pgdyno.record.machine.host_facts import HostFacts
 from pgdyno.record.store import RecordStore, find_records
-from pgdyno.record.trial_data import read_trial_data
-from pgdyno.record.types import FORMAT_VERSION, StudyRecord
+from pgdyno.record.trial_data import TrialData, read_trial_data
+from pgdyno.record.types import FORMAT_VERSION, Gap, StudyRecord
 from pgdyno.run.cluster.home import Home, open_home
 from pgdyno.run.host.facts import read_host_facts
 from pgdyno.run.host.process import find_server_user
@@ -91,6 +92,16 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     named: Resource | None
     is_right: bool
     is_quiet: bool
+
+    @property
+    def is_unknown(self) -> bool:
+        """True if no resource was named."""
+        return self.named in {None, Resource.UNKNOWN}
+
+    @property
+    def is_wrong(self) -> bool:
+        """True if a resource was named that was not planted, or cannot limit a quiet load."""
+        return not self.is_right and not self.is_unknown
 
 
 class Bench:
@@ -181,30 +192,49 @@ def open_bench(folder: Path, *, on_loop: bool) -> Iterator[Bench]:
             yield Bench(opened, folder)
 
 
-def ask(bench: Bench, asked: Asked) -> Answer | None:
+Answers = tuple[Answer, Answer | None]
+"""What was said of a case, and what is said of it blindly if that was asked."""
+
+
+def ask(bench: Bench, asked: Asked, *, is_blind: bool) -> Answers | None:
     try:
         store, record = bench.run(asked)
     except PgdynoError as exc:
         print(f"{asked.case.name} {asked.number}: {exc.fact}: {exc.detail}", flush=True)
         return None
-    answer = judge(store, record, asked.case)
+    answers = judge(store, record, asked.case, is_blind=is_blind)
     if not asked.is_kept:
         shutil.rmtree(store.path)
-    return answer
+    return answers
 
 
-def judge(store: RecordStore, record: StudyRecord, case: Case) -> Answer:
+def judge(store: RecordStore, record: StudyRecord, case: Case, *, is_blind: bool) -> Answers:
     trials = [read_trial_data(store.trial_dir(trial.planned.number), trial) for trial in store.read_trials()]
+    seen = judge_data(store, record, trials, case)
+    if not is_blind:
+        return seen, None
+    unseen = msgspec.structs.replace(record, host=None)
+    return seen, judge_data(store, unseen, [hide_machine(trial) for trial in trials], case)
+
+
+def hide_machine(trial: TrialData) -> TrialData:
+    """Leave what SQL and pgbench tell: what a role with pg_monitor has of a server whose machine nobody sees."""
+    gaps = [Gap(source=source, reason="hidden") for source in ("os sampler", "server log")]
+    return msgspec.structs.replace(trial, os=None, log=(), gaps=(*trial.gaps, *gaps))
+
+
+def judge_data(store: RecordStore, record: StudyRecord, trials: Sequence[TrialData], case: Case) -> Answer:
     (analysis,) = analyse_study(record, trials).workloads
     named = None if analysis.bottleneck is None else analysis.bottleneck.resource
     answer = Answer(case=case.name, named=named, is_right=named in case.right, is_quiet=case.is_quiet)
     words = f"{analysis.name} {analysis.load.mode.value} {analysis.load.clients} clients"
     mark = "" if answer.is_right else "   <-- "
-    print(f"{store.path.name} ({words}): {describe(analysis.bottleneck, analysis)}{mark}", flush=True)
+    blindly = "" if record.host else ", blindly"
+    print(f"{store.path.name} ({words}{blindly}): {describe(analysis.bottleneck, analysis)}{mark}", flush=True)
     return answer
 
 
-def judge_again(folder: Path) -> list[Answer]:
+def judge_again(folder: Path, *, is_blind: bool) -> list[Answers]:
     """Records that were kept, with what is right of each by its name and load."""
     planted = {case.name: case for case in plant_cases(random.Random(0))}
     answers = []
@@ -213,7 +243,7 @@ def judge_again(folder: Path) -> list[Answer]:
             continue
         record = store.read_record()
         case = planted.get(record.name) or quiet_case(msgspec.to_builtins(record.study.workload[0]))
-        answers.append(judge(store, record, case))
+        answers.append(judge(store, record, case, is_blind=is_blind))
     return answers
 
 
@@ -225,18 +255,24 @@ def describe(found: Bottleneck | None, analysis: WorkloadAnalysis) -> str:
     return f"{verdict}; {trial.tps or 0:.0f} TPS; {parts}"
 
 
-def say_answers(answers: Sequence[Answer]) -> None:
-    for name in dict.fromkeys(answer.case for answer in answers):
-        named = Counter("none" if a.named is None else a.named.value for a in answers if a.case == name)
-        print(f"{name}: {', '.join(f'{what} {count}' for what, count in named.most_common())}")
+def say_answers(answers: Sequence[Answers]) -> None:
+    say_of("causes", [seen for seen, _ in answers], right=">= 0.9", wrong=None)
+    if blind := [unseen for _, unseen in answers if unseen is not None]:
+        print("\nblindly:")
+        say_of("causes.blind", blind, right=None, wrong="<= 0.05")
+
+
+def say_of(name: str, answers: Sequence[Answer], *, right: str | None, wrong: str | None) -> None:
+    for case in dict.fromkeys(answer.case for answer in answers):
+        named = Counter("none" if a.named is None else a.named.value for a in answers if a.case == case)
+        print(f"{case}: {', '.join(f'{what} {count}' for what, count in named.most_common())}")
     planted = [answer for answer in answers if not answer.is_quiet]
     quiet = [answer for answer in answers if answer.is_quiet]
-    is_unknown = [answer.named in {None, Resource.UNKNOWN} for answer in planted]
-    say_share("causes.planted.named_first", [answer.is_right for answer in planted], target=">= 0.9")
-    say_share("causes.planted.unknown", is_unknown)
-    is_false = [not a.is_right and a.named not in {None, Resource.UNKNOWN} for a in quiet]
-    say_share("causes.quiet.false", is_false, target="<= 0.05")
-    say_share("causes.quiet.unknown", [answer.named in {None, Resource.UNKNOWN} for answer in quiet])
+    say_share(f"{name}.planted.named_first", [answer.is_right for answer in planted], target=right)
+    say_share(f"{name}.planted.unknown", [answer.is_unknown for answer in planted])
+    say_share(f"{name}.planted.wrong", [answer.is_wrong for answer in planted], target=wrong)
+    say_share(f"{name}.quiet.false", [answer.is_wrong for answer in quiet], target="<= 0.05")
+    say_share(f"{name}.quiet.unknown", [answer.is_unknown for answer in quiet])
 
 
 def main() -> None:
@@ -256,9 +292,10 @@ def main() -> None:
         "--keep", type=Path, help="keep the records below this folder, and the loaded data for another time"
     )
     parser.add_argument("--again", action="store_true", help="judge what was kept there again, and run nothing")
+    parser.add_argument("--blind", action="store_true", help="judge each with the server's machine hidden, too")
     options = parser.parse_args()
     if options.again:
-        say_answers(judge_again(options.keep))
+        say_answers(judge_again(options.keep, is_blind=options.blind))
         return
     if options.cpu is not None:
         os.sched_setaffinity(0, {options.cpu})
@@ -268,13 +305,13 @@ def main() -> None:
     left_out = sorted({one.case.name for one in asked if not may_plant(one.case, changes_kernel=options.kernel)})
     if left_out:
         print(f"left out, because nothing here lets them be planted: {', '.join(left_out)}")
-    answers: list[Answer | None] = []
+    answers: list[Answers | None] = []
     with open_folder(options.keep) as folder:
         for on_loop in (False, True):
             own = [one for one in asked if one.case.on_loop is on_loop and one.case.name not in left_out]
             if own:
                 with open_bench(folder, on_loop=on_loop) as bench:
-                    answers += [ask(bench, one) for one in own]
+                    answers += [ask(bench, one, is_blind=options.blind) for one in own]
     say_answers([answer for answer in answers if answer is not None])
 
 
