@@ -220,7 +220,8 @@ def judge(store: RecordStore, record: StudyRecord, case: Case, *, is_blind: bool
 def hide_machine(trial: TrialData) -> TrialData:
     """Leave what SQL and pgbench tell: what a role with pg_monitor has of a server whose machine nobody sees."""
     gaps = [Gap(source=source, reason="hidden") for source in ("os sampler", "server log")]
-    return msgspec.structs.replace(trial, os=None, log=(), gaps=(*trial.gaps, *gaps))
+    # pgbench's machine is the user's own, wherever the server is.
+    return msgspec.structs.replace(trial, os=None, generator=trial.os, log=(), gaps=(*trial.gaps, *gaps))
 
 
 def judge_data(store: RecordStore, record: StudyRecord, trials: Sequence[TrialData], case: Case) -> Answer:

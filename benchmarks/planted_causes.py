@@ -161,6 +161,9 @@ def throttle(**limits: tuple[int, int]) -> Plant:
 
 @contextlib.contextmanager
 def slow_reads(place: Place, draw: random.Random) -> Iterator[None]:
+    # What is cached already belongs to no group, and stays.
+    os.sync()
+    Path("/proc/sys/vm/drop_caches").write_text("1")
     with group("memory", limit_in_bytes=CACHE_BYTES), throttle(read_iops=(300, 800))(place, draw):
         yield
 
