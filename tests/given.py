@@ -66,14 +66,14 @@ SERVER = GivenServer(
 )
 
 
-def give(name: str, folder: Path, *, server: GivenServer = SERVER, has_pings: bool = True) -> RecordStore:
+def give(name: str, folder: Path, *, server: GivenServer = SERVER, is_older: bool = False) -> RecordStore:
     """Copy a stored record into a folder, and take from it all that only the server's machine showed.
 
     Args:
         name: Of the record.
         folder: Where the copy goes.
         server: What was seen of the server.
-        has_pings: Whether empty statements were timed beside its loads; without, it is as an earlier pgdyno made it.
+        is_older: Whether it is as an earlier pgdyno made it: without pings, and without samples of the load's machine.
     """
     place = folder / name
     shutil.copytree(RECORDS / name, place)
@@ -87,11 +87,13 @@ def give(name: str, folder: Path, *, server: GivenServer = SERVER, has_pings: bo
     )
     _write(place / "record.json", given)
     for trial_dir in (place / "trials").iterdir():
-        for machine_file in ("os.parquet", "server.log"):
-            (trial_dir / machine_file).unlink()
+        (trial_dir / "server.log").unlink()
+        (trial_dir / "os.parquet").rename(trial_dir / "generator.parquet")
         trial = _read(trial_dir / "trial.json", TrialRecord)
         _write(trial_dir / "trial.json", msgspec.structs.replace(trial, gaps=UNSEEN_GAPS))
-        if has_pings:
+        if is_older:
+            (trial_dir / "generator.parquet").unlink()
+        else:
             _ping(trial_dir / PINGS_FILE, trial)
     return open_record(place)
 

@@ -17,7 +17,7 @@ from pgdyno.analyse.study import analyse_study
 from pgdyno.analyse.transaction_time.model import measure_time
 from pgdyno.analyse.transaction_time.shares import Bottleneck, Certainty, Resource, TimeShare, TransactionTime
 from pgdyno.analyse.trial.analysis import analyse_trial
-from pgdyno.analyse.types import TrialAnalysis
+from pgdyno.analyse.types import StatementTime, TrialAnalysis
 from pgdyno.plan.plan import PlannedWorkload
 from pgdyno.record.store import open_record
 from pgdyno.record.trial_data import TrialData, read_trial_data
@@ -87,11 +87,20 @@ def test_the_same_waits_are_the_cause_where_the_cpus_are_not() -> None:
     assert found.share.ratio == pytest.approx(0.75)
 
 
-def judge_unseen(counts: dict[tuple[str, str, str], float], *, scale: int = 50) -> Bottleneck:
-    """Of a server whose machine nobody saw."""
-    data = msgspec.structs.replace(make_timed(counts), os=None, gaps=UNSEEN_GAPS)
+def judge_unseen(
+    counts: dict[tuple[str, str, str], float],
+    *,
+    scale: int = 50,
+    threads: Sequence[tuple[float, float]] | None = None,
+    statements: Sequence[str] = (),
+) -> Bottleneck:
+    """Of a server whose machine nobody saw, loaded from a machine where pgbench's threads were counted, or were not."""
+    data = make_timed(counts, threads=threads)
+    unseen = msgspec.structs.replace(data, os=None, generator=data.os if threads else None, gaps=UNSEEN_GAPS)
     record = msgspec.structs.replace(make_record(scale), host=None)
-    found = judge_workload(record, LOAD, [analyse_trial(record, LOAD, data)])
+    timed = tuple(StatementTime(script="mine", statement=one, latency_ms=1.0, failures=0) for one in statements)
+    trial = msgspec.structs.replace(analyse_trial(record, LOAD, unseen), statements=timed)
+    found = judge_workload(record, LOAD, [trial])
     assert found is not None
     return found
 
@@ -109,6 +118,40 @@ def test_running_backends_make_unseen_cpus_likely_and_no_more() -> None:
     found = judge_unseen({RUNNING: 7.5, IDLE: 0.5})
     assert (found.resource, found.certainty) == (Resource.CPU, Certainty.LIKELY)
     assert "whether or not they had a CPU" in found.evidence[0]
+
+
+def test_a_wait_that_is_less_than_what_unseen_cpus_may_have_taken_is_not_named() -> None:
+    """A backend that is ready and gets no CPU looks as if it waited for its client."""
+    seldom = {FLUSH: 3.5, RUNNING: 1.0, IDLE: 3.5}
+    assert judge_one(make_timed(seldom, **FLUSHING)).resource is Resource.WAL_FLUSH
+    found = judge_unseen(seldom, threads=[(0.2, 0.1)])
+    assert found.resource is Resource.UNKNOWN
+    assert found.evidence[0].startswith("in 56 % of the clients' time their backends ran, waited for a CPU")
+    assert judge_unseen({FLUSH: 5.0, RUNNING: 1.0, IDLE: 2.0}, threads=[(0.2, 0.1)]).resource is Resource.WAL_FLUSH
+
+
+def test_a_generator_without_time_is_named_wherever_the_server_is() -> None:
+    found = judge_unseen({RUNNING: 0.5, IDLE: 7.5}, threads=[(0.3, 0.69)])
+    assert (found.resource, found.certainty) == (Resource.LOAD_GENERATOR, Certainty.LIKELY)
+    assert found.absent == ("CPUs, memory and disks: nobody looked at this server's machine",)
+
+
+def test_only_clients_that_sleep_wait_for_themselves_where_nobody_saw_the_cpus() -> None:
+    idle = {RUNNING: 0.5, IDLE: 7.5}
+    threads = [(0.1, 0.02)]
+    assert judge_unseen(idle, threads=threads, statements=["SELECT 1;"]).resource is Resource.UNKNOWN
+    found = judge_unseen(idle, threads=threads, statements=[r"\sleep 10 ms", "SELECT 1;"])
+    assert (found.resource, found.certainty) == (Resource.CLIENT, Certainty.LIKELY)
+
+
+def test_checkpoints_are_seen_by_their_counter_where_nobody_saw_the_log() -> None:
+    trial = msgspec.structs.replace(analyse_once(), gaps=UNSEEN_GAPS, transactions_count=1000)
+    assert trial.record.load_s is not None
+    for ms, ratio in ((2.0, 2.0 / trial.record.load_s), (1e6, 1.0), (None, None)):
+        counted = msgspec.structs.replace(trial, counts_per_transaction={"checkpoint_write_ms": ms})
+        assert read_signs(make_record(), LOAD, counted).writing_ratio == (
+            None if ratio is None else pytest.approx(ratio)
+        )
 
 
 def test_full_cpus_of_others_are_no_reason_where_the_loads_own_waits_were_counted() -> None:

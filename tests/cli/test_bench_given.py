@@ -99,6 +99,8 @@ def test_a_plain_role_gets_a_report(cluster: Cluster, bench: Bench) -> None:
     assert document["given"]["role"] == "bench"
     (workload,) = document["workloads"]
     assert workload["tps"]["value"] > 0
+    # pgbench ran here, whoever sees the server's machine.
+    assert 0.0 < workload["trials"][0]["shares"]["load_generator_thread_ratio"] <= 1.0
     assert dump(cluster, "neighbour") == before
     report = (bench.record / "report.md").read_text()
     assert "No GRANT" in report or "GRANT pg_monitor" in report

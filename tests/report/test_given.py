@@ -91,7 +91,7 @@ def test_a_service_is_asked_by_its_console(tmp_path: Path) -> None:
 def test_obstacles_of_before_are_doubts(tmp_path: Path) -> None:
     trip = msgspec.structs.replace(SERVER.round_trip, median_s=0.03, low_s=0.029, high_s=0.031)
     server = msgspec.structs.replace(SERVER, round_trip=trip, active_sessions=3)
-    report = compose_report(give("v1-pg18", tmp_path / "before", server=server, has_pings=False)).report
+    report = compose_report(give("v1-pg18", tmp_path / "before", server=server, is_older=True)).report
     claims = {finding.claim for finding in report.findings}
     assert "Others are at work in this server." in claims
     far = "Much of each transaction goes to the network: one client can do at most 4.8 of tpcb-like a second."
@@ -118,7 +118,7 @@ def test_the_networks_share_of_a_transaction(store: RecordStore) -> None:
 
 
 def test_a_network_that_nobody_measured_is_not_known(tmp_path: Path) -> None:
-    for text in forms(give("v1-pg18", tmp_path, has_pings=False)):
+    for text in forms(give("v1-pg18", tmp_path, is_older=True)):
         assert "How much of a transaction the network takes is not known." in " ".join(text.split())
     document = json.loads((tmp_path / "v1-pg18" / "report.json").read_text())
     (network,) = [workload["network"] for workload in document["workloads"]]

@@ -14,7 +14,7 @@ from pgdyno.analyse.transaction_time.exchanges import BUILTIN_EXCHANGES, count_i
 from pgdyno.record.pgbench.output import parse_summary
 from pgdyno.record.samples.pings import PINGS_FILE, read_pings
 from pgdyno.run.postgres.address import Address
-from pgdyno.run.sample.samplers import OS, SERVER, Samplers
+from pgdyno.run.sample.samplers import SERVER, Samplers
 from tests.rows import check_rows
 from tests.tools.delay_proxy import delaying, read_held
 from tests.tools.pgcluster import LOOPBACK, PORT, Cluster, running
@@ -37,7 +37,7 @@ def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
 
 def ping(folder: Path, port: int) -> Samplers:
     address = Address(host=LOOPBACK, port=port, user="postgres", dbname="loaded")
-    return Samplers(directory=folder, address=address, left_out=frozenset({OS, SERVER}), pings=True)
+    return Samplers(directory=folder, address=address, left_out=frozenset({SERVER}), is_elsewhere=True)
 
 
 def wait_for_lines(folder: Path, count: int) -> None:

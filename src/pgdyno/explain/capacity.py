@@ -68,7 +68,9 @@ def _list_diagnosed(analysis: StudyAnalysis) -> set[str]:
 
 def _find_ceiling(record: StudyRecord, capacity: Capacity, *, is_diagnosed: bool) -> Finding:
     binding = capacity.binding
-    if binding is None:
+    is_of_load = binding is not None and binding.kind is BoundKind.LOAD_GENERATOR
+    # Where nobody saw the server's machine, pgbench is all that has a bound: it limits the server only where it is reached.
+    if binding is None or (is_of_load and record.host is None and capacity.standing is not BoundState.AT_BOUND):
         return _unknown(record, capacity)
     others = [bound for bound in capacity.bounds if bound is not binding and not bound.is_refuted]
     evidence = "; ".join(

@@ -15,7 +15,13 @@ import numpy as np
 from pgdyno.errors import PgdynoError
 from pgdyno.record.pgbench.output import PgbenchSummary, parse_summary
 from pgdyno.record.predictions import PREDICTIONS_FILE, Prediction, read_predictions
-from pgdyno.record.samples.files import OsSamples, ServerSamples, read_os_samples, read_server_samples
+from pgdyno.record.samples.files import (
+    GENERATOR_FILE,
+    OsSamples,
+    ServerSamples,
+    read_os_samples,
+    read_server_samples,
+)
 from pgdyno.record.samples.pings import PING, PINGS_FILE, Pings, read_pings
 from pgdyno.record.samples.series import Floats, Sampled
 from pgdyno.record.serverlog import AnyLogEvent, read_serverlog
@@ -29,6 +35,8 @@ STDOUT_FILE = "pgbench.stdout"
 TRANSACTIONS_DIR = "transactions"
 WARM_UP_DIR = "warm-up"
 SERVER_LOG = "server.log"
+GENERATOR = "load generator's machine"
+"""Source name of gaps in the samples of the machine that the load came from, where it is not the server's."""
 TRANSACTION_LOG = "transaction log"
 """Source name of gaps in the transactions."""
 FILES = {
@@ -39,6 +47,7 @@ FILES = {
     "transactions": f"{TRANSACTIONS_DIR}/",
     "os sampler": "os.parquet",
     "server sampler": "server.parquet",
+    GENERATOR: "generator.parquet",
     "server log": SERVER_LOG,
     PING: PINGS_FILE,
 }
@@ -69,6 +78,13 @@ class TrialData(msgspec.Struct, frozen=True, kw_only=True):
     """Predictions made before the trial ran."""
     pings: Pings | None = None
     """Round trips of empty statements beside the load; None for servers of pgdyno's own, and in older records."""
+    generator: OsSamples | None = None
+    """Samples of the machine that the load came from, where nobody saw the server's; None in older records."""
+
+    @property
+    def of_load(self) -> OsSamples | None:
+        """Samples of the machine that pgbench ran on, whether or not the server did."""
+        return self.generator if self.os is None else self.os
 
     @property
     def is_sliced(self) -> bool:
@@ -143,6 +159,9 @@ def read_trial_data(folder: Path, record: TrialRecord) -> TrialData:
         server=attempt("server sampler", lambda: read_server_samples(folder)),
         log=attempt("server log", lambda: read_serverlog(folder / SERVER_LOG, clock_offset_s=record.clock_offset_s))
         or (),
+        generator=attempt(GENERATOR, lambda: read_os_samples(folder, name=GENERATOR_FILE))
+        if any(folder.glob("generator.*"))
+        else None,
         pings=attempt(PING, lambda: read_pings(folder)) if (folder / PINGS_FILE).exists() else None,
         predictions=attempt(PREDICTIONS_FILE, lambda: read_predictions(folder)) or (),
         gaps=tuple(gaps),

@@ -64,9 +64,13 @@ def measure_load(
     with contextlib.closing(stream):
         run = make_measured_run(stage, trial, seen, stream, duration_s=trial.duration_s)
         left_out = frozenset(gap.source for gap in stage.server.unseen)
-        # Between a server of pgdyno's own and its load there is no network.
-        pings = stage.server.pid is None
-        samplers = Samplers(directory=folder, address=stage.server.address, left_out=left_out, pings=pings)
+        samplers = Samplers(
+            directory=folder,
+            address=stage.server.address,
+            left_out=left_out,
+            # Between a server of pgdyno's own and its load there is no network, and one machine has both.
+            is_elsewhere=stage.server.pid is None,
+        )
         watch = LoadWatch(stage.server, duration_s=trial.duration_s)
         observers = _Observers(seen, stream, samplers, watch, server_pid=stage.server.pid, on_load=on_load)
         log_gaps: tuple[Gap, ...] = ()

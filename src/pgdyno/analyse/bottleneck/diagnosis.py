@@ -98,11 +98,13 @@ def _judge(record: StudyRecord, load: PlannedWorkload, trial: TrialAnalysis) -> 
         return _attribute_to_cpu(trial.time, signs, signs.saturated_cpu)
     first = order[0] if order else Resource.UNKNOWN
     weight = ranked.weights.get(first, 0.0)
-    if first is Resource.UNKNOWN or weight < THRESHOLDS.named_ratio or _is_unsplit_client(first, trial.time):
+    is_unsplit = _is_unsplit_client(first, trial.time)
+    hidden = None if is_unsplit else _find_hidden_cpus(first, ranked, trial.time, signs)
+    if first is Resource.UNKNOWN or weight < THRESHOLDS.named_ratio or is_unsplit or hidden is not None:
         return _unknown_bottleneck(
             trial.time,
             signs,
-            reason=_explain_unknown(first, weight, trial.time),
+            reason=hidden or _explain_unknown(first, weight, trial.time),
             beside=(*_describe_way(first, signs), *ranked.symptoms),
         )
     share = share_of(first, ranked, trial.time)
@@ -221,6 +223,28 @@ def _describe_way(resource: Resource, signs: Signs) -> Iterator[str]:
 def _is_unsplit_client(resource: Resource, time: TransactionTime) -> bool:
     """Return whether the resource is client time of which the record does not say whether pgbench had a CPU."""
     return resource is Resource.CLIENT and Resource.LOAD_GENERATOR.value in time.absent
+
+
+def _find_hidden_cpus(first: Resource, ranked: Ranking, time: TransactionTime, signs: Signs) -> str | None:
+    """Say why full CPUs may be what limits the load, where nobody saw the server's machine; None if other time is larger.
+
+    A backend that is ready and gets no CPU looks as if it waited for its client until it has run; how much of that time
+    its client was in pgbench's threads is estimated only.
+    """
+    if signs.usable_cpu_count is not None or first in {Resource.CPU, Resource.LOAD_GENERATOR, Resource.NETWORK}:
+        return None
+    if first is Resource.CLIENT and signs.may_sleep:
+        return None
+    unclear = (Resource.CPU, Resource.CLIENT, Resource.LOAD_GENERATOR)
+    hidden = sum(share.ratio for share in time.shares if share.resource in unclear)
+    # Without what was moved to it from locks: those are held as long as full CPUs make it, too.
+    own = (first, ranked.moved.get(first, first))
+    if hidden < max((share.ratio for share in time.shares if share.resource in own), default=0.0):
+        return None
+    return (
+        f"in {format_share(hidden)} of the clients' time their backends ran, waited for a CPU or waited for pgbench:"
+        " nobody saw the server's CPUs, so that these cannot be told apart"
+    )
 
 
 def _explain_unknown(first: Resource, weight: float, time: TransactionTime) -> str:

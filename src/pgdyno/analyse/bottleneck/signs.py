@@ -16,12 +16,12 @@ from pgdyno.analyse.thresholds import THRESHOLDS
 from pgdyno.analyse.transaction_time.shares import TransactionTime
 from pgdyno.analyse.types import TrialAnalysis
 from pgdyno.plan.plan import PlannedWorkload
-from pgdyno.record.types import UNSEEN_MACHINE, StudyRecord
+from pgdyno.record.types import UNSEEN_MACHINE, StudyRecord, why_missing
 from pgdyno.spec.study import BUILTIN_SCRIPTS
 from pgdyno.units import format_cpus, format_share
 
 _WRITING_SCRIPTS = frozenset({"tpcb-like"})
-_UNSEEN = (f"CPUs, memory and disks: {UNSEEN_MACHINE}", "how busy pgbench's threads and the network were")
+_UNSEEN = f"CPUs, memory and disks: {UNSEEN_MACHINE}"
 _WRITERS = ("checkpointer", "background writer", "backends and others")
 
 
@@ -57,6 +57,8 @@ class Signs(msgspec.Struct, kw_only=True):
     busy_ratio: float | None
     """Utilisation of the device."""
     absent: list[str]
+    may_sleep: bool = False
+    """True if a script of the load has `\\sleep`: its clients then wait for themselves."""
     round_trip_ms: float | None = None
     """Time of an empty statement to a given server and back, before the load."""
 
@@ -190,7 +192,8 @@ def read_signs(record: StudyRecord, load: PlannedWorkload, trial: TrialAnalysis)
         flush_use_ratio=None if flushes is None else flushes.ratio,
         images_count=trial.counts_per_transaction.get("wal_fpi_count"),
         busy_ratio=trial.shares.get("disk_util_ratio"),
-        absent=list(_list_absent(trial) if record.host is not None else _UNSEEN),
+        absent=list(_list_absent(trial) if record.host is not None else _list_unseen(trial)),
+        may_sleep=any(one.statement.startswith(r"\sleep") for one in trial.statements),
         round_trip_ms=None if record.given is None else record.given.round_trip.median_s * 1000.0,
     )
 
@@ -200,6 +203,12 @@ def _find_scale(record: StudyRecord, trial: TrialAnalysis) -> int:
     experiment, variants = record.plan.experiment, trial.record.planned.variants
     own = None if experiment is None or len(variants) != 1 else experiment.find_variant(variants[0]).scale
     return record.plan.scale if own is None else own
+
+
+def _list_unseen(trial: TrialAnalysis) -> Iterator[str]:
+    yield _UNSEEN
+    if trial.time is None or trial.time.generator_ratio is None:
+        yield "how busy pgbench's threads were"
 
 
 def _list_absent(trial: TrialAnalysis) -> Iterator[str]:
@@ -249,6 +258,10 @@ def _find_writing_ratio(trial: TrialAnalysis) -> float | None:
     length_s = trial.record.load_s
     if length_s is None:
         return None
+    if why_missing(trial.gaps, "server log") is not None:
+        # The server adds the time of a checkpoint as it ends.
+        write_ms, count = trial.counts_per_transaction.get("checkpoint_write_ms"), trial.transactions_count
+        return None if write_ms is None or count is None else min(1.0, write_ms * count / 1000.0 / length_s)
     written_s = sum(
         min(length_s, length_s if event.until_s is None else event.until_s) - max(0.0, event.t_s)
         for event in trial.events

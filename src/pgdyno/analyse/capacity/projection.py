@@ -97,7 +97,8 @@ def _range(
     how: str,
 ) -> Projection:
     """Return the range from the measured TPS to the lowest of the bounds, some of them multiplied by `times`."""
-    if state in {BoundState.HELD, BoundState.UNKNOWN}:
+    is_of_load = all(one.kind is BoundKind.LOAD_GENERATOR for one in bounds)
+    if state in {BoundState.HELD, BoundState.UNKNOWN} or is_of_load:
         return _absent(change, "what holds the load has no bound: what more hardware brings is not known")
     if low_tps is None:
         return _absent(change, "one trial has no interval to begin from")

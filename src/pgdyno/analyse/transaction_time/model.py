@@ -34,7 +34,7 @@ from pgdyno.analyse.transaction_time.theory import autocorrelated_half_width, co
 from pgdyno.facts.wait_events import find_resource
 from pgdyno.plan.plan import PlannedWorkload
 from pgdyno.record.samples import os_series as series
-from pgdyno.record.samples.files import ServerSamples
+from pgdyno.record.samples.files import OsSamples, ServerSamples
 from pgdyno.record.samples.series import Floats, gauge
 from pgdyno.record.samples.server_series import CLIENT_BACKEND, list_wait_counts
 from pgdyno.record.trial_data import TrialData
@@ -175,7 +175,7 @@ def _drop_idle_sessions(by_activity: dict[Resource | str, Floats], clients: int)
 
 
 def _count_cpu(data: TrialData, start_s: float, end_s: float) -> _CpuCounts:
-    if data.os is None:
+    if data.of_load is None:
         reason = why_missing(data.gaps, "os sampler") or "the machine was not sampled"
         # Of a server elsewhere, the network is in the clients' time, too.
         of_client = _UNSEEN_CLIENT if reason == UNSEEN_MACHINE else reason
@@ -183,24 +183,33 @@ def _count_cpu(data: TrialData, start_s: float, end_s: float) -> _CpuCounts:
             backends=None, threads=None, absent={"running_ms": reason, Resource.LOAD_GENERATOR.value: of_client}
         )
     absent: dict[str, str] = {}
-    lines = series.backends_on_cpu(data.os)
-    running, queueing = map(data.within_load, lines)
-    if not len(running) or not len(queueing) or running.mean() <= 0.0:
-        absent["running_ms"] = lines[0].absent or "this kernel does not count it"
-    times_s = gauge(data.os.frame, "t_s")
-    inside = (times_s[:-1] >= start_s) & (times_s[1:] <= end_s)
-    threads = [
-        (float(np.nanmean(had[inside])), float(np.nanmean(waited[inside])))
-        for had, waited in series.busy_threads(data.os).values()
-        if np.isfinite(had[inside]).any() and np.isfinite(waited[inside]).any()
-    ]
+    running = queueing = np.empty(0)
+    if data.os is None:
+        absent["running_ms"] = why_missing(data.gaps, "os sampler") or UNSEEN_MACHINE
+    else:
+        lines = series.backends_on_cpu(data.os)
+        running, queueing = map(data.within_load, lines)
+        if not len(running) or not len(queueing) or running.mean() <= 0.0:
+            absent["running_ms"] = lines[0].absent or "this kernel does not count it"
+    threads = _measure_threads(data.of_load, start_s, end_s)
     if not threads:
         absent[Resource.LOAD_GENERATOR.value] = "how long pgbench's threads waited for a CPU was not recorded"
     return _CpuCounts(
         backends=None if "running_ms" in absent else (float(running.mean()), float(queueing.mean())),
-        threads=tuple(threads) or None,
+        threads=threads or None,
         absent=absent,
         spread=None if "running_ms" in absent else running + queueing,
+    )
+
+
+def _measure_threads(samples: OsSamples, start_s: float, end_s: float) -> tuple[tuple[float, float], ...]:
+    """Measure for which shares of the load each of pgbench's threads had a CPU, and waited for one."""
+    times_s = gauge(samples.frame, "t_s")
+    inside = (times_s[:-1] >= start_s) & (times_s[1:] <= end_s)
+    return tuple(
+        (float(np.nanmean(had[inside])), float(np.nanmean(waited[inside])))
+        for had, waited in series.busy_threads(samples).values()
+        if np.isfinite(had[inside]).any() and np.isfinite(waited[inside]).any()
     )
 
 

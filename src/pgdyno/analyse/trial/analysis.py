@@ -26,6 +26,8 @@ from pgdyno.analyse.types import Percentile, StatementTime, TrialAnalysis
 from pgdyno.plan.plan import PlannedWorkload
 from pgdyno.record.pgbench.output import PgbenchSummary
 from pgdyno.record.samples import os_series as series
+from pgdyno.record.samples.files import OsSamples
+from pgdyno.record.samples.series import Sampled
 from pgdyno.record.trial_data import TRANSACTION_LOG, TrialData
 from pgdyno.record.types import StudyRecord, TrialStatus, why_missing
 
@@ -202,22 +204,32 @@ def _counts_per_transaction(data: TrialData) -> dict[str, float | None]:
 
 def _shares(record: StudyRecord, data: TrialData) -> dict[str, float | None]:
     shares: dict[str, float | None] = {"cache_hit_ratio": _cache_hit_ratio(data)}
-    if data.os is None:
-        return shares
+    observed: dict[str, Sampled] = {}
+    if data.os is not None:
+        observed = _list_machine_shares(record, data.os)
+    elif data.generator is not None:
+        observed = {
+            "load_generator_thread_ratio": series.busiest_thread(data.generator),
+            "load_generator_cpu_ratio": series.cpu_busy(data.generator),
+        }
+    return {**shares, **{name: data.mean_within_load(line) for name, line in observed.items()}}
+
+
+def _list_machine_shares(record: StudyRecord, samples: OsSamples) -> dict[str, Sampled]:
     disk = record.data_device
     observed = {
-        "cpu_busy_ratio": series.cpu_busy(data.os),
-        "cpu_busiest_core_ratio": series.busiest_core(data.os),
-        "cpu_steal_ratio": series.steal(data.os),
-        "load_generator_thread_ratio": series.busiest_thread(data.os),
+        "cpu_busy_ratio": series.cpu_busy(samples),
+        "cpu_busiest_core_ratio": series.busiest_core(samples),
+        "cpu_steal_ratio": series.steal(samples),
+        "load_generator_thread_ratio": series.busiest_thread(samples),
     }
-    others = series.cpu_of_others(data.os)
+    others = series.cpu_of_others(samples)
     # Earlier records lack this series.
     if others.absent is None:
         observed["cpu_others_ratio"] = others
-    if disk is not None and disk in series.list_disks(data.os):
-        observed["disk_util_ratio"] = series.disk_series(data.os, disk)["disk_util_ratio"]
-    return {**shares, **{name: data.mean_within_load(line) for name, line in observed.items()}}
+    if disk is not None and disk in series.list_disks(samples):
+        observed["disk_util_ratio"] = series.disk_series(samples, disk)["disk_util_ratio"]
+    return observed
 
 
 def _cache_hit_ratio(data: TrialData) -> float | None:

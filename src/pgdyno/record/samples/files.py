@@ -12,7 +12,7 @@ import contextlib
 import io
 import itertools
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -23,6 +23,8 @@ from pgdyno.record.frames import pl
 
 FORMAT_VERSION = 1
 OS_FILE = "os.jsonl"
+GENERATOR_FILE = "generator.jsonl"
+"""The OS sampler's file where the server's machine is not seen: of the machine that the load came from."""
 SERVER_FILE = "server.jsonl"
 MISSED_AFTER_INTERVALS = 1.5
 """Distance of two samples in intervals above which at least one sample was missed."""
@@ -124,14 +126,14 @@ class _Packed(msgspec.Struct, frozen=True, kw_only=True):
     torn: str
 
 
-def read_os_samples(path: Path) -> OsSamples:
-    """Read the OS samples at `path`: `os.jsonl`, its packed form, or the folder of either.
+def read_os_samples(path: Path, *, name: str = OS_FILE) -> OsSamples:
+    """Read the OS samples at `path`: a file of JSON lines, its packed form, or the folder of the file `name`.
 
     Raises:
         StepFailedError: There is no such file, or it is damaged.
         HostError: A newer pgdyno wrote it.
     """
-    found = _locate(path, OS_FILE)
+    found = _locate(path, name)
     with _translate_damage(found):
         if found.suffix == ".parquet":
             packed, frame = _unpack(found, _OS_COLUMNS)
@@ -180,7 +182,12 @@ def pack_samples(folder: Path) -> tuple[Path, ...]:
         StepFailedError: The files are damaged, cannot be written, or read back differently; the JSON lines are kept.
     """
     written = []
-    for name, read in ((OS_FILE, read_os_samples), (SERVER_FILE, read_server_samples)):
+    readers: dict[str, Callable[[Path], OsSamples | ServerSamples]] = {
+        OS_FILE: read_os_samples,
+        GENERATOR_FILE: read_os_samples,
+        SERVER_FILE: read_server_samples,
+    }
+    for name, read in readers.items():
         source = folder / name
         target, draft = source.with_suffix(".parquet"), source.with_suffix(".tmp")
         if not source.exists() or target.exists():

@@ -34,6 +34,7 @@ _SHARES = {
     "cpu_steal_ratio": "CPU taken by the hypervisor",
     "cpu_others_ratio": "CPU used by other programs",
     "load_generator_thread_ratio": "Busiest pgbench thread",
+    "load_generator_cpu_ratio": "CPU busy where pgbench ran",
     "disk_util_ratio": "Disk busy",
     "cache_hit_ratio": "Page accesses served by shared_buffers",
 }

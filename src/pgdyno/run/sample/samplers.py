@@ -1,5 +1,7 @@
 """Run the OS sampler, the server sampler and the pings beside a load, and report what they missed.
 
+Beside a server elsewhere the OS sampler watches the machine of the load alone, into a file of its own.
+
 A sampler that fails leaves a gap and never fails a trial: its samples are absent, with the reason, and the load's own
 figures stand. Nothing is judged or computed here; the children write their files themselves.
 """
@@ -20,6 +22,7 @@ import msgspec
 
 from pgdyno.errors import HostError, PgdynoError
 from pgdyno.record.samples.files import (
+    GENERATOR_FILE,
     OS_FILE,
     SERVER_FILE,
     OsSamples,
@@ -29,6 +32,7 @@ from pgdyno.record.samples.files import (
     read_server_samples,
 )
 from pgdyno.record.samples.pings import PING, PINGS_FILE
+from pgdyno.record.trial_data import GENERATOR
 from pgdyno.run.host import process
 from pgdyno.run.host.host import THIS_HOST
 from pgdyno.run.postgres.address import Address
@@ -116,16 +120,17 @@ class _Child:
 
 
 class Samplers:
-    """Both samplers, and pings of a server elsewhere, for the length of a `with` block.
+    """Both samplers, and the pings of a server elsewhere, for the length of a `with` block.
 
     Enter it from the main thread, before the load starts.
 
     Args:
-        directory: The existing folder in which `os.jsonl`, `server.jsonl` and `pings.jsonl` are appended to.
+        directory: The existing folder for `os.jsonl` or `generator.jsonl`, `server.jsonl` and `pings.jsonl`.
         address: The server, and in `dbname` the database whose counters are read.
         interval_s: The seconds between samples.
         left_out: `OS`, `SERVER` or both, which are not sampled.
-        pings: Whether to time empty statements on the load's way to the server.
+        is_elsewhere: Whether nobody sees the server's machine: then this one is sampled as the load's alone, and empty
+            statements are timed on the load's way to the server.
     """
 
     def __init__(
@@ -135,13 +140,13 @@ class Samplers:
         address: Address,
         interval_s: float = 1.0,
         left_out: frozenset[str] = frozenset(),
-        pings: bool = False,
+        is_elsewhere: bool = False,
     ) -> None:
         self._directory = directory
         self._address = address
         self._interval_s = interval_s
         self._left_out = left_out
-        self._pings = pings
+        self._is_elsewhere = is_elsewhere
         self._os: _Child | None = None
         self._server: _Child | None = None
         self._ping: _Child | None = None
@@ -149,12 +154,14 @@ class Samplers:
         self._backend_pid: int | None = None
 
     def __enter__(self) -> Self:
-        if OS not in self._left_out:
+        if self._is_elsewhere:
+            self._os = _Child(GENERATOR, self._os_argv(), self._directory / GENERATOR_FILE)
+        elif OS not in self._left_out:
             self._os = _Child(OS, self._os_argv(), self._directory / OS_FILE)
-            self._os.say(f"{STUDY_LABEL}+={os.getpid()}\n")
+        self._tell_os(f"{STUDY_LABEL}+={os.getpid()}")
         if SERVER not in self._left_out:
             self._server = self._connect_child(SERVER, self._server_argv(), SERVER_FILE)
-        if self._pings:
+        if self._is_elsewhere:
             self._ping = self._connect_child(PING, self._ping_argv(), PINGS_FILE)
         self._wait_until_ready()
         if self._server is not None:
