@@ -115,6 +115,26 @@ def test_a_plain_role_gets_a_report(cluster: Cluster, bench: Bench) -> None:
     assert databases(cluster) == []
 
 
+@on_18
+def test_what_limits_a_load_is_confirmed_on_the_same_server(cluster: Cluster, bench: Bench) -> None:
+    (bench.folder / "thinking.sql").write_text("\\sleep 100 ms\nSELECT 1;\n")
+    load = ("--workload", "thinking.sql", "--scale", "1", "--clients", "4", "--duration", "4s", "--warm-up", "1s")
+    done = run(bench, "bench", "--dsn", uri(cluster), *load, "--rounds", "1", "--out", "thinking", "--yes")
+    assert done.returncode == 0, done.stderr
+    (workload,) = json.loads((bench.folder / "thinking" / "report.json").read_text())["workloads"]
+    assert workload["bottleneck"]["resource"] == "client and network"
+    settings = cluster.sql("SELECT name, setting FROM pg_settings ORDER BY 1")
+    short = ("--minutes", "1", "--duration", "1s", "--yes")
+    done = run(bench, "explain", "thinking", "--confirm", *short)
+    assert done.returncode == 0, done.stderr
+    assert "clients=8 against clients=4" in done.stderr
+    (asked,) = json.loads((bench.folder / "thinking" / "confirmations.json").read_text())["confirmations"]
+    beside = bench.folder / "thinking" / asked["record"]
+    records = [json.loads((one / "record.json").read_text()) for one in (bench.folder / "thinking", beside)]
+    assert len({record["given"]["system_identifier"] for record in records}) == 1
+    assert cluster.sql("SELECT name, setting FROM pg_settings ORDER BY 1") == settings
+
+
 def test_a_password_is_nowhere(cluster: Cluster, bench: Bench) -> None:
     """It is in the string that the user typed, and pgbench and the sampler got it."""
     dsn = f"postgresql://bench:{ENCODED}@{LOOPBACK}:{PORT}/postgres"

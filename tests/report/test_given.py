@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -142,13 +140,6 @@ def test_nothing_of_the_machine_is_a_certain_limit_and_no_experiment_runs_elsewh
     assert workload.bottleneck.certainty is not Certainty.STRONG or workload.bottleneck.resource is Resource.CLIENT
     assert not [one.confirm for one in (*report.explanations, *report.findings) if "`pgdyno " in one.confirm]
     assert all(trial.checkpoint_count is not None for trial in workload.trials)
-
-
-def test_no_experiment_confirms_it(store: RecordStore) -> None:
-    words = [sys.executable, "-m", "pgdyno", "explain", str(store.path), "--confirm"]
-    done = subprocess.run(words, check=False, capture_output=True, text=True)
-    assert done.returncode == ExitCode.SPEC.value
-    assert "no experiment can be run on this record's server" in done.stderr
 
 
 def test_another_disk_is_imagined_without_the_first(store: RecordStore, tmp_path: Path) -> None:

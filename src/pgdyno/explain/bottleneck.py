@@ -106,7 +106,13 @@ def find_bottlenecks(record: StudyRecord, analysis: StudyAnalysis) -> Iterator[F
 
 def _explain(record: StudyRecord, workload: WorkloadAnalysis, found: Bottleneck) -> Finding:
     trial = _find_trial(workload, found)
-    intervention = choose_intervention(found, record, load=workload.load, variant=_find_variant(record, trial))
+    intervention = choose_intervention(
+        found,
+        record,
+        load=workload.load,
+        variant=_find_variant(record, trial),
+        shown=None if trial is None else trial.record.values,
+    )
     signs = None if trial is None else read_signs(record, workload.load, trial)
     others_ratio = None if signs is None else signs.others_ratio
     gain = None if signs is None or found.share is None else _bound_gain(found, signs)

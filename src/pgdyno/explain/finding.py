@@ -68,8 +68,12 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
 def keep_to_record(record: StudyRecord, findings: Iterable[Finding]) -> tuple[Finding, ...]:
     """Return findings on a record without experiments that would run on another server than its own.
 
-    The commands that confirm a finding measure servers of pgdyno's own, on the machine that they run on.
+    The other commands that confirm a finding measure servers of pgdyno's own, on the machine that they run on.
     """
     if record.host is not None:
         return tuple(findings)
-    return tuple(msgspec.structs.replace(one, confirm="") if "`pgdyno " in one.confirm else one for one in findings)
+    return tuple(msgspec.structs.replace(one, confirm="") if _runs_elsewhere(one) else one for one in findings)
+
+
+def _runs_elsewhere(finding: Finding) -> bool:
+    return "`pgdyno " in finding.confirm.replace("`pgdyno explain ", "")

@@ -50,7 +50,7 @@ class Intervention(msgspec.Struct, frozen=True, kw_only=True):
     is_what_if: bool = False
     """True if the second level gives up durability."""
     command: str = ""
-    """The command line; empty for a load of several scripts, which no options can express."""
+    """The command line; empty where no options express it: for a load of several scripts, and for a given server."""
 
     @property
     def variants(self) -> tuple[dict[str, SettingValue], dict[str, SettingValue]]:
@@ -67,10 +67,12 @@ class _Base(msgspec.Struct, frozen=True, kw_only=True):
     load: PlannedWorkload
     server: ServerSpec
     scale: int
+    shown: Mapping[str, SettingValue]
+    """Of a given server: its own settings."""
 
     @property
     def settings(self) -> Mapping[str, SettingValue]:
-        return self.server.settings
+        return {**self.shown, **self.server.settings}
 
     def number(self, name: str) -> float:
         """Return a setting's value in its own unit."""
@@ -78,7 +80,12 @@ class _Base(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def choose_intervention(
-    bottleneck: Bottleneck, record: StudyRecord, *, load: PlannedWorkload, variant: Variant | None = None
+    bottleneck: Bottleneck,
+    record: StudyRecord,
+    *,
+    load: PlannedWorkload,
+    variant: Variant | None = None,
+    shown: Mapping[str, SettingValue] | None = None,
 ) -> Intervention | None:
     """Choose an experiment that would confirm a bottleneck; None if there is none.
 
@@ -87,20 +94,21 @@ def choose_intervention(
         record: The study's record.
         load: The load.
         variant: The variant that it ran under, in a comparison.
+        shown: What the server showed of its settings, where they are not the study's own.
     """
-    if record.host is None:
-        # No command here varies a server that only a connection reaches.
-        return None
     base = _Base(
         record=record,
-        memory_bytes=record.host.usable_memory_bytes,
+        memory_bytes=0 if record.host is None else record.host.usable_memory_bytes,
         load=load,
         server=record.study.server if variant is None else variant.server,
+        shown=(shown or {}) if record.host is None else {},
         scale=record.plan.scale if variant is None or variant.scale is None else variant.scale,
     )
-    choose = _CHOICES.get(bottleneck.resource)
+    choose = (_CHOICES if record.host is not None else _GIVEN_CHOICES).get(bottleneck.resource)
     chosen = None if choose is None or load.rate_tps is not None else choose(base)
-    return None if chosen is None else msgspec.structs.replace(chosen, command=_write_command(chosen, base))
+    if chosen is None or record.host is None:
+        return chosen
+    return msgspec.structs.replace(chosen, command=_write_command(chosen, base))
 
 
 def _other_work(base: _Base) -> Intervention:
@@ -236,6 +244,17 @@ _CHOICES: Mapping[Resource, Callable[[_Base], Intervention | None]] = {
     Resource.DATA_WRITE: _fewer_checkpoints,
     Resource.TEMP_FILE: _more_work_mem,
     Resource.LOCK: _more_rows,
+    Resource.CLIENT: _more_clients,
+    Resource.LOAD_GENERATOR: _more_threads,
+}
+
+# Nothing of the server itself is changed, and its data stay as they are.
+_GIVEN_CHOICES: Mapping[Resource, Callable[[_Base], Intervention | None]] = {
+    Resource.CPU: _other_work,
+    Resource.WAL_FLUSH: _no_flushes,
+    Resource.WAL_LOCK: _fewer_clients,
+    Resource.LOCK: _fewer_clients,
+    Resource.NETWORK: _more_clients,
     Resource.CLIENT: _more_clients,
     Resource.LOAD_GENERATOR: _more_threads,
 }

@@ -19,6 +19,7 @@ from pgdyno.conduct.given_server import (
 )
 from pgdyno.conduct.logged_ui import LoggedUi
 from pgdyno.conduct.study import (
+    PlannedStudy,
     announce,
     check_new,
     create_record,
@@ -127,27 +128,35 @@ def bench_given(
         )
     ui = LoggedUi(ui)
     asked = _with_defaults(asked)
-    with ready_server(dsn, clients=_most_clients(asked), is_busy_allowed=is_busy_allowed, ui=ui) as ready:
+    with ready_server(dsn, clients=most_clients(asked), is_busy_allowed=is_busy_allowed, ui=ui) as ready:
         planned = plan_given(asked, ready)
         switch = find_switch(planned.study, planned.plan.experiment, ready)
         if switch is not None:
             ask_for_switch(switch, ready, ui)
-        store = announce(planned, version_major=ready.seen.major, name=name, place=place, ui=ui)
-        check_given_scripts(planned, ready, ui)
-        record = draft_record(planned, name=name, server=ready.facts)
-        create_record(
-            store,
-            msgspec.structs.replace(
-                record,
-                format_version=FORMAT_VERSION,
-                given=ready.seen,
-                is_busy_allowed=is_busy_allowed,
-                load_host=ready.load_host,
-            ),
-        )
+        store = begin_given_record(planned, ready, is_busy_allowed=is_busy_allowed, name=name, place=place, ui=ui)
         with store.locked(), keeping_what_is_finished(store), dropping_refused(store, ui), recording(store):
             run_given_trials(store, ready, ui)
     return report_step(store, ui)
+
+
+def begin_given_record(
+    planned: PlannedStudy, ready: ReadyServer, *, is_busy_allowed: bool, name: str, place: Workspace, ui: Ui
+) -> RecordStore:
+    """Show the plan, ask before a long one, try the scripts, and create the record."""
+    store = announce(planned, version_major=ready.seen.major, name=name, place=place, ui=ui)
+    check_given_scripts(planned, ready, ui)
+    record = draft_record(planned, name=name, server=ready.facts)
+    create_record(
+        store,
+        msgspec.structs.replace(
+            record,
+            format_version=FORMAT_VERSION,
+            given=ready.seen,
+            is_busy_allowed=is_busy_allowed,
+            load_host=ready.load_host,
+        ),
+    )
+    return store
 
 
 def resume_given(store: RecordStore, *, is_busy_allowed: bool, ui: Ui) -> StudyReport:
@@ -168,7 +177,7 @@ def resume_given(store: RecordStore, *, is_busy_allowed: bool, ui: Ui) -> StudyR
     clients = max(workload.clients for workload in record.plan.workloads)
     is_busy_allowed = is_busy_allowed or record.is_busy_allowed
     with ready_server(dsn, clients=clients, is_busy_allowed=is_busy_allowed, ui=ui) as ready:
-        _check_same(record, ready)
+        check_same_server(record, ready)
         switch = find_switch(record.study, record.plan.experiment, ready)
         if switch is not None:
             ask_for_switch(switch, ready, ui)
@@ -178,7 +187,8 @@ def resume_given(store: RecordStore, *, is_busy_allowed: bool, ui: Ui) -> StudyR
     return report_step(store, ui)
 
 
-def _check_same(record: StudyRecord, ready: ReadyServer) -> None:
+def check_same_server(record: StudyRecord, ready: ReadyServer) -> None:
+    """Raise a HostError unless the server, its version and the role are those of a record."""
     then, now = record.given, ready.seen
     if then is None or _identify(then) != _identify(now):
         raise HostError(
@@ -208,8 +218,8 @@ def _refuse_questions(study: Study) -> None:
         raise SpecError("a given server cannot begin with cold caches, because it is not restarted")
 
 
-def _most_clients(study: Study) -> int:
-    """Return the connections of the study's largest load."""
+def most_clients(study: Study) -> int:
+    """Return the connections of a study's largest load."""
     levels = [make_variant({axis.name: level}) for axis in study.sweep for level in axis.levels]
     varied = [each.clients or 1 for each in (*study.variant, *levels)]
     return max([*varied, *(workload.clients or 1 for workload in study.workload)])

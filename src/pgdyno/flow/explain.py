@@ -16,14 +16,24 @@ from rich.console import RenderableType
 from pgdyno.analyse.capacity.projection import project_disk
 from pgdyno.analyse.disk.demand import find_limits
 from pgdyno.analyse.types import WorkloadAnalysis
+from pgdyno.conduct.given_server import plan_given, ready_server, run_given_trials
 from pgdyno.conduct.logged_ui import LoggedUi
 from pgdyno.conduct.machine import check_same, ready_machine
-from pgdyno.conduct.study import begin_record, check_new, dropping_refused, plan_on, recording, run_trials
+from pgdyno.conduct.study import (
+    PlannedStudy,
+    begin_record,
+    check_new,
+    dropping_refused,
+    plan_on,
+    recording,
+    run_trials,
+)
 from pgdyno.conduct.ui import Ui
 from pgdyno.conduct.workspace import Workspace
 from pgdyno.errors import InterruptedStudyError, SpecError
 from pgdyno.explain.bottleneck import LIMITS
 from pgdyno.explain.intervention import Intervention, choose_intervention
+from pgdyno.flow.bench_given import begin_given_record, check_same_server, most_clients
 from pgdyno.flow.report import (
     compose_report,
     keeping_what_is_finished,
@@ -36,6 +46,7 @@ from pgdyno.plan.experiment import Variant
 from pgdyno.record.confirmation import Confirmation, add_confirmation
 from pgdyno.record.device.disk_card import read_card
 from pgdyno.record.store import STUDY_FILE, RecordStore
+from pgdyno.record.types import StudyRecord
 from pgdyno.report.input import ReportInput
 from pgdyno.run.host.clock import local_now
 from pgdyno.spec.read import read_study
@@ -93,6 +104,21 @@ class _Subject(msgspec.Struct, frozen=True, kw_only=True):
     """By how much TPS changes at the least, if it is that."""
 
 
+class _Experiment(msgspec.Struct, frozen=True):
+    """What is going to be run about a record, and where."""
+
+    store: RecordStore
+    record: StudyRecord
+    subject: _Subject
+    study: Study
+    place: Workspace
+
+    def ask_and_link(self, planned: PlannedStudy, ui: Ui) -> None:
+        """Ask whether to run it, and note in the record that it is about where it lies."""
+        _ask(self.study, self.subject, predicted_s=planned.predicted_s, ui=ui)
+        _link(self.store, self.subject, self.study, out=self.place.out or Path())
+
+
 def explain(store: RecordStore, *, disk: Path | None = None) -> Explanation:
     """Explain a record; nothing is measured or written.
 
@@ -133,28 +159,40 @@ def confirm(
         InterruptedStudyError: The user does not want it.
     """
     report = compose_report(store).report
-    if report.record.host is None:
-        raise SpecError(
-            "no experiment can be run on this record's server",
-            detail="it is reached by a connection, and an experiment runs on a server of pgdyno's own",
-            hint="`pgdyno explain` without --confirm says what the record shows",
-        )
     subject = _choose(report, workload)
     study = _compose(store, subject, wishes)
     out = place.out or store.path.parent / f"{local_now():%Y%m%d-%H%M%S}-confirm"
     place = msgspec.structs.replace(place.on_disk_of(report.record), out=out)
     check_new(place)
-    ui = LoggedUi(ui)
-    with ready_machine(study, place, ui) as ready:
-        check_same(report.record, ready.host, ready.installation)
-        planned = plan_on(ready, study, card=None)
-        _ask(study, subject, predicted_s=planned.predicted_s, ui=ui)
-        _link(store, subject, study, out=out)
-        beside = begin_record(planned, ready, name="confirm", place=place, wants_card=False, ui=ui)
-        with beside.locked(), keeping_what_is_finished(beside), dropping_refused(beside, ui), recording(beside):
-            run_trials(beside, ready, ui)
+    run = _run_on_own if report.record.given is None else _run_on_given
+    beside = run(_Experiment(store, report.record, subject, study, place), LoggedUi(ui))
     report_step(beside, ui)
     return Explanation(report=write_reports(store).report)
+
+
+def _run_on_own(asked: _Experiment, ui: Ui) -> RecordStore:
+    with ready_machine(asked.study, asked.place, ui) as ready:
+        check_same(asked.record, ready.host, ready.installation)
+        planned = plan_on(ready, asked.study, card=None)
+        asked.ask_and_link(planned, ui)
+        beside = begin_record(planned, ready, name="confirm", place=asked.place, wants_card=False, ui=ui)
+        with beside.locked(), keeping_what_is_finished(beside), dropping_refused(beside, ui), recording(beside):
+            run_trials(beside, ready, ui)
+    return beside
+
+
+def _run_on_given(asked: _Experiment, ui: Ui) -> RecordStore:
+    dsn, is_busy_allowed = asked.record.study.server.dsn or "", asked.record.is_busy_allowed
+    with ready_server(dsn, clients=most_clients(asked.study), is_busy_allowed=is_busy_allowed, ui=ui) as ready:
+        check_same_server(asked.record, ready)
+        planned = plan_given(asked.study, ready)
+        asked.ask_and_link(planned, ui)
+        beside = begin_given_record(
+            planned, ready, is_busy_allowed=is_busy_allowed, name="confirm", place=asked.place, ui=ui
+        )
+        with beside.locked(), keeping_what_is_finished(beside), dropping_refused(beside, ui), recording(beside):
+            run_given_trials(beside, ready, ui)
+    return beside
 
 
 def _choose(report: ReportInput, named: str | None) -> _Subject:
@@ -170,7 +208,11 @@ def _choose(report: ReportInput, named: str | None) -> _Subject:
             continue
         experiment = record.plan.experiment
         variant = experiment.find_variant(variants.pop()) if experiment is not None and variants else None
-        intervention = choose_intervention(workload.bottleneck, record, load=workload.load, variant=variant)
+        trial = workload.representative
+        shown = None if trial is None else trial.record.values
+        intervention = choose_intervention(
+            workload.bottleneck, record, load=workload.load, variant=variant, shown=shown
+        )
         if intervention is not None:
             resource = workload.bottleneck.resource.value
             return _Subject(
