@@ -169,6 +169,9 @@ FREE: dict[str, tuple[str, Change]] = {
     "disk": ("disk", lambda record: record["host"]["data_disk"].update(size_bytes=10**12)),
     "kernel": ("kernel", lambda record: record["host"].update(kernel="7.0")),
     "minor version": ("PostgreSQL", lambda record: record["server"].update(version="18.7", version_num=180007)),
+    "I/O scheduler": ("I/O scheduler", lambda record: record["host"]["data_disk"].update(scheduler="bfq")),
+    "read-ahead": ("read-ahead", lambda record: record["host"]["data_disk"].update(read_ahead_kb=4096)),
+    "huge pages": ("transparent huge pages", lambda record: record["host"].update(transparent_huge_pages="never")),
     "more memory": ("memory", lambda record: record["host"].update(memory_bytes=26_000_000_000)),
 }
 
@@ -179,6 +182,20 @@ def test_what_one_compares_for_may_differ(case: str) -> None:
     assert list(differences(base(), changed(study=study), DifferenceGravity.FREE)) == [subject]
     assert not differences(base(), changed(study=study), DifferenceGravity.REFUSED)
     assert not differences(base(), changed(study=study), DifferenceGravity.DECLARED)
+
+
+def with_kernel(**settings: str) -> Side:
+    return changed(study=lambda record: record["host"].update(kernel_settings=settings))
+
+
+def test_two_phases_of_kernel_tuning_do_not_look_alike() -> None:
+    tuned = {"vm.swappiness": "60", "vm.dirty_bytes": "100000000"}
+    found = differences(
+        with_kernel(**{"vm.swappiness": "60", "vm.dirty_bytes": "0"}), with_kernel(**tuned), DifferenceGravity.FREE
+    )
+    assert [(one.first, one.other) for one in found.values()] == [("0", "100000000")]
+    # An earlier pgdyno's record does not say what it had.
+    assert list_differences(base(), with_kernel(**tuned)) == ()
 
 
 def test_in_a_closed_loop_a_latency_limit_only_counts() -> None:

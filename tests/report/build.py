@@ -154,6 +154,7 @@ def _build_host(*, is_hard: bool) -> HostFacts:
             is_rotational=False,
             read_ahead_kb=128,
         ),
+        kernel_settings={"vm.swappiness": "60", "vm.dirty_background_bytes": "0", "vm.nr_hugepages": "0"},
         absent={"governor": "no cpufreq in this virtual machine", "clock_source": "/sys is not readable here"},
     )
 

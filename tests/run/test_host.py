@@ -98,6 +98,7 @@ def test_this_machine() -> None:
     assert facts.cpu_count == len(os.sched_getaffinity(0))
     assert facts.cpu_busy_before_ratio is None, "who looks is the preflight"
     assert facts.host_name == socket.gethostname()
+    assert facts.kernel_settings["vm.swappiness"] == Path("/proc/sys/vm/swappiness").read_text().strip()
     assert facts.data_disk.size_bytes > facts.data_disk.free_bytes > 0
 
 

@@ -80,9 +80,10 @@ def machine(first: Side, other: Side) -> Iterator[RecordDifference]:
     yield from _way_to_server(first, other)
     hosts = [side.record.host for side in (first, other)]
     facts = [_list_facts(host) for host in hosts]
+    is_seen = all(host is not None for host in hosts)
     for subject in dict.fromkeys((*facts[0], *facts[1])):
-        one, two = (of.get(subject, UNSEEN) for of in facts)
-        # Earlier records lack the name, which says nothing of a machine.
+        one, two = (of.get(subject, "" if is_seen else UNSEEN) for of in facts)
+        # What an earlier record lacks says nothing of its machine.
         if one != two and "" not in {one, two}:
             yield free(subject, one, two)
     # The settings that decide a bench, and those that a user set.
@@ -106,14 +107,23 @@ def _way_to_server(first: Side, other: Side) -> Iterator[RecordDifference]:
 
 
 def _list_facts(host: HostFacts | None) -> dict[str, str]:
+    """List what is known of a machine by subject; what a record does not say is empty."""
     if host is None:
         return {}
+    disk = host.data_disk
     return {
         "machine's name": host.host_name or "",
         "CPUs": f"{format_cpus(host.usable_cpu_count)} ({host.cpu_model})",
         "memory": format_bytes(host.usable_memory_bytes),
         "disk": _describe_disk(host),
         "hypervisor": host.virtualization or "none seen",
+        "mount options": disk.mount_options,
+        "I/O scheduler": disk.scheduler or "",
+        "read-ahead": "" if disk.read_ahead_kb is None else f"{disk.read_ahead_kb} kB",
+        "transparent huge pages": host.transparent_huge_pages or "",
+        "clock source": host.clock_source or "",
+        "CPU governor": host.governor or "",
+        **host.kernel_settings,
     }
 
 

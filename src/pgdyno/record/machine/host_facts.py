@@ -33,6 +33,8 @@ class HostFacts(msgspec.Struct, frozen=True, kw_only=True):
     """Share of all CPUs that other programs used just before the first step."""
     host_name: str | None = None
     """Host name, which may change; None in older records."""
+    kernel_settings: dict[str, str] = {}
+    """Settings below /proc/sys that a database may feel, by name; empty in older records."""
     absent: dict[str, str] = {}
 
     @property

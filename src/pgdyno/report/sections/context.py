@@ -65,6 +65,7 @@ def build_machine(report: ReportInput) -> Iterator[Section]:
     host, given = report.record.host, report.record.given
     made = (
         None if host is None else host_table(host),
+        None if host is None or not host.kernel_settings else kernel_table(host),
         None if given is None else given_table(given),
         None if report.disk is None else own_disk_table(report.disk),
         *declared_tables(report),
@@ -185,6 +186,15 @@ def host_table(host: HostFacts) -> Table:
     ]  # fmt: skip
     rows = tuple((text(name), cell) for name, cell in facts)
     return Table(caption="Machine", columns=columns("", "Value"), rows=rows, remark=SIZES_REMARK)
+
+
+def kernel_table(host: HostFacts) -> Table:
+    """Build the table of the kernel's settings, as they were before the first trial."""
+    rows = tuple((code(name), text(value)) for name, value in host.kernel_settings.items())
+    remark = "Before the first trial; what a variant changes for its trials is in its own settings."
+    return Table(
+        caption="Kernel settings", columns=columns("Setting", "Value"), rows=rows, remark=remark, level=Level.DETAIL
+    )
 
 
 def preflight_table(report: ReportInput) -> Table | None:

@@ -19,6 +19,13 @@ from pgdyno.run.host.cgroup import read_limits
 from pgdyno.run.host.host import THIS_HOST, Host
 from pgdyno.run.host.tree import bracketed
 
+# What guides on PostgreSQL tell to change, and what pgdyno itself derives.
+_KERNEL_SETTINGS = (
+    *("vm.swappiness", "vm.dirty_ratio", "vm.dirty_bytes", "vm.dirty_background_ratio", "vm.dirty_background_bytes"),
+    *("vm.dirty_expire_centisecs", "vm.dirty_writeback_centisecs", "vm.overcommit_memory", "vm.overcommit_ratio"),
+    *("vm.nr_hugepages", "vm.nr_overcommit_hugepages", "vm.zone_reclaim_mode", "vm.min_free_kbytes"),
+    *("vm.vfs_cache_pressure", "kernel.numa_balancing", "kernel.sched_autogroup_enabled", "net.core.somaxconn"),
+)
 _OCTAL = re.compile(r"\\([0-7]{3})")
 
 
@@ -65,6 +72,7 @@ def read_host_facts(data_dir: Path, *, host: Host = THIS_HOST) -> HostFacts:
         load_average_1min=os.getloadavg()[0],
         data_disk=read_disk_facts(data_dir, host=host),
         host_name=read("proc/sys/kernel/hostname") or None,
+        kernel_settings=_read_kernel_settings(host.root),
         absent=absent,
     )
 
@@ -97,6 +105,11 @@ def read_disk_facts(path: Path, *, host: Host = THIS_HOST) -> DiskFacts:
         is_rotational=None if (spins := _read_optional(queue, "rotational")) is None else spins == "1",
         read_ahead_kb=None if (ahead := _read_optional(queue, "read_ahead_kb")) is None else int(ahead),
     )
+
+
+def _read_kernel_settings(root: Path) -> dict[str, str]:
+    said = {name: _read_optional(root / "proc/sys", name.replace(".", "/")) for name in _KERNEL_SETTINGS}
+    return {name: value for name, value in said.items() if value}
 
 
 def _unescape(word: str) -> str:
