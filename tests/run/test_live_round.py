@@ -179,6 +179,7 @@ def test_each_member_runs_in_its_own_slices_alone(home: Home, tmp_path: Path, ma
     members = make_members(home, tmp_path, ("a", "a", "b"), variants, major=major, script=script)
     outcomes = run_round(members)
     data = read_members(members, outcomes)
+    assert [{one.variant for one in each.record.plans or ()} for each in data] == [{"a"}, {"a"}, {"b"}]
 
     begun = [one for each in data for one in each.slices]
     assert len(begun) == 3 * 6

@@ -228,6 +228,7 @@ def test_a_planted_difference_shows_and_two_alike_do_not_differ(home: Home, tmp_
 
     # The load was told to end, and ended in order.
     record = outcome.record
+    assert [one.variant for one in record.plans or ()] == ["on", "on", "off", "off"]
     assert record.load_start_monotonic_s is not None
     assert record.load_end_monotonic_s is not None
     assert record.load_end_monotonic_s - record.load_start_monotonic_s < record.planned.duration_s

@@ -15,6 +15,7 @@ from pgdyno.record.described_settings import SettingsSaid
 from pgdyno.record.machine.given_server import GivenServer
 from pgdyno.record.machine.host_facts import HostFacts
 from pgdyno.record.machine.preflight import PreflightFacts
+from pgdyno.record.plans import StatementPlan
 from pgdyno.record.statements import StatementCounts
 from pgdyno.record.tuned import Tuned
 from pgdyno.spec.study import Study
@@ -164,6 +165,8 @@ class TrialRecord(msgspec.Struct, frozen=True, kw_only=True):
     """Tables before and after the measured load; empty in older records."""
     statements: tuple[StatementCounts, ...] | None = None
     """What pg_stat_statements counted of the measured load; None where it is not there, and in older records."""
+    plans: tuple[StatementPlan, ...] | None = None
+    """The plans of the load's statements after the measured load; None in studies that compare nothing, and in older records."""
 
     @property
     def values(self) -> dict[str, str]:

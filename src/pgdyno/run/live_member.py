@@ -22,6 +22,7 @@ from pgdyno.run.load.log_stream import LogStream
 from pgdyno.run.load.process import poll_until_done
 from pgdyno.run.load.watch import LoadWatch
 from pgdyno.run.measured_load import find_log_gaps, lost_log, make_measured_run, start_log, warm_up
+from pgdyno.run.plans import ask_plans
 from pgdyno.run.sample import samplers
 from pgdyno.run.trial import TrialOutcome, describe_os_error, make_outcome, read_after, read_before
 from pgdyno.run.trial_stage import Observed, TrialStage
@@ -207,6 +208,7 @@ class MemberRun:
             if log.packed is None:
                 raise lost_log(log.reason or "")
             read_after(self._stage.server, self.seen)
+            ask_plans(self._stage, self.trial, self.seen)
         self._open.close()
 
     def close(self) -> None:

@@ -1,7 +1,7 @@
 """One trial: from a restored cluster to outputs, samples and counters on disk. It measures and never judges.
 
 The order is the method: restore, start, warm or cold caches, warm-up, checkpoint, counters, load with samplers and log
-reader beside it, counters, end. The next trial begins with the data as they were loaded. In a switchback's block the
+reader beside it, counters, plans, end. The next trial begins with the data as they were loaded. In a switchback's block the
 settings of several variants alternate under the measured load: see `switchback`.
 """
 
@@ -26,6 +26,7 @@ from pgdyno.run.change.kernel import KernelSettings, changed_sysctls
 from pgdyno.run.host.clock import wall_clock_offset_s
 from pgdyno.run.host.log import LOG
 from pgdyno.run.measured_load import measure_load, warm_up
+from pgdyno.run.plans import ask_plans
 from pgdyno.run.postgres import sql
 from pgdyno.run.postgres.hints import hint_for
 from pgdyno.run.switchback import SliceSchedule, Switchback
@@ -144,6 +145,7 @@ def _measure(
             seen.switchback = block.make(folder=folder, latency_s=seen.warm_up_latency_s)
         measure_load(stage, trial, seen, folder=folder, on_load=on_load)
         read_after(server, seen)
+        ask_plans(stage, trial, seen, switch=None if block is None else block.switch)
 
 
 def read_before(server: ServerUnderTest, seen: Observed) -> None:
@@ -172,17 +174,17 @@ class _Block:
     def __init__(self, stage: TrialStage, trial: PlannedTrial, kernel: KernelSettings, schedule: SliceSchedule) -> None:
         txpack.prepare()
         self._variants = stage.variants_of(trial)
-        self._switch = stage.server.prepare_switch(self._variants)
+        self.switch = stage.server.prepare_switch(self._variants)
         self._kernel = kernel
         self._schedule = schedule
         self._duration_s = trial.duration_s
         # The switch sets what the variants change; in the common settings, values of the first would stay for all.
-        self.stage = msgspec.structs.replace(stage, settings=self._switch.common(stage.settings))
+        self.stage = msgspec.structs.replace(stage, settings=self.switch.common(stage.settings))
 
     def make(self, *, folder: Path, latency_s: float | None) -> Switchback:
         return Switchback(
             server=self.stage.server,
-            switch=self._switch,
+            switch=self.switch,
             variants=self._variants,
             kernel=self._kernel,
             schedule=self._schedule,
@@ -226,6 +228,7 @@ def _make_record(trial: PlannedTrial, seen: Observed, error: PgdynoError | None)
         tables_before=seen.tables_before,
         tables_after=seen.tables_after,
         statements=seen.statements,
+        plans=seen.plans,
         gaps=seen.gaps,
         slice_s=None if seen.switchback is None else seen.switchback.slice_s,
         washout_s=None if seen.switchback is None else seen.switchback.washout_s,

@@ -9,6 +9,7 @@ import msgspec
 
 from pgdyno.plan.experiment import Variant
 from pgdyno.plan.plan import Plan, PlannedTrial
+from pgdyno.record.plans import StatementPlan
 from pgdyno.record.statements import StatementCounts, StatementsLook
 from pgdyno.record.types import Dataset, Gap, SettingFact, TableState
 from pgdyno.run.load.generator import LoadGenerator, LoadOutcome
@@ -52,6 +53,7 @@ class Observed(msgspec.Struct):
     tables_after: tuple[TableState, ...] = ()
     statements_before: StatementsLook | None = None
     statements: tuple[StatementCounts, ...] | None = None
+    plans: tuple[StatementPlan, ...] | None = None
     gaps: tuple[Gap, ...] = ()
     load: LoadOutcome | None = None
     clock_offset_s: float | None = None

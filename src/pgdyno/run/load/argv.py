@@ -104,7 +104,7 @@ def build_argv(run: LoadRun, program: str, version_major: int) -> tuple[str, ...
         *(f"--{name}={value}" for name, value in optional.items() if value is not None),
         *(f"--{name}" for name, is_set in flags.items() if is_set),
         *(f"--{'builtin' if name in BUILTIN_SCRIPTS else 'file'}={name}@{weight}" for name, weight in run.scripts),
-        *_connection(run.address),
+        *connect_options(run.address),
     )
 
 
@@ -119,11 +119,12 @@ def build_init_argv(run: InitRun, program: str) -> tuple[str, ...]:
         f"--fillfactor={run.fillfactor}",
         f"--init-steps=dt{generate}vp{'f' if run.foreign_keys else ''}",
         *(partitioning if run.partitions else ()),
-        *_connection(run.address),
+        *connect_options(run.address),
     )
 
 
-def _connection(address: Address) -> tuple[str, ...]:
+def connect_options(address: Address) -> tuple[str, ...]:
+    """Return the last arguments of a command line: where pgbench connects."""
     if not address.is_plain:
         return (address.conninfo(),)
     # The database is positional: -d means debug before PostgreSQL 17.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Protocol
@@ -12,6 +12,7 @@ from pgdyno.record.transactions.parse import LogColumns
 from pgdyno.run.load.argv import LoadRun
 from pgdyno.run.load.log_stream import LogStream
 from pgdyno.run.load.process import Invocation, Running, ShouldAbort, ShouldEnd
+from pgdyno.run.postgres.address import Address
 
 
 class LoadOutcome(Invocation, frozen=True, kw_only=True):
@@ -97,5 +98,19 @@ class LoadGenerator(Protocol):
         Raises:
             SpecError: A script file cannot be read.
             HostError: pgbench cannot be started.
+        """
+        ...
+
+    def ask(self, options: Sequence[str], *, script: str = "", address: Address | None = None) -> str:
+        """Run pgbench for what it prints on stderr, whatever its exit code.
+
+        Args:
+            options: Its options but those of the connection.
+            script: Its standard input.
+            address: Where it connects; None: nowhere.
+
+        Raises:
+            HostError: pgbench cannot be started.
+            StepFailedError: It did not end in time.
         """
         ...

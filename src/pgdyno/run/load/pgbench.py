@@ -12,8 +12,10 @@ from __future__ import annotations
 import contextlib
 import shutil
 import signal
-from collections.abc import Callable, Iterator
+import subprocess
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from tempfile import TemporaryFile
 
 import msgspec
 
@@ -24,9 +26,10 @@ from pgdyno.record.pgbench.init import parse_init, parse_init_progress
 from pgdyno.record.pgbench.output import Progress, parse_progress
 from pgdyno.record.transactions.parse import LogColumns
 from pgdyno.record.trial_data import STDOUT_FILE
+from pgdyno.run.host import process
 from pgdyno.run.host.host import THIS_HOST
 from pgdyno.run.host.process import ServerUser
-from pgdyno.run.load.argv import InitRun, LoadRun, build_argv, build_init_argv
+from pgdyno.run.load.argv import InitRun, LoadRun, build_argv, build_init_argv, connect_options
 from pgdyno.run.load.generator import LoadOutcome, RunningLoad
 from pgdyno.run.load.log_stream import LogStream, start_log_stream
 from pgdyno.run.load.process import (
@@ -35,6 +38,7 @@ from pgdyno.run.load.process import (
     PgbenchProcess,
     ShouldAbort,
     ShouldEnd,
+    clean_environment,
     poll_until_done,
     running_pgbench,
 )
@@ -42,6 +46,8 @@ from pgdyno.run.postgres.address import Address
 from pgdyno.run.postgres.hints import hint_for
 from pgdyno.run.postgres.installation import Installation
 from pgdyno.spec.study import BUILTIN_SCRIPTS
+
+_ASK_PATIENCE_S = 15.0
 
 
 class InitOutcome(msgspec.Struct, frozen=True, kw_only=True):
@@ -125,6 +131,26 @@ class Pgbench(msgspec.Struct, frozen=True, kw_only=True):
             latency_limit_us=latency_limit_us,
             flush_period_s=flush_period_s,
         )
+
+    def ask(self, options: Sequence[str], *, script: str = "", address: Address | None = None) -> str:
+        """Run pgbench for what it prints on stderr; see `LoadGenerator`."""
+        connection = () if address is None else connect_options(address)
+        argv = (self.installation.program("pgbench"), *options, *connection)
+        inherited = () if address is None else address.inherited
+        with TemporaryFile() as stdin, TemporaryFile() as stderr:
+            stdin.write(script.encode())
+            stdin.seek(0)
+            child = THIS_HOST.start(
+                argv, user=self.user, stdin=stdin, stderr=stderr, env=clean_environment(self.libpq), inherited=inherited
+            )
+            try:
+                child.wait(timeout=_ASK_PATIENCE_S)
+            except subprocess.TimeoutExpired as exc:
+                raise StepFailedError(f"pgbench did not end within {_ASK_PATIENCE_S:g} s") from exc
+            finally:
+                process.stop(child)
+            stderr.seek(0)
+            return stderr.read().decode(errors="replace")
 
     def run_init(
         self,

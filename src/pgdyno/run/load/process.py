@@ -151,7 +151,7 @@ def running_pgbench(
         (directory / STDERR_FILE).open("wb") as stderr,
         (directory / STDERR_FILE).open("rb") as tail,
     ):
-        env = process.clean_environment() | ({} if libpq is None else {"LD_PRELOAD": str(libpq)})
+        env = clean_environment(libpq)
         child = THIS_HOST.start(argv, user=user, stdout=stdout, stderr=stderr, env=env, inherited=inherited)
         running = PgbenchProcess(child, argv, tail, on_line)
         try:
@@ -167,6 +167,11 @@ def running_pgbench(
             os.fsync(stdout.fileno())
             os.fsync(stderr.fileno())
             write_durably(directory / INVOCATION_FILE, msgspec.json.format(msgspec.json.encode(done), indent=1))
+
+
+def clean_environment(libpq: Path | None) -> dict[str, str]:
+    """Return the environment of a pgbench, with another libpq than the one that it was built with."""
+    return process.clean_environment() | ({} if libpq is None else {"LD_PRELOAD": str(libpq)})
 
 
 def poll_until_done(

@@ -238,6 +238,12 @@ SELECT lower(name) AS name, setting AS text FROM pg_catalog.pg_file_settings
 WHERE sourcefile LIKE '%%/postgresql.auto.conf' AND lower(name) = ANY(%s) ORDER BY seqno"""
 BACKEND_PID = "SELECT pg_catalog.pg_backend_pid() AS pid"
 
+# Nothing is executed, and what planning evaluates may write nothing.
+PLAN_CAREFULLY = "SET TRANSACTION READ ONLY; SET LOCAL statement_timeout = '5s'"
+EXPLAIN = "EXPLAIN (FORMAT JSON, SETTINGS)"
+PREPARED = "pgdyno_plan"
+FORCE_GENERIC = "SET LOCAL plan_cache_mode = force_generic_plan"
+
 WAL_POSITION = "SELECT (pg_current_wal_insert_lsn() - '0/0')::int8 AS wal_bytes"
 
 CHECKPOINT = "CHECKPOINT"
@@ -606,6 +612,59 @@ def read_statements(connection: Connection, *, watched_database: str) -> Stateme
     )
 
 
+@contextlib.contextmanager
+def planning(connection: Connection) -> Iterator[None]:
+    """Let a `with` block plan statements, in a transaction that may write nothing and is rolled back."""
+    with connection.transaction(force_rollback=True):
+        _execute(connection, PLAN_CAREFULLY)
+        yield
+
+
+def explain(connection: Connection, statement: str) -> dict[str, Any]:
+    """Plan a statement as in simple mode; within `planning`.
+
+    Raises:
+        StepFailedError: The server refuses.
+    """
+    with connection.transaction():
+        return _explain(connection, statement)
+
+
+def explain_prepared(
+    connection: Connection, statement: str, executions: Sequence[Sequence[str | None]], *, is_generic: bool
+) -> dict[str, Any]:
+    """Plan a statement with parameters as often as it would be executed, and return the last plan; within `planning`.
+
+    Args:
+        connection: The session, whose plan_cache_mode counts.
+        statement: With $1 and so on.
+        executions: The values of each, at least one.
+        is_generic: Whether to plan for no values, whatever the session's plan_cache_mode says.
+
+    Raises:
+        StepFailedError: The server refuses.
+    """
+    with connection.transaction():
+        _execute(connection, f"PREPARE {PREPARED} AS {statement}", is_one=True)
+    try:
+        with connection.transaction(force_rollback=True):
+            if is_generic:
+                _execute(connection, FORCE_GENERIC, is_one=True)
+            for values in executions:
+                listed = ", ".join(compose.Literal(value).as_string(connection) for value in values)
+                plan = _explain(connection, f"EXECUTE {PREPARED}" + (f" ({listed})" if values else ""))
+    finally:
+        if not connection.broken:
+            _execute(connection, f"DEALLOCATE {PREPARED}", is_one=True)
+    return plan
+
+
+def _explain(connection: Connection, statement: str) -> dict[str, Any]:
+    (row,) = _execute(connection, f"{EXPLAIN} {statement}", is_one=True).fetchall()
+    (plan,) = row["QUERY PLAN"]
+    return dict(plan)
+
+
 def create_database(connection: Connection, name: str) -> None:
     """Create an empty database; not inside a transaction."""
     _execute(connection, compose.SQL(CREATE_DATABASE).format(name=compose.Identifier(name)))
@@ -693,10 +752,13 @@ def _execute(
     parameters: tuple[object, ...] = (),
     *,
     patience_s: float | None = None,
+    is_one: bool = False,
 ) -> psycopg.Cursor[dict[str, Any]]:
     text: Any = query
     try:
         with timeouts.limit(connection, patience_s):
-            return connection.execute(text, parameters or None)
+            # Binary results come by the extended protocol, which refuses several statements at once. What psycopg prepares by
+            # itself, it deallocates with all else.
+            return connection.execute(text, parameters or None, binary=is_one, prepare=False if is_one else None)
     except psycopg.Error as exc:
         raise StepFailedError("the server refused a query", detail=f"{str(exc).strip()}\n{query}") from exc
