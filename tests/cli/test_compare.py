@@ -113,6 +113,8 @@ def test_the_final_look_is_made_when_the_planned_blocks_have_run(bench: Bench) -
     assert verdict["final_look"]["is_made"]
     assert verdict["final_look"]["n"] == verdict["n"]
     assert "final look at tpcb-like: b inconclusive" in done.stderr
+    assert "The variants plan all 5 statements alike." in (bench.folder / "looked/report.md").read_text()
+    assert "Plans differ" not in done.stdout
     assert "nothing is left to measure" in bench.read("resume", "looked").stderr
 
 

@@ -101,6 +101,11 @@ def test_a_role_with_exactly_the_printed_grants(cluster: Cluster, tmp_path: Path
     code, out, said = run(tmp_path, *words, "--yes", "--json")
     assert code == 0, said
     assert '"slower"' in out
+    ((plan,),) = (one["plans"] for one in json.loads(out)["experiment"]["comparisons"])
+    with_index, without = plan["groups"]
+    assert with_index["node"] == "Index Scan using pgbench_accounts_pkey on pgbench_accounts"
+    assert without["arms"] == [variants[1].replace(" ", ", ")]
+    assert "Index" not in without["node"]
     (record,) = (tmp_path / "pgdyno-records").glob("*")
     slices = [json.loads(line) for line in (record / "trials/0001/slices.jsonl").read_text().splitlines()]
     assert {one["counts"]["cpu_s"] for one in slices} == {None}

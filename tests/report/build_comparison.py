@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 import random
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import msgspec
 
@@ -18,7 +18,8 @@ from pgdyno.analyse.sweep.scaling import ClientSweep, analyse_client_sweep
 from pgdyno.analyse.types import TrialAnalysis, WorkloadAnalysis
 from pgdyno.explain.doubts.comparison import find_comparison_doubts
 from pgdyno.facts.metrics import find_metric
-from pgdyno.plan.plan import Machine, Plan, apply_variant, count_planned_rounds, plan_study
+from pgdyno.plan.plan import Machine, Plan, PlannedTrial, apply_variant, count_planned_rounds, plan_study
+from pgdyno.record.plans import StatementPlan
 from pgdyno.record.types import ErrorFact, StudyRecord
 from pgdyno.report.input import ReportInput
 from pgdyno.spec.study import DataSpec, ServerSpec, Study, TrialsSpec, WorkloadSpec
@@ -110,6 +111,7 @@ def build_paired(*, is_hard: bool = False) -> ReportInput:
         failed=(2,),
         is_unlike_itself=is_hard,
         is_over=False,
+        plans=True,
     )
 
 
@@ -169,6 +171,7 @@ def compose(
     sweeps: dict[str, ClientSweep] | None = None,
     is_unlike_itself: bool = False,
     is_over: bool = True,
+    plans: bool = False,
 ) -> ReportInput:
     """The report of a study whose rounds are drawn with these effects; where its time is over, with the final looks."""
     plain = build_report(names=("tpcb-like",))
@@ -199,7 +202,7 @@ def compose(
     )
     if is_unlike_itself:
         comparisons = tuple(_with_loud_noise(comparison, plan.experiment.alpha) for comparison in comparisons)
-    workloads = _build_trials(record, failed)
+    workloads = _build_trials(record, failed, has_plans=plans)
     pilots = {
         name: SliceChoice(slice_s=SLICE_S, reason="a minute of them shows about ±2.9 % on this machine", half_width_ratio={"0.5": 0.029})
         for name in drawn
@@ -264,7 +267,7 @@ def _values(draw: random.Random, effect: Effect, level: float, noise_ratio: floa
     return values
 
 
-def _build_trials(record: StudyRecord, failed: tuple[int, ...]) -> tuple[WorkloadAnalysis, ...]:
+def _build_trials(record: StudyRecord, failed: tuple[int, ...], *, has_plans: bool) -> tuple[WorkloadAnalysis, ...]:
     """Trials as a run leaves them: blocks that mix their variants, or a few rounds of single variants."""
     experiment = record.plan.experiment
     assert experiment is not None
@@ -279,9 +282,36 @@ def _build_trials(record: StudyRecord, failed: tuple[int, ...]) -> tuple[Workloa
                 trial = msgspec.structs.replace(
                     trial, record=msgspec.structs.replace(trial.record, slice_s=SLICE_S, washout_s=0.05)
                 )
+            if has_plans and planned.number not in failed:
+                plans = tuple(_plan_statements(planned, is_reference=planned.variants[0] == experiment.reference.name))
+                trial = msgspec.structs.replace(trial, record=msgspec.structs.replace(trial.record, plans=plans))
             trials.setdefault(planned.variants, []).append(trial)
         for variants, of in sorted(trials.items()):
             load = workload if len(variants) > 1 else apply_variant(workload, experiment.find_variant(variants[0]))
             name = workload.name if len(variants) > 1 else f"{workload.name}, {variants[0]}"
             made.append(msgspec.structs.replace(build_workload(load, tuple(of)), name=name))
     return tuple(made)
+
+
+def _plan_statements(planned: PlannedTrial, *, is_reference: bool) -> Iterator[StatementPlan]:
+    """Plans of which one differs between variants, one between trials, one was refused, and one is for no values."""
+    scan = {"Relation Name": "pgbench_accounts", "Alias": "pgbench_accounts"}
+    index = {"Node Type": "Index Scan", "Index Name": "pgbench_accounts_pkey", "Scan Direction": "Forward", **scan}
+    whole = {"Node Type": "Seq Scan", **scan}
+    update = {"Node Type": "ModifyTable", "Operation": "Update", **scan}
+    statements: list[tuple[str, dict[str, object] | None]] = [
+        ("UPDATE pgbench_accounts SET abalance = 0 WHERE aid = :aid", {**update, "Plans": [index if is_reference else whole]}),
+        ("SELECT abalance FROM pgbench_accounts WHERE aid < :top", whole if planned.number == 1 else index),
+        ("SELECT 1", {"Node Type": "Result"}),
+        (f"SELECT '{HOSTILE}' FROM nowhere", None),
+    ]  # fmt: skip
+    for place, (statement, plan) in enumerate(statements, start=1):
+        yield StatementPlan(
+            variant=planned.variants[0],
+            script="tpcb-like",
+            place=place,
+            statement=statement,
+            plan=None if plan is None else {"Plan": plan},
+            reason='relation "nowhere" does not exist' if plan is None else None,
+            unknown=("top",) if ":top" in statement else (),
+        )

@@ -251,6 +251,27 @@ def test_nothing_is_executed(home: Home, tmp_path: Path) -> None:
     assert len([word for word in asked if word.startswith("EXPLAIN")]) > 8
 
 
+def test_a_session_that_planning_ends_is_a_gap(home: Home, tmp_path: Path) -> None:
+    stage = make_stage(home, tmp_path, name="deadly", scripts=[str(_write(tmp_path / "deadly.sql", "SELECT die();"))])
+    stage.server.reset()
+    seen = Observed()
+    with stage.server.running({}, log_path=tmp_path / "log"):
+        with stage.server.connect() as connection:
+            connection.execute(
+                "CREATE FUNCTION die() RETURNS int IMMUTABLE LANGUAGE plpgsql AS "
+                "'BEGIN PERFORM pg_terminate_backend(pg_backend_pid()); RETURN 1; END'"
+            )
+        ask_plans(stage, msgspec.structs.replace(stage.plan.trials[0], variants=("on",)), seen)
+    assert seen.plans is None
+    (gap,) = seen.gaps
+    assert (gap.source, "terminating connection" in gap.reason) == (PLANS, True)
+
+
+def _write(path: Path, text: str) -> Path:
+    path.write_text(text)
+    return path
+
+
 def test_no_plan_is_asked_for_while_the_load_runs(home: Home, tmp_path: Path) -> None:
     stage = make_stage(home, tmp_path, rate_tps=50.0, mode="prepared")
     for number, settings in enumerate(({"log_statement": "all"}, {}), start=1):

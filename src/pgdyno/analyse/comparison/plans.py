@@ -10,7 +10,8 @@ from typing import Any
 import msgspec
 
 from pgdyno.analyse.types import TrialAnalysis
-from pgdyno.record.plans import StatementPlan
+from pgdyno.record.plans import PLANS, StatementPlan
+from pgdyno.record.types import why_missing
 
 _SHAPE = (
     "Node Type",
@@ -113,6 +114,12 @@ def compare_plans(trials: Iterable[TrialAnalysis], variants: Sequence[str]) -> t
         one if names[one.name] == 1 else msgspec.structs.replace(one, name=" ".join(one.statement.split()))
         for one in compared
     )
+
+
+def find_missing_plans(trials: Iterable[TrialAnalysis]) -> tuple[str, ...]:
+    """Return why the plans of trials could not be asked for, each reason once."""
+    reasons = (why_missing(trial.record.gaps, PLANS) for trial in trials)
+    return tuple(dict.fromkeys(reason for reason in reasons if reason is not None))
 
 
 def shape_of(plan: Mapping[str, Any]) -> Shape:

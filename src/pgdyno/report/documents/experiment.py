@@ -8,6 +8,7 @@ import msgspec
 
 from pgdyno.analyse.comparison.answers import Comparison, Question
 from pgdyno.analyse.comparison.pilot import SliceChoice
+from pgdyno.analyse.comparison.plans import StatementPlans
 from pgdyno.analyse.comparison.verdict import Verdict
 from pgdyno.analyse.estimate import Estimate
 from pgdyno.analyse.sweep.scaling import ClientSweep
@@ -78,6 +79,7 @@ class ComparisonDocument(msgspec.Struct, frozen=True, kw_only=True):
     round_s: Annotated[float | None, says("What a round took.")]
     slices: Annotated[SliceChoice | None, says("How a switchback's slice length was chosen.")]
     sweep: Annotated[ClientSweep | None, says("The curve of a sweep over clients.")]
+    plans: Annotated[tuple[StatementPlans, ...], says("Of each statement by EXPLAIN; empty where none were asked for.")]
 
 
 class ExperimentDocument(msgspec.Struct, frozen=True, kw_only=True):
@@ -167,6 +169,7 @@ def _make_comparison(report: ReportInput, answers: WorkloadAnswers) -> Compariso
         round_s=comparison.round_s,
         slices=report.analysis.pilots.get(comparison.workload),
         sweep=answers.sweep,
+        plans=answers.plans,
     )
 
 

@@ -614,10 +614,17 @@ def read_statements(connection: Connection, *, watched_database: str) -> Stateme
 
 @contextlib.contextmanager
 def planning(connection: Connection) -> Iterator[None]:
-    """Let a `with` block plan statements, in a transaction that may write nothing and is rolled back."""
-    with connection.transaction(force_rollback=True):
-        _execute(connection, PLAN_CAREFULLY)
-        yield
+    """Let a `with` block plan statements, in a transaction that may write nothing and is rolled back.
+
+    Raises:
+        StepFailedError: The server broke off the session.
+    """
+    try:
+        with connection.transaction(force_rollback=True):
+            _execute(connection, PLAN_CAREFULLY)
+            yield
+    except psycopg.Error as exc:
+        raise StepFailedError("the server broke off a session", detail=str(exc).strip()) from exc
 
 
 def explain(connection: Connection, statement: str) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import msgspec
 
 from pgdyno.analyse.comparison.answers import Comparison
+from pgdyno.analyse.comparison.plans import StatementPlans, compare_plans, find_missing_plans
 from pgdyno.analyse.comparison.verdict import Verdict
 from pgdyno.analyse.sweep.scaling import ClientSweep
 from pgdyno.facts.durability import Loss
@@ -53,6 +54,10 @@ class WorkloadAnswers(msgspec.Struct, frozen=True, kw_only=True):
     sweep: ClientSweep | None
     curve: tuple[str, ...]
     """The answers of a sweep over clients, in sentences."""
+    plans: tuple[StatementPlans, ...]
+    """The plans of the workload's statements under all variants; none where they were not asked for."""
+    plans_missing: tuple[str, ...]
+    """Why the plans of a trial could not be asked for."""
 
     @property
     def workload(self) -> str:
@@ -71,6 +76,12 @@ def answer_study(report: ReportInput) -> tuple[WorkloadAnswers, ...]:
     if experiment is None:
         return ()
     variants = describe_variants(report.record, experiment)
+    trials = {
+        comparison.workload: [
+            trial for one in report.analysis.workloads if one.load.name == comparison.workload for trial in one.trials
+        ]
+        for comparison in report.analysis.comparisons
+    }
     return tuple(
         WorkloadAnswers(
             comparison=comparison,
@@ -80,6 +91,8 @@ def answer_study(report: ReportInput) -> tuple[WorkloadAnswers, ...]:
             ),
             sweep=report.analysis.sweeps.get(comparison.workload),
             curve=_describe_curve(report.analysis.sweeps.get(comparison.workload), experiment.detect_ratio),
+            plans=compare_plans(trials[comparison.workload], list(variants)),
+            plans_missing=find_missing_plans(trials[comparison.workload]),
         )
         for comparison in report.analysis.comparisons
     )

@@ -24,6 +24,7 @@ from pgdyno.report.sections.comparison.method import (
     describe_noise,
     is_noise_loud,
 )
+from pgdyno.report.sections.comparison.plans import build_plans, headline_plans
 from pgdyno.report.sections.comparison.sweep_tables import describe_law, law_table, loads_table, statuses_table
 from pgdyno.report.sections.comparison.tables import (
     counts_table,
@@ -121,6 +122,7 @@ def _build_panel(part_id: str, answers: WorkloadAnswers, report: ReportInput) ->
         blocks.append(Prose(strong=_DO_NOT_TRUST, words=why, tone=Tone.ALARM, level=Level.HEADLINE))
     else:
         blocks.append(Prose(words=first_noise, tone=Tone.SMALL, level=Level.HEADLINE))
+    blocks += headline_plans(answers)
     chart = (
         curve_chart(sweep)
         if sweep is not None
@@ -157,6 +159,7 @@ def _make_claim(answer: Answer) -> Claim:
 def _build_comparison(part_id: str, answers: WorkloadAnswers, report: ReportInput) -> Section:
     experiment = report.record.plan.experiment
     blocks: list[Block] = [] if experiment is None else list(_list_tables(answers, experiment))
+    blocks += build_plans(answers)
     questions = [one for one in answers.comparison.questions if one.metric == answers.comparison.primary]
     is_open = answers.sweep is None and len(questions) <= _MOST_OPEN
     blocks += [
