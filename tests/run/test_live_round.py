@@ -284,19 +284,25 @@ def read_setting(data: TrialData, name: str) -> str:
 
 @needs_proc_sys
 def test_huge_pages_are_there_for_the_server_that_asks_for_them_and_gone_afterwards(home: Home, tmp_path: Path) -> None:
-    # 16 MB of buffers and what else is shared.
-    with machine_settings("vm.nr_hugepages"):
-        before = read_sysctl("vm.nr_hugepages")
-        pages = str(int(before) + 40)
+    def run_once(folder: Path, pages: str) -> list[TrialData]:
         variants = (
             variant("without", shared_buffers="16MB"),
             variant("with", sysctl={"vm.nr_hugepages": pages}, shared_buffers="16MB"),
         )
-        members = make_members(home, tmp_path, ("with", "without"), variants, warm_up="0s")
-        asking, other = read_members(members, run_round(members))
-        assert read_setting(asking, "huge_pages_status") == "on"
-        assert read_setting(other, "huge_pages_status") == "off"
-        assert read_sysctl("vm.nr_hugepages") == before
+        folder.mkdir()
+        members = make_members(home, folder, ("with", "without"), variants, warm_up="0s")
+        return read_members(members, run_round(members))
+
+    with machine_settings("vm.nr_hugepages"):
+        before = read_sysctl("vm.nr_hugepages")
+        # The server needs some 15 of them. Another test's server, which takes what it finds, too, may start first.
+        for turn in range(6):
+            asking, other = run_once(tmp_path / str(turn), str(int(before) + 120))
+            assert read_setting(other, "huge_pages_status") == "off"
+            assert read_sysctl("vm.nr_hugepages") == before
+            if read_setting(asking, "huge_pages_status") == "on":
+                return
+        pytest.fail("the server got no huge pages in any of 6 rounds")
 
 
 def test_the_round_stops_between_cycles_when_it_is_asked_to(home: Home, tmp_path: Path) -> None:
