@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import tomllib
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ import pytest
 from pgdyno.analyse.disk.ceiling import TRANSFERS, Ceiling, Limit, StorageCeilings
 from pgdyno.analyse.disk.efficiency import Attainment, compare_with_ceilings
 from pgdyno.analyse.disk.entries import DiskFigure, DiskFigureKey
-from pgdyno.analyse.disk.layout_ceiling import ceilings_of_instance, compute_ceilings, limits_of
+from pgdyno.analyse.disk.layout_ceiling import ceilings_of_instance, compute_ceilings, limits_of, usual_limits
 from pgdyno.analyse.disk.raid import array_times
 from pgdyno.analyse.disk.throttle import apply_throttles, find_throttle
 from pgdyno.analyse.estimate import Estimate
@@ -130,7 +131,10 @@ def test_stripes_of_lvm() -> None:
     whole = ceilings('volume = "gp3"\nsize = "50GB"\ncount = 4\nlvm_stripes = 4\nchunk = "64kB"')
     assert values(whole) == [12_000, 12_000, 500 * MIB, 500 * MIB]
     assert whole.random_read_iops is not None
-    assert whole.random_read_iops.how == "4 × gp3 of 50GB, striped by LVM over 4"
+    assert whole.random_read_iops.how == (
+        "4 × gp3 of 50GB, striped by LVM over 4; what the machine lets through is not known, and often binds first"
+    )
+    assert whole.random_read_iops.is_machine_unknown
     # Two pairs, one behind the other: no place is faster than a pair, and all have room.
     pairs = ceilings('volume = "gp3"\nsize = "50GB"\ncount = 4\nlvm_stripes = 2')
     assert values(pairs) == [6_000, 6_000, 250 * MIB, 250 * MIB]
@@ -203,7 +207,7 @@ def test_published_latencies_are_those_of_one_volume() -> None:
     assert (found.flushes_per_s.value, found.flushes_per_s.binds) == (5_000, Limit.VOLUME)
 
 
-@each_row(list_instances())
+@each_row([one for one in list_instances() if one.disk_iops is not None])
 def test_no_ceiling_is_above_what_it_is_made_of(instance: Any) -> None:
     disk = 'volume = "gp3"\nsize = "100GB"\ncount = 8\nraid = 10\nvolume_iops = 16_000\nvolume_mb_s = 500'
     for one in transfers(ceilings(disk, head=f'instance = "{instance.name}"')):
@@ -212,6 +216,36 @@ def test_no_ceiling_is_above_what_it_is_made_of(instance: Any) -> None:
         assert one.value == min(one.array_value, one.instance_value)
         assert one.binds is (Limit.INSTANCE if one.instance_value < one.array_value else Limit.ARRAY)
         assert one.burst_value is None or one.value < one.burst_value <= one.array_value
+
+
+def test_a_machine_of_no_known_limit_is_assumed_to_be_a_usual_one() -> None:
+    usual = usual_limits(8, "aws")
+    own = [one for one in list_instances() if (one.provider, one.cpu_count) == ("aws", 8)]
+    assert usual.iops == median(one.disk_iops or 0 for one in own)
+    assert usual.bytes_per_s == median(one.disk_bytes_per_s or 0 for one in own)
+    assert usual.name == f"a usual instance with 8 CPUs (median of {len(own)})"
+    assert usual_limits(9, "aws") == usual
+    # The largest that is known, and all providers' where one has none.
+    assert "with 104 CPUs" in usual_limits(5000, "alibaba").name
+    assert usual_limits(8, "nobody").name != usual.name
+    assert limits_of(HostSpec(instance="ecs.i2.xlarge")) is None
+
+
+@pytest.mark.parametrize(
+    ("disk", "head", "is_unknown"),
+    [
+        ('volume = "gp3"\nsize = "50GB"', OWN, [True] * 4),
+        ('volume = "gp3"\nsize = "50GB"', f"{OWN}\ninstance_iops = 9_000", [False, False, True, True]),
+        ('volume = "gp3"\nsize = "50GB"', 'instance = "c7g.large"', [False] * 4),
+        ('volume = "local-nvme"\nsize = "500GB"', OWN, [False] * 2),
+        # Figures of the whole path were seen on the machine.
+        ('kind = "network-ssd"\nrandom_read_iops = 9_000\nread_mb_s = 90', OWN, [False] * 2),
+    ],
+)
+def test_a_network_volume_on_a_machine_of_no_known_limit(disk: str, head: str, is_unknown: list[bool]) -> None:
+    found = transfers(ceilings(disk, head=head))
+    assert [one.is_machine_unknown for one in found] == is_unknown
+    assert ["often binds first" in one.how for one in found] == is_unknown
 
 
 def test_disks_that_nobody_declared() -> None:

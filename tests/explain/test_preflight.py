@@ -103,6 +103,12 @@ SERVER = ServerSnapshot(
             Severity.CRITICAL,
             "it does not start. x.conf, line 3: foo",
         ),
+        (
+            {"settings": {"archive_mode": "on", "archive_command": "/bin/date"}},
+            "archives-nothing",
+            Severity.NOTE,
+            "names no WAL file (%p): /bin/date",
+        ),
         ({"settings": {"log_statement": "all"}}, "logging", Severity.WARNING, "log_statement = all"),
         ({"settings": {"log_min_duration_statement": "0"}}, "logging", Severity.WARNING, "log_min_duration_statement"),
         (

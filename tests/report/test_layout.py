@@ -138,10 +138,20 @@ def test_what_is_not_a_burst_nor_mirrored_is_not_said_to_be() -> None:
     assert describe_declared(disk) == "2 × gp3 of 50GB, striped by LVM over 2, noatime"
 
 
+def test_what_is_doubtful_about_a_declaration_is_told() -> None:
+    disk = DiskSpec(volume="gp3", size="50GB", count=2, raid=0, mount_options="nobarrier,data=writeback")
+    view = LayoutView(title="data", declared=disk, ceilings=compute_ceilings(disk))
+    text = printed(print_terminal(build_layouts([view]), level=Level.STANDARD), width=200)
+    assert "nobarrier: the file system does not flush the disk's cache: durability is given up." in text
+    assert "data=writeback: the file system may show old content" in text
+    assert "What the machine lets through to all of its network volumes is not known, and often binds first." in text
+    assert "at most 6,000" in text
+
+
 @pytest.mark.parametrize(
     ("disk", "cells"),
     [
-        (DiskSpec(volume="gp3", size="50GB"), ["3,000", "—", "—", "3,000", "—", "volume"]),
+        (DiskSpec(volume="gp3", size="50GB"), ["3,000", "—", "not known", "at most 3,000", "—", "volume or machine"]),
         (DiskSpec(kind="hdd", random_read_iops=80), ["—", "80", "—", "80", "—", "path"]),
         (DiskSpec(kind="hdd", flush_ms=8), ["—", "—", "—", "—", "—", "—"]),
     ],

@@ -102,6 +102,23 @@ def test_what_is_given_up(cluster: Cluster) -> None:
     assert found["logging"].evidence == "log_min_duration_statement = 0"
 
 
+def test_whether_it_archives_is_seen_and_not_how(cluster: Cluster) -> None:
+    cluster.stop()
+    cluster.start(*SETTINGS, "archive_mode=on", "archive_command=/geheim/%p")
+    try:
+        archiving = look(cluster)[0]
+        cluster.sql("ALTER SYSTEM SET archive_command = '/bin/date'")
+        cluster.stop()
+        pretending = look(cluster)[0]
+    finally:
+        restart(cluster)
+        cluster.sql("ALTER SYSTEM RESET ALL")
+    assert archiving.origin is ServerOrigin.RUNNING
+    assert archiving.settings["archive_command"] == "%p"
+    assert "geheim" not in repr(archiving)
+    assert (pretending.origin, pretending.settings["archive_command"]) == (ServerOrigin.FILES, "/bin/date")
+
+
 def test_a_server_that_is_not_the_one_meant(cluster: Cluster) -> None:
     other = {15: 18, 18: 15}[cluster.version_major]
     with pytest.raises(SpecError, match=f"are of PostgreSQL {cluster.version_major}, but {other} was asked for"):

@@ -7,6 +7,7 @@ import typing
 import msgspec
 import pytest
 
+from pgdyno.analyse.disk.layout_ceiling import usual_limits
 from pgdyno.facts.instances import find_instance, list_instances
 from pgdyno.facts.volumes import DiskKindName
 from pgdyno.spec.host import parse_host
@@ -49,7 +50,8 @@ def test_the_spec_and_the_settings_mean_the_same_kinds() -> None:
     ],
 )
 def test_arrays(array: str, times: tuple[int, ...], gib: int) -> None:
-    disk = shape(f'volume = "gp3"\nsize = "50GB"\n{array}').disk
+    head = 'cpus = 4\nmemory = "16GB"\ninstance_iops = 99_000\ninstance_mb_s = 9_000'
+    disk = shape(f'volume = "gp3"\nsize = "50GB"\n{array}', head=head).disk
     each = (3_000, 3_000, 125 * MIB, 125 * MIB)
     assert figures(disk) == tuple(one * n for one, n in zip(each, times, strict=True))
     assert disk.free_bytes.value == gib * 2**30
@@ -68,6 +70,30 @@ def test_the_instance_binds_and_how_says_so() -> None:
     assert "so the disks bind" in larger.random_write_iops.how
     declared = shape('kind = "network-ssd"\nrandom_read_iops = 19_000', head='instance = "c7g.2xlarge"').disk
     assert declared.random_read_iops.value == 12_000
+
+
+def test_a_machine_of_no_known_limit_lets_through_what_a_usual_one_does() -> None:
+    head, array = 'cpus = 104\nmemory = "384GB"', 'volume = "essd-pl3"\nsize = "3000GB"\ncount = 8\nlvm_stripes = 8'
+    usual = usual_limits(104, "alibaba")
+    disk = shape(array, head=head).disk
+    for known, value in ((disk.random_read_iops, usual.iops), (disk.write_bytes_per_s, usual.bytes_per_s)):
+        assert known.value <= (value or 0)
+        assert known.origin is Origin.ASSUMED
+        assert "the machine's own limit is not known; assumed: a usual instance with 104 CPUs" in known.how
+    # What was seen of the whole path has the machine's limit in it.
+    whole = shape('kind = "network-ssd"\nwrite_mb_s = 9_000', head=head).disk.write_bytes_per_s
+    assert (whole.value, whole.origin) == (9e9, Origin.DECLARED)
+    # A limit that is half declared is declared as far as it goes.
+    half = shape(array, head=f"{head}\ninstance_iops = 7_000").disk
+    assert (half.random_read_iops.value, half.random_read_iops.origin) == (7_000, Origin.DECLARED)
+    assert half.write_bytes_per_s == disk.write_bytes_per_s
+
+
+def test_mount_options_that_lose_data_are_told() -> None:
+    declared = shape('kind = "hdd"\nmount_options = "noatime,nobarrier,data=writeback"')
+    (remark,) = declared.remarks
+    assert remark.startswith("nobarrier is declared: the file system of the data does not flush the disk's cache")
+    assert shape('kind = "hdd"\nmount_options = "noatime"').remarks == ()
 
 
 def test_local_disks_are_not_held_against_the_limit_to_network_volumes() -> None:

@@ -90,6 +90,14 @@ def find_given_up(settings: Mapping[str, str | float], major: int) -> tuple[Give
     )
 
 
+def names_wal_file(archive_command: str) -> bool:
+    """Return whether an archive_command is given the WAL file to archive; without it, it can archive nothing.
+
+    Source: PostgreSQL 18 manual, section 25.3.1: %p is the path of the file, %f its name.
+    """
+    return any(place in archive_command.replace("%%", "") for place in ("%p", "%f"))
+
+
 def durability_given_up(settings: Mapping[str, str | float], major: int) -> tuple[GivenUp, ...]:
     """Find what settings certainly or possibly give up of durability; see `find_given_up` for the arguments."""
     return tuple(one for one in find_given_up(settings, major) if one.is_durability)

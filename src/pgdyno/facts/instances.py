@@ -30,12 +30,12 @@ class Instance(msgspec.Struct, frozen=True, kw_only=True):
     memory_bytes: int
     architecture: str
     """Architecture: `x86_64` or `arm64`."""
-    disk_iops: int
-    """Sustained IOPS."""
-    disk_burst_iops: int
-    disk_bytes_per_s: float
+    disk_iops: int | None
+    """Sustained IOPS; None, as for the next three, if no source says it."""
+    disk_burst_iops: int | None
+    disk_bytes_per_s: float | None
     """Sustained throughput."""
-    disk_burst_bytes_per_s: float
+    disk_burst_bytes_per_s: float | None
     local_bytes: int | None
     """Size of its local disks; None without local disks."""
     usd_per_hour: float | None
@@ -52,12 +52,12 @@ class _Row(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     cpu_count: int
     memory_mib: int
     architecture: str
-    disk_iops: int
-    disk_burst_iops: int
-    disk_mb_s: float
-    disk_burst_mb_s: float
     date: dt.date
     source: str
+    disk_iops: int | None = None
+    disk_burst_iops: int | None = None
+    disk_mb_s: float | None = None
+    disk_burst_mb_s: float | None = None
     local_gb: int | None = None
     usd_per_hour: float | None = None
     price_date: dt.date | None = None
@@ -103,8 +103,8 @@ def _make(row: _Row) -> Instance:
         architecture=row.architecture,
         disk_iops=row.disk_iops,
         disk_burst_iops=row.disk_burst_iops,
-        disk_bytes_per_s=row.disk_mb_s * _MEGABYTE,
-        disk_burst_bytes_per_s=row.disk_burst_mb_s * _MEGABYTE,
+        disk_bytes_per_s=row.disk_mb_s and row.disk_mb_s * _MEGABYTE,
+        disk_burst_bytes_per_s=row.disk_burst_mb_s and row.disk_burst_mb_s * _MEGABYTE,
         local_bytes=None if row.local_gb is None else row.local_gb * _GIGABYTE,
         usd_per_hour=row.usd_per_hour,
         price_date=row.price_date,

@@ -63,7 +63,7 @@ def derive(subject: TuningSubject, *, fixed: Mapping[str, str] | None = None) ->
     for layer in _LAYERS:
         layer(draft)
     draft.put_remaining_fixed()
-    draft.notes[:0] = (*_describe_untried(subject), *_describe_given_up(draft))
+    draft.notes[:0] = (*_describe_untried(subject), *subject.remarks, *_describe_given_up(draft))
     memory = check_memory(subject, draft.values())
     _warn_of_low_memory(draft, total_bytes(memory) - reserve_bytes(subject))
     return DerivedSettings(

@@ -6,18 +6,23 @@ marked as assumed. Bursts are ignored, because a busy server outlasts them.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import msgspec
 
-from pgdyno.analyse.disk.ceiling import Ceiling, InstanceLimits, Limit, StorageCeilings
+from pgdyno.analyse.disk.ceiling import Ceiling, InstanceLimits, Limit
 from pgdyno.analyse.disk.layout_ceiling import (
     VolumeFigure,
     compute_array_ceiling,
     compute_ceilings,
     find_flush_time,
     limits_of,
+    usual_limits,
 )
 from pgdyno.analyse.disk.raid import times_of
 from pgdyno.facts.instances import Instance, find_instance
+from pgdyno.facts.mount_options import OptionKind, judge_mount_options
+from pgdyno.facts.volumes import find_volume
 from pgdyno.spec.host import DiskSpec, HostSpec
 from pgdyno.tune.disk.classes import ASSUMED, TITLES
 from pgdyno.tune.types import Device, Disk, DiskKind, Known, Origin
@@ -40,6 +45,8 @@ class MachineShape(msgspec.Struct, frozen=True, kw_only=True):
     memory: Known
     disk: Disk
     wal_disk: Disk | None = None
+    remarks: tuple[str, ...] = ()
+    """What is doubtful about the declaration, each in a sentence."""
 
 
 def make_shape(host: Instance | HostSpec) -> MachineShape:
@@ -54,7 +61,7 @@ def make_shape(host: Instance | HostSpec) -> MachineShape:
     memory = spec.memory_bytes or (instance and instance.memory_bytes)
     if not cpus or not memory:
         raise ValueError("cpus and memory are needed, or an instance")
-    limits = limits_of(spec)
+    limits = _MachineLimits(known=limits_of(spec), cpu_count=cpus)
     sheet = f"shape of {instance.name}" if instance else _FILE
     return MachineShape(
         name=spec.name or (instance.name if instance else "a described machine"),
@@ -63,10 +70,33 @@ def make_shape(host: Instance | HostSpec) -> MachineShape:
         memory=Known.declared("memory", memory, "bytes", _FILE if spec.memory else sheet),
         disk=_make_disk(spec.disk, limits) if spec.disk else _assume_disk(instance, limits),
         wal_disk=_make_disk(spec.wal_disk, limits) if spec.wal_disk else None,
+        remarks=(*_judge_mounts("data", spec.disk), *_judge_mounts("WAL", spec.wal_disk)),
     )
 
 
-def _assume_disk(instance: Instance | None, limits: InstanceLimits | None) -> Disk:
+class _MachineLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """What the machine lets through to its network volumes, and its size, by which the rest is assumed."""
+
+    known: InstanceLimits | None
+    cpu_count: float
+
+    def assume(self, provider: str | None) -> InstanceLimits:
+        """Return all limits, where unknown those of a usual instance of the size."""
+        usual = usual_limits(self.cpu_count, provider)
+        if self.known is None:
+            return usual
+        return msgspec.structs.replace(
+            usual, iops=self.known.iops or usual.iops, bytes_per_s=self.known.bytes_per_s or usual.bytes_per_s
+        )
+
+
+def _judge_mounts(content: str, spec: DiskSpec | None) -> Iterator[str]:
+    for judged in judge_mount_options((spec and spec.mount_options) or "", None):
+        if judged.kind is not OptionKind.NOTED:
+            yield f"{', '.join(judged.seen)} is declared: the file system of the {content} {judged.claim} {judged.why}"
+
+
+def _assume_disk(instance: Instance | None, limits: _MachineLimits) -> Disk:
     """Assume the disk of an instance without a declared disk; its figures are assumptions even if published."""
     if instance is None:
         raise ValueError("disk is needed, or an instance")
@@ -84,18 +114,17 @@ def _assume_disk(instance: Instance | None, limits: InstanceLimits | None) -> Di
     return msgspec.structs.replace(disk, **assumed)
 
 
-def _make_disk(spec: DiskSpec, limits: InstanceLimits | None) -> Disk:
+def _make_disk(spec: DiskSpec, limits: _MachineLimits) -> Disk:
     kind = DiskKind(spec.disk_kind)
-    ceilings = compute_ceilings(spec, limits, declared_by=_FILE)
     return Disk(
         path="",
         kind=kind,
-        random_read_iops=_find_figure("random_read_iops", ceilings, spec, limits),
-        random_write_iops=_find_figure("random_write_iops", ceilings, spec, limits),
-        read_bytes_per_s=_find_figure("read_bytes_per_s", ceilings, spec, limits),
-        write_bytes_per_s=_find_figure("write_bytes_per_s", ceilings, spec, limits),
+        random_read_iops=_find_figure("random_read_iops", spec, limits),
+        random_write_iops=_find_figure("random_write_iops", spec, limits),
+        read_bytes_per_s=_find_figure("read_bytes_per_s", spec, limits),
+        write_bytes_per_s=_find_figure("write_bytes_per_s", spec, limits),
         flush_s=_find_flush(spec, kind),
-        free_bytes=_find_free(spec, ceilings),
+        free_bytes=_find_free(spec),
         filesystem=spec.filesystem,
         devices=_find_devices(spec),
     )
@@ -117,16 +146,27 @@ def _find_devices(spec: DiskSpec) -> tuple[Device, ...]:
     return (array,)
 
 
-def _find_figure(name: str, ceilings: StorageCeilings, spec: DiskSpec, limits: InstanceLimits | None) -> Known:
-    """Return a sustained figure, declared or assumed for the kind of disk."""
-    ceiling: Ceiling | None = getattr(ceilings, name)
+def _find_figure(name: str, spec: DiskSpec, limits: _MachineLimits) -> Known:
+    """Return a sustained figure, declared or assumed for the kind of disk and the size of the machine."""
     title, unit = TITLES[name]
+    ceiling, origin = _find_ceiling(name, spec, limits.known)
+    how = ceiling.how
+    if ceiling.is_machine_unknown:
+        provider = find_volume(spec.volume).provider if spec.volume is not None else None
+        capped, _ = _find_ceiling(name, spec, limits.assume(provider))
+        if capped.binds is Limit.INSTANCE:
+            ceiling, origin = capped, Origin.ASSUMED
+            how = f"the machine's own limit is not known; assumed: {capped.how}"
+    return Known(name=title, value=ceiling.value, unit=unit, origin=origin, how=how)
+
+
+def _find_ceiling(name: str, spec: DiskSpec, limits: InstanceLimits | None) -> tuple[Ceiling, Origin]:
+    ceiling: Ceiling | None = getattr(compute_ceilings(spec, limits, declared_by=_FILE), name)
     if ceiling is not None:
-        return Known.declared(title, ceiling.value, unit, ceiling.how)
+        return ceiling, Origin.DECLARED
     value, how = _assume(name, DiskKind(spec.disk_kind))
     ceiling = compute_array_ceiling(name, VolumeFigure(value=value, how=how), spec, limits)
-    origin = Origin.DECLARED if ceiling.binds is Limit.INSTANCE else Origin.ASSUMED
-    return Known(name=title, value=ceiling.value, unit=unit, origin=origin, how=ceiling.how)
+    return ceiling, Origin.DECLARED if ceiling.binds is Limit.INSTANCE else Origin.ASSUMED
 
 
 def _find_flush(spec: DiskSpec, kind: DiskKind) -> Known:
@@ -138,14 +178,15 @@ def _find_flush(spec: DiskSpec, kind: DiskKind) -> Known:
     return Known.declared(title, known.value_s, unit, known.how)
 
 
-def _find_free(spec: DiskSpec, ceilings: StorageCeilings) -> Known:
+def _find_free(spec: DiskSpec) -> Known:
     name, unit = "free space", "bytes"
     if spec.free_bytes is not None:
         return Known.declared(name, spec.free_bytes, unit, _FILE)
-    if ceilings.capacity_bytes is None:
+    capacity = compute_ceilings(spec).capacity_bytes
+    if capacity is None:
         how = f"no size is declared: {_ASSUMED_FREE / _GIBIBYTE:g} GB are assumed"
         return Known.assumed(name, _ASSUMED_FREE, unit, how)
-    return Known.declared(name, ceilings.capacity_bytes.value, unit, f"{ceilings.capacity_bytes.how}, empty")
+    return Known.declared(name, capacity.value, unit, f"{capacity.how}, empty")
 
 
 def _assume(name: str, kind: DiskKind) -> tuple[float, str]:

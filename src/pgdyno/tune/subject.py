@@ -129,6 +129,7 @@ def make_subject_from_shape(
     return _complete(
         cpus=shape.cpus,
         memory=shape.memory,
+        remarks=shape.remarks,
         disk=shape.disk,
         room_bytes=shape.disk.free_bytes.value,
         wal_disk=shape.wal_disk,
@@ -193,6 +194,7 @@ def _complete(
     wishes: LoadHints,
     state: ServerState | None,
     measured: MeasuredLoad,
+    remarks: tuple[str, ...] = (),
 ) -> TuningSubject:
     workload = wishes.workload or DEFAULT_WORKLOAD
     connections = _find_connections(wishes, state)
@@ -218,6 +220,7 @@ def _complete(
         kernel=kernel,
         wal_bytes_per_s=measured.wal_bytes_per_s,
         recovery_s=_wish("recovery time", wishes.recovery_s, "s", "--recovery", _RECOVERY_S),
+        remarks=remarks,
         stall_s=_wish("longest stall", wishes.stall_s, "s", "--stall", _STALL_S),
     )
 

@@ -172,6 +172,8 @@ class TuningSubject(msgspec.Struct, frozen=True, kw_only=True):
     """Longest allowed delay of a flush by the kernel's writeback."""
     clock_read_s: Known | None = None
     """Time of one clock reading, from pg_test_timing; None if not measured."""
+    remarks: tuple[str, ...] = ()
+    """What is doubtful about a declared machine, each in a sentence."""
 
 
 class Target(enum.Enum):

@@ -63,6 +63,8 @@ class Ceiling(msgspec.Struct, frozen=True, kw_only=True):
     """Limit of the instance, divided by the writes that mirrors add; None if there is no known limit."""
     burst_value: float | None = None
     """Limit for a while; None if there is no higher burst, or none is known."""
+    is_machine_unknown: bool = False
+    """True if network volumes are counted, and what the machine lets through to them is not known: it often binds first."""
 
 
 class Price(msgspec.Struct, frozen=True, kw_only=True):

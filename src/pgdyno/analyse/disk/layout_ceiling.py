@@ -6,11 +6,14 @@ with the reason.
 
 from __future__ import annotations
 
+import math
+from statistics import median
+
 import msgspec
 
 from pgdyno.analyse.disk.ceiling import TRANSFERS, Ceiling, InstanceLimits, Limit, Price, StorageCeilings
 from pgdyno.analyse.disk.raid import array_words, times_of
-from pgdyno.facts.instances import find_instance
+from pgdyno.facts.instances import find_instance, list_instances
 from pgdyno.facts.volumes import find_volume, price_of
 from pgdyno.spec.host import DiskSpec, HostSpec
 from pgdyno.units import PAGE_BYTES
@@ -53,6 +56,24 @@ def limits_of(host: HostSpec) -> InstanceLimits | None:
         declared = host.instance_mb_s * _MEGABYTE
         limits = msgspec.structs.replace(limits, bytes_per_s=declared, burst_bytes_per_s=None)
     return None if limits.iops is None and limits.bytes_per_s is None else limits
+
+
+def usual_limits(cpu_count: float, provider: str | None) -> InstanceLimits:
+    """Return what a usual instance sustains: the medians of those known with the nearest number of CPUs.
+
+    Args:
+        cpu_count: CPUs of the machine whose limits are not known.
+        provider: The provider whose instances count; all count if it is None or none of its instances is known.
+    """
+    known = [one for one in list_instances() if one.disk_iops is not None and one.disk_bytes_per_s is not None]
+    known = [one for one in known if one.provider == provider] or known
+    nearest = min((one.cpu_count for one in known), key=lambda count: abs(math.log(count / cpu_count)))
+    near = [one for one in known if one.cpu_count == nearest]
+    return InstanceLimits(
+        name=f"a usual instance with {nearest} CPUs (median of {len(near)})",
+        iops=median(one.disk_iops or 0 for one in near),
+        bytes_per_s=median(one.disk_bytes_per_s or 0.0 for one in near),
+    )
 
 
 def compute_ceilings(
@@ -214,12 +235,27 @@ def _cap_at_instance(
                 f"{limits.name} lets {words} to all of its volumes, which binds: {how} could {_amount(value, own.unit)}"
             )
             value, binds = through, Limit.INSTANCE
+    is_unknown = own.binds is not Limit.PATH and _lacks_machine_limit(own.unit, disk, limits)
+    if is_unknown:
+        how = f"{how}; what the machine lets through is not known, and often binds first"
     burst = max(own.value, burst_value or 0.0)
     if lets_burst is not None:
         burst = min(burst, lets_burst / copies)
     return msgspec.structs.replace(
-        own, value=value, binds=binds, how=how, instance_value=through, burst_value=burst if burst > value else None
+        own,
+        value=value,
+        binds=binds,
+        how=how,
+        instance_value=through,
+        burst_value=burst if burst > value else None,
+        is_machine_unknown=is_unknown,
     )
+
+
+def _lacks_machine_limit(unit: str, disk: DiskSpec, limits: InstanceLimits | None) -> bool:
+    if disk.disk_kind != "network-ssd":
+        return False
+    return limits is None or (limits.bytes_per_s if unit == "bytes/s" else limits.iops) is None
 
 
 def _limits_to(unit: str, disk: DiskSpec, limits: InstanceLimits | None) -> tuple[float | None, float | None]:

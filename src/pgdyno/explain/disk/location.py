@@ -8,6 +8,7 @@ from pgdyno.analyse.disk.efficiency import instance_limits_of
 from pgdyno.analyse.disk.entries import DiskFigureKey
 from pgdyno.explain.disk.rule_input import DiskRuleInput, Rule
 from pgdyno.explain.finding import Finding, Severity
+from pgdyno.facts.mount_options import OptionKind, judge_mount_options
 from pgdyno.facts.volumes import VIRTUAL_DISK_NAMES
 from pgdyno.units import format_bytes
 
@@ -54,13 +55,14 @@ def _file_system(rule_input: DiskRuleInput) -> Iterator[Finding]:
             why="What a flush means is up to it.",
             advice="Read how it is exported (NFS: `sync`) before data lie there.",
         )
-    off = sorted(set(facts.mount_options.split(",")) & {"nobarrier", "barrier=0"})
-    if off:
+    for judged in judge_mount_options(facts.mount_options, facts.filesystem):
+        if judged.kind is not OptionKind.UNDURABLE:
+            continue
         yield Finding(
             rule="no-durability",
             severity=Severity.CRITICAL,
             claim="Durability is given up: the file system does not flush the disk's cache.",
-            evidence=f"Mount options: {', '.join(off)}",
+            evidence=f"Mount options: {', '.join(judged.seen)}",
             why="Flushes look fast, and a power failure loses what they promised.",
             advice=f"`mount -o remount,barrier=1 $(findmnt -no TARGET -T {facts.path})`, and measure again.",
         )

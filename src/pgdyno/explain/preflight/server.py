@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 
 from pgdyno.explain.finding import Finding, Severity
 from pgdyno.explain.preflight.rule_input import Rule, RuleInput
-from pgdyno.facts.durability import find_given_up
+from pgdyno.facts.durability import find_given_up, names_wal_file
 from pgdyno.facts.gucs import as_shown, find_guc, read_value
 from pgdyno.facts.shared_memory import choose_wal_buffers_bytes, estimate_other_shared_bytes
 from pgdyno.record.machine.preflight import MemoryFacts, ServerOrigin, ServerSnapshot
@@ -110,6 +110,24 @@ def _assertions(rule_input: RuleInput) -> Iterator[Finding]:
             why="It runs at a fraction of its speed, with other bottlenecks.",
             advice="Use a build without --enable-cassert, such as the distribution's.",
         )
+
+
+def _archives_nothing(rule_input: RuleInput) -> Iterator[Finding]:
+    server = rule_input.facts.server
+    if server is None or server.settings.get("archive_mode", "off") == "off" or server.settings.get("archive_library"):
+        return
+    command = server.settings.get("archive_command")
+    # A server that does not archive now shows its command as disabled. Without a command it keeps all of its WAL.
+    if not command or command == "(disabled)" or names_wal_file(command):
+        return
+    yield Finding(
+        rule="archives-nothing",
+        severity=Severity.NOTE,
+        claim="archive_command archives nothing: the server cannot be recovered to a point in time.",
+        evidence=f"archive_mode = {server.settings['archive_mode']}, and archive_command names no WAL file (%p): {command}",
+        why="Archiving takes time and a disk that these figures do not have.",
+        advice="Measure with the archive_command that production has, or set archive_mode = off.",
+    )
 
 
 def _logging(rule_input: RuleInput) -> Iterator[Finding]:
@@ -288,6 +306,7 @@ RULES: tuple[Rule, ...] = (
     _wrong_port,
     _file_errors,
     _assertions,
+    _archives_nothing,
     _logging,
     _huge_pages,
     _few_branches,

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
 
 from pgdyno.explain.finding import Finding, Severity
 from pgdyno.explain.preflight.rule_input import Rule, RuleInput, ServerFolder
+from pgdyno.facts.mount_options import OptionKind, judge_mount_options
 from pgdyno.record.machine.preflight import BlockDevice
 from pgdyno.units import format_bytes
 
@@ -18,60 +18,14 @@ _AT_REST = frozenset({"idle", "frozen"})
 _CAN_WAIT = frozenset({"check", "repair"})
 # Source: Linux Documentation/block/bfq-iosched.rst: fairness costs throughput on fast devices; cfq was its ancestor.
 _SLOW_SCHEDULERS = frozenset({"bfq", "cfq"})
-_WITH_ACCESS_TIMES = frozenset({"ext3", "ext4", "xfs", "btrfs", "f2fs"})
+_OPTION_SEVERITIES = {
+    OptionKind.READ_ONLY: Severity.CRITICAL,
+    OptionKind.UNDURABLE: Severity.CRITICAL,
+    OptionKind.COSTLY: Severity.WARNING,
+    OptionKind.NOTED: Severity.NOTE,
+}
 # The kernel's default is 128 kB; beyond 4 MB no scan of PostgreSQL gains.
 _READ_AHEAD_KB = (128, 4096)
-
-
-class _JudgedOption(NamedTuple):
-    names: frozenset[str]
-    severity: Severity
-    claim: str
-    why: str
-    command: str
-
-
-_ACCESS_TIMES = "neither noatime nor relatime"
-_JUDGED_OPTIONS = (
-    _JudgedOption(
-        frozenset({"ro"}), Severity.CRITICAL, "is read-only.", "Nothing can be written.", "{remount},rw {mount}"
-    ),
-    _JudgedOption(
-        frozenset({"nobarrier", "barrier=0"}),
-        Severity.CRITICAL,
-        "does not flush the disk's cache: durability is given up.",
-        "Commits look fast, and a power failure loses them or the file system.",
-        "{remount},barrier=1 {mount}",
-    ),
-    _JudgedOption(
-        frozenset({"sync", "dirsync"}),
-        Severity.WARNING,
-        "writes everything at once.",
-        "Each write waits for the disk, also those that PostgreSQL flushes later.",
-        "{remount},async {mount}",
-    ),
-    _JudgedOption(
-        frozenset({"data=journal"}),
-        Severity.WARNING,
-        "writes all data twice.",
-        "PostgreSQL has a log of its own.",
-        "tune2fs -o journal_data_ordered DEVICE, and mount it again",
-    ),
-    _JudgedOption(
-        frozenset({_ACCESS_TIMES}),
-        Severity.WARNING,
-        "notes each access to a file.",
-        "Reading becomes writing.",
-        "{remount},noatime {mount}",
-    ),
-    _JudgedOption(
-        frozenset({"discard"}),
-        Severity.NOTE,
-        "discards freed blocks at once.",
-        "Removing large files, such as temporary ones, makes the disk busy while others wait.",
-        "{remount},nodiscard {mount}` and `systemctl enable --now fstrim.timer",
-    ),
-)
 
 
 def _raid(rule_input: RuleInput) -> Iterator[Finding]:
@@ -178,22 +132,15 @@ def _file_system(rule_input: RuleInput) -> Iterator[Finding]:
 def _mount_options(rule_input: RuleInput) -> Iterator[Finding]:
     for folder in rule_input.folders:
         disk = folder.disk
-        options = set(disk.mount_options.split(","))
-        if disk.mount_options and disk.filesystem in _WITH_ACCESS_TIMES and not options & {"noatime", "relatime"}:
-            options.add(_ACCESS_TIMES)
-        for judged in _JUDGED_OPTIONS:
-            if seen := options & judged.names:
-                command = judged.command.format(
-                    remount="mount -o remount", mount=f"$(findmnt -no TARGET -T {disk.path})"
-                )
-                yield Finding(
-                    rule="mount-options",
-                    severity=judged.severity,
-                    claim=f"The file system of the {folder.content} {judged.claim}",
-                    evidence=f"Mount options: {', '.join(sorted(seen))}",
-                    why=judged.why,
-                    advice=f"`{command}`, and in /etc/fstab to keep it.",
-                )
+        for judged in judge_mount_options(disk.mount_options, disk.filesystem):
+            yield Finding(
+                rule="mount-options",
+                severity=_OPTION_SEVERITIES[judged.kind],
+                claim=f"The file system of the {folder.content} {judged.claim}",
+                evidence=f"Mount options: {', '.join(judged.seen)}",
+                why=judged.why,
+                advice=judged.advice(f"$(findmnt -no TARGET -T {disk.path})"),
+            )
 
 
 def _devices(rule_input: RuleInput) -> Iterator[Finding]:

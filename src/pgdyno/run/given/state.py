@@ -18,7 +18,7 @@ from pathlib import Path
 import msgspec
 
 from pgdyno.errors import PgdynoError
-from pgdyno.facts.durability import judged_settings
+from pgdyno.facts.durability import judged_settings, names_wal_file
 from pgdyno.facts.gucs import all_gucs, find_guc
 from pgdyno.record.machine.preflight import ServerOrigin, ServerSnapshot, Unseen
 from pgdyno.record.machine.tunables import ServerState
@@ -38,7 +38,7 @@ _DEEPEST = 10
 SNAPSHOT_SETTINGS = (
     *("huge_pages", "huge_pages_status", "huge_page_size", "shared_buffers", "max_connections", "debug_assertions"),
     *("log_statement", "log_min_duration_statement", "log_duration", "track_io_timing", "data_directory"),
-    *("shared_memory_size_in_huge_pages",),
+    *("shared_memory_size_in_huge_pages", "archive_mode", "archive_command", "archive_library"),
 )
 _ReadFiles = Callable[[DataFolder, Sequence[str], list[Unseen]], dict[str, str]]
 """A function that reads the named settings from a server's files, and adds to the list what it cannot read."""
@@ -67,6 +67,10 @@ def read_server_snapshot(folder: DataFolder) -> tuple[ServerSnapshot, tuple[Unse
     """Return what can be seen of a server by its data directory, and what cannot."""
     unseen: list[Unseen] = []
     snapshot, _ = _read_settings(folder, _names_of(folder.major), unseen, read_files=_read_each)
+    command = snapshot.settings.get("archive_command", "")
+    if names_wal_file(command):
+        # It may hold a password, and all that is asked of it is whether it archives.
+        snapshot = msgspec.structs.replace(snapshot, settings={**snapshot.settings, "archive_command": "%p"})
     return snapshot, tuple(unseen)
 
 

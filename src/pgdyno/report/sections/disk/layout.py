@@ -12,6 +12,7 @@ import msgspec
 
 from pgdyno.analyse.disk.ceiling import TRANSFERS, Ceiling, InstanceLimits, Limit, StorageCeilings
 from pgdyno.analyse.disk.raid import array_words
+from pgdyno.facts.mount_options import judge_mount_options
 from pgdyno.record.machine.tunables import StorageStack, Stripe
 from pgdyno.report.document import Block, Document, Prose, Section
 from pgdyno.report.format import ABSENT, format_bytes, format_count, format_number
@@ -30,6 +31,10 @@ _TITLES = {
 _UNDECLARED = (
     "Its limits are not known: nothing is declared (--host FILE), and no limit was found here. To measure them, run"
     " pgdyno disk without --layout."
+)
+_MACHINE_UNKNOWN = (
+    "What the machine lets through to all of its network volumes is not known, and often binds first. Declare instance, or"
+    " instance_iops and instance_mb_s."
 )
 _NO_FIGURES = "Its limits are not known: no figure is declared, such as random_read_iops or flush_ms."
 
@@ -108,6 +113,10 @@ def explain_layout(view: LayoutView) -> Iterator[str]:
     if view.look is not None and view.declared is not None:
         yield from _describe_differences(view.look, view.declared)
     ceilings = view.ceilings
+    for judged in judge_mount_options((view.declared and view.declared.mount_options) or "", None):
+        yield f"{', '.join(judged.seen)}: the file system {judged.claim} {judged.why}"
+    if any(one.is_machine_unknown for one in _transfers(ceilings).values()):
+        yield _MACHINE_UNKNOWN
     if any(one.burst_value is not None for one in _transfers(ceilings).values()):
         yield "Performance above the sustained limit is a burst, paid for with credits, and ends."
     if ceilings.flushes_per_s is not None:
@@ -181,7 +190,10 @@ def _ceiling_row(name: str, ceiling: Ceiling | None, reason: str | None) -> tupl
     shown = [
         _show(None if ceiling.binds is Limit.VOLUME and place == 1 else one, name) for place, one in enumerate(parts)
     ]
-    return (text(_TITLES[name]), *map(text, shown), text(ceiling.binds.value))
+    if ceiling.is_machine_unknown:
+        shown[2], shown[3] = "not known", f"at most {shown[3]}"
+    binds = f"{ceiling.binds.value} or machine" if ceiling.is_machine_unknown else ceiling.binds.value
+    return (text(_TITLES[name]), *map(text, shown), text(binds))
 
 
 def _show(value: float | None, name: str) -> str:

@@ -1,0 +1,115 @@
+"""Judge mount options: those that give up durability, those that cost speed, and those to know of."""
+
+from __future__ import annotations
+
+import enum
+
+import msgspec
+
+_WITH_ACCESS_TIMES = frozenset({"ext3", "ext4", "xfs", "btrfs", "f2fs"})
+_NO_ACCESS_TIMES = frozenset({"noatime", "relatime"})
+_ACCESS_TIMES = "neither noatime nor relatime"
+
+
+class OptionKind(enum.Enum):
+    """The consequence of a mount option."""
+
+    READ_ONLY = "read-only"
+    UNDURABLE = "undurable"
+    """A power failure loses what was committed."""
+    COSTLY = "costly"
+    """The file system is slower."""
+    NOTED = "noted"
+    """It is worth knowing, and needs no change."""
+
+
+class JudgedOption(msgspec.Struct, frozen=True, kw_only=True):
+    """A mount option with its consequence."""
+
+    names: frozenset[str]
+    """Spellings of the option; in a judgement, `seen` has those that are there."""
+    kind: OptionKind
+    claim: str
+    """What the file system does, as the end of a sentence that begins with it."""
+    why: str
+    command: str | None
+    """Command that changes it, with `{mount}` for the mount point; None if nothing need be done."""
+    seen: tuple[str, ...] = ()
+
+    def advice(self, mount: str) -> str:
+        """Return what to do about it, in a sentence; empty if nothing need be done."""
+        if self.command is None:
+            return ""
+        return f"`{self.command.format(mount=mount)}`, and in /etc/fstab to keep it."
+
+
+_JUDGED_OPTIONS = (
+    JudgedOption(
+        names=frozenset({"ro"}),
+        kind=OptionKind.READ_ONLY,
+        claim="is read-only.",
+        why="Nothing can be written.",
+        command="mount -o remount,rw {mount}",
+    ),
+    JudgedOption(
+        names=frozenset({"nobarrier", "barrier=0"}),
+        kind=OptionKind.UNDURABLE,
+        claim="does not flush the disk's cache: durability is given up.",
+        why="Commits look fast, and a power failure loses them or the file system.",
+        command="mount -o remount,barrier=1 {mount}",
+    ),
+    JudgedOption(
+        names=frozenset({"sync", "dirsync"}),
+        kind=OptionKind.COSTLY,
+        claim="writes everything at once.",
+        why="Each write waits for the disk, also those that PostgreSQL flushes later.",
+        command="mount -o remount,async {mount}",
+    ),
+    JudgedOption(
+        names=frozenset({"data=journal"}),
+        kind=OptionKind.COSTLY,
+        claim="writes all data twice.",
+        why="PostgreSQL has a log of its own.",
+        command="tune2fs -o journal_data_ordered DEVICE, and mount it again",
+    ),
+    JudgedOption(
+        names=frozenset({_ACCESS_TIMES}),
+        kind=OptionKind.COSTLY,
+        claim="notes each access to a file.",
+        why="Reading becomes writing.",
+        command="mount -o remount,noatime {mount}",
+    ),
+    JudgedOption(
+        names=frozenset({"discard"}),
+        kind=OptionKind.NOTED,
+        claim="discards freed blocks at once.",
+        why="Removing large files, such as temporary ones, makes the disk busy while others wait.",
+        command="mount -o remount,nodiscard {mount}` and `systemctl enable --now fstrim.timer",
+    ),
+    # Source: Linux, Documentation/filesystems/ext4.rst, "Data Mode".
+    JudgedOption(
+        names=frozenset({"data=writeback"}),
+        kind=OptionKind.NOTED,
+        claim="may show old content of the disk in files that were not flushed before a crash.",
+        why="What PostgreSQL flushes is safe. Files that it does not flush, such as logs, and other programs' files are not.",
+        command=None,
+    ),
+)
+
+
+def judge_mount_options(options: str, filesystem: str | None) -> tuple[JudgedOption, ...]:
+    """Judge mount options as in fstab or /proc/mounts; a path without any, such as an unknown one, gives none.
+
+    Args:
+        options: Options, separated by commas.
+        filesystem: Type of the file system; None: nothing is said of access times, as for options that are declared,
+            where the kernel's default holds.
+    """
+    there = {option.strip() for option in options.split(",")} - {""}
+    if there and filesystem in _WITH_ACCESS_TIMES and not there & _NO_ACCESS_TIMES:
+        there.add(_ACCESS_TIMES)
+    return tuple(
+        msgspec.structs.replace(judged, seen=tuple(sorted(seen)))
+        for judged in _JUDGED_OPTIONS
+        if (seen := there & judged.names)
+    )
