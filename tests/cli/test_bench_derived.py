@@ -69,15 +69,15 @@ def test_layers_are_told_in_every_form_and_everything_is_undone(bench: Bench) ->
     assert all(len(layer["gains"]) == 1 for layer in tuned["layers"])
     settings = {setting["name"]: setting for setting in tuned["settings"]}
     assert "--set" in settings["shared_buffers"]["left_out"]
-    assert settings["max_wal_size"]["left_out"] is None
-    assert settings["max_wal_size"]["stock"] == "1024"
+    assert settings["checkpoint_timeout"]["left_out"] is None
+    assert settings["checkpoint_timeout"]["stock"] == "300"
     assert tuned["sentences"][0].startswith("derived against stock on select-only")
     # Each trial had what its variant says, and pgdyno's own logging.
     for path in (bench.folder / "out" / "trials").glob("*/trial.json"):
         trial = json.loads(path.read_text())
         (variant,) = trial["planned"]["arms"]
         seen = {setting["name"]: setting["value"] for setting in trial["settings"]}
-        assert ("max_wal_size" in seen) == (variant not in {"stock", "without WAL and checkpoints"})
+        assert ("checkpoint_timeout" in seen) == (variant not in {"stock", "without WAL and checkpoints"})
         assert seen["log_autovacuum_min_duration"] == "0"
         assert seen["shared_buffers"] == "8192"
     shown = bench.read("show", "out").stdout
@@ -85,7 +85,7 @@ def test_layers_are_told_in_every_form_and_everything_is_undone(bench: Bench) ->
     for form in ("report.md", "report.html"):
         words = (bench.folder / "out" / form).read_text()
         assert "Gain of each layer" in words
-        assert settings["max_wal_size"]["reason"].rstrip(".")[1:40] in words
+        assert settings["checkpoint_timeout"]["reason"].rstrip(".")[1:40] in words
     # The record alone says it all again, whatever would be derived by then.
     shutil.rmtree(bench.home)
     assert bench.read("report", "out").returncode == 0

@@ -157,6 +157,23 @@ def test_a_machine_that_is_not_here() -> None:
     assert tuned.view.now == {}
 
 
+@pytest.mark.parametrize(
+    ("options", "expected"), [((), "zstd"), (("--server", "15"), "zstd"), (("--server", "embedded"), "pglz")]
+)
+def test_a_machine_that_is_not_here_has_the_build_of_a_distribution(
+    tmp_path: Path, options: tuple[str, ...], expected: str
+) -> None:
+    # Its disk writes 60 MB/s, a third of which is less than the WAL of eight CPUs.
+    host = tmp_path / "host.toml"
+    host.write_text('cpus = 8\nmemory = "32GB"\n[disk]\nkind = "network-ssd"\nwrite_mb_s = 60\n')
+    done = run_tune("--json", "--host", str(host), "--workload", "oltp-write", *options)
+    assert done.returncode == 0, done.stderr
+    tuning = msgspec.json.decode(done.stdout, type=TuneDocument).tuning
+    values = {one.name: one.value for one in tuning.settings}
+    lacked = tuning.subject.missing_values.get("wal_compression", ())
+    assert (values.get("wal_compression", "off"), bool(lacked)) == (expected, expected == "pglz")
+
+
 @pytest.mark.cluster
 def test_a_server_takes_the_fragment_and_the_script(cluster: Cluster) -> None:
     # The server's log is its own matter.

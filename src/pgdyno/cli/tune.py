@@ -167,7 +167,7 @@ def tune(
             server_table(server=server, bindir=pg_bindir, port=None, settings=[]), scale=None, clients=None
         ).server
         question = TuneRequest(
-            server=named if pgdata is None or server is not None or pg_bindir is not None else None,
+            server=named if server is not None or pg_bindir is not None else None,
             data_dir=pgdata,
             host=host,
             record=record,

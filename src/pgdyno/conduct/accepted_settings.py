@@ -15,6 +15,7 @@ from pgdyno.run.cluster.settings_check import count_huge_pages, find_refused
 from pgdyno.run.host.process import ServerUser
 from pgdyno.run.postgres.installation import Installation
 from pgdyno.tune.derive import leave_out, with_huge_pages
+from pgdyno.tune.subject import find_missing_values
 from pgdyno.tune.types import DerivedSettings, Target
 
 
@@ -43,11 +44,18 @@ def accept_settings(
         SpecError: The program refuses the settings, and leaving out single ones does not help.
         HostError: The scratch folder cannot be created.
     """
+    lacking = find_missing_values(installation.facts)
 
     def count(asked: DerivedSettings) -> int | None:
+        # What only another build takes, such as the one of a machine that is not here, this one cannot check.
+        values = {
+            name: value
+            for name, value in asked.values_of(Target.POSTGRESQL).items()
+            if value not in lacking.get(name, ())
+        }
         return count_huge_pages(
             installation,
-            {**(other_settings or {}), **asked.values_of(Target.POSTGRESQL)},
+            {**(other_settings or {}), **values},
             user=user,
             control_file=control_file,
             huge_page_bytes=huge_page_bytes,

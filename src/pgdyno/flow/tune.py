@@ -35,7 +35,14 @@ from pgdyno.spec.setting import check_tunable
 from pgdyno.spec.study import ServerSpec
 from pgdyno.tune.derive import derive
 from pgdyno.tune.hosts import MachineShape, make_shape
-from pgdyno.tune.subject import LoadHints, MeasuredLoad, make_subject, make_subject_from_shape, read_measured
+from pgdyno.tune.subject import (
+    LoadHints,
+    MeasuredLoad,
+    assume_distribution,
+    make_subject,
+    make_subject_from_shape,
+    read_measured,
+)
 from pgdyno.tune.types import DerivedSettings, Target, TuningSubject
 
 
@@ -59,7 +66,8 @@ class TuneRequest(msgspec.Struct, frozen=True, kw_only=True):
     """What settings are asked for.
 
     Attributes:
-        server: Which PostgreSQL; with `data_dir` what the user says it is, None for whatever it is.
+        server: Which PostgreSQL; None if the user does not say: that of `data_dir`, or pgdyno's own, for `host` as
+            distributions build it.
         data_dir: Of somebody's server.
         host: An instance or a host file; None: this machine.
         record: That has measured the load.
@@ -212,7 +220,9 @@ def _see(question: TuneRequest, asked: Asked) -> tuple[TuningSubject, str]:
     measured = read_record(question.record)
     if question.host is not None:
         shape = find_shape(question.host)
-        subject = make_subject_from_shape(shape, asked.facts, question.wishes, measured=measured)
+        # Nobody said which PostgreSQL runs there, and it is hardly pgdyno's own.
+        server = asked.facts if question.server is not None else assume_distribution(asked.facts)
+        subject = make_subject_from_shape(shape, server, question.wishes, measured=measured)
         return with_cards(subject, read_cards(question.cards or ()), is_here=False), shape.name
     folder = asked.folder
     machine = read_tunables(

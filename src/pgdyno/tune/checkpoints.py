@@ -5,6 +5,8 @@ These models choose no settings; `rules/wal.py` does.
 
 from __future__ import annotations
 
+import math
+
 from pgdyno.tune.draft import MB
 from pgdyno.tune.types import Disk, Known, TuningSubject, WorkloadClass
 from pgdyno.units import PAGE_BYTES
@@ -13,15 +15,20 @@ SEGMENT_BYTES = 16 * MB
 # Replay rate of recovery, which is one process, for WAL of half page images and half single rows, which a CPU replays
 # at 650 and 58 MB/s. Source: PostgreSQL 15 and 18 on an AMD EPYC; docs/derivation.md describes the measurement.
 _REPLAY_BYTES_PER_S = 100e6
-# WAL that a busy CPU writes in each class, page images included, assumed proportional to the number of CPUs. Source:
-# pgbench's tpcb-like writes 2 to 6 kB per transaction, and a CPU does about 1000 of them per second; a COPY writes
-# 110 MB for each second of CPU time (PostgreSQL 15 on an AMD EPYC), and one of 22 analytic CPUs is assumed to load.
-_WAL_BYTES_PER_CPU_S = {
-    WorkloadClass.OLTP_WRITE: 5e6,
-    WorkloadClass.OLTP_READ: 0.5e6,
-    WorkloadClass.MIXED: 2e6,
-    WorkloadClass.ANALYTIC: 5e6,
-}
+# Rows that a busy CPU changes in a second, each in a transaction of its own and anywhere in the data: the usual number,
+# and the ratio of the fewest and the most to it. Source: pgbench's tpcb-like, 500 to 2,000 for each CPU where disk and
+# locks let it; of mixed and reading work a part is assumed to write.
+_CHANGES_PER_CPU_S = {WorkloadClass.OLTP_WRITE: 1000.0, WorkloadClass.OLTP_READ: 100.0, WorkloadClass.MIXED: 400.0}
+_CHANGES_RANGE = (0.5, 2.0)
+# WAL of such a transaction without page images, and share of the data that is index. Source: pgbench's tpcb-like on
+# PostgreSQL 18, scale 100: docs/derivation.md has the figures and the method.
+_RECORD_BYTES = 500.0
+_INDEX_SHARE = 1 / 7
+# Checkpoints are meant to be this far apart: the usual longest checkpoint_timeout.
+_INTERVAL_S = 1800.0
+# Source: a COPY writes 110 MB for each second of CPU time (PostgreSQL 15 on an AMD EPYC), and one of 22 analytic CPUs is
+# assumed to load.
+_LOADED_BYTES_PER_CPU_S = 5e6
 # Each change of a page is written to the WAL and, later, to its file.
 _WAL_SHARE_OF_DISK = 1 / 3
 # Additional CPU time per page image, and compressed share of its size, by wal_compression; mean of pgbench's rows,
@@ -36,14 +43,59 @@ def wal_disk(subject: TuningSubject) -> Disk:
     return subject.wal_disk or subject.disk
 
 
-def wal_rate(subject: TuningSubject) -> Known:
-    """Return the WAL rate of the load, as measured or as assumed for the workload class."""
+def change_wal_bytes(data_bytes: float, changes: float, image_left: float) -> float:
+    """Compute the WAL of one changed row, on average over the changes between two checkpoints.
+
+    A page's first change after a checkpoint writes an image of it. Of N pages, n changes anywhere hit N (1 - exp(-n / N)):
+    a page of the table and one of its index each.
+
+    Args:
+        data_bytes: Size of table and index together.
+        changes: Changes between two checkpoints.
+        image_left: Share of an image that is left after compression.
+    """
+    images = 0.0
+    for share in (1 - _INDEX_SHARE, _INDEX_SHARE):
+        pages = share * data_bytes / PAGE_BYTES
+        images += pages * -math.expm1(-changes / pages)
+    return _RECORD_BYTES + image_left * PAGE_BYTES * images / changes
+
+
+def wal_rate(subject: TuningSubject, compression: str) -> Known:
+    """Return the WAL rate of the load, as measured or as assumed for the workload class.
+
+    Args:
+        subject: Machine, disks, data and load.
+        compression: Value of wal_compression, one of `COMPRESSIONS`; a measured rate is taken as it is.
+    """
     if subject.wal_bytes_per_s is not None:
         return subject.wal_bytes_per_s
-    by_cpu = subject.cpus.value * _WAL_BYTES_PER_CPU_S[subject.workload]
+    cpus = subject.cpus.value
     by_disk = wal_disk(subject).write_bytes_per_s.value * _WAL_SHARE_OF_DISK
-    how = f"{subject.workload.value} on {subject.cpus.value:g} CPUs, at most a third of what the disk writes"
-    return Known.assumed("WAL rate", min(by_cpu, by_disk), "bytes/s", how)
+    bound = "at most a third of what the disk writes"
+    if subject.workload is WorkloadClass.ANALYTIC:
+        how = f"{subject.workload.value} on {cpus:g} CPUs, {bound}"
+        return Known.assumed("WAL rate", min(cpus * _LOADED_BYTES_PER_CPU_S, by_disk), "bytes/s", how)
+    usual = _CHANGES_PER_CPU_S[subject.workload]
+    _, left = COMPRESSIONS[compression]
+
+    def rate_at(ratio: float) -> float:
+        changes_per_s = cpus * usual * ratio
+        each = change_wal_bytes(subject.dataset.value, changes_per_s * _INTERVAL_S, left)
+        return min(changes_per_s * each, by_disk)
+
+    low, rate, high = (rate_at(ratio) for ratio in (_CHANGES_RANGE[0], 1.0, _CHANGES_RANGE[1]))
+    how = (
+        f"{subject.workload.value} on {cpus:g} CPUs: {usual:,.0f} changes a second for each, {rate / (cpus * usual):,.0f} B of"
+        f" WAL for each with the page images of a checkpoint every {_INTERVAL_S / 60:g} min; {low / 1e6:.3g} to"
+        f" {high / 1e6:.3g} MB/s with {_CHANGES_RANGE[0] * usual:,.0f} to {_CHANGES_RANGE[1] * usual:,.0f}; {bound}"
+    )
+    return Known.assumed("WAL rate", rate, "bytes/s", how)
+
+
+def is_bound_by_wal(subject: TuningSubject) -> bool:
+    """Return whether the disk of the WAL limits the load before its CPUs do: WAL takes a third of what it writes."""
+    return wal_rate(subject, "off").value >= wal_disk(subject).write_bytes_per_s.value * _WAL_SHARE_OF_DISK
 
 
 def wal_distance_bytes(max_wal_bytes: float, completion_target: float) -> float:
@@ -105,8 +157,7 @@ def wal_by_disk_bytes(subject: TuningSubject) -> float:
     return wal_disk(subject).free_bytes.value * share
 
 
-def interval_s(subject: TuningSubject, *, timeout_s: float, max_wal_bytes: float, completion_target: float) -> float:
-    """Return the interval between checkpoints under the load."""
-    rate = wal_rate(subject).value
+def interval_s(rate: float, *, timeout_s: float, max_wal_bytes: float, completion_target: float) -> float:
+    """Return the interval between checkpoints under a load that writes this much WAL, in bytes a second."""
     by_wal = wal_distance_bytes(max_wal_bytes, completion_target) / rate if rate else float("inf")
     return min(timeout_s, by_wal)

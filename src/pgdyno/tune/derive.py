@@ -138,6 +138,7 @@ def _estimate(draft: Draft) -> tuple[Estimated, ...]:
     subject, disk = draft.subject, draft.subject.disk
     max_wal, timeout_s = draft.number("max_wal_size"), draft.number("checkpoint_timeout")
     target, compression = draft.number("checkpoint_completion_target"), compression_of(draft)
+    rate = wal_rate(subject, compression).value
     found = [
         Estimated(
             what="recovery after a crash",
@@ -148,9 +149,9 @@ def _estimate(draft: Draft) -> tuple[Estimated, ...]:
         ),
         Estimated(
             what="checkpoint interval",
-            value=interval_s(subject, timeout_s=timeout_s, max_wal_bytes=max_wal, completion_target=target),
+            value=interval_s(rate, timeout_s=timeout_s, max_wal_bytes=max_wal, completion_target=target),
             unit="s",
-            how=f"checkpoint_timeout or max_wal_size / (1 + checkpoint_completion_target) at {wal_rate(subject).value / 1e6:.3g} MB/s",
+            how=f"checkpoint_timeout or max_wal_size / (1 + checkpoint_completion_target) at {rate / 1e6:.3g} MB/s",
         ),
     ]
     background, dirty = (draft.decided.get(f"vm.dirty_{name}") for name in ("background_bytes", "bytes"))

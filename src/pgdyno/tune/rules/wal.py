@@ -13,6 +13,7 @@ from pgdyno.facts.gucs import read_value
 from pgdyno.tune.checkpoints import (
     COMPRESSIONS,
     SEGMENT_BYTES,
+    is_bound_by_wal,
     recovery_s,
     wal_by_disk_bytes,
     wal_by_recovery_bytes,
@@ -68,7 +69,7 @@ def _check_room(draft: Draft) -> None:
 
 def _put_max_wal(draft: Draft) -> None:
     subject = draft.subject
-    rate, target = wal_rate(subject), draft.number("checkpoint_completion_target")
+    rate, target = wal_rate(subject, compression_of(draft)), draft.number("checkpoint_completion_target")
     longest_s = draft.number("checkpoint_timeout") if draft.is_fixed("checkpoint_timeout") else _LONGEST_S
     wanted = max(_STOCK_MAX_WAL_BYTES, rate.value * longest_s * (1 + target) * _HEADROOM)
     by_disk, by_recovery = wal_by_disk_bytes(subject), wal_by_recovery_bytes(subject, compression_of(draft))
@@ -112,7 +113,7 @@ def _describe_bound(draft: Draft, held_bytes: float, wanted_bytes: float) -> str
     if recovery_s(subject, held_bytes, compression_of(draft)) > subject.recovery_s.value:
         longer = f"{size(held_bytes)} of max_wal_size is little, but recovery after a crash may take longer than {allowed} even so"
         return f"{longer}, which is assumed: {wish}; {enough}."
-    every_s = wal_distance_bytes(held_bytes, target) / wal_rate(subject).value
+    every_s = wal_distance_bytes(held_bytes, target) / wal_rate(subject, compression_of(draft)).value
     often = f", which takes a checkpoint every {every_s:.0f} s," if every_s < _SHORTEST_S else ","
     held = f"max_wal_size is only {size(held_bytes)}{often} so that recovery after a crash ends within {allowed}"
     return f"{held}, which is assumed: {wish}; {enough}."
@@ -123,7 +124,7 @@ def _format_duration(seconds: float) -> str:
 
 
 def _put_timeout(draft: Draft) -> None:
-    rate = wal_rate(draft.subject)
+    rate = wal_rate(draft.subject, compression_of(draft))
     distance = wal_distance_bytes(draft.number("max_wal_size"), draft.number("checkpoint_completion_target"))
     by_wal = distance / _HEADROOM / rate.value if rate.value else _LONGEST_S
     draft.put(
@@ -139,7 +140,7 @@ def _put_timeout(draft: Draft) -> None:
 
 
 def _put_min_wal(draft: Draft) -> None:
-    rate = wal_rate(draft.subject)
+    rate = wal_rate(draft.subject, compression_of(draft))
     value = min(draft.number("max_wal_size") / 2, max(_STOCK_MIN_WAL_BYTES, rate.value * _LEARNING_S))
     draft.put(
         "min_wal_size",
@@ -168,13 +169,16 @@ def _put_compression(draft: Draft) -> None:
     missing = [name for name in costs if name in subject.missing_values.get("wal_compression", ())]
     for name in missing:
         del costs[name]
-    best = min(costs, key=costs.__getitem__)
+    is_bound = is_bound_by_wal(subject)
+    best = min(costs, key=costs.__getitem__) if is_bound else "off"
     lack = f"; this build lacks {' and '.join(missing)}" if missing else ""
     reason = f"full-page images are most of the WAL after a checkpoint, and here writing them costs more than compressing them{lack}."
     if best == "off":
         others = ", ".join(name for name in costs if name != "off")
         reason = f"compressing full-page images with {others} would cost these CPUs more than it saves this disk{lack}."
-    if ideal in missing and not draft.is_fixed("wal_compression"):
+    if not is_bound:
+        reason = "the disk takes three times the WAL that this load writes: compression would only cost CPU time."
+    elif ideal in missing and not draft.is_fixed("wal_compression"):
         draft.notes.append(
             f"wal_compression would be {ideal}, which the PostgreSQL that this is derived for was built without: prefer a build that has it."
         )
@@ -183,8 +187,8 @@ def _put_compression(draft: Draft) -> None:
         best,
         layer=Layer.WAL,
         reason=reason,
-        formula="least of 2 × CPU time / CPUs + bytes left / write bandwidth, for an image of 8 kB with off, lz4, zstd and pglz as far as the build has them",
-        inputs=(subject.cpus, bandwidth),
+        formula="off unless WAL takes a third of what the disk writes; then the least of 2 × CPU time / CPUs + bytes left / write bandwidth, for an image of 8 kB with off, lz4, zstd and pglz as far as the build has them",
+        inputs=(subject.cpus, bandwidth, wal_rate(subject, "off")),
         source="PostgreSQL 18 manual, section 19.5.1, wal_compression",
         trades=f"{COMPRESSIONS[best][0] * 1e6:.2g} µs of CPU time for each page's first change after a checkpoint"
         if best != "off"
