@@ -13,7 +13,8 @@ from msgspec.structs import replace
 from pgdyno.errors import HostError, PgdynoError, SpecError, StepFailedError
 from pgdyno.plan.experiment import Variant
 from pgdyno.run.change.given_settings import GivenSwitch, changing_settings, check_switch, restore_settings
-from pgdyno.run.change.journal import Journal, UndoOutcome
+from pgdyno.run.change.given_tuning import apply_given_tuning, prepare_tuning
+from pgdyno.run.change.journal import Journal, TuningState, UndoOutcome
 from pgdyno.run.change.server_conf import read_conf
 from pgdyno.run.given.access import open_access
 from pgdyno.run.host.process import find_server_user
@@ -213,10 +214,10 @@ with open_access({dsn!r}) as address:
 """
 
 
-@pytest.mark.usefixtures("address")
-def test_an_ordinary_account_that_is_killed_puts_back_by_its_own_journal(cluster: Cluster) -> None:
+def kill_and_restore(cluster: Cluster, code: str, *, kills: int) -> None:
+    """Run one of the programs that are killed, as an ordinary account with a journal of its own."""
     user = find_server_user()
-    kills = 12
+    before = (cluster.data / "postgresql.auto.conf").read_bytes()
     imports = """
 from pgdyno.run.given.access import open_access
 from pgdyno.facts.gucs import same_value
@@ -226,7 +227,7 @@ same_value("commit_delay", "1", "1", 18)
     with reachable_folder() as folder:
         os.chown(folder, user.uid, user.gid)
         dsn = f"host={cluster.root} port={PORT} user=plain dbname=postgres"
-        code = _CHANGER.format(folder=str(folder), dsn=dsn, kills=kills, seed=cluster.version_major)
+        code = code.format(folder=str(folder), dsn=dsn, kills=kills, seed=cluster.version_major)
         with started_child(code, journal=folder, as_user=True, imports=imports) as child:
             out, err = child.communicate()
         assert child.returncode == 0, err
@@ -237,6 +238,117 @@ same_value("commit_delay", "1", "1", 18)
             assert "left" not in line
         assert any("undone" in line for line in lines)
         assert not (folder / "pgdyno-journal/changes.json").exists()
+    assert (cluster.data / "postgresql.auto.conf").read_bytes() == before
+
+
+@pytest.mark.usefixtures("address")
+def test_an_ordinary_account_that_is_killed_puts_back_by_its_own_journal(cluster: Cluster) -> None:
+    kill_and_restore(cluster, _CHANGER, kills=12)
+
+
+_TUNER = """
+import random, signal
+random.seed({seed})
+os.environ["XDG_STATE_HOME"] = {folder!r}
+with open_access({dsn!r}) as address:
+    target = make_switch(address)
+    for _ in range({kills}):
+        child = os.fork()
+        if child == 0:
+            while True:
+                for settings in (FAST, SLOW):
+                    apply_given_tuning(prepare_tuning(target, {{name: str(text) for name, text in settings.items()}}))
+        time.sleep(random.uniform(0.0, 0.2))
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        with sql.connect(address) as connection:
+            states = [one.tuning.value for one in own_journal().read_settings()]
+            outcomes = [one.outcome.value for one in restore_settings(connection, own_journal())]
+            texts = sql.read_auto_conf(connection, ["commit_delay", "bgwriter_delay"])
+            values = [sql.read_setting(connection, name) for name in ("commit_delay", "bgwriter_delay")]
+        print(*states, *outcomes, texts, values, sep=" | ", flush=True)
+"""
+
+
+@pytest.mark.usefixtures("address")
+def test_tunings_one_after_another_that_are_killed_go_back_to_before_the_first(cluster: Cluster) -> None:
+    kill_and_restore(cluster, _TUNER, kills=16)
+
+
+def tuned(settings: dict[str, str | int]) -> dict[str, str]:
+    return {name: str(text) for name, text in settings.items()}
+
+
+def test_a_second_tuning_and_a_study_on_top_of_it(cluster: Cluster, address: Address, journal: Journal) -> None:
+    before, target = (cluster.data / "postgresql.auto.conf").read_bytes(), make_switch(address)
+    apply_given_tuning(prepare_tuning(target, tuned(SLOW)), journal=journal)
+    apply_given_tuning(prepare_tuning(target, {"commit_delay": "60"}), journal=journal)
+    assert {(one.what, one.old_text, one.new_texts, one.tuning) for one in journal.read_settings()} == {
+        ("commit_delay", "7", ("2000", "60"), TuningState.APPLIED),
+        ("bgwriter_delay", None, ("30ms",), TuningState.APPLIED),
+    }
+    change_and(lambda: None, address, journal)
+    assert shown(cluster) == ("60", "30ms")
+    assert len(journal.read_settings()) == 2
+    with pytest.raises(StepFailedError):
+        change_and(cluster.stop, address, journal)
+    cluster.start()
+    with pytest.raises(HostError, match="changes commit_delay, bgwriter_delay of this server, or left it changed"):
+        apply_given_tuning(prepare_tuning(target, {"commit_delay": "61"}), journal=journal)
+    with journal.open() as page:
+        page.write_settings([replace(one, owner=replace(one.owner, pid=1)) for one in page.settings])
+    with sql.connect(address) as connection:
+        undone = restore_settings(connection, journal)
+    assert [(one.change.what, one.outcome) for one in undone] == [
+        (name, UndoOutcome.UNDONE) for name in ("commit_delay", "bgwriter_delay") * 2
+    ]
+    assert ((cluster.data / "postgresql.auto.conf").read_bytes(), shown(cluster)) == (before, ("7", "200ms"))
+    assert journal.read_settings() == ()
+
+
+def test_what_somebody_else_has_set_between_two_tunings_is_what_the_second_goes_back_to(
+    cluster: Cluster, address: Address, journal: Journal
+) -> None:
+    target = make_switch(address)
+    apply_given_tuning(prepare_tuning(target, tuned(FAST)), journal=journal)
+    alter(cluster, "SET commit_delay = '8'")
+    apply_given_tuning(prepare_tuning(target, {"commit_delay": "60"}), journal=journal)
+    with sql.connect(address) as connection:
+        restore_settings(connection, journal)
+    assert (conf(cluster), shown(cluster)) == ({"commit_delay": "8"}, ("8", "200ms"))
+
+
+def test_a_tuning_that_fails_leaves_everything_as_it_was(cluster: Cluster, address: Address, journal: Journal) -> None:
+    before, target = (cluster.data / "postgresql.auto.conf").read_bytes(), make_switch(address)
+    said: list[str] = []
+    prepared = prepare_tuning(target, tuned(FAST))
+    broken = replace(prepared.changes[1], new_texts=("never",))
+    with pytest.raises(StepFailedError):
+        apply_given_tuning(replace(prepared, changes=(prepared.changes[0], broken)), journal=journal, say=said.append)
+    assert said == ["everything is as it was before"]
+    alter(cluster, "SET commit_delay = '9'")
+    with pytest.raises(HostError, match="have changed since you were asked"):
+        apply_given_tuning(prepared, journal=journal, say=said.append)
+    alter(cluster, "SET commit_delay = '7'")
+    assert len(said) == 1
+    assert ((cluster.data / "postgresql.auto.conf").read_bytes(), journal.read_settings()) == (before, ())
+
+
+def test_what_a_tuning_leaves_out(cluster: Cluster, address: Address) -> None:
+    asked = {"shared_buffers": "1GB", "fsync": "on", "nothing.such": "1", "work_mem": "5MB", "commit_delay": "60"}
+    cluster.sql("ALTER SYSTEM SET bgwriter_delay = '50ms'")
+    prepared = prepare_tuning(make_switch(address), {**asked, "bgwriter_delay": "20ms"})
+    cluster.sql("ALTER SYSTEM RESET bgwriter_delay")
+    assert prepared.settings == {"commit_delay": "60"}
+    left_out = {name: (one.what, one.reason) for one in prepared.left_out for name in one.names}
+    assert left_out["shared_buffers"][0] == "takes a restart"
+    assert "command line" in left_out["fsync"][1]
+    assert "does not see it" in left_out["nothing.such"][1]
+    assert "GRANT ALTER SYSTEM ON PARAMETER work_mem TO plain" in left_out["work_mem"][1]
+    assert "waits for a reload" in left_out["bgwriter_delay"][1]
+    with reached(cluster, "poor") as poor, pytest.raises(SpecError, match="may not change") as caught:
+        prepare_tuning(replace(make_switch(address), address=poor), asked)
+    assert "GRANT ALTER SYSTEM ON PARAMETER work_mem, commit_delay TO poor" in caught.value.hint
 
 
 def test_what_cannot_be_put_back_is_not_changed(cluster: Cluster, address: Address, journal: Journal) -> None:

@@ -39,7 +39,7 @@ CLEAN_EXAMPLES = (
 RESTORE_EXAMPLES = (
     "Examples:\n\n`sudo pgdyno restore`\n\n"
     "`sudo pgdyno restore --restart` · also restart servers where a setting needs it\n\n"
-    "`pgdyno restore --dsn postgresql://bench@db1/postgres` · settings that a killed compare left there"
+    "`pgdyno restore --dsn postgresql://bench@db1/postgres` · settings that `tune --apply` or a killed compare changed there"
 )
 
 

@@ -18,6 +18,7 @@ from pgdyno.cli.options import (
     RunAsOption,
     ServerOption,
     YesOption,
+    read_allowed,
     read_pairs,
     refuse_others,
     server_table,
@@ -34,7 +35,8 @@ TUNE_EXAMPLES = (
     "`sudo pgdyno tune --pgdata /var/lib/postgresql/15/main` · for an existing server, running or not\n\n"
     "`pgdyno tune --server 15 --workload oltp-write --dataset 20GB --connections 200 --form conf > pgdyno.conf`\n\n"
     "`pgdyno tune --host r8g.2xlarge --dataset 500GB` · for another machine\n\n"
-    "`pgdyno tune --dsn postgresql://bench@db1/postgres --host r8g.2xlarge` · for a server of yours on that machine\n\n"
+    "`pgdyno tune --dsn postgresql://bench@db1/postgres --host r8g.2xlarge` · for a server of yours on that machine; --apply"
+    " applies what it takes by a reload\n\n"
     "`pgdyno tune --disk-card pgdyno-disks/20261121-093000-db1-data.json` · with the figures that `pgdyno disk` measured\n\n"
     "`pgdyno tune --explain shared_buffers` · show formula, inputs and source\n\n"
     "`sudo pgdyno tune --pgdata /var/lib/postgresql/15/main --apply --restart` · apply the settings; `pgdyno restore` undoes them"
@@ -121,8 +123,17 @@ def tune(
     ] = None,
     apply: Annotated[
         bool,
-        typer.Option("--apply", help="Apply the settings to the server of --pgdata and to this kernel, after asking."),
+        typer.Option(
+            "--apply",
+            help="Apply the settings, after asking: to the server of --pgdata and to this kernel, or to that of --dsn.",
+        ),
     ] = False,
+    allow: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="busy", help="With --apply and --dsn: change the server although others use it.", show_default=False
+        ),
+    ] = None,
     restart: Annotated[
         bool, typer.Option("--restart/--no-restart", help="With --apply: restart the server if a setting needs it.")
     ] = False,
@@ -162,6 +173,9 @@ def tune(
             form=form,
             leaves_kernel=not kernel,
         )
+        if allow and not apply:
+            raise SpecError("--allow needs --apply", hint="add --apply")
+        is_busy_allowed = read_allowed(allow, dsn=dsn)
         chosen = _choose("--form", form, Form)
         named = make_default_study(
             server_table(server=server, bindir=pg_bindir, port=None, settings=[]), scale=None, clients=None
@@ -187,12 +201,16 @@ def tune(
         )
         if apply:
             from pgdyno.flow.apply import apply as apply_settings
+            from pgdyno.flow.apply_given import apply_given
 
             def show_first(tuned: TuneResult) -> None:
                 if not json:
                     ui.console.print(tuned.to_terminal())
 
-            show(apply_settings(question, may_restart=restart, ui=ui, show=show_first))
+            if dsn is None:
+                show(apply_settings(question, may_restart=restart, ui=ui, show=show_first))
+            else:
+                show(apply_given(question, dsn=dsn, is_busy_allowed=is_busy_allowed, ui=ui, show=show_first))
             return
         if dsn is None:
             tuned = derive(question, form=chosen, explained=tuple(explain or ()))
@@ -220,10 +238,10 @@ def _refuse_contradictions(
 ) -> None:
     if host is not None and pgdata is not None:
         raise SpecError("--host and --pgdata name two machines", hint="leave one of them out")
-    if is_given and (is_applied or form == "sysctl"):
+    if is_given and (may_restart or form == "sysctl"):
         raise SpecError(
-            f"{'--apply' if is_applied else '--form sysctl'} is for a server of this machine",
-            hint="--form alter-system writes a script for psql; without --dsn, --host derives for the kernel, too",
+            f"{'--restart' if may_restart else '--form sysctl'} is for a server of this machine",
+            hint="pgdyno does not restart a given server; without --dsn, --host derives for the kernel, too",
         )
     if may_restart and not is_applied:
         raise SpecError("--restart needs --apply", hint="add --apply")

@@ -212,13 +212,8 @@ def ask_for_switch(switch: GivenSwitch, ready: ReadyServer, ui: Ui) -> None:
         SpecError: It cannot be changed and put back, or the user says no; nothing is changed.
     """
     seen = ready.seen
-    if seen.has_pooled_transactions:
-        raise SpecError(
-            "settings of the whole server are not changed through a pooler that gives each transaction another session",
-            hint="connect to the server itself",
-        )
-    refused = [one for one in seen.capabilities if one.name in _NEEDED and one.refusal is not None]
-    changes = check_switch(switch, lacking=[grant for one in refused for grant in one.grants])
+    refuse_pooler(seen)
+    changes = check_switch(switch, lacking=find_lacking(seen))
     for change in changes:
         ui.say(
             f"{change.what} of the whole server changes in turn: {', '.join(change.new_texts)}; now {change.old_value}"
@@ -230,6 +225,22 @@ def ask_for_switch(switch: GivenSwitch, ready: ReadyServer, ui: Ui) -> None:
     question = f"change {', '.join(switch.names)} of {seen.address} while the study runs?"
     if not ui.confirm(question, default=False):
         raise SpecError("nothing was changed", detail=question, hint="say yes, or add --yes")
+
+
+def refuse_pooler(seen: GivenServer) -> None:
+    """Raise a SpecError where a pooler would have each statement run in another session."""
+    if seen.has_pooled_transactions:
+        raise SpecError(
+            "settings of the whole server are not changed through a pooler that gives each transaction another session",
+            hint="connect to the server itself",
+        )
+
+
+def find_lacking(seen: GivenServer) -> tuple[str, ...]:
+    """Return the GRANTs without which no setting of the server can be changed and put back."""
+    return tuple(
+        grant for one in seen.capabilities if one.name in _NEEDED and one.refusal is not None for grant in one.grants
+    )
 
 
 def _try_variants(experiment: Experiment, switch: GivenSwitch | None, ready: ReadyServer, ui: Ui) -> None:

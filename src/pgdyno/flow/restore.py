@@ -12,7 +12,15 @@ from pgdyno.conduct.undo_words import describe_undo
 from pgdyno.errors import HostError, with_program
 from pgdyno.report.forms.plain import Heading, render_line, render_rows
 from pgdyno.run.change.given_settings import restore_settings
-from pgdyno.run.change.journal import Change, Journal, SettingChange, Undo, UndoOutcome, own_journal
+from pgdyno.run.change.journal import (
+    Change,
+    Journal,
+    SettingChange,
+    TuningState,
+    Undo,
+    UndoOutcome,
+    own_journal,
+)
 from pgdyno.run.change.kernel import undo_left_overs
 from pgdyno.run.change.tuning_restore import find_other_journals, restore_tuning
 from pgdyno.run.given.access import open_access
@@ -37,7 +45,7 @@ class Restored(msgspec.Struct, frozen=True, kw_only=True):
     others: tuple[Foreign, ...] = ()
     """As far as this account may see them."""
     waiting: tuple[SettingChange, ...] = ()
-    """Settings of servers that only a connection string names."""
+    """Settings of servers that only a connection string names; `restore_given` puts them back."""
 
     def to_json(self) -> bytes:
         """Return the changes as JSON."""
@@ -101,7 +109,7 @@ def restore_host(
 
 
 def restore_given(dsn: str) -> Restored:
-    """Put back what a killed pgdyno of this account has left changed in a server that a connection string names.
+    """Put back what tunings or a killed pgdyno of this account have changed in a server that a connection string names.
 
     Raises:
         SpecError: It is no connection string.
@@ -113,7 +121,7 @@ def restore_given(dsn: str) -> Restored:
 
 
 def _describe_waiting(change: SettingChange) -> str:
-    if is_running(change.owner):
+    if change.tuning is not TuningState.APPLIED and is_running(change.owner):
         return f"in use by the pgdyno with pid {change.owner.pid}, which puts it back"
     return f"nothing: `pgdyno restore --dsn {shlex.quote(change.dsn)}` puts it back to {change.old_value}"
 

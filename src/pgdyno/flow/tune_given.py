@@ -22,7 +22,9 @@ from pgdyno.tune.subject import make_subject_from_shape
 from pgdyno.tune.types import DerivedSettings, Target, TuningSubject
 
 
-def tune_given(question: TuneRequest, *, dsn: str, form: Form, explained: tuple[str, ...] = ()) -> TuneResult:
+def tune_given(
+    question: TuneRequest, *, dsn: str, form: Form, explained: tuple[str, ...] = (), seen: GivenServer | None = None
+) -> TuneResult:
     """Derive settings for a given server, and put them beside those in force.
 
     Args:
@@ -30,6 +32,7 @@ def tune_given(question: TuneRequest, *, dsn: str, form: Form, explained: tuple[
         dsn: The connection string.
         form: How it is to be shown.
         explained: Names of settings to show in full instead.
+        seen: The server, if it was looked at already.
 
     Raises:
         SpecError: No machine is named, it is no connection string, or a setting cannot be.
@@ -41,7 +44,7 @@ def tune_given(question: TuneRequest, *, dsn: str, form: Form, explained: tuple[
             "nobody sees the machine behind a connection string",
             hint="name it: --host r8g.2xlarge, or --host FILE.toml with its CPUs, memory and disk",
         )
-    seen, found = probe_server(dsn), read_given_settings(dsn)
+    seen, found = seen or probe_server(dsn), read_given_settings(dsn)
     subject, machine = _make_subject(question, question.host, found, seen)
     tuning = _accept(derive(subject, fixed=question.fixed), found)
     if seen.service is not None:

@@ -12,13 +12,22 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 import msgspec
 
 from pgdyno.errors import HostError, PgdynoError, SpecError, StepFailedError
 from pgdyno.facts.gucs import same_value
 from pgdyno.plan.experiment import Variant
-from pgdyno.run.change.journal import Journal, SettingChange, Undo, UndoOutcome, own_journal, uninterrupted
+from pgdyno.run.change.journal import (
+    Journal,
+    SettingChange,
+    TuningState,
+    Undo,
+    UndoOutcome,
+    own_journal,
+    uninterrupted,
+)
 from pgdyno.run.host.clock import local_now, monotonic_s
 from pgdyno.run.host.log import LOG
 from pgdyno.run.host.process_id import is_running, this_process
@@ -36,8 +45,8 @@ _BY_RELOAD = frozenset({"user", "superuser", "sighup"})
 _QUOTED_LISTS = frozenset({"search_path", "temp_tablespaces"})
 
 
-class GivenSwitch(msgspec.Struct, frozen=True, kw_only=True):
-    """The server whose settings are to change, and the variants."""
+class GivenTarget(msgspec.Struct, frozen=True, kw_only=True):
+    """A server whose settings are to change."""
 
     address: Address
     server: str
@@ -46,6 +55,11 @@ class GivenSwitch(msgspec.Struct, frozen=True, kw_only=True):
     """The connection string, without a secret."""
     system_identifier: str
     major: int
+
+
+class GivenSwitch(GivenTarget, frozen=True, kw_only=True):
+    """The server whose settings are to change, and the variants."""
+
     names: tuple[str, ...]
     """The settings that change in the server itself, in lower case."""
     variants: tuple[Variant, ...]
@@ -75,31 +89,46 @@ def check_switch(switch: GivenSwitch, *, lacking: Sequence[str] = ()) -> tuple[S
     with sql.connect(switch.address) as connection:
         found = sql.read_server_settings(connection, switch.names)
         for name in switch.names:
-            _refuse(name, found.get(name))
+            check_setting(name, found.get(name))
         _refuse_rights(switch.names, found, lacking)
         texts = sql.read_auto_conf(connection, switch.names)
-    changes = tuple(
-        SettingChange(
-            what=name,
-            server=switch.server,
-            dsn=switch.dsn,
-            system_identifier=switch.system_identifier,
-            old_text=texts.get(name),
-            old_value=found[name]["value"],
-            new_texts=switch.texts_of(name),
-            at=local_now().isoformat(timespec="seconds"),
-            owner=this_process(),
-        )
-        for name in switch.names
+    return tuple(
+        plan_change(switch, found[name], texts.get(name), new_texts=switch.texts_of(name)) for name in switch.names
     )
-    for change in changes:
-        if change.old_text is not None and not same_value(change.what, change.old_text, change.old_value, switch.major):
-            raise SpecError(
-                f"{change.what} waits for a reload",
-                detail=f"postgresql.auto.conf has {change.old_text}, and {change.old_value} is in force",
-                hint="put it in force or take it back first, so that pgdyno can tell what to put back",
-            )
-    return changes
+
+
+def plan_change(
+    target: GivenTarget,
+    found: Mapping[str, Any],
+    old_text: str | None,
+    *,
+    new_texts: tuple[str, ...],
+    tuning: TuningState | None = None,
+) -> SettingChange:
+    """Return the change of a setting that the server has as `found` says, and postgresql.auto.conf as `old_text`.
+
+    Raises:
+        SpecError: The text is not in force.
+    """
+    name, old_value = found["name"], found["value"]
+    if old_text is not None and not same_value(name, old_text, old_value, target.major):
+        raise SpecError(
+            f"{name} waits for a reload",
+            detail=f"postgresql.auto.conf has {old_text}, and {old_value} is in force",
+            hint="put it in force or take it back first, so that pgdyno can tell what to put back",
+        )
+    return SettingChange(
+        what=name,
+        server=target.server,
+        dsn=target.dsn,
+        system_identifier=target.system_identifier,
+        old_text=old_text,
+        old_value=old_value,
+        new_texts=new_texts,
+        at=local_now().isoformat(timespec="seconds"),
+        owner=this_process(),
+        tuning=tuning,
+    )
 
 
 @contextlib.contextmanager
@@ -150,12 +179,7 @@ class HeldSettings:
         """Write to the journal what is there now."""
         changes = check_switch(self._switch)
         with self._journal.open() as page:
-            left = find_left(page.settings, self._switch.system_identifier)
-            if left:
-                raise HostError(
-                    f"another pgdyno changes {', '.join(one.what for one in left)} of this server, or left it changed",
-                    hint="wait for it; after a kill `pgdyno restore --dsn` puts it back",
-                )
+            refuse_left(page.settings, self._switch.system_identifier)
             page.write_settings((*page.settings, *changes))
             self._changes = changes
 
@@ -240,12 +264,14 @@ def undo_settings(connection: sql.Connection, changes: Sequence[SettingChange]) 
     texts = sql.read_auto_conf(connection, names)
     outcomes = {change.what: _judge(change, texts.get(change.what)) for change in changes}
     loaded = sql.read_loaded(connection, names)
-    for change in changes:
-        if outcomes[change.what] is UndoOutcome.UNDONE:
-            sql.alter_system(connection, change.what, change.old_text)
+    if UndoOutcome.UNDONE in outcomes.values():
+        # ALTER SYSTEM puts a line last: all are written, so that they stand in their old order.
+        for change in changes:
+            if outcomes[change.what] is not UndoOutcome.LEFT:
+                sql.alter_system(connection, change.what, change.old_text)
     # Also where the file is as before: a pgdyno may be killed before it has the server read it.
     sql.reload_settings(connection)
-    shown = dict(zip(names, _await_reload(connection, names, loaded).shown, strict=True))
+    shown = dict(zip(names, await_reload(connection, names, loaded).shown, strict=True))
     now = sql.read_auto_conf(connection, names)
     lost = [
         one.what for one in changes if outcomes[one.what] is UndoOutcome.UNDONE and now.get(one.what) != one.old_text
@@ -258,12 +284,24 @@ def undo_settings(connection: sql.Connection, changes: Sequence[SettingChange]) 
 
 
 def find_left(changes: Sequence[SettingChange], system_identifier: str | None) -> tuple[SettingChange, ...]:
-    """Return the changes of one server."""
-    return tuple(one for one in changes if one.system_identifier == system_identifier)
+    """Return the changes of one server that a pgdyno makes now, or left behind when it was killed; no finished tuning."""
+    return tuple(
+        one for one in changes if one.system_identifier == system_identifier and one.tuning is not TuningState.APPLIED
+    )
+
+
+def refuse_left(changes: Sequence[SettingChange], system_identifier: str) -> None:
+    """Raise a HostError if a pgdyno changes settings of a server, or left them changed."""
+    left = find_left(changes, system_identifier)
+    if left:
+        raise HostError(
+            f"another pgdyno changes {', '.join(one.what for one in left)} of this server, or left it changed",
+            hint="wait for it; after a kill `pgdyno restore --dsn` puts it back",
+        )
 
 
 def restore_settings(connection: sql.Connection, journal: Journal) -> tuple[Undo, ...]:
-    """Put back what a killed pgdyno has left changed in the server of a connection.
+    """Put back what tunings, or a killed pgdyno, have changed in the server of a connection.
 
     Raises:
         HostError: A running pgdyno changes them, or the journal cannot be read or written.
@@ -271,14 +309,17 @@ def restore_settings(connection: sql.Connection, journal: Journal) -> tuple[Undo
     """
     identifier = str(sql.read_system_identifier(connection))
     with journal.open() as page:
-        left = find_left(page.settings, identifier)
-        held = next((one for one in left if is_running(one.owner)), None)
+        held = next((one for one in find_left(page.settings, identifier) if is_running(one.owner)), None)
         if held is not None:
+            who = "a measurement" if held.tuning is None else "a tuning"
             raise HostError(
-                f"a measurement holds {held.what}", detail=f"pid {held.owner.pid}, since {held.at}", hint="wait for it"
+                f"{who} holds {held.what}", detail=f"pid {held.owner.pid}, since {held.at}", hint="wait for it"
             )
-        undone = undo_settings(connection, left) if left else ()
-        page.write_settings(one for one in page.settings if one not in left)
+        changes = [one for one in page.settings if one.system_identifier == identifier]
+        # A study may have begun on a tuned server, never the other way round.
+        layers = [[one for one in changes if (one.tuning is None) is of_study] for of_study in (True, False)]
+        undone = tuple(undo for layer in layers if layer for undo in undo_settings(connection, layer))
+        page.write_settings(one for one in page.settings if one not in changes)
     return undone
 
 
@@ -297,7 +338,7 @@ class _Changer:
     def put(self, settings: Mapping[str, SettingValue]) -> None:
         """Put settings in force."""
         self._held.write(settings)
-        self._loaded = _await_reload(
+        self._loaded = await_reload(
             self._connection,
             self._held.names,
             self._loaded,
@@ -305,13 +346,23 @@ class _Changer:
         )
 
 
-def _await_reload(
+def await_reload(
     connection: sql.Connection,
     names: Sequence[str],
     before: sql.LoadedSettings,
     is_there: Callable[[sql.LoadedSettings], bool] = lambda _: True,
 ) -> sql.LoadedSettings:
-    """Wait until this session has read the files, and shows what is expected: a reload of somebody else may come before."""
+    """Wait until this session has read the files, and shows what is expected: a reload of somebody else may come before.
+
+    Args:
+        connection: The session.
+        names: The settings to read.
+        before: What the session had before the request.
+        is_there: Whether it shows what is expected.
+
+    Raises:
+        StepFailedError: It did not read the files, or shows something else.
+    """
     deadline_s = monotonic_s() + _CONFIRM_WITHIN_S
     while True:
         loaded = sql.read_loaded(connection, names)
@@ -349,13 +400,13 @@ def _describe(change: SettingChange, outcome: UndoOutcome, found: str | None, sh
     return Undo(change=change, outcome=outcome, found_value=found, reason=reason)
 
 
-def _refuse(name: str, found: Mapping[str, object] | None) -> None:
-    """Raise an error if a setting cannot be changed, whatever this role may do."""
+def check_setting(name: str, found: Mapping[str, object] | None) -> None:
+    """Raise a SpecError if a setting cannot be changed by a reload and put back, whatever this role may do."""
     if found is None:
         raise SpecError(
             f"{name} cannot be changed: this role does not see it", hint="GRANT pg_read_all_settings gives it"
         )
-    if found["context"] not in _BY_RELOAD:
+    if not acts_by_reload(found):
         raise SpecError(f"{name} takes a restart, which pgdyno does not do to a given server")
     if name in _QUOTED_LISTS:
         raise SpecError(f"{name} is a list that ALTER SYSTEM does not write as it was", hint="use --design paired")
@@ -369,15 +420,25 @@ def _refuse(name: str, found: Mapping[str, object] | None) -> None:
         )
 
 
+def acts_by_reload(found: Mapping[str, object]) -> bool:
+    """Return whether a reload puts a setting in force."""
+    return found["context"] in _BY_RELOAD
+
+
+def find_grants(names: Sequence[str], found: Mapping[str, Mapping[str, object]]) -> tuple[str, ...]:
+    """Return the GRANT that lets the role change those of the settings that it may not; nothing if it may change all."""
+    denied = [name for name in names if not found[name]["is_alterable"]]
+    return (f"GRANT ALTER SYSTEM ON PARAMETER {', '.join(denied)} TO {found[denied[0]]['role']}",) if denied else ()
+
+
 def _refuse_rights(names: Sequence[str], found: Mapping[str, Mapping[str, object]], lacking: Sequence[str]) -> None:
     """Raise an error with all GRANTs at once, if one is lacking."""
-    denied = [name for name in names if not found[name]["is_alterable"]]
-    role = found[names[0]]["role"] if names else ""
-    own = [f"GRANT ALTER SYSTEM ON PARAMETER {', '.join(denied)} TO {role}"] if denied else []
+    own = find_grants(names, found)
     if not own and not lacking:
         return
     them = ", ".join(names)
     hint = f"a superuser gives it by: {'; '.join([*own, *lacking])}"
     if all(found[name]["context"] == "superuser" for name in names):
+        role = found[names[0]]["role"]
         hint += f"; or, so that each session chooses for itself, by: GRANT SET ON PARAMETER {them} TO {role}"
     raise SpecError(f"this role may not change {them} of the server and put it back", hint=hint)

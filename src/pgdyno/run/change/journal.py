@@ -38,12 +38,12 @@ HOST_FOLDER = Path("/var/lib/pgdyno-journal")
 HOME_FOLDER = Path(".local/state/pgdyno-journal")
 """The journal's path below the home directory of an account other than root."""
 CHANGES = "changes.json"
-# Format 1 had no tuning, format 2 no settings of given servers. Every added field makes a new format, and unknown formats
-# are refused: an older pgdyno would otherwise drop the field when it writes the file.
-_FORMAT = 3
+# Format 1 had no tuning, format 2 no settings of given servers, format 3 no tuning of them. Every added field makes a new
+# format, and unknown formats are refused: an older pgdyno would otherwise drop the field when it writes the file.
+_FORMAT = 4
 # Another process holds the lock for milliseconds.
 _RETRY_S = 0.02
-_KNOWN_FORMATS = (1, 2, 3)
+_KNOWN_FORMATS = (1, 2, 3, 4)
 _STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -130,8 +130,16 @@ class ServerChange(
         return bool(self.settings) and not any(self.settings.values())
 
 
+class TuningState(enum.Enum):
+    """The progress of a tuning."""
+
+    APPLYING = "applying"
+    APPLIED = "applied"
+    """All changes are made and stay."""
+
+
 class SettingChange(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One setting of a whole server that is reached by a connection string, with all texts that a study gives it."""
+    """One setting of a whole server that is reached by a connection string, with all texts that pgdyno gives it."""
 
     what: str
     """Its name in lower case."""
@@ -148,17 +156,11 @@ class SettingChange(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     new_texts: tuple[str, ...]
     at: str
     owner: ProcessId
+    tuning: TuningState | None = None
+    """None if a study changes it until its end."""
 
 
 AnyChange = Change | FileChange | ServerChange | SettingChange
-
-
-class TuningState(enum.Enum):
-    """The progress of a tuning."""
-
-    APPLYING = "applying"
-    APPLIED = "applied"
-    """All changes are made and stay."""
 
 
 class AppliedTuning(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -247,7 +249,7 @@ class Journal:
         return self._read().tuning
 
     def read_settings(self) -> tuple[SettingChange, ...]:
-        """Return the settings of given servers that studies change, or left changed when they were killed.
+        """Return the settings of given servers that studies or tunings have changed.
 
         Raises:
             HostError: As for `read`.

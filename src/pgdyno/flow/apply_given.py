@@ -1,0 +1,138 @@
+"""`pgdyno tune --apply --dsn`: put derived settings in force in a given server to stay, after asking, and verify them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import closing
+
+import msgspec
+from rich.console import RenderableType
+
+from pgdyno.conduct.given_server import find_lacking, name_left_settings, refuse_pooler
+from pgdyno.conduct.ui import Ui
+from pgdyno.errors import HostError, InterruptedStudyError, SpecError, with_program
+from pgdyno.explain.preflight.given import find_given_obstacles
+from pgdyno.flow.tune import Form, TuneRequest, TuneResult
+from pgdyno.flow.tune_given import tune_given
+from pgdyno.record.machine.given_server import GivenServer
+from pgdyno.report.forms.plain import render_headed, render_line
+from pgdyno.run.change.given_settings import GivenTarget
+from pgdyno.run.change.given_tuning import PreparedTuning, apply_given_tuning, prepare_tuning
+from pgdyno.run.change.prepare_apply import LeftOut
+from pgdyno.run.given.access import open_access
+from pgdyno.run.given.conninfo import hide_secrets
+from pgdyno.run.given.lock import StudyLock
+from pgdyno.run.given.probe import watch_server
+from pgdyno.run.host.program import program_name
+from pgdyno.tune.differences import find_differences
+from pgdyno.tune.types import Target
+
+# Of what is in the way of a load, that which is in the way of a change of settings, too.
+_REFUSED = {
+    "standby": "Connect to the primary: of several hosts in the string, target_session_attrs=read-write takes it.",
+    "settings-left": "Wait for it; after a kill, `pgdyno restore --dsn CONNINFO` puts them back.",
+    "sessions-at-work": "Change it when nobody uses it. `--allow busy` changes it all the same.",
+}
+_BUSY = "sessions-at-work"
+
+
+class GivenTuned(msgspec.Struct, frozen=True, kw_only=True):
+    """The settings that are in force in a given server."""
+
+    server: str
+    settings: dict[str, str]
+    left_out: tuple[LeftOut, ...]
+
+    def to_json(self) -> bytes:
+        """Return the result as JSON."""
+        return msgspec.json.encode({"format": "pgdyno-apply-given", "version": 1, **msgspec.structs.asdict(self)})
+
+    def to_terminal(self) -> RenderableType:
+        """Return the result as a person reads it."""
+        if not self.settings and not self.left_out:
+            return render_line("nothing to change: all of it is in force")
+        return render_headed((title, with_program(words, program_name())) for title, words in self._describe())
+
+    def _describe(self) -> Iterator[tuple[str, str]]:
+        yield (
+            f"in force in {self.server}, as it shows",
+            ", ".join(f"{name} = {text}" for name, text in self.settings.items()),
+        )
+        for one in self.left_out:
+            yield f"not applied, {one.what}: {one.reason}", ", ".join(one.names)
+        if self.settings:
+            yield "to undo all of it, at any later time", "`pgdyno restore --dsn CONNINFO`"
+
+
+def apply_given(
+    question: TuneRequest, *, dsn: str, is_busy_allowed: bool, ui: Ui, show: Callable[[TuneResult], None]
+) -> GivenTuned:
+    """Derive settings, show what changes, ask, and apply what a reload puts in force; without a yes, change nothing.
+
+    Args:
+        question: What to derive; `host` is the machine of the server.
+        dsn: The connection string.
+        is_busy_allowed: Whether to change a server that others use.
+        ui: Asks, and says what changes.
+        show: Shows what would change, before the question.
+
+    Raises:
+        SpecError: No machine is named, the role may change nothing, or the user says no; nothing is changed.
+        HostError: The server must not be changed, or another pgdyno is at work there.
+        StepFailedError: There is no connection, or a setting is not in force afterwards; everything is as it was, or what is
+            said names the rest.
+        InterruptedStudyError: Ctrl-C; likewise.
+    """
+    seen = watch_server(dsn)
+    _refuse(seen, is_busy_allowed=is_busy_allowed)
+    tuned = tune_given(question, dsn=dsn, form=Form.DIFF, seen=seen)
+    view = tuned.view
+    wanted = {
+        one.derived.name: one.derived.value
+        for one in find_differences(view.tuning, view.now, waiting=view.waiting)
+        if not one.is_same and one.derived.target is Target.POSTGRESQL
+    }
+    show(tuned)
+    if not wanted:
+        return GivenTuned(server=seen.address, settings={}, left_out=())
+    with open_access(dsn) as address, closing(StudyLock(address)):
+        target = GivenTarget(
+            address=address,
+            server=seen.address,
+            dsn=hide_secrets(dsn),
+            system_identifier=seen.system_identifier or "",
+            major=seen.major,
+        )
+        prepared = prepare_tuning(target, wanted, lacking=find_lacking(seen))
+        if prepared.changes:
+            _ask(prepared, ui)
+            _apply(prepared, ui)
+    return GivenTuned(server=seen.address, settings=prepared.settings, left_out=prepared.left_out)
+
+
+def _refuse(seen: GivenServer, *, is_busy_allowed: bool) -> None:
+    refuse_pooler(seen)
+    for found in find_given_obstacles(seen, clients=1, has_password=False, left_settings=name_left_settings(seen)):
+        if found.rule in _REFUSED and not (found.rule == _BUSY and is_busy_allowed):
+            raise HostError(found.claim.rstrip("."), detail=found.evidence, hint=_REFUSED[found.rule])
+
+
+def _ask(prepared: PreparedTuning, ui: Ui) -> None:
+    for change in prepared.changes:
+        ui.say(f"{change.what} of the whole server changes to {change.new_texts[-1]}; now {change.old_value}")
+    for one in prepared.left_out:
+        ui.say(f"left out, {one.what}: {', '.join(one.names)} ({one.reason})")
+    ui.say(
+        "it is set by ALTER SYSTEM and reload, for everybody there, and stays until `pgdyno restore --dsn`; a reload also puts in"
+        " force what others have left in the server's configuration files"
+    )
+    question = f"change {len(prepared.changes)} settings of {prepared.target.server}?"
+    if not ui.confirm(question, default=False):
+        raise SpecError("nothing was changed", detail=question, hint="say yes, or add --yes")
+
+
+def _apply(prepared: PreparedTuning, ui: Ui) -> None:
+    try:
+        apply_given_tuning(prepared, say=ui.say)
+    except KeyboardInterrupt as exc:
+        raise InterruptedStudyError("stopped") from exc

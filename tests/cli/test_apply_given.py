@@ -1,0 +1,193 @@
+"""`tune --apply --dsn` and `restore --dsn`, as a user runs them: asked for, verified, put back, and killed at any instant."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cli.test_compare_given import SECRET, VALUES, dsn, run, start
+from tests.run.test_privileges import pooling
+from tests.tools.pgcluster import PORT, Cluster, running
+
+pytestmark = pytest.mark.cluster
+NAMES = ("max_wal_size", "checkpoint_timeout", "random_page_cost", "wal_compression")
+
+
+@pytest.fixture(scope="module", params=(15, 18))
+def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
+    with running(request.param) as made:
+        made.sql("CREATE ROLE chief LOGIN SUPERUSER; CREATE ROLE plain LOGIN")
+        # One of another's that pgdyno does not derive, and two that it does, in an order of its own.
+        for words in ("array_nulls = off", "random_page_cost = '3.5'", "checkpoint_timeout = '7min'"):
+            made.sql(f"ALTER SYSTEM SET {words}")
+        reload(made, "checkpoint_timeout", "7min")
+        yield made
+
+
+def reload(cluster: Cluster, name: str, value: str) -> None:
+    """Reload, and wait until new sessions have this value."""
+    cluster.sql("SELECT pg_reload_conf()")
+    while cluster.sql(f"SHOW {name}") != value:
+        pass
+
+
+def conf(cluster: Cluster) -> bytes:
+    return (cluster.data / "postgresql.auto.conf").read_bytes()
+
+
+def values(cluster: Cluster) -> list[str]:
+    return cluster.sql(
+        "SELECT name, setting, source FROM pg_settings WHERE name NOT LIKE '%pid%' ORDER BY name"
+    ).splitlines()
+
+
+def tune(cluster: Cluster, *words: str, user: str = "chief") -> tuple[str, ...]:
+    # Other tests' servers do not make this one busy, and its own workers may.
+    return ("tune", "--dsn", dsn(cluster, user), "--host", "r8g.2xlarge", "--apply", "--allow", "busy", *words)
+
+
+def journals(folder: Path) -> list[Path]:
+    return list((folder / "state").rglob("changes.json"))
+
+
+def test_a_superuser_applies_and_restores_to_the_byte(cluster: Cluster, tmp_path: Path) -> None:
+    before, shown = conf(cluster), values(cluster)
+    code, _, said = run(tmp_path, *tune(cluster))
+    assert (code, "nothing was changed" in said, "add --yes" in said) == (2, True, True), said
+    assert (conf(cluster), journals(tmp_path)) == (before, [])
+    code, out, said = run(tmp_path, *tune(cluster, "--yes", "--json"))
+    assert code == 0, said
+    done = json.loads(out)
+    assert set(NAMES) <= done["settings"].keys()
+    restarting = next(one for one in done["left_out"] if one["what"] == "takes a restart")
+    assert "shared_buffers" in restarting["names"]
+    for name in done["settings"]:
+        assert f"note: {name} of the whole server changes to " in said
+    assert {cluster.sql(f"SELECT source FROM pg_settings WHERE name = '{name}'") for name in done["settings"]} == {
+        "configuration file"
+    }
+    (journal,) = journals(tmp_path)
+    assert SECRET not in journal.read_text()
+    code, out, said = run(tmp_path, "restore")
+    assert (code, "max_wal_size of" in out, "restore --dsn 'user=chief" in out) == (0, True, True), out + said
+    assert "in use" not in out
+    again = run(tmp_path, *tune(cluster, "--yes"))
+    assert (again[0], "takes a restart" in again[1]) == (0, True), again[2]
+    code, out, said = run(tmp_path, "restore", "--dsn", dsn(cluster, "chief"))
+    assert (code, "put back to 7min" in out) == (0, True), out + said
+    assert (conf(cluster), values(cluster), journals(tmp_path)) == (before, shown, [])
+
+
+def test_a_role_with_exactly_the_printed_grants(cluster: Cluster, tmp_path: Path) -> None:
+    before = conf(cluster)
+    code, _, said = run(tmp_path, *tune(cluster, "--yes", user="plain"))
+    hint = re.search(r"a superuser gives it by: (.*)", said)
+    assert (code, hint is not None, conf(cluster)) == (2, True, before), said
+    assert hint is not None
+    for grant in hint[1].split("; "):
+        code, _, said = run(tmp_path, *tune(cluster, "--yes", user="plain"))
+        assert (code, grant in said) == (2, True), said
+        cluster.sql(grant)
+    code, out, said = run(tmp_path, *tune(cluster, "--yes", "--json", user="plain"))
+    assert code == 0, said
+    assert set(NAMES) <= json.loads(out)["settings"].keys()
+    assert run(tmp_path, "restore", "--dsn", dsn(cluster, "plain"))[0] == 0
+    assert conf(cluster) == before
+    # Without one of them, the others are applied all the same.
+    cluster.sql("REVOKE ALTER SYSTEM ON PARAMETER max_wal_size FROM plain")
+    code, out, said = run(tmp_path, *tune(cluster, "--yes", "--json", user="plain"))
+    done = json.loads(out)
+    assert (code, "max_wal_size" in done["settings"], "checkpoint_timeout" in done["settings"]) == (0, False, True), (
+        said
+    )
+    assert "GRANT ALTER SYSTEM ON PARAMETER max_wal_size TO plain" in said
+    assert run(tmp_path, "restore", "--dsn", dsn(cluster, "plain"))[0] == 0
+    assert conf(cluster) == before
+
+
+def test_what_somebody_else_sets_stays_and_is_told(cluster: Cluster, tmp_path: Path) -> None:
+    before = conf(cluster)
+    assert run(tmp_path, *tune(cluster, "--yes"))[0] == 0
+    cluster.sql("ALTER SYSTEM SET checkpoint_timeout = '11min'")
+    code, out, said = run(tmp_path, "restore", "--dsn", dsn(cluster, "chief"))
+    assert (code, "somebody else has set it to 11min since" in out) == (0, True), out + said
+    expected = before.replace(b"checkpoint_timeout = '7min'", b"checkpoint_timeout = '11min'")
+    assert sorted(conf(cluster).splitlines()) == sorted(expected.splitlines())
+    cluster.sql("ALTER SYSTEM SET checkpoint_timeout = '7min'")
+    reload(cluster, "checkpoint_timeout", "7min")
+    assert conf(cluster) == before
+
+
+def test_a_tuned_server_is_compared_and_still_goes_back(cluster: Cluster, tmp_path: Path) -> None:
+    before, chief = conf(cluster), dsn(cluster, "chief")
+    assert run(tmp_path, *tune(cluster, "--set", "commit_delay=30", "--yes"))[0] == 0
+    tuned = conf(cluster)
+    code, out, said = run(tmp_path, "check", "--dsn", chief)
+    assert "journal of changes" not in out, said
+    load = ("--workload", "select-only", "--scale", "1", "--clients", "1", "--warm-up", "0s", "--rate", "100")
+    compare = ("compare", "--dsn", chief, *VALUES, *load, "--design", "switchback", "--minutes", "5", "--yes")
+    child = start(tmp_path, *compare)
+    while conf(cluster) == tuned:
+        assert child.poll() is None, child.communicate()
+    code, _, said = run(tmp_path, *tune(cluster, "--yes"))
+    assert (code, "at work in this server" in said or "changes settings of this server" in said) == (3, True), said
+    child.kill()
+    child.communicate()
+    # The server's sessions of the killed study end by themselves.
+    while cluster.sql("SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE 'pgdyno%'") != "0":
+        pass
+    code, _, said = run(tmp_path, *tune(cluster, "--yes"))
+    assert (code, "pgdyno restore --dsn" in said) == (3, True), said
+    code, out, said = run(tmp_path, "restore", "--dsn", chief)
+    assert (code, "put back to 0" in out) == (0, True), out + said
+    assert (conf(cluster), journals(tmp_path)) == (before, [])
+    assert run(tmp_path, "clean", "--dsn", chief, "--yes")[0] == 0
+
+
+def test_kill_9_between_two_changes(cluster: Cluster, tmp_path: Path) -> None:
+    """At random instants: `tests/run/test_given_settings.py`."""
+    before, shown = conf(cluster), values(cluster)
+    child = start(tmp_path, *tune(cluster, "--yes"))
+    while conf(cluster) == before:
+        assert child.poll() is None, child.communicate()
+    child.kill()
+    child.communicate()
+    code, out, said = run(tmp_path, "restore", "--dsn", dsn(cluster, "chief"))
+    assert (code, "put back to" in out, "somebody else" in out) == (0, True, False), out + said
+    assert (conf(cluster), values(cluster), journals(tmp_path)) == (before, shown, [])
+
+
+def test_others_at_work_and_a_pooler(cluster: Cluster, tmp_path: Path) -> None:
+    before = conf(cluster)
+    words = ("tune", "--dsn", dsn(cluster, "chief"), "--host", "r8g.2xlarge", "--apply", "--yes")
+    psql = [str(cluster.bin_directory / "psql"), "-X", "-h", str(cluster.root), "-p", str(PORT), "-U", "postgres"]
+    sleep = "SELECT pg_sleep(3600)"
+    with subprocess.Popen([*psql, "-d", "postgres", "-c", sleep], stderr=subprocess.DEVNULL) as sleeper:
+        while cluster.sql(f"SELECT count(*) FROM pg_stat_activity WHERE query = '{sleep}'") == "0":
+            assert sleeper.poll() is None
+        code, _, said = run(tmp_path, *words)
+        cluster.sql(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query = '{sleep}'")
+    assert (code, "Others are at work" in said, "--allow busy" in said) == (3, True, True), said
+    with pooling(cluster, mode="transaction", database="*") as folder:
+        pooled = f"host={folder} port={PORT} user=plain dbname=postgres"
+        code, _, said = run(tmp_path, "tune", "--dsn", pooled, "--host", "r8g.2xlarge", "--apply", "--yes")
+    assert (code, "through a pooler" in said) == (2, True), said
+    assert (conf(cluster), journals(tmp_path)) == (before, [])
+
+
+def test_a_standby(cluster: Cluster, tmp_path: Path) -> None:
+    # A copy of a stopped server that waits for WAL is a standby of nobody.
+    with running(cluster.version_major) as made:
+        made.stop()
+        (made.data / "standby.signal").touch()
+        os.chown(made.data / "standby.signal", made.user.uid, made.user.gid)
+        made.start()
+        before = conf(made)
+        code, _, said = run(tmp_path, *tune(made, "--yes", user="postgres"))
+        assert (code, "is a standby" in said, conf(made)) == (3, True, before), said
