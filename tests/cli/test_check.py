@@ -106,6 +106,21 @@ def test_a_study(tmp_path: Path) -> None:
     assert said.seen("scale-below-clients") == "Scale 2, 5 clients"
 
 
+def test_a_server_that_would_not_start(tmp_path: Path) -> None:
+    study = tmp_path / "study.toml"
+    study.write_text(
+        '[data]\nscale = 2\n[[workload]]\nname = "select-only"\n[[variant]]\nname = "as it is"\n'
+        '[[variant]]\nname = "too large"\nsettings = { shared_buffers = "8000GB", huge_pages = "off" }\n'
+        '[[variant]]\nname = "no pool"\nsysctl = { "vm.nr_hugepages" = "0" }\nsettings = { huge_pages = "on" }\n'
+    )
+    said = check(str(study), "--home", str(tmp_path))
+    claims = [one["claim"] for one in said.document["findings"] if one["rule"] == "no-start"]
+    assert [claim.split(": ")[0] for claim in claims] == ["too large", "no pool"]
+    alone = check("--home", str(tmp_path), "--set", "shared_buffers=8000GB")
+    assert alone.exit_code == 1
+    assert alone.findings["no-start"]["claim"].startswith("The server would not start: the kernel refuses")
+
+
 def test_what_does_not_fit_here_is_a_finding_among_others(tmp_path: Path) -> None:
     said = check("--home", str(tmp_path), "--scale", "1000000", "--set", "fsync=off")
     assert said.exit_code == 1

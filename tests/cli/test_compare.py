@@ -10,6 +10,7 @@ import pytest
 
 from pgdyno.record.store import open_record
 from pgdyno.report.documents.report import make_schema
+from pgdyno.run.host.facts import read_host_facts
 from tests.cli.experiments import (
     GENTLE,
     QUICK_COMMITS,
@@ -84,6 +85,24 @@ def test_what_cannot_be_compared(bench: Bench) -> None:
         bench.assert_nothing_runs()
 
     check_rows(REFUSED, check)
+
+
+def test_servers_that_get_no_memory(bench: Bench) -> None:
+    host = read_host_facts(bench.folder)
+    too_large = f"{(host.memory_bytes + host.swap_bytes) // 2**30 + 8}GB"
+    own = ("--home", str(bench.home), "--out", "out", "--no-disk", "--yes")
+    done = bench.refuse("compare", "--set", f"shared_buffers={too_large}", "--set", "shared_buffers=64MB", *own)
+    assert done.returncode == 3, done.stderr
+    assert "error: the server would not start: the kernel refuses that much shared memory" in done.stderr
+    assert "hint: lower shared_buffers" in done.stderr
+    assert not (bench.folder / "out").exists()
+
+    done = bench.refuse("compare", "--set", "shared_buffers=64MB", "--set", f"shared_buffers={too_large}", *own)
+    assert done.returncode == 2, done.stderr
+    assert f"shared_buffers={too_large}: The server would not start" in done.stderr
+    assert "only the reference starts: there is nothing to compare" in done.stderr
+    assert "with huge_pages = on, a larger vm.nr_hugepages" in done.stderr or "Cannot allocate memory" in done.stderr
+    bench.assert_nothing_runs()
 
 
 def test_the_minutes_that_are_suggested_are_enough(bench: Bench) -> None:

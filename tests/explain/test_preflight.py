@@ -146,6 +146,51 @@ SERVER = ServerSnapshot(
             Severity.NOTE,
             "sysctl vm.nr_hugepages=250",
         ),
+        # What a start would need, of a machine with 15.3 GB, 1.9 GB of swap and 400 MB of huge pages.
+        (
+            {"origin": ServerOrigin.PLANNED, "data_dir": None, "settings": {"shared_buffers": "60GB"}},
+            "no-start",
+            Severity.CRITICAL,
+            "about 61.4 GB of shared memory; 15.3 GB of memory and 1.91 GB of swap",
+        ),
+        (
+            {"origin": ServerOrigin.FILES, "huge_pages_bytes": None, "settings": {"shared_buffers": "15GB"}},
+            "too-much-shared-memory",
+            Severity.CRITICAL,
+            "14.9 GB of memory besides 400 MB of huge pages",
+        ),
+        (
+            {
+                "origin": ServerOrigin.PLANNED,
+                "data_dir": None,
+                "settings": {"huge_pages": "on", "shared_memory_size_in_huge_pages": "201"},
+            },
+            "no-start",
+            Severity.CRITICAL,
+            "201 of 2 MB needed, 200 free With on",
+        ),
+        (
+            {
+                "origin": ServerOrigin.PLANNED,
+                "data_dir": None,
+                "settings": {"huge_pages": "on", "shared_memory_size_in_huge_pages": "9000"},
+            },
+            "no-start",
+            Severity.CRITICAL,
+            "Lower shared_buffers: vm.nr_hugepages=9000 would be 17.6 GB of 15.3 GB",
+        ),
+        (
+            {"waiting": {"shared_buffers": str(60 * 1024**3 // 8192)}},
+            "no-start",
+            Severity.CRITICAL,
+            "would not start again",
+        ),
+        (
+            {"waiting": {"huge_pages": "on", "shared_buffers": str(2 * 1024**3 // 8192)}},
+            "no-start",
+            Severity.CRITICAL,
+            "712 free; waiting for a restart: huge_pages = on, shared_buffers = 262144",
+        ),
     ],
 )
 def test_what_is_wrong_with_a_server(
@@ -167,10 +212,57 @@ def test_what_is_wrong_with_a_server(
         {"settings": {"log_min_duration_statement": "250", "log_statement": "ddl"}},
         {"major": 15, "settings": {"shared_buffers": GB_IN_PAGES}},
         {"origin": ServerOrigin.PLANNED, "data_dir": None, "settings": {"shared_buffers": "256MB"}},
+        {"settings": {"huge_pages": "on", "shared_memory_size_in_huge_pages": "200"}, "origin": ServerOrigin.PLANNED},
+        {
+            "settings": {"huge_pages": "on", "shared_memory_size_in_huge_pages": "300"},
+            "origin": ServerOrigin.PLANNED,
+            "planned_pool": 300,
+        },
+        # A restart gives its own huge pages back.
+        {"waiting": {"huge_pages": "on", "shared_buffers": GB_IN_PAGES}},
+        {"settings": {"shared_buffers": "60GB", "huge_page_size": "1GB"}, "origin": ServerOrigin.PLANNED},
     ],
 )
 def test_a_server_with_nothing_wrong(tmp_path: Path, changes: dict[str, object]) -> None:
     assert find_obstacles(*look(tmp_path, QUIET, server=msgspec.structs.replace(SERVER, **changes))) == ()
+
+
+@pytest.mark.parametrize(
+    ("changes", "idle"),
+    [
+        (None, "2000 of 2000 huge pages idle: 3.91 GB of 15.3 GB"),
+        ({}, "2000 of 2000"),
+        ({"huge_pages_bytes": None, "origin": ServerOrigin.FILES, "settings": {"huge_pages": "off"}}, "2000 of 2000"),
+        (
+            {"huge_pages_bytes": None, "origin": ServerOrigin.FILES, "settings": {"shared_buffers": "1GB"}},
+            "1452 of 2000",
+        ),
+        ({"huge_pages_bytes": None, "origin": ServerOrigin.FILES, "settings": {"shared_buffers": "3600MB"}}, ""),
+    ],
+)
+def test_huge_pages_that_nobody_uses(tmp_path: Path, changes: dict[str, object] | None, idle: str) -> None:
+    server = None if changes is None else msgspec.structs.replace(SERVER, **changes)
+    host, facts = look(tmp_path, QUIET, server=server)
+    assert facts.memory is not None
+    memory = msgspec.structs.replace(facts.memory, huge_pages_total=2000, huge_pages_free=2000)
+    found = find_obstacles(host, msgspec.structs.replace(facts, memory=memory))
+    assert [one.rule for one in found] == ["idle-huge-pages"] * bool(idle)
+    assert idle in words_of(found)
+
+
+def test_a_kernel_that_promises_no_more_than_it_has(tmp_path: Path) -> None:
+    server = msgspec.structs.replace(SERVER, origin=ServerOrigin.PLANNED, settings={"shared_buffers": "12GB"})
+    host, facts = look(tmp_path, QUIET, server=server)
+    assert facts.memory is not None
+    strict = msgspec.structs.replace(
+        facts.memory, overcommit_memory=2, commit_limit_bytes=10 * 1024**3, committed_bytes=2 * 1024**3
+    )
+    (found,) = find_obstacles(host, msgspec.structs.replace(facts, memory=strict))
+    assert (found.rule, "8 GB below CommitLimit" in found.evidence) == ("no-start", True)
+    generous = msgspec.structs.replace(facts.memory, overcommit_memory=1)
+    huge = msgspec.structs.replace(server, settings={"shared_buffers": "60GB"})
+    (found,) = find_obstacles(host, msgspec.structs.replace(facts, memory=generous, server=huge))
+    assert found.rule == "too-much-shared-memory"
 
 
 def test_wal_of_somebodys_server_on_the_data_disk(tmp_path: Path) -> None:

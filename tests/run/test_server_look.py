@@ -62,6 +62,7 @@ def findings(server: ServerSnapshot) -> dict[str, Finding]:
         "assertions",
         "logging",
         "huge-pages",
+        "no-start",
         "configuration-errors",
     }
     found = find_obstacles(read_host_facts(Path("/var/tmp")), facts)
@@ -144,6 +145,35 @@ def test_a_server_that_does_not_run_and_one_that_stands_by(cluster: Cluster) -> 
         assert "pg_is_in_recovery() is true" in findings(look(cluster)[0])["wrong-server"].evidence
     finally:
         signal.unlink(missing_ok=True)
+        (cluster.data / "postgresql.auto.conf").write_text("")
+        restart(cluster)
+
+
+def test_a_server_that_will_not_start_again(cluster: Cluster) -> None:
+    host = read_host_facts(Path("/var/tmp"))
+    too_large = f"{(host.memory_bytes + host.swap_bytes) // 2**20 + 1024}MB"
+    assert "no-start" not in findings(look(cluster)[0])
+    # Not loaded, so that the server itself does not know of it.
+    with (cluster.data / "postgresql.auto.conf").open("a") as conf:
+        conf.write(f"shared_buffers = {too_large}\nhuge_pages = off\nmax_connections = 77\n")
+    try:
+        assert "shared_buffers" not in look(cluster)[0].waiting, "its command line wins"
+        cluster.stop()
+        server, _ = look(cluster)
+        assert server.origin is ServerOrigin.FILES
+        if read_memory(Tree()).overcommit_memory != 1:
+            assert "would not start:" in findings(server)["no-start"].claim
+            with pytest.raises(AssertionError, match="could not map anonymous shared memory"):
+                cluster.start()
+        (cluster.data / "postgresql.auto.conf").write_text("")
+        cluster.start()
+        cluster.sql(f"ALTER SYSTEM SET shared_buffers = '{too_large}'")
+        cluster.sql("ALTER SYSTEM SET huge_pages = off")
+        server, _ = look(cluster)
+        assert set(server.waiting) == {"shared_buffers", "huge_pages"}
+        if read_memory(Tree()).overcommit_memory != 1:
+            assert "would not start again" in findings(server)["no-start"].claim
+    finally:
         (cluster.data / "postgresql.auto.conf").write_text("")
         restart(cluster)
 

@@ -12,7 +12,7 @@ import msgspec
 
 from pgdyno import __version__
 from pgdyno.analyse.disk.demand import find_limits
-from pgdyno.conduct.planned_server import describe_planned_server
+from pgdyno.conduct.planned_server import describe_main_server, find_refused_variants
 from pgdyno.conduct.study_card import StudyCard
 from pgdyno.conduct.ui import Ui
 from pgdyno.conduct.undo_words import describe_undo
@@ -20,6 +20,7 @@ from pgdyno.conduct.workspace import Workspace, machine_of
 from pgdyno.errors import HostError
 from pgdyno.explain.finding import Severity
 from pgdyno.explain.preflight.rules import find_obstacles
+from pgdyno.explain.preflight.shared_memory import NO_START
 from pgdyno.plan.experiment import reference_server
 from pgdyno.plan.plan import CHECK_S, Machine
 from pgdyno.record.device.disk_card import ClockTest
@@ -91,7 +92,7 @@ def _check(study: Study, home: Home, ui: Ui) -> ReadyMachine:
     server = reference_server(study)
     installation = find_installation(server, user=user, software_dir=home.software)
     # A setting that the server refuses is reported later, when the variants are tried, with the variant's name.
-    snapshot, _ = describe_planned_server(server, installation.facts, user=user)
+    snapshot, _ = describe_main_server(study, installation.facts, user=user)
     host, preflight, clock = read_preflight(
         PreflightSubject(
             data_dir=home.root,
@@ -107,8 +108,20 @@ def _check(study: Study, home: Home, ui: Ui) -> ReadyMachine:
     disk = f"{host.data_disk.filesystem} on {host.data_disk.device}"
     ui.end_step(f"PostgreSQL {installation.facts.version}, {cpus}, data on {disk}")
     for finding in find_obstacles(host, preflight):
+        if finding.rule == NO_START:
+            hint = f"{finding.advice[:1].lower()}{finding.advice[1:].rstrip('.')}"
+            raise HostError(f"t{finding.claim[1:].rstrip('.')}", detail=finding.evidence, hint=hint)
         if finding.severity is not Severity.NOTE:
             ui.show_finding(finding)
+    for finding in find_refused_variants(
+        study,
+        host,
+        preflight,
+        main=installation.facts,
+        find_programs=lambda named: find_installation(named, user=user, software_dir=home.software).facts,
+        user=user,
+    ):
+        ui.show_finding(finding)
     if study.server.port is not None:
         ui.say(f"to watch the server while a trial runs: {psql_command(home, study.server.port)}")
     scales = find_loaded_scales(home, installation, study.data)

@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
+import msgspec
+
 from pgdyno.errors import PgdynoError
+from pgdyno.explain.finding import Finding
 from pgdyno.explain.preflight.server import effective_settings
-from pgdyno.record.machine.preflight import ServerOrigin, ServerSnapshot
+from pgdyno.explain.preflight.shared_memory import find_start_obstacle
+from pgdyno.facts.gucs import Context, find_guc
+from pgdyno.plan.experiment import Variant, identify_server
+from pgdyno.plan.live import HUGE_PAGES
+from pgdyno.plan.variants import plan_experiment
+from pgdyno.record.machine.host_facts import HostFacts
+from pgdyno.record.machine.preflight import PreflightFacts, ServerOrigin, ServerSnapshot
 from pgdyno.record.types import ServerFacts
 from pgdyno.run.cluster.settings_check import HUGE_PAGES_COUNT, count_huge_pages
 from pgdyno.run.host.process import ServerUser
 from pgdyno.run.postgres.installation import Installation
-from pgdyno.spec.study import ServerSpec
+from pgdyno.spec.study import ServerSpec, Study
 
 
 def describe_planned_server(
-    server: ServerSpec, programs: ServerFacts, *, user: ServerUser
+    server: ServerSpec, programs: ServerFacts, *, user: ServerUser, sysctl: Mapping[str, str] | None = None
 ) -> tuple[ServerSnapshot, PgdynoError | None]:
     """Describe a server that pgdyno is going to start.
 
@@ -23,6 +33,7 @@ def describe_planned_server(
         server: What is asked for.
         programs: Which PostgreSQL.
         user: The account that it will run as.
+        sysctl: The kernel settings that pgdyno sets before it starts the server.
 
     Returns:
         The server, and why its program did not count the huge pages: a SpecError is its refusal of a setting.
@@ -37,7 +48,73 @@ def describe_planned_server(
         origin=ServerOrigin.PLANNED,
         major=programs.major,
         settings=settings,
+        planned_pool=_read_pool(sysctl or {}),
         has_assertions=None if programs.configure is None else "--enable-cassert" in programs.configure,
         settings_said=programs.settings_said,
     )
     return snapshot, refusal
+
+
+def describe_main_server(
+    study: Study, programs: ServerFacts, *, user: ServerUser
+) -> tuple[ServerSnapshot, PgdynoError | None]:
+    """Describe a study's main server, in a comparison that of its reference, as `describe_planned_server` does."""
+    experiment = plan_experiment(study, version_major=programs.major)
+    if experiment is None:
+        return describe_planned_server(study.server, programs, user=user)
+    reference = experiment.reference
+    return describe_planned_server(reference.server, programs, user=user, sysctl=reference.sysctl)
+
+
+def find_refused_variants(
+    study: Study,
+    host: HostFacts,
+    facts: PreflightFacts,
+    *,
+    main: ServerFacts,
+    find_programs: Callable[[ServerSpec], ServerFacts],
+    user: ServerUser,
+) -> Iterator[Finding]:
+    """Find the variants, other than the reference, whose server gets no shared memory here, or not enough.
+
+    Args:
+        study: What is going to run.
+        host: The machine.
+        facts: Its state.
+        main: The PostgreSQL of the reference.
+        find_programs: Finds the PostgreSQL of a variant.
+        user: The account that the servers will run as.
+    """
+    experiment = plan_experiment(study, version_major=main.major)
+    if experiment is None or facts.memory is None:
+        return
+    reference = experiment.reference
+    majors = {identify_server(reference.server): main}
+    seen = {_memory_key(reference, main.major)}
+    for variant in experiment.variants[1:]:
+        server = identify_server(variant.server)
+        if server not in majors:
+            majors[server] = find_programs(variant.server)
+        key = _memory_key(variant, majors[server].major)
+        if key in seen:
+            continue
+        seen.add(key)
+        snapshot, _ = describe_planned_server(variant.server, majors[server], user=user, sysctl=variant.sysctl)
+        finding = find_start_obstacle(snapshot, facts.memory, host)
+        if finding is not None:
+            yield msgspec.structs.replace(finding, claim=f"{variant.name}: {finding.claim}")
+
+
+def _memory_key(variant: Variant, major: int) -> tuple[object, ...]:
+    """Return a key that is equal for variants whose servers take the same shared memory."""
+    shaping = {
+        name: str(value)
+        for name, value in variant.server.settings.items()
+        if (guc := find_guc(name, major)) is None or guc.context is Context.POSTMASTER
+    }
+    return identify_server(variant.server), variant.sysctl.get(HUGE_PAGES), tuple(sorted(shaping.items()))
+
+
+def _read_pool(sysctl: Mapping[str, str]) -> int | None:
+    pool = sysctl.get(HUGE_PAGES, "").strip()
+    return int(pool) if pool.isdigit() else None

@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 from rich.console import RenderableType
 
-from pgdyno.conduct.planned_server import describe_planned_server
+from pgdyno.conduct.planned_server import describe_main_server, find_refused_variants
 from pgdyno.conduct.workspace import machine_of
 from pgdyno.errors import ExitCode, HostError, SpecError, with_program
 from pgdyno.explain.finding import Finding, Severity
@@ -96,7 +96,8 @@ def check_study(study: Study, *, home: Path, is_planned: bool) -> Check:
         # Only the server knows an extension's settings.
         if not is_custom_name(name):
             read_setting(find_setting(name, programs.major), name, show_value(value))
-    snapshot, refusal = describe_planned_server(server, programs, user=find_server_user())
+    user = find_server_user()
+    snapshot, refusal = describe_main_server(study, programs, user=user)
     if isinstance(refusal, SpecError):
         raise refusal
     there = find_existing_folder(home)
@@ -123,7 +124,8 @@ def check_study(study: Study, *, home: Path, is_planned: bool) -> Check:
         return _judge(named, host, facts, intent=Intent(horizon_s=DEFAULT_HORIZON_S), refusal=error)
     if not is_planned:
         intent = msgspec.structs.replace(intent, horizon_s=DEFAULT_HORIZON_S)
-    return _judge(named, host, facts, intent=intent)
+    refused = find_refused_variants(study, host, facts, main=programs, find_programs=read_named_facts, user=user)
+    return _judge(named, host, facts, intent=intent, others=tuple(refused))
 
 
 def check_data(path: Path, *, named: ServerSpec | None, scale: int | None = None, clients: int | None = None) -> Check:
@@ -191,10 +193,16 @@ def intent_of(plan: Plan) -> Intent:
 
 
 def _judge(
-    server: str, host: HostFacts, facts: PreflightFacts, *, intent: Intent, refusal: HostError | None = None
+    server: str,
+    host: HostFacts,
+    facts: PreflightFacts,
+    *,
+    intent: Intent,
+    refusal: HostError | None = None,
+    others: tuple[Finding, ...] = (),
 ) -> Check:
     program = program_name()
-    obstacles = find_obstacles(host, facts, intent=intent)
+    obstacles = (*others, *find_obstacles(host, facts, intent=intent))
     if refusal is not None:
         obstacles = (_refused(refusal), *obstacles)
     findings = tuple(

@@ -8,7 +8,7 @@ serve `pgdyno check`, and the report of every study from the facts in its record
 from __future__ import annotations
 
 from pgdyno.explain.finding import Finding, Severity
-from pgdyno.explain.preflight import cpu, memory, other_load, server, storage, version
+from pgdyno.explain.preflight import cpu, memory, other_load, server, shared_memory, storage, version
 from pgdyno.explain.preflight.rule_input import Intent, Rule, RuleInput
 from pgdyno.record.machine.host_facts import HostFacts
 from pgdyno.record.machine.preflight import PreflightFacts
@@ -16,6 +16,7 @@ from pgdyno.record.machine.preflight import PreflightFacts
 RULES: tuple[Rule, ...] = (
     *other_load.RULES,
     *server.RULES,
+    *shared_memory.RULES,
     *version.RULES,
     *storage.RULES,
     *cpu.RULES,

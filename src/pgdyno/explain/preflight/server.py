@@ -1,20 +1,17 @@
-"""Define the rules about the intended server and load: durability, huge pages, the wrong server, a scale that is too small."""
+"""Define the rules about the intended server and load: durability, the wrong server, a scale that is too small."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
 
 from pgdyno.explain.finding import Finding, Severity
 from pgdyno.explain.preflight.rule_input import Rule, RuleInput
+from pgdyno.explain.preflight.shared_memory import setting_number
 from pgdyno.facts.durability import find_given_up, names_wal_file
-from pgdyno.facts.gucs import as_shown, find_guc, read_value
-from pgdyno.facts.shared_memory import choose_wal_buffers_bytes, estimate_other_shared_bytes
-from pgdyno.record.machine.preflight import MemoryFacts, ServerOrigin, ServerSnapshot
-from pgdyno.units import format_bytes, unit_size
+from pgdyno.facts.gucs import as_shown, find_guc
+from pgdyno.record.machine.preflight import ServerOrigin, ServerSnapshot
+from pgdyno.units import format_bytes
 
-# Below this size the page tables of a hundred backends take some ten MB: there is little to gain.
-_WORTH_HUGE_PAGES_BYTES = 1024**3
 # Default port of clients. Source: PostgreSQL 18 manual, section 32.15, PGPORT.
 _PORT = 5432
 # VACUUM and ANALYZE estimate row counts. Source: PostgreSQL 18 manual, section 52.11, reltuples.
@@ -134,7 +131,7 @@ def _logging(rule_input: RuleInput) -> Iterator[Finding]:
     server = rule_input.facts.server
     if server is None:
         return
-    shown = {name: _number(server, name) for name in ("log_min_duration_statement",)}
+    shown = {name: setting_number(server, name) for name in ("log_min_duration_statement",)}
     chatty = [name for name, value in shown.items() if value == 0]
     chatty += [
         name
@@ -152,77 +149,6 @@ def _logging(rule_input: RuleInput) -> Iterator[Finding]:
             if server.origin is not ServerOrigin.PLANNED
             else f"Leave {', '.join(chatty)} out.",
         )
-
-
-def _huge_pages(rule_input: RuleInput) -> Iterator[Finding]:
-    server, memory = rule_input.facts.server, rule_input.facts.memory
-    if server is None or memory is None or not memory.huge_page_bytes:
-        return
-    if server.file_errors and not server.settings:
-        # Nothing is known about the settings.
-        return
-    if server.settings.get("huge_pages", "try") != "try" or _has_huge_pages(server, memory):
-        return
-    needed = _needed_huge_pages(server, memory)
-    about = "" if _reported_huge_pages(server) else "about "
-    target = memory.huge_pages_total - memory.huge_pages_free + needed
-    is_seen = server.origin is ServerOrigin.RUNNING
-    yield Finding(
-        rule="huge-pages",
-        severity=Severity.WARNING if _size(server, "shared_buffers") >= _WORTH_HUGE_PAGES_BYTES else Severity.NOTE,
-        claim="huge_pages = try, and the server " + ("got none." if is_seen else "would get none."),
-        evidence=f"{about}{needed} of {format_bytes(memory.huge_page_bytes)} needed, {memory.huge_pages_free} free"
-        + (f", huge_pages_status = {status}" if (status := server.settings.get("huge_pages_status")) else ""),
-        why="It silently does without: page tables grow with each connection, and the CPU walks them more often.",
-        advice=f"`sysctl vm.nr_hugepages={target}`" + (", then restart the server." if is_seen else "."),
-    )
-
-
-def _has_huge_pages(server: ServerSnapshot, memory: MemoryFacts) -> bool:
-    status = server.settings.get("huge_pages_status")
-    if status in {"on", "off"}:
-        return status == "on"
-    if server.origin is ServerOrigin.RUNNING and server.huge_pages_bytes is not None:
-        return server.huge_pages_bytes > 0
-    return memory.huge_pages_free >= _needed_huge_pages(server, memory)
-
-
-def _needed_huge_pages(server: ServerSnapshot, memory: MemoryFacts) -> int:
-    return _reported_huge_pages(server) or math.ceil(_estimate_shared_bytes(server) / memory.huge_page_bytes)
-
-
-def _reported_huge_pages(server: ServerSnapshot) -> int | None:
-    """Return the number of huge pages as the server, or its program, computed it; None if it did not."""
-    reported = server.settings.get("shared_memory_size_in_huge_pages", "")
-    return int(reported) if reported.isdigit() else None
-
-
-def _estimate_shared_bytes(server: ServerSnapshot) -> float:
-    buffers, wal_buffers = _size(server, "shared_buffers"), _size(server, "wal_buffers")
-    return buffers + estimate_other_shared_bytes(
-        buffers,
-        wal_buffers_bytes=wal_buffers if wal_buffers > 0 else choose_wal_buffers_bytes(buffers),
-        session_count=_size(server, "max_connections") + _size(server, "max_worker_processes"),
-        major=server.major,
-    )
-
-
-def _size(server: ServerSnapshot, name: str) -> float:
-    """Return a setting in bytes, or a count."""
-    guc = find_guc(name, server.major)
-    return (_number(server, name) or 0.0) * unit_size(guc.unit if guc else None)
-
-
-def _number(server: ServerSnapshot, name: str) -> float | None:
-    """Return a setting in its own unit: as set, otherwise the built-in value; None if neither is known."""
-    guc = find_guc(name, server.major)
-    text = server.settings.get(name) or (guc.boot if guc else None)
-    if guc is None or text is None:
-        return None
-    try:
-        return float(read_value(guc, text))
-    except ValueError:
-        return None
 
 
 def _few_branches(rule_input: RuleInput) -> Iterator[Finding]:
@@ -308,7 +234,6 @@ RULES: tuple[Rule, ...] = (
     _assertions,
     _archives_nothing,
     _logging,
-    _huge_pages,
     _few_branches,
     _data_against_memory,
 )

@@ -110,6 +110,8 @@ class MemoryFacts(msgspec.Struct, frozen=True, kw_only=True):
     numa_balancing: int | None
     shm_size_bytes: int | None
     """Size limit of /dev/shm; None without a limit."""
+    huge_pages_overcommit: int | None = None
+    """Huge pages that the kernel adds to the pool on demand (vm.nr_overcommit_hugepages)."""
 
 
 class RaidArray(msgspec.Struct, frozen=True, kw_only=True):
@@ -222,6 +224,10 @@ class ServerSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     """Settings by name, as in pg_settings.setting; for PLANNED the requested settings, with the count of huge pages."""
     file_errors: tuple[str, ...] = ()
     """Errors in its configuration files that prevent a start, each with its location and the server's message."""
+    waiting: dict[str, str] = {}
+    """Settings that shape the shared memory and have another value at the next start, with that value."""
+    planned_pool: int | None = None
+    """The vm.nr_hugepages that pgdyno sets before it starts the server; None if it leaves that as it is."""
     is_in_recovery: bool | None = None
     active_sessions: int | None = None
     """Client sessions that are not idle, without pgdyno's own."""

@@ -38,12 +38,15 @@ _DEEPEST = 10
 SNAPSHOT_SETTINGS = (
     *("huge_pages", "huge_pages_status", "huge_page_size", "shared_buffers", "max_connections", "debug_assertions"),
     *("log_statement", "log_min_duration_statement", "log_duration", "track_io_timing", "data_directory"),
-    *("shared_memory_size_in_huge_pages", "archive_mode", "archive_command", "archive_library"),
+    *("shared_memory_size_in_huge_pages", "wal_buffers", "max_worker_processes", "config_file"),
+    *("archive_mode", "archive_command", "archive_library"),
 )
+# Settings that make the shared memory of the next start larger or smaller.
+_SHAPING = ("shared_buffers", "huge_pages", "huge_page_size", "max_connections", "max_worker_processes")
 _ReadFiles = Callable[[DataFolder, Sequence[str], list[Unseen]], dict[str, str]]
 """A function that reads the named settings from a server's files, and adds to the list what it cannot read."""
 # Settings that only a running server knows.
-_ONLY_RUNNING = frozenset({"huge_pages_status", "data_directory"})
+_ONLY_RUNNING = frozenset({"huge_pages_status", "data_directory", "config_file"})
 
 
 class _ServerAnswer(msgspec.Struct, frozen=True):
@@ -54,6 +57,8 @@ class _ServerAnswer(msgspec.Struct, frozen=True):
     """All settings that have been set; the others are built in or chosen by the server itself."""
     waiting_names: frozenset[str]
     """Settings whose files have another value, which takes effect at a restart."""
+    start_names: frozenset[str]
+    """Settings of the command line or environment of its start, which the files do not change."""
     is_in_recovery: bool
     active_sessions: int
 
@@ -66,12 +71,29 @@ class _ServerAnswer(msgspec.Struct, frozen=True):
 def read_server_snapshot(folder: DataFolder) -> tuple[ServerSnapshot, tuple[Unseen, ...]]:
     """Return what can be seen of a server by its data directory, and what cannot."""
     unseen: list[Unseen] = []
-    snapshot, _ = _read_settings(folder, _names_of(folder.major), unseen, read_files=_read_each)
-    command = snapshot.settings.get("archive_command", "")
-    if names_wal_file(command):
+    snapshot, answer = _read_settings(folder, _names_of(folder.major), unseen, read_files=_read_each)
+    settings = dict(snapshot.settings)
+    if names_wal_file(settings.get("archive_command", "")):
         # It may hold a password, and all that is asked of it is whether it archives.
-        snapshot = msgspec.structs.replace(snapshot, settings={**snapshot.settings, "archive_command": "%p"})
-    return snapshot, tuple(unseen)
+        settings["archive_command"] = "%p"
+    waiting = {} if answer is None or snapshot.file_errors else _read_waiting(folder, answer, unseen)
+    return msgspec.structs.replace(snapshot, settings=settings, waiting=waiting), tuple(unseen)
+
+
+def _read_waiting(folder: DataFolder, answer: _ServerAnswer, unseen: list[Unseen]) -> dict[str, str]:
+    """Return what a running server's files say of its shared memory, where that differs from what is in force."""
+    in_force, waiting = answer.known_settings, {}
+    try:
+        for name in _SHAPING:
+            if name in answer.start_names:
+                continue
+            done = folder.ask_program(name, config_file=in_force.get("config_file"), timeout_s=_PATIENCE_S)
+            value = done.stdout.strip()
+            if done.exit_code == 0 and value != in_force.get(name, value):
+                waiting[name] = value
+    except PgdynoError as error:
+        unseen.append(Unseen(what="settings that wait for a restart", reason=error.reason))
+    return waiting
 
 
 def read_server_and_data(folder: DataFolder, *, wants_branches: bool) -> tuple[ServerSnapshot, tuple[Unseen, ...]]:

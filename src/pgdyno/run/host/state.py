@@ -65,6 +65,7 @@ def read_memory(tree: Tree) -> MemoryFacts:
         numa_nodes=sum(1 for _ in tree.glob("sys/devices/system/node/node[0-9]*")),
         numa_balancing=tree.read_int("proc/sys/kernel/numa_balancing"),
         shm_size_bytes=_read_shm_size(tree),
+        huge_pages_overcommit=tree.read_int("proc/sys/vm/nr_overcommit_hugepages"),
     )
 
 

@@ -13,7 +13,7 @@ def hint_for(words: str) -> str:
     if "No space left on device" in words:
         return "the disk is full: free some space, use a smaller scale, or put the work elsewhere with --home"
     if lacks_memory(words):
-        return "lower shared_buffers or give the machine more memory"
+        return "lower shared_buffers, or make room: more memory; with huge_pages = on, a larger vm.nr_hugepages"
     if "Permission denied" in words:
         return "the server's user must be able to reach pgdyno's home; choose another with --home"
     return ""

@@ -130,6 +130,8 @@ SELECT jsonb_build_object(
     'settings', (SELECT jsonb_object_agg(name, setting) FROM pg_settings WHERE name = ANY (ARRAY[{names}])),
     'set_names', (SELECT coalesce(jsonb_agg(name), '[]') FROM pg_settings WHERE source NOT IN ('default', 'override')),
     'waiting_names', (SELECT coalesce(jsonb_agg(name), '[]') FROM pg_settings WHERE pending_restart),
+    'start_names', (SELECT coalesce(jsonb_agg(name), '[]') FROM pg_settings
+                    WHERE source IN ('command line', 'environment variable')),
     'is_in_recovery', pg_is_in_recovery(),
     'active_sessions', (SELECT count(*) FROM pg_stat_activity
                         WHERE backend_type = 'client backend' AND state <> 'idle' AND pid <> pg_backend_pid()))"""
