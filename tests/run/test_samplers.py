@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import contextlib
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -129,6 +131,63 @@ def test_backends_of_clients_are_counted_and_the_samplers_own_is_not(cluster: Cl
     ((had, waited),) = busy_threads(seen, BACKEND_LABEL).values()
     assert np.nanmean(had) > 0
     assert np.nanmin(waited) >= 0
+
+
+SAMPLE_SERVER = """
+import pathlib, sys, time
+from pgdyno.record.samples.files import read_os_samples
+from pgdyno.run.postgres.address import Address
+from pgdyno.run.sample.samplers import SERVER, Samplers
+folder, postmaster_pid = pathlib.Path(sys.argv[1]), int(sys.argv[2])
+address = Address(host="", port=0, dbname="", user="")
+with Samplers(directory=folder, address=address, interval_s=0.2, left_out=frozenset({SERVER})) as samplers:
+    samplers.follow("all+", postmaster_pid)
+    samplers.follow_backends(postmaster_pid)
+    lines = (folder / "os.jsonl").read_bytes().count(b"\\n")
+    deadline_s = time.monotonic() + 240
+    while (folder / "os.jsonl").read_bytes().count(b"\\n") < lines + 4 and time.monotonic() < deadline_s:
+        time.sleep(0.02)
+print(*(gap.reason for gap in samplers.gaps if not gap.reason.startswith("came too late")), sep="\\n")
+"""
+CLIENTS = 560
+
+
+@pytest.fixture(scope="module")
+def crowd() -> Iterator[Cluster]:
+    """A server with more clients than a process with the usual limit may open files for."""
+    if resource.getrlimit(resource.RLIMIT_NOFILE)[1] < 2 * CLIENTS:
+        pytest.skip("this account may not open a thousand files")
+    with made_cluster(18) as made, contextlib.ExitStack() as connections:
+        made.start(fsync="off", max_connections=str(CLIENTS + 20))
+        for _ in range(CLIENTS):
+            connections.enter_context(sql.connect(made.address))
+        yield made
+
+
+def sample_under(limits: str, cluster: Cluster, folder: Path) -> str:
+    """What the samplers report as gaps where they may open as many files."""
+    assert cluster.server is not None
+    argv = ["prlimit", f"--nofile={limits}", sys.executable, "-c", SAMPLE_SERVER, str(folder), str(cluster.server.pid)]
+    return subprocess.run(argv, check=True, capture_output=True, text=True).stdout.strip()
+
+
+def test_all_backends_of_a_crowd_are_counted_under_the_usual_limit(crowd: Cluster, tmp_path: Path) -> None:
+    assert sample_under(f"1024:{4 * CLIENTS}", crowd, tmp_path) == ""
+    frame = read_os_samples(tmp_path).frame
+    assert set(frame["backends.server/count"].drop_nulls()) == {CLIENTS}
+    assert frame["tree.all/utime"].drop_nulls().len() > 1
+
+
+def test_backends_that_are_too_many_to_open_are_a_gap(crowd: Cluster, tmp_path: Path) -> None:
+    reasons = sample_under("256:256", crowd, tmp_path).splitlines()
+    assert len(reasons) == 2
+    assert reasons[0].startswith("it may not open enough files to follow all+=")
+    assert reasons[1].startswith("it may not open enough files to follow server*=")
+    assert all("Too many open files" in reason for reason in reasons)
+    frame = read_os_samples(tmp_path).frame
+    # A part of them would be a wrong sum. Other sources go on.
+    assert not [name for name in frame.columns if name.startswith(("backends.", "tree.all"))]
+    assert frame["mem/MemTotal"].null_count() == 0
 
 
 @pytest.mark.parametrize(("source", "other"), [(OS, SERVER_FILE), (SERVER, OS_FILE)])

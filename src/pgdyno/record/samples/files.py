@@ -98,6 +98,8 @@ class OsSamples(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """Reason that the sampler gave for ending; None if it gave none."""
     torn: str
     """The line that a crash cut short, or empty."""
+    given_up: dict[str, str] = {}
+    """Requests that the sampler gave up, with the reason; not in the packed form, as the trial's gaps have them."""
 
 
 class ServerSamples(msgspec.Struct, frozen=True, kw_only=True, eq=False):
@@ -138,10 +140,11 @@ def read_os_samples(path: Path, *, name: str = OS_FILE) -> OsSamples:
         if found.suffix == ".parquet":
             packed, frame = _unpack(found, _OS_COLUMNS)
             return OsSamples(header=_header(packed.header, OsHeader), frame=frame, end=packed.end, torn=packed.torn)
-        lines, end, torn = _read_lines(found)
+        lines, last, torn = _read_lines(found)
         header = _header(next(lines, None), OsHeader)
         frame = _frame(_os_rows(lines, header)) if header else pl.DataFrame()
-        return OsSamples(header=header, frame=frame, end=end, torn=torn)
+        given_up = last.get("given_up", {})
+        return OsSamples(header=header, frame=frame, end=last.get("end"), torn=torn, given_up=given_up)
 
 
 def read_server_samples(path: Path) -> ServerSamples:
@@ -157,10 +160,10 @@ def read_server_samples(path: Path) -> ServerSamples:
             packed, frame = _unpack(found, _SERVER_COLUMNS)
             header = _header(packed.header, ServerHeader)
             return ServerSamples(header=header, frame=frame, end=packed.end, torn=packed.torn)
-        lines, end, torn = _read_lines(found)
+        lines, last, torn = _read_lines(found)
         header = _header(next(lines, None), ServerHeader)
         frame = _frame(_server_rows(lines, header), zero="wait/") if header else pl.DataFrame()
-        return ServerSamples(header=header, frame=frame, end=end, torn=torn)
+        return ServerSamples(header=header, frame=frame, end=last.get("end"), torn=torn)
 
 
 def find_missed(samples: OsSamples | ServerSamples) -> tuple[Missed, ...]:
@@ -226,12 +229,12 @@ def _translate_damage(path: Path) -> Iterator[None]:
         raise StepFailedError("a samples file is damaged", detail=detail) from exc
 
 
-def _read_lines(path: Path) -> tuple[Iterator[dict[str, Any]], str | None, str]:
-    """Return the decoded lines without the closing one, the sampler's reason for ending, and a torn last line."""
+def _read_lines(path: Path) -> tuple[Iterator[dict[str, Any]], dict[str, Any], str]:
+    """Return the decoded lines without the closing one, the closing one or an empty one, and a torn last line."""
     *complete, last = path.read_bytes().split(b"\n")
     decoded = [msgspec.json.decode(line) for line in complete]
-    end = decoded.pop()["end"] if decoded and "end" in decoded[-1] else None
-    return iter(decoded), end, last.decode(errors="replace")
+    closing = decoded.pop() if decoded and "end" in decoded[-1] else {}
+    return iter(decoded), closing, last.decode(errors="replace")
 
 
 def _header(raw: dict[str, Any] | msgspec.Raw | None, kind: type[_Header]) -> _Header | None:

@@ -8,7 +8,8 @@ digits without parsing them, and leaves out what has not changed since the line 
 
 The first line is the header. In each later line `t` is CLOCK_MONOTONIC in seconds, `cost_s` the CPU seconds spent by
 this program so far, and each other key a source with its values in the order that the header's `fields` names; a source
-left out is unchanged, a source that is null is gone. The last line carries `end`, the reason for ending.
+left out is unchanged, a source that is null is gone. The last line carries `end`, the reason for ending, and `given_up`,
+the reason for each request that needed more open files than this process may have: a part of it would be a wrong sum.
 
 The program ends when stdin closes, on SIGTERM or SIGINT, or when its parent dies. A line `LABEL=PID` on stdin makes it
 follow one more process, a line `LABEL+=PID` a process with all its descendants as one, and a line `LABEL*=PID` the
@@ -17,9 +18,12 @@ backends of the postmaster's clients as one.
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import json
 import os
 import re
+import resource
 import select
 import signal
 import sys
@@ -69,7 +73,10 @@ TITLE_START = b"postgres: "
 
 
 class PseudoFile:
-    """A file of /proc or /sys that stays open; `read` returns None for good once the file has vanished."""
+    """A file of /proc or /sys that stays open; `read` returns None for good once the file has vanished.
+
+    It raises OSError if this process may open no more files.
+    """
 
     def __init__(self, path: str) -> None:
         self.error = ""
@@ -77,6 +84,8 @@ class PseudoFile:
         try:
             self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         except OSError as exc:
+            if is_out_of_files(exc):
+                raise
             self.error = str(exc)
 
     def read(self) -> bytes | None:
@@ -200,7 +209,7 @@ class Cgroup:
             levels = [path for path in folders.get(controller, []) if os.path.exists(f"{path}/{limit}")]  # noqa: PTH110
             if not levels:
                 continue
-            limited = [path for path in levels if is_limit(PseudoFile(f"{path}/{limit}").read())]
+            limited = [path for path in levels if is_limit(read_text(f"{path}/{limit}").encode())]
             folder = (limited or levels)[0]
             others = {
                 "cpu.max": ("cpu.stat",),
@@ -251,7 +260,6 @@ class SampledProcess:
         """Add what is known; False when the process is gone."""
         data = self._stat.read()
         if data is None:
-            self._close()
             return False
         values = data[data.rfind(b")") + 2 :].split()
         out[b"process." + self.label.encode()] = array([self._pid, values[11], values[12]])
@@ -266,15 +274,18 @@ class SampledProcess:
     def _find_threads(self, thread_count: bytes) -> None:
         try:
             names = os.listdir(f"{self._folder}/task")  # noqa: PTH208
-        except OSError:
+        except OSError as exc:
+            if is_out_of_files(exc):
+                raise
             return
         self._thread_count = thread_count
         for name in names:
             if name.encode() not in self._threads:
                 self._threads[name.encode()] = PseudoFile(f"{self._folder}/task/{name}/schedstat")
 
-    def _close(self) -> None:
-        for file in self._threads.values():
+    def close(self) -> None:
+        """Close all its files."""
+        for file in (self._stat, *self._threads.values()):
             file.close()
 
 
@@ -295,7 +306,6 @@ class ProcessTree:
         total = self._spent(self._pid)
         children = self._list_children(self._pid)
         if total is None or children is None:
-            self._forget(set())
             return False
         pids = [*children, *(pid for child in children for pid in self._list_children(child) or ())]
         user, system = total
@@ -321,6 +331,10 @@ class ProcessTree:
             self._children[pid] = PseudoFile(f"/proc/{pid.decode()}/task/{pid.decode()}/children")
         data = self._children[pid].read()
         return None if data is None else data.split()
+
+    def close(self) -> None:
+        """Close all its files."""
+        self._forget(set())
 
     def _forget(self, living: set[bytes]) -> None:
         for files in (self._stats, self._children):
@@ -367,6 +381,11 @@ class Backends:
         out[self._key] = b"[%d,%d,%d]" % (len(self._seen), run_ns, wait_ns)
         return True
 
+    def close(self) -> None:
+        """Close all its files."""
+        for file in (self._postmaster, self._children, *self._files.values()):
+            file.close()
+
     def _tell(self, pid: bytes) -> None:
         """Classify a child of the postmaster as a client's backend or not; one without a title is classified later."""
         title = read_text(f"/proc/{pid.decode()}/cmdline").encode()
@@ -394,7 +413,8 @@ class Sampler:
             Disks(),
             Cgroup(cgroup_folders(read_text("/proc/self/cgroup"), read_text("/proc/self/mountinfo"))),
         )
-        self._processes: list[SampledProcess | ProcessTree | Backends] = []
+        self._processes: dict[str, SampledProcess | ProcessTree | Backends] = {}
+        self.given_up: dict[str, str] = {}
         self._last: dict[bytes, bytes] = {}
 
     def follow(self, request: str) -> None:
@@ -410,7 +430,10 @@ class Sampler:
         if follow is None or not name.isidentifier() or not pid.isdigit():
             sys.stderr.write(f"not LABEL=PID: {request!r}\n")
             return
-        self._processes.append(follow(name, int(pid)))
+        try:
+            self._processes[request.strip()] = follow(name, int(pid))
+        except OSError as exc:
+            self.given_up[request.strip()] = str(exc)
 
     def absent(self) -> dict[str, str]:
         """Return the sources that cannot be read at all, with the reason."""
@@ -427,13 +450,24 @@ class Sampler:
         started = time.monotonic_ns()
         for source in self.sources:
             source.read(now)
-        self._processes = [process for process in self._processes if process.read(now)]
+        for request, process in list(self._processes.items()):
+            try:
+                is_there = process.read(now)
+            except OSError as exc:
+                is_there, self.given_up[request] = False, f"{exc.strerror}: {exc.filename}"
+            if not is_there:
+                self._processes.pop(request).close()
         last = self._last
         changed = [b'"%b":%b' % (key, value) for key, value in now.items() if last.get(key) != value]
         changed += [b'"%b":null' % key for key in last if key not in now]
         self._last = now
         head = b'{"t":%d.%09d,"cost_s":%.6f,' % (*divmod(started, 1_000_000_000), time.process_time())
         return head + b",".join(changed) + b"}\n"
+
+
+def is_out_of_files(error: OSError) -> bool:
+    """Return whether this process, or the machine, has as many open files as it may have."""
+    return error.errno in {errno.EMFILE, errno.ENFILE}
 
 
 def number_after(data: bytes, name: bytes) -> bytes:
@@ -446,9 +480,9 @@ def number_after(data: bytes, name: bytes) -> bytes:
     return data[start : end if end >= 0 else len(data)].strip()
 
 
-def is_limit(text: bytes | None) -> bool:
+def is_limit(text: bytes) -> bool:
     """Return whether the text of a limit file sets a limit."""
-    return text is not None and limit_number(text.split()[0]) != b"null"
+    return bool(text) and limit_number(text.split()[0]) != b"null"
 
 
 def limit_number(text: bytes | None) -> bytes:
@@ -483,7 +517,11 @@ def cgroup_folders(groups: str, mounts: str) -> dict[str, list[str]]:
 
 def read_text(path: str) -> str:
     """Read the whole text of a small file; empty if there is none."""
-    return (PseudoFile(path).read() or b"").decode(errors="replace")
+    file = PseudoFile(path)
+    try:
+        return (file.read() or b"").decode(errors="replace")
+    finally:
+        file.close()
 
 
 def write(data: bytes) -> None:
@@ -540,12 +578,16 @@ def watch(sampler: Sampler, interval_s: float) -> str:
 def main() -> int:
     """Sample to the end at the interval of the command line, and print the reason for ending."""
     interval_s = float(sys.argv[1]) if len(sys.argv) > 1 else 1.0
-    sampler = Sampler()
+    # Each backend takes up to three files, and the usual soft limit is 1024.
+    with contextlib.suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
     try:
+        sampler = Sampler()
         write(header(sampler, interval_s))
         sampler.follow(f"sampler_os={os.getpid()}")
         reason = watch(sampler, interval_s)
-        write(json.dumps({"t": time.monotonic(), "cost_s": time.process_time(), "end": reason}).encode() + b"\n")
+        end = {"t": time.monotonic(), "cost_s": time.process_time(), "end": reason, "given_up": sampler.given_up}
+        write(json.dumps(end).encode() + b"\n")
     except OSError as exc:
         sys.stderr.write(f"the OS sampler cannot go on: {exc}\n")
         return 1

@@ -260,6 +260,16 @@ def _find_gaps(
         SamplerGap(source=child.source, reason="came too late for its samples", from_s=missed.from_s, to_s=missed.to_s)
         for missed in find_missed(samples)
     ]
+    given_up = samples.given_up if isinstance(samples, OsSamples) else {}
+    gaps += [
+        SamplerGap(
+            source=child.source,
+            reason=f"it may not open enough files to follow {request}: {reason}; see `ulimit -Hn`",
+            from_s=child.started_s,
+            to_s=stopped_s,
+        )
+        for request, reason in given_up.items()
+    ]
     failure = samples.end if samples.end and samples.end.startswith("failed") else child.failure
     if failure:
         last_s = samples.frame["t_s"][-1] if samples.frame.height else child.started_s
