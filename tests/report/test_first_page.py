@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -75,6 +76,36 @@ def test_one_experiment_is_named_at_a_time_and_none_for_what_is_proven() -> None
     other = msgspec.structs.replace(likely, claim="Locks limit this load.", workload="tpcb-like")
     assert _standings(_page(likely, other)).count(StepCertainty.SETTLES) == 1
     assert StepCertainty.SETTLES not in _standings(_page(msgspec.structs.replace(_PROVEN, confirm="x")))
+
+
+@pytest.mark.parametrize("certainty", [Certainty.LIKELY, Certainty.UNKNOWN])
+def test_a_load_has_one_first_limit(certainty: Certainty) -> None:
+    ceiling = Finding(
+        severity=Severity.NOTE,
+        rule=CEILING,
+        claim="The load is near its ceiling: 97 % of 4,000 TPS, the limit of the disk's flushes.",
+        evidence="3,900 TPS",
+        workload="select-only",
+    )
+    elsewhere = msgspec.structs.replace(ceiling, workload="tpcb-like")
+    limit = msgspec.structs.replace(_PROVEN, certainty=certainty)
+    report = build_report(names=("select-only", "tpcb-like"))
+    page = _page(ceiling, elsewhere, limit, report=report)
+    is_known = certainty is not Certainty.UNKNOWN
+    assert [(one.rule, one.names) for one in page.shown[:2]] == [
+        (LIMITS, ("select-only",)),
+        (CEILING, ("tpcb-like",) if is_known else ("select-only", "tpcb-like")),
+    ]
+    assert [(one.rule, one.names) for one in page.folded] == ([(CEILING, ("select-only",))] if is_known else [])
+
+
+@pytest.mark.parametrize(
+    "build", [build_report, build_explained, build_explained_comparison, build_derived, build_paired, build_switchback]
+)
+def test_no_page_has_two_limits_of_a_load(build: Callable[[], ReportInput]) -> None:
+    page = make_first_page(build())
+    named = [name for one in page.shown if one.rule in {LIMITS, CEILING} for name in one.names if name in page.limited]
+    assert len(named) == len(set(named))
 
 
 def test_the_same_advice_for_several_workloads_is_given_once() -> None:

@@ -18,8 +18,9 @@ from rich.console import Console
 import pgdyno.report
 from pgdyno.explain.finding import Finding, Severity
 from pgdyno.plan.plan import Choice
-from pgdyno.report.document import Charts, Claim, Claims, Document, Prose, Section, name_program
+from pgdyno.report.document import Charts, Claim, Claims, Code, Document, Facts, Prose, Section, name_program
 from pgdyno.report.documents.report import SCHEMA_FILE, make_schema, render_json
+from pgdyno.report.forms.html import print_html
 from pgdyno.report.forms.markdown import escape, mark, print_markdown
 from pgdyno.report.forms.terminal import print_terminal
 from pgdyno.report.input import ReportInput
@@ -27,6 +28,7 @@ from pgdyno.report.sections.context import format_setting, host_table, key_setti
 from pgdyno.report.sections.findings import FindingText, list_findings
 from pgdyno.report.sections.repeating import list_choices
 from pgdyno.report.study import build_report as build_report_document
+from pgdyno.report.table import Cell, Table, columns
 from tests.report.build import BUILTIN, HOSTILE, build_report
 from tests.report.build_comparison import build_client_sweep, build_paired, build_product, build_switchback
 from tests.report.build_derived import build_derived, build_layers
@@ -115,6 +117,35 @@ def test_a_claim_that_workloads_share_is_made_once_at_its_worst() -> None:
     assert (first.severity, first.claim, first.workloads) == (Severity.WARNING, "It waits.", ("b", "a", "c"))
     assert first.evidence == ("b: 9 %", "a, c: 2 %")
     assert (second.claim, second.evidence) == ("It runs.", ("2 %",))
+
+
+def test_code_in_our_own_sentences_stays_code_wherever_it_stands() -> None:
+    said = "see `pgdyno explain` | now"
+    claim = Claim(
+        badge="note",
+        hue="note",
+        claim=said,
+        figures=said,
+        evidence=(said, said),
+        detail=(said,),
+        advice=said,
+        settle=said,
+    )
+    rows = ((Cell(text="`a`", detail="`pgdyno explain`", note=said),),)
+    blocks = (
+        Prose(words=said, strong=said),
+        Claims(claims=(claim,)),
+        Facts(title="x", words=said, facts=(), remarks=(said,)),
+        Table(caption="x", columns=columns("x"), rows=rows, remark=said),
+        Code(purpose=said, lines="ls"),
+    )
+    document = Document(title="x", blocks=(Section(title="x", sub=said, blocks=blocks),))
+    shown = print_markdown(document)
+    assert "\\`" not in shown
+    assert shown.count("`pgdyno explain`") == shown.count("pgdyno explain") >= 14
+    page = print_html(document).partition("<body")[2].partition("<script")[0]
+    assert "`" not in page
+    assert page.count("<code>pgdyno explain</code>") == page.count("pgdyno explain") >= 13
 
 
 def test_of_what_many_share_only_the_first_are_named() -> None:

@@ -56,8 +56,8 @@ def format_table(table: Table) -> str:
     lines.append(_row(column.title for column in table.columns))
     lines.append("|" + "|".join("---:" if column.is_number else "---" for column in table.columns) + "|")
     lines += [_row((_cell(table, cell) for cell in row), is_escaped=True) for row in table.rows]
-    below = [f"({number}) {escape(note)}" for number, note in enumerate(table.notes, start=1)]
-    below += [escape(table.remark)] if table.remark else []
+    below = [f"({number}) {mark(note)}" for number, note in enumerate(table.notes, start=1)]
+    below += [mark(table.remark)] if table.remark else []
     return "\n".join([*lines, *(f"\n{line}" for line in below)])
 
 
@@ -91,7 +91,7 @@ def _print_block(block: Block, *, depth: int) -> Iterator[str]:
             yield "\n".join(f"{number}. {_print_step(one)}" for number, one in enumerate(block.steps, start=1))
         case Code():
             if block.purpose:
-                yield f"{escape(block.purpose)}:"
+                yield f"{mark(block.purpose)}:"
             yield _fence(block.lines)
         case ChartBlock() | Charts() | Facts():
             pass
@@ -104,12 +104,12 @@ def _print_section(section: Section, *, depth: int) -> Iterator[str]:
     if section.title:
         tag = f" ({section.tag})" if section.tag else ""
         yield f"{'#' * min(depth, _LOWEST_HEADING)} {escape(f'{section.title}{tag}')}"
-        yield from [f"{escape(f'{section.sub[:1].upper()}{section.sub[1:]}')}."] if section.sub else []
+        yield from [f"{mark(f'{section.sub[:1].upper()}{section.sub[1:]}')}."] if section.sub else []
     yield from inner
 
 
 def _print_prose(block: Prose) -> str:
-    strong = f"**{escape(block.strong)}** " if block.strong else ""
+    strong = f"**{mark(block.strong)}** " if block.strong else ""
     words = mark(block.words)
     if block.tone is Tone.ALARM and not strong:
         words = f"**{words}**"
@@ -127,7 +127,7 @@ def _print_facts(block: Facts) -> str:
             else f"{escape(f'{fact.name} {figure}')}{doubt}"
         )
     label = f" ({block.label})" if block.label else ""
-    words = f"; {escape(block.words)}" if block.words else ""
+    words = f"; {mark(block.words)}" if block.words else ""
     lines = [f"- {escape(block.title + label)}: {', '.join(shown)}{words}"]
     return "\n".join([*lines, *(f"  - {mark(one)}" for one in block.remarks)])
 
@@ -142,7 +142,7 @@ def _print_claim(one: Claim) -> Iterator[str]:
     of = f" ({one.of})" if one.of else ""
     head = f"- **{escape(one.badge)}**: {mark(one.claim + of)}"
     if one.figures:
-        head = f"{head.rstrip('.')}: {escape(_join_figures(one))}"
+        head = f"{head.rstrip('.')}: {mark(_join_figures(one))}"
     yield f"{head} {words}{_print_links(one.links)}".rstrip()
     yield from (f"  - {mark(each)}" for each in one.evidence if not lone)
     if one.detail:
@@ -196,7 +196,7 @@ def _cell(table: Table, cell: Cell) -> str:
     shown = f"`{' '.join(cell.text.split())}`" if is_code else _mark_cell(cell.text)
     shown = f"**{shown}**" if cell.is_strong else shown
     # A verdict is followed by its figures, a figure by its interval.
-    shown += f"{':' if cell.hue else ''} {escape(cell.detail)}" if cell.detail else ""
+    shown += f"{':' if cell.hue else ''} {_mark_cell(cell.detail)}" if cell.detail else ""
     shown += f" ({escape(cell.tag)})" if cell.tag else ""
     number = table.note_number(cell)
     return shown if number is None else f"{shown} ({number})"

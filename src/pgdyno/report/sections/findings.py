@@ -12,6 +12,7 @@ import msgspec
 from pgdyno.analyse.transaction_time.shares import Certainty
 from pgdyno.analyse.types import WorkloadAnalysis
 from pgdyno.explain.bottleneck import LIMITS
+from pgdyno.explain.capacity import CEILING
 from pgdyno.explain.finding import Finding, Rival, Severity
 from pgdyno.report.document import Claim, Claims, Link, Section
 from pgdyno.report.input import ReportInput
@@ -88,10 +89,25 @@ def list_findings(report: ReportInput) -> tuple[FindingText, ...]:
 
 
 def list_explanations(report: ReportInput) -> tuple[FindingText, ...]:
-    """Return what explains the figures: the limit of each load first, then the gravest of the rest."""
+    """Return what explains the figures: the limit of each load first, then the gravest of the rest, further limits last.
+
+    A load whose limit is known may be near a bound of another resource, too: that does not stand beside its limit.
+    """
     order, told = list(Severity), {workload.name for workload in list_explained_workloads(report)}
     found = [one for one in report.explanations if one.rule != LIMITS or one.workload is None or one.workload in told]
-    return _tell(sorted(found, key=lambda one: (one.rule != LIMITS, order.index(one.severity))), report)
+    found.sort(key=lambda one: (one.rule != LIMITS, order.index(one.severity)))
+    limited = list_limited_loads(report)
+    further = [one for one in found if one.rule == CEILING and one.workload in limited]
+    return (*_tell([one for one in found if one not in further], report), *_tell(further, report))
+
+
+def list_limited_loads(report: ReportInput) -> frozenset[str]:
+    """Return the names of the loads whose limit is known, under each variant and as a whole."""
+    known = {
+        one.workload for one in report.explanations if one.rule == LIMITS and one.certainty is not Certainty.UNKNOWN
+    }
+    of = [workload for workload in list_explained_workloads(report) if workload.name in known]
+    return frozenset(name for workload in of for name in (workload.name, workload.load.name))
 
 
 def build_findings(report: ReportInput) -> Iterator[Section]:

@@ -12,6 +12,7 @@ import msgspec
 
 from pgdyno.analyse.types import WorkloadAnalysis
 from pgdyno.explain.bottleneck import LIMITS
+from pgdyno.explain.capacity import CEILING
 from pgdyno.explain.finding import Severity
 from pgdyno.report.document import Block, Claim, Claims, Look, Prose, Section, Steps
 from pgdyno.report.input import ReportInput
@@ -25,6 +26,7 @@ from pgdyno.report.sections.findings import (
     join_places,
     list_explained_workloads,
     list_explanations,
+    list_limited_loads,
     make_claim,
     name_workloads,
 )
@@ -41,7 +43,9 @@ class FirstPage(msgspec.Struct, frozen=True, kw_only=True):
     """The content of the first page."""
 
     explained: tuple[FindingText, ...]
-    """The limit of each load first, then the other explanations of the figures."""
+    """The limit of each load first, then the other explanations of the figures, then further limits of the same loads."""
+    limited: frozenset[str]
+    """The loads whose limit is known."""
     not_judged: tuple[str, ...]
     """The loads that were not judged, in sentences with reasons."""
     steps: tuple[NextStep, ...]
@@ -50,9 +54,10 @@ class FirstPage(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def shown(self) -> tuple[FindingText, ...]:
-        """The explanations that are shown: limits, critical findings, and as many others as there is room for."""
+        """The explanations that are shown: one limit of each load, critical findings, and as many others as have room."""
         grave = sum(one.rule == LIMITS or one.severity is not Severity.NOTE for one in self.explained)
-        return self.explained[: min(_MOST_SHOWN, max(grave, _LEAST_SHOWN))]
+        further = sum(one.rule == CEILING and self.limited.issuperset(one.names) for one in self.explained)
+        return self.explained[: min(_MOST_SHOWN, max(grave, _LEAST_SHOWN), len(self.explained) - further)]
 
     @property
     def folded(self) -> tuple[FindingText, ...]:
@@ -70,6 +75,7 @@ def make_first_page(report: ReportInput) -> FirstPage:
     explained = list_explanations(report)
     return FirstPage(
         explained=explained,
+        limited=list_limited_loads(report),
         not_judged=_list_not_judged(report),
         steps=list_steps(report, answer_study(report), explained),
         costs=describe_costs(report),

@@ -37,6 +37,8 @@ _ONE_WAY = re.compile(
 )
 # Source: the kernel's Documentation/networking/ip-sysctl.rst: these overwrite the settings of the interfaces.
 _CHANGES_OTHERS = re.compile(r"net\.ipv[46]\.(ip_forward$|conf\.(all|default)\.|neigh\.default\.)")
+# The kernel also takes hexadecimal and octal numbers. Source: the kernel's kernel/sysctl.c, proc_get_long().
+_NUMBERS = re.compile(r"-?(0x[0-9a-fA-F]+|[0-9]+)(\s+-?(0x[0-9a-fA-F]+|[0-9]+))*")
 # Source: namespaces(7) and the manual pages it names.
 _NAMESPACES = (
     (re.compile(r"net\."), "net"),
@@ -65,19 +67,22 @@ def resolve_sysctl(name: str) -> str:
 def check_sysctls(values: Mapping[str, str]) -> dict[str, str]:
     """Check whether settings can be changed here and undone, without changing any.
 
-    The kernel alone knows whether it accepts a value, which shows when the value is set.
+    Of a value this checks only that it is a number where the present one is. The kernel alone knows whether it accepts
+    the value, which shows when the value is set.
 
     Returns:
         The settings by canonical name; one blank separates several numbers in a value.
 
     Raises:
-        SpecError: A setting is unknown, its change could not be undone, or two exclude each other.
+        SpecError: A setting is unknown, its change could not be undone, its value is no number, or two exclude each other.
         HostError: This account or this machine does not permit the change.
     """
     wanted = {resolve_sysctl(name): " ".join(value.split()) for name, value in values.items()}
-    for name in wanted:
+    for name, value in wanted.items():
         _check_undoable(name)
         _check_writable(name)
+        if _NUMBERS.fullmatch(now := read_value(name)) and not _NUMBERS.fullmatch(value):
+            raise SpecError(f"{name} cannot be {value or 'empty'}", detail=f"it is {now} now", hint="it takes a number")
         partner = PARTNERS.get(name)
         if partner in wanted:
             raise SpecError(
@@ -184,24 +189,23 @@ def _check_undoable(name: str) -> None:
 def _check_writable(name: str) -> None:
     path = _path(name)
     if os.access(path, os.W_OK, effective_ids=True):
-        read_value(name)
-    elif path.stat().st_mode & 0o222 == 0:
+        return
+    if path.stat().st_mode & 0o222 == 0:
         raise SpecError(f"{name} can be read only", detail="the kernel permits no change")
-    elif os.geteuid() != 0:
+    if os.geteuid() != 0:
         raise HostError(
             "changing kernel settings needs root",
             detail=f"{name} was to be changed by the account with uid {os.geteuid()}",
             hint="run pgdyno as root, or leave kernel settings out",
         )
-    elif os.statvfs(path).f_flag & os.ST_RDONLY:
+    if os.statvfs(path).f_flag & os.ST_RDONLY:
         raise HostError(
             "/proc/sys is read-only here",
             detail=f"{name} was to be changed",
             hint="usual in containers: use the host itself or a privileged container, or leave kernel settings out",
         )
-    else:
-        raise HostError(
-            f"{name} cannot be changed here",
-            detail="this is not the machine's own root, but that of a container",
-            hint="use the host itself, or leave kernel settings out",
-        )
+    raise HostError(
+        f"{name} cannot be changed here",
+        detail="this is not the machine's own root, but that of a container",
+        hint="use the host itself, or leave kernel settings out",
+    )
