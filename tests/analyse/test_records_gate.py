@@ -115,6 +115,24 @@ def test_a_run_that_fell_off_a_cliff_is_not_compared_with_one_before_its_own() -
     assert list_differences(base(), fell(EpisodeKind.SAWTOOTH, True, True)) == ()
 
 
+def made_by(sha256: str | None, name: str = "schema.sql") -> Side:
+    def change(record: dict[str, Any]) -> None:
+        record["dataset"]["file_sha256"] = sha256
+        record["study"]["data"] = {} if sha256 is None else {"init": f"/somewhere/{sha256}/{name}"}
+        record["study"]["workload"][0] |= {"name": "mine", "scripts": ["mine.sql"]}
+        record["plan"]["data_name"] = None if sha256 is None else name
+
+    return changed(study=change)
+
+
+def test_data_of_an_sql_file_are_the_same_if_its_content_is() -> None:
+    one, moved, other = made_by("1234"), made_by("1234", "moved.sql"), made_by("5678")
+    assert not differences(one, moved, DifferenceGravity.REFUSED)
+    refusal = differences(one, other, DifferenceGravity.REFUSED)["tables"]
+    assert (refusal.first, refusal.other) == ("of an SQL file, SHA-256 1234", "of an SQL file, SHA-256 5678")
+    assert "tables" in differences(made_by(None), one, DifferenceGravity.REFUSED)
+
+
 REFUSED: dict[str, tuple[str, Change | None, Change | None]] = {
     "other transactions": ("scripts", change_load(scripts=[["simple-update", 1]]), None),
     "other weights": ("scripts", change_load(scripts=[["tpcb-like", 2]]), None),

@@ -28,6 +28,15 @@ def test_what_is_left_open_is_chosen_with_a_reason() -> None:
     assert plan_study(study(data={"scale": 7}), MACHINE).scale == 7
 
 
+def test_of_the_users_own_data_nothing_is_known_before_they_are_loaded() -> None:
+    own = {"workload": [{"name": "mine", "scripts": [__file__]}], "data": {"init": "schema.sql"}}
+    with pytest.raises(SpecError, match="of a given server only"):
+        plan_study(study(**own), MACHINE)
+    plan = plan_study(study(**own, server={"kind": "given", "dsn": ""}), MACHINE)
+    assert (plan.dataset_bytes, plan.scale, plan.data_words) == (None, 1, "schema.sql")
+    assert "scale" not in {choice.name for choice in plan.choices}
+
+
 def test_on_a_slow_disk_the_data_are_less_and_a_copy_is_expected_to_take_as_long() -> None:
     quick, slow, slower = (
         plan_study(study(), msgspec.structs.replace(MACHINE, write_bytes_per_s=rate)) for rate in (2.6e9, 300e6, 50e6)

@@ -33,7 +33,7 @@ def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
             connection.execute("CREATE TABLE pgbench_accounts (aid int PRIMARY KEY, filler char(84))")
             connection.execute("INSERT INTO pgbench_accounts SELECT i, '' FROM generate_series(1, 100000) i")
             connection.execute("CREATE TABLE pgbench_history (tid int)")
-            connection.execute("CREATE TABLE pgbenchmark (tid int)")
+            connection.execute("CREATE SCHEMA pgdyno CREATE TABLE mark (uuid text)")
             connection.execute("VACUUM ANALYZE")
         yield made
 
@@ -72,7 +72,7 @@ def test_a_password_in_a_setting_is_not_read(cluster: Cluster, connection: sql.C
     assert not any("secret" in setting.value for setting in settings)
 
 
-def test_the_dataset_is_pgbenchs_tables_each_before_its_indexes(connection: sql.Connection) -> None:
+def test_the_dataset_is_all_tables_but_pgdynos_own_each_before_its_indexes(connection: sql.Connection) -> None:
     relations = sql.read_dataset(connection)
     assert [(relation.name, relation.kind) for relation in relations] == [
         ("pgbench_accounts", "table"),

@@ -56,6 +56,14 @@ def test_scripts_are_looked_up_beside_the_study(tmp_path: Path) -> None:
     assert study.workload[0].weighted_scripts == ((str(tmp_path / "pay.sql"), 3),)
 
 
+def test_the_file_that_makes_the_data_is_looked_up_beside_the_study(tmp_path: Path) -> None:
+    (tmp_path / "pay.sql").write_text("SELECT 1;\n")
+    text = '[[workload]]\nname = "w"\nscripts = ["pay.sql"]\n[data]\ninit = "sub/schema.sql"\n'
+    study = parse_study(text, source="s", folder=tmp_path)
+    assert study.data.init == str(tmp_path / "sub/schema.sql")
+    assert parse_study(format_study(study), source="again", folder=Path("/")) == study
+
+
 @given(
     scale=st.none() | st.integers(1, 1_000_000),
     fillfactor=st.integers(10, 100),

@@ -217,9 +217,10 @@ def describe_plan(plan: Plan, scaling: Plan | None = None) -> list[str]:
     """Describe the plan in a few lines, with the sweep that follows it."""
     trials = plan.trials
     rounds = max((trial.round for trial in trials), default=0)
+    size = "" if plan.dataset_bytes is None else f" ({format_bytes(plan.dataset_bytes)})"
     lines = [
         (
-            f"scale {plan.scale} ({format_bytes(plan.dataset_bytes)}), {count_things(rounds, _name_unit(plan))} of"
+            f"{plan.data_words}{size}, {count_things(rounds, _name_unit(plan))} of"
             f" {count_things(len(plan.workloads), 'workload')}:"
         )
     ]

@@ -27,6 +27,7 @@ from pgdyno.cli.options import (
     DiskOption,
     DsnOption,
     HomeOption,
+    InitOption,
     JsonOption,
     ModeOption,
     OutOption,
@@ -39,6 +40,7 @@ from pgdyno.cli.options import (
     ServerOption,
     ThreadsOption,
     YesOption,
+    data_table,
     given,
     read_allowed,
     refuse_others,
@@ -176,6 +178,7 @@ def bench(
         ),
     ] = None,
     dsn: DsnOption = None,
+    init: InitOption = None,
     allow: AllowOption = None,
     port: Annotated[
         int | None, typer.Option(help="Also listen on 127.0.0.1:PORT, so that psql can connect.", show_default=False)
@@ -222,7 +225,7 @@ def bench(
                 dsn=hide_secrets(dsn),
                 workloads=workload or [],
                 load=load,
-                data=given(scale=scale),
+                data=data_table(scale=scale, init=init),
                 trials=given(rounds=rounds, duration=duration, warm_up=warm_up, cache=cache, seed=seed),
                 is_quick=quick,
                 folder=Path.cwd(),
@@ -233,7 +236,7 @@ def bench(
         goal = choose_goal(is_quick=quick, is_stock_only=stock_only, is_layered=layers, minutes=minutes, rounds=rounds)
         tables = {
             "server": server_table(server=server, bindir=pg_bindir, port=port, settings=settings or []),
-            "data": given(scale=scale),
+            "data": data_table(scale=scale, init=init),
             "trials": given(rounds=rounds, duration=duration, warm_up=warm_up, cache=cache, seed=seed),
             "experiment": given(minutes=minutes, design=design),
         }

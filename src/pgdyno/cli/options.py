@@ -52,6 +52,12 @@ ScaleOption = Annotated[
     int | None,
     typer.Option(help="pgbench's scale factor, 15 MB per unit. [default: from the machine]", show_default=False),
 ]
+InitOption = Annotated[
+    Path | None,
+    typer.Option(
+        help="SQL file that makes the data of a given server, in place of pgbench's tables.", show_default=False
+    ),
+]
 ClientsOption = Annotated[
     int | None, typer.Option("--clients", "-c", help="Connections. [default: 4 for each CPU]", show_default=False)
 ]
@@ -101,6 +107,11 @@ def read_pairs(settings: list[str]) -> dict[str, str]:
             raise SpecError(f"--set {text}: not of the form NAME=VALUE", hint="for example --set shared_buffers=2GB")
         pairs[name.strip()] = value.strip()
     return pairs
+
+
+def data_table(*, scale: int | None, init: Path | None) -> dict[str, object]:
+    """Build a study's [data] table from options."""
+    return given(scale=scale, init=None if init is None else str(init))
 
 
 def server_table(

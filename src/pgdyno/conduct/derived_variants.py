@@ -187,7 +187,7 @@ def describe_tuned(tuning: DerivedSettings, chosen: TrialSet, planned: Plan, *, 
     is_apart = _is_apart(chosen, is_layered=is_layered)
     clients = max(workload.clients for workload in planned.workloads)
     return Tuned(
-        derived_for=f"{tuning.subject.workload.value}, {clients} clients, {format_bytes(planned.dataset_bytes)} of data",
+        derived_for=f"{tuning.subject.workload.value}, {clients} clients, {format_bytes(planned.dataset_bytes or 0)} of data",
         settings=tuple(
             TunedSetting(
                 name=one.name,
@@ -222,7 +222,7 @@ def _know_load(plan: Plan) -> MeasuredLoad:
     clients = max(workload.clients for workload in plan.workloads)
     return MeasuredLoad(
         active=Known.declared("active sessions", clients, "count", how),
-        dataset=Known.declared("dataset", plan.dataset_bytes, "bytes", how),
+        dataset=Known.declared("dataset", plan.dataset_bytes or 0, "bytes", how),
     )
 
 

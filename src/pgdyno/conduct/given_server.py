@@ -32,7 +32,7 @@ from pgdyno.run.given.conninfo import has_password
 from pgdyno.run.given.libpq import find_libpq
 from pgdyno.run.given.lock import StudyLock, refuse_second_study
 from pgdyno.run.given.probe import watch_server
-from pgdyno.run.given.script_check import check_scripts_there
+from pgdyno.run.given.script_check import check_scripts_on_data, check_scripts_there
 from pgdyno.run.given_server import GivenServerUnderTest
 from pgdyno.run.host.facts import read_host_facts
 from pgdyno.run.host.log import pending_log
@@ -130,7 +130,7 @@ def check_given_scripts(planned: PlannedStudy, ready: ReadyServer, ui: Ui) -> No
     Raises:
         SpecError: One is wrong.
     """
-    if not has_script_files(planned.plan.workloads):
+    if planned.study.data.init is not None or not has_script_files(planned.plan.workloads):
         return
     ui.begin_step("check scripts", predicted_s=SCRIPT_CHECK_S)
     remarks = check_scripts_there(
@@ -145,6 +145,20 @@ def check_given_scripts(planned: PlannedStudy, ready: ReadyServer, ui: Ui) -> No
         ui.say(remark)
 
 
+def _check_scripts_on_data(stage: TrialStage, ready: ReadyServer, ui: Ui) -> None:
+    """Try script files on the loaded data, which no little data stand for.
+
+    Raises:
+        SpecError: One fails.
+    """
+    ui.begin_step("check scripts", predicted_s=SCRIPT_CHECK_S)
+    ready.under_test.reset()
+    check_scripts_on_data(
+        ready.under_test.address, ready.generator, workloads=stage.plan.workloads, on_activity=ui.show_activity
+    )
+    ui.end_step("they run")
+
+
 def run_given_trials(store: RecordStore, ready: ReadyServer, ui: Ui) -> None:
     """Load the data, and run the trials of a record that are not finished."""
     record = store.read_record()
@@ -154,6 +168,8 @@ def run_given_trials(store: RecordStore, ready: ReadyServer, ui: Ui) -> None:
         if experiment is not None:
             _try_variants(experiment, switch, ready, ui)
         stage = _prepare_stage(store, record, ready, ui)
+        if record.study.data.init is not None and not store.has_trials:
+            _check_scripts_on_data(stage, ready, ui)
         if experiment is not None:
             with nullcontext() if switch is None else changing_settings(switch, say=ui.say) as held:
                 ready.under_test.switch = held
@@ -168,7 +184,10 @@ def run_given_trials(store: RecordStore, ready: ReadyServer, ui: Ui) -> None:
 def _prepare_stage(store: RecordStore, record: StudyRecord, ready: ReadyServer, ui: Ui) -> TrialStage:
     with writing(store.init_dir):
         store.init_dir.mkdir(exist_ok=True)
-    dataset = load_step(ready.under_test, record, scale=record.plan.scale, output_dir=store.init_dir, ui=ui)
+    # What the record keeps is loaded: also where the user's file has changed since the study began.
+    study = msgspec.structs.replace(record.study, data=store.keep_init(record.study.data))
+    kept = msgspec.structs.replace(record, study=study)
+    dataset = load_step(ready.under_test, kept, scale=record.plan.scale, output_dir=store.init_dir, ui=ui)
     if record.dataset is None:
         store.write_record(msgspec.structs.replace(record, dataset=dataset))
     return TrialStage(

@@ -27,8 +27,8 @@ class LoggedUi:
         """Show and log the plan."""
         sweep_count = 0 if scaling is None else len(scaling.trials)
         LOG.info(
-            "plan: scale %d, %d trials, %d of a sweep, %.0f s to go",
-            plan.scale,
+            "plan: %s, %d trials, %d of a sweep, %.0f s to go",
+            plan.data_words,
             len(plan.trials),
             sweep_count,
             remaining_s,

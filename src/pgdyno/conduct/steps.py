@@ -32,6 +32,7 @@ from pgdyno.run.trial_stage import TrialStage
 from pgdyno.run.under_test import ServerUnderTest
 from pgdyno.spec.study import CacheState, ServerKind
 from pgdyno.spec.table import SettingValue
+from pgdyno.units import format_bytes
 
 TRIES = 2
 """How often a trial that fails is tried."""
@@ -128,7 +129,7 @@ def make_stage(
 def load_step(server: ServerUnderTest, record: StudyRecord, *, scale: int, output_dir: Path, ui: Ui) -> Dataset:
     """Load the data of a study into a server, unless they are loaded."""
     predicted_s = next(step.predicted_s for step in record.plan.steps if step.kind is StepKind.LOAD)
-    ui.begin_step(f"load scale {scale}", predicted_s=predicted_s)
+    ui.begin_step(f"load {record.plan.data_name or f'scale {scale}'}", predicted_s=predicted_s)
     with writing(output_dir):
         output_dir.mkdir(exist_ok=True)
     dataset = server.load(
@@ -138,7 +139,8 @@ def load_step(server: ServerUnderTest, record: StudyRecord, *, scale: int, outpu
         output_dir=output_dir,
         on_activity=ui.show_activity,
     )
-    ui.end_step("reused" if dataset.is_reused else f"loaded in {dataset.init_total_s:.1f} s")
+    size = f", {format_bytes(dataset.total_bytes)}" if record.plan.dataset_bytes is None else ""
+    ui.end_step(("reused" if dataset.is_reused else f"loaded in {dataset.init_total_s:.1f} s") + size)
     return dataset
 
 

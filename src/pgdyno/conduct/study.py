@@ -153,7 +153,9 @@ def draft_record(planned: PlannedStudy, *, name: str, server: ServerFacts) -> St
 
 def create_record(store: RecordStore, record: StudyRecord) -> None:
     """Create a record, with its study as a file."""
-    pinned = format_pinned(record.study, record.plan, scripts=store.name_scripts(record.plan))
+    init = record.study.data.init
+    places = store.name_scripts(record.plan) | ({} if init is None else {init: store.name_init(init)})
+    pinned = format_pinned(record.study, record.plan, scripts=places)
     store.create(record, study_toml=pinned)
 
 

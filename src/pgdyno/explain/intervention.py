@@ -166,7 +166,8 @@ def _no_flushes(base: _Base) -> Intervention | None:
 
 def _more_buffers(base: _Base) -> Intervention | None:
     now_mb = base.number("shared_buffers") * PAGE_BYTES / _MB
-    data_mb = (base.record.plan.dataset_bytes if base.record.dataset is None else base.record.dataset.total_bytes) / _MB
+    dataset = base.record.dataset
+    data_mb = ((base.record.plan.dataset_bytes or 0) if dataset is None else dataset.total_bytes) / _MB
     most_mb = _MAX_MEMORY_RATIO * base.memory_bytes / _MB
     more_mb = math.floor(min(most_mb, _MIN_GROWTH * data_mb))
     if more_mb >= _MIN_GROWTH * now_mb:

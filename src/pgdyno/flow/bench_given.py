@@ -37,6 +37,7 @@ from pgdyno.record.machine.given_server import GivenServer
 from pgdyno.record.store import RecordStore
 from pgdyno.record.types import FORMAT_VERSION, StudyRecord
 from pgdyno.run.given.conninfo import has_password, hide_secrets
+from pgdyno.spec.init_file import hash_init_file
 from pgdyno.spec.study import BUILTIN_SCRIPTS, CacheState, ServerKind, ServerSpec, Study
 from pgdyno.spec.variant import make_variant
 
@@ -102,7 +103,9 @@ def put_on_given(asked: Study, *, dsn: str) -> Study:
 
 def _with_defaults(study: Study) -> Study:
     """Choose what this machine's CPUs and memory, which are not the server's, would choose otherwise."""
-    data = msgspec.structs.replace(study.data, scale=study.data.scale or DEFAULT_SCALE)
+    data = study.data
+    if data.init is None:
+        data = msgspec.structs.replace(data, scale=data.scale or DEFAULT_SCALE)
     workloads = tuple(msgspec.structs.replace(each, clients=each.clients or DEFAULT_CLIENTS) for each in study.workload)
     return msgspec.structs.replace(study, data=data, workload=workloads)
 
@@ -126,6 +129,9 @@ def bench_given(
         raise SpecError(
             "a study and its record hold no password", hint="put it into ~/.pgpass, PGPASSFILE or PGPASSWORD"
         )
+    if asked.data.init is not None:
+        # What is wrong with it shows before the server is asked anything.
+        hash_init_file(Path(asked.data.init))
     ui = LoggedUi(ui)
     asked = _with_defaults(asked)
     with ready_server(dsn, clients=most_clients(asked), is_busy_allowed=is_busy_allowed, ui=ui) as ready:

@@ -179,7 +179,7 @@ def intent_of(plan: Plan) -> Intent:
     } or {(workload.name, workload.clients, plan.scale): workload for workload in plan.workloads}
     return Intent(
         horizon_s=plan.predicted_s,
-        dataset_bytes=round(plan.dataset_bytes / plan.scale * max(scale for *_, scale in loads)),
+        dataset_bytes=round((plan.dataset_bytes or 0) / plan.scale * max(scale for *_, scale in loads)),
         loads=tuple(
             IntendedLoad(
                 name=name,

@@ -50,7 +50,7 @@ class PlanView(msgspec.Struct, frozen=True, kw_only=True):
 
 def _describe_step(plan: Plan, step: Step) -> str:
     if step.trial is None:
-        return f"scale {plan.scale}" if step.kind is StepKind.LOAD else ""
+        return plan.data_words if step.kind is StepKind.LOAD else ""
     workload = plan.find_load(step.trial)
     when = "only observed" if step.trial.is_observed else f"round {step.trial.round}"
     return f"{step.trial.number}: {workload.name}, {workload.clients} clients, {when}"

@@ -11,7 +11,7 @@ import msgspec
 
 from pgdyno.plan.plan import Plan, PlannedWorkload
 from pgdyno.spec.read import format_study
-from pgdyno.spec.study import Study, TrialsSpec, WorkloadSpec
+from pgdyno.spec.study import DataSpec, Study, TrialsSpec, WorkloadSpec
 from pgdyno.spec.variant import ExperimentSpec
 
 
@@ -21,7 +21,8 @@ def format_pinned(study: Study, plan: Plan, *, scripts: Mapping[str, str]) -> st
     Args:
         study: The study as requested.
         plan: Its plan.
-        scripts: Path of each script file relative to the TOML file's folder, by its name in the plan.
+        scripts: Path of each script file relative to the TOML file's folder, by its name in the plan; of the SQL file that
+            makes the data, too.
     """
     head = ["# The study as it was run."]
     if plan.choices:
@@ -37,11 +38,17 @@ def pin_study(study: Study, plan: Plan, *, scripts: Mapping[str, str]) -> Study:
     workloads = tuple(_pin_workload(asked, plan.find_workload(asked.name), scripts=scripts) for asked in study.workload)
     return msgspec.structs.replace(
         study,
-        data=msgspec.structs.replace(study.data, scale=plan.scale),
+        data=_pin_data(study.data, plan, scripts=scripts),
         workload=workloads,
         experiment=_pin_experiment(study.experiment, plan),
         trials=_pin_trials(study.trials, plan),
     )
+
+
+def _pin_data(asked: DataSpec, plan: Plan, *, scripts: Mapping[str, str]) -> DataSpec:
+    if asked.init is not None:
+        return msgspec.structs.replace(asked, init=scripts.get(asked.init, asked.init))
+    return msgspec.structs.replace(asked, scale=plan.scale)
 
 
 def _pin_workload(asked: WorkloadSpec, planned: PlannedWorkload, *, scripts: Mapping[str, str]) -> WorkloadSpec:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from pathlib import PurePath
 
 import msgspec
 
@@ -118,6 +119,7 @@ def plan_study(study: Study, machine: Machine, *, load_budget_s: float = 20.0) -
         choices=tuple(choices),
         experiment=experiment,
         search=search,
+        data_name=None if study.data.init is None else PurePath(study.data.init).name,
     )
 
 

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import msgspec
 
-from pgdyno.errors import HostError
+from pgdyno.errors import HostError, SpecError
 from pgdyno.plan.experiment import Variant, identify_server, reference_server
 from pgdyno.plan.types import Choice, Machine, PlannedWorkload
-from pgdyno.spec.study import Study
+from pgdyno.spec.study import ServerKind, Study
 from pgdyno.units import format_bytes
 
 # Source: sizes of pgbench tables at fillfactor 100, PostgreSQL 15 to 18: 13.4 MB of accounts and 2.2 MB of its key
@@ -37,8 +37,8 @@ class DataSize(msgspec.Struct, frozen=True, kw_only=True):
 
     scale: int
     """Scale of the study, for variants without their own."""
-    dataset_bytes: int
-    """Size of the data at that scale."""
+    dataset_bytes: int | None
+    """Size of the data at that scale; None where only loading shows it."""
     largest_bytes: int
     """Size of the largest cluster."""
     load_s: float
@@ -66,8 +66,11 @@ def plan_size(
         choices: List to which choices are appended.
 
     Raises:
+        SpecError: An SQL file makes the data of a server of pgdyno's own.
         HostError: The data do not fit on the disk.
     """
+    if study.data.init is not None:
+        return _plan_own_data(study)
     scale = _find_scale(study, variants) or _choose_scale(
         _count_clients(variants, workloads), machine, load_budget_s, choices
     )
@@ -85,6 +88,16 @@ def plan_size(
         load_s=sum(_LOAD_START_S + each * bytes_per_scale / _LOAD_BYTES_PER_S for each in to_load),
         restore_s=largest * bytes_per_scale / _copy_bytes_per_s(machine) + _START_STOP_S,
     )
+
+
+def _plan_own_data(study: Study) -> DataSize:
+    """Return what is known of data before an SQL file has made them: nothing but what they take at least."""
+    if study.server.kind is not ServerKind.GIVEN:
+        raise SpecError(
+            "an SQL file makes the data of a given server only",
+            hint="name a server with --dsn, or leave out init; pgdyno's own servers have pgbench's tables",
+        )
+    return DataSize(scale=1, dataset_bytes=None, largest_bytes=0, load_s=_LOAD_START_S, restore_s=_START_STOP_S)
 
 
 def find_missing_room(variants: Sequence[Variant], size: DataSize, machine: Machine) -> str | None:

@@ -102,7 +102,9 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """All steps of a study. A comparison or a search has as many trials as its budget allows, and may end sooner."""
 
     scale: int
-    dataset_bytes: int
+    """Scale of pgbench's tables; of other data 1, which is `:scale` in scripts."""
+    dataset_bytes: int | None
+    """Size of the data when they are loaded; None where only loading shows it."""
     workloads: tuple[PlannedWorkload, ...]
     steps: tuple[Step, ...]
     choices: tuple[Choice, ...]
@@ -110,6 +112,13 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     search: Search | None = None
     first_extra: int | None = None
     """Number of the first trial that was planned when the others were over and minutes were left; None without such."""
+    data_name: str | None = None
+    """What the data are called: the name of an SQL file; None for pgbench's tables."""
+
+    @property
+    def data_words(self) -> str:
+        """Name the data: `scale 50`, or `schema.sql`."""
+        return self.data_name or f"scale {self.scale:,}"
 
     @property
     def predicted_s(self) -> float:

@@ -24,7 +24,8 @@ from pgdyno.plan.plan import Plan
 from pgdyno.record.device.disk_card import DiskCard, read_card
 from pgdyno.record.durable import sync_folder, write_durably, writing
 from pgdyno.record.types import FORMAT_VERSION, StudyRecord, TrialRecord, TrialStatus
-from pgdyno.spec.study import BUILTIN_SCRIPTS
+from pgdyno.spec.init_file import read_init_lines
+from pgdyno.spec.study import BUILTIN_SCRIPTS, DataSpec
 
 RECORD_FILE = "record.json"
 STUDY_FILE = "study.toml"
@@ -189,6 +190,30 @@ class RecordStore:
         return {
             name: self._keep_script(Path(name), self.path / place) for name, place in self.name_scripts(plan).items()
         }
+
+    def keep_init(self, data: DataSpec) -> DataSpec:
+        """Copy the SQL file that makes the data into the record, unless it is already there.
+
+        Returns:
+            What is to be loaded, from the copy; other data as they are.
+
+        Raises:
+            SpecError: The file cannot be read, or has what is not run.
+            StepFailedError: The record cannot be written.
+        """
+        if data.init is None:
+            return data
+        copy = self.path / self.name_init(data.init)
+        if not copy.exists():
+            lines = b"".join(read_init_lines(Path(data.init)))
+            with writing(copy):
+                copy.parent.mkdir(exist_ok=True)
+                write_durably(copy, lines)
+        return msgspec.structs.replace(data, init=str(copy.absolute()))
+
+    def name_init(self, init: str) -> str:
+        """Return the path of the copy of the SQL file that makes the data, relative to the record's folder."""
+        return f"{self.init_dir.name}/{Path(init).name}"
 
     def name_scripts(self, plan: Plan) -> dict[str, str]:
         """Return the path of each script's copy relative to the record's folder, by the script's name in the plan."""

@@ -92,6 +92,8 @@ class Dataset(msgspec.Struct, frozen=True, kw_only=True):
     init_total_s: float
     is_reused: bool
     """True if an earlier study loaded the data; the times are then from that study."""
+    file_sha256: str | None = None
+    """Of the SQL file that made the data, as pgdyno read it; None for pgbench's tables."""
 
 
 class ErrorFact(msgspec.Struct, frozen=True, kw_only=True):

@@ -29,6 +29,7 @@ from pgdyno.run.given.database import (
     note_loaded,
     plan_copy,
 )
+from pgdyno.run.given.init_file import build_psql_argv, run_init_file
 from pgdyno.run.given.lock import StudyLock
 from pgdyno.run.host.clock import monotonic_s
 from pgdyno.run.load.argv import InitRun, build_init_argv
@@ -38,6 +39,7 @@ from pgdyno.run.postgres import sql
 from pgdyno.run.postgres.address import Address
 from pgdyno.run.sample.samplers import SERVER
 from pgdyno.run.under_test import SettingsSwitch
+from pgdyno.spec.init_file import hash_init_file
 from pgdyno.spec.study import CacheState, DataSpec
 from pgdyno.spec.table import SettingValue
 from pgdyno.spec.variant import show_value
@@ -155,7 +157,7 @@ class GivenServerUnderTest:
             drop_left_overs(self._aside)
         self._loaded = find_loaded(self._aside, content)
         if self._loaded is not None:
-            return self._read_dataset(self._plan_init(data, scale), done=None)
+            return self._read_dataset(data, scale, done=None)
         self._loaded = create_database(self._aside)
         try:
             dataset = self._fill(data, scale, output_dir=output_dir, on_activity=on_activity)
@@ -256,11 +258,21 @@ class GivenServerUnderTest:
         return ""
 
     def _fill(self, data: DataSpec, scale: int, *, output_dir: Path, on_activity: Callable[[str], None]) -> Dataset:
-        run, watch = self._plan_init(data, scale), LoadWatch(self)
-        done = self._generator.run_init(
-            run, directory=output_dir, on_activity=on_activity, should_abort=watch.find_failure
-        )
-        return self._read_dataset(run, done=done)
+        watch = LoadWatch(self)
+        if data.init is None:
+            done = self._generator.run_init(
+                self._plan_init(data, scale),
+                directory=output_dir,
+                on_activity=on_activity,
+                should_abort=watch.find_failure,
+            )
+        else:
+            file = Path(data.init)
+            on_activity(f"running {file.name}")
+            done = run_init_file(
+                self._at(self._whole), file, self._generator, directory=output_dir, should_abort=watch.find_failure
+            )
+        return self._read_dataset(data, scale, done=done)
 
     def _plan_init(self, data: DataSpec, scale: int) -> InitRun:
         return InitRun(
@@ -273,17 +285,24 @@ class GivenServerUnderTest:
             generate=data.generate,
         )
 
-    def _read_dataset(self, run: InitRun, *, done: InitOutcome | None) -> Dataset:
+    def _build_argv(self, data: DataSpec, scale: int) -> tuple[str, ...]:
+        programs = self._generator.installation
+        if data.init is None:
+            return build_init_argv(self._plan_init(data, scale), programs.program("pgbench"))
+        return build_psql_argv(self._at(self._whole), Path(data.init), programs.program("psql"))
+
+    def _read_dataset(self, data: DataSpec, scale: int, *, done: InitOutcome | None) -> Dataset:
         with sql.connect(self._at(self._whole)) as connection:
             relations = sql.read_dataset(connection)
         return Dataset(
-            scale=run.scale,
+            scale=scale,
             relations=relations,
             total_bytes=sum(relation.bytes for relation in relations),
-            init_argv=build_init_argv(run, self._generator.installation.program("pgbench")),
+            init_argv=self._build_argv(data, scale),
             init_steps_s={} if done is None else done.steps_s,
             init_total_s=0.0 if done is None else done.total_s,
             is_reused=done is None,
+            file_sha256=None if data.init is None else hash_init_file(Path(data.init)),
         )
 
     def _read_start(self) -> str:
@@ -327,7 +346,10 @@ class GivenServerUnderTest:
 
 def _describe_content(data: DataSpec, scale: int) -> str:
     """Return what tells loaded data from others."""
+    if data.init is not None:
+        return f"sql sha256={hash_init_file(Path(data.init))}"
     tables = msgspec.to_builtins(msgspec.structs.replace(data, scale=scale))
+    del tables["init"]
     return "pgbench " + " ".join(f"{name}={value}" for name, value in sorted(tables.items()))
 
 

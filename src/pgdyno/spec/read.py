@@ -26,6 +26,8 @@ _OPTIONS = {
     # Part of a sweep's axis.
     "latency": "latency",
     "percentile": "percentile",
+    # What only all options together show to be wrong.
+    "data": "--init",
     "": "bench",
 }
 
@@ -85,7 +87,11 @@ def make_study(raw: dict[str, object], *, source: str, folder: Path, text: str =
         study = msgspec.convert(raw, Study)
     except msgspec.ValidationError as exc:
         raise _spec_error(str(exc), text=text, source=source) from exc
-    return msgspec.structs.replace(study, workload=tuple(_resolve_scripts(w, folder) for w in study.workload))
+    data = study.data
+    if data.init is not None:
+        data = msgspec.structs.replace(data, init=str((folder / data.init).absolute()))
+    workloads = tuple(_resolve_scripts(w, folder) for w in study.workload)
+    return msgspec.structs.replace(study, data=data, workload=workloads)
 
 
 def format_study(study: Study) -> str:

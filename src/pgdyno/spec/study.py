@@ -9,6 +9,8 @@ from __future__ import annotations
 import enum
 import math
 
+import msgspec
+
 from pgdyno.spec.host import HostSpec
 from pgdyno.spec.scaling import ScalingSpec
 from pgdyno.spec.search import SearchSpec
@@ -108,9 +110,11 @@ class ServerSpec(StudyTable, frozen=True, kw_only=True):
 
 
 class DataSpec(StudyTable, frozen=True, kw_only=True):
-    """The pgbench tables to load.
+    """The data to load: pgbench's tables, or what an SQL file makes.
 
     Attributes:
+        init: SQL file that makes the data in a given server, in place of pgbench's tables. A relative path starts at the
+            study file's folder.
         scale: pgbench's scale factor: 100,000 accounts, about 15 MB, each; absent: chosen from the machine.
         fillfactor: Fill factor of the tables, in percent.
         partitions: Number of partitions of pgbench_accounts; 0 for an unpartitioned table.
@@ -119,6 +123,7 @@ class DataSpec(StudyTable, frozen=True, kw_only=True):
         generate: Which side generates the rows.
     """
 
+    init: str | None = None
     scale: int | None = None
     fillfactor: int = 100
     partitions: int = 0
@@ -133,6 +138,8 @@ class DataSpec(StudyTable, frozen=True, kw_only=True):
         # Source: pgbench's own range for --fillfactor.
         check_range("fillfactor", self.fillfactor, 10, 100)
         check_range("partitions", self.partitions, 0, 100_000)
+        if self.init is not None and msgspec.structs.replace(self, init=None) != DataSpec():
+            raise ValueError("init takes the place of pgbench's tables: leave out what describes them")
 
 
 class WorkloadSpec(StudyTable, frozen=True, kw_only=True):
@@ -270,6 +277,14 @@ class Study(StudyTable, frozen=True, kw_only=True):
             self._check_search()
         if self.scaling is not None:
             self._check_scaling(self.scaling)
+        if self.data.init is not None:
+            self._check_own_data()
+
+    def _check_own_data(self) -> None:
+        for workload in self.workload:
+            for name, _ in workload.weighted_scripts:
+                if name in BUILTIN_SCRIPTS:
+                    raise ValueError(f"data would lack the tables that {name} needs: name script files")
 
     def _check_search(self) -> None:
         if self.is_comparison:

@@ -57,17 +57,21 @@ def data(first: Side, other: Side) -> Iterator[RecordDifference]:
     for name in specs[0].__struct_fields__:
         one, two = (getattr(spec, name) for spec in specs)
         # The place where rows are generated does not change them.
-        if one != two and name != "generate":
+        if one != two and name not in {"generate", "init"}:
             yield refuse(f"tables' {name}", _plain(one), _plain(two), why="other tables", hint="load both alike")
+    files = [_name_file(side) for side in (first, other)]
+    if files[0] != files[1]:
+        yield refuse("tables", *files, why="other data", hint="load both from the same file")
+        return
     memories = [side.record.usable_memory_bytes for side in (first, other)]
     ratios = [
         side.data_bytes / memory for side, memory in zip((first, other), memories, strict=True) if memory is not None
     ]
     if len(ratios) < len(memories):
-        shown = [f"scale {side.scale:,}, memory {UNSEEN if memory is None else f'of {format_bytes(memory)}'}" for side, memory in zip((first, other), memories, strict=True)]  # fmt: skip
+        shown = [f"{_name_data(side)}, memory {UNSEEN if memory is None else f'of {format_bytes(memory)}'}" for side, memory in zip((first, other), memories, strict=True)]  # fmt: skip
         yield declare("data to memory", *shown, why="it is not known how much of the data memory held")
         return
-    shown = [f"scale {side.scale:,}, {ratio * 100:.3g} % of memory" for side, ratio in zip((first, other), ratios, strict=True)]  # fmt: skip
+    shown = [f"{_name_data(side)}, {ratio * 100:.3g} % of memory" for side, ratio in zip((first, other), ratios, strict=True)]  # fmt: skip
     far = max(ratios) / min(ratios) > _SAME_RATIO
     if first.scale != other.scale and far:
         yield refuse("data to memory", *shown, why="scale decides how much memory holds, and how often clients want the same row",
@@ -78,6 +82,18 @@ def data(first: Side, other: Side) -> Iterator[RecordDifference]:
         yield declare("data to memory", *shown, why="only one of the two memories holds all data")
     elif far:
         yield free("data to memory", *shown)
+
+
+def _name_data(side: Side) -> str:
+    return side.record.plan.data_name or f"scale {side.scale:,}"
+
+
+def _name_file(side: Side) -> str:
+    """Name what the data were made by; files of one content have one name."""
+    data = side.record.dataset
+    return (
+        "pgbench's" if data is None or data.file_sha256 is None else f"of an SQL file, SHA-256 {data.file_sha256[:12]}"
+    )
 
 
 def durability(first: Side, other: Side) -> Iterator[RecordDifference]:

@@ -77,7 +77,7 @@ class Side(msgspec.Struct, frozen=True, kw_only=True):
         """The size of the data when they were loaded; computed from the scale if another scale was recorded."""
         loaded = self.record.dataset
         if loaded is None:
-            return self.record.plan.dataset_bytes * self.scale / self.record.plan.scale
+            return (self.record.plan.dataset_bytes or 0) * self.scale / self.record.plan.scale
         return loaded.total_bytes * self.scale / loaded.scale
 
 

@@ -50,7 +50,7 @@ def _growth(workload: WorkloadAnalysis, trials: Sequence[TrialAnalysis]) -> Iter
             f"By up to {ratio * 100:.0f} %, from {format_bytes(before)} to {format_bytes(after)} in trial"
             f" {trial.record.planned.number} (limit {_GROWTH_RATIO * 100:.0f} %)"
         ),
-        advice="What a trial ends with is not what it began with: use a larger --scale, or shorter trials.",
+        advice="What a trial ends with is not what it began with: load more data, such as by a larger --scale, or use shorter trials.",
         workload=workload.name,
     )
 

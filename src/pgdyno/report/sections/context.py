@@ -104,7 +104,9 @@ def relations_table(dataset: Dataset) -> Table:
 def dataset_table(report: ReportInput, dataset: Dataset) -> Table:
     """Build the table of the dataset's size beside the caches."""
     caches = {"shared_buffers": shared_buffers_bytes(report), "memory": report.record.usable_memory_bytes}
-    rows = [(text("Scale"), text(f"{dataset.scale:,}")), (text("Size"), text(format_bytes(dataset.total_bytes)))]
+    name = report.record.plan.data_name
+    source = (text("Scale"), text(f"{dataset.scale:,}")) if name is None else (text("Made by"), code(name))
+    rows = [source, (text("Size"), text(format_bytes(dataset.total_bytes)))]
     for name, size in caches.items():
         relative = None if size is None else f"{format_number(dataset.total_bytes / size)} × {format_bytes(size)}"
         rows.append((text(f"Size relative to {name}"), text(relative, note=None if relative else "not observed")))
@@ -117,7 +119,10 @@ def init_table(dataset: Dataset) -> Table:
     rows.append((text("all"), Cell(text=format_seconds(dataset.init_total_s), is_strong=True)))
     remark = "Loaded by an earlier study; the times are those of that study." if dataset.is_reused else ""
     return Table(
-        caption="Loading (pgbench -i)", columns=columns("Step", "Time", numbers_from=1), rows=tuple(rows), remark=remark
+        caption="Loading (pgbench -i)" if dataset.file_sha256 is None else "Loading (psql)",
+        columns=columns("Step", "Time", numbers_from=1),
+        rows=tuple(rows),
+        remark=remark,
     )
 
 

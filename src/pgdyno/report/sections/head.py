@@ -64,7 +64,7 @@ def describe_study(report: ReportInput) -> str:
         names = f"{len(workloads)} workloads"
     experiment = record.plan.experiment
     how = _describe_trials(report) if experiment is None else describe_experiment(experiment, record.study.trials)
-    measured = f"{names}: {how} by {_count_clients(report)} at {_name_scale(report)}"
+    measured = f"{names}: {how} by {_count_clients(report)} {_name_data(report)}"
     if host is None:
         return f"{measured}, on {describe_unseen(record)}."
     servers = {1: f"PostgreSQL {record.server.version} with {describe_settings(report)}"}
@@ -94,15 +94,17 @@ def _count_clients(report: ReportInput) -> str:
     return f"{by} pgbench {'client' if clients[-1] == 1 else 'clients'}"
 
 
-def _name_scale(report: ReportInput) -> str:
+def _name_data(report: ReportInput) -> str:
     plan = report.record.plan
+    if plan.data_name is not None:
+        return f"on the data of {plan.data_name}"
     scales = (
         {plan.scale}
         if plan.experiment is None
         else {variant.scale or plan.scale for variant in plan.experiment.variants}
     )
     low, high = min(scales), max(scales)
-    return f"scale {low:,}" if low == high else f"scales {low:,} to {high:,}"
+    return f"at scale {low:,}" if low == high else f"at scales {low:,} to {high:,}"
 
 
 def describe_settings(report: ReportInput) -> str:
@@ -115,12 +117,12 @@ def describe_bench(report: ReportInput) -> str:
     """Describe server, machine and scale in a line."""
     record, host = report.record, report.record.host
     if host is None:
-        return f"{describe_unseen(record)}; scale {record.plan.scale:,}"
+        return f"{describe_unseen(record)}; {record.plan.data_words}"
     size = f"{format_cpus(host.usable_cpu_count)}, {format_bytes(host.usable_memory_bytes)} of memory"
     return (
         f"PostgreSQL {record.server.version.partition(' ')[0]}, {describe_settings(report)}; {after_name(host, size)},"
         f" {host.data_disk.filesystem} on {host.data_disk.shown_device};"
-        f" scale {record.plan.scale:,}"
+        f" {record.plan.data_words}"
     )
 
 

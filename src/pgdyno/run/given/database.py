@@ -48,7 +48,7 @@ _END_OWN_SESSIONS: LiteralString = """
 SELECT pg_catalog.pg_terminate_backend(a.pid) FROM pg_catalog.pg_stat_get_activity(NULL) a
 JOIN pg_catalog.pg_database d ON d.oid = a.datid WHERE d.datname = %s AND a.usesysid = d.datdba"""
 _HINTS = (
-    (psycopg.errors.DiskFull, "the server's disk is full: use a smaller --scale"),
+    (psycopg.errors.DiskFull, "the server's disk is full: load less data"),
     (psycopg.errors.InsufficientPrivilege, "`pgdyno check --dsn` says what this role may do, and which GRANT gives it"),
     (psycopg.errors.ObjectInUse, "somebody is connected to pgdyno's own database: end that session"),
     (psycopg.errors.QueryCanceled, "a statement_timeout of this role or server ends what takes long"),

@@ -1,4 +1,7 @@
-"""Run script files once on a given server, in a small database of pgdyno's own, so that a mistake shows before the data are loaded."""
+"""Run script files once on a given server, so that a mistake shows before anything is measured.
+
+Those that need pgbench's tables run in a small database of pgdyno's own before the data are loaded, all others on the data.
+"""
 
 from __future__ import annotations
 
@@ -48,16 +51,45 @@ def check_scripts_there(
             generator.run_init(plan_little_data(there, data), directory=folder / "init")
             for number, (workload, script) in enumerate(list_scripts(workloads)):
                 on_activity(script)
-                words = _try_script(there, generator, workload, script, folder / str(number))
-                if words:
-                    remarks.append(f"{script} failed on a little data, where scale is 1: {words}")
+                error = _try_script(there, generator, workload, script, folder / str(number))
+                if error is None:
+                    continue
+                if _MISTAKES.search(error.reason):
+                    raise _refuse(script, error, hint="correct the script; nothing is loaded yet") from error
+                remarks.append(f"{script} failed on a little data, where scale is 1: {error.detail or error.fact}")
     finally:
         drop_if_possible(address, made)
     return tuple(remarks)
 
 
-def _try_script(address: Address, generator: Pgbench, workload: PlannedWorkload, script: str, folder: Path) -> str:
-    """Run one script and return why it failed; empty if it succeeded or only took too long."""
+def check_scripts_on_data(
+    address: Address,
+    generator: Pgbench,
+    *,
+    workloads: tuple[PlannedWorkload, ...],
+    on_activity: Callable[[str], None],
+) -> None:
+    """Run each script file for a second with one client on the data of the study. Call this from the main thread.
+
+    Raises:
+        SpecError: A script fails, or cannot be read.
+    """
+    with TemporaryDirectory(prefix="pgdyno-scripts-") as name:
+        for number, (workload, script) in enumerate(list_scripts(workloads)):
+            on_activity(script)
+            error = _try_script(address, generator, workload, script, Path(name) / str(number))
+            if error is not None:
+                raise _refuse(script, error, hint="correct the script; nothing was measured") from error
+
+
+def _refuse(script: str, error: StepFailedError, *, hint: str) -> SpecError:
+    return SpecError(f"script {script} fails", detail=error.detail or error.fact, hint=hint)
+
+
+def _try_script(
+    address: Address, generator: Pgbench, workload: PlannedWorkload, script: str, folder: Path
+) -> StepFailedError | None:
+    """Run one script and return why it failed; None if it succeeded or only took too long."""
     too_long = StepFailedError("the script takes longer than its check")
     began_s = monotonic_s()
     try:
@@ -68,12 +100,8 @@ def _try_script(address: Address, generator: Pgbench, workload: PlannedWorkload,
         )
     except StepFailedError as error:
         if error is too_long:
-            return ""
+            return None
         # pgbench names a copy of the script; the user knows the original.
-        words = error.detail.replace(str((folder / f"script-1-{Path(script).name}").absolute()), script)
-        if _MISTAKES.search(words):
-            raise SpecError(
-                f"script {script} fails", detail=words, hint="correct the script; nothing is loaded yet"
-            ) from error
-        return words or error.fact
-    return ""
+        error.detail = error.detail.replace(str((folder / f"script-1-{Path(script).name}").absolute()), script)
+        return error
+    return None

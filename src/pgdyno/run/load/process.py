@@ -20,7 +20,6 @@ import msgspec
 
 from pgdyno.errors import PgdynoError
 from pgdyno.record.durable import write_durably, writing
-from pgdyno.record.trial_data import STDOUT_FILE
 from pgdyno.run.host import process
 from pgdyno.run.host.clock import monotonic_s
 from pgdyno.run.host.host import THIS_HOST
@@ -126,6 +125,7 @@ def running_pgbench(
     directory: Path,
     *,
     on_line: Callable[[str], None],
+    name: str = "pgbench",
     inherited: tuple[int, ...] = (),
     libpq: Path | None = None,
 ) -> Iterator[PgbenchProcess]:
@@ -138,6 +138,7 @@ def running_pgbench(
         user: The account it runs as.
         directory: The existing folder for the files.
         on_line: Called with every whole line of stderr.
+        name: The beginning of the files' names, where it is another program.
         inherited: Open descriptors that its connection needs.
         libpq: Another libpq than the one that it was built with.
 
@@ -147,9 +148,9 @@ def running_pgbench(
     """
     with (
         writing(directory),
-        (directory / STDOUT_FILE).open("wb") as stdout,
-        (directory / STDERR_FILE).open("wb") as stderr,
-        (directory / STDERR_FILE).open("rb") as tail,
+        (directory / f"{name}.stdout").open("wb") as stdout,
+        (directory / f"{name}.stderr").open("wb") as stderr,
+        (directory / f"{name}.stderr").open("rb") as tail,
     ):
         env = clean_environment(libpq)
         child = THIS_HOST.start(argv, user=user, stdout=stdout, stderr=stderr, env=env, inherited=inherited)
@@ -166,7 +167,7 @@ def running_pgbench(
             )
             os.fsync(stdout.fileno())
             os.fsync(stderr.fileno())
-            write_durably(directory / INVOCATION_FILE, msgspec.json.format(msgspec.json.encode(done), indent=1))
+            write_durably(directory / f"{name}.json", msgspec.json.format(msgspec.json.encode(done), indent=1))
 
 
 def clean_environment(libpq: Path | None) -> dict[str, str]:

@@ -92,14 +92,16 @@ ORDER BY name"""
 # `bytes` counts all forks and TOAST; `pages` only the main fork, which scans and caches use.
 DATASET = """
 SELECT c.oid::regclass::text AS name,
-       CASE c.relkind WHEN 'r' THEN 'table' WHEN 'i' THEN 'index'
+       CASE c.relkind WHEN 'r' THEN 'table' WHEN 'm' THEN 'materialized view' WHEN 'i' THEN 'index'
                       WHEN 'p' THEN 'partitioned table' WHEN 'I' THEN 'partitioned index' END AS kind,
        pg_table_size(c.oid) AS bytes,
        pg_relation_size(c.oid) / current_setting('block_size')::int AS pages,
        nullif(c.reltuples, -1)::float8 AS rows
 FROM pg_class c LEFT JOIN pg_index i ON i.indexrelid = c.oid JOIN pg_class t ON t.oid = coalesce(i.indrelid, c.oid)
-WHERE t.relname LIKE 'pgbench\\_%' AND c.relkind IN ('r', 'i', 'p', 'I')
-ORDER BY t.relname, c.relkind NOT IN ('r', 'p'), c.relname"""
+JOIN pg_namespace n ON n.oid = t.relnamespace
+WHERE n.nspname NOT IN ('pg_catalog', 'information_schema', 'pg_toast', 'pgdyno') AND t.relpersistence <> 't'
+      AND t.relkind IN ('r', 'p', 'm') AND c.relkind IN ('r', 'i', 'p', 'I', 'm')
+ORDER BY t.relname, c.relkind NOT IN ('r', 'p', 'm'), c.relname"""
 
 # A copied database begins without counters: until they are set by a vacuum, what pg_class had is to be added.
 TABLE_STATES = """
@@ -265,7 +267,9 @@ SELECT set_config(name, 'off', true) FROM unnest(ARRAY['enable_seqscan', 'enable
 PRIMARY_KEYS = """
 SELECT i.indrelid::regclass::text AS relation, a.attname AS column
 FROM pg_index i JOIN pg_class c ON c.oid = i.indrelid JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = i.indkey[0]
-WHERE i.indisprimary AND c.relkind = 'r' AND c.relname LIKE 'pgbench\\_%' ORDER BY 1"""
+JOIN pg_namespace n ON n.oid = c.relnamespace
+WHERE i.indisprimary AND c.relkind = 'r' AND c.relpersistence <> 't'
+      AND n.nspname NOT IN ('pg_catalog', 'information_schema', 'pg_toast', 'pgdyno') ORDER BY 1"""
 SCAN_BY_KEY = "SELECT count(row) FROM (SELECT r AS row FROM {relation} r ORDER BY {column}) AS ordered"
 
 
@@ -569,7 +573,7 @@ def read_wal_bytes(connection: Connection) -> int:
 
 
 def read_dataset(connection: Connection) -> tuple[RelationFact, ...]:
-    """Read the facts of pgbench's tables in the connected database, each followed by its indexes."""
+    """Read the facts of the tables in the connected database but pgdyno's own, each followed by its indexes."""
     from pgdyno.record.types import RelationFact  # noqa: PLC0415 - see above
 
     return tuple(msgspec.convert(row, RelationFact) for row in _rows(connection, DATASET))
@@ -685,7 +689,7 @@ def checkpoint(connection: Connection) -> None:
 
 
 def warm_dataset(connection: Connection) -> Warming:
-    """Read pgbench's tables, then their indexes, into shared_buffers; indexes last because each access needs them."""
+    """Read the tables, then their indexes, into shared_buffers; indexes last because each access needs them."""
     try:
         with timeouts.limit(connection):
             connection.execute(CREATE_PREWARM)
@@ -696,7 +700,7 @@ def warm_dataset(connection: Connection) -> Warming:
     relations = sorted(read_dataset(connection), key=lambda relation: relation.kind == "index")
     pages = 0
     for relation in relations:
-        if relation.kind in {"table", "index"}:
+        if relation.kind in {"table", "index", "materialized view"}:
             rows = _execute(connection, PREWARM, (relation.name,), patience_s=_reading_patience_s(relation.bytes))
             pages += rows.fetchall()[0]["pages"]
     return Warming(method="pg_prewarm", pages=pages)
