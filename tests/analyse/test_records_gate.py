@@ -170,7 +170,6 @@ DECLARED: dict[str, tuple[str, Change | None, Change | None]] = {
     "pgdyno": ("pgdyno", lambda record: record["tool_versions"].update(pgdyno="0.0.1"), None),
     "warm-up": ("warm-up", None, lambda trial: trial["planned"].update(warm_up_s=5.0)),
     "length": ("length of a trial", None, lambda trial: trial["planned"].update(duration_s=60.0)),
-    "less memory than data": ("data to memory", lambda record: record["host"].update(memory_bytes=50_000_000), None),
 }  # fmt: skip
 
 
@@ -303,6 +302,47 @@ def test_the_same_share_of_memory_lets_other_scales_pass() -> None:
     other = changed(study=bigger)
     assert not differences(base(), other, DifferenceGravity.REFUSED)
     assert "same share" in differences(base(), other, DifferenceGravity.DECLARED)["data to memory"].why
+
+
+def reading(read_bytes: float | None, memories: float) -> Side:
+    """A side whose data are this many memories, and whose device read this much for a transaction."""
+    data_bytes = base().data_bytes
+    side = changed(
+        study=lambda record: record["host"].update(memory_bytes=int(data_bytes / memories), memory_limit_bytes=None)
+    )
+    trials = tuple(
+        msgspec.structs.replace(
+            trial, counts_per_transaction={**trial.counts_per_transaction, "device_read_bytes": read_bytes}
+        )
+        for trial in side.workload.trials
+    )
+    return msgspec.structs.replace(side, workload=msgspec.structs.replace(side.workload, trials=trials))
+
+
+@pytest.mark.parametrize(
+    ("first", "other", "why"),
+    [
+        # What the device read decides, whatever the shares of memory are.
+        ((0.0, 0.28), (9.0, 0.76), None),
+        ((0.0, 0.5), (4096.0, 0.5), "only one of the two reads its disk"),
+        ((4096.0, 3.0), (8192.0, 3.0), "one reads its disk more often"),
+        ((4096.0, 1.0), (5000.0, 2.0), None),
+        # Where it was not counted, the shares do.
+        ((None, 0.28), (None, 0.76), "memory holds more of the data in one"),
+        ((None, 0.2), (None, 0.6), None),
+        ((None, 0.8), (4096.0, 1.3), "memory holds another part of the data"),
+        ((None, 2.0), (None, 4.0), "memory holds another part of the data"),
+        ((None, 2.0), (None, 2.1), None),
+    ],
+)
+def test_the_same_data_are_compared_by_how_much_is_read_of_them(
+    first: tuple[float | None, float], other: tuple[float | None, float], why: str | None
+) -> None:
+    declared = differences(reading(*first), reading(*other), DifferenceGravity.DECLARED)
+    assert set(declared) == ({"data to memory"} if why else set())
+    if why:
+        assert declared["data to memory"].why.startswith(why)
+    assert not differences(reading(*first), reading(*other), DifferenceGravity.REFUSED)
 
 
 def test_settings_are_what_one_compares_for_and_shown_in_their_units() -> None:

@@ -16,12 +16,16 @@ from pgdyno.analyse.records.difference import UNSEEN, RecordDifference, declare,
 from pgdyno.analyse.records.sides import Side
 from pgdyno.analyse.types import WHOLE_CYCLES, TrialAnalysis
 from pgdyno.facts.durability import durability_given_up
+from pgdyno.facts.memory_fit import MemoryFit, classify_fit
 from pgdyno.spec.study import BUILTIN_SCRIPTS
-from pgdyno.units import format_bytes
+from pgdyno.units import PAGE_BYTES, format_bytes
 
 # Shares of data that memory holds, similar enough for misses to be about equally frequent.
 _SAME_RATIO = 1.25
 _SAME_LENGTH = 1.5
+_SAME_READS = 1.5
+# A page in a hundred transactions: less than a hundredth of what a disk in use delivers.
+_RARE_READ_BYTES = PAGE_BYTES / 100
 _UNEVEN = (EpisodeKind.STALL, EpisodeKind.RECOVERY, EpisodeKind.DECLINE)
 
 
@@ -72,16 +76,50 @@ def data(first: Side, other: Side) -> Iterator[RecordDifference]:
         yield declare("data to memory", *shown, why="it is not known how much of the data memory held")
         return
     shown = [f"{_name_data(side)}, {ratio * 100:.3g} % of memory" for side, ratio in zip((first, other), ratios, strict=True)]  # fmt: skip
+    reads = [_read_bytes(side) for side in (first, other)]
+    if None not in reads:
+        shown = [f"{words}, {format_bytes(read or 0.0)} read for a transaction" for words, read in zip(shown, reads, strict=True)]  # fmt: skip
     far = max(ratios) / min(ratios) > _SAME_RATIO
     if first.scale != other.scale and far:
         yield refuse("data to memory", *shown, why="scale decides how much memory holds, and how often clients want the same row",
                       hint="load the same --scale, or the same share of memory")  # fmt: skip
     elif first.scale != other.scale:
         yield declare("data to memory", *shown, why="the same share of memory, and not the same data")
-    elif (ratios[0] > 1) != (ratios[1] > 1):
-        yield declare("data to memory", *shown, why="only one of the two memories holds all data")
+    elif (why := _tell_reads_apart(reads, ratios)) is not None:
+        yield declare("data to memory", *shown, why=why)
     elif far:
         yield free("data to memory", *shown)
+
+
+def _tell_reads_apart(reads: list[float | None], ratios: list[float]) -> str | None:
+    """Return why the two sides read their disks unequally; None if both do alike.
+
+    Args:
+        reads: What each read of its device for a transaction, in bytes; None if not counted.
+        ratios: The data of each, in memories.
+    """
+    low, high = sorted(read or 0.0 for read in reads)
+    if None not in reads:
+        if high < _RARE_READ_BYTES:
+            return None
+        if low < _RARE_READ_BYTES:
+            return "only one of the two reads its disk"
+        return "one reads its disk more often" if high / low > _SAME_READS else None
+    fits = [classify_fit(ratio) for ratio in ratios]
+    if fits[0] is not fits[1]:
+        return "memory holds more of the data in one, and reads of the disk were not counted"
+    # Where memory holds a part, its share decides how many reads miss it.
+    is_unlike = max(ratios) / min(ratios) > _SAME_RATIO
+    if fits[0] is MemoryFit.WITHIN or not is_unlike:
+        return None
+    return "memory holds another part of the data, and reads of the disk were not counted"
+
+
+def _read_bytes(side: Side) -> float | None:
+    """Return what the device read for a transaction, the mean of the trials; None if one did not count it."""
+    reads = [trial.counts_per_transaction.get("device_read_bytes") for trial in side.trials]
+    known = [read for read in reads if read is not None]
+    return sum(known) / len(known) if known and len(known) == len(reads) else None
 
 
 def _name_data(side: Side) -> str:

@@ -9,6 +9,7 @@ from pgdyno.explain.preflight.rule_input import Rule, RuleInput
 from pgdyno.explain.preflight.shared_memory import setting_number
 from pgdyno.facts.durability import find_given_up, names_wal_file
 from pgdyno.facts.gucs import as_shown, find_guc
+from pgdyno.facts.memory_fit import BEYOND_RATIO, MemoryFit, classify_fit
 from pgdyno.record.machine.preflight import ServerOrigin, ServerSnapshot
 from pgdyno.units import format_bytes
 
@@ -16,9 +17,6 @@ from pgdyno.units import format_bytes
 _PORT = 5432
 # VACUUM and ANALYZE estimate row counts. Source: PostgreSQL 18 manual, section 52.11, reltuples.
 _COUNT_ERROR_RATIO = 0.1
-# Not all memory is available to the data: sessions and the kernel use some, and shared_buffers hold pages twice.
-_FITS_RATIO = 0.7
-_BEYOND_RATIO = 1.5
 
 
 def _durability(rule_input: RuleInput) -> Iterator[Finding]:
@@ -202,9 +200,10 @@ def _data_against_memory(rule_input: RuleInput) -> Iterator[Finding]:
     if not data_bytes:
         return
     ratio = data_bytes / memory_bytes
-    if ratio < _FITS_RATIO:
+    fit = classify_fit(ratio)
+    if fit is MemoryFit.WITHIN:
         claim = "The data fit into memory: once they are there, no disk is measured by reading them."
-    elif ratio < _BEYOND_RATIO:
+    elif fit is MemoryFit.ABOUT:
         claim = "The data are about as large as memory: how much of them is read from disk changes with small things."
     else:
         claim = "The data are larger than memory: the disk is in all figures of reads."
@@ -214,8 +213,8 @@ def _data_against_memory(rule_input: RuleInput) -> Iterator[Finding]:
         claim=claim,
         evidence=f"{format_bytes(data_bytes)} of data, {data_bytes / memory_bytes:.2g} × {format_bytes(memory_bytes)} of memory",
         why="Results depend on the ratio of data to memory: compare only figures of equal ratios.",
-        advice=f"To measure the disk, use {format_bytes(_BEYOND_RATIO * memory_bytes)} of data or more."
-        if ratio < _BEYOND_RATIO
+        advice=f"To measure the disk, use {format_bytes(BEYOND_RATIO * memory_bytes)} of data or more."
+        if fit is not MemoryFit.BEYOND
         else "",
     )
 
