@@ -100,6 +100,8 @@ def test_counters_count_what_happens(major: int, cluster_of: Callable[[int], Clu
     assert grown["tup_deleted_count"] >= 20
     assert grown["xact_rollback_count"] >= 1
     assert grown["xact_commit_count"] >= 8
+    assert grown["server_xact_commit_count"] >= grown["xact_commit_count"]
+    assert grown["server_xact_rollback_count"] >= 1
     assert grown["temp_files_count"] >= 1
     assert grown["temp_bytes"] > 50_000 * 8
     assert grown["checkpoints_requested_count"] == 2

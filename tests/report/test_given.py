@@ -148,6 +148,26 @@ def test_another_disk_is_imagined_without_the_first(store: RecordStore, tmp_path
     assert "what holds the load has no bound" in said
 
 
+@pytest.mark.parametrize(
+    ("others", "severity", "told"),
+    [(0, "note", "other databases ended up to 0 transactions"), (200, "warning", "up to 200 transactions in a second")],
+)
+def test_what_other_databases_do_beside_the_load(store: RecordStore, others: int, severity: str, told: str) -> None:
+    for path in (store.path / "trials").glob("*/trial.json"):
+        trial = json.loads(path.read_text())
+        load_s = trial["load_end_monotonic_s"] - trial["load_start_monotonic_s"]
+        for name in ("xact_commit_count", "xact_rollback_count"):
+            for when in ("counters_before", "counters_after"):
+                trial[when][f"server_{name}"] = trial[when][name] + 1000
+        trial["counters_after"]["server_xact_commit_count"] += others * load_s
+        path.write_text(json.dumps(trial))
+    write_reports(store)
+    report = (store.path / "report.md").read_text()
+    (line,) = (line for line in report.splitlines() if "are counted for the whole server" in line)
+    assert line.startswith(f"- **{severity}**")
+    assert told in line
+
+
 def test_another_command_takes_the_record(store: RecordStore) -> None:
     (line,) = view_records(Path()).records
     assert line.problem is None

@@ -22,7 +22,7 @@ from pgdyno.explain.preflight.given import IDLE_TPS
 from pgdyno.explain.preflight.study import find_preflight_doubts, find_version_doubts
 from pgdyno.facts.durability import Loss, durability_given_up
 from pgdyno.record.trial_data import FILES
-from pgdyno.record.types import StudyRecord, TrialStatus
+from pgdyno.record.types import StudyRecord, TrialRecord, TrialStatus
 
 _BETWEEN_RATIO = 0.05
 # A load of which more fails is another one than the workload says; above the second, TPS says little.
@@ -254,22 +254,34 @@ def _no_checkpoint(record: StudyRecord, analysis: StudyAnalysis) -> Iterator[Fin
             )
 
 
-def _shared_counters(record: StudyRecord, _: StudyAnalysis) -> Iterator[Finding]:
+def _shared_counters(record: StudyRecord, analysis: StudyAnalysis) -> Iterator[Finding]:
     if record.given is None:
         return
-    others_tps = record.given.others_tps
-    is_shared = others_tps is not None and others_tps > IDLE_TPS
-    seen = (
-        "How much others did is not known"
-        if others_tps is None
-        else (f"Before the load, others ended {others_tps:.0f} transactions in a second")
-    )
+    before = record.given.others_tps
+    beside = [tps for _, trial in _trials(analysis) if (tps := _others_tps(trial.record)) is not None]
+    is_shared = max(beside, default=before or 0.0) > IDLE_TPS
+    if beside:
+        seen = f"Beside the load, other databases ended up to {max(beside):.0f} transactions in a second"
+    elif before is not None:
+        seen = f"Before the load, others ended {before:.0f} transactions in a second"
+    else:
+        seen = "How much others did is not known"
     yield Finding(
         severity=Severity.WARNING if is_shared else Severity.NOTE,
         claim="WAL, checkpoints and I/O are counted for the whole server, not for this load alone.",
         evidence=seen,
         advice="Where others are at work, these figures of a transaction are too large.",
     )
+
+
+def _others_tps(trial: TrialRecord) -> float | None:
+    """Return the transactions that other databases ended in a second of the load; None if they were not counted."""
+    counts = [
+        (trial.growth(f"server_{name}"), trial.growth(name)) for name in ("xact_commit_count", "xact_rollback_count")
+    ]
+    if trial.load_s is None or any(None in pair for pair in counts):
+        return None
+    return max(0.0, sum((whole or 0.0) - (own or 0.0) for whole, own in counts)) / trial.load_s
 
 
 def _share_above(
