@@ -12,7 +12,7 @@ from pgdyno.record.trial_data import read_trial_data
 
 RECORDS = Path(__file__).parents[1] / "data" / "records"
 EXPLAINS = frozenset(
-    {"charts", "events", "statements", "predictions", "disk", "health", "time", "episodes", "episodes_absent", "episode_causes"}
+    {"charts", "events", "statements", "predictions", "disk", "health", "time", "episodes", "episodes_absent", "episode_causes", "quoted", "waiting"}
 )  # fmt: skip
 
 

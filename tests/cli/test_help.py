@@ -34,6 +34,7 @@ COMMANDS = [
     "report",
     "show",
     "compare-records",
+    "export",
     "journal",
     "list",
     "clean",

@@ -1,11 +1,13 @@
-"""`compare-records` and `journal` as a user runs them: exit codes, one JSON document, files."""
+"""`compare-records`, `journal` and `export` as a user runs them: exit codes, one JSON document, files."""
 
 from __future__ import annotations
 
+import csv
 import json
 import shutil
 from pathlib import Path
 
+from pgdyno.record.frames import pl
 from tests.cli.program import Bench
 from tests.records import RECORDS, WRITING, copy_record
 
@@ -42,3 +44,27 @@ def test_a_journal_lists_what_is_there(tmp_path: Path) -> None:
     (entry,) = bench.read_json("journal")["entries"]
     assert entry["path"] == "pgdyno-records/one"
     assert "tpcb-like: 3,300 TPS, n = 2" in bench.read("journal").stdout
+
+
+def test_tables_of_a_record_are_written_for_other_programs(tmp_path: Path) -> None:
+    bench, record, tables = Bench(tmp_path), str(RECORDS / WRITING), tmp_path / "tables"
+    document = bench.read_json("export", record, "--csv", "tables")
+    rows = {Path(one["path"]).stem: one["row_count"] for one in document["tables"]}
+    assert set(rows) == {"trials", "seconds", "series", "waits", "statements"}
+    assert all(rows.values())
+    with (tables / "trials.csv").open(newline="") as file:
+        first, second = csv.DictReader(file)
+    assert (first["trial"], second["trial"]) == ("1", "2")
+    assert float(first["latency_stddev_ms"]) > 0
+    assert bench.read("export", record, "--parquet", "tables").returncode == 0
+    tps = pl.read_parquet(tables / "trials.parquet").get_column("tps").to_list()
+    assert tps == [float(one["tps"]) for one in (first, second)]
+    # Nothing that is there is written over.
+    again = bench.read("export", record, "--csv", "tables")
+    assert again.returncode == 2
+    assert "is there already" in again.stderr
+    for options in ((), ("--csv", "a", "--parquet", "b")):
+        refused = bench.read("export", record, *options)
+        assert refused.returncode == 2
+        assert "--csv DIR or --parquet DIR" in refused.stderr
+    assert not (tmp_path / "a").exists()

@@ -39,6 +39,14 @@ class Percentile(msgspec.Struct, frozen=True, kw_only=True):
     reason: str | None = None
 
 
+class WaitingSessions(msgspec.Struct, frozen=True, kw_only=True):
+    """The client sessions in one wait event, on average over the measured load."""
+
+    event: str
+    """PostgreSQL's name with its class, such as `LWLock: WALWrite`; `CPU` for sessions that waited for nothing."""
+    sessions: float
+
+
 class StatementTime(msgspec.Struct, frozen=True, kw_only=True):
     """A statement of a script with its mean latency over the warm-up; statements are not timed in the measured load."""
 
@@ -93,6 +101,10 @@ class TrialAnalysis(msgspec.Struct, frozen=True, kw_only=True):
     cpus_seen_count: int | None = None
     """CPUs that the shares refer to, whether the study may use them or not; None if CPUs were not sampled."""
 
+    quoted: dict[str, float] = {}
+    """Figures that DBAs quote, by name; see `trial.quoted.measure_quoted`."""
+    waiting: tuple[WaitingSessions, ...] = ()
+    """Client sessions by wait event, most first; empty if they were not sampled."""
     episodes: tuple[Episode, ...] = ()
     """Changes of TPS and p99 within the trial, by time."""
     episodes_absent: str | None = None

@@ -49,11 +49,13 @@ from pgdyno.cli.options import (
 from pgdyno.cli.price import PRICE_EXAMPLES, price
 from pgdyno.cli.records import (
     COMPARE_RECORDS_EXAMPLES,
+    EXPORT_EXAMPLES,
     JOURNAL_EXAMPLES,
     LIST_EXAMPLES,
     REPORT_EXAMPLES,
     SHOW_EXAMPLES,
     compare_records,
+    export,
     journal,
     list_records,
     report,
@@ -332,6 +334,7 @@ def resume(
 
 app.command(epilog=REPORT_EXAMPLES)(report)
 app.command(epilog=SHOW_EXAMPLES)(show)
+app.command(epilog=EXPORT_EXAMPLES)(export)
 app.command("list", epilog=LIST_EXAMPLES)(list_records)
 app.command(epilog=CLEAN_EXAMPLES)(clean)
 app.command(epilog=RESTORE_EXAMPLES)(restore)

@@ -11,6 +11,7 @@ import typer
 from pgdyno.cli.gate import BmfOption, FailIfOption, JunitOption, show_gated
 from pgdyno.cli.options import DEFAULT_RECORDS, JsonOption, RecordArgument, RecordsOption
 from pgdyno.cli.session import session
+from pgdyno.errors import SpecError
 
 REPORT_EXAMPLES = (
     "Examples:\n\n`pgdyno report pgdyno-records/20261121-0930-bench`\n\n"
@@ -24,6 +25,10 @@ COMPARE_RECORDS_EXAMPLES = (
     "Examples:\n\n`pgdyno compare-records pgdyno-records/20261120-bench pgdyno-records/20261121-bench`\n\n"
     "`pgdyno compare-records c7g/20261121-bench r8g/20261121-bench m7i/20261121-bench` · compare two machines with the first\n\n"
     "`pgdyno compare-records before after --out before-after.html` · write an HTML page; .md and .json work as well"
+)
+EXPORT_EXAMPLES = (
+    "Examples:\n\n`pgdyno export --csv tables` · the newest record here\n\n"
+    "`pgdyno export pgdyno-records/20261121-0930-bench --parquet tables`"
 )
 JOURNAL_EXAMPLES = (
     "Examples:\n\n`pgdyno journal` · questions, answers, and the best settings so far\n\n"
@@ -100,6 +105,30 @@ def compare_records(
         show(result)
         if result.exit_code:
             raise SystemExit(result.exit_code)
+
+
+def export(
+    record: RecordArgument = None,
+    *,
+    csv: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Write CSV files into this folder.", show_default=False)
+    ] = None,
+    parquet: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Write Parquet files into this folder.", show_default=False)
+    ] = None,
+    records: RecordsOption = DEFAULT_RECORDS,
+    json: JsonOption = False,
+) -> None:
+    """Write a record's figures as tables: trials, seconds, series, wait events and statements."""
+    with session(json=json, quiet=True, yes=True) as (ui, show):
+        from pgdyno.flow.export import TableFormat, export_record
+        from pgdyno.flow.find_record import find_record_to_read
+
+        folder = csv or parquet
+        if folder is None or (csv and parquet):
+            raise SpecError("export takes one folder", hint="add --csv DIR or --parquet DIR")
+        store = find_record_to_read(record, records, ui=ui)
+        show(export_record(store, folder, TableFormat.CSV if csv else TableFormat.PARQUET))
 
 
 def journal(*, records: RecordsOption = DEFAULT_RECORDS, json: JsonOption = False) -> None:

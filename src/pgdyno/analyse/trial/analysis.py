@@ -21,6 +21,7 @@ from pgdyno.analyse.transaction_time.model import measure_time
 from pgdyno.analyse.transaction_time.network import NetworkTime, measure_network
 from pgdyno.analyse.trial.charts import chart_slices, chart_trial, list_events
 from pgdyno.analyse.trial.latency import PERCENTILES, measure_mean_ms, measure_percentiles
+from pgdyno.analyse.trial.quoted import list_waiting_sessions, measure_quoted
 from pgdyno.analyse.trial.slices import measure_slices
 from pgdyno.analyse.types import Percentile, StatementTime, TrialAnalysis
 from pgdyno.plan.plan import PlannedWorkload
@@ -77,6 +78,8 @@ def analyse_trial(
             data.predictions, data, tps=tps, counts_per_transaction=figures.counts_per_transaction
         ),
         time=None if is_mixed else measure_time(data, workload, network),
+        quoted={} if is_mixed or not is_finished else measure_quoted(data, tps=tps, charts=charts, device=device),
+        waiting=() if is_mixed else list_waiting_sessions(data),
         network=network,
         disk=disk,
         health=assess_health(record, data, throughput=throughput, disk=disk),

@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterable
 
+import msgspec
 import numpy as np
 
 from pgdyno.record.frames import pl
@@ -138,6 +139,16 @@ def run_queue(samples: OsSamples) -> Sampled:
 def blocked(samples: OsSamples) -> Sampled:
     """Return the number of tasks blocked on I/O at each sample."""
     return _os_gauge(samples, "blocked_count", "waiting for a disk", "sched/procs_blocked")
+
+
+def memory_used(samples: OsSamples) -> Sampled:
+    """Return the share of memory that programs cannot get: all but MemAvailable."""
+    available = _os_gauge(samples, "memory_used_ratio", "memory in use", "mem/MemAvailable")
+    if available.absent is not None:
+        return available
+    return msgspec.structs.replace(
+        available, values=1 - _divide(available.values, gauge(samples.frame, "mem/MemTotal"))
+    )
 
 
 def dirty(samples: OsSamples) -> Sampled:

@@ -123,11 +123,31 @@ def wait_classes(samples: ServerSamples) -> tuple[Sampled, ...]:
     backends that wait for their client inside a transaction. Backends that wait for their client outside one are not
     counted.
     """
+    return _mean_backends(samples, lambda observed: _wait_class(observed.state, observed.wait_event_type))
+
+
+def wait_events(samples: ServerSamples) -> tuple[Sampled, ...]:
+    """Return the mean number of client backends and their parallel workers in each wait event, for each second.
+
+    Labels are `class: event`, and those of `wait_classes` where there is no event.
+    """
+    return _mean_backends(samples, _name_event)
+
+
+def _name_event(observed: WaitCounts) -> str | None:
+    label = _wait_class(observed.state, observed.wait_event_type)
+    if label is None or label in {RUNNING, IDLE_IN_TRANSACTION}:
+        return label
+    return f"{label}: {observed.wait_event}"
+
+
+def _mean_backends(samples: ServerSamples, name: Callable[[WaitCounts], str | None]) -> tuple[Sampled, ...]:
+    """Return the mean number of client backends by name, for each second; those whose name is None are left out."""
     if samples.header is None or not samples.frame.height:
         return ()
     sums: dict[str, Floats] = {}
     for observed in (each for kind in _CLIENT_TYPES for each in list_wait_counts(samples, kind)):
-        label = _wait_class(observed.state, observed.wait_event_type)
+        label = name(observed)
         if label is not None:
             sums[label] = sums.get(label, np.zeros(samples.frame.height)) + observed.counts
     times_s, looks = gauge(samples.frame, "t_s"), gauge(samples.frame, "n")

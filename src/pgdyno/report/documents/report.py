@@ -16,7 +16,7 @@ from pgdyno.analyse.series import Event
 from pgdyno.analyse.statements import StatementUse, rank_statements
 from pgdyno.analyse.transaction_time.network import NetworkEstimate, NetworkTime
 from pgdyno.analyse.transaction_time.shares import Bottleneck, TransactionTime
-from pgdyno.analyse.types import Percentile, StatementTime, TrialAnalysis, WorkloadAnalysis
+from pgdyno.analyse.types import Percentile, StatementTime, TrialAnalysis, WaitingSessions, WorkloadAnalysis
 from pgdyno.explain.finding import Finding
 from pgdyno.plan.plan import Choice, PlannedWorkload
 from pgdyno.price.study import StudyPrice
@@ -90,6 +90,8 @@ class TrialDocument(msgspec.Struct, frozen=True, kw_only=True):
     load_cpu_s: Annotated[float | None, says("CPU seconds of pgbench.")]
     counts_per_transaction: dict[str, float | None]
     shares: dict[str, float | None]
+    quoted: Annotated[dict[str, float], says("Figures that DBAs quote, over the whole load.")]
+    waiting: Annotated[tuple[WaitingSessions, ...], says("Client sessions by wait event, on average, most first.")]
     statements: tuple[StatementTime, ...]
     events: tuple[Event, ...]
     settings: Annotated[tuple[SettingFact, ...], says("Those that are not the built-in default.")]
@@ -267,6 +269,8 @@ def _make_trial(workload: WorkloadAnalysis, trial: TrialAnalysis) -> TrialDocume
         load_cpu_s=record.load_cpu_s,
         counts_per_transaction=trial.counts_per_transaction,
         shares=trial.shares,
+        quoted=trial.quoted,
+        waiting=trial.waiting,
         statements=trial.statements,
         events=trial.events,
         settings=record.settings,

@@ -84,7 +84,7 @@ def trials_table(workload: WorkloadAnalysis) -> Table:
         reason = _failure(trial)
         percentiles = {p.name: p for p in trial.percentiles}
         cells = [
-            text(_title_trial(workload, trial)),
+            text(title_trial(workload, trial)),
             number(trial.tps, format_number, reason),
             *[number(trial.pgbench_tps, format_number, reason)] * has_claim,
             number(trial.latency_mean_ms, format_number, reason),
@@ -160,7 +160,7 @@ def shares_table(workload: WorkloadAnalysis) -> Table | None:
         for name in (*_SHARES, *dict.fromkeys(n for trial in trials for n in trial.shares if n not in _SHARES))
         if any(name in trial.shares for trial in trials)
     )
-    titles = columns("", *(_title_trial(workload, trial) for trial in trials), numbers_from=1)
+    titles = columns("", *(title_trial(workload, trial) for trial in trials), numbers_from=1)
     return Table(caption="Mean resource use", columns=titles, rows=rows) if rows else None
 
 
@@ -180,7 +180,7 @@ def statements_table(workload: WorkloadAnalysis) -> Table | None:
         if has_failures:
             cells.append(text(format_count(sum(each.failures or 0 for each in same if each))))
         rows.append(tuple(cells))
-    titles = ["Statement", *(f"{_title_trial(workload, trial)}, ms" for trial in trials), *["failures"] * has_failures]
+    titles = ["Statement", *(f"{title_trial(workload, trial)}, ms" for trial in trials), *["failures"] * has_failures]
     return Table(
         caption="Mean latency of each statement, during the warm-up",
         columns=columns(*titles, numbers_from=1),
@@ -214,11 +214,12 @@ def _counts_table(caption: str, workload: WorkloadAnalysis, names: Iterable[str]
         unit = metric.unit if metric else ""
         cells = (absent(_NOT_OBSERVED) if value is None else text(format_value(value, unit)) for value in values)
         rows.append((code(name), *cells, text(metric.meaning if metric else None)))
-    titles = columns("", *(_title_trial(workload, trial) for trial in trials), numbers_from=1)
+    titles = columns("", *(title_trial(workload, trial) for trial in trials), numbers_from=1)
     return Table(caption=caption, columns=(*titles, *columns("Meaning")), rows=tuple(rows)) if rows else None
 
 
-def _title_trial(workload: WorkloadAnalysis, trial: TrialAnalysis) -> str:
+def title_trial(workload: WorkloadAnalysis, trial: TrialAnalysis) -> str:
+    """Name a trial at the head of a column: `trial 2 (median)`."""
     if trial.record.planned.is_observed:
         return f"{name_trial(trial)} (observed)"
     is_median = len(workload.trials) > 1 and trial is workload.representative

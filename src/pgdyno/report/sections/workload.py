@@ -21,6 +21,7 @@ from pgdyno.report.sections.evidence import time_table
 from pgdyno.report.sections.health import health_table
 from pgdyno.report.sections.links import name_figure, name_time, name_trial_part, name_workload
 from pgdyno.report.sections.predictions import predictions_table
+from pgdyno.report.sections.quoted import course_table, quoted_table, waiting_table
 from pgdyno.report.table import Table
 
 # The size of all charts of a page, at about six bytes a value: 2.4 MB beside 0.9 MB of Vega, below 5 MB in all.
@@ -107,6 +108,9 @@ def _list_tables(part_id: str, workload: WorkloadAnalysis) -> Iterator[Table]:
         _fold(time_table(workload), name_time(part_id)),
         _fold(health_table(workload), name_figure(part_id, "health")),
         _fold(trials.all_counts_table(workload)),
+        _fold(quoted_table(workload)),
+        _fold(course_table(workload)),
+        _fold(None if workload.representative is None else waiting_table(workload.representative)),
     )
     yield from (table for table in made if table is not None)
 

@@ -1,0 +1,98 @@
+"""Lay a report's figures out as tables for other programs: trials, seconds, series, wait events and statements.
+
+Names of columns are those of report.json. What was not observed is null.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from pgdyno.analyse.series import ChartKind
+from pgdyno.analyse.types import TrialAnalysis, WorkloadAnalysis
+from pgdyno.record.frames import pl
+
+_SECONDS = (ChartKind.TPS, ChartKind.LATENCY)
+_KEYS = {"workload": pl.String, "variants": pl.String, "trial": pl.Int64}
+
+
+def list_tables(workloads: Sequence[WorkloadAnalysis]) -> dict[str, pl.DataFrame]:
+    """Return the tables of a study's workloads by name; each row begins with its workload, variants and trial.
+
+    Returns:
+        `trials`: a row for each trial, with all figures and counts. `seconds`: TPS and latencies of each whole second, by
+        `t_s` since the load began. `series`: every other series, a row for each observation. `waits`: client sessions
+        by wait event. `statements`: mean latency of each statement of the scripts.
+    """
+    trials = [(workload, trial) for workload in workloads for trial in workload.trials]
+    return {
+        "trials": _make([_row(workload, trial, _list_figures(trial)) for workload, trial in trials]),
+        "seconds": _make([row for one in trials for row in _list_seconds(*one)]),
+        "series": _make([row for one in trials for row in _list_series(*one)]),
+        "waits": _make(
+            [
+                _row(workload, trial, {"event": one.event, "sessions": one.sessions})
+                for workload, trial in trials
+                for one in trial.waiting
+            ]
+        ),
+        "statements": _make(
+            [
+                _row(workload, trial, {"script": one.script, "statement": one.statement, "latency_ms": one.latency_ms})
+                for workload, trial in trials
+                for one in trial.statements
+            ]
+        ),
+    }
+
+
+def _make(rows: list[dict[str, Any]]) -> pl.DataFrame:
+    # All rows count for a column's type: the first ones may be null.
+    return pl.DataFrame(rows, infer_schema_length=None) if rows else pl.DataFrame(schema=_KEYS)
+
+
+def _row(workload: WorkloadAnalysis, trial: TrialAnalysis, values: dict[str, Any]) -> dict[str, Any]:
+    planned = trial.record.planned
+    keys = {"workload": workload.name, "variants": ", ".join(planned.variants), "trial": planned.number}
+    return {**keys, **values}
+
+
+def _list_figures(trial: TrialAnalysis) -> dict[str, Any]:
+    planned, record = trial.record.planned, trial.record
+    return {
+        "round": planned.round,
+        "status": record.status.value,
+        "error": None if record.error is None else record.error.fact,
+        "duration_s": planned.duration_s,
+        "tps": trial.tps,
+        "pgbench_tps": trial.pgbench_tps,
+        "latency_mean_ms": trial.latency_mean_ms,
+        **{f"latency_{one.name}_ms": one.value_ms for one in trial.percentiles},
+        "transactions_count": trial.transactions_count,
+        "failed_count": trial.failed_count,
+        "skipped_count": trial.skipped_count,
+        "late_count": trial.late_count,
+        "steady_from_s": trial.steady_from_s,
+        "restore_s": record.restore_s,
+        **trial.quoted,
+        **trial.shares,
+        **{f"{name}_per_transaction": count for name, count in trial.counts_per_transaction.items()},
+    }
+
+
+def _list_seconds(workload: WorkloadAnalysis, trial: TrialAnalysis) -> Iterator[dict[str, Any]]:
+    lines = [line for kind in _SECONDS for line in trial.charts.get(kind, ())]
+    rows: dict[float, dict[str, Any]] = {}
+    for line in lines:
+        for t_s, value in zip(line.t_s, line.values, strict=True):
+            rows.setdefault(t_s, {})[line.metric] = value
+    for t_s, values in sorted(rows.items()):
+        yield _row(workload, trial, {"t_s": t_s, **{line.metric: values.get(line.metric) for line in lines}})
+
+
+def _list_series(workload: WorkloadAnalysis, trial: TrialAnalysis) -> Iterator[dict[str, Any]]:
+    for kind, lines in trial.charts.items():
+        for line in lines if kind not in _SECONDS else ():
+            for t_s, value in zip(line.t_s, line.values, strict=True):
+                names = {"chart": kind.value, "metric": line.metric, "label": line.label, "unit": line.unit}
+                yield _row(workload, trial, {"t_s": t_s, **names, "value": value})

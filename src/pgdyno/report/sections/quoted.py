@@ -1,0 +1,83 @@
+"""Build the tables of figures that DBAs quote: extremes and deviations of a trial, its course in steps, wait events."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from pgdyno.analyse.series import ChartKind
+from pgdyno.analyse.trial.quoted import mean_by_step
+from pgdyno.analyse.types import TrialAnalysis, WorkloadAnalysis
+from pgdyno.report.format import format_number, format_percent
+from pgdyno.report.sections.trials import title_trial
+from pgdyno.report.table import Table, columns, number, text
+
+_ROWS: dict[str, tuple[str, Callable[[float], str]]] = {
+    "statements_per_s": ("Statements a second", format_number),
+    "tps_with_connecting": ("TPS with connecting", format_number),
+    "initial_connection_ms": ("Time to connect, ms", format_number),
+    "lowest_second_tps": ("TPS in the slowest second", format_number),
+    "highest_second_tps": ("TPS in the quickest second", format_number),
+    "latency_stddev_ms": ("Standard deviation of latency, ms", format_number),
+    "cpu_user_ratio": ("CPU in user mode", format_percent),
+    "cpu_system_ratio": ("CPU in the kernel", format_percent),
+    "cpu_iowait_ratio": ("CPU idle, waiting for I/O", format_percent),
+    "memory_used_ratio": ("Memory in use", format_percent),
+    "reads_per_write": ("Reads of the data disk for each write", format_number),
+    "read_bytes_per_written": ("Bytes read for each byte written", format_number),
+}
+# A step of five seconds is what the published cases print; a long trial has longer ones.
+_STEP_S, _MOST_STEPS = 5, 60
+_MOST_TRIALS = 8
+_MOST_EVENTS = 15
+
+
+def quoted_table(workload: WorkloadAnalysis) -> Table | None:
+    """Build the table of the figures that DBAs quote, a column for each trial; None if no trial has any."""
+    trials = [trial for trial in workload.trials if trial.quoted]
+    rows = tuple(
+        (text(label), *(number(trial.quoted.get(name), show, "not observed") for trial in trials))
+        for name, (label, show) in _ROWS.items()
+        if any(name in trial.quoted for trial in trials)
+    )
+    titles = columns("", *(title_trial(workload, trial) for trial in trials), numbers_from=1)
+    remark = "Of the whole load. No verdict rests on these."
+    return Table(caption="Figures that are often quoted", columns=titles, rows=rows, remark=remark) if rows else None
+
+
+def course_table(workload: WorkloadAnalysis) -> Table | None:
+    """Build the table of the mean TPS in each five seconds, trials side by side; None without whole steps."""
+    trials = [trial for trial in workload.trials if trial.charts.get(ChartKind.TPS) and trial.record.slice_s is None]
+    trials = trials[:_MOST_TRIALS]
+    if not trials:
+        return None
+    longest_s = max(line.t_s[-1] for trial in trials for line in trial.charts[ChartKind.TPS] if line.t_s)
+    step_s = _STEP_S * max(1, -(-longest_s // (_STEP_S * _MOST_STEPS)))
+    courses = [mean_by_step(trial.charts[ChartKind.TPS][0], step_s) for trial in trials]
+    count = max(map(len, courses))
+    if count < 2:
+        return None
+    rows = tuple(
+        (
+            text(f"{step * step_s:g} to {(step + 1) * step_s:g} s"),
+            *(number(course[step] if step < len(course) else None, format_number, None) for course in courses),
+        )
+        for step in range(count)
+    )
+    titles = columns("", *(title_trial(workload, trial) for trial in trials), numbers_from=1)
+    left = len(workload.trials) - len(trials)
+    remark = f"{left} more trials are not shown: `pgdyno export` writes every second of each." if left else ""
+    return Table(caption=f"TPS in each {step_s:g} s", columns=titles, rows=rows, remark=remark)
+
+
+def waiting_table(trial: TrialAnalysis) -> Table | None:
+    """Build the table of client sessions by wait event; None if they were not sampled."""
+    shown = trial.waiting[:_MOST_EVENTS]
+    total = sum(one.sessions for one in trial.waiting)
+    if not shown:
+        return None
+    rows = tuple(
+        (text(one.event), text(format_number(one.sessions)), text(format_percent(one.sessions / total)))
+        for one in shown
+    )
+    titles = columns("Wait event", "Sessions, on average", "Share", numbers_from=1)
+    return Table(caption="Client sessions by wait event", columns=titles, rows=rows)

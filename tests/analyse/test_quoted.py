@@ -1,0 +1,83 @@
+"""The figures that DBAs quote, by a record whose files say the same in pgbench's own words."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from pgdyno.analyse.series import ChartKind, Series
+from pgdyno.analyse.study import analyse_study
+from pgdyno.analyse.trial.quoted import mean_by_step, measure_quoted
+from pgdyno.analyse.types import TrialAnalysis
+from pgdyno.record.store import open_record
+from pgdyno.record.trial_data import TrialData, read_trial_data
+
+RECORD = Path(__file__).parents[1] / "data" / "records" / "v1-pg18"
+
+
+def read() -> tuple[TrialAnalysis, TrialData, str]:
+    store = open_record(RECORD)
+    trials = store.read_trials()
+    data = [read_trial_data(store.trial_dir(one.planned.number), one) for one in trials]
+    (workload,) = analyse_study(store.read_record(), data).workloads
+    return workload.trials[0], data[0], (store.trial_dir(1) / "pgbench.stdout").read_text()
+
+
+def claimed(text: str, label: str) -> float:
+    found = re.search(rf"{label} = ([\d.]+)", text)
+    assert found is not None, text
+    return float(found[1])
+
+
+def test_what_pgbench_says_is_quoted() -> None:
+    trial, _, said = read()
+    assert trial.quoted["latency_stddev_ms"] == claimed(said, "latency stddev")
+    assert trial.quoted["initial_connection_ms"] == claimed(said, "initial connection time")
+    # tpcb-like is seven statements, with BEGIN and END.
+    assert trial.quoted["statements_per_s"] == pytest.approx(7 * (trial.tps or 0))
+    assert trial.quoted["tps_with_connecting"] < claimed(said, "tps")
+    assert trial.quoted["tps_with_connecting"] == pytest.approx(claimed(said, "tps"), rel=0.01)
+
+
+def test_extremes_are_those_of_whole_seconds() -> None:
+    trial, _, _ = read()
+    seconds = [value for value in trial.charts[ChartKind.TPS][0].values if value is not None]
+    assert (trial.quoted["lowest_second_tps"], trial.quoted["highest_second_tps"]) == (min(seconds), max(seconds))
+    assert trial.quoted["lowest_second_tps"] < (trial.tps or 0) < trial.quoted["highest_second_tps"]
+
+
+def test_the_machine_is_quoted_where_it_was_seen() -> None:
+    trial, data, _ = read()
+    shares = {name: value for name, value in trial.quoted.items() if name.endswith("_ratio")}
+    assert set(shares) == {"cpu_user_ratio", "cpu_system_ratio", "cpu_iowait_ratio", "memory_used_ratio"}
+    assert all(0 <= value <= 1 for value in shares.values())
+    assert shares["cpu_user_ratio"] + shares["cpu_system_ratio"] < (trial.shares["cpu_busy_ratio"] or 0)
+    blind = msgspec.structs.replace(data, os=None)
+    left = measure_quoted(blind, tps=trial.tps, charts=trial.charts, device=None)
+    assert left == {name: value for name, value in trial.quoted.items() if name not in shares and "read" not in name}
+
+
+def test_without_a_warm_up_statements_are_not_counted() -> None:
+    trial, data, _ = read()
+    bare = msgspec.structs.replace(data, warm_up=None)
+    assert "statements_per_s" not in measure_quoted(bare, tps=trial.tps, charts=trial.charts, device=None)
+
+
+def test_sessions_by_wait_event_add_up_to_the_clients_at_most() -> None:
+    trial, _, _ = read()
+    waiting = {one.event: one.sessions for one in trial.waiting}
+    assert list(waiting.values()) == sorted(waiting.values(), reverse=True)
+    assert {"CPU", "IO: WalSync"} <= set(waiting)
+    assert 0 < sum(waiting.values()) <= 4.0
+
+
+def test_means_of_steps() -> None:
+    line = Series(metric="tps", label="TPS", unit="1/s", t_s=tuple(n + 0.5 for n in range(13)), values=(*range(12), 99))
+    # 0 to 4, 5 to 9; the third step is not whole.
+    assert mean_by_step(line, 5) == [2.0, 7.0]
+    gap = msgspec.structs.replace(line, values=(0, 1, None, 3, 4, *range(5, 13)))
+    assert mean_by_step(gap, 5) == [None, 7.0]
+    assert mean_by_step(msgspec.structs.replace(line, t_s=(), values=()), 5) == []
