@@ -133,6 +133,17 @@ def test_data_of_an_sql_file_are_the_same_if_its_content_is() -> None:
     assert "tables" in differences(made_by(None), one, DifferenceGravity.REFUSED)
 
 
+def test_of_a_named_database_nobody_knows_what_was_in_it() -> None:
+    def change(record: dict[str, Any]) -> None:
+        record["study"]["data"] = {"database": "app"}
+        record["plan"]["data_name"] = "database app"
+
+    named = changed(study=change)
+    declared = differences(named, named, DifferenceGravity.DECLARED)["tables"]
+    assert (declared.first, declared.other) == ("database app", "database app")
+    assert differences(base(), named, DifferenceGravity.DECLARED)["tables"].first == "scale 5"
+
+
 REFUSED: dict[str, tuple[str, Change | None, Change | None]] = {
     "other transactions": ("scripts", change_load(scripts=[["simple-update", 1]]), None),
     "other weights": ("scripts", change_load(scripts=[["tpcb-like", 2]]), None),

@@ -30,7 +30,7 @@ def test_what_is_left_open_is_chosen_with_a_reason() -> None:
 
 def test_of_the_users_own_data_nothing_is_known_before_they_are_loaded() -> None:
     own = {"workload": [{"name": "mine", "scripts": [__file__]}], "data": {"init": "schema.sql"}}
-    with pytest.raises(SpecError, match="of a given server only"):
+    with pytest.raises(SpecError, match="in a given server only"):
         plan_study(study(**own), MACHINE)
     plan = plan_study(study(**own, server={"kind": "given", "dsn": ""}), MACHINE)
     assert (plan.dataset_bytes, plan.scale, plan.data_words) == (None, 1, "schema.sql")

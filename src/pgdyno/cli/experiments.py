@@ -13,6 +13,7 @@ from pgdyno.cli.options import (
     AllowOption,
     BindirOption,
     ClientsOption,
+    DatabaseOption,
     DiskOption,
     DsnOption,
     HomeOption,
@@ -114,6 +115,7 @@ def compare(
     ] = None,
     dsn: DsnOption = None,
     init: InitOption = None,
+    database: DatabaseOption = None,
     allow: AllowOption = None,
     workload: WorkloadOption = None,
     minutes: MinutesOption = None,
@@ -145,7 +147,7 @@ def compare(
         from pgdyno.flow.run import run_study
 
         gate = plan_gate(fail_if or [], junit=junit, bmf=bmf)
-        is_busy_allowed = read_allowed(allow, dsn=dsn)
+        allowed = read_allowed(allow, dsn=dsn)
         study = compose_comparison(
             variants=variants or [],
             varied={
@@ -160,7 +162,7 @@ def compare(
             load=given(rate_tps=rate, threads=threads),
             tables={
                 "server": {},
-                "data": data_table(scale=None, init=init),
+                "data": data_table(scale=None, init=init, database=database),
                 "trials": given(duration=duration, warm_up=warm_up, seed=seed),
                 "experiment": given(minutes=minutes, detect=detect, confidence=confidence, design=design),
             },
@@ -171,9 +173,7 @@ def compare(
             refuse_others("--dsn", home=home, run_as=run_as)
             study = put_on_given(study, dsn=dsn)
         place = Workspace.make(out=out, home=home, run_as=run_as)
-        report = run_study(
-            study, dsn=dsn, is_busy_allowed=is_busy_allowed, name="compare", place=place, ui=ui, measures_disk=disk
-        )
+        report = run_study(study, dsn=dsn, allowed=allowed, name="compare", place=place, ui=ui, measures_disk=disk)
         show_gated(apply_gate(gate, report), show, json=json)
 
 
@@ -195,6 +195,7 @@ def sweep(
     pg_bindir: BindirOption = None,
     dsn: DsnOption = None,
     init: InitOption = None,
+    database: DatabaseOption = None,
     allow: AllowOption = None,
     mode: ModeOption = None,
     clients: ClientsOption = None,
@@ -229,14 +230,14 @@ def sweep(
         from pgdyno.flow.run import run_study
 
         gate = plan_gate(fail_if or [], junit=junit, bmf=bmf)
-        is_busy_allowed = read_allowed(allow, dsn=dsn)
+        allowed = read_allowed(allow, dsn=dsn)
         study = compose_sweep(
             axes=axes,
             workloads=workload or [],
             load=given(clients=clients, threads=threads, mode=mode, rate_tps=rate),
             tables={
                 "server": server_table(server=server, bindir=pg_bindir, port=None, settings=settings or []),
-                "data": data_table(scale=scale, init=init),
+                "data": data_table(scale=scale, init=init, database=database),
                 "trials": given(duration=duration, warm_up=warm_up, seed=seed),
                 "experiment": given(minutes=minutes, detect=detect, confidence=confidence, design=design),
             },
@@ -247,9 +248,7 @@ def sweep(
             refuse_others("--dsn", home=home, run_as=run_as)
             study = put_on_given(study, dsn=dsn)
         place = Workspace.make(out=out, home=home, run_as=run_as)
-        report = run_study(
-            study, dsn=dsn, is_busy_allowed=is_busy_allowed, name="sweep", place=place, ui=ui, measures_disk=disk
-        )
+        report = run_study(study, dsn=dsn, allowed=allowed, name="sweep", place=place, ui=ui, measures_disk=disk)
         show_gated(apply_gate(gate, report), show, json=json)
 
 

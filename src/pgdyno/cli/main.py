@@ -24,6 +24,7 @@ from pgdyno.cli.options import (
     AllowOption,
     BindirOption,
     ClientsOption,
+    DatabaseOption,
     DiskOption,
     DsnOption,
     HomeOption,
@@ -181,6 +182,7 @@ def bench(
     ] = None,
     dsn: DsnOption = None,
     init: InitOption = None,
+    database: DatabaseOption = None,
     allow: AllowOption = None,
     port: Annotated[
         int | None, typer.Option(help="Also listen on 127.0.0.1:PORT, so that psql can connect.", show_default=False)
@@ -208,7 +210,7 @@ def bench(
         from pgdyno.flow.bench import bench as run_bench
         from pgdyno.flow.compose_bench import choose_goal, compose_study
 
-        is_busy_allowed = read_allowed(allow, dsn=dsn)
+        allowed = read_allowed(allow, dsn=dsn)
         if dsn is not None:
             from pgdyno.flow.bench_given import bench_given, compose_given
             from pgdyno.run.given.conninfo import hide_secrets
@@ -227,18 +229,18 @@ def bench(
                 dsn=hide_secrets(dsn),
                 workloads=workload or [],
                 load=load,
-                data=data_table(scale=scale, init=init),
+                data=data_table(scale=scale, init=init, database=database),
                 trials=given(rounds=rounds, duration=duration, warm_up=warm_up, cache=cache, seed=seed),
                 is_quick=quick,
                 folder=Path.cwd(),
             )
             place = Workspace.make(out=out, home=None, run_as=None)
-            show(bench_given(study, dsn=dsn, is_busy_allowed=is_busy_allowed, place=place, ui=ui))
+            show(bench_given(study, dsn=dsn, allowed=allowed, place=place, ui=ui))
             return
         goal = choose_goal(is_quick=quick, is_stock_only=stock_only, is_layered=layers, minutes=minutes, rounds=rounds)
         tables = {
             "server": server_table(server=server, bindir=pg_bindir, port=port, settings=settings or []),
-            "data": data_table(scale=scale, init=init),
+            "data": data_table(scale=scale, init=init, database=database),
             "trials": given(rounds=rounds, duration=duration, warm_up=warm_up, cache=cache, seed=seed),
             "experiment": given(minutes=minutes, design=design),
         }
@@ -273,13 +275,11 @@ def run(
 
         gate, asked = plan_gate(fail_if or [], junit=junit, bmf=bmf), read_study(study)
         check_gate(gate, asked)
-        is_busy_allowed = read_allowed(allow, dsn=asked.server.dsn)
+        allowed = read_allowed(allow, dsn=asked.server.dsn)
         place = Workspace.make(out=out, home=home, run_as=run_as)
         # A study that declares its disk is compared with the measured disk.
         wants_card = asked.host is not None
-        report = run_study(
-            asked, is_busy_allowed=is_busy_allowed, name=study.stem, place=place, ui=ui, measures_disk=wants_card
-        )
+        report = run_study(asked, allowed=allowed, name=study.stem, place=place, ui=ui, measures_disk=wants_card)
         show_gated(apply_gate(gate, report), show, json=json)
 
 
@@ -325,10 +325,8 @@ def resume(
         gate, store = plan_gate(fail_if or [], junit=junit, bmf=bmf), find_record(record, records)
         study = store.read_record().study
         check_gate(gate, study)
-        is_busy_allowed = read_allowed(allow, dsn=study.server.dsn)
-        resumed = resume_study(
-            store, is_busy_allowed=is_busy_allowed, place=Workspace.make(out=None, home=home, run_as=run_as), ui=ui
-        )
+        allowed = read_allowed(allow, dsn=study.server.dsn)
+        resumed = resume_study(store, allowed=allowed, place=Workspace.make(out=None, home=home, run_as=run_as), ui=ui)
         show_gated(apply_gate(gate, resumed), show, json=json)
 
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from pgdyno.errors import SpecError
+
+if TYPE_CHECKING:
+    from pgdyno.spec.allowed import Allowed
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print the result as JSON on stdout.")]
 YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Answer every question with yes.")]
@@ -23,7 +26,9 @@ DsnOption = Annotated[
 AllowOption = Annotated[
     list[str] | None,
     typer.Option(
-        metavar="busy", help="Of a given server: load it although others use or follow it.", show_default=False
+        metavar="WORD",
+        help="busy: load a given server although others use or follow it. writes=NAME: let the load write to the database NAME.",
+        show_default=False,
     ),
 ]
 HomeOption = Annotated[
@@ -56,6 +61,12 @@ InitOption = Annotated[
     Path | None,
     typer.Option(
         help="SQL file that makes the data of a given server, in place of pgbench's tables.", show_default=False
+    ),
+]
+DatabaseOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME", help="Database of a given server to measure as it is; it is only read.", show_default=False
     ),
 ]
 ClientsOption = Annotated[
@@ -109,9 +120,9 @@ def read_pairs(settings: list[str]) -> dict[str, str]:
     return pairs
 
 
-def data_table(*, scale: int | None, init: Path | None) -> dict[str, object]:
+def data_table(*, scale: int | None, init: Path | None, database: str | None) -> dict[str, object]:
     """Build a study's [data] table from options."""
-    return given(scale=scale, init=None if init is None else str(init))
+    return given(scale=scale, init=None if init is None else str(init), database=database)
 
 
 def server_table(
@@ -143,15 +154,26 @@ def refuse_others(what: str, **options: object) -> None:
         raise SpecError(f"{what} already determines these options: leave out {', '.join(others)}")
 
 
-def read_allowed(words: list[str] | None, *, dsn: str | None) -> bool:
-    """Return whether the user allows to load a server that others use.
+def read_allowed(words: list[str] | None, *, dsn: str | None) -> Allowed:
+    """Return what the user allows to do to a given server.
 
     Raises:
         SpecError: Something else was named, or no server of the user's.
     """
-    unknown = [word for word in words or [] if word != "busy"]
-    if unknown:
-        raise SpecError(f"--allow {unknown[0]}: not known", hint="--allow busy loads a server that others use")
+    from pgdyno.spec.allowed import Allowed  # noqa: PLC0415 - --help needs no types
+
     if words and dsn is None:
         raise SpecError("--allow goes with a given server: --dsn, or a study that names one")
-    return bool(words)
+    is_busy, writes = False, None
+    for word in words or []:
+        what, _, name = word.partition("=")
+        if word == "busy":
+            is_busy = True
+        elif what == "writes" and name:
+            writes = name
+        else:
+            raise SpecError(
+                f"--allow {word}: not known",
+                hint="--allow busy loads a server that others use, --allow writes=NAME lets the load write to a database",
+            )
+    return Allowed(is_busy=is_busy, writes=writes)

@@ -175,7 +175,9 @@ def tune(
         )
         if allow and not apply:
             raise SpecError("--allow needs --apply", hint="add --apply")
-        is_busy_allowed = read_allowed(allow, dsn=dsn)
+        allowed = read_allowed(allow, dsn=dsn)
+        if allowed.writes is not None:
+            raise SpecError("--allow writes is for a load, and tune runs none", hint="leave it out")
         chosen = _choose("--form", form, Form)
         named = make_default_study(
             server_table(server=server, bindir=pg_bindir, port=None, settings=[]), scale=None, clients=None
@@ -210,7 +212,7 @@ def tune(
             if dsn is None:
                 show(apply_settings(question, may_restart=restart, ui=ui, show=show_first))
             else:
-                show(apply_given(question, dsn=dsn, is_busy_allowed=is_busy_allowed, ui=ui, show=show_first))
+                show(apply_given(question, dsn=dsn, is_busy_allowed=allowed.is_busy, ui=ui, show=show_first))
             return
         if dsn is None:
             tuned = derive(question, form=chosen, explained=tuple(explain or ()))

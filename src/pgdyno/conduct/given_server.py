@@ -29,6 +29,7 @@ from pgdyno.run.change.given_settings import GivenSwitch, changing_settings, che
 from pgdyno.run.change.journal import own_journal
 from pgdyno.run.given.access import open_access
 from pgdyno.run.given.conninfo import has_password
+from pgdyno.run.given.database import check_named
 from pgdyno.run.given.libpq import find_libpq
 from pgdyno.run.given.lock import StudyLock, refuse_second_study
 from pgdyno.run.given.probe import watch_server
@@ -39,11 +40,13 @@ from pgdyno.run.host.log import pending_log
 from pgdyno.run.host.process import ServerUser
 from pgdyno.run.load.little_run import SCRIPT_CHECK_S, has_script_files
 from pgdyno.run.load.pgbench import Pgbench
+from pgdyno.run.named_database import NamedDatabaseUnderTest
 from pgdyno.run.postgres import sql
 from pgdyno.run.postgres.address import Address
 from pgdyno.run.postgres.installation import find_installation
 from pgdyno.run.trial_stage import TrialStage
-from pgdyno.spec.study import ServerSpec, Study
+from pgdyno.spec.allowed import Allowed
+from pgdyno.spec.study import DataSpec, ServerSpec, Study
 from pgdyno.spec.table import SettingValue
 from pgdyno.spec.variant import DesignKind
 
@@ -77,37 +80,70 @@ class ReadyServer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @contextmanager
-def ready_server(dsn: str, *, clients: int, is_busy_allowed: bool, ui: Ui) -> Iterator[ReadyServer]:
+def ready_server(dsn: str, *, clients: int, data: DataSpec, allowed: Allowed, ui: Ui) -> Iterator[ReadyServer]:
     """Connect, look at the server, and tell what would spoil a measurement.
 
     Args:
         dsn: The connection string.
         clients: Of the load that is meant.
-        is_busy_allowed: Whether to load it although others use it.
+        data: What the load runs on.
+        allowed: Whether to load it although others use it, and which database may be written to.
         ui: Shows the progress.
 
     Raises:
-        SpecError: It is no connection string.
+        SpecError: It is no connection string, or the database that the study names cannot be measured.
         HostError: The server must not be loaded, or another pgdyno is at work there.
         StepFailedError: There is no connection.
     """
+    may_write = _read_writes(data, allowed)
     with pending_log():
         ui.begin_step("check", predicted_s=CHECK_S)
         seen = watch_server(dsn)
         with open_access(dsn) as address, ExitStack() as stack:
             found = find_given_obstacles(
-                seen, clients=clients, has_password=has_password(dsn), left_settings=name_left_settings(seen)
+                seen,
+                clients=clients,
+                has_password=has_password(dsn),
+                left_settings=name_left_settings(seen),
+                makes_database=data.database is None,
+                may_write=may_write,
             )
             load_host = read_host_facts(Path.cwd())
             ui.end_step(f"PostgreSQL {seen.version} at {seen.address}, as {seen.role}")
             for finding in found:
                 if finding.severity is not Severity.NOTE:
                     ui.show_finding(finding)
-            _refuse(found, is_busy_allowed=is_busy_allowed)
+            _refuse(found, is_busy_allowed=allowed.is_busy)
+            if data.database is not None:
+                check_named(address, data.database)
             refuse_second_study(address)
             # Where transactions share sessions, its name would stay with a session that others use.
             lock = None if seen.has_pooled_transactions else stack.enter_context(closing(StudyLock(address)))
-            yield _make_ready(seen, address, lock, load_host)
+            ready = _make_ready(seen, address, lock, load_host, data=data, may_write=may_write)
+            if isinstance(ready.under_test, NamedDatabaseUnderTest):
+                ready.under_test.check_guard()
+                ui.say(_describe_use(data, may_write=may_write))
+            yield ready
+
+
+def _read_writes(data: DataSpec, allowed: Allowed) -> bool:
+    """Return whether the load may write.
+
+    Raises:
+        SpecError: Writes are allowed to a database that the study does not name.
+    """
+    if allowed.writes is not None and allowed.writes != data.database:
+        named = "the study names none" if data.database is None else f"the study names {data.database}"
+        raise SpecError(
+            f"--allow writes={allowed.writes}: {named}", hint="it goes with --database, and has the same name"
+        )
+    return data.database is None or allowed.writes is not None
+
+
+def _describe_use(data: DataSpec, *, may_write: bool) -> str:
+    if may_write:
+        return f"the load may write to the database {data.database}, and nothing puts it back"
+    return f"the database {data.database} is only read: all sessions there begin read-only, and nothing is copied"
 
 
 def name_left_settings(seen: GivenServer) -> tuple[str, ...]:
@@ -130,7 +166,7 @@ def check_given_scripts(planned: PlannedStudy, ready: ReadyServer, ui: Ui) -> No
     Raises:
         SpecError: One is wrong.
     """
-    if planned.study.data.init is not None or not has_script_files(planned.plan.workloads):
+    if planned.study.data.is_own or not has_script_files(planned.plan.workloads):
         return
     ui.begin_step("check scripts", predicted_s=SCRIPT_CHECK_S)
     remarks = check_scripts_there(
@@ -145,8 +181,8 @@ def check_given_scripts(planned: PlannedStudy, ready: ReadyServer, ui: Ui) -> No
         ui.say(remark)
 
 
-def _check_scripts_on_data(stage: TrialStage, ready: ReadyServer, ui: Ui) -> None:
-    """Try script files on the loaded data, which no little data stand for.
+def _check_scripts_on_data(stage: TrialStage, ready: ReadyServer, *, read_only: str | None, ui: Ui) -> None:
+    """Try scripts on the data themselves, which no little data stand for.
 
     Raises:
         SpecError: One fails.
@@ -154,7 +190,11 @@ def _check_scripts_on_data(stage: TrialStage, ready: ReadyServer, ui: Ui) -> Non
     ui.begin_step("check scripts", predicted_s=SCRIPT_CHECK_S)
     ready.under_test.reset()
     check_scripts_on_data(
-        ready.under_test.address, ready.generator, workloads=stage.plan.workloads, on_activity=ui.show_activity
+        ready.under_test.load_address,
+        ready.generator,
+        workloads=stage.plan.workloads,
+        read_only=read_only,
+        on_activity=ui.show_activity,
     )
     ui.end_step("they run")
 
@@ -168,8 +208,10 @@ def run_given_trials(store: RecordStore, ready: ReadyServer, ui: Ui) -> None:
         if experiment is not None:
             _try_variants(experiment, switch, ready, ui)
         stage = _prepare_stage(store, record, ready, ui)
-        if record.study.data.init is not None and not store.has_trials:
-            _check_scripts_on_data(stage, ready, ui)
+        database = record.study.data.database
+        if record.study.data.is_own and not store.has_trials:
+            read_only = None if record.are_writes_allowed else database
+            _check_scripts_on_data(stage, ready, read_only=read_only, ui=ui)
         if experiment is not None:
             with nullcontext() if switch is None else changing_settings(switch, say=ui.say) as held:
                 ready.under_test.switch = held
@@ -178,7 +220,8 @@ def run_given_trials(store: RecordStore, ready: ReadyServer, ui: Ui) -> None:
             run_search(store, record, record.plan.search, stage, ui=ui)
         else:
             run_stage(store, record, stage, ui=ui)
-    ui.say(f"the loaded database is kept in {ready.seen.address} for the next study; `pgdyno clean --dsn` drops it")
+    if database is None:
+        ui.say(f"the loaded database is kept in {ready.seen.address} for the next study; `pgdyno clean --dsn` drops it")
 
 
 def _prepare_stage(store: RecordStore, record: StudyRecord, ready: ReadyServer, ui: Ui) -> TrialStage:
@@ -301,7 +344,15 @@ def _refuse(found: tuple[Finding, ...], *, is_busy_allowed: bool) -> None:
             )
 
 
-def _make_ready(seen: GivenServer, address: Address, lock: StudyLock | None, load_host: HostFacts) -> ReadyServer:
+def _make_ready(
+    seen: GivenServer,
+    address: Address,
+    lock: StudyLock | None,
+    load_host: HostFacts,
+    *,
+    data: DataSpec,
+    may_write: bool,
+) -> ReadyServer:
     me = ServerUser(name=str(os.geteuid()), uid=os.geteuid(), gid=os.getegid())
     # The newest pgbench works with servers of all versions, and as this account it needs no copy.
     installation = find_installation(ServerSpec(), user=me, software_dir=Path("/nonexistent"))
@@ -310,14 +361,21 @@ def _make_ready(seen: GivenServer, address: Address, lock: StudyLock | None, loa
     with sql.connect(address) as connection:
         version_num = connection.info.server_version
     facts = ServerFacts(version=seen.version, version_num=version_num, bindir="")
-    may_checkpoint = any(one.name == "CHECKPOINT" and one.refusal is None for one in seen.capabilities)
-    under_test = GivenServerUnderTest(
-        address=address,
-        facts=facts,
-        generator=generator,
-        may_checkpoint=may_checkpoint,
-        lock=lock,
-    )
+    under_test: GivenServerUnderTest
+    if data.database is None:
+        may_checkpoint = any(one.name == "CHECKPOINT" and one.refusal is None for one in seen.capabilities)
+        under_test = GivenServerUnderTest(
+            address=address, facts=facts, generator=generator, may_checkpoint=may_checkpoint, lock=lock
+        )
+    else:
+        under_test = NamedDatabaseUnderTest(
+            database=data.database,
+            may_write=may_write,
+            address=address,
+            facts=facts,
+            generator=generator,
+            lock=lock,
+        )
     return ReadyServer(
         seen=seen, facts=facts, address=address, load_host=load_host, under_test=under_test, generator=generator
     )

@@ -70,7 +70,7 @@ def _check_settings(server: ServerSpec, major: int) -> None:
 def _check_time(study: Study, machine: Machine, budget: Budget | None) -> None:
     """Plan the study with the smallest data, loaded already; if that fails, plan it as it is, for the minutes to suggest."""
     scales = frozenset({study.data.scale or 1, *(variant.scale for variant in study.variant if variant.scale)})
-    data = study.data if study.data.init else msgspec.structs.replace(study.data, scale=study.data.scale or 1)
+    data = study.data if study.data.is_own else msgspec.structs.replace(study.data, scale=study.data.scale or 1)
     least = msgspec.structs.replace(study, data=data)
     quickest = msgspec.structs.replace(machine, loaded_scales=scales, disk_free_bytes=sys.maxsize)
     try:

@@ -129,7 +129,9 @@ def make_stage(
 def load_step(server: ServerUnderTest, record: StudyRecord, *, scale: int, output_dir: Path, ui: Ui) -> Dataset:
     """Load the data of a study into a server, unless they are loaded."""
     predicted_s = next(step.predicted_s for step in record.plan.steps if step.kind is StepKind.LOAD)
-    ui.begin_step(f"load {record.plan.data_name or f'scale {scale}'}", predicted_s=predicted_s)
+    is_there = record.study.data.database is not None
+    title = f"{'look at' if is_there else 'load'} {record.plan.data_name or f'scale {scale}'}"
+    ui.begin_step(title, predicted_s=predicted_s)
     with writing(output_dir):
         output_dir.mkdir(exist_ok=True)
     dataset = server.load(
@@ -140,7 +142,8 @@ def load_step(server: ServerUnderTest, record: StudyRecord, *, scale: int, outpu
         on_activity=ui.show_activity,
     )
     size = f", {format_bytes(dataset.total_bytes)}" if record.plan.dataset_bytes is None else ""
-    ui.end_step(("reused" if dataset.is_reused else f"loaded in {dataset.init_total_s:.1f} s") + size)
+    how = "as it is" if is_there else "reused" if dataset.is_reused else f"loaded in {dataset.init_total_s:.1f} s"
+    ui.end_step(how + size)
     return dataset
 
 

@@ -37,6 +37,7 @@ from pgdyno.record.machine.given_server import GivenServer
 from pgdyno.record.store import RecordStore
 from pgdyno.record.types import FORMAT_VERSION, StudyRecord
 from pgdyno.run.given.conninfo import has_password, hide_secrets
+from pgdyno.spec.allowed import Allowed
 from pgdyno.spec.init_file import hash_init_file
 from pgdyno.spec.study import BUILTIN_SCRIPTS, CacheState, ServerKind, ServerSpec, Study
 from pgdyno.spec.variant import make_variant
@@ -104,21 +105,21 @@ def put_on_given(asked: Study, *, dsn: str) -> Study:
 def _with_defaults(study: Study) -> Study:
     """Choose what this machine's CPUs and memory, which are not the server's, would choose otherwise."""
     data = study.data
-    if data.init is None:
+    if not data.is_own:
         data = msgspec.structs.replace(data, scale=data.scale or DEFAULT_SCALE)
     workloads = tuple(msgspec.structs.replace(each, clients=each.clients or DEFAULT_CLIENTS) for each in study.workload)
     return msgspec.structs.replace(study, data=data, workload=workloads)
 
 
 def bench_given(
-    asked: Study, *, dsn: str, is_busy_allowed: bool, name: str = "bench", place: Workspace, ui: Ui
+    asked: Study, *, dsn: str, allowed: Allowed, name: str = "bench", place: Workspace, ui: Ui
 ) -> StudyReport:
     """Look at the server, load a database of pgdyno's own there, run trials, report.
 
     Args:
         asked: What to run; its connection string has no secret.
         dsn: The connection string as the user gave it.
-        is_busy_allowed: Whether to load a server that others use.
+        allowed: Whether to load a server that others use, and which database may be written to.
         name: Of the record.
         place: Where the record goes.
         ui: Shows the progress and asks.
@@ -134,19 +135,19 @@ def bench_given(
         hash_init_file(Path(asked.data.init))
     ui = LoggedUi(ui)
     asked = _with_defaults(asked)
-    with ready_server(dsn, clients=most_clients(asked), is_busy_allowed=is_busy_allowed, ui=ui) as ready:
+    with ready_server(dsn, clients=most_clients(asked), data=asked.data, allowed=allowed, ui=ui) as ready:
         planned = plan_given(asked, ready)
         switch = find_switch(planned.study, planned.plan.experiment, ready)
         if switch is not None:
             ask_for_switch(switch, ready, ui)
-        store = begin_given_record(planned, ready, is_busy_allowed=is_busy_allowed, name=name, place=place, ui=ui)
+        store = begin_given_record(planned, ready, allowed=allowed, name=name, place=place, ui=ui)
         with store.locked(), keeping_what_is_finished(store), dropping_refused(store, ui), recording(store):
             run_given_trials(store, ready, ui)
     return report_step(store, ui)
 
 
 def begin_given_record(
-    planned: PlannedStudy, ready: ReadyServer, *, is_busy_allowed: bool, name: str, place: Workspace, ui: Ui
+    planned: PlannedStudy, ready: ReadyServer, *, allowed: Allowed, name: str, place: Workspace, ui: Ui
 ) -> RecordStore:
     """Show the plan, ask before a long one, try the scripts, and create the record."""
     store = announce(planned, version_major=ready.seen.major, name=name, place=place, ui=ui)
@@ -158,19 +159,20 @@ def begin_given_record(
             record,
             format_version=FORMAT_VERSION,
             given=ready.seen,
-            is_busy_allowed=is_busy_allowed,
+            is_busy_allowed=allowed.is_busy,
+            are_writes_allowed=allowed.writes is not None,
             load_host=ready.load_host,
         ),
     )
     return store
 
 
-def resume_given(store: RecordStore, *, is_busy_allowed: bool, ui: Ui) -> StudyReport:
+def resume_given(store: RecordStore, *, allowed: Allowed, ui: Ui) -> StudyReport:
     """Run the trials of a given server's record that are not finished, and write its report.
 
     Args:
         store: The record.
-        is_busy_allowed: Whether to load a server that others use; also if the user said so when the study began.
+        allowed: Whether to load a server that others use; also what the user allowed when the study began.
         ui: Shows the progress.
 
     Raises:
@@ -181,8 +183,8 @@ def resume_given(store: RecordStore, *, is_busy_allowed: bool, ui: Ui) -> StudyR
     if dsn is None:
         raise SpecError("the record names no server")
     clients = max(workload.clients for workload in record.plan.workloads)
-    is_busy_allowed = is_busy_allowed or record.is_busy_allowed
-    with ready_server(dsn, clients=clients, is_busy_allowed=is_busy_allowed, ui=ui) as ready:
+    allowed = allowed_again(record, allowed)
+    with ready_server(dsn, clients=clients, data=record.study.data, allowed=allowed, ui=ui) as ready:
         check_same_server(record, ready)
         switch = find_switch(record.study, record.plan.experiment, ready)
         if switch is not None:
@@ -191,6 +193,20 @@ def resume_given(store: RecordStore, *, is_busy_allowed: bool, ui: Ui) -> StudyR
         with store.locked(), keeping_what_is_finished(store), recording(store):
             run_given_trials(store, ready, ui)
     return report_step(store, ui)
+
+
+def allowed_again(record: StudyRecord, allowed: Allowed | None = None) -> Allowed:
+    """Return what the user allowed when a record began; a server may have become busy since, and be allowed now.
+
+    Raises:
+        SpecError: Writes are allowed now, and were not when it began.
+    """
+    writes = record.study.data.database if record.are_writes_allowed else None
+    if allowed is None:
+        return Allowed(is_busy=record.is_busy_allowed, writes=writes)
+    if allowed.writes is not None and writes is None:
+        raise SpecError("the trials so far only read the database", hint="begin a new study to write to it")
+    return Allowed(is_busy=allowed.is_busy or record.is_busy_allowed, writes=writes)
 
 
 def check_same_server(record: StudyRecord, ready: ReadyServer) -> None:

@@ -33,7 +33,7 @@ from pgdyno.conduct.workspace import Workspace
 from pgdyno.errors import InterruptedStudyError, SpecError
 from pgdyno.explain.bottleneck import LIMITS
 from pgdyno.explain.intervention import Intervention, choose_intervention
-from pgdyno.flow.bench_given import begin_given_record, check_same_server, most_clients
+from pgdyno.flow.bench_given import allowed_again, begin_given_record, check_same_server, most_clients
 from pgdyno.flow.report import (
     compose_report,
     keeping_what_is_finished,
@@ -182,14 +182,13 @@ def _run_on_own(asked: _Experiment, ui: Ui) -> RecordStore:
 
 
 def _run_on_given(asked: _Experiment, ui: Ui) -> RecordStore:
-    dsn, is_busy_allowed = asked.record.study.server.dsn or "", asked.record.is_busy_allowed
-    with ready_server(dsn, clients=most_clients(asked.study), is_busy_allowed=is_busy_allowed, ui=ui) as ready:
+    dsn, allowed = asked.record.study.server.dsn or "", allowed_again(asked.record)
+    clients = most_clients(asked.study)
+    with ready_server(dsn, clients=clients, data=asked.study.data, allowed=allowed, ui=ui) as ready:
         check_same_server(asked.record, ready)
         planned = plan_given(asked.study, ready)
         asked.ask_and_link(planned, ui)
-        beside = begin_given_record(
-            planned, ready, is_busy_allowed=is_busy_allowed, name="confirm", place=asked.place, ui=ui
-        )
+        beside = begin_given_record(planned, ready, allowed=allowed, name="confirm", place=asked.place, ui=ui)
         with beside.locked(), keeping_what_is_finished(beside), dropping_refused(beside, ui), recording(beside):
             run_given_trials(beside, ready, ui)
     return beside

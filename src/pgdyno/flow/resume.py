@@ -12,15 +12,16 @@ from pgdyno.conduct.workspace import Workspace
 from pgdyno.flow.bench_given import resume_given
 from pgdyno.flow.report import StudyReport, keeping_what_is_finished, report_step
 from pgdyno.record.store import RecordStore
+from pgdyno.spec.allowed import NOTHING, Allowed
 from pgdyno.spec.study import ServerKind
 
 
-def resume_study(store: RecordStore, *, is_busy_allowed: bool = False, place: Workspace, ui: Ui) -> StudyReport:
+def resume_study(store: RecordStore, *, allowed: Allowed = NOTHING, place: Workspace, ui: Ui) -> StudyReport:
     """Run the trials of a record that are not finished, and write its report.
 
     Args:
         store: The record.
-        is_busy_allowed: Whether to load a given server that others use.
+        allowed: What the user allows to do to a given server.
         place: Where to work.
         ui: Shows the progress and asks.
 
@@ -35,7 +36,7 @@ def resume_study(store: RecordStore, *, is_busy_allowed: bool = False, place: Wo
                 note_end(store, is_ended=True)
         return report_step(store, ui)
     if record.study.server.kind is ServerKind.GIVEN:
-        return resume_given(store, is_busy_allowed=is_busy_allowed, ui=ui)
+        return resume_given(store, allowed=allowed, ui=ui)
     with ready_machine(record.study, place.on_disk_of(record), ui) as ready:
         check_same(record, ready.host, ready.installation)
         reopen_record(store, ready.machine, ui)

@@ -19,6 +19,7 @@ from pgdyno.conduct.ui import Ui
 from pgdyno.conduct.workspace import Workspace
 from pgdyno.flow.bench_given import bench_given
 from pgdyno.flow.report import StudyReport, keeping_what_is_finished, report_step
+from pgdyno.spec.allowed import NOTHING, Allowed
 from pgdyno.spec.study import ServerKind, Study
 
 
@@ -26,7 +27,7 @@ def run_study(
     study: Study,
     *,
     dsn: str | None = None,
-    is_busy_allowed: bool = False,
+    allowed: Allowed = NOTHING,
     name: str,
     place: Workspace,
     ui: Ui,
@@ -37,7 +38,7 @@ def run_study(
     Args:
         study: What to run.
         dsn: The connection string of a given server as the user gave it; None for the study's own, without a secret.
-        is_busy_allowed: Whether to load a given server that others use.
+        allowed: What the user allows to do to a given server.
         name: Of its record.
         place: Where to work.
         ui: Shows the progress and asks.
@@ -45,9 +46,7 @@ def run_study(
     """
     if study.server.kind is ServerKind.GIVEN:
         own = study.server.dsn or ""
-        return bench_given(
-            study, dsn=own if dsn is None else dsn, is_busy_allowed=is_busy_allowed, name=name, place=place, ui=ui
-        )
+        return bench_given(study, dsn=own if dsn is None else dsn, allowed=allowed, name=name, place=place, ui=ui)
     check_new(place)
     check_request(study, place)
     ui = LoggedUi(ui)

@@ -48,6 +48,8 @@ def pin_study(study: Study, plan: Plan, *, scripts: Mapping[str, str]) -> Study:
 def _pin_data(asked: DataSpec, plan: Plan, *, scripts: Mapping[str, str]) -> DataSpec:
     if asked.init is not None:
         return msgspec.structs.replace(asked, init=scripts.get(asked.init, asked.init))
+    if asked.database is not None:
+        return asked
     return msgspec.structs.replace(asked, scale=plan.scale)
 
 

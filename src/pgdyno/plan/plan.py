@@ -32,7 +32,7 @@ from pgdyno.plan.types import (
     count_planned_rounds,
 )
 from pgdyno.plan.variants import plan_experiment
-from pgdyno.spec.study import CacheState, Study
+from pgdyno.spec.study import CacheState, DataSpec, Study
 from pgdyno.spec.variant import DesignKind
 
 __all__ = [
@@ -119,8 +119,14 @@ def plan_study(study: Study, machine: Machine, *, load_budget_s: float = 20.0) -
         choices=tuple(choices),
         experiment=experiment,
         search=search,
-        data_name=None if study.data.init is None else PurePath(study.data.init).name,
+        data_name=_name_data(study.data),
     )
+
+
+def _name_data(data: DataSpec) -> str | None:
+    if data.init is not None:
+        return PurePath(data.init).name
+    return None if data.database is None else f"database {data.database}"
 
 
 def _check_live_room(variants: tuple[Variant, ...], size: DataSize, machine: Machine) -> None:

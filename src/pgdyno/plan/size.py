@@ -66,10 +66,10 @@ def plan_size(
         choices: List to which choices are appended.
 
     Raises:
-        SpecError: An SQL file makes the data of a server of pgdyno's own.
+        SpecError: Data of the user's own are asked for in a server of pgdyno's own.
         HostError: The data do not fit on the disk.
     """
-    if study.data.init is not None:
+    if study.data.is_own:
         return _plan_own_data(study)
     scale = _find_scale(study, variants) or _choose_scale(
         _count_clients(variants, workloads), machine, load_budget_s, choices
@@ -91,13 +91,14 @@ def plan_size(
 
 
 def _plan_own_data(study: Study) -> DataSize:
-    """Return what is known of data before an SQL file has made them: nothing but what they take at least."""
+    """Return what is known of the user's own data before the server is asked: nothing but what they take at least."""
     if study.server.kind is not ServerKind.GIVEN:
         raise SpecError(
-            "an SQL file makes the data of a given server only",
-            hint="name a server with --dsn, or leave out init; pgdyno's own servers have pgbench's tables",
+            "data of your own are measured in a given server only",
+            hint="name a server with --dsn, or leave out init and database; pgdyno's own servers have pgbench's tables",
         )
-    return DataSize(scale=1, dataset_bytes=None, largest_bytes=0, load_s=_LOAD_START_S, restore_s=_START_STOP_S)
+    load_s = 0.0 if study.data.init is None else _LOAD_START_S
+    return DataSize(scale=1, dataset_bytes=None, largest_bytes=0, load_s=load_s, restore_s=_START_STOP_S)
 
 
 def find_missing_room(variants: Sequence[Variant], size: DataSize, machine: Machine) -> str | None:

@@ -113,11 +113,11 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     first_extra: int | None = None
     """Number of the first trial that was planned when the others were over and minutes were left; None without such."""
     data_name: str | None = None
-    """What the data are called: the name of an SQL file; None for pgbench's tables."""
+    """What the data are called: the name of an SQL file, or `database NAME`; None for pgbench's tables."""
 
     @property
     def data_words(self) -> str:
-        """Name the data: `scale 50`, or `schema.sql`."""
+        """Name the data: `scale 50`, `schema.sql`, or `database app`."""
         return self.data_name or f"scale {self.scale:,}"
 
     @property

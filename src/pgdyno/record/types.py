@@ -219,6 +219,8 @@ class StudyRecord(msgspec.Struct, frozen=True, kw_only=True):
     """What was seen of a server of the user's before the first trial; None for servers of pgdyno's own."""
     is_busy_allowed: bool = False
     """Whether the user said to load a server of theirs that others use."""
+    are_writes_allowed: bool = False
+    """Whether the user said that the load may write to the database that they named."""
     load_host: HostFacts | None = None
     """The machine that made the load, where it is not the server's own, or where nobody knows that."""
 

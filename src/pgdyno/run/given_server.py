@@ -215,7 +215,7 @@ class GivenServerUnderTest:
             SpecError: The server refuses one, or a pooler forgets them.
         """
         try:
-            with sql.connect(with_settings(self._aside, settings)) as connection:
+            with sql.connect(with_settings(self.address, settings)) as connection:
                 taken = sql.read_sources(connection, list(settings))
         except StepFailedError as error:
             hint = next(hint for words, hint in _REFUSALS if words in error.detail)

@@ -110,11 +110,12 @@ class ServerSpec(StudyTable, frozen=True, kw_only=True):
 
 
 class DataSpec(StudyTable, frozen=True, kw_only=True):
-    """The data to load: pgbench's tables, or what an SQL file makes.
+    """The data to load: pgbench's tables, or what an SQL file makes; or those of a database that is there.
 
     Attributes:
         init: SQL file that makes the data in a given server, in place of pgbench's tables. A relative path starts at the
             study file's folder.
+        database: Name of a database in a given server, which is taken as it is, and only read unless `--allow` says otherwise.
         scale: pgbench's scale factor: 100,000 accounts, about 15 MB, each; absent: chosen from the machine.
         fillfactor: Fill factor of the tables, in percent.
         partitions: Number of partitions of pgbench_accounts; 0 for an unpartitioned table.
@@ -124,6 +125,7 @@ class DataSpec(StudyTable, frozen=True, kw_only=True):
     """
 
     init: str | None = None
+    database: str | None = None
     scale: int | None = None
     fillfactor: int = 100
     partitions: int = 0
@@ -138,8 +140,14 @@ class DataSpec(StudyTable, frozen=True, kw_only=True):
         # Source: pgbench's own range for --fillfactor.
         check_range("fillfactor", self.fillfactor, 10, 100)
         check_range("partitions", self.partitions, 0, 100_000)
-        if self.init is not None and msgspec.structs.replace(self, init=None) != DataSpec():
-            raise ValueError("init takes the place of pgbench's tables: leave out what describes them")
+        for key in ("init", "database"):
+            if getattr(self, key) is not None and msgspec.structs.replace(self, **{key: None}) != DataSpec():
+                raise ValueError(f"{key} takes the place of pgbench's tables: leave out what describes others")
+
+    @property
+    def is_own(self) -> bool:
+        """True for data of the user's own, of which only the server knows more."""
+        return self.init is not None or self.database is not None
 
 
 class WorkloadSpec(StudyTable, frozen=True, kw_only=True):

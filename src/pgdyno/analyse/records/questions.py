@@ -61,12 +61,21 @@ def data(first: Side, other: Side) -> Iterator[RecordDifference]:
     for name in specs[0].__struct_fields__:
         one, two = (getattr(spec, name) for spec in specs)
         # The place where rows are generated does not change them.
-        if one != two and name not in {"generate", "init"}:
+        if one != two and name not in {"generate", "init", "database"}:
             yield refuse(f"tables' {name}", _plain(one), _plain(two), why="other tables", hint="load both alike")
+    named = [side.record.study.data.database for side in (first, other)]
+    if any(named):
+        shown = [_name_data(side) for side in (first, other)]
+        yield declare("tables", *shown, why="a database is measured as it is, and what was in it is not in the record")
+        return
     files = [_name_file(side) for side in (first, other)]
     if files[0] != files[1]:
         yield refuse("tables", *files, why="other data", hint="load both from the same file")
         return
+    yield from _data_to_memory(first, other)
+
+
+def _data_to_memory(first: Side, other: Side) -> Iterator[RecordDifference]:
     memories = [side.record.usable_memory_bytes for side in (first, other)]
     ratios = [
         side.data_bytes / memory for side, memory in zip((first, other), memories, strict=True) if memory is not None

@@ -1,6 +1,6 @@
 """Check whether trials of a workload had the same state: growth of the data, dead rows, checkpoints.
 
-The rules work as in `doubts.study`. Every trial begins with the same restored data. If data grow within a trial, its
+The rules work as in `doubts.study`. Every trial begins with the same restored data, but in a database that the user named. If data grow within a trial, its
 end is another load than its beginning; and a checkpoint in one trial but not in the next is a difference that no
 setting made.
 """
@@ -24,12 +24,35 @@ _DEAD_RATIO = 0.1
 
 def find_state_doubts(record: StudyRecord, analysis: StudyAnalysis) -> Iterator[Finding]:
     """Yield what the trials' data and checkpoints say against comparing or extrapolating their figures."""
-    del record
+    yield from _not_restored(record)
     for workload in analysis.workloads:
         trials = [trial for trial in workload.trials if trial.tps is not None]
         yield from _growth(workload, trials)
         yield from _dead_rows(workload, trials)
         yield from _checkpoint_phase(workload, trials)
+
+
+def _not_restored(record: StudyRecord) -> Iterator[Finding]:
+    name = record.study.data.database
+    if name is None:
+        return
+    if not record.are_writes_allowed:
+        yield Finding(
+            rule="not-restored",
+            severity=Severity.NOTE,
+            claim=f"The database {name} was measured as it is, and only read.",
+            evidence="No copy was made of it, and no cache was filled before a trial but by the warm-up",
+            why="What others write there, and what its caches hold, is in the figures.",
+        )
+        return
+    yield Finding(
+        rule="not-restored",
+        severity=Severity.WARNING,
+        claim=f"The load could write to the database {name}, and nothing was restored between trials.",
+        evidence="Each trial begins with what those before it have left",
+        why="Data that grow and age make later trials other ones than the first.",
+        advice="Trust what holds over many trials in random order; data of --init begin alike each time.",
+    )
 
 
 def _growth(workload: WorkloadAnalysis, trials: Sequence[TrialAnalysis]) -> Iterator[Finding]:

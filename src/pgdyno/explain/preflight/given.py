@@ -27,7 +27,13 @@ _Rule = Callable[[GivenServer, int], Iterator[Finding]]
 
 
 def find_given_obstacles(
-    server: GivenServer, *, clients: int, has_password: bool, left_settings: tuple[str, ...] = ()
+    server: GivenServer,
+    *,
+    clients: int,
+    has_password: bool,
+    left_settings: tuple[str, ...] = (),
+    makes_database: bool = True,
+    may_write: bool = True,
 ) -> tuple[Finding, ...]:
     """Find everything that stands between this server and a fair measurement, worst first.
 
@@ -36,8 +42,11 @@ def find_given_obstacles(
         clients: Of the load that is meant.
         has_password: Whether the connection string itself holds a password.
         left_settings: Settings of the whole server that a pgdyno has left changed, or changes now.
+        makes_database: Whether the load runs in a database of pgdyno's own.
+        may_write: Whether the load may write.
     """
-    findings = [finding for rule in _RULES for finding in rule(server, clients)]
+    left_out = (set() if makes_database else {_own_database}) | (set() if may_write else _OF_WRITES)
+    findings = [finding for rule in _RULES if rule not in left_out for finding in rule(server, clients)]
     if has_password:
         findings.append(_PASSWORD)
     if left_settings:
@@ -216,6 +225,8 @@ def _untried(server: GivenServer, _: int) -> Iterator[Finding]:
         yield finding
 
 
+_OF_WRITES: set[_Rule] = {_read_only, _archiving, _replicas}
+"""Rules on what a load that only reads leaves as it is."""
 _RULES: tuple[_Rule, ...] = (
     _standby,
     _read_only,

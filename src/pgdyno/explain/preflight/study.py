@@ -30,7 +30,18 @@ def list_obstacles(record: StudyRecord, analysis: StudyAnalysis) -> tuple[Findin
 def _find_obstacles(record: StudyRecord, analysis: StudyAnalysis) -> tuple[Finding, ...]:
     if record.host is None:
         clients = max(workload.clients for workload in record.plan.workloads)
-        found = () if record.given is None else find_given_obstacles(record.given, clients=clients, has_password=False)
+        has_own = record.study.data.database is None
+        found = (
+            ()
+            if record.given is None
+            else find_given_obstacles(
+                record.given,
+                clients=clients,
+                has_password=False,
+                makes_database=has_own,
+                may_write=has_own or record.are_writes_allowed,
+            )
+        )
         networks = [workload.network for workload in analysis.workloads if workload.network is not None]
         # What was measured beside the load says more.
         is_measured = any(network.ratio.value is not None for network in networks)

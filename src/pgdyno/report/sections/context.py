@@ -42,7 +42,7 @@ def build_dataset(report: ReportInput) -> Iterator[Section]:
         yield Section(
             title="Dataset",
             id="dataset",
-            blocks=(dataset_table(report, dataset), init_table(dataset)),
+            blocks=(dataset_table(report, dataset), *((init_table(dataset),) if dataset.init_argv else ())),
             beside=(relations_table(dataset),),
             is_listed=True,
         )
@@ -105,7 +105,7 @@ def dataset_table(report: ReportInput, dataset: Dataset) -> Table:
     """Build the table of the dataset's size beside the caches."""
     caches = {"shared_buffers": shared_buffers_bytes(report), "memory": report.record.usable_memory_bytes}
     name = report.record.plan.data_name
-    source = (text("Scale"), text(f"{dataset.scale:,}")) if name is None else (text("Made by"), code(name))
+    source = (text("Scale"), text(f"{dataset.scale:,}")) if name is None else (text("Data"), code(name))
     rows = [source, (text("Size"), text(format_bytes(dataset.total_bytes)))]
     for name, size in caches.items():
         relative = None if size is None else f"{format_number(dataset.total_bytes / size)} × {format_bytes(size)}"

@@ -66,11 +66,11 @@ def list_commands(report: ReportInput) -> tuple[Code, ...]:
     The exact command lines, with paths that no longer exist, are in the record.
     """
     record, commands = report.record, list(list_own_commands(report))
-    if record.dataset is not None and record.plan.data_name is not None:
+    if record.dataset is not None and record.dataset.file_sha256 is not None:
         file = f"{report.record_dir}/init/{record.plan.data_name}"
         lines = shlex.join(["psql", "--set=ON_ERROR_STOP=1", f"--file={file}"])
         commands.append(Code(purpose="Load the same data into an empty database of your own", lines=lines))
-    elif record.dataset is not None:
+    elif record.dataset is not None and record.dataset.init_argv:
         purpose = "Load the same data into a database of your own; this replaces its pgbench tables"
         commands.append(Code(purpose=purpose, lines=_by_hand(record.dataset.init_argv)))
     seen: set[str] = set()

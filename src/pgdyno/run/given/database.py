@@ -18,7 +18,7 @@ import msgspec
 import psycopg
 from psycopg import sql as compose
 
-from pgdyno.errors import StepFailedError
+from pgdyno.errors import SpecError, StepFailedError
 from pgdyno.run.host.clock import local_now
 from pgdyno.run.host.log import LOG
 from pgdyno.run.postgres import sql, timeouts
@@ -26,6 +26,7 @@ from pgdyno.run.postgres.address import Address
 
 _NAME = re.compile(r"pgdyno_([0-9a-f]{32})(_[0-9a-f]{8}_run)?")
 _COMMENT = re.compile(r"pgdyno ([0-9a-f]{32}) [-0-9]+: may be dropped(?:; (.*))?", re.DOTALL)
+_TEMPLATES = {"template0", "template1"}
 # For each 5 MB that a slow disk copies in a second.
 _SLOW_DISK_BYTES_PER_S = 5_000_000
 
@@ -35,6 +36,9 @@ SELECT d.datname AS name, coalesce(pg_catalog.shobj_description(d.oid, 'pg_datab
        (SELECT count(*) FROM pg_catalog.pg_stat_get_activity(NULL) a WHERE a.datid = d.oid AND a.usesysid IS NOT NULL)::int AS sessions
 FROM pg_catalog.pg_database d, pg_catalog.pg_roles r
 WHERE r.rolname = current_user AND d.datname LIKE 'pgdyno\\_%' ORDER BY d.datname"""
+_FIND: LiteralString = """
+SELECT datistemplate AS is_template, coalesce(pg_catalog.shobj_description(oid, 'pg_database'), '') AS comment
+FROM pg_catalog.pg_database WHERE datname = %s"""
 _HAS_TABLE: LiteralString = "SELECT pg_catalog.to_regclass('pgdyno.mark') IS NOT NULL AS has_table"
 _READ_ROW: LiteralString = "SELECT uuid FROM pgdyno.mark"
 # Objects of users have oids from 16384 on. Source: PostgreSQL 18 src/include/access/transam.h, FirstNormalObjectId.
@@ -183,6 +187,34 @@ def drop_if_possible(address: Address, database: OwnDatabase) -> None:
         drop_database(address, database)
     except StepFailedError as error:
         LOG.warning("the database %s stays, and `pgdyno clean --dsn` drops it: %s", database.name, error.reason)
+
+
+def check_named(address: Address, name: str) -> None:
+    """Make sure that a database is the user's own, which a load may be made in.
+
+    Raises:
+        SpecError: It is not there, or is a template or pgdyno's.
+        StepFailedError: The server refuses to tell.
+    """
+    with (
+        _refusing("look for a database"),
+        sql.connect(address) as connection,
+        timeouts.limit(connection),
+        connection.transaction(force_rollback=True),
+    ):
+        sql.begin_carefully(connection)
+        rows = connection.execute(_FIND, (name,)).fetchall()
+    if not rows:
+        raise SpecError(f"the server has no database {name}", hint="`psql --list` shows its databases; case counts")
+    (row,) = rows
+    if row["is_template"] or name in _TEMPLATES:
+        raise SpecError(
+            f"the database {name} is a template", hint="name one that holds data: others are copied from it"
+        )
+    if _NAME.fullmatch(name) or _COMMENT.fullmatch(row["comment"]):
+        raise SpecError(
+            f"the database {name} is pgdyno's own", hint="leave out --database: pgdyno finds what it has loaded"
+        )
 
 
 def list_databases(address: Address) -> tuple[tuple[OwnDatabase, ...], tuple[ForeignDatabase, ...]]:

@@ -12,15 +12,20 @@ from tempfile import TemporaryDirectory
 
 import msgspec
 
-from pgdyno.errors import SpecError, StepFailedError
+from pgdyno.errors import SpecError, StepFailedError, why
 from pgdyno.plan.plan import PlannedWorkload
 from pgdyno.run.given.database import create_database, drop_if_possible
 from pgdyno.run.host.clock import monotonic_s
 from pgdyno.run.load.little_run import PATIENCE_S, list_scripts, plan_little_data, plan_script_run
 from pgdyno.run.load.pgbench import Pgbench
 from pgdyno.run.postgres.address import Address
-from pgdyno.spec.study import DataSpec
+from pgdyno.spec.study import BUILTIN_SCRIPTS, DataSpec
 
+# What takes back that a session only reads.
+_WRITES = re.compile(r"\bREAD\s+WRITE\b|\btransaction_read_only\b|\bdefault_transaction_read_only\b", re.IGNORECASE)
+_ALLOW_WRITES = (
+    "the database {name} is only read, and nothing was measured: `--allow writes={name}` lets the load write there"
+)
 # What no other data would avoid: PostgreSQL's class 42 in words, since pgbench does not print the class.
 _MISTAKES = re.compile(r"syntax error|does not exist|undefined variable|is ambiguous|invalid command|permission denied")
 
@@ -67,19 +72,49 @@ def check_scripts_on_data(
     generator: Pgbench,
     *,
     workloads: tuple[PlannedWorkload, ...],
+    read_only: str | None = None,
     on_activity: Callable[[str], None],
 ) -> None:
-    """Run each script file for a second with one client on the data of the study. Call this from the main thread.
+    """Run each script for a second with one client on the data of the study. Call this from the main thread.
+
+    Args:
+        address: Where the data are.
+        generator: Runs them.
+        workloads: Whose scripts.
+        read_only: Name of the database, where sessions only read it.
+        on_activity: Is told which script runs.
 
     Raises:
-        SpecError: A script fails, or cannot be read.
+        SpecError: A script fails, cannot be read, or asks for transactions that write where none may.
     """
     with TemporaryDirectory(prefix="pgdyno-scripts-") as name:
-        for number, (workload, script) in enumerate(list_scripts(workloads)):
+        for number, (workload, script) in enumerate(list_scripts(workloads, with_builtin=True)):
             on_activity(script)
+            if read_only is not None and script not in BUILTIN_SCRIPTS:
+                _refuse_writing(script, read_only)
             error = _try_script(address, generator, workload, script, Path(name) / str(number))
             if error is not None:
-                raise _refuse(script, error, hint="correct the script; nothing was measured") from error
+                raise _refuse(script, error, hint=_hint(script, error, read_only)) from error
+
+
+def _refuse_writing(script: str, database: str) -> None:
+    """Refuse a script that would take back what its session was asked for when it began."""
+    try:
+        found = _WRITES.search(Path(script).read_text(errors="replace"))
+    except OSError as exc:
+        raise SpecError(f"cannot read script file {script}", detail=why(exc)) from exc
+    if found is not None:
+        raise SpecError(
+            f"script {script} lets its transactions write", detail=found[0], hint=_ALLOW_WRITES.format(name=database)
+        )
+
+
+def _hint(script: str, error: StepFailedError, read_only: str | None) -> str:
+    if read_only is not None and "read-only transaction" in error.detail:
+        return _ALLOW_WRITES.format(name=read_only)
+    if script in BUILTIN_SCRIPTS:
+        return "it needs pgbench's tables: name script files with --workload"
+    return "correct the script; nothing was measured"
 
 
 def _refuse(script: str, error: StepFailedError, *, hint: str) -> SpecError:

@@ -21,11 +21,13 @@ def has_script_files(workloads: tuple[PlannedWorkload, ...]) -> bool:
     return any(True for _ in list_scripts(workloads))
 
 
-def list_scripts(workloads: tuple[PlannedWorkload, ...]) -> Iterator[tuple[PlannedWorkload, str]]:
-    """Yield each script file once for each workload that has it."""
+def list_scripts(
+    workloads: tuple[PlannedWorkload, ...], *, with_builtin: bool = False
+) -> Iterator[tuple[PlannedWorkload, str]]:
+    """Yield each script file once for each workload that has it; built-in scripts, too, where they are asked for."""
     for workload in workloads:
         for name in dict.fromkeys(name for name, _ in workload.scripts):
-            if name not in BUILTIN_SCRIPTS:
+            if with_builtin or name not in BUILTIN_SCRIPTS:
                 yield workload, name
 
 

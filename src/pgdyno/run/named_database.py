@@ -1,0 +1,125 @@
+"""A database of the user's in a given server as trials see it: taken as it is, and only read unless the user says otherwise.
+
+Nothing is created, copied, restored, vacuumed, analysed or dropped there, and no checkpoint is asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import msgspec
+
+from pgdyno.errors import SpecError
+from pgdyno.record.types import Dataset, ServerFacts
+from pgdyno.run.given.lock import StudyLock
+from pgdyno.run.given_server import GivenServerUnderTest, with_settings
+from pgdyno.run.load.pgbench import Pgbench
+from pgdyno.run.postgres import sql
+from pgdyno.run.postgres.address import Address
+from pgdyno.spec.study import CacheState, DataSpec
+from pgdyno.spec.table import SettingValue
+
+_READ_ONLY: Mapping[str, SettingValue] = {"default_transaction_read_only": "on"}
+# A function that somebody else made there does not run in pgdyno's own queries.
+_CAREFUL: Mapping[str, SettingValue] = {"search_path": "pg_catalog"}
+
+
+class NamedDatabaseUnderTest(GivenServerUnderTest):
+    """A named database of a server behind a connection string; implements `ServerUnderTest`. Use it from the main thread.
+
+    Args:
+        database: Its name.
+        may_write: Whether its sessions may write; else each asks for read-only transactions when it begins.
+        address: From `open_access`; its `dbname` is another database, or the same.
+        facts: Which PostgreSQL it is.
+        generator: Tries the scripts.
+        lock: As for `GivenServerUnderTest`.
+    """
+
+    def __init__(
+        self,
+        *,
+        database: str,
+        may_write: bool,
+        address: Address,
+        facts: ServerFacts,
+        generator: Pgbench,
+        lock: StudyLock | None,
+    ) -> None:
+        super().__init__(address=address, facts=facts, generator=generator, may_checkpoint=False, lock=lock)
+        self._named = msgspec.structs.replace(address, dbname=database)
+        self._guard = {} if may_write else _READ_ONLY
+
+    @property
+    def address(self) -> Address:
+        """Where pgdyno itself reaches the database."""
+        return with_settings(self._named, {**_CAREFUL, **self._guard} if self._guard else {})
+
+    @property
+    def load_address(self) -> Address:
+        """Where the load reaches it; of two options of one name the last counts."""
+        return with_settings(with_settings(self._named, self._settings), self._guard)
+
+    def check_guard(self) -> None:
+        """Make sure that sessions are what they ask to be.
+
+        Raises:
+            SpecError: The server refuses that they only read, or a pooler forgets it.
+            StepFailedError: There is no connection to the database.
+        """
+        sql.connect(self._named).close()
+        if not self._guard:
+            return
+        try:
+            self.try_settings(self._guard)
+        except SpecError as error:
+            error.fact = f"sessions cannot be kept from writing: {error.fact}"
+            raise
+        # What one session of the pooler was asked for, another one need not have.
+        if self._lock is None:
+            raise SpecError(
+                "sessions cannot be kept from writing: a pooler in between gives each transaction another session",
+                hint="connect to the server itself",
+            )
+
+    def load(
+        self,
+        data: DataSpec,  # noqa: ARG002 - it names this database
+        scale: int,
+        *,
+        settings: Mapping[str, SettingValue],  # noqa: ARG002 - a given server keeps its own
+        output_dir: Path,  # noqa: ARG002 - there is no output
+        on_activity: Callable[[str], None],
+    ) -> Dataset:
+        """Look at what is there."""
+        on_activity("looking at its tables")
+        with self.connect() as connection:
+            relations = sql.read_dataset(connection)
+        return Dataset(
+            scale=scale,
+            relations=relations,
+            total_bytes=sum(relation.bytes for relation in relations),
+            init_argv=(),
+            init_steps_s={},
+            init_total_s=0.0,
+            is_reused=True,
+        )
+
+    def reset(self) -> float:
+        """Leave the data as they are."""
+        if self._lock is not None:
+            self._lock.check()
+        return 0.0
+
+    def close(self) -> None:
+        """Leave the data as they are."""
+
+    def prepare_cache(self, state: CacheState) -> None:
+        """Leave the caches as they are.
+
+        Raises:
+            SpecError: A cold cache is asked for.
+        """
+        if state is CacheState.COLD:
+            super().prepare_cache(state)

@@ -1,0 +1,173 @@
+"""`--database` on real servers: a database of somebody else's that is measured as it is, by a role that may create none."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cli.program import Bench, run_here
+from tests.run.test_privileges import without_key
+from tests.tools.pgcluster import PORT, Cluster, running
+
+pytestmark = pytest.mark.cluster
+READ = "\\set id random(1, 1000)\nSELECT note FROM orders WHERE id = :id;\n"
+PAY = "\\set id random(1, 1000)\nUPDATE orders SET note = 'paid' WHERE id = :id;\n"
+SHORT = ("--clients", "2", "--rounds", "2", "--warm-up", "0s", "--duration", "1s")
+# What the log has of the database `app`; the rest of a statement may be in further lines.
+LOGGED = re.compile(r"^app\|.*LOG:  (?:statement|execute [^:]*): \s*(.*)", re.MULTILINE)
+# Beside what the scripts say. Nothing that is called there changes anything.
+ALLOWED = re.compile(
+    r"SELECT(?!.*\b(?:reset|setval|nextval|terminate|cancel|reload|lo_)).*|BEGIN|ROLLBACK|SAVEPOINT .*|RELEASE .*"
+    r"|SET TRANSACTION READ ONLY; SET LOCAL statement_timeout = '5s'|SET LOCAL search_path = pg_catalog; .*"
+    r"|EXPLAIN \(FORMAT JSON, SETTINGS\) SELECT .*|"
+)
+
+
+@pytest.fixture(scope="module", params=(15, 18))
+def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
+    with running(request.param, conf="log_statement = all\nlog_line_prefix = '%d|%a|'\n") as made:
+        made.sql("CREATE ROLE bench LOGIN")
+        for name in ("app", "neighbour"):
+            made.sql(f"CREATE DATABASE {name} OWNER bench")
+            made.sql(
+                "CREATE TABLE orders (id int PRIMARY KEY, note text);"
+                " INSERT INTO orders SELECT number, '' FROM generate_series(1, 1000) AS number;"
+                " ALTER TABLE orders OWNER TO bench",
+                database=name,
+            )
+        yield made
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    (tmp_path / "read.sql").write_text(READ)
+    (tmp_path / "pay.sql").write_text(PAY)
+    return Bench(folder=tmp_path)
+
+
+def words(cluster: Cluster, command: str, *more: str, database: str = "app") -> tuple[str, ...]:
+    dsn = f"host={cluster.root} port={PORT} user=bench dbname=postgres"
+    return (command, *more, "--dsn", dsn, "--database", database)
+
+
+def dump(cluster: Cluster, *, only: str | None = None) -> str:
+    program, named = ("pg_dumpall", ()) if only is None else ("pg_dump", (only,))
+    return without_key(cluster.run(program, "-h", str(cluster.root), "-p", str(PORT), "-U", "postgres", *named))
+
+
+def log(cluster: Cluster) -> str:
+    return (cluster.root / "server.log").read_text(errors="replace")
+
+
+def list_said(cluster: Cluster, *, begins: int, scripts: str) -> list[str]:
+    """Return the statements in `app` since then that are neither a script's nor on the list."""
+    asked = LOGGED.findall(log(cluster)[begins:])
+    assert len(asked) > 10
+    return sorted({one for one in asked if not re.fullmatch(scripts, one) and not ALLOWED.fullmatch(one)})
+
+
+def test_it_is_only_read(cluster: Cluster, bench: Bench) -> None:
+    before = dump(cluster)
+    begins = len(log(cluster))
+    done = run_here((*words(cluster, "bench"), "--workload", "read.sql", *SHORT), cwd=bench.folder)
+    assert done.returncode == 0, done.stderr
+    assert list_said(cluster, begins=begins, scripts=r"SELECT note FROM orders WHERE id = \d+;") == []
+    assert dump(cluster) == before
+    assert "the database app is only read" in done.stderr
+    assert "is kept in" not in done.stderr
+    record = json.loads((bench.record / "record.json").read_text())
+    assert (record["study"]["data"]["database"], record["are_writes_allowed"]) == ("app", False)
+    assert [one["name"] for one in record["dataset"]["relations"]] == ["public.orders", "public.orders_pkey"]
+    trials = [json.loads(file.read_text()) for file in bench.record.glob("trials/*/trial.json")]
+    assert [one["restore_s"] for one in trials] == [0.0, 0.0]
+    report = (bench.record / "report.md").read_text()
+    assert "on the data of database app" in report
+    assert "The database app was measured as it is, and only read." in report
+    assert "pgbench --initialize" not in report
+    dsn = f"host={cluster.root} port={PORT} user=bench dbname=postgres"
+    cleaned = run_here(("clean", "--dsn", dsn, "--yes"), cwd=bench.folder)
+    assert (cleaned.returncode, "nothing to drop" in cleaned.stdout) == (0, True), cleaned.stderr
+    assert "app" not in cleaned.stdout.replace(str(cluster.root), "")
+    assert dump(cluster) == before
+
+
+# What a comparison asks for besides is the same on both.
+@pytest.mark.parametrize("cluster", [18], indirect=True)
+def test_variants_are_compared_there(cluster: Cluster, bench: Bench) -> None:
+    before, begins = dump(cluster), len(log(cluster))
+    varied = ("--set", "work_mem=4MB", "--set", "work_mem=8MB", "--workload", "read.sql", "--minutes", "1")
+    short = ("--clients", "1", "--warm-up", "0s", "--duration", "1s")
+    done = run_here((*words(cluster, "compare"), *varied, *short), cwd=bench.folder)
+    assert done.returncode == 0, done.stderr
+    assert list_said(cluster, begins=begins, scripts=r"SELECT note FROM orders WHERE id = \d+;") == []
+    assert dump(cluster) == before
+    trials = [json.loads(file.read_text()) for file in bench.record.glob("trials/*/trial.json")]
+    assert {value for one in trials for value in read_settings(one, "default_transaction_read_only")} == {"on"}
+    assert all(one["plans"][0]["plan"] is not None for one in trials)
+
+
+def read_settings(trial: dict[str, list[dict[str, str]]], name: str) -> list[str]:
+    return [one["value"] for one in trial["settings"] if one["name"] == name] or ["not set"]
+
+
+def test_a_script_that_writes_is_refused_before_anything_is_measured(cluster: Cluster, bench: Bench) -> None:
+    before = dump(cluster)
+
+    def refuse(*more: str, said: str, database: str = "app") -> None:
+        done = run_here((*words(cluster, "bench", database=database), *SHORT, *more), cwd=bench.folder)
+        assert (done.returncode, said in done.stderr) == (2, True), done.stderr
+        assert bench.records == []
+
+    (bench.folder / "take.sql").write_text(
+        "BEGIN ISOLATION LEVEL READ COMMITTED, READ\n WRITE;\nDELETE FROM orders;\nEND;\n"
+    )
+    (bench.folder / "set.sql").write_text("SET default_transaction_read_only = off;\nDELETE FROM orders;\n")
+    refuse("--workload", "pay.sql", said="cannot execute UPDATE in a read-only transaction")
+    refuse("--workload", "pay.sql", said="`--allow writes=app` lets the load write there")
+    refuse("--workload", "take.sql", said="lets its transactions write")
+    refuse("--workload", "set.sql", said="lets its transactions write")
+    refuse("--workload", "select-only", said="it needs pgbench's tables")
+    refuse("--workload", "read.sql", "--allow", "writes=neighbour", said="the study names app")
+    refuse("--workload", "read.sql", "--allow", "writes", said="--allow writes: not known")
+    refuse("--workload", "read.sql", "--scale", "2", said="leave out what describes others")
+    refuse("--workload", "read.sql", "--cache", "cold", said="cold caches")
+    refuse("--workload", "read.sql", said="is a template", database="template1")
+    done = run_here(("bench", "--database", "app", "--workload", "read.sql", "--home", "home"), cwd=bench.folder)
+    assert (done.returncode, "in a given server only" in done.stderr) == (2, True), done.stderr
+    assert dump(cluster) == before
+
+
+def test_what_is_allowed_by_name_is_written(cluster: Cluster, bench: Bench) -> None:
+    before, begins = dump(cluster, only="neighbour"), len(log(cluster))
+    done = run_here(
+        (*words(cluster, "bench"), "--workload", "pay.sql", *SHORT, "--allow", "writes=app"), cwd=bench.folder
+    )
+    assert done.returncode == 0, done.stderr
+    assert "the load may write to the database app, and nothing puts it back" in done.stderr
+    assert int(cluster.sql("SELECT count(*) FROM orders WHERE note = 'paid'", database="app")) > 0
+    assert dump(cluster, only="neighbour") == before
+    assert list_said(cluster, begins=begins, scripts=r"UPDATE orders SET note = 'paid' WHERE id = \d+;") == []
+    assert json.loads((bench.record / "record.json").read_text())["are_writes_allowed"] is True
+    report = (bench.record / "report.md").read_text()
+    assert "The load could write to the database app, and nothing was restored between trials." in report
+    cluster.sql("UPDATE orders SET note = ''", database="app")
+
+
+def test_pgbenchs_own_tables_are_read_by_select_only(cluster: Cluster, bench: Bench) -> None:
+    cluster.sql("CREATE DATABASE tables OWNER bench")
+    cluster.run("pgbench", "-i", "-q", "-s", "1", "-h", str(cluster.root), "-p", str(PORT), "-U", "bench", "tables")
+    before = dump(cluster, only="tables")
+    named = words(cluster, "bench", database="tables")
+    done = run_here((*named, "--workload", "select-only", *SHORT), cwd=bench.folder)
+    assert done.returncode == 0, done.stderr
+    done = run_here((*named, "--workload", "tpcb-like", *SHORT, "--out", "other"), cwd=bench.folder)
+    assert (done.returncode, "cannot execute UPDATE in a read-only transaction" in done.stderr) == (2, True), (
+        done.stderr
+    )
+    assert not (bench.folder / "other").exists()
+    assert dump(cluster, only="tables") == before
+    cluster.sql("DROP DATABASE tables")

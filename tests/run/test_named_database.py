@@ -1,0 +1,167 @@
+"""A database of somebody else's as a trial sees it: its sessions only read, whatever they are asked for besides."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from pgdyno.errors import SpecError, StepFailedError
+from pgdyno.run.given.access import open_access
+from pgdyno.run.given.database import check_named, create_database, drop_database, note_loaded
+from pgdyno.run.given.lock import StudyLock
+from pgdyno.run.named_database import NamedDatabaseUnderTest
+from pgdyno.run.postgres import sql
+from pgdyno.run.postgres.address import Address
+from pgdyno.spec.study import CacheState, DataSpec
+from tests.rows import check_rows
+from tests.run.test_given_server import dsn, make_server
+from tests.run.test_privileges import pooling
+from tests.tools.pgcluster import Cluster, running
+
+pytestmark = pytest.mark.cluster
+
+
+@pytest.fixture(scope="module", params=(15, 18))
+def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
+    with running(request.param) as made:
+        made.sql("CREATE ROLE plain LOGIN CREATEDB")
+        made.sql("CREATE DATABASE app OWNER plain")
+        made.sql("CREATE TABLE kept AS SELECT 1 AS one; ALTER TABLE kept OWNER TO plain", database="app")
+        yield made
+
+
+def name_database(
+    cluster: Cluster, address: Address, *, may_write: bool = False, lock: StudyLock | None = None
+) -> NamedDatabaseUnderTest:
+    given = make_server(cluster, address)
+    return NamedDatabaseUnderTest(
+        database="app",
+        may_write=may_write,
+        address=address,
+        facts=given.facts,
+        generator=given._generator,
+        lock=lock,
+    )
+
+
+def is_written(address: Address) -> bool:
+    with sql.connect(address) as connection:
+        try:
+            connection.execute("UPDATE public.kept SET one = one")
+        except sql.psycopg.errors.ReadOnlySqlTransaction:
+            return False
+    return True
+
+
+# What the connection string and a variant ask for besides.
+ASKED: tuple[tuple[dict[str, str], dict[str, str]], ...] = (
+    ({}, {}),
+    ({"options": "-c default_transaction_read_only=off -c work_mem=5MB"}, {"work_mem": "6MB"}),
+    ({}, {"default_transaction_read_only": "off"}),
+)
+
+
+def test_its_sessions_only_read_whatever_they_ask_for(cluster: Cluster, tmp_path: Path) -> None:
+    def read(row: tuple[dict[str, str], dict[str, str]]) -> None:
+        more, settings = row
+        with open_access(dsn(cluster.root, **more)) as address:
+            for may_write in (False, True):
+                server = name_database(cluster, address, may_write=may_write)
+                with server.running(settings, log_path=tmp_path / "log"):
+                    is_off = "options" not in more
+                    assert is_written(server.load_address) is may_write
+                    assert not is_off or is_written(server.address) is may_write
+                    with sql.connect(server.load_address) as connection:
+                        assert sql.read_setting(connection, "work_mem") == settings.get("work_mem", "4MB")
+
+    cluster.sql("ALTER ROLE plain IN DATABASE app SET default_transaction_read_only = off")
+    check_rows(ASKED, read)
+    cluster.sql("ALTER ROLE plain IN DATABASE app RESET default_transaction_read_only")
+
+
+def test_functions_of_others_do_not_run_in_pgdynos_queries(cluster: Cluster, tmp_path: Path) -> None:
+    cluster.sql(
+        "CREATE FUNCTION public.pg_table_size(oid) RETURNS bigint LANGUAGE plpgsql AS $$ BEGIN RAISE 'ran'; END $$",
+        database="app",
+    )
+    with open_access(dsn(cluster.root)) as address:
+        server = name_database(cluster, address)
+        dataset = server.load(DataSpec(database="app"), 1, settings={}, output_dir=tmp_path, on_activity=lambda _: None)
+    assert [one.name for one in dataset.relations] == ["public.kept"]
+    assert (dataset.init_argv, dataset.file_sha256, dataset.total_bytes > 0) == ((), None, True)
+    cluster.sql("DROP FUNCTION public.pg_table_size(oid)", database="app")
+
+
+def test_nothing_is_done_to_it(cluster: Cluster) -> None:
+    with open_access(dsn(cluster.root)) as address:
+        server = name_database(cluster, address)
+        assert server.reset() == 0.0
+        server.prepare_cache(CacheState.WARM)
+        with pytest.raises(SpecError, match="cold caches"):
+            server.prepare_cache(CacheState.COLD)
+        with server.connect() as connection:
+            server.checkpoint(connection)
+        server.close()
+    assert "pgdyno" not in cluster.sql("SELECT string_agg(datname, ' ') FROM pg_database")
+
+
+def test_a_database_that_is_none_of_the_users(cluster: Cluster) -> None:
+    with open_access(dsn(cluster.root)) as address:
+        made = note_loaded(address, create_database(address), "x")
+        cluster.sql(f"ALTER DATABASE {made.name} RENAME TO mine")
+        cluster.sql("CREATE DATABASE shapes OWNER plain IS_TEMPLATE true")
+        refused = (
+            ("none", "has no database none"),
+            ("APP", "has no database APP"),
+            ("template0", "is a template"),
+            ("template1", "is a template"),
+            ("shapes", "is a template"),
+            ("mine", "is pgdyno's own"),
+        )
+
+        def refuse(row: tuple[str, str]) -> None:
+            with pytest.raises(SpecError, match=row[1]):
+                check_named(address, row[0])
+
+        check_rows(refused, refuse)
+        cluster.sql(f"ALTER DATABASE mine RENAME TO {made.name}; ALTER DATABASE shapes IS_TEMPLATE false")
+        cluster.sql("DROP DATABASE shapes")
+        with pytest.raises(SpecError, match="is pgdyno's own"):
+            check_named(address, made.name)
+        drop_database(address, made)
+        check_named(address, "app")
+
+
+def test_sessions_that_cannot_be_kept_from_writing(cluster: Cluster) -> None:
+    forgetful = "ignore_startup_parameters = options"
+    poolers = (
+        ("session", "", "may not ask for a setting"),
+        ("session", forgetful, "does not get what it asks for"),
+        ("transaction", forgetful, "does not get what it asks for"),
+    )
+
+    def refuse(row: tuple[str, str, str]) -> None:
+        mode, more, said = row
+        with pooling(cluster, mode=mode, database="*", more=more) as folder, open_access(dsn(folder)) as address:
+            with pytest.raises(SpecError) as caught:
+                name_database(cluster, address).check_guard()
+            assert caught.value.fact.startswith("sessions cannot be kept from writing: ")
+            assert said in caught.value.fact
+            # Nothing is asked for where it may write.
+            name_database(cluster, address, may_write=True).check_guard()
+
+    check_rows(poolers, refuse)
+    with open_access(dsn(cluster.root)) as address:
+        with pytest.raises(SpecError, match="gives each transaction another session"):
+            name_database(cluster, address).check_guard()
+        lock = StudyLock(address)
+        try:
+            name_database(cluster, address, lock=lock).check_guard()
+        finally:
+            lock.close()
+        elsewhere = msgspec.structs.replace(address, user="nobody")
+        with pytest.raises(StepFailedError, match="cannot connect"):
+            name_database(cluster, elsewhere).check_guard()
