@@ -8,7 +8,7 @@ import fcntl
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -91,7 +91,7 @@ def write(name: str, value: str) -> None:
 
 @contextlib.contextmanager
 def started_child(
-    code: str, *, journal: Path, as_user: bool = False, imports: str = ""
+    code: str, *, journal: Path, as_user: bool = False, imports: str = "", prefix: Sequence[str] = ()
 ) -> Iterator[subprocess.Popen[str]]:
     """A program with what it needs imported, as root or not; gives it when it has said a line."""
     lines = ["import ctypes, os, pathlib, sys, time", "from pgdyno.run.change.kernel import *"]
@@ -102,7 +102,10 @@ def started_child(
         # After the imports: that account may not be able to read them.
         lines += [f"os.setgroups([]); os.setresgid(*[{user.gid}] * 3); os.setresuid(*[{user.uid}] * 3)"]
     child = subprocess.Popen(
-        [sys.executable, "-c", "\n".join([*lines, code])], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [*prefix, sys.executable, "-c", "\n".join([*lines, code])],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
     )
     try:
         yield child

@@ -28,6 +28,7 @@ from pgdyno.run.change.journal import (
 )
 from pgdyno.run.change.kept_file import write_copy
 from pgdyno.run.change.kernel import check_unheld
+from pgdyno.run.change.kernel_lock import check_unlocked
 from pgdyno.run.change.named_server import NamedServer
 from pgdyno.run.change.prepare_apply import LeftOut, Prepared
 from pgdyno.run.change.settings_state import RunningSettings, ask_state, find_differing, read_conf_value, reload_server
@@ -109,6 +110,7 @@ def _begin(prepared: Prepared, page: OpenJournal, *, may_restart: bool) -> tuple
     steps = plan_steps(prepared, previous, may_restart=may_restart)
     for change in steps.tuning.kernel:
         check_unheld(change, page.changes)
+        check_unlocked(change)
     for file in steps.files:
         if file.old is not None:
             page.save(file.old.content)

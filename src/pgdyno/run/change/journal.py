@@ -4,7 +4,7 @@ A machine has one journal, whichever home a pgdyno works in, because kernel sett
 must not undo each other's changes, and the next pgdyno undoes what a killed one left. The journal outlives a reboot,
 which undoes some changes and not others. The journal knows who changed what; the module that made a change knows how to
 undo it. It refuses to read an unknown format, and it never drops an entry by itself. A container with its own /var/lib
-has its own journal.
+has its own journal; `kernel_lock.py` protects pgdynos with different journals from each other.
 
 A measurement holds its changes while it runs; a tuning stays when its pgdyno has ended. A measurement may temporarily
 change what a tuning has set. An account other than root has its own journal, for tunings of its own servers and for settings

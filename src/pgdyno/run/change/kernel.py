@@ -30,6 +30,7 @@ from pgdyno.run.change.journal import (
     own_journal,
     uninterrupted,
 )
+from pgdyno.run.change.kernel_lock import SettingLock
 from pgdyno.run.change.sysctl import (
     PARTNERS,
     UNUSED,
@@ -54,6 +55,7 @@ class KernelSettings:
         self._journal = journal
         self._changes: dict[str, Change] = {}
         self._current: dict[str, str] = {}
+        self._locks: dict[str, SettingLock] = {}
         self.undone: tuple[Undo, ...] = ()
         """The results of putting the settings back; filled at the end of the block."""
 
@@ -108,6 +110,7 @@ class KernelSettings:
                 LOG.info("kernel setting %s: %s %s", undo.change.what, undo.outcome.value, undo.reason)
             self._changes, self._current = {}, {}
             self._journal.drop(undo.change for undo in self.undone if undo.outcome is not UndoOutcome.FAILED)
+            _release(self._locks, self.undone)
         failed = [undo for undo in self.undone if undo.outcome is UndoOutcome.FAILED]
         if failed:
             raise HostError(
@@ -121,16 +124,36 @@ class KernelSettings:
         if all(name in self._changes and value in _own_values(self._changes[name]) for name, value in takes.items()):
             return
         with self._journal.open() as page:
-            held = dict(self._changes)
-            for name, value in takes.items():
-                change = held.get(name) or _begin(name, page.changes)
-                if value not in _own_values(change):
-                    change = msgspec.structs.replace(change, new_values=(*change.new_values, value))
-                held[name] = change
-            before = set(self._changes.values())
-            page.write([*(change for change in page.changes if change not in before), *held.values()])
-            self._changes = held
-            self._current = {name: self._current.get(name, change.old_value) for name, change in held.items()}
+            held, current = dict(self._changes), dict(self._current)
+            try:
+                for name, value in takes.items():
+                    change = held.get(name) or self._begin(name, page.changes)
+                    current.setdefault(name, (*change.new_values, change.old_value)[0])
+                    if value not in _own_values(change):
+                        change = msgspec.structs.replace(change, new_values=(*change.new_values, value))
+                    held[name] = change
+                before = set(self._changes.values())
+                page.write([*(change for change in page.changes if change not in before), *held.values()])
+            except BaseException:
+                for name in self._locks.keys() - self._changes.keys():
+                    lock = self._locks.pop(name)
+                    lock.release(keeps_note=lock.read() is not None)
+                raise
+            self._changes, self._current = held, current
+            for name, change in held.items():
+                self._locks[name].note(change)
+
+    def _begin(self, name: str, changes: Sequence[Change]) -> Change:
+        """Begin a change, from the value before a killed pgdyno of another container, if it has left one of its own."""
+        found = read_value(name)
+        change = begin_change(kind=ChangeKind.SYSCTL, what=name, namespace=find_namespace(name), old_value=found)
+        check_unheld(change, changes)
+        self._locks[name] = lock = SettingLock.take(change)
+        left = lock.read()
+        if left is None or found == left.old_value or found not in left.new_values:
+            return change
+        LOG.warning("a killed pgdyno of another container or chroot has left %s changed from %s", name, left.old_value)
+        return msgspec.structs.replace(change, old_value=left.old_value, new_values=(found,))
 
 
 @contextlib.contextmanager
@@ -192,7 +215,7 @@ def undo_left_overs(journal: Journal) -> tuple[Undo, ...]:
         return ()
     try:
         with journal.open() as page:
-            undone = undo_changes(_left_overs(page.changes))
+            undone = _undo_unlocked(_left_overs(page.changes))
             done = {undo.change for undo in undone if undo.outcome is not UndoOutcome.FAILED}
             page.write(change for change in page.changes if change not in done)
             return undone
@@ -200,6 +223,29 @@ def undo_left_overs(journal: Journal) -> tuple[Undo, ...]:
         # A reboot has undone changes of an earlier boot, which only stand in the journal.
         left = [change for change in _left_overs(journal.read()) if change.owner.boot_id == read_boot_id()]
         return tuple(Undo(change=change, outcome=UndoOutcome.FAILED, reason=error.reason) for change in left)
+
+
+def _undo_unlocked(changes: Iterable[Change]) -> tuple[Undo, ...]:
+    """Undo changes, but not those of settings that a pgdyno of another container holds now."""
+    free: list[Change] = []
+    locks: dict[str, SettingLock] = {}
+    busy: list[Undo] = []
+    for change in changes:
+        try:
+            locks[change.what] = SettingLock.take(change)
+            free.append(change)
+        except HostError as error:
+            busy.append(Undo(change=change, outcome=UndoOutcome.FAILED, reason=error.reason))
+    undone = undo_changes(free)
+    _release(locks, undone)
+    return (*undone, *busy)
+
+
+def _release(locks: dict[str, SettingLock], undone: Iterable[Undo]) -> None:
+    left = {undo.change.what for undo in undone if undo.outcome is UndoOutcome.FAILED}
+    while locks:
+        name, lock = locks.popitem()
+        lock.release(keeps_note=name in left)
 
 
 def _left_overs(changes: Iterable[Change]) -> list[Change]:
@@ -213,12 +259,6 @@ def with_partners(wanted: Mapping[str, str]) -> dict[str, str]:
 
 def _own_values(change: Change) -> tuple[str, ...]:
     return (change.old_value, *change.new_values)
-
-
-def _begin(name: str, changes: Sequence[Change]) -> Change:
-    change = begin_change(kind=ChangeKind.SYSCTL, what=name, namespace=find_namespace(name), old_value=read_value(name))
-    check_unheld(change, changes)
-    return change
 
 
 def check_unheld(change: Change, changes: Sequence[Change]) -> None:
