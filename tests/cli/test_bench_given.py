@@ -158,6 +158,22 @@ def test_a_password_is_nowhere(cluster: Cluster, bench: Bench) -> None:
     assert resumed.returncode == 0, resumed.stderr
 
 
+def test_psql_gets_the_password_and_the_encryption_too(cluster: Cluster, bench: Bench) -> None:
+    """The file is loaded over the same way as the load's."""
+    (bench.folder / "schema.sql").write_text("CREATE TABLE orders AS SELECT generate_series(1, 100) AS id;\n")
+    (bench.folder / "count.sql").write_text("SELECT count(*) FROM orders;\n")
+    own = ("--init", "schema.sql", "--workload", "count.sql", "--clients", "1", "--rounds", "1")
+    dsn = f"postgresql://bench:{ENCODED}@{LOOPBACK}:{PORT}/postgres"
+    done = run(bench, "bench", "--dsn", dsn, *own, "--duration", "1s", "--warm-up", "0s")
+    assert done.returncode == 0, done.stderr
+    assert (bench.record / "init" / "psql.json").exists()
+    for file in (one for one in bench.folder.rglob("*") if one.is_file()):
+        content = file.read_bytes()
+        for form in (SECRET, ENCODED):
+            assert form.encode() not in content, file
+    assert run(bench, "clean", "--dsn", uri(cluster), "--yes").returncode == 0
+
+
 @on_18
 def test_a_service_file_and_a_password_file(cluster: Cluster, bench: Bench, tmp_path: Path) -> None:
     services, passwords = tmp_path / "services", tmp_path / "passwords"

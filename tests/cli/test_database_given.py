@@ -49,8 +49,10 @@ def bench(tmp_path: Path) -> Bench:
     return Bench(folder=tmp_path)
 
 
-def words(cluster: Cluster, command: str, *more: str, database: str = "app") -> tuple[str, ...]:
-    dsn = f"host={cluster.root} port={PORT} user=bench dbname=postgres"
+def words(
+    cluster: Cluster, command: str, *more: str, database: str = "app", dbname: str = "postgres"
+) -> tuple[str, ...]:
+    dsn = f"host={cluster.root} port={PORT} user=bench dbname={dbname}"
     return (command, *more, "--dsn", dsn, "--database", database)
 
 
@@ -108,6 +110,16 @@ def test_variants_are_compared_there(cluster: Cluster, bench: Bench) -> None:
     trials = [json.loads(file.read_text()) for file in bench.record.glob("trials/*/trial.json")]
     assert {value for one in trials for value in read_settings(one, "default_transaction_read_only")} == {"on"}
     assert all(one["plans"][0]["plan"] is not None for one in trials)
+
+
+def test_the_string_may_name_it_too(cluster: Cluster, bench: Bench) -> None:
+    before = dump(cluster)
+    named = words(cluster, "bench", dbname="app")
+    done = run_here((*named, "--workload", "read.sql", *SHORT), cwd=bench.folder)
+    assert done.returncode == 0, done.stderr
+    done = run_here((*named, "--workload", "pay.sql", *SHORT, "--out", "other"), cwd=bench.folder)
+    assert (done.returncode, "in a read-only transaction" in done.stderr) == (2, True), done.stderr
+    assert dump(cluster) == before
 
 
 def read_settings(trial: dict[str, list[dict[str, str]]], name: str) -> list[str]:
