@@ -14,6 +14,7 @@ import pytest
 from pgdyno.cli.price import _read_load
 from pgdyno.errors import SpecError
 from pgdyno.price.worth import Load
+from tests.rows import check_rows
 
 RECORD = Path(__file__).parents[1] / "data" / "records" / "v1-pg18"
 
@@ -43,6 +44,47 @@ def test_json(folder: Path) -> None:
     document = json.loads(done.stdout)
     assert document["format"] == "pgdyno-price"
     assert document["records"][0]["price"]["cost"]["name"] == "c7g.large"
+
+
+def test_machines_without_a_record(folder: Path) -> None:
+    hosts = ("--host", "c7g.2xlarge", "--host", "c7i.2xlarge")
+    done = run_price(*hosts, "--tps", "c7g.2xlarge=15000", "--utilisation", "30%", "--json", cwd=folder)
+    assert done.returncode == 0, done.stderr
+    one, other = json.loads(done.stdout)["records"]
+    assert (one["record_dir"], one["name"], other["name"]) == ("", "c7g.2xlarge", "c7i.2xlarge")
+    (workload,) = one["price"]["workloads"]
+    assert workload["tps"]["value"] == 15000
+    assert workload["worths"][0]["per_million"]["value"] == pytest.approx(211.7 / (15000 * 2.628))
+    assert workload["worths"][0]["per_million_at_load"]["value"] == pytest.approx(211.7 / (15000 * 0.3 * 2.628))
+    assert other["price"]["workloads"] == []
+    assert "TPS per $ against c7g.2xlarge" in run_price(*hosts, "--tps", "c7i.2xlarge=9", cwd=folder).stdout
+    # One machine is that of the newest record, unless there is none.
+    alone = run_price("--host", "c7g.2xlarge", cwd=folder / "pgdyno-records")
+    assert (alone.returncode, alone.stdout.splitlines()[0]) == (0, "c7g.2xlarge")
+    assert "c7g.4xlarge (16 CPUs" in alone.stdout
+
+
+MISUSED = [
+    (("--host", "c7g.large", "--tps", "c7g.larg=5"), "no --host is c7g.larg"),
+    (("--tps", "c7g.large=5"), "no --host is c7g.large"),
+    (("--host", "c7g.large", "--tps", "c7g.large=0"), "not one number above 0 for c7g.large"),
+    (("--host", "c7g.large", "--tps", "c7g.large=5", "--tps", "c7g.large=6"), "not one number above 0"),
+    (("--tps", "many"), "--tps many: not a number"),
+    (("--tps", "5", "--tps", "6"), "--tps is given twice"),
+    (("--host", "c7g.large", "--host", "c7i.large", "--tps", "800"), "--tps 800: on which machine?"),
+    (("pgdyno-records/one", "--host", "c7g.large", "--tps", "c7g.large=5"), "a record has TPS of its own"),
+]
+
+
+def test_misused_machines(folder: Path) -> None:
+    def check(row: tuple[tuple[str, ...], str]) -> None:
+        arguments, words = row
+        done = run_price(*arguments, cwd=folder)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert words in done.stderr
+        assert "hint: " in done.stderr
+
+    check_rows(MISUSED, check)
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from rich.console import Console
 
 from pgdyno.explain.finding import Finding, Severity
 from pgdyno.price.book import PriceBook
-from pgdyno.price.study import PriceOptions, StudyPrice, price_study
+from pgdyno.price.study import PriceOptions, StudyPrice, price_machine, price_study
 from pgdyno.price.worth import Load
 from pgdyno.report.documents.price import price_document
 from pgdyno.report.forms.terminal import print_terminal
@@ -93,12 +94,62 @@ def test_a_machine_without_a_price_says_in_a_line_how_to_give_one() -> None:
     unknown = price(report, None)
     assert describe_price(unknown, program="./pgdyno") == (
         "The cost is not known (this machine is no cloud instance that pgdyno knows): name the machine in the study's [host], or"
-        " price the record with `./pgdyno price --host` or `--prices`."
+        " price the record with `./pgdyno price --host` or `--prices FILE`, with `[[machine]] per_month = …` in the file."
     )
     assert [cost_table(unknown), worth_table(unknown), alternatives_table(unknown)] == [None] * 3
     assert tuple(explain_price(unknown)) == ()
     assert describe_costs(msgspec.structs.replace(report, price=unknown)) == (describe_price(unknown),)
     assert describe_costs(report) == ()
+
+
+def test_a_missing_price_says_where_it_is_published_and_how_to_write_it() -> None:
+    alibaba = describe_price(price(build_report(), HostSpec(instance="ecs.g8i.large")))
+    assert "look at https://www.alibabacloud.com/pricing, and write on_demand_per_hour, " in alibaba
+    assert '`[[instance]]` with `name = "ecs.g8i.large"` (us-east-1, USD) into a file for `pgdyno price' in alibaba
+    (elsewhere,) = [
+        words
+        for words in explain_price(price(build_report(), msgspec.structs.replace(HOST, root_disk=HOST.disk)))
+        if words.startswith("Look at")
+    ]
+    assert "aws.amazon.com/ec2/pricing/, and write reserved_1y_per_hour, reserved_3y_per_hour of an" in elsewhere
+    abroad = describe_price(price(build_report(), msgspec.structs.replace(HOST, region="eu-central-1")))
+    assert "look at https://aws.amazon.com/ebs/pricing/, and write per_gib_month of a `[[volume]]`" in abroad
+    assert "(eu-central-1, USD)" in abroad
+
+
+def test_machines_without_a_record_side_by_side() -> None:
+    one = price_machine(HostSpec(instance="c7g.2xlarge"), 15000.0, PriceOptions())
+    other = price_machine(HostSpec(instance="c7i.2xlarge"), 17000.0, PriceOptions())
+    bare = price_machine(HostSpec(instance="c7i.large"), None, PriceOptions())
+    priced = [PricedRecord(record_dir="", name=each.cost.name, price=each) for each in (one, other, bare)]
+    text = printed(*priced, width=200)
+    rows = {line[:31].strip(): line[31:].split() for line in text.partition("Side by side")[2].splitlines()}
+    months = [each.cost.costs[0].per_month for each in (one, other)]
+    assert rows["TPS"] == ["15,000", "17,000", "—"]
+    assert rows["TPS per $ against c7g.2xlarge"] == [
+        "1",
+        "×",
+        f"{17000 / months[1] / (15000 / months[0]):.3f}",
+        "×",
+        "—",
+    ]
+    assert "TPS are as you say, and prices are exact" in " ".join(text.split())
+    # What was said has no interval.
+    assert "[" not in text.partition("Side by side")[2]
+    assert "no interval" not in text
+
+
+def test_a_ratio_of_two_machines_has_the_farthest_ends_of_both() -> None:
+    report = build_report(names=("tpcb-like",))
+    ours, theirs = price(report), price(report, HostSpec(instance="r7i.large"))
+    table = hosts_table([named(ours), named(theirs, "intel")])
+    (row,) = [row for row in table.rows if row[0].text == "TPS per $ against graviton"]
+    first, second = (each.workloads[0].worths[0].tps_per_money for each in (ours, theirs))
+    assert None not in (first.low, first.high, second.low, second.high)
+    low, high = second.low / first.high, second.high / first.low  # type: ignore[operator]
+    assert row[1].text == "1 ×"
+    shown = [float(part) for part in re.findall(r"[\d.]+", row[2].detail)]
+    assert shown == pytest.approx([low, high], rel=0.02)
 
 
 def test_the_sentence_of_the_first_page() -> None:

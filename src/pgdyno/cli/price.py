@@ -1,9 +1,10 @@
-"""Define the command `price`: the monthly cost of a record's machine, and the cost of a million transactions."""
+"""Define the command `price`: the monthly cost of a machine, and the cost of a million transactions."""
 
 # ruff: noqa: PLC0415 - flows are imported when their command runs, which keeps --help fast
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -21,7 +22,9 @@ PRICE_EXAMPLES = (
     "`pgdyno price pgdyno-records/20261121-093000-bench --host c7g.2xlarge` · an instance without volumes\n\n"
     "`pgdyno price --host studies/hosts/c7g.2xlarge-gp3-raid10.toml --tps 800` · with volumes, at your own load\n\n"
     "`pgdyno price --prices mine.toml` · with your own prices; studies/prices/template.toml explains them\n\n"
-    "`pgdyno price results/graviton results/intel --host c7g.2xlarge --host c7i.2xlarge` · compare two machines"
+    "`pgdyno price results/graviton results/intel --host c7g.2xlarge --host c7i.2xlarge` · compare two machines\n\n"
+    "`pgdyno price --host c7g.2xlarge --host c7i.2xlarge --tps c7g.2xlarge=15000 --tps c7i.2xlarge=17000` · the same"
+    " without records"
 )
 
 
@@ -30,7 +33,8 @@ def price(
         list[Path] | None,
         typer.Argument(
             metavar="RECORD",
-            help="Folders of records; several are shown side by side. [default: the newest]",
+            help="Folders of records; several are shown side by side. [default: the newest; with several --host, or"
+            " where there is no record, the machines alone]",
             show_default=False,
         ),
     ] = None,
@@ -48,8 +52,13 @@ def price(
         typer.Option(help="File with your own prices, which take precedence over pgdyno's.", show_default=False),
     ] = None,
     tps: Annotated[
-        float | None,
-        typer.Option(help="Your average load over the month, which is then priced as well.", show_default=False),
+        list[str] | None,
+        typer.Option(
+            metavar="[HOST=]TPS",
+            help="Your average load over the month, which is then priced as well. HOST=TPS: what a --host does at full"
+            " load, without a record; once for each.",
+            show_default=False,
+        ),
     ] = None,
     utilisation: Annotated[
         str | None, typer.Option(help="Your average load as a share of full load, such as 30%.", show_default=False)
@@ -57,17 +66,48 @@ def price(
     folder: RecordsOption = DEFAULT_RECORDS,
     json: JsonOption = False,
 ) -> None:
-    """Show what a record's machine costs per month, and what a million transactions cost on it.
+    """Show what a machine costs per month, and what a million transactions cost on it.
 
     Nothing is measured. Every price has its date and source; a price without a source stays unknown.
     """
     with session(json=json, quiet=True, yes=True) as (ui, show):
         from pgdyno.flow.find_record import find_record_to_read
-        from pgdyno.flow.price import price_records
+        from pgdyno.flow.price import price_machines, price_records
+        from pgdyno.record.store import find_records
 
-        load = _read_load(tps, utilisation)
+        average, by_host = _read_tps(tps or ())
+        load = _read_load(average, utilisation)
+        hosts = host or ()
+        if not records and (by_host or len(hosts) > 1 or (hosts and not find_records(folder))):
+            if average is not None and not by_host:
+                raise SpecError(f"--tps {average:g}: on which machine?", hint="without a record, say --tps HOST=TPS")
+            show(price_machines(hosts, tps=by_host, prices=prices, load=load))
+            return
+        if by_host:
+            raise SpecError("a record has TPS of its own", hint="leave out either the record or --tps HOST=TPS")
         stores = [find_record_to_read(path, folder, ui=ui) for path in records or (None,)]
-        show(price_records(stores, hosts=host or (), prices=prices, load=load))
+        show(price_records(stores, hosts=hosts, prices=prices, load=load))
+
+
+def _read_tps(texts: Sequence[str]) -> tuple[float | None, dict[str, float]]:
+    """Return the average load, and the TPS at full load by machine."""
+    average: float | None = None
+    by_host: dict[str, float] = {}
+    for said in texts:
+        name, equals, number = said.rpartition("=")
+        try:
+            value = float(number)
+        except ValueError as exc:
+            raise SpecError(f"--tps {said}: not a number", hint="for example --tps 800 or --tps c7g.large=800") from exc
+        if not equals and average is not None:
+            raise SpecError("--tps is given twice", hint="one average load, or HOST=TPS for each machine")
+        if not equals:
+            average = value
+        elif not (math.isfinite(value) and value > 0) or name in by_host:
+            raise SpecError(f"--tps {said}: not one number above 0 for {name}", hint="for example --tps c7g.large=800")
+        else:
+            by_host[name] = value
+    return average, by_host
 
 
 def _read_load(tps: float | None, utilisation: str | None) -> Load | None:

@@ -19,6 +19,11 @@ REGION = "us-east-1"
 """Region of all prices in prices.toml, instances.csv and volumes.toml."""
 CURRENCY = "USD"
 """Currency of those prices."""
+PRICE_LISTS = {
+    "aws": ("https://aws.amazon.com/ec2/pricing/", "https://aws.amazon.com/ebs/pricing/"),
+    "alibaba": ("https://www.alibabacloud.com/pricing", "https://www.alibabacloud.com/pricing"),
+}
+"""Where providers publish the prices of instances and of volumes, by provider."""
 
 
 class Term(enum.Enum):

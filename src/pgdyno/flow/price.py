@@ -1,8 +1,8 @@
-"""Price a record's machine and transactions: read the record, find the machine, look up its prices. Nothing is measured."""
+"""Price a record's machine and transactions, or machines alone: look up their prices. Nothing is measured."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -13,10 +13,11 @@ from pgdyno.flow.disk_view import read_declared
 from pgdyno.flow.report import compose_report, price_report
 from pgdyno.flow.terminal import print_document
 from pgdyno.price.book import PriceBook
-from pgdyno.price.study import PriceOptions
+from pgdyno.price.study import PriceOptions, price_machine
 from pgdyno.price.worth import Load
 from pgdyno.record.store import RecordStore
 from pgdyno.report.sections.price.words import PricedRecord, describe_alarm
+from pgdyno.spec.host import HostSpec
 from pgdyno.spec.prices import read_prices
 
 
@@ -66,6 +67,30 @@ def price_records(
             for store, host in zip(stores, named, strict=True)
         )
     )
+
+
+def price_machines(hosts: Sequence[str], *, tps: Mapping[str, float], prices: Path | None, load: Load | None) -> Priced:
+    """Price machines without a record, and compare them.
+
+    Args:
+        hosts: Machines as the user names them.
+        tps: Their TPS at full load, by these names; may lack some.
+        prices: The user's own file of prices; None: only pgdyno's.
+        load: The user's own; None: none is said.
+
+    Raises:
+        SpecError: A machine or the prices are not understood, or TPS are of none of the machines.
+    """
+    others = [name for name in tps if name not in hosts]
+    if others:
+        raise SpecError(f"--tps {others[0]}=: no --host is {others[0]}", hint="write the name as after --host")
+    book = PriceBook(own=None if prices is None else read_prices(prices))
+    priced = []
+    for named in hosts:
+        host = read_declared(named)
+        price = price_machine(host or HostSpec(), tps.get(named), PriceOptions(host=host, book=book, load=load))
+        priced.append(PricedRecord(record_dir="", name=price.cost.name, price=price))
+    return Priced(records=tuple(priced))
 
 
 def _price_record(store: RecordStore, question: PriceOptions) -> PricedRecord:

@@ -13,12 +13,13 @@ from pgdyno.facts.volumes import Volume, find_volume
 from pgdyno.spec.host import HostSpec
 from pgdyno.spec.prices import MachinePrice, OwnPrices
 
-_KEYS = {
+RATE_KEYS = {
     Term.ON_DEMAND: "on_demand_per_hour",
     Term.RESERVED_1Y: "reserved_1y_per_hour",
     Term.RESERVED_3Y: "reserved_3y_per_hour",
     Term.SPOT: "spot_per_hour",
 }
+"""The keys of an instance's prices in a file of the user's own."""
 
 
 class PriceBook(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,7 +41,7 @@ class PriceBook(msgspec.Struct, frozen=True, kw_only=True):
         """Find the hourly price of an instance; return None if unknown."""
         if self.own is not None:
             for row in self.own.instance:
-                per_hour = getattr(row, _KEYS[term])
+                per_hour = getattr(row, RATE_KEYS[term])
                 is_it = (row.name.lower(), row.region or self.own.region) == (instance.lower(), region)
                 if is_it and per_hour is not None:
                     return Rate(

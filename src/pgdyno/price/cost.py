@@ -11,9 +11,10 @@ from collections.abc import Iterator
 
 import msgspec
 
-from pgdyno.facts.prices import Term
-from pgdyno.facts.volumes import price_of
-from pgdyno.price.book import PriceBook
+from pgdyno.facts.instances import find_instance
+from pgdyno.facts.prices import PRICE_LISTS, Term
+from pgdyno.facts.volumes import find_volume, price_of
+from pgdyno.price.book import RATE_KEYS, PriceBook
 from pgdyno.spec.host import DiskSpec, HostSpec
 
 # Source: AWS Pricing Calculator: 8,760 hours of a year over 12 months.
@@ -54,6 +55,8 @@ class HostCost(msgspec.Struct, frozen=True, kw_only=True):
     absent: dict[str, str]
     left_out: tuple[str, ...]
     """Further parts with a cost that were not declared, in clauses."""
+    look_up: str = ""
+    """Where to look up missing prices, and what to write into a file of prices, in clauses; empty if none is missing."""
 
     def find(self, term: Term) -> Cost | None:
         """Return the cost on one of the terms; None if unknown."""
@@ -69,9 +72,10 @@ def price_host(host: HostSpec, book: PriceBook) -> HostCost:
     """
     region = book.region_of(host)
     volumes, unpriced = _price_volumes(host, book, region)
-    costs, absent = [], {}
+    costs, absent, missing = [], {}, []
     for term in _TERMS if host.instance is not None else ():
         found = _price_instance(host.instance, book, region, term)
+        missing += [RATE_KEYS[term]] if isinstance(found, str) else []
         if isinstance(found, str) or unpriced is not None:
             absent[term.value] = found if isinstance(found, str) else unpriced or ""
         else:
@@ -90,7 +94,25 @@ def price_host(host: HostSpec, book: PriceBook) -> HostCost:
         costs=tuple(costs),
         absent=absent,
         left_out=() if host.instance is None else tuple(_list_left_out(host)),
+        look_up="; ".join(_list_remedies(host, book, region, missing)),
     )
+
+
+def _list_remedies(host: HostSpec, book: PriceBook, region: str, missing: list[str]) -> Iterator[str]:
+    """Say where each missing price is published, and what to write into a file of prices."""
+    if host.instance is None:
+        return
+    where = f"({region}, {book.currency})"
+    if missing:
+        instances, _ = PRICE_LISTS[find_instance(host.instance).provider]
+        keys = ", ".join(missing)
+        yield f'look at {instances}, and write {keys} of an `[[instance]]` with `name = "{host.instance}"` {where}'
+    for what, disk in paths_of(host).items():
+        try:
+            price_disk(what, disk, book, region)
+        except ValueError:
+            _, volumes = PRICE_LISTS[find_volume(disk.volume or "").provider or "aws"]
+            yield f'look at {volumes}, and write per_gib_month of a `[[volume]]` with `name = "{disk.volume}"` {where}'
 
 
 def price_disk(what: str, disk: DiskSpec, book: PriceBook, region: str) -> Part | None:

@@ -29,6 +29,8 @@ from pgdyno.units import format_bytes, format_cpus
 # Source: MemTotal of EC2 instances is 2 to 8 % below the data sheet's memory, more on small ones: the kernel's own
 # part.
 _MEMORY_RATIO = 0.85
+GIVEN_LOAD = "your load"
+"""The name of a load whose TPS the user gives."""
 _ARCHITECTURES = {"aarch64": "arm64", "amd64": "x86_64"}
 
 
@@ -120,6 +122,34 @@ def price_study(
     )
 
 
+def price_machine(host: HostSpec, tps: float | None, options: PriceOptions) -> StudyPrice:
+    """Compute what a machine costs that no record was made on, and its transactions at the TPS that the user gives.
+
+    Args:
+        host: The machine.
+        tps: Its TPS at full load, taken as exact; None: not given.
+        options: The prices and the load.
+    """
+    cost = price_host(host, options.book)
+    sheet = None if host.instance is None else find_instance(host.instance)
+    cpu_count = host.cpus or (None if sheet is None else sheet.cpu_count)
+    memory_bytes = host.memory_bytes or (None if sheet is None else sheet.memory_bytes)
+    given = Estimate(value=tps, low=tps, high=tps, n=0, unit="tps", reason="as you say")
+    return StudyPrice(
+        cost=cost,
+        mismatch=None,
+        load=options.load,
+        workloads=()
+        if tps is None
+        else (_weigh_workload(GIVEN_LOAD, given, cost=cost, options=options, cpu_count=cpu_count, given_up=()),),
+        alternatives=find_alternatives(host, cost, options.book),
+        cpu_count=cpu_count,
+        memory_bytes=None if memory_bytes is None else round(memory_bytes),
+        data_bytes=None,
+        data_to_memory_ratio=None,
+    )
+
+
 def find_host(record: StudyRecord) -> HostSpec:
     """Return the machine as the study declares it, with the instance type that the machine reported if it is known."""
     declared = record.study.host or HostSpec()
@@ -143,7 +173,7 @@ def _weigh_workload(
         name=name,
         durability_given_up=given_up,
         tps=tps,
-        tps_per_cpu=absent_estimate("the server's CPUs were not seen", unit="tps")
+        tps_per_cpu=absent_estimate("the server's CPUs are not known", unit="tps")
         if cpu_count is None
         else scale_estimate(tps, 1 / cpu_count, unit="tps"),
         worths=cost_of_load(tps, cost, load) if is_known else (),

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
+import msgspec
+
+from pgdyno.analyse.estimate import Estimate
 from pgdyno.price.study import StudyPrice, WorkloadWorth
 from pgdyno.price.worth import Worth
 from pgdyno.report.format import format_bytes, format_number
@@ -17,25 +20,58 @@ def hosts_table(priced: Sequence[PricedRecord]) -> Table:
     """Build the table of machines side by side: hardware, price, speed, and speed for each CPU and for the money."""
     prices = [one.price for one in priced]
     rows = [(text(title), *(text(show(price)) for price in prices)) for title, show in _HOST_ROWS.items()]
+    title_of_money = f"TPS per {symbol_of(prices[0].cost.currency)}"
     for name in dict.fromkeys(workload.name for price in prices for workload in price.workloads):
         found = [next((one for one in price.workloads if one.name == name), None) for price in prices]
         rows.append((Cell(text=name, is_strong=True), *(_loss_cell(one) for one in found)))
         for title, show in _FIGURE_ROWS.items():
             cells = (show(one, price.cost.currency) for one, price in zip(found, prices, strict=True))
             rows.append((text(title.format(money=symbol_of(prices[0].cost.currency))), *cells))
+        rows.append((text(f"{title_of_money} against {_name(priced[0])}"), *_compare_worths(found)))
     return Table(
         caption="Side by side",
         columns=columns("", *map(_name, priced), numbers_from=1),
         rows=tuple(rows),
-        remark=(
-            "Each machine was measured separately: these are differences, not verdicts. Where the data fit into the"
-            f" memory of only one machine, TPS do not compare their CPUs.{_describe_mismatch(priced)}"
-        ),
+        remark=_describe_figures(priced),
+    )
+
+
+def _describe_figures(priced: Sequence[PricedRecord]) -> str:
+    if not any(one.record_dir for one in priced):
+        return "TPS are as you say, and prices are exact: so are the figures made of them."
+    return (
+        "Each machine was measured separately: these are differences, not verdicts. Where the data fit into the"
+        " memory of only one machine, TPS do not compare their CPUs. The interval of a ratio has the farthest ends of both."
+        f"{_describe_mismatch(priced)}"
+    )
+
+
+def _compare_worths(found: Sequence[WorkloadWorth | None]) -> Iterator[Cell]:
+    """Yield the TPS for the money of each machine as a multiple of the first one's, on the first of its terms."""
+    first, *others = (None if (worth := _first_worth(one)) is None else worth.tps_per_money for one in found)
+    yield text("1 ×" if first is not None and first.value else None)
+    for other in others:
+        ratio = None if first is None or other is None else _divide(other, first)
+        cell = text(None) if ratio is None else estimate_cell(ratio)
+        yield cell if ratio is None else msgspec.structs.replace(cell, text=f"{cell.text} ×")
+
+
+def _divide(one: Estimate, other: Estimate) -> Estimate | None:
+    """Return a ratio whose interval has the farthest ends of both; None if one of them is not known or 0."""
+    if one.value is None or not other.value:
+        return None
+    is_bounded = None not in {one.low, one.high, other.high} and bool(other.low)
+    return Estimate(
+        value=one.value / other.value,
+        low=(one.low or 0.0) / (other.high or 1.0) if is_bounded else None,
+        high=(one.high or 0.0) / (other.low or 1.0) if is_bounded else None,
+        n=min(one.n, other.n),
+        unit="ratio",
     )
 
 
 def _name(one: PricedRecord) -> str:
-    return one.record_dir.rstrip("/").rpartition("/")[2]
+    return one.record_dir.rstrip("/").rpartition("/")[2] or one.name
 
 
 def _describe_mismatch(priced: Sequence[PricedRecord]) -> str:

@@ -12,7 +12,7 @@ from pgdyno.report.sections.price.words import PricedRecord, describe_price, exp
 
 def build_prices(priced: Sequence[PricedRecord]) -> Document:
     """Return the document of what each record costs, with several records side by side."""
-    blocks: list[Block] = [Section(title=one.record_dir, blocks=tuple(_list_blocks(one))) for one in priced]
+    blocks: list[Block] = [Section(title=one.title, blocks=tuple(_list_blocks(one))) for one in priced]
     if len(priced) > 1:
         blocks.append(hosts_table(priced))
     return Document(title="Prices", blocks=tuple(blocks), is_titled=False)

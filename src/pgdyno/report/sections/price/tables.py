@@ -11,7 +11,7 @@ from pgdyno.price.study import StudyPrice, WorkloadWorth
 from pgdyno.price.worth import Worth
 from pgdyno.report.format import ABSENT, format_estimate, format_number
 from pgdyno.report.sections.disk.layout import describe_declared
-from pgdyno.report.sections.price.words import format_money, symbol_of, tag_of
+from pgdyno.report.sections.price.words import format_money, is_exact, symbol_of, tag_of
 from pgdyno.report.table import Cell, Table, absent, columns, text
 
 
@@ -48,7 +48,7 @@ def worth_table(price: StudyPrice) -> Table | None:
 
 def load_table(price: StudyPrice) -> Table | None:
     """Build the table of what a million transactions cost at the user's own load; None without a load or a price."""
-    if price.load is None or not price.cost.costs:
+    if price.load is None or not (price.cost.costs and price.workloads):
         return None
     return Table(
         caption="Cost of a million transactions at your load",
@@ -86,6 +86,8 @@ def estimate_cell(estimate: Estimate, currency: str = "") -> Cell:
     shown = format_estimate(estimate)
     if estimate.value is None:
         return absent(shown.reason)
+    if is_exact(estimate):
+        return text(f"{symbol_of(currency)}{format_number(estimate.value)}")
     value = f"{symbol_of(currency)}{shown.value}"
     return (
         Cell(text=value, detail=shown.interval) if shown.interval.startswith("[") else text(value, note=shown.interval)
@@ -146,6 +148,4 @@ def _load_cell(worth: Worth, currency: str) -> Cell:
     estimate = worth.per_million_at_load
     if estimate is None or estimate.value is None:
         return text(ABSENT)
-    if estimate.low == estimate.high:
-        return text(f"{symbol_of(currency)}{format_number(estimate.value)}")
     return estimate_cell(estimate, currency)

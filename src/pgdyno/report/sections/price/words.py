@@ -22,18 +22,28 @@ from pgdyno.report.lists import join_names
 
 _SYMBOLS = {"USD": "$", "EUR": "€", "GBP": "£"}
 _MOST_NAMED = 4
-_HOW_TO_GIVE = "name the machine in the study's [host], or price the record with `pgdyno price --host` or `--prices`"
+_HOW_TO_GIVE = (
+    "name the machine in the study's [host], or price the record with `pgdyno price --host` or `--prices FILE`, with"
+    " `[[machine]] per_month = …` in the file"
+)
+_WHERE_TO_WRITE = "into a file for `pgdyno price --prices FILE`, as studies/prices/template.toml explains"
 
 
 class PricedRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """A record with its costs."""
+    """A record, or a machine without one, with its costs."""
 
     record_dir: str
+    """Empty without a record."""
     name: str
-    """The record's name."""
+    """The name of the record, or of the machine."""
     price: StudyPrice
     alarm: str = ""
     """The warning not to use the figures as they are; empty where they may be used."""
+
+    @property
+    def title(self) -> str:
+        """Return the record's folder, or the machine's name."""
+        return self.record_dir or self.name
 
 
 def describe_price(price: StudyPrice, *, program: str = "pgdyno") -> str:
@@ -46,7 +56,8 @@ def describe_price(price: StudyPrice, *, program: str = "pgdyno") -> str:
     cost = price.cost
     if not cost.costs:
         reasons = "; ".join(dict.fromkeys(cost.absent.values()))
-        return f"The cost is not known ({reasons}): {with_program(_HOW_TO_GIVE, program)}."
+        how = f"{cost.look_up} {_WHERE_TO_WRITE}" if cost.look_up else _HOW_TO_GIVE
+        return f"The cost is not known ({reasons}): {with_program(how, program)}."
     first, *others = cost.costs
     months = [f"{format_money(first.per_month, cost.currency)} a month {name_term(first.term)}"]
     months += [f"{format_money(one.per_month, cost.currency)} {name_term(one.term)}" for one in others]
@@ -103,6 +114,8 @@ def explain_price(price: StudyPrice) -> Iterator[str]:
     if cost.left_out:
         yield f"Not counted: {join_names(list(cost.left_out))}."
     yield from _list_absent(cost.absent)
+    if cost.look_up:
+        yield f"{cost.look_up[:1].upper()}{cost.look_up[1:]} {_WHERE_TO_WRITE}."
     if any(one.term is Term.SPOT for one in cost.costs):
         yield "Spot instances may be terminated at any time, with two minutes' notice."
     yield from _say_sizes(price)
@@ -175,7 +188,14 @@ def _say_sizes(price: StudyPrice) -> Iterator[str]:
 
 def _say(estimate: Estimate, currency: str) -> str:
     shown = format_estimate(estimate)
+    if is_exact(estimate):
+        return f"{symbol_of(currency)}{format_number(estimate.value or 0.0)}"
     return f"{symbol_of(currency)}{shown.value} {shown.beside}"
+
+
+def is_exact(estimate: Estimate) -> bool:
+    """Return whether a figure was given, or follows from given ones only."""
+    return estimate.value is not None and estimate.low == estimate.high is not None
 
 
 def _name_workload(workload: WorkloadWorth) -> str:
