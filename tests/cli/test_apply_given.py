@@ -16,7 +16,9 @@ from tests.run.test_privileges import pooling
 from tests.tools.pgcluster import PORT, Cluster, running
 
 pytestmark = pytest.mark.cluster
-NAMES = ("max_wal_size", "checkpoint_timeout", "random_page_cost", "wal_compression")
+NAMES = ("max_wal_size", "checkpoint_timeout", "random_page_cost")
+# Of these data so little WAL is written that checkpoints are 30 min apart.
+HOST = ("--host", "r8g.2xlarge", "--dataset", "20GB")
 
 
 @pytest.fixture(scope="module", params=(15, 18))
@@ -49,7 +51,7 @@ def values(cluster: Cluster) -> list[str]:
 
 def tune(cluster: Cluster, *words: str, user: str = "chief") -> tuple[str, ...]:
     # Other tests' servers do not make this one busy, and its own workers may.
-    return ("tune", "--dsn", dsn(cluster, user), "--host", "r8g.2xlarge", "--apply", "--allow", "busy", *words)
+    return ("tune", "--dsn", dsn(cluster, user), *HOST, "--apply", "--allow", "busy", *words)
 
 
 def journals(folder: Path) -> list[Path]:
@@ -165,7 +167,7 @@ def test_kill_9_between_two_changes(cluster: Cluster, tmp_path: Path) -> None:
 
 def test_others_at_work_and_a_pooler(cluster: Cluster, tmp_path: Path) -> None:
     before = conf(cluster)
-    words = ("tune", "--dsn", dsn(cluster, "chief"), "--host", "r8g.2xlarge", "--apply", "--yes")
+    words = ("tune", "--dsn", dsn(cluster, "chief"), *HOST, "--apply", "--yes")
     psql = [str(cluster.bin_directory / "psql"), "-X", "-h", str(cluster.root), "-p", str(PORT), "-U", "postgres"]
     sleep = "SELECT pg_sleep(3600)"
     with subprocess.Popen([*psql, "-d", "postgres", "-c", sleep], stderr=subprocess.DEVNULL) as sleeper:
@@ -176,7 +178,7 @@ def test_others_at_work_and_a_pooler(cluster: Cluster, tmp_path: Path) -> None:
     assert (code, "Others are at work" in said, "--allow busy" in said) == (3, True, True), said
     with pooling(cluster, mode="transaction", database="*") as folder:
         pooled = f"host={folder} port={PORT} user=plain dbname=postgres"
-        code, _, said = run(tmp_path, "tune", "--dsn", pooled, "--host", "r8g.2xlarge", "--apply", "--yes")
+        code, _, said = run(tmp_path, "tune", "--dsn", pooled, *HOST, "--apply", "--yes")
     assert (code, "through a pooler" in said) == (2, True), said
     assert (conf(cluster), journals(tmp_path)) == (before, [])
 

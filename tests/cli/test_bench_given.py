@@ -316,6 +316,22 @@ def test_what_a_kill_leaves_is_taken_up_again(cluster: Cluster, bench: Bench) ->
 
 
 @on_18
+def test_more_wal_than_allowed_ends_the_study(cluster: Cluster, bench: Bench) -> None:
+    # Loading writes more than that.
+    stopped = run(bench, "bench", "--dsn", uri(cluster), *LONG, "--duration", "2s", "--allow", "wal=1MB")
+    assert stopped.returncode == 3, stopped.stderr
+    assert "of WAL, more than the study may have it write" in stopped.stderr
+    assert "the bound is 1 MB" in stopped.stderr
+    assert [name for name in databases(cluster) if name.endswith("_run")] == []
+    resumed = run(bench, "resume")
+    assert resumed.returncode == 0, resumed.stderr
+    for word in ("wal=1", "wal=-1GB", "wal=many"):
+        refused = run(bench, "bench", "--dsn", uri(cluster), "--allow", word)
+        assert refused.returncode == 2, refused.stderr
+        assert "for example --allow wal=200GB" in refused.stderr
+
+
+@on_18
 def test_ctrl_c_leaves_the_loaded_database_only(cluster: Cluster, bench: Bench) -> None:
     child = start(bench, "bench", "--dsn", uri(cluster), *LONG, "--duration", "60s")
     wait_for_load(cluster, child)

@@ -11,6 +11,7 @@ import pytest
 from pgdyno.errors import SpecError
 from pgdyno.record.types import ServerFacts
 from pgdyno.run.given.access import open_access
+from pgdyno.run.given.wal_bound import WalBound
 from pgdyno.run.given_server import GivenServerUnderTest
 from pgdyno.run.host.process import ServerUser
 from pgdyno.run.load.argv import LoadRun
@@ -50,7 +51,9 @@ def make_server(
     me = ServerUser(name="me", uid=os.geteuid(), gid=os.getegid())
     pgbench = Pgbench(installation=find_installation(ServerSpec(), user=me, software_dir=Path("/none")), user=me)
     facts = ServerFacts(version="", version_num=cluster.version_major * 10_000, bindir="")
-    return kind(address=address, facts=facts, generator=pgbench, may_checkpoint=False, lock=None)
+    return kind(
+        address=address, facts=facts, generator=pgbench, may_checkpoint=False, lock=None, wal_bound=WalBound(address)
+    )
 
 
 # Settings that a session asks for, and what the server answers in its next query.

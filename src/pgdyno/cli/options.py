@@ -27,7 +27,8 @@ AllowOption = Annotated[
     list[str] | None,
     typer.Option(
         metavar="WORD",
-        help="busy: load a given server although others use or follow it. writes=NAME: let the load write to the database NAME.",
+        help="busy: load a given server although others use or follow it. writes=NAME: let the load write to the database NAME."
+        " wal=200GB: end the study when the server has written this much WAL, and not 50 GB.",
         show_default=False,
     ),
 ]
@@ -160,20 +161,35 @@ def read_allowed(words: list[str] | None, *, dsn: str | None) -> Allowed:
     Raises:
         SpecError: Something else was named, or no server of the user's.
     """
-    from pgdyno.spec.allowed import Allowed  # noqa: PLC0415 - --help needs no types
+    from pgdyno.spec.allowed import DEFAULT_WAL_BYTES, Allowed  # noqa: PLC0415 - --help needs no types
 
     if words and dsn is None:
         raise SpecError("--allow goes with a given server: --dsn, or a study that names one")
-    is_busy, writes = False, None
+    is_busy, writes, wal_bytes = False, None, DEFAULT_WAL_BYTES
     for word in words or []:
         what, _, name = word.partition("=")
         if word == "busy":
             is_busy = True
         elif what == "writes" and name:
             writes = name
+        elif what == "wal" and name:
+            wal_bytes = _read_wal_bound(name)
         else:
             raise SpecError(
                 f"--allow {word}: not known",
-                hint="--allow busy loads a server that others use, --allow writes=NAME lets the load write to a database",
+                hint="--allow busy loads a server that others use, --allow writes=NAME lets the load write to a database,"
+                " --allow wal=200GB lets the study write that much WAL",
             )
-    return Allowed(is_busy=is_busy, writes=writes)
+    return Allowed(is_busy=is_busy, writes=writes, wal_bytes=wal_bytes)
+
+
+def _read_wal_bound(text: str) -> float:
+    from pgdyno.units import parse_in_unit  # noqa: PLC0415 - --help needs no units
+
+    try:
+        value = parse_in_unit(text, "B", is_integer=False)
+    except ValueError as error:
+        raise SpecError(f"--allow wal={text}: {error}", hint="for example --allow wal=200GB") from error
+    if text.strip()[-1:].isdigit() or value <= 0:
+        raise SpecError(f"--allow wal={text}: not a size", hint="for example --allow wal=200GB")
+    return value

@@ -34,6 +34,7 @@ from pgdyno.run.given.libpq import find_libpq
 from pgdyno.run.given.lock import StudyLock, refuse_second_study
 from pgdyno.run.given.probe import watch_server
 from pgdyno.run.given.script_check import check_scripts_on_data, check_scripts_there
+from pgdyno.run.given.wal_bound import WalBound
 from pgdyno.run.given_server import GivenServerUnderTest
 from pgdyno.run.host.facts import read_host_facts
 from pgdyno.run.host.log import pending_log
@@ -119,7 +120,8 @@ def ready_server(dsn: str, *, clients: int, data: DataSpec, allowed: Allowed, ui
             refuse_second_study(address)
             # Where transactions share sessions, its name would stay with a session that others use.
             lock = None if seen.has_pooled_transactions else stack.enter_context(closing(StudyLock(address)))
-            ready = _make_ready(seen, address, lock, load_host, data=data, may_write=may_write)
+            bound = WalBound(address, allowed.wal_bytes)
+            ready = _make_ready(seen, address, lock, load_host, bound, data=data, may_write=may_write)
             if isinstance(ready.under_test, NamedDatabaseUnderTest):
                 ready.under_test.check_guard()
                 ui.say(_describe_use(data, may_write=may_write))
@@ -349,6 +351,7 @@ def _make_ready(
     address: Address,
     lock: StudyLock | None,
     load_host: HostFacts,
+    wal_bound: WalBound,
     *,
     data: DataSpec,
     may_write: bool,
@@ -365,7 +368,12 @@ def _make_ready(
     if data.database is None:
         may_checkpoint = any(one.name == "CHECKPOINT" and one.refusal is None for one in seen.capabilities)
         under_test = GivenServerUnderTest(
-            address=address, facts=facts, generator=generator, may_checkpoint=may_checkpoint, lock=lock
+            address=address,
+            facts=facts,
+            generator=generator,
+            may_checkpoint=may_checkpoint,
+            lock=lock,
+            wal_bound=wal_bound,
         )
     else:
         under_test = NamedDatabaseUnderTest(
@@ -375,6 +383,7 @@ def _make_ready(
             facts=facts,
             generator=generator,
             lock=lock,
+            wal_bound=wal_bound,
         )
     return ReadyServer(
         seen=seen, facts=facts, address=address, load_host=load_host, under_test=under_test, generator=generator

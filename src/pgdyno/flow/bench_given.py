@@ -206,7 +206,7 @@ def allowed_again(record: StudyRecord, allowed: Allowed | None = None) -> Allowe
         return Allowed(is_busy=record.is_busy_allowed, writes=writes)
     if allowed.writes is not None and writes is None:
         raise SpecError("the trials so far only read the database", hint="begin a new study to write to it")
-    return Allowed(is_busy=allowed.is_busy or record.is_busy_allowed, writes=writes)
+    return msgspec.structs.replace(allowed, is_busy=allowed.is_busy or record.is_busy_allowed, writes=writes)
 
 
 def check_same_server(record: StudyRecord, ready: ReadyServer) -> None:

@@ -31,6 +31,7 @@ from pgdyno.run.given.database import (
 )
 from pgdyno.run.given.init_file import build_psql_argv, run_init_file
 from pgdyno.run.given.lock import StudyLock
+from pgdyno.run.given.wal_bound import WalBound
 from pgdyno.run.host.clock import monotonic_s
 from pgdyno.run.load.argv import InitRun, build_init_argv
 from pgdyno.run.load.pgbench import InitOutcome, Pgbench
@@ -77,6 +78,7 @@ class GivenServerUnderTest:
         generator: Loads the data.
         may_checkpoint: Whether the role may run CHECKPOINT.
         lock: Keeps other pgdynos away; None where a pooler in between gives each transaction another session.
+        wal_bound: The WAL that it may write.
     """
 
     def __init__(
@@ -87,7 +89,9 @@ class GivenServerUnderTest:
         generator: Pgbench,
         may_checkpoint: bool,
         lock: StudyLock | None,
+        wal_bound: WalBound,
     ) -> None:
+        self._wal_bound = wal_bound
         self._aside = address
         self._facts = facts
         self._generator = generator
@@ -179,6 +183,7 @@ class GivenServerUnderTest:
     @contextlib.contextmanager
     def running(self, settings: Mapping[str, SettingValue], *, log_path: Path) -> Iterator[None]:  # noqa: ARG002 - it has none
         """Let sessions ask for settings, and watch that the server is not restarted, for the length of a `with` block."""
+        self._wal_bound.check()
         self._settings = settings
         if self.switch is not None:
             self.switch.apply(settings)
@@ -249,9 +254,12 @@ class GivenServerUnderTest:
             raise SpecError("settings of a given server cannot alternate under one load")
         return self.switch
 
-    def find_failure(self) -> StepFailedError | None:
-        """Return None: only a new connection would show that it was restarted, and its clients notice its end at once."""
-        return None
+    def find_failure(self) -> PgdynoError | None:
+        """Return the error that ends the study if the server has written too much WAL.
+
+        Its clients notice the end of a server at once, and only a new connection would show that it was restarted.
+        """
+        return self._wal_bound.find_excess()
 
     def log_tail(self) -> str:
         """Return nothing: its log is not seen."""

@@ -13,6 +13,7 @@ import msgspec
 from pgdyno.errors import SpecError
 from pgdyno.record.types import Dataset, ServerFacts
 from pgdyno.run.given.lock import StudyLock
+from pgdyno.run.given.wal_bound import WalBound
 from pgdyno.run.given_server import GivenServerUnderTest, with_settings
 from pgdyno.run.load.pgbench import Pgbench
 from pgdyno.run.postgres import sql
@@ -35,6 +36,7 @@ class NamedDatabaseUnderTest(GivenServerUnderTest):
         facts: Which PostgreSQL it is.
         generator: Tries the scripts.
         lock: As for `GivenServerUnderTest`.
+        wal_bound: Likewise.
     """
 
     def __init__(
@@ -46,8 +48,11 @@ class NamedDatabaseUnderTest(GivenServerUnderTest):
         facts: ServerFacts,
         generator: Pgbench,
         lock: StudyLock | None,
+        wal_bound: WalBound,
     ) -> None:
-        super().__init__(address=address, facts=facts, generator=generator, may_checkpoint=False, lock=lock)
+        super().__init__(
+            address=address, facts=facts, generator=generator, may_checkpoint=False, lock=lock, wal_bound=wal_bound
+        )
         self._named = msgspec.structs.replace(address, dbname=database)
         self._guard = {} if may_write else _READ_ONLY
 

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Protocol
 
-from pgdyno.errors import StepFailedError
+from pgdyno.errors import PgdynoError
 from pgdyno.plan.experiment import Variant
 from pgdyno.record.types import Dataset, Gap, ServerFacts
 from pgdyno.run.postgres import sql
@@ -131,7 +131,7 @@ class ServerUnderTest(Protocol):
         """Prepare to alternate the settings of variants, after `reset` and before `running`; the first is in force."""
         ...
 
-    def find_failure(self) -> StepFailedError | None:
+    def find_failure(self) -> PgdynoError | None:
         """Return the error to raise if the server has ended; None while it runs."""
         ...
 

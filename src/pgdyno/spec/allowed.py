@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
+DEFAULT_WAL_BYTES = 50 * 1024.0**3
+"""Bound on the WAL of a study where the user sets none."""
+
 
 class Allowed(msgspec.Struct, frozen=True, kw_only=True):
     """What `--allow` says.
@@ -11,10 +14,12 @@ class Allowed(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         is_busy: Whether to load a server that others use.
         writes: The database of the user's that the load may write to; None: it only reads.
+        wal_bytes: WAL that the server may write while the study runs.
     """
 
     is_busy: bool = False
     writes: str | None = None
+    wal_bytes: float = DEFAULT_WAL_BYTES
 
 
 NOTHING = Allowed()

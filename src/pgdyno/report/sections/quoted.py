@@ -46,13 +46,18 @@ def quoted_table(workload: WorkloadAnalysis) -> Table | None:
 
 def course_table(workload: WorkloadAnalysis) -> Table | None:
     """Build the table of the mean TPS in each five seconds, trials side by side; None without whole steps."""
-    trials = [trial for trial in workload.trials if trial.charts.get(ChartKind.TPS) and trial.record.slice_s is None]
-    trials = trials[:_MOST_TRIALS]
+    lines = {
+        trial.record.planned.number: line
+        for trial in workload.trials
+        for line in trial.charts.get(ChartKind.TPS, ())
+        if line.t_s and trial.record.slice_s is None
+    }
+    trials = [trial for trial in workload.trials if trial.record.planned.number in lines][:_MOST_TRIALS]
     if not trials:
         return None
-    longest_s = max(line.t_s[-1] for trial in trials for line in trial.charts[ChartKind.TPS] if line.t_s)
+    longest_s = max(line.t_s[-1] for line in lines.values())
     step_s = _STEP_S * max(1, -(-longest_s // (_STEP_S * _MOST_STEPS)))
-    courses = [mean_by_step(trial.charts[ChartKind.TPS][0], step_s) for trial in trials]
+    courses = [mean_by_step(lines[trial.record.planned.number], step_s) for trial in trials]
     count = max(map(len, courses))
     if count < 2:
         return None

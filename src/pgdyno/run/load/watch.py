@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-from pgdyno.errors import StepFailedError
+from pgdyno.errors import PgdynoError, StepFailedError
 from pgdyno.record.pgbench.output import Progress
 from pgdyno.run.host.clock import monotonic_s
 from pgdyno.run.postgres import sql
@@ -26,7 +26,7 @@ _OVERTIME_S = 600.0
 class WatchedServer(Protocol):
     """A server that is asked whether it lives."""
 
-    def find_failure(self) -> StepFailedError | None:
+    def find_failure(self) -> PgdynoError | None:
         """Return the error to raise if the server has ended."""
         ...
 
@@ -62,7 +62,7 @@ class LoadWatch:
         if second.tps > 0:
             self._sign_s = self._clock()
 
-    def find_failure(self) -> StepFailedError | None:
+    def find_failure(self) -> PgdynoError | None:
         """Return the error to end the load with: the server is dead or hangs, or the load goes on long after its time."""
         if (failure := self._server.find_failure()) is not None:
             return failure
