@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from pgdyno.flow.check import check_data, check_study, make_default_study
+from pgdyno.run.host.facts import read_host_facts
 from pgdyno.run.host.process import wrap
 from tests.cli.program import run_here, wait_until
 from tests.rows import check_rows
@@ -106,7 +107,28 @@ def test_a_study(tmp_path: Path) -> None:
     assert said.seen("scale-below-clients") == "Scale 2, 5 clients"
 
 
+def skip_where_any_memory_is_granted() -> None:
+    if Path("/proc/sys/vm/overcommit_memory").read_text().strip() == "1":
+        pytest.skip("this kernel grants any memory: vm.overcommit_memory = 1")
+
+
+def test_servers_that_do_not_fit_together(tmp_path: Path) -> None:
+    study = tmp_path / "study.toml"
+    half_mb = read_host_facts(tmp_path).usable_memory_bytes // 2**21
+    settings = f'shared_buffers = "{half_mb}MB"'
+    study.write_text(
+        f'[data]\nscale = 2\n[server.settings]\n{settings}\n[experiment]\ndesign = "live"\n[[workload]]\n'
+        'name = "select-only"\n[[variant]]\nname = "a"\n[[variant]]\nname = "b"\nsettings = { work_mem = "5MB" }\n'
+    )
+    said = check(str(study), "--home", str(tmp_path))
+    claims = [one["claim"] for one in said.document["findings"] if one["rule"] == "too-much-shared-memory"]
+    assert claims == ["The servers of a live round have more shared memory than this machine has memory."]
+    study.write_text(study.read_text().replace('"live"', '"paired"'))
+    assert "too-much-shared-memory" not in check(str(study), "--home", str(tmp_path)).findings
+
+
 def test_a_server_that_would_not_start(tmp_path: Path) -> None:
+    skip_where_any_memory_is_granted()
     study = tmp_path / "study.toml"
     study.write_text(
         '[data]\nscale = 2\n[[workload]]\nname = "select-only"\n[[variant]]\nname = "as it is"\n'

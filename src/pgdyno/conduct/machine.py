@@ -12,7 +12,7 @@ import msgspec
 
 from pgdyno import __version__
 from pgdyno.analyse.disk.demand import find_limits
-from pgdyno.conduct.planned_server import describe_main_server, find_refused_variants
+from pgdyno.conduct.planned_server import describe_main_server, find_variant_obstacles
 from pgdyno.conduct.study_card import StudyCard
 from pgdyno.conduct.ui import Ui
 from pgdyno.conduct.undo_words import describe_undo
@@ -113,7 +113,7 @@ def _check(study: Study, home: Home, ui: Ui) -> ReadyMachine:
             raise HostError(f"t{finding.claim[1:].rstrip('.')}", detail=finding.evidence, hint=hint)
         if finding.severity is not Severity.NOTE:
             ui.show_finding(finding)
-    for finding in find_refused_variants(
+    for finding in find_variant_obstacles(
         study,
         host,
         preflight,

@@ -10,7 +10,7 @@ import msgspec
 from pgdyno.errors import PgdynoError
 from pgdyno.explain.finding import Finding
 from pgdyno.explain.preflight.server import effective_settings
-from pgdyno.explain.preflight.shared_memory import find_start_obstacle
+from pgdyno.explain.preflight.shared_memory import find_crowding, find_start_obstacle
 from pgdyno.facts.gucs import Context, find_guc
 from pgdyno.plan.experiment import Variant, identify_server
 from pgdyno.plan.live import HUGE_PAGES
@@ -22,6 +22,7 @@ from pgdyno.run.cluster.settings_check import HUGE_PAGES_COUNT, count_huge_pages
 from pgdyno.run.host.process import ServerUser
 from pgdyno.run.postgres.installation import Installation
 from pgdyno.spec.study import ServerSpec, Study
+from pgdyno.spec.variant import DesignKind
 
 
 def describe_planned_server(
@@ -66,7 +67,7 @@ def describe_main_server(
     return describe_planned_server(reference.server, programs, user=user, sysctl=reference.sysctl)
 
 
-def find_refused_variants(
+def find_variant_obstacles(
     study: Study,
     host: HostFacts,
     facts: PreflightFacts,
@@ -75,34 +76,39 @@ def find_refused_variants(
     find_programs: Callable[[ServerSpec], ServerFacts],
     user: ServerUser,
 ) -> Iterator[Finding]:
-    """Find the variants, other than the reference, whose server gets no shared memory here, or not enough.
+    """Find the variants, other than the reference, whose server gets no shared memory here, or not enough for all at once.
 
     Args:
         study: What is going to run.
         host: The machine.
-        facts: Its state.
+        facts: Its state, with the server of the reference.
         main: The PostgreSQL of the reference.
         find_programs: Finds the PostgreSQL of a variant.
         user: The account that the servers will run as.
     """
     experiment = plan_experiment(study, version_major=main.major)
-    if experiment is None or facts.memory is None:
+    if experiment is None or facts.memory is None or facts.server is None:
         return
     reference = experiment.reference
     majors = {identify_server(reference.server): main}
-    seen = {_memory_key(reference, main.major)}
+    seen = {_memory_key(reference, main.major): facts.server}
+    # A round has the reference twice.
+    together = [facts.server, facts.server]
     for variant in experiment.variants[1:]:
         server = identify_server(variant.server)
         if server not in majors:
             majors[server] = find_programs(variant.server)
         key = _memory_key(variant, majors[server].major)
-        if key in seen:
-            continue
-        seen.add(key)
-        snapshot, _ = describe_planned_server(variant.server, majors[server], user=user, sysctl=variant.sysctl)
-        finding = find_start_obstacle(snapshot, facts.memory, host)
-        if finding is not None:
-            yield msgspec.structs.replace(finding, claim=f"{variant.name}: {finding.claim}")
+        if key not in seen:
+            seen[key], _ = describe_planned_server(variant.server, majors[server], user=user, sysctl=variant.sysctl)
+            finding = find_start_obstacle(seen[key], facts.memory, host)
+            if finding is not None:
+                yield msgspec.structs.replace(finding, claim=f"{variant.name}: {finding.claim}")
+                continue
+        together.append(seen[key])
+    crowding = find_crowding(together, facts.memory, host) if experiment.design is DesignKind.LIVE else None
+    if crowding is not None:
+        yield crowding
 
 
 def _memory_key(variant: Variant, major: int) -> tuple[object, ...]:

@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 from rich.console import RenderableType
 
-from pgdyno.conduct.planned_server import describe_main_server, find_refused_variants
+from pgdyno.conduct.planned_server import describe_main_server, find_variant_obstacles
 from pgdyno.conduct.workspace import machine_of
 from pgdyno.errors import ExitCode, HostError, SpecError, with_program
 from pgdyno.explain.finding import Finding, Severity
@@ -124,7 +124,7 @@ def check_study(study: Study, *, home: Path, is_planned: bool) -> Check:
         return _judge(named, host, facts, intent=Intent(horizon_s=DEFAULT_HORIZON_S), refusal=error)
     if not is_planned:
         intent = msgspec.structs.replace(intent, horizon_s=DEFAULT_HORIZON_S)
-    refused = find_refused_variants(study, host, facts, main=programs, find_programs=read_named_facts, user=user)
+    refused = find_variant_obstacles(study, host, facts, main=programs, find_programs=read_named_facts, user=user)
     return _judge(named, host, facts, intent=intent, others=tuple(refused))
 
 

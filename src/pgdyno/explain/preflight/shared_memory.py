@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
@@ -45,6 +45,23 @@ def find_start_obstacle(server: ServerSnapshot, memory: MemoryFacts, host: HostF
     if _choice(server) != "off" and _usable_pages(server, memory) >= _needed_pages(server, memory):
         return None
     return _miss_memory(server, memory, host, about=about, again=again)
+
+
+def find_crowding(servers: Sequence[ServerSnapshot], memory: MemoryFacts, host: HostFacts) -> Finding | None:
+    """Find whether servers that are up at once have more shared memory than the machine has memory."""
+    if any(_is_unknown(server, memory) for server in servers):
+        return None
+    needed = sum(_shared_bytes(server, memory) for server in servers)
+    if needed <= host.usable_memory_bytes:
+        return None
+    return Finding(
+        rule="too-much-shared-memory",
+        severity=Severity.CRITICAL,
+        claim="The servers of a live round have more shared memory than this machine has memory.",
+        evidence=f"{format_bytes(needed)} of {len(servers)} servers; {format_bytes(host.usable_memory_bytes)} of memory",
+        why="All are up at once: the machine swaps, or the kernel kills one, once the buffers are in use.",
+        advice="Lower shared_buffers, or compare with `--design paired`.",
+    )
 
 
 def _miss_huge_pages(
