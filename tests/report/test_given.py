@@ -187,7 +187,7 @@ def test_a_price_is_of_the_machine_that_the_user_names(store: RecordStore) -> No
     assert "nobody saw whether the measured machine was c7g.large" in words(named.to_terminal())
     (one,) = named.records
     assert (one.price.cpu_count, one.price.memory_bytes) == (None, None)
-    assert one.price.workloads[0].tps_per_cpu.reason == "the server's CPUs were not seen"
+    assert one.price.workloads[0].tps_per_cpu.reason == "the server's CPUs are not known"
 
 
 def test_beside_a_record_of_this_machine(store: RecordStore) -> None:
