@@ -17,7 +17,7 @@ from tests.tools.pgcluster import PORT, Cluster, running
 
 pytestmark = pytest.mark.cluster
 NAMES = ("max_wal_size", "checkpoint_timeout", "random_page_cost")
-# Of these data so little WAL is written that checkpoints are 30 min apart.
+# With data of this size another checkpoint_timeout is derived than the one that is set.
 HOST = ("--host", "r8g.2xlarge", "--dataset", "20GB")
 
 
