@@ -11,6 +11,7 @@ import typer
 from pgdyno.cli.gate import BmfOption, FailIfOption, JunitOption, show_gated
 from pgdyno.cli.options import (
     AllowOption,
+    ApplyWithOption,
     BindirOption,
     ClientsOption,
     DatabaseOption,
@@ -28,6 +29,7 @@ from pgdyno.cli.options import (
     ServerOption,
     ThreadsOption,
     YesOption,
+    check_apply_with,
     data_table,
     given,
     read_allowed,
@@ -117,6 +119,7 @@ def compare(
     init: InitOption = None,
     database: DatabaseOption = None,
     allow: AllowOption = None,
+    apply_with: ApplyWithOption = None,
     workload: WorkloadOption = None,
     minutes: MinutesOption = None,
     detect: DetectOption = None,
@@ -148,6 +151,7 @@ def compare(
 
         gate = plan_gate(fail_if or [], junit=junit, bmf=bmf)
         allowed = read_allowed(allow, dsn=dsn)
+        check_apply_with(apply_with, dsn=dsn)
         study = compose_comparison(
             variants=variants or [],
             varied={
@@ -171,7 +175,7 @@ def compare(
         check_gate(gate, study)
         if dsn is not None:
             refuse_others("--dsn", home=home, run_as=run_as)
-            study = put_on_given(study, dsn=dsn)
+            study = put_on_given(study, dsn=dsn, apply_with=apply_with)
         place = Workspace.make(out=out, home=home, run_as=run_as)
         report = run_study(study, dsn=dsn, allowed=allowed, name="compare", place=place, ui=ui, measures_disk=disk)
         show_gated(apply_gate(gate, report), show, json=json)
@@ -197,6 +201,7 @@ def sweep(
     init: InitOption = None,
     database: DatabaseOption = None,
     allow: AllowOption = None,
+    apply_with: ApplyWithOption = None,
     mode: ModeOption = None,
     clients: ClientsOption = None,
     scale: ScaleOption = None,
@@ -231,6 +236,7 @@ def sweep(
 
         gate = plan_gate(fail_if or [], junit=junit, bmf=bmf)
         allowed = read_allowed(allow, dsn=dsn)
+        check_apply_with(apply_with, dsn=dsn)
         study = compose_sweep(
             axes=axes,
             workloads=workload or [],
@@ -246,7 +252,7 @@ def sweep(
         check_gate(gate, study)
         if dsn is not None:
             refuse_others("--dsn", home=home, run_as=run_as)
-            study = put_on_given(study, dsn=dsn)
+            study = put_on_given(study, dsn=dsn, apply_with=apply_with)
         place = Workspace.make(out=out, home=home, run_as=run_as)
         report = run_study(study, dsn=dsn, allowed=allowed, name="sweep", place=place, ui=ui, measures_disk=disk)
         show_gated(apply_gate(gate, report), show, json=json)
@@ -259,6 +265,8 @@ COMPARE_EXAMPLES = (
     "`pgdyno compare --set synchronous_commit=off --detect 5%` · compare with the server as it is\n\n"
     "`pgdyno compare --set synchronous_commit=off --dsn postgresql://bench@db1/postgres` · on a server of yours\n\n"
     "`pgdyno compare --set bgwriter_delay=20ms --dsn service=bench` · a setting of the whole server, after asking\n\n"
+    "`pgdyno compare --set shared_buffers=4GB --dsn service=bench --apply-with ./apply.sh` · by a command of yours, which"
+    " may restart the server\n\n"
     "`pgdyno compare --server base/bin --server pr/bin --fail-if slower --junit pgdyno.xml` · a gate for CI"
 )
 SWEEP_EXAMPLES = (

@@ -137,6 +137,6 @@ def restore(
 
         if dsn is not None:
             refuse_others("--dsn", restart=restart)
-            show(restore_given(dsn))
+            show(restore_given(dsn, on_activity=ui.show_activity))
             return
         show(restore_host(may_restart=restart, on_activity=ui.show_activity))

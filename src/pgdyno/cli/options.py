@@ -32,6 +32,14 @@ AllowOption = Annotated[
         show_default=False,
     ),
 ]
+ApplyWithOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="CMD",
+        help="Of a given server: have this command put settings in force; it gets NAME=VALUE lines on its standard input.",
+        show_default=False,
+    ),
+]
 HomeOption = Annotated[
     Path | None,
     typer.Option(
@@ -153,6 +161,16 @@ def refuse_others(what: str, **options: object) -> None:
     others = [name.replace("_", "-") for name, value in options.items() if value]
     if others:
         raise SpecError(f"{what} already determines these options: leave out {', '.join(others)}")
+
+
+def check_apply_with(command: str | None, *, dsn: str | None) -> None:
+    """Refuse a command that applies settings without a server of the user's.
+
+    Raises:
+        SpecError: No server of the user's is named.
+    """
+    if command is not None and dsn is None:
+        raise SpecError("--apply-with goes with a given server: --dsn, or apply in a study that names one")
 
 
 def read_allowed(words: list[str] | None, *, dsn: str | None) -> Allowed:

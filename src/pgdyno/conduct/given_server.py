@@ -11,6 +11,7 @@ from pathlib import Path
 import msgspec
 
 from pgdyno.conduct.experiment import run_rounds
+from pgdyno.conduct.given_switch import find_switch, hold_settings
 from pgdyno.conduct.search import run_search
 from pgdyno.conduct.steps import load_step, run_stage
 from pgdyno.conduct.study import PlannedStudy
@@ -18,14 +19,14 @@ from pgdyno.conduct.ui import Ui
 from pgdyno.errors import HostError, SpecError
 from pgdyno.explain.finding import Finding, Severity
 from pgdyno.explain.preflight.given import IN_USE, find_given_obstacles
-from pgdyno.plan.experiment import Experiment, Variant, changed_settings
+from pgdyno.plan.experiment import Experiment, Variant
 from pgdyno.plan.plan import CHECK_S, Machine, plan_study
 from pgdyno.record.durable import writing
 from pgdyno.record.machine.given_server import GivenServer
 from pgdyno.record.machine.host_facts import HostFacts
 from pgdyno.record.store import RecordStore
 from pgdyno.record.types import ServerFacts, StudyRecord
-from pgdyno.run.change.given_settings import GivenSwitch, changing_settings, check_switch, find_left
+from pgdyno.run.change.given_settings import GivenSwitch, find_left
 from pgdyno.run.change.journal import own_journal
 from pgdyno.run.given.access import open_access
 from pgdyno.run.given.conninfo import has_password
@@ -49,12 +50,9 @@ from pgdyno.run.trial_stage import TrialStage
 from pgdyno.spec.allowed import Allowed
 from pgdyno.spec.study import DataSpec, ServerSpec, Study
 from pgdyno.spec.table import SettingValue
-from pgdyno.spec.variant import DesignKind
 
 DEFAULT_CLIENTS = 8
 DEFAULT_SCALE = 50
-# What it takes to change settings of the whole server and put them back, beside ALTER SYSTEM on each.
-_NEEDED = frozenset({"pg_conf_load_time()", "pg_control_system()", "pg_file_settings", "pg_reload_conf()"})
 
 
 class ReadyServer(msgspec.Struct, frozen=True, kw_only=True):
@@ -205,7 +203,7 @@ def run_given_trials(store: RecordStore, ready: ReadyServer, ui: Ui) -> None:
     """Load the data, and run the trials of a record that are not finished."""
     record = store.read_record()
     experiment = record.plan.experiment
-    switch = find_switch(record.study, experiment, ready)
+    switch = find_switch(record.study, experiment, address=ready.address, seen=ready.seen, under_test=ready.under_test)
     with closing(ready.under_test):
         if experiment is not None:
             _try_variants(experiment, switch, ready, ui)
@@ -215,7 +213,7 @@ def run_given_trials(store: RecordStore, ready: ReadyServer, ui: Ui) -> None:
             read_only = None if record.are_writes_allowed else database
             _check_scripts_on_data(stage, ready, read_only=read_only, ui=ui)
         if experiment is not None:
-            with nullcontext() if switch is None else changing_settings(switch, say=ui.say) as held:
+            with nullcontext() if switch is None else hold_settings(switch, ui) as held:
                 ready.under_test.switch = held
                 run_rounds(store, store.read_record(), experiment, _make_stages(stage, experiment), ui=ui)
         elif record.plan.search is not None:
@@ -244,66 +242,6 @@ def _prepare_stage(store: RecordStore, record: StudyRecord, ready: ReadyServer, 
         settings=record.study.server.settings,
         cpu_count=ready.load_host.usable_cpu_count,
         scripts=store.keep_scripts(record.plan),
-    )
-
-
-def find_switch(study: Study, experiment: Experiment | None, ready: ReadyServer) -> GivenSwitch | None:
-    """Return what is to change in the server itself; None if nothing of it does."""
-    if experiment is None:
-        return None
-    names = tuple(name.lower() for name in changed_settings(experiment.variants))
-    if experiment.design is not DesignKind.SWITCHBACK:
-        # Sessions ask for the others.
-        withheld = ready.under_test.find_withheld()
-        names = tuple(name for name in names if name in withheld)
-    if not names:
-        return None
-    return GivenSwitch(
-        address=ready.address,
-        server=ready.seen.address,
-        dsn=study.server.dsn or "",
-        system_identifier=ready.seen.system_identifier or "",
-        major=ready.seen.major,
-        names=names,
-        variants=experiment.variants,
-    )
-
-
-def ask_for_switch(switch: GivenSwitch, ready: ReadyServer, ui: Ui) -> None:
-    """Say what will change in the server for everybody there, and ask.
-
-    Raises:
-        SpecError: It cannot be changed and put back, or the user says no; nothing is changed.
-    """
-    seen = ready.seen
-    refuse_pooler(seen)
-    changes = check_switch(switch, lacking=find_lacking(seen))
-    for change in changes:
-        ui.say(
-            f"{change.what} of the whole server changes in turn: {', '.join(change.new_texts)}; now {change.old_value}"
-        )
-    ui.say(
-        "it is set by ALTER SYSTEM and reload, for everybody there, and put back at the end; a reload also puts in force what"
-        " others have left in the server's configuration files"
-    )
-    question = f"change {', '.join(switch.names)} of {seen.address} while the study runs?"
-    if not ui.confirm(question, default=False):
-        raise SpecError("nothing was changed", detail=question, hint="say yes, or add --yes")
-
-
-def refuse_pooler(seen: GivenServer) -> None:
-    """Raise a SpecError where a pooler would have each statement run in another session."""
-    if seen.has_pooled_transactions:
-        raise SpecError(
-            "settings of the whole server are not changed through a pooler that gives each transaction another session",
-            hint="connect to the server itself",
-        )
-
-
-def find_lacking(seen: GivenServer) -> tuple[str, ...]:
-    """Return the GRANTs without which no setting of the server can be changed and put back."""
-    return tuple(
-        grant for one in seen.capabilities if one.name in _NEEDED and one.refusal is not None for grant in one.grants
     )
 
 

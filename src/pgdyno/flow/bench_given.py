@@ -10,13 +10,12 @@ from pgdyno.conduct.given_server import (
     DEFAULT_CLIENTS,
     DEFAULT_SCALE,
     ReadyServer,
-    ask_for_switch,
     check_given_scripts,
-    find_switch,
     plan_given,
     ready_server,
     run_given_trials,
 )
+from pgdyno.conduct.given_switch import ask_for_switch, find_switch
 from pgdyno.conduct.logged_ui import LoggedUi
 from pgdyno.conduct.study import (
     PlannedStudy,
@@ -33,12 +32,14 @@ from pgdyno.conduct.workspace import Workspace
 from pgdyno.errors import HostError, SpecError
 from pgdyno.flow.compose_bench import Goal, compose_study
 from pgdyno.flow.report import StudyReport, keeping_what_is_finished, report_step
+from pgdyno.plan.experiment import Experiment
 from pgdyno.record.machine.given_server import GivenServer
 from pgdyno.record.store import RecordStore
 from pgdyno.record.types import FORMAT_VERSION, StudyRecord
 from pgdyno.run.given.conninfo import has_password, hide_secrets
 from pgdyno.spec.allowed import Allowed
 from pgdyno.spec.init_file import hash_init_file
+from pgdyno.spec.read import resolve_command
 from pgdyno.spec.study import BUILTIN_SCRIPTS, CacheState, ServerKind, ServerSpec, Study
 from pgdyno.spec.variant import make_variant
 
@@ -86,19 +87,21 @@ def compose_given(
     return msgspec.structs.replace(study, question="How fast is this server as it stands?")
 
 
-def put_on_given(asked: Study, *, dsn: str) -> Study:
+def put_on_given(asked: Study, *, dsn: str, apply_with: str | None = None) -> Study:
     """Turn a study of a server of pgdyno's own into one of a given server.
 
     Args:
         asked: A comparison, a sweep or a search.
         dsn: The connection string as the user gave it.
+        apply_with: The command line that puts settings in force; None: sessions and ALTER SYSTEM do it.
 
     Raises:
-        SpecError: It names a server.
+        SpecError: The study names a server, or there is no such command.
     """
     if asked.server.kind is not ServerKind.EMBEDDED:
         raise SpecError("--dsn already determines the server: leave out server")
-    server = ServerSpec(kind=ServerKind.GIVEN, dsn=hide_secrets(dsn), settings=asked.server.settings)
+    command = None if apply_with is None else resolve_command(apply_with, Path.cwd())
+    server = ServerSpec(kind=ServerKind.GIVEN, dsn=hide_secrets(dsn), settings=asked.server.settings, apply=command)
     return msgspec.structs.replace(asked, server=server)
 
 
@@ -137,9 +140,7 @@ def bench_given(
     asked = _with_defaults(asked)
     with ready_server(dsn, clients=most_clients(asked), data=asked.data, allowed=allowed, ui=ui) as ready:
         planned = plan_given(asked, ready)
-        switch = find_switch(planned.study, planned.plan.experiment, ready)
-        if switch is not None:
-            ask_for_switch(switch, ready, ui)
+        _ask(planned.study, planned.plan.experiment, ready, ui)
         store = begin_given_record(planned, ready, allowed=allowed, name=name, place=place, ui=ui)
         with store.locked(), keeping_what_is_finished(store), dropping_refused(store, ui), recording(store):
             run_given_trials(store, ready, ui)
@@ -186,9 +187,7 @@ def resume_given(store: RecordStore, *, allowed: Allowed, ui: Ui) -> StudyReport
     allowed = allowed_again(record, allowed)
     with ready_server(dsn, clients=clients, data=record.study.data, allowed=allowed, ui=ui) as ready:
         check_same_server(record, ready)
-        switch = find_switch(record.study, record.plan.experiment, ready)
-        if switch is not None:
-            ask_for_switch(switch, ready, ui)
+        _ask(record.study, record.plan.experiment, ready, ui)
         reopen_record(store, ready.machine, ui)
         with store.locked(), keeping_what_is_finished(store), recording(store):
             run_given_trials(store, ready, ui)
@@ -207,6 +206,12 @@ def allowed_again(record: StudyRecord, allowed: Allowed | None = None) -> Allowe
     if allowed.writes is not None and writes is None:
         raise SpecError("the trials so far only read the database", hint="begin a new study to write to it")
     return msgspec.structs.replace(allowed, is_busy=allowed.is_busy or record.is_busy_allowed, writes=writes)
+
+
+def _ask(study: Study, experiment: Experiment | None, ready: ReadyServer, ui: Ui) -> None:
+    switch = find_switch(study, experiment, address=ready.address, seen=ready.seen, under_test=ready.under_test)
+    if switch is not None:
+        ask_for_switch(switch, ready.seen, ui)
 
 
 def check_same_server(record: StudyRecord, ready: ReadyServer) -> None:

@@ -239,6 +239,8 @@ def _compose(store: RecordStore, subject: _Subject, wishes: ConfirmOptions) -> S
         study = msgspec.structs.replace(study, server=variant.server)
         if variant.scale is not None:
             study = msgspec.structs.replace(study, data=msgspec.structs.replace(study.data, scale=variant.scale))
+    # Sessions ask for what it varies.
+    study = msgspec.structs.replace(study, server=msgspec.structs.replace(study.server, apply=None))
     variants = tuple(_make_variant(levels, variant) for levels in subject.intervention.variants)
     return msgspec.structs.replace(
         study,

@@ -11,6 +11,7 @@ from rich.console import RenderableType
 from pgdyno.conduct.undo_words import describe_undo
 from pgdyno.errors import HostError, with_program
 from pgdyno.report.forms.plain import Heading, render_line, render_rows
+from pgdyno.run.change.given_command import restore_by_command
 from pgdyno.run.change.given_settings import restore_settings
 from pgdyno.run.change.journal import (
     Change,
@@ -23,6 +24,7 @@ from pgdyno.run.change.journal import (
 )
 from pgdyno.run.change.kernel import undo_left_overs
 from pgdyno.run.change.tuning_restore import find_other_journals, restore_tuning
+from pgdyno.run.given import conninfo
 from pgdyno.run.given.access import open_access
 from pgdyno.run.host.process_id import is_running
 from pgdyno.run.host.program import program_name
@@ -108,7 +110,7 @@ def restore_host(
     return Restored(undone=undone, in_use=in_use, others=others, waiting=own.read_settings())
 
 
-def restore_given(dsn: str) -> Restored:
+def restore_given(dsn: str, *, on_activity: Callable[[str], None] = lambda _: None) -> Restored:
     """Put back what tunings or a killed pgdyno of this account have changed in a server that a connection string names.
 
     Raises:
@@ -116,8 +118,13 @@ def restore_given(dsn: str) -> Restored:
         HostError: A running pgdyno changes it, or the journal cannot be read.
         StepFailedError: There is no connection, or the server refuses; the journal keeps what is left.
     """
+    journal = own_journal()
+    # First: it may have left the server down.
+    undone = restore_by_command(
+        lambda: conninfo.connect(dsn), journal, dsn=conninfo.hide_secrets(dsn), on_activity=on_activity
+    )
     with open_access(dsn) as address, sql.connect(address) as connection:
-        return Restored(undone=restore_settings(connection, own_journal()), in_use=())
+        return Restored(undone=(*undone, *restore_settings(connection, journal)), in_use=())
 
 
 def _describe_waiting(change: SettingChange) -> str:

@@ -81,14 +81,19 @@ def _choose_for_given(
         )
     names = changed_settings(variants)
     waiting = [name for name in names if _takes_restart(name, major)]
-    if waiting:
-        raise SpecError(f"{waiting[0]} takes a restart, which pgdyno does not do to a given server")
+    if waiting and study.server.apply is None:
+        raise SpecError(
+            f"{waiting[0]} takes a restart, which pgdyno does not do to a given server",
+            hint="a command of yours may do it: --apply-with",
+        )
     of_server = [name for name in names if name.lower() in withheld]
     obstacle, is_final = _find_obstacle(study, variants, major)
     if asked is DesignKind.SWITCHBACK and obstacle is not None and is_final:
         raise SpecError("these variants cannot alternate under one load", detail=obstacle, hint=HINT_PAIRED)
     if asked is DesignKind.SWITCHBACK:
         return asked, "as asked for" if obstacle is None else f"as asked for, although {obstacle}"
+    if study.server.apply is not None and names:
+        return DesignKind.PAIRED, obstacle or "the command that applies settings takes a time that is not known"
     if not of_server:
         return DesignKind.PAIRED, "each session of a given server asks for its variant's settings when it begins"
     if asked is not None or obstacle is not None:

@@ -38,6 +38,7 @@ from pgdyno.run.load.pgbench import InitOutcome, Pgbench
 from pgdyno.run.load.watch import LoadWatch
 from pgdyno.run.postgres import sql
 from pgdyno.run.postgres.address import Address
+from pgdyno.run.postgres.hints import is_restarting
 from pgdyno.run.sample.samplers import SERVER
 from pgdyno.run.under_test import SettingsSwitch
 from pgdyno.spec.init_file import hash_init_file
@@ -48,10 +49,6 @@ from pgdyno.spec.variant import show_value
 _NOT_SAMPLED = Gap(source=SERVER, reason="a pooler in between gives each transaction another session")
 # A restart or a failover takes about as long.
 _RETURNS_WITHIN_S = 60.0
-# What else a server says to a new connection does not pass. Source: PostgreSQL 18 src/interfaces/libpq, src/backend/tcop.
-_RESTARTING = re.compile(
-    r"refused|No such file|starting up|shutting down|recovery|closed the connection|no answer|timeout|reset by peer"
-)
 _REFUSALS = (
     ("permission denied", "a superuser gives it by GRANT SET ON PARAMETER NAME TO ROLE"),
     ("without restarting", "it takes a restart, which pgdyno does not do to a given server"),
@@ -331,7 +328,7 @@ class GivenServerUnderTest:
             try:
                 return self._read_start()
             except StepFailedError as error:
-                if monotonic_s() > deadline_s or not _RESTARTING.search(error.reason):
+                if monotonic_s() > deadline_s or not is_restarting(error.reason):
                     raise StepFailedError(
                         "the server does not answer any more",
                         detail=error.reason,

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import difflib
 import os
+import shlex
+import shutil
 import tomllib
 from pathlib import Path
 
@@ -33,7 +35,7 @@ _OPTIONS = {
 
 
 def read_study(path: Path) -> Study:
-    """Read a study file, and make the paths of script files absolute.
+    """Read a study file, and make the paths of script files and of its command absolute.
 
     Raises:
         SpecError: The file cannot be read, is not TOML, or has invalid keys or values.
@@ -87,11 +89,36 @@ def make_study(raw: dict[str, object], *, source: str, folder: Path, text: str =
         study = msgspec.convert(raw, Study)
     except msgspec.ValidationError as exc:
         raise _spec_error(str(exc), text=text, source=source) from exc
+    server = study.server
+    if server.apply is not None:
+        server = msgspec.structs.replace(server, apply=resolve_command(server.apply, folder))
     data = study.data
     if data.init is not None:
         data = msgspec.structs.replace(data, init=str((folder / data.init).absolute()))
     workloads = tuple(_resolve_scripts(w, folder) for w in study.workload)
-    return msgspec.structs.replace(study, data=data, workload=workloads)
+    return msgspec.structs.replace(study, server=server, data=data, workload=workloads)
+
+
+def resolve_command(text: str, folder: Path) -> str:
+    """Return a command line whose program is named by an absolute path, or is looked up in PATH.
+
+    Raises:
+        SpecError: It is empty, its quotes do not match, or there is no such program.
+    """
+    try:
+        words = shlex.split(text)
+    except ValueError as exc:
+        raise SpecError(f"the command that applies settings: {exc}", detail=text, hint="quotes come in pairs") from exc
+    if not words:
+        raise SpecError("the command that applies settings is empty", hint="for example --apply-with ./apply.sh")
+    program = str((folder / words[0]).absolute()) if "/" in words[0] else words[0]
+    if shutil.which(program) is None:
+        raise SpecError(
+            f"there is no program {words[0]} to apply settings with",
+            detail=f"looked for {program}",
+            hint="a script needs the right to be executed (chmod +x); a path without / is looked up in PATH",
+        )
+    return shlex.join([program, *words[1:]])
 
 
 def format_study(study: Study) -> str:

@@ -82,6 +82,8 @@ class ServerSpec(StudyTable, frozen=True, kw_only=True):
         dsn: Connection string of a given server, without a password; empty for what plain psql would reach.
         settings: postgresql.conf settings on top of the server's defaults; of a given server, what each session of the
             load asks for.
+        apply: Command line that puts settings of a given server in force, and gets them on its standard input. A relative path
+            starts at the study file's folder. Absent: sessions and ALTER SYSTEM do it.
     """
 
     kind: ServerKind = ServerKind.EMBEDDED
@@ -90,9 +92,12 @@ class ServerSpec(StudyTable, frozen=True, kw_only=True):
     bindir: str | None = None
     port: int | None = None
     settings: dict[str, SettingValue] = {}
+    apply: str | None = None
 
     def __post_init__(self) -> None:
         """Refuse contradictory combinations."""
+        if self.apply is not None and self.kind is not ServerKind.GIVEN:
+            raise ValueError('apply goes with kind = "given"')
         if self.kind is ServerKind.LOCAL and self.version is None and self.bindir is None:
             raise ValueError('kind = "local" needs version or bindir')
         if self.kind is not ServerKind.LOCAL and (self.bindir is not None or self.version is not None):

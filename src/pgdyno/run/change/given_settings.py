@@ -20,6 +20,7 @@ from pgdyno.errors import HostError, PgdynoError, SpecError, StepFailedError
 from pgdyno.facts.gucs import same_value
 from pgdyno.plan.experiment import Variant
 from pgdyno.run.change.journal import (
+    ApplyCommand,
     Journal,
     SettingChange,
     TuningState,
@@ -33,6 +34,7 @@ from pgdyno.run.host.log import LOG
 from pgdyno.run.host.process_id import is_running, this_process
 from pgdyno.run.postgres import sql
 from pgdyno.run.postgres.address import Address
+from pgdyno.run.under_test import SettingsChanger
 from pgdyno.spec.table import SettingValue
 from pgdyno.spec.variant import show_value
 
@@ -63,6 +65,8 @@ class GivenSwitch(GivenTarget, frozen=True, kw_only=True):
     names: tuple[str, ...]
     """The settings that change in the server itself, in lower case."""
     variants: tuple[Variant, ...]
+    command: ApplyCommand | None = None
+    """What changes them; None for ALTER SYSTEM."""
 
     def texts_of(self, name: str) -> tuple[str, ...]:
         """Return all that variants ask for."""
@@ -148,7 +152,13 @@ def changing_settings(
             setting could not be put back.
         StepFailedError: The server does not answer; what is not put back stays in the journal.
     """
-    held = HeldSettings(switch, journal or own_journal(), say)
+    with holding(HeldSettings(switch, journal or own_journal(), say), say) as held:
+        yield held
+
+
+@contextlib.contextmanager
+def holding(held: HeldSettings, say: Callable[[str], None]) -> Iterator[HeldSettings]:
+    """Hold settings for the length of a block; see `changing_settings`."""
     try:
         held.begin()
         yield held
@@ -159,7 +169,7 @@ def changing_settings(
         try:
             held.put_back()
         except PgdynoError as error:
-            say(f"settings of {switch.server} are not put back: {error.reason}; `pgdyno restore --dsn` tries again")
+            say(f"settings of {held.server} are not put back: {error.reason}; `pgdyno restore --dsn` tries again")
         raise
 
 
@@ -177,7 +187,7 @@ class HeldSettings:
 
     def begin(self) -> None:
         """Write to the journal what is there now."""
-        changes = check_switch(self._switch)
+        changes = self._plan()
         with self._journal.open() as page:
             refuse_left(page.settings, self._switch.system_identifier)
             page.write_settings((*page.settings, *changes))
@@ -187,8 +197,11 @@ class HeldSettings:
         """Return those of the settings that no variant changes: what sessions ask for."""
         return {name: value for name, value in settings.items() if name.lower() not in self._switch.names}
 
-    def open(self, connection: sql.Connection) -> _Changer:
+    def open(self, connection: sql.Connection) -> SettingsChanger:
         """Return what changes the settings, and looks over a connection that it keeps for itself whether they are in force."""
+        return self._open(connection)
+
+    def _open(self, connection: sql.Connection) -> _Changer:
         with self._guard:
             self._hang_up()
             # Rights on functions are those in the database that the user named.
@@ -202,7 +215,7 @@ class HeldSettings:
             StepFailedError: The server refuses, or does not show them.
         """
         with sql.connect(self._switch.address) as connection:
-            self.open(connection).put(settings)
+            self._open(connection).put(settings)
 
     def write(self, settings: Mapping[str, SettingValue]) -> None:
         """Have the server write settings into its file and read them, without waiting for that."""
@@ -228,6 +241,11 @@ class HeldSettings:
         """The settings that change."""
         return self._switch.names
 
+    @property
+    def server(self) -> str:
+        """Where the server listens, as people write it."""
+        return self._switch.server
+
     def put_back(self) -> None:
         """Put everything back, and remove it from the journal once the server shows it.
 
@@ -239,14 +257,20 @@ class HeldSettings:
             self._hang_up()
             if not self._changes:
                 return
-            with sql.connect(self._switch.address) as connection:
-                undone = undo_settings(connection, self._changes)
+            undone = self._undo()
             self._changes = ()
             for undo in undone:
                 LOG.info("setting %s: %s %s", undo.change.what, undo.outcome.value, undo.reason)
                 if undo.reason:
                     self._say(f"{undo.change.what} of {self._switch.server}: {undo.reason}")
             self._journal.drop_settings(undo.change for undo in undone)
+
+    def _plan(self) -> tuple[SettingChange, ...]:
+        return check_switch(self._switch)
+
+    def _undo(self) -> tuple[Undo, ...]:
+        with sql.connect(self._switch.address) as connection:
+            return undo_settings(connection, self._changes)
 
     def _hang_up(self) -> None:
         if self._writer is not None:
@@ -315,7 +339,7 @@ def restore_settings(connection: sql.Connection, journal: Journal) -> tuple[Undo
             raise HostError(
                 f"{who} holds {held.what}", detail=f"pid {held.owner.pid}, since {held.at}", hint="wait for it"
             )
-        changes = [one for one in page.settings if one.system_identifier == identifier]
+        changes = [one for one in page.settings if one.system_identifier == identifier and one.command is None]
         # A study may have begun on a tuned server, never the other way round.
         layers = [[one for one in changes if (one.tuning is None) is of_study] for of_study in (True, False)]
         undone = tuple(undo for layer in layers if layer for undo in undo_settings(connection, layer))

@@ -38,12 +38,12 @@ HOST_FOLDER = Path("/var/lib/pgdyno-journal")
 HOME_FOLDER = Path(".local/state/pgdyno-journal")
 """The journal's path below the home directory of an account other than root."""
 CHANGES = "changes.json"
-# Format 1 had no tuning, format 2 no settings of given servers, format 3 no tuning of them. Every added field makes a new
+# Format 1 had no tuning, format 2 no settings of given servers, format 3 no tuning of them, format 4 no commands. Every added field makes a new
 # format, and unknown formats are refused: an older pgdyno would otherwise drop the field when it writes the file.
-_FORMAT = 4
+_FORMAT = 5
 # Another process holds the lock for milliseconds.
 _RETRY_S = 0.02
-_KNOWN_FORMATS = (1, 2, 3, 4)
+_KNOWN_FORMATS = (1, 2, 3, 4, 5)
 _STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -138,6 +138,14 @@ class TuningState(enum.Enum):
     """All changes are made and stay."""
 
 
+class ApplyCommand(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A command of the user's that puts settings of a server in force; it gets them as NAME=VALUE lines."""
+
+    argv: tuple[str, ...]
+    folder: str
+    """Where it is run."""
+
+
 class SettingChange(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One setting of a whole server that is reached by a connection string, with all texts that pgdyno gives it."""
 
@@ -150,14 +158,16 @@ class SettingChange(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     system_identifier: str
     """Tells the server from all others, wherever it listens by then."""
     old_text: str | None
-    """As postgresql.auto.conf had it; None if it had none."""
+    """As postgresql.auto.conf had it; None if it had none, and where a command changes the setting."""
     old_value: str
-    """As the server showed it."""
+    """As the server showed it; where a command changes the setting, in the server's own unit, as are `new_texts`."""
     new_texts: tuple[str, ...]
     at: str
     owner: ProcessId
     tuning: TuningState | None = None
     """None if a study changes it until its end."""
+    command: ApplyCommand | None = None
+    """What changes it and puts it back; None for ALTER SYSTEM."""
 
 
 AnyChange = Change | FileChange | ServerChange | SettingChange

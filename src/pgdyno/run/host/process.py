@@ -176,8 +176,9 @@ def run(
     timeout_s: float | None = 60.0,
     cwd: Path | str = "/",
     env: Mapping[str, str] | None = None,
+    stdin: str = "",
 ) -> Completed:
-    """Run a short program to its end and return its output; the caller judges a non-zero exit code.
+    """Run a program to its end and return its output; the caller judges a non-zero exit code.
 
     Raises:
         HostError: The program is missing or may not be run.
@@ -201,7 +202,7 @@ def run(
             cwd=cwd,
             env=environment,
             start_new_session=True,
-            stdin=subprocess.DEVNULL,
+            input=stdin.encode(),
         )
     except subprocess.TimeoutExpired as exc:
         raise StepFailedError(

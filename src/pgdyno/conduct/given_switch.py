@@ -1,0 +1,131 @@
+"""Find out which settings of a whole given server a study changes, ask the user, and hold them while it runs."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+from pgdyno.conduct.ui import Ui
+from pgdyno.errors import SpecError
+from pgdyno.plan.experiment import Experiment, changed_settings
+from pgdyno.record.machine.given_server import GivenServer
+from pgdyno.run.change.given_command import (
+    SHOWN_WITHIN_S,
+    changing_by_command,
+    check_command_switch,
+    read_command,
+)
+from pgdyno.run.change.given_settings import GivenSwitch, HeldSettings, changing_settings, check_switch
+from pgdyno.run.given_server import GivenServerUnderTest
+from pgdyno.run.postgres.address import Address
+from pgdyno.spec.study import Study
+from pgdyno.spec.variant import DesignKind
+
+_IDENTIFIER = "pg_control_system()"
+# What it takes to change settings of the whole server and put them back, beside ALTER SYSTEM on each.
+_NEEDED = frozenset({"pg_conf_load_time()", _IDENTIFIER, "pg_file_settings", "pg_reload_conf()"})
+
+
+def find_switch(
+    study: Study,
+    experiment: Experiment | None,
+    *,
+    address: Address,
+    seen: GivenServer,
+    under_test: GivenServerUnderTest,
+) -> GivenSwitch | None:
+    """Return what is to change in the server itself; None if nothing of it does.
+
+    Raises:
+        SpecError: A command is to apply settings, and the variants differ in none.
+    """
+    names = () if experiment is None else tuple(name.lower() for name in changed_settings(experiment.variants))
+    command = study.server.apply
+    if command is not None and not names:
+        raise SpecError(
+            "there is nothing for the command to apply",
+            detail=command,
+            hint="it applies settings in which variants differ; leave it out",
+        )
+    if experiment is not None and experiment.design is not DesignKind.SWITCHBACK and command is None:
+        # Sessions ask for the others.
+        withheld = under_test.find_withheld()
+        names = tuple(name for name in names if name in withheld)
+    if experiment is None or not names:
+        return None
+    return GivenSwitch(
+        address=address,
+        server=seen.address,
+        dsn=study.server.dsn or "",
+        system_identifier=seen.system_identifier or "",
+        major=seen.major,
+        names=names,
+        variants=experiment.variants,
+        command=None if command is None else read_command(command, Path.cwd()),
+    )
+
+
+def ask_for_switch(switch: GivenSwitch, seen: GivenServer, ui: Ui) -> None:
+    """Say what will change in the server for everybody there, and ask.
+
+    Raises:
+        SpecError: It cannot be changed and put back, or the user says no; nothing is changed.
+    """
+    refuse_pooler(seen)
+    if switch.command is None:
+        changes = check_switch(switch, lacking=find_lacking(seen))
+        how = (
+            "it is set by ALTER SYSTEM and reload, for everybody there, and put back at the end; a reload also puts in force"
+            " what others have left in the server's configuration files"
+        )
+    else:
+        _refuse_without_identifier(seen)
+        changes = check_command_switch(switch)
+        how = (
+            f"`{' '.join(switch.command.argv)}` sets it before each trial, for everybody there, and puts it back at the end;"
+            f" it may restart the server, which is to show the values within {SHOWN_WITHIN_S / 60:g} min afterwards"
+        )
+    for change in changes:
+        ui.say(
+            f"{change.what} of the whole server changes in turn: {', '.join(change.new_texts)}; now {change.old_value}"
+        )
+    ui.say(how)
+    question = f"change {', '.join(switch.names)} of {seen.address} while the study runs?"
+    if not ui.confirm(question, default=False):
+        raise SpecError("nothing was changed", detail=question, hint="say yes, or add --yes")
+
+
+def hold_settings(switch: GivenSwitch, ui: Ui) -> AbstractContextManager[HeldSettings]:
+    """Return the context in which the settings may be changed, and at whose end they are put back."""
+    if switch.command is None:
+        return changing_settings(switch, say=ui.say)
+    return changing_by_command(switch, say=ui.say, on_activity=ui.show_activity)
+
+
+def refuse_pooler(seen: GivenServer) -> None:
+    """Raise a SpecError where a pooler would have each statement run in another session."""
+    if seen.has_pooled_transactions:
+        raise SpecError(
+            "settings of the whole server are not changed through a pooler that gives each transaction another session",
+            hint="connect to the server itself",
+        )
+
+
+def find_lacking(seen: GivenServer) -> tuple[str, ...]:
+    """Return the GRANTs without which no setting of the server can be changed and put back."""
+    return _find_grants(seen, _NEEDED)
+
+
+def _refuse_without_identifier(seen: GivenServer) -> None:
+    grants = _find_grants(seen, frozenset({_IDENTIFIER}))
+    if grants:
+        raise SpecError(
+            "this role does not see which server it is, so that nothing could be put back after a kill",
+            hint=f"a superuser gives it by: {'; '.join(grants)}",
+        )
+
+
+def _find_grants(seen: GivenServer, names: frozenset[str]) -> tuple[str, ...]:
+    return tuple(
+        grant for one in seen.capabilities if one.name in names and one.refusal is not None for grant in one.grants
+    )

@@ -1,0 +1,411 @@
+"""Have a command of the user's change settings of a given server, wait until the server shows them, and have it put them back.
+
+For servers whose settings change neither by ALTER SYSTEM nor without a restart: managed services, Patroni, operators. What the
+server showed before is in the journal first. Which values the command gets, in which form, is its contract with the user:
+docs/guide/your-server.md. The server may be restarted meanwhile, and may be down when settings are put back.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shlex
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+from pgdyno.errors import HostError, SpecError, StepFailedError
+from pgdyno.facts.gucs import as_shown, find_guc, read_value
+from pgdyno.plan.experiment import Variant
+from pgdyno.run.change.given_settings import GivenSwitch, HeldSettings, find_text, holding
+from pgdyno.run.change.journal import (
+    ApplyCommand,
+    Journal,
+    SettingChange,
+    Undo,
+    UndoOutcome,
+    own_journal,
+    uninterrupted,
+)
+from pgdyno.run.host import process
+from pgdyno.run.host.clock import local_now, monotonic_s
+from pgdyno.run.host.process_id import is_running, this_process
+from pgdyno.run.host.session import find_session, note_session
+from pgdyno.run.postgres import sql
+from pgdyno.run.postgres.hints import is_restarting
+from pgdyno.spec.table import SettingValue
+
+Connect = Callable[[], sql.Connection]
+Tell = Callable[[str], None]
+ENDS_WITHIN_S = 3600.0
+"""How long the command may run: a service may restart a server for minutes, and wait for others before."""
+SHOWN_WITHIN_S = 600.0
+"""How long after its end the server may take to show the values."""
+_LOOK_EVERY_S = 0.5
+_MOST_LINES = 5
+# What a session of this role has instead of the server's value. Source: PostgreSQL 18 src/include/utils/guc.h, GucSource.
+_HIDING = frozenset({"global", "database", "user", "database user", "client", "session"})
+
+
+def read_command(text: str, folder: Path) -> ApplyCommand:
+    """Return the command that a study names by its command line.
+
+    Args:
+        text: With a program that is an absolute path, or looked up in PATH.
+        folder: Where it is run.
+    """
+    return ApplyCommand(argv=tuple(shlex.split(text)), folder=str(folder))
+
+
+def check_command_switch(switch: GivenSwitch) -> tuple[SettingChange, ...]:
+    """Return the changes that the command would make; change nothing.
+
+    Raises:
+        SpecError: A setting cannot be changed, something hides it from sessions, or a value cannot be.
+        StepFailedError: The server does not answer.
+    """
+    with sql.connect(switch.address) as connection:
+        found = sql.read_server_settings(connection, switch.names)
+    for name in switch.names:
+        _refuse(name, found.get(name))
+    return tuple(
+        SettingChange(
+            what=name,
+            server=switch.server,
+            dsn=switch.dsn,
+            system_identifier=switch.system_identifier,
+            old_text=None,
+            old_value=found[name]["setting"],
+            new_texts=tuple(_in_own_unit(name, text, switch.major) for text in switch.texts_of(name)),
+            at=local_now().isoformat(timespec="seconds"),
+            owner=this_process(),
+            command=switch.command,
+        )
+        for name in switch.names
+    )
+
+
+@contextlib.contextmanager
+def changing_by_command(
+    switch: GivenSwitch,
+    *,
+    journal: Journal | None = None,
+    say: Tell = lambda _: None,
+    on_activity: Tell = lambda _: None,
+    shown_within_s: float = SHOWN_WITHIN_S,
+) -> Iterator[HeldSettings]:
+    """Hold settings of a server that a command changes, and have it put them back at the end of the block.
+
+    Args:
+        switch: The server, the variants and the command.
+        journal: The journal to write; None: the journal of this account.
+        say: Receives what is not as it was.
+        on_activity: Receives what is waited for.
+        shown_within_s: How long the server may take to show what the command has set.
+
+    Raises:
+        SpecError: As for `check_command_switch`; nothing is changed.
+        HostError: The settings are held or left changed by another pgdyno, or the journal cannot be written.
+        StepFailedError: The command failed, or the server does not show the values; what is not put back stays in the journal.
+    """
+    held = CommandSettings(switch, journal or own_journal(), say, on_activity, shown_within_s)
+    with holding(held, say):
+        yield held
+
+
+class CommandSettings(HeldSettings):
+    """Settings of a server that a command changes, and that this process holds; implements `ServerSettings`."""
+
+    def __init__(
+        self, switch: GivenSwitch, journal: Journal, say: Tell, on_activity: Tell, shown_within_s: float
+    ) -> None:
+        super().__init__(switch, journal, say)
+        self._on_activity = on_activity
+        self._shown_within_s = shown_within_s
+        self._is_ended = threading.Event()
+        self._session = _session_file(journal, switch.system_identifier)
+
+    def open(self, connection: sql.Connection) -> _CommandChanger:  # noqa: ARG002 - each look takes a new connection
+        """Return what changes the settings."""
+        return _CommandChanger(self)
+
+    def apply(self, settings: Mapping[str, SettingValue]) -> None:
+        """Have the command put settings in force, and those that are not among them as they were.
+
+        Raises:
+            StepFailedError: The command fails, or the server does not show them.
+        """
+        with self._guard:
+            if not self._changes or self._switch.command is None:
+                raise StepFailedError("the settings of the server are put back already")
+            values = {change.what: self._find_value(change, settings) for change in self._changes}
+            run_command(self._switch.command, values, session=self._session, on_activity=self._on_activity)
+            await_shown(
+                self._connect,
+                values,
+                within_s=self._shown_within_s,
+                on_activity=self._on_activity,
+                is_ended=self._is_ended,
+            )
+
+    def put_back(self) -> None:
+        """Have the command put everything back, and remove it from the journal once the server shows it.
+
+        Raises:
+            HostError: The journal cannot be written.
+            StepFailedError: The command fails, or the server does not show the old values.
+        """
+        # A thread that nobody waits for any more is not to wait for the server.
+        self._is_ended.set()
+        super().put_back()
+
+    def _plan(self) -> tuple[SettingChange, ...]:
+        return check_command_switch(self._switch)
+
+    def _undo(self) -> tuple[Undo, ...]:
+        return undo_by_command(
+            self._connect,
+            self._changes,
+            session=self._session,
+            within_s=self._shown_within_s,
+            on_activity=self._on_activity,
+        )
+
+    def _find_value(self, change: SettingChange, settings: Mapping[str, SettingValue]) -> str:
+        text = find_text(change.what, settings)
+        return change.old_value if text is None else _in_own_unit(change.what, text, self._switch.major)
+
+    def _connect(self) -> sql.Connection:
+        return sql.connect(self._switch.address)
+
+
+class _CommandChanger:
+    def __init__(self, held: CommandSettings) -> None:
+        self._held = held
+
+    def change(self, variant: Variant) -> None:
+        """Have the command put a variant's settings in force."""
+        self._held.apply(variant.server.settings)
+
+
+def run_command(
+    command: ApplyCommand, values: Mapping[str, str], *, session: Path, on_activity: Tell = lambda _: None
+) -> None:
+    """Run a command to its end with settings on its standard input. Ctrl-C takes effect afterwards.
+
+    Args:
+        command: The command.
+        values: In the server's own units, by name.
+        session: The file that tells, after a kill, what still runs of it.
+        on_activity: Receives what is run.
+
+    Raises:
+        HostError: It cannot be started.
+        StepFailedError: It does not end, or with another exit code than 0.
+    """
+    lines = "".join(f"{name}={value}\n" for name, value in values.items())
+    said = shlex.join(command.argv)
+    on_activity(f"{said}: {lines.replace(chr(10), ' ').strip()}")
+    with uninterrupted():
+        done = process.run(
+            note_session(command.argv, session),
+            timeout_s=ENDS_WITHIN_S,
+            cwd=command.folder,
+            env=dict(os.environ),
+            stdin=lines,
+        )
+    session.unlink(missing_ok=True)
+    if done.exit_code != 0:
+        last = (done.stderr.strip() or done.stdout.strip()).splitlines()[-_MOST_LINES:]
+        raise StepFailedError(
+            f"the command that applies settings ended with exit code {done.exit_code}",
+            detail="\n".join([f"{said}, with {', '.join(lines.splitlines())}", *last]),
+            hint="run it by hand with these lines on its standard input",
+        )
+
+
+def await_shown(
+    connect: Connect,
+    values: Mapping[str, str],
+    *,
+    within_s: float = SHOWN_WITHIN_S,
+    on_activity: Tell = lambda _: None,
+    is_ended: threading.Event | None = None,
+) -> None:
+    """Wait until new sessions of a server show values, also while it is restarted.
+
+    Args:
+        connect: Connects to it.
+        values: In the server's own units, by name.
+        within_s: How long to wait.
+        on_activity: Receives what is waited for.
+        is_ended: Ends the wait.
+
+    Raises:
+        StepFailedError: It does not show them, with what was set and what was seen.
+    """
+    is_ended = is_ended or threading.Event()
+    began_s = monotonic_s()
+    while True:
+        missing = _find_missing(connect, values)
+        if not missing:
+            return
+        waited_s = monotonic_s() - began_s
+        if waited_s > within_s or is_ended.is_set():
+            raise StepFailedError(
+                f"the server does not show what the command was to set, {waited_s:.0f} s after its end",
+                detail="; ".join(missing),
+                hint="a command is to end when the values are in force, and to restart the server where they take it",
+            )
+        on_activity(f"waiting for the server, {waited_s:.0f} s of at most {within_s:.0f} s: {'; '.join(missing)}")
+        is_ended.wait(_LOOK_EVERY_S)
+
+
+def undo_by_command(
+    connect: Connect,
+    changes: Sequence[SettingChange],
+    *,
+    session: Path,
+    within_s: float = SHOWN_WITHIN_S,
+    on_activity: Tell = lambda _: None,
+) -> tuple[Undo, ...]:
+    """Have a command put settings back as they were, but those that somebody else has set since.
+
+    Also what shows its old value is set: a command that was killed may have left another one to come with a restart.
+
+    Raises:
+        StepFailedError: The command fails, or the server does not show the old values; the journal is to keep the changes.
+    """
+    try:
+        with connect() as connection:
+            shown = sql.read_server_settings(connection, [change.what for change in changes])
+        found = {name: row["setting"] for name, row in shown.items()}
+    except StepFailedError as error:
+        # A value that is too large may keep the server from starting.
+        on_activity(f"the server does not answer: {error.reason}")
+        found = {}
+    foreign = {
+        change.what
+        for change in changes
+        if change.what in found and found[change.what] not in (change.old_value, *change.new_texts)
+    }
+    values = {change.what: change.old_value for change in changes if change.what not in foreign}
+    command = next((change.command for change in changes if change.command is not None), None)
+    if values and command is not None:
+        run_command(command, values, session=session, on_activity=on_activity)
+        await_shown(connect, values, within_s=within_s, on_activity=on_activity)
+    return tuple(_describe(change, found.get(change.what), is_foreign=change.what in foreign) for change in changes)
+
+
+def restore_by_command(connect: Connect, journal: Journal, *, dsn: str, on_activity: Tell) -> tuple[Undo, ...]:
+    """Put back what the command of a killed study has changed in a server.
+
+    Args:
+        connect: Connects to it.
+        journal: The journal of this account.
+        dsn: The connection string without a secret: of a server that does not answer, nothing else tells which it is.
+        on_activity: Receives what is waited for.
+
+    Raises:
+        HostError: A running pgdyno changes it, or the journal cannot be read or written.
+        StepFailedError: The command fails, or the server does not show the old values; the journal keeps the changes.
+    """
+    commanded = [one for one in journal.read_settings() if one.command is not None]
+    if not commanded:
+        return ()
+    try:
+        with connect() as connection:
+            identifier = str(sql.read_system_identifier(connection))
+        changes = [one for one in commanded if one.system_identifier == identifier]
+    except StepFailedError:
+        changes = [one for one in commanded if one.dsn == dsn]
+        if not changes:
+            raise
+    held = next((one for one in changes if is_running(one.owner)), None)
+    if held is not None:
+        raise HostError(
+            f"a measurement holds {held.what}", detail=f"pid {held.owner.pid}, since {held.at}", hint="wait for it"
+        )
+    if not changes:
+        return ()
+    session = _session_file(journal, changes[0].system_identifier)
+    _await_end(session, on_activity)
+    undone = undo_by_command(connect, changes, session=session, on_activity=on_activity)
+    journal.drop_settings(changes)
+    return undone
+
+
+def _session_file(journal: Journal, system_identifier: str) -> Path:
+    return journal.folder / f"command-{system_identifier}"
+
+
+def _await_end(session: Path, on_activity: Tell) -> None:
+    """Wait for what still runs of a command whose pgdyno was killed: it would disturb what puts its work back."""
+    deadline_s = monotonic_s() + SHOWN_WITHIN_S
+    while (pids := find_session(session)) and monotonic_s() < deadline_s:
+        on_activity(f"waiting for the command of a killed pgdyno: pid {', '.join(map(str, pids))}")
+        time.sleep(_LOOK_EVERY_S)
+
+
+def _find_missing(connect: Connect, values: Mapping[str, str]) -> list[str]:
+    """Return in words what a server does not show; nothing if it shows all."""
+    try:
+        with connect() as connection:
+            found = sql.read_server_settings(connection, list(values))
+    except StepFailedError as error:
+        if not is_restarting(error.reason):
+            raise
+        return [f"no answer: {error.reason}"]
+    missing = []
+    for name, value in values.items():
+        row = found.get(name, {})
+        if row.get("setting") != value:
+            waiting = ", which waits for a restart" if row.get("is_waiting") else ""
+            missing.append(f"{name}: set {value}{waiting}, seen {row.get('setting', 'nothing')}")
+    return missing
+
+
+def _in_own_unit(name: str, text: str, major: int) -> str:
+    """Return a value as pg_settings.setting shows it: a number without a unit, on or off.
+
+    Raises:
+        SpecError: The server would refuse it, or it does not fit into a line.
+    """
+    guc = find_guc(name, major)
+    try:
+        value = text if guc is None else read_value(guc, text)
+    except ValueError as exc:
+        raise SpecError(f"{name}: {exc}") from exc
+    shown = as_shown(int(value) if isinstance(value, float) and value.is_integer() else value)
+    if "\n" in shown:
+        raise SpecError(f"{name}: a value with a line end cannot be handed to a command")
+    return shown
+
+
+def _refuse(name: str, found: Mapping[str, object] | None) -> None:
+    if found is None:
+        raise SpecError(
+            f"{name} cannot be changed: this role does not see it", hint="GRANT pg_read_all_settings gives it"
+        )
+    if found["context"] == "internal":
+        raise SpecError(f"{name} cannot be changed")
+    if found["is_waiting"]:
+        raise SpecError(
+            f"{name} waits for a restart",
+            detail=f"the server shows {found['value']}, and its files have another value",
+            hint="restart it or take the value back first, so that pgdyno can tell what to put back",
+        )
+    if found["source"] in _HIDING:
+        raise SpecError(
+            f"{name} cannot be changed: something hides the server's own value from sessions",
+            detail=f"its source is: {found['source']}",
+            hint="see ALTER ROLE … SET, ALTER DATABASE … SET and the connection's options",
+        )
+
+
+def _describe(change: SettingChange, found: str | None, *, is_foreign: bool) -> Undo:
+    if is_foreign:
+        reason = f"somebody else has set it to {found} since, so pgdyno left it as it is"
+        return Undo(change=change, outcome=UndoOutcome.LEFT, found_value=found, reason=reason)
+    return Undo(change=change, outcome=UndoOutcome.UNDONE, found_value=found)
