@@ -13,7 +13,7 @@ import pytest
 from pgdyno.record.store import open_record
 from tests.cli.test_compare_given import GENTLE, LOAD, SECRET, dsn, run, start
 from tests.run.test_given_command import run_command_of, write_command
-from tests.tools.pgcluster import Cluster, running
+from tests.tools.pgcluster import PORT, Cluster, running
 
 pytestmark = pytest.mark.cluster
 VALUES = ("--set", "shared_buffers=16MB", "--set", "shared_buffers=24MB")
@@ -64,6 +64,32 @@ def test_a_setting_that_takes_a_restart_is_compared(cluster: Cluster, tmp_path: 
     assert set(called[:-1]) == {f"shared_buffers={value}" for value in expected.values()}
     assert buffers(cluster) == "4096"
     assert not list((tmp_path / "state").rglob("changes.json"))
+
+
+# What the design takes is the same on both.
+@pytest.mark.parametrize("cluster", [18], indirect=True)
+def test_a_setting_that_a_reload_changes_alternates_if_asked(cluster: Cluster, tmp_path: Path) -> None:
+    reload = tmp_path / "reload.sh"
+    psql = f"{cluster.bin_directory}/psql -X -q -h {cluster.root} -p {PORT} -U postgres -d postgres"
+    reload.write_text(f"""#!/bin/sh
+set -eu
+while IFS== read -r name value; do
+    {psql} -c "ALTER SYSTEM SET $name = '$value'" -c 'SELECT pg_reload_conf()' > /dev/null
+    echo "$name=$value" >> {tmp_path}/calls
+done
+""")
+    reload.chmod(0o755)
+    settings = ("--set", "commit_delay=10", "--set", "commit_delay=20", "--apply-with", "./reload.sh")
+    words = ("compare", "--dsn", dsn(cluster, "bench"), *settings, *LOAD, *GENTLE, "--design", "switchback")
+    code, out, said = run(tmp_path, *words, "--minutes", "1", "--detect", "50%", "--yes", "--json")
+    assert code == 0, said
+    assert json.loads(out)["experiment"]["design"] == "switchback"
+    (record,) = (tmp_path / "pgdyno-records").glob("*")
+    slices = [json.loads(line) for line in (record / "trials/0001/slices.jsonl").read_text().splitlines()]
+    assert {one["arm"] for one in slices if one["phase"] == "round"} == {"commit_delay=10", "commit_delay=20"}
+    called = (tmp_path / "calls").read_text().splitlines()
+    assert (len(called) > len(slices), called[-1]) == (True, "commit_delay=0")
+    assert cluster.sql("SHOW commit_delay") == "0"
 
 
 def test_a_study_file_names_it_beside_itself_and_ctrl_c_puts_back(cluster: Cluster, tmp_path: Path) -> None:

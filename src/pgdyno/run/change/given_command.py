@@ -140,12 +140,12 @@ class CommandSettings(HeldSettings):
             if not self._changes or self._switch.command is None:
                 raise StepFailedError("the settings of the server are put back already")
             values = {change.what: self._find_value(change, settings) for change in self._changes}
-            run_command(self._switch.command, values, session=self._session, on_activity=self._on_activity)
+            run_command(self._switch.command, values, session=self._session, on_activity=self._tell)
             await_shown(
                 self._connect,
                 values,
                 within_s=self._shown_within_s,
-                on_activity=self._on_activity,
+                on_activity=self._tell,
                 is_ended=self._is_ended,
             )
 
@@ -159,6 +159,11 @@ class CommandSettings(HeldSettings):
         # A thread that nobody waits for any more is not to wait for the server.
         self._is_ended.set()
         super().put_back()
+
+    def _tell(self, words: str) -> None:
+        # In a switchback another thread changes settings, while this one shows the load.
+        if threading.current_thread() is threading.main_thread():
+            self._on_activity(words)
 
     def _plan(self) -> tuple[SettingChange, ...]:
         return check_command_switch(self._switch)
