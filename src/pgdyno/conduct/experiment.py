@@ -16,7 +16,7 @@ from pgdyno.plan.experiment import Experiment, Variant, count_starts
 from pgdyno.plan.plan import try_variants_s
 from pgdyno.record.store import RecordStore
 from pgdyno.record.types import StudyRecord
-from pgdyno.run.change.sysctl import check_sysctls
+from pgdyno.run.change.kernel_file import check_values
 from pgdyno.run.cluster.home import Home
 from pgdyno.run.cluster.trial_settings import VariantServer, try_variants
 from pgdyno.run.postgres.installation import find_installation
@@ -59,7 +59,7 @@ def _try_variants(
     ui: Ui,
 ) -> StudyRecord:
     for variant in experiment.variants:
-        check_sysctls(variant.sysctl)
+        check_values(variant.sysctl)
     ui.begin_step("try the variants", predicted_s=try_variants_s(count_starts(experiment.variants)))
     refused = try_variants(home, list(servers.values()), on_activity=ui.show_activity)
     ui.end_step("all start" if not refused else f"{len(refused)} of {len(servers)} do not start")

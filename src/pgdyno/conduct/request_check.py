@@ -19,7 +19,7 @@ from pgdyno.plan.plan import plan_study
 from pgdyno.plan.types import Machine
 from pgdyno.plan.variants import plan_experiment
 from pgdyno.record.tuned import DERIVED, STOCK
-from pgdyno.run.change.sysctl import check_sysctls
+from pgdyno.run.change.kernel_file import check_values
 from pgdyno.run.cluster.home import find_existing_folder
 from pgdyno.run.host.facts import read_host_facts
 from pgdyno.run.postgres.installation import read_named_facts
@@ -57,7 +57,7 @@ def _check_variants(experiment: Experiment, reference_major: int) -> None:
         if server not in majors:
             majors[server] = read_named_facts(variant.server).major
         _check_settings(variant.server, majors[server])
-        check_sysctls(variant.sysctl)
+        check_values(variant.sysctl)
 
 
 def _check_settings(server: ServerSpec, major: int) -> None:

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import msgspec
 
 from pgdyno.errors import HostError, PgdynoError
-from pgdyno.run.change import sysfs
+from pgdyno.run.change import kernel_file, sysfs
 from pgdyno.run.change.journal import (
     Change,
     ChangeKind,
@@ -34,7 +34,6 @@ from pgdyno.run.change.kernel_lock import SettingLock
 from pgdyno.run.change.sysctl import (
     PARTNERS,
     UNUSED,
-    check_sysctls,
     find_namespace,
     is_there,
     namespace_exists,
@@ -66,7 +65,7 @@ class KernelSettings:
             SpecError: As for `check_sysctls`.
             HostError: As for `check_sysctls`; or another pgdyno holds one of them, or the journal cannot be written.
         """
-        self._hold(check_sysctls(values))
+        self._hold(kernel_file.check_values(values))
 
     def switch(self, values: Mapping[str, str]) -> None:
         """Set these values, put all other held settings back, and read all of them back.
@@ -78,20 +77,28 @@ class KernelSettings:
             HostError: As for `hold`; or the kernel took a value differently, or another program changes one of them,
                 too.
         """
-        wanted = check_sysctls(values)
+        wanted = kernel_file.check_values(values)
         self._hold(wanted)
         for name, current in self._current.items():
-            if (found := read_value(name)) != current:
+            if (found := kernel_file.read_value(name)) != current:
                 raise HostError(
                     f"another program has changed {name} meanwhile",
                     detail=f"pgdyno had left it at {current}, it is {found}",
                     hint="stop what manages kernel settings on this machine, such as tuned",
                 )
         expected = {name: change.old_value for name, change in self._changes.items()} | with_partners(wanted)
+        # A new scheduler chooses these values itself.
+        chosen = {
+            reset
+            for name in wanted
+            if wanted[name] != self._changes[name].old_value
+            for reset in sysfs.reset_with(name)
+        }
+        expected = {name: value for name, value in expected.items() if name in wanted or name not in chosen}
         try:
-            write_values(expected)
+            kernel_file.write_values(expected)
         except PgdynoError:
-            write_values(self._current)
+            kernel_file.write_values(self._current)
             raise
         self._current = expected
 
@@ -120,8 +127,13 @@ class KernelSettings:
             )
 
     def _hold(self, wanted: Mapping[str, str]) -> None:
-        takes = with_partners(wanted)
-        if all(name in self._changes and value in _own_values(self._changes[name]) for name, value in takes.items()):
+        takes: dict[str, str | None] = dict(with_partners(wanted))
+        # What a new scheduler resets is put back with it.
+        takes |= {reset: None for name in wanted for reset in sysfs.reset_with(name) if reset not in wanted}
+        if all(
+            name in self._changes and (value is None or value in _own_values(self._changes[name]))
+            for name, value in takes.items()
+        ):
             return
         with self._journal.open() as page:
             held, current = dict(self._changes), dict(self._current)
@@ -129,7 +141,7 @@ class KernelSettings:
                 for name, value in takes.items():
                     change = held.get(name) or self._begin(name, page.changes)
                     current.setdefault(name, (*change.new_values, change.old_value)[0])
-                    if value not in _own_values(change):
+                    if value is not None and value not in _own_values(change):
                         change = msgspec.structs.replace(change, new_values=(*change.new_values, value))
                     held[name] = change
                 before = set(self._changes.values())
@@ -145,8 +157,10 @@ class KernelSettings:
 
     def _begin(self, name: str, changes: Sequence[Change]) -> Change:
         """Begin a change, from the value before a killed pgdyno of another container, if it has left one of its own."""
-        found = read_value(name)
-        change = begin_change(kind=ChangeKind.SYSCTL, what=name, namespace=find_namespace(name), old_value=found)
+        found = kernel_file.read_value(name)
+        change = begin_change(
+            kind=kernel_file.kind_of(name), what=name, namespace=kernel_file.find_namespace(name), old_value=found
+        )
         check_unheld(change, changes)
         self._locks[name] = lock = SettingLock.take(change)
         left = lock.read()

@@ -17,20 +17,32 @@ from pgdyno.run.change.pseudo_file import write_value
 
 ROOT = Path("/sys")
 # Source: the kernel's Documentation/ABI/stable/sysfs-block, Documentation/admin-guide/mm/transhuge.rst, md.rst and
-# hugetlbpage.rst, and Documentation/admin-guide/pm/cpufreq.rst.
+# hugetlbpage.rst, Documentation/admin-guide/pm/cpufreq.rst and kernel/time/clocksource.c.
 _SETTINGS = re.compile(
     r"""block/[^/]+/queue/(scheduler|read_ahead_kb|nr_requests|rq_affinity|nomerges|max_sectors_kb|wbt_lat_usec|add_random|iostats)
       | block/[^/]+/md/stripe_cache_size
       | kernel/mm/transparent_hugepage/(enabled|defrag|shmem_enabled|khugepaged/(defrag|pages_to_scan|scan_sleep_millisecs))
       | kernel/mm/hugepages/hugepages-\d+kB/(nr_hugepages|nr_overcommit_hugepages)
+      | devices/system/clocksource/clocksource\d+/current_clocksource
       | devices/system/cpu/(cpu\d+/cpufreq|cpufreq/policy\d+)/(scaling_governor|energy_performance_preference)""",
     re.VERBOSE,
 )
+# The file that lists the values of a setting whose own file does not.
+_LISTED = {"current_clocksource": "available_clocksource"}
 # A new scheduler sets its own queue depth and its own throttling of writes. Source: the kernel's block/elevator.c,
 # elevator_switch(), and block/bfq-iosched.c, bfq_init_queue().
 _SCHEDULER = re.compile(r"(?P<queue>block/[^/]+/queue/)scheduler")
 _RESET_BY_SCHEDULER = ("nr_requests", "wbt_lat_usec")
 _CHOICE = re.compile(r"\[(?P<chosen>[^\]]+)\]")
+
+
+def is_known(name: str) -> bool:
+    """Return whether a name is that of a setting below /sys which can be undone."""
+    return _SETTINGS.fullmatch(_path_of(name)) is not None
+
+
+def _path_of(name: str) -> str:
+    return name.strip("/").removeprefix("sys/")
 
 
 def check_sysfs(values: Mapping[str, str]) -> dict[str, str]:
@@ -43,14 +55,17 @@ def check_sysfs(values: Mapping[str, str]) -> dict[str, str]:
         SpecError: A setting is unknown or missing, or does not take its value.
         HostError: This account or this machine does not permit the change.
     """
-    wanted = {name.strip("/").removeprefix("sys/"): value.strip() for name, value in values.items()}
+    wanted = {_path_of(name): value.strip() for name, value in values.items()}
     for name, value in wanted.items():
         if not _SETTINGS.fullmatch(name):
             raise SpecError(f"/sys/{name} is no setting that pgdyno knows how to undo")
         if not is_there(name):
             raise SpecError(f"there is no /sys/{name} on this machine")
-        choices = (ROOT / name).read_text(encoding="utf-8")
-        if _CHOICE.search(choices) and value not in choices.replace("[", "").replace("]", "").split():
+        listed = (ROOT / name).with_name(_LISTED.get(Path(name).name, Path(name).name))
+        choices = listed.read_text(encoding="utf-8")
+        if (listed.name != Path(name).name or _CHOICE.search(choices)) and value not in choices.replace(
+            "[", ""
+        ).replace("]", "").split():
             raise SpecError(f"/sys/{name} does not take {value!r}", detail=f"it takes: {choices.strip()}")
         if not os.access(ROOT / name, os.W_OK, effective_ids=True):
             raise HostError(

@@ -1,0 +1,111 @@
+"""Kernel settings below /sys as variants of a study: changed, put back, also after kill -9, with what a scheduler resets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pgdyno.errors import HostError, SpecError
+from pgdyno.facts.gucs import Effect, effect_of
+from pgdyno.plan.live import find_sysctl_obstacle
+from pgdyno.run.change.journal import Journal
+from pgdyno.run.change.kernel import changed_sysctls, restore_left_overs
+from pgdyno.run.change.kernel_file import check_values
+from pgdyno.spec.variant import VariantSpec, is_sysctl
+from tests.loops import Loop, mounted_loop, needs_root
+from tests.run.test_kernel import leave_changed, outcomes
+from tests.sysctls import SETTING, own_network, read_sysctl
+
+THP = "kernel/mm/transparent_hugepage/enabled"
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> Journal:
+    return Journal(tmp_path / "journal")
+
+
+@pytest.fixture
+def loop(tmp_path: Path) -> Iterator[Loop]:
+    with mounted_loop(tmp_path, "ext4", 32 * 2**20) as made:
+        yield made
+
+
+def read(loop: Loop, name: str) -> str:
+    text = (Path("/sys/block") / loop.name / "queue" / name).read_text().strip()
+    return text[text.index("[") + 1 : text.index("]")] if "[" in text else text
+
+
+def other_scheduler(loop: Loop) -> tuple[str, str]:
+    """Its scheduler, and one that it is not."""
+    text = (Path("/sys/block") / loop.name / "queue" / "scheduler").read_text()
+    now = read(loop, "scheduler")
+    return now, next(one for one in text.replace("[", "").replace("]", "").split() if one != now)
+
+
+@needs_root
+def test_a_scheduler_and_what_it_resets_are_put_back(loop: Loop, journal: Journal) -> None:
+    queue = f"block/{loop.name}/queue"
+    now, other = other_scheduler(loop)
+    requests = str(int(read(loop, "nr_requests")) // 2)
+    (Path("/sys") / queue / "nr_requests").write_text(requests)
+    with own_network(), changed_sysctls({f"{queue}/scheduler": other, SETTING: "77"}, journal=journal) as kernel:
+        assert (read(loop, "scheduler"), read_sysctl(SETTING)) == (other, "77")
+        chosen = read(loop, "nr_requests")
+        kernel.switch({})
+        assert (read(loop, "scheduler"), read(loop, "nr_requests")) == (now, requests)
+        kernel.switch({f"{queue}/scheduler": other, f"{queue}/nr_requests": requests})
+        assert (read(loop, "scheduler"), read(loop, "nr_requests")) == (other, requests)
+        kernel.switch({f"{queue}/scheduler": other})
+        assert read(loop, "nr_requests") in {chosen, requests}
+    assert (read(loop, "scheduler"), read(loop, "nr_requests")) == (now, requests)
+    assert journal.read() == ()
+
+
+@needs_root
+def test_what_a_kill_leaves_is_put_back(loop: Loop, journal: Journal) -> None:
+    queue = f"block/{loop.name}/queue"
+    now, other = other_scheduler(loop)
+    before = read(loop, "read_ahead_kb")
+    leave_changed(journal, {f"{queue}/scheduler": other, f"{queue}/read_ahead_kb": "64"})
+    assert (read(loop, "scheduler"), read(loop, "read_ahead_kb")) == (other, "64")
+    undone = outcomes(journal)
+    assert undone[f"{queue}/scheduler"] == undone[f"{queue}/read_ahead_kb"] == "undone"
+    assert (read(loop, "scheduler"), read(loop, "read_ahead_kb")) == (now, before)
+    assert restore_left_overs(journal) == ()
+
+
+@needs_root
+def test_somebody_else_who_sets_it_is_told(loop: Loop, journal: Journal) -> None:
+    name = f"block/{loop.name}/queue/read_ahead_kb"
+    with changed_sysctls({name: "64"}, journal=journal) as kernel:
+        (Path("/sys") / name).write_text("32")
+        with pytest.raises(HostError, match=f"another program has changed {name}"):
+            kernel.switch({name: "16"})
+    assert read(loop, "read_ahead_kb") == "32"
+
+
+@needs_root
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        (THP, "sometimes", "does not take 'sometimes'"),
+        ("devices/system/clocksource/clocksource0/current_clocksource", "sundial", "does not take 'sundial'"),
+        ("/sys/block/nosuch/queue/scheduler", "none", "there is no /sys/block/nosuch"),
+        ("kernel/mm/ksm/run", "1", "this kernel has no setting"),
+    ],
+)
+def test_what_is_refused(name: str, value: str, words: str) -> None:
+    with pytest.raises(SpecError, match=words):
+        check_values({name: value})
+
+
+def test_their_names_are_those_of_kernel_settings() -> None:
+    for name in (THP, f"/sys/{THP}", "block/vda/queue/scheduler"):
+        assert is_sysctl(name)
+        assert VariantSpec(sysctl={name: "never"}).sysctl == {name: "never"}
+        # All servers of a live round run under one kernel.
+        assert find_sysctl_obstacle(name) is not None
+    assert not is_sysctl("auto_explain.log_min_duration")
+    assert effect_of(THP) is Effect.NOT_WHILE_RUNNING
