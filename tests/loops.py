@@ -41,11 +41,22 @@ class Loop(NamedTuple):
 
 @contextlib.contextmanager
 def mounted_loop(place: Path, kind: str, size_bytes: int) -> Iterator[Loop]:
-    """A disk of that size with a file system on it, below `place`, in memory: this machine's disk has other work to do."""
-    memory, folder = place / f"{kind}-memory", place / f"{kind}"
+    """A disk of that size with a file system on it, below `place`, in memory."""
+    folder = place / kind
     if shutil.which(_MKFS[kind][0]) is None:
         pytest.skip(f"{_MKFS[kind][0]} is not installed")
     folder.mkdir()
+    with contextlib.ExitStack() as stack:
+        device = stack.enter_context(empty_loop(place, kind, size_bytes))
+        _run(*_MKFS[kind], str(device))
+        stack.enter_context(mounted(str(device), folder, "-t", kind))
+        yield Loop(device, folder)
+
+
+@contextlib.contextmanager
+def empty_loop(place: Path, name: str, size_bytes: int) -> Iterator[Path]:
+    """A disk of that size with nothing on it, below `place`, in memory: this machine's disk has other work to do."""
+    memory = place / f"{name}-memory"
     with contextlib.ExitStack() as stack:
         stack.enter_context(mounted("none", memory, "-t", "tmpfs", "-o", f"size={size_bytes + 2**20}"))
         image = memory / "disk.img"
@@ -53,9 +64,7 @@ def mounted_loop(place: Path, kind: str, size_bytes: int) -> Iterator[Loop]:
             os.posix_fallocate(file.fileno(), 0, size_bytes)
         device = Path(_run("losetup", "--find", "--show", str(image)))
         stack.callback(_run, "losetup", "--detach", str(device))
-        _run(*_MKFS[kind], str(device))
-        stack.enter_context(mounted(str(device), folder, "-t", kind))
-        yield Loop(device, folder)
+        yield device
 
 
 @contextlib.contextmanager

@@ -112,6 +112,9 @@ def test_a_disk_is_measured_and_its_card_is_used(bench: Bench) -> None:
         ((".", "--out", "page.json"), 3, "page.md exists already"),
         ((".", "home", "--out", "new.json"), 2, "new.json is one file, for 2 paths"),
         ((".", "--out", "card.json/cards"), 3, "cannot write a card to card.json/cards"),
+        (("--layout", "--form", "commands"), 2, "--form commands goes with --layout and --host only"),
+        (("--host", "c7g.2xlarge", "--form", "commands"), 2, "--form commands goes with --layout and --host only"),
+        (("--layout", "--form", "command"), 2, "--form command: not one of table, commands"),
     ],
 )
 def test_what_it_does_not_take(
@@ -128,6 +131,15 @@ def test_what_it_does_not_take(
     assert words in error["fact"]
     assert error["exit_code"] == exit_code
     assert not (folder / "pgdyno-disks").exists()
+
+
+def test_the_commands_that_make_a_layout_are_printed(tmp_path: Path) -> None:
+    (tmp_path / "db1.toml").write_text('cpus = 8\nmemory = "64GB"\n[disk]\nkind = "local-ssd"\ncount = 2\nraid = 1\n')
+    done = run_here(["disk", "--layout", "--host", "db1.toml", "--form", "commands"], cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("#!/bin/sh\n")
+    assert "--level=1" in done.stdout
+    assert [path.name for path in tmp_path.iterdir()] == ["db1.toml"]
 
 
 @needs_root

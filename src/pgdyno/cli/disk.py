@@ -3,12 +3,22 @@
 # ruff: noqa: PLC0415 - flows are imported when their command runs, which keeps --help fast
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from pgdyno.cli.options import BindirOption, HomeOption, JsonOption, QuietOption, ServerOption, YesOption, server_table
+from pgdyno.cli.options import (
+    BindirOption,
+    HomeOption,
+    JsonOption,
+    QuietOption,
+    ServerOption,
+    YesOption,
+    choose,
+    server_table,
+)
 from pgdyno.cli.session import session
 from pgdyno.errors import SpecError
 
@@ -17,6 +27,7 @@ DISK_EXAMPLES = (
     "`pgdyno disk --quick /var/lib/postgresql` · another disk, in up to 40 seconds\n\n"
     "`pgdyno disk /data /wal --host c7g.2xlarge` · data and WAL, compared with the limits of the instance\n\n"
     "`pgdyno disk --layout --host db1.toml` · compute the limits of a declared layout without measuring\n\n"
+    "`pgdyno disk --layout --host db1.toml --form commands > db1.sh` · write the commands that make it\n\n"
     "`pgdyno disk --compare gp3.json io2.json planned.toml` · compare cards and a host file"
 )
 
@@ -43,6 +54,12 @@ def disk(
         bool,
         typer.Option("--layout", help="Measure nothing: compute the limits of a layout, declared or on this machine."),
     ] = False,
+    form: Annotated[
+        str,
+        typer.Option(
+            help="With --layout and --host: table, or commands for a shell script that makes the declared storage."
+        ),
+    ] = "table",
     host: Annotated[
         str | None,
         typer.Option(
@@ -73,9 +90,16 @@ def disk(
         from pgdyno.flow.check import make_default_study
         from pgdyno.flow.disk import DiskQuestion, check_paths, measure_disks
         from pgdyno.flow.disk_view import compare_cards, read_declared, show_cards
+        from pgdyno.flow.layout import LayoutForm, show_layouts, write_storage_script
         from pgdyno.run.cluster.home import choose_home, find_existing_folder
 
         named, place = paths or [], choose_home(home)
+        is_script = choose("--form", form, LayoutForm) is LayoutForm.COMMANDS
+        if is_script and (not layout or host is None or named or json):
+            raise SpecError(
+                "--form commands goes with --layout and --host only",
+                hint="for example `pgdyno disk --layout --host db1.toml --form commands`",
+            )
         measuring = {"quick": quick, "out": out, "install": install}
         if compare:
             _refuse_others("--compare", show=shown, layout=layout, host=host, **measuring)
@@ -86,11 +110,15 @@ def disk(
             show(show_cards(named, host=host))
             return
         if layout:
-            from pgdyno.flow.layout import show_layouts
-
             _refuse_others("--layout", **measuring)
+            declared = read_declared(host)
+            if is_script and declared is not None:
+                script = write_storage_script(declared)
+                ui.close()
+                sys.stdout.write(script)
+                return
             folders = check_paths(named if named or host is not None else [find_existing_folder(place)])
-            show(show_layouts(folders, read_declared(host)))
+            show(show_layouts(folders, declared))
             return
         table = server_table(server=server, bindir=pg_bindir, port=None, settings=[])
         result = measure_disks(

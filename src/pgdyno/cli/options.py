@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import difflib
+import enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
@@ -107,6 +109,7 @@ RecordArgument = Annotated[
 ]
 RecordsOption = Annotated[Path, typer.Option("--records", help="Folder that holds records.")]
 DEFAULT_RECORDS = Path("pgdyno-records")
+_Choice = TypeVar("_Choice", bound=enum.Enum)
 
 
 def given(**options: object) -> dict[str, object]:
@@ -150,6 +153,22 @@ def server_table(
     if not server.isdigit():
         raise SpecError(f"--server {server}: neither `embedded` nor a major version", hint="for example --server 15")
     return {**table, "kind": "local", "version": int(server)}
+
+
+def choose(option: str, text: str, kind: type[_Choice]) -> _Choice:
+    """Return the member of an enumeration that an option names.
+
+    Raises:
+        SpecError: It names none.
+    """
+    words = [member.value for member in kind]
+    if text in words:
+        return kind(text)
+    near = difflib.get_close_matches(text, words, n=1)
+    raise SpecError(
+        f"{option} {text}: not one of {', '.join(words)}",
+        hint=f"did you mean {near[0]}?" if near else "choose one of them",
+    )
 
 
 def refuse_others(what: str, **options: object) -> None:

@@ -3,11 +3,9 @@
 # ruff: noqa: PLC0415 - flows are imported when their command runs, which keeps --help fast
 from __future__ import annotations
 
-import difflib
-import enum
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -18,6 +16,7 @@ from pgdyno.cli.options import (
     RunAsOption,
     ServerOption,
     YesOption,
+    choose,
     read_allowed,
     read_pairs,
     refuse_others,
@@ -41,7 +40,6 @@ TUNE_EXAMPLES = (
     "`pgdyno tune --explain shared_buffers` · show formula, inputs and source\n\n"
     "`sudo pgdyno tune --pgdata /var/lib/postgresql/15/main --apply --restart` · apply the settings; `pgdyno restore` undoes them"
 )
-_Choice = TypeVar("_Choice", bound=enum.Enum)
 # Upper limit of bytes (an exabyte) or seconds.
 _MOST = 1e18
 
@@ -178,7 +176,7 @@ def tune(
         allowed = read_allowed(allow, dsn=dsn)
         if allowed.writes is not None:
             raise SpecError("--allow writes is for a load, and tune runs none", hint="leave it out")
-        chosen = _choose("--form", form, Form)
+        chosen = choose("--form", form, Form)
         named = make_default_study(
             server_table(server=server, bindir=pg_bindir, port=None, settings=[]), scale=None, clients=None
         ).server
@@ -189,7 +187,7 @@ def tune(
             record=record,
             cards=None if disk_card is None else tuple(Path(one) for one in disk_card if one != "none"),
             wishes=LoadHints(
-                workload=None if workload is None else _choose("--workload", workload, WorkloadClass),
+                workload=None if workload is None else choose("--workload", workload, WorkloadClass),
                 dataset_bytes=_read("--dataset", dataset, "B", "20GB"),
                 connections=_check_count("--connections", connections),
                 active=_check_count("--clients", clients),
@@ -249,17 +247,6 @@ def _refuse_contradictions(
         raise SpecError("--restart needs --apply", hint="add --apply")
     if form == "sysctl" and leaves_kernel:
         raise SpecError("--form sysctl is a file for the kernel", hint="leave --no-kernel out")
-
-
-def _choose(option: str, text: str, kind: type[_Choice]) -> _Choice:
-    words = [member.value for member in kind]
-    if text in words:
-        return kind(text)
-    near = difflib.get_close_matches(text, words, n=1)
-    raise SpecError(
-        f"{option} {text}: not one of {', '.join(words)}",
-        hint=f"did you mean {near[0]}?" if near else "choose one of them",
-    )
 
 
 def _check_count(option: str, count: int | None) -> int | None:

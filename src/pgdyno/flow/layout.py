@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -16,9 +17,19 @@ from pgdyno.errors import ExitCode
 from pgdyno.facts.instances import list_instances
 from pgdyno.flow.terminal import print_document
 from pgdyno.report.documents.disk import layout_document
+from pgdyno.report.sections.disk.commands import format_storage_script
 from pgdyno.report.sections.disk.layout import LayoutView, build_layouts
 from pgdyno.run.host.tunables import read_product, read_tunables
 from pgdyno.spec.host import DiskSpec, HostSpec
+from pgdyno.tune.new_storage import plan_file_systems
+
+
+class LayoutForm(enum.Enum):
+    """Forms of a layout."""
+
+    TABLE = "table"
+    COMMANDS = "commands"
+    """The shell script that makes it."""
 
 
 class LayoutResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,6 +66,15 @@ def show_layouts(paths: Sequence[Path], host: HostSpec | None) -> LayoutResult:
     limits = None if known is None else limits_of(known)
     declared = [None, None] if known is None else [known.disk, known.wal_disk or known.disk]
     return LayoutResult(views=tuple(_find(path, declared[min(place, 1)], limits) for place, path in enumerate(paths)))
+
+
+def write_storage_script(host: HostSpec) -> str:
+    """Write the shell script that makes the declared storage; nothing of it is run.
+
+    Raises:
+        SpecError: The host declares no disk, or one that the script cannot make.
+    """
+    return format_storage_script(plan_file_systems(host), name=host.name or host.instance or "a described machine")
 
 
 def _declare(title: str, disk: DiskSpec | None, limits: InstanceLimits | None) -> LayoutView:

@@ -14,9 +14,12 @@ _BLOCK = "Linux, Documentation/block"
 # Smallest advised chunk: the run of pages that a scan reads at once. Source: PostgreSQL's io_combine_limit.
 _LEAST_CHUNK_KB = 128
 # Source: Linux, include/linux/pagemap.h, VM_READAHEAD_PAGES.
-_READ_AHEAD_STOCK_KB, _READ_AHEAD_MOST_KB = 128, 4096
+READ_AHEAD_STOCK_KB, _READ_AHEAD_MOST_KB = 128, 4096
 # A network disk does a few thousand requests a second: a scheduler that prefers reads costs nothing there.
-_SCHEDULERS = {DiskKind.HDD: "mq-deadline", DiskKind.LOCAL_SSD: "none"}
+SCHEDULERS = {DiskKind.HDD: "mq-deadline", DiskKind.LOCAL_SSD: "none"}
+"""Scheduler of each kind of disk; other kinds keep theirs."""
+MOUNT_OPTION = "noatime"
+"""The option that every file system of PostgreSQL's gets."""
 # Share of the disk's write bandwidth that the WAL may take before data and WAL delay each other.
 _WAL_SHARE = 0.15
 
@@ -48,7 +51,7 @@ def _devices(draft: Draft) -> Iterator[tuple[Disk, Device]]:
 
 def _put_schedulers(draft: Draft) -> None:
     for disk, device in _devices(draft):
-        wanted = _SCHEDULERS.get(disk.kind)
+        wanted = SCHEDULERS.get(disk.kind)
         if (
             wanted is None
             or device.kind != "disk"
@@ -76,13 +79,9 @@ def _put_read_ahead(draft: Draft) -> None:
     if draft.subject.workload not in {WorkloadClass.ANALYTIC, WorkloadClass.MIXED}:
         return
     for role, disk in _roles(draft):
-        top, latency = next(iter(disk.devices), None), find_read_latency(disk)
-        stripe_kb = max((_chunk_kb(one) * one.data_disks for one in disk.devices if one.data_disks > 1), default=0)
-        # Source: bandwidth × delay: the data in flight with which a sequential read never waits.
-        flight_kb = disk.read_bytes_per_s.value * latency.value / KB
-        wanted = int(min(_READ_AHEAD_MOST_KB, max(_READ_AHEAD_STOCK_KB, 2 * stripe_kb, round_down(2 * flight_kb))))
+        top, latency, wanted = next(iter(disk.devices), None), find_read_latency(disk), compute_read_ahead_kb(disk)
         if not disk.path:
-            now, name, value, target = _READ_AHEAD_STOCK_KB, f"read-ahead of {role}", f"{wanted} kB", Target.STORAGE
+            now, name, value, target = READ_AHEAD_STOCK_KB, f"read-ahead of {role}", f"{wanted} kB", Target.STORAGE
         elif top is not None and top.read_ahead_kb is not None:
             now, name, value, target = (
                 top.read_ahead_kb,
@@ -106,9 +105,24 @@ def _put_read_ahead(draft: Draft) -> None:
             )
 
 
-def _chunk_kb(array: Device) -> int:
+def compute_read_ahead_kb(disk: Disk) -> int:
+    """Return the read-ahead, in kB, with which a scan keeps all disks of the device busy."""
+    stripe_kb = max((advise_chunk_kb(one) * one.data_disks for one in disk.devices if one.data_disks > 1), default=0)
+    # Source: bandwidth × delay: the data in flight with which a sequential read never waits.
+    flight_kb = disk.read_bytes_per_s.value * find_read_latency(disk).value / KB
+    return int(min(_READ_AHEAD_MOST_KB, max(READ_AHEAD_STOCK_KB, 2 * stripe_kb, round_down(2 * flight_kb))))
+
+
+def advise_chunk_kb(array: Device) -> int:
     """Return the chunk that the set advises: the existing one, or the least advised size."""
     return max(array.chunk_kb or 0, _LEAST_CHUNK_KB)
+
+
+def format_mkfs_options(filesystem: str, *, chunk_kb: int, data_disks: int) -> str:
+    """Return the options of mkfs.xfs or mkfs.ext4 that align the file system with the stripes of an array."""
+    if filesystem == "xfs":
+        return f"-d su={chunk_kb}k,sw={data_disks}"
+    return f"-E stride={chunk_kb // 4},stripe_width={chunk_kb // 4 * data_disks}"
 
 
 def _advise(
@@ -135,7 +149,7 @@ def _advise_filesystem(draft: Draft, role: str, disk: Disk) -> None:
         draft,
         disk,
         f"mount options of {role}",
-        "noatime",
+        MOUNT_OPTION,
         reason="reading a file should not cause a write.",
         formula="noatime on every file system",
         source="Linux, mount(8), noatime",
@@ -144,7 +158,7 @@ def _advise_filesystem(draft: Draft, role: str, disk: Disk) -> None:
     array = next((one for one in disk.devices if one.data_disks > 1), None)
     if array is None or (disk.path and array.chunk_kb is None):
         return
-    chunk, disks = _chunk_kb(array), array.data_disks
+    chunk, disks = advise_chunk_kb(array), array.data_disks
     if chunk != array.chunk_kb:
         _advise(
             draft,
@@ -156,15 +170,11 @@ def _advise_filesystem(draft: Draft, role: str, disk: Disk) -> None:
             source="Linux, md(4); PostgreSQL 18 manual, section 19.4.5, io_combine_limit",
             trades=f"{array.name} must be created again" if array.chunk_kb else "",
         )
-    options = {
-        "xfs": f"-d su={chunk}k,sw={disks}",
-        "ext4": f"-E stride={chunk // 4},stripe_width={chunk // 4 * disks}",
-    }
     _advise(
         draft,
         disk,
         f"mkfs.{filesystem} options of {role}",
-        options[filesystem],
+        format_mkfs_options(filesystem, chunk_kb=chunk, data_disks=disks),
         reason="it aligns the file system with the stripes of the array.",
         formula=f"chunk of {chunk} kB × {disks} data disks",
         source=f"mkfs.{filesystem}(8)",

@@ -1,0 +1,95 @@
+"""Decide how the declared disks of a machine are made into file systems, by the same rules as the advice of `tune`."""
+
+from __future__ import annotations
+
+import re
+
+import msgspec
+
+from pgdyno.errors import SpecError
+from pgdyno.facts.mount_options import JudgedOption, judge_mount_options
+from pgdyno.spec.host import DiskSpec, HostSpec
+from pgdyno.tune.hosts import make_shape
+from pgdyno.tune.rules.storage import (
+    MOUNT_OPTION,
+    READ_AHEAD_STOCK_KB,
+    SCHEDULERS,
+    advise_chunk_kb,
+    compute_read_ahead_kb,
+    format_mkfs_options,
+)
+from pgdyno.tune.types import Disk
+
+_FILESYSTEMS = ("xfs", "ext4")
+# Options of access times, of which a file system has one. Source: Linux, mount(8).
+_ACCESS_TIMES = frozenset({"atime", "noatime", "relatime", "norelatime", "strictatime", "nostrictatime"})
+# Whatever else is in a mount option could end the word in a shell or in fstab.
+_MOUNT_OPTIONS = re.compile(r"[A-Za-z0-9_.,:=/+-]*")
+
+
+class NewFileSystem(msgspec.Struct, frozen=True, kw_only=True):
+    """A file system that is to be made on new disks."""
+
+    role: str
+    """Its use: `data` or `wal`."""
+    declared: DiskSpec
+    filesystem: str
+    """`xfs` or `ext4`."""
+    chunk_kb: int | None
+    """Chunk of the array or of LVM's stripes; None where there is none."""
+    mkfs_options: str
+    """Options of mkfs that align it with the array; empty where there is no stripe."""
+    mount_options: str
+    judged: tuple[JudgedOption, ...]
+    """What the declared mount options do, where it is worth knowing."""
+    scheduler: str | None
+    """Scheduler of each disk; None: each keeps its own."""
+    read_ahead_kb: int | None
+    """Read-ahead of the file system's device; None: the kernel's own is enough."""
+
+
+def plan_file_systems(host: HostSpec) -> tuple[NewFileSystem, ...]:
+    """Decide how the declared disks are made: the data's first, then the WAL's if it has one.
+
+    Raises:
+        SpecError: No disk of the data is declared, or a file system or mount option that cannot be made.
+    """
+    if host.disk is None:
+        raise SpecError(
+            "the host declares no disk of the data, so there is nothing to make",
+            hint="name a host file with a table [disk]: studies/hosts/template.toml shows every key",
+        )
+    shape = make_shape(host)
+    declared = (("data", host.disk, shape.disk), ("wal", host.wal_disk, shape.wal_disk))
+    return tuple(_plan(role, spec, disk) for role, spec, disk in declared if spec is not None and disk is not None)
+
+
+def _plan(role: str, spec: DiskSpec, disk: Disk) -> NewFileSystem:
+    filesystem = spec.filesystem or _FILESYSTEMS[0]
+    if filesystem not in _FILESYSTEMS:
+        raise SpecError(
+            f"filesystem {filesystem} of the {role}: commands are known of {' and '.join(_FILESYSTEMS)} only",
+            hint="declare one of them, or make this one by hand",
+        )
+    declared = spec.mount_options or ""
+    if not _MOUNT_OPTIONS.fullmatch(declared):
+        raise SpecError(
+            f"mount_options {declared!r} of the {role} are no options of fstab", hint='for example "noatime"'
+        )
+    array = next((one for one in disk.devices if one.data_disks > 1), None)
+    chunk_kb = None if array is None else advise_chunk_kb(array)
+    others = [one for one in declared.split(",") if one and one not in _ACCESS_TIMES]
+    read_ahead_kb = compute_read_ahead_kb(disk)
+    return NewFileSystem(
+        role=role,
+        declared=spec,
+        filesystem=filesystem,
+        chunk_kb=chunk_kb,
+        mkfs_options=""
+        if array is None or chunk_kb is None
+        else format_mkfs_options(filesystem, chunk_kb=chunk_kb, data_disks=array.data_disks),
+        mount_options=",".join((MOUNT_OPTION, *others)),
+        judged=judge_mount_options(declared, None),
+        scheduler=SCHEDULERS.get(disk.kind),
+        read_ahead_kb=read_ahead_kb if read_ahead_kb > READ_AHEAD_STOCK_KB else None,
+    )
