@@ -51,6 +51,15 @@ def test_on_a_slow_disk_the_data_are_less_and_a_copy_is_expected_to_take_as_long
     assert asked.steps[2].predicted_s > 100 * BYTES_PER_SCALE / 50e6
 
 
+def test_a_copy_of_more_than_the_kernel_leaves_dirty_goes_at_a_disks_speed() -> None:
+    small, large = (plan_study(study(data={"scale": scale}), MACHINE).steps[2].predicted_s for scale in (200, 1000))
+    # 3.1 GB of 24 GB are copied in memory; 15.7 GB at 131 MB/s.
+    assert small < 200 * BYTES_PER_SCALE / 400e6 + 60
+    assert large > 1000 * BYTES_PER_SCALE / 131.1e6
+    quick = msgspec.structs.replace(MACHINE, write_bytes_per_s=2e9)
+    assert plan_study(study(data={"scale": 1000}), quick).steps[2].predicted_s < large / 2
+
+
 def test_each_round_holds_each_workload_once_in_an_order_of_its_own() -> None:
     plan = plan_study(study(trials={"rounds": 40}), MACHINE)
     orders = [tuple(t.workload for t in plan.trials if t.round == r) for r in range(1, 41)]

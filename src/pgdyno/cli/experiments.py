@@ -99,7 +99,10 @@ def compare(
     ] = None,
     sysctl: Annotated[
         list[str] | None,
-        typer.Option("--sysctl", help="Kernel setting NAME=VALUE, a sysctl or a path below /sys; each --sysctl is a variant. Needs root."),
+        typer.Option(
+            "--sysctl",
+            help="Kernel setting NAME=VALUE, a sysctl or a path below /sys; each --sysctl is a variant. Needs root.",
+        ),
     ] = None,
     server: Annotated[
         list[str] | None,

@@ -247,7 +247,8 @@ def _keep(folder: Path, dataset: Dataset, home: Home) -> Template:
 
 
 def _copy(argv: list[str]) -> None:
-    done = THIS_HOST.run(argv, timeout_s=3600.0)
+    # A copy of terabytes takes hours, and a disk that hangs is the user's to see.
+    done = THIS_HOST.run(argv, timeout_s=None)
     if done.exit_code != 0:
         raise StepFailedError("cannot copy the loaded cluster", detail=done.stderr.strip(), hint=hint_for(done.stderr))
 
