@@ -53,7 +53,9 @@ def test_a_disk_is_measured_and_its_card_is_used(bench: Bench) -> None:
     done = run_disk("disk", "--quick", str(folder), cwd=bench.folder)
     assert done.returncode == 0, done.stderr
     assert f"{folder}: " in done.stderr.splitlines()[0]
-    assert re.search(r"\d patterns of fio in 3 rounds, on a test file of \d+ MB that goes when", done.stderr)
+    assert re.search(
+        r"\d patterns of fio in 3 rounds, 0.75 s each, on a test file of \d+ MB that goes when", done.stderr
+    )
     assert re.search(r"^about \d\d s$", done.stderr, re.MULTILINE)
     assert "so one client commits at most" in done.stdout
     assert not list(folder.iterdir()), "nothing stays"
@@ -107,6 +109,11 @@ def test_a_disk_is_measured_and_its_card_is_used(bench: Bench) -> None:
             2,
             "--compare measures nothing: leave out --quick, --install",
         ),
+        (("--show", "--file-size", "1GB", "--run-time", "2s", "card.json"), 2, "leave out --file-size, --run-time"),
+        ((".", "--file-size", "1MB"), 2, "--file-size 1 MB is too small"),
+        ((".", "--file-size", "1"), 2, "--file-size 1: it has no unit"),
+        ((".", "--run-time", "2h"), 2, "--run-time 7200 s is too short or too long"),
+        ((".", "--file-size", "500TB"), 3, "has too little space for a test file of 500 TB"),
         (("card.json",), 2, "card.json is no folder"),
         ((".", "--out", "card.json"), 3, "card.json exists already"),
         ((".", "--out", "page.json"), 3, "page.md exists already"),

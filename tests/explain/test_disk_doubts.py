@@ -136,6 +136,13 @@ def test_a_generator_that_was_the_limit() -> None:
         for run in make_runs()
     )
     assert doubts(make_card(runs=runs))["generator-limit"].evidence.endswith("random read 8 kB at depth 64")
+    shared = tuple(
+        msgspec.structs.replace(run, job=msgspec.structs.replace(run.job, processes=8)) if run.cpu_ratio > 0.9 else run
+        for run in runs
+    )
+    found = doubts(make_card(runs=shared))["generator-limit"]
+    assert found.evidence.startswith("99 % of a CPU each at")
+    assert found.why.startswith("8 processes of fio cannot ask for more")
 
 
 def test_more_to_be_had() -> None:

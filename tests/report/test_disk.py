@@ -106,6 +106,36 @@ def test_cards_side_by_side(golden: Callable[[Path, str], None]) -> None:
     assert len(document.cards) == 3
 
 
+def test_another_size_or_time_is_said_beside_the_figures() -> None:
+    def said(**others: Any) -> str:
+        views = [view_of(make_card()), view_of(make_card(**others))]
+        shown = build_card_comparison(views, compare_entries([view.entries for view in views]))
+        return printed(print_terminal(shown, level=Level.STANDARD), width=400)
+
+    long = tuple(
+        msgspec.structs.replace(run, job=msgspec.structs.replace(run.job, runtime_s=60.0)) for run in make_runs()
+    )
+    assert "B was measured with a file of 64 GB and runs of 3 s, A with a file of 4 GB and runs of 3 s" in said(
+        file_bytes=64 * 2**30
+    )
+    assert "B was measured with a file of 4 GB and runs of 60 s" in said(runs=long)
+    assert "was measured with" not in said(file_bytes=int(3.9 * 2**30)), "cut by little"
+    assert "was measured with" not in said(runs=(), file_bytes=None), "nothing to compare"
+
+
+def test_processes_that_share_a_job_are_shown() -> None:
+    def share(one: DiskJob) -> DiskJob:
+        is_shared = one.pattern is Pattern.RANDOM_READ and one.depth == 64
+        return msgspec.structs.replace(one, processes=2) if is_shared else one
+
+    card = make_card(runs=tuple(msgspec.structs.replace(run, job=share(run.job)) for run in make_runs()))
+    text = printed(print_terminal(build_cards([view_of(card)]), level=Level.STANDARD), width=80)
+    assert "64 /2: 2 processes of fio" in " ".join(text.split())
+    (row,) = [line for line in text.splitlines() if "random read 8kB" in line and " 64 " in line]
+    assert " 64 /2 " in row
+    assert max(map(len, text.splitlines())) <= 80
+
+
 def test_many_cards_fit_the_screen() -> None:
     views = [view_card(make_card(runs=make_runs(seed=seed))) for seed in range(6)]
     text = printed(

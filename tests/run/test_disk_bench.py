@@ -18,6 +18,7 @@ from pgdyno.analyse.disk.card import bytes_per_s_of
 from pgdyno.errors import HostError
 from pgdyno.plan.disk import DiskJob, DiskPlan, Pattern
 from pgdyno.record.device.disk_card import JobRun
+from pgdyno.run.device import disk_bench
 from pgdyno.run.device.disk_bench import DiskTools, measure_disk
 from pgdyno.run.device.fio import find_fio
 from pgdyno.run.host.process import find_server_user
@@ -120,6 +121,33 @@ def test_a_disk_that_is_too_slow_for_the_file_gets_a_smaller_one(ext4: Loop) -> 
     assert found.file_bytes is not None
     assert 16 * MIB <= found.file_bytes < 40 * MIB
     assert len(found.runs) == 1
+    (cut,) = [one for one in found.unseen if one.what == "a test file of 64 MB"]
+    assert "were written in 1 s" in cut.reason
+
+
+def test_processes_of_fio_share_a_job_whose_limit_is_a_cpu(ext4: Loop, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Whatever CPU time fio takes is too much here.
+    monkeypatch.setattr(disk_bench, "FULL_CPU_RATIO", -1.0)
+    jobs = (job(Pattern.RANDOM_READ, depth=16, runtime_s=0.5), job(Pattern.SEQUENTIAL_READ, LARGE, 8), job(Pattern.WAL))
+    plan = msgspec.structs.replace(make_plan(jobs, jobs), most_processes=4)
+    runs = measure_disk(ext4.folder, plan, tools()).runs
+    assert [run.job.processes for run in runs] == [4, 1, 1, 4, 1, 1]
+    assert [run.round for run in runs] == [0, 0, 0, 1, 1, 1]
+    for run in (runs[0], runs[3]):
+        assert run.read is not None
+        assert run.spans
+        # fio sums up the times of its processes; a rate is over the time of the longest.
+        assert run.runtime_s == pytest.approx(run.read.latency.count / run.read.iops, rel=0.5)
+        # Little's law: the queues of all processes together are not longer than the job's.
+        assert run.read.iops * run.read.latency.mean_us * 1e-6 < 1.5 * 16
+
+
+def test_one_process_is_enough_where_the_disk_is_the_limit(ext4: Loop) -> None:
+    jobs = (job(Pattern.RANDOM_READ, depth=16),)
+    plan = msgspec.structs.replace(make_plan(jobs), most_processes=4)
+    with throttled(ext4, read_iops=500):
+        (run,) = measure_disk(ext4.folder, plan, tools()).runs
+    assert run.job.processes == 1
 
 
 def test_load_of_others_on_the_device_is_noticed(ext4: Loop) -> None:

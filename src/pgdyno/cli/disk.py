@@ -17,6 +17,7 @@ from pgdyno.cli.options import (
     ServerOption,
     YesOption,
     choose,
+    read_amount,
     server_table,
 )
 from pgdyno.cli.session import session
@@ -25,6 +26,7 @@ from pgdyno.errors import SpecError
 DISK_EXAMPLES = (
     "Examples:\n\n`pgdyno disk` · the disk of pgdyno's home, in up to 4 minutes\n\n"
     "`pgdyno disk --quick /var/lib/postgresql` · another disk, in up to 40 seconds\n\n"
+    "`pgdyno disk --file-size 64GB --run-time 60s` · a file larger than the disk's caches, and runs that outlast a burst\n\n"
     "`pgdyno disk /data /wal --host c7g.2xlarge` · data and WAL, compared with the limits of the instance\n\n"
     "`pgdyno disk --layout --host db1.toml` · compute the limits of a declared layout without measuring\n\n"
     "`pgdyno disk --layout --host db1.toml --form commands > db1.sh` · write the commands that make it\n\n"
@@ -67,6 +69,20 @@ def disk(
             show_default=False,
         ),
     ] = None,
+    file_size: Annotated[
+        str | None,
+        typer.Option(
+            help="Size of the test file, such as 16GB. [default: 2GB, with --quick 512MB, at most a quarter of the free"
+            " space]",
+            show_default=False,
+        ),
+    ] = None,
+    run_time: Annotated[
+        str | None,
+        typer.Option(
+            help="Time of each run of fio, such as 60s. [default: 1.25s, with --quick 0.75s]", show_default=False
+        ),
+    ] = None,
     server: ServerOption = None,
     pg_bindir: BindirOption = None,
     out: Annotated[
@@ -100,7 +116,13 @@ def disk(
                 "--form commands goes with --layout and --host only",
                 hint="for example `pgdyno disk --layout --host db1.toml --form commands`",
             )
-        measuring = {"quick": quick, "out": out, "install": install}
+        measuring = {
+            "quick": quick,
+            "file_size": file_size,
+            "run_time": run_time,
+            "out": out,
+            "install": install,
+        }
         if compare:
             _refuse_others("--compare", show=shown, layout=layout, host=host, **measuring)
             show(compare_cards(named))
@@ -130,6 +152,8 @@ def disk(
                 home=place,
                 out=out,
                 may_install=install,
+                file_bytes=read_amount("--file-size", file_size, "B", "16GB"),
+                runtime_s=read_amount("--run-time", run_time, "s", "60s"),
             ),
             ui,
         )
@@ -139,6 +163,6 @@ def disk(
 
 
 def _refuse_others(what: str, **options: object) -> None:
-    others = [f"--{name}" for name, value in options.items() if value]
+    others = [f"--{name.replace('_', '-')}" for name, value in options.items() if value]
     if others:
         raise SpecError(f"{what} measures nothing: leave out {', '.join(others)}")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 import typer
 
 from pgdyno.errors import SpecError
+from pgdyno.units import parse_in_unit
 
 if TYPE_CHECKING:
     from pgdyno.spec.allowed import Allowed
@@ -109,6 +110,8 @@ RecordArgument = Annotated[
 ]
 RecordsOption = Annotated[Path, typer.Option("--records", help="Folder that holds records.")]
 DEFAULT_RECORDS = Path("pgdyno-records")
+# Upper limit of bytes (an exabyte) or seconds.
+_MOST = 1e18
 _Choice = TypeVar("_Choice", bound=enum.Enum)
 
 
@@ -169,6 +172,25 @@ def choose(option: str, text: str, kind: type[_Choice]) -> _Choice:
         f"{option} {text}: not one of {', '.join(words)}",
         hint=f"did you mean {near[0]}?" if near else "choose one of them",
     )
+
+
+def read_amount(option: str, text: str | None, unit: str, example: str) -> float | None:
+    """Parse a size in bytes or a time in seconds, whose unit is required; None stays None.
+
+    Raises:
+        SpecError: It is none, or not above 0.
+    """
+    if text is None:
+        return None
+    try:
+        value = parse_in_unit(text, unit, is_integer=False)
+    except ValueError as exc:
+        raise SpecError(f"{option} {text}: {exc}", hint=f"for example {option} {example}") from exc
+    if text.strip()[-1:].isdigit():
+        raise SpecError(f"{option} {text}: it has no unit", hint=f"for example {option} {example}")
+    if not 0 < value <= _MOST:
+        raise SpecError(f"{option} {text}: not above 0, or implausibly large", hint=f"for example {option} {example}")
+    return value
 
 
 def refuse_others(what: str, **options: object) -> None:

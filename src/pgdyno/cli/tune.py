@@ -18,13 +18,13 @@ from pgdyno.cli.options import (
     YesOption,
     choose,
     read_allowed,
+    read_amount,
     read_pairs,
     refuse_others,
     server_table,
 )
 from pgdyno.cli.session import session
 from pgdyno.errors import SpecError
-from pgdyno.units import parse_in_unit
 
 if TYPE_CHECKING:
     from pgdyno.flow.tune import TuneResult
@@ -40,8 +40,6 @@ TUNE_EXAMPLES = (
     "`pgdyno tune --explain shared_buffers` · show formula, inputs and source\n\n"
     "`sudo pgdyno tune --pgdata /var/lib/postgresql/15/main --apply --restart` · apply the settings; `pgdyno restore` undoes them"
 )
-# Upper limit of bytes (an exabyte) or seconds.
-_MOST = 1e18
 
 
 def tune(
@@ -188,11 +186,11 @@ def tune(
             cards=None if disk_card is None else tuple(Path(one) for one in disk_card if one != "none"),
             wishes=LoadHints(
                 workload=None if workload is None else choose("--workload", workload, WorkloadClass),
-                dataset_bytes=_read("--dataset", dataset, "B", "20GB"),
+                dataset_bytes=read_amount("--dataset", dataset, "B", "20GB"),
                 connections=_check_count("--connections", connections),
                 active=_check_count("--clients", clients),
-                recovery_s=_read("--recovery", recovery, "s", "5min"),
-                stall_s=_read("--stall", stall, "s", "500ms"),
+                recovery_s=read_amount("--recovery", recovery, "s", "5min"),
+                stall_s=read_amount("--stall", stall, "s", "500ms"),
                 leaves_kernel=not kernel,
             ),
             fixed=read_pairs(settings or []),
@@ -253,18 +251,3 @@ def _check_count(option: str, count: int | None) -> int | None:
     if count is not None and count < 1:
         raise SpecError(f"{option} {count}: not a number above 0")
     return count
-
-
-def _read(option: str, text: str | None, unit: str, example: str) -> float | None:
-    """Parse a size in bytes or a time in seconds, whose unit is required."""
-    if text is None:
-        return None
-    try:
-        value = parse_in_unit(text, unit, is_integer=False)
-    except ValueError as exc:
-        raise SpecError(f"{option} {text}: {exc}", hint=f"for example {option} {example}") from exc
-    if text.strip()[-1:].isdigit():
-        raise SpecError(f"{option} {text}: it has no unit", hint=f"for example {option} {example}")
-    if not 0 < value <= _MOST:
-        raise SpecError(f"{option} {text}: not above 0, or implausibly large", hint=f"for example {option} {example}")
-    return value

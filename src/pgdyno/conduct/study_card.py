@@ -76,6 +76,7 @@ def plan_study_card(home: Home, installation: Installation, *, clock: ClockTest 
         free_bytes=find_room_bytes(machine),
         seed=int(local_now().timestamp()),
         wants_fio=fio is not None,
+        cpu_count=int(machine.host.usable_cpu_count),
     )
     if fio is None:
         seconds = plan.expected_s + FLUSH_TESTS * _FLUSH_TEST_S

@@ -17,7 +17,7 @@ from pgdyno.conduct.measure_card import DiskJobs, take_card
 from pgdyno.conduct.ui import Ui
 from pgdyno.errors import HostError, InterruptedStudyError, SpecError, StepFailedError, why
 from pgdyno.flow.disk_view import DiskResult, read_declared, view_card
-from pgdyno.plan.disk import FLUSH_TESTS, make_disk_plan
+from pgdyno.plan.disk import FLUSH_TESTS, LEAST_FILE_BYTES, LEAST_RUNTIME_S, MOST_RUNTIME_S, make_disk_plan
 from pgdyno.record.device.disk_card import (
     DiskCard,
     add_declared_disk,
@@ -33,6 +33,7 @@ from pgdyno.run.change.install_fio import install_fio
 from pgdyno.run.cluster.home import open_home
 from pgdyno.run.device.disk_bench import DiskTools, find_neighbours
 from pgdyno.run.device.fio import find_fio
+from pgdyno.run.device.scratch import MOST_OF_FREE
 from pgdyno.run.host.clock import local_now
 from pgdyno.run.host.process import find_server_user
 from pgdyno.run.host.tunables import find_room_bytes, read_tunables
@@ -57,6 +58,8 @@ class DiskQuestion(msgspec.Struct, frozen=True, kw_only=True):
         home: Of pgdyno, which keeps the newest card of each path.
         out: File or folder for the cards; None: `pgdyno-disks`.
         may_install: Whether fio may be installed.
+        file_bytes: Size of the test file; None: the usual one.
+        runtime_s: Seconds of each run of fio; None: the usual ones.
     """
 
     paths: tuple[Path, ...]
@@ -66,17 +69,20 @@ class DiskQuestion(msgspec.Struct, frozen=True, kw_only=True):
     home: Path
     out: Path | None
     may_install: bool
+    file_bytes: float | None = None
+    runtime_s: float | None = None
 
 
 def measure_disks(question: DiskQuestion, ui: Ui) -> DiskResult:
     """Measure each path, one after the other, and keep a card of each.
 
     Raises:
-        SpecError: A path is no folder, or named twice; or the host file is not understood.
-        HostError: A path cannot be written to, a card cannot be kept, or another pgdyno is at work here.
+        SpecError: A path is no folder, or named twice; the host file is not understood; or a file or a run is too small.
+        HostError: A path has no room for the file that is asked for, or cannot be written to, a card cannot be kept, or another pgdyno is at work here.
         StepFailedError: Nothing could be measured.
         InterruptedStudyError: The user does not want it.
     """
+    _check_extent(question)
     named = check_paths(question.paths)
     declared = read_declared(question.host)
     with open_home(question.home, find_server_user()):
@@ -133,6 +139,19 @@ def check_paths(paths: Sequence[Path]) -> list[Path]:
     return found
 
 
+def _check_extent(question: DiskQuestion) -> None:
+    if question.file_bytes is not None and question.file_bytes < LEAST_FILE_BYTES:
+        raise SpecError(
+            f"--file-size {format_bytes(question.file_bytes)} is too small",
+            hint=f"it takes at least {format_bytes(LEAST_FILE_BYTES)}: a smaller file is in the caches of every disk",
+        )
+    if question.runtime_s is not None and not LEAST_RUNTIME_S <= question.runtime_s <= MOST_RUNTIME_S:
+        raise SpecError(
+            f"--run-time {question.runtime_s:g} s is too short or too long",
+            hint=f"it takes {LEAST_RUNTIME_S:g} to {MOST_RUNTIME_S:,.0f} s, and there are about 100 runs",
+        )
+
+
 def _find_tools(question: DiskQuestion, ui: Ui) -> DiskTools:
     bindir = Path(read_named_facts(question.server).bindir)
     try:
@@ -162,12 +181,23 @@ def _plan(path: Path, question: DiskQuestion, tools: DiskTools, *, seed: int) ->
             hint="name a folder on the same disk that can be written to",
         )
     has_fio = tools.fio is not None
+    room_bytes = find_room_bytes(machine)
+    file_bytes = None if question.file_bytes is None else int(question.file_bytes)
+    if has_fio and file_bytes is not None and room_bytes and file_bytes > room_bytes * MOST_OF_FREE:
+        raise HostError(
+            f"{path} has too little space for a test file of {format_bytes(file_bytes)}",
+            detail=f"{format_bytes(room_bytes)} are free, of which it may take half",
+            hint="name a smaller one with --file-size, or free some",
+        )
     plan = make_disk_plan(
         # Without fio there is time for pg_test_fsync.
         is_quick=question.is_quick and has_fio,
-        free_bytes=find_room_bytes(machine),
+        free_bytes=room_bytes,
         seed=seed,
         wants_fio=has_fio,
+        cpu_count=int(machine.host.usable_cpu_count),
+        file_bytes=file_bytes,
+        runtime_s=question.runtime_s,
     )
     return DiskJobs(path=path, machine=machine, plan=plan)
 
@@ -202,7 +232,10 @@ def _announce(jobs: Sequence[DiskJobs], files: Sequence[Path], ui: Ui) -> None:
     for job, file in zip(jobs, files, strict=True):
         facts, plan = job.machine.disk.facts, job.plan
         lines.append(f"{job.path}: {facts.filesystem} on {facts.device}, {format_bytes(facts.free_bytes)} free")
-        what = f"{len(plan.rounds[0])} patterns of fio in {len(plan.rounds)} rounds" if plan.rounds else "pg_test_fsync"
+        what = "pg_test_fsync"
+        if plan.rounds:
+            patterns, each_s = plan.rounds[0], plan.rounds[0][0].runtime_s
+            what = f"{len(patterns)} patterns of fio in {len(plan.rounds)} rounds, {each_s:g} s each"
         lines.append(f"  {what}, on a test file of {format_bytes(plan.file_bytes)} that goes when it is done")
         lines.append(f"  card: {file}")
     total_s = sum(job.expected_s for job in jobs) - sum(job.plan.clock_test_s for job in jobs[1:])

@@ -28,9 +28,16 @@ FLUSH_TESTS = 16
 """Tests of pg_test_fsync on Linux: 2 x 4 methods, 5 sizes, 2 descriptors, and one without a flush."""
 # Predicts how long writing the test file takes; on a slow disk the file is cut at the time limit.
 _USUAL_BYTES_PER_S = 400e6
-# Smallest useful test file, and the largest share of the free space that it may take.
-_LEAST_FILE_BYTES = 64 * _MIB
+# A file whose size is asked for is cut only on a disk that is slower than this.
+_LEAST_BYTES_PER_S = 20e6
+LEAST_FILE_BYTES = 64 * _MIB
+"""Size of the smallest useful test file."""
+LEAST_RUNTIME_S, MOST_RUNTIME_S = 0.5, 3600.0
+"""Shortest and longest run: fio reports eight times a second, and a round has up to 17 runs."""
+# Largest share of the free space that the test file takes, unless its size is asked for.
 _MOST_OF_FREE = 0.25
+FULL_CPU_RATIO = 0.9
+"""Share of a CPU from which a process of fio may be the limit: below, it still waits for the disk now and then."""
 
 
 class Pattern(enum.Enum):
@@ -48,6 +55,9 @@ class Pattern(enum.Enum):
     """Sequential writes into an existing file, each followed by fdatasync."""
 
 
+_SHARED = frozenset({Pattern.RANDOM_READ, Pattern.RANDOM_WRITE, Pattern.MIXED})
+
+
 class DiskJob(msgspec.Struct, frozen=True, kw_only=True):
     """One pattern at one queue depth, run once in each round."""
 
@@ -58,6 +68,8 @@ class DiskJob(msgspec.Struct, frozen=True, kw_only=True):
     read_ratio: float | None = None
     """Share of reads in the mixed pattern."""
     runtime_s: float
+    processes: int = 1
+    """Processes of fio that share the concurrent I/Os evenly."""
 
     @property
     def is_flushed(self) -> bool:
@@ -79,6 +91,8 @@ class DiskPlan(msgspec.Struct, frozen=True, kw_only=True):
     fill_s: float = 20.0
     """Time limit for writing the test file, which is cut at what was written by then."""
     seed: int
+    most_processes: int = 1
+    """Most processes of fio for one job: more would take CPUs from each other."""
 
     @property
     def expected_fill_s(self) -> float:
@@ -121,7 +135,16 @@ _WHOLE = _Scope(
 )
 
 
-def make_disk_plan(*, is_quick: bool, free_bytes: int, seed: int, wants_fio: bool = True) -> DiskPlan:
+def make_disk_plan(
+    *,
+    is_quick: bool,
+    free_bytes: int,
+    seed: int,
+    wants_fio: bool = True,
+    cpu_count: int = 1,
+    file_bytes: int | None = None,
+    runtime_s: float | None = None,
+) -> DiskPlan:
     """Plan what to measure of a path, in which order, and for how long.
 
     Args:
@@ -129,12 +152,16 @@ def make_disk_plan(*, is_quick: bool, free_bytes: int, seed: int, wants_fio: boo
         free_bytes: Free space of the path's file system.
         seed: Seed of the random order.
         wants_fio: Whether to run fio; without it only PostgreSQL's own programs run.
+        cpu_count: CPUs that fio may use.
+        file_bytes: Size of the test file, whatever is free; None: the usual one, if there is room.
+        runtime_s: Seconds of each run of fio; None: the usual ones.
     """
-    scope = _QUICK if is_quick else _WHOLE
-    spare_bytes = int(free_bytes * _MOST_OF_FREE) // _MIB * _MIB
-    # pg_test_fsync writes at most one WAL segment of a file.
-    wanted_bytes = scope.file_bytes if wants_fio else _LEAST_FILE_BYTES
-    file_bytes = max(_LEAST_FILE_BYTES, min(wanted_bytes, spare_bytes))
+    scope = _choose_scope(is_quick=is_quick, file_bytes=file_bytes, runtime_s=runtime_s)
+    if file_bytes is None or not wants_fio:
+        spare_bytes = int(free_bytes * _MOST_OF_FREE) // _MIB * _MIB
+        # pg_test_fsync writes at most one WAL segment of a file.
+        wanted_bytes = scope.file_bytes if wants_fio else LEAST_FILE_BYTES
+        file_bytes = max(LEAST_FILE_BYTES, min(wanted_bytes, spare_bytes))
     jobs = tuple(_list_jobs(scope)) if wants_fio else ()
     draw = random.Random(seed)  # noqa: S311 - an order, no secret
     load_s = scope.rounds * sum(job.runtime_s + FIO_START_S for job in jobs)
@@ -147,7 +174,29 @@ def make_disk_plan(*, is_quick: bool, free_bytes: int, seed: int, wants_fio: boo
         expected_s=load_s + tests_s + (_predict_fill_s(file_bytes, scope.fill_s) if jobs else 0.0),
         fill_s=scope.fill_s,
         seed=seed,
+        most_processes=cpu_count,
     )
+
+
+def split_job(job: DiskJob, *, most_processes: int) -> DiskJob | None:
+    """Return a job with twice as many processes of fio; None where they cannot share its I/Os, or are too many.
+
+    Only random I/Os are shared: two sequential streams would be another pattern.
+    """
+    processes = job.processes * 2
+    if job.pattern not in _SHARED or job.depth % processes or processes > most_processes:
+        return None
+    return msgspec.structs.replace(job, processes=processes)
+
+
+def _choose_scope(*, is_quick: bool, file_bytes: int | None, runtime_s: float | None) -> _Scope:
+    scope = _QUICK if is_quick else _WHOLE
+    if runtime_s is not None:
+        scope = msgspec.structs.replace(scope, runtime_s=runtime_s)
+    if file_bytes is not None:
+        fill_s = max(scope.fill_s, file_bytes / _LEAST_BYTES_PER_S)
+        scope = msgspec.structs.replace(scope, file_bytes=file_bytes, fill_s=fill_s)
+    return scope
 
 
 def _predict_fill_s(file_bytes: int, most_s: float) -> float:

@@ -16,7 +16,7 @@ from pgdyno.analyse.disk.entries import DiskFigureKey
 from pgdyno.explain.disk import location
 from pgdyno.explain.disk.rule_input import DiskRuleInput, Rule
 from pgdyno.explain.finding import Finding, Severity
-from pgdyno.plan.disk import DiskJob, Pattern
+from pgdyno.plan.disk import FULL_CPU_RATIO, DiskJob, Pattern
 from pgdyno.units import format_bytes, format_share
 
 # Bytes moved by others over those of the run itself; a file system's own bookkeeping stays below it.
@@ -24,8 +24,6 @@ _OTHERS_RATIO = 0.10
 _OTHERS_BYTES_PER_S = 1e6
 _OTHERS_RUNS_RATIO = 0.1
 _NOISE_RATIO = 0.15
-# Below this, fio still waits for the disk now and then.
-_GENERATOR_RATIO = 0.9
 _MAX_NAMED = 3
 _DISAGREEMENT_FACTOR = 2.0
 # With two depths, one and many, the second is always faster.
@@ -156,7 +154,7 @@ def _noise(rule_input: DiskRuleInput) -> Iterator[Finding]:
 
 
 def _generator(rule_input: DiskRuleInput) -> Iterator[Finding]:
-    busy = [run for run in rule_input.card.runs if run.cpu_ratio > _GENERATOR_RATIO]
+    busy = [run for run in rule_input.card.runs if run.cpu_ratio > FULL_CPU_RATIO]
     if busy:
         names = list(dict.fromkeys(_name_job(run.job) for run in sorted(busy, key=lambda run: -run.cpu_ratio)))
         more = f" and {len(names) - _MAX_NAMED} other patterns" if len(names) > _MAX_NAMED else ""
@@ -165,10 +163,14 @@ def _generator(rule_input: DiskRuleInput) -> Iterator[Finding]:
             rule="generator-limit",
             severity=Severity.WARNING,
             claim="fio itself was the limit, not the disk.",
-            evidence=f"{format_share(most.cpu_ratio)} of a CPU at {iops_of(most):,.0f} IOPS: {', '.join(names[:_MAX_NAMED])}{more}",
-            why="One process cannot ask for more: the disk may do more than this.",
-            advice="Take these figures for what a single backend could get at most.",
+            evidence=f"{format_share(most.cpu_ratio)} of a CPU{' each' if most.job.processes > 1 else ''} at {iops_of(most):,.0f} IOPS: {', '.join(names[:_MAX_NAMED])}{more}",
+            why=f"{_count_processes(most.job)} cannot ask for more: the disk may do more than this.",
+            advice="Take these figures for the least that the disk can do.",
         )
+
+
+def _count_processes(job: DiskJob) -> str:
+    return "One process of fio" if job.processes == 1 else f"{job.processes} processes of fio"
 
 
 def _plateaus(rule_input: DiskRuleInput) -> Iterator[Finding]:

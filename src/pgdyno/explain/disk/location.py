@@ -154,7 +154,7 @@ def _small_file(rule_input: DiskRuleInput) -> Iterator[Finding]:
             claim="The test file was small: a cache of the drive or its controller may have answered for the disk.",
             evidence=f"{format_bytes(file_bytes)}: all reads and writes went to it",
             why="What a database reads lies all over the disk.",
-            advice="Free space on it, or name a folder on the same disk that has more, and measure again.",
+            advice="Measure again with a larger --file-size; if it does not fit, free space on the disk.",
         )
 
 

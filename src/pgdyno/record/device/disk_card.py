@@ -164,6 +164,11 @@ class DiskCard(msgspec.Struct, frozen=True, kw_only=True):
         swept = {pattern for pattern, _ in depths if sum(1 for one, _ in depths if one is pattern) > _QUICK_DEPTHS}
         return CardScope.WHOLE if swept else CardScope.QUICK if self.runs else CardScope.FLUSHES
 
+    @property
+    def runtime_s(self) -> float | None:
+        """Planned seconds of each run of fio; None without runs."""
+        return max((run.job.runtime_s for run in self.runs), default=None)
+
 
 class _Versioned(msgspec.Struct):
     format: int

@@ -78,13 +78,14 @@ class _Report(msgspec.Struct):
     version: str = msgspec.field(name="fio version")
 
 
-def parse_fio(text: str, *, load_s: float | None = None) -> FioReport:
+def parse_fio(text: str, *, load_s: float | None = None, processes: int = 1) -> FioReport:
     """Parse the last of fio's reports, and derive the parts of the run from the earlier ones.
 
     Args:
         text: Complete output of fio.
         load_s: When fio stops submitting; the queue that drains afterwards is not part of the run. None where it
             submits to the end.
+        processes: Processes of the job, which are reported together: fio sums up their times, and averages their CPU.
 
     Raises:
         ValueError: There is no report, the last one is cut off, or fio reports that its job failed.
@@ -97,11 +98,11 @@ def parse_fio(text: str, *, load_s: float | None = None) -> FioReport:
         raise ValueError(f"fio's job failed with error {job.error}")
     return FioReport(
         version=reports[-1].version,
-        runtime_s=job.job_runtime / 1000,
+        runtime_s=job.job_runtime / 1000 / processes,
         read=_direction(job.read),
         write=_direction(job.write),
         flush=_latencies(job.sync.lat_ns),
-        spans=tuple(_derive_spans([report.jobs[0] for report in reports], load_s)),
+        spans=tuple(_derive_spans([report.jobs[0] for report in reports], load_s, processes)),
         moved_bytes=job.read.io_bytes + job.write.io_bytes,
         cpu_ratio=(job.usr_cpu + job.sys_cpu) / 100,
     )
@@ -142,11 +143,11 @@ def _latencies(times: _Times | None) -> Latencies | None:
     )
 
 
-def _derive_spans(jobs: list[_Job], load_s: float | None) -> Iterator[RunPart]:
+def _derive_spans(jobs: list[_Job], load_s: float | None, processes: int) -> Iterator[RunPart]:
     """Yield a part of the run for each pair of consecutive reports; the first part begins with the run."""
     until_s = math.inf if load_s is None else load_s + _LATE_S
     marks = [(0.0, 0)]
-    for mark in ((job.job_runtime / 1000, job.ios) for job in jobs):
+    for mark in ((job.job_runtime / 1000 / processes, job.ios) for job in jobs):
         if mark[0] > until_s:
             break
         if mark[0] - marks[-1][0] >= _SHORTEST_SPAN_S:

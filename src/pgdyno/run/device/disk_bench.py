@@ -15,7 +15,7 @@ from pathlib import Path
 import msgspec
 
 from pgdyno.errors import PgdynoError, StepFailedError
-from pgdyno.plan.disk import FIO_START_S, FLUSH_TESTS, DiskJob, DiskPlan
+from pgdyno.plan.disk import FIO_START_S, FLUSH_TESTS, FULL_CPU_RATIO, DiskJob, DiskPlan, split_job
 from pgdyno.record.device.disk_card import ClockTest, FlushTest, JobRun
 from pgdyno.record.device.fio import FioReport
 from pgdyno.record.machine.preflight import Unseen
@@ -32,6 +32,8 @@ from pgdyno.units import format_bytes
 
 # In a smaller file the same few blocks would be read and written over and over.
 _LEAST_LAID_OUT_BYTES = 16 * 2**20
+# A run that only finds how many processes of fio a job needs is not longer.
+_PROBE_S = 1.0
 
 
 class DiskMeasurement(msgspec.Struct, frozen=True, kw_only=True):
@@ -125,6 +127,7 @@ class _Bench:
         self._say_limits(fio, scratch)
         self.file_bytes = self._lay_out(fio, scratch)
         runs: list[JobRun] = []
+        settled: dict[DiskJob, DiskJob] = {}
         for number, jobs in enumerate(plan.rounds):
             possible = [job for job in jobs if can_run(fio, job, scratch)]
             seconds = sum(job.runtime_s + FIO_START_S for job in possible)
@@ -134,8 +137,25 @@ class _Bench:
                 self._on_activity(what)
                 seed = plan.seed + number * len(jobs) + place
                 with self._missing(f"a run of {what}"):
-                    runs.append(self._run_once(fio, scratch, job, number, seed))
+                    run = self._run_once(fio, scratch, settled.get(job, job), number, seed)
+                    if job not in settled:
+                        settled[job] = self._find_processes(fio, scratch, run, seed)
+                        if settled[job] != job:
+                            run = self._run_once(fio, scratch, settled[job], number, seed)
+                    runs.append(run)
         return tuple(runs)
+
+    def _find_processes(self, fio: Fio, scratch: Scratch, run: JobRun, seed: int) -> DiskJob:
+        """Return the job of a run with as many processes of fio as leave the limit to the disk, if the CPUs allow it."""
+        job, cpu_ratio = run.job, run.cpu_ratio
+        while cpu_ratio > FULL_CPU_RATIO:
+            more = split_job(job, most_processes=self._plan.most_processes)
+            if more is None:
+                break
+            job = more
+            probe = msgspec.structs.replace(job, runtime_s=min(job.runtime_s, _PROBE_S))
+            cpu_ratio = self._run_once(fio, scratch, probe, run.round, seed).cpu_ratio
+        return job
 
     def _say_limits(self, fio: Fio, scratch: Scratch) -> None:
         if not fio.is_known:
@@ -161,6 +181,9 @@ class _Bench:
                 f"{scratch.folder} is too slow to be measured",
                 detail=f"{format_bytes(written_bytes)} were written in {plan.fill_s:.0f} s",
             )
+        if written_bytes < plan.file_bytes:
+            reason = f"only {format_bytes(written_bytes)} were written in {plan.fill_s:.0f} s"
+            self._miss(f"a test file of {format_bytes(plan.file_bytes)}", reason)
         return written_bytes
 
     def _run_once(self, fio: Fio, scratch: Scratch, job: DiskJob, number: int, seed: int) -> JobRun:

@@ -38,6 +38,8 @@ pread or pwrite.
 _AT_ONCE = "psync"
 # Short enough to see a burst end within a run; each report takes fio a little time.
 _REPORT_MS = 125
+# A long run has no more reports than this: each has 10 kB, and is a part of the run on the card.
+_MOST_REPORTS = 100
 _FILL_BYTES, _FILL_DEPTH = 2**20, 8
 # A run on a slow device may last this much longer than planned.
 _PATIENCE_S = 30.0
@@ -139,9 +141,11 @@ def run_job(
         *("--time_based=1", f"--runtime={job.runtime_s * 1000:.0f}ms"),
         *(["--fdatasync=1"] if job.is_flushed else []),
         *([] if job.read_ratio is None else [f"--rwmixread={job.read_ratio * 100:.0f}"]),
-        *_engine(fio, job.depth, is_direct=_is_direct(job)),
+        *_engine(fio, job.depth, is_direct=_is_direct(job), processes=job.processes),
+        # Each process has offsets of its own: fio makes its seed of randseed and its number.
+        *([] if job.processes == 1 else [f"--numjobs={job.processes}", "--group_reporting=1"]),
     ]
-    return _run(fio, scratch, options, seed=seed, most_s=job.runtime_s, user=user)
+    return _run(fio, scratch, options, seed=seed, most_s=job.runtime_s, user=user, processes=job.processes)
 
 
 def _is_direct(job: DiskJob) -> bool:
@@ -149,14 +153,22 @@ def _is_direct(job: DiskJob) -> bool:
     return job.pattern is not Pattern.WAL
 
 
-def _engine(fio: Fio, depth: int, *, is_direct: bool) -> tuple[str, ...]:
+def _engine(fio: Fio, depth: int, *, is_direct: bool, processes: int = 1) -> tuple[str, ...]:
     engine = fio.queueing if depth > 1 and fio.queueing else _AT_ONCE
-    return f"--ioengine={engine}", f"--iodepth={depth}", f"--direct={is_direct:d}"
+    return f"--ioengine={engine}", f"--iodepth={depth // processes}", f"--direct={is_direct:d}"
 
 
 def _run(
-    fio: Fio, scratch: Scratch, options: list[str], *, seed: int, most_s: float, user: ServerUser | None
+    fio: Fio,
+    scratch: Scratch,
+    options: list[str],
+    *,
+    seed: int,
+    most_s: float,
+    user: ServerUser | None,
+    processes: int = 1,
 ) -> FioReport:
+    report_ms = max(_REPORT_MS, most_s * 1000 / _MOST_REPORTS)
     argv = [
         *(fio.program, "--name=job", f"--filename={AS_STDIN}", "--allow_file_create=0", "--fallocate=none", "--thread"),
         # No two blocks hold the same data, and none can be compressed; otherwise a disk could appear arbitrarily fast.
@@ -164,7 +176,7 @@ def _run(
         # randrepeat=0 the seed also determines the offsets: otherwise each run would use the same offsets in the same
         # order, and later rounds would see only what a disk cached in the first.
         *("--randrepeat=0", f"--randseed={seed}"),
-        *("--output-format=json", f"--status-interval={_REPORT_MS}ms", "--eta=never", "--disk_util=0"),
+        *("--output-format=json", f"--status-interval={report_ms:.0f}ms", "--eta=never", "--disk_util=0"),
         f"--percentile_list={':'.join(f'{one:g}' for one in PERCENTILES)}",
         # Latency from submission to completion: with a full queue, submitting itself may wait.
         *("--lat_percentiles=1", "--clat_percentiles=0"),
@@ -175,7 +187,7 @@ def _run(
         said = (done.stderr or done.stdout).strip()
         raise StepFailedError("fio failed", detail=said.splitlines()[0] if said else f"exit code {done.exit_code}")
     try:
-        return parse_fio(done.stdout, load_s=most_s)
+        return parse_fio(done.stdout, load_s=most_s, processes=processes)
     except ValueError as exc:
         raise StepFailedError("fio's output cannot be read", detail=str(exc)) from exc
 

@@ -29,7 +29,8 @@ from pgdyno.units import format_bytes
 
 AS_STDIN = "/proc/self/fd/0"
 """The path by which a program opens the file that it got as its standard input."""
-_MOST_OF_FREE = 0.5
+MOST_OF_FREE = 0.5
+"""Largest share of the free space that the file may take."""
 # Errors of a file system that cannot create files without a name. Source: open(2), O_TMPFILE.
 _NO_TMPFILE = {errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL}
 # Errors of a file system that cannot reserve space; writes may then run out of it. Source: fallocate(2).
@@ -126,7 +127,7 @@ def _check_space(folder: Path, place: int, file_bytes: int) -> None:
     usage = os.fstatvfs(place)
     free_bytes = usage.f_bavail * usage.f_frsize
     # A file system without a size of its own, such as ramfs, reports no free space at all.
-    if usage.f_blocks and file_bytes > free_bytes * _MOST_OF_FREE:
+    if usage.f_blocks and file_bytes > free_bytes * MOST_OF_FREE:
         raise HostError(
             f"{folder} has too little space to be measured",
             detail=f"the test file is {format_bytes(file_bytes)} and {format_bytes(free_bytes)} are free, "

@@ -109,8 +109,8 @@ def describe_making(card: DiskCard, figures: DiskFigures) -> str:
     how = []
     if card.file_bytes is not None:
         how.append(f"a file of {format_bytes(card.file_bytes)}")
-    if figures.round_count:
-        how.append(count_things(figures.round_count, "round"))
+    if card.runtime_s is not None:
+        how.append(f"{count_things(figures.round_count, 'round')} of {format_seconds(card.runtime_s)} for each job")
     return f"{' '.join(words)}{': ' if how else ''}{', '.join(how)}"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import string
 from collections.abc import Iterator, Sequence
 
@@ -9,7 +10,8 @@ from pgdyno.analyse.comparison.disk_cards import ALPHA, DELTA_RATIO, DiskDiffere
 from pgdyno.analyse.comparison.verdict import VerdictKind
 from pgdyno.analyse.disk.entries import DiskFigureKey
 from pgdyno.analyse.estimate import is_too_wide
-from pgdyno.report.format import format_estimate, format_number, format_within
+from pgdyno.record.device.disk_card import DiskCard
+from pgdyno.report.format import format_bytes, format_estimate, format_number, format_seconds, format_within
 from pgdyno.report.input import CardView
 from pgdyno.report.sections.disk.card import ENTRY_WORDS, show_entry
 from pgdyno.report.table import Column, Table, columns, text
@@ -83,6 +85,29 @@ def describe_comparison(views: Sequence[CardView], differences: Sequence[DiskDif
         declared_count = sum(1 for one in of if not one.ratio.n)
         parts += [f"{declared_count} only declared, which has no verdict"] if declared_count else []
         yield f"{names[place]} against {names[0]}: {', '.join(parts) or 'no figure in common'}."
+
+
+def describe_extents(views: Sequence[CardView]) -> Iterator[str]:
+    """Say which cards were measured with another size of the file or time of the runs than the first."""
+    names = name_cards(views)
+    first = views[0].card
+    for name, view in zip(names[1:], views[1:], strict=True):
+        card = view.card
+        pairs = ((first.file_bytes, card.file_bytes), (first.runtime_s, card.runtime_s))
+        if any(_differs(before, after) for before, after in pairs):
+            yield (
+                f"{name} was measured with {_describe_extent(card)}, {names[0]} with {_describe_extent(first)}: a larger"
+                " file leaves less to caches, and longer runs outlast bursts. Part of a difference may come from that."
+            )
+
+
+def _differs(first: float | None, other: float | None) -> bool:
+    return bool(first and other) and abs(math.log((other or 1) / (first or 1))) > math.log(1 + DELTA_RATIO)
+
+
+def _describe_extent(card: DiskCard) -> str:
+    size = "no file" if card.file_bytes is None else f"a file of {format_bytes(card.file_bytes)}"
+    return size if card.runtime_s is None else f"{size} and runs of {format_seconds(card.runtime_s)}"
 
 
 def _count(names: list[str], total: int) -> str:

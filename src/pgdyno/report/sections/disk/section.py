@@ -15,6 +15,7 @@ from pgdyno.report.sections.disk.card import describe_making, describe_place, ex
 from pgdyno.report.sections.disk.comparison import (
     REMARK,
     describe_comparison,
+    describe_extents,
     figures_table,
     name_cards,
     ratios_table,
@@ -51,7 +52,8 @@ def build_card_comparison(views: Sequence[CardView], differences: Sequence[DiskD
     blocks: list[Block] = [*named]
     blocks += [figures_table(views, range(start, min(start + _BESIDE, len(views)))) for start in starts]
     blocks += [ratios_table(views, differences, place) for place in range(1, len(views))]
-    blocks += [Prose(words=words) for words in (*describe_comparison(views, differences), REMARK)]
+    said = (*describe_extents(views), *describe_comparison(views, differences), REMARK)
+    blocks += [Prose(words=words) for words in said]
     return Document(title="Disks side by side", blocks=tuple(blocks), is_titled=False)
 
 

@@ -56,12 +56,17 @@ def jobs_table(view: CardView) -> Table | None:
         else ""
     )
     large = f" {_LARGE}: {_explain_large(view)}" if any(row[3].text == _LARGE for row in rows) else ""
+    shared = (
+        " 64 /2: 2 processes of fio shared the depth, because the CPU of one was the limit."
+        if any(one.job.processes > 1 for one in view.figures.jobs)
+        else ""
+    )
     return Table(
         caption="Performance by pattern and queue depth",
         columns=titles,
         rows=rows,
         remark=(
-            f"± is half of the 95 % interval.{large}{star} Latency is that of reads in mixed jobs, and of the flush"
+            f"± is half of the 95 % interval.{large}{star}{shared} Latency is that of reads in mixed jobs, and of the flush"
             " where the job has one."
         ),
     )
@@ -125,7 +130,7 @@ def _job_row(one: JobFigures, plateaus: tuple[Plateau, ...]) -> tuple[Cell, ...]
     iops, rate = one.iops.value, one.bytes_per_s.value
     return (
         text(f"{name_job(one.job)}{_STAR if begins else ''}"),
-        text(str(one.job.depth)),
+        text(f"{one.job.depth}{f' /{one.job.processes}' if one.job.processes > 1 else ''}"),
         text(None if iops is None else format_number(iops)),
         text(_half_width(one.iops)),
         text(None if rate is None else format_number(rate / 1e6)),
