@@ -128,6 +128,8 @@ def test_what_limits_a_load_is_confirmed_on_the_same_server(cluster: Cluster, be
     done = run(bench, "explain", "thinking", "--confirm", *short)
     assert done.returncode == 0, done.stderr
     assert "clients=8 against clients=4" in done.stderr
+    # What is so in every trial is told once.
+    assert done.stderr.count("pg_stat_statements") == 1
     (asked,) = json.loads((bench.folder / "thinking" / "confirmations.json").read_text())["confirmations"]
     beside = bench.folder / "thinking" / asked["record"]
     records = [json.loads((one / "record.json").read_text()) for one in (bench.folder / "thinking", beside)]

@@ -23,7 +23,7 @@ from pgdyno.record.pgbench.output import Progress
 from pgdyno.record.predictions import write_predictions
 from pgdyno.record.store import RecordStore
 from pgdyno.record.trial_data import TrialData, read_trial_data
-from pgdyno.record.types import LOST_COUNTERS, Dataset, StudyRecord, TrialStatus
+from pgdyno.record.types import Dataset, StudyRecord, TrialStatus
 from pgdyno.run.cluster.home import Home
 from pgdyno.run.own_server import OwnServer
 from pgdyno.run.postgres.installation import Installation
@@ -181,10 +181,11 @@ def trial_step(
         on_load=show_load,
         schedule=schedule,
     )
+    # What is so in every trial is told once, and the report says it.
+    known = [*stage.server.unseen, *(gap for earlier in store.read_trials() for gap in earlier.gaps)]
     store.write_trial(outcome.record)
     for gap in outcome.record.gaps:
-        # What is so in every trial is told once, and the report says it.
-        if gap not in stage.server.unseen and (gap.source != LOST_COUNTERS or trial.number == 1):
+        if gap not in known:
             ui.say(f"trial {trial.number}: {gap.source}: {gap.reason}")
     return outcome
 
