@@ -32,6 +32,10 @@ DISK_EXAMPLES = (
     "`pgdyno disk --layout --host db1.toml --form commands > db1.sh` · write the commands that make it\n\n"
     "`pgdyno disk --compare gp3.json io2.json planned.toml` · compare cards and a host file"
 )
+RunTimeOption = Annotated[
+    str | None,
+    typer.Option(help="Time of each run of fio, such as 60s. [default: 1.25s, with --quick 0.75s]", show_default=False),
+]
 
 
 def disk(
@@ -69,18 +73,13 @@ def disk(
             show_default=False,
         ),
     ] = None,
+    run_time: RunTimeOption = None,
     file_size: Annotated[
         str | None,
         typer.Option(
             help="Size of the test file, such as 16GB. [default: 2GB, with --quick 512MB, at most a quarter of the free"
             " space]",
             show_default=False,
-        ),
-    ] = None,
-    run_time: Annotated[
-        str | None,
-        typer.Option(
-            help="Time of each run of fio, such as 60s. [default: 1.25s, with --quick 0.75s]", show_default=False
         ),
     ] = None,
     server: ServerOption = None,
