@@ -201,6 +201,14 @@ def test_nothing_is_compressed_where_the_cpus_bind_and_not_the_disk(rate: float,
     assert ("three times the WAL" in compression.reason) == (expected == "off")
 
 
+@pytest.mark.parametrize(("measured_under", "expected"), [("off", "off"), ("lz4", "lz4")])
+def test_a_rate_measured_with_compression_does_not_switch_it_off(measured_under: str, expected: str) -> None:
+    # 30 MB/s of compressed images may be 61 MB/s without, more than a third of 150.
+    subject = make_subject(disk=make_disk(bytes_per_s=150e6), wal_bytes_per_s=30e6)
+    subject = msgspec.structs.replace(subject, wal_compression=measured_under)
+    assert found(derive(subject), "wal_compression").value == expected
+
+
 # PostgreSQL 18, pgbench -s 100, prepared, 8 clients, one checkpoint before: transactions, page images and bytes for each.
 @pytest.mark.parametrize(
     ("transactions", "images", "measured_bytes"),
@@ -219,11 +227,14 @@ def test_an_assumed_wal_rate_is_told_with_its_range() -> None:
     rate = wal_rate(subject, "off")
     # 8 CPUs change 14.4 million rows in 30 min, on 5.6 million pages.
     assert rate.value == pytest.approx(8_000 * 3_983, rel=0.001)
-    low, high = (float(part) for part in rate.how.split("; ")[1].split(" MB/s")[0].split(" to "))
-    assert low < rate.value / 1e6 < high
+    assert "of 3.89 kB of WAL" in rate.how
+    low, high = (float(part.split(" MB/s")[0]) for part in rate.how.split("; ")[1].split(" to "))
+    assert low < rate.value / MB < high
     assert wal_rate(subject, "lz4").value == pytest.approx(8_000 * (500 + 0.49 * 3_483), rel=0.001)
     slow = make_subject(cpus=8, dataset=50 * GB, disk=make_disk(bytes_per_s=60e6))
     assert wal_rate(slow, "off").value == 20e6
+    # The disk bounds the rate, and not what a transaction writes.
+    assert wal_rate(slow, "off").how == rate.how
     assert wal_rate(make_subject(wal_bytes_per_s=7e6), "lz4").value == 7e6
 
 

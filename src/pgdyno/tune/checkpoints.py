@@ -9,7 +9,7 @@ import math
 
 from pgdyno.tune.draft import MB
 from pgdyno.tune.types import Disk, Known, TuningSubject, WorkloadClass
-from pgdyno.units import PAGE_BYTES
+from pgdyno.units import PAGE_BYTES, format_bytes
 
 SEGMENT_BYTES = 16 * MB
 # Replay rate of recovery, which is one process, for WAL of half page images and half single rows, which a CPU replays
@@ -81,21 +81,28 @@ def wal_rate(subject: TuningSubject, compression: str) -> Known:
 
     def rate_at(ratio: float) -> float:
         changes_per_s = cpus * usual * ratio
-        each = change_wal_bytes(subject.dataset.value, changes_per_s * _INTERVAL_S, left)
-        return min(changes_per_s * each, by_disk)
+        return changes_per_s * change_wal_bytes(subject.dataset.value, changes_per_s * _INTERVAL_S, left)
 
     low, rate, high = (rate_at(ratio) for ratio in (_CHANGES_RANGE[0], 1.0, _CHANGES_RANGE[1]))
     how = (
-        f"{subject.workload.value} on {cpus:g} CPUs: {usual:,.0f} changes a second for each, {rate / (cpus * usual):,.0f} B of"
-        f" WAL for each with the page images of a checkpoint every {_INTERVAL_S / 60:g} min; {low / 1e6:.3g} to"
-        f" {high / 1e6:.3g} MB/s with {_CHANGES_RANGE[0] * usual:,.0f} to {_CHANGES_RANGE[1] * usual:,.0f}; {bound}"
+        f"{subject.workload.value} on {cpus:g} CPUs: {usual:,.0f} changes a second for each, of"
+        f" {format_bytes(rate / (cpus * usual))} of WAL with the page images of a checkpoint every {_INTERVAL_S / 60:g} min;"
+        f" {_say_rate(low)} to {_say_rate(high)} for half and twice as many; {bound}"
     )
-    return Known.assumed("WAL rate", rate, "bytes/s", how)
+    return Known.assumed("WAL rate", min(rate, by_disk), "bytes/s", how)
+
+
+def _say_rate(bytes_per_s: float) -> str:
+    return f"{format_bytes(bytes_per_s)}/s"
 
 
 def is_bound_by_wal(subject: TuningSubject) -> bool:
-    """Return whether the disk of the WAL limits the load before its CPUs do: WAL takes a third of what it writes."""
-    return wal_rate(subject, "off").value >= wal_disk(subject).write_bytes_per_s.value * _WAL_SHARE_OF_DISK
+    """Return whether the disk of the WAL limits the load before its CPUs do: WAL takes a third of what it writes.
+
+    Of a rate that was measured with compressed images, all may be images.
+    """
+    _, left = COMPRESSIONS[subject.wal_compression]
+    return wal_rate(subject, "off").value / left >= wal_disk(subject).write_bytes_per_s.value * _WAL_SHARE_OF_DISK
 
 
 def wal_distance_bytes(max_wal_bytes: float, completion_target: float) -> float:

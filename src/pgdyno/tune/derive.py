@@ -151,7 +151,7 @@ def _estimate(draft: Draft) -> tuple[Estimated, ...]:
             what="checkpoint interval",
             value=interval_s(rate, timeout_s=timeout_s, max_wal_bytes=max_wal, completion_target=target),
             unit="s",
-            how=f"checkpoint_timeout or max_wal_size / (1 + checkpoint_completion_target) at {rate / 1e6:.3g} MB/s",
+            how=f"checkpoint_timeout or max_wal_size / (1 + checkpoint_completion_target) at {format_bytes(rate)}/s",
         ),
     ]
     background, dirty = (draft.decided.get(f"vm.dirty_{name}") for name in ("background_bytes", "bytes"))

@@ -18,6 +18,7 @@ from pgdyno.facts.gucs import VarType, all_gucs
 from pgdyno.record.machine.preflight import MemoryFacts
 from pgdyno.record.machine.tunables import ServerState, Tunables
 from pgdyno.record.types import ServerFacts, StudyRecord, TrialRecord
+from pgdyno.tune.checkpoints import COMPRESSIONS
 from pgdyno.tune.disk.observed import make_disk
 from pgdyno.tune.hosts import MachineShape
 from pgdyno.tune.types import Disk, Kernel, Known, TuningSubject, WorkloadClass
@@ -57,6 +58,7 @@ class MeasuredLoad(msgspec.Struct, frozen=True, kw_only=True):
     """Figures of the load that a record has measured; None where not measured."""
 
     wal_bytes_per_s: Known | None = None
+    wal_compression: str = "off"
     active: Known | None = None
     dataset: Known | None = None
 
@@ -160,6 +162,9 @@ def read_measured(record: StudyRecord, trials: Sequence[TrialRecord], *, name: s
     if not rates:
         return MeasuredLoad(dataset=dataset)
     workload = max(rates, key=lambda each: median(rates[each]))
+    compressions = [
+        trial.values.get("wal_compression", "off") for trial in trials if trial.planned.workload == workload
+    ]
     host = record.host
     place = "a machine that was not seen"
     if host is not None:
@@ -167,6 +172,8 @@ def read_measured(record: StudyRecord, trials: Sequence[TrialRecord], *, name: s
     how = f"{workload} in {name} ({place}), {len(rates[workload])} trials"
     return MeasuredLoad(
         wal_bytes_per_s=Known.measured("WAL rate", median(rates[workload]), "bytes/s", how),
+        # `on` is pglz.
+        wal_compression=max(({"on": "pglz"}.get(one, one) for one in compressions), key=_rank_compression),
         active=Known.measured(
             "active sessions", record.plan.find_workload(workload).clients, "count", f"clients of {how}"
         ),
@@ -227,6 +234,7 @@ def _complete(
         wal_disk=wal_disk,
         kernel=kernel,
         wal_bytes_per_s=measured.wal_bytes_per_s,
+        wal_compression=measured.wal_compression,
         recovery_s=_wish("recovery time", wishes.recovery_s, "s", "--recovery", _RECOVERY_S),
         remarks=remarks,
         stall_s=_wish("longest stall", wishes.stall_s, "s", "--stall", _STALL_S),
@@ -299,6 +307,11 @@ def _find_dataset(
     value = min(_DATASET_TO_MEMORY * memory.value, room_bytes / 2)
     how = f"{_DATASET_TO_MEMORY} times the memory, as far as the disk allows; {held or 'no size is known'}"
     return Known.assumed(name, value, "bytes", how)
+
+
+def _rank_compression(name: str) -> float:
+    """Rank a wal_compression by how much it saves; several variants of a record may differ in it."""
+    return 1.0 - COMPRESSIONS[name][1]
 
 
 def _wal_rate(trial: TrialRecord) -> float | None:

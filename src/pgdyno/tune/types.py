@@ -166,6 +166,8 @@ class TuningSubject(msgspec.Struct, frozen=True, kw_only=True):
     kernel: Kernel
     wal_bytes_per_s: Known | None = None
     """WAL rate under the load; None if not measured."""
+    wal_compression: str = "off"
+    """The wal_compression under which that rate was measured."""
     recovery_s: Known
     """Longest allowed recovery after a crash."""
     stall_s: Known

@@ -25,6 +25,8 @@ from pgdyno.record.trial_data import FILES
 from pgdyno.record.types import StudyRecord, TrialRecord, TrialStatus
 
 _BETWEEN_RATIO = 0.05
+# The sampler looks ten times a second, and the pinger asks about as often, in the database that the user's string names.
+_OWN_TPS = 25.0
 # A load of which more fails is another one than the workload says; above the second, TPS says little.
 _FEW_FAILED_RATIO, _MANY_FAILED_RATIO = 0.01, 0.1
 
@@ -261,7 +263,7 @@ def _shared_counters(record: StudyRecord, analysis: StudyAnalysis) -> Iterator[F
     beside = [tps for _, trial in _trials(analysis) if (tps := _others_tps(trial.record)) is not None]
     is_shared = max(beside, default=before or 0.0) > IDLE_TPS
     if beside:
-        seen = f"Beside the load, other databases ended up to {max(beside):.0f} transactions in a second"
+        seen = f"Beside the load, others ended up to about {max(beside):.0f} transactions a second in other databases"
     elif before is not None:
         seen = f"Before the load, others ended {before:.0f} transactions in a second"
     else:
@@ -275,13 +277,14 @@ def _shared_counters(record: StudyRecord, analysis: StudyAnalysis) -> Iterator[F
 
 
 def _others_tps(trial: TrialRecord) -> float | None:
-    """Return the transactions that other databases ended in a second of the load; None if they were not counted."""
+    """Return about how many transactions others ended in other databases in a second; None if they were not counted."""
     counts = [
         (trial.growth(f"server_{name}"), trial.growth(name)) for name in ("xact_commit_count", "xact_rollback_count")
     ]
     if trial.load_s is None or any(None in pair for pair in counts):
         return None
-    return max(0.0, sum((whole or 0.0) - (own or 0.0) for whole, own in counts)) / trial.load_s
+    ended = sum((whole or 0.0) - (own or 0.0) for whole, own in counts)
+    return max(0.0, ended / trial.load_s - _OWN_TPS)
 
 
 def _share_above(
