@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pgdyno.errors import SpecError
+from pgdyno.errors import HostError, SpecError
 from pgdyno.record.types import ServerFacts
 from pgdyno.run.given.access import open_access
 from pgdyno.run.given.wal_bound import WalBound
@@ -20,6 +20,7 @@ from pgdyno.run.postgres import sql
 from pgdyno.run.postgres.installation import find_installation
 from pgdyno.spec.study import CacheState, ServerSpec
 from pgdyno.spec.table import QueryMode
+from tests.cli.program import wait_until
 from tests.rows import check_rows
 from tests.run.test_privileges import pooling
 from tests.tools.pgcluster import PORT, Cluster, running
@@ -64,6 +65,24 @@ TAKEN = (
     ("random_page_cost", 1.5, "1.5"),
     ("my.own", "100 % of 'it'", "100 % of 'it'"),
 )
+
+
+def test_the_wal_that_a_study_may_have_written_is_bounded(cluster: Cluster) -> None:
+    def write() -> None:
+        cluster.sql("CREATE TABLE filler AS SELECT repeat('x', 100) FROM generate_series(1, 50000)")
+        cluster.sql("DROP TABLE filler")
+
+    with open_access(dsn(cluster.root)) as address:
+        wide, narrow = WalBound(address), WalBound(address, 2.0**20)
+        assert wide.is_known
+        narrow.check()
+        write()
+        wide.check()
+        assert wide.find_excess() is None
+        with pytest.raises(HostError, match="of WAL, more than the study may have it write"):
+            narrow.check()
+        # The next look is soon, since the bound is near.
+        assert wait_until(lambda: narrow.find_excess() is not None)
 
 
 def test_sessions_get_what_they_ask_for(server: GivenServerUnderTest, tmp_path: Path) -> None:

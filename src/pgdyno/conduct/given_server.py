@@ -119,6 +119,10 @@ def ready_server(dsn: str, *, clients: int, data: DataSpec, allowed: Allowed, ui
             # Where transactions share sessions, its name would stay with a session that others use.
             lock = None if seen.has_pooled_transactions else stack.enter_context(closing(StudyLock(address)))
             bound = WalBound(address, allowed.wal_bytes)
+            if not bound.is_known:
+                ui.say(
+                    "this role may not know how much WAL the server writes: the study does not end at any amount of it"
+                )
             ready = _make_ready(seen, address, lock, load_host, bound, data=data, may_write=may_write)
             if isinstance(ready.under_test, NamedDatabaseUnderTest):
                 ready.under_test.check_guard()

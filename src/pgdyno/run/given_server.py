@@ -171,6 +171,7 @@ class GivenServerUnderTest:
 
     def reset(self) -> float:
         """Make a new copy of the loaded database. Return the seconds that it took."""
+        self._wal_bound.check()
         if self._lock is not None:
             self._lock.check()
         began_s = monotonic_s()

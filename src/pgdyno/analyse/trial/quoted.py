@@ -18,6 +18,8 @@ from pgdyno.record.trial_data import TrialData
 
 # Fewer sessions come from a few looks of a short trial.
 _MIN_SESSIONS = 0.005
+# Of fewer, the slowest and the quickest tell nothing of the others.
+_MIN_SECONDS = 5
 
 
 def measure_quoted(
@@ -96,6 +98,8 @@ def _count_sql(texts: Sequence[str]) -> float | None:
 
 def _find_extremes(lines: Sequence[Series]) -> dict[str, float | None]:
     seen = [value for line in lines for value in line.values if value is not None]
+    if len(seen) < _MIN_SECONDS:
+        return {}
     return {"lowest_second_tps": min(seen, default=None), "highest_second_tps": max(seen, default=None)}
 
 

@@ -22,7 +22,7 @@ def list_tables(workloads: Sequence[WorkloadAnalysis]) -> dict[str, pl.DataFrame
     Returns:
         `trials`: a row for each trial, with all figures and counts. `seconds`: TPS and latencies of each whole second, by
         `t_s` since the load began. `series`: every other series, a row for each observation. `waits`: client sessions
-        by wait event. `statements`: mean latency of each statement of the scripts.
+        by wait event. `statements`: mean latency of each command of the scripts over the warm-up.
     """
     trials = [(workload, trial) for workload in workloads for trial in workload.trials]
     return {
@@ -38,7 +38,16 @@ def list_tables(workloads: Sequence[WorkloadAnalysis]) -> dict[str, pl.DataFrame
         ),
         "statements": _make(
             [
-                _row(workload, trial, {"script": one.script, "statement": one.statement, "latency_ms": one.latency_ms})
+                _row(
+                    workload,
+                    trial,
+                    {
+                        # pgbench names a file by its path, which each trial has in a folder of its own.
+                        "script": one.script.rpartition("/")[2],
+                        "statement": one.statement,
+                        "warm_up_latency_ms": one.latency_ms,
+                    },
+                )
                 for workload, trial in trials
                 for one in trial.statements
             ]
