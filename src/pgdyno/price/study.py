@@ -29,8 +29,8 @@ from pgdyno.units import format_bytes, format_cpus
 # Source: MemTotal of EC2 instances is 2 to 8 % below the data sheet's memory, more on small ones: the kernel's own
 # part.
 _MEMORY_RATIO = 0.85
-GIVEN_LOAD = "your load"
-"""The name of a load whose TPS the user gives."""
+GIVEN_LOAD = "the given TPS"
+"""The name of a full load whose TPS the user gives."""
 _ARCHITECTURES = {"aarch64": "arm64", "amd64": "x86_64"}
 
 
