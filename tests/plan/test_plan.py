@@ -137,6 +137,17 @@ def test_data_that_are_loaded_need_neither_time_nor_room_again() -> None:
     assert next(step.predicted_s for step in loaded.steps if step.kind is StepKind.LOAD) == 0.0
 
 
+def test_a_disk_that_is_too_small_for_the_wal() -> None:
+    small, large = (msgspec.structs.replace(MACHINE, wal_free_bytes=free) for free in (1_000_000_000, 3_000_000_000))
+    with pytest.raises(HostError, match="the WAL does not fit on its disk") as caught:
+        plan_study(study(data={"scale": 1}), small)
+    assert "free are 954 MB" in caught.value.detail
+    assert "--wal-home" in caught.value.hint
+    plan_study(study(data={"scale": 100}), large)
+    with pytest.raises(HostError, match="the WAL does not fit on its disk"):
+        plan_study(study(data={"scale": 200}), large)
+
+
 def test_max_connections_that_is_no_number() -> None:
     with pytest.raises(SpecError, match="max_connections = many is not a whole number"):
         plan_study(study(server={"settings": {"max_connections": "many"}}), MACHINE)

@@ -28,6 +28,7 @@ from pgdyno.cli.options import (
     ScaleOption,
     ServerOption,
     ThreadsOption,
+    WalHomeOption,
     YesOption,
     check_apply_with,
     data_table,
@@ -139,6 +140,7 @@ def compare(
     bmf: BmfOption = None,
     out: OutOption = None,
     home: HomeOption = None,
+    wal_home: WalHomeOption = None,
     run_as: RunAsOption = None,
     json: JsonOption = False,
     yes: YesOption = False,
@@ -169,7 +171,7 @@ def compare(
             load=given(rate_tps=rate, threads=threads),
             tables={
                 "server": {},
-                "data": data_table(scale=None, init=init, database=database),
+                "data": data_table(scale=None, init=init, database=database, wal_home=wal_home),
                 "trials": given(duration=duration, warm_up=warm_up, seed=seed),
                 "experiment": given(minutes=minutes, detect=detect, confidence=confidence, design=design),
             },
@@ -177,7 +179,7 @@ def compare(
         )
         check_gate(gate, study)
         if dsn is not None:
-            refuse_others("--dsn", home=home, run_as=run_as)
+            refuse_others("--dsn", home=home, wal_home=wal_home, run_as=run_as)
             study = put_on_given(study, dsn=dsn, apply_with=apply_with)
         place = Workspace.make(out=out, home=home, run_as=run_as)
         report = run_study(study, dsn=dsn, allowed=allowed, name="compare", place=place, ui=ui, measures_disk=disk)
@@ -224,6 +226,7 @@ def sweep(
     bmf: BmfOption = None,
     out: OutOption = None,
     home: HomeOption = None,
+    wal_home: WalHomeOption = None,
     run_as: RunAsOption = None,
     json: JsonOption = False,
     yes: YesOption = False,
@@ -246,7 +249,7 @@ def sweep(
             load=given(clients=clients, threads=threads, mode=mode, rate_tps=rate),
             tables={
                 "server": server_table(server=server, bindir=pg_bindir, port=None, settings=settings or []),
-                "data": data_table(scale=scale, init=init, database=database),
+                "data": data_table(scale=scale, init=init, database=database, wal_home=wal_home),
                 "trials": given(duration=duration, warm_up=warm_up, seed=seed),
                 "experiment": given(minutes=minutes, detect=detect, confidence=confidence, design=design),
             },
@@ -254,7 +257,7 @@ def sweep(
         )
         check_gate(gate, study)
         if dsn is not None:
-            refuse_others("--dsn", home=home, run_as=run_as)
+            refuse_others("--dsn", home=home, wal_home=wal_home, run_as=run_as)
             study = put_on_given(study, dsn=dsn, apply_with=apply_with)
         place = Workspace.make(out=out, home=home, run_as=run_as)
         report = run_study(study, dsn=dsn, allowed=allowed, name="sweep", place=place, ui=ui, measures_disk=disk)

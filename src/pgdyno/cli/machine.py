@@ -16,7 +16,9 @@ from pgdyno.cli.options import (
     JsonOption,
     RunAsOption,
     ServerOption,
+    WalHomeOption,
     YesOption,
+    put_wal_home,
     refuse_others,
     server_table,
 )
@@ -71,6 +73,7 @@ def check(
     ] = None,
     clients: ClientsOption = None,
     home: HomeOption = None,
+    wal_home: WalHomeOption = None,
     json: JsonOption = False,
 ) -> None:
     """Check this machine for problems that would distort a measurement; exit code 1 if there are any."""
@@ -82,7 +85,7 @@ def check(
         if dsn is not None:
             from pgdyno.flow.check_given import GivenCheck, check_given
 
-            refuse_others("--dsn", **own, home=home)
+            refuse_others("--dsn", **own, home=home, wal_home=wal_home)
             result: Check | GivenCheck = check_given(dsn, clients=clients)
         else:
             from pgdyno.flow.check import Check, check_data, check_study, make_default_study
@@ -91,9 +94,10 @@ def check(
 
             asked = read_study(study) if study is not None else make_default_study(table, scale=scale, clients=clients)
             if pgdata is None:
+                asked = put_wal_home(asked, wal_home)
                 result = check_study(asked, home=choose_home(home), is_planned=study is not None)
             else:
-                refuse_others("--pgdata", set=settings, home=home)
+                refuse_others("--pgdata", set=settings, home=home, wal_home=wal_home)
                 is_named = server is not None or pg_bindir is not None
                 result = check_data(pgdata, named=asked.server if is_named else None, scale=scale, clients=clients)
         show(result)

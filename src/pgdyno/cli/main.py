@@ -40,9 +40,11 @@ from pgdyno.cli.options import (
     ScaleOption,
     ServerOption,
     ThreadsOption,
+    WalHomeOption,
     YesOption,
     data_table,
     given,
+    put_wal_home,
     read_allowed,
     refuse_others,
     server_table,
@@ -198,6 +200,7 @@ def bench(
     disk: DiskOption = True,
     out: OutOption = None,
     home: HomeOption = None,
+    wal_home: WalHomeOption = None,
     run_as: RunAsOption = None,
     json: JsonOption = False,
     yes: YesOption = False,
@@ -221,6 +224,7 @@ def bench(
                 "set": settings,
                 "port": port,
                 "home": home,
+                "wal-home": wal_home,
                 "run-as": run_as,
             }
             questions = {"stock-only": stock_only, "layers": layers, "minutes": minutes, "design": design}
@@ -240,7 +244,7 @@ def bench(
         goal = choose_goal(is_quick=quick, is_stock_only=stock_only, is_layered=layers, minutes=minutes, rounds=rounds)
         tables = {
             "server": server_table(server=server, bindir=pg_bindir, port=port, settings=settings or []),
-            "data": data_table(scale=scale, init=init, database=database),
+            "data": data_table(scale=scale, init=init, database=database, wal_home=wal_home),
             "trials": given(rounds=rounds, duration=duration, warm_up=warm_up, cache=cache, seed=seed),
             "experiment": given(minutes=minutes, design=design),
         }
@@ -261,6 +265,7 @@ def run(
     bmf: BmfOption = None,
     out: OutOption = None,
     home: HomeOption = None,
+    wal_home: WalHomeOption = None,
     run_as: RunAsOption = None,
     json: JsonOption = False,
     yes: YesOption = False,
@@ -273,7 +278,8 @@ def run(
         from pgdyno.flow.run import run_study
         from pgdyno.spec.read import read_study
 
-        gate, asked = plan_gate(fail_if or [], junit=junit, bmf=bmf), read_study(study)
+        gate = plan_gate(fail_if or [], junit=junit, bmf=bmf)
+        asked = put_wal_home(read_study(study), wal_home)
         check_gate(gate, asked)
         allowed = read_allowed(allow, dsn=asked.server.dsn)
         place = Workspace.make(out=out, home=home, run_as=run_as)
@@ -288,6 +294,7 @@ def plan(
     study: Annotated[Path, typer.Argument(help="A study file.")],
     *,
     home: HomeOption = None,
+    wal_home: WalHomeOption = None,
     json: JsonOption = False,
 ) -> None:
     """Show a study's steps and predicted minutes without running it."""
@@ -296,7 +303,8 @@ def plan(
         from pgdyno.flow.plan import PlanView, view_plan
         from pgdyno.spec.read import read_study
 
-        view: PlanView = view_plan(read_study(study), place=Workspace.make(out=None, home=home, run_as=None))
+        asked = put_wal_home(read_study(study), wal_home)
+        view: PlanView = view_plan(asked, place=Workspace.make(out=None, home=home, run_as=None))
         show(view)
 
 

@@ -14,6 +14,7 @@ from pgdyno.units import parse_in_unit
 
 if TYPE_CHECKING:
     from pgdyno.spec.allowed import Allowed
+    from pgdyno.spec.study import Study
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print the result as JSON on stdout.")]
 YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Answer every question with yes.")]
@@ -48,6 +49,14 @@ HomeOption = Annotated[
     typer.Option(
         help="Folder for pgdyno's clusters, on the disk to measure. [default: /var/lib/pgdyno for root,"
         " else ~/.local/share/pgdyno]",
+        show_default=False,
+    ),
+]
+WalHomeOption = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="DIR",
+        help="Folder for pg_wal, on a disk of its own; it must exist. [default: pg_wal lies with the data]",
         show_default=False,
     ),
 ]
@@ -135,9 +144,27 @@ def read_pairs(settings: list[str]) -> dict[str, str]:
     return pairs
 
 
-def data_table(*, scale: int | None, init: Path | None, database: str | None) -> dict[str, object]:
+def data_table(
+    *, scale: int | None, init: Path | None, database: str | None, wal_home: Path | None = None
+) -> dict[str, object]:
     """Build a study's [data] table from options."""
-    return given(scale=scale, init=None if init is None else str(init), database=database)
+    places = {"init": init, "wal_home": wal_home}
+    return given(scale=scale, database=database, **{key: str(path) for key, path in places.items() if path is not None})
+
+
+def put_wal_home(study: Study, wal_home: Path | None) -> Study:
+    """Return a study whose pg_wal lies in the folder that was named, if one was.
+
+    Raises:
+        SpecError: It measures a server of the user's.
+    """
+    if wal_home is None:
+        return study
+    import msgspec  # noqa: PLC0415 - --help needs no types
+
+    if study.server.dsn is not None:
+        raise SpecError("--wal-home is for pgdyno's own servers: pg_wal of a given server stays where it is")
+    return msgspec.structs.replace(study, data=msgspec.structs.replace(study.data, wal_home=str(wal_home.absolute())))
 
 
 def server_table(

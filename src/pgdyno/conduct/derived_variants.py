@@ -102,7 +102,7 @@ def check_derivable(study: Study, *, is_layered: bool, budget: Budget | None, re
 
 def _derive(study: Study, *, is_layered: bool, budget: Budget, ready: ReadyMachine) -> DerivedStudy:
     home, installation, machine = ready.home, ready.installation, ready.machine
-    seen = read_tunables(home.root)
+    seen = read_tunables(home.root, None if home.wal is None else home.wal.parent)
     planned = plan_study(study, machine, load_budget_s=budget.load_s)
     fixed = {name: show_value(value) for name, value in study.server.settings.items()}
     wishes = LoadHints(workload=classify_load(planned))

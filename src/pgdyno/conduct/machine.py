@@ -7,6 +7,7 @@ import shlex
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import msgspec
 
@@ -81,7 +82,8 @@ def ready_machine(study: Study, place: Workspace, ui: Ui) -> Iterator[ReadyMachi
         if study.server.port is not None:
             check_port(study.server.port)
         user = find_server_user(place.run_as)
-        with open_home(place.home, user) as home:
+        wal_home = None if study.data.wal_home is None else Path(study.data.wal_home)
+        with open_home(place.home, user, wal_home=wal_home) as home:
             yield _check(study, home, ui)
 
 
@@ -96,7 +98,7 @@ def _check(study: Study, home: Home, ui: Ui) -> ReadyMachine:
     host, preflight, clock = read_preflight(
         PreflightSubject(
             data_dir=home.root,
-            wal_dir=home.root,
+            wal_dir=home.root if home.wal is None else home.wal.parent,
             home=home.root,
             bindir=installation.bindir,
             program_user=user,
@@ -106,6 +108,9 @@ def _check(study: Study, home: Home, ui: Ui) -> ReadyMachine:
     )
     cpus = f"{format_cpus(host.usable_cpu_count)}, {format_bytes(host.usable_memory_bytes)}"
     disk = f"{host.data_disk.filesystem} on {host.data_disk.device}"
+    wal = None if home.wal is None else preflight.wal
+    if wal is not None:
+        disk = f"{disk}, pg_wal on {wal.filesystem} on {wal.device}"
     ui.end_step(f"PostgreSQL {installation.facts.version}, {cpus}, data on {disk}")
     for finding in find_obstacles(host, preflight):
         if finding.rule == NO_START:
@@ -125,7 +130,7 @@ def _check(study: Study, home: Home, ui: Ui) -> ReadyMachine:
     if study.server.port is not None:
         ui.say(f"to watch the server while a trial runs: {psql_command(home, study.server.port)}")
     scales = find_loaded_scales(home, installation, study.data)
-    machine = machine_of(host, version_major=installation.facts.major, scales=scales)
+    machine = machine_of(host, version_major=installation.facts.major, scales=scales, wal=wal)
     return ReadyMachine(
         home=home, installation=installation, host=host, preflight=preflight, machine=machine, clock=clock
     )

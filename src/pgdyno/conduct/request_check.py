@@ -10,7 +10,7 @@ import sys
 import msgspec
 
 from pgdyno.conduct.derived_variants import with_scaling
-from pgdyno.conduct.workspace import Workspace, machine_of
+from pgdyno.conduct.workspace import Workspace, read_machine
 from pgdyno.errors import SpecError
 from pgdyno.facts.gucs import is_custom_name
 from pgdyno.plan.experiment import Experiment, identify_server, reference_server
@@ -20,8 +20,6 @@ from pgdyno.plan.types import Machine
 from pgdyno.plan.variants import plan_experiment
 from pgdyno.record.tuned import DERIVED, STOCK
 from pgdyno.run.change.kernel_file import check_values
-from pgdyno.run.cluster.home import find_existing_folder
-from pgdyno.run.host.facts import read_host_facts
 from pgdyno.run.postgres.installation import read_named_facts
 from pgdyno.spec.setting import find_setting, read_setting
 from pgdyno.spec.study import ServerSpec, Study
@@ -47,7 +45,7 @@ def check_request(study: Study, place: Workspace, *, budget: Budget | None = Non
         _check_settings(study.server, major)
     else:
         _check_variants(experiment, major)
-    _check_time(study, machine_of(read_host_facts(find_existing_folder(place.home)), version_major=major), budget)
+    _check_time(study, read_machine(study, place.home, version_major=major), budget)
 
 
 def _check_variants(experiment: Experiment, reference_major: int) -> None:
@@ -72,7 +70,7 @@ def _check_time(study: Study, machine: Machine, budget: Budget | None) -> None:
     scales = frozenset({study.data.scale or 1, *(variant.scale for variant in study.variant if variant.scale)})
     data = study.data if study.data.is_own else msgspec.structs.replace(study.data, scale=study.data.scale or 1)
     least = msgspec.structs.replace(study, data=data)
-    quickest = msgspec.structs.replace(machine, loaded_scales=scales, disk_free_bytes=sys.maxsize)
+    quickest = msgspec.structs.replace(machine, loaded_scales=scales, disk_free_bytes=sys.maxsize, wal_free_bytes=None)
     try:
         _plan(least, quickest, budget)
     except SpecError:

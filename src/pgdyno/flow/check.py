@@ -22,6 +22,7 @@ from pgdyno.record.machine.host_facts import HostFacts
 from pgdyno.record.machine.preflight import PreflightFacts, ServerOrigin, ServerSnapshot, Unseen
 from pgdyno.record.types import ServerFacts
 from pgdyno.run.cluster.home import find_existing_folder
+from pgdyno.run.cluster.wal_home import check_wal_home
 from pgdyno.run.given.data_folder import DataFolder, find_meant_folder
 from pgdyno.run.given.state import read_server_and_data
 from pgdyno.run.host.process import find_server_user
@@ -101,9 +102,10 @@ def check_study(study: Study, *, home: Path, is_planned: bool) -> Check:
     if isinstance(refusal, SpecError):
         raise refusal
     there = find_existing_folder(home)
+    wal_home = None if study.data.wal_home is None else Path(study.data.wal_home)
     subject = PreflightSubject(
         data_dir=there,
-        wal_dir=there,
+        wal_dir=there if wal_home is None else find_existing_folder(wal_home),
         home=home,
         bindir=Path(programs.bindir),
         server=snapshot,
@@ -112,9 +114,11 @@ def check_study(study: Study, *, home: Path, is_planned: bool) -> Check:
     if refusal is not None:
         uncounted = Unseen(what="how many huge pages the server would take (estimated instead)", reason=refusal.reason)
         facts = msgspec.structs.replace(facts, unseen=(uncounted, *facts.unseen))
-    machine = machine_of(host, version_major=programs.major)
+    machine = machine_of(host, version_major=programs.major, wal=None if wal_home is None else facts.wal)
     named = f"PostgreSQL {programs.version}, not started"
     try:
+        if wal_home is not None:
+            check_wal_home(wal_home, home=home)
         if study.server.port is not None:
             from pgdyno.run.cluster.server import check_port  # noqa: PLC0415 - loaded only if a port is named
 

@@ -10,13 +10,12 @@ from rich.console import RenderableType
 from pgdyno.analyse.disk.demand import find_limits
 from pgdyno.analyse.disk.layout_ceiling import compute_ceilings, limits_of
 from pgdyno.conduct.known_cards import find_cards
-from pgdyno.conduct.workspace import Workspace, machine_of
+from pgdyno.conduct.workspace import Workspace, read_machine
 from pgdyno.plan.experiment import reference_server
 from pgdyno.plan.plan import Plan, Step, StepKind, plan_study
 from pgdyno.plan.scaling import plan_scaling
 from pgdyno.report.forms.plain import Heading, render_rows
 from pgdyno.run.cluster.home import find_existing_folder
-from pgdyno.run.host.facts import read_host_facts
 from pgdyno.run.host.tunables import read_tunables
 from pgdyno.run.postgres.installation import read_named_facts
 from pgdyno.spec.study import Study
@@ -65,19 +64,19 @@ def _describe_step(plan: Plan, step: Step) -> str:
 def view_plan(study: Study, *, place: Workspace) -> PlanView:
     """Plan a study for this machine."""
     major = read_named_facts(reference_server(study)).major
-    folder = find_existing_folder(place.home)
-    machine = machine_of(read_host_facts(folder), version_major=major)
-    machine = msgspec.structs.replace(machine, write_bytes_per_s=_find_write_rate(study, place.home, folder))
+    machine = read_machine(study, place.home, version_major=major)
+    written = _find_write_rate(study, place.home)
+    machine = msgspec.structs.replace(machine, write_bytes_per_s=written)
     plan = plan_study(study, machine)
     return PlanView(plan=plan, scaling=plan_scaling(study, plan, machine))
 
 
-def _find_write_rate(study: Study, home: Path, folder: Path) -> float | None:
+def _find_write_rate(study: Study, home: Path) -> float | None:
     """Find what the disk writes, by the study's declaration or the home's disk card; None if neither says."""
     host = study.host
     if host is not None and host.disk is not None:
         written = compute_ceilings(host.disk, limits_of(host)).write_bytes_per_s
         if written is not None:
             return written.value
-    card = find_cards(home, read_tunables(folder)).data
+    card = find_cards(home, read_tunables(find_existing_folder(home))).data
     return None if card is None else find_limits(card[0]).write_bytes_per_s

@@ -83,7 +83,9 @@ def price_machines(hosts: Sequence[str], *, tps: Mapping[str, float], prices: Pa
     """
     others = [name for name in tps if name not in hosts]
     if others:
-        raise SpecError(f"--tps {others[0]}={tps[others[0]]:g}: no --host is {others[0]}", hint="write it as after --host")
+        raise SpecError(
+            f"--tps {others[0]}={tps[others[0]]:g}: no --host is {others[0]}", hint="write it as after --host"
+        )
     if len(set(hosts)) < len(hosts):
         raise SpecError("--host names a machine twice", hint="name each machine once")
     book = PriceBook(own=None if prices is None else read_prices(prices))

@@ -19,6 +19,8 @@ BYTES_PER_SCALE = 15_700_000
 _DISK_SLACK_BYTES = 3_000_000_000
 # Space for the WAL of one server: max_wal_size, a soft limit, is 1 GB by default.
 _WAL_BYTES = 1_100_000_000
+# Source: max_wal_size while data are loaded, run/cluster/template.py.
+_LOADED_WAL_BYTES = 4_300_000_000
 # The share of memory that may hold the data of servers that are up at once; the rest is the programs' and the kernel's.
 _MEMORY_SHARE = 0.7
 # For the prediction of waiting time: loading on small cloud volumes, and copying data that memory holds.
@@ -84,6 +86,7 @@ def plan_size(
     to_load = [each for server, each in wanted if server != own or each not in machine.loaded_scales]
     _check_disk([each for _, each in wanted], to_load, bytes_per_scale, machine)
     largest = max(each for _, each in wanted)
+    _check_wal_disk(round(largest * bytes_per_scale), machine)
     return DataSize(
         scale=scale,
         dataset_bytes=round(scale * bytes_per_scale),
@@ -117,11 +120,17 @@ def find_missing_room(variants: Sequence[Variant], size: DataSize, machine: Mach
             f"{servers} servers with their data need about {format_bytes(needed_bytes)} of memory at once;"
             f" {format_bytes(allowed_bytes)} may be used"
         )
-    disk_bytes = servers * (size.largest_bytes + _WAL_BYTES)
+    data_bytes, wal_bytes = servers * size.largest_bytes, servers * _WAL_BYTES
+    disk_bytes = data_bytes + wal_bytes if machine.wal_free_bytes is None else data_bytes
     if disk_bytes > machine.disk_free_bytes:
         return (
             f"{servers} servers with their data need {format_bytes(disk_bytes)} of disk at once;"
             f" free are {format_bytes(machine.disk_free_bytes)}"
+        )
+    if machine.wal_free_bytes is not None and wal_bytes > machine.wal_free_bytes:
+        return (
+            f"{servers} servers need {format_bytes(wal_bytes)} for their WAL at once;"
+            f" free on its disk are {format_bytes(machine.wal_free_bytes)}"
         )
     return None
 
@@ -163,6 +172,17 @@ def _predict_copy_s(size_bytes: float, machine: Machine) -> float:
     if machine.write_bytes_per_s is None and size_bytes > _DIRTY_RATIO * machine.memory_bytes:
         return size_bytes / _USUAL_DISK_BYTES_PER_S
     return size_bytes / _copy_bytes_per_s(machine)
+
+
+def _check_wal_disk(data_bytes: int, machine: Machine) -> None:
+    # Each trial begins with the WAL that loading has left, about as much as the data, and up to max_wal_size of then.
+    needed = _WAL_BYTES + min(data_bytes, _LOADED_WAL_BYTES)
+    if machine.wal_free_bytes is not None and needed > machine.wal_free_bytes:
+        raise HostError(
+            "the WAL does not fit on its disk",
+            detail=f"needs {format_bytes(needed)}; free are {format_bytes(machine.wal_free_bytes)}",
+            hint="free some space, or use another disk with --wal-home",
+        )
 
 
 def _copy_bytes_per_s(machine: Machine) -> float:

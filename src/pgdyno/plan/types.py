@@ -20,6 +20,8 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
     cpu_count: float
     memory_bytes: int
     disk_free_bytes: int
+    wal_free_bytes: int | None = None
+    """Free bytes on the disk of pg_wal; None if it lies with the data."""
     version_major: int
     """Major version of the study's PostgreSQL."""
     loaded_scales: frozenset[int] = frozenset()

@@ -159,7 +159,8 @@ class OwnServer:
             sql.checkpoint(connection)
         # A start leaves shared_buffers empty; what it has read into the kernel's cache goes, too.
         server.stop()
-        drop_file_cache(self._home.data)
+        for folder in self._home.cluster_folders:
+            drop_file_cache(folder)
         server.start(self._settings)
 
     def prepare_switch(self, variants: Sequence[Variant]) -> VariantFiles:

@@ -95,6 +95,8 @@ def make_study(raw: dict[str, object], *, source: str, folder: Path, text: str =
     data = study.data
     if data.init is not None:
         data = msgspec.structs.replace(data, init=str((folder / data.init).absolute()))
+    if data.wal_home is not None:
+        data = msgspec.structs.replace(data, wal_home=str((folder / data.wal_home).absolute()))
     workloads = tuple(_resolve_scripts(w, folder) for w in study.workload)
     return msgspec.structs.replace(study, server=server, data=data, workload=workloads)
 

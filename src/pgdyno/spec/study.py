@@ -127,6 +127,8 @@ class DataSpec(StudyTable, frozen=True, kw_only=True):
         partition_method: Used when `partitions` is above 0.
         foreign_keys: Whether to create foreign keys.
         generate: Which side generates the rows.
+        wal_home: Folder on another disk for pg_wal of pgdyno's own servers; absent: it lies with the data. A relative path
+            starts at the study file's folder.
     """
 
     init: str | None = None
@@ -137,6 +139,7 @@ class DataSpec(StudyTable, frozen=True, kw_only=True):
     partition_method: PartitionMethod = PartitionMethod.RANGE
     foreign_keys: bool = False
     generate: GenerateAt = GenerateAt.CLIENT
+    wal_home: str | None = None
 
     def __post_init__(self) -> None:
         """Check ranges."""
@@ -292,6 +295,8 @@ class Study(StudyTable, frozen=True, kw_only=True):
             self._check_scaling(self.scaling)
         if self.data.init is not None:
             self._check_own_data()
+        if self.data.wal_home is not None and self.server.kind is ServerKind.GIVEN:
+            raise ValueError("wal_home is for pgdyno's own servers: pg_wal of a given server stays where it is")
 
     def _check_own_data(self) -> None:
         for workload in self.workload:

@@ -83,7 +83,9 @@ def _move(folder: ServerFolder, rule_input: RuleInput) -> str:
     """Describe how to move a folder; pgdyno's own follows its home."""
     data_dir = _users_data_dir(rule_input)
     if data_dir is None:
-        return "Put pgdyno's home on another disk with --home."
+        if folder.content == "data":
+            return "Put pgdyno's home on another disk with --home."
+        return "Put pg_wal on another disk with --wal-home."
     if folder.content == "data":
         return f"Stop the server and move {data_dir} to another disk."
     # The folder may have been found through the link pg_wal.
@@ -199,7 +201,7 @@ def _wal_on_data_disk(rule_input: RuleInput) -> Iterator[Finding]:
     shared = next((name for name in of_data if name is not None and name in of_wal), None)
     if shared is None:
         return
-    # A cluster of pgdyno's own keeps them together.
+    # A cluster of pgdyno's own keeps them together unless the user names a WAL home.
     is_own = _users_data_dir(rule_input) is None
     folder = ServerFolder(content="WAL", disk=wal, devices=())
     yield Finding(
@@ -208,7 +210,7 @@ def _wal_on_data_disk(rule_input: RuleInput) -> Iterator[Finding]:
         claim="WAL and data share one disk.",
         evidence=f"pg_wal and the data are on {shared}",
         why="Commits wait behind the pages that a checkpoint writes.",
-        advice="" if is_own else _move(folder, rule_input),
+        advice=_move(folder, rule_input),
     )
 
 

@@ -19,6 +19,7 @@ from typing import IO
 
 from pgdyno.errors import HostError, why
 from pgdyno.run.cluster.shared_memory import free_shared_memory
+from pgdyno.run.cluster.wal_home import open_wal_home, remove_left_wal
 from pgdyno.run.host.host import THIS_HOST
 from pgdyno.run.host.process import ServerUser
 
@@ -26,6 +27,7 @@ from pgdyno.run.host.process import ServerUser
 _MAX_SOCKET_DIR = 85
 _PROGRAM = "postgres"
 _SLOT = "slot-"
+_WAL = "pg_wal"
 _ROOTS_HOME = Path("/var/lib/pgdyno")
 
 
@@ -36,9 +38,10 @@ class Home:
         root: The home's folder.
         user: The account that owns the server and its files.
         work: The folder of the working cluster; None: the home's own.
+        wal: The folder that pg_wal of the working cluster is a link to; None: pg_wal is a folder of the cluster.
     """
 
-    def __init__(self, root: Path, user: ServerUser, *, work: Path | None = None) -> None:
+    def __init__(self, root: Path, user: ServerUser, *, work: Path | None = None, wal: Path | None = None) -> None:
         self.root = root
         self.user = user
         self.templates = root / "templates"
@@ -47,6 +50,7 @@ class Home:
         self.work = root / "work" if work is None else work
         self.data = self.work / "data"
         self.sockets = self.work / "sockets"
+        self.wal = wal
         self.left_overs: list[str] = []
         """Processes that an earlier pgdyno had left running here, and that were stopped when this one began."""
 
@@ -90,9 +94,16 @@ class Home:
         Raises:
             HostError: A folder cannot be created, or the path is too long for a socket.
         """
-        slot = Home(self.root, self.user, work=self.work / f"{_SLOT}{number}")
+        name = f"{_SLOT}{number}"
+        wal = None if self.wal is None else self.wal.with_name(name)
+        slot = Home(self.root, self.user, work=self.work / name, wal=wal)
         slot.prepare()
         return slot
+
+    @property
+    def cluster_folders(self) -> tuple[Path, ...]:
+        """The folders of the working cluster: that of its data, and that of its WAL if it is elsewhere."""
+        return (self.data, *(() if self.wal is None else (self.wal,)))
 
     def end_left_overs(self) -> list[str]:
         """Stop every process of this home's clusters, free their shared memory, and remove the clusters and their sockets.
@@ -199,11 +210,16 @@ def homes_to_read(home: Path) -> tuple[Path, ...]:
 
 
 @contextlib.contextmanager
-def open_home(root: Path, user: ServerUser) -> Iterator[Home]:
+def open_home(root: Path, user: ServerUser, *, wal_home: Path | None = None) -> Iterator[Home]:
     """Lock a home for this process, stop what an earlier process left in it, and yield it.
 
+    Args:
+        root: The home's folder.
+        user: The account that owns the server and its files.
+        wal_home: The folder on the disk of pg_wal; None: pg_wal lies with the data.
+
     Raises:
-        HostError: Another pgdyno uses it, or it cannot be created.
+        HostError: Another pgdyno uses one of the two, or they cannot be used.
     """
     home = Home(root, user)
     home.prepare()
@@ -221,10 +237,12 @@ def open_home(root: Path, user: ServerUser) -> Iterator[Home]:
         lock.write(f"pid {os.getpid()}\n")
         lock.flush()
         home.left_overs = home.end_left_overs()
-        try:
+        remove_left_wal(root)
+        with contextlib.ExitStack() as stack:
+            if wal_home is not None:
+                home.wal = stack.enter_context(open_wal_home(wal_home, home=root, user=user)) / _WAL
+            stack.callback(home.end_left_overs)
             yield home
-        finally:
-            home.end_left_overs()
 
 
 def _open_lock(path: Path) -> IO[str]:

@@ -27,7 +27,7 @@ _CHUNK_BYTES = 4 * 1024**2
 _GAP_PAGES = 8
 
 
-def mirror_folder(source: Path, target: Path) -> int:
+def mirror_folder(source: Path, target: Path, *, without: str | None = None) -> int:
     """Give `target` the contents, modes and modification times of `source`.
 
     No process may write to either folder meanwhile.
@@ -35,6 +35,7 @@ def mirror_folder(source: Path, target: Path) -> int:
     Args:
         source: A folder.
         target: An existing folder. New files in it belong to the calling account.
+        without: The name of an entry that is left as it is in `target`; None: nothing is.
 
     Returns:
         The number of bytes that were written.
@@ -43,7 +44,7 @@ def mirror_folder(source: Path, target: Path) -> int:
         OSError: A file cannot be read or written, for want of space say. What was done stays, and a further call can
             complete it.
     """
-    wanted, found = _list(source), {entry.name: entry for entry in _list(target)}
+    wanted, found = _list(source, without), {entry.name: entry for entry in _list(target, without)}
     written = 0
     for entry in wanted:
         place, other = target / entry.name, found.pop(entry.name, None)
@@ -66,9 +67,9 @@ def mirror_folder(source: Path, target: Path) -> int:
     return written
 
 
-def _list(folder: Path) -> list[os.DirEntry[str]]:
+def _list(folder: Path, without: str | None) -> list[os.DirEntry[str]]:
     with os.scandir(folder) as entries:
-        return list(entries)
+        return [entry for entry in entries if entry.name != without]
 
 
 def _kind_of(entry: os.DirEntry[str]) -> int:

@@ -6,12 +6,13 @@ template gets its name when it is whole and on disk, and is never changed afterw
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import re
 import shutil
 import stat
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import msgspec
@@ -34,6 +35,7 @@ from pgdyno.run.postgres.installation import Installation
 from pgdyno.spec.study import DataSpec, ServerKind
 
 _FACTS_FILE = "dataset.json"
+_WAL = "pg_wal"
 _SCALE_IN_NAME = re.compile(r"-scale(\d+)-")
 # Loading runs with fewer checkpoints; the times of the init steps then reflect the disk, not the checkpointer.
 _LOAD_SETTINGS = {"max_wal_size": "4GB", "maintenance_work_mem": "256MB"}
@@ -127,24 +129,46 @@ def restore_template(template: Template, home: Home) -> float:
 
     If an earlier trial left a working cluster, only the differences are written; otherwise the template is copied.
     Copies share no blocks with the template, even if the file system supports that (reflink): the first write to each
-    shared page would be slower than normal.
+    shared page would be slower than normal. In a home with a WAL home, pg_wal is restored there, and the cluster has a link.
 
     Raises:
         StepFailedError: Copying failed, for example for want of space.
         HostError: The last trial's folder cannot be removed.
     """
     began_s = monotonic_s()
-    if _may_write_over(home.user, template.data_dir, home.data):
-        _mirror(template, home)
-    else:
-        _remove_folder(home.data)
-        _copy(["cp", "--archive", "--reflink=never", "--no-target-directory", str(template.data_dir), str(home.data)])
-        if not home.user.is_self:
-            # The template belongs to the account that loaded it, which may be another one.
-            _copy(["chown", "--recursive", "--no-dereference", f"{home.user.uid}:{home.user.gid}", str(home.data)])
+    without = None if home.wal is None else _WAL
+    _restore(home.user, template.data_dir, home.data, without=without)
+    if home.wal is not None:
+        _restore(home.user, template.data_dir / _WAL, home.wal)
+        _link_wal(home.user, home.data / _WAL, home.wal)
     # Write-back of the copy must end before the load begins.
-    _copy(["sync", "--file-system", str(home.data)])
+    for folder in home.cluster_folders:
+        _copy(["sync", "--file-system", str(folder)])
     return monotonic_s() - began_s
+
+
+def _restore(user: ServerUser, source: Path, target: Path, *, without: str | None = None) -> None:
+    """Make a folder a copy of another; the entry `without` of a copy that is there may stay as it is."""
+    if _may_write_over(user, source, target):
+        _mirror(user, source, target, without)
+        return
+    _remove_folder(target)
+    _copy(["cp", "--archive", "--reflink=never", "--no-target-directory", str(source), str(target)])
+    if not user.is_self:
+        # The template belongs to the account that loaded it, which may be another one.
+        _copy(["chown", "--recursive", "--no-dereference", f"{user.uid}:{user.gid}", str(target)])
+
+
+def _link_wal(user: ServerUser, place: Path, wal: Path) -> None:
+    """Make pg_wal of a cluster a link to its folder on the other disk."""
+
+    def link() -> None:
+        if not place.is_symlink():
+            shutil.rmtree(place)
+            place.symlink_to(wal)
+
+    with _restoring():
+        process.call_as(user, link)
 
 
 def _may_write_over(user: ServerUser, source: Path, target: Path) -> bool:
@@ -156,14 +180,20 @@ def _may_write_over(user: ServerUser, source: Path, target: Path) -> bool:
     return all(stat.S_ISDIR(one.st_mode) and one.st_uid == user.uid for one in found)
 
 
-def _mirror(template: Template, home: Home) -> None:
+def _mirror(user: ServerUser, source: Path, target: Path, without: str | None) -> None:
     # The import brings numpy.
     from pgdyno.run.cluster.mirror import mirror_folder  # noqa: PLC0415
 
-    try:
+    with _restoring():
         # The cluster's account could put a link there, which root must not follow to a place that the account cannot
         # reach.
-        process.call_as(home.user, lambda: mirror_folder(template.data_dir, home.data))
+        process.call_as(user, lambda: mirror_folder(source, target, without=without))
+
+
+@contextlib.contextmanager
+def _restoring() -> Iterator[None]:
+    try:
+        yield
     except OSError as exc:
         raise StepFailedError("cannot restore the loaded cluster", detail=str(exc), hint=hint_for(str(exc))) from exc
 

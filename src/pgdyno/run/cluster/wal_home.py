@@ -1,0 +1,136 @@
+"""Keep pg_wal of a home's clusters on a disk of its own, in a folder that the user names: the WAL home.
+
+The user makes that folder, because to make it here would hide a disk that is not mounted. Everything of pgdyno's in it is in one
+folder, which is there only while a pgdyno uses it. A note in the home tells the next pgdyno what a killed one has left.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+from pgdyno.errors import HostError, why
+from pgdyno.run.host.host import THIS_HOST
+from pgdyno.run.host.process import ServerUser
+
+_FOLDER = "pgdyno-wal"
+_LOCK = "pgdyno-wal.lock"
+_NOTE = "wal-home"
+
+
+@contextlib.contextmanager
+def open_wal_home(root: Path, *, home: Path, user: ServerUser) -> Iterator[Path]:
+    """Lock a WAL home, make pgdyno's folder in it, yield that folder, and remove it in the end.
+
+    Args:
+        root: The WAL home.
+        home: The home whose clusters have their pg_wal there; it is locked.
+        user: The account that owns the server and its files.
+
+    Raises:
+        HostError: As for `check_wal_home`; or another pgdyno uses it, or the account cannot reach it.
+    """
+    check_wal_home(root, home=home)
+    folder, note = root / _FOLDER, home / _NOTE
+    with contextlib.ExitStack() as stack:
+        try:
+            stack.enter_context(_locked(root))
+            _remove(folder)
+            note.write_text(str(root), encoding="utf-8")
+            stack.callback(_clear, folder, note)
+            folder.mkdir(mode=0o700)
+            if not user.is_self:
+                os.chown(folder, user.uid, user.gid)
+        except OSError as exc:
+            raise HostError(
+                f"cannot use {root} as WAL home", detail=why(exc), hint="choose another folder with --wal-home"
+            ) from exc
+        if THIS_HOST.run(["test", "-w", str(folder)], user=user).exit_code != 0:
+            raise HostError(
+                f"the user {user.name} cannot reach {folder}",
+                detail="each folder above it must be open to that user",
+                hint="choose another folder with --wal-home",
+            )
+        yield folder
+
+
+def check_wal_home(root: Path, *, home: Path) -> None:
+    """Check that a folder can be the WAL home of a home, by what can be seen without writing.
+
+    Raises:
+        HostError: It is no folder, this account cannot write there, or one of the two is inside the other.
+    """
+    if not root.is_dir():
+        raise HostError(
+            f"the WAL home {root} is no folder",
+            detail="it does not exist" if not root.exists() else "it is something else",
+            hint="mount the disk of the WAL and make the folder, or choose another one with --wal-home",
+        )
+    if not os.access(root, os.W_OK | os.X_OK):
+        raise HostError(
+            f"this account cannot write to the WAL home {root}",
+            hint="make it writable for this account, or choose another folder with --wal-home",
+        )
+    one, other = root.resolve(), home.resolve()
+    if one.is_relative_to(other) or other.is_relative_to(one):
+        raise HostError(
+            "the home and the WAL home are one folder, or one is inside the other",
+            detail=f"{other} and {one}",
+            hint="choose a folder beside the home, on the disk of the WAL, with --wal-home",
+        )
+
+
+def remove_left_wal(home: Path) -> None:
+    """Remove the WAL that a killed pgdyno of this home has left in a WAL home; the home is locked, its servers have ended.
+
+    What another pgdyno uses by now, or what this account may not remove, stays, and so does the note.
+    """
+    note = home / _NOTE
+    try:
+        root = Path(note.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return
+    with contextlib.suppress(OSError, HostError), _locked(root):
+        _clear(root / _FOLDER, note)
+
+
+@contextlib.contextmanager
+def _locked(root: Path) -> Iterator[None]:
+    path = root / _LOCK
+    # The folder may be open to others: a link that they put there is not followed.
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+    with os.fdopen(descriptor, "r+", encoding="utf-8") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            is_ours = os.path.samestat(os.fstat(descriptor), path.lstat())
+        except (BlockingIOError, FileNotFoundError):
+            is_ours = False
+        if not is_ours:
+            raise HostError(
+                "another pgdyno is at work on this machine",
+                detail=f"{lock.read().strip() or 'unknown process'} holds {root}",
+                hint="wait for it: two at once would distort each other's figures",
+            )
+        lock.truncate(0)
+        lock.write(f"pid {os.getpid()}\n")
+        lock.flush()
+        try:
+            yield
+        finally:
+            path.unlink(missing_ok=True)
+
+
+def _remove(folder: Path) -> None:
+    if os.path.lexists(folder):
+        shutil.rmtree(folder)
+
+
+def _clear(folder: Path, note: Path) -> None:
+    # What cannot be removed now is left to the next pgdyno, which the note tells.
+    with contextlib.suppress(OSError):
+        _remove(folder)
+        note.unlink(missing_ok=True)

@@ -1,0 +1,115 @@
+"""`--wal-home` as users run it: pg_wal lies there in every trial, also after kill -9, and nothing of it stays."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+import pytest
+
+from tests.cli.experiments import SLOW_COMMITS, finished_trials, read_report, write_study
+from tests.cli.program import GENTLE, SMALL, Bench, wait_until
+from tests.loops import mounted_loop, needs_root
+
+
+@pytest.fixture
+def wal(bench: Bench) -> Path:
+    folder = bench.folder / "wal"
+    folder.mkdir()
+    return folder
+
+
+def clusters(wal: Path) -> set[str]:
+    """The clusters that have WAL there: of the home itself, or of the slots of a live round."""
+    return {path.parent.name for path in wal.glob("pgdyno-wal/*/[0-9A-F]*")}
+
+
+@pytest.mark.cluster
+@pytest.mark.timeout(1800)  # many starts of servers, each slow on a busy machine
+def test_trials_before_and_after_a_kill(bench: Bench, wal: Path) -> None:
+    record = bench.folder / "out"
+    begin = ["bench", *SMALL, *GENTLE, "--rounds", "2", "--workload", "simple-update", "--wal-home", "wal"]
+    with bench.started(*begin, "--out", "out") as process:
+        assert wait_until((record / "trials/0001/os.jsonl").exists, seconds=600)
+        process.send_signal(signal.SIGKILL)
+        process.communicate(timeout=600)
+    assert clusters(wal) == {"pg_wal"}
+    with bench.started("resume", "out") as process:
+        assert wait_until((record / "trials/0002/os.jsonl").exists, seconds=600)
+        assert clusters(wal) == {"pg_wal"}
+        link = bench.home / "work/data/pg_wal"
+        assert link.resolve() == wal / "pgdyno-wal/pg_wal"
+        _, stderr = process.communicate(timeout=600)
+    assert process.returncode == 0, stderr
+    assert [trial["status"] for trial in finished_trials(record)] == ["finished"] * 2
+    assert list(wal.iterdir()) == []
+    assert f'wal_home = "{wal}"' in (record / "study.toml").read_text()
+
+
+@pytest.mark.cluster
+@pytest.mark.timeout(1800)
+def test_what_a_kill_has_left_is_removed_by_clean(bench: Bench, wal: Path) -> None:
+    record = bench.folder / "out"
+    with bench.started(
+        "bench", *SMALL, *GENTLE, "--workload", "select-only", "--wal-home", "wal", "--out", "out"
+    ) as run:
+        assert wait_until((record / "trials/0001/os.jsonl").exists, seconds=600)
+        run.send_signal(signal.SIGKILL)
+        run.communicate(timeout=600)
+    assert clusters(wal) == {"pg_wal"}
+    done = bench.run("clean", "--yes")
+    assert done.returncode == 0, done.stderr
+    assert list(wal.iterdir()) == []
+
+
+@pytest.mark.cluster
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize(("design", "expected"), [("live", {"slot-0", "slot-1", "slot-2"}), ("switchback", {"pg_wal"})])
+def test_comparisons(bench: Bench, wal: Path, design: str, expected: set[str]) -> None:
+    study = write_study(
+        bench,
+        'name = "as it is"',
+        f'name = "slow"\nsettings = {{ {SLOW_COMMITS} }}',
+        experiment=f'design = "{design}"\ndetect = "90%"\n',
+        confidence="50%",
+        warm_up="0s",
+        duration="1s",
+    )
+    with bench.started("run", study, "--out", "out", "--wal-home", str(wal)) as process:
+        assert wait_until(lambda: expected <= clusters(wal) or process.poll() is not None, seconds=600)
+        assert process.poll() is None
+        _, stderr = process.communicate(timeout=900)
+    assert process.returncode == 0, stderr
+    assert read_report(bench.folder / "out")["experiment"]["design"] == design
+    assert list(wal.iterdir()) == []
+
+
+@needs_root
+def test_a_full_disk_is_refused_before_anything_is_loaded(bench: Bench) -> None:
+    with mounted_loop(bench.folder, "xfs", 400 << 20) as loop:
+        done = bench.refuse("bench", *SMALL, "--wal-home", str(loop.folder))
+        assert done.returncode == 3
+        assert "the WAL does not fit on its disk" in done.stderr
+        assert list(loop.folder.iterdir()) == []
+    assert not (bench.folder / "pgdyno-records").exists()
+
+
+@pytest.mark.parametrize("command", ["bench", "compare", "sweep"])
+def test_a_folder_that_is_not_there(bench: Bench, command: str) -> None:
+    words = {"bench": [*SMALL], "compare": ["--set", "commit_delay=10"], "sweep": ["commit_delay=0,10"]}[command]
+    done = bench.refuse(command, *words, "--wal-home", "missing")
+    assert done.returncode == 3
+    assert f"the WAL home {bench.folder / 'missing'} is no folder" in done.stderr
+    assert not (bench.folder / "missing").exists()
+
+
+def test_not_for_a_server_of_the_users(bench: Bench, wal: Path) -> None:
+    for words in (
+        ["bench", "--dsn", "host=nowhere"],
+        ["check", "--dsn", "host=nowhere"],
+        ["check", "--pgdata", "/nowhere"],
+    ):
+        done = bench.refuse(*words, "--wal-home", str(wal))
+        assert done.returncode == 2
+        assert "wal-home" in done.stderr
+    assert list(wal.iterdir()) == []
