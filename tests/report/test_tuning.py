@@ -88,6 +88,19 @@ def test_one_in_full(golden: Callable[[Path, str], None]) -> None:
     with pytest.raises(SpecError, match="nothing is derived for shared_bufers") as error:
         find_derived(view, ["shared_bufers"])
     assert error.value.hint == "did you mean shared_buffers?"
+    with pytest.raises(SpecError, match=r"nothing is derived for kernel\.sen") as error:
+        find_derived(view, ["kernel.sen"])
+    assert "kernel.sem" in str(error.value.hint)
+
+
+def test_a_famous_line_that_is_not_part_of_the_set() -> None:
+    view = build_view()
+    some = find_derived(view, ["Kernel.SEM", "shared_buffers", "nobarrier"])
+    text = printed(print_terminal(build_explained(view, some), level=Level.STANDARD), width=200)
+    assert "kernel.sem  (left alone)" in text
+    assert "why: On Linux the server uses POSIX semaphores" in text
+    assert "formula:" in text, "of shared_buffers"
+    assert "nobarrier, barrier=0  (left alone)" in text
 
 
 def test_the_fragment(tmp_path: Path, golden: Callable[[Path, str], None]) -> None:

@@ -115,7 +115,11 @@ def tune(
     form: Annotated[str, typer.Option(help="table, explain, diff, conf, alter-system, sysctl or json.")] = "table",
     explain: Annotated[
         list[str] | None,
-        typer.Option(help="Show one setting's formula, inputs and source; may be repeated.", show_default=False),
+        typer.Option(
+            help="Show one setting's formula, inputs and source, or why a famous line such as kernel.sem is left alone; may"
+            " be repeated.",
+            show_default=False,
+        ),
     ] = None,
     apply: Annotated[
         bool,

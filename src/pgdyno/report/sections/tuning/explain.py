@@ -6,36 +6,43 @@ import difflib
 from collections.abc import Iterator, Sequence
 
 from pgdyno.errors import SpecError
+from pgdyno.facts.famous_lines import FamousLine, famous_names
 from pgdyno.report.document import Block, Document, Prose, Section
 from pgdyno.report.sections.tuning.view import COST_WORDS, TuningView, change_of, describe_subject, format_known
 from pgdyno.tune.memory import describe_share
 from pgdyno.tune.types import Derived, Known
 
 
-def find_derived(view: TuningView, names: Sequence[str]) -> tuple[Derived, ...]:
+def find_derived(view: TuningView, names: Sequence[str]) -> tuple[Derived | FamousLine, ...]:
     """Return the settings of these names, what-ifs included; the whole set where no name is given.
 
+    A famous line that is not part of the set is returned with its judgement instead.
+
     Raises:
-        SpecError: One of them is not derived.
+        SpecError: One of them is neither.
     """
-    known = {one.name.lower(): one for one in (*view.tuning.what_ifs, *view.tuning.settings)}
+    named: list[tuple[str, Derived | FamousLine]] = [*famous_names().items()]
+    named += [(one.name, one) for one in (*view.tuning.what_ifs, *view.tuning.settings)]
+    known = {name.lower(): one for name, one in named}
     unknown = next((name for name in names if name.lower() not in known), None)
     if unknown is not None:
+        spelt = {name.lower(): name for name, _ in named}
         near = difflib.get_close_matches(unknown.lower(), known, n=3)
         raise SpecError(
             f"nothing is derived for {unknown}",
             detail="settings that keep their built-in value are not listed",
-            hint=f"did you mean {' or '.join(known[name].name for name in near)}?"
-            if near
-            else "omit the name to show all",
+            hint=f"did you mean {' or '.join(spelt[name] for name in near)}?" if near else "omit the name to show all",
         )
     return tuple(known[name.lower()] for name in names) if names else view.tuning.settings
 
 
-def build_explained(view: TuningView, settings: Sequence[Derived]) -> Document:
+def build_explained(view: TuningView, settings: Sequence[Derived | FamousLine]) -> Document:
     """Return the full explanation of each of these settings."""
     blocks: list[Block] = []
     for one in settings:
+        if isinstance(one, FamousLine):
+            blocks.append(_explain_line(one))
+            continue
         change = change_of(view, one)
         now = "as it is now" if change.is_same else "" if change.now is None else f"now {change.now or 'empty'}"
         beside = ", ".join(filter(None, (now, "" if change.is_same else COST_WORDS[one.change])))
@@ -48,6 +55,13 @@ def build_explained(view: TuningView, settings: Sequence[Derived]) -> Document:
         shares = tuple(Prose(words=describe_share(share)) for share in view.tuning.memory)
         blocks.append(Section(title="Memory in the worst case", blocks=shares))
     return Document(title=describe_subject(view), blocks=tuple(blocks), is_titled=False)
+
+
+def _explain_line(line: FamousLine) -> Section:
+    """Return the judgement of a line that is not part of the set."""
+    words = (f"why: {line.why}", f"source: {line.source}")
+    title = f"{', '.join(line.names)}  ({line.verdict.value})"
+    return Section(title=title, blocks=tuple(Prose(words=each) for each in words))
 
 
 def _facts(one: Derived) -> Iterator[tuple[str, str]]:
