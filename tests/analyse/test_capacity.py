@@ -7,10 +7,11 @@ import msgspec
 import numpy as np
 import pytest
 
-from pgdyno.analyse.capacity.bounds import HARDLY_USED, NO_CARD, find_bounds
+from pgdyno.analyse.capacity.bounds import HARDLY_USED, NO_CARD, NO_WAL_CARD, find_bounds
 from pgdyno.analyse.capacity.projection import project_disk
 from pgdyno.analyse.capacity.types import BoundKind, BoundState, Capacity
 from pgdyno.analyse.disk.demand import DiskLimits, UseKind
+from pgdyno.analyse.disk.entries import DiskFigureKey
 from pgdyno.analyse.estimate import CONFIDENCE, Estimate
 from pgdyno.analyse.study import analyse_study, find_capacities
 from pgdyno.analyse.study_types import ScalingStudy
@@ -157,6 +158,14 @@ def test_what_is_not_known_has_a_reason_and_no_bound() -> None:
     assert (capacity.ceiling.value, capacity.binding, capacity.next) == (None, None, None)
     assert all(one.high_tps is None and one.reason for one in capacity.projections)
     assert capacity.advice.reason == "no bound is known that holds, and one number of clients was tried"
+
+
+def test_a_wal_disk_without_a_card_has_a_reason_and_no_bound() -> None:
+    limits = msgspec.structs.replace(draw_limits(WRITING), wal=DiskLimits())
+    _, workload = draw_load(msgspec.structs.replace(WRITING, demands={UseKind.WRITES: 1.0}), limits=limits)
+    bounds, absent = find_bounds(workload, 2.0, limits)
+    assert {absent[kind.value] for kind in (BoundKind.FLUSHES, BoundKind.WAL)} == {NO_WAL_CARD}
+    assert not {bound.kind for bound in bounds} & {BoundKind.FLUSHES, BoundKind.WAL}
 
 
 def test_what_is_hardly_used_bounds_nothing() -> None:
@@ -479,6 +488,13 @@ def test_another_disk_is_projected_from_its_card() -> None:
     other = project_disk(capacity, draw_limits(WRITING, sd=0.02), "the other")
     assert other.low_tps == capacity.tps.low
     assert other.binds is BoundKind.CPU
+    # With a disk of its own, WAL stays there.
+    assert BoundKind.FLUSHES in {bound.kind for bound in capacity.bounds}
+    flushless = [one for one in draw_limits(WRITING).entries if one.key is not DiskFigureKey.FLUSHES]
+    of_data = DiskLimits(entries=tuple(flushless))
+    assert project_disk(capacity, of_data, "the other").reason == "the other disk's card says nothing of WAL flushes"
+    apart = project_disk(capacity, msgspec.structs.replace(of_data, wal=DiskLimits()), "the other")
+    assert apart.high_tps is not None
     bare = project_disk(capacity, DiskLimits(), "the other")
     assert (bare.high_tps, bare.reason) == (None, "the other disk's card says nothing of bytes written")
 

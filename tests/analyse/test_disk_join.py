@@ -3,7 +3,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from pgdyno.analyse.disk.demand import DiskLimits, UseKind, find_limits, measure_disk_demand
+from pgdyno.analyse.disk.demand import DiskLimits, UseKind, find_all_limits, find_limits, measure_disk_demand
 from pgdyno.record.device.disk_card import DiskCard
 from pgdyno.record.serverlog import CheckpointComplete, LogOrigin
 from pgdyno.record.types import SettingFact
@@ -67,6 +67,38 @@ def test_each_use_is_held_against_its_own_limit() -> None:
     assert join.read_await_ms == pytest.approx(2.0)
     # Of 2,000 blocks a second that shared_buffers missed, the kernel's cache had all but 30.
     assert join.missed_blocks_per_s == pytest.approx(2 * COUNT / SECONDS)
+
+
+def test_wal_on_a_disk_of_its_own_is_held_against_that_disk() -> None:
+    data = make_data(wal_bytes=25 * MB * SECONDS, disk={"writes": 250.0}, counters=COMMITS)
+    slower = DiskLimits(flush_s=0.004, write_bytes_per_s=250e6)
+
+    def measure(wal: DiskLimits) -> dict[UseKind, float]:
+        limits = msgspec.structs.replace(LIMITS, wal=wal)
+        join = measure_disk_demand(data, make_workload("tpcb-like"), limits, device=DEVICE, wal_device="vdb", tps=710.0)
+        # That disk was not sampled, and the flushes of the data's disk are not those of WAL.
+        assert (join.wal_device, join.flush_await_ms) == ("vdb", None)
+        return {use.kind: use.ratio for use in join.uses}
+
+    shares = measure(slower)
+    assert shares[UseKind.FLUSHES] == pytest.approx(1.42)
+    assert shares[UseKind.WAL] == pytest.approx(0.1)
+    assert shares[UseKind.WRITES] == pytest.approx(0.5)
+    assert set(measure(DiskLimits())) == set(shares) - {UseKind.FLUSHES, UseKind.WAL}
+
+
+def test_the_flushes_of_the_datas_card_are_not_those_of_wal_elsewhere() -> None:
+    card = make_card()
+    assert find_all_limits(None, None, is_apart=True) is None
+    shared = find_all_limits(card, None, is_apart=False)
+    assert shared == find_limits(card)
+    apart = find_all_limits(card, None, is_apart=True)
+    assert apart is not None
+    assert (apart.of_wal.flush_s, apart.of_wal.write_bytes_per_s) == (None, None)
+    assert apart.write_bytes_per_s == find_limits(card).write_bytes_per_s
+    alone = find_all_limits(None, card, is_apart=True)
+    assert alone is not None
+    assert (alone.write_bytes_per_s, alone.of_wal) == (None, find_limits(card))
 
 
 @pytest.mark.parametrize(

@@ -60,6 +60,14 @@ def test_counts_of_an_earlier_trial_make_the_others() -> None:
     assert all("trial 1" in {one.how for one in found[name].inputs} for name in (TPS, IMAGES, READS))
 
 
+def test_commits_wait_for_the_disk_that_wal_lies_on() -> None:
+    data_only = msgspec.structs.replace(LIMITS, wal=DiskLimits())
+    assert TPS not in named(predict_trial(before(earlier=make_data(), limits=data_only)))
+    slow_data = DiskLimits(flush_s=0.1, wal=LIMITS)
+    apart, together = (named(predict_trial(before(earlier=make_data(), limits=one))) for one in (slow_data, LIMITS))
+    assert apart[TPS] == together[TPS]
+
+
 def test_earlier_rates_go_nowhere() -> None:
     """The same counts in half the time are twice the TPS, and the same prediction."""
     slow, quick = (

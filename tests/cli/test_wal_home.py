@@ -7,6 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from pgdyno.analyse.series import ChartKind
+from pgdyno.flow.report import compose_report
+from pgdyno.record.store import open_record
 from tests.cli.experiments import SLOW_COMMITS, finished_trials, read_report, write_study
 from tests.cli.program import GENTLE, SMALL, Bench, wait_until
 from tests.loops import mounted_loop, needs_root
@@ -82,6 +85,28 @@ def test_comparisons(bench: Bench, wal: Path, design: str, expected: set[str]) -
     assert process.returncode == 0, stderr
     assert read_report(bench.folder / "out")["experiment"]["design"] == design
     assert list(wal.iterdir()) == []
+
+
+@needs_root
+@pytest.mark.cluster
+@pytest.mark.timeout(1800)
+def test_every_trial_writes_to_the_disk_and_the_report_names_it(bench: Bench) -> None:
+    with mounted_loop(bench.folder, "xfs", 1300 << 20) as loop:
+        words = [*SMALL, *GENTLE, "--rounds", "2", "--workload", "simple-update", "--wal-home", str(loop.folder)]
+        done = bench.run("bench", *words, "--out", "out")
+        assert done.returncode == 0, done.stderr
+        assert f"pg_wal on xfs on {loop.device}" in done.stderr
+        assert list(loop.folder.iterdir()) == []
+        report = compose_report(open_record(bench.folder / "out")).report
+        assert report.record.wal_device == loop.name != report.record.data_device
+        (workload,) = report.analysis.workloads
+        for trial in workload.trials:
+            (written,) = (one for one in trial.charts[ChartKind.DISK_THROUGHPUT] if one.label == "written of WAL disk")
+            assert max(filter(None, written.values)) > 0
+            assert trial.shares["wal_disk_util_ratio"] is not None
+        text = (bench.folder / "out/report.md").read_text()
+        assert f"pg_wal on xfs on {loop.name}" in text
+        assert "Disk of pg_wal" in text
 
 
 @needs_root

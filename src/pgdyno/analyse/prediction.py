@@ -166,7 +166,7 @@ def _predict_reads(
 
 
 def _predict_tps(before: PredictionBasis) -> Prediction | None:
-    limits, earlier = before.limits, before.earlier
+    limits, earlier = None if before.limits is None else before.limits.of_wal, before.earlier
     if limits is None or limits.flush_s is None or earlier is None or not waits_for_flushes(earlier):
         return None
     cpu_s = _cpu_s_per_transaction(earlier)

@@ -108,7 +108,8 @@ DiskOption = Annotated[
     bool,
     typer.Option(
         "--disk/--no-disk",
-        help="First measure the data's disk, in up to 40 s, unless the home has a disk card of the last 24 hours.",
+        help="First measure the disks of data and --wal-home, each in up to 40 s, unless the home has a card of the last"
+        " 24 hours.",
     ),
 ]
 OutOption = Annotated[

@@ -136,7 +136,9 @@ def _check(study: Study, home: Home, ui: Ui) -> ReadyMachine:
     )
 
 
-def check_same(record: StudyRecord, host: HostFacts, installation: Installation) -> None:
+def check_same(
+    record: StudyRecord, host: HostFacts, preflight: PreflightFacts | None, installation: Installation
+) -> None:
     """Make sure that trials of now may be put beside those of a record.
 
     Raises:
@@ -152,7 +154,7 @@ def check_same(record: StudyRecord, host: HostFacts, installation: Installation)
             "the record is of a server whose machine was not seen: nothing here can be put beside it",
             hint="begin a new study",
         )
-    then, now = _identity(record.host), _identity(host)
+    then, now = _identity(record.host, record.preflight), _identity(host, preflight)
     memory_ratio = host.memory_bytes / record.host.memory_bytes
     # The kernel keeps a little more or less memory for itself at each boot.
     if then != now or abs(memory_ratio - 1.0) > _MEMORY_TOLERANCE_RATIO:
@@ -171,6 +173,10 @@ def _clean_up(home: Home, ui: Ui) -> None:
         ui.say(f"a killed pgdyno had left {undo.change.what} changed: {describe_undo(undo)}")
 
 
-def _identity(host: HostFacts) -> tuple[str, int, str, str | None, str]:
-    disk = host.data_disk
-    return host.cpu_model, host.cpu_count, host.kernel, disk.block_device, disk.filesystem
+def _identity(host: HostFacts, preflight: PreflightFacts | None) -> tuple[str | int | None, ...]:
+    disk, wal = host.data_disk, None if preflight is None else preflight.wal
+    machine = (host.cpu_model, host.cpu_count, host.kernel, disk.block_device, disk.filesystem)
+    # Older records have no device of the WAL's file system.
+    if wal is None or wal.device in {"", disk.device}:
+        return machine
+    return (*machine, wal.block_device, wal.filesystem)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from pgdyno.analyse.disk.demand import find_limits
+from pgdyno.analyse.disk.demand import find_all_limits
 from pgdyno.analyse.prediction import PredictionBasis, predict_trial
 from pgdyno.conduct.block_schedule import BlockSchedule
 from pgdyno.conduct.progress_line import shorten
@@ -219,7 +219,7 @@ def _predict(folder: Path, store: RecordStore, stage: TrialStage, trial: Planned
     """
     if trial.is_block or stage.study.server.kind is ServerKind.GIVEN:
         return
-    card = store.read_card()
+    record = store.read_record()
     predictions = predict_trial(
         PredictionBasis(
             workload=stage.plan.find_load(trial),
@@ -227,7 +227,7 @@ def _predict(folder: Path, store: RecordStore, stage: TrialStage, trial: Planned
             settings=stage.settings,
             version_major=stage.server.facts.major,
             cpu_count=stage.cpu_count,
-            limits=None if card is None else find_limits(card),
+            limits=find_all_limits(store.read_card(), store.read_wal_card(), is_apart=record.wal_disk is not None),
             is_warm=stage.study.trials.cache is CacheState.WARM,
             earlier=_find_earlier(store, trial),
         )

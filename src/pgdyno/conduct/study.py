@@ -205,7 +205,8 @@ def dropping_refused(store: RecordStore, ui: Ui) -> Iterator[None]:
 def run_missing_card(store: RecordStore, ready: ReadyMachine, ui: Ui) -> None:
     """Measure the disk of a record that wants a card and ended before it had one."""
     record = store.read_record()
-    if record.wants_card and not store.card_path.exists():
+    paths = [store.card_path, *([] if record.wal_disk is None else [store.wal_card_path])]
+    if record.wants_card and not all(path.exists() for path in paths):
         card = plan_study_card(ready.home, ready.installation, clock=ready.clock)
         study_card_step(card, host=record.study.host, store=store, home=ready.home, ui=ui)
 

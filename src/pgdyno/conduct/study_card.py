@@ -8,6 +8,7 @@ A study never fails for want of a card: what it needs the card for is then left 
 from __future__ import annotations
 
 import datetime as dt
+from pathlib import Path
 
 import msgspec
 
@@ -48,24 +49,35 @@ class StudyCard(msgspec.Struct, frozen=True, kw_only=True):
     tools: DiskTools
     missing: str
     """Why a part of it cannot be measured; empty where all can."""
+    wal: StudyCard | None = None
+    """The card of pg_wal's own disk; None if it lies with the data."""
     is_done: bool = False
     """True if nothing is left to be measured or said of the disk."""
 
     @property
     def expected_s(self) -> float:
-        """Return the seconds that measuring it takes."""
-        return 0.0 if self.is_done or self.kept is not None else self.jobs.expected_s
+        """Return the seconds that measuring it, and that of pg_wal's own disk, takes."""
+        own_s = 0.0 if self.is_done or self.kept is not None else self.jobs.expected_s
+        return own_s + (0.0 if self.wal is None else self.wal.expected_s)
 
 
 def plan_study_card(home: Home, installation: Installation, *, clock: ClockTest | None = None) -> StudyCard:
-    """Look for a card of the home's disk, and plan one if there is none.
+    """Look for a card of the home's disk and of that of pg_wal, if it is another one, and plan those that are not there.
 
     Args:
         home: The home.
         installation: The server whose programs measure flushes and the clock.
         clock: The test of the clock, if it was run before.
     """
-    machine = read_tunables(home.root)
+    card = _plan_card(home.root, home, installation, clock)
+    wal_dir = None if home.wal is None else home.wal.parent
+    if wal_dir is None or read_tunables(home.root, wal_dir).wal_disk is None:
+        return card
+    return msgspec.structs.replace(card, wal=_plan_card(wal_dir, home, installation, clock))
+
+
+def _plan_card(folder: Path, home: Home, installation: Installation, clock: ClockTest | None) -> StudyCard:
+    machine = read_tunables(folder)
     fio, missing = None, ""
     try:
         fio = find_fio()
@@ -86,7 +98,7 @@ def plan_study_card(home: Home, installation: Installation, *, clock: ClockTest 
     is_enough = kept is not None and (fio is None or kept[0].scope > CardScope.FLUSHES)
     return StudyCard(
         kept=kept[0] if kept is not None and is_enough else None,
-        jobs=DiskJobs(path=home.root, machine=machine, plan=plan, clock=clock),
+        jobs=DiskJobs(path=folder, machine=machine, plan=plan, clock=clock),
         tools=DiskTools(fio=fio, bindir=installation.bindir),
         missing=missing,
     )
@@ -96,26 +108,36 @@ def study_card_step(wanted: StudyCard | None, *, host: HostSpec | None, store: R
     """Put the card into the record, with what the study declares of the disk; do nothing where it wants none."""
     if wanted is None:
         return
-    card = (wanted if wanted.is_done else measure_study_card(wanted, home=home, ui=ui)).kept
-    if card is not None:
-        write_card(add_declared_disk(card, host, 0), store.card_path)
+    measured = wanted if wanted.is_done else measure_study_card(wanted, home=home, ui=ui)
+    for place, (one, path) in enumerate([(measured, store.card_path), (measured.wal, store.wal_card_path)]):
+        if one is not None and one.kept is not None:
+            write_card(add_declared_disk(one.kept, host, place), path)
 
 
 def measure_study_card(disk: StudyCard, *, home: Home, ui: Ui) -> StudyCard:
-    """Take the card that the home keeps, or measure one now and keep it in the home; say so where that fails."""
+    """Take the card that the home keeps, or measure one now and keep it in the home; say so where that fails.
+
+    The same goes for the card of pg_wal's own disk.
+    """
+    done = _measure(disk, home=home, ui=ui, name="disk")
+    wal = None if disk.wal is None else _measure(disk.wal, home=home, ui=ui, name="WAL disk")
+    return msgspec.structs.replace(done, wal=wal)
+
+
+def _measure(disk: StudyCard, *, home: Home, ui: Ui, name: str) -> StudyCard:
     done = msgspec.structs.replace(disk, is_done=True)
     if disk.kept is not None:
         only = f", of flushes alone ({disk.missing})" if disk.kept.scope is CardScope.FLUSHES else ""
         when = f"{disk.kept.made_at:%Y-%m-%d %H:%M}{only}"
-        ui.say(f"the disk card of {when} is used; `pgdyno disk` measures a new one")
+        ui.say(f"the {name} card of {when} is used; `pgdyno disk` measures a new one")
         return done
     if disk.missing:
-        ui.say(f"{disk.missing}: of this disk only its flushes are measured")
+        ui.say(f"{disk.missing}: of this {name} only its flushes are measured")
     try:
         card = take_card(disk.jobs, disk.tools, ui=ui, now=local_now())
         if card.runs or card.flush_tests:
             keep_card(card, home.root)
     except PgdynoError as error:
-        ui.say(f"what this disk can do is not measured: {error.reason}")
+        ui.say(f"what this {name} can do is not measured: {error.reason}")
         return done
     return msgspec.structs.replace(done, kept=card)

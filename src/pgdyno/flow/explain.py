@@ -14,7 +14,7 @@ import msgspec
 from rich.console import RenderableType
 
 from pgdyno.analyse.capacity.projection import project_disk
-from pgdyno.analyse.disk.demand import find_limits
+from pgdyno.analyse.disk.demand import DiskLimits, find_limits
 from pgdyno.analyse.types import WorkloadAnalysis
 from pgdyno.conduct.given_server import plan_given, ready_server, run_given_trials
 from pgdyno.conduct.logged_ui import LoggedUi
@@ -132,7 +132,8 @@ def explain(store: RecordStore, *, disk: Path | None = None) -> Explanation:
     report = compose_report(store).report
     if disk is None:
         return Explanation(report=report)
-    limits, change = find_limits(read_card(disk)), f"the disk of {disk}"
+    wal = None if report.record.wal_disk is None else DiskLimits()
+    limits, change = msgspec.structs.replace(find_limits(read_card(disk)), wal=wal), f"the disk of {disk}"
     capacities = tuple(
         msgspec.structs.replace(one, projections=(*one.projections, project_disk(one, limits, change)))
         for one in report.analysis.capacities
@@ -172,7 +173,7 @@ def confirm(
 
 def _run_on_own(asked: _Experiment, ui: Ui) -> RecordStore:
     with ready_machine(asked.study, asked.place, ui) as ready:
-        check_same(asked.record, ready.host, ready.installation)
+        check_same(asked.record, ready.host, ready.preflight, ready.installation)
         planned = plan_on(ready, asked.study, card=None)
         asked.ask_and_link(planned, ui)
         beside = begin_record(planned, ready, name="confirm", place=asked.place, wants_card=False, ui=ui)

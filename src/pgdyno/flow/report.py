@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 import msgspec
 from rich.console import RenderableType
 
-from pgdyno.analyse.disk.demand import DiskLimits, find_limits
+from pgdyno.analyse.disk.demand import DiskLimits, find_all_limits
 from pgdyno.analyse.study import analyse_study, find_capacities
 from pgdyno.analyse.study_types import ScalingStudy, StudyAnalysis
 from pgdyno.conduct.progress import count_trials
@@ -70,7 +70,8 @@ def compose_report(store: RecordStore) -> StudyReport:
         SpecError: It holds no trial that ended.
     """
     card = store.read_card()
-    limits = None if card is None else find_limits(card)
+    is_apart = store.read_record().wal_disk is not None
+    limits = find_all_limits(card, store.read_wal_card(), is_apart=is_apart)
     record, analysis = _analyse(store, limits)
     if analysis is None:
         raise SpecError(

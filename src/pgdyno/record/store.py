@@ -62,12 +62,20 @@ class RecordStore:
         Raises:
             SpecError: The card is damaged, or a newer pgdyno wrote it.
         """
-        if not self.card_path.exists():
-            return None
-        # The hint must not be to measure again: a new card would not belong to this record.
-        return read_card(
-            self.card_path, remedy="put it back from a copy of the record, or move it out and read the rest"
-        )
+        return _read_kept(self.card_path)
+
+    @property
+    def wal_card_path(self) -> Path:
+        """File of the disk card of pg_wal's own disk; a record may have none."""
+        return self.path / "wal-disk.json"
+
+    def read_wal_card(self) -> DiskCard | None:
+        """Read the disk card of pg_wal's own disk; return None if the record has none.
+
+        Raises:
+            SpecError: The card is damaged, or a newer pgdyno wrote it.
+        """
+        return _read_kept(self.wal_card_path)
 
     @property
     def scaling(self) -> RecordStore:
@@ -363,3 +371,10 @@ def open_record(path: Path) -> RecordStore:
 def find_records(folder: Path) -> tuple[RecordStore, ...]:
     """Return the records directly below a folder, sorted by name."""
     return tuple(RecordStore(path.parent) for path in sorted(folder.glob(f"*/{RECORD_FILE}")))
+
+
+def _read_kept(path: Path) -> DiskCard | None:
+    if not path.exists():
+        return None
+    # The hint must not be to measure again: a new card would not belong to this record.
+    return read_card(path, remedy="put it back from a copy of the record, or move it out and read the rest")

@@ -12,6 +12,7 @@ import msgspec
 
 from pgdyno.plan.plan import Plan, PlannedTrial
 from pgdyno.record.described_settings import SettingsSaid
+from pgdyno.record.machine.disk_facts import DiskFacts
 from pgdyno.record.machine.given_server import GivenServer
 from pgdyno.record.machine.host_facts import HostFacts
 from pgdyno.record.machine.preflight import PreflightFacts
@@ -244,3 +245,18 @@ class StudyRecord(msgspec.Struct, frozen=True, kw_only=True):
     def data_device(self) -> str | None:
         """The block device of the data; None if it has none, or if nobody saw its machine."""
         return None if self.host is None else self.host.data_disk.block_device
+
+    @property
+    def wal_disk(self) -> DiskFacts | None:
+        """The disk of pg_wal; None if it is that of the data, or if nobody saw its machine."""
+        wal = None if self.preflight is None else self.preflight.wal
+        # Older records have no device of the WAL's file system.
+        if self.host is None or wal is None or wal.device in {"", self.host.data_disk.device}:
+            return None
+        return wal
+
+    @property
+    def wal_device(self) -> str | None:
+        """The block device of pg_wal; None if it is that of the data, if it has none, or if nobody saw its machine."""
+        device = None if self.wal_disk is None else self.wal_disk.block_device
+        return None if device == self.data_device else device

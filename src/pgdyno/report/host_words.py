@@ -19,8 +19,14 @@ def describe_machine(record: StudyRecord) -> str:
     disk = host.data_disk
     return (
         f"{format_cpus(host.usable_cpu_count)} ({host.cpu_model}), {format_bytes(host.usable_memory_bytes)} of memory,"
-        f" {disk.filesystem} on {disk.shown_device}"
+        f" {disk.filesystem} on {disk.shown_device}{describe_wal_disk(record)}"
     )
+
+
+def describe_wal_disk(record: StudyRecord) -> str:
+    """Describe the disk of pg_wal, to follow that of the data: `, pg_wal on xfs on vdb`; empty if it is the same."""
+    wal = record.wal_disk
+    return "" if wal is None else f", pg_wal on {wal.filesystem} on {wal.shown_device}"
 
 
 def describe_unseen(record: StudyRecord) -> str:

@@ -14,6 +14,7 @@ from pgdyno.analyse.disk.demand import UseKind
 from pgdyno.analyse.series import ChartKind, Series
 from pgdyno.analyse.thresholds import THRESHOLDS
 from pgdyno.analyse.transaction_time.shares import TransactionTime
+from pgdyno.analyse.trial.charts import OF_WAL_DISK
 from pgdyno.analyse.types import TrialAnalysis
 from pgdyno.plan.plan import PlannedWorkload
 from pgdyno.record.types import UNSEEN_MACHINE, StudyRecord, why_missing
@@ -175,6 +176,7 @@ class Signs(msgspec.Struct, kw_only=True):
 def read_signs(record: StudyRecord, load: PlannedWorkload, trial: TrialAnalysis) -> Signs:
     """Read the signs that a trial shows beside its clients' time."""
     flushes = None if trial.disk is None else trial.disk.find(UseKind.FLUSHES)
+    of_wal = "" if record.wal_device is None else OF_WAL_DISK
     return Signs(
         load=load,
         scale=_find_scale(record, trial),
@@ -187,7 +189,7 @@ def read_signs(record: StudyRecord, load: PlannedWorkload, trial: TrialAnalysis)
         pages_to_wal=_find_pages_to_wal(trial),
         reading=_count_under_way(trial, "reads", "read"),
         server_flushing_ratio=_find_flushing_ratio(trial),
-        device_flushing_ratio=_count_under_way(trial, "flushes", "flush"),
+        device_flushing_ratio=_count_under_way(trial, f"flushes{of_wal}", f"flush{of_wal}"),
         read_ms=trial.counts_per_transaction.get("blk_read_ms"),
         flush_use_ratio=None if flushes is None else flushes.ratio,
         images_count=trial.counts_per_transaction.get("wal_fpi_count"),

@@ -30,6 +30,7 @@ from pgdyno.record.types import UNSEEN_MACHINE, TrialStatus
 from pgdyno.units import format_cpus
 
 NO_CARD = "the disk has no card"
+NO_WAL_CARD = "the disk of pg_wal has no card"
 HARDLY_USED = "it is hardly used"
 _NOT_SEEN = "the disk was not observed"
 _DEVICE = {
@@ -162,9 +163,9 @@ def _bound_flushes(trials: Sequence[_Trial], clients: int, limits: DiskLimits | 
     """Bound the load by flushes: one client waits for one per transaction, more share them. Source: `models.ceiling_tps`."""
     uses = _list_uses(trials, UseKind.FLUSHES)
     if not uses:
-        return BoundKind.FLUSHES, NO_CARD if limits is None else "no commit waits for a flush of its own"
+        return BoundKind.FLUSHES, _find_missing_card(limits) or "no commit waits for a flush of its own"
     each = 1.0 if clients == 1 else 2.0 / clients
-    limit = _limit(uses[0][0], CARD_KEYS[BoundKind.FLUSHES], limits, per=each)
+    limit = _limit(uses[0][0], CARD_KEYS[BoundKind.FLUSHES], limits and limits.of_wal, per=each)
     demand = exact_estimate(each, unit="count")
     tps = divide_estimates(limit, demand, unit="tps")
     reached = estimate_geometric_mean([use.used for use, _ in uses], unit="tps")
@@ -182,6 +183,10 @@ def _bound_flushes(trials: Sequence[_Trial], clients: int, limits: DiskLimits | 
 def _bound_device(trials: Sequence[_Trial], use_kind: UseKind, limits: DiskLimits | None) -> _Found:
     kind, key = _DEVICE[use_kind]
     uses = _list_uses(trials, use_kind)
+    if use_kind is UseKind.WAL and limits is not None:
+        if not uses and (missing := _find_missing_card(limits)) is not None:
+            return kind, missing
+        limits = limits.of_wal
     if uses:
         taken = [_Usage(use.used, rate_tps) for use, rate_tps in uses]
         return _bound_by_usage(kind, taken, _limit(uses[0][0], key, limits), how=uses[0][0].how, unseen=_NOT_SEEN)
@@ -189,6 +194,13 @@ def _bound_device(trials: Sequence[_Trial], use_kind: UseKind, limits: DiskLimit
         return kind, NO_CARD
     is_measured = any(entry.key is key for entry in limits.entries)
     return kind, _NOT_SEEN if is_measured else "the disk's card does not have it"
+
+
+def _find_missing_card(limits: DiskLimits | None) -> str | None:
+    """Return why nothing is known of the disk of pg_wal; None if it has a card."""
+    if limits is None:
+        return NO_CARD
+    return None if limits.wal is None or limits.wal.entries else NO_WAL_CARD
 
 
 def _list_uses(trials: Sequence[_Trial], kind: UseKind) -> list[tuple[DiskUse, float]]:

@@ -72,12 +72,15 @@ def project_disk(capacity: Capacity, limits: DiskLimits, name: str) -> Projectio
 
     Args:
         capacity: The capacity with the present disk.
-        limits: Limits of the other disk; figures that its card lacks are not taken from the present disk.
+        limits: Limits of the other disk; figures that its card lacks are not taken from the present disk. With a disk of
+            its own, pg_wal stays there.
         name: Name of the other disk in the projection.
     """
     entries = {entry.key: entry.estimate for entry in limits.entries}
     times: dict[BoundKind, float] = {}
     for bound in capacity.bounds:
+        if limits.wal is not None and bound.kind in {BoundKind.FLUSHES, BoundKind.WAL}:
+            continue
         other = entries.get(CARD_KEYS[bound.kind]) if bound.kind in CARD_KEYS else None
         if bound.kind.is_of_disk and (other is None or other.value is None or not bound.limit.value):
             return _absent(name, f"the other disk's card says nothing of {bound.kind.value}")

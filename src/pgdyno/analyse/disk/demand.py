@@ -60,6 +60,13 @@ class DiskLimits(msgspec.Struct, frozen=True, kw_only=True):
     """Writes to volumes for each of our writes, because each mirror has its own."""
     entries: tuple[DiskFigure, ...] = ()
     """The measured figures of the disk, with intervals."""
+    wal: DiskLimits | None = None
+    """The limits of pg_wal's own disk, none of them known without its card; None if pg_wal lies with the data."""
+
+    @property
+    def of_wal(self) -> DiskLimits:
+        """The limits of the disk that pg_wal lies on."""
+        return self if self.wal is None else self.wal
 
 
 class UseKind(enum.Enum):
@@ -107,6 +114,8 @@ class DiskDemand(msgspec.Struct, frozen=True, kw_only=True):
     """A trial's load on the device of its data; None where not observed."""
 
     device: str | None
+    wal_device: str | None = None
+    """The device of pg_wal, which flushes are of; None if it is that of the data."""
     busy_ratio: float | None
     """Share of time with any request under way; a device that serves many at once is not full at 1."""
     read_await_ms: float | None
@@ -119,6 +128,22 @@ class DiskDemand(msgspec.Struct, frozen=True, kw_only=True):
     def find(self, kind: UseKind) -> DiskUse | None:
         """Return the use of a kind; None without one."""
         return next((use for use in self.uses if use.kind is kind), None)
+
+
+def find_all_limits(card: DiskCard | None, wal_card: DiskCard | None, *, is_apart: bool) -> DiskLimits | None:
+    """Find the limits of the disks of data and WAL; None without a card.
+
+    Args:
+        card: The card of the data's disk.
+        wal_card: The card of pg_wal's own disk.
+        is_apart: Whether pg_wal has a disk of its own; the data's card then says nothing of its flushes.
+    """
+    if card is None and wal_card is None:
+        return None
+    limits = DiskLimits() if card is None else find_limits(card)
+    if not is_apart:
+        return limits
+    return msgspec.structs.replace(limits, wal=DiskLimits() if wal_card is None else find_limits(wal_card))
 
 
 def find_limits(card: DiskCard) -> DiskLimits:
@@ -146,7 +171,13 @@ def find_limits(card: DiskCard) -> DiskLimits:
 
 
 def measure_disk_demand(
-    data: TrialData, workload: PlannedWorkload, limits: DiskLimits, *, device: str | None, tps: float | None
+    data: TrialData,
+    workload: PlannedWorkload,
+    limits: DiskLimits,
+    *,
+    device: str | None,
+    wal_device: str | None = None,
+    tps: float | None,
 ) -> DiskDemand:
     """Compute the use of the disk's limits by a trial.
 
@@ -155,25 +186,28 @@ def measure_disk_demand(
         workload: The trial's load.
         limits: Limits of the disk that holds the data.
         device: Kernel name of the disk.
+        wal_device: Kernel name of the disk of pg_wal; None if it is the same.
         tps: TPS of the trial; None if it has none, or if variants alternate in it.
     """
     seen = _observe(data, device)
     grown = _growth(data, data.record.load_s)
 
-    def list_uses(of: DiskLimits) -> Iterator[DiskUse]:
-        yield from _commits(data, workload, of, grown, tps)
-        yield from _device_uses(data, of, grown, seen)
+    def list_uses(of: DiskLimits, of_wal: DiskLimits) -> Iterator[DiskUse]:
+        yield from _commits(data, workload, of_wal, grown, tps)
+        yield from _device_uses(data, of, of_wal, grown, seen)
         yield from _instance_uses(of, seen)
 
-    lasts = {} if limits.lasting is None else {use.kind: use.limit for use in list_uses(limits.lasting)}
+    lasting, of_wal = limits.lasting or DiskLimits(), limits.of_wal.lasting or DiskLimits()
+    lasts = {use.kind: use.limit for use in list_uses(lasting, of_wal)}
     return DiskDemand(
         device=device,
+        wal_device=wal_device,
         busy_ratio=seen.get("disk_util_ratio"),
         read_await_ms=seen.get("disk_read_await_ms"),
         write_await_ms=seen.get("disk_write_await_ms"),
-        flush_await_ms=seen.get("disk_flush_await_ms"),
+        flush_await_ms=(seen if wal_device is None else _observe(data, wal_device)).get("disk_flush_await_ms"),
         missed_blocks_per_s=grown.get("blks_read_pages"),
-        uses=tuple(msgspec.structs.replace(use, lasts=lasts.get(use.kind)) for use in list_uses(limits)),
+        uses=tuple(msgspec.structs.replace(use, lasts=lasts.get(use.kind)) for use in list_uses(limits, limits.of_wal)),
     )
 
 
@@ -205,10 +239,10 @@ def _commits(
 
 
 def _device_uses(
-    data: TrialData, limits: DiskLimits, grown: dict[str, float], seen: dict[str, float]
+    data: TrialData, limits: DiskLimits, of_wal: DiskLimits, grown: dict[str, float], seen: dict[str, float]
 ) -> Iterator[DiskUse]:
     found = (
-        (UseKind.WAL, grown.get("wal_bytes"), limits.write_bytes_per_s, "bytes/s", "sequential write"),
+        (UseKind.WAL, grown.get("wal_bytes"), of_wal.write_bytes_per_s, "bytes/s", "sequential write"),
         (UseKind.READS, seen.get("disk_read_iops"), limits.random_read_iops, "/s", "random read"),
         (UseKind.READ_BYTES, seen.get("disk_read_bytes_per_s"), limits.read_bytes_per_s, "bytes/s", "sequential read"),
         (UseKind.WRITES, seen.get("disk_write_iops"), limits.random_write_iops, "/s", "random write"),

@@ -57,7 +57,7 @@ def analyse_trial(
     throughput = _measure_throughput(workload, data)
     figures = _make_figures(record, data, throughput)
     device = record.data_device
-    charts = chart_trial(data, disk=device)
+    charts = chart_trial(data, disk=device, wal_disk=record.wal_device)
     course = _detect_episodes(workload, data, charts)
     # Variants that alternate have different rates and times, and those of the whole trial describe none of them.
     is_mixed = data.record.planned.is_block
@@ -66,7 +66,7 @@ def analyse_trial(
     disk = (
         None
         if limits is None or not is_finished
-        else measure_disk_demand(data, workload, limits, device=device, tps=tps)
+        else measure_disk_demand(data, workload, limits, device=device, wal_device=record.wal_device, tps=tps)
     )
     network = None if is_mixed else _measure_network(record, workload, data, figures)
     return msgspec.structs.replace(
@@ -219,7 +219,6 @@ def _shares(record: StudyRecord, data: TrialData) -> dict[str, float | None]:
 
 
 def _list_machine_shares(record: StudyRecord, samples: OsSamples) -> dict[str, Sampled]:
-    disk = record.data_device
     observed = {
         "cpu_busy_ratio": series.cpu_busy(samples),
         "cpu_busiest_core_ratio": series.busiest_core(samples),
@@ -230,8 +229,9 @@ def _list_machine_shares(record: StudyRecord, samples: OsSamples) -> dict[str, S
     # Earlier records lack this series.
     if others.absent is None:
         observed["cpu_others_ratio"] = others
-    if disk is not None and disk in series.list_disks(samples):
-        observed["disk_util_ratio"] = series.disk_series(samples, disk)["disk_util_ratio"]
+    for name, disk in (("disk_util_ratio", record.data_device), ("wal_disk_util_ratio", record.wal_device)):
+        if disk is not None and disk in series.list_disks(samples):
+            observed[name] = series.disk_series(samples, disk)["disk_util_ratio"]
     return observed
 
 

@@ -19,17 +19,31 @@ from pgdyno.record.serverlog import Autovacuum, CheckpointComplete, CheckpointSt
 from pgdyno.record.trial_data import TrialData
 
 _LATENCIES = (("p50", "p50_us"), ("p95", "p95_us"), ("p99", "p99_us"))
+OF_WAL_DISK = " of WAL disk"
+"""The end of the labels of pg_wal's own disk in the charts of disks."""
+_DISK_LABELS = {
+    ChartKind.DISK_IOPS: {"disk_read_iops": "reads", "disk_write_iops": "writes", "disk_flush_iops": "flushes"},
+    ChartKind.DISK_THROUGHPUT: {"disk_read_bytes_per_s": "read", "disk_write_bytes_per_s": "written"},
+    ChartKind.DISK_LATENCY: {
+        "disk_read_await_ms": "read",
+        "disk_write_await_ms": "write",
+        "disk_flush_await_ms": "flush",
+    },
+}
 _CPU_KINDS_SHOWN = ("user", "system", "irq", "softirq", "iowait", "steal")
 
 
-def chart_trial(data: TrialData, *, disk: str | None) -> dict[ChartKind, tuple[Series, ...]]:
+def chart_trial(
+    data: TrialData, *, disk: str | None, wal_disk: str | None = None
+) -> dict[ChartKind, tuple[Series, ...]]:
     """Build all charts of a trial; a chart without any observation is left out.
 
     Args:
         data: The data that the trial left.
         disk: Kernel name of the device that holds the data; without one there are no disk charts.
+        wal_disk: Kernel name of the device that holds pg_wal; None if it is the same.
     """
-    charts = {**_load_charts(data), **_os_charts(data, disk), **_server_charts(data)}
+    charts = {**_load_charts(data), **_os_charts(data, disk, wal_disk), **_server_charts(data)}
     return {kind: drawn for kind, drawn in charts.items() if drawn}
 
 
@@ -80,7 +94,7 @@ def _load_charts(data: TrialData) -> dict[ChartKind, tuple[Series, ...]]:
     }
 
 
-def _os_charts(data: TrialData, disk: str | None) -> dict[ChartKind, tuple[Series, ...]]:
+def _os_charts(data: TrialData, disk: str | None, wal_disk: str | None) -> dict[ChartKind, tuple[Series, ...]]:
     samples = data.os
     if samples is None:
         return {}
@@ -94,17 +108,13 @@ def _os_charts(data: TrialData, disk: str | None) -> dict[ChartKind, tuple[Serie
         ChartKind.DIRTY_MEMORY: [series.dirty(samples), series.writeback(samples)],
         ChartKind.PRESSURE: pressures,
     }
-    if disk is not None and disk in series.list_disks(samples):
-        of_disk = series.disk_series(samples, disk)
-        charts[ChartKind.DISK_IOPS] = _labelled(
-            of_disk, disk_read_iops="reads", disk_write_iops="writes", disk_flush_iops="flushes"
-        )
-        charts[ChartKind.DISK_THROUGHPUT] = _labelled(
-            of_disk, disk_read_bytes_per_s="read", disk_write_bytes_per_s="written"
-        )
-        charts[ChartKind.DISK_LATENCY] = _labelled(
-            of_disk, disk_read_await_ms="read", disk_write_await_ms="write", disk_flush_await_ms="flush"
-        )
+    for device, of in ((disk, ""), (wal_disk, OF_WAL_DISK)):
+        if device is None or device not in series.list_disks(samples):
+            continue
+        of_disk = series.disk_series(samples, device)
+        for kind, labels in _DISK_LABELS.items():
+            named = {metric: f"{label}{of}" for metric, label in labels.items()}
+            charts[kind] = [*charts.get(kind, ()), *_labelled(of_disk, **named)]
     return {kind: _on_trial_time(data, lines) for kind, lines in charts.items()}
 
 

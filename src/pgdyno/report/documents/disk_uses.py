@@ -36,6 +36,9 @@ class DiskJoinDocument(msgspec.Struct, frozen=True, kw_only=True):
     """A trial's load on the data's device, against the device's card."""
 
     device: str | None
+    wal_device: Annotated[str | None, says("Of pg_wal, with its flushes and WAL; null where that is the data's.")] = (
+        None
+    )
     busy_ratio: float | None
     read_await_ms: float | None
     write_await_ms: float | None

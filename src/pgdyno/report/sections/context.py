@@ -64,7 +64,7 @@ def build_machine(report: ReportInput) -> Iterator[Section]:
     """Yield the section on the machine, its disk, the preflight, and the programs; of a given server also on that."""
     host, given = report.record.host, report.record.given
     made = (
-        None if host is None else host_table(host),
+        None if host is None else host_table(host, report.record.wal_disk),
         None if host is None or not host.kernel_settings else kernel_table(host),
         None if given is None else given_table(given),
         None if report.disk is None else own_disk_table(report.disk),
@@ -163,8 +163,13 @@ def server_settings_table(report: ReportInput) -> Table | None:
     return _settings_table(caption, report, lambda fact: fact.source in _OWN_SOURCES)
 
 
-def host_table(host: HostFacts) -> Table:
-    """Build the table of the machine's facts."""
+def host_table(host: HostFacts, wal: DiskFacts | None = None) -> Table:
+    """Build the table of the machine's facts.
+
+    Args:
+        host: The machine.
+        wal: The disk of pg_wal; None if it is that of the data.
+    """
     disk = host.data_disk
     limit = None if host.cpu_limit is None else f"{host.cpu_limit:g} of {host.cpu_count} (cgroup limit)"
     memory = format_bytes(host.memory_bytes)
@@ -184,6 +189,10 @@ def host_table(host: HostFacts) -> Table:
         ("Data directory", code(disk.path)),
         ("Disk", text(_describe_disk(host, disk))),
         ("File system", text(f"{disk.filesystem} ({disk.mount_options})")),
+        *([] if wal is None else [
+            ("Disk of pg_wal", text(_describe_disk(host, wal))),
+            ("File system of pg_wal", text(f"{wal.filesystem} ({wal.mount_options}), {format_bytes(wal.free_bytes)} free of {format_bytes(wal.size_bytes)}")),
+        ]),
         ("Disk space", text(f"{format_bytes(disk.free_bytes)} free of {format_bytes(disk.size_bytes)}")),
         ("I/O scheduler", text(disk.scheduler, note=None if disk.scheduler else host.absent.get("scheduler", "not found"))),
         ("Read-ahead", text(f"{disk.read_ahead_kb} kB" if disk.read_ahead_kb is not None else None,

@@ -26,7 +26,7 @@ from pgdyno.report.format import (
     format_number,
     format_seconds,
 )
-from pgdyno.report.host_words import after_name, describe_unseen
+from pgdyno.report.host_words import after_name, describe_unseen, describe_wal_disk
 from pgdyno.report.input import ReportInput
 from pgdyno.report.level import Level
 from pgdyno.report.lists import join_names
@@ -75,7 +75,7 @@ def describe_study(report: ReportInput) -> str:
         f"{measured}, on {servers.get(server_count, 'the PostgreSQL servers of the variants')}{where},"
         f" {format_cpus(host.usable_cpu_count)} ({host.cpu_model}),"
         f" {format_bytes(host.usable_memory_bytes)} of memory and data on {disk.filesystem}"
-        f" ({disk.shown_device})."
+        f" ({disk.shown_device}){describe_wal_disk(report.record)}."
     )
 
 
@@ -121,7 +121,7 @@ def describe_bench(report: ReportInput) -> str:
     size = f"{format_cpus(host.usable_cpu_count)}, {format_bytes(host.usable_memory_bytes)} of memory"
     return (
         f"PostgreSQL {record.server.version.partition(' ')[0]}, {describe_settings(report)}; {after_name(host, size)},"
-        f" {host.data_disk.filesystem} on {host.data_disk.shown_device};"
+        f" {host.data_disk.filesystem} on {host.data_disk.shown_device}{describe_wal_disk(record)};"
         f" {record.plan.data_words}"
     )
 

@@ -33,6 +33,9 @@ REMARK = (
     " of each under mixed load. Only reads that reach the device count, not those that the kernel's cache answers. A"
     " busy disk is not a full one: it can serve many requests at once."
 )
+_WAL_REMARK = (
+    " Commits, WAL and the time of a flush are those of pg_wal's own disk, and are compared with its own card."
+)
 _INSTANCE = frozenset({UseKind.INSTANCE_IOPS, UseKind.INSTANCE_BYTES})
 _LASTING_WORDS = {
     UseKind.FLUSHES: "flushes",
@@ -78,13 +81,14 @@ def uses_table(workload: WorkloadAnalysis) -> Table | None:
     if not rows:
         return None
     has_lasting = any(use.lasts is not None for join in joins for use in join.uses)
+    has_wal_disk = any(join.wal_device for join in joins)
     titles = columns("", "used", "limit", "share", *(("lasts", "share used") if has_lasting else ()), numbers_from=1)
     rows += _latency_rows(joins)
     return Table(
         caption="Use of the data disk",
         columns=(*titles, *columns("source")),
         rows=tuple(row if has_lasting else (*row[:4], *row[-1:]) for row in rows),
-        remark=f"{REMARK}{LASTING_REMARK if has_lasting else ''}",
+        remark=f"{REMARK}{_WAL_REMARK if has_wal_disk else ''}{LASTING_REMARK if has_lasting else ''}",
     )
 
 
@@ -110,10 +114,11 @@ def describe_uses(workload: WorkloadAnalysis) -> tuple[str, ...]:
     instance = shares.pop(UseKind.INSTANCE_IOPS, None), shares.pop(UseKind.INSTANCE_BYTES, None)
     lasting = _medians((use.kind, ratio) for use in uses if (ratio := use.lasting_ratio) is not None)
     of_instance = next((use.how.partition(",")[0] for use in uses if use.kind in _INSTANCE), "")
-    return (*_describe_measured(shares), *_describe_lasting(lasting, instance, of_instance))
+    disk = "pg_wal's own disk" if any(join.wal_device for join in joins) else "this disk"
+    return (*_describe_measured(shares, flushed=disk), *_describe_lasting(lasting, instance, of_instance))
 
 
-def _describe_measured(shares: dict[UseKind, float]) -> tuple[str, ...]:
+def _describe_measured(shares: dict[UseKind, float], *, flushed: str) -> tuple[str, ...]:
     flushes = shares.get(UseKind.FLUSHES)
     reads = _largest(shares, UseKind.READS, UseKind.READ_BYTES)
     writes = _largest(shares, UseKind.WRITES, UseKind.WRITTEN_BYTES)
@@ -126,7 +131,7 @@ def _describe_measured(shares: dict[UseKind, float]) -> tuple[str, ...]:
         rest.append(f"WAL is at {_percent(shares[UseKind.WAL])} of sequential writing")
     if flushes is None:
         return (f"Of this disk's capacity, {', '.join(rest)}.",) if rest else ()
-    first = f"Commits use {_percent(flushes)} of the flush capacity of this disk"
+    first = f"Commits use {_percent(flushes)} of the flush capacity of {flushed}"
     beyond = " (flushes were faster here than when the card was made)" if flushes > 1.0 else ""
     return (f"{'; '.join([first + beyond, *rest])}.",)
 
