@@ -204,6 +204,23 @@ FREE: dict[str, tuple[str, Change]] = {
 }
 
 
+def test_wal_on_a_disk_of_its_own_is_named() -> None:
+    def with_wal(device: str) -> Change:
+        def change(record: dict[str, Any]) -> None:
+            disk = record["host"]["data_disk"]
+            record["preflight"] = {
+                "wal": disk if device == "data" else {**disk, "device": device, "block_device": "vdb"}
+            }
+
+        return change
+
+    together, apart, older = (changed(study=with_wal(device)) for device in ("data", "/dev/vdb", ""))
+    (found,) = differences(together, apart, DifferenceGravity.FREE).values()
+    assert (found.subject, found.first) == ("disk of pg_wal", "that of the data")
+    assert "on vdb" in found.other
+    assert not differences(older, apart, DifferenceGravity.FREE)
+
+
 @pytest.mark.parametrize("case", FREE)
 def test_what_one_compares_for_may_differ(case: str) -> None:
     subject, study = FREE[case]

@@ -13,7 +13,8 @@ from pgdyno.analyse.records.sides import Side
 from pgdyno.analyse.types import LOAD_THREAD_RATIO, OTHERS_RATIO, STEAL_RATIO
 from pgdyno.facts.gucs import find_guc
 from pgdyno.facts.settings import key_settings
-from pgdyno.record.machine.host_facts import HostFacts
+from pgdyno.record.machine.disk_facts import DiskFacts
+from pgdyno.record.types import StudyRecord
 from pgdyno.units import format_bytes, format_cpus, is_time_unit, unit_size
 
 _FAILED_RATIO = 0.01
@@ -79,7 +80,7 @@ def machine(first: Side, other: Side) -> Iterator[RecordDifference]:
     """Compare CPUs, memory, disk and settings."""
     yield from _way_to_server(first, other)
     hosts = [side.record.host for side in (first, other)]
-    facts = [_list_facts(host) for host in hosts]
+    facts = [_list_facts(side.record) for side in (first, other)]
     is_seen = all(host is not None for host in hosts)
     for subject in dict.fromkeys((*facts[0], *facts[1])):
         one, two = (of.get(subject, "" if is_seen else UNSEEN) for of in facts)
@@ -106,8 +107,9 @@ def _way_to_server(first: Side, other: Side) -> Iterator[RecordDifference]:
         yield declare("pgbench's way to the server", *shown, why="each statement takes a round trip")
 
 
-def _list_facts(host: HostFacts | None) -> dict[str, str]:
-    """List what is known of a machine by subject; what a record does not say is empty."""
+def _list_facts(record: StudyRecord) -> dict[str, str]:
+    """List what is known of a record's machine by subject; what the record does not say is empty."""
+    host = record.host
     if host is None:
         return {}
     disk = host.data_disk
@@ -115,7 +117,8 @@ def _list_facts(host: HostFacts | None) -> dict[str, str]:
         "machine's name": host.host_name or "",
         "CPUs": f"{format_cpus(host.usable_cpu_count)} ({host.cpu_model})",
         "memory": format_bytes(host.usable_memory_bytes),
-        "disk": _describe_disk(host),
+        "disk": _describe_disk(disk),
+        "disk of pg_wal": _describe_wal_disk(record),
         "hypervisor": host.virtualization or "none seen",
         "mount options": disk.mount_options,
         "I/O scheduler": disk.scheduler or "",
@@ -165,6 +168,13 @@ def _percent(value: float | None) -> str:
     return "not seen" if value is None else f"{value * 100:.3g} %"
 
 
-def _describe_disk(host: HostFacts) -> str:
-    disk = host.data_disk
+def _describe_wal_disk(record: StudyRecord) -> str:
+    wal = None if record.preflight is None else record.preflight.wal
+    # Older records have no device of the WAL's file system.
+    if wal is None or not wal.device:
+        return ""
+    return "that of the data" if record.wal_disk is None else _describe_disk(wal)
+
+
+def _describe_disk(disk: DiskFacts) -> str:
     return f"{disk.filesystem} on {disk.shown_device}, {format_bytes(disk.size_bytes)}"
