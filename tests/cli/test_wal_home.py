@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
+import os
 import signal
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,6 +17,8 @@ from pgdyno.record.store import open_record
 from tests.cli.experiments import SLOW_COMMITS, finished_trials, read_report, write_study
 from tests.cli.program import GENTLE, SMALL, Bench, wait_until
 from tests.loops import mounted_loop, needs_root
+
+IS_ROOT = os.geteuid() == 0
 
 
 @pytest.fixture
@@ -138,3 +144,21 @@ def test_not_for_a_server_of_the_users(bench: Bench, wal: Path) -> None:
         assert done.returncode == 2
         assert "wal-home" in done.stderr
     assert list(wal.iterdir()) == []
+
+
+def test_a_check_looks_at_the_folder(bench: Bench, wal: Path) -> None:
+    def check(folder: str) -> dict[str, Any]:
+        done = bench.read("check", "--home", str(bench.home), "--wal-home", folder, "--json")
+        document: dict[str, Any] = json.loads(done.stdout)
+        return document
+
+    assert check("wal")["facts"]["wal"]["path"] == str(wal)
+    assert list(wal.iterdir()) == []
+    (refused,) = (one for one in check("missing")["findings"] if "is no folder" in one["claim"])
+    assert refused["severity"] == "spoils"
+    with mounted_loop(bench.folder, "xfs", 400 << 20) if IS_ROOT else contextlib.nullcontext() as loop:
+        if loop is not None:
+            findings = check(str(loop.folder))["findings"]
+            assert "wal-on-data-disk" not in {finding["rule"] for finding in findings}
+            assert [one["rule"] for one in findings if one["rule"] == "loop-device"] == ["loop-device"]
+            assert any("WAL does not fit on its disk" in one["claim"] for one in findings)
