@@ -1,9 +1,11 @@
 from __future__ import annotations
 
 import contextlib
+import filecmp
 import os
 import subprocess
 import sys
+import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,6 +19,7 @@ from pgdyno.record.machine.host_facts import HostFacts
 from pgdyno.record.store import RecordStore, find_records, open_record
 from pgdyno.record.types import FORMAT_VERSION, ErrorFact, ServerFacts, StudyRecord, TrialRecord, TrialStatus
 from pgdyno.spec.read import format_study, make_study
+from pgdyno.spec.study import DataSpec
 from tests.records import copy_record
 
 
@@ -286,3 +289,21 @@ def test_scripts_are_kept_once_and_run_as_they_were(store: RecordStore, tmp_path
     assert [copy.read_text() for copy in kept.values()] == ["select 'a';\n", "select 'b';\n"]
     with pytest.raises(SpecError, match="cannot read script file"):
         RecordStore(tmp_path / "elsewhere").keep_scripts(plan)
+
+
+def test_the_sql_file_of_the_data_is_kept_line_by_line_or_not_at_all(store: RecordStore, tmp_path: Path) -> None:
+    file = tmp_path / "schema.sql"
+    with file.open("wb") as lines:
+        lines.writelines(b"%07d\n" % number for number in range(400_000))
+    tracemalloc.start()
+    kept = store.keep_init(DataSpec(init=str(file)))
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert most < file.stat().st_size / 10
+    assert kept.init is not None
+    assert filecmp.cmp(file, kept.init, shallow=False)
+    empty = tmp_path / "empty.sql"
+    empty.touch()
+    with pytest.raises(SpecError, match="is empty"):
+        store.keep_init(DataSpec(init=str(empty)))
+    assert [one.name for one in store.init_dir.iterdir()] == ["schema.sql"]

@@ -15,6 +15,7 @@ from pgdyno.run.given.database import drop_database, list_databases
 from pgdyno.run.given_server import GivenServerUnderTest
 from pgdyno.run.postgres import sql
 from pgdyno.run.postgres.address import Address
+from pgdyno.spec.init_file import read_init_lines
 from pgdyno.spec.study import DataSpec
 from tests.rows import check_rows
 from tests.run.test_given_server import dsn, make_server
@@ -53,7 +54,7 @@ def address(cluster: Cluster) -> Iterator[Address]:
 def load(cluster: Cluster, address: Address, file: Path) -> tuple[GivenServerUnderTest, Dataset]:
     server = make_server(cluster, address)
     kept = file.with_name("kept.sql")
-    kept.write_bytes(file.read_bytes().replace(b"\\restrict key", b"--").replace(b"\\unrestrict key", b"--"))
+    kept.write_bytes(b"".join(read_init_lines(file)))
     data = DataSpec(init=str(kept))
     return server, server.load(data, 1, settings={}, output_dir=file.parent / "init", on_activity=lambda _: None)
 
@@ -91,6 +92,35 @@ def test_a_file_is_loaded_once_for_its_content_and_copied(cluster: Cluster, addr
     assert kept in names(cluster)
 
 
+# What looks like a command of psql's, and is none.
+TAKEN = """CREATE TABLE notes (note text, more text);
+INSERT INTO notes VALUES ('
+\\restrict key
+\\begin{tex}
+');
+COPY notes (note, more)
+  FROM stdin;
+\\\\server\tone
+\\.
+COPY notes FROM STDIN; -- rows
+\\N\ttwo
+\\.
+"""
+
+
+def test_backslashes_that_are_no_commands_are_loaded_as_they_are(
+    cluster: Cluster, address: Address, tmp_path: Path
+) -> None:
+    file = tmp_path / "schema.sql"
+    file.write_text(TAKEN)
+    server, _ = load(cluster, address, file)
+    server.reset()
+    with server.connect() as inside:
+        notes = [row["note"] for row in inside.execute("SELECT note FROM notes").fetchall()]
+    server.close()
+    assert notes == ["\n\\restrict key\n\\begin{tex}\n", "\\server", None]
+
+
 # SQL, and what the error says of it.
 BROKEN = (
     (
@@ -102,6 +132,16 @@ BROKEN = (
     ("CREATE TABLE t (id int);\nCOPY t FROM stdin;\n1\nx\n\\.\n", "kept.sql:5: ERROR:  invalid input syntax"),
     ("BEGIN;\nCREATE TABLE t (id int);\n", "VACUUM cannot run inside a transaction block"),
     ("SELECT 1; \\connect neighbour\nCREATE TABLE here ();\n", "kept.sql:1: error: backslash commands are restricted"),
+    (
+        "SELECT 1; \\unrestrict pgdyno\nSELECT 2; \\connect neighbour\nCREATE TABLE here ();\n",
+        "kept.sql:1: error: \\unrestrict: ",
+    ),
+    ("SELECT 1; \\unrestrict\nSELECT 2;\n", "kept.sql:1: error: \\unrestrict: missing required argument"),
+    ("\\connect neighbour\n", "kept.sql:1: error: backslash commands are restricted"),
+    (
+        "CREATE TABLE t (a int);\nCOPY t FROM stdin;\n1\n\\.\n\\! rm file\n",
+        "kept.sql:5: error: backslash commands are restricted",
+    ),
     ("SELECT 1 \\g | cat\n", "kept.sql:1: error: backslash commands are restricted"),
 )
 
@@ -114,6 +154,7 @@ def test_after_an_error_nothing_stays(cluster: Cluster, address: Address, tmp_pa
         with pytest.raises(SpecError, match=r"kept\.sql fails") as caught:
             load(cluster, address, file)
         assert said in caught.value.detail
+        assert ("say it in SQL" in caught.value.hint) is ("restricted" in said)
         assert names(cluster) == []
 
     check_rows(BROKEN, refuse)

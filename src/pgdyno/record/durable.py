@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from pgdyno.errors import StepFailedError, why
@@ -13,16 +13,20 @@ from pgdyno.errors import StepFailedError, why
 _FULL_DISK = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
-def write_durably(path: Path, content: bytes) -> None:
+def write_durably(path: Path, content: bytes | Iterable[bytes]) -> None:
     """Replace a file so that after a crash it holds all of its old or all of its new content.
 
+    Args:
+        path: The file.
+        content: All of it, or its parts, of which only one is in memory at a time.
+
     Raises:
-        OSError: It cannot be written; the old content stays.
+        OSError: It cannot be written; the old content stays. So it does after an error of what yields the parts.
     """
     partial = path.with_name(f".{path.name}.partial")
     try:
         with partial.open("wb") as file:
-            file.write(content)
+            file.writelines((content,) if isinstance(content, bytes) else content)
             file.flush()
             os.fsync(file.fileno())
         partial.replace(path)

@@ -206,17 +206,16 @@ class RecordStore:
             What is to be loaded, from the copy; other data as they are.
 
         Raises:
-            SpecError: The file cannot be read, or has what is not run.
+            SpecError: The file cannot be read, or is empty.
             StepFailedError: The record cannot be written.
         """
         if data.init is None:
             return data
         copy = self.path / self.name_init(data.init)
         if not copy.exists():
-            lines = b"".join(read_init_lines(Path(data.init)))
             with writing(copy):
                 copy.parent.mkdir(exist_ok=True)
-                write_durably(copy, lines)
+                write_durably(copy, read_init_lines(Path(data.init)))
         return msgspec.structs.replace(data, init=str(copy.absolute()))
 
     def name_init(self, init: str) -> str:

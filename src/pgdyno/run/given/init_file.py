@@ -13,12 +13,14 @@ from pgdyno.run.load.process import ShouldAbort, poll_until_done, running_pgbenc
 from pgdyno.run.postgres.address import Address
 
 _PSQL = "psql"
-# From here on psql refuses its own commands, wherever they stand in a line: none of them names another database.
-_RESTRICT = "\\restrict pgdyno"
+# From here on psql refuses its own commands, wherever they stand in a line: none of them names another database. What would lift
+# that is the same key, which psql itself gets from the kernel: no file, argument or variable holds it. Without one psql ends here.
+_RESTRICT = "\\restrict `cat /proc/sys/kernel/random/uuid`"
 # As `pgbench -i` does: trials begin with statistics and a visibility map.
 _VACUUM = "VACUUM (ANALYZE)"
 # The connection was lost. Source: PostgreSQL 18 manual, psql, "Exit Status".
 _LOST = 2
+_REFUSED = "backslash commands are restricted"
 _ERROR = re.compile(r"^(psql:|ERROR:|FATAL:)", re.MULTILINE)
 
 
@@ -56,10 +58,11 @@ def run_init_file(
         *_, begin = (0, *(found.start() for found in _ERROR.finditer(said)))
         words = said[begin:].strip() or f"exit code {done.exit_code}"
         kind = StepFailedError if done.exit_code == _LOST or done.exit_code < 0 else SpecError
+        correct = "say it in SQL, since commands of psql are not run" if _REFUSED in words else "correct the file"
         raise should_abort() or kind(
             f"{file.name} fails",
             detail=words.removeprefix("psql:"),
-            hint="correct the file; its database is dropped, and nothing was measured" if kind is SpecError else "",
+            hint=f"{correct}; its database is dropped, and nothing was measured" if kind is SpecError else "",
         )
     return InitOutcome(argv=argv, total_s=done.end_monotonic_s - done.start_monotonic_s, steps_s={})
 
