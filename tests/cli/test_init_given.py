@@ -66,6 +66,21 @@ def test_clients_are_swept_on_own_tables(cluster: Cluster, bench: Bench) -> None
     assert len(json.loads(done.stdout)["experiment"]["comparisons"]) == 1
 
 
+def test_a_superusers_file_and_one_without_tables_are_told(cluster: Cluster, bench: Bench) -> None:
+    said = "schema.sql may change anything in this server"
+    done = run_here(("bench", *dsn(cluster), "--init", "schema.sql", *SHORT, "--rounds", "1"), cwd=bench.folder)
+    assert (done.returncode, said in done.stderr, "makes no table" in done.stderr) == (0, False, False), done.stderr
+    (bench.folder / "schema.sql").write_text("SELECT 1;\n")
+    (bench.folder / "pay.sql").write_text("SELECT 1;\n")
+    of_superuser = ("--dsn", f"host={cluster.root} port={PORT} user=postgres dbname=postgres")
+    words = ("bench", *of_superuser, "--init", "schema.sql", *SHORT, "--rounds", "1", "--out", "other")
+    done = run_here(words, cwd=bench.folder)
+    assert (done.returncode, f"postgres is a superuser: {said}" in done.stderr) == (0, True), done.stderr
+    assert "schema.sql makes no table" in done.stderr
+    cleaned = [run_here(("clean", *each, "--yes"), cwd=bench.folder) for each in (dsn(cluster), of_superuser)]
+    assert [one.returncode for one in cleaned] == [0, 0]
+
+
 def test_what_is_refused_leaves_no_record(cluster: Cluster, bench: Bench) -> None:
     def refuse(*words: str, said: str, **files: str) -> None:
         for name, text in files.items():

@@ -81,7 +81,8 @@ ScaleOption = Annotated[
 InitOption = Annotated[
     Path | None,
     typer.Option(
-        help="SQL file that makes the data of a given server, in place of pgbench's tables.", show_default=False
+        help="SQL file that makes the data of a given server, in place of pgbench's tables. It has all rights of the role.",
+        show_default=False,
     ),
 ]
 DatabaseOption = Annotated[

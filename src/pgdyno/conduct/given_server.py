@@ -112,6 +112,8 @@ def ready_server(dsn: str, *, clients: int, data: DataSpec, allowed: Allowed, ui
             for finding in found:
                 if finding.severity is not Severity.NOTE:
                     ui.show_finding(finding)
+            if data.init is not None and seen.is_superuser:
+                ui.say(f"{seen.role} is a superuser: {Path(data.init).name} may change anything in this server")
             _refuse(found, is_busy_allowed=allowed.is_busy)
             if data.database is not None:
                 check_named(address, data.database)
@@ -235,6 +237,8 @@ def _prepare_stage(store: RecordStore, record: StudyRecord, ready: ReadyServer, 
     study = msgspec.structs.replace(record.study, data=store.keep_init(record.study.data))
     kept = msgspec.structs.replace(record, study=study)
     dataset = load_step(ready.under_test, kept, scale=record.plan.scale, output_dir=store.init_dir, ui=ui)
+    if record.study.data.init is not None and not dataset.relations:
+        ui.say(f"{Path(record.study.data.init).name} makes no table: has it what the scripts need?")
     if record.dataset is None:
         store.write_record(msgspec.structs.replace(record, dataset=dataset))
     return TrialStage(
