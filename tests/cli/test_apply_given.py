@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import json
 import os
 import re
+import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +16,7 @@ import pytest
 
 from tests.cli.test_compare_given import SECRET, VALUES, dsn, run, start
 from tests.run.test_privileges import pooling
+from tests.shared import make_folder
 from tests.tools.pgcluster import PORT, Cluster, running
 
 pytestmark = pytest.mark.cluster
@@ -193,3 +197,67 @@ def test_a_standby(cluster: Cluster, tmp_path: Path) -> None:
         before = conf(made)
         code, _, said = run(tmp_path, *tune(made, "--yes", user="postgres"))
         assert (code, "is a standby" in said, conf(made)) == (3, True, before), said
+
+
+@contextlib.contextmanager
+def cloned(cluster: Cluster) -> Iterator[Cluster]:
+    """A standby from a copy of a stopped server, which has its system identifier: at another address, and of nobody."""
+    root = make_folder()
+    clone = dataclasses.replace(cluster, root=root)
+    cluster.stop()
+    try:
+        shutil.copytree(cluster.data, clone.data, symlinks=True)
+        (clone.data / "standby.signal").touch()
+        clone.data.chmod(0o700)
+        root.chmod(0o755)
+        for path in (root, clone.data, *clone.data.rglob("*")):
+            os.lchown(path, cluster.user.uid, cluster.user.gid)
+        cluster.start()
+        clone.start()
+        yield clone
+    finally:
+        clone.stop()
+        shutil.rmtree(root)
+
+
+def test_a_standby_and_a_clone_keep_what_waits_at_the_primary(cluster: Cluster, tmp_path: Path) -> None:
+    with running(cluster.version_major) as primary:
+        before = conf(primary)
+        assert run(tmp_path, *tune(primary, "--yes", user="postgres"))[0] == 0
+        tuned = conf(primary)
+        (journal,) = journals(tmp_path)
+        noted = journal.read_bytes()
+        with cloned(primary) as clone:
+            restore_clone = ("restore", "--dsn", dsn(clone, "postgres"))
+            code, _, said = run(tmp_path, *restore_clone, "--yes")
+            assert (code, f"{clone.root}, port {PORT} is a standby" in said) == (3, True), said
+            assert (conf(clone), journal.read_bytes()) == (tuned, noted)
+            clone.run("pg_ctl", "-D", str(clone.data), "-w", "-s", "promote")
+            code, out, said = run(tmp_path, *restore_clone)
+            assert (code, f"max_wal_size of {primary.root}, port {PORT}" in out, "put back to" in out) == (
+                0,
+                True,
+                False,
+            ), out + said
+            assert f"what was changed in {primary.root}, port {PORT} waits" in said
+            assert (conf(clone), journal.read_bytes()) == (tuned, noted)
+            # Its own tuning goes back to what it had, and leaves the primary's alone.
+            other = ("--set", "max_wal_size=3GB", "--yes")
+            assert run(tmp_path, *tune(clone, *other, user="postgres"))[0] == 0
+            code, out, said = run(tmp_path, *restore_clone)
+            assert (code, "put back to" in out) == (0, True), out + said
+            assert sorted(conf(clone).splitlines()) == sorted(tuned.splitlines())
+            assert journal.read_bytes() == noted
+            code, out, said = run(tmp_path, "restore", "--dsn", dsn(primary, "postgres"))
+            assert (code, "put back to" in out, conf(primary), journals(tmp_path)) == (0, True, before, []), out + said
+
+
+def test_a_server_that_has_moved_is_put_back_on_request(cluster: Cluster, tmp_path: Path) -> None:
+    with running(cluster.version_major) as old:
+        before = conf(old)
+        assert run(tmp_path, *tune(old, "--yes", user="postgres"))[0] == 0
+        with cloned(old) as moved:
+            moved.run("pg_ctl", "-D", str(moved.data), "-w", "-s", "promote")
+            code, out, said = run(tmp_path, "restore", "--dsn", dsn(moved, "postgres"), "--yes")
+            assert (code, "put back to" in out, conf(moved), journals(tmp_path)) == (0, True, before, []), out + said
+            assert f"were changed in {old.root}, port {PORT}; this is {moved.root}, port {PORT}" in said

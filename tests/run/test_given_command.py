@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from pgdyno.errors import HostError, SpecError, StepFailedError
 from pgdyno.plan.experiment import Variant
+from pgdyno.record.machine.given_server import write_address
 from pgdyno.run.change.given_command import (
     await_shown,
     changing_by_command,
@@ -101,7 +102,7 @@ def make_switch(
         identifier = str(sql.read_system_identifier(connection))
     return GivenSwitch(
         address=address,
-        server="it",
+        server=write_address(address.host, address.port),
         dsn="service=it",
         system_identifier=identifier,
         major=cluster.version_major,
@@ -183,7 +184,9 @@ def test_what_somebody_else_sets_meanwhile_stays(cluster: Cluster, address: Addr
         held.apply(SMALL)
         run_command_of(cluster, "commit_delay=55\n")
     assert shown(cluster) == ("4096", "55")
-    assert said == ["commit_delay of it: somebody else has set it to 55 since, so pgdyno left it as it is"]
+    assert said == [
+        f"commit_delay of {cluster.root}, port {PORT}: somebody else has set it to 55 since, so pgdyno left it as it is"
+    ]
     run_command_of(cluster, "commit_delay=0\n")
 
 

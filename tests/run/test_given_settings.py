@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from pgdyno.errors import HostError, PgdynoError, SpecError, StepFailedError
 from pgdyno.plan.experiment import Variant
+from pgdyno.record.machine.given_server import write_address
 from pgdyno.run.change.given_settings import GivenSwitch, changing_settings, check_switch, restore_settings
 from pgdyno.run.change.given_tuning import apply_given_tuning, prepare_tuning
 from pgdyno.run.change.journal import Journal, TuningState, UndoOutcome
@@ -81,7 +82,7 @@ def make_switch(address: Address, *settings: dict[str, str | int]) -> GivenSwitc
         identifier = str(sql.read_system_identifier(connection))
     return GivenSwitch(
         address=address,
-        server="it",
+        server=write_address(address.host, address.port),
         dsn="service=it",
         system_identifier=identifier,
         major=18,
@@ -160,7 +161,7 @@ def test_what_somebody_else_sets_meanwhile_stays(cluster: Cluster, address: Addr
         cluster.sql("ALTER SYSTEM SET bgwriter_delay = '55ms'")
     assert shown(cluster) == ("7", "55ms")
     (words,) = said
-    assert "bgwriter_delay of it: somebody else has set it to 55ms since" in words
+    assert f"bgwriter_delay of {cluster.root}, port {PORT}: somebody else has set it to 55ms since" in words
     assert journal.read_settings() == ()
     alter(cluster, "SET bgwriter_delay = '200ms'")
     cluster.sql("ALTER SYSTEM RESET bgwriter_delay")

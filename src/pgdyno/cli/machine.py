@@ -134,13 +134,14 @@ def restore(
         bool, typer.Option("--restart/--no-restart", help="Restart servers if a setting needs it.")
     ] = False,
     json: JsonOption = False,
+    yes: YesOption = False,
 ) -> None:
     """Undo what this account changed with `tune --apply`, and what a killed pgdyno left changed here or in a server of yours."""
-    with session(json=json, quiet=True, yes=True) as (ui, show):
+    with session(json=json, quiet=True, yes=yes) as (ui, show):
         from pgdyno.flow.restore import restore_given, restore_host
 
         if dsn is not None:
             refuse_others("--dsn", restart=restart)
-            show(restore_given(dsn, on_activity=ui.show_activity))
+            show(restore_given(dsn, ui=ui))
             return
         show(restore_host(may_restart=restart, on_activity=ui.show_activity))

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import shlex
 from collections.abc import Callable
 
 import msgspec
 from rich.console import RenderableType
 
+from pgdyno.conduct.ui import Ui
 from pgdyno.conduct.undo_words import describe_undo
 from pgdyno.errors import HostError, with_program
 from pgdyno.report.forms.plain import Heading, render_line, render_rows
@@ -29,6 +31,7 @@ from pgdyno.run.given.access import open_access
 from pgdyno.run.host.process_id import is_running
 from pgdyno.run.host.program import program_name
 from pgdyno.run.postgres import sql
+from pgdyno.units import count_things
 
 
 class Foreign(msgspec.Struct, frozen=True, kw_only=True):
@@ -110,21 +113,45 @@ def restore_host(
     return Restored(undone=undone, in_use=in_use, others=others, waiting=own.read_settings())
 
 
-def restore_given(dsn: str, *, on_activity: Callable[[str], None] = lambda _: None) -> Restored:
+def restore_given(dsn: str, *, ui: Ui) -> Restored:
     """Put back what tunings or a killed pgdyno of this account have changed in a server that a connection string names.
+
+    Args:
+        dsn: The connection string.
+        ui: Asks whether a server has moved, where the journal has its identifier at another address: a clone has it, too.
 
     Raises:
         SpecError: It is no connection string.
-        HostError: A running pgdyno changes it, or the journal cannot be read.
+        HostError: It is a standby, a running pgdyno changes it, or the journal cannot be read.
         StepFailedError: There is no connection, or the server refuses; the journal keeps what is left.
     """
     journal = own_journal()
+    known = journal.read_settings()
+
+    @functools.cache
+    def is_moved(there: str, here: str) -> bool:
+        count = len({one.what for one in known if one.server == there})
+        ui.say(
+            f"{count_things(count, 'setting')} were changed in {there}; this is {here}, with the same system identifier"
+        )
+        if ui.confirm(f"is {here} the server that was {there}, and no copy of it?", default=False):
+            return True
+        ui.say(f"what was changed in {there} waits; if that server is now {here}, add --yes")
+        return False
+
     # First: it may have left the server down.
     undone = restore_by_command(
-        lambda: conninfo.connect(dsn), journal, dsn=conninfo.hide_secrets(dsn), on_activity=on_activity
+        lambda: conninfo.connect(dsn),
+        journal,
+        dsn=conninfo.hide_secrets(dsn),
+        on_activity=ui.show_activity,
+        is_moved=is_moved,
     )
     with open_access(dsn) as address, sql.connect(address) as connection:
-        return Restored(undone=(*undone, *restore_settings(connection, journal)), in_use=())
+        undone = (*undone, *restore_settings(connection, journal, is_moved=is_moved))
+        identifier = str(sql.read_system_identifier(connection))
+    waiting = tuple(one for one in journal.read_settings() if one.system_identifier == identifier)
+    return Restored(undone=undone, in_use=(), waiting=waiting)
 
 
 def _describe_waiting(change: SettingChange) -> str:

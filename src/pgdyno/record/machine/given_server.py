@@ -28,6 +28,13 @@ class RoundTrip(msgspec.Struct, frozen=True, kw_only=True):
     n: int
 
 
+def write_address(host: str, port: int) -> str:
+    """Return an address as people write it."""
+    if host.startswith(("/", "@")):
+        return f"{host}, port {port}"
+    return f"{f'[{host}]' if ':' in host else host}:{port}"
+
+
 class GivenServer(msgspec.Struct, frozen=True, kw_only=True):
     """A server as one connection saw it. It holds no secret: neither a password nor the connection string."""
 
@@ -73,6 +80,4 @@ class GivenServer(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def address(self) -> str:
         """Where it listens, as people write it."""
-        if self.host.startswith(("/", "@")):
-            return f"{self.host}, port {self.port}"
-        return f"{f'[{self.host}]' if ':' in self.host else self.host}:{self.port}"
+        return write_address(self.host, self.port)

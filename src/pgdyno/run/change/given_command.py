@@ -15,10 +15,19 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from pgdyno.errors import HostError, SpecError, StepFailedError
+from pgdyno.errors import SpecError, StepFailedError
 from pgdyno.facts.gucs import as_shown, find_guc, read_value
 from pgdyno.plan.experiment import Variant
-from pgdyno.run.change.given_settings import GivenSwitch, HeldSettings, find_text, holding
+from pgdyno.run.change.given_settings import (
+    GivenSwitch,
+    HeldSettings,
+    IsMoved,
+    find_places,
+    find_text,
+    holding,
+    refuse_held,
+    stay,
+)
 from pgdyno.run.change.journal import (
     ApplyCommand,
     Journal,
@@ -30,7 +39,7 @@ from pgdyno.run.change.journal import (
 )
 from pgdyno.run.host import process
 from pgdyno.run.host.clock import local_now, monotonic_s
-from pgdyno.run.host.process_id import is_running, this_process
+from pgdyno.run.host.process_id import this_process
 from pgdyno.run.host.session import find_session, note_session
 from pgdyno.run.postgres import sql
 from pgdyno.run.postgres.hints import is_restarting
@@ -303,7 +312,9 @@ def undo_by_command(
     return tuple(_describe(change, found.get(change.what), is_foreign=change.what in foreign) for change in changes)
 
 
-def restore_by_command(connect: Connect, journal: Journal, *, dsn: str, on_activity: Tell) -> tuple[Undo, ...]:
+def restore_by_command(
+    connect: Connect, journal: Journal, *, dsn: str, on_activity: Tell, is_moved: IsMoved = stay
+) -> tuple[Undo, ...]:
     """Put back what the command of a killed study has changed in a server.
 
     Args:
@@ -311,9 +322,10 @@ def restore_by_command(connect: Connect, journal: Journal, *, dsn: str, on_activ
         journal: The journal of this account.
         dsn: The connection string without a secret: of a server that does not answer, nothing else tells which it is.
         on_activity: Receives what is waited for.
+        is_moved: As for `restore_settings`.
 
     Raises:
-        HostError: A running pgdyno changes it, or the journal cannot be read or written.
+        HostError: It is a standby, a running pgdyno changes it, or the journal cannot be read or written.
         StepFailedError: The command fails, or the server does not show the old values; the journal keeps the changes.
     """
     commanded = [one for one in journal.read_settings() if one.command is not None]
@@ -321,17 +333,13 @@ def restore_by_command(connect: Connect, journal: Journal, *, dsn: str, on_activ
         return ()
     try:
         with connect() as connection:
-            identifier = str(sql.read_system_identifier(connection))
-        changes = [one for one in commanded if one.system_identifier == identifier]
+            places = find_places(connection, commanded, is_moved)
+        changes = [one for one in commanded if (one.system_identifier, one.server) in places]
     except StepFailedError:
         changes = [one for one in commanded if one.dsn == dsn]
         if not changes:
             raise
-    held = next((one for one in changes if is_running(one.owner)), None)
-    if held is not None:
-        raise HostError(
-            f"a measurement holds {held.what}", detail=f"pid {held.owner.pid}, since {held.at}", hint="wait for it"
-        )
+    refuse_held(changes)
     if not changes:
         return ()
     session = _session_file(journal, changes[0].system_identifier)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -19,6 +19,7 @@ import msgspec
 from pgdyno.errors import HostError, PgdynoError, SpecError, StepFailedError
 from pgdyno.facts.gucs import same_value
 from pgdyno.plan.experiment import Variant
+from pgdyno.record.machine.given_server import write_address
 from pgdyno.run.change.journal import (
     ApplyCommand,
     Journal,
@@ -324,27 +325,75 @@ def refuse_left(changes: Sequence[SettingChange], system_identifier: str) -> Non
         )
 
 
-def restore_settings(connection: sql.Connection, journal: Journal) -> tuple[Undo, ...]:
-    """Put back what tunings, or a killed pgdyno, have changed in the server of a connection.
+IsMoved = Callable[[str, str], bool]
+"""Says whether the server that was at the first address is now the one at the second: copies have the same identifier."""
+
+
+def stay(_there: str, _here: str) -> bool:
+    """Say that no server has moved."""
+    return False
+
+
+def find_places(
+    connection: sql.Connection, changes: Sequence[SettingChange], is_moved: IsMoved
+) -> frozenset[tuple[str, str]]:
+    """Return the system identifier and addresses under which the journal has the server of a connection.
+
+    A standby, and a clone, has the identifier of the server whose changes are in the journal, and is another one.
+
+    Args:
+        connection: To the server.
+        changes: What the journal has.
+        is_moved: Is asked for each other address.
 
     Raises:
-        HostError: A running pgdyno changes them, or the journal cannot be read or written.
+        HostError: It is a standby.
+    """
+    here = write_address(connection.info.host or connection.info.hostaddr, connection.info.port)
+    if sql.read_given_server(connection)["is_in_recovery"]:
+        raise HostError(
+            f"{here} is a standby: nothing was put back, and the journal is as it was",
+            detail="pg_is_in_recovery() is true",
+            hint="connect to the server whose settings were changed; plain `pgdyno restore` names it",
+        )
+    identifier = str(sql.read_system_identifier(connection))
+    others = dict.fromkeys(one.server for one in changes if one.system_identifier == identifier and one.server != here)
+    return frozenset((identifier, one) for one in (here, *(other for other in others if is_moved(other, here))))
+
+
+def restore_settings(connection: sql.Connection, journal: Journal, *, is_moved: IsMoved = stay) -> tuple[Undo, ...]:
+    """Put back what tunings, or a killed pgdyno, have changed in the server of a connection.
+
+    Args:
+        connection: To the server.
+        journal: The journal of this account.
+        is_moved: Is asked for each other address that the journal has of such a server; what waits there stays without a yes.
+
+    Raises:
+        HostError: It is a standby, a running pgdyno changes it, or the journal cannot be read or written.
         StepFailedError: The server refuses; the journal keeps the changes.
     """
-    identifier = str(sql.read_system_identifier(connection))
+    places = find_places(connection, journal.read_settings(), is_moved)
+    undone: list[Undo] = []
     with journal.open() as page:
-        held = next((one for one in find_left(page.settings, identifier) if is_running(one.owner)), None)
-        if held is not None:
-            who = "a measurement" if held.tuning is None else "a tuning"
-            raise HostError(
-                f"{who} holds {held.what}", detail=f"pid {held.owner.pid}, since {held.at}", hint="wait for it"
-            )
-        changes = [one for one in page.settings if one.system_identifier == identifier and one.command is None]
-        # A study may have begun on a tuned server, never the other way round.
-        layers = [[one for one in changes if (one.tuning is None) is of_study] for of_study in (True, False)]
-        undone = tuple(undo for layer in layers if layer for undo in undo_settings(connection, layer))
+        own = [one for one in page.settings if (one.system_identifier, one.server) in places]
+        refuse_held(one for one in own if one.tuning is not TuningState.APPLIED)
+        changes = [one for one in own if one.command is None]
+        # A study may have begun on a tuned server, never the other way round; the last address was tuned last.
+        for of_study in (True, False):
+            for server in dict.fromkeys(one.server for one in reversed(changes)):
+                layer = [one for one in changes if (one.tuning is None) is of_study and one.server == server]
+                undone += undo_settings(connection, layer) if layer else ()
         page.write_settings(one for one in page.settings if one not in changes)
-    return undone
+    return tuple(undone)
+
+
+def refuse_held(changes: Iterable[SettingChange]) -> None:
+    """Raise a HostError if a running pgdyno is at work on one of the changes."""
+    held = next((one for one in changes if is_running(one.owner)), None)
+    if held is not None:
+        who = "a measurement" if held.tuning is None else "a tuning"
+        raise HostError(f"{who} holds {held.what}", detail=f"pid {held.owner.pid}, since {held.at}", hint="wait for it")
 
 
 class _Changer:

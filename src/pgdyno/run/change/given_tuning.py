@@ -182,13 +182,13 @@ def _roll_back(prepared: PreparedTuning, before: Sequence[SettingChange], journa
 
 def _merge(known: Sequence[SettingChange], changes: Sequence[SettingChange]) -> list[SettingChange]:
     """Add changes to the journal's; what an earlier tuning has set goes back to what was there before that."""
-    merged = {(one.system_identifier, one.tuning is None, one.what): one for one in known}
-    server = changes[0].system_identifier
+    merged = {(one.system_identifier, one.server, one.tuning is None, one.what): one for one in known}
+    place = changes[0].system_identifier, changes[0].server
     for key, one in merged.items():
-        if one.system_identifier == server:
+        if key[:2] == place:
             merged[key] = msgspec.structs.replace(one, tuning=TuningState.APPLYING, owner=changes[0].owner)
     for change in changes:
-        key = (server, False, change.what)
+        key = (*place, False, change.what)
         earlier = merged.get(key)
         if earlier is None or change.old_text not in earlier.new_texts:
             merged.pop(key, None)
@@ -205,4 +205,6 @@ def _finish(change: SettingChange, target: GivenTarget) -> SettingChange:
 
 
 def _is_tuning_of(change: SettingChange, target: GivenTarget) -> bool:
-    return change.tuning is not None and change.system_identifier == target.system_identifier
+    # A clone elsewhere has the same identifier.
+    is_there = (change.system_identifier, change.server) == (target.system_identifier, target.server)
+    return change.tuning is not None and is_there
