@@ -90,6 +90,36 @@ def test_a_superuser_applies_and_restores_to_the_byte(cluster: Cluster, tmp_path
     assert (conf(cluster), values(cluster), journals(tmp_path)) == (before, shown, [])
 
 
+def test_what_takes_a_restart_is_kept_and_the_rest_fits_it(cluster: Cluster, tmp_path: Path) -> None:
+    """A hundred sessions may come, whatever max_connections would be after a restart."""
+    assert cluster.sql("SHOW max_connections") == "100"
+    present, many = ("max_connections=100", "shared_buffers=128MB"), ("--set", "max_connections=5000")
+    code, out, said = run(tmp_path, *tune(cluster, *many, "--yes", "--json"))
+    assert code == 0, said
+    done = json.loads(out)
+    (restarting,) = (one for one in done["left_out"] if one["what"] == "takes a restart")
+    assert {"max_connections", "shared_buffers"} <= set(restarting["names"])
+    chief = dsn(cluster, "chief")
+    words = [word for one in present for word in ("--set", one)]
+    derived = []
+    for more in (words, many):
+        code, out, said = run(tmp_path, "tune", "--dsn", chief, *HOST, *more, "--form", "conf")
+        assert code == 0, said
+        derived += re.findall(r"^work_mem = '?(\w+)", out, re.MULTILINE)
+    assert (done["settings"]["work_mem"], derived[0] != derived[1]) == (derived[0], True)
+    assert run(tmp_path, "restore", "--dsn", chief)[0] == 0
+
+
+def test_options_that_do_nothing_are_refused(tmp_path: Path) -> None:
+    for words, said in (
+        (("--allow", "wal=3GB"), "--allow wal=3GB is for a load"),
+        (("--allow", "writes=mine"), "--allow writes=mine is for a load"),
+        (("--form", "conf"), "--form conf does not go with --apply"),
+    ):
+        code, _, err = run(tmp_path, "tune", "--dsn", "host=/nowhere", *HOST, "--apply", *words)
+        assert (code, said in err) == (2, True), err
+
+
 def test_a_role_with_exactly_the_printed_grants(cluster: Cluster, tmp_path: Path) -> None:
     before = conf(cluster)
     code, _, said = run(tmp_path, *tune(cluster, "--yes", user="plain"))

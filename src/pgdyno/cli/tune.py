@@ -176,8 +176,9 @@ def tune(
         if allow and not apply:
             raise SpecError("--allow needs --apply", hint="add --apply")
         allowed = read_allowed(allow, dsn=dsn)
-        if allowed.writes is not None:
-            raise SpecError("--allow writes is for a load, and tune runs none", hint="leave it out")
+        others = [word for word in allow or [] if word != "busy"]
+        if others:
+            raise SpecError(f"--allow {others[0]} is for a load, and tune runs none", hint="tune knows --allow busy")
         chosen = choose("--form", form, Form)
         named = make_default_study(
             server_table(server=server, bindir=pg_bindir, port=None, settings=[]), scale=None, clients=None
@@ -240,6 +241,8 @@ def _refuse_contradictions(
 ) -> None:
     if host is not None and pgdata is not None:
         raise SpecError("--host and --pgdata name two machines", hint="leave one of them out")
+    if is_applied and form != "table":
+        raise SpecError(f"--form {form} does not go with --apply", hint="leave one of them out")
     if is_given and (may_restart or form == "sysctl"):
         raise SpecError(
             f"{'--restart' if may_restart else '--form sysctl'} is for a server of this machine",

@@ -13,10 +13,12 @@ from pgdyno.conduct.given_switch import find_lacking, refuse_pooler
 from pgdyno.conduct.ui import Ui
 from pgdyno.errors import HostError, InterruptedStudyError, SpecError, with_program
 from pgdyno.explain.preflight.given import find_given_obstacles
+from pgdyno.facts.gucs import ChangeCost
 from pgdyno.flow.tune import Form, TuneRequest, TuneResult
 from pgdyno.flow.tune_given import tune_given
 from pgdyno.record.machine.given_server import GivenServer
 from pgdyno.report.forms.plain import render_headed, render_line
+from pgdyno.report.sections.tuning.view import TuningView
 from pgdyno.run.change.given_settings import GivenTarget
 from pgdyno.run.change.given_tuning import PreparedTuning, apply_given_tuning, prepare_tuning
 from pgdyno.run.change.prepare_apply import LeftOut
@@ -26,7 +28,7 @@ from pgdyno.run.given.lock import StudyLock
 from pgdyno.run.given.probe import watch_server
 from pgdyno.run.host.program import program_name
 from pgdyno.tune.differences import find_differences
-from pgdyno.tune.types import Target
+from pgdyno.tune.types import Derived, Target
 
 # Of what is in the way of a load, that which is in the way of a change of settings, too.
 _REFUSED = {
@@ -35,6 +37,8 @@ _REFUSED = {
     "sessions-at-work": "Change it when nobody uses it. `--allow busy` changes it all the same.",
 }
 _BUSY = "sessions-at-work"
+_RESTARTS = frozenset({ChangeCost.RESTART, ChangeCost.INITDB, ChangeCost.FIXED})
+_WHY_KEPT = "pgdyno does not restart a given server; the other settings are derived to fit the values that these have"
 
 
 class GivenTuned(msgspec.Struct, frozen=True, kw_only=True):
@@ -86,16 +90,12 @@ def apply_given(
     """
     seen = watch_server(dsn)
     _refuse(seen, is_busy_allowed=is_busy_allowed)
-    tuned = tune_given(question, dsn=dsn, form=Form.DIFF, seen=seen)
-    view = tuned.view
-    wanted = {
-        one.derived.name: one.derived.value
-        for one in find_differences(view.tuning, view.now, waiting=view.waiting)
-        if not one.is_same and one.derived.target is Target.POSTGRESQL
-    }
+    tuned, kept = _tune_without_restart(question, dsn=dsn, seen=seen)
+    wanted = {one.name: one.value for one in _find_changing(tuned.view) if one.name not in kept}
+    left_out = (LeftOut(what="takes a restart", names=kept, reason=_WHY_KEPT),) if kept else ()
     show(tuned)
     if not wanted:
-        return GivenTuned(server=seen.address, settings={}, left_out=())
+        return GivenTuned(server=seen.address, settings={}, left_out=left_out)
     with open_access(dsn) as address, closing(StudyLock(address)):
         target = GivenTarget(
             address=address,
@@ -105,10 +105,39 @@ def apply_given(
             major=seen.major,
         )
         prepared = prepare_tuning(target, wanted, lacking=find_lacking(seen))
+        prepared = msgspec.structs.replace(prepared, left_out=(*left_out, *prepared.left_out))
         if prepared.changes:
             _ask(prepared, ui)
             _apply(prepared, ui)
     return GivenTuned(server=seen.address, settings=prepared.settings, left_out=prepared.left_out)
+
+
+def _tune_without_restart(question: TuneRequest, *, dsn: str, seen: GivenServer) -> tuple[TuneResult, tuple[str, ...]]:
+    """Derive a set that fits the memory as long as nobody restarts the server; return it, and the settings that it keeps."""
+    tuned = tune_given(question, dsn=dsn, form=Form.DIFF, seen=seen)
+    kept = tuple(one.name for one in _find_changing(tuned.view) if one.change in _RESTARTS)
+    if not kept:
+        return tuned, ()
+    now = tuned.view.now
+    names = [one.name for one in tuned.view.tuning.of(Target.POSTGRESQL) if one.change in _RESTARTS]
+    fixed = {**question.fixed, **{name: now[name] for name in names}}
+    tuned = tune_given(msgspec.structs.replace(question, fixed=fixed), dsn=dsn, form=Form.DIFF, seen=seen)
+    tuning = tuned.view.tuning
+    note = f"{', '.join(kept)}: each takes a restart, so that it keeps its value, and all others are derived to fit it."
+    settings = tuple(
+        msgspec.structs.replace(one, reason=one.reason.replace("you set it", "it takes a restart, and stays", 1))
+        if one.name in names
+        else one
+        for one in tuning.settings
+    )
+    tuning = msgspec.structs.replace(tuning, settings=settings, notes=(note, *tuning.notes))
+    return msgspec.structs.replace(tuned, view=msgspec.structs.replace(tuned.view, tuning=tuning)), kept
+
+
+def _find_changing(view: TuningView) -> list[Derived]:
+    """Return the settings of the server that differ from those in force."""
+    differing = find_differences(view.tuning, view.now, waiting=view.waiting)
+    return [one.derived for one in differing if not one.is_same and one.derived.target is Target.POSTGRESQL]
 
 
 def _refuse(seen: GivenServer, *, is_busy_allowed: bool) -> None:
