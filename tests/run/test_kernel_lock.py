@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,7 +14,7 @@ import pytest
 from pgdyno.errors import HostError
 from pgdyno.run.change.journal import ChangeKind, Journal, UndoOutcome, begin_change
 from pgdyno.run.change.kernel import changed_sysctls, restore_left_overs
-from pgdyno.run.change.kernel_lock import SettingLock, check_unlocked
+from pgdyno.run.change.kernel_lock import SettingLock, _devices, check_unlocked
 from tests.sysctls import machine_settings, needs_proc_sys, read_sysctl, started_child, write
 
 pytestmark = needs_proc_sys
@@ -28,6 +29,16 @@ def can_lock() -> bool:
     is_kept = lock.read() == change
     lock.release()
     return is_kept
+
+
+def left_files(name: str) -> list[str]:
+    """As the lock sees them: /dev may be another file system."""
+    with _devices() as mount:
+        folder = os.open(".", os.O_RDONLY | os.O_DIRECTORY, dir_fd=mount)
+    try:
+        return [one for one in os.listdir(folder) if one.startswith(f"pgdyno-{name}")]  # noqa: PTH208 - it has no path
+    finally:
+        os.close(folder)
 
 
 def skip_without(*command: str) -> None:
@@ -110,7 +121,7 @@ def test_what_another_pgdyno_holds_is_not_taken_for_the_original(elsewhere: Else
             assert read_sysctl(POOL) == "5"
         assert read_sysctl(POOL) == "0"
         assert [undo.outcome for undo in restore_left_overs(theirs)] == [UndoOutcome.UNNEEDED]
-        assert not list(Path("/dev").glob(f"pgdyno-{POOL}*"))
+        assert not left_files(POOL)
 
 
 def test_a_pgdyno_elsewhere_waits_for_ours(elsewhere: Elsewhere, tmp_path: Path) -> None:
@@ -132,6 +143,18 @@ def test_a_value_that_nobody_of_us_set_is_the_original(elsewhere: Elsewhere, tmp
         with changed_sysctls({POOL: "5"}, journal=Journal(tmp_path / "own")):
             assert read_sysctl(POOL) == "5"
         assert read_sysctl(POOL) == "4"
+
+
+def test_a_setting_of_two_namespaces_is_unlocked_in_both(tmp_path: Path) -> None:
+    if not can_lock():
+        pytest.skip("this account may not mount devtmpfs")
+    name, journal = f"net.test{os.getpid()}", Journal(tmp_path)
+    made = [begin_change(kind=ChangeKind.SYSCTL, what=name, namespace=one, old_value="1") for one in ("net:1", "net:2")]
+    gone = [msgspec.structs.replace(one, owner=msgspec.structs.replace(one.owner, pid=1)) for one in made]
+    with journal.open() as page:
+        page.write(gone)
+    assert [undo.outcome for undo in restore_left_overs(journal)] == [UndoOutcome.GONE] * 2
+    assert left_files(name) == []
 
 
 def test_a_lock_that_cannot_be_had_is_no_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -242,16 +242,19 @@ def undo_left_overs(journal: Journal) -> tuple[Undo, ...]:
 def _undo_unlocked(changes: Iterable[Change]) -> tuple[Undo, ...]:
     """Undo changes, but not those of settings that a pgdyno of another container holds now."""
     free: list[Change] = []
-    locks: dict[str, SettingLock] = {}
+    # A name alone is no key: each network namespace has its own.
+    locks: dict[Change, SettingLock] = {}
     busy: list[Undo] = []
     for change in changes:
         try:
-            locks[change.what] = SettingLock.take(change)
+            locks[change] = SettingLock.take(change)
             free.append(change)
         except HostError as error:
             busy.append(Undo(change=change, outcome=UndoOutcome.FAILED, reason=error.reason))
     undone = undo_changes(free)
-    _release(locks, undone)
+    left = {undo.change for undo in undone if undo.outcome is UndoOutcome.FAILED}
+    for change, lock in locks.items():
+        lock.release(keeps_note=change in left)
     return (*undone, *busy)
 
 
