@@ -11,6 +11,7 @@ import pytest
 from pgdyno.explain.finding import Finding, Severity
 from pgdyno.explain.preflight.rule_input import IntendedLoad, Intent
 from pgdyno.explain.preflight.rules import RULES, find_obstacles, should_wait
+from pgdyno.explain.preflight.shared_memory import find_crowding
 from pgdyno.flow.check import Check
 from pgdyno.record.machine.disk_facts import DiskFacts
 from pgdyno.record.machine.preflight import BusyProcess, LoadProgram, OtherServer, ServerOrigin, ServerSnapshot
@@ -220,7 +221,7 @@ def test_what_is_wrong_with_a_server(
         },
         # A restart gives its own huge pages back.
         {"waiting": {"huge_pages": "on", "shared_buffers": GB_IN_PAGES}},
-        {"settings": {"shared_buffers": "60GB", "huge_page_size": "1GB"}, "origin": ServerOrigin.PLANNED},
+        {"settings": {"shared_buffers": "4GB", "huge_page_size": "1GB"}, "origin": ServerOrigin.PLANNED},
     ],
 )
 def test_a_server_with_nothing_wrong(tmp_path: Path, changes: dict[str, object]) -> None:
@@ -248,6 +249,22 @@ def test_huge_pages_that_nobody_uses(tmp_path: Path, changes: dict[str, object] 
     found = find_obstacles(host, msgspec.structs.replace(facts, memory=memory))
     assert [one.rule for one in found] == ["idle-huge-pages"] * bool(idle)
     assert idle in words_of(found)
+
+
+def test_too_much_shared_memory_also_without_huge_pages_of_the_default_size(tmp_path: Path) -> None:
+    large = {"shared_buffers": "60GB"}
+    host, facts = look(tmp_path, QUIET, server=SERVER)
+    assert facts.memory is not None
+    for settings, page_bytes in ((large, 0), ({**large, "huge_page_size": "1GB"}, 2 * 1024**2)):
+        server = msgspec.structs.replace(SERVER, origin=ServerOrigin.PLANNED, settings=settings)
+        memory = msgspec.structs.replace(facts.memory, huge_page_bytes=page_bytes)
+        (found,) = find_obstacles(host, msgspec.structs.replace(facts, memory=memory, server=server))
+        assert (found.rule, "refuses that much shared memory" in found.claim) == ("no-start", True)
+        half = msgspec.structs.replace(server, settings={**settings, "shared_buffers": "10GB"})
+        assert find_crowding([half], memory, host) is None
+        crowding = find_crowding([half, half], memory, host)
+        assert crowding is not None
+        assert crowding.rule == "too-much-shared-memory"
 
 
 def test_a_kernel_that_promises_no_more_than_it_has(tmp_path: Path) -> None:

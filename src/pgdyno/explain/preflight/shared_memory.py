@@ -34,12 +34,15 @@ def find_start_obstacle(server: ServerSnapshot, memory: MemoryFacts, host: HostF
         memory: The machine's memory now.
         host: The machine.
     """
-    if (server.origin is ServerOrigin.RUNNING and not server.waiting) or _is_unknown(server, memory):
+    if (server.origin is ServerOrigin.RUNNING and not server.waiting) or _is_unread(server):
         return None
     server, waiting = _as_started(server), server.waiting
     shown = ", ".join(f"{name} = {value}" for name, value in waiting.items())
     about = f"; waiting for a restart: {shown}" if shown else ""
     again = " again" if server.origin is ServerOrigin.RUNNING else ""
+    if _lacks_pages(server, memory):
+        # Without huge pages of a known number, the rules of ordinary memory hold.
+        return _miss_memory(server, memory, host, about=about, again=again)
     if _choice(server) == "on":
         return _miss_huge_pages(server, memory, host, about=about, again=again)
     if _choice(server) != "off" and _usable_pages(server, memory) >= _needed_pages(server, memory):
@@ -49,7 +52,7 @@ def find_start_obstacle(server: ServerSnapshot, memory: MemoryFacts, host: HostF
 
 def find_crowding(servers: Sequence[ServerSnapshot], memory: MemoryFacts, host: HostFacts) -> Finding | None:
     """Find whether servers that are up at once have more shared memory than the machine has memory."""
-    if any(_is_unknown(server, memory) for server in servers):
+    if any(_is_unread(server) for server in servers):
         return None
     needed = sum(_shared_bytes(server, memory) for server in servers)
     if needed <= host.usable_memory_bytes:
@@ -175,13 +178,17 @@ def _idle_huge_pages(rule_input: RuleInput) -> Iterator[Finding]:
 
 
 def _is_unknown(server: ServerSnapshot, memory: MemoryFacts) -> bool:
-    """Return whether too little is known: no settings, no huge pages in this kernel, or pages of another size than its default."""
-    size_bytes = _size(server, "huge_page_size")
-    return (
-        not memory.huge_page_bytes
-        or (bool(server.file_errors) and not server.settings)
-        or size_bytes not in {0, memory.huge_page_bytes}
-    )
+    """Return whether too little is known for rules about huge pages."""
+    return _is_unread(server) or _lacks_pages(server, memory)
+
+
+def _is_unread(server: ServerSnapshot) -> bool:
+    return bool(server.file_errors) and not server.settings
+
+
+def _lacks_pages(server: ServerSnapshot, memory: MemoryFacts) -> bool:
+    """Return whether this kernel has no huge pages, or the server takes pages of another size than its default."""
+    return not memory.huge_page_bytes or _size(server, "huge_page_size") not in {0, memory.huge_page_bytes}
 
 
 def _as_started(server: ServerSnapshot) -> ServerSnapshot:
@@ -242,7 +249,8 @@ def _about(server: ServerSnapshot) -> str:
 
 
 def _shared_bytes(server: ServerSnapshot, memory: MemoryFacts) -> float:
-    reported = _reported_pages(server)
+    # Their number counts pages of the size that the server takes.
+    reported = None if _lacks_pages(server, memory) else _reported_pages(server)
     return _estimate_shared_bytes(server) if reported is None else reported * memory.huge_page_bytes
 
 
