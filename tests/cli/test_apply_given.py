@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.cli.program import wait_until
 from tests.cli.test_compare_given import SECRET, VALUES, dsn, run, start
 from tests.run.test_privileges import pooling
 from tests.shared import make_folder
@@ -39,8 +40,7 @@ def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
 def reload(cluster: Cluster, name: str, value: str) -> None:
     """Reload, and wait until new sessions have this value."""
     cluster.sql("SELECT pg_reload_conf()")
-    while cluster.sql(f"SHOW {name}") != value:
-        pass
+    assert wait_until(lambda: cluster.sql(f"SHOW {name}") == value)
 
 
 def conf(cluster: Cluster) -> bytes:
@@ -73,6 +73,7 @@ def test_a_superuser_applies_and_restores_to_the_byte(cluster: Cluster, tmp_path
     assert set(NAMES) <= done["settings"].keys()
     restarting = next(one for one in done["left_out"] if one["what"] == "takes a restart")
     assert "shared_buffers" in restarting["names"]
+    assert "restore --dsn 'user=chief" in re.sub(r"\s+", " ", said)
     for name in done["settings"]:
         assert f"note: {name} of the whole server changes to " in said
     assert {cluster.sql(f"SELECT source FROM pg_settings WHERE name = '{name}'") for name in done["settings"]} == {
@@ -176,10 +177,10 @@ def test_a_tuned_server_is_compared_and_still_goes_back(cluster: Cluster, tmp_pa
     child.kill()
     child.communicate()
     # The server's sessions of the killed study end by themselves.
-    while cluster.sql("SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE 'pgdyno%'") != "0":
-        pass
+    own = "SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE 'pgdyno%'"
+    assert wait_until(lambda: cluster.sql(own) == "0")
     code, _, said = run(tmp_path, *tune(cluster, "--yes"))
-    assert (code, "pgdyno restore --dsn" in said) == (3, True), said
+    assert (code, "restore --dsn 'user=chief" in re.sub(r"\s+", " ", said)) == (3, True), said
     code, out, said = run(tmp_path, "restore", "--dsn", chief)
     assert (code, "put back to 0" in out) == (0, True), out + said
     assert (conf(cluster), journals(tmp_path)) == (before, [])

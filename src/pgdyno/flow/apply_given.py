@@ -19,7 +19,7 @@ from pgdyno.flow.tune_given import tune_given
 from pgdyno.record.machine.given_server import GivenServer
 from pgdyno.report.forms.plain import render_headed, render_line
 from pgdyno.report.sections.tuning.view import TuningView
-from pgdyno.run.change.given_settings import GivenTarget
+from pgdyno.run.change.given_settings import GivenTarget, restore_words
 from pgdyno.run.change.given_tuning import PreparedTuning, apply_given_tuning, prepare_tuning
 from pgdyno.run.change.prepare_apply import LeftOut
 from pgdyno.run.given.access import open_access
@@ -153,7 +153,7 @@ def _ask(prepared: PreparedTuning, ui: Ui) -> None:
     for one in prepared.left_out:
         ui.say(f"left out, {one.what}: {', '.join(one.names)} ({one.reason})")
     ui.say(
-        "it is set by ALTER SYSTEM and reload, for everybody there, and stays until `pgdyno restore --dsn`; a reload also puts in"
+        f"they are set by ALTER SYSTEM and reload, for everybody there, and stay until {restore_words(prepared.target.dsn)}; a reload also puts in"
         " force what others have left in the server's configuration files"
     )
     question = f"change {len(prepared.changes)} settings of {prepared.target.server}?"

@@ -9,6 +9,7 @@ may hide it.
 from __future__ import annotations
 
 import contextlib
+import shlex
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -73,6 +74,11 @@ class GivenSwitch(GivenTarget, frozen=True, kw_only=True):
         """Return all that variants ask for."""
         asked = [find_text(name, variant.server.settings) for variant in self.variants]
         return tuple(dict.fromkeys(text for text in asked if text is not None))
+
+
+def restore_words(dsn: str) -> str:
+    """Return the command that puts settings back, by a connection string without a secret."""
+    return f"`pgdyno restore --dsn {shlex.quote(dsn)}`"
 
 
 def find_text(name: str, settings: Mapping[str, SettingValue]) -> str | None:
@@ -170,7 +176,7 @@ def holding(held: HeldSettings, say: Callable[[str], None]) -> Iterator[HeldSett
         try:
             held.put_back()
         except PgdynoError as error:
-            say(f"settings of {held.server} are not put back: {error.reason}; `pgdyno restore --dsn` tries again")
+            say(f"settings of {held.server} are not put back: {error.reason}; {restore_words(held.dsn)} tries again")
         raise
 
 
@@ -241,6 +247,11 @@ class HeldSettings:
     def names(self) -> tuple[str, ...]:
         """The settings that change."""
         return self._switch.names
+
+    @property
+    def dsn(self) -> str:
+        """The connection string, without a secret."""
+        return self._switch.dsn
 
     @property
     def server(self) -> str:
@@ -321,7 +332,7 @@ def refuse_left(changes: Sequence[SettingChange], system_identifier: str) -> Non
     if left:
         raise HostError(
             f"another pgdyno changes {', '.join(one.what for one in left)} of this server, or left it changed",
-            hint="wait for it; after a kill `pgdyno restore --dsn` puts it back",
+            hint=f"wait for it; after a kill {restore_words(left[0].dsn)} puts it back",
         )
 
 

@@ -20,6 +20,7 @@ from pgdyno.run.change.given_settings import (
     find_grants,
     plan_change,
     refuse_left,
+    restore_words,
     undo_settings,
 )
 from pgdyno.run.change.journal import Journal, SettingChange, TuningState, own_journal, uninterrupted
@@ -175,7 +176,7 @@ def _roll_back(prepared: PreparedTuning, before: Sequence[SettingChange], journa
                 others = [one for one in page.settings if not _is_tuning_of(one, prepared.target)]
                 page.write_settings([*others, *of_server])
         except PgdynoError as error:
-            return f"it is not put back: {error.reason}; `pgdyno restore --dsn` tries again"
+            return f"it is not put back: {error.reason}; {restore_words(prepared.target.dsn)} tries again"
     said = [f"{undo.change.what}: {undo.reason}" for undo in undone if undo.reason]
     return "; ".join(["everything else is as it was before" if said else "everything is as it was before", *said])
 

@@ -186,7 +186,9 @@ def drop_if_possible(address: Address, database: OwnDatabase) -> None:
     try:
         drop_database(address, database)
     except StepFailedError as error:
-        LOG.warning("the database %s stays, and `pgdyno clean --dsn` drops it: %s", database.name, error.reason)
+        LOG.warning(
+            "the database %s stays, and `pgdyno clean --dsn CONNINFO` drops it: %s", database.name, error.reason
+        )
 
 
 def check_named(address: Address, name: str) -> None:
