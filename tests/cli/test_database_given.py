@@ -140,8 +140,11 @@ def test_a_script_that_writes_is_refused_before_anything_is_measured(cluster: Cl
     (bench.folder / "set.sql").write_text("SET default_transaction_read_only = off;\nDELETE FROM orders;\n")
     refuse("--workload", "pay.sql", said="cannot execute UPDATE in a read-only transaction")
     refuse("--workload", "pay.sql", said="`--allow writes=app` lets the load write there")
-    refuse("--workload", "take.sql", said="lets its transactions write")
-    refuse("--workload", "set.sql", said="lets its transactions write")
+    (bench.folder / "system.sql").write_text("ALTER /* x */ SYSTEM SET work_mem = '5MB';\n")
+    refuse("--workload", "pay.sql", said="and nothing puts it back")
+    refuse("--workload", "take.sql", said="take.sql may write")
+    refuse("--workload", "set.sql", said="set.sql may write")
+    refuse("--workload", "system.sql", said="system.sql may write")
     refuse("--workload", "select-only", said="it needs pgbench's tables")
     refuse("--workload", "read.sql", "--allow", "writes=neighbour", said="the study names app")
     refuse("--workload", "read.sql", "--allow", "writes", said="--allow writes: not known")
@@ -151,6 +154,28 @@ def test_a_script_that_writes_is_refused_before_anything_is_measured(cluster: Cl
     done = run_here(("bench", "--database", "app", "--workload", "read.sql", "--home", "home"), cwd=bench.folder)
     assert (done.returncode, "in a given server only" in done.stderr) == (2, True), done.stderr
     assert dump(cluster) == before
+
+
+def test_a_procedure_that_begins_a_transaction_that_writes(cluster: Cluster, bench: Bench) -> None:
+    cluster.sql("CREATE DATABASE calls OWNER bench")
+    cluster.sql(
+        "CREATE TABLE kept (id int); GRANT ALL ON kept TO bench;"
+        " CREATE PROCEDURE pay() LANGUAGE plpgsql AS"
+        " $$ BEGIN COMMIT; SET TRANSACTION READ WRITE; INSERT INTO kept VALUES (1); END $$",
+        database="calls",
+    )
+    (bench.folder / "call.sql").write_text("CALL pay();\n")
+    # Words in a comment refuse nothing.
+    (bench.folder / "words.sql").write_text("-- a read write mix\n/* ALTER\nSYSTEM */ SELECT 1;\n")
+    named = words(cluster, "bench", database="calls")
+    done = run_here((*named, "--workload", "call.sql", *SHORT), cwd=bench.folder)
+    assert (done.returncode, "rows were written to the database calls" in done.stderr) == (2, True), done.stderr
+    assert bench.records == []
+    done = run_here((*named, "--workload", "call.sql", *SHORT, "--allow", "busy", "--out", "busy"), cwd=bench.folder)
+    assert (done.returncode, "rows were written to the database calls" in done.stderr) == (0, True), done.stderr
+    done = run_here((*named, "--workload", "words.sql", *SHORT, "--out", "words"), cwd=bench.folder)
+    assert (done.returncode, "rows were written" in done.stderr) == (0, False), done.stderr
+    cluster.sql("DROP DATABASE calls WITH (FORCE)")
 
 
 def test_what_is_allowed_by_name_is_written(cluster: Cluster, bench: Bench) -> None:

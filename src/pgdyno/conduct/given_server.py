@@ -149,7 +149,7 @@ def _read_writes(data: DataSpec, allowed: Allowed) -> bool:
 def _describe_use(data: DataSpec, *, may_write: bool) -> str:
     if may_write:
         return f"the load may write to the database {data.database}, and nothing puts it back"
-    return f"the database {data.database} is only read: all sessions there begin read-only, and nothing is copied"
+    return f"the database {data.database} is only read: sessions there begin read-only, and nothing is copied"
 
 
 def name_left_settings(seen: GivenServer) -> tuple[str, ...]:
@@ -187,7 +187,9 @@ def check_given_scripts(planned: PlannedStudy, ready: ReadyServer, ui: Ui) -> No
         ui.say(remark)
 
 
-def _check_scripts_on_data(stage: TrialStage, ready: ReadyServer, *, read_only: str | None, ui: Ui) -> None:
+def _check_scripts_on_data(
+    stage: TrialStage, ready: ReadyServer, *, is_read_only: bool, is_busy_allowed: bool, ui: Ui
+) -> None:
     """Try scripts on the data themselves, which no little data stand for.
 
     Raises:
@@ -195,14 +197,17 @@ def _check_scripts_on_data(stage: TrialStage, ready: ReadyServer, *, read_only: 
     """
     ui.begin_step("check scripts", predicted_s=SCRIPT_CHECK_S)
     ready.under_test.reset()
-    check_scripts_on_data(
+    remarks = check_scripts_on_data(
         ready.under_test.load_address,
         ready.generator,
         workloads=stage.plan.workloads,
-        read_only=read_only,
+        read_only=ready.under_test.address if is_read_only else None,
+        is_busy_allowed=is_busy_allowed,
         on_activity=ui.show_activity,
     )
-    ui.end_step("they run")
+    ui.end_step("they run" if not remarks else "see the notes")
+    for remark in remarks:
+        ui.say(remark)
 
 
 def run_given_trials(store: RecordStore, ready: ReadyServer, ui: Ui) -> None:
@@ -216,8 +221,9 @@ def run_given_trials(store: RecordStore, ready: ReadyServer, ui: Ui) -> None:
         stage = _prepare_stage(store, record, ready, ui)
         database = record.study.data.database
         if record.study.data.is_own and not store.has_trials:
-            read_only = None if record.are_writes_allowed else database
-            _check_scripts_on_data(stage, ready, read_only=read_only, ui=ui)
+            is_read_only = database is not None and not record.are_writes_allowed
+            is_busy = record.is_busy_allowed
+            _check_scripts_on_data(stage, ready, is_read_only=is_read_only, is_busy_allowed=is_busy, ui=ui)
         if experiment is not None:
             with nullcontext() if switch is None else hold_settings(switch, ui) as held:
                 ready.under_test.switch = held

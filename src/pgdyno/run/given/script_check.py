@@ -6,9 +6,11 @@ Those that need pgbench's tables run in a small database of pgdyno's own before 
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import LiteralString
 
 import msgspec
 
@@ -18,14 +20,28 @@ from pgdyno.run.given.database import create_database, drop_if_possible
 from pgdyno.run.host.clock import monotonic_s
 from pgdyno.run.load.little_run import PATIENCE_S, list_scripts, plan_little_data, plan_script_run
 from pgdyno.run.load.pgbench import Pgbench
+from pgdyno.run.postgres import sql
 from pgdyno.run.postgres.address import Address
 from pgdyno.spec.study import BUILTIN_SCRIPTS, DataSpec
 
-# What takes back that a session only reads.
-_WRITES = re.compile(r"\bREAD\s+WRITE\b|\btransaction_read_only\b|\bdefault_transaction_read_only\b", re.IGNORECASE)
-_ALLOW_WRITES = (
-    "the database {name} is only read, and nothing was measured: `--allow writes={name}` lets the load write there"
+# What takes back that a session only reads, or changes the server all the same.
+_WRITES = re.compile(
+    r"\bREAD\s+WRITE\b|\btransaction_read_only\b|\bdefault_transaction_read_only\b|\bALTER\s+SYSTEM\b", re.IGNORECASE
 )
+# A literal may hold what looks like a comment.
+_COMMENT = re.compile(r"(?P<kept>'[^']*'|\"[^\"]*\")|--[^\n]*|/\*.*?\*/", re.DOTALL)
+_ALLOW_WRITES = (
+    "the database {name} is only read, and nothing was measured: `--allow writes={name}` lets the load write there, "
+    "and nothing puts it back"
+)
+# Sessions that end leave their counts before they are gone, which takes them a moment.
+_ENDS_WITHIN_S = 10.0
+_SESSIONS: LiteralString = """
+SELECT a.pid || ' ' || a.backend_start AS session FROM pg_catalog.pg_stat_activity a
+WHERE a.datname = pg_catalog.current_database() AND a.usename = current_user AND a.pid <> pg_catalog.pg_backend_pid()"""
+# Not of the whole database: ANALYZE writes into its catalogs.
+_WRITTEN: LiteralString = """
+SELECT coalesce(sum(n_tup_ins + n_tup_upd + n_tup_del), 0)::bigint AS rows FROM pg_catalog.pg_stat_user_tables"""
 # What no other data would avoid: PostgreSQL's class 42 in words, since pgbench does not print the class.
 _MISTAKES = re.compile(r"syntax error|does not exist|undefined variable|is ambiguous|invalid command|permission denied")
 
@@ -72,46 +88,92 @@ def check_scripts_on_data(
     generator: Pgbench,
     *,
     workloads: tuple[PlannedWorkload, ...],
-    read_only: str | None = None,
+    read_only: Address | None = None,
+    is_busy_allowed: bool = False,
     on_activity: Callable[[str], None],
-) -> None:
+) -> tuple[str, ...]:
     """Run each script for a second with one client on the data of the study. Call this from the main thread.
 
     Args:
         address: Where the data are.
         generator: Runs them.
         workloads: Whose scripts.
-        read_only: Name of the database, where sessions only read it.
+        read_only: Where pgdyno itself reaches the data, where sessions only read them.
+        is_busy_allowed: Whether others may write to the data meanwhile.
         on_activity: Is told which script runs.
 
+    Returns:
+        A sentence for each script during which rows were written, where that is no error.
+
     Raises:
-        SpecError: A script fails, cannot be read, or asks for transactions that write where none may.
+        SpecError: A script fails, cannot be read, or writes or asks for transactions that write where none may.
     """
+    remarks = []
     with TemporaryDirectory(prefix="pgdyno-scripts-") as name:
         for number, (workload, script) in enumerate(list_scripts(workloads, with_builtin=True)):
             on_activity(script)
             if read_only is not None and script not in BUILTIN_SCRIPTS:
-                _refuse_writing(script, read_only)
+                _refuse_writing(script, read_only.dbname)
+            begin = None if read_only is None else _WriteCheck(read_only)
             error = _try_script(address, generator, workload, script, Path(name) / str(number))
             if error is not None:
                 raise _refuse(script, error, hint=_hint(script, error, read_only)) from error
+            rows = 0 if begin is None else begin.count_rows()
+            if rows and begin is not None:
+                fact = f"rows were written to the database {begin.database} while script {script} was tried"
+                if not is_busy_allowed:
+                    raise SpecError(
+                        fact,
+                        detail=f"{rows:,} of its tables: by the script, or by others",
+                        hint=f"if it was others, `--allow busy` goes on; if it was the script, `--allow writes="
+                        f"{begin.database}` lets the load write there, and nothing puts it back",
+                    )
+                remarks.append(f"{fact}: {rows:,}, by others or by the script")
+    return tuple(remarks)
+
+
+class _WriteCheck:
+    """Counts the rows that are written to a database while a script is tried there."""
+
+    def __init__(self, address: Address) -> None:
+        self._address = address
+        self._sessions, self._rows = self._read()
+
+    @property
+    def database(self) -> str:
+        """Its name."""
+        return self._address.dbname
+
+    def count_rows(self) -> int:
+        """Return the rows of tables that were written since, once the sessions that began since have ended."""
+        deadline_s = monotonic_s() + _ENDS_WITHIN_S
+        while True:
+            sessions, rows = self._read()
+            if sessions <= self._sessions or monotonic_s() > deadline_s:
+                return max(0, rows - self._rows)
+            time.sleep(0.05)
+
+    def _read(self) -> tuple[frozenset[str], int]:
+        with sql.connect(self._address) as connection:
+            # In this order: what a session wrote that is no longer there is counted.
+            sessions = frozenset(row["session"] for row in connection.execute(_SESSIONS).fetchall())
+            return sessions, connection.execute(_WRITTEN).fetchall()[0]["rows"]
 
 
 def _refuse_writing(script: str, database: str) -> None:
-    """Refuse a script that would take back what its session was asked for when it began."""
+    """Refuse a script that would take back what its session was asked for when it began, or change the server."""
     try:
-        found = _WRITES.search(Path(script).read_text(errors="replace"))
+        text = _COMMENT.sub(lambda found: found["kept"] or " ", Path(script).read_text(errors="replace"))
     except OSError as exc:
         raise SpecError(f"cannot read script file {script}", detail=why(exc)) from exc
+    found = _WRITES.search(text)
     if found is not None:
-        raise SpecError(
-            f"script {script} lets its transactions write", detail=found[0], hint=_ALLOW_WRITES.format(name=database)
-        )
+        raise SpecError(f"script {script} may write", detail=found[0], hint=_ALLOW_WRITES.format(name=database))
 
 
-def _hint(script: str, error: StepFailedError, read_only: str | None) -> str:
+def _hint(script: str, error: StepFailedError, read_only: Address | None) -> str:
     if read_only is not None and "read-only transaction" in error.detail:
-        return _ALLOW_WRITES.format(name=read_only)
+        return _ALLOW_WRITES.format(name=read_only.dbname)
     if script in BUILTIN_SCRIPTS:
         return "it needs pgbench's tables: name script files with --workload"
     return "correct the script; nothing was measured"
