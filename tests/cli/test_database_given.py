@@ -148,7 +148,12 @@ def test_a_script_that_writes_is_refused_before_anything_is_measured(cluster: Cl
     refuse("--workload", "select-only", said="it needs pgbench's tables")
     refuse("--workload", "read.sql", "--allow", "writes=neighbour", said="the study names app")
     refuse("--workload", "read.sql", "--allow", "writes", said="--allow writes: not known")
-    refuse("--workload", "read.sql", "--scale", "2", said="leave out what describes others")
+    refuse("--workload", "read.sql", "--scale", "2", said="--database: takes the place of other data: leave out scale")
+    refuse(
+        "--workload", "read.sql", "--init", "pay.sql", said="--init: takes the place of other data: leave out database"
+    )
+    refuse("--workload", "read.sql", said="--database: is empty: it needs a name", database="")
+    refuse(said="--database: name the load with --workload")
     refuse("--workload", "read.sql", "--cache", "cold", said="cold caches")
     refuse("--workload", "read.sql", said="is a template", database="template1")
     done = run_here(("bench", "--database", "app", "--workload", "read.sql", "--home", "home"), cwd=bench.folder)

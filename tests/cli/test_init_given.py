@@ -92,7 +92,7 @@ def test_what_is_refused_leaves_no_record(cluster: Cluster, bench: Bench) -> Non
 
     given = ("bench", *dsn(cluster), "--init", "schema.sql")
     refuse(*given, said="name script files")
-    refuse(*given, *SHORT, "--scale", "2", said="takes the place of pgbench's tables")
+    refuse(*given, *SHORT, "--scale", "2", said="--init: takes the place of other data: leave out scale")
     refuse(*given, *SHORT, said="schema.sql:1: error: backslash commands are restricted", schema="\\connect postgres\n")
     refuse(*given, *SHORT, said="schema.sql:2: ERROR:  division by zero", schema="SELECT 1;\nSELECT 1/0;\n")
     refuse(*given, *SHORT, said='relation "lines" does not exist', pay="SELECT * FROM lines;\n")

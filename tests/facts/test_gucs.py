@@ -343,7 +343,9 @@ def test_what_we_add_speaks_of_settings_that_exist() -> None:
     every = {guc.name: guc for major in TRIED_MAJORS for guc in all_gucs(major)}
     known = knowledge()
     rules = [
-        rule for rule in known.effect if not rule.categories or not rule.categories[0].startswith(("vm.", "kernel", "block/", "devices/"))
+        rule
+        for rule in known.effect
+        if not rule.categories or not rule.categories[0].startswith(("vm.", "kernel", "block/", "devices/"))
     ]
     named = [name for rule in rules for name in rule.settings if "." not in name]
     assert len(named) == len(set(named))

@@ -171,7 +171,7 @@ def compare(
             load=given(rate_tps=rate, threads=threads),
             tables={
                 "server": {},
-                "data": data_table(scale=None, init=init, database=database, wal_home=wal_home),
+                "data": data_table(scale=None, init=init, database=database, wal_home=wal_home, workloads=workload),
                 "trials": given(duration=duration, warm_up=warm_up, seed=seed),
                 "experiment": given(minutes=minutes, detect=detect, confidence=confidence, design=design),
             },
@@ -249,7 +249,7 @@ def sweep(
             load=given(clients=clients, threads=threads, mode=mode, rate_tps=rate),
             tables={
                 "server": server_table(server=server, bindir=pg_bindir, port=None, settings=settings or []),
-                "data": data_table(scale=scale, init=init, database=database, wal_home=wal_home),
+                "data": data_table(scale=scale, init=init, database=database, wal_home=wal_home, workloads=workload),
                 "trials": given(duration=duration, warm_up=warm_up, seed=seed),
                 "experiment": given(minutes=minutes, detect=detect, confidence=confidence, design=design),
             },

@@ -233,7 +233,7 @@ def bench(
                 dsn=hide_secrets(dsn),
                 workloads=workload or [],
                 load=load,
-                data=data_table(scale=scale, init=init, database=database),
+                data=data_table(scale=scale, init=init, database=database, workloads=workload),
                 trials=given(rounds=rounds, duration=duration, warm_up=warm_up, cache=cache, seed=seed),
                 is_quick=quick,
                 folder=Path.cwd(),
@@ -244,7 +244,7 @@ def bench(
         goal = choose_goal(is_quick=quick, is_stock_only=stock_only, is_layered=layers, minutes=minutes, rounds=rounds)
         tables = {
             "server": server_table(server=server, bindir=pg_bindir, port=port, settings=settings or []),
-            "data": data_table(scale=scale, init=init, database=database, wal_home=wal_home),
+            "data": data_table(scale=scale, init=init, database=database, wal_home=wal_home, workloads=workload),
             "trials": given(rounds=rounds, duration=duration, warm_up=warm_up, cache=cache, seed=seed),
             "experiment": given(minutes=minutes, design=design),
         }

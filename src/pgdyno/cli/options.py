@@ -88,7 +88,9 @@ InitOption = Annotated[
 DatabaseOption = Annotated[
     str | None,
     typer.Option(
-        metavar="NAME", help="Database of a given server to measure as it is; it is only read.", show_default=False
+        metavar="NAME",
+        help="Database of a given server to measure as it is; sessions begin read-only. Needs --workload.",
+        show_default=False,
     ),
 ]
 ClientsOption = Annotated[
@@ -147,9 +149,23 @@ def read_pairs(settings: list[str]) -> dict[str, str]:
 
 
 def data_table(
-    *, scale: int | None, init: Path | None, database: str | None, wal_home: Path | None = None
+    *,
+    scale: int | None,
+    init: Path | None,
+    database: str | None,
+    workloads: list[str] | None,
+    wal_home: Path | None = None,
 ) -> dict[str, object]:
-    """Build a study's [data] table from options."""
+    """Build a study's [data] table from options.
+
+    Raises:
+        SpecError: The default workload, which writes, would run in a database that is there.
+    """
+    if database and not workloads:
+        raise SpecError(
+            "--database: name the load with --workload",
+            hint="a script file that only reads; `select-only` where the database has pgbench's tables",
+        )
     places = {"init": init, "wal_home": wal_home}
     return given(scale=scale, database=database, **{key: str(path) for key, path in places.items() if path is not None})
 

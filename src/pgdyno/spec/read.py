@@ -29,7 +29,6 @@ _OPTIONS = {
     "latency": "latency",
     "percentile": "percentile",
     # What only all options together show to be wrong.
-    "data": "--init",
     "": "bench",
 }
 
@@ -164,8 +163,10 @@ def _spec_error(message: str, *, text: str, source: str) -> SpecError:
     hint = f"did you mean {found.nearest}?" if found.nearest else "studies/template.toml explains every key"
     choices = f"one of {', '.join(found.choices)}" if found.choices else ""
     if not text:
-        option = _OPTIONS.get(found.key, f"--{found.key.replace('_', '-')}")
-        said = found.fact.removeprefix(f"{found.key} ")
+        # What is wrong with a combination in [data] begins with one of its keys.
+        key = found.fact.partition(" ")[0] if found.key == "data" else found.key
+        option = _OPTIONS.get(key, f"--{key.replace('_', '-')}")
+        said = found.fact.removeprefix(f"{key} ")
         command = source if source.startswith("pgdyno ") else "pgdyno bench"
         return SpecError(f"{option}: {said}", hint=choices or f"`{command} --help` explains every option")
     line = find_line(text, found.path)

@@ -149,8 +149,14 @@ class DataSpec(StudyTable, frozen=True, kw_only=True):
         check_range("fillfactor", self.fillfactor, 10, 100)
         check_range("partitions", self.partitions, 0, 100_000)
         for key in ("init", "database"):
-            if getattr(self, key) is not None and msgspec.structs.replace(self, **{key: None}) != DataSpec():
-                raise ValueError(f"{key} takes the place of pgbench's tables: leave out what describes others")
+            if getattr(self, key) is None:
+                continue
+            if not getattr(self, key):
+                raise ValueError(f"{key} is empty: it needs a name")
+            fields = (field for field in msgspec.structs.fields(self) if field.name != key)
+            others = [field.name for field in fields if getattr(self, field.name) != field.default]
+            if others:
+                raise ValueError(f"{key} takes the place of other data: leave out {', '.join(others)}")
 
     @property
     def is_own(self) -> bool:
