@@ -33,7 +33,7 @@ from pgdyno.tune.types import Derived, Target
 # Of what is in the way of a load, that which is in the way of a change of settings, too.
 _REFUSED = {
     "standby": "Connect to the primary: of several hosts in the string, target_session_attrs=read-write takes it.",
-    "settings-left": "Wait for it; after a kill, `pgdyno restore --dsn CONNINFO` puts them back.",
+    "settings-left": "Wait for it; after a kill, {restore} puts them back.",
     "sessions-at-work": "Change it when nobody uses it. `--allow busy` changes it all the same.",
 }
 _BUSY = "sessions-at-work"
@@ -45,6 +45,8 @@ class GivenTuned(msgspec.Struct, frozen=True, kw_only=True):
     """The settings that are in force in a given server."""
 
     server: str
+    dsn: str
+    """The connection string, without a secret."""
     settings: dict[str, str]
     left_out: tuple[LeftOut, ...]
 
@@ -66,7 +68,7 @@ class GivenTuned(msgspec.Struct, frozen=True, kw_only=True):
         for one in self.left_out:
             yield f"not applied, {one.what}: {one.reason}", ", ".join(one.names)
         if self.settings:
-            yield "to undo all of it, at any later time", "`pgdyno restore --dsn CONNINFO`"
+            yield "to undo all of it, at any later time", restore_words(self.dsn)
 
 
 def apply_given(
@@ -89,13 +91,13 @@ def apply_given(
         InterruptedStudyError: Ctrl-C; likewise.
     """
     seen = watch_server(dsn)
-    _refuse(seen, is_busy_allowed=is_busy_allowed)
+    _refuse(seen, dsn=hide_secrets(dsn), is_busy_allowed=is_busy_allowed)
     tuned, kept = _tune_without_restart(question, dsn=dsn, seen=seen)
     wanted = {one.name: one.value for one in _find_changing(tuned.view) if one.name not in kept}
     left_out = (LeftOut(what="takes a restart", names=kept, reason=_WHY_KEPT),) if kept else ()
     show(tuned)
     if not wanted:
-        return GivenTuned(server=seen.address, settings={}, left_out=left_out)
+        return GivenTuned(server=seen.address, dsn=hide_secrets(dsn), settings={}, left_out=left_out)
     with open_access(dsn) as address, closing(StudyLock(address)):
         target = GivenTarget(
             address=address,
@@ -109,7 +111,9 @@ def apply_given(
         if prepared.changes:
             _ask(prepared, ui)
             _apply(prepared, ui)
-    return GivenTuned(server=seen.address, settings=prepared.settings, left_out=prepared.left_out)
+    return GivenTuned(
+        server=seen.address, dsn=hide_secrets(dsn), settings=prepared.settings, left_out=prepared.left_out
+    )
 
 
 def _tune_without_restart(question: TuneRequest, *, dsn: str, seen: GivenServer) -> tuple[TuneResult, tuple[str, ...]]:
@@ -140,11 +144,15 @@ def _find_changing(view: TuningView) -> list[Derived]:
     return [one.derived for one in differing if not one.is_same and one.derived.target is Target.POSTGRESQL]
 
 
-def _refuse(seen: GivenServer, *, is_busy_allowed: bool) -> None:
+def _refuse(seen: GivenServer, *, dsn: str, is_busy_allowed: bool) -> None:
     refuse_pooler(seen)
     for found in find_given_obstacles(seen, clients=1, has_password=False, left_settings=name_left_settings(seen)):
         if found.rule in _REFUSED and not (found.rule == _BUSY and is_busy_allowed):
-            raise HostError(found.claim.rstrip("."), detail=found.evidence, hint=_REFUSED[found.rule])
+            raise HostError(
+                found.claim.rstrip("."),
+                detail=found.evidence,
+                hint=_REFUSED[found.rule].format(restore=restore_words(dsn)),
+            )
 
 
 def _ask(prepared: PreparedTuning, ui: Ui) -> None:
