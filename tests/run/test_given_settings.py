@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import os
+import random
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -22,6 +24,7 @@ from pgdyno.run.host.process import find_server_user
 from pgdyno.run.postgres import sql
 from pgdyno.run.postgres.address import Address
 from pgdyno.spec.study import ServerKind, ServerSpec
+from tests.cli.program import wait_until
 from tests.rows import check_rows
 from tests.shared import reachable_folder
 from tests.sysctls import started_child
@@ -194,7 +197,7 @@ import random, signal
 random.seed({seed})
 os.environ["XDG_STATE_HOME"] = {folder!r}
 with open_access({dsn!r}) as address:
-    for _ in range({kills}):
+    for number in range({kills}):
         child = os.fork()
         if child == 0:
             switch = make_switch(address)
@@ -203,7 +206,7 @@ with open_access({dsn!r}) as address:
                 while True:
                     for variant in switch.variants:
                         changer.change(variant)
-        time.sleep(random.uniform(0.0, 0.3))
+        wait_to_kill(address, 0.3, is_last=number == {kills} - 1)
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
         with sql.connect(address) as connection:
@@ -213,6 +216,15 @@ with open_access({dsn!r}) as address:
             values = [sql.read_setting(connection, name) for name in ("commit_delay", "bgwriter_delay")]
         print(held, *outcomes, texts, values, sep=" | ", flush=True)
 """
+
+
+def wait_to_kill(address: Address, most_s: float, *, is_last: bool) -> None:
+    """Wait for a random time; the last of many kills, until something is changed: on a busy machine none may be otherwise."""
+    if not is_last:
+        time.sleep(random.uniform(0.0, most_s))
+        return
+    with sql.connect(address) as connection:
+        assert wait_until(lambda: sql.read_auto_conf(connection, ["commit_delay"]) != {"commit_delay": "7"})
 
 
 def kill_and_restore(cluster: Cluster, code: str, *, kills: int) -> None:
@@ -253,13 +265,13 @@ random.seed({seed})
 os.environ["XDG_STATE_HOME"] = {folder!r}
 with open_access({dsn!r}) as address:
     target = make_switch(address)
-    for _ in range({kills}):
+    for number in range({kills}):
         child = os.fork()
         if child == 0:
             while True:
                 for settings in (FAST, SLOW):
                     apply_given_tuning(prepare_tuning(target, {{name: str(text) for name, text in settings.items()}}))
-        time.sleep(random.uniform(0.0, 0.2))
+        wait_to_kill(address, 0.2, is_last=number == {kills} - 1)
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
         with sql.connect(address) as connection:
