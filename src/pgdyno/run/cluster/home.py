@@ -8,7 +8,6 @@ touched.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import shutil
 import signal
@@ -18,8 +17,9 @@ from pathlib import Path
 from typing import IO
 
 from pgdyno.errors import HostError, why
+from pgdyno.run.cluster.lock import held_by_another, take_lock, write_holder
 from pgdyno.run.cluster.shared_memory import free_shared_memory
-from pgdyno.run.cluster.wal_home import open_wal_home, remove_left_wal
+from pgdyno.run.cluster.wal_home import WAL_FOLDER, open_wal_home, remove_left_wal
 from pgdyno.run.host.host import THIS_HOST
 from pgdyno.run.host.process import ServerUser
 
@@ -27,7 +27,6 @@ from pgdyno.run.host.process import ServerUser
 _MAX_SOCKET_DIR = 85
 _PROGRAM = "postgres"
 _SLOT = "slot-"
-_WAL = "pg_wal"
 _ROOTS_HOME = Path("/var/lib/pgdyno")
 
 
@@ -224,23 +223,14 @@ def open_home(root: Path, user: ServerUser, *, wal_home: Path | None = None) -> 
     home = Home(root, user)
     home.prepare()
     with _open_lock(root / "lock") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as exc:
-            lock.seek(0)
-            raise HostError(
-                "another pgdyno is at work on this machine",
-                detail=f"{lock.read().strip() or 'unknown process'} holds {root}",
-                hint="wait for it: two at once would distort each other's figures",
-            ) from exc
-        lock.truncate(0)
-        lock.write(f"pid {os.getpid()}\n")
-        lock.flush()
+        if not take_lock(lock):
+            raise held_by_another(lock, root)
+        write_holder(lock)
         home.left_overs = home.end_left_overs()
         remove_left_wal(root)
         with contextlib.ExitStack() as stack:
             if wal_home is not None:
-                home.wal = stack.enter_context(open_wal_home(wal_home, home=root, user=user)) / _WAL
+                home.wal = stack.enter_context(open_wal_home(wal_home, home=root, user=user)) / WAL_FOLDER
             stack.callback(home.end_left_overs)
             yield home
 

@@ -22,6 +22,7 @@ from pgdyno.record.durable import write_durably
 from pgdyno.record.types import Dataset
 from pgdyno.run.cluster.home import Home
 from pgdyno.run.cluster.server import DATABASE, Server
+from pgdyno.run.cluster.wal_home import WAL_FOLDER
 from pgdyno.run.host import process
 from pgdyno.run.host.clock import monotonic_s
 from pgdyno.run.host.host import THIS_HOST
@@ -35,7 +36,6 @@ from pgdyno.run.postgres.installation import Installation
 from pgdyno.spec.study import DataSpec, ServerKind
 
 _FACTS_FILE = "dataset.json"
-_WAL = "pg_wal"
 _SCALE_IN_NAME = re.compile(r"-scale(\d+)-")
 # Loading runs with fewer checkpoints; the times of the init steps then reflect the disk, not the checkpointer.
 _LOAD_SETTINGS = {"max_wal_size": "4GB", "maintenance_work_mem": "256MB"}
@@ -136,11 +136,11 @@ def restore_template(template: Template, home: Home) -> float:
         HostError: The last trial's folder cannot be removed.
     """
     began_s = monotonic_s()
-    without = None if home.wal is None else _WAL
+    without = None if home.wal is None else WAL_FOLDER
     _restore(home.user, template.data_dir, home.data, without=without)
     if home.wal is not None:
-        _restore(home.user, template.data_dir / _WAL, home.wal)
-        _link_wal(home.user, home.data / _WAL, home.wal)
+        _restore(home.user, template.data_dir / WAL_FOLDER, home.wal)
+        _link_wal(home.user, home.data / WAL_FOLDER, home.wal)
     # Write-back of the copy must end before the load begins.
     for folder in home.cluster_folders:
         _copy(["sync", "--file-system", str(folder)])

@@ -7,16 +7,18 @@ folder, which is there only while a pgdyno uses it. A note in the home tells the
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 from pgdyno.errors import HostError, why
+from pgdyno.run.cluster.lock import held_by_another, take_lock, write_holder
 from pgdyno.run.host.host import THIS_HOST
 from pgdyno.run.host.process import ServerUser
 
+WAL_FOLDER = "pg_wal"
+"""The folder of a cluster that holds its WAL."""
 _FOLDER = "pgdyno-wal"
 _LOCK = "pgdyno-wal.lock"
 _NOTE = "wal-home"
@@ -104,24 +106,21 @@ def _locked(root: Path) -> Iterator[None]:
     # The folder may be open to others: a link that they put there is not followed.
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
     with os.fdopen(descriptor, "r+", encoding="utf-8") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            is_ours = os.path.samestat(os.fstat(descriptor), path.lstat())
-        except (BlockingIOError, FileNotFoundError):
-            is_ours = False
-        if not is_ours:
-            raise HostError(
-                "another pgdyno is at work on this machine",
-                detail=f"{lock.read().strip() or 'unknown process'} holds {root}",
-                hint="wait for it: two at once would distort each other's figures",
-            )
-        lock.truncate(0)
-        lock.write(f"pid {os.getpid()}\n")
-        lock.flush()
+        # Who had the lock before may have removed the file in between.
+        if not take_lock(lock) or not _is_still_at(path, descriptor):
+            raise held_by_another(lock, root)
+        write_holder(lock)
         try:
             yield
         finally:
             path.unlink(missing_ok=True)
+
+
+def _is_still_at(path: Path, descriptor: int) -> bool:
+    try:
+        return os.path.samestat(os.fstat(descriptor), path.lstat())
+    except FileNotFoundError:
+        return False
 
 
 def _remove(folder: Path) -> None:
