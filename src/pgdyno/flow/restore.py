@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import shlex
 from collections.abc import Callable
 
 import msgspec
@@ -14,7 +13,7 @@ from pgdyno.conduct.undo_words import describe_undo
 from pgdyno.errors import HostError, with_program
 from pgdyno.report.forms.plain import Heading, render_line, render_rows
 from pgdyno.run.change.given_command import restore_by_command
-from pgdyno.run.change.given_settings import restore_settings
+from pgdyno.run.change.given_settings import restore_settings, restore_words
 from pgdyno.run.change.journal import (
     Change,
     Journal,
@@ -157,7 +156,7 @@ def restore_given(dsn: str, *, ui: Ui) -> Restored:
 def _describe_waiting(change: SettingChange) -> str:
     if change.tuning is not TuningState.APPLIED and is_running(change.owner):
         return f"in use by the pgdyno with pid {change.owner.pid}, which puts it back"
-    return f"nothing: `pgdyno restore --dsn {shlex.quote(change.dsn)}` puts it back to {change.old_value}"
+    return f"nothing: {restore_words(change.dsn)} puts it back to {change.old_value}"
 
 
 def _find_foreign(host: Journal, own: Journal) -> tuple[Foreign, ...]:

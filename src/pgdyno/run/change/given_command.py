@@ -24,9 +24,11 @@ from pgdyno.run.change.given_settings import (
     IsMoved,
     find_places,
     find_text,
+    hidden_setting,
     holding,
     refuse_held,
     stay,
+    unseen_setting,
 )
 from pgdyno.run.change.journal import (
     ApplyCommand,
@@ -398,9 +400,7 @@ def _in_own_unit(name: str, text: str, major: int) -> str:
 
 def _refuse(name: str, found: Mapping[str, object] | None) -> None:
     if found is None:
-        raise SpecError(
-            f"{name} cannot be changed: this role does not see it", hint="GRANT pg_read_all_settings gives it"
-        )
+        raise unseen_setting(name)
     if found["context"] == "internal":
         raise SpecError(f"{name} cannot be changed")
     if found["is_waiting"]:
@@ -410,11 +410,7 @@ def _refuse(name: str, found: Mapping[str, object] | None) -> None:
             hint="restart it or take the value back first, so that pgdyno can tell what to put back",
         )
     if found["source"] in _HIDING:
-        raise SpecError(
-            f"{name} cannot be changed: something hides the server's own value from sessions",
-            detail=f"its source is: {found['source']}",
-            hint="see ALTER ROLE … SET, ALTER DATABASE … SET and the connection's options",
-        )
+        raise hidden_setting(name, found, by="ALTER ROLE … SET, ALTER DATABASE … SET and the connection's options")
 
 
 def _describe(change: SettingChange, found: str | None, *, is_foreign: bool) -> Undo:

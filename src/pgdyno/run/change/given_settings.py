@@ -487,9 +487,7 @@ def _describe(change: SettingChange, outcome: UndoOutcome, found: str | None, sh
 def check_setting(name: str, found: Mapping[str, object] | None) -> None:
     """Raise a SpecError if a setting cannot be changed by a reload and put back, whatever this role may do."""
     if found is None:
-        raise SpecError(
-            f"{name} cannot be changed: this role does not see it", hint="GRANT pg_read_all_settings gives it"
-        )
+        raise unseen_setting(name)
     if not acts_by_reload(found):
         raise SpecError(f"{name} takes a restart, which pgdyno does not do to a given server")
     if name in _QUOTED_LISTS:
@@ -497,11 +495,31 @@ def check_setting(name: str, found: Mapping[str, object] | None) -> None:
     if not found["is_allowed"]:
         raise SpecError("the server takes no ALTER SYSTEM", detail="allow_alter_system is off")
     if found["source"] not in _OF_FILES:
-        raise SpecError(
-            f"{name} cannot be changed: something hides the server's own value from sessions",
-            detail=f"its source is: {found['source']}",
-            hint="see ALTER ROLE … SET, ALTER DATABASE … SET, the connection's options and the server's command line",
+        raise hidden_setting(
+            name,
+            found,
+            by="ALTER ROLE … SET, ALTER DATABASE … SET, the connection's options and the server's command line",
         )
+
+
+def unseen_setting(name: str) -> SpecError:
+    """Return the error for a setting that the role does not see."""
+    return SpecError(f"{name} cannot be changed: this role does not see it", hint="GRANT pg_read_all_settings gives it")
+
+
+def hidden_setting(name: str, found: Mapping[str, object], *, by: str) -> SpecError:
+    """Return the error for a setting whose value sessions do not get from the server's files.
+
+    Args:
+        name: The setting.
+        found: What the server tells of it.
+        by: Where to look for what hides it.
+    """
+    return SpecError(
+        f"{name} cannot be changed: something hides the server's own value from sessions",
+        detail=f"its source is: {found['source']}",
+        hint=f"see {by}",
+    )
 
 
 def acts_by_reload(found: Mapping[str, object]) -> bool:
