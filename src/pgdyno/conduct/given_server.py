@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager, nullcontext
@@ -233,7 +234,8 @@ def run_given_trials(store: RecordStore, ready: ReadyServer, ui: Ui) -> None:
         else:
             run_stage(store, record, stage, ui=ui)
     if database is None:
-        ui.say(f"the loaded database is kept in {ready.seen.address} for the next study; `pgdyno clean --dsn` drops it")
+        drop = f"`pgdyno clean --dsn {shlex.quote(record.study.server.dsn or '')}`"
+        ui.say(f"the loaded database is kept in {ready.seen.address} for the next study; {drop} drops it")
 
 
 def _prepare_stage(store: RecordStore, record: StudyRecord, ready: ReadyServer, ui: Ui) -> TrialStage:
