@@ -49,6 +49,8 @@ from pgdyno.spec.variant import show_value
 _NOT_SAMPLED = Gap(source=SERVER, reason="a pooler in between gives each transaction another session")
 # A restart or a failover takes about as long.
 _RETURNS_WITHIN_S = 60.0
+# Keys of a study file's data that say nothing of pgbench's tables. What was loaded before they were added is found again.
+_NOT_OF_TABLES = frozenset({"init", "database", "wal_home"})
 _REFUSALS = (
     ("permission denied", "a superuser gives it by GRANT SET ON PARAMETER NAME TO ROLE"),
     ("without restarting", "it takes a restart, which pgdyno does not do to a given server"),
@@ -354,9 +356,10 @@ def _describe_content(data: DataSpec, scale: int) -> str:
     """Return what tells loaded data from others."""
     if data.init is not None:
         return f"sql sha256={hash_init_file(Path(data.init))}"
-    tables = msgspec.to_builtins(msgspec.structs.replace(data, scale=scale))
-    del tables["init"]
-    return "pgbench " + " ".join(f"{name}={value}" for name, value in sorted(tables.items()))
+    keys = msgspec.to_builtins(msgspec.structs.replace(data, scale=scale))
+    return "pgbench " + " ".join(
+        f"{name}={value}" for name, value in sorted(keys.items()) if name not in _NOT_OF_TABLES
+    )
 
 
 def with_settings(address: Address, settings: Mapping[str, SettingValue]) -> Address:
