@@ -225,16 +225,20 @@ def read_amount(option: str, text: str | None, unit: str, example: str) -> float
     Raises:
         SpecError: It is none, or not above 0.
     """
-    if text is None:
-        return None
+    return (
+        None if text is None else _parse_amount(f"{option} {text}", text, unit, hint=f"for example {option} {example}")
+    )
+
+
+def _parse_amount(said: str, text: str, unit: str, *, hint: str) -> float:
     try:
         value = parse_in_unit(text, unit, is_integer=False)
     except ValueError as exc:
-        raise SpecError(f"{option} {text}: {exc}", hint=f"for example {option} {example}") from exc
+        raise SpecError(f"{said}: {exc}", hint=hint) from exc
     if text.strip()[-1:].isdigit():
-        raise SpecError(f"{option} {text}: it has no unit", hint=f"for example {option} {example}")
+        raise SpecError(f"{said}: it has no unit", hint=hint)
     if not 0 < value <= _MOST:
-        raise SpecError(f"{option} {text}: not above 0, or implausibly large", hint=f"for example {option} {example}")
+        raise SpecError(f"{said}: not above 0, or implausibly large", hint=hint)
     return value
 
 
@@ -277,7 +281,7 @@ def read_allowed(words: list[str] | None, *, dsn: str | None) -> Allowed:
         elif what == "writes" and name:
             writes = name
         elif what == "wal" and name:
-            wal_bytes = _read_wal_bound(name)
+            wal_bytes = _parse_amount(f"--allow wal={name}", name, "B", hint="for example --allow wal=200GB")
         else:
             raise SpecError(
                 f"--allow {word}: not known",
@@ -285,15 +289,3 @@ def read_allowed(words: list[str] | None, *, dsn: str | None) -> Allowed:
                 " --allow wal=200GB lets the study write that much WAL",
             )
     return Allowed(is_busy=is_busy, writes=writes, wal_bytes=wal_bytes)
-
-
-def _read_wal_bound(text: str) -> float:
-    from pgdyno.units import parse_in_unit  # noqa: PLC0415 - --help needs no units
-
-    try:
-        value = parse_in_unit(text, "B", is_integer=False)
-    except ValueError as error:
-        raise SpecError(f"--allow wal={text}: {error}", hint="for example --allow wal=200GB") from error
-    if text.strip()[-1:].isdigit() or value <= 0:
-        raise SpecError(f"--allow wal={text}: not a size", hint="for example --allow wal=200GB")
-    return value

@@ -1,8 +1,8 @@
 """Check whether trials of a workload had the same state: growth of the data, dead rows, checkpoints.
 
-The rules work as in `doubts.study`. Every trial begins with the same restored data, but in a database that the user named. If data grow within a trial, its
-end is another load than its beginning; and a checkpoint in one trial but not in the next is a difference that no
-setting made.
+The rules work as in `doubts.study`. Every trial begins with the same restored data, except in a database that the user
+named. If data grow within a trial, its end is another load than its beginning; and a checkpoint in one trial but not in the
+next is a difference that no setting made.
 """
 
 from __future__ import annotations
