@@ -14,14 +14,16 @@ import pytest
 
 from pgdyno.errors import SpecError, StepFailedError
 from pgdyno.explain.preflight.given import find_given_obstacles
-from pgdyno.facts.privileges import Probe, make_probes, recognise_service
-from pgdyno.facts.views import server_counters
+from pgdyno.facts.privileges import Probe, make_probes, probe_counters, recognise_service
+from pgdyno.facts.views import name_place, server_counters
 from pgdyno.flow.check_given import check_given
 from pgdyno.record.machine.given_server import Capability, GivenServer
 from pgdyno.run.given import conninfo
 from pgdyno.run.given.probe import probe_server, watch_server
 from pgdyno.run.host import process
+from pgdyno.run.postgres import sql
 from pgdyno.run.postgres.sql import begin_carefully, read_service_marks, read_setting
+from pgdyno.run.sample.server_sampler import ServerReader
 from tests.rows import check_rows
 from tests.tools.pgcluster import LOOPBACK, PORT, Cluster, running
 
@@ -97,6 +99,38 @@ def test_each_source_that_is_taken_away_is_lost_alone_and_given_back_by_its_gran
             cluster.sql(f"DROP OWNED BY plain; GRANT {right} TO PUBLIC")
 
     check_rows(held, lose)
+
+
+def test_a_refused_source_costs_its_own_counters_only(cluster: Cluster) -> None:
+    facts = server_counters(cluster.version_major)
+    probes = list(probe_counters(facts))
+    assert len(probes) >= 5
+
+    def read() -> tuple[set[str], dict[str, str]]:
+        with conninfo.connect(dsn(cluster)) as connection:
+            values = sql.read_counters(connection, watched_database="postgres")
+            gaps = {gap.source: gap.reason for gap in sql.find_gaps(connection)}
+            reader = ServerReader(connection, watched_database="postgres")
+            assert (reader.refused, len(reader.counters()) == len(reader.counter_names)) == (gaps, True)
+            reader.changed_io()
+        return {name for name, value in values.items() if value is not None}, gaps
+
+    whole, gaps = read()
+    assert gaps == {}
+
+    def lose(probe: Probe) -> None:
+        (grant,) = probe.grants
+        right = grant.removeprefix("GRANT ").removesuffix(" TO {role}")
+        cluster.sql(f"REVOKE {right} FROM PUBLIC")
+        try:
+            kept, gaps = read()
+            assert whole - kept == whole & {one.name for one in facts.counters if name_place(one.source) == probe.name}
+            assert list(gaps) == [probe.name]
+            assert "permission denied" in gaps[probe.name]
+        finally:
+            cluster.sql(f"GRANT {right} TO PUBLIC")
+
+    check_rows(probes, lose)
 
 
 def test_nothing_is_left_and_nothing_but_reading_was_asked(cluster: Cluster) -> None:

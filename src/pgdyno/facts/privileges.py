@@ -72,7 +72,7 @@ def make_probes(facts: ServerCounters) -> tuple[Probe, ...]:
     known = _privileges()
     of_load = [probe for probe in known.probe if probe.group == "load"]
     others = [probe for probe in known.probe if probe.group != "load"]
-    return (*of_load, *_probe_counters(facts), *others, *_probe_session_settings())
+    return (*of_load, *probe_counters(facts), *others, *_probe_session_settings())
 
 
 def list_services() -> tuple[Service, ...]:
@@ -85,7 +85,8 @@ def recognise_service(prefixes: Collection[str], functions: Collection[str]) -> 
     return next((one for one in list_services() if one.prefix in prefixes or one.function in functions), None)
 
 
-def _probe_counters(facts: ServerCounters) -> Iterator[Probe]:
+def probe_counters(facts: ServerCounters) -> Iterator[Probe]:
+    """Yield a probe of each view and function that counters are read from, named as `views.name_place` names it."""
     columns: dict[str, list[str]] = {}
     functions: dict[str, str] = {}
     for counter in facts.direct:

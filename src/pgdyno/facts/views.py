@@ -11,6 +11,7 @@ from __future__ import annotations
 import enum
 import functools
 import re
+from collections.abc import Mapping
 from typing import TypeVar
 
 import msgspec
@@ -103,6 +104,9 @@ class IoColumn(msgspec.Struct, frozen=True, kw_only=True):
     meaning: str
     source: FromIoColumn | Absent
     needs: str | None = None
+
+
+_Readable = TypeVar("_Readable", Counter, IoColumn)
 
 
 class ServerCounters(msgspec.Struct, frozen=True, kw_only=True):
@@ -247,6 +251,35 @@ def describe_lost(expected: ServerCounters, confirmed: ServerCounters) -> str:
         if lost
         else ""
     )
+
+
+def without_refused(facts: ServerCounters, refused: Mapping[str, str]) -> ServerCounters:
+    """Return the counters without those that a server refuses to this role; these are absent, with the server's words.
+
+    Args:
+        facts: The counters that the server has.
+        refused: The server's words, by place as in `name_place`.
+    """
+
+    def replace(one: _Readable) -> _Readable:
+        words = refused.get(name_place(one.source))
+        return one if words is None else msgspec.structs.replace(one, source=Absent(reason=words))
+
+    io_columns = tuple(map(replace, facts.io_columns))
+    return msgspec.structs.replace(facts, counters=tuple(map(replace, facts.counters)), io_columns=io_columns)
+
+
+def name_place(source: FromColumn | FromFunction | FromSum | FromIo | FromIoColumn | Absent) -> str:
+    """Return the view or function that a role must be allowed to read for a counter; empty for one that is absent."""
+    match source:
+        case FromColumn() | FromSum():
+            return source.view
+        case FromFunction():
+            return f"{name_functions(source.call)[0]}()"
+        case FromIo() | FromIoColumn():
+            return IO_VIEW
+        case Absent():
+            return ""
 
 
 def describe_source(source: FromColumn | FromFunction | FromSum | FromIo | FromIoColumn | Absent) -> str:

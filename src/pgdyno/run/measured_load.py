@@ -89,11 +89,9 @@ def measure_load(
             if seen.switchback is not None and outcome.packed is None:
                 raise lost_log(outcome.reason or "")
         finally:
-            seen.gaps = (
-                *seen.gaps,
-                *(Gap(source=gap.source, reason=gap.reason) for gap in samplers.gaps),
-                *log_gaps,
-            )
+            sampled = (Gap(source=gap.source, reason=gap.reason) for gap in samplers.gaps)
+            # The sampler and who reads counters before and after may be refused the same.
+            seen.gaps = tuple(dict.fromkeys([*seen.gaps, *sampled, *log_gaps]))
 
 
 def start_log(stage: TrialStage, trial: PlannedTrial, seen: Observed, *, folder: Path) -> LogStream:

@@ -155,7 +155,7 @@ def read_before(server: ServerUnderTest, seen: Observed) -> None:
     with server.connect() as connection:
         server.checkpoint(connection)
         seen.counters_before = sql.read_counters(connection, watched_database=server.address.dbname)
-        seen.gaps = (*seen.gaps, *sql.find_lost_counters(connection))
+        seen.gaps = (*seen.gaps, *sql.find_gaps(connection))
         seen.tables_before = sql.read_table_states(connection)
     statements.look_before(server, seen)
 

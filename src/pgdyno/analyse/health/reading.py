@@ -10,7 +10,7 @@ import msgspec
 from pgdyno.analyse.disk.demand import DiskDemand
 from pgdyno.analyse.throughput import TrialThroughput
 from pgdyno.facts.versions import is_supported
-from pgdyno.facts.views import Absent, server_counters
+from pgdyno.facts.views import Absent, name_place, server_counters
 from pgdyno.record.samples import os_series as series
 from pgdyno.record.samples import server_series
 from pgdyno.record.trial_data import TrialData
@@ -83,6 +83,10 @@ class ObservedTrial(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     def _why_absent(self, name: str) -> str:
         if is_supported(self.version_major):
             for counter in server_counters(self.version_major).counters:
-                if counter.name == name and isinstance(counter.source, Absent):
+                if counter.name != name:
+                    continue
+                if isinstance(counter.source, Absent):
                     return counter.source.reason
+                if (refusal := why_missing(self.data.gaps, name_place(counter.source))) is not None:
+                    return refusal
         return why_missing(self.data.gaps, LOST_COUNTERS) or "this record does not hold the counter"

@@ -99,15 +99,36 @@ def _read_only(server: GivenServer, _: int) -> Iterator[Finding]:
 
 
 def _own_database(server: GivenServer, _: int) -> Iterator[Finding]:
-    refusal = next((one for one in server.capabilities if one.name == "CREATE DATABASE"), None)
-    if refusal is not None and refusal.refusal is not None:
+    yield from _need(
+        server,
+        "CREATE DATABASE",
+        rule="no-database",
+        claim="This role cannot create a database.",
+        why="pgdyno loads a database of its own, so that no other is touched.",
+    )
+
+
+def _own_sessions(server: GivenServer, _: int) -> Iterator[Finding]:
+    yield from _need(
+        server,
+        "own sessions",
+        rule="no-sessions",
+        claim="This role sees no sessions.",
+        why="Nothing else tells whether a database of pgdyno's is in use, and where the load's time goes.",
+    )
+
+
+def _need(server: GivenServer, name: str, *, rule: str, claim: str, why: str) -> Iterator[Finding]:
+    """Yield a critical finding if a server refuses what every study needs."""
+    refused = next((one for one in server.capabilities if one.name == name and one.refusal is not None), None)
+    if refused is not None:
         yield Finding(
-            rule="no-database",
+            rule=rule,
             severity=Severity.CRITICAL,
-            claim="This role cannot create a database.",
-            evidence=refusal.refusal,
-            why="pgdyno loads a database of its own, so that no other is touched.",
-            advice=" ".join(f"Run `{grant}` as a superuser." for grant in refusal.grants),
+            claim=claim,
+            evidence=refused.refusal or "",
+            why=why,
+            advice=" ".join(f"Run `{grant}` as a superuser." for grant in refused.grants),
         )
 
 
@@ -231,6 +252,7 @@ _RULES: tuple[_Rule, ...] = (
     _standby,
     _read_only,
     _own_database,
+    _own_sessions,
     _connections,
     _template,
     _sessions,

@@ -72,6 +72,8 @@ class ServerHeader(msgspec.Struct, frozen=True, kw_only=True):
     counters: tuple[str, ...]
     io: tuple[str, ...]
     waits: tuple[str, ...]
+    refused: dict[str, str] = {}
+    """What the server did not show to the sampler's role, with its words, by the source of the trial's gap."""
 
 
 _Header = TypeVar("_Header", OsHeader, ServerHeader)

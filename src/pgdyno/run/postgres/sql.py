@@ -38,6 +38,7 @@ from pgdyno.facts.views import (
     functions_read,
     server_counters,
     views_read,
+    without_refused,
 )
 from pgdyno.run.postgres import timeouts
 from pgdyno.run.postgres.address import Address
@@ -343,6 +344,12 @@ def find_counters(connection: Connection, version_num: int) -> ServerCounters:
     return confirm_by_catalogue(connection, facts) if is_untried(facts.version_major) else facts
 
 
+def find_readable_counters(connection: Connection, version_num: int) -> ServerCounters:
+    """Find the server's counters, as `find_counters`, of which those that it refuses to this role are absent."""
+    facts = find_counters(connection, version_num)
+    return without_refused(facts, find_refused(connection, facts))
+
+
 def confirm_by_catalogue(connection: Connection, facts: ServerCounters) -> ServerCounters:
     """Keep the counters that the server's own catalogue confirms; the others are absent.
 
@@ -361,13 +368,45 @@ def confirm_by_catalogue(connection: Connection, facts: ServerCounters) -> Serve
     return confirm_counters(facts, catalogue)
 
 
-def find_lost_counters(connection: Connection) -> tuple[Gap, ...]:
-    """Find what a version that was not tried should count, and by its own catalogue does not; no gap where it counts all."""
+def find_gaps(connection: Connection) -> tuple[Gap, ...]:
+    """Find what should be counted and observed, and cannot be: what a version lacks, and what this role may not read."""
     from pgdyno.record.types import LOST_COUNTERS, Gap  # noqa: PLC0415 - see above
 
     facts = find_counters(connection, connection.info.server_version)
-    reason = describe_lost(server_counters(facts.version_major), facts)
-    return (Gap(source=LOST_COUNTERS, reason=reason),) if reason else ()
+    lost = describe_lost(server_counters(facts.version_major), facts)
+    refused = find_refused(connection, facts)
+    return (
+        *((Gap(source=LOST_COUNTERS, reason=lost),) if lost else ()),
+        *(Gap(source=place, reason=words) for place, words in refused.items()),
+    )
+
+
+def find_refused(connection: Connection, facts: ServerCounters) -> dict[str, str]:
+    """Find the views and functions of counters that the server refuses to this role, with its words.
+
+    Raises:
+        StepFailedError: The connection was lost.
+    """
+    queries = (counters_query(facts).replace("%s", "''"), io_query(facts))
+    # Nearly always nothing is refused, which two statements show.
+    if not any(_find_refusal(connection, query) for query in queries if query is not None):
+        return {}
+    from pgdyno.facts.privileges import probe_counters  # noqa: PLC0415 - a catalogue that is rarely needed
+
+    found = {probe.name: _find_refusal(connection, probe.sql) for probe in probe_counters(facts)}
+    return {place: words for place, words in found.items() if words is not None}
+
+
+def _find_refusal(connection: Connection, query: str) -> str | None:
+    """Return the server's words for refusing a query that only reads; None if it answers."""
+    try:
+        with connection.transaction(force_rollback=True):
+            _rows(connection, query)
+    except StepFailedError as error:
+        if connection.broken:
+            raise
+        return error.detail.partition("\n")[0]
+    return None
 
 
 def counters_query(facts: ServerCounters) -> str:
@@ -375,10 +414,11 @@ def counters_query(facts: ServerCounters) -> str:
 
     Its one parameter is the watched database.
     """
-    # The view that names the database is read even if all of its counters are absent.
-    views = sorted({"pg_stat_database", *(c.source.view for c in facts.direct if isinstance(c.source, FromColumn))})
+    views = {c.source.view for c in facts.direct if isinstance(c.source, FromColumn)}
+    # There is a row as long as the database is there, also where nothing of pg_stat_database can be read.
+    named = "pg_stat_database" if "pg_stat_database" in views else "pg_database"
     columns = ", ".join(map(_counter_sql, facts.direct))
-    return f"SELECT {columns} FROM {' CROSS JOIN '.join(views)} WHERE pg_stat_database.datname = %s"  # noqa: S608 - facts only
+    return f"SELECT {columns} FROM {' CROSS JOIN '.join(sorted({named, *views}))} WHERE {named}.datname = %s"  # noqa: S608 - facts only
 
 
 def io_query(facts: ServerCounters) -> str | None:
@@ -397,7 +437,7 @@ def read_counters(connection: Connection, *, watched_database: str) -> Values:
         StepFailedError: A query failed, or there is no such database.
     """
     state = _one(connection, SERVER_STATE)
-    facts = find_counters(connection, state["version_num"])
+    facts = find_readable_counters(connection, state["version_num"])
     direct = _one(connection, counters_query(facts), (watched_database,))
     query = io_query(facts)
     io_rows = _rows(connection, query) if query else []

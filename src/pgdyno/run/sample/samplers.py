@@ -26,6 +26,7 @@ from pgdyno.record.samples.files import (
     OS_FILE,
     SERVER_FILE,
     OsSamples,
+    ServerHeader,
     ServerSamples,
     find_missed,
     read_os_samples,
@@ -269,6 +270,11 @@ def _find_gaps(
             to_s=stopped_s,
         )
         for request, reason in given_up.items()
+    ]
+    refused = samples.header.refused if isinstance(samples.header, ServerHeader) else {}
+    gaps += [
+        SamplerGap(source=place, reason=words, from_s=child.started_s, to_s=stopped_s)
+        for place, words in refused.items()
     ]
     failure = samples.end if samples.end and samples.end.startswith("failed") else child.failure
     if failure:

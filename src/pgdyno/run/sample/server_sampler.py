@@ -25,7 +25,7 @@ import msgspec
 import psycopg
 
 from pgdyno.errors import PgdynoError, StepFailedError
-from pgdyno.facts.views import IO_DIMENSIONS, TIMING_SETTINGS
+from pgdyno.facts.views import IO_DIMENSIONS, TIMING_SETTINGS, without_refused
 from pgdyno.run.postgres import sql
 from pgdyno.run.postgres.address import Address
 
@@ -47,7 +47,9 @@ class ServerReader:
         self._connection = connection
         self._database = watched_database
         self.state: dict[str, Any] = connection.execute(sql.SERVER_STATE).fetchall()[0]
-        facts = sql.find_counters(connection, self.state["version_num"])
+        known = sql.find_counters(connection, self.state["version_num"])
+        self.refused = sql.find_refused(connection, known)
+        facts = without_refused(known, self.refused)
         self.counter_names = tuple(counter.name for counter in facts.direct)
         self.io_names = tuple(column.name for column in facts.io)
         self._counters = sql.counters_query(facts)
@@ -184,6 +186,7 @@ def _header(reader: ServerReader, arguments: argparse.Namespace) -> dict[str, An
         "counters": reader.counter_names,
         "io": (*IO_DIMENSIONS, *reader.io_names),
         "waits": (*WAIT_COLUMNS, "observed_count"),
+        "refused": reader.refused,
     }
 
 
