@@ -15,13 +15,9 @@ from msgspec.structs import replace
 from pgdyno.errors import HostError, SpecError, StepFailedError
 from pgdyno.plan.experiment import Variant
 from pgdyno.record.machine.given_server import write_address
-from pgdyno.run.change.given_command import (
-    await_shown,
-    changing_by_command,
-    check_command_switch,
-    restore_by_command,
-)
-from pgdyno.run.change.given_settings import GivenSwitch
+from pgdyno.run.change.given.command import changing_by_command, check_command_switch, restore_by_command
+from pgdyno.run.change.given.command_run import await_shown
+from pgdyno.run.change.given.target import GivenSwitch
 from pgdyno.run.change.journal import ApplyCommand, Journal, UndoOutcome
 from pgdyno.run.given.access import open_access
 from pgdyno.run.postgres import sql

@@ -27,7 +27,8 @@ from pgdyno.record.machine.given_server import GivenServer
 from pgdyno.record.machine.host_facts import HostFacts
 from pgdyno.record.store import RecordStore
 from pgdyno.record.types import ServerFacts, StudyRecord
-from pgdyno.run.change.given_settings import GivenSwitch, find_left
+from pgdyno.run.change.given.target import GivenSwitch
+from pgdyno.run.change.given.undo import find_left
 from pgdyno.run.change.journal import own_journal
 from pgdyno.run.given.access import open_access
 from pgdyno.run.given.conninfo import has_password

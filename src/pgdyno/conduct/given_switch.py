@@ -9,13 +9,11 @@ from pgdyno.conduct.ui import Ui
 from pgdyno.errors import SpecError
 from pgdyno.plan.experiment import Experiment, changed_settings
 from pgdyno.record.machine.given_server import GivenServer
-from pgdyno.run.change.given_command import (
-    SHOWN_WITHIN_S,
-    changing_by_command,
-    check_command_switch,
-    read_command,
-)
-from pgdyno.run.change.given_settings import GivenSwitch, HeldSettings, changing_settings, check_switch
+from pgdyno.run.change.given.check import check_switch
+from pgdyno.run.change.given.command import changing_by_command, check_command_switch
+from pgdyno.run.change.given.command_run import SHOWN_WITHIN_S, read_command
+from pgdyno.run.change.given.settings import HeldSettings, changing_settings
+from pgdyno.run.change.given.target import GivenSwitch
 from pgdyno.run.given_server import GivenServerUnderTest
 from pgdyno.run.postgres.address import Address
 from pgdyno.spec.study import Study

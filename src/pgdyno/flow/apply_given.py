@@ -19,8 +19,8 @@ from pgdyno.flow.tune_given import tune_given
 from pgdyno.record.machine.given_server import GivenServer
 from pgdyno.report.forms.plain import render_headed, render_line
 from pgdyno.report.sections.tuning.view import TuningView
-from pgdyno.run.change.given_settings import GivenTarget, restore_words
-from pgdyno.run.change.given_tuning import PreparedTuning, apply_given_tuning, prepare_tuning
+from pgdyno.run.change.given.target import GivenTarget, restore_words
+from pgdyno.run.change.given.tuning import PreparedTuning, apply_given_tuning, prepare_tuning
 from pgdyno.run.change.prepare_apply import LeftOut
 from pgdyno.run.given.access import open_access
 from pgdyno.run.given.conninfo import hide_secrets

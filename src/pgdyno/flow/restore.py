@@ -12,8 +12,9 @@ from pgdyno.conduct.ui import Ui
 from pgdyno.conduct.undo_words import describe_undo
 from pgdyno.errors import HostError, with_program
 from pgdyno.report.forms.plain import Heading, render_line, render_rows
-from pgdyno.run.change.given_command import restore_by_command
-from pgdyno.run.change.given_settings import restore_settings, restore_words
+from pgdyno.run.change.given.command import restore_by_command
+from pgdyno.run.change.given.target import restore_words
+from pgdyno.run.change.given.undo import restore_settings
 from pgdyno.run.change.journal import (
     Change,
     Journal,

@@ -1,72 +1,38 @@
-"""Have a command of the user's change settings of a given server, wait until the server shows them, and have it put them back.
+"""Have a command of the user's change settings of a given server for a study, and have it put them back.
 
 For servers whose settings change neither by ALTER SYSTEM nor without a restart: managed services, Patroni, operators. What the
-server showed before is in the journal first. Which values the command gets, in which form, is its contract with the user:
-docs/guide/your-server.md. The server may be restarted meanwhile, and may be down when settings are put back.
+server showed before is in the journal first. The server may be down when settings are put back.
 """
 
 from __future__ import annotations
 
 import contextlib
-import os
-import shlex
 import threading
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from pgdyno.errors import SpecError, StepFailedError
 from pgdyno.facts.gucs import as_shown, find_guc, read_value
 from pgdyno.plan.experiment import Variant
-from pgdyno.run.change.given_settings import (
-    GivenSwitch,
-    HeldSettings,
-    IsMoved,
-    find_places,
-    find_text,
-    hidden_setting,
-    holding,
-    refuse_held,
-    stay,
-    unseen_setting,
-)
+from pgdyno.run.change.given.check import hidden_setting, unseen_setting
+from pgdyno.run.change.given.command_run import SHOWN_WITHIN_S, Connect, Tell, await_end, await_shown, run_command
+from pgdyno.run.change.given.settings import HeldSettings, holding
+from pgdyno.run.change.given.target import GivenSwitch, find_text
+from pgdyno.run.change.given.undo import IsMoved, find_places, refuse_held, stay
 from pgdyno.run.change.journal import (
-    ApplyCommand,
     Journal,
     SettingChange,
     Undo,
     UndoOutcome,
     own_journal,
-    uninterrupted,
 )
-from pgdyno.run.host import process
-from pgdyno.run.host.clock import local_now, monotonic_s
+from pgdyno.run.host.clock import local_now
 from pgdyno.run.host.process_id import this_process
-from pgdyno.run.host.session import find_session, note_session
 from pgdyno.run.postgres import sql
-from pgdyno.run.postgres.hints import is_restarting
 from pgdyno.spec.table import SettingValue
 
-Connect = Callable[[], sql.Connection]
-Tell = Callable[[str], None]
-ENDS_WITHIN_S = 3600.0
-"""How long the command may run: a service may restart a server for minutes, and wait for others before."""
-SHOWN_WITHIN_S = 600.0
-"""How long after its end the server may take to show the values."""
-_LOOK_EVERY_S = 0.5
-_MOST_LINES = 5
 # What a session of this role has instead of the server's value. Source: PostgreSQL 18 src/include/utils/guc.h, GucSource.
 _HIDING = frozenset({"global", "database", "user", "database user", "client", "session"})
-
-
-def read_command(text: str, folder: Path) -> ApplyCommand:
-    """Return the command that a study names by its command line.
-
-    Args:
-        text: With a program that is an absolute path, or looked up in PATH.
-        folder: Where it is run.
-    """
-    return ApplyCommand(argv=tuple(shlex.split(text)), folder=str(folder))
 
 
 def check_command_switch(switch: GivenSwitch) -> tuple[SettingChange, ...]:
@@ -205,79 +171,6 @@ class _CommandChanger:
         self._held.apply(variant.server.settings)
 
 
-def run_command(
-    command: ApplyCommand, values: Mapping[str, str], *, session: Path, on_activity: Tell = lambda _: None
-) -> None:
-    """Run a command to its end with settings on its standard input. Ctrl-C takes effect afterwards.
-
-    Args:
-        command: The command.
-        values: In the server's own units, by name.
-        session: The file that tells, after a kill, what still runs of it.
-        on_activity: Receives what is run.
-
-    Raises:
-        HostError: It cannot be started.
-        StepFailedError: It does not end, or with another exit code than 0.
-    """
-    lines = "".join(f"{name}={value}\n" for name, value in values.items())
-    said = shlex.join(command.argv)
-    on_activity(f"{said}: {lines.replace(chr(10), ' ').strip()}")
-    with uninterrupted():
-        done = process.run(
-            note_session(command.argv, session),
-            timeout_s=ENDS_WITHIN_S,
-            cwd=command.folder,
-            env=dict(os.environ),
-            stdin=lines,
-        )
-    session.unlink(missing_ok=True)
-    if done.exit_code != 0:
-        last = (done.stderr.strip() or done.stdout.strip()).splitlines()[-_MOST_LINES:]
-        raise StepFailedError(
-            f"the command that applies settings ended with exit code {done.exit_code}",
-            detail="\n".join([f"{said}, with {', '.join(lines.splitlines())}", *last]),
-            hint="run it by hand with these lines on its standard input",
-        )
-
-
-def await_shown(
-    connect: Connect,
-    values: Mapping[str, str],
-    *,
-    within_s: float = SHOWN_WITHIN_S,
-    on_activity: Tell = lambda _: None,
-    is_ended: threading.Event | None = None,
-) -> None:
-    """Wait until new sessions of a server show values, also while it is restarted.
-
-    Args:
-        connect: Connects to it.
-        values: In the server's own units, by name.
-        within_s: How long to wait.
-        on_activity: Receives what is waited for.
-        is_ended: Ends the wait.
-
-    Raises:
-        StepFailedError: It does not show them, with what was set and what was seen.
-    """
-    is_ended = is_ended or threading.Event()
-    began_s = monotonic_s()
-    while True:
-        missing = _find_missing(connect, values)
-        if not missing:
-            return
-        waited_s = monotonic_s() - began_s
-        if waited_s > within_s or is_ended.is_set():
-            raise StepFailedError(
-                f"the server does not show what the command was to set, {waited_s:.0f} s after its end",
-                detail="; ".join(missing),
-                hint="a command is to end when the values are in force, and to restart the server where they take it",
-            )
-        on_activity(f"waiting for the server, {waited_s:.0f} s of at most {within_s:.0f} s: {'; '.join(missing)}")
-        is_ended.wait(_LOOK_EVERY_S)
-
-
 def undo_by_command(
     connect: Connect,
     changes: Sequence[SettingChange],
@@ -345,7 +238,7 @@ def restore_by_command(
     if not changes:
         return ()
     session = _session_file(journal, changes[0].system_identifier)
-    _await_end(session, on_activity)
+    await_end(session, on_activity)
     undone = undo_by_command(connect, changes, session=session, on_activity=on_activity)
     journal.drop_settings(changes)
     return undone
@@ -353,32 +246,6 @@ def restore_by_command(
 
 def _session_file(journal: Journal, system_identifier: str) -> Path:
     return journal.folder / f"command-{system_identifier}"
-
-
-def _await_end(session: Path, on_activity: Tell) -> None:
-    """Wait for what still runs of a command whose pgdyno was killed: it would disturb what puts its work back."""
-    deadline_s = monotonic_s() + SHOWN_WITHIN_S
-    while (pids := find_session(session)) and monotonic_s() < deadline_s:
-        on_activity(f"waiting for the command of a killed pgdyno: pid {', '.join(map(str, pids))}")
-        time.sleep(_LOOK_EVERY_S)
-
-
-def _find_missing(connect: Connect, values: Mapping[str, str]) -> list[str]:
-    """Return in words what a server does not show; nothing if it shows all."""
-    try:
-        with connect() as connection:
-            found = sql.read_server_settings(connection, list(values))
-    except StepFailedError as error:
-        if not is_restarting(error.reason):
-            raise
-        return [f"no answer: {error.reason}"]
-    missing = []
-    for name, value in values.items():
-        row = found.get(name, {})
-        if row.get("setting") != value:
-            waiting = ", which waits for a restart" if row.get("is_waiting") else ""
-            missing.append(f"{name}: set {value}{waiting}, seen {row.get('setting', 'nothing')}")
-    return missing
 
 
 def _in_own_unit(name: str, text: str, major: int) -> str:

@@ -1,6 +1,6 @@
 """Apply settings to a given server by ALTER SYSTEM and reload, to stay until `pgdyno restore --dsn`, or leave it as it was.
 
-The journal has the old text of each setting first, as for a study (`given_settings.py`). What a reload does not put in force,
+The journal has the old text of each setting first, as for a study (`settings.py`). What a reload does not put in force,
 what could not be put back, and what the role may not change is left out with its reason.
 """
 
@@ -12,17 +12,10 @@ import msgspec
 
 from pgdyno.errors import HostError, PgdynoError, SpecError
 from pgdyno.facts.gucs import same_value
-from pgdyno.run.change.given_settings import (
-    GivenTarget,
-    acts_by_reload,
-    await_reload,
-    check_setting,
-    find_grants,
-    plan_change,
-    refuse_left,
-    restore_words,
-    undo_settings,
-)
+from pgdyno.run.change.given.check import acts_by_reload, check_setting, find_grants, plan_change
+from pgdyno.run.change.given.reload import await_reload
+from pgdyno.run.change.given.target import GivenTarget, restore_words
+from pgdyno.run.change.given.undo import refuse_left, undo_settings
 from pgdyno.run.change.journal import Journal, SettingChange, TuningState, own_journal, uninterrupted
 from pgdyno.run.change.prepare_apply import LeftOut
 from pgdyno.run.postgres import sql

@@ -1,0 +1,1 @@
+"""Change settings of servers that pgdyno did not start, and put them back."""
