@@ -8,8 +8,8 @@ from contextlib import closing
 import msgspec
 from rich.console import RenderableType
 
-from pgdyno.conduct.given_server import name_left_settings
-from pgdyno.conduct.given_switch import find_lacking, refuse_pooler
+from pgdyno.conduct.given.server import name_left_settings
+from pgdyno.conduct.given.switch import find_lacking, refuse_pooler
 from pgdyno.conduct.ui import Ui
 from pgdyno.errors import HostError, InterruptedStudyError, SpecError, with_program
 from pgdyno.explain.preflight.given import find_given_obstacles

@@ -6,16 +6,9 @@ from pathlib import Path
 
 import msgspec
 
-from pgdyno.conduct.given_server import (
-    DEFAULT_CLIENTS,
-    DEFAULT_SCALE,
-    ReadyServer,
-    check_given_scripts,
-    plan_given,
-    ready_server,
-    run_given_trials,
-)
-from pgdyno.conduct.given_switch import ask_for_switch, find_switch
+from pgdyno.conduct.given.server import DEFAULT_CLIENTS, DEFAULT_SCALE, ReadyServer, plan_given, ready_server
+from pgdyno.conduct.given.switch import ask_for_switch, find_switch
+from pgdyno.conduct.given.trials import check_given_scripts, run_given_trials
 from pgdyno.conduct.logged_ui import LoggedUi
 from pgdyno.conduct.study import (
     PlannedStudy,

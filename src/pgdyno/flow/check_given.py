@@ -6,7 +6,7 @@ import msgspec
 from rich.console import RenderableType
 
 from pgdyno.analyse.transaction_time.exchanges import BUILTIN_EXCHANGES
-from pgdyno.conduct.given_server import name_left_settings
+from pgdyno.conduct.given.server import name_left_settings
 from pgdyno.errors import ExitCode
 from pgdyno.explain.finding import Finding
 from pgdyno.explain.preflight.given import find_given_obstacles

@@ -16,7 +16,8 @@ from rich.console import RenderableType
 from pgdyno.analyse.capacity.projection import project_disk
 from pgdyno.analyse.disk.demand import DiskLimits, find_limits
 from pgdyno.analyse.types import WorkloadAnalysis
-from pgdyno.conduct.given_server import plan_given, ready_server, run_given_trials
+from pgdyno.conduct.given.server import plan_given, ready_server
+from pgdyno.conduct.given.trials import run_given_trials
 from pgdyno.conduct.logged_ui import LoggedUi
 from pgdyno.conduct.machine import check_same, ready_machine
 from pgdyno.conduct.study import (

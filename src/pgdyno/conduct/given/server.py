@@ -3,31 +3,22 @@
 from __future__ import annotations
 
 import os
-import shlex
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager, nullcontext
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
 import msgspec
 
-from pgdyno.conduct.experiment import run_rounds
-from pgdyno.conduct.given_switch import find_switch, hold_settings
-from pgdyno.conduct.search import run_search
-from pgdyno.conduct.steps import load_step, run_stage
 from pgdyno.conduct.study import PlannedStudy
 from pgdyno.conduct.ui import Ui
 from pgdyno.errors import HostError, SpecError
 from pgdyno.explain.finding import Finding, Severity
 from pgdyno.explain.preflight.given import IN_USE, find_given_obstacles
-from pgdyno.plan.experiment import Experiment, Variant
 from pgdyno.plan.plan import CHECK_S, Machine, plan_study
-from pgdyno.record.durable import writing
 from pgdyno.record.machine.given_server import GivenServer
 from pgdyno.record.machine.host_facts import HostFacts
-from pgdyno.record.store import RecordStore
-from pgdyno.record.types import ServerFacts, StudyRecord
-from pgdyno.run.change.given.target import GivenSwitch
+from pgdyno.record.types import ServerFacts
 from pgdyno.run.change.given.undo import find_left
 from pgdyno.run.change.journal import own_journal
 from pgdyno.run.given.access import open_access
@@ -36,22 +27,18 @@ from pgdyno.run.given.database import check_named
 from pgdyno.run.given.libpq import find_libpq
 from pgdyno.run.given.lock import StudyLock, refuse_second_study
 from pgdyno.run.given.probe import watch_server
-from pgdyno.run.given.script_check import check_scripts_on_data, check_scripts_there
 from pgdyno.run.given.wal_bound import WalBound
 from pgdyno.run.given_server import GivenServerUnderTest
 from pgdyno.run.host.facts import read_host_facts
 from pgdyno.run.host.log import pending_log
 from pgdyno.run.host.process import ServerUser
-from pgdyno.run.load.little_run import SCRIPT_CHECK_S, has_script_files
 from pgdyno.run.load.pgbench import Pgbench
 from pgdyno.run.named_database import NamedDatabaseUnderTest
 from pgdyno.run.postgres import sql
 from pgdyno.run.postgres.address import Address
 from pgdyno.run.postgres.installation import find_installation
-from pgdyno.run.trial_stage import TrialStage
 from pgdyno.spec.allowed import Allowed
 from pgdyno.spec.study import DataSpec, ServerSpec, Study
-from pgdyno.spec.table import SettingValue
 
 DEFAULT_CLIENTS = 8
 DEFAULT_SCALE = 50
@@ -166,124 +153,6 @@ def plan_given(study: Study, ready: ReadyServer) -> PlannedStudy:
         SpecError: The study cannot be run as it stands.
     """
     return PlannedStudy(study=study, plan=plan_study(study, ready.machine), scaling=None)
-
-
-def check_given_scripts(planned: PlannedStudy, ready: ReadyServer, ui: Ui) -> None:
-    """Try script files before anything large is loaded.
-
-    Raises:
-        SpecError: One is wrong.
-    """
-    if planned.study.data.is_own or not has_script_files(planned.plan.workloads):
-        return
-    ui.begin_step("check scripts", predicted_s=SCRIPT_CHECK_S)
-    remarks = check_scripts_there(
-        ready.address,
-        ready.generator,
-        data=planned.study.data,
-        workloads=planned.plan.workloads,
-        on_activity=ui.show_activity,
-    )
-    ui.end_step("they run" if not remarks else "see the notes")
-    for remark in remarks:
-        ui.say(remark)
-
-
-def _check_scripts_on_data(
-    stage: TrialStage, ready: ReadyServer, *, is_read_only: bool, is_busy_allowed: bool, ui: Ui
-) -> None:
-    """Try scripts on the data themselves, which no little data stand for.
-
-    Raises:
-        SpecError: One fails.
-    """
-    ui.begin_step("check scripts", predicted_s=SCRIPT_CHECK_S)
-    ready.under_test.reset()
-    remarks = check_scripts_on_data(
-        ready.under_test.load_address,
-        ready.generator,
-        workloads=stage.plan.workloads,
-        read_only=ready.under_test.address if is_read_only else None,
-        is_busy_allowed=is_busy_allowed,
-        on_activity=ui.show_activity,
-    )
-    ui.end_step("they run" if not remarks else "see the notes")
-    for remark in remarks:
-        ui.say(remark)
-
-
-def run_given_trials(store: RecordStore, ready: ReadyServer, ui: Ui) -> None:
-    """Load the data, and run the trials of a record that are not finished."""
-    record = store.read_record()
-    experiment = record.plan.experiment
-    switch = find_switch(record.study, experiment, address=ready.address, seen=ready.seen, under_test=ready.under_test)
-    with closing(ready.under_test):
-        if experiment is not None:
-            _try_variants(experiment, switch, ready, ui)
-        stage = _prepare_stage(store, record, ready, ui)
-        database = record.study.data.database
-        if record.study.data.is_own and not store.has_trials:
-            is_read_only = database is not None and not record.are_writes_allowed
-            is_busy = record.is_busy_allowed
-            _check_scripts_on_data(stage, ready, is_read_only=is_read_only, is_busy_allowed=is_busy, ui=ui)
-        if experiment is not None:
-            with nullcontext() if switch is None else hold_settings(switch, ui) as held:
-                ready.under_test.switch = held
-                run_rounds(store, store.read_record(), experiment, _make_stages(stage, experiment), ui=ui)
-        elif record.plan.search is not None:
-            run_search(store, record, record.plan.search, stage, ui=ui)
-        else:
-            run_stage(store, record, stage, ui=ui)
-    if database is None:
-        drop = f"`pgdyno clean --dsn {shlex.quote(record.study.server.dsn or '')}`"
-        ui.say(f"the loaded database is kept in {ready.seen.address} for the next study; {drop} drops it")
-
-
-def _prepare_stage(store: RecordStore, record: StudyRecord, ready: ReadyServer, ui: Ui) -> TrialStage:
-    with writing(store.init_dir):
-        store.init_dir.mkdir(exist_ok=True)
-    # What the record keeps is loaded: also where the user's file has changed since the study began.
-    study = msgspec.structs.replace(record.study, data=store.keep_init(record.study.data))
-    kept = msgspec.structs.replace(record, study=study)
-    dataset = load_step(ready.under_test, kept, scale=record.plan.scale, output_dir=store.init_dir, ui=ui)
-    if record.study.data.init is not None and not dataset.relations:
-        ui.say(f"{Path(record.study.data.init).name} makes no table: has it what the scripts need?")
-    if record.dataset is None:
-        store.write_record(msgspec.structs.replace(record, dataset=dataset))
-    return TrialStage(
-        server=ready.under_test,
-        generator=ready.generator,
-        dataset=dataset,
-        study=record.study,
-        plan=record.plan,
-        settings=record.study.server.settings,
-        cpu_count=ready.load_host.usable_cpu_count,
-        scripts=store.keep_scripts(record.plan),
-    )
-
-
-def _try_variants(experiment: Experiment, switch: GivenSwitch | None, ready: ReadyServer, ui: Ui) -> None:
-    ui.begin_step("try the variants", predicted_s=0.1 * len(experiment.variants))
-    for variant in experiment.variants:
-        try:
-            ready.under_test.try_settings(_find_session_settings(variant, switch))
-        except SpecError as error:
-            error.fact = f"{variant.name}: {error.fact}"
-            raise
-    ui.end_step("the server takes their settings")
-
-
-def _find_session_settings(variant: Variant, switch: GivenSwitch | None) -> dict[str, SettingValue]:
-    names = () if switch is None else switch.names
-    return {name: value for name, value in variant.server.settings.items() if name.lower() not in names}
-
-
-def _make_stages(stage: TrialStage, experiment: Experiment) -> dict[str, TrialStage]:
-    """Return the stages of the variants, which share the server and its data."""
-    return {
-        variant.name: msgspec.structs.replace(stage, settings=variant.server.settings)
-        for variant in experiment.variants
-    }
 
 
 def _refuse(found: tuple[Finding, ...], *, is_busy_allowed: bool) -> None:

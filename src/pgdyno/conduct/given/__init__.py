@@ -1,0 +1,1 @@
+"""Conduct studies on servers of the user's, which a connection string names."""
