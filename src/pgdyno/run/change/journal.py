@@ -170,7 +170,16 @@ class SettingChange(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """What changes it and puts it back; None for ALTER SYSTEM."""
 
 
-AnyChange = Change | FileChange | ServerChange | SettingChange
+class EmulationChange(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """An emulated machine; `emulation_note.py` keeps it in a file of its own, beside the journal."""
+
+    what: str
+    """The folder of its disks."""
+    at: str
+    owner: ProcessId
+
+
+AnyChange = Change | FileChange | ServerChange | SettingChange | EmulationChange
 
 
 class AppliedTuning(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -1,0 +1,176 @@
+"""Hold emulated disks to their IOPS and throughput, and a study to its memory, by control groups of version 1 or 2.
+
+With version 1 the root group throttles the devices: a child group would let the kernel's own write-back escape. With version 2
+the root group has no limits; there a group for the study throttles them, and write-back is charged to it because it also
+accounts for memory.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+import msgspec
+
+from pgdyno.errors import HostError, why
+from pgdyno.run.host.clock import monotonic_s
+
+# Source: Linux, block/blk-cgroup.c, blkg_conf_open_bdev().
+_GONE = {errno.ENOENT, errno.ENODEV}
+_ROOT = Path("/sys/fs/cgroup")
+_THROTTLES = {
+    "read_iops": ("blkio.throttle.read_iops_device", "riops"),
+    "write_iops": ("blkio.throttle.write_iops_device", "wiops"),
+    "read_bytes_per_s": ("blkio.throttle.read_bps_device", "rbps"),
+    "write_bytes_per_s": ("blkio.throttle.write_bps_device", "wbps"),
+}
+# Processes that were killed leave their group when the kernel has ended them.
+_PATIENCE_S, _RETRY_S = 10.0, 0.05
+
+
+class Rates(msgspec.Struct, frozen=True, kw_only=True):
+    """What a disk lets through at most."""
+
+    read_iops: int
+    write_iops: int
+    read_bytes_per_s: int
+    write_bytes_per_s: int
+
+
+class GroupFiles(msgspec.Struct, frozen=True, kw_only=True):
+    """The places of an emulation in the control groups, written down before anything is changed there."""
+
+    throttle_folder: str
+    """The group that throttles the devices."""
+    is_v1: bool
+    own_folder: str | None
+    """The group that pgdyno makes for the study; None where it needs none."""
+    parent_folder: str | None
+    """The group that the study's processes come from and go back to."""
+
+
+def plan_groups(name: str, *, limits_memory: bool) -> GroupFiles:
+    """Choose the control groups of an emulation.
+
+    Args:
+        name: Of the group that is made.
+        limits_memory: Whether the study may use only a part of the memory.
+
+    Raises:
+        HostError: This machine's control groups cannot throttle a disk for this account.
+    """
+    blkio = _ROOT / "blkio"
+    if os.access(blkio / _THROTTLES["read_iops"][0], os.W_OK):
+        parent = _ROOT / "memory" / _own_group("memory").lstrip("/")
+        own = str(parent / name) if limits_memory else None
+        return GroupFiles(
+            throttle_folder=str(blkio), is_v1=True, own_folder=own, parent_folder=None if own is None else str(parent)
+        )
+    if os.access(_ROOT / "cgroup.subtree_control", os.W_OK):
+        parent, own = _ROOT / _own_group("").lstrip("/"), str(_ROOT / name)
+        return GroupFiles(throttle_folder=own, is_v1=False, own_folder=own, parent_folder=str(parent))
+    raise HostError(
+        "this machine's control groups hold no disk to a limit",
+        detail=f"neither {blkio} nor {_ROOT}/cgroup.subtree_control can be written",
+        hint="run it as root on a machine or in a virtual machine, and not in a container",
+    )
+
+
+def enter_group(files: GroupFiles, *, memory_bytes: int | None) -> None:
+    """Make the study's group, limit its memory, and move this process there; children follow.
+
+    Raises:
+        HostError: The kernel refuses.
+    """
+    if files.own_folder is None:
+        return
+    own = Path(files.own_folder)
+    try:
+        if not files.is_v1:
+            (_ROOT / "cgroup.subtree_control").write_text("+io +memory", encoding="ascii")
+        own.mkdir()
+        if memory_bytes is not None:
+            limit = "memory.limit_in_bytes" if files.is_v1 else "memory.max"
+            (own / limit).write_text(str(memory_bytes), encoding="ascii")
+        (own / "cgroup.procs").write_text(str(os.getpid()), encoding="ascii")
+    except OSError as exc:
+        raise HostError("the control group of the emulation cannot be made", detail=why(exc)) from exc
+
+
+def throttle(files: GroupFiles, numbers: str, rates: Rates) -> None:
+    """Hold a device to its rates, also what the kernel writes there by itself.
+
+    Args:
+        files: The control groups.
+        numbers: The device's major and minor number.
+        rates: The most that it lets through.
+
+    Raises:
+        HostError: The kernel refuses.
+    """
+    folder = Path(files.throttle_folder)
+    try:
+        if files.is_v1:
+            for name, (file, _) in _THROTTLES.items():
+                (folder / file).write_text(f"{numbers} {getattr(rates, name)}", encoding="ascii")
+        else:
+            pairs = " ".join(f"{key}={getattr(rates, name)}" for name, (_, key) in _THROTTLES.items())
+            (folder / "io.max").write_text(f"{numbers} {pairs}", encoding="ascii")
+    except OSError as exc:
+        raise HostError("the emulated disk cannot be throttled", detail=why(exc)) from exc
+
+
+def lift_throttles(files: GroupFiles, devices: Iterable[str]) -> str:
+    """Let devices work at their own speed again; with version 2 that comes with the end of the group.
+
+    Returns:
+        Why a throttle is left; empty if none is.
+    """
+    left = ""
+    for numbers in devices if files.is_v1 else ():
+        for file, _ in _THROTTLES.values():
+            try:
+                (Path(files.throttle_folder) / file).write_text(f"{numbers} 0", encoding="ascii")
+            except OSError as exc:
+                # Without the device there is no throttle.
+                left = left if exc.errno in _GONE else why(exc)
+    return left
+
+
+def remove_group(files: GroupFiles) -> str:
+    """Move this process out of the study's group and remove it; nothing happens where it is gone already.
+
+    Returns:
+        Why it is left; empty if it is not.
+    """
+    if files.own_folder is None or not Path(files.own_folder).exists():
+        return ""
+    own = Path(files.own_folder)
+    with contextlib.suppress(OSError):
+        if str(os.getpid()) in (own / "cgroup.procs").read_text(encoding="ascii").split():
+            (Path(files.parent_folder or _ROOT) / "cgroup.procs").write_text(str(os.getpid()), encoding="ascii")
+    patience_ends = monotonic_s() + _PATIENCE_S
+    while True:
+        try:
+            own.rmdir()
+        except FileNotFoundError:
+            return ""
+        except OSError as exc:
+            if monotonic_s() > patience_ends:
+                return why(exc)
+            time.sleep(_RETRY_S)
+        else:
+            return ""
+
+
+def _own_group(controller: str) -> str:
+    """Return this process's group in a hierarchy of version 1, or in that of version 2 for an empty name."""
+    for line in Path("/proc/self/cgroup").read_text(encoding="utf-8").splitlines():
+        _, controllers, name = line.split(":", 2)
+        if controller in controllers.split(","):
+            return name
+    return "/"
