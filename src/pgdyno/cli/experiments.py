@@ -17,6 +17,7 @@ from pgdyno.cli.options import (
     DatabaseOption,
     DiskOption,
     DsnOption,
+    EmulateOption,
     HomeOption,
     InitOption,
     JsonOption,
@@ -33,6 +34,7 @@ from pgdyno.cli.options import (
     check_apply_with,
     data_table,
     given,
+    put_emulated,
     read_allowed,
     refuse_others,
     server_table,
@@ -141,6 +143,7 @@ def compare(
     out: OutOption = None,
     home: HomeOption = None,
     wal_home: WalHomeOption = None,
+    emulate: EmulateOption = None,
     run_as: RunAsOption = None,
     json: JsonOption = False,
     yes: YesOption = False,
@@ -181,6 +184,7 @@ def compare(
         if dsn is not None:
             refuse_others("--dsn", home=home, wal_home=wal_home, run_as=run_as)
             study = put_on_given(study, dsn=dsn, apply_with=apply_with)
+        study = put_emulated(study, emulate)
         place = Workspace.make(out=out, home=home, run_as=run_as)
         report = run_study(study, dsn=dsn, allowed=allowed, name="compare", place=place, ui=ui, measures_disk=disk)
         show_gated(apply_gate(gate, report), show, json=json)
@@ -227,6 +231,7 @@ def sweep(
     out: OutOption = None,
     home: HomeOption = None,
     wal_home: WalHomeOption = None,
+    emulate: EmulateOption = None,
     run_as: RunAsOption = None,
     json: JsonOption = False,
     yes: YesOption = False,
@@ -259,6 +264,7 @@ def sweep(
         if dsn is not None:
             refuse_others("--dsn", home=home, wal_home=wal_home, run_as=run_as)
             study = put_on_given(study, dsn=dsn, apply_with=apply_with)
+        study = put_emulated(study, emulate)
         place = Workspace.make(out=out, home=home, run_as=run_as)
         report = run_study(study, dsn=dsn, allowed=allowed, name="sweep", place=place, ui=ui, measures_disk=disk)
         show_gated(apply_gate(gate, report), show, json=json)

@@ -27,6 +27,7 @@ from pgdyno.cli.options import (
     DatabaseOption,
     DiskOption,
     DsnOption,
+    EmulateOption,
     HomeOption,
     InitOption,
     JsonOption,
@@ -43,7 +44,9 @@ from pgdyno.cli.options import (
     WalHomeOption,
     YesOption,
     data_table,
+    emulate_host,
     given,
+    put_emulated,
     put_wal_home,
     read_allowed,
     refuse_others,
@@ -201,6 +204,7 @@ def bench(
     out: OutOption = None,
     home: HomeOption = None,
     wal_home: WalHomeOption = None,
+    emulate: EmulateOption = None,
     run_as: RunAsOption = None,
     json: JsonOption = False,
     yes: YesOption = False,
@@ -225,6 +229,7 @@ def bench(
                 "port": port,
                 "home": home,
                 "wal-home": wal_home,
+                "emulate": emulate,
                 "run-as": run_as,
             }
             questions = {"stock-only": stock_only, "layers": layers, "minutes": minutes, "design": design}
@@ -249,6 +254,7 @@ def bench(
             "experiment": given(minutes=minutes, design=design),
         }
         study = compose_study(workloads=workload or [], load=load, tables=tables, goal=goal, folder=Path.cwd())
+        study = put_emulated(study, emulate)
         place = Workspace.make(out=out, home=home, run_as=run_as)
         show(run_bench(study, goal=goal, rounds=rounds, measures_disk=disk, place=place, ui=ui))
 
@@ -266,6 +272,12 @@ def run(
     out: OutOption = None,
     home: HomeOption = None,
     wal_home: WalHomeOption = None,
+    emulate: Annotated[
+        bool,
+        typer.Option(
+            "--emulate", help="Run on an emulation of the machine that the study's [host] declares. Needs root."
+        ),
+    ] = False,
     run_as: RunAsOption = None,
     json: JsonOption = False,
     yes: YesOption = False,
@@ -279,7 +291,7 @@ def run(
         from pgdyno.spec.read import read_study
 
         gate = plan_gate(fail_if or [], junit=junit, bmf=bmf)
-        asked = put_wal_home(read_study(study), wal_home)
+        asked = emulate_host(put_wal_home(read_study(study), wal_home), is_asked=emulate)
         check_gate(gate, asked)
         allowed = read_allowed(allow, dsn=asked.server.dsn)
         place = Workspace.make(out=out, home=home, run_as=run_as)

@@ -60,6 +60,14 @@ WalHomeOption = Annotated[
         show_default=False,
     ),
 ]
+EmulateOption = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="HOST.toml",
+        help="Run on an emulation of the disks and the size of a host file's machine. Needs root.",
+        show_default=False,
+    ),
+]
 RunAsOption = Annotated[
     str | None,
     typer.Option(
@@ -183,6 +191,38 @@ def put_wal_home(study: Study, wal_home: Path | None) -> Study:
     if study.server.dsn is not None:
         raise SpecError("--wal-home is for pgdyno's own servers: pg_wal of a given server stays where it is")
     return msgspec.structs.replace(study, data=msgspec.structs.replace(study.data, wal_home=str(wal_home.absolute())))
+
+
+def put_emulated(study: Study, host_file: Path | None) -> Study:
+    """Return a study that runs on an emulation of the machine of a host file, if one was named.
+
+    Raises:
+        SpecError: The file cannot be read, or the study measures a server of the user's.
+    """
+    if host_file is None:
+        return study
+    import msgspec  # noqa: PLC0415 - --help needs no types
+
+    from pgdyno.spec.host import read_host  # noqa: PLC0415 - likewise
+
+    if study.server.dsn is not None:
+        raise SpecError("--emulate is for pgdyno's own servers: a given server stays where it is")
+    return msgspec.structs.replace(study, host=msgspec.structs.replace(read_host(host_file), emulate=True))
+
+
+def emulate_host(study: Study, *, is_asked: bool) -> Study:
+    """Return a study that runs on an emulation of the machine that it declares, if that was asked for.
+
+    Raises:
+        SpecError: It declares none.
+    """
+    if not is_asked:
+        return study
+    import msgspec  # noqa: PLC0415 - --help needs no types
+
+    if study.host is None:
+        raise SpecError("--emulate needs a machine to emulate", hint="declare it in the study: [host] and [host.disk]")
+    return msgspec.structs.replace(study, host=msgspec.structs.replace(study.host, emulate=True))
 
 
 def server_table(

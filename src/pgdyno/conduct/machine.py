@@ -28,6 +28,7 @@ from pgdyno.record.device.disk_card import ClockTest
 from pgdyno.record.machine.host_facts import HostFacts
 from pgdyno.record.machine.preflight import PreflightFacts
 from pgdyno.record.types import StudyRecord
+from pgdyno.run.change.emulation_note import undo_left_emulations
 from pgdyno.run.change.kernel import restore_left_overs
 from pgdyno.run.cluster.home import Home, open_home
 from pgdyno.run.cluster.server import check_port, psql_command
@@ -82,7 +83,7 @@ def ready_machine(study: Study, place: Workspace, ui: Ui) -> Iterator[ReadyMachi
         if study.server.port is not None:
             check_port(study.server.port)
         user = find_server_user(place.run_as)
-        wal_home = None if study.data.wal_home is None else Path(study.data.wal_home)
+        wal_home = place.wal_home or (None if study.data.wal_home is None else Path(study.data.wal_home))
         with open_home(place.home, user, wal_home=wal_home) as home:
             yield _check(study, home, ui)
 
@@ -169,7 +170,7 @@ def _clean_up(home: Home, ui: Ui) -> None:
     """End the servers and put back the kernel settings that a killed run has left."""
     for left_over in home.left_overs:
         ui.say(f"ended what an earlier run had left behind: {left_over}")
-    for undo in restore_left_overs():
+    for undo in (*undo_left_emulations(), *restore_left_overs()):
         ui.say(f"a killed pgdyno had left {undo.change.what} changed: {describe_undo(undo)}")
 
 

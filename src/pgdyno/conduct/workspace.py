@@ -23,6 +23,8 @@ class Workspace(msgspec.Struct, frozen=True, kw_only=True):
     is_home_named: bool
     out: Path | None
     run_as: str | None
+    wal_home: Path | None = None
+    """The folder of pg_wal on an emulated disk; None: as the study says."""
 
     @classmethod
     def make(cls, *, home: Path | None, out: Path | None, run_as: str | None) -> Workspace:

@@ -12,6 +12,7 @@ from pgdyno.conduct.ui import Ui
 from pgdyno.conduct.undo_words import describe_undo
 from pgdyno.errors import HostError, with_program
 from pgdyno.report.forms.plain import Heading, render_line, render_rows
+from pgdyno.run.change.emulation_note import undo_left_emulations
 from pgdyno.run.change.given.command import restore_by_command
 from pgdyno.run.change.given.target import restore_words
 from pgdyno.run.change.given.undo import restore_settings
@@ -97,7 +98,7 @@ def restore_host(
         HostError: Something could not be undone, another pgdyno is at work on it, or the journal not be read.
     """
     host, own = (journal, journal) if journal else (Journal(), own_journal())
-    left_overs = undo_left_overs(host)
+    left_overs = (*undo_left_emulations(), *undo_left_overs(host))
     undone = (*left_overs, *restore_tuning(own, may_restart=may_restart, on_activity=on_activity))
     failed = [undo for undo in undone if undo.outcome is UndoOutcome.FAILED]
     if failed:

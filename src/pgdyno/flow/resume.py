@@ -9,6 +9,7 @@ from pgdyno.conduct.progress import note_end
 from pgdyno.conduct.study import recording, reopen_record, run_missing_card, run_sweep, run_trials
 from pgdyno.conduct.ui import Ui
 from pgdyno.conduct.workspace import Workspace
+from pgdyno.errors import SpecError
 from pgdyno.flow.bench_given import resume_given
 from pgdyno.flow.report import StudyReport, keeping_what_is_finished, report_step
 from pgdyno.record.store import RecordStore
@@ -37,6 +38,11 @@ def resume_study(store: RecordStore, *, allowed: Allowed = NOTHING, place: Works
         return report_step(store, ui)
     if record.study.server.kind is ServerKind.GIVEN:
         return resume_given(store, allowed=allowed, ui=ui)
+    if record.study.host is not None and record.study.host.emulate:
+        raise SpecError(
+            "a study on an emulated machine cannot go on: its data were on disks that are gone",
+            hint=f"`pgdyno report {store.path}` reports on the finished trials; begin again for the others",
+        )
     with ready_machine(record.study, place.on_disk_of(record), ui) as ready:
         check_same(record, ready.host, ready.preflight, ready.installation)
         reopen_record(store, ready.machine, ui)

@@ -144,6 +144,7 @@ class HostSpec(StudyTable, frozen=True, kw_only=True):
         wal_disk: Disk of pg_wal; absent: the data's disk.
         root_disk: Disk of the operating system, which adds to the price; absent: it adds nothing.
         region: Region, which decides the prices; absent: the region of the prices.
+        emulate: Whether a study runs on an emulation of this machine's disks and size.
     """
 
     name: str | None = None
@@ -157,6 +158,7 @@ class HostSpec(StudyTable, frozen=True, kw_only=True):
     wal_disk: DiskSpec | None = None
     root_disk: DiskSpec | None = None
     region: str | None = None
+    emulate: bool = False
 
     def __post_init__(self) -> None:
         """Refuse an unknown instance and impossible figures."""

@@ -1,0 +1,168 @@
+"""Run a study on an emulation of the machine that it declares, on this machine."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+
+from pgdyno.conduct.ui import Ui
+from pgdyno.conduct.workspace import Workspace
+from pgdyno.errors import HostError, SpecError
+from pgdyno.run.change.emulated_group import Rates
+from pgdyno.run.change.emulation import EmulatedDisk, EmulatedMachine, check_emulation, emulated
+from pgdyno.run.cluster.home import find_existing_folder
+from pgdyno.run.host.facts import read_host_facts
+from pgdyno.spec.host import DiskSpec, HostSpec
+from pgdyno.spec.study import ServerKind, Study
+from pgdyno.tune.hosts import make_shape
+from pgdyno.tune.types import Disk
+from pgdyno.units import format_bytes, format_cpus
+
+_GIBIBYTE = 2**30
+_FILESYSTEMS = ("ext4", "xfs")
+# Where the scale is not said: room for what a bench loads in half a minute, and for copies of it.
+_DATA_BYTES, _WAL_BYTES = 16 * _GIBIBYTE, 8 * _GIBIBYTE
+_SCALE_BYTES = 16 * 2**20
+# A loaded cluster, and one for each of three servers of a live comparison.
+_COPIES = 4
+# An image is written in pieces of this size.
+_PIECE_BYTES = 8 * 2**20
+_LEAST_BYTES = 2 * _GIBIBYTE
+# Of the space that is free: the study's record may lie on the same disk.
+_MOST_OF_FREE = 0.45
+# Writing an image once.
+_FILL_BYTES_PER_S = 300e6
+
+
+@contextmanager
+def emulating(study: Study, place: Workspace, ui: Ui) -> Iterator[Workspace]:
+    """Emulate the machine of a study that asks for it, and yield the place to run it there, or else the given one.
+
+    Raises:
+        SpecError: The study names other disks, a server of the user's, or a machine that cannot be emulated.
+        HostError: This account or this machine cannot emulate it.
+        StepFailedError: A file system cannot be made.
+    """
+    host = study.host
+    if host is None or not host.emulate:
+        yield place
+        return
+    machine = plan_emulation(study, place)
+    check_emulation(machine.disks)
+    for words in describe_excess(host, place.home):
+        ui.say(words)
+    base = _make_base(place.home)
+    ui.begin_step("emulate", predicted_s=sum(disk.size_bytes for disk in machine.disks) / _FILL_BYTES_PER_S)
+    with emulated(machine, base=base, on_activity=ui.show_activity) as folders:
+        ui.end_step("; ".join(map(_describe, machine.disks)))
+        yield msgspec.structs.replace(place, home=folders["data"] / "home", wal_home=folders.get("wal"))
+
+
+def plan_emulation(study: Study, place: Workspace) -> EmulatedMachine:
+    """Plan the emulation of a study's machine: its disks as they last, and of this machine's CPUs and memory what it has.
+
+    Raises:
+        SpecError: The study names other disks, a server of the user's, or a machine that cannot be emulated.
+        HostError: The disk of the home has too little space.
+    """
+    host = study.host
+    if host is None or host.disk is None:
+        raise SpecError("an emulation needs a disk", hint="declare the disk of the data in the host file: [disk]")
+    if study.server.kind is ServerKind.GIVEN:
+        raise SpecError("a server of yours cannot be moved to an emulated machine", hint="leave out emulate or --dsn")
+    if study.data.wal_home is not None:
+        raise SpecError(
+            "an emulation and a folder for pg_wal exclude each other", hint="declare [wal_disk] in the host file"
+        )
+    here = read_host_facts(find_existing_folder(place.home))
+    shape = make_shape(host)
+    specs = [("data", host.disk, shape.disk, _DATA_BYTES)]
+    if host.wal_disk is not None and shape.wal_disk is not None:
+        specs.append(("wal", host.wal_disk, shape.wal_disk, _WAL_BYTES))
+    sizes = _choose_sizes(study, specs, here.data_disk.free_bytes, place.home)
+    cpus, memory = math.floor(shape.cpus.value), int(shape.memory.value)
+    return EmulatedMachine(
+        disks=tuple(_make_disk(name, spec, disk, sizes[name]) for name, spec, disk, _ in specs),
+        cpu_count=cpus if cpus < here.usable_cpu_count else None,
+        memory_bytes=memory if memory < here.usable_memory_bytes else None,
+    )
+
+
+def describe_excess(host: HostSpec, home: Path) -> Iterator[str]:
+    """Say what the declared machine has more of than this one, which an emulation cannot show."""
+    here, shape = read_host_facts(find_existing_folder(home)), make_shape(host)
+    if shape.cpus.value > here.usable_cpu_count:
+        yield (
+            f"{shape.name} has {format_cpus(shape.cpus.value)}, here are {format_cpus(here.usable_cpu_count)}:"
+            " what needs more of them is slower here"
+        )
+    if shape.memory.value > here.usable_memory_bytes:
+        yield (
+            f"{shape.name} has {format_bytes(shape.memory.value)} of memory, here are"
+            f" {format_bytes(here.usable_memory_bytes)}: scale the data down alike to see what its caches would hold"
+        )
+
+
+def _choose_sizes(
+    study: Study, specs: list[tuple[str, DiskSpec, Disk, int]], free_bytes: int, home: Path
+) -> dict[str, int]:
+    """Choose the sizes of the images: as declared, but no more than the study's data may need."""
+    needed = {name: most for name, _, _, most in specs}
+    if study.data.scale is not None:
+        needed["data"] = max(needed["data"], _COPIES * study.data.scale * _SCALE_BYTES)
+    sizes = {name: int(min(disk.free_bytes.value, needed[name])) for name, _, disk, _ in specs}
+    # A smaller image than usual is better than none, where the scale is left to pgdyno.
+    room = free_bytes * _MOST_OF_FREE
+    if study.data.scale is None and sum(sizes.values()) > room:
+        sizes = {name: int(size * room / sum(sizes.values())) for name, size in sizes.items()}
+    if sum(sizes.values()) > room or min(sizes.values()) < _LEAST_BYTES:
+        raise HostError(
+            f"{home} has too little space for the emulated disks",
+            detail=f"they take {' and '.join(format_bytes(max(size, _LEAST_BYTES)) for size in sizes.values())};"
+            f" {format_bytes(free_bytes)} are free, of which they may take {_MOST_OF_FREE * 100:.0f} %",
+            hint="free some, choose a smaller --scale, or another disk with --home",
+        )
+    return {name: size // _PIECE_BYTES * _PIECE_BYTES for name, size in sizes.items()}
+
+
+def _make_disk(name: str, spec: DiskSpec, disk: Disk, size_bytes: int) -> EmulatedDisk:
+    filesystem = spec.filesystem or "ext4"
+    if filesystem not in _FILESYSTEMS:
+        raise SpecError(
+            f"an emulation makes no file system {filesystem}", hint=f"declare {' or '.join(_FILESYSTEMS)} to rehearse"
+        )
+    return EmulatedDisk(
+        name=name,
+        size_bytes=size_bytes,
+        filesystem=filesystem,
+        mount_options=spec.mount_options or "",
+        rates=Rates(
+            read_iops=round(disk.random_read_iops.value),
+            write_iops=round(disk.random_write_iops.value),
+            read_bytes_per_s=round(disk.read_bytes_per_s.value),
+            write_bytes_per_s=round(disk.write_bytes_per_s.value),
+        ),
+        flush_s=disk.flush_s.value,
+        # No data sheet has a time of its own for reads: over a network they take about as long as a write.
+        read_s=disk.flush_s.value,
+    )
+
+
+def _make_base(home: Path) -> Path:
+    try:
+        home.mkdir(parents=True, exist_ok=True)
+    except OSError as exc:
+        raise HostError(f"cannot make {home}", detail=str(exc), hint="choose another folder with --home") from exc
+    return home
+
+
+def _describe(disk: EmulatedDisk) -> str:
+    rates = disk.rates
+    return (
+        f"{disk.name}: {disk.filesystem} of {format_bytes(disk.size_bytes)}, {rates.write_iops:,} IOPS,"
+        f" {rates.write_bytes_per_s / 1e6:,.0f} MB/s, {disk.flush_s * 1000:.3g} ms a flush"
+    )
