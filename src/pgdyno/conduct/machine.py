@@ -22,6 +22,7 @@ from pgdyno.errors import HostError
 from pgdyno.explain.finding import Severity
 from pgdyno.explain.preflight.rules import find_obstacles
 from pgdyno.explain.preflight.shared_memory import NO_START
+from pgdyno.explain.preflight.study import without_emulation
 from pgdyno.plan.experiment import reference_server
 from pgdyno.plan.plan import CHECK_S, Machine
 from pgdyno.record.device.disk_card import ClockTest
@@ -113,7 +114,7 @@ def _check(study: Study, home: Home, ui: Ui) -> ReadyMachine:
     if wal is not None:
         disk = f"{disk}, pg_wal on {wal.filesystem} on {wal.device}"
     ui.end_step(f"PostgreSQL {installation.facts.version}, {cpus}, data on {disk}")
-    for finding in find_obstacles(host, preflight):
+    for finding in without_emulation(find_obstacles(host, preflight), study):
         if finding.rule == NO_START:
             hint = f"{finding.advice[:1].lower()}{finding.advice[1:].rstrip('.')}"
             raise HostError(f"t{finding.claim[1:].rstrip('.')}", detail=finding.evidence, hint=hint)

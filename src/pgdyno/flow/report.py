@@ -97,6 +97,7 @@ def compose_report(store: RecordStore) -> StudyReport:
         ),
         record_dir=str(store.path),
         disk=disk,
+        wal=None if (wal := store.read_wal_card()) is None else view_card(wal, file=store.wal_card_path),
     )
     return StudyReport(report=msgspec.structs.replace(report, price=price_report(report, PriceOptions())))
 

@@ -43,5 +43,7 @@ class ReportInput(msgspec.Struct, frozen=True, kw_only=True):
     """The explanations: the limit of each load first, then events over time, then ceilings."""
     disk: CardView | None = None
     """The card of the data's disk; None where it was not measured."""
+    wal: CardView | None = None
+    """The card of pg_wal's own disk; None where there is none, or it was not measured."""
     price: StudyPrice | None = None
     """The price of the machine and its transactions; None where no price was requested."""

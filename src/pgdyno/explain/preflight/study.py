@@ -14,7 +14,10 @@ from pgdyno.explain.preflight.rules import find_obstacles
 from pgdyno.explain.preflight.version import UNTRIED_VERSION, find_untried
 from pgdyno.record.machine.preflight import PreflightFacts, ServerOrigin, ServerSnapshot
 from pgdyno.record.types import LOST_COUNTERS, StudyRecord
+from pgdyno.spec.study import Study
 
+# An emulation is made of loop devices, of limits of control groups and of fewer CPUs.
+_EMULATED = frozenset({"cgroup-limit", "cpu-affinity", "loop-device"})
 # Settings that only a running server of pgdyno's own shows. Durability is judged from the trials, variant by variant.
 _SERVER_REPORTED = frozenset(
     {"huge_pages", "huge_pages_status", "shared_buffers", "shared_memory_size_in_huge_pages", "debug_assertions"}
@@ -24,7 +27,14 @@ _SERVER_REPORTED = frozenset(
 def list_obstacles(record: StudyRecord, analysis: StudyAnalysis) -> tuple[Finding, ...]:
     """List everything that the preflight rules find in a study's record, worst first."""
     # `find_version_doubts` says what is not known of a version, with what the trials did not find.
-    return tuple(one for one in _find_obstacles(record, analysis) if one.rule != UNTRIED_VERSION)
+    found = tuple(one for one in _find_obstacles(record, analysis) if one.rule != UNTRIED_VERSION)
+    return without_emulation(found, record.study)
+
+
+def without_emulation(findings: tuple[Finding, ...], study: Study) -> tuple[Finding, ...]:
+    """Leave out what only says by which means the machine of a study is emulated."""
+    is_emulated = study.host is not None and study.host.emulate
+    return tuple(one for one in findings if not is_emulated or one.rule not in _EMULATED)
 
 
 def _find_obstacles(record: StudyRecord, analysis: StudyAnalysis) -> tuple[Finding, ...]:

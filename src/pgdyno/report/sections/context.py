@@ -19,6 +19,7 @@ from pgdyno.report.input import ReportInput
 from pgdyno.report.level import Level
 from pgdyno.report.sections.disk.declared import compare_with_declared, declared_tables, explain_declared
 from pgdyno.report.sections.disk.uses import own_disk_table
+from pgdyno.report.sections.emulated import emulation_table
 from pgdyno.report.sections.given_server import build_given_machine, given_table
 from pgdyno.report.sections.head import SIZES_REMARK
 from pgdyno.report.sections.preflight import summarise
@@ -64,6 +65,7 @@ def build_machine(report: ReportInput) -> Iterator[Section]:
     """Yield the section on the machine, its disk, the preflight, and the programs; of a given server also on that."""
     host, given = report.record.host, report.record.given
     made = (
+        emulation_table(report),
         None if host is None else host_table(host, report.record.wal_disk),
         None if host is None or not host.kernel_settings else kernel_table(host),
         None if given is None else given_table(given),

@@ -38,6 +38,7 @@ from pgdyno.report.sections.comparison.experiment import (
 )
 from pgdyno.report.sections.disk.uses import describe_uses
 from pgdyno.report.sections.durability import find_durability_given_up
+from pgdyno.report.sections.emulated import build_emulated
 from pgdyno.report.sections.links import name_workload
 from pgdyno.report.sections.predictions import describe_predictions
 
@@ -179,6 +180,7 @@ def title_study(record: StudyRecord) -> str:
 def build_head(report: ReportInput) -> Iterator[Block]:
     """Yield the first sentence, the warning about the figures, and the durability that was given up."""
     yield Prose(words=describe_study(report), brief=describe_bench(report), tone=Tone.LEAD, level=Level.HEADLINE)
+    yield from build_emulated(report)
     critical = sum(one.severity is Severity.CRITICAL for one in report.findings)
     if critical:
         count = "one finding says" if critical == 1 else f"{critical} findings say"

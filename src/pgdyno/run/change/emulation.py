@@ -26,7 +26,7 @@ from pgdyno.run.change.emulated_group import Rates, enter_group, lift_throttles,
 from pgdyno.run.change.emulation_note import EmulationNote, undo_left_emulations
 from pgdyno.run.change.journal import EmulationChange, UndoOutcome, uninterrupted
 from pgdyno.run.change.latency import Latency, delayed, find_compiler
-from pgdyno.run.change.loop_device import LoopDevice, attach
+from pgdyno.run.change.loop_device import LoopDevice, attach, keep_flushes_above
 from pgdyno.run.device.scratch import open_scratch
 from pgdyno.run.host.clock import local_now, monotonic_s
 from pgdyno.run.host.host import THIS_HOST
@@ -132,7 +132,9 @@ def emulated(
         # Lifted before the file systems are unmounted, which writes all that is left.
         stack.callback(lift_throttles, groups, note.devices)
         for disk in machine.disks:
-            throttle(groups, devices[disk.name].numbers, disk.rates)
+            numbers = devices[disk.name].numbers
+            throttle(groups, numbers, disk.rates)
+            keep_flushes_above(numbers, is_kept=True)
         latencies = [
             Latency(device_id=devices[disk.name].device_id, flush_s=disk.flush_s, read_s=disk.read_s)
             for disk in machine.disks

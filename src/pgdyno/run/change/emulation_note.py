@@ -19,6 +19,7 @@ from pgdyno.errors import HostError, why
 from pgdyno.record.durable import write_durably
 from pgdyno.run.change.emulated_group import GroupFiles, lift_throttles, remove_group
 from pgdyno.run.change.journal import HOST_FOLDER, EmulationChange, Undo, UndoOutcome
+from pgdyno.run.change.loop_device import keep_flushes_above
 from pgdyno.run.host.process_id import is_running, read_boot_id
 
 _FOLDER = HOST_FOLDER / "emulations"
@@ -55,6 +56,13 @@ class EmulationNote(msgspec.Struct, frozen=True, kw_only=True):
         return Undo(change=self.change, outcome=UndoOutcome.UNDONE)
 
     def _release(self) -> str:
+        try:
+            for device in self.devices:
+                keep_flushes_above(device, is_kept=False)
+        except FileNotFoundError:
+            pass
+        except OSError as exc:
+            return why(exc)
         return lift_throttles(self.groups, self.devices) or remove_group(self.groups)
 
     @property

@@ -90,3 +90,19 @@ def _attach_free(control: int, image: int) -> LoopDevice | None:
         os.close(descriptor)
         raise
     return None
+
+
+def keep_flushes_above(device: str, *, is_kept: bool) -> None:
+    """Choose whether a device takes a write for durable, so that no flush reaches the file system below.
+
+    There a flush waits for whatever other programs flush. An emulated disk is thrown away, and needs none.
+
+    Args:
+        device: The device's major and minor number.
+        is_kept: False puts it back as it was: this outlasts the device's file.
+
+    Raises:
+        OSError: The kernel refuses.
+    """
+    mode = "write through" if is_kept else "write back"
+    (Path("/sys/dev/block") / device / "queue/write_cache").write_text(mode, encoding="ascii")

@@ -1,0 +1,112 @@
+"""Say of an emulated machine how near it came to the declared one, and what it cannot show."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pgdyno.analyse.disk.entries import DiskFigureKey
+from pgdyno.report.document import Block, Prose, Tone
+from pgdyno.report.format import format_bytes, format_cpus, format_percent
+from pgdyno.report.input import CardView, ReportInput
+from pgdyno.report.level import Level
+from pgdyno.report.lists import join_names
+from pgdyno.report.sections.disk.card import ENTRY_WORDS, format_latency, show_like
+from pgdyno.report.table import Cell, Table, columns, text
+from pgdyno.spec.host import HostSpec
+from pgdyno.tune.hosts import make_shape
+from pgdyno.tune.types import Known, Origin
+
+_NEVER = (
+    "the speed of its CPUs and of its memory",
+    "bursts: each disk has what lasts",
+    "a limit that reads and writes, or data and WAL, share: each is held for itself",
+)
+
+
+def build_emulated(report: ReportInput) -> Iterator[Block]:
+    """Yield what readers must know of an emulation; nothing of a real machine."""
+    host = report.record.study.host
+    if host is None or not host.emulate:
+        return
+    shape = make_shape(host)
+    near = [words for name, view in _list_cards(report) if (words := _describe_nearness(name, view, host))]
+    came = f" {'; '.join(near)} (measured over declared)." if near else " The emulated disks were not measured."
+    yield Prose(
+        strong="Emulated:",
+        words=f"these figures are of {shape.name} as this machine could act it, not of {shape.name}.{came} The emulation"
+        f" cannot show {join_names([*_list_excess(report, host), *_NEVER])}.",
+        brief=f"{shape.name} as this machine could act it.{came}",
+        tone=Tone.ALARM,
+        level=Level.HEADLINE,
+    )
+
+
+def emulation_table(report: ReportInput) -> Table | None:
+    """Build the table of each emulated disk's figures beside the declared ones; None for a real machine."""
+    host = report.record.study.host
+    if host is None or not host.emulate:
+        return None
+    rows = [row for name, view in _list_cards(report) for row in _list_rows(name, view, host)]
+    if not rows:
+        return None
+    return Table(
+        caption="Emulated disks, declared and measured",
+        columns=columns("Disk", "What", "Declared", "Emulated", "Ratio", numbers_from=2),
+        rows=tuple(rows),
+        remark="Measured with the disk card on the emulated disks, before the trials. A flush is the median; reads that wait"
+        " for the disk take as long as a flush.",
+    )
+
+
+def _list_cards(report: ReportInput) -> Iterator[tuple[str, CardView]]:
+    for name, view in (("data", report.disk), ("WAL", report.wal)):
+        if view is not None:
+            yield name, view
+
+
+def _list_excess(report: ReportInput, host: HostSpec) -> Iterator[str]:
+    """Yield what the declared machine has more of than this one."""
+    here, shape = report.record.host, make_shape(host)
+    if here is not None and shape.cpus.value > here.usable_cpu_count:
+        yield f"its {format_cpus(shape.cpus.value)}, of which here are {format_cpus(here.usable_cpu_count)}"
+    if here is not None and shape.memory.value > 1.01 * here.usable_memory_bytes:
+        size, ours = format_bytes(round(shape.memory.value)), format_bytes(here.usable_memory_bytes)
+        yield f"its {size} of memory, of which here are {ours}"
+
+
+def _describe_nearness(name: str, view: CardView, host: HostSpec) -> str:
+    ratios = [one.ratio.value for one in view.efficiencies if one.key is not DiskFigureKey.FLUSHES and one.ratio.value]
+    flush_us, wanted = _find_flush_us(view), _find_wanted(name, host)
+    parts = []
+    if ratios:
+        low, high = format_percent(min(ratios)), format_percent(max(ratios))
+        parts.append(f"{low} of IOPS and MB/s" if low == high else f"{low} to {high} of IOPS and MB/s")
+    if flush_us and wanted is not None:
+        parts.append(f"{format_percent(flush_us / (wanted.value * 1e6))} of the time of a flush")
+    return f"{name}: {join_names(parts)}" if parts else ""
+
+
+def _list_rows(name: str, view: CardView, host: HostSpec) -> Iterator[tuple[Cell, ...]]:
+    for one in view.efficiencies:
+        if one.key is not DiskFigureKey.FLUSHES and one.measured.value is not None:
+            declared = show_like(one.key, one.measured, one.ceiling.value)
+            measured = show_like(one.key, one.measured, one.measured.value)
+            ratio = None if one.ratio.value is None else format_percent(one.ratio.value)
+            yield text(name), text(ENTRY_WORDS[one.key]), text(declared), text(measured), text(ratio)
+    flush_us, wanted = _find_flush_us(view), _find_wanted(name, host)
+    if flush_us is not None and wanted is not None:
+        note = "assumed: no source says it" if wanted.origin is Origin.ASSUMED else None
+        ratio = format_percent(flush_us / (wanted.value * 1e6))
+        declared_cell = text(format_latency(wanted.value * 1e6), note=note)
+        yield text(name), text("a flush"), declared_cell, text(format_latency(flush_us)), text(ratio)
+
+
+def _find_wanted(name: str, host: HostSpec) -> Known | None:
+    shape = make_shape(host)
+    disk = shape.wal_disk if name == "WAL" else shape.disk
+    return None if disk is None else disk.flush_s
+
+
+def _find_flush_us(view: CardView) -> float | None:
+    """Return the median time of a flush."""
+    return next((one.estimate.value for one in view.entries if one.key is DiskFigureKey.FLUSH_P50), None)
