@@ -115,15 +115,17 @@ def _choose_sizes(
     if study.data.scale is not None:
         needed["data"] = max(needed["data"], _COPIES * study.data.scale * _SCALE_BYTES)
     sizes = {name: int(min(disk.free_bytes.value, needed[name])) for name, _, disk, _ in specs}
-    # A smaller image than usual is better than none, where the scale is left to pgdyno.
+    # Where the scale is left to pgdyno, smaller disks are better than none.
     room = free_bytes * _MOST_OF_FREE
     if study.data.scale is None and sum(sizes.values()) > room:
         sizes = {name: int(size * room / sum(sizes.values())) for name, size in sizes.items()}
-    if sum(sizes.values()) > room or min(sizes.values()) < _LEAST_BYTES:
+        if min(sizes.values()) < _LEAST_BYTES:
+            sizes = dict.fromkeys(sizes, _LEAST_BYTES)
+    if sum(sizes.values()) > room:
         raise HostError(
             f"{home} has too little space for the emulated disks",
-            detail=f"they take {' and '.join(format_bytes(max(size, _LEAST_BYTES)) for size in sizes.values())};"
-            f" {format_bytes(free_bytes)} are free, of which they may take {_MOST_OF_FREE * 100:.0f} %",
+            detail=f"they take {format_bytes(sum(sizes.values()))}; {format_bytes(free_bytes)} are free, of which they may"
+            f" take {_MOST_OF_FREE * 100:.0f} %",
             hint="free some, choose a smaller --scale, or another disk with --home",
         )
     return {name: size // _PIECE_BYTES * _PIECE_BYTES for name, size in sizes.items()}

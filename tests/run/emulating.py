@@ -1,0 +1,43 @@
+"""Emulate disks in this process, which is one of a test's own, and print what a program there sees."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+from pgdyno.run.change.emulated_group import Rates
+from pgdyno.run.change.emulation import EmulatedDisk, EmulatedMachine, emulated
+from pgdyno.run.host.cgroup import read_limits
+from pgdyno.run.host.tree import Tree
+
+LATENCY_S, IOPS, MEMORY_BYTES = 0.03, 321, 2**30
+
+
+def main(base: Path) -> None:
+    rates = Rates(read_iops=IOPS, write_iops=IOPS, read_bytes_per_s=10**8, write_bytes_per_s=10**8)
+    disks = [
+        EmulatedDisk(
+            name=name,
+            size_bytes=size_bytes,
+            filesystem=filesystem,
+            mount_options="noatime",
+            rates=rates,
+            flush_s=LATENCY_S,
+            read_s=LATENCY_S,
+        )
+        for name, filesystem, size_bytes in (("data", "xfs", 320 * 2**20), ("wal", "ext4", 64 * 2**20))
+    ]
+    machine = EmulatedMachine(disks=tuple(disks), cpu_count=1, memory_bytes=MEMORY_BYTES)
+    with emulated(machine, base=base) as folders:
+        child = Path(__file__).with_name("emulated_child.py")
+        argv = [sys.executable, str(child), *map(str, folders.values())]
+        seen = json.loads(subprocess.run(argv, check=True, capture_output=True, text=True).stdout)
+        limits = [(one.kind.value, one.value, one.device) for one in read_limits(Tree())]
+        seen |= {"limits": limits, "devices": {name: path.stat().st_dev for name, path in folders.items()}}
+    sys.stdout.write(json.dumps(seen))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

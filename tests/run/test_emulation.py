@@ -1,0 +1,85 @@
+"""Emulated disks on real loop devices: what they let through, how long they take, and what a machine lacks for them.
+
+Each emulation is made by a process of its own, whose mounts no other process sees.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pgdyno.errors import HostError
+from pgdyno.run.change.emulated_group import Rates, plan_groups
+from pgdyno.run.change.emulation import EmulatedDisk, check_emulation
+from pgdyno.run.change.latency import find_compiler
+from tests.loops import needs_root
+from tests.run.emulating import IOPS, LATENCY_S, MEMORY_BYTES
+
+BLKIO = Path("/sys/fs/cgroup/blkio")
+NOTES = Path("/var/lib/pgdyno-journal/emulations")
+RATES = Rates(read_iops=1, write_iops=1, read_bytes_per_s=1, write_bytes_per_s=1)
+XFS = EmulatedDisk(
+    name="data", size_bytes=2**30, filesystem="xfs", mount_options="", rates=RATES, flush_s=0.001, read_s=0.001
+)
+
+
+def skip_without_means() -> None:
+    try:
+        check_emulation([XFS])
+        plan_groups("test", limits_memory=True)
+    except HostError as error:
+        pytest.skip(error.reason)
+    if not Path("/dev/loop-control").exists():
+        pytest.skip("this machine has no loop devices")
+
+
+@needs_root
+def test_disks_are_throttled_delayed_and_gone(tmp_path: Path) -> None:
+    skip_without_means()
+    emulating = subprocess.Popen(
+        [sys.executable, "-m", "tests.run.emulating", str(tmp_path)], stdout=subprocess.PIPE, text=True
+    )
+    out, _ = emulating.communicate(timeout=600)
+    assert emulating.returncode == 0
+    seen = json.loads(out)
+    for name, filesystem in (("data", "xfs"), ("wal", "ext4")):
+        assert seen[name]["flush"] >= LATENCY_S, name
+        assert seen[name]["direct"] >= LATENCY_S, name
+        assert seen[name]["cached"] < LATENCY_S, name
+        assert any(f"/{name} " in line and f" - {filesystem} " in line for line in seen["mounts"].splitlines())
+        device = seen["devices"][name]
+        numbers = f"{os.major(device)}:{os.minor(device)}"
+        block = (Path("/sys/dev/block") / numbers).resolve().name
+        assert ["read operations", IOPS, block] in seen["limits"]
+        assert ["write operations", IOPS, block] in seen["limits"]
+    assert ["memory", MEMORY_BYTES, None] in seen["limits"]
+    assert seen["cpus"] == 1
+    assert list(tmp_path.iterdir()) == []
+    assert list(NOTES.glob(f"{emulating.pid}-*")) == []
+    assert str(IOPS) not in (BLKIO / "blkio.throttle.read_iops_device").read_text()
+    assert list(Path("/sys/fs/cgroup/memory").glob(f"**/pgdyno-{emulating.pid}")) == []
+    assert str(tmp_path) not in subprocess.run(["losetup"], check=True, capture_output=True, text=True).stdout
+
+
+@needs_root
+def test_missing_programs_name_their_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(HostError, match="C compiler") as no_compiler:
+        check_emulation([XFS])
+    assert "apt-get install gcc" in no_compiler.value.hint
+    (tmp_path / "cc").symlink_to("/bin/true")
+    with pytest.raises(HostError, match=r"mkfs\.xfs is missing") as no_mkfs:
+        check_emulation([XFS])
+    assert "apt-get install xfsprogs" in no_mkfs.value.hint
+    assert find_compiler() == str(tmp_path / "cc")
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may emulate")
+def test_others_than_root_are_refused() -> None:
+    with pytest.raises(HostError, match="only root"):
+        check_emulation([XFS])
