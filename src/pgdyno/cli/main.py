@@ -105,6 +105,7 @@ def root(
     "`pgdyno bench --stock-only --workload select-only --mode prepared` · measure without comparing\n\n"
     "`pgdyno bench --server 15 --scale 100 --clients 16 --set shared_buffers=2GB` · the same setting in both variants\n\n"
     "`pgdyno bench --dsn postgresql://bench@db1/postgres --quick` · measure a server of yours as it stands: 2 minutes\n\n"
+    "`pgdyno bench --quick --emulate studies/hosts/c7g.2xlarge-gp3-raid10.toml` · rehearse on the disks of another machine\n\n"
     "`pgdyno bench --workload pay.sql@3 --workload select-only@7` · mix your script and a built-in 3 to 7"
 )
 def bench(
