@@ -71,7 +71,9 @@ def measure(disk: EmulatedDisk, base: Path) -> DiskCard:
         environment = {**os.environ, "PGDYNO_HOME": str(base / "home")}
         # It may end with 1, of a card that has much against it.
         subprocess.run([*argv, "--json", "--yes"], check=False, stdout=subprocess.DEVNULL, env=environment)
-    return read_card(card)
+    found = read_card(card)
+    card.unlink()
+    return found
 
 
 def compare(card: DiskCard, spec: DiskSpec) -> tuple[Efficiency, ...]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
@@ -10,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from pgdyno.spec.read import read_study
-from tests.cli.experiments import finished_trials, read_report
+from pgdyno.record.store import open_record
+from tests.cli.experiments import finished_trials
 from tests.cli.program import GENTLE, SMALL, Bench, wait_until
 from tests.loops import needs_root
 from tests.run.test_emulation import BLKIO, NOTES, skip_without_means
@@ -86,9 +85,9 @@ def test_a_study_leaves_nothing_also_after_a_kill(here: Bench) -> None:
     assert what_is_left(here, process.pid) == []
     again = here.folder / "again"
     assert [trial["status"] for trial in finished_trials(again)] == ["finished"]
-    host = read_report(again)["record"]["host"]
-    assert (host["cpu_count"], host["memory_limit_bytes"], host["data_disk"]["filesystem"]) == (1, 2 * 2**30, "xfs")
-    assert read_study(again / "study.toml").host is not None
+    host = open_record(again).read_record().host
+    assert host is not None
+    assert (host.cpu_count, host.memory_limit_bytes, host.data_disk.filesystem) == (1, 2 * 2**30, "xfs")
     assert "emulate = true" in (again / "study.toml").read_text()
     assert "**Emulated:** these figures are of db1 as this machine could act it" in (again / "report.md").read_text()
 
@@ -114,4 +113,4 @@ def test_what_cannot_be_emulated_is_refused_with_a_reason(here: Bench) -> None:
         done = here.refuse(*arguments)
         assert (done.returncode, words in done.stderr) == (code, True), (arguments, done.stderr)
     assert what_is_left(here, os.getpid()) == []
-    assert not json.loads(here.read("list", "--json").stdout or "[]")
+    assert here.records == []

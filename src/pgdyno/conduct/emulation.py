@@ -17,7 +17,7 @@ from pgdyno.run.change.emulation import EmulatedDisk, EmulatedMachine, check_emu
 from pgdyno.run.cluster.home import find_existing_folder
 from pgdyno.run.host.facts import read_host_facts
 from pgdyno.spec.host import DiskSpec, HostSpec
-from pgdyno.spec.study import ServerKind, Study
+from pgdyno.spec.study import Study
 from pgdyno.tune.hosts import make_shape
 from pgdyno.tune.types import Disk
 from pgdyno.units import format_bytes, format_cpus
@@ -43,7 +43,7 @@ def emulating(study: Study, place: Workspace, ui: Ui) -> Iterator[Workspace]:
     """Emulate the machine of a study that asks for it, and yield the place to run it there, or else the given one.
 
     Raises:
-        SpecError: The study names other disks, a server of the user's, or a machine that cannot be emulated.
+        SpecError: The study names a folder for pg_wal, or a machine that cannot be emulated.
         HostError: This account or this machine cannot emulate it.
         StepFailedError: A file system cannot be made.
     """
@@ -66,14 +66,12 @@ def plan_emulation(study: Study, place: Workspace) -> EmulatedMachine:
     """Plan the emulation of a study's machine: its disks as they last, and of this machine's CPUs and memory what it has.
 
     Raises:
-        SpecError: The study names other disks, a server of the user's, or a machine that cannot be emulated.
+        SpecError: The study names a folder for pg_wal, or a machine that cannot be emulated.
         HostError: The disk of the home has too little space.
     """
     host = study.host
     if host is None or host.disk is None:
         raise SpecError("an emulation needs a disk", hint="declare the disk of the data in the host file: [disk]")
-    if study.server.kind is ServerKind.GIVEN:
-        raise SpecError("a server of yours cannot be moved to an emulated machine", hint="leave out emulate or --dsn")
     if study.data.wal_home is not None:
         raise SpecError(
             "an emulation and a folder for pg_wal exclude each other", hint="declare [wal_disk] in the host file"

@@ -18,8 +18,8 @@ from pgdyno.tune.types import Known, Origin
 
 _NEVER = (
     "the speed of its CPUs and of its memory",
-    "bursts: each disk has what lasts",
-    "a limit that reads and writes, or data and WAL, share: each is held for itself",
+    "bursts, since each disk has what lasts",
+    "a limit that reads and writes, or data and WAL, share, since each is held for itself",
 )
 
 
@@ -34,7 +34,7 @@ def build_emulated(report: ReportInput) -> Iterator[Block]:
     yield Prose(
         strong="Emulated:",
         words=f"these figures are of {shape.name} as this machine could act it, not of {shape.name}.{came} The emulation"
-        f" cannot show {join_names([*_list_excess(report, host), *_NEVER])}.",
+        f" cannot show: {'; '.join([*_list_excess(report, host), *_NEVER])}.",
         brief=f"{shape.name} as this machine could act it.{came}",
         tone=Tone.ALARM,
         level=Level.HEADLINE,
@@ -72,6 +72,8 @@ def _list_excess(report: ReportInput, host: HostSpec) -> Iterator[str]:
     if here is not None and shape.memory.value > 1.01 * here.usable_memory_bytes:
         size, ours = format_bytes(round(shape.memory.value)), format_bytes(here.usable_memory_bytes)
         yield f"its {size} of memory, of which here are {ours}"
+    if here is not None and here.memory_limit_bytes is not None:
+        yield "its limits of dirty pages where they are a share of memory: with control groups of version 1, of this machine's"
 
 
 def _describe_nearness(name: str, view: CardView, host: HostSpec) -> str:

@@ -1,0 +1,69 @@
+"""What an emulation is going to be, from a declared machine and this one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from pgdyno.conduct.emulation import describe_excess, plan_emulation
+from pgdyno.conduct.workspace import Workspace
+from pgdyno.errors import HostError, PgdynoError, SpecError
+from pgdyno.spec.host import DiskSpec, HostSpec
+from pgdyno.spec.read import make_study
+from pgdyno.spec.study import Study
+
+GP3 = DiskSpec(volume="gp3", size="1GB", filesystem="xfs", mount_options="noatime", volume_latency_ms=1.5)
+HOST = HostSpec(cpus=1, memory="256MB", disk=GP3, instance_iops=2_000, instance_mb_s=100, emulate=True)
+
+
+def study_of(host: HostSpec | None, **data: object) -> Study:
+    raw = {"workload": [{"name": "tpcb-like"}], "data": data}
+    study = make_study(raw, source="test", folder=Path("/"))
+    return msgspec.structs.replace(study, host=host)
+
+
+def test_disks_have_what_lasts_and_no_more_of_this_machine_than_declared(tmp_path: Path) -> None:
+    place = Workspace.make(home=tmp_path, out=None, run_as=None)
+    machine = plan_emulation(study_of(HOST), place)
+    (disk,) = machine.disks
+    assert (disk.name, disk.filesystem, disk.mount_options, disk.size_bytes) == ("data", "xfs", "noatime", 2**30)
+    # The instance's limits bind before the volume's 3,000 IOPS and 131 MB/s.
+    assert (disk.rates.read_iops, disk.rates.write_iops) == (2_000, 2_000)
+    assert (disk.rates.read_bytes_per_s, disk.rates.write_bytes_per_s) == (10**8, 10**8)
+    assert (disk.flush_s, disk.read_s) == (0.0015, 0.0015)
+    assert (machine.cpu_count in {1, None}, machine.memory_bytes) == (True, 2**28)
+    large = HostSpec(cpus=10_000, memory="900TB", disk=GP3, wal_disk=GP3, emulate=True)
+    machine = plan_emulation(study_of(large), place)
+    assert [one.name for one in machine.disks] == ["data", "wal"]
+    assert (machine.cpu_count, machine.memory_bytes) == (None, None)
+    assert len(list(describe_excess(large, tmp_path))) == 2
+    assert list(describe_excess(HOST, tmp_path)) == []
+
+
+@pytest.mark.parametrize(
+    ("host", "data", "kind", "words"),
+    [
+        (HostSpec(instance="c7g.2xlarge", emulate=True), {}, SpecError, "needs a disk"),
+        (HOST, {"wal_home": "/mnt"}, SpecError, "exclude each other"),
+        (
+            HostSpec(cpus=1, memory="1GB", disk=DiskSpec(kind="hdd", size="1GB", filesystem="zfs")),
+            {},
+            SpecError,
+            "no file system zfs",
+        ),
+        (
+            HostSpec(cpus=1, memory="1GB", disk=DiskSpec(kind="hdd", size="900TB")),
+            {"scale": 1_000_000},
+            HostError,
+            "too little space",
+        ),
+    ],
+)
+def test_what_cannot_be_emulated(
+    tmp_path: Path, host: HostSpec, data: dict[str, object], kind: type[PgdynoError], words: str
+) -> None:
+    with pytest.raises(kind, match=words) as refused:
+        plan_emulation(study_of(host, **data), Workspace.make(home=tmp_path, out=None, run_as=None))
+    assert refused.value.hint

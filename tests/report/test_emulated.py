@@ -1,0 +1,63 @@
+"""What a report says of an emulated machine: how near it came, by its disk cards, and what it cannot show."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from pgdyno.explain.finding import Finding, Severity
+from pgdyno.explain.preflight.study import without_emulation
+from pgdyno.flow.disk_view import view_card
+from pgdyno.record.device.disk_card import add_declared_disk
+from pgdyno.report.document import Prose
+from pgdyno.report.input import ReportInput
+from pgdyno.report.sections.emulated import build_emulated, emulation_table
+from pgdyno.spec.host import DiskSpec, HostSpec
+from tests.disk_cards import make_card
+from tests.report.build import build_report
+
+GP3 = DiskSpec(volume="gp3", count=4, size="100GB", raid=0, volume_latency_ms=1.8)
+HOST = HostSpec(name="db1", cpus=64, memory="8TB", instance_iops=12_000, disk=GP3, wal_disk=GP3, emulate=True)
+
+
+def report_of(host: HostSpec) -> ReportInput:
+    plain = build_report(names=("tpcb-like",), rounds=1, duration_s=20)
+    study = msgspec.structs.replace(plain.record.study, host=host)
+    record = msgspec.structs.replace(plain.record, study=study)
+    cards = [view_card(add_declared_disk(make_card(), host, place)) for place in (0, 1)]
+    return msgspec.structs.replace(plain, record=record, disk=cards[0], wal=cards[1])
+
+
+def test_an_emulation_is_named_with_its_nearness_and_limits() -> None:
+    report = report_of(HOST)
+    (said,) = build_emulated(report)
+    assert isinstance(said, Prose)
+    assert said.strong == "Emulated:"
+    for part in ("of db1", "data: ", "WAL: ", "of the time of a flush", "its 64 CPUs", "its 8 TB", "bursts"):
+        assert part in said.words, part
+    table = emulation_table(report)
+    assert table is not None
+    rows = {(row[0].text, row[1].text): [cell.text for cell in row[2:]] for row in table.rows}
+    # The card's disk does 12,000 IOPS, and a median flush of 0.9 times 1.8 ms and its transfer.
+    assert rows["data", "random reads, 8 kB"][0] == "12,000 IOPS"
+    assert rows["WAL", "a flush"][0] == "1.80 ms"
+    assert len(rows) == 10
+
+
+@pytest.mark.parametrize("host", [None, msgspec.structs.replace(HOST, emulate=False)])
+def test_nothing_is_said_of_a_real_machine(host: HostSpec | None) -> None:
+    report = report_of(HOST)
+    study = msgspec.structs.replace(report.record.study, host=host)
+    report = msgspec.structs.replace(report, record=msgspec.structs.replace(report.record, study=study))
+    assert list(build_emulated(report)) == []
+    assert emulation_table(report) is None
+
+
+def test_the_means_of_an_emulation_are_no_obstacles() -> None:
+    found = tuple(
+        Finding(rule=rule, severity=Severity.WARNING, claim="", evidence="") for rule in ("loop-device", "steal")
+    )
+    study = report_of(HOST).record.study
+    assert [one.rule for one in without_emulation(found, study)] == ["steal"]
+    real = msgspec.structs.replace(study, host=None)
+    assert without_emulation(found, real) == found
