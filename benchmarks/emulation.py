@@ -65,15 +65,13 @@ def make_disk(spec: DiskSpec, base: Path, *, ratio: float = 1.0) -> EmulatedDisk
 def measure(disk: EmulatedDisk, base: Path) -> DiskCard:
     """Emulate a disk and measure its quick card."""
     machine = EmulatedMachine(disks=(disk,), cpu_count=None, memory_bytes=None)
-    with emulated(machine, base=base) as folders:
-        card = base / "card.json"
+    with tempfile.TemporaryDirectory() as cards, emulated(machine, base=base) as folders:
+        card = Path(cards, "card.json")
         argv = [sys.executable, "-m", "pgdyno", "disk", str(folders[disk.name]), "--quick", "--out", str(card)]
         environment = {**os.environ, "PGDYNO_HOME": str(base / "home")}
         # It may end with 1, of a card that has much against it.
         subprocess.run([*argv, "--json", "--yes"], check=False, stdout=subprocess.DEVNULL, env=environment)
-    found = read_card(card)
-    card.unlink()
-    return found
+        return read_card(card)
 
 
 def compare(card: DiskCard, spec: DiskSpec) -> tuple[Efficiency, ...]:

@@ -301,9 +301,13 @@ class Study(StudyTable, frozen=True, kw_only=True):
             self._check_scaling(self.scaling)
         if self.data.init is not None:
             self._check_own_data()
-        if self.data.wal_home is not None and self.server.kind is ServerKind.GIVEN:
+        if self.server.kind is ServerKind.GIVEN:
+            self._check_given_place()
+
+    def _check_given_place(self) -> None:
+        if self.data.wal_home is not None:
             raise ValueError("wal_home is for pgdyno's own servers: pg_wal of a given server stays where it is")
-        if self.host is not None and self.host.emulate and self.server.kind is ServerKind.GIVEN:
+        if self.host is not None and self.host.emulate:
             raise ValueError("emulate is for pgdyno's own servers: a given server stays where it is")
 
     def _check_own_data(self) -> None:
