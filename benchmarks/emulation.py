@@ -27,8 +27,8 @@ from pgdyno.analyse.disk.layout_ceiling import compute_ceilings, limits_of
 from pgdyno.conduct.emulation import plan_emulation
 from pgdyno.conduct.workspace import Workspace
 from pgdyno.record.device.disk_card import DiskCard, read_card
-from pgdyno.run.change.emulated_group import Rates
-from pgdyno.run.change.emulation import EmulatedDisk, EmulatedMachine, emulated
+from pgdyno.run.change.emulation.groups import Rates
+from pgdyno.run.change.emulation.machine import EmulatedDisk, EmulatedMachine, emulated
 from pgdyno.spec.host import DiskSpec, HostSpec
 from pgdyno.spec.read import read_study
 

@@ -7,8 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from pgdyno.run.change.emulated_group import Rates
-from pgdyno.run.change.emulation import EmulatedDisk, EmulatedMachine, emulated
+from pgdyno.run.change.emulation.groups import Rates
+from pgdyno.run.change.emulation.machine import EmulatedDisk, EmulatedMachine, emulated
 from pgdyno.run.host.cgroup import read_limits
 from pgdyno.run.host.tree import Tree
 

@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from pgdyno.errors import HostError
-from pgdyno.run.change.emulated_group import Rates, plan_groups
-from pgdyno.run.change.emulation import EmulatedDisk, check_emulation
-from pgdyno.run.change.latency import find_compiler
+from pgdyno.run.change.emulation.groups import Rates, plan_groups
+from pgdyno.run.change.emulation.latency import find_compiler
+from pgdyno.run.change.emulation.machine import EmulatedDisk, check_emulation
 from tests.loops import needs_root
 from tests.run.emulating import IOPS, LATENCY_S, MEMORY_BYTES
 
@@ -48,9 +48,10 @@ def test_disks_are_throttled_delayed_and_gone(tmp_path: Path) -> None:
     assert emulating.returncode == 0
     seen = json.loads(out)
     for name, filesystem in (("data", "xfs"), ("wal", "ext4")):
-        assert seen[name]["flush"] >= LATENCY_S, name
-        assert seen[name]["direct"] >= LATENCY_S, name
-        assert seen[name]["cached"] < LATENCY_S, name
+        # A thread that wakes up late sleeps less the next time, and never less than half.
+        assert seen[name]["flush"] >= LATENCY_S / 2, name
+        assert seen[name]["direct"] >= LATENCY_S / 2, name
+        assert seen[name]["cached"] < LATENCY_S / 2, name
         assert any(f"/{name} " in line and f" - {filesystem} " in line for line in seen["mounts"].splitlines())
         device = seen["devices"][name]
         numbers = f"{os.major(device)}:{os.minor(device)}"

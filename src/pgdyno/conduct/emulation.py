@@ -12,8 +12,8 @@ import msgspec
 from pgdyno.conduct.ui import Ui
 from pgdyno.conduct.workspace import Workspace
 from pgdyno.errors import HostError, SpecError
-from pgdyno.run.change.emulated_group import Rates
-from pgdyno.run.change.emulation import EmulatedDisk, EmulatedMachine, check_emulation, emulated
+from pgdyno.run.change.emulation.groups import Rates
+from pgdyno.run.change.emulation.machine import EmulatedDisk, EmulatedMachine, check_emulation, emulated
 from pgdyno.run.cluster.home import find_existing_folder
 from pgdyno.run.host.facts import read_host_facts
 from pgdyno.spec.host import DiskSpec, HostSpec

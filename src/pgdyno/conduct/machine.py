@@ -29,7 +29,7 @@ from pgdyno.record.device.disk_card import ClockTest
 from pgdyno.record.machine.host_facts import HostFacts
 from pgdyno.record.machine.preflight import PreflightFacts
 from pgdyno.record.types import StudyRecord
-from pgdyno.run.change.emulation_note import undo_left_emulations
+from pgdyno.run.change.emulation.note import undo_left_emulations
 from pgdyno.run.change.kernel import restore_left_overs
 from pgdyno.run.cluster.home import Home, open_home
 from pgdyno.run.cluster.server import check_port, psql_command

@@ -12,7 +12,7 @@ from pgdyno.conduct.ui import Ui
 from pgdyno.conduct.undo_words import describe_undo
 from pgdyno.errors import HostError, with_program
 from pgdyno.report.forms.plain import Heading, render_line, render_rows
-from pgdyno.run.change.emulation_note import undo_left_emulations
+from pgdyno.run.change.emulation.note import undo_left_emulations
 from pgdyno.run.change.given.command import restore_by_command
 from pgdyno.run.change.given.target import restore_words
 from pgdyno.run.change.given.undo import restore_settings

@@ -171,7 +171,7 @@ class SettingChange(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
 
 class EmulationChange(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """An emulated machine; `emulation_note.py` keeps it in a file of its own, beside the journal."""
+    """An emulated machine; `emulation/note.py` keeps it in a file of its own, beside the journal."""
 
     what: str
     """The folder of its disks."""

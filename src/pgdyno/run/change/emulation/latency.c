@@ -1,6 +1,6 @@
 /* Make reads, flushes and synchronous writes of emulated disks take as long as on the declared ones.
  *
- * Preloaded into every program of a study. A call that had to wait for an emulated device lasts at least as long as is declared;
+ * Preloaded into every program of a study. A call that had to wait for an emulated device lasts as long as is declared;
  * what the page cache served did not sleep, and is not delayed. DEVICES is given to the compiler: { device, flush_ns, read_ns }.
  */
 #define _GNU_SOURCE
@@ -56,16 +56,32 @@ static int64_t find_latency(int file, enum call call) {
   return 0;
 }
 
+static int64_t ns_since(struct timespec start) {
+  struct timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return (now.tv_sec - start.tv_sec) * INT64_C(1000000000) + now.tv_nsec - start.tv_nsec;
+}
+
+/* How much later than asked this thread wakes up, on average; the next sleep is shorter by that, so that latencies are as
+ * declared on average. No call gets less than half of what is declared. */
+static __thread int64_t late_ns;
+
+static void last(struct timespec start, int64_t latency) {
+  int64_t least = latency - (late_ns < latency / 2 ? late_ns : latency / 2);
+  if (ns_since(start) >= least) return;
+  int64_t end = start.tv_nsec + least;
+  struct timespec until = {start.tv_sec + end / 1000000000, end % 1000000000};
+  while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, NULL) == EINTR) {
+  }
+  int64_t late = ns_since(start) - least;
+  late_ns += ((late < latency ? late : latency) - late_ns) / 8;
+}
+
 static void finish(struct start start, int file, enum call call, ssize_t result) {
   if (result < 0 || count_sleeps() == start.sleeps) return;
   int before = errno;
   int64_t latency = find_latency(file, call);
-  if (latency > 0) {
-    int64_t end = start.at.tv_nsec + latency;
-    struct timespec until = {start.at.tv_sec + end / 1000000000, end % 1000000000};
-    while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, NULL) == EINTR) {
-    }
-  }
+  if (latency > 0) last(start.at, latency);
   errno = before;
 }
 
