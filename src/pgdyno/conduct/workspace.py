@@ -33,8 +33,7 @@ class Workspace(msgspec.Struct, frozen=True, kw_only=True):
 
     def on_disk_of(self, record: StudyRecord) -> Workspace:
         """Return a workspace on the disk that a record measured, unless the user named a home."""
-        is_emulated = record.study.host is not None and record.study.host.emulate
-        if self.is_home_named or record.host is None or is_emulated:
+        if self.is_home_named or record.host is None or record.study.is_emulated:
             return self
         return msgspec.structs.replace(self, home=Path(record.host.data_disk.path))
 

@@ -194,6 +194,12 @@ def report_step(store: RecordStore, ui: Ui) -> StudyReport:
     return report
 
 
+def _say_how_to_go_on(store: RecordStore) -> str:
+    if store.read_record().study.is_emulated:
+        return f"`pgdyno report {store.path}` reports on it; on an emulated machine a study begins again"
+    return f"`pgdyno resume {store.path}` goes on"
+
+
 @contextmanager
 def keeping_what_is_finished(store: RecordStore) -> Iterator[None]:
     """When a step fails or the user stops, report what is finished and say how to go on."""
@@ -211,5 +217,5 @@ def keeping_what_is_finished(store: RecordStore) -> Iterator[None]:
         raise InterruptedStudyError(
             f"stopped after {finished_count} of {planned_count} trials",
             detail=f"what was finished is kept in {store.path}; nothing was left running",
-            hint=f"`pgdyno resume {store.path}` goes on",
+            hint=_say_how_to_go_on(store),
         ) from exc

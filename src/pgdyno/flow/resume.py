@@ -38,7 +38,7 @@ def resume_study(store: RecordStore, *, allowed: Allowed = NOTHING, place: Works
         return report_step(store, ui)
     if record.study.server.kind is ServerKind.GIVEN:
         return resume_given(store, allowed=allowed, ui=ui)
-    if record.study.host is not None and record.study.host.emulate:
+    if record.study.is_emulated:
         raise SpecError(
             "a study on an emulated machine cannot go on: its data were on disks that are gone",
             hint=f"`pgdyno report {store.path}` reports on the finished trials; begin again for the others",

@@ -307,7 +307,7 @@ class Study(StudyTable, frozen=True, kw_only=True):
     def _check_given_place(self) -> None:
         if self.data.wal_home is not None:
             raise ValueError("wal_home is for pgdyno's own servers: pg_wal of a given server stays where it is")
-        if self.host is not None and self.host.emulate:
+        if self.is_emulated:
             raise ValueError("emulate is for pgdyno's own servers: a given server stays where it is")
 
     def _check_own_data(self) -> None:
@@ -342,6 +342,11 @@ class Study(StudyTable, frozen=True, kw_only=True):
             return None
         named = self.scaling.workload or self.workload[0].name
         return next((workload for workload in self.workload if workload.name == named), None)
+
+    @property
+    def is_emulated(self) -> bool:
+        """True if the study runs on an emulation of the machine that it declares."""
+        return self.host is not None and self.host.emulate
 
     @property
     def is_comparison(self) -> bool:

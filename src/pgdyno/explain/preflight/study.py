@@ -33,8 +33,7 @@ def list_obstacles(record: StudyRecord, analysis: StudyAnalysis) -> tuple[Findin
 
 def without_emulation(findings: tuple[Finding, ...], study: Study) -> tuple[Finding, ...]:
     """Leave out what only says by which means the machine of a study is emulated."""
-    is_emulated = study.host is not None and study.host.emulate
-    return tuple(one for one in findings if not is_emulated or one.rule not in _EMULATED)
+    return tuple(one for one in findings if not study.is_emulated or one.rule not in _EMULATED)
 
 
 def _find_obstacles(record: StudyRecord, analysis: StudyAnalysis) -> tuple[Finding, ...]:
