@@ -2,7 +2,7 @@
 
 Emulates each of four declared disks in turn, round after round, measures a quick card of it, and divides what was measured by what
 is declared: IOPS, MB/s, and the median time of a flush. A disk that lets through 30 % less than declared is planted beside
-them: the card must call its reads and writes below what is declared. Run it as root, on an otherwise idle machine.
+them: the card must show it within 10 %, and calls it below what is declared where its interval is narrow. Run it as root, on an otherwise idle machine.
 """
 
 from __future__ import annotations
@@ -96,7 +96,8 @@ def main() -> None:
     parser.add_argument("--base", default="/var/tmp", help="a folder on the disk that holds the emulated ones")
     asked = parser.parse_args()
     ratios: dict[tuple[str, str], list[float]] = defaultdict(list)
-    seen: list[bool] = []
+    shown: list[bool] = []
+    called: list[bool] = []
     with tempfile.TemporaryDirectory(dir=asked.base) as folder:
         base = Path(folder)
         base.chmod(0o755)
@@ -106,17 +107,16 @@ def main() -> None:
                 found = dict(list_ratios(measure(disk, base), spec, disk))
                 for figure, ratio in found.items():
                     ratios[name, figure].append(ratio)
-                shown = ", ".join(f"{figure} {ratio:.3f}" for figure, ratio in found.items())
-                print(f"round {number + 1}, {name}: {shown}; load average {os.getloadavg()[0]:.1f}", flush=True)
+                said = ", ".join(f"{figure} {ratio:.3f}" for figure, ratio in found.items())
+                print(f"round {number + 1}, {name}: {said}; load average {os.getloadavg()[0]:.1f}", flush=True)
             spec = DISKS["gp3"]
             lack = compare(measure(make_disk(spec, base, ratio=_PLANTED_RATIO), base), spec)
-            held = {one.key: one.standing for one in lack}
-            seen.append(
-                all(
-                    held.get(key) is Attainment.BELOW for key in (DiskFigureKey.RANDOM_READ, DiskFigureKey.RANDOM_WRITE)
-                )
-            )
-            print(f"round {number + 1}, planted: {'seen' if seen[-1] else 'not seen'}", flush=True)
+            held = [one for one in lack if one.key in {DiskFigureKey.RANDOM_READ, DiskFigureKey.RANDOM_WRITE}]
+            planted = [one.ratio.value or 0.0 for one in held]
+            shown.append(len(held) == 2 and all(abs(ratio / _PLANTED_RATIO - 1) <= 0.1 for ratio in planted))
+            called.append(len(held) == 2 and all(one.standing is Attainment.BELOW for one in held))
+            said = ", ".join(f"{one.ratio.value or 0.0:.3f} ({one.standing.value})" for one in held)
+            print(f"round {number + 1}, planted {_PLANTED_RATIO}: {said}", flush=True)
     for (name, figure), values in ratios.items():
         middle = statistics.median(values)
         say(
@@ -130,7 +130,8 @@ def main() -> None:
             target="0.9 to 1.1",
             holds=0.9 <= middle <= 1.1,
         )
-    say_share("emulation.planted.seen", seen, target=">= 0.9")
+    say_share("emulation.planted.shown", shown, target=">= 0.9")
+    say_share("emulation.planted.called_below", called)
 
 
 if __name__ == "__main__":
