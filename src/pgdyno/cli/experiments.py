@@ -24,6 +24,8 @@ from pgdyno.cli.options import (
     OutOption,
     QuietOption,
     RateOption,
+    RestoreCommandOption,
+    RestoreOption,
     RunAsOption,
     ScaleOption,
     ServerOption,
@@ -141,6 +143,8 @@ def compare(
     out: OutOption = None,
     home: HomeOption = None,
     wal_home: WalHomeOption = None,
+    restore: RestoreOption = None,
+    restore_command: RestoreCommandOption = None,
     run_as: RunAsOption = None,
     json: JsonOption = False,
     yes: YesOption = False,
@@ -171,7 +175,15 @@ def compare(
             load=given(rate_tps=rate, threads=threads),
             tables={
                 "server": {},
-                "data": data_table(scale=None, init=init, database=database, wal_home=wal_home, workloads=workload),
+                "data": data_table(
+                    scale=None,
+                    init=init,
+                    database=database,
+                    wal_home=wal_home,
+                    restore=restore,
+                    restore_command=restore_command,
+                    workloads=workload,
+                ),
                 "trials": given(duration=duration, warm_up=warm_up, seed=seed),
                 "experiment": given(minutes=minutes, detect=detect, confidence=confidence, design=design),
             },
@@ -179,7 +191,9 @@ def compare(
         )
         check_gate(gate, study)
         if dsn is not None:
-            refuse_others("--dsn", home=home, wal_home=wal_home, run_as=run_as)
+            refuse_others(
+                "--dsn", home=home, wal_home=wal_home, run_as=run_as, restore=restore, restore_command=restore_command
+            )
             study = put_on_given(study, dsn=dsn, apply_with=apply_with)
         place = Workspace.make(out=out, home=home, run_as=run_as)
         report = run_study(study, dsn=dsn, allowed=allowed, name="compare", place=place, ui=ui, measures_disk=disk)
@@ -227,6 +241,8 @@ def sweep(
     out: OutOption = None,
     home: HomeOption = None,
     wal_home: WalHomeOption = None,
+    restore: RestoreOption = None,
+    restore_command: RestoreCommandOption = None,
     run_as: RunAsOption = None,
     json: JsonOption = False,
     yes: YesOption = False,
@@ -249,7 +265,15 @@ def sweep(
             load=given(clients=clients, threads=threads, mode=mode, rate_tps=rate),
             tables={
                 "server": server_table(server=server, bindir=pg_bindir, port=None, settings=settings or []),
-                "data": data_table(scale=scale, init=init, database=database, wal_home=wal_home, workloads=workload),
+                "data": data_table(
+                    scale=scale,
+                    init=init,
+                    database=database,
+                    wal_home=wal_home,
+                    restore=restore,
+                    restore_command=restore_command,
+                    workloads=workload,
+                ),
                 "trials": given(duration=duration, warm_up=warm_up, seed=seed),
                 "experiment": given(minutes=minutes, detect=detect, confidence=confidence, design=design),
             },
@@ -257,7 +281,9 @@ def sweep(
         )
         check_gate(gate, study)
         if dsn is not None:
-            refuse_others("--dsn", home=home, wal_home=wal_home, run_as=run_as)
+            refuse_others(
+                "--dsn", home=home, wal_home=wal_home, run_as=run_as, restore=restore, restore_command=restore_command
+            )
             study = put_on_given(study, dsn=dsn, apply_with=apply_with)
         place = Workspace.make(out=out, home=home, run_as=run_as)
         report = run_study(study, dsn=dsn, allowed=allowed, name="sweep", place=place, ui=ui, measures_disk=disk)

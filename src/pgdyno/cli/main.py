@@ -36,6 +36,8 @@ from pgdyno.cli.options import (
     RateOption,
     RecordArgument,
     RecordsOption,
+    RestoreCommandOption,
+    RestoreOption,
     RunAsOption,
     ScaleOption,
     ServerOption,
@@ -44,6 +46,7 @@ from pgdyno.cli.options import (
     YesOption,
     data_table,
     given,
+    put_restoring,
     put_wal_home,
     read_allowed,
     refuse_others,
@@ -201,6 +204,8 @@ def bench(
     out: OutOption = None,
     home: HomeOption = None,
     wal_home: WalHomeOption = None,
+    restore: RestoreOption = None,
+    restore_command: RestoreCommandOption = None,
     run_as: RunAsOption = None,
     json: JsonOption = False,
     yes: YesOption = False,
@@ -225,6 +230,8 @@ def bench(
                 "port": port,
                 "home": home,
                 "wal-home": wal_home,
+                "restore": restore,
+                "restore-command": restore_command,
                 "run-as": run_as,
             }
             questions = {"stock-only": stock_only, "layers": layers, "minutes": minutes, "design": design}
@@ -244,7 +251,15 @@ def bench(
         goal = choose_goal(is_quick=quick, is_stock_only=stock_only, is_layered=layers, minutes=minutes, rounds=rounds)
         tables = {
             "server": server_table(server=server, bindir=pg_bindir, port=port, settings=settings or []),
-            "data": data_table(scale=scale, init=init, database=database, wal_home=wal_home, workloads=workload),
+            "data": data_table(
+                scale=scale,
+                init=init,
+                database=database,
+                wal_home=wal_home,
+                restore=restore,
+                restore_command=restore_command,
+                workloads=workload,
+            ),
             "trials": given(rounds=rounds, duration=duration, warm_up=warm_up, cache=cache, seed=seed),
             "experiment": given(minutes=minutes, design=design),
         }
@@ -266,6 +281,8 @@ def run(
     out: OutOption = None,
     home: HomeOption = None,
     wal_home: WalHomeOption = None,
+    restore: RestoreOption = None,
+    restore_command: RestoreCommandOption = None,
     run_as: RunAsOption = None,
     json: JsonOption = False,
     yes: YesOption = False,
@@ -279,7 +296,7 @@ def run(
         from pgdyno.spec.read import read_study
 
         gate = plan_gate(fail_if or [], junit=junit, bmf=bmf)
-        asked = put_wal_home(read_study(study), wal_home)
+        asked = put_restoring(put_wal_home(read_study(study), wal_home), restore, restore_command)
         check_gate(gate, asked)
         allowed = read_allowed(allow, dsn=asked.server.dsn)
         place = Workspace.make(out=out, home=home, run_as=run_as)
@@ -295,6 +312,8 @@ def plan(
     *,
     home: HomeOption = None,
     wal_home: WalHomeOption = None,
+    restore: RestoreOption = None,
+    restore_command: RestoreCommandOption = None,
     json: JsonOption = False,
 ) -> None:
     """Show a study's steps and predicted minutes without running it."""
@@ -303,7 +322,7 @@ def plan(
         from pgdyno.flow.plan import PlanView, view_plan
         from pgdyno.spec.read import read_study
 
-        asked = put_wal_home(read_study(study), wal_home)
+        asked = put_restoring(put_wal_home(read_study(study), wal_home), restore, restore_command)
         view: PlanView = view_plan(asked, place=Workspace.make(out=None, home=home, run_as=None))
         show(view)
 

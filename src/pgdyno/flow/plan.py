@@ -7,14 +7,16 @@ from pathlib import Path
 import msgspec
 from rich.console import RenderableType
 
-from pgdyno.analyse.disk.demand import find_limits
+from pgdyno.analyse.disk.demand import DiskLimits, find_limits
 from pgdyno.analyse.disk.layout_ceiling import compute_ceilings, limits_of
 from pgdyno.conduct.known_cards import find_cards
 from pgdyno.conduct.workspace import Workspace, read_machine
 from pgdyno.plan.experiment import reference_server
 from pgdyno.plan.plan import Plan, Step, StepKind, plan_study
 from pgdyno.plan.scaling import plan_scaling
+from pgdyno.plan.types import Machine
 from pgdyno.report.forms.plain import Heading, render_rows
+from pgdyno.report.restore_words import describe_between
 from pgdyno.run.cluster.home import find_existing_folder
 from pgdyno.run.host.tunables import read_tunables
 from pgdyno.run.postgres.installation import read_named_facts
@@ -48,9 +50,13 @@ class PlanView(msgspec.Struct, frozen=True, kw_only=True):
         choices = [("chosen", "", f"{one.name} = {one.value}: {one.reason}") for one in self.plan.choices]
         return render_rows(
             (Heading("step"), Heading("seconds", is_number=True), Heading("what")),
-            [*steps, *choices],
+            [*steps, *self._list_between(), *choices],
             caption=f"{self.predicted_s / 60:.1f} minutes in all",
         )
+
+    def _list_between(self) -> list[tuple[str, str, str]]:
+        between = self.plan.between
+        return [] if between is None else [("between trials", f"{between.total_s:.0f}", describe_between(between))]
 
 
 def _describe_step(plan: Plan, step: Step) -> str:
@@ -65,18 +71,25 @@ def view_plan(study: Study, *, place: Workspace) -> PlanView:
     """Plan a study for this machine."""
     major = read_named_facts(reference_server(study)).major
     machine = read_machine(study, place.home, version_major=major)
-    written = _find_write_rate(study, place.home)
-    machine = msgspec.structs.replace(machine, write_bytes_per_s=written)
+    machine = _with_disk_rates(machine, study, place.home)
     plan = plan_study(study, machine)
     return PlanView(plan=plan, scaling=plan_scaling(study, plan, machine))
 
 
-def _find_write_rate(study: Study, home: Path) -> float | None:
-    """Find what the disk writes, by the study's declaration or the home's disk card; None if neither says."""
+def _with_disk_rates(machine: Machine, study: Study, home: Path) -> Machine:
+    """Return the machine with what its disk reads and writes, by the study's declaration or the home's disk card."""
     host = study.host
     if host is not None and host.disk is not None:
-        written = compute_ceilings(host.disk, limits_of(host)).write_bytes_per_s
-        if written is not None:
-            return written.value
+        ceilings = compute_ceilings(host.disk, limits_of(host))
+        if ceilings.write_bytes_per_s is not None:
+            read = ceilings.read_bytes_per_s
+            return msgspec.structs.replace(
+                machine,
+                write_bytes_per_s=ceilings.write_bytes_per_s.value,
+                read_bytes_per_s=None if read is None else read.value,
+            )
     card = find_cards(home, read_tunables(find_existing_folder(home))).data
-    return None if card is None else find_limits(card[0]).write_bytes_per_s
+    limits = DiskLimits() if card is None else find_limits(card[0])
+    return msgspec.structs.replace(
+        machine, write_bytes_per_s=limits.write_bytes_per_s, read_bytes_per_s=limits.read_bytes_per_s
+    )

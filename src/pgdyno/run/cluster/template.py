@@ -21,6 +21,7 @@ from pgdyno.errors import HostError, PgdynoError, StepFailedError
 from pgdyno.record.durable import write_durably
 from pgdyno.record.types import Dataset
 from pgdyno.run.cluster.home import Home
+from pgdyno.run.cluster.restore_command import restore_by_command
 from pgdyno.run.cluster.server import DATABASE, Server
 from pgdyno.run.cluster.wal_home import WAL_FOLDER
 from pgdyno.run.host import process
@@ -33,7 +34,7 @@ from pgdyno.run.load.watch import LoadWatch
 from pgdyno.run.postgres import sql
 from pgdyno.run.postgres.hints import hint_for
 from pgdyno.run.postgres.installation import Installation
-from pgdyno.spec.study import DataSpec, ServerKind
+from pgdyno.spec.study import DataSpec, RestorePolicy, ServerKind
 
 _FACTS_FILE = "dataset.json"
 _SCALE_IN_NAME = re.compile(r"-scale(\d+)-")
@@ -101,6 +102,7 @@ def prepare_template(
         return Template(data_dir=folder / "data", dataset=msgspec.structs.replace(dataset, is_reused=True))
     server = Server(installation=installation, home=home, log_path=output_dir / "server.log")
     # The working cluster of the last trial.
+    home.clear_data()
     _remove_folder(home.data)
     try:
         on_activity("initdb")
@@ -124,6 +126,31 @@ def prepare_template(
     return _keep(folder, dataset, home)
 
 
+def restore_cluster(template: Template, home: Home, data: DataSpec) -> float:
+    """Bring the home's working cluster to the state that a trial begins with, and return the seconds that it took.
+
+    Raises:
+        StepFailedError: Copying failed, or the restore command did.
+        HostError: The last trial's folder cannot be removed, or the restore command cannot be started.
+    """
+    if data.restore_command is not None:
+        return _restore_by_command(template, home, data.restore_command)
+    if data.restore is RestorePolicy.NONE and home.aged_from == template.data_dir:
+        began_s = monotonic_s()
+        _flush(home)
+        return monotonic_s() - began_s
+    return restore_template(template, home)
+
+
+def _restore_by_command(template: Template, home: Home, command: str) -> float:
+    began_s = monotonic_s()
+    restore_by_command(command, template=template.data_dir, home=home)
+    if home.wal is not None:
+        _restore_wal(template, home, home.wal)
+    _flush(home)
+    return monotonic_s() - began_s
+
+
 def restore_template(template: Template, home: Home) -> float:
     """Make the home's working cluster a copy of a template, flush it to disk, and return the seconds it took.
 
@@ -139,12 +166,20 @@ def restore_template(template: Template, home: Home) -> float:
     without = None if home.wal is None else WAL_FOLDER
     _restore(home.user, template.data_dir, home.data, without=without)
     if home.wal is not None:
-        _restore(home.user, template.data_dir / WAL_FOLDER, home.wal)
-        _link_wal(home.user, home.data / WAL_FOLDER, home.wal)
-    # Write-back of the copy must end before the load begins.
+        _restore_wal(template, home, home.wal)
+    _flush(home)
+    return monotonic_s() - began_s
+
+
+def _restore_wal(template: Template, home: Home, wal: Path) -> None:
+    _restore(home.user, template.data_dir / WAL_FOLDER, wal)
+    _link_wal(home.user, home.data / WAL_FOLDER, wal)
+
+
+def _flush(home: Home) -> None:
+    """Write the working cluster to disk: write-back of what the last trial or the copy wrote must end before the load begins."""
     for folder in home.cluster_folders:
         _copy(["sync", "--file-system", str(folder)])
-    return monotonic_s() - began_s
 
 
 def _restore(user: ServerUser, source: Path, target: Path, *, without: str | None = None) -> None:
