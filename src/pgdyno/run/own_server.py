@@ -116,11 +116,11 @@ class OwnServer:
         )
         return self._template.dataset
 
-    def reset(self) -> float:
+    def reset(self, on_activity: Callable[[str], None] = lambda _: None) -> float:
         """Bring the cluster to the state that a trial begins with, on disk. Return the seconds that it took."""
         if self._template is None:
             raise RuntimeError("nothing was loaded")
-        return restore_cluster(self._template, self._home, self._data)
+        return restore_cluster(self._template, self._home, self._data, on_activity=on_activity)
 
     @contextlib.contextmanager
     def running(self, settings: Mapping[str, SettingValue], *, log_path: Path) -> Iterator[None]:

@@ -35,8 +35,10 @@ from pgdyno.run.postgres import sql
 from pgdyno.run.postgres.hints import hint_for
 from pgdyno.run.postgres.installation import Installation
 from pgdyno.spec.study import DataSpec, RestorePolicy, ServerKind
+from pgdyno.units import format_bytes
 
 _FACTS_FILE = "dataset.json"
+_TELL_EVERY_S = 1.0
 _SCALE_IN_NAME = re.compile(r"-scale(\d+)-")
 # Loading runs with fewer checkpoints; the times of the init steps then reflect the disk, not the checkpointer.
 _LOAD_SETTINGS = {"max_wal_size": "4GB", "maintenance_work_mem": "256MB"}
@@ -126,8 +128,16 @@ def prepare_template(
     return _keep(folder, dataset, home)
 
 
-def restore_cluster(template: Template, home: Home, data: DataSpec) -> float:
+def restore_cluster(
+    template: Template, home: Home, data: DataSpec, *, on_activity: Callable[[str], None] = lambda _: None
+) -> float:
     """Bring the home's working cluster to the state that a trial begins with, and return the seconds that it took.
+
+    Args:
+        template: What the trials' clusters are copies of.
+        home: The home of the working cluster.
+        data: The study's data, with its restoring policy.
+        on_activity: Receives about every second how far a copy is.
 
     Raises:
         StepFailedError: Copying failed, or the restore command did.
@@ -139,7 +149,7 @@ def restore_cluster(template: Template, home: Home, data: DataSpec) -> float:
         began_s = monotonic_s()
         _flush(home)
         return monotonic_s() - began_s
-    return restore_template(template, home)
+    return restore_template(template, home, on_activity=on_activity)
 
 
 def _restore_by_command(template: Template, home: Home, command: str) -> float:
@@ -151,7 +161,7 @@ def _restore_by_command(template: Template, home: Home, command: str) -> float:
     return monotonic_s() - began_s
 
 
-def restore_template(template: Template, home: Home) -> float:
+def restore_template(template: Template, home: Home, *, on_activity: Callable[[str], None] = lambda _: None) -> float:
     """Make the home's working cluster a copy of a template, flush it to disk, and return the seconds it took.
 
     If an earlier trial left a working cluster, only the differences are written; otherwise the template is copied.
@@ -164,7 +174,8 @@ def restore_template(template: Template, home: Home) -> float:
     """
     began_s = monotonic_s()
     without = None if home.wal is None else WAL_FOLDER
-    _restore(home.user, template.data_dir, home.data, without=without)
+    done = _CopyProgress(template.dataset.total_bytes, on_activity)
+    _restore(home.user, template.data_dir, home.data, without=without, on_bytes=done.add)
     if home.wal is not None:
         _restore_wal(template, home, home.wal)
     _flush(home)
@@ -182,16 +193,50 @@ def _flush(home: Home) -> None:
         _copy(["sync", "--file-system", str(folder)])
 
 
-def _restore(user: ServerUser, source: Path, target: Path, *, without: str | None = None) -> None:
+class _CopyProgress:
+    """Tells about every second how far a copy is."""
+
+    def __init__(self, total_bytes: int, on_activity: Callable[[str], None]) -> None:
+        self._total = format_bytes(total_bytes)
+        self._on_activity = on_activity
+        self._done_bytes = 0
+        self._told_s = monotonic_s()
+
+    def add(self, size_bytes: int) -> None:
+        self._done_bytes += size_bytes
+        if monotonic_s() - self._told_s >= _TELL_EVERY_S:
+            self._told_s = monotonic_s()
+            self._on_activity(f"restoring: {format_bytes(self._done_bytes)} of about {self._total}")
+
+
+def _restore(
+    user: ServerUser,
+    source: Path,
+    target: Path,
+    *,
+    without: str | None = None,
+    on_bytes: Callable[[int], None] = lambda _: None,
+) -> None:
     """Make a folder a copy of another; the entry `without` of a copy that is there may stay as it is."""
-    if _may_write_over(user, source, target):
-        _mirror(user, source, target, without)
-        return
-    _remove_folder(target)
-    _copy(["cp", "--archive", "--reflink=never", "--no-target-directory", str(source), str(target)])
-    if not user.is_self:
-        # The template belongs to the account that loaded it, which may be another one.
-        _copy(["chown", "--recursive", "--no-dereference", f"{user.uid}:{user.gid}", str(target)])
+    if not _may_write_over(user, source, target):
+        _remove_folder(target)
+        if source.lstat().st_uid != user.uid:
+            # The template belongs to the account that loaded it, which may be another one.
+            _copy(["cp", "--archive", "--reflink=never", "--no-target-directory", str(source), str(target)])
+            _copy(["chown", "--recursive", "--no-dereference", f"{user.uid}:{user.gid}", str(target)])
+            return
+        without = None
+    # The import brings numpy.
+    from pgdyno.run.cluster.mirror import mirror_folder  # noqa: PLC0415
+
+    def mirror() -> None:
+        target.mkdir(mode=0o700, exist_ok=True)
+        mirror_folder(source, target, without=without, on_bytes=on_bytes)
+
+    with _restoring():
+        # The cluster's account could put a link there, which root must not follow to a place that the account cannot
+        # reach.
+        process.call_as(user, mirror)
 
 
 def _link_wal(user: ServerUser, place: Path, wal: Path) -> None:
@@ -213,16 +258,6 @@ def _may_write_over(user: ServerUser, source: Path, target: Path) -> bool:
     except FileNotFoundError:
         return False
     return all(stat.S_ISDIR(one.st_mode) and one.st_uid == user.uid for one in found)
-
-
-def _mirror(user: ServerUser, source: Path, target: Path, without: str | None) -> None:
-    # The import brings numpy.
-    from pgdyno.run.cluster.mirror import mirror_folder  # noqa: PLC0415
-
-    with _restoring():
-        # The cluster's account could put a link there, which root must not follow to a place that the account cannot
-        # reach.
-        process.call_as(user, lambda: mirror_folder(source, target, without=without))
 
 
 @contextlib.contextmanager
