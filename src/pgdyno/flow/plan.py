@@ -7,10 +7,12 @@ from pathlib import Path
 import msgspec
 from rich.console import RenderableType
 
+from pgdyno.analyse.disk.credits import CreditEnd, find_credits, plan_uses, predict_ends
 from pgdyno.analyse.disk.demand import DiskLimits, find_limits
 from pgdyno.analyse.disk.layout_ceiling import compute_ceilings, limits_of
 from pgdyno.conduct.known_cards import find_cards
 from pgdyno.conduct.workspace import Workspace, read_machine
+from pgdyno.explain.doubts.credits import describe_end
 from pgdyno.plan.experiment import reference_server
 from pgdyno.plan.plan import Plan, Step, StepKind, plan_study
 from pgdyno.plan.scaling import plan_scaling
@@ -29,6 +31,8 @@ class PlanView(msgspec.Struct, frozen=True, kw_only=True):
     plan: Plan
     scaling: Plan | None = None
     """The sweep over clients that follows; None where none follows."""
+    credits: tuple[CreditEnd, ...] = ()
+    """When the burst credits of the declared machine end; empty where none are known."""
 
     @property
     def predicted_s(self) -> float:
@@ -37,7 +41,9 @@ class PlanView(msgspec.Struct, frozen=True, kw_only=True):
 
     def to_json(self) -> bytes:
         """Return the plan as JSON."""
-        return msgspec.json.encode({"predicted_s": self.predicted_s, "plan": self.plan, "scaling": self.scaling})
+        return msgspec.json.encode(
+            {"predicted_s": self.predicted_s, "plan": self.plan, "scaling": self.scaling, "credits": self.credits}
+        )
 
     def to_terminal(self) -> RenderableType:
         """Return a table of the steps with their predicted seconds."""
@@ -50,13 +56,18 @@ class PlanView(msgspec.Struct, frozen=True, kw_only=True):
         choices = [("chosen", "", f"{one.name} = {one.value}: {one.reason}") for one in self.plan.choices]
         return render_rows(
             (Heading("step"), Heading("seconds", is_number=True), Heading("what")),
-            [*steps, *self._list_between(), *choices],
+            [*steps, *self._list_between(), *self._list_credits(), *choices],
             caption=f"{self.predicted_s / 60:.1f} minutes in all",
         )
 
     def _list_between(self) -> list[tuple[str, str, str]]:
         between = self.plan.between
         return [] if between is None else [("between trials", f"{between.total_s:.0f}", describe_between(between))]
+
+    def _list_credits(self) -> list[tuple[str, str, str]]:
+        return [
+            ("credits", "" if end.after_s is None else f"{end.after_s:.0f}", describe_end(end)) for end in self.credits
+        ]
 
 
 def _describe_step(plan: Plan, step: Step) -> str:
@@ -73,7 +84,9 @@ def view_plan(study: Study, *, place: Workspace) -> PlanView:
     machine = read_machine(study, place.home, version_major=major)
     machine = _with_disk_rates(machine, study, place.home)
     plan = plan_study(study, machine)
-    return PlanView(plan=plan, scaling=plan_scaling(study, plan, machine))
+    host = study.host
+    ends = () if host is None else predict_ends(find_credits(host), plan_uses(plan, host))
+    return PlanView(plan=plan, scaling=plan_scaling(study, plan, machine), credits=ends)
 
 
 def _with_disk_rates(machine: Machine, study: Study, home: Path) -> Machine:
