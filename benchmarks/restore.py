@@ -78,7 +78,7 @@ def compare_announced(options: argparse.Namespace, folder: Path) -> None:
     """Plan and run a study under each policy, and say how long a trial waited for its data, and how long it was to wait."""
     home = folder / "home"
     pgdyno("disk", "--home", str(home), "--quick", "--out", str(folder / "card.json"))
-    for workload in ("select-only", "tpcb-like"):
+    for workload in options.workload or ("select-only", "tpcb-like"):
         study = folder / f"{workload}.toml"
         study.write_text(
             f"[data]\nscale = {options.scale}\n[[workload]]\nname = '{workload}'\nclients = 8\n"
@@ -121,6 +121,7 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, default=Path("/var/tmp"), help="on the disk that is meant")
     parser.add_argument("--announced", action="store_true", help="compare plan with studies, of each policy")
     parser.add_argument("--policy", choices=[*POLICIES], action="append", help="with --announced: only this one")
+    parser.add_argument("--workload", choices=WORKLOADS, action="append", help="with --announced: only this one")
     options = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="pgdyno-restore-", dir=options.folder))
     folder.chmod(0o755)

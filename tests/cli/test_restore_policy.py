@@ -34,6 +34,10 @@ def test_a_study_goes_on_after_a_kill(bench: Bench, policy: str) -> None:
         process.communicate(timeout=600)
     done = bench.run("resume", "out")
     assert done.returncode == 0, done.stderr
+    study = bench.folder / "study.toml"
+    study.write_text('[data]\nscale = 2\n[[workload]]\nname = "simple-update"\n')
+    steps = json.loads(bench.read("plan", str(study), "--home", str(bench.home), "--json").stdout)["plan"]["steps"]
+    assert steps[1] == {"kind": "load", "predicted_s": 0.0, "trial": None}, "the data are loaded"
     trials = finished_trials(record)
     assert [trial["status"] for trial in trials] == ["finished"] * 3
     report = (record / "report.md").read_text()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import msgspec
@@ -17,12 +18,15 @@ from pgdyno.plan.experiment import reference_server
 from pgdyno.plan.plan import Plan, Step, StepKind, plan_study
 from pgdyno.plan.scaling import plan_scaling
 from pgdyno.plan.types import Machine
+from pgdyno.record.types import ServerFacts
 from pgdyno.report.forms.plain import Heading, render_rows
 from pgdyno.report.restore_words import describe_between
-from pgdyno.run.cluster.home import find_existing_folder
+from pgdyno.run.cluster.home import Home, find_existing_folder
+from pgdyno.run.cluster.template import find_loaded_scales
+from pgdyno.run.host.process import find_server_user
 from pgdyno.run.host.tunables import read_tunables
-from pgdyno.run.postgres.installation import read_named_facts
-from pgdyno.spec.study import Study
+from pgdyno.run.postgres.installation import Installation, read_named_facts
+from pgdyno.spec.study import ServerKind, Study
 
 
 class PlanView(msgspec.Struct, frozen=True, kw_only=True):
@@ -80,13 +84,25 @@ def _describe_step(plan: Plan, step: Step) -> str:
 
 def view_plan(study: Study, *, place: Workspace) -> PlanView:
     """Plan a study for this machine."""
-    major = read_named_facts(reference_server(study)).major
-    machine = read_machine(study, place.home, version_major=major)
+    server = reference_server(study)
+    programs = read_named_facts(server)
+    machine = read_machine(study, place.home, version_major=programs.major)
+    loaded = _find_loaded(study, server.kind, programs, place)
+    machine = msgspec.structs.replace(machine, loaded_scales=loaded)
     machine = _with_disk_rates(machine, study, place.home)
     plan = plan_study(study, machine)
     host = study.host
     ends = () if host is None else predict_ends(find_credits(host), plan_uses(plan, host))
     return PlanView(plan=plan, scaling=plan_scaling(study, plan, machine), credits=ends)
+
+
+def _find_loaded(study: Study, kind: ServerKind, programs: ServerFacts, place: Workspace) -> frozenset[int]:
+    """Find the scales that the home has loaded, as far as this account may look."""
+    home = Home(place.home, find_server_user(place.run_as))
+    if kind is ServerKind.GIVEN or not os.access(home.templates, os.R_OK | os.X_OK):
+        return frozenset()
+    installation = Installation(bindir=Path(programs.bindir), facts=programs, kind=kind)
+    return find_loaded_scales(home, installation, study.data)
 
 
 def _with_disk_rates(machine: Machine, study: Study, home: Path) -> Machine:
