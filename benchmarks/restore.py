@@ -30,8 +30,9 @@ from figures import say
 
 from pgdyno.analyse.estimate import estimate_geometric_mean
 from pgdyno.run.cluster.home import Home, open_home
+from pgdyno.run.cluster.restoring import restore_template
 from pgdyno.run.cluster.server import Server
-from pgdyno.run.cluster.template import Template, prepare_template, restore_template
+from pgdyno.run.cluster.template import Template, prepare_template
 from pgdyno.run.host.process import find_server_user
 from pgdyno.run.load.argv import LoadRun
 from pgdyno.run.load.pgbench import Pgbench

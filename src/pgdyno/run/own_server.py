@@ -13,8 +13,9 @@ from pgdyno.plan.experiment import Variant
 from pgdyno.record.statements import STATEMENTS
 from pgdyno.record.types import Dataset, Gap, ServerFacts
 from pgdyno.run.cluster.home import Home
+from pgdyno.run.cluster.restoring import restore_cluster
 from pgdyno.run.cluster.server import DATABASE, Server
-from pgdyno.run.cluster.template import Template, drop_file_cache, prepare_template, restore_cluster
+from pgdyno.run.cluster.template import Template, drop_file_cache, prepare_template
 from pgdyno.run.cluster.variant_settings import VariantFiles
 from pgdyno.run.host.clock import monotonic_s
 from pgdyno.run.host.facts import read_disk_facts

@@ -6,13 +6,11 @@ template gets its name when it is whole and on disk, and is never changed afterw
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import os
 import re
 import shutil
-import stat
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import msgspec
@@ -21,24 +19,17 @@ from pgdyno.errors import HostError, PgdynoError, StepFailedError
 from pgdyno.record.durable import write_durably
 from pgdyno.record.types import Dataset
 from pgdyno.run.cluster.home import Home
-from pgdyno.run.cluster.restore_command import restore_by_command
 from pgdyno.run.cluster.server import DATABASE, Server
-from pgdyno.run.cluster.wal_home import WAL_FOLDER
-from pgdyno.run.host import process
-from pgdyno.run.host.clock import monotonic_s
 from pgdyno.run.host.host import THIS_HOST
-from pgdyno.run.host.process import ServerUser
 from pgdyno.run.load.argv import InitRun
 from pgdyno.run.load.pgbench import Pgbench
 from pgdyno.run.load.watch import LoadWatch
 from pgdyno.run.postgres import sql
 from pgdyno.run.postgres.hints import hint_for
 from pgdyno.run.postgres.installation import Installation
-from pgdyno.spec.study import DataSpec, RestorePolicy, ServerKind
-from pgdyno.units import format_bytes
+from pgdyno.spec.study import DataSpec, ServerKind
 
 _FACTS_FILE = "dataset.json"
-_TELL_EVERY_S = 1.0
 _SCALE_IN_NAME = re.compile(r"-scale(\d+)-")
 # Loading runs with fewer checkpoints; the times of the init steps then reflect the disk, not the checkpointer.
 _LOAD_SETTINGS = {"max_wal_size": "4GB", "maintenance_work_mem": "256MB"}
@@ -105,7 +96,7 @@ def prepare_template(
     server = Server(installation=installation, home=home, log_path=output_dir / "server.log")
     # The working cluster of the last trial.
     home.clear_data()
-    _remove_folder(home.data)
+    remove_folder(home.data)
     try:
         on_activity("initdb")
         server.initdb()
@@ -128,146 +119,6 @@ def prepare_template(
     return _keep(folder, dataset, home)
 
 
-def restore_cluster(
-    template: Template, home: Home, data: DataSpec, *, on_activity: Callable[[str], None] = lambda _: None
-) -> float:
-    """Bring the home's working cluster to the state that a trial begins with, and return the seconds that it took.
-
-    Args:
-        template: What the trials' clusters are copies of.
-        home: The home of the working cluster.
-        data: The study's data, with its restoring policy.
-        on_activity: Receives about every second how far a copy is.
-
-    Raises:
-        StepFailedError: Copying failed, or the restore command did.
-        HostError: The last trial's folder cannot be removed, or the restore command cannot be started.
-    """
-    if data.restore_command is not None:
-        return _restore_by_command(template, home, data.restore_command)
-    if data.restore is RestorePolicy.NONE and home.aged_from == template.data_dir:
-        began_s = monotonic_s()
-        _flush(home)
-        return monotonic_s() - began_s
-    return restore_template(template, home, on_activity=on_activity)
-
-
-def _restore_by_command(template: Template, home: Home, command: str) -> float:
-    began_s = monotonic_s()
-    restore_by_command(command, template=template.data_dir, home=home)
-    if home.wal is not None:
-        _restore_wal(template, home, home.wal)
-    _flush(home)
-    return monotonic_s() - began_s
-
-
-def restore_template(template: Template, home: Home, *, on_activity: Callable[[str], None] = lambda _: None) -> float:
-    """Make the home's working cluster a copy of a template, flush it to disk, and return the seconds it took.
-
-    If an earlier trial left a working cluster, only the differences are written; otherwise the template is copied.
-    Copies share no blocks with the template, even if the file system supports that (reflink): the first write to each
-    shared page would be slower than normal. In a home with a WAL home, pg_wal is restored there, and the cluster has a link.
-
-    Raises:
-        StepFailedError: Copying failed, for example for want of space.
-        HostError: The last trial's folder cannot be removed.
-    """
-    began_s = monotonic_s()
-    without = None if home.wal is None else WAL_FOLDER
-    done = _CopyProgress(template.dataset.total_bytes, on_activity)
-    _restore(home.user, template.data_dir, home.data, without=without, on_bytes=done.add)
-    if home.wal is not None:
-        _restore_wal(template, home, home.wal)
-    _flush(home)
-    return monotonic_s() - began_s
-
-
-def _restore_wal(template: Template, home: Home, wal: Path) -> None:
-    _restore(home.user, template.data_dir / WAL_FOLDER, wal)
-    _link_wal(home.user, home.data / WAL_FOLDER, wal)
-
-
-def _flush(home: Home) -> None:
-    """Write the working cluster to disk: write-back of what the last trial or the copy wrote must end before the load begins."""
-    for folder in home.cluster_folders:
-        _copy(["sync", "--file-system", str(folder)])
-
-
-class _CopyProgress:
-    """Tells about every second how far a copy is."""
-
-    def __init__(self, total_bytes: int, on_activity: Callable[[str], None]) -> None:
-        self._total = format_bytes(total_bytes)
-        self._on_activity = on_activity
-        self._done_bytes = 0
-        self._told_s = monotonic_s()
-
-    def add(self, size_bytes: int) -> None:
-        self._done_bytes += size_bytes
-        if monotonic_s() - self._told_s >= _TELL_EVERY_S:
-            self._told_s = monotonic_s()
-            self._on_activity(f"restoring: {format_bytes(self._done_bytes)} of about {self._total}")
-
-
-def _restore(
-    user: ServerUser,
-    source: Path,
-    target: Path,
-    *,
-    without: str | None = None,
-    on_bytes: Callable[[int], None] = lambda _: None,
-) -> None:
-    """Make a folder a copy of another; the entry `without` of a copy that is there may stay as it is."""
-    if not _may_write_over(user, source, target):
-        _remove_folder(target)
-        if source.lstat().st_uid != user.uid:
-            # The template belongs to the account that loaded it, which may be another one.
-            _copy(["cp", "--archive", "--reflink=never", "--no-target-directory", str(source), str(target)])
-            _copy(["chown", "--recursive", "--no-dereference", f"{user.uid}:{user.gid}", str(target)])
-            return
-        without = None
-    # The import brings numpy.
-    from pgdyno.run.cluster.mirror import mirror_folder  # noqa: PLC0415
-
-    def mirror() -> None:
-        target.mkdir(mode=0o700, exist_ok=True)
-        mirror_folder(source, target, without=without, on_bytes=on_bytes)
-
-    with _restoring():
-        # The cluster's account could put a link there, which root must not follow to a place that the account cannot
-        # reach.
-        process.call_as(user, mirror)
-
-
-def _link_wal(user: ServerUser, place: Path, wal: Path) -> None:
-    """Make pg_wal of a cluster a link to its folder on the other disk."""
-
-    def link() -> None:
-        if not place.is_symlink():
-            shutil.rmtree(place)
-            place.symlink_to(wal)
-
-    with _restoring():
-        process.call_as(user, link)
-
-
-def _may_write_over(user: ServerUser, source: Path, target: Path) -> bool:
-    """Return whether both folders belong to this account, so that it may read the one and write the other."""
-    try:
-        found = [path.lstat() for path in (source, target)]
-    except FileNotFoundError:
-        return False
-    return all(stat.S_ISDIR(one.st_mode) and one.st_uid == user.uid for one in found)
-
-
-@contextlib.contextmanager
-def _restoring() -> Iterator[None]:
-    try:
-        yield
-    except OSError as exc:
-        raise StepFailedError("cannot restore the loaded cluster", detail=str(exc), hint=hint_for(str(exc))) from exc
-
-
 def remove_template(folder: Path) -> None:
     """Remove a template; a removal that is interrupted leaves no valid template.
 
@@ -278,7 +129,7 @@ def remove_template(folder: Path) -> None:
         (folder / _FACTS_FILE).unlink(missing_ok=True)
     except OSError as exc:
         raise _removal_error(folder, exc) from exc
-    _remove_folder(folder)
+    remove_folder(folder)
 
 
 def drop_file_cache(folder: Path) -> None:
@@ -339,21 +190,31 @@ def _keep(folder: Path, dataset: Dataset, home: Home) -> Template:
         folder.mkdir()
         os.chown(folder, home.user.uid, home.user.gid)
         home.data.rename(folder / "data")
-        _copy(["sync", "--file-system", str(folder)])
+        copy_files(["sync", "--file-system", str(folder)])
         write_durably(folder / _FACTS_FILE, msgspec.json.encode(dataset))
     except OSError as exc:
         raise StepFailedError("cannot keep the loaded cluster", detail=str(exc), hint=hint_for(str(exc))) from exc
     return Template(data_dir=folder / "data", dataset=dataset)
 
 
-def _copy(argv: list[str]) -> None:
+def copy_files(argv: list[str]) -> None:
+    """Run a command that copies or flushes files, without a time limit.
+
+    Raises:
+        StepFailedError: It failed.
+    """
     # A copy of terabytes takes hours, and a disk that hangs is the user's to see.
     done = THIS_HOST.run(argv, timeout_s=None)
     if done.exit_code != 0:
         raise StepFailedError("cannot copy the loaded cluster", detail=done.stderr.strip(), hint=hint_for(done.stderr))
 
 
-def _remove_folder(folder: Path) -> None:
+def remove_folder(folder: Path) -> None:
+    """Remove a folder, or nothing.
+
+    Raises:
+        HostError: A file in it cannot be removed.
+    """
     # An ending process may remove a file first; it only matters that nothing is left.
     shutil.rmtree(folder, ignore_errors=True)
     if os.path.lexists(folder):
