@@ -1,7 +1,8 @@
 """Predict how long a trial waits for its data: restoring them, stopping and starting the server, and warming the caches.
 
 A first order model of what is read from the disk and written to it. Data whose loaded cluster and working copy memory holds
-cost little beside the copy itself; larger data are read from the disk wherever they are read.
+cost little beside the copy itself; larger data are read from the disk wherever they are read. The disk's rates are those of several
+requests at once on an idle machine: one reader on a busy machine takes longer.
 """
 
 from __future__ import annotations
@@ -47,7 +48,8 @@ def predict_between(
         size_bytes: Size of the largest cluster.
     """
     policy, rates = study.data.restore, _find_rates(machine, size_bytes)
-    is_held = 2 * size_bytes <= MEMORY_SHARE * machine.memory_bytes
+    # The loaded cluster, its copy, and what the server and others keep of them.
+    is_held = 3 * size_bytes <= MEMORY_SHARE * machine.memory_bytes
     copy_s = size_bytes / rates.write + (0.0 if is_held else size_bytes / rates.read)
     # Warming reads all of the data, and so does a cold start what the load asks for; the rest of that is the load's.
     warm_s = 0.0 if is_held or study.trials.cache is CacheState.COLD else size_bytes / rates.read
