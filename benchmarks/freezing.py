@@ -20,8 +20,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from pgdyno.run.cluster.home import open_home
+from pgdyno.run.cluster.restoring import restore_template
 from pgdyno.run.cluster.server import Server
-from pgdyno.run.cluster.template import prepare_template, restore_template
+from pgdyno.run.cluster.template import prepare_template
 from pgdyno.run.host.freezer import Freezer
 from pgdyno.run.host.process import find_server_user
 from pgdyno.run.load.argv import LoadRun

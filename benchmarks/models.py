@@ -52,8 +52,9 @@ from pgdyno.analyse.models.reads import PageClass, predict_reads
 from pgdyno.record.serverlog import CheckpointComplete, CheckpointStart, read_serverlog
 from pgdyno.record.types import Dataset
 from pgdyno.run.cluster.home import Home, open_home
+from pgdyno.run.cluster.restoring import restore_template
 from pgdyno.run.cluster.server import DATABASE, Server
-from pgdyno.run.cluster.template import prepare_template, restore_template
+from pgdyno.run.cluster.template import prepare_template
 from pgdyno.run.host.process import find_server_user
 from pgdyno.run.load.argv import LoadRun
 from pgdyno.run.load.pgbench import Pgbench

@@ -35,8 +35,9 @@ from scipy import stats
 from pgdyno.record.transactions.pack import read_packed
 from pgdyno.record.transactions.parse import LogColumns
 from pgdyno.run.cluster.home import Home, open_home
+from pgdyno.run.cluster.restoring import restore_template
 from pgdyno.run.cluster.server import Server
-from pgdyno.run.cluster.template import prepare_template, restore_template
+from pgdyno.run.cluster.template import prepare_template
 from pgdyno.run.host.process import find_server_user
 from pgdyno.run.load.argv import LoadRun
 from pgdyno.run.load.log_stream import LogStream, start_log_stream

@@ -3,25 +3,36 @@
 Between two restorations a load of some seconds runs on a real server, as in a study. Each kind of load has its rounds; in
 each of them, after such a load, the cluster is restored in both ways, in random order. Both end with all of it on the disk.
 
+With --announced, the time between the loads of two trials instead, under each restoring policy, against what `plan` announced: the
+studies run as a user runs them, after a disk card of the same home. The restore command is the guide's example for XFS and btrfs,
+whose time no plan knows.
+
 Usage: python benchmarks/restore.py [--scale 50] [--rounds 8] [--seconds 4] [--folder DIR]          (five minutes)
+       python benchmarks/restore.py --announced --scale 1000 --rounds 3 --seconds 30 --folder DIR   (half an hour or more)
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import random
 import shutil
+import subprocess
+import sys
 import tempfile
 import time
+from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import msgspec
 from figures import say
 
 from pgdyno.analyse.estimate import estimate_geometric_mean
 from pgdyno.run.cluster.home import Home, open_home
+from pgdyno.run.cluster.restoring import restore_template
 from pgdyno.run.cluster.server import Server
-from pgdyno.run.cluster.template import Template, prepare_template, restore_template
+from pgdyno.run.cluster.template import Template, prepare_template
 from pgdyno.run.host.process import find_server_user
 from pgdyno.run.load.argv import LoadRun
 from pgdyno.run.load.pgbench import Pgbench
@@ -29,6 +40,9 @@ from pgdyno.run.postgres.installation import Installation, find_installation
 from pgdyno.spec.study import DataSpec, ServerSpec
 from pgdyno.spec.table import QueryMode
 
+REFLINK = Path(__file__).parents[1] / "docs/guide/restore-command/reflink.sh"
+POLICIES = {"copy": [], "none": ["--restore", "none"], "command": ["--restore-command", str(REFLINK)]}
+WARM_UP_S = 5.0
 WORKLOADS = ("select-only", "simple-update", "tpcb-like")
 
 
@@ -61,17 +75,62 @@ def restore(template: Template, home: Home, *, anew: bool) -> float:
     return time.monotonic() - began_s
 
 
+def compare_announced(options: argparse.Namespace, folder: Path) -> None:
+    """Plan and run a study under each policy, and say how long a trial waited for its data, and how long it was to wait."""
+    home = folder / "home"
+    pgdyno("disk", "--home", str(home), "--quick", "--out", str(folder / "card.json"))
+    for workload in options.workload or ("select-only", "tpcb-like"):
+        study = folder / f"{workload}.toml"
+        study.write_text(
+            f"[data]\nscale = {options.scale}\n[[workload]]\nname = '{workload}'\nclients = 8\n"
+            f"[trials]\nrounds = {options.rounds}\nduration = '{options.seconds:g}s'\nwarm_up = '{WARM_UP_S:g}s'\n"
+        )
+        for policy in options.policy or POLICIES:
+            words = [str(study), "--home", str(home), *POLICIES[policy]]
+            between = json.loads(pgdyno("plan", *words, "--json"))["plan"]["between"]
+            announced_s = between["restore_s"] + between["warm_s"] + between["server_s"]
+            record = folder / f"record-{workload}-{policy}"
+            pgdyno("run", *words, "--out", str(record), "--quiet")
+            trials = [json.loads(path.read_bytes()) for path in sorted(record.glob("trials/*/trial.json"))]
+            name = f"restore.announced.{workload}.{policy}"
+            say(f"{name}.announced", announced_s, unit="s", n=1)
+            measured = [gap_s(one, other) for one, other in pairwise(trials)]
+            say_estimate(f"{name}.measured", measured, unit="s")
+            say_estimate(f"{name}.measured_to_announced", [each / announced_s for each in measured], unit="ratio")
+            say_estimate(f"{name}.restoring", [trial["restore_s"] for trial in trials[1:]], unit="s")
+            say(f"{name}.first_restoring", trials[0]["restore_s"], unit="s", n=1)
+
+
+def gap_s(one: dict[str, Any], other: dict[str, Any]) -> float:
+    """Seconds from the end of a trial's load to the next one's warm-up; checkpoints are part of it."""
+    passed_s: float = other["load_start_monotonic_s"] - one["load_end_monotonic_s"]
+    return passed_s - WARM_UP_S
+
+
+def pgdyno(*words: str) -> str:
+    done = subprocess.run([sys.executable, "-m", "pgdyno", *words], check=False, capture_output=True, text=True)
+    if done.returncode != 0:
+        raise SystemExit(f"pgdyno {' '.join(words)}: {done.stderr}")
+    return done.stdout
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--scale", type=int, default=50)
     parser.add_argument("--rounds", type=int, default=8)
     parser.add_argument("--seconds", type=float, default=4.0, help="of a load")
     parser.add_argument("--folder", type=Path, default=Path("/var/tmp"), help="on the disk that is meant")
+    parser.add_argument("--announced", action="store_true", help="compare plan with studies, of each policy")
+    parser.add_argument("--policy", choices=[*POLICIES], action="append", help="with --announced: only this one")
+    parser.add_argument("--workload", choices=WORKLOADS, action="append", help="with --announced: only this one")
     options = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="pgdyno-restore-", dir=options.folder))
     folder.chmod(0o755)
     user = find_server_user()
     try:
+        if options.announced:
+            compare_announced(options, folder)
+            return
         with open_home(folder / "home", user) as home:
             installation = find_installation(ServerSpec(), user=user, software_dir=home.software)
             template = prepare_template(

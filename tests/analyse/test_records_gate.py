@@ -156,6 +156,7 @@ REFUSED: dict[str, tuple[str, Change | None, Change | None]] = {
     "asynchronous commits": ("durability", None, with_setting("synchronous_commit", "off")),
     "data in memory": ("data's file system", lambda record: record["host"]["data_disk"].update(filesystem="tmpfs"), None),
     "a cold cache": ("caches", lambda record: record["study"]["trials"].update(cache="cold"), None),
+    "aged data": ("restoring between trials", lambda record: record["study"]["data"].update(restore="none"), None),
     "no warm-up": ("warm-up", None, lambda trial: trial["planned"].update(warm_up_s=0.0)),
 }  # fmt: skip
 
@@ -174,12 +175,14 @@ def test_what_answers_another_question_is_refused_with_its_reason_and_a_way_out(
         assert all(figure.ratio is None for figure in comparison.pairs[0].figures)
 
 
+RESTORED = {"restore": "command", "restore_command": "clone"}
 DECLARED: dict[str, tuple[str, Change | None, Change | None]] = {
     "threads": ("pgbench's threads", change_load(threads=4), None),
     "tries": ("tries of a failed transaction", change_load(max_tries=5), None),
     "a version": ("PostgreSQL", lambda record: record["server"].update(version="17.5", version_num=170005), None),
     "pgdyno": ("pgdyno", lambda record: record["tool_versions"].update(pgdyno="0.0.1"), None),
     "warm-up": ("warm-up", None, lambda trial: trial["planned"].update(warm_up_s=5.0)),
+    "a snapshot": ("restoring between trials", lambda record: record["study"]["data"].update(RESTORED), None),
     "length": ("length of a trial", None, lambda trial: trial["planned"].update(duration_s=60.0)),
 }  # fmt: skip
 

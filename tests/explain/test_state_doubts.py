@@ -7,7 +7,9 @@ from pgdyno.analyse.series import Event
 from pgdyno.analyse.study_types import StudyAnalysis
 from pgdyno.analyse.types import TrialAnalysis
 from pgdyno.explain.doubts.state import find_state_doubts
+from pgdyno.explain.finding import Severity
 from pgdyno.record.types import StudyRecord, TableState
+from pgdyno.spec.study import RestorePolicy
 from tests.explain.test_doubts import analysis_of, make_trial_analysis
 from tests.record.test_store import make_record
 
@@ -18,9 +20,12 @@ def record() -> StudyRecord:
 
 
 def claims(record: StudyRecord, trials: list[TrialAnalysis]) -> list[str]:
-    analysis = analysis_of(record)
-    workload = msgspec.structs.replace(analysis.workloads[0], trials=tuple(trials))
-    return [finding.claim for finding in find_state_doubts(record, StudyAnalysis(workloads=(workload,)))]
+    return [finding.claim for finding in find_state_doubts(record, analysis_with(record, trials))]
+
+
+def analysis_with(record: StudyRecord, trials: list[TrialAnalysis]) -> StudyAnalysis:
+    workload = msgspec.structs.replace(analysis_of(record).workloads[0], trials=tuple(trials))
+    return StudyAnalysis(workloads=(workload,))
 
 
 def tables(megabytes: int, *, live: int, dead: int) -> tuple[TableState, ...]:
@@ -64,6 +69,28 @@ def test_trials_that_saw_more_of_the_checkpoint_cycle_than_others_are_told(
     trials = [trial_with_checkpoints(record, number, count) for number, count in enumerate(counts, start=1)]
 
     assert claims(record, trials) == ["Trials saw different parts of the checkpoint cycle."] * is_told
+
+
+def test_data_that_are_not_restored_by_a_copy_are_told(record: StudyRecord) -> None:
+    def with_data(**values: object) -> StudyRecord:
+        data = msgspec.structs.replace(record.study.data, **values)
+        return msgspec.structs.replace(record, study=msgspec.structs.replace(record.study, data=data))
+
+    trial = trial_with(record, tables(100, live=1000, dead=0), tables(105, live=1000, dead=50))
+    aged = with_data(restore=RestorePolicy.NONE)
+    (finding,) = find_state_doubts(aged, analysis_with(record, [trial]))
+    assert finding.severity is Severity.WARNING
+    assert finding.claim == "The load changed the data, and nothing was restored between trials."
+    assert finding.evidence == (
+        "95.4 MB before trial 1, 100 MB after trial 1; 5 % of all row versions are dead at the end"
+    )
+    reading = msgspec.structs.replace(trial, counts_per_transaction={"wal_bytes": 3.0})
+    (finding,) = find_state_doubts(aged, analysis_with(record, [reading]))
+    assert finding.severity is Severity.NOTE
+    assert list(find_state_doubts(aged, StudyAnalysis(workloads=()))) == []
+    cloned = with_data(restore=RestorePolicy.COMMAND, restore_command="/opt/clone.sh now")
+    (finding,) = find_state_doubts(cloned, analysis_with(record, [trial]))
+    assert finding.evidence.startswith("/opt/clone.sh now; what it left was compared")
 
 
 def test_records_that_hold_no_tables_are_not_accused(record: StudyRecord) -> None:

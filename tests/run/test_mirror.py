@@ -146,3 +146,16 @@ def test_any_file_becomes_any_other(
     os.utime(folder / "source/file", ns=(0, 12345))
     mirror_folder(folder / "source", folder / "target")
     assert look_at(folder / "target") == look_at(folder / "source")
+
+
+def test_how_far_it_is_adds_up_to_the_size_of_the_source(tmp_path: Path) -> None:
+    source, target = make(tmp_path / "source"), tmp_path / "target"
+    target.mkdir()
+    size = sum(path.stat().st_size for path in source.rglob("*") if path.is_file() and not path.is_symlink())
+    for change in (lambda: None, lambda: os.utime(target / "base/1/odd", ns=(1, 1)), lambda: None):
+        change()
+        parts: list[int] = []
+        mirror_folder(source, target, on_bytes=parts.append)
+        # A link has a size, too: that of its name.
+        assert sum(parts) in {size, size + len("base/1")}
+        assert look_at(target) == look_at(source)

@@ -14,15 +14,9 @@ import pytest
 
 from pgdyno.errors import HostError, StepFailedError
 from pgdyno.run.cluster.home import Home
+from pgdyno.run.cluster.restoring import restore_template
 from pgdyno.run.cluster.server import Server
-from pgdyno.run.cluster.template import (
-    Template,
-    find_loaded_scales,
-    prepare_template,
-    remove_template,
-    restore_template,
-    template_name,
-)
+from pgdyno.run.cluster.template import Template, find_loaded_scales, prepare_template, remove_template, template_name
 from pgdyno.run.host.process import ServerUser
 from pgdyno.spec.study import DataSpec, ServerKind
 from tests.folders import look_at

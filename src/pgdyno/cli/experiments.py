@@ -25,6 +25,8 @@ from pgdyno.cli.options import (
     OutOption,
     QuietOption,
     RateOption,
+    RestoreCommandOption,
+    RestoreOption,
     RunAsOption,
     ScaleOption,
     ServerOption,
@@ -144,6 +146,8 @@ def compare(
     home: HomeOption = None,
     wal_home: WalHomeOption = None,
     emulate: EmulateOption = None,
+    restore: RestoreOption = None,
+    restore_command: RestoreCommandOption = None,
     run_as: RunAsOption = None,
     json: JsonOption = False,
     yes: YesOption = False,
@@ -174,7 +178,15 @@ def compare(
             load=given(rate_tps=rate, threads=threads),
             tables={
                 "server": {},
-                "data": data_table(scale=None, init=init, database=database, wal_home=wal_home, workloads=workload),
+                "data": data_table(
+                    scale=None,
+                    init=init,
+                    database=database,
+                    wal_home=wal_home,
+                    restore=restore,
+                    restore_command=restore_command,
+                    workloads=workload,
+                ),
                 "trials": given(duration=duration, warm_up=warm_up, seed=seed),
                 "experiment": given(minutes=minutes, detect=detect, confidence=confidence, design=design),
             },
@@ -182,7 +194,9 @@ def compare(
         )
         check_gate(gate, study)
         if dsn is not None:
-            refuse_others("--dsn", home=home, wal_home=wal_home, run_as=run_as)
+            refuse_others(
+                "--dsn", home=home, wal_home=wal_home, run_as=run_as, restore=restore, restore_command=restore_command
+            )
             study = put_on_given(study, dsn=dsn, apply_with=apply_with)
         study = put_emulated(study, emulate)
         place = Workspace.make(out=out, home=home, run_as=run_as)
@@ -232,6 +246,8 @@ def sweep(
     home: HomeOption = None,
     wal_home: WalHomeOption = None,
     emulate: EmulateOption = None,
+    restore: RestoreOption = None,
+    restore_command: RestoreCommandOption = None,
     run_as: RunAsOption = None,
     json: JsonOption = False,
     yes: YesOption = False,
@@ -254,7 +270,15 @@ def sweep(
             load=given(clients=clients, threads=threads, mode=mode, rate_tps=rate),
             tables={
                 "server": server_table(server=server, bindir=pg_bindir, port=None, settings=settings or []),
-                "data": data_table(scale=scale, init=init, database=database, wal_home=wal_home, workloads=workload),
+                "data": data_table(
+                    scale=scale,
+                    init=init,
+                    database=database,
+                    wal_home=wal_home,
+                    restore=restore,
+                    restore_command=restore_command,
+                    workloads=workload,
+                ),
                 "trials": given(duration=duration, warm_up=warm_up, seed=seed),
                 "experiment": given(minutes=minutes, detect=detect, confidence=confidence, design=design),
             },
@@ -262,7 +286,9 @@ def sweep(
         )
         check_gate(gate, study)
         if dsn is not None:
-            refuse_others("--dsn", home=home, wal_home=wal_home, run_as=run_as)
+            refuse_others(
+                "--dsn", home=home, wal_home=wal_home, run_as=run_as, restore=restore, restore_command=restore_command
+            )
             study = put_on_given(study, dsn=dsn, apply_with=apply_with)
         study = put_emulated(study, emulate)
         place = Workspace.make(out=out, home=home, run_as=run_as)

@@ -37,6 +37,8 @@ from pgdyno.cli.options import (
     RateOption,
     RecordArgument,
     RecordsOption,
+    RestoreCommandOption,
+    RestoreOption,
     RunAsOption,
     ScaleOption,
     ServerOption,
@@ -47,6 +49,7 @@ from pgdyno.cli.options import (
     emulate_host,
     given,
     put_emulated,
+    put_restoring,
     put_wal_home,
     read_allowed,
     refuse_others,
@@ -206,6 +209,8 @@ def bench(
     home: HomeOption = None,
     wal_home: WalHomeOption = None,
     emulate: EmulateOption = None,
+    restore: RestoreOption = None,
+    restore_command: RestoreCommandOption = None,
     run_as: RunAsOption = None,
     json: JsonOption = False,
     yes: YesOption = False,
@@ -231,6 +236,8 @@ def bench(
                 "home": home,
                 "wal-home": wal_home,
                 "emulate": emulate,
+                "restore": restore,
+                "restore-command": restore_command,
                 "run-as": run_as,
             }
             questions = {"stock-only": stock_only, "layers": layers, "minutes": minutes, "design": design}
@@ -250,7 +257,15 @@ def bench(
         goal = choose_goal(is_quick=quick, is_stock_only=stock_only, is_layered=layers, minutes=minutes, rounds=rounds)
         tables = {
             "server": server_table(server=server, bindir=pg_bindir, port=port, settings=settings or []),
-            "data": data_table(scale=scale, init=init, database=database, wal_home=wal_home, workloads=workload),
+            "data": data_table(
+                scale=scale,
+                init=init,
+                database=database,
+                wal_home=wal_home,
+                restore=restore,
+                restore_command=restore_command,
+                workloads=workload,
+            ),
             "trials": given(rounds=rounds, duration=duration, warm_up=warm_up, cache=cache, seed=seed),
             "experiment": given(minutes=minutes, design=design),
         }
@@ -279,6 +294,8 @@ def run(
             "--emulate", help="Run on an emulation of the machine that the study's [host] declares. Needs root."
         ),
     ] = False,
+    restore: RestoreOption = None,
+    restore_command: RestoreCommandOption = None,
     run_as: RunAsOption = None,
     json: JsonOption = False,
     yes: YesOption = False,
@@ -292,7 +309,8 @@ def run(
         from pgdyno.spec.read import read_study
 
         gate = plan_gate(fail_if or [], junit=junit, bmf=bmf)
-        asked = emulate_host(put_wal_home(read_study(study), wal_home), is_asked=emulate)
+        asked = put_restoring(put_wal_home(read_study(study), wal_home), restore, restore_command)
+        asked = emulate_host(asked, is_asked=emulate)
         check_gate(gate, asked)
         allowed = read_allowed(allow, dsn=asked.server.dsn)
         place = Workspace.make(out=out, home=home, run_as=run_as)
@@ -308,6 +326,8 @@ def plan(
     *,
     home: HomeOption = None,
     wal_home: WalHomeOption = None,
+    restore: RestoreOption = None,
+    restore_command: RestoreCommandOption = None,
     json: JsonOption = False,
 ) -> None:
     """Show a study's steps and predicted minutes without running it."""
@@ -316,7 +336,7 @@ def plan(
         from pgdyno.flow.plan import PlanView, view_plan
         from pgdyno.spec.read import read_study
 
-        asked = put_wal_home(read_study(study), wal_home)
+        asked = put_restoring(put_wal_home(read_study(study), wal_home), restore, restore_command)
         view: PlanView = view_plan(asked, place=Workspace.make(out=None, home=home, run_as=None))
         show(view)
 

@@ -68,6 +68,23 @@ EmulateOption = Annotated[
         show_default=False,
     ),
 ]
+RestoreOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="WORD",
+        help="copy: each trial begins with the data as loaded. none: with what the trial before left, for loads that only read,"
+        " or whose data may age. [default: copy]",
+        show_default=False,
+    ),
+]
+RestoreCommandOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="CMD",
+        help="Have this command restore the data before each trial, such as from a snapshot; docs/guide/restoring.md has examples.",
+        show_default=False,
+    ),
+]
 RunAsOption = Annotated[
     str | None,
     typer.Option(
@@ -133,6 +150,8 @@ RecordsOption = Annotated[Path, typer.Option("--records", help="Folder that hold
 DEFAULT_RECORDS = Path("pgdyno-records")
 # Upper limit of bytes (an exabyte) or seconds.
 _MOST = 1e18
+# A command of the user's has an option of its own.
+_RESTORE_WORDS = ("copy", "none")
 _Choice = TypeVar("_Choice", bound=enum.Enum)
 
 
@@ -163,11 +182,14 @@ def data_table(
     database: str | None,
     workloads: list[str] | None,
     wal_home: Path | None = None,
+    restore: str | None = None,
+    restore_command: str | None = None,
 ) -> dict[str, object]:
     """Build a study's [data] table from options.
 
     Raises:
-        SpecError: The default workload, which writes, would run in a database that is there.
+        SpecError: The default workload, which writes, would run in a database that is there; or the options for restoring
+            contradict each other.
     """
     if database and not workloads:
         raise SpecError(
@@ -175,7 +197,13 @@ def data_table(
             hint="a script file that only reads; `select-only` where the database has pgbench's tables",
         )
     places = {"init": init, "wal_home": wal_home}
-    return given(scale=scale, database=database, **{key: str(path) for key, path in places.items() if path is not None})
+    restoring = _restore_keys(restore, restore_command)
+    return given(
+        scale=scale,
+        database=database,
+        **restoring,
+        **{key: str(path) for key, path in places.items() if path is not None},
+    )
 
 
 def put_wal_home(study: Study, wal_home: Path | None) -> Study:
@@ -223,6 +251,41 @@ def emulate_host(study: Study, *, is_asked: bool) -> Study:
     if study.host is None:
         raise SpecError("--emulate needs a machine to emulate", hint="declare it in the study: [host] and [host.disk]")
     return msgspec.structs.replace(study, host=msgspec.structs.replace(study.host, emulate=True))
+
+
+def put_restoring(study: Study, restore: str | None, restore_command: str | None) -> Study:
+    """Return a study that restores its data as the options say, if they say anything.
+
+    Raises:
+        SpecError: It measures a server of the user's, or the options contradict each other.
+    """
+    if restore is None and restore_command is None:
+        return study
+    import msgspec  # noqa: PLC0415 - --help needs no types
+
+    from pgdyno.spec.read import RESTORE_USE, resolve_command  # noqa: PLC0415 - the same
+    from pgdyno.spec.study import RestorePolicy  # noqa: PLC0415 - the same
+
+    if study.server.dsn is not None:
+        raise SpecError("--restore is for pgdyno's own servers: a given server's data are not copied")
+    keys = _restore_keys(restore, restore_command)
+    command = None if restore_command is None else resolve_command(restore_command, Path.cwd(), RESTORE_USE)
+    data = msgspec.structs.replace(study.data, restore=RestorePolicy(keys["restore"]), restore_command=command)
+    return msgspec.structs.replace(study, data=data)
+
+
+def _restore_keys(restore: str | None, restore_command: str | None) -> dict[str, str]:
+    """Return the keys of [data] that options for restoring stand for."""
+    if restore_command is not None:
+        if restore is not None:
+            raise SpecError("--restore and --restore-command exclude each other", hint="leave one of them out")
+        return {"restore": "command", "restore_command": restore_command}
+    if restore is None:
+        return {}
+    if restore not in _RESTORE_WORDS:
+        choose_one = f"choose one of {', '.join(_RESTORE_WORDS)}, or name a command with --restore-command"
+        raise SpecError(f"--restore {restore}: not one of {', '.join(_RESTORE_WORDS)}", hint=choose_one)
+    return {"restore": restore}
 
 
 def server_table(

@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 
 from pgdyno import __version__
-from pgdyno.analyse.disk.demand import find_limits
+from pgdyno.analyse.disk.demand import DiskLimits, find_limits
 from pgdyno.conduct.planned_server import describe_main_server, find_variant_obstacles
 from pgdyno.conduct.study_card import StudyCard
 from pgdyno.conduct.ui import Ui
@@ -66,8 +66,10 @@ class ReadyMachine(msgspec.Struct, frozen=True, kw_only=True):
 
     def with_write_speed(self, card: StudyCard) -> ReadyMachine:
         """Return the machine with what the card of its disk says; the seconds of measuring it stay as they were planned."""
-        written = None if card.kept is None else find_limits(card.kept).write_bytes_per_s
-        machine = msgspec.structs.replace(self.machine, write_bytes_per_s=written)
+        limits = DiskLimits() if card.kept is None else find_limits(card.kept)
+        machine = msgspec.structs.replace(
+            self.machine, write_bytes_per_s=limits.write_bytes_per_s, read_bytes_per_s=limits.read_bytes_per_s
+        )
         return msgspec.structs.replace(self, machine=machine)
 
 

@@ -60,6 +60,8 @@ class Volume(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     write_ms: float | None = None
     burst_iops: float | None = None
     """IOPS of a smaller volume while its burst credits last."""
+    burst_credits: float | None = None
+    """I/Os above the sustained IOPS until a full volume's burst ends; None if no source states it."""
     usd_per_gib_month: float | None = None
     usd_per_iops_month: float | None = None
     """Price per IOPS beyond the included ones."""

@@ -32,7 +32,7 @@ from pgdyno.record.types import FORMAT_VERSION, StudyRecord
 from pgdyno.run.given.conninfo import has_password, hide_secrets
 from pgdyno.spec.allowed import Allowed
 from pgdyno.spec.init_file import hash_init_file
-from pgdyno.spec.read import resolve_command
+from pgdyno.spec.read import APPLY_USE, resolve_command
 from pgdyno.spec.study import BUILTIN_SCRIPTS, CacheState, ServerKind, ServerSpec, Study
 from pgdyno.spec.variant import make_variant
 
@@ -93,7 +93,7 @@ def put_on_given(asked: Study, *, dsn: str, apply_with: str | None = None) -> St
     """
     if asked.server.kind is not ServerKind.EMBEDDED:
         raise SpecError("--dsn already determines the server: leave out server")
-    command = None if apply_with is None else resolve_command(apply_with, Path.cwd())
+    command = None if apply_with is None else resolve_command(apply_with, Path.cwd(), APPLY_USE)
     server = ServerSpec(kind=ServerKind.GIVEN, dsn=hide_secrets(dsn), settings=asked.server.settings, apply=command)
     return msgspec.structs.replace(asked, server=server)
 

@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import msgspec
 from rich.console import RenderableType
 
-from pgdyno.analyse.disk.demand import find_limits
+from pgdyno.analyse.disk.credits import CreditEnd, find_credits, plan_uses, predict_ends
+from pgdyno.analyse.disk.demand import DiskLimits, find_limits
 from pgdyno.analyse.disk.layout_ceiling import compute_ceilings, limits_of
 from pgdyno.conduct.known_cards import find_cards
 from pgdyno.conduct.workspace import Workspace, read_machine
+from pgdyno.explain.doubts.credits import describe_end
 from pgdyno.plan.experiment import reference_server
 from pgdyno.plan.plan import Plan, Step, StepKind, plan_study
 from pgdyno.plan.scaling import plan_scaling
+from pgdyno.plan.types import Machine
+from pgdyno.record.types import ServerFacts
 from pgdyno.report.forms.plain import Heading, render_rows
-from pgdyno.run.cluster.home import find_existing_folder
+from pgdyno.report.restore_words import describe_between
+from pgdyno.run.cluster.home import Home, find_existing_folder
+from pgdyno.run.cluster.template import find_loaded_scales
+from pgdyno.run.host.process import find_server_user
 from pgdyno.run.host.tunables import read_tunables
-from pgdyno.run.postgres.installation import read_named_facts
-from pgdyno.spec.study import Study
+from pgdyno.run.postgres.installation import Installation, read_named_facts
+from pgdyno.spec.study import ServerKind, Study
 
 
 class PlanView(msgspec.Struct, frozen=True, kw_only=True):
@@ -27,6 +35,8 @@ class PlanView(msgspec.Struct, frozen=True, kw_only=True):
     plan: Plan
     scaling: Plan | None = None
     """The sweep over clients that follows; None where none follows."""
+    credits: tuple[CreditEnd, ...] = ()
+    """When the burst credits of the declared machine end; empty where none are known."""
 
     @property
     def predicted_s(self) -> float:
@@ -35,7 +45,9 @@ class PlanView(msgspec.Struct, frozen=True, kw_only=True):
 
     def to_json(self) -> bytes:
         """Return the plan as JSON."""
-        return msgspec.json.encode({"predicted_s": self.predicted_s, "plan": self.plan, "scaling": self.scaling})
+        return msgspec.json.encode(
+            {"predicted_s": self.predicted_s, "plan": self.plan, "scaling": self.scaling, "credits": self.credits}
+        )
 
     def to_terminal(self) -> RenderableType:
         """Return a table of the steps with their predicted seconds."""
@@ -48,9 +60,18 @@ class PlanView(msgspec.Struct, frozen=True, kw_only=True):
         choices = [("chosen", "", f"{one.name} = {one.value}: {one.reason}") for one in self.plan.choices]
         return render_rows(
             (Heading("step"), Heading("seconds", is_number=True), Heading("what")),
-            [*steps, *choices],
+            [*steps, *self._list_between(), *self._list_credits(), *choices],
             caption=f"{self.predicted_s / 60:.1f} minutes in all",
         )
+
+    def _list_between(self) -> list[tuple[str, str, str]]:
+        between = self.plan.between
+        return [] if between is None else [("between trials", f"{between.total_s:.0f}", describe_between(between))]
+
+    def _list_credits(self) -> list[tuple[str, str, str]]:
+        return [
+            ("credits", "" if end.after_s is None else f"{end.after_s:.0f}", describe_end(end)) for end in self.credits
+        ]
 
 
 def _describe_step(plan: Plan, step: Step) -> str:
@@ -63,20 +84,41 @@ def _describe_step(plan: Plan, step: Step) -> str:
 
 def view_plan(study: Study, *, place: Workspace) -> PlanView:
     """Plan a study for this machine."""
-    major = read_named_facts(reference_server(study)).major
-    machine = read_machine(study, place.home, version_major=major)
-    written = _find_write_rate(study, place.home)
-    machine = msgspec.structs.replace(machine, write_bytes_per_s=written)
+    server = reference_server(study)
+    programs = read_named_facts(server)
+    machine = read_machine(study, place.home, version_major=programs.major)
+    loaded = _find_loaded(study, server.kind, programs, place)
+    machine = msgspec.structs.replace(machine, loaded_scales=loaded)
+    machine = _with_disk_rates(machine, study, place.home)
     plan = plan_study(study, machine)
-    return PlanView(plan=plan, scaling=plan_scaling(study, plan, machine))
+    host = study.host
+    ends = () if host is None else predict_ends(find_credits(host), plan_uses(plan, host))
+    return PlanView(plan=plan, scaling=plan_scaling(study, plan, machine), credits=ends)
 
 
-def _find_write_rate(study: Study, home: Path) -> float | None:
-    """Find what the disk writes, by the study's declaration or the home's disk card; None if neither says."""
+def _find_loaded(study: Study, kind: ServerKind, programs: ServerFacts, place: Workspace) -> frozenset[int]:
+    """Find the scales that the home has loaded, as far as this account may look."""
+    home = Home(place.home, find_server_user(place.run_as))
+    if kind is ServerKind.GIVEN or not os.access(home.templates, os.R_OK | os.X_OK):
+        return frozenset()
+    installation = Installation(bindir=Path(programs.bindir), facts=programs, kind=kind)
+    return find_loaded_scales(home, installation, study.data)
+
+
+def _with_disk_rates(machine: Machine, study: Study, home: Path) -> Machine:
+    """Return the machine with what its disk reads and writes, by the study's declaration or the home's disk card."""
     host = study.host
     if host is not None and host.disk is not None:
-        written = compute_ceilings(host.disk, limits_of(host)).write_bytes_per_s
-        if written is not None:
-            return written.value
+        ceilings = compute_ceilings(host.disk, limits_of(host))
+        if ceilings.write_bytes_per_s is not None:
+            read = ceilings.read_bytes_per_s
+            return msgspec.structs.replace(
+                machine,
+                write_bytes_per_s=ceilings.write_bytes_per_s.value,
+                read_bytes_per_s=None if read is None else read.value,
+            )
     card = find_cards(home, read_tunables(find_existing_folder(home))).data
-    return None if card is None else find_limits(card[0]).write_bytes_per_s
+    limits = DiskLimits() if card is None else find_limits(card[0])
+    return msgspec.structs.replace(
+        machine, write_bytes_per_s=limits.write_bytes_per_s, read_bytes_per_s=limits.read_bytes_per_s
+    )

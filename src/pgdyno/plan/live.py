@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pgdyno.facts import gucs
 from pgdyno.plan.experiment import Variant, changed_settings, changed_sysctls
-from pgdyno.spec.study import CacheState, Study
+from pgdyno.spec.study import CacheState, RestorePolicy, Study
 from pgdyno.units import parse_in_unit, unit_size
 
 # Source: PostgreSQL 18 manual, 19.11.1 and 19.11.3: each ends a session or statement by the server's clock.
@@ -45,12 +45,8 @@ def choose_observed_s(duration_s: float) -> float:
 
 def find_live_obstacle(study: Study, variants: tuple[Variant, ...]) -> str | None:
     """Return why variants cannot be compared live; None if they can."""
-    if any(workload.rate_tps is not None for workload in study.workload):
-        return "a schedule of transactions (rate) runs on while its load is frozen"
-    if study.trials.cache is CacheState.COLD:
-        return "a cold cache warms up within the first slices"
-    if study.server.port is not None:
-        return "the servers of all variants are up at once and cannot share one port"
+    if (obstacle := _find_study_obstacle(study)) is not None:
+        return obstacle
     for name in changed_sysctls(variants):
         if (obstacle := find_sysctl_obstacle(name)) is not None:
             return obstacle
@@ -58,6 +54,18 @@ def find_live_obstacle(study: Study, variants: tuple[Variant, ...]) -> str | Non
         return f"{HUGE_PAGES} is set for one of the servers only: the others would take its pages"
     member_s = _MEMBER_S + study.trials.warm_up_s + study.trials.duration_s
     return _find_setting_obstacle(variants, round_s=(1 + len(variants)) * member_s)
+
+
+def _find_study_obstacle(study: Study) -> str | None:
+    if any(workload.rate_tps is not None for workload in study.workload):
+        return "a schedule of transactions (rate) runs on while its load is frozen"
+    if study.trials.cache is CacheState.COLD:
+        return "a cold cache warms up within the first slices"
+    if study.data.restore is RestorePolicy.NONE:
+        return "each server has its own copy of the data, and these are not to be copied (restore = none)"
+    if study.server.port is not None:
+        return "the servers of all variants are up at once and cannot share one port"
+    return None
 
 
 def find_sysctl_obstacle(name: str) -> str | None:

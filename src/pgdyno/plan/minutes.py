@@ -114,10 +114,12 @@ class _Lengths(NamedTuple):
 
 
 def _measure(plan: Plan) -> _Lengths:
-    return _Lengths(
-        others_s=sum(step.predicted_s for step in plan.steps if step.trial is None or step.trial.is_observed),
-        round_s=sum(step.predicted_s for step in plan.steps if step.trial is not None and step.trial.round == 1),
-    )
+    round_s = sum(step.predicted_s for step in plan.steps if step.trial is not None and step.trial.round == 1)
+    others_s = sum(step.predicted_s for step in plan.steps if step.trial is None or step.trial.is_observed)
+    # What only the first trial takes comes once, whichever round it is in.
+    is_in_round = any(trial.number == 1 and trial.round == 1 for trial in plan.trials)
+    first_s = plan.between.first_s if plan.between is not None and is_in_round else 0.0
+    return _Lengths(others_s=others_s + first_s, round_s=round_s - first_s)
 
 
 def _with_experiment(study: Study, **values: object) -> Study:

@@ -91,7 +91,7 @@ def plan_study(study: Study, machine: Machine, *, load_budget_s: float = 20.0) -
         choices.append(Choice(name="design", value=experiment.design.value, reason=experiment.reason))
     warm_up_s = _warm_up_s(study, choices)
     times = Times(
-        fixed_s=check_s + size.load_s + REPORT_S,
+        fixed_s=check_s + size.load_s + size.first_s + REPORT_S,
         overhead_s=size.restore_s + warm_up_s,
         duration_s=_duration_s(study, search, choices),
     )
@@ -105,10 +105,7 @@ def plan_study(study: Study, machine: Machine, *, load_budget_s: float = 20.0) -
     steps = (
         Step(kind=StepKind.CHECK, predicted_s=check_s + machine.disk_card_s),
         Step(kind=StepKind.LOAD, predicted_s=size.load_s),
-        *(
-            Step(kind=StepKind.TRIAL, predicted_s=size.restore_s + trial.warm_up_s + trial.duration_s, trial=trial)
-            for trial in trials
-        ),
+        *(Step(kind=StepKind.TRIAL, predicted_s=size.trial_s(trial), trial=trial) for trial in trials),
         Step(kind=StepKind.REPORT, predicted_s=REPORT_S),
     )
     return Plan(
@@ -119,6 +116,7 @@ def plan_study(study: Study, machine: Machine, *, load_budget_s: float = 20.0) -
         choices=tuple(choices),
         experiment=experiment,
         search=search,
+        between=size.between,
         data_name=_name_data(study.data),
     )
 

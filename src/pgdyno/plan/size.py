@@ -8,8 +8,9 @@ import msgspec
 
 from pgdyno.errors import HostError, SpecError
 from pgdyno.plan.experiment import Variant, identify_server, reference_server
-from pgdyno.plan.types import Choice, Machine, PlannedWorkload
-from pgdyno.spec.study import ServerKind, Study
+from pgdyno.plan.restoring import COPY_BYTES_PER_S, MEMORY_SHARE, START_STOP_S, predict_between
+from pgdyno.plan.types import Between, Choice, Machine, PlannedTrial, PlannedWorkload
+from pgdyno.spec.study import RestorePolicy, ServerKind, Study
 from pgdyno.units import format_bytes
 
 # Source: sizes of pgbench tables at fillfactor 100, PostgreSQL 15 to 18: 13.4 MB of accounts and 2.2 MB of its key
@@ -21,19 +22,11 @@ _DISK_SLACK_BYTES = 3_000_000_000
 _WAL_BYTES = 1_100_000_000
 # Source: max_wal_size while data are loaded, run/cluster/template.py.
 _LOADED_WAL_BYTES = 4_300_000_000
-# The share of memory that may hold the data of servers that are up at once; the rest is the programs' and the kernel's.
-_MEMORY_SHARE = 0.7
-# For the prediction of waiting time: loading on small cloud volumes, and copying data that memory holds.
+# For the prediction of waiting time: loading on small cloud volumes.
 _LOAD_BYTES_PER_S = 80_000_000
-_COPY_BYTES_PER_S = 800_000_000
-# A copy of more data than the kernel leaves dirty, a fifth of memory, goes at the disk's speed: EBS gp3 as it comes.
-_DIRTY_RATIO = 0.2
-_USUAL_DISK_BYTES_PER_S = 125 * 2**20
 # Restoring precedes every trial. On a slow disk the data are smaller, so that restoring does not dominate.
 _RESTORE_BUDGET_S = 2.5
 _LOAD_START_S = 3.0
-# Time between two trials without the copy: stop one server, start the next, and read the trial's files.
-_START_STOP_S = 2.0
 _NICE_SCALES = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000)
 
 
@@ -47,8 +40,23 @@ class DataSize(msgspec.Struct, frozen=True, kw_only=True):
     largest_bytes: int
     """Size of the largest cluster."""
     load_s: float
-    restore_s: float
-    """Seconds to restore the largest cluster, including the stop and start of its server."""
+    between: Between | None
+    """Time between two trials with the largest cluster; None where its size is not known."""
+
+    @property
+    def restore_s(self) -> float:
+        """Seconds that each trial takes before its warm-up."""
+        return START_STOP_S if self.between is None else self.between.total_s
+
+    def trial_s(self, trial: PlannedTrial) -> float:
+        """Return the seconds of a trial's step."""
+        first_s = self.first_s if trial.number == 1 else 0.0
+        return first_s + self.restore_s + trial.warm_up_s + trial.duration_s
+
+    @property
+    def first_s(self) -> float:
+        """Seconds that the first trial takes in addition."""
+        return 0.0 if self.between is None else self.between.first_s
 
 
 def plan_size(
@@ -71,7 +79,8 @@ def plan_size(
         choices: List to which choices are appended.
 
     Raises:
-        SpecError: Data of the user's own are asked for in a server of pgdyno's own.
+        SpecError: Data of the user's own are asked for in a server of pgdyno's own; or data that are not restored, by
+            variants that need different ones.
         HostError: The data do not fit on the disk.
     """
     if study.data.is_own:
@@ -84,7 +93,9 @@ def plan_size(
     wanted = {(identify_server(variant.server), variant.scale or scale) for variant in variants} or {(own, scale)}
     # Data that are already loaded are known only for the reference's PostgreSQL.
     to_load = [each for server, each in wanted if server != own or each not in machine.loaded_scales]
-    _check_disk([each for _, each in wanted], to_load, bytes_per_scale, machine)
+    _check_one_cluster(study, len(wanted))
+    is_copied = study.data.restore is not RestorePolicy.COMMAND
+    _check_disk([each for _, each in wanted], to_load, bytes_per_scale, machine, is_copied=is_copied)
     largest = max(each for _, each in wanted)
     _check_wal_disk(round(largest * bytes_per_scale), machine)
     return DataSize(
@@ -92,8 +103,17 @@ def plan_size(
         dataset_bytes=round(scale * bytes_per_scale),
         largest_bytes=round(largest * bytes_per_scale),
         load_s=sum(_LOAD_START_S + each * bytes_per_scale / _LOAD_BYTES_PER_S for each in to_load),
-        restore_s=_predict_copy_s(largest * bytes_per_scale, machine) + _START_STOP_S,
+        between=predict_between(study, workloads, machine, size_bytes=largest * bytes_per_scale),
     )
+
+
+def _check_one_cluster(study: Study, clusters: int) -> None:
+    if clusters > 1 and study.data.restore is RestorePolicy.NONE:
+        raise SpecError(
+            "these variants need their data restored",
+            detail=f"they have {clusters} PostgreSQLs or scales, and each trial takes the place of the other's data",
+            hint='leave out --restore none (in a study file: restore = "none")',
+        )
 
 
 def _plan_own_data(study: Study) -> DataSize:
@@ -104,7 +124,7 @@ def _plan_own_data(study: Study) -> DataSize:
             hint="name a server with --dsn, or leave out init and database; pgdyno's own servers have pgbench's tables",
         )
     load_s = 0.0 if study.data.init is None else _LOAD_START_S
-    return DataSize(scale=1, dataset_bytes=None, largest_bytes=0, load_s=load_s, restore_s=_START_STOP_S)
+    return DataSize(scale=1, dataset_bytes=None, largest_bytes=0, load_s=load_s, between=None)
 
 
 def find_missing_room(variants: Sequence[Variant], size: DataSize, machine: Machine) -> str | None:
@@ -114,7 +134,7 @@ def find_missing_room(variants: Sequence[Variant], size: DataSize, machine: Mach
     """
     servers = len(variants) + 1
     needed_bytes = 2 * servers * size.largest_bytes
-    allowed_bytes = round(_MEMORY_SHARE * machine.memory_bytes)
+    allowed_bytes = round(MEMORY_SHARE * machine.memory_bytes)
     if needed_bytes > allowed_bytes:
         return (
             f"{servers} servers with their data need about {format_bytes(needed_bytes)} of memory at once;"
@@ -168,12 +188,6 @@ def _choose_scale(most_clients: int, machine: Machine, load_budget_s: float, cho
     return scale
 
 
-def _predict_copy_s(size_bytes: float, machine: Machine) -> float:
-    if machine.write_bytes_per_s is None and size_bytes > _DIRTY_RATIO * machine.memory_bytes:
-        return size_bytes / _USUAL_DISK_BYTES_PER_S
-    return size_bytes / _copy_bytes_per_s(machine)
-
-
 def _check_wal_disk(data_bytes: int, machine: Machine) -> None:
     # Each trial begins with the WAL that loading has left, about as much as the data, and up to max_wal_size of then.
     needed = _WAL_BYTES + min(data_bytes, _LOADED_WAL_BYTES)
@@ -186,23 +200,26 @@ def _check_wal_disk(data_bytes: int, machine: Machine) -> None:
 
 
 def _copy_bytes_per_s(machine: Machine) -> float:
-    return min(_COPY_BYTES_PER_S, machine.write_bytes_per_s or _COPY_BYTES_PER_S)
+    return min(COPY_BYTES_PER_S, machine.write_bytes_per_s or COPY_BYTES_PER_S)
 
 
-def _check_disk(scales: Sequence[int], to_load: Sequence[int], bytes_per_scale: float, machine: Machine) -> None:
-    # All loaded clusters and one working copy are on disk at the same time.
-    needed = round((sum(to_load) + max(scales)) * bytes_per_scale) + _DISK_SLACK_BYTES
+def _check_disk(
+    scales: Sequence[int], to_load: Sequence[int], bytes_per_scale: float, machine: Machine, *, is_copied: bool
+) -> None:
+    # All loaded clusters and one working copy are on disk at the same time; a snapshot takes what a trial changes.
+    copied = max(scales) if is_copied else 0
+    needed = round((sum(to_load) + copied) * bytes_per_scale) + _DISK_SLACK_BYTES
     if needed <= machine.disk_free_bytes:
         return
     hint = "use smaller scales or fewer servers, or free some space"
     if len(scales) == 1:
-        copies = 1 + len(to_load)
-        fits = max(0, int((machine.disk_free_bytes - _DISK_SLACK_BYTES) / (copies * bytes_per_scale)))
+        copies = int(is_copied) + len(to_load)
+        fits = max(0, int((machine.disk_free_bytes - _DISK_SLACK_BYTES) / (copies * bytes_per_scale))) if copies else 0
         hint = f"use a scale of at most {fits}" if fits else "free some space"
     raise HostError(
         f"scale {', '.join(map(str, sorted(set(scales))))} does not fit on the disk",
         detail=(
-            f"needs {format_bytes(needed)} (loaded clusters, a working copy, WAL);"
+            f"needs {format_bytes(needed)} (loaded clusters, {'a working copy, ' * is_copied}WAL);"
             f" free are {format_bytes(machine.disk_free_bytes)}"
         ),
         hint=f"{hint}, or use another disk with --home",

@@ -11,6 +11,7 @@ import msgspec
 
 from pgdyno.plan.experiment import Experiment, Variant
 from pgdyno.plan.search import Search
+from pgdyno.spec.study import RestorePolicy
 from pgdyno.spec.table import QueryMode
 
 
@@ -28,6 +29,8 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
     """Scales whose data are already loaded for the study's server: they need no further time or space."""
     write_bytes_per_s: float | None = None
     """Sequential write rate of the disk; None if it was not measured."""
+    read_bytes_per_s: float | None = None
+    """Sequential read rate of the disk; None if it was not measured."""
     withheld_settings: frozenset[str] = frozenset()
     """Settings of a given server that a reload changes, and that its sessions may not choose for themselves; in lower case."""
     disk_card_s: float = 0.0
@@ -83,6 +86,25 @@ class PlannedTrial(msgspec.Struct, frozen=True, kw_only=True):
         return self.round == 0
 
 
+class Between(msgspec.Struct, frozen=True, kw_only=True):
+    """Predicted seconds from the end of one trial's load to the warm-up of the next."""
+
+    policy: RestorePolicy
+    restore_s: float
+    """For restoring; the time of a restore command is not known and counts as 0."""
+    warm_s: float
+    """For reading the data into the caches."""
+    server_s: float
+    """For stopping and starting the server, and the trial's files."""
+    first_s: float
+    """In addition before the first trial, which finds no copy that was used before."""
+
+    @property
+    def total_s(self) -> float:
+        """All of it, between any two trials."""
+        return self.restore_s + self.warm_s + self.server_s
+
+
 class StepKind(enum.Enum):
     """Kind of a step."""
 
@@ -114,6 +136,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     search: Search | None = None
     first_extra: int | None = None
     """Number of the first trial that was planned when the others were over and minutes were left; None without such."""
+    between: Between | None = None
+    """The time between two trials; None in older records, and for data whose size only loading shows."""
     data_name: str | None = None
     """What the data are called: the name of an SQL file, or `database NAME`; None for pgbench's tables."""
 

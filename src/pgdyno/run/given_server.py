@@ -171,7 +171,7 @@ class GivenServerUnderTest:
             raise
         return dataset
 
-    def reset(self) -> float:
+    def reset(self, on_activity: Callable[[str], None] = lambda _: None) -> float:  # noqa: ARG002 - nothing is known
         """Make a new copy of the loaded database. Return the seconds that it took."""
         self._wal_bound.check()
         if self._lock is not None:

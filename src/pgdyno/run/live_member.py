@@ -117,9 +117,9 @@ class MemberRun:
             self._fail(describe_os_error(exc))
             raise MemberFailedError from exc
 
-    def restore(self) -> None:
+    def restore(self, on_activity: Callable[[str], None]) -> None:
         """Make its cluster a copy of the loaded one."""
-        self.seen.restore_s = self._stage.server.reset()
+        self.seen.restore_s = self._stage.server.reset(on_activity)
 
     def prepare(self, on_activity: Callable[[str], None]) -> None:
         """Start its server, warm it up, and read what is in force and counted."""

@@ -113,7 +113,7 @@ class _LiveRound:
         for run in self._runs:
             on_activity("restoring")
             with run.blamed():
-                run.restore()
+                run.restore(on_activity)
         # The server that asks for huge pages starts last: any other would take them.
         for run in sorted(self._shuffled(), key=lambda run: HUGE_PAGES in run.sysctl):
             kernel.switch(run.sysctl)

@@ -111,7 +111,7 @@ class NamedDatabaseUnderTest(GivenServerUnderTest):
             is_reused=True,
         )
 
-    def reset(self) -> float:
+    def reset(self, on_activity: Callable[[str], None] = lambda _: None) -> float:  # noqa: ARG002 - nothing is known
         """Leave the data as they are."""
         if self._lock is not None:
             self._lock.check()

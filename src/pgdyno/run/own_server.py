@@ -13,8 +13,9 @@ from pgdyno.plan.experiment import Variant
 from pgdyno.record.statements import STATEMENTS
 from pgdyno.record.types import Dataset, Gap, ServerFacts
 from pgdyno.run.cluster.home import Home
+from pgdyno.run.cluster.restoring import restore_cluster
 from pgdyno.run.cluster.server import DATABASE, Server
-from pgdyno.run.cluster.template import Template, drop_file_cache, prepare_template, restore_template
+from pgdyno.run.cluster.template import Template, drop_file_cache, prepare_template
 from pgdyno.run.cluster.variant_settings import VariantFiles
 from pgdyno.run.host.clock import monotonic_s
 from pgdyno.run.host.facts import read_disk_facts
@@ -22,7 +23,7 @@ from pgdyno.run.load.pgbench import Pgbench
 from pgdyno.run.postgres import sql
 from pgdyno.run.postgres.address import Address
 from pgdyno.run.postgres.installation import Installation
-from pgdyno.spec.study import CacheState, DataSpec
+from pgdyno.spec.study import CacheState, DataSpec, RestorePolicy
 from pgdyno.spec.table import SettingValue
 
 _DYING_S = 0.5
@@ -42,6 +43,7 @@ class OwnServer:
         self._home = home
         self._port = port
         self._template: Template | None = None
+        self._data = DataSpec()
         self._server: Server | None = None
         self._settings: Mapping[str, SettingValue] = {}
 
@@ -54,7 +56,7 @@ class OwnServer:
             HostError: As for `Home.slot`.
         """
         other = OwnServer(installation=self._installation, home=self._home.slot(number))
-        other._template = self._template
+        other._template, other._data = self._template, self._data
         return other
 
     @property
@@ -103,6 +105,7 @@ class OwnServer:
         on_activity: Callable[[str], None],
     ) -> Dataset:
         """Load a cluster that trials are copied from; see `prepare_template`."""
+        self._data = data
         self._template = prepare_template(
             installation=self._installation,
             home=self._home,
@@ -114,15 +117,20 @@ class OwnServer:
         )
         return self._template.dataset
 
-    def reset(self) -> float:
-        """Make the cluster a copy of the loaded one, on disk. Return the seconds that it took."""
+    def reset(self, on_activity: Callable[[str], None] = lambda _: None) -> float:
+        """Bring the cluster to the state that a trial begins with, on disk. Return the seconds that it took."""
         if self._template is None:
             raise RuntimeError("nothing was loaded")
-        return restore_template(self._template, self._home)
+        return restore_cluster(self._template, self._home, self._data, on_activity=on_activity)
 
     @contextlib.contextmanager
     def running(self, settings: Mapping[str, SettingValue], *, log_path: Path) -> Iterator[None]:
-        """Run the server for the length of a `with` block; end it without a checkpoint, because its data are thrown away."""
+        """Run the server for the length of a `with` block.
+
+        It ends without a checkpoint, because its data are thrown away; in order if the next trial goes on with them.
+        """
+        # What fails leaves data in a state that no trial should begin with.
+        self._home.aged_from = None
         server = Server(installation=self._installation, home=self._home, log_path=log_path, port=self._port)
         self._server, self._settings = server, settings
         try:
@@ -133,6 +141,8 @@ class OwnServer:
             yield
             if (failure := server.find_failure()) is not None:
                 raise failure
+            if self._data.restore is RestorePolicy.NONE and self._template is not None:
+                self._stop_in_order(server, aged_from=self._template.data_dir)
         except PgdynoError as exc:
             # A dead server explains every other failure; its log has the reason.
             if (failure := _await_failure(server)) is None:
@@ -180,6 +190,13 @@ class OwnServer:
     def log_tail(self) -> str:
         """Return the last lines of the server's log."""
         return self._running.log_tail()
+
+    def _stop_in_order(self, server: Server, *, aged_from: Path) -> None:
+        with server.connect() as connection:
+            # A checkpoint has the patience that many dirty pages take, and leaves the shutdown little to write.
+            sql.checkpoint(connection)
+        server.stop()
+        self._home.aged_from = aged_from
 
     @property
     def _running(self) -> Server:

@@ -71,7 +71,7 @@ def run_trial(
     try:
         with _kernel_settings(stage, trial, seen) as kernel:
             on_activity("restoring")
-            seen.restore_s = stage.server.reset()
+            seen.restore_s = stage.server.reset(on_activity)
             LOG.info("trial %d: data restored in %.2f s", trial.number, seen.restore_s)
             block = None if schedule is None else _Block(stage, trial, kernel, schedule)
             stage = stage if block is None else block.stage

@@ -102,8 +102,12 @@ class ServerUnderTest(Protocol):
         """
         ...
 
-    def reset(self) -> float:
-        """Bring the data back to the state that they were loaded in. Return the seconds that it took."""
+    def reset(self, on_activity: Callable[[str], None] = ...) -> float:
+        """Bring the data back to the state that a trial begins with. Return the seconds that it took.
+
+        Args:
+            on_activity: Receives how far it is, where it takes long and that is known.
+        """
         ...
 
     def running(self, settings: Mapping[str, SettingValue], *, log_path: Path) -> AbstractContextManager[None]:

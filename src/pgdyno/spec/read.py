@@ -11,6 +11,7 @@ import shlex
 import shutil
 import tomllib
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
@@ -18,6 +19,16 @@ from pgdyno.errors import SpecError
 from pgdyno.spec.complaint import find_line, read_complaint
 from pgdyno.spec.study import BUILTIN_SCRIPTS, Study, WorkloadSpec
 
+
+class CommandUse(NamedTuple):
+    """What a command of the user's is for, and an option with one."""
+
+    words: str
+    example: str
+
+
+APPLY_USE = CommandUse("to apply settings with", "--apply-with ./apply.sh")
+RESTORE_USE = CommandUse("to restore the data with", "--restore-command ./restore.sh")
 # Command-line options whose name differs from the key.
 _OPTIONS = {
     "rate_tps": "--rate",
@@ -90,18 +101,26 @@ def make_study(raw: dict[str, object], *, source: str, folder: Path, text: str =
         raise _spec_error(str(exc), text=text, source=source) from exc
     server = study.server
     if server.apply is not None:
-        server = msgspec.structs.replace(server, apply=resolve_command(server.apply, folder))
+        server = msgspec.structs.replace(server, apply=resolve_command(server.apply, folder, APPLY_USE))
     data = study.data
     if data.init is not None:
         data = msgspec.structs.replace(data, init=str((folder / data.init).absolute()))
     if data.wal_home is not None:
         data = msgspec.structs.replace(data, wal_home=str((folder / data.wal_home).absolute()))
+    if data.restore_command is not None:
+        command = resolve_command(data.restore_command, folder, RESTORE_USE)
+        data = msgspec.structs.replace(data, restore_command=command)
     workloads = tuple(_resolve_scripts(w, folder) for w in study.workload)
     return msgspec.structs.replace(study, server=server, data=data, workload=workloads)
 
 
-def resolve_command(text: str, folder: Path) -> str:
+def resolve_command(text: str, folder: Path, use: CommandUse) -> str:
     """Return a command line whose program is named by an absolute path, or is looked up in PATH.
+
+    Args:
+        text: The command line.
+        folder: Folder for a relative path of the program.
+        use: What the command is for, in errors.
 
     Raises:
         SpecError: It is empty, its quotes do not match, or there is no such program.
@@ -109,13 +128,13 @@ def resolve_command(text: str, folder: Path) -> str:
     try:
         words = shlex.split(text)
     except ValueError as exc:
-        raise SpecError(f"the command that applies settings: {exc}", detail=text, hint="quotes come in pairs") from exc
+        raise SpecError(f"the command {use.words}: {exc}", detail=text, hint="quotes come in pairs") from exc
     if not words:
-        raise SpecError("the command that applies settings is empty", hint="for example --apply-with ./apply.sh")
+        raise SpecError(f"the command {use.words} is empty", hint=f"for example {use.example}")
     program = str((folder / words[0]).absolute()) if "/" in words[0] else words[0]
     if shutil.which(program) is None:
         raise SpecError(
-            f"there is no program {words[0]} to apply settings with",
+            f"there is no program {words[0]} {use.words}",
             detail=f"looked for {program}",
             hint="a script needs the right to be executed (chmod +x); a path without / is looked up in PATH",
         )

@@ -63,6 +63,17 @@ class PartitionMethod(enum.Enum):
     HASH = "hash"
 
 
+class RestorePolicy(enum.Enum):
+    """How the data are brought back to the loaded state before each trial."""
+
+    COPY = "copy"
+    """By a copy of the loaded cluster; of an existing copy, only what differs is written."""
+    COMMAND = "command"
+    """By a command of the user's, such as one that clones a snapshot."""
+    NONE = "none"
+    """Only before the first trial: each later one begins with the data as the trial before left them."""
+
+
 class GenerateAt(enum.Enum):
     """The side that generates pgbench's rows."""
 
@@ -129,6 +140,8 @@ class DataSpec(StudyTable, frozen=True, kw_only=True):
         generate: Which side generates the rows.
         wal_home: Folder on another disk for pg_wal of pgdyno's own servers; absent: it lies with the data. A relative path
             starts at the study file's folder.
+        restore: How each trial's data are brought back to the loaded state.
+        restore_command: Command line that does it, with `restore` "command". A relative path starts at the study file's folder.
     """
 
     init: str | None = None
@@ -140,9 +153,13 @@ class DataSpec(StudyTable, frozen=True, kw_only=True):
     foreign_keys: bool = False
     generate: GenerateAt = GenerateAt.CLIENT
     wal_home: str | None = None
+    restore: RestorePolicy = RestorePolicy.COPY
+    restore_command: str | None = None
 
     def __post_init__(self) -> None:
         """Check ranges."""
+        if (self.restore is RestorePolicy.COMMAND) != (self.restore_command is not None):
+            raise ValueError('restore_command goes with restore = "command", and is needed there')
         if self.scale is not None:
             check_range("scale", self.scale, 1, MAX_SCALE)
         # Source: pgbench's own range for --fillfactor.
@@ -305,6 +322,8 @@ class Study(StudyTable, frozen=True, kw_only=True):
             self._check_given_place()
 
     def _check_given_place(self) -> None:
+        if self.data.restore is not RestorePolicy.COPY:
+            raise ValueError("restore is for pgdyno's own servers: a given server's data are not copied")
         if self.data.wal_home is not None:
             raise ValueError("wal_home is for pgdyno's own servers: pg_wal of a given server stays where it is")
         if self.is_emulated:

@@ -17,7 +17,7 @@ from pgdyno.analyse.records.sides import Side
 from pgdyno.analyse.types import WHOLE_CYCLES, TrialAnalysis
 from pgdyno.facts.durability import durability_given_up
 from pgdyno.facts.memory_fit import MemoryFit, classify_fit
-from pgdyno.spec.study import BUILTIN_SCRIPTS
+from pgdyno.spec.study import BUILTIN_SCRIPTS, RestorePolicy
 from pgdyno.units import PAGE_BYTES, format_bytes
 
 # Shares of data that memory holds, similar enough for misses to be about equally frequent.
@@ -55,13 +55,16 @@ def load(first: Side, other: Side) -> Iterator[RecordDifference]:
         yield declare("pgbench's threads", str(one.threads), str(two.threads), why="each needs a CPU of its own")
 
 
+# What made the rows, and where they and the WAL lie, change no table; restoring is compared as the state of a trial.
+_NOT_OF_TABLES = frozenset({"generate", "init", "database", "wal_home", "restore", "restore_command"})
+
+
 def data(first: Side, other: Side) -> Iterator[RecordDifference]:
     """Compare how much data there was to read, and how much of it fitted into memory."""
     specs = [msgspec.structs.replace(side.record.study.data, scale=None) for side in (first, other)]
     for name in specs[0].__struct_fields__:
         one, two = (getattr(spec, name) for spec in specs)
-        # The place where rows are generated does not change them.
-        if one != two and name not in {"generate", "init", "database"}:
+        if one != two and name not in _NOT_OF_TABLES:
             yield refuse(f"tables' {name}", _plain(one), _plain(two), why="other tables", hint="load both alike")
     named = [side.record.study.data.database for side in (first, other)]
     if any(named):
@@ -183,6 +186,23 @@ def state(first: Side, other: Side) -> Iterator[RecordDifference]:
                           hint="give both the same --warm-up")  # fmt: skip
         else:
             yield declare("warm-up", *shown)
+    yield from _restoring(first, other)
+
+
+def _restoring(first: Side, other: Side) -> Iterator[RecordDifference]:
+    policies = [side.record.study.data.restore for side in (first, other)]
+    if policies[0] is policies[1]:
+        return
+    shown = [policy.value for policy in policies]
+    if not any(map(_writes, (first, other))):
+        yield free("restoring between trials", *shown)
+    elif RestorePolicy.NONE in policies:
+        yield refuse("restoring between trials", *shown, why="the data of one aged from trial to trial",
+                      hint="give both the same --restore")  # fmt: skip
+    else:
+        yield declare(
+            "restoring between trials", *shown, why="the first write to a block that a snapshot shares takes longer"
+        )
 
 
 def length(first: Side, other: Side) -> Iterator[RecordDifference]:

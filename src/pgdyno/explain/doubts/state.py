@@ -1,18 +1,20 @@
 """Check whether trials of a workload had the same state: growth of the data, dead rows, checkpoints.
 
 The rules work as in `doubts.study`. Every trial begins with the same restored data, except in a database that the user
-named. If data grow within a trial, its end is another load than its beginning; and a checkpoint in one trial but not in the
-next is a difference that no setting made.
+named, or where the study asks for no restoring. If data grow within a trial, its end is another load than its beginning; and
+a checkpoint in one trial but not in the next is a difference that no setting made.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from pgdyno.analyse.disk.demand import MIN_WRITING_WAL_BYTES
 from pgdyno.analyse.study_types import StudyAnalysis
 from pgdyno.analyse.types import WHOLE_CYCLES, TrialAnalysis, WorkloadAnalysis
 from pgdyno.explain.finding import Finding, Severity
 from pgdyno.record.types import StudyRecord, TableState
+from pgdyno.spec.study import RestorePolicy
 from pgdyno.units import format_bytes
 
 # Beyond this growth, caches and indexes differ from those of the beginning.
@@ -25,6 +27,7 @@ _DEAD_RATIO = 0.1
 def find_state_doubts(record: StudyRecord, analysis: StudyAnalysis) -> Iterator[Finding]:
     """Yield what the trials' data and checkpoints say against comparing or extrapolating their figures."""
     yield from _not_restored(record)
+    yield from _aged(record, analysis)
     for workload in analysis.workloads:
         trials = [trial for trial in workload.trials if trial.tps is not None]
         yield from _growth(workload, trials)
@@ -52,6 +55,49 @@ def _not_restored(record: StudyRecord) -> Iterator[Finding]:
         evidence="Each trial begins with what those before it have left",
         why="Data that grow and age make later trials other ones than the first.",
         advice="Trust what holds over many trials in random order; data of --init begin alike each time.",
+    )
+
+
+def _aged(record: StudyRecord, analysis: StudyAnalysis) -> Iterator[Finding]:
+    """Yield a doubt if the study's own data were not restored by a copy, and may have been changed."""
+    if record.study.data.restore is RestorePolicy.COMMAND:
+        yield Finding(
+            rule="restored-by-command",
+            severity=Severity.NOTE,
+            claim="A command restored the data before each trial.",
+            evidence=f"{record.study.data.restore_command}; what it left was compared with the loaded cluster",
+            why="If it shares blocks with the loaded data (snapshot, reflink), the first write to each block takes longer.",
+            advice="Trust comparisons; for the figures of a server without snapshots measure again with --restore copy.",
+        )
+    if record.study.data.restore is not RestorePolicy.NONE:
+        return
+    trials = [trial for workload in analysis.workloads for trial in workload.trials]
+    if not trials:
+        return
+    if not any((trial.counts_per_transaction.get("wal_bytes") or 0.0) > MIN_WRITING_WAL_BYTES for trial in trials):
+        yield Finding(
+            rule="not-restored",
+            severity=Severity.NOTE,
+            claim="The data were not restored between trials, as asked for; no trial changed them.",
+            evidence=f"No transaction wrote more than {MIN_WRITING_WAL_BYTES:g} bytes of WAL in {len(trials)} trials",
+            why="The kernel's cache may hold what the trial before has read.",
+        )
+        return
+    ordered = sorted((trial.record for trial in trials), key=lambda one: one.planned.number)
+    first, last = ordered[0], ordered[-1]
+    before, after = _sum_bytes(first.tables_before), _sum_bytes(last.tables_after)
+    dead = _dead_share(last.tables_after)
+    dead_words = "" if dead is None else f"; {dead * 100:.0f} % of all row versions are dead at the end"
+    yield Finding(
+        rule="not-restored",
+        severity=Severity.WARNING,
+        claim="The load changed the data, and nothing was restored between trials.",
+        evidence=(
+            f"{format_bytes(before)} before trial {first.planned.number}, {format_bytes(after)} after trial"
+            f" {last.planned.number}{dead_words}"
+        ),
+        why="Data that grow and age make later trials other ones than the first.",
+        advice="Trust what holds over many trials in random order, or measure again with --restore copy.",
     )
 
 

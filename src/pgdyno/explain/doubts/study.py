@@ -13,6 +13,7 @@ from pgdyno.analyse.study_types import StudyAnalysis
 from pgdyno.analyse.transaction_time.shares import Resource
 from pgdyno.analyse.types import LOAD_THREAD_RATIO, OTHERS_RATIO, STEAL_RATIO, TrialAnalysis, WorkloadAnalysis
 from pgdyno.explain.doubts.comparison import find_comparison_doubts
+from pgdyno.explain.doubts.credits import find_credit_doubts
 from pgdyno.explain.doubts.derived import find_derived_doubts
 from pgdyno.explain.doubts.search import find_search_doubts
 from pgdyno.explain.doubts.state import find_state_doubts
@@ -334,6 +335,7 @@ _RULES: tuple[Callable[[StudyRecord, StudyAnalysis], Iterable[Finding]], ...] = 
     _no_checkpoint,
     _shared_counters,
     find_state_doubts,
+    find_credit_doubts,
     find_version_doubts,
     find_preflight_doubts,
 )

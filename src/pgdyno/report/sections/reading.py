@@ -9,10 +9,11 @@ import msgspec
 from pgdyno.report.document import Prose, Section
 from pgdyno.report.input import ReportInput
 from pgdyno.report.level import Level
+from pgdyno.report.restore_words import describe_start
 from pgdyno.report.sections.health import sources_table
 
 _MEASURING = """\
-The trial is the unit: each trial starts from the same restored data and gives one number; n counts trials, never \
+The trial is the unit: each trial starts {start} and gives one number; n counts trials, never \
 seconds or transactions.
 [low – high] is the 95 % confidence interval of the trials' geometric mean. It shows how well {place} repeated \
 itself. A number without an interval comes from a single trial.
@@ -35,7 +36,7 @@ The trials below show whether anything went wrong; the verdicts do not use them.
 
 
 _SEARCHING = """\
-The trial is the unit: each trial starts from the same restored data and either holds the limit or does not. The \
+The trial is the unit: each trial starts {start} and either holds the limit or does not. The \
 number of transactions over the limit in one trial says little about the next trial: they exceed it together, when the \
 queue grows.
 A rate is said to hold or to fail with the requested confidence, however often the data are evaluated; the highest rate \
@@ -60,4 +61,4 @@ def explain_reading(report: ReportInput) -> tuple[str, ...]:
     plan = report.record.plan
     paragraphs = _SEARCHING if plan.search is not None else _MEASURING if plan.experiment is None else _COMPARING
     place = "this machine" if report.record.host else "the server, with the way to it,"
-    return tuple(one.format(place=place) for one in paragraphs)
+    return tuple(one.format(place=place, start=describe_start(report.record.study.data)) for one in paragraphs)

@@ -21,7 +21,9 @@ from pgdyno.run.cluster.lock import held_by_another, take_lock, write_holder
 from pgdyno.run.cluster.shared_memory import free_shared_memory
 from pgdyno.run.cluster.wal_home import WAL_FOLDER, open_wal_home, remove_left_wal
 from pgdyno.run.host.host import THIS_HOST
+from pgdyno.run.host.mounts import unmount_all
 from pgdyno.run.host.process import ServerUser
+from pgdyno.run.host.session import end_session
 
 # Source: Linux sun_path is 108 bytes (unix(7)); the socket's own name takes up to 22.
 _MAX_SOCKET_DIR = 85
@@ -50,6 +52,10 @@ class Home:
         self.data = self.work / "data"
         self.sockets = self.work / "sockets"
         self.wal = wal
+        self.restore_session = root / "restore-command"
+        """The file that tells what still runs of a restore command whose pgdyno was killed."""
+        self.aged_from: Path | None = None
+        """The template that the working cluster was a copy of before trials that ended in order; None: a copy is due."""
         self.left_overs: list[str] = []
         """Processes that an earlier pgdyno had left running here, and that were stopped when this one began."""
 
@@ -109,14 +115,32 @@ class Home:
 
         Returns:
             A description of each process that was stopped, for the report.
+
+        Raises:
+            HostError: What a restore command has mounted here cannot be unmounted.
         """
         found = self.end_servers()
-        for folder in (self.data, *self._slot_folders()):
+        end_session(self.restore_session)
+        unmount_all(self.work)
+        self.clear_data()
+        for folder in self._slot_folders():
             shutil.rmtree(folder, ignore_errors=True)
         for socket in self.sockets.iterdir():
             # Another account could not open the lock file of a socket that a killed server left.
             socket.unlink(missing_ok=True)
         return found
+
+    def clear_data(self) -> None:
+        """Remove the working cluster as far as possible; what a restore command has mounted or linked there is only let go.
+
+        Raises:
+            HostError: A mount cannot be unmounted.
+        """
+        self.aged_from = None
+        unmount_all(self.data)
+        if self.data.is_symlink():
+            self.data.unlink()
+        shutil.rmtree(self.data, ignore_errors=True)
 
     def end_servers(self) -> list[str]:
         """Stop every process of this home's cluster, and of those in its slots, and free their shared memory.

@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 import shutil
 import stat
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -27,7 +28,9 @@ _CHUNK_BYTES = 4 * 1024**2
 _GAP_PAGES = 8
 
 
-def mirror_folder(source: Path, target: Path, *, without: str | None = None) -> int:
+def mirror_folder(
+    source: Path, target: Path, *, without: str | None = None, on_bytes: Callable[[int], None] = lambda _: None
+) -> int:
     """Give `target` the contents, modes and modification times of `source`.
 
     No process may write to either folder meanwhile.
@@ -36,6 +39,7 @@ def mirror_folder(source: Path, target: Path, *, without: str | None = None) -> 
         source: A folder.
         target: An existing folder. New files in it belong to the calling account.
         without: The name of an entry that is left as it is in `target`; None: nothing is.
+        on_bytes: Receives the size of each part of a source file that is done.
 
     Returns:
         The number of bytes that were written.
@@ -56,12 +60,14 @@ def mirror_folder(source: Path, target: Path, *, without: str | None = None) -> 
             if other is None:
                 place.mkdir()
                 shutil.copymode(entry.path, place)
-            written += mirror_folder(Path(entry.path), place)
+            written += mirror_folder(Path(entry.path), place, on_bytes=on_bytes)
         elif other is None:
             shutil.copy2(entry.path, place, follow_symlinks=False)
-            written += entry.stat(follow_symlinks=False).st_size
+            size = entry.stat(follow_symlinks=False).st_size
+            written += size
+            on_bytes(size)
         elif kind == stat.S_IFREG:
-            written += _mirror_file(entry, other)
+            written += _mirror_file(entry, other, on_bytes)
     for stray in found.values():
         _remove(stray)
     return written
@@ -90,21 +96,22 @@ def _remove(entry: os.DirEntry[str]) -> None:
         Path(entry.path).unlink()
 
 
-def _mirror_file(source: os.DirEntry[str], target: os.DirEntry[str]) -> int:
+def _mirror_file(source: os.DirEntry[str], target: os.DirEntry[str], on_bytes: Callable[[int], None]) -> int:
     wanted, there = source.stat(follow_symlinks=False), target.stat(follow_symlinks=False)
     if stat.S_IMODE(wanted.st_mode) != stat.S_IMODE(there.st_mode):
         shutil.copymode(source.path, target.path)
     if (wanted.st_size, wanted.st_mtime_ns) == (there.st_size, there.st_mtime_ns):
+        on_bytes(wanted.st_size)
         return 0
     with Path(source.path).open("rb", buffering=0) as new, Path(target.path).open("r+b", buffering=0) as old:
         if there.st_size > wanted.st_size:
             old.truncate(wanted.st_size)
-        written = _write_changes(new.fileno(), old.fileno())
+        written = _write_changes(new.fileno(), old.fileno(), on_bytes)
     os.utime(target.path, ns=(wanted.st_atime_ns, wanted.st_mtime_ns))
     return written
 
 
-def _write_changes(new: int, old: int) -> int:
+def _write_changes(new: int, old: int, on_bytes: Callable[[int], None]) -> int:
     """Write to the old file the pages that differ from the new one, and return their bytes.
 
     The old file must not be the longer one.
@@ -120,6 +127,7 @@ def _write_changes(new: int, old: int) -> int:
             _write_all(old, memoryview(wanted)[begin:end], offset + begin)
             written += end - begin
         offset += size
+        on_bytes(size)
     return written
 
 

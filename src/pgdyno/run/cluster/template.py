@@ -6,13 +6,11 @@ template gets its name when it is whole and on disk, and is never changed afterw
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import os
 import re
 import shutil
-import stat
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import msgspec
@@ -22,11 +20,7 @@ from pgdyno.record.durable import write_durably
 from pgdyno.record.types import Dataset
 from pgdyno.run.cluster.home import Home
 from pgdyno.run.cluster.server import DATABASE, Server
-from pgdyno.run.cluster.wal_home import WAL_FOLDER
-from pgdyno.run.host import process
-from pgdyno.run.host.clock import monotonic_s
 from pgdyno.run.host.host import THIS_HOST
-from pgdyno.run.host.process import ServerUser
 from pgdyno.run.load.argv import InitRun
 from pgdyno.run.load.pgbench import Pgbench
 from pgdyno.run.load.watch import LoadWatch
@@ -101,7 +95,8 @@ def prepare_template(
         return Template(data_dir=folder / "data", dataset=msgspec.structs.replace(dataset, is_reused=True))
     server = Server(installation=installation, home=home, log_path=output_dir / "server.log")
     # The working cluster of the last trial.
-    _remove_folder(home.data)
+    home.clear_data()
+    remove_folder(home.data)
     try:
         on_activity("initdb")
         server.initdb()
@@ -124,80 +119,6 @@ def prepare_template(
     return _keep(folder, dataset, home)
 
 
-def restore_template(template: Template, home: Home) -> float:
-    """Make the home's working cluster a copy of a template, flush it to disk, and return the seconds it took.
-
-    If an earlier trial left a working cluster, only the differences are written; otherwise the template is copied.
-    Copies share no blocks with the template, even if the file system supports that (reflink): the first write to each
-    shared page would be slower than normal. In a home with a WAL home, pg_wal is restored there, and the cluster has a link.
-
-    Raises:
-        StepFailedError: Copying failed, for example for want of space.
-        HostError: The last trial's folder cannot be removed.
-    """
-    began_s = monotonic_s()
-    without = None if home.wal is None else WAL_FOLDER
-    _restore(home.user, template.data_dir, home.data, without=without)
-    if home.wal is not None:
-        _restore(home.user, template.data_dir / WAL_FOLDER, home.wal)
-        _link_wal(home.user, home.data / WAL_FOLDER, home.wal)
-    # Write-back of the copy must end before the load begins.
-    for folder in home.cluster_folders:
-        _copy(["sync", "--file-system", str(folder)])
-    return monotonic_s() - began_s
-
-
-def _restore(user: ServerUser, source: Path, target: Path, *, without: str | None = None) -> None:
-    """Make a folder a copy of another; the entry `without` of a copy that is there may stay as it is."""
-    if _may_write_over(user, source, target):
-        _mirror(user, source, target, without)
-        return
-    _remove_folder(target)
-    _copy(["cp", "--archive", "--reflink=never", "--no-target-directory", str(source), str(target)])
-    if not user.is_self:
-        # The template belongs to the account that loaded it, which may be another one.
-        _copy(["chown", "--recursive", "--no-dereference", f"{user.uid}:{user.gid}", str(target)])
-
-
-def _link_wal(user: ServerUser, place: Path, wal: Path) -> None:
-    """Make pg_wal of a cluster a link to its folder on the other disk."""
-
-    def link() -> None:
-        if not place.is_symlink():
-            shutil.rmtree(place)
-            place.symlink_to(wal)
-
-    with _restoring():
-        process.call_as(user, link)
-
-
-def _may_write_over(user: ServerUser, source: Path, target: Path) -> bool:
-    """Return whether both folders belong to this account, so that it may read the one and write the other."""
-    try:
-        found = [path.lstat() for path in (source, target)]
-    except FileNotFoundError:
-        return False
-    return all(stat.S_ISDIR(one.st_mode) and one.st_uid == user.uid for one in found)
-
-
-def _mirror(user: ServerUser, source: Path, target: Path, without: str | None) -> None:
-    # The import brings numpy.
-    from pgdyno.run.cluster.mirror import mirror_folder  # noqa: PLC0415
-
-    with _restoring():
-        # The cluster's account could put a link there, which root must not follow to a place that the account cannot
-        # reach.
-        process.call_as(user, lambda: mirror_folder(source, target, without=without))
-
-
-@contextlib.contextmanager
-def _restoring() -> Iterator[None]:
-    try:
-        yield
-    except OSError as exc:
-        raise StepFailedError("cannot restore the loaded cluster", detail=str(exc), hint=hint_for(str(exc))) from exc
-
-
 def remove_template(folder: Path) -> None:
     """Remove a template; a removal that is interrupted leaves no valid template.
 
@@ -208,7 +129,7 @@ def remove_template(folder: Path) -> None:
         (folder / _FACTS_FILE).unlink(missing_ok=True)
     except OSError as exc:
         raise _removal_error(folder, exc) from exc
-    _remove_folder(folder)
+    remove_folder(folder)
 
 
 def drop_file_cache(folder: Path) -> None:
@@ -269,21 +190,31 @@ def _keep(folder: Path, dataset: Dataset, home: Home) -> Template:
         folder.mkdir()
         os.chown(folder, home.user.uid, home.user.gid)
         home.data.rename(folder / "data")
-        _copy(["sync", "--file-system", str(folder)])
+        copy_files(["sync", "--file-system", str(folder)])
         write_durably(folder / _FACTS_FILE, msgspec.json.encode(dataset))
     except OSError as exc:
         raise StepFailedError("cannot keep the loaded cluster", detail=str(exc), hint=hint_for(str(exc))) from exc
     return Template(data_dir=folder / "data", dataset=dataset)
 
 
-def _copy(argv: list[str]) -> None:
+def copy_files(argv: list[str]) -> None:
+    """Run a command that copies or flushes files, without a time limit.
+
+    Raises:
+        StepFailedError: It failed.
+    """
     # A copy of terabytes takes hours, and a disk that hangs is the user's to see.
     done = THIS_HOST.run(argv, timeout_s=None)
     if done.exit_code != 0:
         raise StepFailedError("cannot copy the loaded cluster", detail=done.stderr.strip(), hint=hint_for(done.stderr))
 
 
-def _remove_folder(folder: Path) -> None:
+def remove_folder(folder: Path) -> None:
+    """Remove a folder, or nothing.
+
+    Raises:
+        HostError: A file in it cannot be removed.
+    """
     # An ending process may remove a file first; it only matters that nothing is left.
     shutil.rmtree(folder, ignore_errors=True)
     if os.path.lexists(folder):

@@ -8,7 +8,6 @@ the server's message.
 from __future__ import annotations
 
 import re
-import shutil
 from collections.abc import Callable, Sequence
 
 import msgspec
@@ -47,7 +46,7 @@ def try_variants(
     """
     refused: dict[str, ErrorFact] = {}
     for installation in {str(each.installation.bindir): each.installation for each in variants}.values():
-        shutil.rmtree(home.data, ignore_errors=True)
+        home.clear_data()
         log_path = home.work / "try-variants.log"
         server = Server(installation=installation, home=home, log_path=log_path)
         try:
@@ -60,7 +59,7 @@ def try_variants(
             )
         finally:
             server.abandon()
-            shutil.rmtree(home.data, ignore_errors=True)
+            home.clear_data()
             log_path.unlink(missing_ok=True)
     return refused
 

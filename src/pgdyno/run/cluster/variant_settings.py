@@ -51,9 +51,11 @@ class VariantFiles:
             self._write(self._files[variant.name], "".join(lines))
         self.choose(variants[0])
         config = home.data / "postgresql.conf"
-        lines = [line for line in config.read_text(encoding="utf-8").splitlines() if line.partition("#")[0].strip()]
+        found = config.read_text(encoding="utf-8").splitlines()
+        include = f"include '{_LINK}'"
+        lines = [line for line in found if line.partition("#")[0].strip() and line != include]
         # The include comes after pgdyno's own file: if a name occurs twice, PostgreSQL takes the last line.
-        config.write_text("\n".join([*lines, f"include '{_LINK}'\n"]), encoding="utf-8")
+        config.write_text("\n".join([*lines, f"{include}\n"]), encoding="utf-8")
 
     def settings_of(self, variant: Variant) -> tuple[str, ...]:
         """Return the names that a variant's file sets; the rest of the configuration sets the others of `names`."""
@@ -75,6 +77,8 @@ class VariantFiles:
         return VariantSettings(connection, self)
 
     def _write(self, name: str, text: str) -> None:
+        # Data that are not restored have the file of the trial before.
+        (self._home.data / name).unlink(missing_ok=True)
         descriptor = os.open(self._home.data / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:
             file.write(text)

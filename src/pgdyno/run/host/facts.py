@@ -80,8 +80,7 @@ def read_host_facts(data_dir: Path, *, host: Host = THIS_HOST) -> HostFacts:
 def read_disk_facts(path: Path, *, host: Host = THIS_HOST) -> DiskFacts:
     """Read the file system that holds `path`, and the whole block device below it."""
     path = path.resolve()
-    lines = (host.root / "proc/self/mountinfo").read_text(encoding="utf-8").splitlines()
-    mounts = [[_unescape(word) for word in line.split()] for line in lines]
+    mounts = read_mount_words(host=host)
     device_id = path.stat().st_dev
     major_minor = f"{os.major(device_id)}:{os.minor(device_id)}"
     # The longest mount point above the path wins; the device number decides between mounts over one another.
@@ -105,6 +104,15 @@ def read_disk_facts(path: Path, *, host: Host = THIS_HOST) -> DiskFacts:
         is_rotational=None if (spins := _read_optional(queue, "rotational")) is None else spins == "1",
         read_ahead_kb=None if (ahead := _read_optional(queue, "read_ahead_kb")) is None else int(ahead),
     )
+
+
+def read_mount_words(*, host: Host = THIS_HOST) -> list[list[str]]:
+    """Return the words of each mount of this process, in the order of mounting; the mount point is the fifth.
+
+    Source: proc_pid_mountinfo(5).
+    """
+    lines = (host.root / "proc/self/mountinfo").read_text(encoding="utf-8").splitlines()
+    return [[_unescape(word) for word in line.split()] for line in lines]
 
 
 def _read_kernel_settings(root: Path) -> dict[str, str]:

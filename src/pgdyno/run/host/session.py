@@ -1,16 +1,24 @@
-"""Find what is left of a command whose caller was killed: its children outlive it, daemons that it started do not count.
+"""Find and end what is left of a command whose caller was killed: its children outlive it, daemons that it started do not count.
 
 The command runs in a session of its own and writes that session's id to a file before it begins. A daemon leaves the session.
 """
 
 from __future__ import annotations
 
+import contextlib
+import os
+import signal
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from pgdyno.run.host.clock import monotonic_s
 from pgdyno.run.host.process_id import identify, read_boot_id
 
 _WRITE = 'cat /proc/$$/stat /proc/sys/kernel/random/boot_id > "$0" && exec "$@"'
+
+_END_PATIENCE_S = 10.0
+_LOOK_EVERY_S = 0.05
 
 
 def note_session(argv: Sequence[str], path: Path) -> list[str]:
@@ -42,6 +50,18 @@ def find_session(path: Path) -> tuple[int, ...]:
             if int(fields[3]) == leader and fields[0] not in {"Z", "X"}:
                 found.append(int(entry.name))
     return tuple(found)
+
+
+def end_session(path: Path) -> None:
+    """End the processes of a session that still run, first with SIGTERM, and remove the file from `note_session`."""
+    for sign in (signal.SIGTERM, signal.SIGKILL):
+        deadline_s = monotonic_s() + _END_PATIENCE_S
+        for pid in find_session(path):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, sign)
+        while find_session(path) and monotonic_s() < deadline_s:
+            time.sleep(_LOOK_EVERY_S)
+    path.unlink(missing_ok=True)
 
 
 def _fields(stat: str) -> list[str]:

@@ -253,6 +253,7 @@ FORCE_GENERIC = "SET LOCAL plan_cache_mode = force_generic_plan"
 WAL_POSITION = "SELECT (pg_current_wal_insert_lsn() - '0/0')::int8 AS wal_bytes"
 
 CHECKPOINT = "CHECKPOINT"
+SHARED_BUFFERS = "SELECT pg_catalog.pg_size_bytes(pg_catalog.current_setting('shared_buffers')) AS bytes"
 CREATE_DATABASE = "CREATE DATABASE {name}"
 
 # A function in the session's temporary schema needs no extension in the database and is gone with the session.
@@ -725,8 +726,10 @@ def create_database(connection: Connection, name: str) -> None:
 
 
 def checkpoint(connection: Connection) -> None:
-    """Write everything dirty to disk now."""
-    _execute(connection, CHECKPOINT, patience_s=_CHECKPOINT_PATIENCE_S)
+    """Write everything dirty to disk now; a large shared_buffers on a slow disk takes hours."""
+    (buffers,) = _rows(connection, SHARED_BUFFERS)
+    patience_s = _CHECKPOINT_PATIENCE_S + buffers["bytes"] / _SLOW_DISK_BYTES_PER_S
+    _execute(connection, CHECKPOINT, patience_s=patience_s)
 
 
 def warm_dataset(connection: Connection) -> Warming:

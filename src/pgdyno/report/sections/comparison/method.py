@@ -11,6 +11,7 @@ from pgdyno.plan.experiment import Experiment, is_client_sweep
 from pgdyno.record.types import TrialRecord
 from pgdyno.report.format import format_roughly, format_seconds, format_within
 from pgdyno.report.input import ReportInput
+from pgdyno.report.restore_words import describe_start
 from pgdyno.report.sections.comparison.answers import WorkloadAnswers
 from pgdyno.report.verdict_words import count_pairs, describe_change, name_verdict
 from pgdyno.spec.variant import DesignKind
@@ -24,9 +25,7 @@ _SIMULATED_STATUSES = (
 
 _DESIGNS = {
     DesignKind.SWITCHBACK: "Switchback: the variants alternate in short slices, in random order, under one continuous load.",
-    DesignKind.PAIRED: (
-        "Paired trials: each round is a trial of every variant, in random order, each from the same restored data."
-    ),
+    DesignKind.PAIRED: ("Paired trials: each round is a trial of every variant, in random order, each {start}."),
     DesignKind.LIVE: (
         "Live pairs: in each round the servers of all variants are up at once, each with its own copy of the data and its"
         " own clients, and short slices of load alternate among them in random order. While one server runs, the others"
@@ -42,9 +41,9 @@ def describe_method(report: ReportInput) -> tuple[str, ...]:
     if experiment is None:
         return ()
     if is_client_sweep(experiment):
-        return (_describe_design(experiment), _describe_loads(experiment), describe_error_rate(experiment))
+        return (_describe_design(report, experiment), _describe_loads(experiment), describe_error_rate(experiment))
     return (
-        _describe_design(experiment),
+        _describe_design(report, experiment),
         *_describe_observed(report),
         *_describe_slices(report),
         _describe_pair(experiment),
@@ -124,8 +123,9 @@ def _describe_spread(noise: Question) -> str:
     return f"Two runs of the same variant differ by about {spread} (standard deviation of a pair)."
 
 
-def _describe_design(experiment: Experiment) -> str:
-    return f"{_DESIGNS[experiment.design]} Reason: {experiment.reason}."
+def _describe_design(report: ReportInput, experiment: Experiment) -> str:
+    design = _DESIGNS[experiment.design].format(start=describe_start(report.record.study.data))
+    return f"{design} Reason: {experiment.reason}."
 
 
 def _describe_observed(report: ReportInput) -> tuple[str, ...]:

@@ -1,0 +1,85 @@
+"""Predict how long a trial waits for its data: restoring them, stopping and starting the server, and warming the caches.
+
+A first order model of what is read from the disk and written to it. Data whose loaded cluster and working copy memory holds
+cost little beside the copy itself; larger data are read from the disk wherever they are read. The disk's rates are those of several
+requests at once on an idle machine: one reader on a busy machine takes longer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from pgdyno.plan.types import Between, Machine, PlannedWorkload
+from pgdyno.spec.study import CacheState, RestorePolicy, Study
+from pgdyno.units import PAGE_BYTES
+
+COPY_BYTES_PER_S = 800_000_000
+"""Rate of copying data that memory holds, on a disk that is faster."""
+MEMORY_SHARE = 0.7
+"""The share of memory that may hold data; the rest is the programs' and the kernel's."""
+# A copy of more data than the kernel leaves dirty, a fifth of memory, goes at the disk's speed: EBS gp3 as it comes.
+_DIRTY_RATIO = 0.2
+_USUAL_DISK_BYTES_PER_S = 125 * 2**20
+# Time between two trials without their data: stop one server, start the next, and read the trial's files.
+START_STOP_S = 2.0
+# Pages that a load changes in a second, where it writes: what a cloud volume of usual size takes.
+_CHANGED_PAGES_PER_S = 3_000.0
+_READ_ONLY_SCRIPTS = frozenset({"select-only"})
+
+
+class _Rates(msgspec.Struct, frozen=True, kw_only=True):
+    """What the disk does, in bytes a second."""
+
+    read: float
+    write: float
+
+
+def predict_between(
+    study: Study, workloads: Sequence[PlannedWorkload], machine: Machine, *, size_bytes: float
+) -> Between:
+    """Predict the seconds between the loads of two trials, by the study's restoring policy.
+
+    Args:
+        study: The study as requested.
+        workloads: Its loads.
+        machine: What its disk does, if that is known.
+        size_bytes: Size of the largest cluster.
+    """
+    policy, rates = study.data.restore, _find_rates(machine, size_bytes)
+    # The loaded cluster, its copy, and what the server and others keep of them.
+    is_held = 3 * size_bytes <= MEMORY_SHARE * machine.memory_bytes
+    copy_s = size_bytes / rates.write + (0.0 if is_held else size_bytes / rates.read)
+    # Warming reads all of the data, and so does a cold start what the load asks for; the rest of that is the load's.
+    warm_s = 0.0 if is_held or study.trials.cache is CacheState.COLD else size_bytes / rates.read
+    changed_s = _predict_changed_s(study, workloads, rates, size_bytes)
+    match policy:
+        case RestorePolicy.COPY if is_held:
+            restore_s, first_s = copy_s, 0.0
+        case RestorePolicy.COPY:
+            # Files that a trial has written to are compared with the loaded ones, page by page.
+            restore_s = changed_s + 2 * size_bytes / rates.read if changed_s else 0.0
+            first_s = max(0.0, copy_s - restore_s)
+        case RestorePolicy.NONE:
+            restore_s, first_s = changed_s, copy_s
+        case RestorePolicy.COMMAND:
+            restore_s, first_s = 0.0, 0.0
+    return Between(policy=policy, restore_s=restore_s, warm_s=warm_s, server_s=START_STOP_S, first_s=first_s)
+
+
+def _find_rates(machine: Machine, size_bytes: float) -> _Rates:
+    written = machine.write_bytes_per_s
+    if written is None and size_bytes > _DIRTY_RATIO * machine.memory_bytes:
+        written = _USUAL_DISK_BYTES_PER_S
+    write = min(COPY_BYTES_PER_S, written or COPY_BYTES_PER_S)
+    return _Rates(read=machine.read_bytes_per_s or write, write=write)
+
+
+def _predict_changed_s(study: Study, workloads: Sequence[PlannedWorkload], rates: _Rates, size_bytes: float) -> float:
+    """Predict the seconds for writing what a trial changes; 0 if no load writes."""
+    scripts = {name for workload in workloads for name, _ in workload.scripts}
+    if scripts <= _READ_ONLY_SCRIPTS:
+        return 0.0
+    changed = _CHANGED_PAGES_PER_S * PAGE_BYTES * (study.trials.duration_s + study.trials.warm_up_s)
+    return min(changed, size_bytes) / rates.write

@@ -1,0 +1,33 @@
+"""Find and unmount what is mounted in a folder, before the folder is removed: a mounted disk is not pgdyno's to empty."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pgdyno.errors import HostError
+from pgdyno.run.host.facts import read_mount_words
+from pgdyno.run.host.host import THIS_HOST
+
+
+def list_mounts(folder: Path) -> list[Path]:
+    """Return the mount points in a folder and the folder itself if it is one, in the order to unmount them."""
+    resolved = folder.resolve()
+    places = [Path(words[4]) for words in read_mount_words()]
+    # Of two mounts on one place the later one is listed later, and is unmounted first.
+    return [place for place in reversed(places) if place.is_relative_to(resolved)]
+
+
+def unmount_all(folder: Path) -> None:
+    """Unmount everything that is mounted in a folder, or on it.
+
+    Raises:
+        HostError: Something stays mounted.
+    """
+    for place in list_mounts(folder):
+        done = THIS_HOST.run(["umount", "--", str(place)])
+        if done.exit_code != 0:
+            raise HostError(
+                f"cannot unmount {place}",
+                detail=done.stderr.strip(),
+                hint="a restore command has mounted it: unmount it by hand, as root",
+            )

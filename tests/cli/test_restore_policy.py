@@ -1,0 +1,85 @@
+"""`--restore` and `--restore-command` as users run them: what a kill leaves is put right, and the report says what was done."""
+
+from __future__ import annotations
+
+import json
+import signal
+from pathlib import Path
+
+import pytest
+
+from tests.cli.experiments import finished_trials
+from tests.cli.program import GENTLE, SMALL, Bench, wait_until
+
+COPY = 'rm -rf "$PGDYNO_DATA"; cp -a "$PGDYNO_TEMPLATE" "$PGDYNO_DATA"; echo "$PGDYNO_SLOT" >> "${0%/*}/calls"'
+
+
+def write_script(folder: Path) -> None:
+    script = folder / "restore.sh"
+    script.write_text(f"#!/bin/sh\nset -eu\n{COPY}\n")
+    script.chmod(0o755)
+
+
+@pytest.mark.cluster
+@pytest.mark.timeout(1800)  # many starts of servers, each slow on a busy machine
+@pytest.mark.parametrize("policy", ["none", "command"])
+def test_a_study_goes_on_after_a_kill(bench: Bench, policy: str) -> None:
+    record = bench.folder / "out"
+    write_script(bench.folder)
+    words = ["--restore", "none"] if policy == "none" else ["--restore-command", "./restore.sh"]
+    begin = ["bench", *SMALL, *GENTLE, "--rounds", "3", "--warm-up", "0s", "--workload", "simple-update", *words]
+    with bench.started(*begin, "--out", "out") as process:
+        assert wait_until((record / "trials/0002/os.jsonl").exists, seconds=600)
+        process.send_signal(signal.SIGKILL)
+        process.communicate(timeout=600)
+    done = bench.run("resume", "out")
+    assert done.returncode == 0, done.stderr
+    study = bench.folder / "study.toml"
+    study.write_text('[data]\nscale = 2\n[[workload]]\nname = "simple-update"\n')
+    steps = json.loads(bench.read("plan", str(study), "--home", str(bench.home), "--json").stdout)["plan"]["steps"]
+    assert steps[1] == {"kind": "load", "predicted_s": 0.0, "trial": None}, "the data are loaded"
+    trials = finished_trials(record)
+    assert [trial["status"] for trial in trials] == ["finished"] * 3
+    report = (record / "report.md").read_text()
+    if policy == "command":
+        # The second trial twice: before the kill and after it.
+        assert (bench.folder / "calls").read_text().split() == ["main"] * 4
+        assert "A command restored the data before each trial." in report
+        return
+    sizes = [
+        {table["name"]: table["live_rows"] for table in trial["tables_before"]}["pgbench_history"] for trial in trials
+    ]
+    assert sizes[0] == sizes[1] == 0, "the kill leaves no state to begin with: the data are copied again"
+    assert sizes[2] > 0
+    assert "nothing was restored between trials" in report
+    assert "with the data as the trial before left them" in report
+
+
+def test_what_is_refused(bench: Bench) -> None:
+    rows = [
+        (("bench", "--restore", "never"), "--restore never: not one of copy, none"),
+        (("bench", "--restore", "none", "--restore-command", "true"), "exclude each other"),
+        (("bench", "--restore-command", "./none.sh"), "there is no program ./none.sh to restore the data with"),
+        (
+            ("bench", "--dsn", "host=nowhere", "--restore", "none"),
+            "already determines these options: leave out ",
+        ),
+        (
+            ("sweep", "clients=1,2", "--dsn", "host=nowhere", "--restore", "none"),
+            "already determines these options: leave out ",
+        ),
+    ]
+    for words, said in rows:
+        done = bench.refuse(*words)
+        assert done.returncode == 2, words
+        assert said in done.stderr, words
+
+
+def test_a_plan_says_how_long_a_trial_waits_for_its_data(bench: Bench) -> None:
+    study = bench.folder / "study.toml"
+    study.write_text('[data]\nscale = 1\n[[workload]]\nname = "select-only"\n')
+    for words, policy in [((), "copy"), (("--restore", "none"), "none"), (("--restore-command", "true"), "command")]:
+        done = bench.read("plan", str(study), *words, "--json")
+        between = json.loads(done.stdout)["plan"]["between"]
+        assert between["policy"] == policy
+    assert "between trials" in bench.read("plan", str(study)).stdout

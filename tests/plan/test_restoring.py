@@ -1,0 +1,96 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from pgdyno.errors import HostError, SpecError
+from pgdyno.plan.plan import BYTES_PER_SCALE, Machine, Plan, plan_study
+from pgdyno.report.restore_words import describe_between
+from pgdyno.spec.read import make_study
+
+DISK = {"read_bytes_per_s": 200e6, "write_bytes_per_s": 100e6}
+MACHINE = Machine(version_major=18, cpu_count=2, memory_bytes=8 << 30, disk_free_bytes=200_000_000_000, **DISK)
+LARGE, SMALL = 2000, 20
+COMMAND = {"restore": "command", "restore_command": "true"}
+
+
+def plan_for(
+    data: dict[str, object], *, workload: str = "tpcb-like", machine: Machine = MACHINE, **tables: object
+) -> Plan:
+    raw = {"workload": [{"name": workload}], "data": data, **tables}
+    return plan_study(make_study(raw, source="test", folder=Path()), machine)
+
+
+def test_the_time_between_trials_of_each_policy() -> None:
+    size = LARGE * BYTES_PER_SCALE
+    read_s, write_s = size / 200e6, size / 100e6
+    changed_s = 3000 * 8192 * 35 / 100e6
+    rows = [
+        # Policy, load, restoring, warming, and what only the first trial takes.
+        ({}, "tpcb-like", changed_s + 2 * read_s, read_s, write_s - read_s - changed_s),
+        ({}, "select-only", 0.0, read_s, write_s + read_s),
+        ({"restore": "none"}, "tpcb-like", changed_s, read_s, write_s + read_s),
+        ({"restore": "none"}, "select-only", 0.0, read_s, write_s + read_s),
+        (COMMAND, "tpcb-like", 0.0, read_s, 0.0),
+    ]
+    for data, workload, restore_s, warm_s, first_s in rows:
+        plan = plan_for({"scale": LARGE, **data}, workload=workload)
+        between = plan.between
+        assert between is not None
+        found = (between.restore_s, between.warm_s, between.first_s)
+        assert found == pytest.approx((restore_s, warm_s, first_s)), (data, workload)
+        first, second, third = (step.predicted_s for step in plan.steps if step.trial is not None)
+        assert second == third == pytest.approx(restore_s + warm_s + 2 + 35)
+        assert first - second == pytest.approx(first_s)
+
+
+def test_data_that_memory_holds_and_a_cold_cache_are_not_warmed_from_the_disk() -> None:
+    for data, trials in [({"scale": SMALL}, {}), ({"scale": LARGE}, {"cache": "cold"})]:
+        plan = plan_for(data, trials=trials)
+        assert plan.between is not None
+        assert plan.between.warm_s == 0.0
+    small = plan_for({"scale": SMALL}).between
+    assert small is not None
+    assert (small.restore_s, small.first_s) == (pytest.approx(SMALL * BYTES_PER_SCALE / 100e6), 0.0)
+
+
+def test_the_words_of_each_policy() -> None:
+    rows = [
+        (
+            {},
+            "restore the copy 5 min 23 s, warm the caches 2 min 37 s, stop and start 2 s, before the first trial 2 min 28 s",
+        ),
+        ({"restore": "none"}, "no restoring, but write what a trial has changed 8.60 s, warm"),
+        (COMMAND, "the restore command, whose time is not known, warm the caches"),
+    ]
+    for data, said in rows:
+        plan = plan_for({"scale": LARGE, **data})
+        assert plan.between is not None
+        assert describe_between(plan.between).startswith(said)
+    reads = plan_for({"scale": LARGE, "restore": "none"}, workload="select-only").between
+    assert reads is not None
+    assert describe_between(reads).startswith("no restoring, warm")
+
+
+def test_a_snapshot_needs_no_room_for_a_copy() -> None:
+    tight = msgspec.structs.replace(MACHINE, disk_free_bytes=round(1.5 * LARGE * BYTES_PER_SCALE))
+    with pytest.raises(HostError, match="does not fit"):
+        plan_for({"scale": LARGE}, machine=tight)
+    plan_for({"scale": LARGE, **COMMAND}, machine=tight)
+    full = msgspec.structs.replace(tight, disk_free_bytes=10**9, loaded_scales=frozenset({LARGE}))
+    with pytest.raises(HostError) as caught:
+        plan_for({"scale": LARGE, **COMMAND}, machine=full)
+    assert "working copy" not in caught.value.detail
+
+
+def test_variants_that_need_data_of_their_own_are_restored() -> None:
+    same = [{"settings": {"work_mem": "4MB"}}, {"settings": {"shared_buffers": "1GB"}}]
+    plan_for({"scale": SMALL, "restore": "none"}, variant=same)
+    for variants in ([{"scale": 10}, {"scale": 20}], [{"server": "embedded"}, {"server": 15}]):
+        with pytest.raises(SpecError, match="need their data restored"):
+            plan_for({"scale": SMALL, "restore": "none"}, variant=variants)
+    with pytest.raises(SpecError, match="cannot be compared live") as caught:
+        plan_for({"scale": SMALL, "restore": "none"}, variant=same, experiment={"design": "live"})
+    assert "restore = none" in caught.value.detail
