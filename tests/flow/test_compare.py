@@ -10,12 +10,13 @@ from hypothesis import strategies as st
 from pgdyno.errors import SpecError
 from pgdyno.flow.compare import compose_comparison, compose_sweep
 from pgdyno.plan.identical import find_identical
-from pgdyno.plan.variants import plan_experiment
+from pgdyno.plan.places import Place
+from pgdyno.plan.variants import list_places, plan_experiment
 from pgdyno.spec.read import format_study, parse_study
 from pgdyno.spec.study import ServerKind, Study
 from pgdyno.spec.table import QueryMode
 
-OPTIONS = ("set", "sysctl", "server", "mode", "clients", "scale")
+OPTIONS = ("set", "sysctl", "server", "mode", "clients", "scale", "home", "wal-home")
 
 
 def compare(
@@ -88,6 +89,19 @@ def test_what_is_said_once_holds_for_all_variants(name: str, texts: list[str], e
     assert study.workload[0].mode is (QueryMode.SIMPLE if name == "mode" else QueryMode.PREPARED)
     assert study.data.scale == (None if name == "scale" else 7)
     assert study.server.version == (None if name == "server" else 16)
+
+
+def test_disks_are_variants(tmp_path: Path) -> None:
+    study = compare(folder=tmp_path, **{"wal-home": ["none", "wal", "/mnt/wal"]})
+    assert titles(study) == ["wal_home=none", "wal_home=wal", "wal_home=/mnt/wal"]
+    assert list_places(study) == (Place(), Place(None, str(tmp_path / "wal")), Place(None, "/mnt/wal"))
+    assert parse_study(format_study(study), source="again", folder=Path("/elsewhere")) == study
+    study = compare(folder=tmp_path, home=["a", "none"])
+    assert list_places(study) == (Place(str(tmp_path / "a")), Place(str(tmp_path / "none")))
+    study = sweep("wal_home=none,/w", "home=/a,/b", data={"wal_home": "/mine"})
+    assert list_places(study) == (Place("/a"), Place("/b"), Place("/a", "/w"), Place("/b", "/w"))
+    assert list_places(sweep("clients=1,2", data={"wal_home": "/mine"})) == (Place(None, "/mine"),)
+    assert list_places(compare(set=["fsync=on", "fsync=off"])) == (Place(),)
 
 
 def test_a_kernel_setting_said_once_is_every_variants() -> None:

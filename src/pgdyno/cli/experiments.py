@@ -36,6 +36,7 @@ from pgdyno.cli.options import (
     read_allowed,
     refuse_others,
     server_table,
+    split_places,
 )
 from pgdyno.cli.session import session
 
@@ -139,8 +140,25 @@ def compare(
     junit: JunitOption = None,
     bmf: BmfOption = None,
     out: OutOption = None,
-    home: HomeOption = None,
-    wal_home: WalHomeOption = None,
+    home: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--home",
+            help="Folder for pgdyno's clusters; two or more, on several disks, are compared. [default: /var/lib/pgdyno for"
+            " root, else ~/.local/share/pgdyno]",
+            show_default=False,
+        ),
+    ] = None,
+    wal_home: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--wal-home",
+            metavar="DIR",
+            help="Folder for pg_wal, on a disk of its own; it must exist. none: pg_wal lies with the data. Two or more are"
+            " compared.",
+            show_default=False,
+        ),
+    ] = None,
     run_as: RunAsOption = None,
     json: JsonOption = False,
     yes: YesOption = False,
@@ -157,6 +175,8 @@ def compare(
         gate = plan_gate(fail_if or [], junit=junit, bmf=bmf)
         allowed = read_allowed(allow, dsn=dsn)
         check_apply_with(apply_with, dsn=dsn)
+        single_home, homes = split_places(home)
+        single_wal_home, wal_homes = split_places([] if wal_home == [Path("none")] else wal_home)
         study = compose_comparison(
             variants=variants or [],
             varied={
@@ -166,12 +186,16 @@ def compare(
                 "mode": mode or [],
                 "clients": clients or [],
                 "scale": scale or [],
+                "home": homes,
+                "wal-home": wal_homes,
             },
             workloads=workload or [],
             load=given(rate_tps=rate, threads=threads),
             tables={
                 "server": {},
-                "data": data_table(scale=None, init=init, database=database, wal_home=wal_home, workloads=workload),
+                "data": data_table(
+                    scale=None, init=init, database=database, wal_home=single_wal_home, workloads=workload
+                ),
                 "trials": given(duration=duration, warm_up=warm_up, seed=seed),
                 "experiment": given(minutes=minutes, detect=detect, confidence=confidence, design=design),
             },
@@ -181,7 +205,7 @@ def compare(
         if dsn is not None:
             refuse_others("--dsn", home=home, wal_home=wal_home, run_as=run_as)
             study = put_on_given(study, dsn=dsn, apply_with=apply_with)
-        place = Workspace.make(out=out, home=home, run_as=run_as)
+        place = Workspace.make(out=out, home=single_home, run_as=run_as)
         report = run_study(study, dsn=dsn, allowed=allowed, name="compare", place=place, ui=ui, measures_disk=disk)
         show_gated(apply_gate(gate, report), show, json=json)
 
@@ -190,8 +214,8 @@ def sweep(
     axes: Annotated[
         list[str],
         typer.Argument(
-            help="NAME=LEVEL,LEVEL,… or NAME=FIRST..LAST (doubling): a setting, a sysctl, clients, threads, mode, scale"
-            " or server. Two axes: every combination. Or 'latency<LIMIT@pQQ', in quotes for the shell: find the largest"
+            help="NAME=LEVEL,LEVEL,… or NAME=FIRST..LAST (doubling): a setting, a sysctl, clients, threads, mode, scale,"
+            " server, home or wal_home. Two axes: every combination. Or 'latency<LIMIT@pQQ', in quotes for the shell: find the largest"
             " rate that holds the limit; the default is p99.",
             show_default=False,
         ),
@@ -273,6 +297,8 @@ COMPARE_EXAMPLES = (
     "`pgdyno compare --set bgwriter_delay=20ms --dsn service=bench` · a setting of the whole server, after asking\n\n"
     "`pgdyno compare --set shared_buffers=4GB --dsn service=bench --apply-with ./apply.sh` · by a command of yours, which"
     " may restart the server\n\n"
+    "`pgdyno compare --wal-home none --wal-home /mnt/wal` · one disk, or one more for pg_wal?\n\n"
+    "`pgdyno compare --home /mnt/a --home /mnt/b` · which disk is faster for this load?\n\n"
     "`pgdyno compare --server base/bin --server pr/bin --fail-if slower --junit pgdyno.xml` · a gate for CI"
 )
 SWEEP_EXAMPLES = (

@@ -185,6 +185,12 @@ def put_wal_home(study: Study, wal_home: Path | None) -> Study:
     return msgspec.structs.replace(study, data=msgspec.structs.replace(study.data, wal_home=str(wal_home.absolute())))
 
 
+def split_places(named: list[Path] | None) -> tuple[Path | None, list[str]]:
+    """Return the folder that holds for a whole comparison, and the folders that it compares: one of the two is empty."""
+    folders = named or []
+    return (folders[0], []) if len(folders) == 1 else (None, [str(folder) for folder in folders])
+
+
 def server_table(
     *, server: str | None, bindir: Path | None, port: int | None, settings: list[str]
 ) -> dict[str, object]:

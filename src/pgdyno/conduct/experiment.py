@@ -9,10 +9,11 @@ import msgspec
 
 from pgdyno.conduct.runner import TrialRunner, refuse_variants
 from pgdyno.conduct.sequential import SequentialComparison
-from pgdyno.conduct.steps import make_stage
+from pgdyno.conduct.steps import make_stage, move_stage
 from pgdyno.conduct.ui import Ui
 from pgdyno.errors import SpecError
 from pgdyno.plan.experiment import Experiment, Variant, count_starts
+from pgdyno.plan.places import place_of
 from pgdyno.plan.plan import try_variants_s
 from pgdyno.record.store import RecordStore
 from pgdyno.record.types import StudyRecord
@@ -94,11 +95,14 @@ def _make_stages(
     for variant in experiment.variants:
         if variant.name in record.refused_variants:
             continue
+        there = home.find(place_of(record.study.data, variant))
         other = next((s for n, s in stages.items() if _shares_data(experiment.find_variant(n), variant)), None)
         if other is not None:
-            stages[variant.name] = msgspec.structs.replace(other, settings=variant.server.settings)
+            moved = move_stage(other, there)
+            stages[variant.name] = msgspec.structs.replace(moved, settings=variant.server.settings)
             continue
-        stages[variant.name] = make_stage(
+        # All are loaded in one home, where further studies look for them.
+        loaded = make_stage(
             record,
             scale=variant.scale or record.plan.scale,
             settings=variant.server.settings,
@@ -108,6 +112,7 @@ def _make_stages(
             installation=servers[variant.name].installation,
             ui=ui,
         )
+        stages[variant.name] = move_stage(loaded, there)
     return stages
 
 

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import msgspec
 
-from pgdyno.analyse.disk.demand import find_all_limits
 from pgdyno.analyse.prediction import PredictionBasis, predict_trial
 from pgdyno.conduct.block_schedule import BlockSchedule
+from pgdyno.conduct.place_limits import read_limits
 from pgdyno.conduct.progress_line import shorten
 from pgdyno.conduct.ui import Ui
 from pgdyno.errors import PgdynoError, StepFailedError
@@ -126,6 +126,14 @@ def make_stage(
     )
 
 
+def move_stage(stage: TrialStage, home: Home) -> TrialStage:
+    """Return a stage with the same data, whose cluster lies in a home."""
+    if not isinstance(stage.server, OwnServer):
+        raise TypeError("only pgdyno's own servers can lie elsewhere")
+    server = stage.server.in_home(home)
+    return msgspec.structs.replace(stage, server=server, generator=server.make_generator())
+
+
 def load_step(server: ServerUnderTest, record: StudyRecord, *, scale: int, output_dir: Path, ui: Ui) -> Dataset:
     """Load the data of a study into a server, unless they are loaded."""
     predicted_s = next(step.predicted_s for step in record.plan.steps if step.kind is StepKind.LOAD)
@@ -219,7 +227,7 @@ def _predict(folder: Path, store: RecordStore, stage: TrialStage, trial: Planned
     """
     if trial.is_block or stage.study.server.kind is ServerKind.GIVEN:
         return
-    record = store.read_record()
+    place = store.read_record().find_place(trial.variants)
     predictions = predict_trial(
         PredictionBasis(
             workload=stage.plan.find_load(trial),
@@ -227,7 +235,7 @@ def _predict(folder: Path, store: RecordStore, stage: TrialStage, trial: Planned
             settings=stage.settings,
             version_major=stage.server.facts.major,
             cpu_count=stage.cpu_count,
-            limits=find_all_limits(store.read_card(), store.read_wal_card(), is_apart=record.wal_disk is not None),
+            limits=read_limits(store)[place],
             is_warm=stage.study.trials.cache is CacheState.WARM,
             earlier=_find_earlier(store, trial),
         )

@@ -42,7 +42,7 @@ def compose_comparison(
     Args:
         variants: `stock` or files with settings, as in postgresql.conf.
         varied: What options say of the variants: `set` (`name=value`, several in one text), `sysctl`, `server`, `mode`,
-            `clients`, `scale`. An option given several times makes a variant of each; given once, it holds for all. If
+            `clients`, `scale`, `home`, `wal-home`. An option given several times makes a variant of each; given once, it holds for all. If
             nothing makes several, a lone `set`, `sysctl` or file is compared with the server as it is.
         workloads: Built-in names or script files.
         load: Keys that hold for each workload.
@@ -198,6 +198,8 @@ def _read_option(option: str, text: str, folder: Path) -> VariantSpec:
                 return VariantSpec(settings=dict(_parse_pairs(said, text)))
             case "sysctl":
                 return VariantSpec(sysctl=dict(_parse_pairs(said, text)))
+            case "wal-home":
+                return VariantSpec(wal_home=text)
             case "server":
                 return make_variant({option: _read_server(said, text, folder)})
             case _:

@@ -63,6 +63,7 @@ def _describe_step(plan: Plan, step: Step) -> str:
 
 def view_plan(study: Study, *, place: Workspace) -> PlanView:
     """Plan a study for this machine."""
+    place = place.of_study(study)
     major = read_named_facts(reference_server(study)).major
     machine = read_machine(study, place.home, version_major=major)
     written = _find_write_rate(study, place.home)

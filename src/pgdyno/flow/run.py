@@ -48,6 +48,7 @@ def run_study(
         own = study.server.dsn or ""
         return bench_given(study, dsn=own if dsn is None else dsn, allowed=allowed, name=name, place=place, ui=ui)
     check_new(place)
+    place = place.of_study(study)
     check_request(study, place)
     ui = LoggedUi(ui)
     with ready_machine(study, place, ui) as ready:

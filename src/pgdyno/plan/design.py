@@ -11,10 +11,11 @@ from pgdyno.errors import SpecError
 from pgdyno.facts import gucs
 from pgdyno.plan.experiment import Variant, changed_settings, changed_sysctls, identify_server
 from pgdyno.plan.live import find_live_obstacle
+from pgdyno.plan.places import place_of
 from pgdyno.spec.setting import find_setting
 from pgdyno.spec.study import ServerKind, Study
 from pgdyno.spec.table import QueryMode
-from pgdyno.spec.variant import DesignKind, show_value
+from pgdyno.spec.variant import OF_PLACE, DesignKind, show_value
 
 HINT_PAIRED = 'use --design paired (in a study file: design = "paired"), or leave it out'
 """For a design that the variants or the machine do not allow; a plan does not tell whether a file or an option asked for it."""
@@ -73,11 +74,14 @@ def _choose_for_given(
     if asked is DesignKind.LIVE:
         raise SpecError("variants of a given server cannot be compared live: there is one server", hint=HINT_PAIRED)
     if changed_sysctls(variants) or any(
-        variant.scale is not None or variant.server.kind is not ServerKind.GIVEN for variant in variants
+        variant.scale is not None
+        or variant.server.kind is not ServerKind.GIVEN
+        or any(getattr(variant, key) is not None for key in OF_PLACE)
+        for variant in variants
     ):
         raise SpecError(
             "variants of a given server differ in settings, clients, threads or modes",
-            hint="vary one of these: not server, scale or kernel",
+            hint="vary one of these: not server, scale, disk or kernel",
         )
     names = changed_settings(variants)
     waiting = [name for name in names if _takes_restart(name, major)]
@@ -113,7 +117,7 @@ def _is_changed(name: str, variants: tuple[Variant, ...], major: int) -> bool:
 
 def _find_obstacle(study: Study, variants: tuple[Variant, ...], major: int) -> tuple[str | None, bool]:
     """Return why the variants should not alternate under one load, and whether alternating is impossible."""
-    for what in ("server", "scale", "mode", "clients", "threads"):
+    for what in ("server", "scale", "mode", "clients", "threads", *OF_PLACE):
         if _differs(study, variants, what):
             return f"{what} cannot change under a running load", True
     modes = {variant.mode or workload.mode for variant in variants for workload in study.workload}
@@ -129,6 +133,8 @@ def _differs(study: Study, variants: tuple[Variant, ...], what: str) -> bool:
     """Return whether variants differ in a property of the load or the cluster; the study's own is the default."""
     if what == "server":
         return len({identify_server(variant.server) for variant in variants}) > 1
+    if what in OF_PLACE:
+        return len({getattr(place_of(study.data, variant), what) for variant in variants}) > 1
     asked = [study.data.scale] if what == "scale" else [getattr(workload, what) for workload in study.workload]
     return any(len({getattr(variant, what) or own for variant in variants}) > 1 for own in asked)
 

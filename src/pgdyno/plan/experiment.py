@@ -29,7 +29,7 @@ class Variant(msgspec.Struct, frozen=True, kw_only=True):
     """A variant with all choices made.
 
     `server.settings` are all settings of the server's start, `changed` those that the variant itself sets, and `levels`
-    its levels in a sweep. A load field that is None takes the workload's value.
+    its levels in a sweep. A load field that is None takes the workload's value, a place that is None the study's.
     """
 
     name: str
@@ -40,6 +40,8 @@ class Variant(msgspec.Struct, frozen=True, kw_only=True):
     mode: QueryMode | None = None
     clients: int | None = None
     threads: int | None = None
+    home: str | None = None
+    wal_home: str | None = None
     levels: dict[str, str] = {}
 
 

@@ -87,6 +87,7 @@ def plan_size(
     _check_disk([each for _, each in wanted], to_load, bytes_per_scale, machine)
     largest = max(each for _, each in wanted)
     _check_wal_disk(round(largest * bytes_per_scale), machine)
+    _check_homes(round(largest * bytes_per_scale), machine)
     return DataSize(
         scale=scale,
         dataset_bytes=round(scale * bytes_per_scale),
@@ -121,12 +122,20 @@ def find_missing_room(variants: Sequence[Variant], size: DataSize, machine: Mach
             f" {format_bytes(allowed_bytes)} may be used"
         )
     data_bytes, wal_bytes = servers * size.largest_bytes, servers * _WAL_BYTES
-    disk_bytes = data_bytes + wal_bytes if machine.wal_free_bytes is None else data_bytes
+    has_wal = machine.wal_free_bytes is None or any(variant.wal_home is not None for variant in variants)
+    disk_bytes = data_bytes + wal_bytes if has_wal else data_bytes
     if disk_bytes > machine.disk_free_bytes:
         return (
             f"{servers} servers with their data need {format_bytes(disk_bytes)} of disk at once;"
             f" free are {format_bytes(machine.disk_free_bytes)}"
         )
+    for home, free_bytes in machine.homes_free_bytes.items():
+        home_bytes = (size.largest_bytes + _WAL_BYTES) * sum(variant.home == home for variant in variants)
+        if home_bytes > free_bytes:
+            return (
+                f"the servers of {home} need {format_bytes(home_bytes)} of disk at once;"
+                f" free are {format_bytes(free_bytes)}"
+            )
     if machine.wal_free_bytes is not None and wal_bytes > machine.wal_free_bytes:
         return (
             f"{servers} servers need {format_bytes(wal_bytes)} for their WAL at once;"
@@ -175,14 +184,29 @@ def _predict_copy_s(size_bytes: float, machine: Machine) -> float:
 
 
 def _check_wal_disk(data_bytes: int, machine: Machine) -> None:
-    # Each trial begins with the WAL that loading has left, about as much as the data, and up to max_wal_size of then.
-    needed = _WAL_BYTES + min(data_bytes, _LOADED_WAL_BYTES)
+    needed = _predict_wal_bytes(data_bytes)
     if machine.wal_free_bytes is not None and needed > machine.wal_free_bytes:
         raise HostError(
             "the WAL does not fit on its disk",
             detail=f"needs {format_bytes(needed)}; free are {format_bytes(machine.wal_free_bytes)}",
             hint="free some space, or use another disk with --wal-home",
         )
+
+
+def _predict_wal_bytes(data_bytes: int) -> int:
+    # Each trial begins with the WAL that loading has left, about as much as the data, and up to max_wal_size of then.
+    return _WAL_BYTES + min(data_bytes, _LOADED_WAL_BYTES)
+
+
+def _check_homes(data_bytes: int, machine: Machine) -> None:
+    needed = data_bytes + _predict_wal_bytes(data_bytes)
+    for home, free_bytes in machine.homes_free_bytes.items():
+        if needed > free_bytes:
+            raise HostError(
+                f"the data do not fit on the disk of {home}",
+                detail=f"needs {format_bytes(needed)}; free are {format_bytes(free_bytes)}",
+                hint="use a smaller scale, or free some space",
+            )
 
 
 def _copy_bytes_per_s(machine: Machine) -> float:

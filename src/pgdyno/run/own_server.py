@@ -57,6 +57,12 @@ class OwnServer:
         other._template = self._template
         return other
 
+    def in_home(self, home: Home) -> OwnServer:
+        """Return a server of the same PostgreSQL and data whose cluster lies elsewhere."""
+        other = OwnServer(installation=self._installation, home=home, port=self._port)
+        other._template = self._template
+        return other
+
     @property
     def facts(self) -> ServerFacts:
         """Which PostgreSQL it is."""

@@ -27,8 +27,12 @@ _SYSCTL_NAME = re.compile(r"/?[a-z0-9_]+([./][A-Za-z0-9_.:-]+)+")
 _SYSCTL_FOLDERS = frozenset({"abi", "dev", "fs", "kernel", "net", "user", "vm"})
 # The folders of /sys whose settings can be variants, and /sys itself.
 _SYSFS_FOLDERS = ("/sys/", "sys/", "block/", "devices/", "kernel/mm/")
-OF_LOAD = frozenset({"server", "scale", "mode", "clients", "threads"})
+OF_PLACE = ("home", "wal_home")
+"""Names of the places that a variant may set: the folder of its cluster, and that of its pg_wal."""
+OF_LOAD = frozenset({"server", "scale", "mode", "clients", "threads", *OF_PLACE})
 """Names of the properties of server and load that a variant may set in addition to settings."""
+WITH_DATA = "none"
+"""The WAL home of a variant whose pg_wal lies with the data, whatever the study's is."""
 _WHOLE_NUMBER = re.compile(r"\s*[+-]?[0-9]{1,12}\s*")
 
 
@@ -45,6 +49,9 @@ class VariantSpec(StudyTable, frozen=True, kw_only=True):
         mode: How queries are sent.
         clients: Connections.
         threads: pgbench's threads.
+        home: Folder in which the variant's cluster lies, on the disk to compare. A relative path starts at the study file's
+            folder.
+        wal_home: Folder on another disk for its pg_wal; `none`: it lies with the data, whatever `[data]` says.
     """
 
     name: str | None = None
@@ -55,6 +62,8 @@ class VariantSpec(StudyTable, frozen=True, kw_only=True):
     mode: QueryMode | None = None
     clients: int | None = None
     threads: int | None = None
+    home: str | None = None
+    wal_home: str | None = None
 
     def __post_init__(self) -> None:
         """Check names and ranges."""
@@ -68,14 +77,18 @@ class VariantSpec(StudyTable, frozen=True, kw_only=True):
         for name in self.sysctl:
             if not _SYSCTL_NAME.fullmatch(name):
                 raise ValueError(f"sysctl {name!r} is not the name of a kernel setting")
-        if isinstance(self.server, str) and not self.server.strip():
-            raise ValueError("server is empty")
+        self._check_named()
         if self.scale is not None:
             check_range("scale", self.scale, 1, 1_000_000)
         if self.clients is not None:
             check_range("clients", self.clients, 1, 10_000)
         if self.threads is not None:
             check_range("threads", self.threads, 1, 1_000)
+
+    def _check_named(self) -> None:
+        for key in ("server", *OF_PLACE):
+            if isinstance(named := getattr(self, key), str) and not named.strip():
+                raise ValueError(f"{key} is empty")
 
     @property
     def title(self) -> str:
@@ -88,6 +101,7 @@ class VariantSpec(StudyTable, frozen=True, kw_only=True):
             "mode": None if self.mode is None else self.mode.value,
             "clients": self.clients,
             "threads": self.threads,
+            **{key: getattr(self, key) for key in OF_PLACE},
             **self.settings,
             **self.sysctl,
         }
@@ -95,7 +109,7 @@ class VariantSpec(StudyTable, frozen=True, kw_only=True):
 
 
 class SweepSpec(StudyTable, frozen=True, kw_only=True):
-    """One axis of a sweep: a setting, sysctl, `clients`, `threads`, `mode`, `scale` or `server`, and its levels.
+    """One axis of a sweep, and its levels: a setting, a sysctl, or another key of a variant, such as `clients` or `home`.
 
     Attributes:
         name: What is varied.
@@ -205,6 +219,7 @@ def make_variant(levels: Mapping[str, SettingValue]) -> VariantSpec:
         mode=None if mode is None else QueryMode(mode),
         clients=_read_whole("clients", levels),
         threads=_read_whole("threads", levels),
+        **{key: _read_text(key, levels) for key in OF_PLACE},
     )
 
 
@@ -229,6 +244,13 @@ def is_sysctl(name: str) -> bool:
     """Return whether a name is a kernel setting rather than a PostgreSQL setting."""
     head, dot, _ = name.partition(".")
     return (bool(dot) and head in _SYSCTL_FOLDERS) or name.startswith(_SYSFS_FOLDERS)
+
+
+def _read_text(name: str, levels: Mapping[str, SettingValue]) -> str | None:
+    level = levels.get(name)
+    if level is None or isinstance(level, str):
+        return level
+    raise ValueError(f"{name} {level!r} is not a text")
 
 
 def _read_whole(name: str, levels: Mapping[str, SettingValue]) -> int | None:

@@ -18,6 +18,7 @@ from pgdyno.plan.experiment import Variant
 from pgdyno.plan.plan import PlannedWorkload
 from pgdyno.record.machine.host_facts import HostFacts
 from pgdyno.record.types import StudyRecord
+from pgdyno.spec.variant import OF_PLACE
 
 
 class Side(msgspec.Struct, frozen=True, kw_only=True):
@@ -110,7 +111,7 @@ def list_sides(
         if len(variants) > 1 or rate_tps is not None:
             continue
         side = Side(
-            record=record,
+            record=record.at(variants),
             name=workload.name,
             load=workload.load,
             variant=None
@@ -176,7 +177,7 @@ def _rank(one: Side, other: Side) -> int | None:
     if one.variant is not None and other.variant is not None:
         return 0 if one.variant.name == other.variant.name else None
     named = one if one.variant is not None else other
-    if named.variant is None or (_loads_alike(one, other) and not named.variant.changed and not named.variant.sysctl):
+    if named.variant is None or (_loads_alike(one, other) and not _sets_anything(named.variant)):
         return 0
     return 1 if _is_reference(named) else None
 
@@ -184,6 +185,10 @@ def _rank(one: Side, other: Side) -> int | None:
 def _loads_alike(one: Side, other: Side) -> bool:
     loads = [(side.load.clients, side.load.mode, side.version_major) for side in (one, other)]
     return loads[0] == loads[1]
+
+
+def _sets_anything(variant: Variant) -> bool:
+    return bool(variant.changed or variant.sysctl) or any(getattr(variant, key) is not None for key in OF_PLACE)
 
 
 def _is_reference(side: Side) -> bool:
