@@ -103,7 +103,7 @@ def test_variants_on_several_disks(bench: Bench, wal: Path) -> None:
             bench,
             'name = "as it is"',
             'name = "apart"\nwal_home = "wal"',
-            f'name = "elsewhere"\nhome = "{other}"',
+            f'name = "elsewhere"\nhome = "{other}"\nchecksums = false',
             experiment='design = "live"\ndetect = "90%"\n',
             confidence="50%",
             warm_up="0s",
@@ -112,7 +112,7 @@ def test_variants_on_several_disks(bench: Bench, wal: Path) -> None:
         with bench.started("run", study, "--out", "out") as process:
             places = [bench.home / "work", wal / "pgdyno-wal", other / "work"]
             assert wait_until(
-                lambda: all([*place.rglob("slot-*")] for place in places) or process.poll() is not None, seconds=600
+                lambda: all([*place.glob("slot-*")] for place in places) or process.poll() is not None, seconds=600
             )
             assert process.poll() is None
             _, stderr = process.communicate(timeout=900)
@@ -135,8 +135,20 @@ def test_variants_on_several_disks(bench: Bench, wal: Path) -> None:
             assert busy["elsewhere",] is not None
         assert record.plan.experiment is not None
         told = describe_variants(record, record.plan.experiment)
-        assert told["apart"].content.startswith(f"wal_home = {wal}, {of['apart'].preflight.wal.filesystem} on ")
-        assert told["elsewhere"].content.startswith(f"home = {other}, {of['elsewhere'].host.data_disk.filesystem} on ")
+        shown = {
+            trial.record.planned.variants: trial.record.values
+            for one in report.analysis.workloads
+            for trial in one.trials
+        }
+        # PostgreSQL lists what differs from its own default, which is on.
+        assert [shown[name,].get("data_checksums", "on") for name in of] == ["on", "on", "off"]
+        assert told["as it is"].sets == ("checksums = on",)
+        assert told["apart"].content.startswith(
+            f"wal_home = {wal}, checksums = on, {of['apart'].preflight.wal.filesystem} on "
+        )
+        assert told["elsewhere"].content.startswith(
+            f"home = {other}, checksums = off, {of['elsewhere'].host.data_disk.filesystem} on "
+        )
 
 
 @needs_root

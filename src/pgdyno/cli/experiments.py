@@ -106,6 +106,14 @@ def compare(
             help="Kernel setting NAME=VALUE, a sysctl or a path below /sys; each --sysctl is a variant. Needs root.",
         ),
     ] = None,
+    initdb: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--initdb",
+            help="NAME=VALUE of the cluster: checksums, wal_segment_size, encoding, locale or locale_provider; each --initdb is"
+            " a variant.",
+        ),
+    ] = None,
     server: Annotated[
         list[str] | None,
         typer.Option("--server", help="embedded, a major version or a program folder; two or more are compared."),
@@ -182,6 +190,7 @@ def compare(
             varied={
                 "set": settings or [],
                 "sysctl": sysctl or [],
+                "initdb": initdb or [],
                 "server": server or [],
                 "mode": mode or [],
                 "clients": clients or [],
@@ -215,7 +224,7 @@ def sweep(
         list[str],
         typer.Argument(
             help="NAME=LEVEL,LEVEL,… or NAME=FIRST..LAST (doubling): a setting, a sysctl, clients, threads, mode, scale,"
-            " server, home or wal_home. Two axes: every combination. Or 'latency<LIMIT@pQQ', in quotes for the shell: find the largest"
+            " server, home, wal_home, or a choice of initdb such as checksums. Two axes: every combination. Or 'latency<LIMIT@pQQ', in quotes for the shell: find the largest"
             " rate that holds the limit; the default is p99.",
             show_default=False,
         ),
@@ -299,6 +308,7 @@ COMPARE_EXAMPLES = (
     " may restart the server\n\n"
     "`pgdyno compare --wal-home none --wal-home /mnt/wal` · one disk, or one more for pg_wal?\n\n"
     "`pgdyno compare --home /mnt/a --home /mnt/b` · which disk is faster for this load?\n\n"
+    "`pgdyno compare --initdb checksums=on --initdb checksums=off` · what do checksums cost?\n\n"
     "`pgdyno compare --server base/bin --server pr/bin --fail-if slower --junit pgdyno.xml` · a gate for CI"
 )
 SWEEP_EXAMPLES = (

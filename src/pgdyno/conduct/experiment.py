@@ -22,6 +22,7 @@ from pgdyno.run.cluster.home import Home
 from pgdyno.run.cluster.trial_settings import VariantServer, try_variants
 from pgdyno.run.postgres.installation import find_installation
 from pgdyno.run.trial_stage import TrialStage
+from pgdyno.spec.initdb import with_choices
 
 
 def run_experiment(store: RecordStore, record: StudyRecord, experiment: Experiment, *, home: Home, ui: Ui) -> None:
@@ -90,7 +91,7 @@ def _make_stages(
     home: Home,
     ui: Ui,
 ) -> dict[str, TrialStage]:
-    """Make a stage for each variant; variants of one PostgreSQL and scale share their data."""
+    """Make a stage for each variant; variants of one PostgreSQL, one scale and the same choices of initdb share their data."""
     stages: dict[str, TrialStage] = {}
     for variant in experiment.variants:
         if variant.name in record.refused_variants:
@@ -104,6 +105,7 @@ def _make_stages(
         # All are loaded in one home, where further studies look for them.
         loaded = make_stage(
             record,
+            data=with_choices(record.study.data, variant.initdb),
             scale=variant.scale or record.plan.scale,
             settings=variant.server.settings,
             scripts=scripts,
@@ -117,6 +119,8 @@ def _make_stages(
 
 
 def _shares_data(one: Variant, other: Variant) -> bool:
-    return one.scale == other.scale and msgspec.structs.replace(one.server, settings={}) == msgspec.structs.replace(
-        other.server, settings={}
-    )
+    clusters = [
+        (variant.scale, variant.initdb, msgspec.structs.replace(variant.server, settings={}))
+        for variant in (one, other)
+    ]
+    return clusters[0] == clusters[1]

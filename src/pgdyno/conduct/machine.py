@@ -24,7 +24,7 @@ from pgdyno.explain.preflight.rules import find_obstacles
 from pgdyno.explain.preflight.shared_memory import NO_START
 from pgdyno.plan.experiment import reference_server
 from pgdyno.plan.plan import CHECK_S, Machine
-from pgdyno.plan.variants import list_places
+from pgdyno.plan.variants import list_places, list_specs
 from pgdyno.record.device.disk_card import ClockTest
 from pgdyno.record.machine.host_facts import HostFacts
 from pgdyno.record.machine.preflight import PreflightFacts
@@ -40,6 +40,7 @@ from pgdyno.run.host.process import find_server_user
 from pgdyno.run.host.program import program_name
 from pgdyno.run.postgres.installation import Installation, find_installation
 from pgdyno.run.preflight import PreflightSubject, read_preflight
+from pgdyno.spec.initdb import combine_choices, with_choices
 from pgdyno.spec.study import Study
 from pgdyno.units import format_bytes, format_cpus
 
@@ -133,7 +134,8 @@ def _check(study: Study, home: Home, ui: Ui) -> ReadyMachine:
         ui.show_finding(finding)
     if study.server.port is not None:
         ui.say(f"to watch the server while a trial runs: {psql_command(home, study.server.port)}")
-    scales = find_loaded_scales(home, installation, study.data)
+    first = list_specs(study)[0][0] if study.is_comparison else None
+    scales = find_loaded_scales(home, installation, with_choices(study.data, combine_choices(study.data, first)))
     machine = machine_of(
         host, version_major=installation.facts.major, scales=scales, others=read_other_disks(list_places(study))
     )

@@ -51,6 +51,7 @@ from pgdyno.record.store import STUDY_FILE, RecordStore
 from pgdyno.record.types import StudyRecord
 from pgdyno.report.input import ReportInput
 from pgdyno.run.host.clock import local_now
+from pgdyno.spec.initdb import with_choices
 from pgdyno.spec.read import read_study
 from pgdyno.spec.study import Study, TrialsSpec
 from pgdyno.spec.table import SettingValue
@@ -248,6 +249,7 @@ def _compose(store: RecordStore, subject: _Subject, wishes: ConfirmOptions) -> S
     if variant is not None:
         study = msgspec.structs.replace(study, server=variant.server)
         data = msgspec.structs.replace(study.data, wal_home=place_of(study.data, variant).wal_home)
+        data = with_choices(data, variant.initdb)
         study = msgspec.structs.replace(study, data=msgspec.structs.replace(data, scale=variant.scale or data.scale))
     # Sessions ask for what it varies.
     study = msgspec.structs.replace(study, server=msgspec.structs.replace(study.server, apply=None))

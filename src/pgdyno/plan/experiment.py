@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from pgdyno.spec.initdb import InitdbChoices
 from pgdyno.spec.study import ServerKind, ServerSpec, Study
 from pgdyno.spec.table import QueryMode, SettingValue
 from pgdyno.spec.variant import DesignKind
@@ -29,7 +30,7 @@ class Variant(msgspec.Struct, frozen=True, kw_only=True):
     """A variant with all choices made.
 
     `server.settings` are all settings of the server's start, `changed` those that the variant itself sets, and `levels`
-    its levels in a sweep. A load field that is None takes the workload's value, a place that is None the study's.
+    its levels in a sweep. A load field that is None takes the workload's value, a place that is None the study's. `initdb` has the choices of its cluster, wherever they were made.
     """
 
     name: str
@@ -42,6 +43,7 @@ class Variant(msgspec.Struct, frozen=True, kw_only=True):
     threads: int | None = None
     home: str | None = None
     wal_home: str | None = None
+    initdb: InitdbChoices = InitdbChoices()
     levels: dict[str, str] = {}
 
 
@@ -74,8 +76,8 @@ class Experiment(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def has_same_server(one: Variant, other: Variant) -> bool:
-    """Return whether two variants have the same server and kernel settings; their loads may differ."""
-    return (one.server, one.sysctl) == (other.server, other.sysctl)
+    """Return whether two variants have the same server, cluster and kernel settings; their loads may differ."""
+    return (one.server, one.sysctl, one.initdb) == (other.server, other.sysctl, other.initdb)
 
 
 def count_starts(variants: Sequence[Variant]) -> int:

@@ -32,6 +32,7 @@ from pgdyno.plan.types import (
     count_planned_rounds,
 )
 from pgdyno.plan.variants import plan_experiment
+from pgdyno.spec.initdb import SEGMENTS_OF_MAX_WAL, combine_choices
 from pgdyno.spec.study import CacheState, DataSpec, Study
 from pgdyno.spec.variant import DesignKind
 
@@ -89,6 +90,7 @@ def plan_study(study: Study, machine: Machine, *, load_budget_s: float = 20.0) -
         _check_live_room(variants, size, machine)
     if experiment is not None:
         choices.append(Choice(name="design", value=experiment.design.value, reason=experiment.reason))
+    _note_segments(study, variants, choices)
     warm_up_s = _warm_up_s(study, choices)
     times = Times(
         fixed_s=check_s + size.load_s + REPORT_S,
@@ -150,6 +152,22 @@ def _note_budget(chosen: tuple[float, str], choices: list[Choice]) -> float:
     budget_s, reason = chosen
     choices.append(Choice(name="minutes", value=f"{budget_s / 60:g}", reason=reason))
     return budget_s
+
+
+def _note_segments(study: Study, variants: Sequence[Variant], choices: list[Choice]) -> None:
+    """Say what else differs between clusters with segments of several sizes."""
+    chosen = [combine_choices(study.data)] if not variants else [variant.initdb for variant in variants]
+    servers = [variant.server for variant in variants] or [study.server]
+    for size in dict.fromkeys(
+        one.segment_mb
+        for one, server in zip(chosen, servers, strict=True)
+        if one.segment_mb is not None and "max_wal_size" not in server.settings
+    ):
+        reason = (
+            "initdb writes 64 segments into postgresql.conf; name max_wal_size in settings to compare segments alone"
+        )
+        name = f"max_wal_size with wal_segment_size {size}MB"
+        choices.append(Choice(name=name, value=f"{SEGMENTS_OF_MAX_WAL * size // 1024:g}GB", reason=reason))
 
 
 def _warm_up_s(study: Study, choices: list[Choice]) -> float:

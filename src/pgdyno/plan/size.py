@@ -9,6 +9,7 @@ import msgspec
 from pgdyno.errors import HostError, SpecError
 from pgdyno.plan.experiment import Variant, identify_server, reference_server
 from pgdyno.plan.types import Choice, Machine, PlannedWorkload
+from pgdyno.spec.initdb import combine_choices
 from pgdyno.spec.study import ServerKind, Study
 from pgdyno.units import format_bytes
 
@@ -80,9 +81,12 @@ def plan_size(
         _count_clients(variants, workloads), machine, load_budget_s, choices
     )
     bytes_per_scale = BYTES_PER_SCALE * 100 / study.data.fillfactor
-    own = identify_server(reference_server(study))
-    wanted = {(identify_server(variant.server), variant.scale or scale) for variant in variants} or {(own, scale)}
-    # Data that are already loaded are known only for the reference's PostgreSQL.
+    first = variants[0].initdb if variants else combine_choices(study.data)
+    own = identify_server(reference_server(study)), first
+    wanted = {((identify_server(variant.server), variant.initdb), variant.scale or scale) for variant in variants} or {
+        (own, scale)
+    }
+    # Data that are already loaded are known only for the reference's PostgreSQL and its choices of initdb.
     to_load = [each for server, each in wanted if server != own or each not in machine.loaded_scales]
     _check_disk([each for _, each in wanted], to_load, bytes_per_scale, machine)
     largest = max(each for _, each in wanted)

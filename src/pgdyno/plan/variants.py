@@ -11,7 +11,8 @@ import msgspec
 from pgdyno.errors import SpecError
 from pgdyno.plan.experiment import Experiment, Variant, find_server, identify_server, is_client_sweep
 from pgdyno.plan.places import Place, place_of
-from pgdyno.spec.study import ServerSpec, Study
+from pgdyno.spec.initdb import INITDB_KEYS, combine_choices
+from pgdyno.spec.study import Study
 from pgdyno.spec.table import SettingValue
 from pgdyno.spec.variant import MOST_VARIANTS, OF_PLACE, DesignKind, VariantSpec, make_variant, show_value
 
@@ -33,7 +34,7 @@ def plan_experiment(study: Study, *, version_major: int, withheld: frozenset[str
     from pgdyno.plan.design import check_names, choose_design  # noqa: PLC0415 - a large catalogue, for comparisons only
 
     specs = list_specs(study)
-    variants = tuple(_make_variant(study.server, spec, levels, version_major) for spec, levels in specs)
+    variants = tuple(_make_variant(study, spec, levels, version_major) for spec, levels in specs)
     names = [variant.name for variant in variants]
     repeated = sorted({name for name in names if names.count(name) > 1})
     if repeated:
@@ -109,10 +110,12 @@ def _merge_level(base: VariantSpec, level: VariantSpec) -> VariantSpec:
         clients=level.clients or base.clients,
         threads=level.threads or base.threads,
         **{key: getattr(level, key) or getattr(base, key) for key in OF_PLACE},
+        **{key: getattr(base, key) if getattr(level, key) is None else getattr(level, key) for key in INITDB_KEYS},
     )
 
 
-def _make_variant(base: ServerSpec, spec: VariantSpec, levels: dict[str, str], major: int) -> Variant:
+def _make_variant(study: Study, spec: VariantSpec, levels: dict[str, str], major: int) -> Variant:
+    base = study.server
     server = base if spec.server is None else find_server(base, spec.server)
     changed = _with_canonical_names(spec.settings, major)
     return Variant(
@@ -126,6 +129,7 @@ def _make_variant(base: ServerSpec, spec: VariantSpec, levels: dict[str, str], m
         threads=spec.threads,
         home=spec.home,
         wal_home=spec.wal_home,
+        initdb=combine_choices(study.data, spec),
         levels=levels,
     )
 

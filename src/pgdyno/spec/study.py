@@ -12,6 +12,7 @@ import math
 import msgspec
 
 from pgdyno.spec.host import HostSpec
+from pgdyno.spec.initdb import InitdbTable, show_choices
 from pgdyno.spec.scaling import ScalingSpec
 from pgdyno.spec.search import SearchSpec
 from pgdyno.spec.table import QueryMode, SettingValue, StudyTable, check_range, check_setting_name
@@ -114,7 +115,7 @@ class ServerSpec(StudyTable, frozen=True, kw_only=True):
             raise ValueError(f"port {self.port} is not within 1024 to 65535")
 
 
-class DataSpec(StudyTable, frozen=True, kw_only=True):
+class DataSpec(InitdbTable, frozen=True, kw_only=True):
     """The data to load: pgbench's tables, or what an SQL file makes; or those of a database that is there.
 
     Attributes:
@@ -129,6 +130,7 @@ class DataSpec(StudyTable, frozen=True, kw_only=True):
         generate: Which side generates the rows.
         wal_home: Folder on another disk for pg_wal of pgdyno's own servers; absent: it lies with the data. A relative path
             starts at the study file's folder.
+        checksums, wal_segment_size, encoding, locale, locale_provider: See `InitdbTable`.
     """
 
     init: str | None = None
@@ -148,6 +150,7 @@ class DataSpec(StudyTable, frozen=True, kw_only=True):
         # Source: pgbench's own range for --fillfactor.
         check_range("fillfactor", self.fillfactor, 10, 100)
         check_range("partitions", self.partitions, 0, 100_000)
+        self.check_initdb()
         for key in ("init", "database"):
             if getattr(self, key) is None:
                 continue
@@ -301,8 +304,14 @@ class Study(StudyTable, frozen=True, kw_only=True):
             self._check_scaling(self.scaling)
         if self.data.init is not None:
             self._check_own_data()
-        if self.data.wal_home is not None and self.server.kind is ServerKind.GIVEN:
+        if self.server.kind is ServerKind.GIVEN:
+            self._check_given()
+
+    def _check_given(self) -> None:
+        if self.data.wal_home is not None:
             raise ValueError("wal_home is for pgdyno's own servers: pg_wal of a given server stays where it is")
+        if chosen := show_choices(self.data):
+            raise ValueError(f"{next(iter(chosen))} is for pgdyno's own servers: a given one is there already")
 
     def _check_own_data(self) -> None:
         for workload in self.workload:

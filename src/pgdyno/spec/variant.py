@@ -11,6 +11,7 @@ import re
 from collections.abc import Mapping
 
 from pgdyno.facts.gucs import find_guc, read_value
+from pgdyno.spec.initdb import INITDB_KEYS, InitdbTable, read_choices, show_choices, with_choices
 from pgdyno.spec.table import QueryMode, SettingValue, StudyTable, check_range, check_setting_name, check_share
 from pgdyno.units import parse_seconds
 
@@ -29,14 +30,14 @@ _SYSCTL_FOLDERS = frozenset({"abi", "dev", "fs", "kernel", "net", "user", "vm"})
 _SYSFS_FOLDERS = ("/sys/", "sys/", "block/", "devices/", "kernel/mm/")
 OF_PLACE = ("home", "wal_home")
 """Names of the places that a variant may set: the folder of its cluster, and that of its pg_wal."""
-OF_LOAD = frozenset({"server", "scale", "mode", "clients", "threads", *OF_PLACE})
+OF_LOAD = frozenset({"server", "scale", "mode", "clients", "threads", *OF_PLACE, *INITDB_KEYS})
 """Names of the properties of server and load that a variant may set in addition to settings."""
 WITH_DATA = "none"
 """The WAL home of a variant whose pg_wal lies with the data, whatever the study's is."""
 _WHOLE_NUMBER = re.compile(r"\s*[+-]?[0-9]{1,12}\s*")
 
 
-class VariantSpec(StudyTable, frozen=True, kw_only=True):
+class VariantSpec(InitdbTable, frozen=True, kw_only=True):
     """A named set of settings under test.
 
     Attributes:
@@ -52,6 +53,7 @@ class VariantSpec(StudyTable, frozen=True, kw_only=True):
         home: Folder in which the variant's cluster lies, on the disk to compare. A relative path starts at the study file's
             folder.
         wal_home: Folder on another disk for its pg_wal; `none`: it lies with the data, whatever `[data]` says.
+        checksums, wal_segment_size, encoding, locale, locale_provider: See `InitdbTable`.
     """
 
     name: str | None = None
@@ -78,6 +80,7 @@ class VariantSpec(StudyTable, frozen=True, kw_only=True):
             if not _SYSCTL_NAME.fullmatch(name):
                 raise ValueError(f"sysctl {name!r} is not the name of a kernel setting")
         self._check_named()
+        self.check_initdb()
         if self.scale is not None:
             check_range("scale", self.scale, 1, 1_000_000)
         if self.clients is not None:
@@ -102,6 +105,7 @@ class VariantSpec(StudyTable, frozen=True, kw_only=True):
             "clients": self.clients,
             "threads": self.threads,
             **{key: getattr(self, key) for key in OF_PLACE},
+            **show_choices(self),
             **self.settings,
             **self.sysctl,
         }
@@ -211,7 +215,7 @@ def make_variant(levels: Mapping[str, SettingValue]) -> VariantSpec:
     if mode is not None and mode not in modes:
         raise ValueError(f"mode {mode!r} is not one of {', '.join(modes)}")
     others = {name: level for name, level in levels.items() if name not in OF_LOAD}
-    return VariantSpec(
+    made = VariantSpec(
         settings={name: level for name, level in others.items() if not is_sysctl(name)},
         sysctl={name: show_value(level) for name, level in others.items() if is_sysctl(name)},
         server=server,
@@ -219,8 +223,10 @@ def make_variant(levels: Mapping[str, SettingValue]) -> VariantSpec:
         mode=None if mode is None else QueryMode(mode),
         clients=_read_whole("clients", levels),
         threads=_read_whole("threads", levels),
-        **{key: _read_text(key, levels) for key in OF_PLACE},
+        home=_read_text("home", levels),
+        wal_home=_read_text("wal_home", levels),
     )
+    return with_choices(made, read_choices({key: levels[key] for key in INITDB_KEYS if key in levels}))
 
 
 def show_value(value: SettingValue) -> str:

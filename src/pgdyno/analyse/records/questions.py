@@ -17,6 +17,7 @@ from pgdyno.analyse.records.sides import Side
 from pgdyno.analyse.types import WHOLE_CYCLES, TrialAnalysis
 from pgdyno.facts.durability import durability_given_up
 from pgdyno.facts.memory_fit import MemoryFit, classify_fit
+from pgdyno.spec.initdb import INITDB_KEYS
 from pgdyno.spec.study import BUILTIN_SCRIPTS
 from pgdyno.units import PAGE_BYTES, format_bytes
 
@@ -24,6 +25,9 @@ from pgdyno.units import PAGE_BYTES, format_bytes
 _SAME_RATIO = 1.25
 _SAME_LENGTH = 1.5
 _SAME_READS = 1.5
+# The keys of [data] that change nothing in the tables, or are looked at elsewhere: the place where rows are generated, that of
+# pg_wal, and what initdb chooses.
+_SAME_TABLES = frozenset({"generate", "init", "database", "wal_home", *INITDB_KEYS})
 # A page in a hundred transactions: less than a hundredth of what a disk in use delivers.
 _RARE_READ_BYTES = PAGE_BYTES / 100
 _UNEVEN = (EpisodeKind.STALL, EpisodeKind.RECOVERY, EpisodeKind.DECLINE)
@@ -60,8 +64,7 @@ def data(first: Side, other: Side) -> Iterator[RecordDifference]:
     specs = [msgspec.structs.replace(side.record.study.data, scale=None) for side in (first, other)]
     for name in specs[0].__struct_fields__:
         one, two = (getattr(spec, name) for spec in specs)
-        # The place where rows are generated does not change them.
-        if one != two and name not in {"generate", "init", "database"}:
+        if one != two and name not in _SAME_TABLES:
             yield refuse(f"tables' {name}", _plain(one), _plain(two), why="other tables", hint="load both alike")
     named = [side.record.study.data.database for side in (first, other)]
     if any(named):

@@ -18,6 +18,7 @@ from pgdyno.plan.experiment import Variant
 from pgdyno.plan.plan import PlannedWorkload
 from pgdyno.record.machine.host_facts import HostFacts
 from pgdyno.record.types import StudyRecord
+from pgdyno.spec.initdb import InitdbChoices, combine_choices, show_choices
 from pgdyno.spec.variant import OF_PLACE
 
 
@@ -66,6 +67,11 @@ class Side(msgspec.Struct, frozen=True, kw_only=True):
         if self.variant is not None and self.variant.server.bindir is not None:
             return self.variant.server.bindir
         return self.record.server.version.partition(" ")[0]
+
+    @property
+    def initdb(self) -> InitdbChoices:
+        """What initdb was told of the cluster; what it was not told is as ever."""
+        return combine_choices(self.record.study.data) if self.variant is None else self.variant.initdb
 
     @property
     def scale(self) -> int:
@@ -188,7 +194,8 @@ def _loads_alike(one: Side, other: Side) -> bool:
 
 
 def _sets_anything(variant: Variant) -> bool:
-    return bool(variant.changed or variant.sysctl) or any(getattr(variant, key) is not None for key in OF_PLACE)
+    places = [getattr(variant, key) for key in OF_PLACE]
+    return bool(variant.changed or variant.sysctl or show_choices(variant.initdb)) or any(places)
 
 
 def _is_reference(side: Side) -> bool:

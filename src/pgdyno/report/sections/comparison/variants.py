@@ -9,6 +9,7 @@ from pgdyno.explain.doubts.comparison import find_losses
 from pgdyno.facts.durability import GivenUp, Loss
 from pgdyno.plan.experiment import Experiment, Variant
 from pgdyno.record.types import ErrorFact, StudyRecord
+from pgdyno.spec.initdb import show_choices, show_usual
 from pgdyno.spec.study import ServerSpec
 from pgdyno.spec.variant import OF_PLACE, WITH_DATA, show_value
 
@@ -79,14 +80,14 @@ def _describe(record: StudyRecord, experiment: Experiment, variant: Variant) -> 
     return VariantText(
         name=variant.name,
         is_reference=variant.name == experiment.reference.name,
-        sets=tuple(_list_sets(variant, has_own_server=len(servers) > 1)),
+        sets=tuple(_list_sets(experiment, variant, has_own_server=len(servers) > 1)),
         below=_describe_disks(record, variant),
         given_up=find_losses(record, variant),
         error=record.refused_variants.get(variant.name),
     )
 
 
-def _list_sets(variant: Variant, *, has_own_server: bool) -> list[str]:
+def _list_sets(experiment: Experiment, variant: Variant, *, has_own_server: bool) -> list[str]:
     said = {
         "server": _name_server(variant.server) if has_own_server else None,
         "scale": variant.scale,
@@ -94,10 +95,19 @@ def _list_sets(variant: Variant, *, has_own_server: bool) -> list[str]:
         "clients": variant.clients,
         "threads": variant.threads,
         **{key: getattr(variant, key) for key in OF_PLACE},
+        **_list_choices(experiment, variant),
         **variant.changed,
         **variant.sysctl,
     }
     return [f"{name} = {show_value(value)}" for name, value in said.items() if value is not None]
+
+
+def _list_choices(experiment: Experiment, variant: Variant) -> dict[str, str]:
+    """List the choices of initdb in which variants differ."""
+    own = show_choices(variant.initdb)
+    names = dict.fromkeys(name for other in experiment.variants for name in show_choices(other.initdb))
+    differing = [name for name in names if len({getattr(other.initdb, name) for other in experiment.variants}) > 1]
+    return {name: own.get(name) or show_usual(name) for name in differing}
 
 
 def _describe_disks(record: StudyRecord, variant: Variant) -> str:
