@@ -75,6 +75,20 @@ def test_disks_take_turns_in_trials_or_in_live_pairs_and_not_under_one_load() ->
         vary({"name": "as it is"}, {"home": ""})
 
 
+def test_cold_trials_have_no_warm_up_and_warm_ones_beside_them_have() -> None:
+    asked = vary({"name": "warm"}, {"name": "cold", "cache": "cold"}, {"name": "left", "cache": "asis"})
+    assert experiment_of(asked).reason == "cache cannot change under a running load"
+    planned = plan_study(asked, LARGE)
+    warm_ups = {(trial.variants[0], trial.warm_up_s) for trial in planned.trials}
+    assert warm_ups == {("warm", 5.0), ("cold", 0.0), ("left", 5.0)}
+    assert [one.value for one in planned.choices if one.name == "warm-up of cold"] == ["none"]
+    with pytest.raises(SpecError) as caught:
+        experiment_of(vary({"name": "warm"}, {"cache": "cold"}, experiment={"design": "live"}))
+    assert caught.value.detail == "a cold cache warms up within the first slices"
+    with pytest.raises(SpecError, match="variants of a given server differ in settings"):
+        experiment_of(vary({"name": "warm"}, {"cache": "asis"}, server={"kind": "given", "dsn": ""}))
+
+
 def test_each_disk_needs_room_for_its_cluster() -> None:
     asked = vary({"name": "as it is"}, {"home": "/b"}, data={"scale": 10})
     small = msgspec.structs.replace(MACHINE, homes_free_bytes={"/b": 1_000_000_000})

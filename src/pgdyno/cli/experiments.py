@@ -128,6 +128,10 @@ def compare(
     scale: Annotated[
         list[str] | None, typer.Option("--scale", help="pgbench's scale factor; two or more are compared.")
     ] = None,
+    cache: Annotated[
+        list[str] | None,
+        typer.Option("--cache", help="Caches when a trial begins: warm, cold or asis; two or more are compared."),
+    ] = None,
     dsn: DsnOption = None,
     init: InitOption = None,
     database: DatabaseOption = None,
@@ -195,6 +199,7 @@ def compare(
                 "mode": mode or [],
                 "clients": clients or [],
                 "scale": scale or [],
+                "cache": cache or [],
                 "home": homes,
                 "wal-home": wal_homes,
             },
@@ -224,7 +229,7 @@ def sweep(
         list[str],
         typer.Argument(
             help="NAME=LEVEL,LEVEL,… or NAME=FIRST..LAST (doubling): a setting, a sysctl, clients, threads, mode, scale,"
-            " server, home, wal_home, or a choice of initdb such as checksums. Two axes: every combination. Or 'latency<LIMIT@pQQ', in quotes for the shell: find the largest"
+            " server, cache, home, wal_home, or a choice of initdb such as checksums. Two axes: every combination. Or 'latency<LIMIT@pQQ', in quotes for the shell: find the largest"
             " rate that holds the limit; the default is p99.",
             show_default=False,
         ),

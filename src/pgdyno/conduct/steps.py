@@ -31,8 +31,8 @@ from pgdyno.run.trial import TrialOutcome, run_trial
 from pgdyno.run.trial_stage import TrialStage
 from pgdyno.run.under_test import ServerUnderTest
 from pgdyno.spec.initdb import SEGMENTS_OF_MAX_WAL, combine_choices, show_choices
-from pgdyno.spec.study import CacheState, DataSpec, ServerKind
-from pgdyno.spec.table import SettingValue
+from pgdyno.spec.study import DataSpec, ServerKind
+from pgdyno.spec.table import CacheState, SettingValue
 from pgdyno.units import format_bytes
 
 TRIES = 2
@@ -248,7 +248,7 @@ def _predict(folder: Path, store: RecordStore, stage: TrialStage, trial: Planned
             version_major=stage.server.facts.major,
             cpu_count=stage.cpu_count,
             limits=read_limits(store)[place],
-            is_warm=stage.study.trials.cache is CacheState.WARM,
+            is_warm=stage.cache_of(trial) is CacheState.WARM,
             earlier=_find_earlier(store, trial),
         )
     )

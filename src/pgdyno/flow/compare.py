@@ -43,7 +43,7 @@ def compose_comparison(
     Args:
         variants: `stock` or files with settings, as in postgresql.conf.
         varied: What options say of the variants: `set` (`name=value`, several in one text), `sysctl`, `server`, `mode`,
-            `clients`, `scale`, `home`, `wal-home`, `initdb`. An option given several times makes a variant of each; given once, it holds for all. If
+            `clients`, `scale`, `cache`, `home`, `wal-home`, `initdb`. An option given several times makes a variant of each; given once, it holds for all. If
             nothing makes several, a lone `set`, `sysctl`, `initdb` or file is compared with the server as it is.
         workloads: Built-in names or script files.
         load: Keys that hold for each workload.
@@ -252,7 +252,8 @@ def _with_shared(tables: Mapping[str, Mapping[str, object]], shared: VariantSpec
         server |= {"kind": "local", "version": int(text)}
     elif text != "embedded":
         server |= {"kind": "local", "bindir": text}
-    return {**tables, "server": server, "data": data}
+    trials = {**tables["trials"], **({} if shared.cache is None else {"cache": shared.cache.value})}
+    return {**tables, "server": server, "data": data, "trials": trials}
 
 
 def _read_server(said: str, text: str, folder: Path) -> str:

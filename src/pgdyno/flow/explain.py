@@ -269,9 +269,10 @@ def _compose(store: RecordStore, subject: _Subject, wishes: ConfirmOptions) -> S
 
 def _make_variant(levels: Mapping[str, SettingValue], variant: Variant | None) -> VariantSpec:
     made = make_variant(levels)
-    if variant is None or not (variant.sysctl or variant.home):
+    if variant is None or not (variant.sysctl or variant.home or variant.cache):
         return made
-    return msgspec.structs.replace(made, sysctl=dict(variant.sysctl), home=variant.home, name=made.title)
+    own = {"sysctl": dict(variant.sysctl), "home": variant.home, "cache": variant.cache}
+    return msgspec.structs.replace(made, **own, name=made.title)
 
 
 def _shorten(trials: TrialsSpec, subject: _Subject, wishes: ConfirmOptions) -> TrialsSpec:

@@ -81,11 +81,12 @@ def _choose_for_given(
         or variant.server.kind is not ServerKind.GIVEN
         or any(getattr(variant, key) is not None for key in OF_PLACE)
         or variant.initdb != variants[0].initdb
+        or variant.cache is not None
         for variant in variants
     ):
         raise SpecError(
             "variants of a given server differ in settings, clients, threads or modes",
-            hint="vary one of these: not server, scale, disk or kernel",
+            hint="vary one of these: not server, scale, disk, caches or kernel",
         )
     names = changed_settings(variants)
     waiting = [name for name in names if _takes_restart(name, major)]
@@ -121,7 +122,7 @@ def _is_changed(name: str, variants: tuple[Variant, ...], major: int) -> bool:
 
 def _find_obstacle(study: Study, variants: tuple[Variant, ...], major: int) -> tuple[str | None, bool]:
     """Return why the variants should not alternate under one load, and whether alternating is impossible."""
-    for what in ("server", "scale", "mode", "clients", "threads", *OF_PLACE, *INITDB_KEYS):
+    for what in ("server", "scale", "mode", "clients", "threads", "cache", *OF_PLACE, *INITDB_KEYS):
         if _differs(study, variants, what):
             return f"{what} cannot change under a running load", True
     modes = {variant.mode or workload.mode for variant in variants for workload in study.workload}
@@ -141,6 +142,8 @@ def _differs(study: Study, variants: tuple[Variant, ...], what: str) -> bool:
         return len({getattr(variant.initdb, what) for variant in variants}) > 1
     if what in OF_PLACE:
         return len({getattr(place_of(study.data, variant), what) for variant in variants}) > 1
+    if what == "cache":
+        return len({variant.cache or study.trials.cache for variant in variants}) > 1
     asked = [study.data.scale] if what == "scale" else [getattr(workload, what) for workload in study.workload]
     return any(len({getattr(variant, what) or own for variant in variants}) > 1 for own in asked)
 

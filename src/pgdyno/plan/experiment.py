@@ -14,7 +14,7 @@ import msgspec
 
 from pgdyno.spec.initdb import InitdbChoices
 from pgdyno.spec.study import ServerKind, ServerSpec, Study
-from pgdyno.spec.table import QueryMode, SettingValue
+from pgdyno.spec.table import CacheState, QueryMode, SettingValue
 from pgdyno.spec.variant import DesignKind
 
 EFFECT_VARIANCE = 3.0
@@ -41,6 +41,7 @@ class Variant(msgspec.Struct, frozen=True, kw_only=True):
     mode: QueryMode | None = None
     clients: int | None = None
     threads: int | None = None
+    cache: CacheState | None = None
     home: str | None = None
     wal_home: str | None = None
     initdb: InitdbChoices = InitdbChoices()

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from pgdyno.facts import gucs
 from pgdyno.plan.experiment import Variant, changed_settings, changed_sysctls
-from pgdyno.spec.study import CacheState, Study
+from pgdyno.spec.study import Study
+from pgdyno.spec.table import CacheState
 from pgdyno.units import parse_in_unit, unit_size
 
 # Source: PostgreSQL 18 manual, 19.11.1 and 19.11.3: each ends a session or statement by the server's clock.
@@ -47,7 +48,7 @@ def find_live_obstacle(study: Study, variants: tuple[Variant, ...]) -> str | Non
     """Return why variants cannot be compared live; None if they can."""
     if any(workload.rate_tps is not None for workload in study.workload):
         return "a schedule of transactions (rate) runs on while its load is frozen"
-    if study.trials.cache is CacheState.COLD:
+    if any((variant.cache or study.trials.cache) is CacheState.COLD for variant in variants):
         return "a cold cache warms up within the first slices"
     if study.server.port is not None:
         return "the servers of all variants are up at once and cannot share one port"

@@ -109,6 +109,7 @@ def _merge_level(base: VariantSpec, level: VariantSpec) -> VariantSpec:
         mode=level.mode or base.mode,
         clients=level.clients or base.clients,
         threads=level.threads or base.threads,
+        cache=level.cache or base.cache,
         **{key: getattr(level, key) or getattr(base, key) for key in OF_PLACE},
         **{key: getattr(base, key) if getattr(level, key) is None else getattr(level, key) for key in INITDB_KEYS},
     )
@@ -127,6 +128,7 @@ def _make_variant(study: Study, spec: VariantSpec, levels: dict[str, str], major
         mode=spec.mode,
         clients=spec.clients,
         threads=spec.threads,
+        cache=spec.cache,
         home=spec.home,
         wal_home=spec.wal_home,
         initdb=combine_choices(study.data, spec),

@@ -42,8 +42,8 @@ from pgdyno.run.postgres.hints import is_restarting
 from pgdyno.run.sample.samplers import SERVER
 from pgdyno.run.under_test import SettingsSwitch
 from pgdyno.spec.init_file import hash_init_file
-from pgdyno.spec.study import CacheState, DataSpec
-from pgdyno.spec.table import SettingValue
+from pgdyno.spec.study import DataSpec
+from pgdyno.spec.table import CacheState, SettingValue
 from pgdyno.spec.variant import show_value
 
 _NOT_SAMPLED = Gap(source=SERVER, reason="a pooler in between gives each transaction another session")
@@ -233,11 +233,13 @@ class GivenServerUnderTest:
             )
 
     def prepare_cache(self, state: CacheState) -> None:
-        """Read the data into the caches.
+        """Read the data into the caches, or leave them as they are.
 
         Raises:
             SpecError: A cold cache is asked for, which needs a restart.
         """
+        if state is CacheState.ASIS:
+            return
         if state is CacheState.COLD:
             raise SpecError("a given server cannot begin with cold caches", hint="leave cache out of [trials]")
         with self.connect() as connection:

@@ -22,8 +22,8 @@ from pgdyno.run.load.pgbench import Pgbench
 from pgdyno.run.postgres import sql
 from pgdyno.run.postgres.address import Address
 from pgdyno.run.postgres.installation import Installation
-from pgdyno.spec.study import CacheState, DataSpec
-from pgdyno.spec.table import SettingValue
+from pgdyno.spec.study import DataSpec
+from pgdyno.spec.table import CacheState, SettingValue
 
 _DYING_S = 0.5
 
@@ -156,7 +156,9 @@ class OwnServer:
         sql.checkpoint(connection)
 
     def prepare_cache(self, state: CacheState) -> None:
-        """Make the caches of the running server warm or cold; for a cold one the server is restarted."""
+        """Make the caches of the running server warm or cold, or leave them; for a cold one the server is restarted."""
+        if state is CacheState.ASIS:
+            return
         server = self._running
         with server.connect() as connection:
             if state is CacheState.WARM:

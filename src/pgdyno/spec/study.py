@@ -15,7 +15,7 @@ from pgdyno.spec.host import HostSpec
 from pgdyno.spec.initdb import InitdbTable, show_choices
 from pgdyno.spec.scaling import ScalingSpec
 from pgdyno.spec.search import SearchSpec
-from pgdyno.spec.table import QueryMode, SettingValue, StudyTable, check_range, check_setting_name
+from pgdyno.spec.table import CacheState, QueryMode, SettingValue, StudyTable, check_range, check_setting_name
 from pgdyno.spec.variant import ExperimentSpec, SweepSpec, VariantSpec
 from pgdyno.units import parse_seconds
 
@@ -40,13 +40,6 @@ def _split_weight(text: str) -> tuple[str, int]:
     if not weight.isdigit() or not name:
         raise ValueError(f"scripts {text!r}: what follows @ is a weight, a whole number")
     return name, int(weight)
-
-
-class CacheState(enum.Enum):
-    """State of the caches when a trial begins."""
-
-    WARM = "warm"
-    COLD = "cold"
 
 
 class ServerKind(enum.Enum):
@@ -231,7 +224,8 @@ class TrialsSpec(StudyTable, frozen=True, kw_only=True):
         rounds: Trials of each workload; the order of the workloads is random in each round.
         duration: Length of the measured load of one trial.
         warm_up: Length of the unmeasured load before it.
-        cache: `warm`: tables and indexes are read before the load. `cold`: their pages are dropped from the caches.
+        cache: `warm`: tables and indexes are read before the load. `cold`: their pages are dropped from the caches. `asis`:
+            neither; restoring leaves a part of them in the kernel's cache.
         seed: Seed of everything random; absent: 1.
     """
 

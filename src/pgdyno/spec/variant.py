@@ -12,7 +12,15 @@ from collections.abc import Mapping
 
 from pgdyno.facts.gucs import find_guc, read_value
 from pgdyno.spec.initdb import INITDB_KEYS, InitdbTable, read_choices, show_choices, with_choices
-from pgdyno.spec.table import QueryMode, SettingValue, StudyTable, check_range, check_setting_name, check_share
+from pgdyno.spec.table import (
+    CacheState,
+    QueryMode,
+    SettingValue,
+    StudyTable,
+    check_range,
+    check_setting_name,
+    check_share,
+)
 from pgdyno.units import parse_seconds
 
 MOST_VARIANTS = 200
@@ -30,7 +38,7 @@ _SYSCTL_FOLDERS = frozenset({"abi", "dev", "fs", "kernel", "net", "user", "vm"})
 _SYSFS_FOLDERS = ("/sys/", "sys/", "block/", "devices/", "kernel/mm/")
 OF_PLACE = ("home", "wal_home")
 """Names of the places that a variant may set: the folder of its cluster, and that of its pg_wal."""
-OF_LOAD = frozenset({"server", "scale", "mode", "clients", "threads", *OF_PLACE, *INITDB_KEYS})
+OF_LOAD = frozenset({"server", "scale", "mode", "clients", "threads", "cache", *OF_PLACE, *INITDB_KEYS})
 """Names of the properties of server and load that a variant may set in addition to settings."""
 WITH_DATA = "none"
 """The WAL home of a variant whose pg_wal lies with the data, whatever the study's is."""
@@ -50,6 +58,7 @@ class VariantSpec(InitdbTable, frozen=True, kw_only=True):
         mode: How queries are sent.
         clients: Connections.
         threads: pgbench's threads.
+        cache: State of the caches when its trials begin: `warm`, `cold` or `asis`.
         home: Folder in which the variant's cluster lies, on the disk to compare. A relative path starts at the study file's
             folder.
         wal_home: Folder on another disk for its pg_wal; `none`: it lies with the data, whatever `[data]` says.
@@ -64,6 +73,7 @@ class VariantSpec(InitdbTable, frozen=True, kw_only=True):
     mode: QueryMode | None = None
     clients: int | None = None
     threads: int | None = None
+    cache: CacheState | None = None
     home: str | None = None
     wal_home: str | None = None
 
@@ -104,6 +114,7 @@ class VariantSpec(InitdbTable, frozen=True, kw_only=True):
             "mode": None if self.mode is None else self.mode.value,
             "clients": self.clients,
             "threads": self.threads,
+            "cache": None if self.cache is None else self.cache.value,
             **{key: getattr(self, key) for key in OF_PLACE},
             **show_choices(self),
             **self.settings,
@@ -214,6 +225,9 @@ def make_variant(levels: Mapping[str, SettingValue]) -> VariantSpec:
     modes = [each.value for each in QueryMode]
     if mode is not None and mode not in modes:
         raise ValueError(f"mode {mode!r} is not one of {', '.join(modes)}")
+    states = [each.value for each in CacheState]
+    if (cache := levels.get("cache")) is not None and cache not in states:
+        raise ValueError(f"cache {cache!r} is not one of {', '.join(states)}")
     others = {name: level for name, level in levels.items() if name not in OF_LOAD}
     made = VariantSpec(
         settings={name: level for name, level in others.items() if not is_sysctl(name)},
@@ -223,6 +237,7 @@ def make_variant(levels: Mapping[str, SettingValue]) -> VariantSpec:
         mode=None if mode is None else QueryMode(mode),
         clients=_read_whole("clients", levels),
         threads=_read_whole("threads", levels),
+        cache=None if cache is None else CacheState(cache),
         home=_read_text("home", levels),
         wal_home=_read_text("wal_home", levels),
     )

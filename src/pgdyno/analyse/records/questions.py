@@ -174,10 +174,10 @@ def durability(first: Side, other: Side) -> Iterator[RecordDifference]:
 
 def state(first: Side, other: Side) -> Iterator[RecordDifference]:
     """Compare the state in which trials began."""
-    one, two = (side.record.study.trials for side in (first, other))
-    if one.cache is not two.cache:
-        yield refuse("caches", one.cache.value, two.cache.value, why="a cold run reads what a warm one has",
-                      hint=f"--cache {one.cache.value} on both")  # fmt: skip
+    one, two = first.cache, other.cache
+    if one is not two:
+        yield refuse("caches", one.value, two.value, why="a cold run reads what a warm one has",
+                      hint=f"--cache {one.value} on both")  # fmt: skip
     warm_ups = [side.trials[0].record.planned.warm_up_s for side in (first, other)]
     if warm_ups[0] != warm_ups[1]:
         shown = [f"{warm_up_s:g} s" for warm_up_s in warm_ups]

@@ -19,6 +19,7 @@ from pgdyno.plan.plan import PlannedWorkload
 from pgdyno.record.machine.host_facts import HostFacts
 from pgdyno.record.types import StudyRecord
 from pgdyno.spec.initdb import InitdbChoices, combine_choices, show_choices
+from pgdyno.spec.table import CacheState
 from pgdyno.spec.variant import OF_PLACE
 
 
@@ -72,6 +73,11 @@ class Side(msgspec.Struct, frozen=True, kw_only=True):
     def initdb(self) -> InitdbChoices:
         """What initdb was told of the cluster; what it was not told is as ever."""
         return combine_choices(self.record.study.data) if self.variant is None else self.variant.initdb
+
+    @property
+    def cache(self) -> CacheState:
+        """The state of the caches when its trials began."""
+        return (None if self.variant is None else self.variant.cache) or self.record.study.trials.cache
 
     @property
     def scale(self) -> int:
@@ -195,7 +201,7 @@ def _loads_alike(one: Side, other: Side) -> bool:
 
 def _sets_anything(variant: Variant) -> bool:
     places = [getattr(variant, key) for key in OF_PLACE]
-    return bool(variant.changed or variant.sysctl or show_choices(variant.initdb)) or any(places)
+    return bool(variant.changed or variant.sysctl or variant.cache or show_choices(variant.initdb)) or any(places)
 
 
 def _is_reference(side: Side) -> bool:
