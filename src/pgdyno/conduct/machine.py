@@ -70,8 +70,10 @@ class ReadyMachine(msgspec.Struct, frozen=True, kw_only=True):
 
     def with_write_speed(self, card: StudyCard) -> ReadyMachine:
         """Return the machine with what the card of its disk says; the seconds of measuring it stay as they were planned."""
-        written = None if card.kept is None else find_limits(card.kept).write_bytes_per_s
-        machine = msgspec.structs.replace(self.machine, write_bytes_per_s=written)
+        # Where variants have disks of their own, the slowest one counts: restoring writes to all of them.
+        disks = [find_limits(disk.kept) for disk in (card, *card.others) if disk.kept is not None]
+        known = [disk.write_bytes_per_s for disk in disks if disk.write_bytes_per_s is not None]
+        machine = msgspec.structs.replace(self.machine, write_bytes_per_s=min(known, default=None))
         return msgspec.structs.replace(self, machine=machine)
 
 

@@ -42,6 +42,7 @@ from pgdyno.run.postgres.hints import is_restarting
 from pgdyno.run.sample.samplers import SERVER
 from pgdyno.run.under_test import SettingsSwitch
 from pgdyno.spec.init_file import hash_init_file
+from pgdyno.spec.initdb import INITDB_KEYS
 from pgdyno.spec.study import DataSpec
 from pgdyno.spec.table import CacheState, SettingValue
 from pgdyno.spec.variant import show_value
@@ -49,8 +50,9 @@ from pgdyno.spec.variant import show_value
 _NOT_SAMPLED = Gap(source=SERVER, reason="a pooler in between gives each transaction another session")
 # A restart or a failover takes about as long.
 _RETURNS_WITHIN_S = 60.0
-# Keys of a study file's data that say nothing of pgbench's tables. What was loaded before they were added is found again.
-_NOT_OF_TABLES = frozenset({"init", "database", "wal_home"})
+# Keys of a study file's data that say nothing of pgbench's tables, or are for pgdyno's own servers. What was loaded before they were
+# added is found again.
+_NOT_OF_TABLES = frozenset({"init", "database", "wal_home", *INITDB_KEYS})
 _REFUSALS = (
     ("permission denied", "a superuser gives it by GRANT SET ON PARAMETER NAME TO ROLE"),
     ("without restarting", "it takes a restart, which pgdyno does not do to a given server"),
