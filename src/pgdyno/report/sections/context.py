@@ -21,6 +21,7 @@ from pgdyno.report.sections.disk.declared import compare_with_declared, declared
 from pgdyno.report.sections.disk.uses import own_disk_table
 from pgdyno.report.sections.given_server import build_given_machine, given_table
 from pgdyno.report.sections.head import SIZES_REMARK
+from pgdyno.report.sections.places import places_table
 from pgdyno.report.sections.preflight import summarise
 from pgdyno.report.sections.repeating import list_choices
 from pgdyno.report.severity_words import name_severity
@@ -66,6 +67,7 @@ def build_machine(report: ReportInput) -> Iterator[Section]:
     host, given = report.record.host, report.record.given
     made = (
         None if host is None else host_table(host, report.record.wal_disk),
+        places_table(report.record),
         None if host is None or not host.kernel_settings else kernel_table(host),
         None if given is None else given_table(given),
         None if report.disk is None else own_disk_table(report.disk),
