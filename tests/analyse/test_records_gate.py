@@ -236,6 +236,17 @@ def with_kernel(**settings: str) -> Side:
     return changed(study=lambda record: record["host"].update(kernel_settings=settings))
 
 
+def test_what_initdb_chose_and_where_pg_wal_lies_are_no_other_tables() -> None:
+    chosen = {"checksums": False, "wal_segment_size": "64MB", "wal_home": "/mnt/wal"}
+    other = changed(study=lambda record: record["study"]["data"].update(chosen))
+    assert differences(base(), other, DifferenceGravity.REFUSED) == {}
+    free = differences(base(), other, DifferenceGravity.FREE)
+    assert [(one.subject, one.first, one.other) for one in free.values()] == [
+        ("initdb's checksums", "on", "off"),
+        ("initdb's wal_segment_size", "16MB", "64MB"),
+    ]
+
+
 def test_two_phases_of_kernel_tuning_do_not_look_alike() -> None:
     tuned = {"vm.swappiness": "60", "vm.dirty_bytes": "100000000"}
     found = differences(

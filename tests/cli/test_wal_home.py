@@ -14,6 +14,7 @@ import pytest
 from pgdyno.analyse.series import ChartKind
 from pgdyno.flow.report import compose_report
 from pgdyno.record.store import open_record
+from pgdyno.report.sections.comparison.variants import describe_variants
 from tests.cli.experiments import SLOW_COMMITS, finished_trials, read_report, write_study
 from tests.cli.program import GENTLE, SMALL, Bench, wait_until
 from tests.loops import mounted_loop, needs_root
@@ -91,6 +92,63 @@ def test_comparisons(bench: Bench, wal: Path, design: str, expected: set[str]) -
     assert process.returncode == 0, stderr
     assert read_report(bench.folder / "out")["experiment"]["design"] == design
     assert list(wal.iterdir()) == []
+
+
+@pytest.mark.cluster
+@pytest.mark.timeout(1800)
+def test_variants_on_several_disks(bench: Bench, wal: Path) -> None:
+    with mounted_loop(bench.folder, "xfs", 1300 << 20) if IS_ROOT else contextlib.nullcontext() as loop:
+        other = bench.folder / "other" if loop is None else loop.folder / "other"
+        study = write_study(
+            bench,
+            'name = "as it is"',
+            'name = "apart"\nwal_home = "wal"',
+            f'name = "elsewhere"\nhome = "{other}"\nchecksums = false',
+            experiment='design = "live"\ndetect = "90%"\n',
+            confidence="50%",
+            warm_up="0s",
+            duration="1s",
+        )
+        with bench.started("run", study, "--out", "out") as process:
+            places = [bench.home / "work", wal / "pgdyno-wal", other / "work"]
+            assert wait_until(
+                lambda: all([*place.glob("slot-*")] for place in places) or process.poll() is not None, seconds=600
+            )
+            assert process.poll() is None
+            _, stderr = process.communicate(timeout=900)
+        assert process.returncode == 0, stderr
+        assert list(wal.iterdir()) == []
+        assert [path.name for path in (other / "work").iterdir()] == ["sockets"]
+        report = compose_report(open_record(bench.folder / "out")).report
+        record = report.record
+        assert [place.data_disk.path for place in record.places] == [str(bench.home)] * 2 + [str(other)]
+        assert [place.wal.path for place in record.places] == [str(bench.home), str(wal), str(other)]
+        of = {name: record.at((name,)) for name in ("as it is", "apart", "elsewhere")}
+        if loop is not None:
+            assert of["elsewhere"].data_device == loop.name != of["apart"].data_device == of["as it is"].data_device
+            busy = {
+                trial.record.planned.variants: trial.shares.get("disk_util_ratio")
+                for workload in report.analysis.workloads
+                for trial in workload.trials
+                if trial.record.planned.is_observed
+            }
+            assert busy["elsewhere",] is not None
+        assert record.plan.experiment is not None
+        told = describe_variants(record, record.plan.experiment)
+        shown = {
+            trial.record.planned.variants: trial.record.values
+            for one in report.analysis.workloads
+            for trial in one.trials
+        }
+        # PostgreSQL's built-in value is off, and it lists what differs from that.
+        assert [shown[name,].get("data_checksums", "off") for name in of] == ["on", "on", "off"]
+        assert told["as it is"].sets == ("checksums = on",)
+        assert told["apart"].content.startswith(
+            f"wal_home = {wal}, checksums = on, {of['apart'].preflight.wal.filesystem} on "
+        )
+        assert told["elsewhere"].content.startswith(
+            f"home = {other}, checksums = off, {of['elsewhere'].host.data_disk.filesystem} on "
+        )
 
 
 @needs_root

@@ -10,12 +10,13 @@ from hypothesis import strategies as st
 from pgdyno.errors import SpecError
 from pgdyno.flow.compare import compose_comparison, compose_sweep
 from pgdyno.plan.identical import find_identical
-from pgdyno.plan.variants import plan_experiment
+from pgdyno.plan.places import Place
+from pgdyno.plan.variants import list_places, plan_experiment
 from pgdyno.spec.read import format_study, parse_study
 from pgdyno.spec.study import ServerKind, Study
-from pgdyno.spec.table import QueryMode
+from pgdyno.spec.table import CacheState, QueryMode
 
-OPTIONS = ("set", "sysctl", "server", "mode", "clients", "scale")
+OPTIONS = ("set", "sysctl", "initdb", "server", "mode", "clients", "scale", "cache", "home", "wal-home")
 
 
 def compare(
@@ -67,6 +68,10 @@ def test_one_set_alone_is_compared_with_the_server_as_it_is() -> None:
     assert (study.workload[0].clients, study.workload[0].mode) == (3, QueryMode.PREPARED)
     assert (study.server.kind, study.server.version) == (ServerKind.LOCAL, 15)
     assert titles(compare(sysctl="vm.swappiness=10")) == ["as it is", "vm.swappiness=10"]
+    assert titles(compare(initdb="checksums=off wal_segment_size=64MB")) == [
+        "as it is",
+        "checksums=off, wal_segment_size=64MB",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -76,11 +81,14 @@ def test_one_set_alone_is_compared_with_the_server_as_it_is() -> None:
         ("mode", ["simple", "extended", "prepared"], ["mode=simple", "mode=extended", "mode=prepared"]),
         ("clients", ["1", "8"], ["clients=1", "clients=8"]),
         ("scale", ["1", "10"], ["scale=1", "scale=10"]),
+        ("cache", ["warm", "cold", "asis"], ["cache=warm", "cache=cold", "cache=asis"]),
+        ("initdb", ["checksums=on", "checksums=off"], ["checksums=on", "checksums=off"]),
         ("sysctl", ["vm.swappiness=1", "vm.swappiness=60"], ["vm.swappiness=1", "vm.swappiness=60"]),
     ],
 )
 def test_what_is_said_once_holds_for_all_variants(name: str, texts: list[str], expected: list[str]) -> None:
-    once = {"set": "work_mem=8MB fsync=off", "mode": "prepared", "clients": "5", "scale": "7", "server": "16"}
+    once = {"set": "work_mem=8MB fsync=off", "mode": "prepared", "clients": "5", "scale": "7", "server": "16",
+            "cache": "cold", "initdb": "locale=POSIX"}  # fmt: skip
     study = compare(**{**once, name: texts})
     assert titles(study) == expected
     assert study.server.settings == {"work_mem": "8MB", "fsync": "off"}
@@ -88,6 +96,21 @@ def test_what_is_said_once_holds_for_all_variants(name: str, texts: list[str], e
     assert study.workload[0].mode is (QueryMode.SIMPLE if name == "mode" else QueryMode.PREPARED)
     assert study.data.scale == (None if name == "scale" else 7)
     assert study.server.version == (None if name == "server" else 16)
+    assert study.trials.cache is (CacheState.WARM if name == "cache" else CacheState.COLD)
+    assert study.data.locale == (None if name == "initdb" else "POSIX")
+
+
+def test_disks_are_variants(tmp_path: Path) -> None:
+    study = compare(folder=tmp_path, **{"wal-home": ["none", "wal", "/mnt/wal"]})
+    assert titles(study) == ["wal_home=none", "wal_home=wal", "wal_home=/mnt/wal"]
+    assert list_places(study) == (Place(), Place(None, str(tmp_path / "wal")), Place(None, "/mnt/wal"))
+    assert parse_study(format_study(study), source="again", folder=Path("/elsewhere")) == study
+    study = compare(folder=tmp_path, home=["a", "none"])
+    assert list_places(study) == (Place(str(tmp_path / "a")), Place(str(tmp_path / "none")))
+    study = sweep("wal_home=none,/w", "home=/a,/b", data={"wal_home": "/mine"})
+    assert list_places(study) == (Place("/a"), Place("/b"), Place("/a", "/w"), Place("/b", "/w"))
+    assert list_places(sweep("clients=1,2", data={"wal_home": "/mine"})) == (Place(None, "/mine"),)
+    assert list_places(compare(set=["fsync=on", "fsync=off"])) == (Place(),)
 
 
 def test_a_kernel_setting_said_once_is_every_variants() -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -11,15 +13,22 @@ import msgspec
 import pytest
 
 from pgdyno.analyse.disk.efficiency import ceilings_of
-from pgdyno.conduct.study_card import plan_study_card, study_card_step
+from pgdyno.conduct.place_limits import read_limits
+from pgdyno.conduct.study_card import has_all_cards, plan_study_card, study_card_step
+from pgdyno.plan.places import Place
 from pgdyno.record.device.disk_card import CardScope, keep_card, read_card
 from pgdyno.record.store import RecordStore
-from pgdyno.run.cluster.home import Home
+from pgdyno.record.types import PlaceFacts
+from pgdyno.run.cluster.home import Home, open_home
 from pgdyno.run.host.clock import local_now
+from pgdyno.run.host.facts import read_disk_facts
 from pgdyno.run.host.tunables import find_room_bytes, read_tunables
 from pgdyno.spec.host import HostSpec
 from tests.disk_cards import JOBS, make_card, make_runs
 from tests.homes import installation_of, some_home
+from tests.loops import mounted_loop
+from tests.records import copy_record
+from tests.shared import reachable_folder
 
 
 class Listening:
@@ -66,6 +75,38 @@ def test_what_a_study_declares_is_in_the_records_card(home: Home, tmp_path: Path
     assert ceilings is not None
     assert ceilings.random_read_iops is not None
     assert ceilings.random_read_iops.value == 12_000
+
+
+def test_each_place_of_a_comparison_gets_the_card_of_its_disk(home: Home, tmp_path: Path) -> None:
+    with (
+        reachable_folder() as folder,
+        mounted_loop(folder, "xfs", 400 << 20) if os.geteuid() == 0 else contextlib.nullcontext() as loop,
+        open_home((folder if loop is None else loop.folder) / "other", home.user) as other,
+    ):
+        homes = {Place(): home, Place(str(other.root)): other}
+        home.places = homes
+        now = local_now().astimezone(dt.UTC)
+        for one in [home] if loop is None else homes.values():
+            keep_card(
+                make_card(name=str(one.root), path=str(one.root), look=read_tunables(one.root).disk, made_at=now),
+                home.root,
+            )
+        disk = plan_study_card(home, installation_of(18, home))
+        assert len(disk.others) == (0 if loop is None else 1), "one card for each disk"
+        assert disk.expected_s == 0.0
+        store = RecordStore(copy_record(tmp_path / "record"))
+        facts = [read_disk_facts(one.root) for one in homes.values()]
+        places = tuple(PlaceFacts(place=at, data_disk=on, wal=on) for at, on in zip(homes, facts, strict=True))
+        record = msgspec.structs.replace(store.read_record(), places=places, wants_card=True)
+        store.write_record(record)
+        assert not has_all_cards(store, record)
+        study_card_step(disk, host=None, store=store, home=home, ui=Listening())
+        assert has_all_cards(store, record)
+        assert [read_card(store.card_paths(n)[0]).name for n in (0, 1)] == [
+            str(home.root),
+            str(home.root if loop is None else other.root),
+        ]
+        assert None not in read_limits(store)
 
 
 def test_a_card_of_yesterday_is_made_anew(home: Home) -> None:

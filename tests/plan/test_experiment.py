@@ -57,6 +57,51 @@ def experiment_of(asked: Study, major: int = 18) -> Experiment:
 # -- Variants ------------------------------------------------------------------------------------------------------------
 
 
+def test_disks_take_turns_in_trials_or_in_live_pairs_and_not_under_one_load() -> None:
+    for key, other in (("home", {"home": "/b"}), ("wal_home", {"wal_home": "/w"})):
+        asked = vary({"name": "as it is"}, other)
+        assert experiment_of(asked).design is DesignKind.PAIRED
+        assert experiment_of(asked).reason == f"{key} cannot change under a running load"
+        live = vary({"name": "as it is"}, other, experiment={"design": "live"})
+        assert experiment_of(live).design is DesignKind.LIVE
+        with pytest.raises(SpecError, match="cannot alternate under one load"):
+            experiment_of(vary({"name": "as it is"}, other, experiment={"design": "switchback"}))
+        with pytest.raises(SpecError, match="variants of a given server differ in settings"):
+            experiment_of(vary({"name": "as it is"}, other, server={"kind": "given", "dsn": ""}))
+    # The same place in other words.
+    same = vary({"wal_home": "/w"}, {"settings": {"commit_delay": 10}}, data={"wal_home": "/w"})
+    assert experiment_of(same).design is DesignKind.SWITCHBACK
+    with pytest.raises(SpecError, match="home: is empty"):
+        vary({"name": "as it is"}, {"home": ""})
+
+
+def test_cold_trials_have_no_warm_up_and_warm_ones_beside_them_have() -> None:
+    asked = vary({"name": "warm"}, {"name": "cold", "cache": "cold"}, {"name": "left", "cache": "asis"})
+    assert experiment_of(asked).reason == "cache cannot change under a running load"
+    planned = plan_study(asked, LARGE)
+    warm_ups = {(trial.variants[0], trial.warm_up_s) for trial in planned.trials}
+    assert warm_ups == {("warm", 5.0), ("cold", 0.0), ("left", 5.0)}
+    assert [one.value for one in planned.choices if one.name == "warm-up of cold"] == ["none"]
+    with pytest.raises(SpecError) as caught:
+        experiment_of(vary({"name": "warm"}, {"cache": "cold"}, experiment={"design": "live"}))
+    assert caught.value.detail == "a cold cache warms up within the first slices"
+    with pytest.raises(SpecError, match="variants of a given server differ in settings"):
+        experiment_of(vary({"name": "warm"}, {"cache": "asis"}, server={"kind": "given", "dsn": ""}))
+
+
+def test_each_disk_needs_room_for_its_cluster() -> None:
+    asked = vary({"name": "as it is"}, {"home": "/b"}, data={"scale": 10})
+    small = msgspec.structs.replace(MACHINE, homes_free_bytes={"/b": 1_000_000_000})
+    with pytest.raises(HostError, match="the data do not fit on the disk of /b"):
+        plan_study(asked, small)
+    plan_study(asked, msgspec.structs.replace(small, homes_free_bytes={"/b": 2_000_000_000}))
+    live = vary({"name": "as it is"}, *({"home": "/b", "clients": n} for n in (1, 2)), data={"scale": 10},
+                experiment={"design": "live"})  # fmt: skip
+    with pytest.raises(SpecError) as caught:
+        plan_study(live, msgspec.structs.replace(small, homes_free_bytes={"/b": 2_000_000_000}))
+    assert "the servers of /b need 2.34 GB of disk at once" in caught.value.detail
+
+
 def test_a_study_that_compares_nothing_has_no_experiment() -> None:
     assert plan_experiment(study(), version_major=18) is None
 

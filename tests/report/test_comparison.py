@@ -9,16 +9,21 @@ import pytest
 
 from pgdyno.analyse.comparison.verdict import Verdict, VerdictKind
 from pgdyno.facts.metrics import all_metrics
+from pgdyno.plan.places import Place
+from pgdyno.record.types import PlaceFacts
 from pgdyno.report.format import format_effect, format_more_time, format_roughly, format_within
 from pgdyno.report.forms.markdown import print_markdown
 from pgdyno.report.input import ReportInput
 from pgdyno.report.sections.comparison.answers import answer_study
 from pgdyno.report.sections.comparison.method import describe_method, describe_noise
 from pgdyno.report.sections.comparison.tables import matrix_table, variants_table, verdict_table
+from pgdyno.report.sections.comparison.variants import describe_variants
 from pgdyno.report.sections.durability import find_durability_given_up
 from pgdyno.report.sections.head import describe_study
+from pgdyno.report.sections.places import places_table
 from pgdyno.report.study import build_report as build_report_document
 from pgdyno.report.verdict_words import METRIC_WORDS, describe_outlook, describe_verdict
+from pgdyno.spec.initdb import InitdbChoices
 from tests.report.build import build_report
 from tests.report.build_comparison import build_client_sweep, build_paired, build_product, build_switchback
 
@@ -250,3 +255,35 @@ def test_the_first_sentence_is_true_of_comparisons(report: ReportInput, words: s
 def test_every_metric_of_a_comparison_has_a_name() -> None:
     assert set(METRIC_WORDS) <= set(all_metrics())
     assert len(set(METRIC_WORDS.values())) == len(METRIC_WORDS)
+
+
+def test_variants_on_disks_of_their_own_are_told_apart() -> None:
+    record = build_paired().record
+    experiment = record.plan.experiment
+    assert experiment is not None
+    assert record.host is not None
+    first, *others = experiment.variants
+    apart = msgspec.structs.replace(others[0], wal_home="/mnt/wal", initdb=InitdbChoices(checksums=False))
+    experiment = msgspec.structs.replace(experiment, variants=(first, apart, *others[1:]))
+    disk = record.host.data_disk
+    wal = msgspec.structs.replace(disk, path="/mnt/wal", device="/dev/vdb1", block_device="vdb", filesystem="xfs")
+    record = msgspec.structs.replace(
+        record,
+        plan=msgspec.structs.replace(record.plan, experiment=experiment),
+        places=(
+            PlaceFacts(place=Place(), data_disk=disk, wal=disk),
+            PlaceFacts(place=Place(None, "/mnt/wal"), data_disk=disk, wal=wal),
+        ),
+    )
+    assert [record.find_place((name,)) for name in (first.name, apart.name)] == [0, 1]
+    table = places_table(record)
+    assert table is not None
+    shown = {row[0].text: row[3].text for row in table.rows}
+    assert shown[apart.name] is not None
+    assert shown[apart.name].startswith("xfs (")  # type: ignore[union-attr] - as asserted
+    assert [text for names, text in shown.items() if names != apart.name] == ["with the data"]
+    told = describe_variants(record, experiment)[apart.name]
+    assert {"wal_home = /mnt/wal", "checksums = off"} <= set(told.sets)
+    assert told.below == "xfs on vdb"
+    assert "gives up detection: damaged pages go unseen" in [one.label for one in told.given_up]
+    assert told.is_durable is describe_variants(record, experiment)[first.name].is_durable

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pgdyno.run.cluster.server import Server
+from pgdyno.spec.initdb import InitdbChoices, InitdbTable, combine_choices
 from tests.homes import initdb
 
 
@@ -12,4 +13,11 @@ from tests.homes import initdb
 def copied_initdb(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the product copy the empty cluster that its own initdb has made once in this run; `test_server` runs that."""
     real = Server.initdb
-    monkeypatch.setattr(Server, "initdb", lambda server: initdb(server, real))
+
+    def copy(server: Server, choices: InitdbTable = InitdbChoices()) -> None:  # noqa: B008 - it cannot change
+        if combine_choices(choices) == InitdbChoices():
+            initdb(server, real)
+        else:
+            real(server, choices)
+
+    monkeypatch.setattr(Server, "initdb", copy)

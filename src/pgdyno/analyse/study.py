@@ -29,7 +29,11 @@ from pgdyno.record.types import StudyRecord, TrialStatus
 
 
 def analyse_study(
-    record: StudyRecord, trials: Sequence[TrialData], *, limits: DiskLimits | None = None
+    record: StudyRecord,
+    trials: Sequence[TrialData],
+    *,
+    limits: DiskLimits | None = None,
+    elsewhere: Sequence[DiskLimits | None] = (),
 ) -> StudyAnalysis:
     """Analyse all trials of a finished study, in the order of the study's workloads.
 
@@ -37,11 +41,15 @@ def analyse_study(
         record: The study's record.
         trials: The data of the study's trials.
         limits: Limits of the disk that holds the data, from its disk card; None without a card.
+        elsewhere: The same of the other places of the record, in their order, where variants have places of their own.
     """
     if record.plan.search is not None:
         return _analyse_search(record, record.plan.search, trials, limits)
     loads = list(_list_loads(record))
-    analysed = tuple(_analyse_load(record, load, trials, limits) for load in loads)
+    analysed = tuple(
+        _analyse_load(record.at(load[2]), load, trials, _pick(limits, elsewhere, record.find_place(load[2])))
+        for load in loads
+    )
     experiment = record.plan.experiment
     if experiment is None:
         return StudyAnalysis(workloads=analysed)
@@ -71,7 +79,12 @@ def analyse_study(
     )
 
 
-def find_capacities(record: StudyRecord, analysis: StudyAnalysis, limits: DiskLimits | None) -> tuple[Capacity, ...]:
+def find_capacities(
+    record: StudyRecord,
+    analysis: StudyAnalysis,
+    limits: DiskLimits | None,
+    elsewhere: Sequence[DiskLimits | None] = (),
+) -> tuple[Capacity, ...]:
     """Find the capacity for each load of a study, in its order; for each workload in a sweep over clients.
 
     There is no capacity if variants alternate within a trial, because their use of the machine cannot be told apart.
@@ -80,8 +93,21 @@ def find_capacities(record: StudyRecord, analysis: StudyAnalysis, limits: DiskLi
         record: The study's record.
         analysis: The analysis of the study.
         limits: Limits of the disk that holds the data; None without a card.
+        elsewhere: As for `analyse_study`.
     """
-    return tuple(estimate_capacity(load, limits) for load in _list_capacity_loads(record, analysis))
+    return tuple(
+        estimate_capacity(load, _pick(limits, elsewhere, load.record.find_place(_variants_of(load.workload))))
+        for load in _list_capacity_loads(record, analysis)
+    )
+
+
+def _pick(limits: DiskLimits | None, elsewhere: Sequence[DiskLimits | None], place: int) -> DiskLimits | None:
+    """Return the limits of a place; None where its card is not there."""
+    return (limits, *elsewhere)[place] if place <= len(elsewhere) else None
+
+
+def _variants_of(workload: WorkloadAnalysis) -> tuple[str, ...]:
+    return next((trial.record.planned.variants for trial in workload.trials), ())
 
 
 def _analyse_search(

@@ -40,6 +40,7 @@ from pgdyno.cli.options import (
     read_allowed,
     refuse_others,
     server_table,
+    split_places,
 )
 from pgdyno.cli.session import session
 
@@ -109,6 +110,14 @@ def compare(
             help="Kernel setting NAME=VALUE, a sysctl or a path below /sys; each --sysctl is a variant. Needs root.",
         ),
     ] = None,
+    initdb: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--initdb",
+            help="NAME=VALUE of the cluster: checksums, wal_segment_size, encoding, locale or locale_provider; each --initdb is"
+            " a variant.",
+        ),
+    ] = None,
     server: Annotated[
         list[str] | None,
         typer.Option("--server", help="embedded, a major version or a program folder; two or more are compared."),
@@ -122,6 +131,10 @@ def compare(
     ] = None,
     scale: Annotated[
         list[str] | None, typer.Option("--scale", help="pgbench's scale factor; two or more are compared.")
+    ] = None,
+    cache: Annotated[
+        list[str] | None,
+        typer.Option("--cache", help="Caches when a trial begins: warm, cold or asis; two or more are compared."),
     ] = None,
     dsn: DsnOption = None,
     init: InitOption = None,
@@ -143,8 +156,25 @@ def compare(
     junit: JunitOption = None,
     bmf: BmfOption = None,
     out: OutOption = None,
-    home: HomeOption = None,
-    wal_home: WalHomeOption = None,
+    home: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--home",
+            help="Folder for pgdyno's clusters; two or more, on several disks, are compared. [default: /var/lib/pgdyno for"
+            " root, else ~/.local/share/pgdyno]",
+            show_default=False,
+        ),
+    ] = None,
+    wal_home: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--wal-home",
+            metavar="DIR",
+            help="Folder for pg_wal, on a disk of its own; it must exist. none: pg_wal lies with the data. Two or more are"
+            " compared.",
+            show_default=False,
+        ),
+    ] = None,
     emulate: EmulateOption = None,
     restore: RestoreOption = None,
     restore_command: RestoreCommandOption = None,
@@ -164,15 +194,21 @@ def compare(
         gate = plan_gate(fail_if or [], junit=junit, bmf=bmf)
         allowed = read_allowed(allow, dsn=dsn)
         check_apply_with(apply_with, dsn=dsn)
+        single_home, homes = split_places(home)
+        single_wal_home, wal_homes = split_places([] if wal_home == [Path("none")] else wal_home)
         study = compose_comparison(
             variants=variants or [],
             varied={
                 "set": settings or [],
                 "sysctl": sysctl or [],
+                "initdb": initdb or [],
                 "server": server or [],
                 "mode": mode or [],
                 "clients": clients or [],
                 "scale": scale or [],
+                "cache": cache or [],
+                "home": homes,
+                "wal-home": wal_homes,
             },
             workloads=workload or [],
             load=given(rate_tps=rate, threads=threads),
@@ -182,7 +218,7 @@ def compare(
                     scale=None,
                     init=init,
                     database=database,
-                    wal_home=wal_home,
+                    wal_home=single_wal_home,
                     restore=restore,
                     restore_command=restore_command,
                     workloads=workload,
@@ -199,7 +235,7 @@ def compare(
             )
             study = put_on_given(study, dsn=dsn, apply_with=apply_with)
         study = put_emulated(study, emulate)
-        place = Workspace.make(out=out, home=home, run_as=run_as)
+        place = Workspace.make(out=out, home=single_home, run_as=run_as)
         report = run_study(study, dsn=dsn, allowed=allowed, name="compare", place=place, ui=ui, measures_disk=disk)
         show_gated(apply_gate(gate, report), show, json=json)
 
@@ -208,8 +244,8 @@ def sweep(
     axes: Annotated[
         list[str],
         typer.Argument(
-            help="NAME=LEVEL,LEVEL,… or NAME=FIRST..LAST (doubling): a setting, a sysctl, clients, threads, mode, scale"
-            " or server. Two axes: every combination. Or 'latency<LIMIT@pQQ', in quotes for the shell: find the largest"
+            help="NAME=LEVEL,LEVEL,… or NAME=FIRST..LAST (doubling): a setting, a sysctl, clients, threads, mode, scale,"
+            " server, cache, home, wal_home, or a choice of initdb such as checksums. Two axes: every combination. Or 'latency<LIMIT@pQQ', in quotes for the shell: find the largest"
             " rate that holds the limit; the default is p99.",
             show_default=False,
         ),
@@ -305,6 +341,9 @@ COMPARE_EXAMPLES = (
     "`pgdyno compare --set bgwriter_delay=20ms --dsn service=bench` · a setting of the whole server, after asking\n\n"
     "`pgdyno compare --set shared_buffers=4GB --dsn service=bench --apply-with ./apply.sh` · by a command of yours, which"
     " may restart the server\n\n"
+    "`pgdyno compare --wal-home none --wal-home /mnt/wal` · one disk, or one more for pg_wal?\n\n"
+    "`pgdyno compare --home /mnt/a --home /mnt/b` · which disk is faster for this load?\n\n"
+    "`pgdyno compare --initdb checksums=on --initdb checksums=off` · what do checksums cost?\n\n"
     "`pgdyno compare --server base/bin --server pr/bin --fail-if slower --junit pgdyno.xml` · a gate for CI"
 )
 SWEEP_EXAMPLES = (

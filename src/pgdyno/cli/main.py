@@ -172,7 +172,7 @@ def bench(
             show_default=False,
         ),
     ] = None,
-    cache: Annotated[str | None, typer.Option(help="warm or cold. [default: warm]", show_default=False)] = None,
+    cache: Annotated[str | None, typer.Option(help="warm, cold or asis. [default: warm]", show_default=False)] = None,
     seed: Annotated[
         int | None,
         typer.Option(

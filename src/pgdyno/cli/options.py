@@ -288,6 +288,12 @@ def _restore_keys(restore: str | None, restore_command: str | None) -> dict[str,
     return {"restore": restore}
 
 
+def split_places(named: list[Path] | None) -> tuple[Path | None, list[str]]:
+    """Return the folder that holds for a whole comparison, and the folders that it compares: one of the two is empty."""
+    folders = named or []
+    return (folders[0], []) if len(folders) == 1 else (None, [str(folder) for folder in folders])
+
+
 def server_table(
     *, server: str | None, bindir: Path | None, port: int | None, settings: list[str]
 ) -> dict[str, object]:

@@ -12,6 +12,7 @@ import msgspec
 from pgdyno.conduct.ui import Ui
 from pgdyno.conduct.workspace import Workspace
 from pgdyno.errors import HostError, SpecError
+from pgdyno.plan.variants import list_places
 from pgdyno.run.change.emulation.groups import Rates
 from pgdyno.run.change.emulation.machine import EmulatedDisk, EmulatedMachine, check_emulation, emulated
 from pgdyno.run.cluster.home import find_existing_folder
@@ -72,6 +73,11 @@ def plan_emulation(study: Study, place: Workspace) -> EmulatedMachine:
     host = study.host
     if host is None or host.disk is None:
         raise SpecError("an emulation needs a disk", hint="declare the disk of the data in the host file: [disk]")
+    places = list_places(study)
+    if len(places) > 1 or places[0].home is not None:
+        raise SpecError(
+            "variants on disks of their own cannot be compared on an emulated machine: it has those it declares"
+        )
     if study.data.wal_home is not None:
         raise SpecError(
             "an emulation and a folder for pg_wal exclude each other", hint="declare [wal_disk] in the host file"

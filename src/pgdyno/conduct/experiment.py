@@ -9,10 +9,11 @@ import msgspec
 
 from pgdyno.conduct.runner import TrialRunner, refuse_variants
 from pgdyno.conduct.sequential import SequentialComparison
-from pgdyno.conduct.steps import make_stage
+from pgdyno.conduct.steps import make_stage, move_stage
 from pgdyno.conduct.ui import Ui
 from pgdyno.errors import SpecError
 from pgdyno.plan.experiment import Experiment, Variant, count_starts
+from pgdyno.plan.places import place_of
 from pgdyno.plan.plan import try_variants_s
 from pgdyno.record.store import RecordStore
 from pgdyno.record.types import StudyRecord
@@ -21,6 +22,7 @@ from pgdyno.run.cluster.home import Home
 from pgdyno.run.cluster.trial_settings import VariantServer, try_variants
 from pgdyno.run.postgres.installation import find_installation
 from pgdyno.run.trial_stage import TrialStage
+from pgdyno.spec.initdb import with_choices
 
 
 def run_experiment(store: RecordStore, record: StudyRecord, experiment: Experiment, *, home: Home, ui: Ui) -> None:
@@ -89,17 +91,21 @@ def _make_stages(
     home: Home,
     ui: Ui,
 ) -> dict[str, TrialStage]:
-    """Make a stage for each variant; variants of one PostgreSQL and scale share their data."""
+    """Make a stage for each variant; variants of one PostgreSQL, one scale and the same choices of initdb share their data."""
     stages: dict[str, TrialStage] = {}
     for variant in experiment.variants:
         if variant.name in record.refused_variants:
             continue
+        there = home.find(place_of(record.study.data, variant))
         other = next((s for n, s in stages.items() if _shares_data(experiment.find_variant(n), variant)), None)
         if other is not None:
-            stages[variant.name] = msgspec.structs.replace(other, settings=variant.server.settings)
+            moved = move_stage(other, there)
+            stages[variant.name] = msgspec.structs.replace(moved, settings=variant.server.settings)
             continue
-        stages[variant.name] = make_stage(
+        # All are loaded in one home, where further studies look for them.
+        loaded = make_stage(
             record,
+            data=with_choices(record.study.data, variant.initdb),
             scale=variant.scale or record.plan.scale,
             settings=variant.server.settings,
             scripts=scripts,
@@ -108,10 +114,13 @@ def _make_stages(
             installation=servers[variant.name].installation,
             ui=ui,
         )
+        stages[variant.name] = move_stage(loaded, there)
     return stages
 
 
 def _shares_data(one: Variant, other: Variant) -> bool:
-    return one.scale == other.scale and msgspec.structs.replace(one.server, settings={}) == msgspec.structs.replace(
-        other.server, settings={}
-    )
+    clusters = [
+        (variant.scale, variant.initdb, msgspec.structs.replace(variant.server, settings={}))
+        for variant in (one, other)
+    ]
+    return clusters[0] == clusters[1]

@@ -5,19 +5,19 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
 
 from pgdyno import __version__
-from pgdyno.analyse.disk.demand import DiskLimits, find_limits
+from pgdyno.analyse.disk.demand import find_limits
 from pgdyno.conduct.planned_server import describe_main_server, find_variant_obstacles
 from pgdyno.conduct.study_card import StudyCard
 from pgdyno.conduct.ui import Ui
 from pgdyno.conduct.undo_words import describe_undo
-from pgdyno.conduct.workspace import Workspace, machine_of
+from pgdyno.conduct.workspace import Workspace, machine_of, read_other_disks
 from pgdyno.errors import HostError
 from pgdyno.explain.finding import Severity
 from pgdyno.explain.preflight.rules import find_obstacles
@@ -25,20 +25,24 @@ from pgdyno.explain.preflight.shared_memory import NO_START
 from pgdyno.explain.preflight.study import without_emulation
 from pgdyno.plan.experiment import reference_server
 from pgdyno.plan.plan import CHECK_S, Machine
+from pgdyno.plan.variants import list_places, list_specs
 from pgdyno.record.device.disk_card import ClockTest
 from pgdyno.record.machine.host_facts import HostFacts
 from pgdyno.record.machine.preflight import PreflightFacts
-from pgdyno.record.types import StudyRecord
+from pgdyno.record.types import PlaceFacts, StudyRecord
 from pgdyno.run.change.emulation.note import undo_left_emulations
 from pgdyno.run.change.kernel import restore_left_overs
-from pgdyno.run.cluster.home import Home, open_home
+from pgdyno.run.cluster.home import Home
+from pgdyno.run.cluster.places import open_places
 from pgdyno.run.cluster.server import check_port, psql_command
 from pgdyno.run.cluster.template import find_loaded_scales
+from pgdyno.run.host.facts import read_disk_facts
 from pgdyno.run.host.log import LOG, pending_log
 from pgdyno.run.host.process import find_server_user
 from pgdyno.run.host.program import program_name
 from pgdyno.run.postgres.installation import Installation, find_installation
 from pgdyno.run.preflight import PreflightSubject, read_preflight
+from pgdyno.spec.initdb import combine_choices, with_choices
 from pgdyno.spec.study import Study
 from pgdyno.units import format_bytes, format_cpus
 
@@ -56,6 +60,8 @@ class ReadyMachine(msgspec.Struct, frozen=True, kw_only=True):
     """The part of it that a plan is made from."""
     clock: ClockTest | None
     """The test of its clock; None if it could not be run."""
+    places: tuple[PlaceFacts, ...] = ()
+    """The disks of the variants' clusters, as the record has them."""
 
     def with_card(self, card: StudyCard | None) -> ReadyMachine:
         """Return the machine with what the card of its disk says, and the seconds that measuring the card still takes."""
@@ -66,9 +72,14 @@ class ReadyMachine(msgspec.Struct, frozen=True, kw_only=True):
 
     def with_write_speed(self, card: StudyCard) -> ReadyMachine:
         """Return the machine with what the card of its disk says; the seconds of measuring it stay as they were planned."""
-        limits = DiskLimits() if card.kept is None else find_limits(card.kept)
+        # Where variants have disks of their own, the slowest one counts: restoring writes to all of them.
+        disks = [find_limits(disk.kept) for disk in (card, *card.others) if disk.kept is not None]
+        written = [disk.write_bytes_per_s for disk in disks if disk.write_bytes_per_s is not None]
+        read = [disk.read_bytes_per_s for disk in disks if disk.read_bytes_per_s is not None]
         machine = msgspec.structs.replace(
-            self.machine, write_bytes_per_s=limits.write_bytes_per_s, read_bytes_per_s=limits.read_bytes_per_s
+            self.machine,
+            write_bytes_per_s=min(written, default=None),
+            read_bytes_per_s=min(read, default=None),
         )
         return msgspec.structs.replace(self, machine=machine)
 
@@ -86,8 +97,10 @@ def ready_machine(study: Study, place: Workspace, ui: Ui) -> Iterator[ReadyMachi
         if study.server.port is not None:
             check_port(study.server.port)
         user = find_server_user(place.run_as)
-        wal_home = place.wal_home or (None if study.data.wal_home is None else Path(study.data.wal_home))
-        with open_home(place.home, user, wal_home=wal_home) as home:
+        places = list_places(study)
+        if place.wal_home is not None:
+            places = (msgspec.structs.replace(places[0], wal_home=str(place.wal_home)),)
+        with open_places(place.home, user, places) as home:
             yield _check(study, home, ui)
 
 
@@ -133,15 +146,35 @@ def _check(study: Study, home: Home, ui: Ui) -> ReadyMachine:
         ui.show_finding(finding)
     if study.server.port is not None:
         ui.say(f"to watch the server while a trial runs: {psql_command(home, study.server.port)}")
-    scales = find_loaded_scales(home, installation, study.data)
-    machine = machine_of(host, version_major=installation.facts.major, scales=scales, wal=wal)
+    first = list_specs(study)[0][0] if study.is_comparison else None
+    scales = find_loaded_scales(home, installation, with_choices(study.data, combine_choices(study.data, first)))
+    machine = machine_of(
+        host, version_major=installation.facts.major, scales=scales, others=read_other_disks(list_places(study))
+    )
     return ReadyMachine(
-        home=home, installation=installation, host=host, preflight=preflight, machine=machine, clock=clock
+        home=home,
+        installation=installation,
+        host=host,
+        preflight=preflight,
+        machine=machine,
+        clock=clock,
+        places=tuple(_read_places(home)),
     )
 
 
+def _read_places(home: Home) -> Iterator[PlaceFacts]:
+    """Read the disks of the places of a study's clusters; nothing where all lie in one."""
+    for place, there in home.places.items():
+        wal_dir = there.root if place.wal_home is None else Path(place.wal_home)
+        yield PlaceFacts(place=place, data_disk=read_disk_facts(there.root), wal=read_disk_facts(wal_dir))
+
+
 def check_same(
-    record: StudyRecord, host: HostFacts, preflight: PreflightFacts | None, installation: Installation
+    record: StudyRecord,
+    host: HostFacts,
+    preflight: PreflightFacts | None,
+    installation: Installation,
+    ready_places: Sequence[PlaceFacts] = (),
 ) -> None:
     """Make sure that trials of now may be put beside those of a record.
 
@@ -158,7 +191,10 @@ def check_same(
             "the record is of a server whose machine was not seen: nothing here can be put beside it",
             hint="begin a new study",
         )
-    then, now = _identity(record.host, record.preflight), _identity(host, preflight)
+    then, now = (
+        (*_identity(one, of), *(facts for place in places[1:] for facts in _identify_place(place)))
+        for one, of, places in ((record.host, record.preflight, record.places), (host, preflight, ready_places))
+    )
     memory_ratio = host.memory_bytes / record.host.memory_bytes
     # The kernel keeps a little more or less memory for itself at each boot.
     if then != now or abs(memory_ratio - 1.0) > _MEMORY_TOLERANCE_RATIO:
@@ -175,6 +211,10 @@ def _clean_up(home: Home, ui: Ui) -> None:
         ui.say(f"ended what an earlier run had left behind: {left_over}")
     for undo in (*undo_left_emulations(), *restore_left_overs()):
         ui.say(f"a killed pgdyno had left {undo.change.what} changed: {describe_undo(undo)}")
+
+
+def _identify_place(place: PlaceFacts) -> tuple[str | None, ...]:
+    return place.data_disk.block_device, place.data_disk.filesystem, place.wal.block_device, place.wal.filesystem
 
 
 def _identity(host: HostFacts, preflight: PreflightFacts | None) -> tuple[str | int | None, ...]:

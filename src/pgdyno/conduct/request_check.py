@@ -70,7 +70,9 @@ def _check_time(study: Study, machine: Machine, budget: Budget | None) -> None:
     scales = frozenset({study.data.scale or 1, *(variant.scale for variant in study.variant if variant.scale)})
     data = study.data if study.data.is_own else msgspec.structs.replace(study.data, scale=study.data.scale or 1)
     least = msgspec.structs.replace(study, data=data)
-    quickest = msgspec.structs.replace(machine, loaded_scales=scales, disk_free_bytes=sys.maxsize, wal_free_bytes=None)
+    quickest = msgspec.structs.replace(
+        machine, loaded_scales=scales, disk_free_bytes=sys.maxsize, wal_free_bytes=None, homes_free_bytes={}
+    )
     try:
         _plan(least, quickest, budget)
     except SpecError:

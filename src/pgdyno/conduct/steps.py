@@ -11,9 +11,9 @@ from pathlib import Path
 
 import msgspec
 
-from pgdyno.analyse.disk.demand import find_all_limits
 from pgdyno.analyse.prediction import PredictionBasis, predict_trial
 from pgdyno.conduct.block_schedule import BlockSchedule
+from pgdyno.conduct.place_limits import read_limits
 from pgdyno.conduct.progress_line import shorten
 from pgdyno.conduct.ui import Ui
 from pgdyno.errors import PgdynoError, StepFailedError
@@ -30,8 +30,9 @@ from pgdyno.run.postgres.installation import Installation
 from pgdyno.run.trial import TrialOutcome, run_trial
 from pgdyno.run.trial_stage import TrialStage
 from pgdyno.run.under_test import ServerUnderTest
-from pgdyno.spec.study import CacheState, ServerKind
-from pgdyno.spec.table import SettingValue
+from pgdyno.spec.initdb import SEGMENTS_OF_MAX_WAL, combine_choices, show_choices
+from pgdyno.spec.study import DataSpec, ServerKind
+from pgdyno.spec.table import CacheState, SettingValue
 from pgdyno.units import format_bytes
 
 TRIES = 2
@@ -103,6 +104,7 @@ def prepare_stage(
 def make_stage(
     record: StudyRecord,
     *,
+    data: DataSpec | None = None,
     scale: int,
     settings: Mapping[str, SettingValue],
     scripts: Mapping[str, Path],
@@ -113,7 +115,7 @@ def make_stage(
 ) -> TrialStage:
     """Load the data of one PostgreSQL and scale, unless they are loaded, and make what its trials share."""
     server = OwnServer(installation=installation, home=home, port=record.study.server.port)
-    dataset = load_step(server, record, scale=scale, output_dir=output_dir, ui=ui)
+    dataset = load_step(server, record, data=data, scale=scale, output_dir=output_dir, ui=ui)
     return TrialStage(
         server=server,
         generator=server.make_generator(),
@@ -126,16 +128,34 @@ def make_stage(
     )
 
 
-def load_step(server: ServerUnderTest, record: StudyRecord, *, scale: int, output_dir: Path, ui: Ui) -> Dataset:
-    """Load the data of a study into a server, unless they are loaded."""
+def move_stage(stage: TrialStage, home: Home) -> TrialStage:
+    """Return a stage with the same data, whose cluster lies in a home."""
+    if not isinstance(stage.server, OwnServer):
+        raise TypeError("only pgdyno's own servers can lie elsewhere")
+    server = stage.server.in_home(home)
+    return msgspec.structs.replace(stage, server=server, generator=server.make_generator())
+
+
+def load_step(
+    server: ServerUnderTest,
+    record: StudyRecord,
+    *,
+    data: DataSpec | None = None,
+    scale: int,
+    output_dir: Path,
+    ui: Ui,
+) -> Dataset:
+    """Load the data of a study, or those of a variant, into a server, unless they are loaded."""
+    data = data or record.study.data
     predicted_s = next(step.predicted_s for step in record.plan.steps if step.kind is StepKind.LOAD)
     is_there = record.study.data.database is not None
-    title = f"{'look at' if is_there else 'load'} {record.plan.data_name or f'scale {scale}'}"
+    chosen = "".join(f", {key}={value}" for key, value in show_choices(combine_choices(data)).items())
+    title = f"{'look at' if is_there else 'load'} {record.plan.data_name or f'scale {scale}'}{chosen}"
     ui.begin_step(title, predicted_s=predicted_s)
     with writing(output_dir):
         output_dir.mkdir(exist_ok=True)
     dataset = server.load(
-        record.study.data,
+        data,
         scale,
         settings=record.study.server.settings,
         output_dir=output_dir,
@@ -219,21 +239,28 @@ def _predict(folder: Path, store: RecordStore, stage: TrialStage, trial: Planned
     """
     if trial.is_block or stage.study.server.kind is ServerKind.GIVEN:
         return
-    record = store.read_record()
+    place = store.read_record().find_place(trial.variants)
     predictions = predict_trial(
         PredictionBasis(
             workload=stage.plan.find_load(trial),
             dataset=stage.dataset,
-            settings=stage.settings,
+            settings={**_settings_of_initdb(stage, trial), **stage.settings},
             version_major=stage.server.facts.major,
             cpu_count=stage.cpu_count,
-            limits=find_all_limits(store.read_card(), store.read_wal_card(), is_apart=record.wal_disk is not None),
-            is_warm=stage.study.trials.cache is CacheState.WARM,
+            limits=read_limits(store)[place],
+            is_warm=stage.cache_of(trial) is CacheState.WARM,
             earlier=_find_earlier(store, trial),
         )
     )
     if predictions:
         write_predictions(folder, predictions)
+
+
+def _settings_of_initdb(stage: TrialStage, trial: PlannedTrial) -> dict[str, SettingValue]:
+    """Return what initdb wrote into postgresql.conf because of its choices."""
+    variants = stage.variants_of(trial)
+    choices = variants[0].initdb if variants else combine_choices(stage.study.data)
+    return {} if choices.segment_mb is None else {"max_wal_size": f"{SEGMENTS_OF_MAX_WAL * choices.segment_mb}MB"}
 
 
 def _find_earlier(store: RecordStore, trial: PlannedTrial) -> TrialData | None:

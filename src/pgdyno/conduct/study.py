@@ -18,7 +18,7 @@ from pgdyno.conduct.machine import ReadyMachine
 from pgdyno.conduct.progress import note_end
 from pgdyno.conduct.search import run_search
 from pgdyno.conduct.steps import prepare_stage, run_stage
-from pgdyno.conduct.study_card import StudyCard, plan_study_card, study_card_step
+from pgdyno.conduct.study_card import StudyCard, has_all_cards, plan_study_card, study_card_step
 from pgdyno.conduct.ui import Ui
 from pgdyno.conduct.workspace import Workspace
 from pgdyno.errors import InterruptedStudyError, SpecError
@@ -114,7 +114,9 @@ def begin_record(
     record = draft_record(planned, name=name, server=ready.installation.facts)
     create_record(
         store,
-        msgspec.structs.replace(record, host=ready.host, preflight=ready.preflight, wants_card=wants_card),
+        msgspec.structs.replace(
+            record, host=ready.host, preflight=ready.preflight, places=ready.places, wants_card=wants_card
+        ),
     )
     return store
 
@@ -205,8 +207,7 @@ def dropping_refused(store: RecordStore, ui: Ui) -> Iterator[None]:
 def run_missing_card(store: RecordStore, ready: ReadyMachine, ui: Ui) -> None:
     """Measure the disk of a record that wants a card and ended before it had one."""
     record = store.read_record()
-    paths = [store.card_path, *([] if record.wal_disk is None else [store.wal_card_path])]
-    if record.wants_card and not all(path.exists() for path in paths):
+    if record.wants_card and not has_all_cards(store, record):
         card = plan_study_card(ready.home, ready.installation, clock=ready.clock)
         study_card_step(card, host=record.study.host, store=store, home=ready.home, ui=ui)
 

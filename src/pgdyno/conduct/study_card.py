@@ -8,6 +8,7 @@ A study never fails for want of a card: what it needs the card for is then left 
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -26,10 +27,12 @@ from pgdyno.record.device.disk_card import (
     write_card,
 )
 from pgdyno.record.store import RecordStore
+from pgdyno.record.types import StudyRecord
 from pgdyno.run.cluster.home import Home
 from pgdyno.run.device.disk_bench import DiskTools
 from pgdyno.run.device.fio import find_fio
 from pgdyno.run.host.clock import local_now
+from pgdyno.run.host.facts import read_disk_facts
 from pgdyno.run.host.tunables import find_room_bytes, read_tunables
 from pgdyno.run.postgres.installation import Installation
 from pgdyno.spec.host import HostSpec
@@ -51,6 +54,8 @@ class StudyCard(msgspec.Struct, frozen=True, kw_only=True):
     """Why a part of it cannot be measured; empty where all can."""
     wal: StudyCard | None = None
     """The card of pg_wal's own disk; None if it lies with the data."""
+    others: tuple[StudyCard, ...] = ()
+    """The cards of further disks, where variants have places of their own."""
     is_done: bool = False
     """True if nothing is left to be measured or said of the disk."""
 
@@ -58,7 +63,17 @@ class StudyCard(msgspec.Struct, frozen=True, kw_only=True):
     def expected_s(self) -> float:
         """Return the seconds that measuring it, and that of pg_wal's own disk, takes."""
         own_s = 0.0 if self.is_done or self.kept is not None else self.jobs.expected_s
-        return own_s + (0.0 if self.wal is None else self.wal.expected_s)
+        return own_s + sum(card.expected_s for card in self.further)
+
+    @property
+    def further(self) -> tuple[StudyCard, ...]:
+        """The cards of all other disks."""
+        return (*(() if self.wal is None else (self.wal,)), *self.others)
+
+    @property
+    def device(self) -> str:
+        """The device of the disk, by its name in the mount table."""
+        return self.jobs.machine.disk.facts.device
 
 
 def plan_study_card(home: Home, installation: Installation, *, clock: ClockTest | None = None) -> StudyCard:
@@ -71,9 +86,14 @@ def plan_study_card(home: Home, installation: Installation, *, clock: ClockTest 
     """
     card = _plan_card(home.root, home, installation, clock)
     wal_dir = None if home.wal is None else home.wal.parent
-    if wal_dir is None or read_tunables(home.root, wal_dir).wal_disk is None:
-        return card
-    return msgspec.structs.replace(card, wal=_plan_card(wal_dir, home, installation, clock))
+    if wal_dir is not None and read_tunables(home.root, wal_dir).wal_disk is not None:
+        card = msgspec.structs.replace(card, wal=_plan_card(wal_dir, home, installation, clock))
+    planned = {one.device: one for one in (card, *card.further)}
+    for there in home.places.values():
+        for folder in (there.root, *(() if there.wal is None else (there.wal.parent,))):
+            if (device := read_disk_facts(folder).device) not in planned:
+                planned[device] = _plan_card(folder, home, installation, clock)
+    return msgspec.structs.replace(card, others=tuple(planned.values())[1 + len(card.further) :])
 
 
 def _plan_card(folder: Path, home: Home, installation: Installation, clock: ClockTest | None) -> StudyCard:
@@ -109,19 +129,40 @@ def study_card_step(wanted: StudyCard | None, *, host: HostSpec | None, store: R
     if wanted is None:
         return
     measured = wanted if wanted.is_done else measure_study_card(wanted, home=home, ui=ui)
-    for place, (one, path) in enumerate([(measured, store.card_path), (measured.wal, store.wal_card_path)]):
+    for place, (one, path) in enumerate(zip((measured, measured.wal), store.card_paths(0), strict=True)):
         if one is not None and one.kept is not None:
             write_card(add_declared_disk(one.kept, host, place), path)
+    if home.places:
+        known = {one.device: one.kept for one in (measured, *measured.further) if one.kept is not None}
+        for device, path in _list_further_cards(store, store.read_record()):
+            if device in known:
+                write_card(known[device], path)
+
+
+def has_all_cards(store: RecordStore, record: StudyRecord) -> bool:
+    """Return whether a record has a card of each disk that its clusters lie on."""
+    paths = [store.card_path, *([] if record.wal_disk is None else [store.card_paths(0)[1]])]
+    return all(path.exists() for path in (*paths, *(path for _, path in _list_further_cards(store, record))))
+
+
+def _list_further_cards(store: RecordStore, record: StudyRecord) -> Iterator[tuple[str, Path]]:
+    """Yield the disks of the places after the first, each with the file of its card."""
+    for number, place in list(enumerate(record.places))[1:]:
+        data_path, wal_path = store.card_paths(number)
+        yield place.data_disk.device, data_path
+        if place.wal.device != place.data_disk.device:
+            yield place.wal.device, wal_path
 
 
 def measure_study_card(disk: StudyCard, *, home: Home, ui: Ui) -> StudyCard:
     """Take the card that the home keeps, or measure one now and keep it in the home; say so where that fails.
 
-    The same goes for the card of pg_wal's own disk.
+    The same goes for the cards of pg_wal's own disk, and of those where variants have places of their own.
     """
     done = _measure(disk, home=home, ui=ui, name="disk")
     wal = None if disk.wal is None else _measure(disk.wal, home=home, ui=ui, name="WAL disk")
-    return msgspec.structs.replace(done, wal=wal)
+    others = tuple(_measure(other, home=home, ui=ui, name=f"disk of {other.jobs.path}") for other in disk.others)
+    return msgspec.structs.replace(done, wal=wal, others=others)
 
 
 def _measure(disk: StudyCard, *, home: Home, ui: Ui, name: str) -> StudyCard:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
 
+from pgdyno.plan.places import Place
 from pgdyno.plan.plan import Machine
+from pgdyno.plan.variants import list_places
 from pgdyno.record.machine.disk_facts import DiskFacts
 from pgdyno.record.machine.host_facts import HostFacts
 from pgdyno.record.types import StudyRecord
@@ -37,9 +40,31 @@ class Workspace(msgspec.Struct, frozen=True, kw_only=True):
             return self
         return msgspec.structs.replace(self, home=Path(record.host.data_disk.path))
 
+    def of_study(self, study: Study) -> Workspace:
+        """Return the workspace of a study, whose reference may name a home of its own.
+
+        Raises:
+            SpecError: The variants of a sweep cannot be made.
+        """
+        home = list_places(study)[0].home
+        return self if home is None else msgspec.structs.replace(self, home=Path(home), is_home_named=True)
+
+
+class OtherDisks(msgspec.Struct, frozen=True, kw_only=True):
+    """The disks that the places of a study name."""
+
+    wals: Sequence[DiskFacts] = ()
+    """Of pg_wal, where it does not lie with the data."""
+    homes: Sequence[DiskFacts] = ()
+    """Of the homes of variants, each with its path as the study names it."""
+
 
 def machine_of(
-    host: HostFacts, *, version_major: int, scales: frozenset[int] = frozenset(), wal: DiskFacts | None = None
+    host: HostFacts,
+    *,
+    version_major: int,
+    scales: frozenset[int] = frozenset(),
+    others: OtherDisks | None = None,
 ) -> Machine:
     """Return what a plan needs of a machine, of its PostgreSQL and of the data that are loaded there.
 
@@ -47,15 +72,17 @@ def machine_of(
         host: The machine.
         version_major: Of its PostgreSQL.
         scales: Of the data that are loaded.
-        wal: The disk of pg_wal; None: it lies with the data.
+        others: The disks of its WAL and of further homes; None: all lie on that of the data.
     """
+    others = others or OtherDisks()
     return Machine(
         version_major=version_major,
         cpu_count=host.usable_cpu_count,
         memory_bytes=host.usable_memory_bytes,
         disk_free_bytes=host.data_disk.free_bytes,
         loaded_scales=scales,
-        wal_free_bytes=None if wal is None else wal.free_bytes,
+        wal_free_bytes=min((wal.free_bytes for wal in others.wals), default=None),
+        homes_free_bytes={home.path: home.free_bytes for home in others.homes},
     )
 
 
@@ -63,10 +90,35 @@ def read_machine(study: Study, home: Path, *, version_major: int) -> Machine:
     """Look at the machine that a study is going to run on, before its home is there.
 
     Raises:
-        HostError: The folder that the study names for pg_wal cannot be used.
+        SpecError: The variants of a sweep cannot be made.
+        HostError: A folder that the study names for pg_wal cannot be used.
     """
-    wal = None
-    if study.data.wal_home is not None:
-        check_wal_home(Path(study.data.wal_home), home=home)
-        wal = read_disk_facts(Path(study.data.wal_home))
-    return machine_of(read_host_facts(find_existing_folder(home)), version_major=version_major, wal=wal)
+    places = list_places(study)
+    check_wal_homes(places, home)
+    host = read_host_facts(find_existing_folder(home))
+    return machine_of(host, version_major=version_major, others=read_other_disks(places))
+
+
+def check_wal_homes(places: Sequence[Place], home: Path) -> None:
+    """Check the folders that the places of a study name for pg_wal.
+
+    Args:
+        places: The places.
+        home: The home of those that name none.
+
+    Raises:
+        HostError: One of them cannot be used.
+    """
+    for place in places:
+        if place.wal_home is not None:
+            check_wal_home(Path(place.wal_home), home=home if place.home is None else Path(place.home))
+
+
+def read_other_disks(places: Sequence[Place]) -> OtherDisks:
+    """Read the disks of pg_wal and of further homes that the places of a study name, for `machine_of`."""
+    wals = dict.fromkeys(place.wal_home for place in places if place.wal_home is not None)
+    homes = dict.fromkeys(place.home for place in places if place.home is not None)
+    return OtherDisks(
+        wals=[read_disk_facts(find_existing_folder(Path(wal))) for wal in wals],
+        homes=[msgspec.structs.replace(read_disk_facts(find_existing_folder(Path(home))), path=home) for home in homes],
+    )

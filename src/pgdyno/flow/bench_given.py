@@ -33,7 +33,8 @@ from pgdyno.run.given.conninfo import has_password, hide_secrets
 from pgdyno.spec.allowed import Allowed
 from pgdyno.spec.init_file import hash_init_file
 from pgdyno.spec.read import APPLY_USE, resolve_command
-from pgdyno.spec.study import BUILTIN_SCRIPTS, CacheState, ServerKind, ServerSpec, Study
+from pgdyno.spec.study import BUILTIN_SCRIPTS, ServerKind, ServerSpec, Study
+from pgdyno.spec.table import CacheState
 from pgdyno.spec.variant import make_variant
 
 # Five trials of each workload: their scatter has an interval. All three take eight minutes, the quick one two.

@@ -8,7 +8,7 @@ import msgspec
 from rich.console import RenderableType
 
 from pgdyno.conduct.planned_server import describe_main_server, find_variant_obstacles
-from pgdyno.conduct.workspace import machine_of
+from pgdyno.conduct.workspace import check_wal_homes, machine_of, read_other_disks
 from pgdyno.errors import ExitCode, HostError, SpecError, with_program
 from pgdyno.explain.finding import Finding, Severity
 from pgdyno.explain.preflight.rule_input import IntendedLoad, Intent
@@ -18,11 +18,11 @@ from pgdyno.flow.terminal import print_document
 from pgdyno.plan.experiment import reference_server
 from pgdyno.plan.loads import default_clients
 from pgdyno.plan.plan import Plan, plan_study
+from pgdyno.plan.variants import list_places
 from pgdyno.record.machine.host_facts import HostFacts
 from pgdyno.record.machine.preflight import PreflightFacts, ServerOrigin, ServerSnapshot, Unseen
 from pgdyno.record.types import ServerFacts
 from pgdyno.run.cluster.home import find_existing_folder
-from pgdyno.run.cluster.wal_home import check_wal_home
 from pgdyno.run.given.data_folder import DataFolder, find_meant_folder
 from pgdyno.run.given.state import read_server_and_data
 from pgdyno.run.host.process import find_server_user
@@ -101,8 +101,10 @@ def check_study(study: Study, *, home: Path, is_planned: bool) -> Check:
     snapshot, refusal = describe_main_server(study, programs, user=user)
     if isinstance(refusal, SpecError):
         raise refusal
+    places = list_places(study)
+    home = home if places[0].home is None else Path(places[0].home)
     there = find_existing_folder(home)
-    wal_home = None if study.data.wal_home is None else Path(study.data.wal_home)
+    wal_home = None if places[0].wal_home is None else Path(places[0].wal_home)
     subject = PreflightSubject(
         data_dir=there,
         wal_dir=there if wal_home is None else find_existing_folder(wal_home),
@@ -114,11 +116,10 @@ def check_study(study: Study, *, home: Path, is_planned: bool) -> Check:
     if refusal is not None:
         uncounted = Unseen(what="how many huge pages the server would take (estimated instead)", reason=refusal.reason)
         facts = msgspec.structs.replace(facts, unseen=(uncounted, *facts.unseen))
-    machine = machine_of(host, version_major=programs.major, wal=None if wal_home is None else facts.wal)
+    machine = machine_of(host, version_major=programs.major, others=read_other_disks(places))
     named = f"PostgreSQL {programs.version}, not started"
     try:
-        if wal_home is not None:
-            check_wal_home(wal_home, home=home)
+        check_wal_homes(places, home)
         if study.server.port is not None:
             from pgdyno.run.cluster.server import check_port  # noqa: PLC0415 - loaded only if a port is named
 

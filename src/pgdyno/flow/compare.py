@@ -13,6 +13,7 @@ import msgspec
 from pgdyno.errors import SpecError
 from pgdyno.flow.compose_bench import workload_tables
 from pgdyno.spec.conf import read_conf
+from pgdyno.spec.initdb import INITDB_KEYS, read_choices, with_choices
 from pgdyno.spec.read import make_study
 from pgdyno.spec.study import Study
 from pgdyno.spec.variant import SweepSpec, VariantSpec, make_variant
@@ -42,8 +43,8 @@ def compose_comparison(
     Args:
         variants: `stock` or files with settings, as in postgresql.conf.
         varied: What options say of the variants: `set` (`name=value`, several in one text), `sysctl`, `server`, `mode`,
-            `clients`, `scale`. An option given several times makes a variant of each; given once, it holds for all. If
-            nothing makes several, a lone `set`, `sysctl` or file is compared with the server as it is.
+            `clients`, `scale`, `cache`, `home`, `wal-home`, `initdb`. An option given several times makes a variant of each; given once, it holds for all. If
+            nothing makes several, a lone `set`, `sysctl`, `initdb` or file is compared with the server as it is.
         workloads: Built-in names or script files.
         load: Keys that hold for each workload.
         tables: The tables `server`, `data`, `trials` and `experiment`, as far as they were given.
@@ -67,7 +68,7 @@ def compose_comparison(
         ((option, texts),) = several.items()
         made = [_read_option(option, text, folder) for text in texts]
     else:
-        made = _with_reference([once.pop(name) for name in ("set", "sysctl") if name in once])
+        made = _with_reference([once.pop(name) for name in ("set", "sysctl", "initdb") if name in once])
     shared = _merge(list(once.values()))
     made = _tell_apart([msgspec.structs.replace(each, sysctl={**shared.sysctl, **each.sysctl}) for each in made])
     raw = _base(workloads, {**load, **_load_of(shared)}, _with_shared(tables, shared))
@@ -198,6 +199,10 @@ def _read_option(option: str, text: str, folder: Path) -> VariantSpec:
                 return VariantSpec(settings=dict(_parse_pairs(said, text)))
             case "sysctl":
                 return VariantSpec(sysctl=dict(_parse_pairs(said, text)))
+            case "initdb":
+                return with_choices(VariantSpec(), read_choices(_parse_pairs(said, text)))
+            case "wal-home":
+                return VariantSpec(wal_home=text)
             case "server":
                 return make_variant({option: _read_server(said, text, folder)})
             case _:
@@ -241,12 +246,14 @@ def _with_shared(tables: Mapping[str, Mapping[str, object]], shared: VariantSpec
         server["settings"] = shared.settings
     if shared.scale is not None:
         data["scale"] = shared.scale
+    data |= {key: value for key in INITDB_KEYS if (value := getattr(shared, key)) is not None}
     text = str(shared.server or "embedded")
     if text.isdigit():
         server |= {"kind": "local", "version": int(text)}
     elif text != "embedded":
         server |= {"kind": "local", "bindir": text}
-    return {**tables, "server": server, "data": data}
+    trials = {**tables["trials"], **({} if shared.cache is None else {"cache": shared.cache.value})}
+    return {**tables, "server": server, "data": data, "trials": trials}
 
 
 def _read_server(said: str, text: str, folder: Path) -> str:

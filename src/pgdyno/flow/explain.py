@@ -44,12 +44,14 @@ from pgdyno.flow.report import (
 )
 from pgdyno.flow.terminal import print_document
 from pgdyno.plan.experiment import Variant
+from pgdyno.plan.places import place_of
 from pgdyno.record.confirmation import Confirmation, add_confirmation
 from pgdyno.record.device.disk_card import read_card
 from pgdyno.record.store import STUDY_FILE, RecordStore
 from pgdyno.record.types import StudyRecord
 from pgdyno.report.input import ReportInput
 from pgdyno.run.host.clock import local_now
+from pgdyno.spec.initdb import with_choices
 from pgdyno.spec.read import read_study
 from pgdyno.spec.study import Study, TrialsSpec
 from pgdyno.spec.table import SettingValue
@@ -114,6 +116,13 @@ class _Experiment(msgspec.Struct, frozen=True):
     study: Study
     place: Workspace
 
+    @property
+    def record_there(self) -> StudyRecord:
+        """The record as if all of it lay where the explained load ran: the experiment has one place."""
+        variant = self.subject.variant
+        there = self.record.at(() if variant is None else (variant.name,))
+        return msgspec.structs.replace(there, places=())
+
     def ask_and_link(self, planned: PlannedStudy, ui: Ui) -> None:
         """Ask whether to run it, and note in the record that it is about where it lies."""
         _ask(self.study, self.subject, predicted_s=planned.predicted_s, ui=ui)
@@ -174,7 +183,7 @@ def confirm(
 
 def _run_on_own(asked: _Experiment, ui: Ui) -> RecordStore:
     with ready_machine(asked.study, asked.place, ui) as ready:
-        check_same(asked.record, ready.host, ready.preflight, ready.installation)
+        check_same(asked.record_there, ready.host, ready.preflight, ready.installation)
         planned = plan_on(ready, asked.study, card=None)
         asked.ask_and_link(planned, ui)
         beside = begin_record(planned, ready, name="confirm", place=asked.place, wants_card=False, ui=ui)
@@ -239,8 +248,9 @@ def _compose(store: RecordStore, subject: _Subject, wishes: ConfirmOptions) -> S
     load = msgspec.structs.replace(asked, clients=was.clients, threads=was.threads, mode=was.mode)
     if variant is not None:
         study = msgspec.structs.replace(study, server=variant.server)
-        if variant.scale is not None:
-            study = msgspec.structs.replace(study, data=msgspec.structs.replace(study.data, scale=variant.scale))
+        data = msgspec.structs.replace(study.data, wal_home=place_of(study.data, variant).wal_home)
+        data = with_choices(data, variant.initdb)
+        study = msgspec.structs.replace(study, data=msgspec.structs.replace(data, scale=variant.scale or data.scale))
     # Sessions ask for what it varies.
     study = msgspec.structs.replace(study, server=msgspec.structs.replace(study.server, apply=None))
     variants = tuple(_make_variant(levels, variant) for levels in subject.intervention.variants)
@@ -259,9 +269,10 @@ def _compose(store: RecordStore, subject: _Subject, wishes: ConfirmOptions) -> S
 
 def _make_variant(levels: Mapping[str, SettingValue], variant: Variant | None) -> VariantSpec:
     made = make_variant(levels)
-    if variant is None or not variant.sysctl:
+    if variant is None or not (variant.sysctl or variant.home or variant.cache):
         return made
-    return msgspec.structs.replace(made, sysctl=dict(variant.sysctl), name=made.title)
+    own = {"sysctl": dict(variant.sysctl), "home": variant.home, "cache": variant.cache}
+    return msgspec.structs.replace(made, **own, name=made.title)
 
 
 def _shorten(trials: TrialsSpec, subject: _Subject, wishes: ConfirmOptions) -> TrialsSpec:

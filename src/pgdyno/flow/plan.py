@@ -84,6 +84,7 @@ def _describe_step(plan: Plan, step: Step) -> str:
 
 def view_plan(study: Study, *, place: Workspace) -> PlanView:
     """Plan a study for this machine."""
+    place = place.of_study(study)
     server = reference_server(study)
     programs = read_named_facts(server)
     machine = read_machine(study, place.home, version_major=programs.major)

@@ -6,15 +6,16 @@ else.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 
 import msgspec
 from rich.console import RenderableType
 
-from pgdyno.analyse.disk.demand import DiskLimits, find_all_limits
+from pgdyno.analyse.disk.demand import DiskLimits
 from pgdyno.analyse.study import analyse_study, find_capacities
 from pgdyno.analyse.study_types import ScalingStudy, StudyAnalysis
+from pgdyno.conduct.place_limits import read_limits
 from pgdyno.conduct.progress import count_trials
 from pgdyno.conduct.ui import Ui
 from pgdyno.errors import HostError, InterruptedStudyError, PgdynoError, SpecError, with_program
@@ -70,9 +71,8 @@ def compose_report(store: RecordStore) -> StudyReport:
         SpecError: It holds no trial that ended.
     """
     card = store.read_card()
-    is_apart = store.read_record().wal_disk is not None
-    limits = find_all_limits(card, store.read_wal_card(), is_apart=is_apart)
-    record, analysis = _analyse(store, limits)
+    limits, *elsewhere = read_limits(store)
+    record, analysis = _analyse(store, limits, elsewhere)
     if analysis is None:
         raise SpecError(
             f"{store.path} has no trial that ended: there is nothing to report",
@@ -80,12 +80,13 @@ def compose_report(store: RecordStore) -> StudyReport:
             if store.is_locked
             else f"`pgdyno resume {store.path}` runs them",
         )
-    scaling = _analyse_scaling(store.scaling, limits) if store.scaling.exists else None
+    scaling = _analyse_scaling(store.scaling, limits, elsewhere) if store.scaling.exists else None
     analysis = msgspec.structs.replace(analysis, scaling=scaling)
     confirmed = tuple(_read_confirmed(store))
     analysis = confirm_analysis(analysis, confirmed)
-    analysis = msgspec.structs.replace(analysis, capacities=find_capacities(record, analysis, limits))
+    analysis = msgspec.structs.replace(analysis, capacities=find_capacities(record, analysis, limits, elsewhere))
     disk = None if card is None else view_card(card, file=store.card_path)
+    _, wal = store.read_cards(0)
     doubts = (*_find_all_doubts(record, analysis), *list_disk_doubts(() if disk is None else disk.findings))
     program = name_recorded_program(record)
     report = ReportInput(
@@ -97,16 +98,18 @@ def compose_report(store: RecordStore) -> StudyReport:
         ),
         record_dir=str(store.path),
         disk=disk,
-        wal=None if (wal := store.read_wal_card()) is None else view_card(wal, file=store.wal_card_path),
+        wal=None if wal is None else view_card(wal, file=store.card_paths(0)[1]),
     )
     return StudyReport(report=msgspec.structs.replace(report, price=price_report(report, PriceOptions())))
 
 
-def _analyse(store: RecordStore, limits: DiskLimits | None) -> tuple[StudyRecord, StudyAnalysis | None]:
+def _analyse(
+    store: RecordStore, limits: DiskLimits | None, elsewhere: Sequence[DiskLimits | None] = ()
+) -> tuple[StudyRecord, StudyAnalysis | None]:
     """Analyse a record; return no analysis if no trial has ended."""
     record = store.read_record()
     trials = [read_trial_data(store.trial_dir(trial.planned.number), trial) for trial in store.read_trials()]
-    return record, analyse_study(record, trials, limits=limits) if trials else None
+    return record, analyse_study(record, trials, limits=limits, elsewhere=elsewhere) if trials else None
 
 
 def _read_confirmed(store: RecordStore) -> Iterator[Confirmed]:
@@ -128,8 +131,10 @@ def _find_all_doubts(record: StudyRecord, analysis: StudyAnalysis) -> tuple[Find
     return (*own, *(finding for finding in following if finding.claim not in said))
 
 
-def _analyse_scaling(store: RecordStore, limits: DiskLimits | None) -> ScalingStudy | None:
-    record, analysis = _analyse(store, limits)
+def _analyse_scaling(
+    store: RecordStore, limits: DiskLimits | None, elsewhere: Sequence[DiskLimits | None]
+) -> ScalingStudy | None:
+    record, analysis = _analyse(store, limits, elsewhere)
     if analysis is None:
         return None
     variant = record.study.variant[0].title if record.study.variant else None

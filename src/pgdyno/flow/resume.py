@@ -44,7 +44,7 @@ def resume_study(store: RecordStore, *, allowed: Allowed = NOTHING, place: Works
             hint=f"`pgdyno report {store.path}` reports on the finished trials; begin again for the others",
         )
     with ready_machine(record.study, place.on_disk_of(record), ui) as ready:
-        check_same(record, ready.host, ready.preflight, ready.installation)
+        check_same(record, ready.host, ready.preflight, ready.installation, ready.places)
         reopen_record(store, ready.machine, ui)
         with store.locked(), keeping_what_is_finished(store), recording(store):
             run_missing_card(store, ready, ui)

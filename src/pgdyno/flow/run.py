@@ -49,6 +49,7 @@ def run_study(
         own = study.server.dsn or ""
         return bench_given(study, dsn=own if dsn is None else dsn, allowed=allowed, name=name, place=place, ui=ui)
     check_new(place)
+    place = place.of_study(study)
     check_request(study, place)
     ui = LoggedUi(ui)
     with emulating(study, place, ui) as there, ready_machine(study, there, ui) as ready:

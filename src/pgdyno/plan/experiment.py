@@ -12,8 +12,9 @@ from collections.abc import Sequence
 
 import msgspec
 
+from pgdyno.spec.initdb import InitdbChoices
 from pgdyno.spec.study import ServerKind, ServerSpec, Study
-from pgdyno.spec.table import QueryMode, SettingValue
+from pgdyno.spec.table import CacheState, QueryMode, SettingValue
 from pgdyno.spec.variant import DesignKind
 
 EFFECT_VARIANCE = 3.0
@@ -29,7 +30,7 @@ class Variant(msgspec.Struct, frozen=True, kw_only=True):
     """A variant with all choices made.
 
     `server.settings` are all settings of the server's start, `changed` those that the variant itself sets, and `levels`
-    its levels in a sweep. A load field that is None takes the workload's value.
+    its levels in a sweep. A load field that is None takes the workload's value, a place that is None the study's. `initdb` has the choices of its cluster, wherever they were made.
     """
 
     name: str
@@ -40,6 +41,10 @@ class Variant(msgspec.Struct, frozen=True, kw_only=True):
     mode: QueryMode | None = None
     clients: int | None = None
     threads: int | None = None
+    cache: CacheState | None = None
+    home: str | None = None
+    wal_home: str | None = None
+    initdb: InitdbChoices = InitdbChoices()
     levels: dict[str, str] = {}
 
 
@@ -72,8 +77,8 @@ class Experiment(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def has_same_server(one: Variant, other: Variant) -> bool:
-    """Return whether two variants have the same server and kernel settings; their loads may differ."""
-    return (one.server, one.sysctl) == (other.server, other.sysctl)
+    """Return whether two variants have the same server, cluster and kernel settings; their loads may differ."""
+    return (one.server, one.sysctl, one.initdb) == (other.server, other.sysctl, other.initdb)
 
 
 def count_starts(variants: Sequence[Variant]) -> int:

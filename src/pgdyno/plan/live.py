@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from pgdyno.facts import gucs
 from pgdyno.plan.experiment import Variant, changed_settings, changed_sysctls
-from pgdyno.spec.study import CacheState, RestorePolicy, Study
+from pgdyno.spec.study import RestorePolicy, Study
+from pgdyno.spec.table import CacheState
 from pgdyno.units import parse_in_unit, unit_size
 
 # Source: PostgreSQL 18 manual, 19.11.1 and 19.11.3: each ends a session or statement by the server's clock.
@@ -45,7 +46,7 @@ def choose_observed_s(duration_s: float) -> float:
 
 def find_live_obstacle(study: Study, variants: tuple[Variant, ...]) -> str | None:
     """Return why variants cannot be compared live; None if they can."""
-    if (obstacle := _find_study_obstacle(study)) is not None:
+    if (obstacle := _find_study_obstacle(study, variants)) is not None:
         return obstacle
     for name in changed_sysctls(variants):
         if (obstacle := find_sysctl_obstacle(name)) is not None:
@@ -56,10 +57,10 @@ def find_live_obstacle(study: Study, variants: tuple[Variant, ...]) -> str | Non
     return _find_setting_obstacle(variants, round_s=(1 + len(variants)) * member_s)
 
 
-def _find_study_obstacle(study: Study) -> str | None:
+def _find_study_obstacle(study: Study, variants: tuple[Variant, ...]) -> str | None:
     if any(workload.rate_tps is not None for workload in study.workload):
         return "a schedule of transactions (rate) runs on while its load is frozen"
-    if study.trials.cache is CacheState.COLD:
+    if any((variant.cache or study.trials.cache) is CacheState.COLD for variant in variants):
         return "a cold cache warms up within the first slices"
     if study.data.restore is RestorePolicy.NONE:
         return "each server has its own copy of the data, and these are not to be copied (restore = none)"

@@ -7,7 +7,7 @@ reason. Predicted seconds only tell the user how long to wait.
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import PurePath
 
 import msgspec
@@ -32,7 +32,9 @@ from pgdyno.plan.types import (
     count_planned_rounds,
 )
 from pgdyno.plan.variants import plan_experiment
-from pgdyno.spec.study import CacheState, DataSpec, Study
+from pgdyno.spec.initdb import SEGMENTS_OF_MAX_WAL, combine_choices
+from pgdyno.spec.study import DataSpec, Study
+from pgdyno.spec.table import CacheState
 from pgdyno.spec.variant import DesignKind
 
 __all__ = [
@@ -89,10 +91,11 @@ def plan_study(study: Study, machine: Machine, *, load_budget_s: float = 20.0) -
         _check_live_room(variants, size, machine)
     if experiment is not None:
         choices.append(Choice(name="design", value=experiment.design.value, reason=experiment.reason))
-    warm_up_s = _warm_up_s(study, choices)
+    _note_segments(study, variants, choices)
+    warm_ups_s = _find_warm_ups(study, variants, choices)
     times = Times(
         fixed_s=check_s + size.load_s + size.first_s + REPORT_S,
-        overhead_s=size.restore_s + warm_up_s,
+        overhead_s=size.restore_s + max(warm_ups_s.values()),
         duration_s=_duration_s(study, search, choices),
     )
     if experiment is not None and experiment.budget_s is None:
@@ -101,7 +104,7 @@ def plan_study(study: Study, machine: Machine, *, load_budget_s: float = 20.0) -
     if search is not None and search.budget_s is None:
         budget_s = _note_budget(choose_search_budget(len(workloads), times), choices)
         search = msgspec.structs.replace(search, budget_s=budget_s)
-    trials = _draw_trials(study, workloads, experiment or search, times, warm_up_s=warm_up_s)
+    trials = _draw_trials(study, workloads, experiment or search, times, warm_ups_s=warm_ups_s)
     steps = (
         Step(kind=StepKind.CHECK, predicted_s=check_s + machine.disk_card_s),
         Step(kind=StepKind.LOAD, predicted_s=size.load_s),
@@ -150,13 +153,32 @@ def _note_budget(chosen: tuple[float, str], choices: list[Choice]) -> float:
     return budget_s
 
 
-def _warm_up_s(study: Study, choices: list[Choice]) -> float:
+def _note_segments(study: Study, variants: Sequence[Variant], choices: list[Choice]) -> None:
+    """Say what else differs between clusters with segments of several sizes."""
+    chosen = [combine_choices(study.data)] if not variants else [variant.initdb for variant in variants]
+    servers = [variant.server for variant in variants] or [study.server]
+    for size in dict.fromkeys(
+        one.segment_mb
+        for one, server in zip(chosen, servers, strict=True)
+        if one.segment_mb is not None and "max_wal_size" not in server.settings
+    ):
+        reason = (
+            "initdb writes 64 segments into postgresql.conf; name max_wal_size in settings to compare segments alone"
+        )
+        name = f"max_wal_size with wal_segment_size {size}MB"
+        choices.append(Choice(name=name, value=f"{SEGMENTS_OF_MAX_WAL * size // 1024:g}GB", reason=reason))
+
+
+def _find_warm_ups(study: Study, variants: Sequence[Variant], choices: list[Choice]) -> dict[str, float]:
+    """Return the seconds of warm-up of each variant's trials by name; those of a study without variants are the empty name's."""
     asked_s = study.trials.warm_up_s
-    if study.trials.cache is CacheState.WARM or not asked_s:
-        return asked_s
-    reason = "the measured load is to begin with a cold cache"
-    choices.append(Choice(name="warm-up", value="none", reason=reason))
-    return 0.0
+    caches = {variant.name: variant.cache or study.trials.cache for variant in variants} or {"": study.trials.cache}
+    cold = [name for name, cache in caches.items() if cache is CacheState.COLD]
+    if cold and asked_s:
+        of = "" if len(cold) == len(caches) else f" of {', '.join(cold)}"
+        reason = "the measured load is to begin with a cold cache"
+        choices.append(Choice(name=f"warm-up{of}", value="none", reason=reason))
+    return {name: 0.0 if name in cold else asked_s for name in caches}
 
 
 def _draw_trials(
@@ -165,7 +187,7 @@ def _draw_trials(
     asked: Experiment | Search | None,
     times: Times,
     *,
-    warm_up_s: float,
+    warm_ups_s: Mapping[str, float],
 ) -> tuple[PlannedTrial, ...]:
     draw = random.Random(study.trials.seed)  # noqa: S311 - a seed makes the plan repeatable; nothing here is secret
     names = [workload.name for workload in workloads]
@@ -182,7 +204,7 @@ def _draw_trials(
             round=turn.round,
             workload=turn.workload,
             seed=draw.randrange(1, 2**31),
-            warm_up_s=warm_up_s,
+            warm_up_s=warm_ups_s[turn.variants[0] if turn.variants else ""],
             duration_s=turn.duration_s,
             variants=turn.variants,
         )

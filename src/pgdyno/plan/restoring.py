@@ -12,7 +12,8 @@ from collections.abc import Sequence
 import msgspec
 
 from pgdyno.plan.types import Between, Machine, PlannedWorkload
-from pgdyno.spec.study import CacheState, RestorePolicy, Study
+from pgdyno.spec.study import RestorePolicy, Study
+from pgdyno.spec.table import CacheState
 from pgdyno.units import PAGE_BYTES
 
 COPY_BYTES_PER_S = 800_000_000

@@ -8,8 +8,10 @@ import msgspec
 
 from pgdyno.errors import HostError, SpecError
 from pgdyno.plan.experiment import Variant, identify_server, reference_server
+from pgdyno.plan.places import place_of
 from pgdyno.plan.restoring import COPY_BYTES_PER_S, MEMORY_SHARE, START_STOP_S, predict_between
 from pgdyno.plan.types import Between, Choice, Machine, PlannedTrial, PlannedWorkload
+from pgdyno.spec.initdb import combine_choices
 from pgdyno.spec.study import RestorePolicy, ServerKind, Study
 from pgdyno.units import format_bytes
 
@@ -89,15 +91,19 @@ def plan_size(
         _count_clients(variants, workloads), machine, load_budget_s, choices
     )
     bytes_per_scale = BYTES_PER_SCALE * 100 / study.data.fillfactor
-    own = identify_server(reference_server(study))
-    wanted = {(identify_server(variant.server), variant.scale or scale) for variant in variants} or {(own, scale)}
-    # Data that are already loaded are known only for the reference's PostgreSQL.
+    first = variants[0].initdb if variants else combine_choices(study.data)
+    own = identify_server(reference_server(study)), first
+    wanted = {((identify_server(variant.server), variant.initdb), variant.scale or scale) for variant in variants} or {
+        (own, scale)
+    }
+    # Data that are already loaded are known only for the reference's PostgreSQL and its choices of initdb.
     to_load = [each for server, each in wanted if server != own or each not in machine.loaded_scales]
-    _check_one_cluster(study, len(wanted))
+    _check_one_cluster(study, variants, len(wanted))
     is_copied = study.data.restore is not RestorePolicy.COMMAND
     _check_disk([each for _, each in wanted], to_load, bytes_per_scale, machine, is_copied=is_copied)
     largest = max(each for _, each in wanted)
     _check_wal_disk(round(largest * bytes_per_scale), machine)
+    _check_homes(round(largest * bytes_per_scale), machine)
     return DataSize(
         scale=scale,
         dataset_bytes=round(scale * bytes_per_scale),
@@ -107,12 +113,19 @@ def plan_size(
     )
 
 
-def _check_one_cluster(study: Study, clusters: int) -> None:
-    if clusters > 1 and study.data.restore is RestorePolicy.NONE:
+def _check_one_cluster(study: Study, variants: Sequence[Variant], clusters: int) -> None:
+    policy = study.data.restore
+    if clusters > 1 and policy is RestorePolicy.NONE:
         raise SpecError(
             "these variants need their data restored",
             detail=f"they have {clusters} PostgreSQLs or scales, and each trial takes the place of the other's data",
             hint='leave out --restore none (in a study file: restore = "none")',
+        )
+    if policy is not RestorePolicy.COPY and len({place_of(study.data, variant) for variant in variants}) > 1:
+        raise SpecError(
+            "variants on several disks need copies of their data",
+            detail=f'restore is "{policy.value}", which keeps one cluster in one place',
+            hint='leave out --restore and --restore-command (in a study file: restore = "copy")',
         )
 
 
@@ -141,12 +154,20 @@ def find_missing_room(variants: Sequence[Variant], size: DataSize, machine: Mach
             f" {format_bytes(allowed_bytes)} may be used"
         )
     data_bytes, wal_bytes = servers * size.largest_bytes, servers * _WAL_BYTES
-    disk_bytes = data_bytes + wal_bytes if machine.wal_free_bytes is None else data_bytes
+    has_wal = machine.wal_free_bytes is None or any(variant.wal_home is not None for variant in variants)
+    disk_bytes = data_bytes + wal_bytes if has_wal else data_bytes
     if disk_bytes > machine.disk_free_bytes:
         return (
             f"{servers} servers with their data need {format_bytes(disk_bytes)} of disk at once;"
             f" free are {format_bytes(machine.disk_free_bytes)}"
         )
+    for home, free_bytes in machine.homes_free_bytes.items():
+        home_bytes = (size.largest_bytes + _WAL_BYTES) * sum(variant.home == home for variant in variants)
+        if home_bytes > free_bytes:
+            return (
+                f"the servers of {home} need {format_bytes(home_bytes)} of disk at once;"
+                f" free are {format_bytes(free_bytes)}"
+            )
     if machine.wal_free_bytes is not None and wal_bytes > machine.wal_free_bytes:
         return (
             f"{servers} servers need {format_bytes(wal_bytes)} for their WAL at once;"
@@ -189,14 +210,29 @@ def _choose_scale(most_clients: int, machine: Machine, load_budget_s: float, cho
 
 
 def _check_wal_disk(data_bytes: int, machine: Machine) -> None:
-    # Each trial begins with the WAL that loading has left, about as much as the data, and up to max_wal_size of then.
-    needed = _WAL_BYTES + min(data_bytes, _LOADED_WAL_BYTES)
+    needed = _predict_wal_bytes(data_bytes)
     if machine.wal_free_bytes is not None and needed > machine.wal_free_bytes:
         raise HostError(
             "the WAL does not fit on its disk",
             detail=f"needs {format_bytes(needed)}; free are {format_bytes(machine.wal_free_bytes)}",
             hint="free some space, or use another disk with --wal-home",
         )
+
+
+def _predict_wal_bytes(data_bytes: int) -> int:
+    # Each trial begins with the WAL that loading has left, about as much as the data, and up to max_wal_size of then.
+    return _WAL_BYTES + min(data_bytes, _LOADED_WAL_BYTES)
+
+
+def _check_homes(data_bytes: int, machine: Machine) -> None:
+    needed = data_bytes + _predict_wal_bytes(data_bytes)
+    for home, free_bytes in machine.homes_free_bytes.items():
+        if needed > free_bytes:
+            raise HostError(
+                f"the data do not fit on the disk of {home}",
+                detail=f"needs {format_bytes(needed)}; free are {format_bytes(free_bytes)}",
+                hint="use a smaller scale, or free some space",
+            )
 
 
 def _copy_bytes_per_s(machine: Machine) -> float:

@@ -22,7 +22,9 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
     memory_bytes: int
     disk_free_bytes: int
     wal_free_bytes: int | None = None
-    """Free bytes on the disk of pg_wal; None if it lies with the data."""
+    """Free bytes on the disk of pg_wal, the fullest if there are several; None if it lies with the data."""
+    homes_free_bytes: dict[str, int] = {}
+    """Free bytes in the homes that variants name."""
     version_major: int
     """Major version of the study's PostgreSQL."""
     loaded_scales: frozenset[int] = frozenset()

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
 from pgdyno.errors import SpecError
 from pgdyno.plan.experiment import Experiment, Variant, find_server, identify_server, is_client_sweep
-from pgdyno.spec.study import ServerSpec, Study
+from pgdyno.plan.places import Place, place_of
+from pgdyno.spec.initdb import INITDB_KEYS, combine_choices
+from pgdyno.spec.study import Study
 from pgdyno.spec.table import SettingValue
-from pgdyno.spec.variant import MOST_VARIANTS, DesignKind, VariantSpec, make_variant, show_value
+from pgdyno.spec.variant import MOST_VARIANTS, OF_PLACE, DesignKind, VariantSpec, make_variant, show_value
 
 
 def plan_experiment(study: Study, *, version_major: int, withheld: frozenset[str] = frozenset()) -> Experiment | None:
@@ -31,8 +33,8 @@ def plan_experiment(study: Study, *, version_major: int, withheld: frozenset[str
         return None
     from pgdyno.plan.design import check_names, choose_design  # noqa: PLC0415 - a large catalogue, for comparisons only
 
-    specs = _list_specs(study)
-    variants = tuple(_make_variant(study.server, spec, levels, version_major) for spec, levels in specs)
+    specs = list_specs(study)
+    variants = tuple(_make_variant(study, spec, levels, version_major) for spec, levels in specs)
     names = [variant.name for variant in variants]
     repeated = sorted({name for name in names if names.count(name) > 1})
     if repeated:
@@ -62,8 +64,12 @@ def plan_experiment(study: Study, *, version_major: int, withheld: frozenset[str
     return msgspec.structs.replace(experiment, final_look=has_look, extra_rounds=extra_rounds)
 
 
-def _list_specs(study: Study) -> list[tuple[VariantSpec, dict[str, str]]]:
-    """List each variant with its levels in a sweep; a sweep may have one variant as its base."""
+def list_specs(study: Study) -> list[tuple[VariantSpec, dict[str, str]]]:
+    """List each variant with its levels in a sweep; a sweep may have one variant as its base.
+
+    Raises:
+        SpecError: Both axes of a sweep are one, or there are too many variants.
+    """
     axes = [axis.name for axis in study.sweep]
     if len(set(axes)) < len(axes):
         raise SpecError(f"both axes of the sweep are {axes[0]}", hint="one axis can hold all of its levels")
@@ -82,6 +88,16 @@ def _list_specs(study: Study) -> list[tuple[VariantSpec, dict[str, str]]]:
     ]
 
 
+def list_places(study: Study) -> tuple[Place, ...]:
+    """List the places of a study's clusters, each once; that of the reference is the first.
+
+    Raises:
+        SpecError: As for `list_specs`.
+    """
+    specs: Sequence[VariantSpec | None] = [spec for spec, _ in list_specs(study)] if study.is_comparison else [None]
+    return tuple(dict.fromkeys(place_of(study.data, spec) for spec in specs))
+
+
 def _merge_level(base: VariantSpec, level: VariantSpec) -> VariantSpec:
     """Merge a level of a sweep into its base variant, named after the level's own settings."""
     return VariantSpec(
@@ -93,10 +109,14 @@ def _merge_level(base: VariantSpec, level: VariantSpec) -> VariantSpec:
         mode=level.mode or base.mode,
         clients=level.clients or base.clients,
         threads=level.threads or base.threads,
+        cache=level.cache or base.cache,
+        **{key: getattr(level, key) or getattr(base, key) for key in OF_PLACE},
+        **{key: getattr(base, key) if getattr(level, key) is None else getattr(level, key) for key in INITDB_KEYS},
     )
 
 
-def _make_variant(base: ServerSpec, spec: VariantSpec, levels: dict[str, str], major: int) -> Variant:
+def _make_variant(study: Study, spec: VariantSpec, levels: dict[str, str], major: int) -> Variant:
+    base = study.server
     server = base if spec.server is None else find_server(base, spec.server)
     changed = _with_canonical_names(spec.settings, major)
     return Variant(
@@ -108,6 +128,10 @@ def _make_variant(base: ServerSpec, spec: VariantSpec, levels: dict[str, str], m
         mode=spec.mode,
         clients=spec.clients,
         threads=spec.threads,
+        cache=spec.cache,
+        home=spec.home,
+        wal_home=spec.wal_home,
+        initdb=combine_choices(study.data, spec),
         levels=levels,
     )
 

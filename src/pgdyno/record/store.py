@@ -54,7 +54,7 @@ class RecordStore:
     @property
     def card_path(self) -> Path:
         """File of the disk card of the data's disk; a record may have none."""
-        return self.path / "disk.json"
+        return self.card_paths(0)[0]
 
     def read_card(self) -> DiskCard | None:
         """Read the disk card of the data's disk; return None if the record has none.
@@ -64,18 +64,19 @@ class RecordStore:
         """
         return _read_kept(self.card_path)
 
-    @property
-    def wal_card_path(self) -> Path:
-        """File of the disk card of pg_wal's own disk; a record may have none."""
-        return self.path / "wal-disk.json"
+    def card_paths(self, place: int) -> tuple[Path, Path]:
+        """Return the files of the cards of a place's disks of data and of pg_wal; the reference's place is 0."""
+        end = "" if place == 0 else f"-{place + 1}"
+        return self.path / f"disk{end}.json", self.path / f"wal-disk{end}.json"
 
-    def read_wal_card(self) -> DiskCard | None:
-        """Read the disk card of pg_wal's own disk; return None if the record has none.
+    def read_cards(self, place: int) -> tuple[DiskCard | None, DiskCard | None]:
+        """Read the cards of a place's disks of data and of pg_wal; None for one that the record lacks.
 
         Raises:
-            SpecError: The card is damaged, or a newer pgdyno wrote it.
+            SpecError: A card is damaged, or a newer pgdyno wrote it.
         """
-        return _read_kept(self.wal_card_path)
+        disk, wal = self.card_paths(place)
+        return _read_kept(disk), _read_kept(wal)
 
     @property
     def scaling(self) -> RecordStore:

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 
 import msgspec
 
+from pgdyno.plan.places import Place, place_of
 from pgdyno.plan.plan import Plan, PlannedTrial
 from pgdyno.record.described_settings import SettingsSaid
 from pgdyno.record.machine.disk_facts import DiskFacts
@@ -188,6 +189,15 @@ class TrialRecord(msgspec.Struct, frozen=True, kw_only=True):
         return None if later is None or earlier is None else later - earlier
 
 
+class PlaceFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """The disks below one of the places of a study's clusters."""
+
+    place: Place
+    data_disk: DiskFacts
+    wal: DiskFacts
+    """The file system of pg_wal, which may be that of the data."""
+
+
 class StudyRecord(msgspec.Struct, frozen=True, kw_only=True):
     """The contents of `record.json`: everything that applies to the whole study."""
 
@@ -224,6 +234,28 @@ class StudyRecord(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the user said that the load may write to the database that they named."""
     load_host: HostFacts | None = None
     """The machine that made the load, where it is not the server's own, or where nobody knows that."""
+    places: tuple[PlaceFacts, ...] = ()
+    """The disks of the variants' clusters, those of the reference first; empty if all lie in one place."""
+
+    def find_place(self, variants: tuple[str, ...]) -> int:
+        """Return the number of the place of a trial's variant in `places`; 0 if all lie in one."""
+        experiment = self.plan.experiment
+        if not self.places or experiment is None or not variants:
+            return 0
+        place = place_of(self.study.data, experiment.find_variant(variants[0]))
+        return next(number for number, one in enumerate(self.places) if one.place == place)
+
+    def at(self, variants: tuple[str, ...]) -> StudyRecord:
+        """Return the record with the disks of a trial's variant as those of its data and WAL."""
+        number = self.find_place(variants)
+        if number == 0 or self.host is None or self.preflight is None:
+            return self
+        there = self.places[number]
+        return msgspec.structs.replace(
+            self,
+            host=msgspec.structs.replace(self.host, data_disk=there.data_disk),
+            preflight=msgspec.structs.replace(self.preflight, wal=there.wal),
+        )
 
     @property
     def usable_cpu_count(self) -> float | None:

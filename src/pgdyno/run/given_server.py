@@ -42,15 +42,17 @@ from pgdyno.run.postgres.hints import is_restarting
 from pgdyno.run.sample.samplers import SERVER
 from pgdyno.run.under_test import SettingsSwitch
 from pgdyno.spec.init_file import hash_init_file
-from pgdyno.spec.study import CacheState, DataSpec
-from pgdyno.spec.table import SettingValue
+from pgdyno.spec.initdb import INITDB_KEYS
+from pgdyno.spec.study import DataSpec
+from pgdyno.spec.table import CacheState, SettingValue
 from pgdyno.spec.variant import show_value
 
 _NOT_SAMPLED = Gap(source=SERVER, reason="a pooler in between gives each transaction another session")
 # A restart or a failover takes about as long.
 _RETURNS_WITHIN_S = 60.0
-# Keys of a study file's data that say nothing of pgbench's tables. What was loaded before they were added is found again.
-_NOT_OF_TABLES = frozenset({"init", "database", "wal_home"})
+# Keys of a study file's data that say nothing of pgbench's tables, or are for pgdyno's own servers. What was loaded before they were
+# added is found again.
+_NOT_OF_TABLES = frozenset({"init", "database", "wal_home", *INITDB_KEYS})
 _REFUSALS = (
     ("permission denied", "a superuser gives it by GRANT SET ON PARAMETER NAME TO ROLE"),
     ("without restarting", "it takes a restart, which pgdyno does not do to a given server"),
@@ -233,11 +235,13 @@ class GivenServerUnderTest:
             )
 
     def prepare_cache(self, state: CacheState) -> None:
-        """Read the data into the caches.
+        """Read the data into the caches, or leave them as they are.
 
         Raises:
             SpecError: A cold cache is asked for, which needs a restart.
         """
+        if state is CacheState.ASIS:
+            return
         if state is CacheState.COLD:
             raise SpecError("a given server cannot begin with cold caches", hint="leave cache out of [trials]")
         with self.connect() as connection:

@@ -127,7 +127,7 @@ class MemberRun:
         self._open.enter_context(stage.server.running(stage.settings, log_path=self._folder / SERVER_LOG))
         self._open.callback(self.thaw)
         on_activity("preparing caches")
-        stage.server.prepare_cache(stage.study.trials.cache)
+        stage.server.prepare_cache(stage.cache_of(self.trial))
         if self.trial.warm_up_s > 0:
             on_activity("warming up")
             warm_up(stage, self.trial, self.seen, folder=self._folder)

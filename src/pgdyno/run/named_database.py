@@ -18,8 +18,8 @@ from pgdyno.run.given_server import GivenServerUnderTest, with_settings
 from pgdyno.run.load.pgbench import Pgbench
 from pgdyno.run.postgres import sql
 from pgdyno.run.postgres.address import Address
-from pgdyno.spec.study import CacheState, DataSpec
-from pgdyno.spec.table import SettingValue
+from pgdyno.spec.study import DataSpec
+from pgdyno.spec.table import CacheState, SettingValue
 
 _READ_ONLY: Mapping[str, SettingValue] = {"default_transaction_read_only": "on"}
 # A function that somebody else made there does not run in pgdyno's own queries.

@@ -23,8 +23,8 @@ from pgdyno.run.load.pgbench import Pgbench
 from pgdyno.run.postgres import sql
 from pgdyno.run.postgres.address import Address
 from pgdyno.run.postgres.installation import Installation
-from pgdyno.spec.study import CacheState, DataSpec, RestorePolicy
-from pgdyno.spec.table import SettingValue
+from pgdyno.spec.study import DataSpec, RestorePolicy
+from pgdyno.spec.table import CacheState, SettingValue
 
 _DYING_S = 0.5
 
@@ -57,6 +57,12 @@ class OwnServer:
         """
         other = OwnServer(installation=self._installation, home=self._home.slot(number))
         other._template, other._data = self._template, self._data
+        return other
+
+    def in_home(self, home: Home) -> OwnServer:
+        """Return a server of the same PostgreSQL and data whose cluster lies elsewhere."""
+        other = OwnServer(installation=self._installation, home=home, port=self._port)
+        other._template = self._template
         return other
 
     @property
@@ -160,7 +166,9 @@ class OwnServer:
         sql.checkpoint(connection)
 
     def prepare_cache(self, state: CacheState) -> None:
-        """Make the caches of the running server warm or cold; for a cold one the server is restarted."""
+        """Make the caches of the running server warm or cold, or leave them; for a cold one the server is restarted."""
+        if state is CacheState.ASIS:
+            return
         server = self._running
         with server.connect() as connection:
             if state is CacheState.WARM:

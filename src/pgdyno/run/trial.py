@@ -130,7 +130,7 @@ def _measure(
     server = stage.server
     with server.running(stage.settings, log_path=folder / SERVER_LOG):
         on_activity("preparing caches")
-        server.prepare_cache(stage.study.trials.cache)
+        server.prepare_cache(stage.cache_of(trial))
         if trial.warm_up_s > 0:
             on_activity("warming up")
             warm_up(stage, trial, seen, folder=folder)

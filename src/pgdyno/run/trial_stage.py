@@ -16,7 +16,7 @@ from pgdyno.run.load.generator import LoadGenerator, LoadOutcome
 from pgdyno.run.switchback import Switchback
 from pgdyno.run.under_test import ServerUnderTest
 from pgdyno.spec.study import Study
-from pgdyno.spec.table import SettingValue
+from pgdyno.spec.table import CacheState, SettingValue
 
 
 class TrialStage(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,6 +39,11 @@ class TrialStage(msgspec.Struct, frozen=True, kw_only=True):
         """Return the variants of a trial; none in a study that compares nothing."""
         experiment = self.plan.experiment
         return () if experiment is None else tuple(experiment.find_variant(name) for name in trial.variants)
+
+    def cache_of(self, trial: PlannedTrial) -> CacheState:
+        """Return the state of the caches with which a trial begins."""
+        variants = self.variants_of(trial)
+        return (variants[0].cache if variants else None) or self.study.trials.cache
 
 
 class Observed(msgspec.Struct):

@@ -12,8 +12,8 @@ from pgdyno.plan.experiment import Variant
 from pgdyno.record.types import Dataset, Gap, ServerFacts
 from pgdyno.run.postgres import sql
 from pgdyno.run.postgres.address import Address
-from pgdyno.spec.study import CacheState, DataSpec
-from pgdyno.spec.table import SettingValue
+from pgdyno.spec.study import DataSpec
+from pgdyno.spec.table import CacheState, SettingValue
 
 
 class SettingsChanger(Protocol):
@@ -128,7 +128,7 @@ class ServerUnderTest(Protocol):
         ...
 
     def prepare_cache(self, state: CacheState) -> None:
-        """Make the caches of the running server warm or cold."""
+        """Make the caches of the running server warm or cold, or leave them as they are."""
         ...
 
     def prepare_switch(self, variants: Sequence[Variant]) -> SettingsSwitch:

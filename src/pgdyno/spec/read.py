@@ -18,6 +18,7 @@ import msgspec
 from pgdyno.errors import SpecError
 from pgdyno.spec.complaint import find_line, read_complaint
 from pgdyno.spec.study import BUILTIN_SCRIPTS, Study, WorkloadSpec
+from pgdyno.spec.variant import OF_PLACE, WITH_DATA, SweepSpec, VariantSpec
 
 
 class CommandUse(NamedTuple):
@@ -111,7 +112,29 @@ def make_study(raw: dict[str, object], *, source: str, folder: Path, text: str =
         command = resolve_command(data.restore_command, folder, RESTORE_USE)
         data = msgspec.structs.replace(data, restore_command=command)
     workloads = tuple(_resolve_scripts(w, folder) for w in study.workload)
-    return msgspec.structs.replace(study, server=server, data=data, workload=workloads)
+    variants = tuple(_resolve_places(variant, folder) for variant in study.variant)
+    sweeps = tuple(_resolve_levels(sweep, folder) for sweep in study.sweep)
+    return msgspec.structs.replace(study, server=server, data=data, workload=workloads, variant=variants, sweep=sweeps)
+
+
+def _resolve_places(variant: VariantSpec, folder: Path) -> VariantSpec:
+    named = {key: place for key in OF_PLACE if (place := getattr(variant, key)) is not None}
+    if not named:
+        return variant
+    # It is called what the user wrote.
+    places = {key: _resolve_place(key, place, folder) for key, place in named.items()}
+    return msgspec.structs.replace(variant, name=variant.title, **places)
+
+
+def _resolve_levels(sweep: SweepSpec, folder: Path) -> SweepSpec:
+    if sweep.name not in OF_PLACE:
+        return sweep
+    levels = tuple(_resolve_place(sweep.name, str(level), folder) for level in sweep.levels)
+    return msgspec.structs.replace(sweep, levels=levels)
+
+
+def _resolve_place(key: str, named: str, folder: Path) -> str:
+    return named if (key, named) == ("wal_home", WITH_DATA) else str((folder / named).absolute())
 
 
 def resolve_command(text: str, folder: Path, use: CommandUse) -> str:

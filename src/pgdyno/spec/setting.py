@@ -30,9 +30,7 @@ def find_setting(name: str, major: int) -> Guc:
     hint = did_you_mean(nearest) if nearest else _WHERE_LISTED
     of_load = difflib.get_close_matches(name.lower(), OF_LOAD, n=1, cutoff=0.8)
     if of_load:
-        hint = (
-            f"{of_load[0]} is not a server setting: vary it with `--{of_load[0]}`, or in a sweep with `{of_load[0]}=`"
-        )
+        hint = f"{of_load[0]} is not a server setting: vary it with `--{of_load[0].replace('_', '-')}`, or in a sweep with `{of_load[0]}=`"
     if others:
         hint = f"PostgreSQL {', '.join(map(str, others))} has it: choose the server with --server"
     raise SpecError(f"PostgreSQL {major} has no setting {name}", hint=hint)

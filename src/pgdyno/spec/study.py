@@ -12,9 +12,10 @@ import math
 import msgspec
 
 from pgdyno.spec.host import HostSpec
+from pgdyno.spec.initdb import InitdbTable, show_choices
 from pgdyno.spec.scaling import ScalingSpec
 from pgdyno.spec.search import SearchSpec
-from pgdyno.spec.table import QueryMode, SettingValue, StudyTable, check_range, check_setting_name
+from pgdyno.spec.table import CacheState, QueryMode, SettingValue, StudyTable, check_range, check_setting_name
 from pgdyno.spec.variant import ExperimentSpec, SweepSpec, VariantSpec
 from pgdyno.units import parse_seconds
 
@@ -39,13 +40,6 @@ def _split_weight(text: str) -> tuple[str, int]:
     if not weight.isdigit() or not name:
         raise ValueError(f"scripts {text!r}: what follows @ is a weight, a whole number")
     return name, int(weight)
-
-
-class CacheState(enum.Enum):
-    """State of the caches when a trial begins."""
-
-    WARM = "warm"
-    COLD = "cold"
 
 
 class ServerKind(enum.Enum):
@@ -125,7 +119,7 @@ class ServerSpec(StudyTable, frozen=True, kw_only=True):
             raise ValueError(f"port {self.port} is not within 1024 to 65535")
 
 
-class DataSpec(StudyTable, frozen=True, kw_only=True):
+class DataSpec(InitdbTable, frozen=True, kw_only=True):
     """The data to load: pgbench's tables, or what an SQL file makes; or those of a database that is there.
 
     Attributes:
@@ -142,6 +136,7 @@ class DataSpec(StudyTable, frozen=True, kw_only=True):
             starts at the study file's folder.
         restore: How each trial's data are brought back to the loaded state.
         restore_command: Command line that does it, with `restore` "command". A relative path starts at the study file's folder.
+        checksums, wal_segment_size, encoding, locale, locale_provider: See `InitdbTable`.
     """
 
     init: str | None = None
@@ -165,6 +160,7 @@ class DataSpec(StudyTable, frozen=True, kw_only=True):
         # Source: pgbench's own range for --fillfactor.
         check_range("fillfactor", self.fillfactor, 10, 100)
         check_range("partitions", self.partitions, 0, 100_000)
+        self.check_initdb()
         for key in ("init", "database"):
             if getattr(self, key) is None:
                 continue
@@ -245,7 +241,8 @@ class TrialsSpec(StudyTable, frozen=True, kw_only=True):
         rounds: Trials of each workload; the order of the workloads is random in each round.
         duration: Length of the measured load of one trial.
         warm_up: Length of the unmeasured load before it.
-        cache: `warm`: tables and indexes are read before the load. `cold`: their pages are dropped from the caches.
+        cache: `warm`: tables and indexes are read before the load. `cold`: their pages are dropped from the caches. `asis`:
+            neither; restoring leaves a part of them in the kernel's cache.
         seed: Seed of everything random; absent: 1.
     """
 
@@ -319,15 +316,17 @@ class Study(StudyTable, frozen=True, kw_only=True):
         if self.data.init is not None:
             self._check_own_data()
         if self.server.kind is ServerKind.GIVEN:
-            self._check_given_place()
+            self._check_given()
 
-    def _check_given_place(self) -> None:
+    def _check_given(self) -> None:
         if self.data.restore is not RestorePolicy.COPY:
             raise ValueError("restore is for pgdyno's own servers: a given server's data are not copied")
         if self.data.wal_home is not None:
             raise ValueError("wal_home is for pgdyno's own servers: pg_wal of a given server stays where it is")
         if self.is_emulated:
             raise ValueError("emulate is for pgdyno's own servers: a given server stays where it is")
+        if chosen := show_choices(self.data):
+            raise ValueError(f"{next(iter(chosen))} is for pgdyno's own servers: a given one is there already")
 
     def _check_own_data(self) -> None:
         for workload in self.workload:

@@ -36,6 +36,17 @@ class QueryMode(enum.Enum):
     PREPARED = "prepared"
 
 
+class CacheState(enum.Enum):
+    """State of the caches when a trial begins."""
+
+    WARM = "warm"
+    """The server has read tables and indexes."""
+    COLD = "cold"
+    """Neither the server's buffers nor the kernel's cache has any of the cluster."""
+    ASIS = "asis"
+    """The server's buffers are empty; the kernel's cache has what restoring left there."""
+
+
 def check_setting_name(name: str) -> None:
     """Refuse an invalid name, a setting that pgdyno's own servers need, or a secret.
 

@@ -11,7 +11,16 @@ import re
 from collections.abc import Mapping
 
 from pgdyno.facts.gucs import find_guc, read_value
-from pgdyno.spec.table import QueryMode, SettingValue, StudyTable, check_range, check_setting_name, check_share
+from pgdyno.spec.initdb import INITDB_KEYS, InitdbTable, read_choices, show_choices, with_choices
+from pgdyno.spec.table import (
+    CacheState,
+    QueryMode,
+    SettingValue,
+    StudyTable,
+    check_range,
+    check_setting_name,
+    check_share,
+)
 from pgdyno.units import parse_seconds
 
 MOST_VARIANTS = 200
@@ -27,12 +36,16 @@ _SYSCTL_NAME = re.compile(r"/?[a-z0-9_]+([./][A-Za-z0-9_.:-]+)+")
 _SYSCTL_FOLDERS = frozenset({"abi", "dev", "fs", "kernel", "net", "user", "vm"})
 # The folders of /sys whose settings can be variants, and /sys itself.
 _SYSFS_FOLDERS = ("/sys/", "sys/", "block/", "devices/", "kernel/mm/")
-OF_LOAD = frozenset({"server", "scale", "mode", "clients", "threads"})
+OF_PLACE = ("home", "wal_home")
+"""Names of the places that a variant may set: the folder of its cluster, and that of its pg_wal."""
+OF_LOAD = frozenset({"server", "scale", "mode", "clients", "threads", "cache", *OF_PLACE, *INITDB_KEYS})
 """Names of the properties of server and load that a variant may set in addition to settings."""
+WITH_DATA = "none"
+"""The WAL home of a variant whose pg_wal lies with the data, whatever the study's is."""
 _WHOLE_NUMBER = re.compile(r"\s*[+-]?[0-9]{1,12}\s*")
 
 
-class VariantSpec(StudyTable, frozen=True, kw_only=True):
+class VariantSpec(InitdbTable, frozen=True, kw_only=True):
     """A named set of settings under test.
 
     Attributes:
@@ -45,6 +58,11 @@ class VariantSpec(StudyTable, frozen=True, kw_only=True):
         mode: How queries are sent.
         clients: Connections.
         threads: pgbench's threads.
+        cache: State of the caches when its trials begin: `warm`, `cold` or `asis`.
+        home: Folder in which the variant's cluster lies, on the disk to compare. A relative path starts at the study file's
+            folder.
+        wal_home: Folder on another disk for its pg_wal; `none`: it lies with the data, whatever `[data]` says.
+        checksums, wal_segment_size, encoding, locale, locale_provider: See `InitdbTable`.
     """
 
     name: str | None = None
@@ -55,6 +73,9 @@ class VariantSpec(StudyTable, frozen=True, kw_only=True):
     mode: QueryMode | None = None
     clients: int | None = None
     threads: int | None = None
+    cache: CacheState | None = None
+    home: str | None = None
+    wal_home: str | None = None
 
     def __post_init__(self) -> None:
         """Check names and ranges."""
@@ -68,14 +89,19 @@ class VariantSpec(StudyTable, frozen=True, kw_only=True):
         for name in self.sysctl:
             if not _SYSCTL_NAME.fullmatch(name):
                 raise ValueError(f"sysctl {name!r} is not the name of a kernel setting")
-        if isinstance(self.server, str) and not self.server.strip():
-            raise ValueError("server is empty")
+        self._check_named()
+        self.check_initdb()
         if self.scale is not None:
             check_range("scale", self.scale, 1, 1_000_000)
         if self.clients is not None:
             check_range("clients", self.clients, 1, 10_000)
         if self.threads is not None:
             check_range("threads", self.threads, 1, 1_000)
+
+    def _check_named(self) -> None:
+        for key in ("server", *OF_PLACE):
+            if isinstance(named := getattr(self, key), str) and not named.strip():
+                raise ValueError(f"{key} is empty")
 
     @property
     def title(self) -> str:
@@ -88,6 +114,9 @@ class VariantSpec(StudyTable, frozen=True, kw_only=True):
             "mode": None if self.mode is None else self.mode.value,
             "clients": self.clients,
             "threads": self.threads,
+            "cache": None if self.cache is None else self.cache.value,
+            **{key: getattr(self, key) for key in OF_PLACE},
+            **show_choices(self),
             **self.settings,
             **self.sysctl,
         }
@@ -95,7 +124,7 @@ class VariantSpec(StudyTable, frozen=True, kw_only=True):
 
 
 class SweepSpec(StudyTable, frozen=True, kw_only=True):
-    """One axis of a sweep: a setting, sysctl, `clients`, `threads`, `mode`, `scale` or `server`, and its levels.
+    """One axis of a sweep, and its levels: a setting, a sysctl, or another key of a variant, such as `clients` or `home`.
 
     Attributes:
         name: What is varied.
@@ -196,8 +225,11 @@ def make_variant(levels: Mapping[str, SettingValue]) -> VariantSpec:
     modes = [each.value for each in QueryMode]
     if mode is not None and mode not in modes:
         raise ValueError(f"mode {mode!r} is not one of {', '.join(modes)}")
+    states = [each.value for each in CacheState]
+    if (cache := levels.get("cache")) is not None and cache not in states:
+        raise ValueError(f"cache {cache!r} is not one of {', '.join(states)}")
     others = {name: level for name, level in levels.items() if name not in OF_LOAD}
-    return VariantSpec(
+    made = VariantSpec(
         settings={name: level for name, level in others.items() if not is_sysctl(name)},
         sysctl={name: show_value(level) for name, level in others.items() if is_sysctl(name)},
         server=server,
@@ -205,7 +237,11 @@ def make_variant(levels: Mapping[str, SettingValue]) -> VariantSpec:
         mode=None if mode is None else QueryMode(mode),
         clients=_read_whole("clients", levels),
         threads=_read_whole("threads", levels),
+        cache=None if cache is None else CacheState(cache),
+        home=_read_text("home", levels),
+        wal_home=_read_text("wal_home", levels),
     )
+    return with_choices(made, read_choices({key: levels[key] for key in INITDB_KEYS if key in levels}))
 
 
 def show_value(value: SettingValue) -> str:
@@ -229,6 +265,13 @@ def is_sysctl(name: str) -> bool:
     """Return whether a name is a kernel setting rather than a PostgreSQL setting."""
     head, dot, _ = name.partition(".")
     return (bool(dot) and head in _SYSCTL_FOLDERS) or name.startswith(_SYSFS_FOLDERS)
+
+
+def _read_text(name: str, levels: Mapping[str, SettingValue]) -> str | None:
+    level = levels.get(name)
+    if level is None or isinstance(level, str):
+        return level
+    raise ValueError(f"{name} {level!r} is not a text")
 
 
 def _read_whole(name: str, levels: Mapping[str, SettingValue]) -> int | None:

@@ -15,6 +15,7 @@ from pgdyno.facts.gucs import find_guc
 from pgdyno.facts.settings import key_settings
 from pgdyno.record.machine.disk_facts import DiskFacts
 from pgdyno.record.types import StudyRecord
+from pgdyno.spec.initdb import INITDB_KEYS, show_choices, show_usual
 from pgdyno.units import format_bytes, format_cpus, is_time_unit, unit_size
 
 _FAILED_RATIO = 0.01
@@ -87,6 +88,10 @@ def machine(first: Side, other: Side) -> Iterator[RecordDifference]:
         # What an earlier record lacks says nothing of its machine.
         if one != two and "" not in {one, two}:
             yield free(subject, one, two)
+    for key in INITDB_KEYS:
+        shown = [show_choices(side.initdb).get(key) or show_usual(key) for side in (first, other)]
+        if shown[0] != shown[1]:
+            yield free(f"initdb's {key}", *shown)
     # The settings that decide a bench, and those that a user set.
     named = dict.fromkeys(one.name for one in key_settings())
     named |= dict.fromkeys(name for side in (first, other) for name in _requested_settings(side))

@@ -17,6 +17,7 @@ from pgdyno.analyse.records.sides import Side
 from pgdyno.analyse.types import WHOLE_CYCLES, TrialAnalysis
 from pgdyno.facts.durability import durability_given_up
 from pgdyno.facts.memory_fit import MemoryFit, classify_fit
+from pgdyno.spec.initdb import INITDB_KEYS
 from pgdyno.spec.study import BUILTIN_SCRIPTS, RestorePolicy
 from pgdyno.units import PAGE_BYTES, format_bytes
 
@@ -24,6 +25,9 @@ from pgdyno.units import PAGE_BYTES, format_bytes
 _SAME_RATIO = 1.25
 _SAME_LENGTH = 1.5
 _SAME_READS = 1.5
+# The keys of [data] that change nothing in the tables, or are looked at elsewhere: the place where rows are generated, that of
+# pg_wal, what initdb chooses, and how data are restored.
+_SAME_TABLES = frozenset({"generate", "init", "database", "wal_home", "restore", "restore_command", *INITDB_KEYS})
 # A page in a hundred transactions: less than a hundredth of what a disk in use delivers.
 _RARE_READ_BYTES = PAGE_BYTES / 100
 _UNEVEN = (EpisodeKind.STALL, EpisodeKind.RECOVERY, EpisodeKind.DECLINE)
@@ -55,16 +59,12 @@ def load(first: Side, other: Side) -> Iterator[RecordDifference]:
         yield declare("pgbench's threads", str(one.threads), str(two.threads), why="each needs a CPU of its own")
 
 
-# What made the rows, and where they and the WAL lie, change no table; restoring is compared as the state of a trial.
-_NOT_OF_TABLES = frozenset({"generate", "init", "database", "wal_home", "restore", "restore_command"})
-
-
 def data(first: Side, other: Side) -> Iterator[RecordDifference]:
     """Compare how much data there was to read, and how much of it fitted into memory."""
     specs = [msgspec.structs.replace(side.record.study.data, scale=None) for side in (first, other)]
     for name in specs[0].__struct_fields__:
         one, two = (getattr(spec, name) for spec in specs)
-        if one != two and name not in _NOT_OF_TABLES:
+        if one != two and name not in _SAME_TABLES:
             yield refuse(f"tables' {name}", _plain(one), _plain(two), why="other tables", hint="load both alike")
     named = [side.record.study.data.database for side in (first, other)]
     if any(named):
@@ -174,10 +174,10 @@ def durability(first: Side, other: Side) -> Iterator[RecordDifference]:
 
 def state(first: Side, other: Side) -> Iterator[RecordDifference]:
     """Compare the state in which trials began."""
-    one, two = (side.record.study.trials for side in (first, other))
-    if one.cache is not two.cache:
-        yield refuse("caches", one.cache.value, two.cache.value, why="a cold run reads what a warm one has",
-                      hint=f"--cache {one.cache.value} on both")  # fmt: skip
+    one, two = first.cache, other.cache
+    if one is not two:
+        yield refuse("caches", one.value, two.value, why="a cold run reads what a warm one has",
+                      hint=f"--cache {one.value} on both")  # fmt: skip
     warm_ups = [side.trials[0].record.planned.warm_up_s for side in (first, other)]
     if warm_ups[0] != warm_ups[1]:
         shown = [f"{warm_up_s:g} s" for warm_up_s in warm_ups]

@@ -18,6 +18,9 @@ from pgdyno.plan.experiment import Variant
 from pgdyno.plan.plan import PlannedWorkload
 from pgdyno.record.machine.host_facts import HostFacts
 from pgdyno.record.types import StudyRecord
+from pgdyno.spec.initdb import InitdbChoices, combine_choices, show_choices
+from pgdyno.spec.table import CacheState
+from pgdyno.spec.variant import OF_PLACE
 
 
 class Side(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,6 +70,16 @@ class Side(msgspec.Struct, frozen=True, kw_only=True):
         return self.record.server.version.partition(" ")[0]
 
     @property
+    def initdb(self) -> InitdbChoices:
+        """What initdb was told of the cluster; what it was not told is as ever."""
+        return combine_choices(self.record.study.data) if self.variant is None else self.variant.initdb
+
+    @property
+    def cache(self) -> CacheState:
+        """The state of the caches when its trials began."""
+        return (None if self.variant is None else self.variant.cache) or self.record.study.trials.cache
+
+    @property
     def scale(self) -> int:
         """The scale of the data."""
         named = None if self.variant is None else self.variant.scale
@@ -110,7 +123,7 @@ def list_sides(
         if len(variants) > 1 or rate_tps is not None:
             continue
         side = Side(
-            record=record,
+            record=record.at(variants),
             name=workload.name,
             load=workload.load,
             variant=None
@@ -176,7 +189,7 @@ def _rank(one: Side, other: Side) -> int | None:
     if one.variant is not None and other.variant is not None:
         return 0 if one.variant.name == other.variant.name else None
     named = one if one.variant is not None else other
-    if named.variant is None or (_loads_alike(one, other) and not named.variant.changed and not named.variant.sysctl):
+    if named.variant is None or (_loads_alike(one, other) and not _sets_anything(named.variant)):
         return 0
     return 1 if _is_reference(named) else None
 
@@ -184,6 +197,11 @@ def _rank(one: Side, other: Side) -> int | None:
 def _loads_alike(one: Side, other: Side) -> bool:
     loads = [(side.load.clients, side.load.mode, side.version_major) for side in (one, other)]
     return loads[0] == loads[1]
+
+
+def _sets_anything(variant: Variant) -> bool:
+    places = [getattr(variant, key) for key in OF_PLACE]
+    return bool(variant.changed or variant.sysctl or variant.cache or show_choices(variant.initdb)) or any(places)
 
 
 def _is_reference(side: Side) -> bool:

@@ -14,6 +14,7 @@ from pgdyno.facts.durability import GivenUp, find_given_up
 from pgdyno.plan.experiment import Experiment, Variant
 from pgdyno.plan.plan import PlannedTrial
 from pgdyno.record.types import StudyRecord
+from pgdyno.spec.table import SettingValue
 from pgdyno.spec.variant import DesignKind
 
 _MAX_NAMED = 3
@@ -30,8 +31,9 @@ def find_comparison_doubts(record: StudyRecord, analysis: StudyAnalysis) -> Iter
 
 
 def find_losses(record: StudyRecord, variant: Variant) -> tuple[GivenUp, ...]:
-    """Find what a variant's settings give up, most severe first."""
-    return find_given_up(variant.server.settings, variant.server.version or record.server.major)
+    """Find what a variant's settings, and the choices of its initdb, give up, most severe first."""
+    chosen: dict[str, SettingValue] = {"data_checksums": "off"} if variant.initdb.checksums is False else {}
+    return find_given_up({**variant.server.settings, **chosen}, variant.server.version or record.server.major)
 
 
 def _noise_verdict(experiment: Experiment, analysis: StudyAnalysis) -> Iterator[Finding]:

@@ -23,7 +23,7 @@ from pgdyno.price.study import StudyPrice
 from pgdyno.record.machine.given_server import GivenServer
 from pgdyno.record.machine.host_facts import HostFacts
 from pgdyno.record.predictions import PredictionInput
-from pgdyno.record.types import Dataset, ErrorFact, Gap, ServerFacts, SettingFact, TrialStatus
+from pgdyno.record.types import Dataset, ErrorFact, Gap, PlaceFacts, ServerFacts, SettingFact, TrialStatus
 from pgdyno.report.documents.described import says
 from pgdyno.report.documents.disk_uses import DiskJoinDocument, OwnDiskDocument, make_join, make_own_disk
 from pgdyno.report.documents.experiment import ExperimentDocument, ScalingDocument, make_experiment, make_scaling
@@ -162,6 +162,10 @@ class ReportDocument(msgspec.Struct, frozen=True, kw_only=True):
     server: ServerFacts
     host: Annotated[HostFacts | None, says("The server's machine; null where nobody saw it.")]
     given: Annotated[GivenServer | None, says("What was seen of a server of the user's; null for pgdyno's own.")]
+    places: Annotated[
+        tuple[PlaceFacts, ...],
+        says("The disks of the variants' clusters, those of the reference first; empty if all lay in one place."),
+    ]
     load_host: Annotated[HostFacts | None, says("The machine of the load, where it may be another one.")]
     disk: Annotated[OwnDiskDocument | None, says("The card of the data's disk; null where it was not measured.")]
     study: Study
@@ -201,6 +205,7 @@ def make_document(report: ReportInput) -> ReportDocument:
         server=record.server,
         host=record.host,
         given=record.given,
+        places=record.places,
         load_host=record.load_host,
         disk=make_own_disk(report.disk),
         study=record.study,

@@ -12,7 +12,7 @@ from pgdyno.facts.durability import durability_given_up
 from pgdyno.facts.settings import key_settings
 from pgdyno.record.machine.disk_facts import DiskFacts
 from pgdyno.record.machine.host_facts import HostFacts
-from pgdyno.record.types import UNSEEN_GAPS, Dataset, Gap, SettingFact
+from pgdyno.record.types import UNSEEN_GAPS, Dataset, Gap, SettingFact, StudyRecord
 from pgdyno.report.document import Block, Prose, Section, Tone
 from pgdyno.report.format import ABSENT, format_bytes, format_count, format_number, format_seconds
 from pgdyno.report.input import ReportInput
@@ -22,10 +22,12 @@ from pgdyno.report.sections.disk.uses import own_disk_table
 from pgdyno.report.sections.emulated import emulation_table
 from pgdyno.report.sections.given_server import build_given_machine, given_table
 from pgdyno.report.sections.head import SIZES_REMARK
+from pgdyno.report.sections.places import places_table
 from pgdyno.report.sections.preflight import summarise
 from pgdyno.report.sections.repeating import list_choices
 from pgdyno.report.severity_words import name_severity
 from pgdyno.report.table import Cell, Table, code, columns, number, text
+from pgdyno.spec.table import CacheState
 
 # Source: PostgreSQL 15 to 18, guc_tables.c: shared_buffers has the built-in value of 16384 pages of 8 kB.
 _DEFAULT_SHARED_BUFFERS_BYTES = 128 * 1024**2
@@ -67,6 +69,7 @@ def build_machine(report: ReportInput) -> Iterator[Section]:
     made = (
         emulation_table(report),
         None if host is None else host_table(host, report.record.wal_disk),
+        places_table(report.record),
         None if host is None or not host.kernel_settings else kernel_table(host),
         None if given is None else given_table(given),
         None if report.disk is None else own_disk_table(report.disk),
@@ -112,7 +115,23 @@ def dataset_table(report: ReportInput, dataset: Dataset) -> Table:
     for name, size in caches.items():
         relative = None if size is None else f"{format_number(dataset.total_bytes / size)} × {format_bytes(size)}"
         rows.append((text(f"Size relative to {name}"), text(relative, note=None if relative else "not observed")))
+    rows.append((text("Caches when a trial begins"), text(_describe_caches(report.record))))
     return Table(caption="Size", columns=columns("", "Value", numbers_from=1), rows=tuple(rows))
+
+
+def _describe_caches(record: StudyRecord) -> str:
+    experiment, own = record.plan.experiment, record.study.trials.cache
+    states = {variant.cache or own for variant in experiment.variants} if experiment is not None else {own}
+    if len(states) > 1:
+        return "as each variant says"
+    is_given = record.given is not None
+    if record.study.data.database is not None:
+        return "as they were, after the warm-up"
+    return {
+        CacheState.WARM: "warm: tables and indexes were read first",
+        CacheState.COLD: "cold: the server had just started, and the kernel's cache had no page of the cluster",
+        CacheState.ASIS: "as they were" if is_given else "as restoring left them, with a server that had just started",
+    }[states.pop()]
 
 
 def init_table(dataset: Dataset) -> Table:

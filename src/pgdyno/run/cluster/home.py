@@ -12,14 +12,15 @@ import os
 import shutil
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO
 
 from pgdyno.errors import HostError, why
+from pgdyno.plan.places import Place
 from pgdyno.run.cluster.lock import held_by_another, take_lock, write_holder
 from pgdyno.run.cluster.shared_memory import free_shared_memory
-from pgdyno.run.cluster.wal_home import WAL_FOLDER, open_wal_home, remove_left_wal
+from pgdyno.run.cluster.wal_home import WAL_FOLDER, open_wal_home, read_notes, remove_left_wal
 from pgdyno.run.host.host import THIS_HOST
 from pgdyno.run.host.mounts import unmount_all
 from pgdyno.run.host.process import ServerUser
@@ -29,6 +30,8 @@ from pgdyno.run.host.session import end_session
 _MAX_SOCKET_DIR = 85
 _PROGRAM = "postgres"
 _SLOT = "slot-"
+OTHER_HOME = "other-home"
+"""The kind of a note that names a home in use beside its own."""
 _ROOTS_HOME = Path("/var/lib/pgdyno")
 
 
@@ -56,6 +59,9 @@ class Home:
         """The file that tells what still runs of a restore command whose pgdyno was killed."""
         self.aged_from: Path | None = None
         """The template that the working cluster was a copy of before trials that ended in order; None: a copy is due."""
+        self.own_wal = self.work / "wal"
+        self.places: Mapping[Place, Home] = {}
+        """Where the clusters of a study's variants lie, if not all lie in one place; this home is that of the reference."""
         self.left_overs: list[str] = []
         """Processes that an earlier pgdyno had left running here, and that were stopped when this one began."""
 
@@ -90,6 +96,10 @@ class Home:
                 hint="choose another folder with --home",
             )
 
+    def find(self, place: Place) -> Home:
+        """Return the home of a cluster in a place of the study."""
+        return self.places.get(place, self)
+
     def slot(self, number: int) -> Home:
         """Return a home within this one, for a cluster that runs beside others.
 
@@ -104,6 +114,16 @@ class Home:
         slot = Home(self.root, self.user, work=self.work / name, wal=wal)
         slot.prepare()
         return slot
+
+    def make_own_wal(self) -> Path:
+        """Return the place of pg_wal on the data's disk, for clusters that take turns with some whose WAL is elsewhere.
+
+        All of them then have pg_wal as a link, and none is copied in vain. `end_left_overs` removes it.
+        """
+        self.own_wal.mkdir(exist_ok=True, mode=0o700)
+        if not self.user.is_self:
+            os.chown(self.own_wal, self.user.uid, self.user.gid)
+        return self.own_wal / WAL_FOLDER
 
     @property
     def cluster_folders(self) -> tuple[Path, ...]:
@@ -123,7 +143,7 @@ class Home:
         end_session(self.restore_session)
         unmount_all(self.work)
         self.clear_data()
-        for folder in self._slot_folders():
+        for folder in (self.own_wal, *self._slot_folders()):
             shutil.rmtree(folder, ignore_errors=True)
         for socket in self.sockets.iterdir():
             # Another account could not open the lock file of a socket that a killed server left.
@@ -252,11 +272,21 @@ def open_home(root: Path, user: ServerUser, *, wal_home: Path | None = None) -> 
         write_holder(lock)
         home.left_overs = home.end_left_overs()
         remove_left_wal(root)
+        _clear_left_homes(root, user)
         with contextlib.ExitStack() as stack:
             if wal_home is not None:
                 home.wal = stack.enter_context(open_wal_home(wal_home, home=root, user=user)) / WAL_FOLDER
             stack.callback(home.end_left_overs)
             yield home
+
+
+def _clear_left_homes(root: Path, user: ServerUser) -> None:
+    """Clean up the homes that a killed pgdyno of this home has used beside it; one that another pgdyno uses stays as it is."""
+    for note, other in read_notes(root, OTHER_HOME):
+        # The disk of one that is not there may not be mounted.
+        if (other / "work").is_dir():
+            with contextlib.suppress(HostError), open_home(other, user):
+                note.unlink(missing_ok=True)
 
 
 def _open_lock(path: Path) -> IO[str]:

@@ -138,9 +138,13 @@ def _link_wal(user: ServerUser, place: Path, wal: Path) -> None:
     """Make pg_wal of a cluster a link to its folder on the other disk."""
 
     def link() -> None:
-        if not place.is_symlink():
+        if place.is_symlink() and place.readlink() == wal:
+            return
+        if place.is_symlink():
+            place.unlink()
+        else:
             shutil.rmtree(place)
-            place.symlink_to(wal)
+        place.symlink_to(wal)
 
     with _restoring():
         process.call_as(user, link)

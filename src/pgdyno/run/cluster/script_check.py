@@ -60,7 +60,7 @@ def check_scripts(
     remarks = []
     try:
         on_activity("initdb")
-        server.initdb()
+        server.initdb(data)
         server.start(settings)
         _load_a_little(server, data, folder / "init")
         for number, (workload, name) in enumerate(list_scripts(workloads)):

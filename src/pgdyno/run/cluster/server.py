@@ -33,6 +33,7 @@ from pgdyno.run.postgres.address import Address
 from pgdyno.run.postgres.hints import hint_for
 from pgdyno.run.postgres.installation import Installation
 from pgdyno.spec.conf import quote_value
+from pgdyno.spec.initdb import InitdbChoices, InitdbTable, LocaleProvider, show_choices
 
 SUPERUSER = "pgdyno"
 DATABASE = "pgdyno"
@@ -44,12 +45,34 @@ _START_PATIENCE_S = 60.0
 # A fast shutdown writes all dirty buffers first: minutes on slow disks.
 _STOP_PATIENCE_S = 600.0
 _LOG_TAIL_LINES = 12
+_CHECKSUMS_BY_DEFAULT = 18
 _PGPASS_FILE = "password"
 # The port only names the private socket, so any number would do; tools expect this one.
 _SOCKET_PORT = 5432
 _REFUSED_SETTING = re.compile(
     r"unrecognized configuration parameter|invalid value for parameter|is outside the valid range|parameter \"[^\"]+\" requires"
 )
+
+
+_USUAL = InitdbChoices()
+
+
+def initdb_options(choices: InitdbTable, *, major: int) -> list[str]:
+    """Return the options of initdb that make a cluster as chosen."""
+    # Source: PostgreSQL 18 manual, release notes: from 18 on, checksums are on unless switched off.
+    without = ["--no-data-checksums"] if major >= _CHECKSUMS_BY_DEFAULT else []
+    locale, provider = choices.locale or "C", choices.locale_provider
+    options = [
+        f"--encoding={choices.encoding or 'UTF8'}",
+        *(without if choices.checksums is False else ["--data-checksums"]),
+    ]
+    if provider is None or provider is LocaleProvider.LIBC:
+        options.append(f"--locale={locale}")
+    else:
+        options += ["--locale=C", f"--locale-provider={provider.value}", f"--{provider.value}-locale={locale}"]
+    if choices.segment_mb is not None:
+        options.append(f"--wal-segsize={choices.segment_mb}")
+    return options
 
 
 class Server:
@@ -70,10 +93,11 @@ class Server:
         self._listens = port is not None
         self._process: subprocess.Popen[bytes] | None = None
 
-    def initdb(self) -> None:
-        """Create an empty cluster with checksums.
+    def initdb(self, choices: InitdbTable = _USUAL) -> None:
+        """Create an empty cluster, without a choice with checksums, UTF8 and the locale C.
 
         Raises:
+            SpecError: initdb refuses a choice; the detail quotes its message.
             StepFailedError: initdb failed; the detail quotes its message.
         """
         argv = [
@@ -82,14 +106,15 @@ class Server:
             f"--username={SUPERUSER}",
             "--auth-local=trust",
             "--auth-host=scram-sha-256",
-            "--encoding=UTF8",
-            "--no-locale",
-            "--data-checksums",
+            *initdb_options(choices, major=self.installation.facts.major),
             # An empty cluster is worth no flush of a thousand files: what is kept is synced when it is loaded.
             "--no-sync",
             "--no-instructions",
         ]
         done = THIS_HOST.run(argv, user=self.home.user, timeout_s=300.0)
+        if done.exit_code != 0 and (chosen := show_choices(choices)):
+            said = ", ".join(f"{key} = {value}" for key, value in chosen.items())
+            raise SpecError(f"initdb fails with {said}", detail=done.stderr.strip(), hint=hint_for(done.stderr))
         if done.exit_code != 0:
             raise StepFailedError("initdb failed", detail=done.stderr.strip(), hint=hint_for(done.stderr))
         with _writing(path := self.home.data / "postgresql.conf"), path.open("a", encoding="utf-8") as config:

@@ -27,6 +27,7 @@ from pgdyno.run.load.watch import LoadWatch
 from pgdyno.run.postgres import sql
 from pgdyno.run.postgres.hints import hint_for
 from pgdyno.run.postgres.installation import Installation
+from pgdyno.spec.initdb import combine_choices, show_choices
 from pgdyno.spec.study import DataSpec, ServerKind
 
 _FACTS_FILE = "dataset.json"
@@ -52,6 +53,7 @@ def template_name(installation: Installation, data: DataSpec, scale: int) -> str
         parts.append(f"{data.partition_method.value}{data.partitions}")
     if data.foreign_keys:
         parts.append("fk")
+    parts += [f"{key}={value}" for key, value in show_choices(combine_choices(data)).items()]
     return "-".join([*parts, data.generate.value])
 
 
@@ -99,7 +101,7 @@ def prepare_template(
     remove_folder(home.data)
     try:
         on_activity("initdb")
-        server.initdb()
+        server.initdb(data)
         server.start(settings)
         server.stop()
         server.start(_LOAD_SETTINGS)

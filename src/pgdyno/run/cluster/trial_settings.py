@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from pgdyno.errors import PgdynoError
+from pgdyno.errors import PgdynoError, SpecError
 from pgdyno.plan.experiment import Variant, has_same_server
 from pgdyno.record.types import ErrorFact
 from pgdyno.run.change.kernel import changed_sysctls
@@ -45,18 +45,22 @@ def try_variants(
         StepFailedError: initdb failed.
     """
     refused: dict[str, ErrorFact] = {}
-    for installation in {str(each.installation.bindir): each.installation for each in variants}.values():
+    clusters = {(str(each.installation.bindir), each.variant.initdb): each.installation for each in variants}
+    for (_, initdb), installation in clusters.items():
         home.clear_data()
         log_path = home.work / "try-variants.log"
+        alike = [
+            each.variant
+            for each in variants
+            if (each.installation.bindir, each.variant.initdb) == (installation.bindir, initdb)
+        ]
         server = Server(installation=installation, home=home, log_path=log_path)
         try:
             on_activity("initdb")
-            server.initdb()
-            refused |= _try_all(
-                server,
-                [each.variant for each in variants if each.installation.bindir == installation.bindir],
-                on_activity,
-            )
+            server.initdb(initdb)
+            refused |= _try_all(server, alike, on_activity)
+        except SpecError as exc:
+            refused |= {one.name: ErrorFact(fact=exc.fact, detail=exc.detail, hint=exc.hint) for one in alike}
         finally:
             server.abandon()
             home.clear_data()

@@ -1,12 +1,14 @@
 """Keep pg_wal of a home's clusters on a disk of its own, in a folder that the user names: the WAL home.
 
 The user makes that folder, because to make it here would hide a disk that is not mounted. Everything of pgdyno's in it is in one
-folder, which is there only while a pgdyno uses it. A note in the home tells the next pgdyno what a killed one has left.
+folder, which is there only while a pgdyno uses it. Notes in the home, one for each WAL home in use, tell the next pgdyno what a killed
+one has left.
 """
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import shutil
 from collections.abc import Iterator
@@ -37,7 +39,7 @@ def open_wal_home(root: Path, *, home: Path, user: ServerUser) -> Iterator[Path]
         HostError: As for `check_wal_home`; or another pgdyno uses it, or the account cannot reach it.
     """
     check_wal_home(root, home=home)
-    folder, note = root / _FOLDER, home / _NOTE
+    folder, note = root / _FOLDER, find_note(home, _NOTE, root)
     with contextlib.ExitStack() as stack:
         try:
             stack.enter_context(_locked(root))
@@ -91,13 +93,19 @@ def remove_left_wal(home: Path) -> None:
 
     What another pgdyno uses by now, or what this account may not remove, stays, and so does the note.
     """
-    note = home / _NOTE
-    try:
-        root = Path(note.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return
-    with contextlib.suppress(OSError, HostError), _locked(root):
-        _clear(root / _FOLDER, note)
+    for note, root in read_notes(home, _NOTE):
+        with contextlib.suppress(OSError, HostError), _locked(root):
+            _clear(root / _FOLDER, note)
+
+
+def find_note(home: Path, kind: str, folder: Path) -> Path:
+    """Return the file in a home that notes the use of a folder elsewhere."""
+    return home / f"{kind}-{hashlib.sha256(os.fsencode(folder)).hexdigest()[:8]}"
+
+
+def read_notes(home: Path, kind: str) -> list[tuple[Path, Path]]:
+    """Return the notes of a kind in a home, each with the folder that it names."""
+    return [(note, Path(note.read_text(encoding="utf-8"))) for note in home.glob(f"{kind}*")]
 
 
 @contextlib.contextmanager

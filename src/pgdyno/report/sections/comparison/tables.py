@@ -91,7 +91,7 @@ def variants_table(variants: dict[str, VariantText]) -> Table | None:
     rows = tuple(
         (
             text(variant.name),
-            text(", ".join(variant.sets) or "nothing"),
+            text(", ".join((*variant.sets, *filter(None, [variant.below]))) or "nothing"),
             text("; ".join(dict.fromkeys(one.label for one in variant.given_up)) or "nothing"),
             text(
                 _describe_part(variant),

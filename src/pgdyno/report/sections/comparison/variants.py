@@ -9,8 +9,9 @@ from pgdyno.explain.doubts.comparison import find_losses
 from pgdyno.facts.durability import GivenUp, Loss
 from pgdyno.plan.experiment import Experiment, Variant
 from pgdyno.record.types import ErrorFact, StudyRecord
+from pgdyno.spec.initdb import show_choices, show_usual
 from pgdyno.spec.study import ServerSpec
-from pgdyno.spec.variant import show_value
+from pgdyno.spec.variant import OF_PLACE, WITH_DATA, show_value
 
 _MOST_SHOWN = 3
 
@@ -22,6 +23,8 @@ class VariantText(msgspec.Struct, frozen=True, kw_only=True):
     is_reference: bool
     sets: tuple[str, ...]
     """Such as `commit_delay = 50`; for a load, `8 clients`."""
+    below: str
+    """The disks of the places that it names, such as `xfs on vdb`; empty without any."""
     given_up: tuple[GivenUp, ...]
     """The losses of durability, the gravest first."""
     error: ErrorFact | None
@@ -44,11 +47,12 @@ class VariantText(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def content(self) -> str:
-        """The settings that the name stands for; empty where the name says it."""
+        """The settings that the name stands for, where the name does not say them, and the disks of its places."""
         if self.name.replace(" ", "") == ",".join(one.replace(" ", "") for one in self.sets):
-            return ""
+            return self.below
         more = len(self.sets) - _MOST_SHOWN
-        return ", ".join((*self.sets[:_MOST_SHOWN], *([f"{more} more"] if more > 0 else []))) or "sets nothing"
+        said = (*self.sets[:_MOST_SHOWN], *([f"{more} more"] if more > 0 else []), *filter(None, [self.below]))
+        return ", ".join(said) or "sets nothing"
 
 
 def describe_variants(record: StudyRecord, experiment: Experiment) -> dict[str, VariantText]:
@@ -76,23 +80,44 @@ def _describe(record: StudyRecord, experiment: Experiment, variant: Variant) -> 
     return VariantText(
         name=variant.name,
         is_reference=variant.name == experiment.reference.name,
-        sets=tuple(_list_sets(variant, has_own_server=len(servers) > 1)),
+        sets=tuple(_list_sets(experiment, variant, has_own_server=len(servers) > 1)),
+        below=_describe_disks(record, variant),
         given_up=find_losses(record, variant),
         error=record.refused_variants.get(variant.name),
     )
 
 
-def _list_sets(variant: Variant, *, has_own_server: bool) -> list[str]:
+def _list_sets(experiment: Experiment, variant: Variant, *, has_own_server: bool) -> list[str]:
     said = {
         "server": _name_server(variant.server) if has_own_server else None,
         "scale": variant.scale,
         "mode": None if variant.mode is None else variant.mode.value,
         "clients": variant.clients,
         "threads": variant.threads,
+        "cache": None if variant.cache is None else variant.cache.value,
+        **{key: getattr(variant, key) for key in OF_PLACE},
+        **_list_choices(experiment, variant),
         **variant.changed,
         **variant.sysctl,
     }
     return [f"{name} = {show_value(value)}" for name, value in said.items() if value is not None]
+
+
+def _list_choices(experiment: Experiment, variant: Variant) -> dict[str, str]:
+    """List the choices of initdb in which variants differ."""
+    own = show_choices(variant.initdb)
+    names = dict.fromkeys(name for other in experiment.variants for name in show_choices(other.initdb))
+    differing = [name for name in names if len({getattr(other.initdb, name) for other in experiment.variants}) > 1]
+    return {name: own.get(name) or show_usual(name) for name in differing}
+
+
+def _describe_disks(record: StudyRecord, variant: Variant) -> str:
+    if not record.places:
+        return ""
+    there = record.places[record.find_place((variant.name,))]
+    disks = [there.data_disk] if variant.home is not None else []
+    disks += [there.wal] if variant.wal_home not in {None, WITH_DATA} else []
+    return ", ".join(f"{disk.filesystem} on {disk.shown_device}" for disk in disks)
 
 
 def _name_server(server: ServerSpec) -> str:
