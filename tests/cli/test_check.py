@@ -20,6 +20,7 @@ from pgdyno.flow.check import check_data, check_study, make_default_study
 from pgdyno.run.host.facts import read_host_facts
 from pgdyno.run.host.process import wrap
 from tests.cli.program import run_here, wait_until
+from tests.ready_program import run_program
 from tests.rows import check_rows
 from tests.tools.pgcluster import PORT, Cluster, running
 
@@ -40,14 +41,8 @@ class Said:
 
 
 def run_check(*arguments: str, prefix: Sequence[str] = (), cwd: Path | str = "/") -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [*prefix, sys.executable, "-m", "pgdyno", "check", *arguments],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-        cwd=cwd,
-        env={**os.environ, "COLUMNS": "100", "NO_COLOR": "1"},
+    return run_program(
+        ("check", *arguments), prefix=prefix, cwd=cwd, env={**os.environ, "COLUMNS": "100", "NO_COLOR": "1"}
     )
 
 
