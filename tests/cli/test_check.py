@@ -206,11 +206,11 @@ def test_a_running_load(cluster: Cluster, tmp_path: Path) -> None:
     work = tmp_path / "work.sql"
     work.write_text("SELECT count(*) FROM generate_series(1, 5000000);\n")
     tmp_path.chmod(0o755)
-    pgbench = [str(cluster.bin_directory / "pgbench"), "-n", "-f", "/dev/stdin", "-c", "2", "-T", "60"]
+    pgbench = [str(cluster.bin_directory / "pgbench"), "-n", "-f", "/dev/stdin", "-c", "1", "-T", "3600"]
     argv = wrap([*pgbench, "-h", str(cluster.root), "-p", str(PORT), "-U", "postgres", "postgres"], user=cluster.user)
     with work.open() as script, subprocess.Popen(argv, stdin=script, stdout=subprocess.DEVNULL, cwd="/") as load:
         sessions = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'pgbench' AND state = 'active'"
-        assert wait_until(lambda: cluster.sql(sessions) == "2")
+        assert wait_until(lambda: cluster.sql(sessions) == "1")
         said = check("--home", str(tmp_path))
         of_server = check("--pgdata", str(cluster.data))
         load.kill()
