@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -65,13 +66,20 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Whole programs and servers first, simulations next: a long file must not begin when all the others are done."""
+    """Whole programs and servers first, simulations next: a long file must not begin when all the others are done.
+
+    How long a file takes is guessed from how many of its tests start a server.
+    """
     rooms = ("cli", "setup", "run", "flow", "tune", "report", "facts", "analyse")
     # They change the same settings of the machine: side by side, one would wait for the other.
     apart = {"test_apply.py": -1, "test_apply_killed.py": 1}
-    items.sort(
-        key=lambda item: ((*rooms, item.path.parent.name).index(item.path.parent.name), apart.get(item.path.name, 0))
-    )
+    servers = Counter(item.path for item in items if item.get_closest_marker("cluster"))
+
+    def place(item: pytest.Item) -> tuple[int, int, int]:
+        room = item.path.parent.name
+        return (*rooms, room).index(room), apart.get(item.path.name, 0), -servers[item.path]
+
+    items.sort(key=place)
 
 
 @pytest.hookimpl(wrapper=True)

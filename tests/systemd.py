@@ -84,12 +84,12 @@ def booted(units: Path) -> Iterator[Systemd]:
     boot = subprocess.Popen(["/bin/sh", "-c", _BOOT], env=environment, stderr=subprocess.PIPE, text=True)
     try:
         children = Path(f"/proc/{boot.pid}/task/{boot.pid}/children")
-        assert wait_until(lambda: boot.poll() is not None or children.read_text().strip() != "", seconds=30)
+        assert wait_until(lambda: boot.poll() is not None or children.read_text().strip() != "", seconds=300)
         if boot.poll() is None:
             systemd = Systemd(int(children.read_text()), units)
             wait_until(
                 lambda: boot.poll() is not None or "running" in systemd.run("systemctl", "is-system-running").stdout,
-                seconds=30,
+                seconds=300,
             )
         if boot.poll() is not None:
             pytest.skip(f"no systemd starts in namespaces here: {boot.stderr.read() if boot.stderr else ''}")
@@ -108,4 +108,4 @@ def _remove(group: Path) -> None:
                 Path(folder).rmdir()
         return not group.exists()
 
-    assert wait_until(is_gone, seconds=30)
+    assert wait_until(is_gone, seconds=300)

@@ -16,7 +16,8 @@ from typing import Any
 
 import pytest
 
-from pgdyno.cli.main import run_program
+from pgdyno.cli import main
+from tests.ready_program import Program, run_program
 from tests.shared import reachable_folder, shared_home
 
 SMALL = ("--stock-only", "--scale", "2", "--clients", "4", "--duration", "1s", "--warm-up", "1s", "--rounds", "1")
@@ -73,25 +74,21 @@ class Bench:
     ) -> subprocess.CompletedProcess[str]:
         """Run the program to its end; where `python_path` is given, the copy of it that lies there."""
         program = {} if python_path is None else {"PYTHONPATH": str(python_path)}
-        return subprocess.run(
-            self.argv(*arguments),
+        return run_program(
+            self.words(*arguments),
             cwd=self.folder,
-            capture_output=True,
-            text=True,
             timeout=timeout_s,
-            check=False,
             stdin=subprocess.DEVNULL,
             env={**os.environ, "COLUMNS": "200", **program},
         )
 
     @contextlib.contextmanager
     def started(self, *arguments: str) -> Iterator[subprocess.Popen[str]]:
-        process = subprocess.Popen(
-            self.argv(*arguments),
+        process = Program(
+            self.words(*arguments),
             cwd=self.folder,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            text=True,
             stdin=subprocess.DEVNULL,
             env={**os.environ, "COLUMNS": "200"},
         )
@@ -136,7 +133,7 @@ def run_here(
             patch.setenv(name, value)
         patch.chdir(cwd)
         with pytest.raises(SystemExit) as ended:
-            run_program()
+            main.run_program()
     code = ended.value.code or 0
     assert isinstance(code, int)
     for stream in (out, err):
@@ -153,10 +150,10 @@ def some_bench(*, is_empty: bool = True) -> Iterator[Bench]:
             yield made
 
 
-def wait_until(condition: Callable[[], bool], *, seconds: float = 300) -> bool:
+def wait_until(condition: Callable[[], bool], *, seconds: float = 300, step: float = 0.02) -> bool:
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         if condition():
             return True
-        time.sleep(0.02)
+        time.sleep(step)
     return condition()

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.program import wait_until
-from tests.cli.test_compare_given import SECRET, VALUES, dsn, run, start
+from tests.cli.test_compare_given import SECRET, VALUES, dsn, on_15, on_18, run, start
 from tests.run.test_privileges import pooling
 from tests.shared import make_folder
 from tests.tools.pgcluster import PORT, Cluster, running
@@ -91,6 +91,7 @@ def test_a_superuser_applies_and_restores_to_the_byte(cluster: Cluster, tmp_path
     assert (conf(cluster), values(cluster), journals(tmp_path)) == (before, shown, [])
 
 
+@on_18
 def test_what_takes_a_restart_is_kept_and_the_rest_fits_it(cluster: Cluster, tmp_path: Path) -> None:
     """A hundred sessions may come, whatever max_connections would be after a restart."""
     assert cluster.sql("SHOW max_connections") == "100"
@@ -148,6 +149,7 @@ def test_a_role_with_exactly_the_printed_grants(cluster: Cluster, tmp_path: Path
     assert conf(cluster) == before
 
 
+@on_15
 def test_what_somebody_else_sets_stays_and_is_told(cluster: Cluster, tmp_path: Path) -> None:
     before = conf(cluster)
     assert run(tmp_path, *tune(cluster, "--yes"))[0] == 0
@@ -161,6 +163,7 @@ def test_what_somebody_else_sets_stays_and_is_told(cluster: Cluster, tmp_path: P
     assert conf(cluster) == before
 
 
+@on_18
 def test_a_tuned_server_is_compared_and_still_goes_back(cluster: Cluster, tmp_path: Path) -> None:
     before, chief = conf(cluster), dsn(cluster, "chief")
     assert run(tmp_path, *tune(cluster, "--set", "commit_delay=30", "--yes"))[0] == 0
@@ -170,8 +173,8 @@ def test_a_tuned_server_is_compared_and_still_goes_back(cluster: Cluster, tmp_pa
     load = ("--workload", "select-only", "--scale", "1", "--clients", "1", "--warm-up", "0s", "--rate", "100")
     compare = ("compare", "--dsn", chief, *VALUES, *load, "--design", "switchback", "--minutes", "5", "--yes")
     child = start(tmp_path, *compare)
-    while conf(cluster) == tuned:
-        assert child.poll() is None, child.communicate()
+    assert wait_until(lambda: conf(cluster) != tuned or child.poll() is not None)
+    assert child.poll() is None, child.communicate()
     code, _, said = run(tmp_path, *tune(cluster, "--yes"))
     assert (code, "at work in this server" in said or "changes settings of this server" in said) == (3, True), said
     child.kill()
@@ -187,12 +190,13 @@ def test_a_tuned_server_is_compared_and_still_goes_back(cluster: Cluster, tmp_pa
     assert run(tmp_path, "clean", "--dsn", chief, "--yes")[0] == 0
 
 
+@on_15
 def test_kill_9_between_two_changes(cluster: Cluster, tmp_path: Path) -> None:
     """At random instants: `tests/run/test_given_settings.py`."""
     before, shown = conf(cluster), values(cluster)
     child = start(tmp_path, *tune(cluster, "--yes"))
-    while conf(cluster) == before:
-        assert child.poll() is None, child.communicate()
+    assert wait_until(lambda: conf(cluster) != before or child.poll() is not None, step=0)
+    assert child.poll() is None, child.communicate()
     child.kill()
     child.communicate()
     code, out, said = run(tmp_path, "restore", "--dsn", dsn(cluster, "chief"))
@@ -200,14 +204,16 @@ def test_kill_9_between_two_changes(cluster: Cluster, tmp_path: Path) -> None:
     assert (conf(cluster), values(cluster), journals(tmp_path)) == (before, shown, [])
 
 
+@on_15
 def test_others_at_work_and_a_pooler(cluster: Cluster, tmp_path: Path) -> None:
     before = conf(cluster)
     words = ("tune", "--dsn", dsn(cluster, "chief"), *HOST, "--apply", "--yes")
     psql = [str(cluster.bin_directory / "psql"), "-X", "-h", str(cluster.root), "-p", str(PORT), "-U", "postgres"]
     sleep = "SELECT pg_sleep(3600)"
     with subprocess.Popen([*psql, "-d", "postgres", "-c", sleep], stderr=subprocess.DEVNULL) as sleeper:
-        while cluster.sql(f"SELECT count(*) FROM pg_stat_activity WHERE query = '{sleep}'") == "0":
-            assert sleeper.poll() is None
+        query = f"SELECT count(*) FROM pg_stat_activity WHERE query = '{sleep}'"
+        assert wait_until(lambda: cluster.sql(query) != "0" or sleeper.poll() is not None)
+        assert sleeper.poll() is None
         code, _, said = run(tmp_path, *words)
         cluster.sql(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query = '{sleep}'")
     assert (code, "Others are at work" in said, "--allow busy" in said) == (3, True, True), said
@@ -218,6 +224,7 @@ def test_others_at_work_and_a_pooler(cluster: Cluster, tmp_path: Path) -> None:
     assert (conf(cluster), journals(tmp_path)) == (before, [])
 
 
+@on_18
 def test_a_standby(cluster: Cluster, tmp_path: Path) -> None:
     # A copy of a stopped server that waits for WAL is a standby of nobody.
     with running(cluster.version_major) as made:
@@ -251,6 +258,7 @@ def cloned(cluster: Cluster) -> Iterator[Cluster]:
         shutil.rmtree(root)
 
 
+@on_15
 def test_a_standby_and_a_clone_keep_what_waits_at_the_primary(cluster: Cluster, tmp_path: Path) -> None:
     with running(cluster.version_major) as primary:
         before = conf(primary)
@@ -283,6 +291,7 @@ def test_a_standby_and_a_clone_keep_what_waits_at_the_primary(cluster: Cluster, 
             assert (code, "put back to" in out, conf(primary), journals(tmp_path)) == (0, True, before, []), out + said
 
 
+@on_18
 def test_a_server_that_has_moved_is_put_back_on_request(cluster: Cluster, tmp_path: Path) -> None:
     with running(cluster.version_major) as old:
         before = conf(old)

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from pgdyno.record.store import open_record
-from tests.cli.test_compare_given import GENTLE, LOAD, SECRET, dsn, run, start
+from tests.cli.program import wait_until
+from tests.cli.test_compare_given import GENTLE, LOAD, SECRET, dsn, on_15, on_18, run, start
 from tests.run.test_given_command import run_command_of, write_command
 from tests.tools.pgcluster import PORT, Cluster, running
 
@@ -44,6 +45,7 @@ def buffers(cluster: Cluster) -> str:
     return cluster.sql("SELECT setting FROM pg_settings WHERE name = 'shared_buffers'")
 
 
+@on_15
 def test_a_setting_that_takes_a_restart_is_compared(cluster: Cluster, tmp_path: Path) -> None:
     calls(cluster)
     code, _, said = run(tmp_path, *compare(cluster))
@@ -66,8 +68,7 @@ def test_a_setting_that_takes_a_restart_is_compared(cluster: Cluster, tmp_path: 
     assert not list((tmp_path / "state").rglob("changes.json"))
 
 
-# What the design takes is the same on both.
-@pytest.mark.parametrize("cluster", [18], indirect=True)
+@on_18
 def test_a_setting_that_a_reload_changes_alternates_if_asked(cluster: Cluster, tmp_path: Path) -> None:
     reload = tmp_path / "reload.sh"
     psql = f"{cluster.bin_directory}/psql -X -q -h {cluster.root} -p {PORT} -U postgres -d postgres"
@@ -92,6 +93,7 @@ done
     assert cluster.sql("SHOW commit_delay") == "0"
 
 
+@on_18
 def test_a_study_file_names_it_beside_itself_and_ctrl_c_puts_back(cluster: Cluster, tmp_path: Path) -> None:
     calls(cluster)
     (tmp_path / "studies").mkdir()
@@ -123,8 +125,10 @@ settings = {{ shared_buffers = "24MB" }}
     )
     child = start(tmp_path, "run", "studies/mine.toml", "--yes")
     path = cluster.root / "calls"
-    while not path.exists() or "shared_buffers=3072" not in path.read_text():
-        assert child.poll() is None, child.communicate()
+    assert wait_until(
+        lambda: (path.exists() and "shared_buffers=3072" in path.read_text()) or child.poll() is not None, seconds=600
+    )
+    assert child.poll() is None, child.communicate()
     child.send_signal(signal.SIGINT)
     _, said = child.communicate()
     assert child.returncode == 130, said
@@ -134,11 +138,12 @@ settings = {{ shared_buffers = "24MB" }}
     assert not list((tmp_path / "state").rglob("changes.json"))
 
 
+@on_18
 def test_kill_9_and_restore_by_the_command(cluster: Cluster, tmp_path: Path) -> None:
     calls(cluster)
     child = start(tmp_path, *compare(cluster, "--minutes", "5", "--yes"))
-    while not (cluster.root / "calls").exists():
-        assert child.poll() is None, child.communicate()
+    assert wait_until(lambda: (cluster.root / "calls").exists() or child.poll() is not None)
+    assert child.poll() is None, child.communicate()
     child.kill()
     child.communicate()
     (journal,) = (tmp_path / "state").rglob("changes.json")
@@ -152,6 +157,7 @@ def test_kill_9_and_restore_by_the_command(cluster: Cluster, tmp_path: Path) -> 
     assert run(tmp_path, "clean", "--dsn", dsn(cluster, "bench"), "--yes")[0] == 0
 
 
+@on_18
 def test_what_is_refused(cluster: Cluster, tmp_path: Path) -> None:
     calls(cluster)
     chosen = ("--dsn", dsn(cluster, "bench"), *LOAD, "--yes")

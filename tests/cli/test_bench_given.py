@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from pgdyno.run.given.conninfo import connect
+from tests.ready_program import Program, run_program
 from tests.run.test_privileges import pooling, without_key
 from tests.tools.delay_proxy import delaying, read_held
 from tests.tools.pgcluster import LOOPBACK, PORT, Cluster, running
@@ -24,7 +25,7 @@ from .program import Bench
 pytestmark = pytest.mark.cluster
 SECRET = "kanari:/vogel@7"
 ENCODED = "kanari%3A%2Fvogel%407"
-SHORT = (
+HURRIED = (
     "--workload",
     "tpcb-like",
     "--scale",
@@ -36,8 +37,10 @@ SHORT = (
     "--duration",
     "2s",
     "--warm-up",
-    "1s",
+    "0s",
 )
+# Leaves the CPUs to the tests beside it.
+SHORT = (*HURRIED, "--rate", "100")
 
 
 @pytest.fixture(scope="module", params=(15, 18))
@@ -76,9 +79,7 @@ def uri(cluster: Cluster, user: str = "bench") -> str:
 
 
 def run(bench: Bench, *words: str, environment: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
-    argv = [bench.argv("show")[0], "-m", "pgdyno", *words]
-    environment = {**os.environ, **(environment or {})}
-    return subprocess.run(argv, cwd=bench.folder, check=False, capture_output=True, text=True, env=environment)
+    return run_program(words, cwd=bench.folder, env={**os.environ, **(environment or {})})
 
 
 def databases(cluster: Cluster) -> list[str]:
@@ -160,6 +161,7 @@ def test_a_password_is_nowhere(cluster: Cluster, bench: Bench) -> None:
     assert resumed.returncode == 0, resumed.stderr
 
 
+@on_15
 def test_psql_gets_the_password_and_the_encryption_too(cluster: Cluster, bench: Bench) -> None:
     """The file is loaded over the same way as the load's."""
     (bench.folder / "schema.sql").write_text("CREATE TABLE orders AS SELECT generate_series(1, 100) AS id;\n")
@@ -191,6 +193,7 @@ def test_a_service_file_and_a_password_file(cluster: Cluster, bench: Bench, tmp_
     assert databases(cluster) == []
 
 
+@on_18
 def test_what_is_refused_before_anything_is_loaded(cluster: Cluster, bench: Bench) -> None:
     before = databases(cluster)
     cluster.sql("CREATE ROLE poor LOGIN")
@@ -222,7 +225,7 @@ def test_over_a_network(cluster: Cluster, bench: Bench) -> None:
     """Each way takes 2 ms more: seven exchanges of at least 4 ms are nearly all of a transaction."""
     with delaying((LOOPBACK, PORT), delay_s=0.002, output=bench.folder / "held") as port:
         dsn = f"postgresql://bench:{ENCODED}@{LOOPBACK}:{port}/postgres"
-        done = run(bench, "bench", "--dsn", dsn, *SHORT, "--json")
+        done = run(bench, "bench", "--dsn", dsn, *HURRIED, "--json")
     assert done.returncode == 0, done.stderr
     assert "Much of each transaction goes to the network" in done.stderr
     (workload,) = json.loads(done.stdout)["workloads"]
@@ -240,8 +243,7 @@ def test_over_a_network(cluster: Cluster, bench: Bench) -> None:
 
 
 def start(bench: Bench, *words: str) -> subprocess.Popen[str]:
-    argv = [bench.argv("show")[0], "-m", "pgdyno", *words]
-    return subprocess.Popen(argv, cwd=bench.folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    return Program(words, cwd=bench.folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
 
 def wait_for_load(cluster: Cluster, child: subprocess.Popen[str]) -> None:

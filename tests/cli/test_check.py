@@ -20,6 +20,7 @@ from pgdyno.flow.check import check_data, check_study, make_default_study
 from pgdyno.run.host.facts import read_host_facts
 from pgdyno.run.host.process import wrap
 from tests.cli.program import run_here, wait_until
+from tests.ready_program import run_program
 from tests.rows import check_rows
 from tests.tools.pgcluster import PORT, Cluster, running
 
@@ -40,14 +41,8 @@ class Said:
 
 
 def run_check(*arguments: str, prefix: Sequence[str] = (), cwd: Path | str = "/") -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [*prefix, sys.executable, "-m", "pgdyno", "check", *arguments],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-        cwd=cwd,
-        env={**os.environ, "COLUMNS": "100", "NO_COLOR": "1"},
+    return run_program(
+        ("check", *arguments), prefix=prefix, cwd=cwd, env={**os.environ, "COLUMNS": "100", "NO_COLOR": "1"}
     )
 
 
@@ -211,11 +206,11 @@ def test_a_running_load(cluster: Cluster, tmp_path: Path) -> None:
     work = tmp_path / "work.sql"
     work.write_text("SELECT count(*) FROM generate_series(1, 5000000);\n")
     tmp_path.chmod(0o755)
-    pgbench = [str(cluster.bin_directory / "pgbench"), "-n", "-f", "/dev/stdin", "-c", "2", "-T", "60"]
+    pgbench = [str(cluster.bin_directory / "pgbench"), "-n", "-f", "/dev/stdin", "-c", "1", "-T", "3600"]
     argv = wrap([*pgbench, "-h", str(cluster.root), "-p", str(PORT), "-U", "postgres", "postgres"], user=cluster.user)
     with work.open() as script, subprocess.Popen(argv, stdin=script, stdout=subprocess.DEVNULL, cwd="/") as load:
         sessions = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'pgbench' AND state = 'active'"
-        assert wait_until(lambda: cluster.sql(sessions) == "2")
+        assert wait_until(lambda: cluster.sql(sessions) == "1")
         said = check("--home", str(tmp_path))
         of_server = check("--pgdata", str(cluster.data))
         load.kill()

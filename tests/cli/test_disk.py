@@ -21,6 +21,7 @@ from pgdyno.record.device.disk_card import read_card
 from pgdyno.report.documents.disk import DiskComparisonDocument, DiskDocument
 from tests.cli.program import Bench, run_here, some_bench, wait_until
 from tests.disk_cards import make_card
+from tests.ready_program import run_program
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
 
@@ -28,12 +29,9 @@ needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
 def run_disk(
     *arguments: str, cwd: Path, prefix: Sequence[str] = (), home: Path | None = None, width: int = 80
 ) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [*prefix, sys.executable, "-m", "pgdyno", *arguments],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
+    return run_program(
+        arguments,
+        prefix=prefix,
         stdin=subprocess.DEVNULL,
         cwd=cwd,
         env={**os.environ, "COLUMNS": str(width), "NO_COLOR": "1", "PGDYNO_HOME": str(home or cwd / "home")},
@@ -186,7 +184,7 @@ def test_what_is_stopped_leaves_nothing(bench: Bench, sign: signal.Signals) -> N
     with begun(bench) as process:
         assert wait_until(lambda: "laying out" in (bench.folder / "said").read_text())
         process.send_signal(sign)
-        process.wait(timeout=30)
+        process.wait(timeout=300)
     assert process.returncode == {signal.SIGINT: 130, signal.SIGKILL: -9}[sign]
     bench.assert_nothing_runs()
     assert not list((bench.folder / "data").iterdir())
@@ -203,7 +201,7 @@ def test_without_fio_only_flushes_are_measured(bench: Bench) -> None:
     with begun(bench, PATH=str(programs)) as process:
         assert wait_until(lambda: "pg_test_fsync, on a test file" in (bench.folder / "said").read_text())
         process.send_signal(signal.SIGINT)
-        process.wait(timeout=30)
+        process.wait(timeout=300)
     said = (bench.folder / "said").read_text()
     words = "fio is missing: only flushes are measured, by pg_test_fsync, which takes 16 s also with --quick"
     assert f"{words}; `pgdyno disk --install` gets fio" in said

@@ -6,7 +6,6 @@ import json
 import math
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -14,15 +13,14 @@ import pytest
 from pgdyno.cli.price import _read_load
 from pgdyno.errors import SpecError
 from pgdyno.price.worth import Load
+from tests.cli.program import run_here
 from tests.rows import check_rows
 
 RECORD = Path(__file__).parents[1] / "data" / "records" / "v1-pg18"
 
 
 def run_price(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "pgdyno", "price", *arguments], capture_output=True, text=True, check=False, cwd=cwd
-    )
+    return run_here(("price", *arguments), cwd=cwd)
 
 
 @pytest.fixture

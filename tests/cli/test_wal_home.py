@@ -15,7 +15,7 @@ from pgdyno.analyse.series import ChartKind
 from pgdyno.flow.report import compose_report
 from pgdyno.record.store import open_record
 from pgdyno.report.sections.comparison.variants import describe_variants
-from tests.cli.experiments import SLOW_COMMITS, finished_trials, read_report, write_study
+from tests.cli.experiments import QUICK_COMMITS, SLOW_COMMITS, finished_trials, read_report, write_study
 from tests.cli.program import GENTLE, SMALL, Bench, wait_until
 from tests.loops import mounted_loop, needs_root
 
@@ -78,7 +78,7 @@ def test_what_a_kill_has_left_is_removed_by_clean(bench: Bench, wal: Path) -> No
 def test_comparisons(bench: Bench, wal: Path, design: str, expected: set[str]) -> None:
     study = write_study(
         bench,
-        'name = "as it is"',
+        f'name = "quick"\nsettings = {{ {QUICK_COMMITS} }}',
         f'name = "slow"\nsettings = {{ {SLOW_COMMITS} }}',
         experiment=f'design = "{design}"\ndetect = "90%"\n',
         confidence="50%",

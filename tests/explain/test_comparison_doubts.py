@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import msgspec
 import pytest
 
@@ -13,8 +15,9 @@ def _claims(report: ReportInput) -> list[str]:
     return [finding.claim for finding in find_doubts(report.record, report.analysis)]
 
 
-@pytest.mark.parametrize("report", [build_switchback(), build_paired(), build_product(), build_client_sweep()])
-def test_advice_for_benches_is_not_given_to_comparisons(report: ReportInput) -> None:
+@pytest.mark.parametrize("build", [build_switchback, build_paired, build_product, build_client_sweep])
+def test_advice_for_benches_is_not_given_to_comparisons(build: Callable[[], ReportInput]) -> None:
+    report = build()
     found = find_doubts(report.record, report.analysis)
     assert not any("--rounds" in finding.advice for finding in found)
     assert not any("The study is not complete" in finding.claim for finding in found)
@@ -45,8 +48,9 @@ def test_an_end_with_questions_open_is_told_and_one_that_spent_its_time_is_not()
     assert any(words in claim for claim in _claims(build_client_sweep()))
 
 
-@pytest.mark.parametrize(("report", "turns"), [(build_paired(), "rounds"), (build_switchback(), "blocks of load")])
-def test_an_early_end_counts_what_the_study_is_made_of(report: ReportInput, turns: str) -> None:
+@pytest.mark.parametrize(("build", "turns"), [(build_paired, "rounds"), (build_switchback, "blocks of load")])
+def test_an_early_end_counts_what_the_study_is_made_of(build: Callable[[], ReportInput], turns: str) -> None:
+    report = build()
     (early,) = (one for one in find_doubts(report.record, report.analysis) if "questions open" in one.claim)
     assert early.evidence.endswith(turns)
 

@@ -41,7 +41,7 @@ def run(var_lib: Path, *arguments: str, before: str = "true") -> subprocess.Comp
 
 
 def leave_changed(var_lib: Path, values: dict[str, str]) -> int:
-    code = f"with changed_sysctls({values!r}, journal=journal): print('ready', flush=True); time.sleep(60)"
+    code = f"with changed_sysctls({values!r}, journal=journal): print('ready', flush=True); time.sleep(600)"
     with started_child(code, journal=journal_of(var_lib).folder) as child:
         assert child.stdout is not None
         assert child.stdout.readline() == "ready\n"

@@ -150,15 +150,15 @@ def test_a_machine_that_tells_identical_variants_apart_proves_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("report", "words"),
+    ("build", "words"),
     [
-        (build_derived(), "Use the derived settings."),
-        (build_derived(is_hard=True), "Stay with stock"),
-        (build_layers(), "Use the derived settings."),
+        (build_derived, "Use the derived settings."),
+        (lambda: build_derived(is_hard=True), "Stay with stock"),
+        (build_layers, "Use the derived settings."),
     ],
 )
-def test_verdicts_lead_to_steps(report: ReportInput, words: str) -> None:
-    step = make_first_page(report).steps[0]
+def test_verdicts_lead_to_steps(build: Callable[[], ReportInput], words: str) -> None:
+    step = make_first_page(build()).steps[0]
     assert step.standing is StepCertainty.PROVEN
     assert step.words.startswith(words)
 

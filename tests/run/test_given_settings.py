@@ -77,8 +77,7 @@ def alter(cluster: Cluster, words: str) -> None:
     # The postmaster reads the files first, and a session that it starts later begins with what it has read.
     name = words.split()[1]
     expected = words.partition("'")[2].rstrip("'")
-    while expected and cluster.sql(f"SHOW {name}") != expected:
-        pass
+    assert not expected or wait_until(lambda: cluster.sql(f"SHOW {name}") == expected)
 
 
 def make_switch(address: Address, *settings: dict[str, str | int]) -> GivenSwitch:

@@ -47,7 +47,7 @@ def network() -> Iterator[None]:
 
 @contextlib.contextmanager
 def holder(
-    journal: Journal, values: dict[str, str], *, then: str = "time.sleep(60)"
+    journal: Journal, values: dict[str, str], *, then: str = "time.sleep(600)"
 ) -> Iterator[subprocess.Popen[str]]:
     """A pgdyno that has changed settings and goes on with something."""
     code = f"with changed_sysctls({values!r}, journal=journal) as kernel:\n    print('ready', flush=True)\n    {then}"
@@ -314,7 +314,7 @@ class TestChangeAndUndo:
         code = f"""
 with session(json=False, quiet=True, yes=True), changed_sysctls({{"{SETTING}": "100"}}, journal=journal):
     print("ready", flush=True)
-    time.sleep(60)
+    time.sleep(600)
 """
         with started_child(code, journal=journal.folder, imports="from pgdyno.cli.session import session") as child:
             assert child.stdout is not None
@@ -472,7 +472,7 @@ while True:
         here = read_sysctl(SETTING)
         with own_network():
             leave_changed(journal, {SETTING: "100"})
-            with subprocess.Popen(["sleep", "60"]) as somebody:
+            with subprocess.Popen(["sleep", "600"]) as somebody:
                 there = find_namespace(SETTING)
                 try:
                     self.look_from_outside(journal, there)

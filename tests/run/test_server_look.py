@@ -237,7 +237,7 @@ def test_a_server_that_lets_nobody_in(cluster: Cluster) -> None:
     hba.write_text("local all all reject\n")
     cluster.run("pg_ctl", "-D", str(cluster.data), "reload")
     try:
-        assert wait_until(lambda: look(cluster)[0].origin is ServerOrigin.FILES, seconds=30)
+        assert wait_until(lambda: look(cluster)[0].origin is ServerOrigin.FILES, seconds=300)
         server, unseen = look(cluster)
     finally:
         hba.write_text(before)

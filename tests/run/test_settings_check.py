@@ -160,7 +160,7 @@ def test_what_waits_for_a_restart_is_not_what_the_server_keeps(cluster: Cluster)
     cluster.sql("ALTER SYSTEM SET max_connections = 77")
     cluster.sql("SELECT pg_reload_conf()")
     try:
-        assert wait_until(lambda: read_server_state(folder).waiting_names == {"max_connections"}, seconds=30)
+        assert wait_until(lambda: read_server_state(folder).waiting_names == {"max_connections"}, seconds=300)
     finally:
         cluster.sql("ALTER SYSTEM RESET max_connections")
         cluster.sql("SELECT pg_reload_conf()")

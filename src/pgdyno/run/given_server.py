@@ -52,7 +52,7 @@ _NOT_SAMPLED = Gap(source=SERVER, reason="a pooler in between gives each transac
 _RETURNS_WITHIN_S = 60.0
 # Keys of a study file's data that say nothing of pgbench's tables, or are for pgdyno's own servers. What was loaded before they were
 # added is found again.
-_NOT_OF_TABLES = frozenset({"init", "database", "wal_home", *INITDB_KEYS})
+_NOT_OF_TABLES = frozenset({"init", "database", "wal_home", "restore", "restore_command", *INITDB_KEYS})
 _REFUSALS = (
     ("permission denied", "a superuser gives it by GRANT SET ON PARAMETER NAME TO ROLE"),
     ("without restarting", "it takes a restart, which pgdyno does not do to a given server"),
