@@ -14,11 +14,17 @@ from pgdyno.conduct.workspace import Workspace, read_machine
 from pgdyno.plan.experiment import reference_server
 from pgdyno.plan.plan import Plan, Step, StepKind, plan_study
 from pgdyno.plan.scaling import plan_scaling
+from pgdyno.plan.types import Choice
 from pgdyno.report.forms.plain import Heading, render_rows
 from pgdyno.run.cluster.home import find_existing_folder
+from pgdyno.run.host.facts import read_disk_facts
 from pgdyno.run.host.tunables import read_tunables
 from pgdyno.run.postgres.installation import read_named_facts
 from pgdyno.spec.study import Study
+from pgdyno.units import format_bytes
+
+# A file system has some per cent less room than its disk.
+_SAME_DISK_RATIO = 0.8
 
 
 class PlanView(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,9 +72,26 @@ def view_plan(study: Study, *, place: Workspace) -> PlanView:
     major = read_named_facts(reference_server(study)).major
     machine = read_machine(study, place.home, version_major=major)
     written = _find_write_rate(study, place.home)
-    machine = msgspec.structs.replace(machine, write_bytes_per_s=written)
+    declared_bytes = _find_declared_room(study, place.home)
+    room = machine.disk_free_bytes if declared_bytes is None else declared_bytes
+    machine = msgspec.structs.replace(machine, write_bytes_per_s=written, disk_free_bytes=room)
     plan = plan_study(study, machine)
+    if declared_bytes is not None:
+        room_words = "as the study declares; the disk of this home is smaller"
+        choice = Choice(name="room for data", value=format_bytes(declared_bytes), reason=room_words)
+        plan = msgspec.structs.replace(plan, choices=(*plan.choices, choice))
     return PlanView(plan=plan, scaling=plan_scaling(study, plan, machine))
+
+
+def _find_declared_room(study: Study, home: Path) -> int | None:
+    """Return the bytes that a declared disk has room for; None if the home's disk may be the declared one."""
+    disk = None if study.host is None else study.host.disk
+    if disk is None:
+        return None
+    capacity = compute_ceilings(disk).capacity_bytes
+    room = disk.free_bytes or (None if capacity is None else capacity.value)
+    here = read_disk_facts(find_existing_folder(home)).size_bytes
+    return int(room) if room is not None and here < _SAME_DISK_RATIO * room else None
 
 
 def _find_write_rate(study: Study, home: Path) -> float | None:
