@@ -80,4 +80,8 @@ def test_means_of_steps() -> None:
     assert mean_by_step(line, 5) == [2.0, 7.0]
     gap = msgspec.structs.replace(line, values=(0, 1, None, 3, 4, *range(5, 13)))
     assert mean_by_step(gap, 5) == [None, 7.0]
+    # A load that began within a second has four whole ones before 5 s.
+    late = msgspec.structs.replace(line, t_s=tuple(n + 1.2 for n in range(13)))
+    assert mean_by_step(late, 5) == [1.5, 6.0]
+    assert mean_by_step(msgspec.structs.replace(late, values=(None, *range(1, 13))), 5) == [None, 6.0]
     assert mean_by_step(msgspec.structs.replace(line, t_s=(), values=()), 5) == []

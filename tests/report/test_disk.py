@@ -42,7 +42,7 @@ def burst(one: DiskJob, number: int) -> float:
 def build_card(**others: Any) -> DiskCard:
     facts: dict[str, Any] = {
         "runs": make_runs(level=burst),
-        "clock": ClockTest(read_ns=24.5, counts={"1": 9}, unit="us"),
+        "clock": ClockTest(read_ns=24.5, counts={"1": 962, "2": 37, "1024": 1, "2048": 0}, unit="us"),
         "unseen": (Unseen(what="more than one I/O at once", reason="this fio has none of the engines"),),
         **others,
     }
@@ -175,3 +175,17 @@ def test_a_card_without_a_disk_below_it() -> None:
     card = make_card(look=make_look(filesystem="tmpfs", device="tmpfs", block_device=None), clock=None)
     text = printed(print_terminal(build_cards([view_of(msgspec.structs.replace(card, runs=()))]), level=Level.STANDARD))
     assert "critical: This is memory, not a disk" in text
+
+
+def test_the_tail_of_the_clocks_histogram() -> None:
+    """In microseconds, and in nanoseconds, as version 19 counts."""
+    rows = [
+        ({"1": 962, "2": 37, "1024": 1, "2048": 0}, "us", "; 3.80 % of 1,000 readings took longer than 1 µs, and none longer than 1.02 ms"),
+        ({"31": 999, "1023": 0, "2047": 1}, "ns", "; 0.10 % of 1,000 readings took longer than 1 µs, and none longer than 2.05 µs"),
+        ({}, "us", ""),
+    ]  # fmt: skip
+    for counts, unit, tail in rows:
+        document = build_card_document(view_of(build_card(clock=ClockTest(read_ns=24.5, counts=counts, unit=unit))))
+        words = " ".join(printed(print_terminal(document, level=Level.DETAIL)).split())
+        assert f"reading the clock takes 24.5 ns{tail}" in words
+        assert bool(tail) == ("longer than 1 µs" in words)

@@ -18,7 +18,9 @@ from pgdyno.spec.variant import ExperimentSpec, SweepSpec, VariantSpec, make_var
 from tests.rows import each_row
 
 HERE = Path(__file__).parent
-SHIPPED = sorted((HERE.parents[1] / "studies").glob("*.toml"))
+SHIPPED = sorted(
+    path for path in (HERE.parents[1] / "studies").rglob("*.toml") if path.parent.name not in {"hosts", "prices"}
+)
 GOOD = sorted((HERE / "good").glob("*.toml"))
 BAD = sorted((HERE / "bad").glob("*.toml"))
 TEMPLATE = HERE.parents[1] / "studies" / "template.toml"

@@ -45,8 +45,8 @@ def test_the_spec_and_the_settings_mean_the_same_kinds() -> None:
     [
         ("", (1, 1, 1, 1), 50),
         ("count = 8\nraid = 0", (8, 8, 8, 8), 400),
-        ("count = 2\nraid = 1", (2, 1, 1, 1), 50),
-        ("count = 8\nraid = 10", (8, 4, 4, 4), 200),
+        ("count = 2\nraid = 1", (2, 1, 2, 1), 50),
+        ("count = 8\nraid = 10", (8, 4, 8, 4), 200),
     ],
 )
 def test_arrays(array: str, times: tuple[int, ...], gib: int) -> None:

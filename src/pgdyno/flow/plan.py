@@ -17,16 +17,21 @@ from pgdyno.explain.doubts.credits import describe_end
 from pgdyno.plan.experiment import reference_server
 from pgdyno.plan.plan import Plan, Step, StepKind, plan_study
 from pgdyno.plan.scaling import plan_scaling
-from pgdyno.plan.types import Machine
+from pgdyno.plan.types import Choice, Machine
 from pgdyno.record.types import ServerFacts
 from pgdyno.report.forms.plain import Heading, render_rows
 from pgdyno.report.restore_words import describe_between
 from pgdyno.run.cluster.home import Home, find_existing_folder
 from pgdyno.run.cluster.template import find_loaded_scales
+from pgdyno.run.host.facts import read_disk_facts
 from pgdyno.run.host.process import find_server_user
 from pgdyno.run.host.tunables import read_tunables
 from pgdyno.run.postgres.installation import Installation, read_named_facts
 from pgdyno.spec.study import ServerKind, Study
+from pgdyno.units import format_bytes
+
+# A file system has some per cent less room than its disk.
+_SAME_DISK_RATIO = 0.8
 
 
 class PlanView(msgspec.Struct, frozen=True, kw_only=True):
@@ -89,12 +94,29 @@ def view_plan(study: Study, *, place: Workspace) -> PlanView:
     programs = read_named_facts(server)
     machine = read_machine(study, place.home, version_major=programs.major)
     loaded = _find_loaded(study, server.kind, programs, place)
-    machine = msgspec.structs.replace(machine, loaded_scales=loaded)
+    declared_bytes = _find_declared_room(study, place.home)
+    room = machine.disk_free_bytes if declared_bytes is None else declared_bytes
+    machine = msgspec.structs.replace(machine, loaded_scales=loaded, disk_free_bytes=room)
     machine = _with_disk_rates(machine, study, place.home)
     plan = plan_study(study, machine)
+    if declared_bytes is not None:
+        room_words = "as the study declares; the disk of this home is smaller"
+        choice = Choice(name="room for data", value=format_bytes(declared_bytes), reason=room_words)
+        plan = msgspec.structs.replace(plan, choices=(*plan.choices, choice))
     host = study.host
     ends = () if host is None else predict_ends(find_credits(host), plan_uses(plan, host))
     return PlanView(plan=plan, scaling=plan_scaling(study, plan, machine), credits=ends)
+
+
+def _find_declared_room(study: Study, home: Path) -> int | None:
+    """Return the bytes that a declared disk has room for; None if the home's disk may be the declared one."""
+    disk = None if study.host is None else study.host.disk
+    if disk is None:
+        return None
+    capacity = compute_ceilings(disk).capacity_bytes
+    room = disk.free_bytes or (None if capacity is None else capacity.value)
+    here = read_disk_facts(find_existing_folder(home)).size_bytes
+    return int(room) if room is not None and here < _SAME_DISK_RATIO * room else None
 
 
 def _find_loaded(study: Study, kind: ServerKind, programs: ServerFacts, place: Workspace) -> frozenset[int]:

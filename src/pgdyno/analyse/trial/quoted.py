@@ -124,8 +124,10 @@ def _observe_machine(data: TrialData, device: str | None) -> dict[str, float | N
 def mean_by_step(line: Series, step_s: float) -> list[float | None]:
     """Compute a series' mean in each whole step of time; None in a step that lacks a second.
 
+    A load begins within a second, so that its first step may have one whole second less.
+
     Args:
-        line: A value for each second.
+        line: A value for each whole second.
         step_s: Length of a step, in whole seconds.
     """
     steps: dict[int, list[float | None]] = {}
@@ -134,6 +136,8 @@ def mean_by_step(line: Series, step_s: float) -> list[float | None]:
     count = int((line.t_s[-1] + 0.5) // step_s) if line.t_s else 0
     means: list[float | None] = []
     for step in range(count):
-        seen = [value for value in steps.get(step, ()) if value is not None]
-        means.append(float(np.mean(seen)) if len(seen) >= step_s else None)
+        values = steps.get(step, [])
+        seen = [value for value in values if value is not None]
+        is_whole = len(values) >= (step_s if step else step_s - 1) and len(seen) == len(values)
+        means.append(float(np.mean(seen)) if seen and is_whole else None)
     return means

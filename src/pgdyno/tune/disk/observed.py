@@ -43,7 +43,7 @@ def make_disk(look: StorageStack, limits: Sequence[CgroupLimit], *, wal_bytes: i
     for name, (title, unit) in TITLES.items():
         value, source = ASSUMED[kind][name]
         # A flush waits for all disks of the array.
-        times = 1.0 if name == "flush_s" else math.prod(_times_of(one).of(TRANSFERS[name]) for one in arrays)
+        times = 1.0 if name == "flush_s" else math.prod(_times_of(one, kind).of(TRANSFERS[name]) for one in arrays)
         how = f"{kind.value}{array}, not measured: {source}"
         figure = Known.assumed(title, value * times, unit, how)
         figures[name] = _apply_limits(name, figure, look, limits)
@@ -84,7 +84,7 @@ def _make_device(look: StorageStack, position: int) -> Device:
         schedulers=seen.schedulers,
         read_ahead_kb=seen.read_ahead_kb,
         chunk_kb=None if chunk_bytes is None else chunk_bytes // 1024,
-        data_disks=1 if stripe is None else int(_times_of(stripe).data),
+        data_disks=1 if stripe is None else int(array_times(stripe.level, stripe.disk_count).data),
     )
 
 
@@ -106,5 +106,5 @@ def _find_arrays(look: StorageStack) -> list[Stripe]:
     return found
 
 
-def _times_of(stripe: Stripe) -> ArrayTimes:
-    return array_times(stripe.level, stripe.disk_count)
+def _times_of(stripe: Stripe, kind: DiskKind) -> ArrayTimes:
+    return array_times(stripe.level, stripe.disk_count, can_seek=kind is not DiskKind.HDD)

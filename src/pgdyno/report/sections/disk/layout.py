@@ -104,7 +104,7 @@ def ceilings_table(view: LayoutView) -> Table | None:
         caption="Maximum performance",
         columns=(*titles, Column(title="bound by")),
         rows=tuple(_ceiling_row(name, one, view.ceilings.absent.get(name)) for name, one in found.items()),
-        remark="Random: 8 kB each. Sequential: one stream. Flushes: one at a time.",
+        remark="Random: 8 kB each. Sequential: one stream, read ahead. Flushes: one at a time.",
     )
 
 

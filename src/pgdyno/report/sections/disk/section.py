@@ -8,10 +8,11 @@ import msgspec
 
 from pgdyno.analyse.comparison.disk_cards import DiskDifference
 from pgdyno.explain.finding import Finding, Severity
+from pgdyno.record.device.disk_card import ClockTest
 from pgdyno.report.document import Block, Claim, Claims, Document, Prose, Section
-from pgdyno.report.format import format_number
+from pgdyno.report.format import format_number, format_percent
 from pgdyno.report.input import CardView
-from pgdyno.report.sections.disk.card import describe_making, describe_place, explain_for_postgresql
+from pgdyno.report.sections.disk.card import describe_making, describe_place, explain_for_postgresql, format_latency
 from pgdyno.report.sections.disk.comparison import (
     REMARK,
     describe_comparison,
@@ -25,6 +26,9 @@ from pgdyno.report.sections.disk.tables import efficiency_table, flush_table, he
 
 # The figures of this many cards fit side by side into 80 columns.
 _BESIDE = 4
+
+# A reading of a fast clock takes some ten nanoseconds; what takes more than this was interrupted.
+_QUICK_US = 1.0
 
 
 def build_card(view: CardView) -> Document:
@@ -75,12 +79,23 @@ def _list_blocks(view: CardView) -> Iterator[Block]:
     yield Section(title="Consequences for PostgreSQL", blocks=meaning)
     yield from _list_findings(others)
     if view.card.clock is not None:
-        read_ns = format_number(view.card.clock.read_ns)
-        yield Prose(words=f"pg_test_timing: reading the clock takes {read_ns} ns")
+        yield Prose(words=_describe_clock(view.card.clock))
     unseen = tuple(Prose(words=f"{one.what}: {one.reason}") for one in view.card.unseen)
     yield Section(title="Not observed", blocks=unseen)
     if view.file is not None:
         yield Prose(words=f"card: {view.file}")
+
+
+def _describe_clock(clock: ClockTest) -> str:
+    """Describe the mean of pg_test_timing and the tail of its histogram, whose bounds are in µs or ns."""
+    said = f"pg_test_timing: reading the clock takes {format_number(clock.read_ns)} ns"
+    us = {float(bound) * (1 if clock.unit == "us" else 1e-3): count for bound, count in clock.counts.items()}
+    total, quick = sum(us.values()), sum(count for bound, count in us.items() if bound <= _QUICK_US)
+    if not total:
+        return said
+    share = format_percent(1 - quick / total)
+    longest = format_latency(max(bound for bound, count in us.items() if count))
+    return f"{said}; {share} of {total:,} readings took longer than 1 µs, and none longer than {longest}"
 
 
 def _list_findings(findings: Iterable[Finding]) -> Iterator[Claims]:

@@ -1,0 +1,36 @@
+"""The room that a plan assumes: this disk's, or that of a declared disk that is not here."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pgdyno.conduct.workspace import Workspace
+from pgdyno.errors import HostError
+from pgdyno.flow.plan import PlanView, view_plan
+from pgdyno.spec.read import parse_study
+
+# Far more than any disk that tests run on.
+DATA = '[data]\nscale = 1_000_000\n[[workload]]\nname = "select-only"\n'
+
+
+def plan(home: Path, tables: str) -> PlanView:
+    study = parse_study(DATA + tables, source="study", folder=Path())
+    return view_plan(study, place=Workspace.make(out=None, home=home, run_as=None))
+
+
+def test_a_declared_disk_that_is_larger_than_this_one_has_its_own_room(tmp_path: Path) -> None:
+    declared = (
+        '[host]\ninstance = "ecs.g6e.26xlarge"\n[host.disk]\nvolume = "essd-pl3"\nsize = "32TB"\ncount = 8\nraid = 0\n'
+    )
+    view = plan(tmp_path, declared)
+    assert [one.value for one in view.plan.choices if one.name == "room for data"] == ["256 TB"]
+
+
+def test_data_that_fit_neither_disk_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(HostError, match="does not fit on the disk"):
+        plan(tmp_path, "")
+    declared = '[host]\ninstance = "ecs.g6e.26xlarge"\n[host.disk]\nvolume = "essd-pl3"\nsize = "2TB"\n'
+    with pytest.raises(HostError, match="does not fit on the disk"):
+        plan(tmp_path, declared)
