@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from pgdyno.errors import HostError
-from pgdyno.run.change.journal import ChangeKind, Journal, UndoOutcome, begin_change
+from pgdyno.run.change.journal import Change, ChangeKind, Journal, UndoOutcome, begin_change
 from pgdyno.run.change.kernel import changed_sysctls, restore_left_overs
 from pgdyno.run.change.kernel_lock import SettingLock, _devices, check_unlocked
 from tests.sysctls import machine_settings, needs_proc_sys, read_sysctl, started_child, write
@@ -143,6 +143,26 @@ def test_a_value_that_nobody_of_us_set_is_the_original(elsewhere: Elsewhere, tmp
         with changed_sysctls({POOL: "5"}, journal=Journal(tmp_path / "own")):
             assert read_sysctl(POOL) == "5"
         assert read_sysctl(POOL) == "4"
+
+
+def test_what_is_put_back_just_before_its_lock_is_free_is_not_taken_for_the_original(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    if not can_lock():
+        pytest.skip("this account may not mount devtmpfs")
+    with machine_settings(POOL), contextlib.ExitStack() as elsewhere:
+        write(POOL, "0")
+        elsewhere.enter_context(changed_sysctls({POOL: "3"}, journal=Journal(tmp_path / "theirs")))
+        take = SettingLock.take
+
+        def take_late(change: Change) -> SettingLock:
+            elsewhere.close()
+            return take(change)
+
+        monkeypatch.setattr(SettingLock, "take", take_late)
+        with changed_sysctls({POOL: "5"}, journal=Journal(tmp_path / "own")):
+            assert read_sysctl(POOL) == "5"
+        assert read_sysctl(POOL) == "0"
 
 
 def test_a_setting_of_two_namespaces_is_unlocked_in_both(tmp_path: Path) -> None:

@@ -157,12 +157,14 @@ class KernelSettings:
 
     def _begin(self, name: str, changes: Sequence[Change]) -> Change:
         """Begin a change, from the value before a killed pgdyno of another container, if it has left one of its own."""
-        found = kernel_file.read_value(name)
-        change = begin_change(
-            kind=kernel_file.kind_of(name), what=name, namespace=kernel_file.find_namespace(name), old_value=found
-        )
+        namespace = kernel_file.find_namespace(name)
+        seen = kernel_file.read_value(name)
+        change = begin_change(kind=kernel_file.kind_of(name), what=name, namespace=namespace, old_value=seen)
         check_unheld(change, changes)
         self._locks[name] = lock = SettingLock.take(change)
+        # A pgdyno of another container may have put it back just before it let go of the lock.
+        found = kernel_file.read_value(name)
+        change = msgspec.structs.replace(change, old_value=found)
         left = lock.read()
         if left is None or found == left.old_value or found not in left.new_values:
             return change
