@@ -191,8 +191,10 @@ def check_same(
             "the record is of a server whose machine was not seen: nothing here can be put beside it",
             hint="begin a new study",
         )
+    # The same emulated disk is another loop device each time.
+    identify = _identify_without_disks if record.study.is_emulated else _identity
     then, now = (
-        (*_identity(one, of), *(facts for place in places[1:] for facts in _identify_place(place)))
+        (*identify(one, of), *(facts for place in places[1:] for facts in _identify_place(place)))
         for one, of, places in ((record.host, record.preflight, record.places), (host, preflight, ready_places))
     )
     memory_ratio = host.memory_bytes / record.host.memory_bytes
@@ -217,9 +219,13 @@ def _identify_place(place: PlaceFacts) -> tuple[str | None, ...]:
     return place.data_disk.block_device, place.data_disk.filesystem, place.wal.block_device, place.wal.filesystem
 
 
+def _identify_without_disks(host: HostFacts, _: PreflightFacts | None = None) -> tuple[str | int | None, ...]:
+    return (host.cpu_model, host.cpu_count, host.kernel)
+
+
 def _identity(host: HostFacts, preflight: PreflightFacts | None) -> tuple[str | int | None, ...]:
     disk, wal = host.data_disk, None if preflight is None else preflight.wal
-    machine = (host.cpu_model, host.cpu_count, host.kernel, disk.block_device, disk.filesystem)
+    machine = (*_identify_without_disks(host), disk.block_device, disk.filesystem)
     # Older records have no device of the WAL's file system.
     if wal is None or wal.device in {"", disk.device}:
         return machine

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pgdyno.conduct.emulation import emulating
 from pgdyno.conduct.finished import is_finished
 from pgdyno.conduct.logged_ui import LoggedUi
 from pgdyno.conduct.machine import check_same, ready_machine
@@ -9,7 +10,6 @@ from pgdyno.conduct.progress import note_end
 from pgdyno.conduct.study import recording, reopen_record, run_missing_card, run_sweep, run_trials
 from pgdyno.conduct.ui import Ui
 from pgdyno.conduct.workspace import Workspace
-from pgdyno.errors import SpecError
 from pgdyno.flow.bench_given import resume_given
 from pgdyno.flow.report import StudyReport, keeping_what_is_finished, report_step
 from pgdyno.record.store import RecordStore
@@ -38,12 +38,10 @@ def resume_study(store: RecordStore, *, allowed: Allowed = NOTHING, place: Works
         return report_step(store, ui)
     if record.study.server.kind is ServerKind.GIVEN:
         return resume_given(store, allowed=allowed, ui=ui)
-    if record.study.is_emulated:
-        raise SpecError(
-            "a study on an emulated machine cannot go on: its data were on disks that are gone",
-            hint=f"`pgdyno report {store.path}` reports on the finished trials; begin again for the others",
-        )
-    with ready_machine(record.study, place.on_disk_of(record), ui) as ready:
+    with (
+        emulating(record.study, place.on_disk_of(record), ui) as there,
+        ready_machine(record.study, there, ui) as ready,
+    ):
         check_same(record, ready.host, ready.preflight, ready.installation, ready.places)
         reopen_record(store, ready.machine, ui)
         with store.locked(), keeping_what_is_finished(store), recording(store):
