@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 from rivals import Rival, keep_taken
 
-from pgdyno.conduct.known_cards import find_cards, with_cards
+from pgdyno.conduct.cards.known import find_cards, with_cards
 from pgdyno.conduct.workspace import machine_of
 from pgdyno.facts.gucs import find_guc, read_value
 from pgdyno.plan.plan import BYTES_PER_SCALE, plan_study

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from pgdyno.errors import SpecError
-from pgdyno.flow.bench_given import allowed_again
+from pgdyno.flow.given.bench import allowed_again
 from pgdyno.record.store import RecordStore
 from pgdyno.record.types import StudyRecord
 from pgdyno.spec.allowed import NOTHING, Allowed

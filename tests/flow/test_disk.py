@@ -10,7 +10,7 @@ import pytest
 
 from pgdyno.analyse.comparison.disk_cards import compare_entries
 from pgdyno.analyse.comparison.verdict import VerdictKind
-from pgdyno.conduct.known_cards import DiskCards, find_cards, read_cards, with_cards
+from pgdyno.conduct.cards.known import DiskCards, find_cards, read_cards, with_cards
 from pgdyno.errors import SpecError
 from pgdyno.flow.disk import check_paths
 from pgdyno.flow.disk_view import compare_cards, read_declared, show_cards, view_card

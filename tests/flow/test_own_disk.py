@@ -13,8 +13,8 @@ import msgspec
 import pytest
 
 from pgdyno.analyse.disk.efficiency import ceilings_of
-from pgdyno.conduct.place_limits import read_limits
-from pgdyno.conduct.study_card import has_all_cards, plan_study_card, study_card_step
+from pgdyno.conduct.cards.limits import read_limits
+from pgdyno.conduct.cards.study import has_all_cards, plan_study_card, study_card_step
 from pgdyno.plan.places import Place
 from pgdyno.record.device.disk_card import CardScope, keep_card, read_card
 from pgdyno.record.store import RecordStore

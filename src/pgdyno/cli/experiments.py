@@ -186,9 +186,9 @@ def compare(
     """Compare settings, versions, modes or kernel settings, and give a verdict with a known error rate."""
     with session(json=json, quiet=quiet, yes=yes) as (ui, show):
         from pgdyno.conduct.workspace import Workspace
-        from pgdyno.flow.bench_given import put_on_given
         from pgdyno.flow.compare import compose_comparison
         from pgdyno.flow.gate import apply_gate, check_gate, plan_gate
+        from pgdyno.flow.given.bench import put_on_given
         from pgdyno.flow.run import run_study
 
         gate = plan_gate(fail_if or [], junit=junit, bmf=bmf)
@@ -292,9 +292,9 @@ def sweep(
     """Vary one or two parameters over several levels, or find the largest rate that holds a latency limit."""
     with session(json=json, quiet=quiet, yes=yes) as (ui, show):
         from pgdyno.conduct.workspace import Workspace
-        from pgdyno.flow.bench_given import put_on_given
         from pgdyno.flow.compare import compose_sweep
         from pgdyno.flow.gate import apply_gate, check_gate, plan_gate
+        from pgdyno.flow.given.bench import put_on_given
         from pgdyno.flow.run import run_study
 
         gate = plan_gate(fail_if or [], junit=junit, bmf=bmf)

@@ -83,7 +83,7 @@ def check(
         if study is not None:
             refuse_others("a study", **own, clients=clients, dsn=dsn is not None)
         if dsn is not None:
-            from pgdyno.flow.check_given import GivenCheck, check_given
+            from pgdyno.flow.given.check import GivenCheck, check_given
 
             refuse_others("--dsn", **own, home=home, wal_home=wal_home)
             result: Check | GivenCheck = check_given(dsn, clients=clients)
@@ -116,7 +116,7 @@ def clean(
     """Remove loaded clusters from pgdyno's home, or from a server of yours its own databases; records are kept."""
     with session(json=json, quiet=True, yes=yes) as (ui, show):
         if dsn is not None:
-            from pgdyno.flow.clean_given import clean_given
+            from pgdyno.flow.given.clean import clean_given
 
             refuse_others("--dsn", home=home, run_as=run_as)
             show(clean_given(dsn, ui=ui))

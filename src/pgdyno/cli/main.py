@@ -225,7 +225,7 @@ def bench(
 
         allowed = read_allowed(allow, dsn=dsn)
         if dsn is not None:
-            from pgdyno.flow.bench_given import bench_given, compose_given
+            from pgdyno.flow.given.bench import bench_given, compose_given
             from pgdyno.run.given.conninfo import hide_secrets
 
             own = {

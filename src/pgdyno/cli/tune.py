@@ -204,7 +204,7 @@ def tune(
         )
         if apply:
             from pgdyno.flow.apply import apply as apply_settings
-            from pgdyno.flow.apply_given import apply_given
+            from pgdyno.flow.given.apply import apply_given
 
             def show_first(tuned: TuneResult) -> None:
                 if not json:
@@ -218,7 +218,7 @@ def tune(
         if dsn is None:
             tuned = derive(question, form=chosen, explained=tuple(explain or ()))
         else:
-            from pgdyno.flow.tune_given import tune_given
+            from pgdyno.flow.given.tune import tune_given
 
             tuned = tune_given(question, dsn=dsn, form=chosen, explained=tuple(explain or ()))
         text = tuned.to_text() if not (json or explain) else None

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from pgdyno.conduct.accepted_settings import accept_settings
-from pgdyno.conduct.known_cards import find_cards, with_cards
+from pgdyno.conduct.cards.known import find_cards, with_cards
 from pgdyno.conduct.machine import ReadyMachine
 from pgdyno.conduct.ui import Ui
 from pgdyno.errors import PgdynoError, SpecError

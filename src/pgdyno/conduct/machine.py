@@ -13,8 +13,8 @@ import msgspec
 
 from pgdyno import __version__
 from pgdyno.analyse.disk.demand import find_limits
+from pgdyno.conduct.cards.study import StudyCard
 from pgdyno.conduct.planned_server import describe_main_server, find_variant_obstacles
-from pgdyno.conduct.study_card import StudyCard
 from pgdyno.conduct.ui import Ui
 from pgdyno.conduct.undo_words import describe_undo
 from pgdyno.conduct.workspace import Workspace, machine_of, read_other_disks

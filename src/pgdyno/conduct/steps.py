@@ -13,7 +13,7 @@ import msgspec
 
 from pgdyno.analyse.prediction import PredictionBasis, predict_trial
 from pgdyno.conduct.block_schedule import BlockSchedule
-from pgdyno.conduct.place_limits import read_limits
+from pgdyno.conduct.cards.limits import read_limits
 from pgdyno.conduct.progress_line import shorten
 from pgdyno.conduct.ui import Ui
 from pgdyno.errors import PgdynoError, StepFailedError

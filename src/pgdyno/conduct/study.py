@@ -11,6 +11,7 @@ from pathlib import Path
 import msgspec
 
 from pgdyno import __version__
+from pgdyno.conduct.cards.study import StudyCard, has_all_cards, plan_study_card, study_card_step
 from pgdyno.conduct.client_sweep import run_scaling
 from pgdyno.conduct.experiment import run_experiment
 from pgdyno.conduct.finished import are_own_trials_finished
@@ -18,7 +19,6 @@ from pgdyno.conduct.machine import ReadyMachine
 from pgdyno.conduct.progress import note_end
 from pgdyno.conduct.search import run_search
 from pgdyno.conduct.steps import prepare_stage, run_stage
-from pgdyno.conduct.study_card import StudyCard, has_all_cards, plan_study_card, study_card_step
 from pgdyno.conduct.ui import Ui
 from pgdyno.conduct.workspace import Workspace
 from pgdyno.errors import InterruptedStudyError, SpecError

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pgdyno.conduct.cards.study import measure_study_card, plan_study_card, study_card_step
 from pgdyno.conduct.derived_variants import check_derivable, derive_variants
 from pgdyno.conduct.emulation import emulating
 from pgdyno.conduct.logged_ui import LoggedUi
@@ -16,7 +17,6 @@ from pgdyno.conduct.study import (
     run_sweep,
     run_trials,
 )
-from pgdyno.conduct.study_card import measure_study_card, plan_study_card, study_card_step
 from pgdyno.conduct.ui import Ui
 from pgdyno.conduct.workspace import Workspace
 from pgdyno.flow.compose_bench import Goal, budget_of, load_budget_s

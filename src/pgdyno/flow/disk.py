@@ -13,7 +13,7 @@ from pathlib import Path
 
 import msgspec
 
-from pgdyno.conduct.measure_card import DiskJobs, take_card
+from pgdyno.conduct.cards.measure import DiskJobs, take_card
 from pgdyno.conduct.ui import Ui
 from pgdyno.errors import HostError, InterruptedStudyError, SpecError, StepFailedError, why
 from pgdyno.flow.disk_view import DiskResult, read_declared, view_card

@@ -34,7 +34,7 @@ from pgdyno.conduct.workspace import Workspace
 from pgdyno.errors import InterruptedStudyError, SpecError
 from pgdyno.explain.bottleneck import LIMITS
 from pgdyno.explain.intervention import Intervention, choose_intervention
-from pgdyno.flow.bench_given import allowed_again, begin_given_record, check_same_server, most_clients
+from pgdyno.flow.given.bench import allowed_again, begin_given_record, check_same_server, most_clients
 from pgdyno.flow.report import (
     compose_report,
     keeping_what_is_finished,

@@ -11,7 +11,7 @@ from rich.console import RenderableType
 from pgdyno.analyse.disk.credits import CreditEnd, find_credits, plan_uses, predict_ends
 from pgdyno.analyse.disk.demand import DiskLimits, find_limits
 from pgdyno.analyse.disk.layout_ceiling import compute_ceilings, limits_of
-from pgdyno.conduct.known_cards import find_cards
+from pgdyno.conduct.cards.known import find_cards
 from pgdyno.conduct.workspace import Workspace, read_machine
 from pgdyno.explain.doubts.credits import describe_end
 from pgdyno.plan.experiment import reference_server

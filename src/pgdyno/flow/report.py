@@ -15,7 +15,7 @@ from rich.console import RenderableType
 from pgdyno.analyse.disk.demand import DiskLimits
 from pgdyno.analyse.study import analyse_study, find_capacities
 from pgdyno.analyse.study_types import ScalingStudy, StudyAnalysis
-from pgdyno.conduct.place_limits import read_limits
+from pgdyno.conduct.cards.limits import read_limits
 from pgdyno.conduct.progress import count_trials
 from pgdyno.conduct.ui import Ui
 from pgdyno.errors import HostError, InterruptedStudyError, PgdynoError, SpecError, with_program

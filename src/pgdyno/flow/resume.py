@@ -10,7 +10,7 @@ from pgdyno.conduct.progress import note_end
 from pgdyno.conduct.study import recording, reopen_record, run_missing_card, run_sweep, run_trials
 from pgdyno.conduct.ui import Ui
 from pgdyno.conduct.workspace import Workspace
-from pgdyno.flow.bench_given import resume_given
+from pgdyno.flow.given.bench import resume_given
 from pgdyno.flow.report import StudyReport, keeping_what_is_finished, report_step
 from pgdyno.record.store import RecordStore
 from pgdyno.spec.allowed import NOTHING, Allowed

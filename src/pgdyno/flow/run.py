@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pgdyno.conduct.cards.study import plan_study_card, study_card_step
 from pgdyno.conduct.emulation import emulating
 from pgdyno.conduct.logged_ui import LoggedUi
 from pgdyno.conduct.machine import ready_machine
@@ -15,10 +16,9 @@ from pgdyno.conduct.study import (
     run_sweep,
     run_trials,
 )
-from pgdyno.conduct.study_card import plan_study_card, study_card_step
 from pgdyno.conduct.ui import Ui
 from pgdyno.conduct.workspace import Workspace
-from pgdyno.flow.bench_given import bench_given
+from pgdyno.flow.given.bench import bench_given
 from pgdyno.flow.report import StudyReport, keeping_what_is_finished, report_step
 from pgdyno.spec.allowed import NOTHING, Allowed
 from pgdyno.spec.study import ServerKind, Study

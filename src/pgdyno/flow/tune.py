@@ -12,7 +12,7 @@ import msgspec
 from rich.console import RenderableType
 
 from pgdyno.conduct.accepted_settings import accept_settings
-from pgdyno.conduct.known_cards import find_cards, read_cards, with_cards
+from pgdyno.conduct.cards.known import find_cards, read_cards, with_cards
 from pgdyno.facts.instances import find_instance
 from pgdyno.facts.versions import is_untried
 from pgdyno.flow.terminal import print_document

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import msgspec
 
-from pgdyno.conduct.known_cards import read_cards, with_cards
+from pgdyno.conduct.cards.known import read_cards, with_cards
 from pgdyno.errors import SpecError
 from pgdyno.facts.gucs import VarType, find_guc
 from pgdyno.flow.tune import Form, TuneRequest, TuneResult, find_shape, read_record

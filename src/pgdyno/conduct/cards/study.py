@@ -13,7 +13,7 @@ from pathlib import Path
 
 import msgspec
 
-from pgdyno.conduct.measure_card import DiskJobs, take_card
+from pgdyno.conduct.cards.measure import DiskJobs, take_card
 from pgdyno.conduct.ui import Ui
 from pgdyno.errors import HostError, PgdynoError
 from pgdyno.plan.disk import FLUSH_TESTS, make_disk_plan

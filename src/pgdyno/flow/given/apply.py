@@ -14,8 +14,8 @@ from pgdyno.conduct.ui import Ui
 from pgdyno.errors import HostError, InterruptedStudyError, SpecError, with_program
 from pgdyno.explain.preflight.given import find_given_obstacles
 from pgdyno.facts.gucs import ChangeCost
+from pgdyno.flow.given.tune import tune_given
 from pgdyno.flow.tune import Form, TuneRequest, TuneResult
-from pgdyno.flow.tune_given import tune_given
 from pgdyno.record.machine.given_server import GivenServer
 from pgdyno.report.forms.plain import render_headed, render_line
 from pgdyno.report.sections.tuning.view import TuningView

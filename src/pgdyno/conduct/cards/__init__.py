@@ -1,0 +1,1 @@
+"""Measure the disk cards of a study, and find those that are there already."""
