@@ -78,8 +78,12 @@ def test_data_that_are_not_restored(home: Home, tmp_path: Path) -> None:
     server.reset()
     server.prepare_switch(variants)
     assert (home.data / "postgresql.conf").read_text().count("include 'pgdyno-variant.conf'") == 1
-    with server.running({}, log_path=log):
-        assert has_table(server)
+    # As a variant's own server, whose policy is the study's.
+    alike = server.in_home(home)
+    for each in (server, alike):
+        each.reset()
+        with each.running({}, log_path=log):
+            assert has_table(each)
     assert "was not properly shut down" not in log.read_text()
     # What has failed leaves a state that no trial is to begin with.
     server.reset()

@@ -55,14 +55,15 @@ class OwnServer:
         Raises:
             HostError: As for `Home.slot`.
         """
-        other = OwnServer(installation=self._installation, home=self._home.slot(number))
-        other._template, other._data = self._template, self._data
-        return other
+        return self._with_data(self._home.slot(number), port=None)
 
     def in_home(self, home: Home) -> OwnServer:
         """Return a server of the same PostgreSQL and data whose cluster lies elsewhere."""
-        other = OwnServer(installation=self._installation, home=home, port=self._port)
-        other._template = self._template
+        return self._with_data(home, port=self._port)
+
+    def _with_data(self, home: Home, *, port: int | None) -> OwnServer:
+        other = OwnServer(installation=self._installation, home=home, port=port)
+        other._template, other._data = self._template, self._data
         return other
 
     @property
