@@ -16,7 +16,11 @@ import pytest
 from pgdyno.errors import HostError
 from pgdyno.run.change.emulation.groups import Rates, plan_groups
 from pgdyno.run.change.emulation.latency import find_compiler
+from pgdyno.run.change.emulation.loop import attach, keep_flushes_above
 from pgdyno.run.change.emulation.machine import EmulatedDisk, check_emulation
+from pgdyno.run.change.emulation.note import EmulationNote
+from pgdyno.run.change.journal import EmulationChange, UndoOutcome
+from pgdyno.run.host.process_id import this_process
 from tests.loops import needs_root
 from tests.run.emulating import IOPS, LATENCY_S, MEMORY_BYTES
 
@@ -65,6 +69,29 @@ def test_disks_are_throttled_delayed_and_gone(tmp_path: Path) -> None:
     assert str(IOPS) not in (BLKIO / "blkio.throttle.read_iops_device").read_text()
     assert list(Path("/sys/fs/cgroup/memory").glob(f"**/pgdyno-{emulating.pid}")) == []
     assert str(tmp_path) not in subprocess.run(["losetup"], check=True, capture_output=True, text=True).stdout
+
+
+@needs_root
+def test_a_device_that_has_gone_keeps_no_other_from_being_put_back(tmp_path: Path) -> None:
+    skip_without_means()
+    image = tmp_path / "image"
+    with image.open("w+b") as file:
+        file.truncate(2**20)
+        device = attach(file.fileno())
+    cache = Path("/sys/dev/block") / device.numbers / "queue/write_cache"
+    before = cache.read_text()
+    try:
+        keep_flushes_above(device.numbers, is_kept=True)
+        assert cache.read_text() != before
+        note = EmulationNote(
+            change=EmulationChange(what=str(tmp_path / "disks"), at="now", owner=this_process()),
+            groups=plan_groups("test", limits_memory=False),
+            devices=("7:99999", device.numbers),
+        )
+        assert note.undo().outcome is UndoOutcome.UNDONE
+        assert cache.read_text() == before
+    finally:
+        os.close(device.descriptor)
 
 
 @needs_root

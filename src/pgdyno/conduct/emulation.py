@@ -49,7 +49,7 @@ def emulating(study: Study, place: Workspace, ui: Ui) -> Iterator[Workspace]:
         StepFailedError: A file system cannot be made.
     """
     host = study.host
-    if host is None or not host.emulate:
+    if host is None or not study.is_emulated:
         yield place
         return
     machine = plan_emulation(study, place)

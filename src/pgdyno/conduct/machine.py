@@ -14,6 +14,7 @@ import msgspec
 from pgdyno import __version__
 from pgdyno.analyse.disk.demand import find_limits
 from pgdyno.conduct.cards.study import StudyCard
+from pgdyno.conduct.emulation import emulating
 from pgdyno.conduct.planned_server import describe_main_server, find_variant_obstacles
 from pgdyno.conduct.ui import Ui
 from pgdyno.conduct.undo_words import describe_undo
@@ -24,8 +25,9 @@ from pgdyno.explain.preflight.rules import find_obstacles
 from pgdyno.explain.preflight.shared_memory import NO_START
 from pgdyno.explain.preflight.study import without_emulation
 from pgdyno.plan.experiment import reference_server
+from pgdyno.plan.places import Place
 from pgdyno.plan.plan import CHECK_S, Machine
-from pgdyno.plan.variants import list_places, list_specs
+from pgdyno.plan.variants import list_places, reference_data
 from pgdyno.record.device.disk_card import ClockTest
 from pgdyno.record.machine.host_facts import HostFacts
 from pgdyno.record.machine.preflight import PreflightFacts
@@ -42,7 +44,6 @@ from pgdyno.run.host.process import find_server_user
 from pgdyno.run.host.program import program_name
 from pgdyno.run.postgres.installation import Installation, find_installation
 from pgdyno.run.preflight import PreflightSubject, read_preflight
-from pgdyno.spec.initdb import combine_choices, with_choices
 from pgdyno.spec.study import Study
 from pgdyno.units import format_bytes, format_cpus
 
@@ -86,25 +87,26 @@ class ReadyMachine(msgspec.Struct, frozen=True, kw_only=True):
 
 @contextmanager
 def ready_machine(study: Study, place: Workspace, ui: Ui) -> Iterator[ReadyMachine]:
-    """Lock the home, clean up what a killed run left, find PostgreSQL, and check the machine.
+    """Lock the home, clean up what a killed run left, find PostgreSQL, and check the machine, emulated if that is asked.
 
     Raises:
         HostError: The machine cannot run the study: the home is in use, the port is taken, PostgreSQL is missing.
+        SpecError, StepFailedError: As for `emulating`.
     """
-    with pending_log():
+    with pending_log(), emulating(study, place, ui) as there:
         LOG.info("pgdyno %s, pid %d: %s", __version__, os.getpid(), shlex.join([program_name(), *sys.argv[1:]]))
         ui.begin_step("check", predicted_s=CHECK_S)
         if study.server.port is not None:
             check_port(study.server.port)
-        user = find_server_user(place.run_as)
+        user = find_server_user(there.run_as)
         places = list_places(study)
-        if place.wal_home is not None:
-            places = (msgspec.structs.replace(places[0], wal_home=str(place.wal_home)),)
-        with open_places(place.home, user, places) as home:
-            yield _check(study, home, ui)
+        if there.wal_home is not None:
+            places = (msgspec.structs.replace(places[0], wal_home=str(there.wal_home)),)
+        with open_places(there.home, user, places) as home:
+            yield _check(study, home, places, ui)
 
 
-def _check(study: Study, home: Home, ui: Ui) -> ReadyMachine:
+def _check(study: Study, home: Home, places: Sequence[Place], ui: Ui) -> ReadyMachine:
     """Clean up what a killed run left, find PostgreSQL, and look at the machine."""
     user = home.user
     _clean_up(home, ui)
@@ -146,10 +148,11 @@ def _check(study: Study, home: Home, ui: Ui) -> ReadyMachine:
         ui.show_finding(finding)
     if study.server.port is not None:
         ui.say(f"to watch the server while a trial runs: {psql_command(home, study.server.port)}")
-    first = list_specs(study)[0][0] if study.is_comparison else None
-    scales = find_loaded_scales(home, installation, with_choices(study.data, combine_choices(study.data, first)))
     machine = machine_of(
-        host, version_major=installation.facts.major, scales=scales, others=read_other_disks(list_places(study))
+        host,
+        version_major=installation.facts.major,
+        scales=find_loaded_scales(home, installation, reference_data(study)),
+        others=read_other_disks(places),
     )
     return ReadyMachine(
         home=home,

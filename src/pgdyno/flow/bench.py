@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pgdyno.conduct.cards.study import measure_study_card, plan_study_card, study_card_step
 from pgdyno.conduct.derived_variants import check_derivable, derive_variants
-from pgdyno.conduct.emulation import emulating
 from pgdyno.conduct.logged_ui import LoggedUi
 from pgdyno.conduct.machine import ready_machine
 from pgdyno.conduct.request_check import check_request
@@ -41,7 +40,7 @@ def bench(
     check_new(place)
     check_request(asked, place, budget=budget)
     ui = LoggedUi(ui)
-    with emulating(asked, place, ui) as there, ready_machine(asked, there, ui) as ready:
+    with ready_machine(asked, place, ui) as ready:
         card = plan_study_card(ready.home, ready.installation, clock=ready.clock) if measures_disk else None
         seen = ready.with_card(card)
         if card is not None and card.expected_s:

@@ -18,6 +18,7 @@ from pgdyno.plan.experiment import reference_server
 from pgdyno.plan.plan import Plan, Step, StepKind, plan_study
 from pgdyno.plan.scaling import plan_scaling
 from pgdyno.plan.types import Choice, Machine
+from pgdyno.plan.variants import reference_data
 from pgdyno.record.types import ServerFacts
 from pgdyno.report.forms.plain import Heading, render_rows
 from pgdyno.report.restore_words import describe_between
@@ -125,7 +126,7 @@ def _find_loaded(study: Study, kind: ServerKind, programs: ServerFacts, place: W
     if kind is ServerKind.GIVEN or not os.access(home.templates, os.R_OK | os.X_OK):
         return frozenset()
     installation = Installation(bindir=Path(programs.bindir), facts=programs, kind=kind)
-    return find_loaded_scales(home, installation, study.data)
+    return find_loaded_scales(home, installation, reference_data(study))
 
 
 def _with_disk_rates(machine: Machine, study: Study, home: Path) -> Machine:

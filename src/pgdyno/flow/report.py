@@ -70,7 +70,7 @@ def compose_report(store: RecordStore) -> StudyReport:
     Raises:
         SpecError: It holds no trial that ended.
     """
-    card = store.read_card()
+    card, wal = store.read_cards(0)
     limits, *elsewhere = read_limits(store)
     record, analysis = _analyse(store, limits, elsewhere)
     if analysis is None:
@@ -86,7 +86,6 @@ def compose_report(store: RecordStore) -> StudyReport:
     analysis = confirm_analysis(analysis, confirmed)
     analysis = msgspec.structs.replace(analysis, capacities=find_capacities(record, analysis, limits, elsewhere))
     disk = None if card is None else view_card(card, file=store.card_path)
-    _, wal = store.read_cards(0)
     doubts = (*_find_all_doubts(record, analysis), *list_disk_doubts(() if disk is None else disk.findings))
     program = name_recorded_program(record)
     report = ReportInput(
@@ -199,12 +198,6 @@ def report_step(store: RecordStore, ui: Ui) -> StudyReport:
     return report
 
 
-def _say_how_to_go_on(store: RecordStore) -> str:
-    if store.read_record().study.is_emulated:
-        return f"`pgdyno report {store.path}` reports on it; on an emulated machine a study begins again"
-    return f"`pgdyno resume {store.path}` goes on"
-
-
 @contextmanager
 def keeping_what_is_finished(store: RecordStore) -> Iterator[None]:
     """When a step fails or the user stops, report what is finished and say how to go on."""
@@ -222,5 +215,5 @@ def keeping_what_is_finished(store: RecordStore) -> Iterator[None]:
         raise InterruptedStudyError(
             f"stopped after {finished_count} of {planned_count} trials",
             detail=f"what was finished is kept in {store.path}; nothing was left running",
-            hint=_say_how_to_go_on(store),
+            hint=f"`pgdyno resume {store.path}` goes on",
         ) from exc

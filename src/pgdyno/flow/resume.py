@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pgdyno.conduct.emulation import emulating
 from pgdyno.conduct.finished import is_finished
 from pgdyno.conduct.logged_ui import LoggedUi
 from pgdyno.conduct.machine import check_same, ready_machine
@@ -38,10 +37,7 @@ def resume_study(store: RecordStore, *, allowed: Allowed = NOTHING, place: Works
         return report_step(store, ui)
     if record.study.server.kind is ServerKind.GIVEN:
         return resume_given(store, allowed=allowed, ui=ui)
-    with (
-        emulating(record.study, place.on_disk_of(record), ui) as there,
-        ready_machine(record.study, there, ui) as ready,
-    ):
+    with ready_machine(record.study, place.on_disk_of(record), ui) as ready:
         check_same(record, ready.host, ready.preflight, ready.installation, ready.places)
         reopen_record(store, ready.machine, ui)
         with store.locked(), keeping_what_is_finished(store), recording(store):

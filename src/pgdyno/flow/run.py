@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pgdyno.conduct.cards.study import plan_study_card, study_card_step
-from pgdyno.conduct.emulation import emulating
 from pgdyno.conduct.logged_ui import LoggedUi
 from pgdyno.conduct.machine import ready_machine
 from pgdyno.conduct.request_check import check_request
@@ -52,7 +51,7 @@ def run_study(
     place = place.of_study(study)
     check_request(study, place)
     ui = LoggedUi(ui)
-    with emulating(study, place, ui) as there, ready_machine(study, there, ui) as ready:
+    with ready_machine(study, place, ui) as ready:
         card = plan_study_card(ready.home, ready.installation, clock=ready.clock) if measures_disk else None
         planned = plan_on(ready, study, card=card)
         store = begin_record(planned, ready, name=name, place=place, wants_card=measures_disk, ui=ui)

@@ -11,8 +11,8 @@ import msgspec
 from pgdyno.errors import SpecError
 from pgdyno.plan.experiment import Experiment, Variant, find_server, identify_server, is_client_sweep
 from pgdyno.plan.places import Place, place_of
-from pgdyno.spec.initdb import INITDB_KEYS, combine_choices
-from pgdyno.spec.study import Study
+from pgdyno.spec.initdb import INITDB_KEYS, combine_choices, with_choices
+from pgdyno.spec.study import DataSpec, Study
 from pgdyno.spec.table import SettingValue
 from pgdyno.spec.variant import MOST_VARIANTS, OF_PLACE, DesignKind, VariantSpec, make_variant, show_value
 
@@ -86,6 +86,16 @@ def list_specs(study: Study) -> list[tuple[VariantSpec, dict[str, str]]]:
         (_merge_level(base, make_variant(point)), {name: show_value(level) for name, level in point.items()})
         for point in points
     ]
+
+
+def reference_data(study: Study) -> DataSpec:
+    """Return the data that a study loads first: with the choices of initdb that its reference makes.
+
+    Raises:
+        SpecError: As for `list_specs`.
+    """
+    first = list_specs(study)[0][0] if study.is_comparison else None
+    return with_choices(study.data, combine_choices(study.data, first))
 
 
 def list_places(study: Study) -> tuple[Place, ...]:

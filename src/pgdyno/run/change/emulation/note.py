@@ -58,9 +58,9 @@ class EmulationNote(msgspec.Struct, frozen=True, kw_only=True):
     def _release(self) -> str:
         try:
             for device in self.devices:
-                keep_flushes_above(device, is_kept=False)
-        except FileNotFoundError:
-            pass
+                # One that has gone has taken its write cache with it.
+                with contextlib.suppress(FileNotFoundError):
+                    keep_flushes_above(device, is_kept=False)
         except OSError as exc:
             return why(exc)
         return lift_throttles(self.groups, self.devices) or remove_group(self.groups)
