@@ -24,12 +24,13 @@ from pgdyno.record.samples.series import gauge
 from pgdyno.record.serverlog import CheckpointComplete, CheckpointStart
 from pgdyno.record.trial_data import TrialData
 from pgdyno.record.types import Dataset
+from pgdyno.spec.study import BUILTIN_SCRIPTS, READING_SCRIPTS
 from pgdyno.spec.table import SettingValue
 from pgdyno.spec.variant import read_number
 
 TPS, READS, IMAGES, DISTANCE = "tps", "blks_read_pages", "wal_fpi_count", "checkpoint_distance_bytes"
 """Names of the predicted quantities: a metric, two counters per transaction, and the WAL between checkpoints."""
-_READING, _WRITING = frozenset({"select-only"}), frozenset({"tpcb-like", "simple-update"})
+_WRITING = frozenset(BUILTIN_SCRIPTS) - READING_SCRIPTS
 _TABLE, _KEY = "pgbench_accounts", "pgbench_accounts_pkey"
 # A row is fetched to be updated and then read; its key page is searched for both, and takes the new entry in between.
 _WRITING_USES, _READING_USES = (2, 3), (1, 1)
@@ -84,7 +85,7 @@ def list_account_pages(dataset: Dataset, workload: PlannedWorkload) -> tuple[Pag
     """Return the pages that one of pgbench's own scripts accesses at random; None if they are unknown."""
     names, relations = {name for name, _ in workload.scripts}, _count_pages(dataset)
     heap, key = relations.get(_TABLE), relations.get(_KEY)
-    if len(names) != 1 or not names <= _READING | _WRITING or not heap or not key:
+    if len(names) != 1 or not names <= frozenset(BUILTIN_SCRIPTS) or not heap or not key:
         return None
     uses = _WRITING_USES if names <= _WRITING else _READING_USES
     return tuple(

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import msgspec
 
 from pgdyno.plan.types import Between, Machine, PlannedWorkload
-from pgdyno.spec.study import RestorePolicy, Study
+from pgdyno.spec.study import READING_SCRIPTS, RestorePolicy, Study
 from pgdyno.spec.table import CacheState
 from pgdyno.units import PAGE_BYTES
 
@@ -27,7 +27,6 @@ _USUAL_DISK_BYTES_PER_S = 125 * 2**20
 START_STOP_S = 2.0
 # Pages that a load changes in a second, where it writes: what a cloud volume of usual size takes.
 _CHANGED_PAGES_PER_S = 3_000.0
-_READ_ONLY_SCRIPTS = frozenset({"select-only"})
 
 
 class _Rates(msgspec.Struct, frozen=True, kw_only=True):
@@ -80,7 +79,7 @@ def _find_rates(machine: Machine, size_bytes: float) -> _Rates:
 def _predict_changed_s(study: Study, workloads: Sequence[PlannedWorkload], rates: _Rates, size_bytes: float) -> float:
     """Predict the seconds for writing what a trial changes; 0 if no load writes."""
     scripts = {name for workload in workloads for name, _ in workload.scripts}
-    if scripts <= _READ_ONLY_SCRIPTS:
+    if scripts <= READING_SCRIPTS:
         return 0.0
     changed = _CHANGED_PAGES_PER_S * PAGE_BYTES * (study.trials.duration_s + study.trials.warm_up_s)
     return min(changed, size_bytes) / rates.write

@@ -20,6 +20,7 @@ from pgdyno.spec.variant import ExperimentSpec, SweepSpec, VariantSpec
 from pgdyno.units import parse_seconds
 
 BUILTIN_SCRIPTS = ("tpcb-like", "simple-update", "select-only")
+READING_SCRIPTS = frozenset({"select-only"})
 
 # Source: pgbench.c of PostgreSQL 15 to 18: scale is an int32, and 21474 is where aid outgrows int4 (then bigint is
 # used).

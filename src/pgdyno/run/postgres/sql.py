@@ -345,12 +345,6 @@ def find_counters(connection: Connection, version_num: int) -> ServerCounters:
     return confirm_by_catalogue(connection, facts) if is_untried(facts.version_major) else facts
 
 
-def find_readable_counters(connection: Connection, version_num: int) -> ServerCounters:
-    """Find the server's counters, as `find_counters`, of which those that it refuses to this role are absent."""
-    facts = find_counters(connection, version_num)
-    return without_refused(facts, find_refused(connection, facts))
-
-
 def confirm_by_catalogue(connection: Connection, facts: ServerCounters) -> ServerCounters:
     """Keep the counters that the server's own catalogue confirms; the others are absent.
 
@@ -438,10 +432,14 @@ def read_counters(connection: Connection, *, watched_database: str) -> Values:
         StepFailedError: A query failed, or there is no such database.
     """
     state = _one(connection, SERVER_STATE)
-    facts = find_readable_counters(connection, state["version_num"])
-    direct = _one(connection, counters_query(facts), (watched_database,))
-    query = io_query(facts)
-    io_rows = _rows(connection, query) if query else []
+    facts = find_counters(connection, state["version_num"])
+    try:
+        direct, io_rows = _read_rows(connection, facts, watched_database)
+    except StepFailedError:
+        if connection.broken or not (refused := find_refused(connection, facts)):
+            raise
+        facts = without_refused(facts, refused)
+        direct, io_rows = _read_rows(connection, facts, watched_database)
     off = {name for name in TIMING_SETTINGS if not state[name]}
     values: Values = {}
     for counter in facts.counters:
@@ -452,6 +450,14 @@ def read_counters(connection: Connection, *, watched_database: str) -> Values:
         else:
             values[counter.name] = direct.get(counter.name)
     return values
+
+
+def _read_rows(
+    connection: Connection, facts: ServerCounters, database: str
+) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    query = io_query(facts)
+    direct = _one(connection, counters_query(facts), (database,))
+    return direct, _rows(connection, query) if query else []
 
 
 def server_look_query(names: Sequence[str]) -> str:

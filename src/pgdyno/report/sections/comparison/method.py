@@ -25,7 +25,7 @@ _SIMULATED_STATUSES = (
 
 _DESIGNS = {
     DesignKind.SWITCHBACK: "Switchback: the variants alternate in short slices, in random order, under one continuous load.",
-    DesignKind.PAIRED: ("Paired trials: each round is a trial of every variant, in random order, each {start}."),
+    DesignKind.PAIRED: "Paired trials: each round is a trial of every variant, in random order, each {start}.",
     DesignKind.LIVE: (
         "Live pairs: in each round the servers of all variants are up at once, each with its own copy of the data and its"
         " own clients, and short slices of load alternate among them in random order. While one server runs, the others"
