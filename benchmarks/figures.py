@@ -60,4 +60,5 @@ def find_wilson(count: int, n: int) -> tuple[float, float]:
     share, weight = count / n, z**2 / n
     middle = (share + weight / 2) / (1 + weight)
     half = z / (1 + weight) * math.sqrt(share * (1 - share) / n + weight / (4 * n))
-    return max(0.0, middle - half), min(1.0, middle + half)
+    # Rounding may put an end of 0 or 1 a little inside.
+    return max(0.0, min(share, middle - half)), min(1.0, max(share, middle + half))
