@@ -28,7 +28,9 @@ COMPARE_RECORDS_EXAMPLES = (
 )
 EXPORT_EXAMPLES = (
     "Examples:\n\n`pgdyno export --csv tables` · the newest record here\n\n"
-    "`pgdyno export pgdyno-records/20261121-0930-bench --parquet tables`"
+    "`pgdyno export pgdyno-records/20261121-0930-bench --parquet tables`\n\n"
+    "`pgdyno export --openmetrics bench.om` · `promtool tsdb create-blocks-from openmetrics bench.om` takes it in\n\n"
+    "`pgdyno export --otlp http://localhost:4318`"
 )
 JOURNAL_EXAMPLES = (
     "Examples:\n\n`pgdyno journal` · questions, answers, and the best settings so far\n\n"
@@ -116,19 +118,42 @@ def export(
     parquet: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Write Parquet files into this folder.", show_default=False)
     ] = None,
+    openmetrics: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Write OpenMetrics text with time stamps into this file.", show_default=False
+        ),
+    ] = None,
+    otlp: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help="Send metrics to this OpenTelemetry collector, as JSON over HTTP; OTEL_EXPORTER_OTLP_HEADERS may hold"
+            " its token.",
+            show_default=False,
+        ),
+    ] = None,
     records: RecordsOption = DEFAULT_RECORDS,
     json: JsonOption = False,
 ) -> None:
-    """Write a record's figures as tables: trials, seconds, series, wait events and statements."""
+    """Write a record's figures as tables, or as metrics of every second, every trial and every verdict."""
     with session(json=json, quiet=True, yes=True) as (ui, show):
-        from pgdyno.flow.export import TableFormat, export_record
+        from pgdyno.flow.export import TableFormat, export_openmetrics, export_record, send_otlp
         from pgdyno.flow.find_record import find_record_to_read
 
-        folder = csv or parquet
-        if folder is None or (csv and parquet):
-            raise SpecError("export takes one folder", hint="add --csv DIR or --parquet DIR")
+        if len([one for one in (csv, parquet, openmetrics, otlp) if one is not None]) != 1:
+            raise SpecError(
+                "export takes one form", hint="add --csv DIR, --parquet DIR, --openmetrics FILE or --otlp URL"
+            )
         store = find_record_to_read(record, records, ui=ui)
-        show(export_record(store, folder, TableFormat.CSV if csv else TableFormat.PARQUET))
+        if openmetrics is not None:
+            show(export_openmetrics(store, openmetrics))
+        elif otlp is not None:
+            show(send_otlp(store, otlp))
+        elif csv is not None:
+            show(export_record(store, csv, TableFormat.CSV))
+        elif parquet is not None:
+            show(export_record(store, parquet, TableFormat.PARQUET))
 
 
 def journal(*, records: RecordsOption = DEFAULT_RECORDS, json: JsonOption = False) -> None:

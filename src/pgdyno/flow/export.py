@@ -1,19 +1,25 @@
-"""`pgdyno export`: a record's figures as tables for spreadsheets and notebooks."""
+"""`pgdyno export`: a record's figures as tables for spreadsheets and notebooks, or as metrics for monitoring systems."""
 
 from __future__ import annotations
 
 import enum
 import io
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 from rich.console import RenderableType
 
+from pgdyno import __version__
 from pgdyno.errors import HostError, SpecError
 from pgdyno.flow.report import compose_report
 from pgdyno.record.durable import write_durably
 from pgdyno.record.store import RecordStore
 from pgdyno.report.forms.plain import Heading, render_rows
+from pgdyno.units import count_things
+
+if TYPE_CHECKING:
+    from pgdyno.report.exports.families import Family
 
 
 class TableFormat(enum.Enum):
@@ -44,6 +50,70 @@ class Export(msgspec.Struct, frozen=True, kw_only=True):
         """Return the list as a table."""
         headings = (Heading("file", is_whole=True), Heading("rows"), Heading("columns"))
         return render_rows(headings, [(one.path, f"{one.row_count:,}", f"{one.column_count}") for one in self.tables])
+
+
+class ExportedMetrics(msgspec.Struct, frozen=True, kw_only=True):
+    """Metrics that were written to a file or sent."""
+
+    to: str
+    """The file, or the address without what may be a secret in it."""
+    metric_count: int
+    value_count: int
+
+    def to_json(self) -> bytes:
+        """Return the counts as JSON."""
+        return msgspec.json.encode(self)
+
+    def to_terminal(self) -> RenderableType:
+        """Return the counts in a line."""
+        return f"{self.to}: {count_things(self.value_count, 'value')} of {count_things(self.metric_count, 'metric')}"
+
+
+def export_openmetrics(store: RecordStore, path: Path) -> ExportedMetrics:
+    """Write a record's metrics into a file, as OpenMetrics text.
+
+    Raises:
+        SpecError: The record has no trial that ended, or the file is there already.
+        HostError: The file cannot be written.
+    """
+    from pgdyno.report.exports.openmetrics import render_openmetrics  # noqa: PLC0415 - each form loads what it needs
+
+    if path.exists():
+        raise SpecError(f"{path} is there already", hint="name another file, or move it away")
+    families = _list_families(store)
+    try:
+        write_durably(path, "".join(render_openmetrics(families)).encode())
+    except OSError as error:
+        raise HostError(f"cannot write {path}", detail=error.strerror or str(error)) from error
+    return _count(str(path), families)
+
+
+def send_otlp(store: RecordStore, url: str) -> ExportedMetrics:
+    """Send a record's metrics to an OpenTelemetry collector.
+
+    Raises:
+        SpecError: The record has no trial that ended, or the address is none.
+        HostError: The collector cannot be reached, or refuses them.
+    """
+    from pgdyno.report.exports.otlp import render_otlp  # noqa: PLC0415 - each form loads what it needs
+    from pgdyno.run.collector import make_collector  # noqa: PLC0415
+
+    collector = make_collector(url)
+    families = _list_families(store)
+    for body in render_otlp(families, version=__version__):
+        collector.send(body)
+    return _count(collector.shown, families)
+
+
+def _list_families(store: RecordStore) -> list[Family]:
+    from pgdyno.report.exports.families import list_families  # noqa: PLC0415 - each form loads what it needs
+
+    return list_families(compose_report(store).report)
+
+
+def _count(to: str, families: list[Family]) -> ExportedMetrics:
+    values = sum(len(line.points) for family in families for line in family.lines)
+    return ExportedMetrics(to=to, metric_count=len(families), value_count=values)
 
 
 def export_record(store: RecordStore, folder: Path, form: TableFormat) -> Export:

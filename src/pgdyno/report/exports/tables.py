@@ -26,7 +26,7 @@ def list_tables(workloads: Sequence[WorkloadAnalysis]) -> dict[str, pl.DataFrame
     """
     trials = [(workload, trial) for workload in workloads for trial in workload.trials]
     return {
-        "trials": _make([_row(workload, trial, _list_figures(trial)) for workload, trial in trials]),
+        "trials": _make([_row(workload, trial, list_figures(trial)) for workload, trial in trials]),
         "seconds": _make([row for one in trials for row in _list_seconds(*one)]),
         "series": _make([row for one in trials for row in _list_series(*one)]),
         "waits": _make(
@@ -66,7 +66,8 @@ def _row(workload: WorkloadAnalysis, trial: TrialAnalysis, values: dict[str, Any
     return {**keys, **values}
 
 
-def _list_figures(trial: TrialAnalysis) -> dict[str, Any]:
+def list_figures(trial: TrialAnalysis) -> dict[str, Any]:
+    """Return the figures and counts of a trial by name."""
     planned, record = trial.record.planned, trial.record
     return {
         "round": planned.round,
