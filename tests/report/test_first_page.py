@@ -71,6 +71,13 @@ def test_steps_come_by_what_is_known_of_their_gain_and_the_largest_first() -> No
     assert page.steps[-1].words == "`try it`: it is to be faster."
 
 
+def test_what_is_expected_to_gain_less_than_counts_as_a_difference_is_no_step() -> None:
+    least = build_report().record.study.experiment.detect_ratio
+    small = msgspec.structs.replace(_PROVEN, certainty=Certainty.LIKELY, gain_ratio=0.9 * least, is_gain_proven=False)
+    assert _standings(_page(small)) == []
+    assert _standings(_page(msgspec.structs.replace(small, gain_ratio=least))) == [StepCertainty.EXPECTED]
+
+
 def test_one_experiment_is_named_at_a_time_and_none_for_what_is_proven() -> None:
     likely = msgspec.structs.replace(_PROVEN, certainty=Certainty.LIKELY, confirm="x")
     other = msgspec.structs.replace(likely, claim="Locks limit this load.", workload="tpcb-like")

@@ -111,9 +111,16 @@ def list_steps(
         if one.rule != CEILING or not limited.issuperset(one.names)
         for step in _from_finding(one, number)
     ]
+    # What is not expected to gain more than a comparison would call equivalent is no step.
+    least = report.record.study.experiment.detect_ratio
+    worthwhile = [
+        step
+        for step in _merge(advised, report)
+        if step.standing is not StepCertainty.EXPECTED or step.gain_ratio is None or step.gain_ratio >= least
+    ]
     order = list(StepCertainty)
     ordered = sorted(
-        [*proven, *_merge(advised, report)], key=lambda step: (order.index(step.standing), -abs(step.gain_ratio or 0.0))
+        [*proven, *worthwhile], key=lambda step: (order.index(step.standing), -abs(step.gain_ratio or 0.0))
     )
     # One experiment at a time: its answer may make the next one unnecessary.
     first = next((step for step in ordered if step.standing is StepCertainty.SETTLES), None)
