@@ -35,6 +35,7 @@ COMMANDS = [
     "show",
     "compare-records",
     "export",
+    "history",
     "journal",
     "list",
     "clean",

@@ -59,12 +59,14 @@ from pgdyno.cli.price import PRICE_EXAMPLES, price
 from pgdyno.cli.records import (
     COMPARE_RECORDS_EXAMPLES,
     EXPORT_EXAMPLES,
+    HISTORY_EXAMPLES,
     JOURNAL_EXAMPLES,
     LIST_EXAMPLES,
     REPORT_EXAMPLES,
     SHOW_EXAMPLES,
     compare_records,
     export,
+    history,
     journal,
     list_records,
     report,
@@ -384,6 +386,7 @@ app.command(epilog=COMPARE_EXAMPLES)(compare)
 app.command(epilog=SWEEP_EXAMPLES)(sweep)
 app.command(epilog=EXPLAIN_EXAMPLES)(explain)
 app.command("compare-records", epilog=COMPARE_RECORDS_EXAMPLES)(compare_records)
+app.command(epilog=HISTORY_EXAMPLES)(history)
 app.command(epilog=JOURNAL_EXAMPLES)(journal)
 app.command(epilog=PRICE_EXAMPLES)(price)
 

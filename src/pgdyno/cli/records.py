@@ -1,4 +1,4 @@
-"""Define the commands `report`, `show`, `list`, `compare-records` and `journal`, which evaluate records."""
+"""Define the commands `report`, `show`, `list`, `compare-records`, `history` and `journal`, which evaluate records."""
 
 # ruff: noqa: PLC0415 - flows are imported when their command runs, which keeps --help fast
 from __future__ import annotations
@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from pgdyno.cli.gate import BmfOption, FailIfOption, JunitOption, show_gated
-from pgdyno.cli.options import DEFAULT_RECORDS, JsonOption, RecordArgument, RecordsOption
+from pgdyno.cli.options import DEFAULT_RECORDS, JsonOption, QuietOption, RecordArgument, RecordsOption
 from pgdyno.cli.session import session
 from pgdyno.errors import SpecError
 
@@ -31,6 +31,10 @@ EXPORT_EXAMPLES = (
     "`pgdyno export pgdyno-records/20261121-0930-bench --parquet tables`\n\n"
     "`pgdyno export --openmetrics bench.om` · `promtool tsdb create-blocks-from openmetrics bench.om` takes it in\n\n"
     "`pgdyno export --otlp http://localhost:4318`"
+)
+HISTORY_EXAMPLES = (
+    "Examples:\n\n`pgdyno history` · all records here\n\n"
+    "`pgdyno history pgdyno-records /srv/nightly --out history.html` · write an HTML page; .md and .json work as well"
 )
 JOURNAL_EXAMPLES = (
     "Examples:\n\n`pgdyno journal` · questions, answers, and the best settings so far\n\n"
@@ -154,6 +158,30 @@ def export(
             show(export_record(store, csv, TableFormat.CSV))
         elif parquet is not None:
             show(export_record(store, parquet, TableFormat.PARQUET))
+
+
+def history(
+    folders: Annotated[
+        list[Path] | None,
+        typer.Argument(metavar="FOLDER", help="Folders that hold records.", show_default=f"{DEFAULT_RECORDS}"),
+    ] = None,
+    *,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Also write the result to a file: NAME.html, NAME.md or NAME.json.", show_default=False),
+    ] = None,
+    quiet: QuietOption = False,
+    json: JsonOption = False,
+) -> None:
+    """Show how the answers to the same question changed over time, and what else changed at that moment.
+
+    Records belong together if they ask the same of the same machine. The level of TPS and p99 is tested for changes; of 100
+    histories without a change at most 5 are said to have one.
+    """
+    with session(json=json, quiet=quiet, yes=True) as (ui, show):
+        from pgdyno.flow.history import read_history
+
+        show(read_history(folders or [DEFAULT_RECORDS], out=out, ui=ui))
 
 
 def journal(*, records: RecordsOption = DEFAULT_RECORDS, json: JsonOption = False) -> None:

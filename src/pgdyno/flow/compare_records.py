@@ -7,8 +7,9 @@ them pass. Refused records are shown all the same, without ratios, and the exit 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 from rich.console import RenderableType
@@ -30,7 +31,11 @@ from pgdyno.report.sections.records.pairs import NamedRecord
 from pgdyno.run.host.cache import keep_text
 from pgdyno.run.host.program import program_name
 
-_FORMS = (".html", ".md", ".json")
+if TYPE_CHECKING:
+    from pgdyno.report.document import Document
+
+FORMS = (".html", ".md", ".json")
+"""The endings of the files that a document can be written to."""
 
 
 class RecordsResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -73,8 +78,8 @@ def compare_named(paths: Sequence[Path], *, out: Path | None = None) -> RecordsR
         raise SpecError(
             "a comparison takes two records or more", hint="for example `pgdyno compare-records RECORD OTHER`"
         )
-    if out is not None and out.suffix not in _FORMS:
-        raise SpecError(f"{out} has none of the forms {', '.join(_FORMS)}", hint="for example --out records.md")
+    if out is not None and out.suffix not in FORMS:
+        raise SpecError(f"{out} has none of the forms {', '.join(FORMS)}", hint="for example --out records.md")
     stores = [open_record(path) for path in paths]
     records = [store.read_record() for store in stores]
     _refuse_copies(paths, records)
@@ -89,7 +94,9 @@ def compare_named(paths: Sequence[Path], *, out: Path | None = None) -> RecordsR
         ),
     )
     if out is not None:
-        _write(result, out)
+        from pgdyno.report.records import build_records  # noqa: PLC0415 - each form loads what it needs
+
+        write_document(out, build_records(result.records, result.comparisons), result.to_json)
     return result
 
 
@@ -124,7 +131,7 @@ def _list_sides(store: RecordStore, report: ReportInput) -> tuple[Side, ...]:
     return list_sides(
         report.record,
         report.analysis,
-        script_hashes=_hash_scripts(store, report.record),
+        script_hashes=hash_scripts(store, report.record),
         doubts=[finding.claim for finding in spoiling if finding.severity is Severity.CRITICAL],
     )
 
@@ -137,7 +144,7 @@ def _find_price(report: ReportInput) -> Estimate | None:
     return exact_estimate(price.cost.costs[0].per_month, unit=price.cost.currency)
 
 
-def _hash_scripts(store: RecordStore, record: StudyRecord) -> dict[str, str]:
+def hash_scripts(store: RecordStore, record: StudyRecord) -> dict[str, str]:
     """Return the hash of each script file; a file that a record has lost is known by its name alone."""
     hashes = {}
     for name, place in store.name_scripts(record.plan).items():
@@ -147,20 +154,22 @@ def _hash_scripts(store: RecordStore, record: StudyRecord) -> dict[str, str]:
     return hashes
 
 
-def _write(result: RecordsResult, out: Path) -> None:
+def write_document(out: Path, document: Document, to_json: Callable[[], bytes]) -> None:
+    """Write a document into a file, in the form that its ending says.
+
+    Raises:
+        HostError: The file cannot be written.
+    """
     try:
-        write_durably(out, _render(result, out.suffix))
+        write_durably(out, to_json() if out.suffix == ".json" else _render(document, out.suffix))
     except OSError as exc:
         raise HostError(f"cannot write {out}", detail=why(exc), hint="name another file with --out") from exc
 
 
-def _render(result: RecordsResult, form: str) -> bytes:
-    if form == ".json":
-        return result.to_json()
+def _render(document: Document, form: str) -> bytes:
     from pgdyno.report.document import name_program  # noqa: PLC0415 - each form loads what it needs
-    from pgdyno.report.records import build_records  # noqa: PLC0415
 
-    document = name_program(build_records(result.records, result.comparisons), program_name())
+    document = name_program(document, program_name())
     if form == ".md":
         from pgdyno.report.forms.markdown import print_markdown  # noqa: PLC0415
 

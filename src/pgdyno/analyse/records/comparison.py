@@ -87,13 +87,22 @@ def list_differences(first: Side, other: Side) -> tuple[RecordDifference, ...]:
     return tuple(sorted(found, key=lambda one: order.index(one.standing)))
 
 
-_RULES: tuple[Callable[[Side, Side], Iterator[RecordDifference]], ...] = (
+def ask_alike(first: Side, other: Side) -> bool:
+    """Return whether two sides ask the same question, however far the answers may be trusted."""
+    return not any(one.standing is DifferenceGravity.REFUSED for rule in _QUESTIONS for one in rule(first, other))
+
+
+_Rules = tuple[Callable[[Side, Side], Iterator[RecordDifference]], ...]
+_QUESTIONS: _Rules = (
     questions.load,
     questions.data,
     questions.durability,
     questions.state,
     questions.length,
     questions.course,
+)
+_RULES: _Rules = (
+    *_QUESTIONS,
     context.validity,
     context.trials,
     context.software,

@@ -130,14 +130,15 @@ def differences_table(pair: PairComparison, names: tuple[str, str]) -> Table | N
 
 def _figure_row(pair: PairComparison, figure: RecordFigure, *, is_refused: bool) -> tuple[Cell, ...]:
     words = f"rate that holds {pair.first.limit}" if figure.metric == LIMIT else _WORDS[figure.metric]
-    shown = (text(words), _estimate(figure.first), _estimate(figure.other))
+    shown = (text(words), estimate_cell(figure.first), estimate_cell(figure.other))
     if is_refused:
         return shown
     ratio, interval = _ratio_words(figure)
     return (*shown, Cell(text=ratio, detail=interval))
 
 
-def _estimate(estimate: Estimate) -> Cell:
+def estimate_cell(estimate: Estimate) -> Cell:
+    """Return a cell of an estimate and its interval; the reason where it has no value."""
     shown = format_in_unit(estimate)
     if estimate.value is None:
         return absent(estimate.reason)

@@ -1,0 +1,135 @@
+"""Sort results of many records into histories, each of one question to one machine, and find the changes in each.
+
+A history goes on as long as a record asks the same as the one before it. Version, settings and kernel may differ: they are what
+a change is put beside. Another machine begins a history of its own.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+
+import msgspec
+
+from pgdyno.analyse.comparison.welch import ratio_of
+from pgdyno.analyse.estimate import Estimate, estimate_over_trials
+from pgdyno.analyse.history.change_points import LEAST_RESULTS, find_change_points
+from pgdyno.analyse.records.comparison import ask_alike, list_differences
+from pgdyno.analyse.records.difference import RecordDifference
+from pgdyno.analyse.records.sides import Side, look_alike
+
+ALPHA = 0.05
+"""Of 100 histories without a change at most 5 are said to have one, by TPS and p99 together."""
+METRICS = ("tps", "latency_p99_ms")
+
+
+class Result(msgspec.Struct, frozen=True, kw_only=True):
+    """What one record answered."""
+
+    path: str
+    began: datetime
+    side: Side
+
+    def find(self, metric: str) -> Estimate | None:
+        """Return a metric's estimate over the record's trials; None if it was not observed."""
+        if metric == "tps":
+            return self.side.workload.tps
+        return self.side.workload.latency_ms.get(metric.removeprefix("latency_").removesuffix("_ms"))
+
+
+class Change(msgspec.Struct, frozen=True, kw_only=True):
+    """A change of a metric between two results of a history."""
+
+    metric: str
+    place: int
+    """Index of the first result after it."""
+    p_value: float
+    ratio: Estimate
+    """The level after it over the level before it, from the results between the changes on both sides."""
+    differences: tuple[RecordDifference, ...]
+    """How the record after it differs from the one before it."""
+
+
+class History(msgspec.Struct, frozen=True, kw_only=True):
+    """The results of one question to one machine, by time."""
+
+    results: tuple[Result, ...]
+    changes: tuple[Change, ...] = ()
+
+    @property
+    def latest(self) -> Result:
+        """The newest result."""
+        return self.results[-1]
+
+    @property
+    def is_long_enough(self) -> bool:
+        """True if there are enough results to show a change."""
+        return len(self.results) >= LEAST_RESULTS
+
+
+def collect_histories(results: Sequence[Result]) -> tuple[History, ...]:
+    """Sort results into histories, the longest first, and find the changes in each.
+
+    Args:
+        results: In any order.
+    """
+    histories: list[list[Result]] = []
+    for result in sorted(results, key=lambda one: one.began):
+        of = next((one for one in histories if _goes_on(one[-1].side, result.side)), None)
+        if of is None:
+            histories.append([result])
+        else:
+            of.append(result)
+    ordered = sorted(histories, key=lambda one: -len(one))
+    return tuple(History(results=tuple(one), changes=tuple(_find_changes(one))) for one in ordered)
+
+
+def read_time(started_at: str) -> datetime | None:
+    """Return when a record began; None if it does not say."""
+    try:
+        return datetime.fromisoformat(started_at).astimezone(UTC)
+    except ValueError:
+        return None
+
+
+def _goes_on(last: Side, side: Side) -> bool:
+    names = [None if one.variant is None else one.variant.name for one in (last, side)]
+    if last.load.name != side.load.name or names[0] != names[1] or not _has_same_machine(last, side):
+        return False
+    return ask_alike(last, side)
+
+
+def _has_same_machine(one: Side, other: Side) -> bool:
+    first, second = one.record, other.record
+    if first.host is not None or second.host is not None:
+        return look_alike(first.host, second.host)
+    return first.given is not None and second.given is not None and first.given.address == second.given.address
+
+
+def _find_changes(results: Sequence[Result]) -> Iterator[Change]:
+    for metric in METRICS:
+        seen = [(place, one.value) for place, result in enumerate(results) if (one := result.find(metric)) is not None]
+        known = [(place, value) for place, value in seen if value is not None and value > 0]
+        logs = [math.log(value) for _, value in known]
+        found = find_change_points(logs, alpha=ALPHA / len(METRICS))
+        edges = [0, *(one.place for one in found), len(logs)]
+        for number, point in enumerate(found, start=1):
+            before, after = known[edges[number - 1] : point.place], known[point.place : edges[number + 1]]
+            place = known[point.place][0]
+            yield Change(
+                metric=metric,
+                place=place,
+                p_value=point.p_value,
+                ratio=ratio_of(*(_estimate([value for _, value in part]) for part in (before, after))),
+                # What weakens both alike explains no change.
+                differences=tuple(
+                    one
+                    for one in list_differences(results[place - 1].side, results[place].side)
+                    if one.first != one.other
+                ),
+            )
+
+
+def _estimate(values: list[float]) -> Estimate:
+    return estimate_over_trials(values, unit="ratio", missing="not observed")

@@ -1,0 +1,98 @@
+"""`pgdyno history`: the same question over weeks, from all records of some folders: what changed, when, and what else did."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import msgspec
+from rich.console import RenderableType
+
+from pgdyno.analyse.history.histories import History, Result, collect_histories, read_time
+from pgdyno.analyse.records.sides import list_sides
+from pgdyno.analyse.study import analyse_study
+from pgdyno.conduct.ui import Ui
+from pgdyno.errors import PgdynoError, SpecError
+from pgdyno.flow.compare_records import FORMS, hash_scripts, write_document
+from pgdyno.flow.terminal import print_document
+from pgdyno.record.store import RecordStore, find_records
+from pgdyno.record.trial_data import read_trial_data
+from pgdyno.report.level import Level
+
+# About as long as a record of 80 trials takes to read and analyse.
+_RECORD_S = 1.0
+
+
+class HistoryResult(msgspec.Struct, frozen=True, kw_only=True):
+    """The histories of some folders."""
+
+    histories: tuple[History, ...]
+    unreadable: tuple[str, ...]
+
+    def to_json(self) -> bytes:
+        """Return all of it as a JSON document."""
+        from pgdyno.report.documents.history import history_document  # noqa: PLC0415 - each form loads what it needs
+
+        return msgspec.json.encode(history_document(self.histories, self.unreadable))
+
+    def to_terminal(self) -> RenderableType:
+        """Return the form for the terminal."""
+        from pgdyno.report.history import build_history  # noqa: PLC0415
+
+        return print_document(build_history(self.histories, self.unreadable), level=Level.HEADLINE)
+
+
+def read_history(folders: Sequence[Path], *, out: Path | None = None, ui: Ui) -> HistoryResult:
+    """Read all records directly below some folders, and sort them into histories.
+
+    Args:
+        folders: The folders.
+        out: A file to write it into as well, whose name says in which form; None: none.
+        ui: Shows how far it is.
+
+    Raises:
+        SpecError: There is no such folder, or no record in any of them, or a form that is not known.
+        HostError: The file cannot be written.
+    """
+    if out is not None and out.suffix not in FORMS:
+        raise SpecError(f"{out} has none of the forms {', '.join(FORMS)}", hint="for example --out history.html")
+    for folder in folders:
+        if not folder.is_dir():
+            raise SpecError(f"there is no folder {folder}", hint="name folders that hold records")
+    stores = [store for folder in dict.fromkeys(one.resolve() for one in folders) for store in find_records(folder)]
+    if not stores:
+        named = ", ".join(map(str, folders))
+        raise SpecError(
+            f"no records in {named}", hint="`pgdyno bench --quick` makes one; --records of other commands says where"
+        )
+    ui.begin_step("read records", predicted_s=_RECORD_S * len(stores))
+    results: list[Result] = []
+    unreadable: list[str] = []
+    for number, store in enumerate(stores, start=1):
+        ui.show_activity(f"{number} of {len(stores)}")
+        try:
+            results += _list_results(store)
+        except (PgdynoError, OSError) as error:
+            unreadable.append(f"{store.path}: {error.reason if isinstance(error, PgdynoError) else error}")
+    ui.end_step(f"{len(stores)} of them")
+    result = HistoryResult(histories=collect_histories(results), unreadable=tuple(unreadable))
+    if out is not None:
+        from pgdyno.report.history import build_history  # noqa: PLC0415 - each form loads what it needs
+
+        write_document(out, build_history(result.histories, result.unreadable), result.to_json)
+    return result
+
+
+def _list_results(store: RecordStore) -> Iterator[Result]:
+    """Yield the results of a record, and of the sweep that followed it."""
+    for part in (store, store.scaling):
+        if not part.exists:
+            continue
+        record = part.read_record()
+        began = read_time(record.started_at)
+        trials = [read_trial_data(part.trial_dir(trial.planned.number), trial) for trial in part.read_trials()]
+        if not trials or began is None:
+            continue
+        analysis = analyse_study(record, trials)
+        for side in list_sides(record, analysis, script_hashes=hash_scripts(part, record)):
+            yield Result(path=str(part.path), began=began, side=side)

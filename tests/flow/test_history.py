@@ -1,0 +1,151 @@
+"""`pgdyno history`: which records belong together, and what is said of a change."""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+from rich.console import Console
+
+from pgdyno.analyse.estimate import Estimate
+from pgdyno.analyse.history.histories import History, Result, collect_histories
+from pgdyno.analyse.records.sides import Side
+from pgdyno.cli.display import Display
+from pgdyno.errors import SpecError
+from pgdyno.flow.history import HistoryResult, read_history
+from pgdyno.report.charts.history import history_chart
+from pgdyno.report.document import list_charts
+from pgdyno.report.history import build_history, describe_change, describe_differences
+from tests.records import copy_record
+from tests.report.vega import check_vega_lite
+
+UI = Display(quiet=True)
+BEGAN = datetime(2026, 10, 1, tzinfo=UTC)
+
+
+def read(folder: Path) -> tuple[History, ...]:
+    return read_history([folder], ui=UI).histories
+
+
+def words(result: HistoryResult) -> str:
+    console = Console(file=io.StringIO(), width=200, no_color=True)
+    console.print(result.to_terminal())
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+def results_of(side: Side, levels: list[float]) -> list[Result]:
+    """Results of one question whose TPS has these levels, day by day."""
+    made = []
+    for day, tps in enumerate(levels):
+        estimate = Estimate(value=tps, low=tps * 0.99, high=tps * 1.01, n=3, unit="tps")
+        workload = msgspec.structs.replace(side.workload, tps=estimate, latency_ms={})
+        changed = msgspec.structs.replace(side, workload=workload)
+        made.append(Result(path=f"records/{day}", began=BEGAN + timedelta(days=day), side=changed))
+    return made
+
+
+@pytest.fixture
+def side(tmp_path: Path) -> Side:
+    copy_record(tmp_path / "one")
+    return read(tmp_path)[0].results[0].side
+
+
+def test_records_belong_together_if_they_ask_one_machine_the_same(tmp_path: Path) -> None:
+    def newer(record: dict[str, Any]) -> None:
+        record["server"].update(version="18.7", version_num=180007)
+
+    def bigger(record: dict[str, Any]) -> None:
+        record["host"].update(cpu_count=8, memory_bytes=4 * record["host"]["memory_bytes"])
+
+    def busier(record: dict[str, Any]) -> None:
+        record["plan"]["workloads"][0].update(clients=8)
+
+    for day, (name, change) in enumerate(
+        {"a": None, "b": newer, "c": None, "bigger": bigger, "busier": busier}.items(), 1
+    ):
+        copy_record(tmp_path / name, at=f"2026-10-0{day}T10:00:00+00:00", study=change)
+    found = [[Path(one.path).name for one in history.results] for history in read(tmp_path)]
+    assert found[0] == ["a", "b", "c"]
+    assert sorted(found[1:]) == [["bigger"], ["busier"]]
+
+
+def test_a_change_says_how_much_since_when_and_what_else_changed(side: Side) -> None:
+    random = np.random.default_rng(2)
+    levels = [level * math.exp(random.normal(0, 0.01)) for level in [3000.0] * 12 + [2700.0] * 8]
+    results = results_of(side, levels)
+    server = msgspec.structs.replace(side.record.server, version="18.9", version_num=180009)
+    record = msgspec.structs.replace(side.record, server=server)
+    for day in range(12, 20):
+        results[day] = msgspec.structs.replace(
+            results[day], side=msgspec.structs.replace(results[day].side, record=record)
+        )
+    (history,) = collect_histories(results)
+    (change,) = history.changes
+    assert (change.metric, change.place) == ("tps", 12)
+    assert change.ratio.value == pytest.approx(0.9, abs=0.01)
+    assert change.ratio.low is not None
+    assert change.ratio.high is not None
+    assert change.ratio.low < 0.9 < change.ratio.high
+    assert "since 2026-10-13 00:00 UTC (12)" in describe_change(history, change)
+    assert describe_differences(change) == "What else changed: PostgreSQL from 18.6 to 18.9."
+    assert "changes" in history_chart(history).marks
+    result = HistoryResult(histories=(history,), unreadable=())
+    document = json.loads(result.to_json())
+    assert document["histories"][0]["changes"][0]["path"] == "records/12"
+    said = words(result)
+    assert "TPS -1" in said
+    assert "at most 5" in said
+
+
+def test_a_history_without_a_change_says_so_and_a_short_one_how_many_it_takes(side: Side) -> None:
+    random = np.random.default_rng(4)
+    levels = [3000 * math.exp(random.normal(0, 0.02)) for _ in range(15)]
+    (quiet,) = collect_histories(results_of(side, levels))
+    (short,) = collect_histories(results_of(side, levels[:4]))
+    assert "No change of TPS or p99 was found in 15 results." in words(HistoryResult(histories=(quiet,), unreadable=()))
+    assert "4 results are too few to show a change: it takes 9." in words(
+        HistoryResult(histories=(short,), unreadable=())
+    )
+
+
+def test_a_page_is_written_and_a_broken_record_is_named(tmp_path: Path) -> None:
+    records = tmp_path / "records"
+    for day in (1, 2):
+        copy_record(records / f"{day}", at=f"2026-10-0{day}T10:00:00+00:00")
+    copy_record(records / "broken")
+    (records / "broken" / "record.json").write_text("{")
+    page = tmp_path / "history.html"
+    result = read_history([records], out=page, ui=UI)
+    assert "Results of tpcb-like" in page.read_text()
+    assert str(records / "broken") in words(result)
+    read_history([records], out=tmp_path / "history.md", ui=UI)
+    read_history([records], out=tmp_path / "history.json", ui=UI)
+    assert json.loads((tmp_path / "history.json").read_bytes())["histories"][0]["results"][0]["trials"] == 2
+
+
+def test_the_chart_is_vega_lite(side: Side) -> None:
+    for levels in ([3000.0, 3010.0], [3000.0, 3010.0, 3005.0, 2990.0, 2995.0, 2700.0, 2710.0, 2690.0, 2705.0]):
+        (history,) = collect_histories(results_of(side, levels))
+        check_vega_lite(history_chart(history))
+        assert list_charts(build_history([history]).blocks)
+
+
+@pytest.mark.parametrize("name", ["history.pdf", "history"])
+def test_a_form_that_is_not_known(tmp_path: Path, name: str) -> None:
+    with pytest.raises(SpecError, match="none of the forms"):
+        read_history([tmp_path], out=tmp_path / name, ui=UI)
+
+
+def test_no_folder_and_no_records(tmp_path: Path) -> None:
+    with pytest.raises(SpecError, match="there is no folder"):
+        read_history([tmp_path / "away"], ui=UI)
+    with pytest.raises(SpecError, match="no records in"):
+        read_history([tmp_path], ui=UI)
