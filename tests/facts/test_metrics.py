@@ -4,11 +4,12 @@ import pytest
 
 from pgdyno.facts.metrics import Better, all_metrics, find_metric
 
-UNITS = {"tps", "ratio", "count", "bytes", "pages", "ms", "/s", "bytes/s"}
+UNITS = {"tps", "ratio", "count", "bytes", "pages", "s", "ms", "/s", "bytes/s"}
 ENDINGS = {
     "ratio": "_ratio",
     "bytes": "_bytes",
     "pages": "_pages",
+    "s": "_s",
     "ms": "_ms",
     "bytes/s": "_bytes_per_s",
     "count": "_count",

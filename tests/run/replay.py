@@ -9,11 +9,11 @@ from pathlib import Path
 import msgspec
 
 from pgdyno.record.pgbench.output import Progress, parse_progress
-from pgdyno.record.trial_data import STDOUT_FILE
+from pgdyno.record.trial_data import STDERR_FILE, STDOUT_FILE
 from pgdyno.run.load.argv import LoadRun
 from pgdyno.run.load.generator import LoadOutcome
 from pgdyno.run.load.pgbench import conclude
-from pgdyno.run.load.process import INVOCATION_FILE, STDERR_FILE, Invocation, ShouldAbort, ShouldEnd
+from pgdyno.run.load.process import INVOCATION_FILE, Invocation, ShouldAbort, ShouldEnd
 
 
 class ReplayedPgbench(msgspec.Struct, frozen=True, kw_only=True):

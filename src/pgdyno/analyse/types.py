@@ -73,7 +73,7 @@ class TrialAnalysis(msgspec.Struct, frozen=True, kw_only=True):
     charts: dict[ChartKind, tuple[Series, ...]]
     events: tuple[Event, ...]
     counts_per_transaction: dict[str, float | None]
-    """Counter (name in facts/metrics.toml) per transaction, such as wal_bytes."""
+    """Counter (name in facts/metrics.toml) per transaction, such as wal_bytes; of a trial that loaded, its whole growth."""
     shares: dict[str, float | None]
     """Means over the load that explain a result: cpu_busy_ratio, cpu_steal_ratio, cpu_busiest_core_ratio, cpu_others_ratio
     (programs that are not part of the study), load_generator_thread_ratio (pgbench's busiest thread),
@@ -82,6 +82,8 @@ class TrialAnalysis(msgspec.Struct, frozen=True, kw_only=True):
     unknown_lines: tuple[str, ...]
     """Lines of pgbench's output that pgdyno did not understand."""
     gaps: tuple[Gap, ...]
+    init_s: dict[str, float] = {}
+    """Seconds of loading by metric (init_s, init_generate_s, …) of a trial that loaded the data; empty for others."""
     pgbench_tps: float | None = None
     """TPS of the whole load, as pgbench printed it."""
     doubts: tuple[Doubt, ...] = ()
@@ -138,7 +140,10 @@ class WorkloadAnalysis(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def representative(self) -> TrialAnalysis | None:
-        """The trial whose charts a report shows first: the one that was observed, or else the finished one with the median TPS."""
-        finished = sorted((t for t in self.trials if t.tps is not None), key=lambda t: t.tps or 0.0)
+        """The trial whose charts a report shows first: the observed one, or else the finished one with the median TPS or loading time."""
+        measured = [(t.init_s.get("init_s", t.tps), t) for t in self.trials]
+        finished = [
+            t for value, t in sorted((one for one in measured if one[0] is not None), key=lambda one: one[0] or 0.0)
+        ]
         finished = [t for t in finished if t.record.planned.is_observed] or finished
         return finished[len(finished) // 2] if finished else None

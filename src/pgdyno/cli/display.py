@@ -226,6 +226,9 @@ def describe_plan(plan: Plan, scaling: Plan | None = None) -> list[str]:
     ]
     for workload in plan.workloads:
         trial = next(t for t in trials if t.workload == workload.name and not t.is_observed)
+        if workload.is_loading:
+            lines.append(f"  {workload.name}: pgbench -i into an empty database, about {trial.duration_s:g} s each")
+            continue
         rate = f", {workload.rate_tps:g} tps scheduled" if workload.rate_tps else ""
         lines.append(
             f"  {workload.name}: {_describe_load(plan, workload)}{rate},"

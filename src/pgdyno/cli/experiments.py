@@ -38,6 +38,7 @@ from pgdyno.cli.options import (
     given,
     put_emulated,
     read_allowed,
+    read_init_steps,
     refuse_others,
     server_table,
     split_places,
@@ -47,7 +48,9 @@ from pgdyno.cli.session import session
 WorkloadOption = Annotated[
     list[str] | None,
     typer.Option(
-        "--workload", help="A built-in or a script file; may be repeated. [default: tpcb-like]", show_default=False
+        "--workload",
+        help="A built-in or a script file; may be repeated. `init`: the load is `pgbench -i` itself. [default: tpcb-like]",
+        show_default=False,
     ),
 ]
 MinutesOption = Annotated[
@@ -142,6 +145,14 @@ def compare(
     allow: AllowOption = None,
     apply_with: ApplyWithOption = None,
     workload: WorkloadOption = None,
+    init_steps: Annotated[
+        str | None,
+        typer.Option(
+            help="How pgbench loads: dtgvp, dtGvp (the server generates the rows), dtgvpf or dtGvpf (also foreign keys)."
+            " [default: dtgvp]",
+            show_default=False,
+        ),
+    ] = None,
     minutes: MinutesOption = None,
     detect: DetectOption = None,
     confidence: ConfidenceOption = None,
@@ -222,7 +233,8 @@ def compare(
                     restore=restore,
                     restore_command=restore_command,
                     workloads=workload,
-                ),
+                )
+                | read_init_steps(init_steps),
                 "trials": given(duration=duration, warm_up=warm_up, seed=seed),
                 "experiment": given(minutes=minutes, detect=detect, confidence=confidence, design=design),
             },
@@ -344,6 +356,8 @@ COMPARE_EXAMPLES = (
     "`pgdyno compare --wal-home none --wal-home /mnt/wal` · one disk, or one more for pg_wal?\n\n"
     "`pgdyno compare --home /mnt/a --home /mnt/b` · which disk is faster for this load?\n\n"
     "`pgdyno compare --initdb checksums=on --initdb checksums=off` · what do checksums cost?\n\n"
+    "`pgdyno compare --workload init --set maintenance_work_mem=64MB --set maintenance_work_mem=1GB` · what makes loading"
+    " faster, and which step?\n\n"
     "`pgdyno compare --server base/bin --server pr/bin --fail-if slower --junit pgdyno.xml` · a gate for CI"
 )
 SWEEP_EXAMPLES = (

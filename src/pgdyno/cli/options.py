@@ -206,6 +206,27 @@ def data_table(
     )
 
 
+def read_init_steps(steps: str | None) -> dict[str, object]:
+    """Read pgbench's own notation of the steps of loading into keys of [data].
+
+    Raises:
+        SpecError: It is none that pgdyno's trials can begin with.
+    """
+    if steps is None:
+        return {}
+    known = {
+        f"dt{generate}vp{keys}": {"generate": side, "foreign_keys": bool(keys)}
+        for generate, side in (("g", "client"), ("G", "server"))
+        for keys in ("", "f")
+    }
+    if steps not in known:
+        raise SpecError(
+            f"--init-steps {steps}: not one of {', '.join(known)}",
+            hint="g: pgbench generates the rows, G: the server does; f: also foreign keys",
+        )
+    return dict(known[steps])
+
+
 def put_wal_home(study: Study, wal_home: Path | None) -> Study:
     """Return a study whose pg_wal lies in the folder that was named, if one was.
 

@@ -19,6 +19,7 @@ from pgdyno.record.store import RecordStore
 from pgdyno.record.types import StudyRecord
 from pgdyno.run.change.kernel_file import check_values
 from pgdyno.run.cluster.home import Home
+from pgdyno.run.cluster.template import EMPTY
 from pgdyno.run.cluster.trial_settings import VariantServer, try_variants
 from pgdyno.run.postgres.installation import find_installation
 from pgdyno.run.trial_stage import TrialStage
@@ -36,7 +37,8 @@ def run_experiment(store: RecordStore, record: StudyRecord, experiment: Experime
     }
     record = _try_variants(store, record, experiment, servers, home=home, ui=ui)
     stages = _make_stages(store, record, experiment, servers, scripts=scripts, home=home, ui=ui)
-    if record.dataset is None:
+    # Where trials load their data themselves, none are there before.
+    if record.dataset is None and not any(workload.is_loading for workload in record.plan.workloads):
         record = msgspec.structs.replace(record, dataset=stages[experiment.reference.name].dataset)
         store.write_record(record)
     run_rounds(store, record, experiment, stages, ui=ui)
@@ -93,6 +95,7 @@ def _make_stages(
 ) -> dict[str, TrialStage]:
     """Make a stage for each variant; variants of one PostgreSQL, one scale and the same choices of initdb share their data."""
     stages: dict[str, TrialStage] = {}
+    is_loading = any(workload.is_loading for workload in record.plan.workloads)
     for variant in experiment.variants:
         if variant.name in record.refused_variants:
             continue
@@ -106,7 +109,7 @@ def _make_stages(
         loaded = make_stage(
             record,
             data=with_choices(record.study.data, variant.initdb),
-            scale=variant.scale or record.plan.scale,
+            scale=EMPTY if is_loading else variant.scale or record.plan.scale,
             settings=variant.server.settings,
             scripts=scripts,
             output_dir=store.init_dir if not stages else store.init_dir / str(len(stages)),

@@ -25,6 +25,7 @@ from pgdyno.record.store import RecordStore
 from pgdyno.record.trial_data import TrialData, read_trial_data
 from pgdyno.record.types import Dataset, StudyRecord, TrialStatus
 from pgdyno.run.cluster.home import Home
+from pgdyno.run.cluster.template import EMPTY
 from pgdyno.run.own_server import OwnServer
 from pgdyno.run.postgres.installation import Installation
 from pgdyno.run.trial import TrialOutcome, run_trial
@@ -150,7 +151,8 @@ def load_step(
     predicted_s = next(step.predicted_s for step in record.plan.steps if step.kind is StepKind.LOAD)
     is_there = record.study.data.database is not None
     chosen = "".join(f", {key}={value}" for key, value in show_choices(combine_choices(data)).items())
-    title = f"{'look at' if is_there else 'load'} {record.plan.data_name or f'scale {scale}'}{chosen}"
+    what = "make an empty cluster" if scale == EMPTY else f"load {record.plan.data_name or f'scale {scale}'}"
+    title = f"{f'look at {record.plan.data_name}' if is_there else what}{chosen}"
     ui.begin_step(title, predicted_s=predicted_s)
     with writing(output_dir):
         output_dir.mkdir(exist_ok=True)
@@ -162,7 +164,8 @@ def load_step(
         on_activity=ui.show_activity,
     )
     size = f", {format_bytes(dataset.total_bytes)}" if record.plan.dataset_bytes is None else ""
-    how = "as it is" if is_there else "reused" if dataset.is_reused else f"loaded in {dataset.init_total_s:.1f} s"
+    loaded = "made" if scale == EMPTY else f"loaded in {dataset.init_total_s:.1f} s"
+    how = "as it is" if is_there else "reused" if dataset.is_reused else loaded
     ui.end_step(how + size)
     return dataset
 
@@ -229,15 +232,17 @@ def title_of(trial: PlannedTrial, *, trials_count: int) -> str:
 def describe_outcome(outcome: TrialOutcome) -> str:
     """Describe a trial's figures in a few words, as pgbench printed them."""
     latency = "" if outcome.latency_ms is None else f", mean latency {outcome.latency_ms:.3g} ms"
+    if outcome.loading_s is not None:
+        return f"loaded in {outcome.loading_s:.2f} s"
     return f"{outcome.tps:,.0f} tps{latency}" if outcome.tps is not None else "no result"
 
 
 def _predict(folder: Path, store: RecordStore, stage: TrialStage, trial: PlannedTrial) -> None:
     """Write predictions for a trial into its empty folder.
 
-    Nothing is predicted of variants that alternate, nor of a given server, whose checkpoints and caches others determine, too.
+    Nothing is predicted of variants that alternate, of loading, nor of a given server, whose checkpoints and caches others determine, too.
     """
-    if trial.is_block or stage.study.server.kind is ServerKind.GIVEN:
+    if trial.is_block or stage.study.server.kind is ServerKind.GIVEN or stage.plan.find_load(trial).is_loading:
         return
     place = store.read_record().find_place(trial.variants)
     predictions = predict_trial(

@@ -29,7 +29,7 @@ class Metric(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     name: str
     unit: str
-    """Unit: tps, ratio, count, bytes, pages, ms, /s or bytes/s."""
+    """Unit: tps, ratio, count, bytes, pages, s, ms, /s or bytes/s."""
     better: Better
     meaning: str
     low: float | None = None

@@ -15,7 +15,7 @@ from pgdyno.flow.compose_bench import workload_tables
 from pgdyno.spec.conf import read_conf
 from pgdyno.spec.initdb import INITDB_KEYS, read_choices, with_choices
 from pgdyno.spec.read import make_study
-from pgdyno.spec.study import Study
+from pgdyno.spec.study import LOADING, Study
 from pgdyno.spec.variant import SweepSpec, VariantSpec, make_variant
 
 # Trials of a restart-only comparison: many short ones, because longer trials vary as much.
@@ -153,6 +153,13 @@ def _base(
     workloads: list[str], load: Mapping[str, object], tables: Mapping[str, Mapping[str, object]]
 ) -> dict[str, object]:
     named = workload_tables(workloads or [_DEFAULT_WORKLOAD])
+    timed = [key for key in ("duration", "warm_up") if key in tables["trials"]]
+    if timed and LOADING in workloads:
+        raise SpecError(
+            f"--{timed[0].replace('_', '-')} makes no sense with --workload {LOADING}",
+            detail="a trial lasts as long as loading takes, and begins with an empty database",
+            hint="--scale says how much is loaded",
+        )
     return {
         "server": tables["server"],
         "data": tables["data"],

@@ -118,6 +118,12 @@ def _refuse_copies(paths: Sequence[Path], records: Sequence[StudyRecord]) -> Non
 
 def _read_report(store: RecordStore) -> ReportInput:
     report = compose_report(store).report
+    if any(workload.is_loading for workload in report.record.plan.workloads):
+        raise SpecError(
+            f"{store.path} is about loading: compare-records compares TPS",
+            detail="each of its reports has its loading times and verdicts",
+            hint="measure both in one study, which gives a verdict: `pgdyno compare --workload init`",
+        )
     if not any(trial.tps is not None for workload in report.analysis.workloads for trial in workload.trials):
         raise SpecError(
             f"{store.path} has no trial with a result: there is nothing to compare",

@@ -11,7 +11,7 @@ import msgspec
 from pgdyno.errors import SpecError
 from pgdyno.plan.minutes import Budget
 from pgdyno.spec.read import make_study
-from pgdyno.spec.study import BUILTIN_SCRIPTS, Study
+from pgdyno.spec.study import BUILTIN_SCRIPTS, LOADING, Study
 
 
 class Goal(enum.Enum):
@@ -145,7 +145,9 @@ def workload_tables(workloads: list[str], *, default: Sequence[str] = BUILTIN_SC
     """Return the tables of [[workload]] that a command line asks for, or the default ones."""
     weighted = [text for text in workloads if "@" in text]
     plain = [text for text in workloads if "@" not in text] or ([] if weighted else list(default))
-    tables: list[dict[str, object]] = [{"name": Path(text).stem, "scripts": [text]} for text in plain]
+    tables: list[dict[str, object]] = [
+        {"name": text} if text == LOADING else {"name": Path(text).stem, "scripts": [text]} for text in plain
+    ]
     if weighted:
         tables.append({"name": "mixed", "scripts": weighted})
     return tables

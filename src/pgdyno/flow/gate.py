@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 from rich.console import Group, RenderableType
 
-from pgdyno.analyse.comparison.answers import COUNT_METRICS, SPEED_METRICS
+from pgdyno.analyse.comparison.answers import COUNT_METRICS, JUDGED_METRICS
 from pgdyno.analyse.comparison.gate import GateResult, judge_gate
 from pgdyno.errors import ExitCode, HostError, SpecError
 from pgdyno.flow.report import StudyReport
@@ -72,7 +72,7 @@ def plan_gate(fail_if: Sequence[str], *, junit: Path | None, bmf: Path | None) -
         SpecError: A condition or a file is not one.
         HostError: A folder does not allow writing.
     """
-    conditions = parse_conditions(fail_if, metrics=(*SPEED_METRICS, *COUNT_METRICS))
+    conditions = parse_conditions(fail_if, metrics=(*JUDGED_METRICS, *COUNT_METRICS))
     files = {option: path.resolve() for option, path in (("--junit", junit), ("--bmf", bmf)) if path is not None}
     for option, path in files.items():
         _check_file(option, path)

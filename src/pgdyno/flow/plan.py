@@ -81,11 +81,14 @@ class PlanView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _describe_step(plan: Plan, step: Step) -> str:
+    is_loading = any(workload.is_loading for workload in plan.workloads)
     if step.trial is None:
-        return plan.data_words if step.kind is StepKind.LOAD else ""
+        loaded = "empty clusters" if is_loading else plan.data_words
+        return loaded if step.kind is StepKind.LOAD else ""
     workload = plan.find_load(step.trial)
     when = "only observed" if step.trial.is_observed else f"round {step.trial.round}"
-    return f"{step.trial.number}: {workload.name}, {workload.clients} clients, {when}"
+    how = f"at {plan.data_words}" if is_loading else f"{workload.clients} clients"
+    return f"{step.trial.number}: {workload.name}, {how}, {when}"
 
 
 def view_plan(study: Study, *, place: Workspace) -> PlanView:

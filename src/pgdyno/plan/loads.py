@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from pgdyno.errors import SpecError
 from pgdyno.plan.experiment import Variant
+from pgdyno.plan.loading import plan_loading_workload
 from pgdyno.plan.types import Choice, Machine, PlannedWorkload
 from pgdyno.spec.study import ServerKind, ServerSpec, Study, WorkloadSpec
 from pgdyno.units import parse_in_unit
@@ -41,6 +42,8 @@ def plan_loads(
 def _plan_workload(
     workload: WorkloadSpec, variants: Sequence[Variant], study: Study, machine: Machine, choices: list[Choice]
 ) -> PlannedWorkload:
+    if workload.is_loading:
+        return plan_loading_workload()
     of_variants = [variant.clients for variant in variants]
     clients = workload.clients
     if clients is None and of_variants:

@@ -15,6 +15,7 @@ import msgspec
 from pgdyno.errors import SpecError
 from pgdyno.plan.design import HINT_PAIRED
 from pgdyno.plan.experiment import Experiment, Variant, count_starts
+from pgdyno.plan.loading import check_loading, is_loading, plan_loading_size, plan_loading_trials
 from pgdyno.plan.loads import plan_loads
 from pgdyno.plan.order import Times, choose_budget, order_comparison, order_plain
 from pgdyno.plan.search import Search, least_duration_s, order_search, plan_search
@@ -81,11 +82,17 @@ def plan_study(study: Study, machine: Machine, *, load_budget_s: float = 20.0) -
     choices: list[Choice] = []
     experiment = plan_experiment(study, version_major=machine.version_major, withheld=machine.withheld_settings)
     variants = () if experiment is None else experiment.variants
+    if is_loading(study):
+        check_loading(study, variants)
     search = plan_search(study)
     workloads = plan_loads(study, variants, machine, choices)
     if search is not None:
         workloads = tuple(msgspec.structs.replace(each, latency_limit_ms=search.limit_ms) for each in workloads)
-    size = plan_size(study, variants, workloads, machine=machine, load_budget_s=load_budget_s, choices=choices)
+    if is_loading(study):
+        size = plan_loading_size(study, variants, machine=machine, choices=choices)
+        study = msgspec.structs.replace(study, trials=plan_loading_trials(study.trials, size, machine))
+    else:
+        size = plan_size(study, variants, workloads, machine=machine, load_budget_s=load_budget_s, choices=choices)
     check_s = CHECK_S + try_variants_s(count_starts(variants))
     if experiment is not None and experiment.design is DesignKind.LIVE:
         _check_live_room(variants, size, machine)

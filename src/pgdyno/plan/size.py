@@ -19,17 +19,17 @@ from pgdyno.units import format_bytes
 # for each unit of scale.
 BYTES_PER_SCALE = 15_700_000
 # Space for the WAL of a trial (max_wal_size is a soft limit of 1 GB), logs and records.
-_DISK_SLACK_BYTES = 3_000_000_000
+DISK_SLACK_BYTES = 3_000_000_000
 # Space for the WAL of one server: max_wal_size, a soft limit, is 1 GB by default.
 _WAL_BYTES = 1_100_000_000
 # Source: max_wal_size while data are loaded, run/cluster/template.py.
 _LOADED_WAL_BYTES = 4_300_000_000
 # For the prediction of waiting time: loading on small cloud volumes.
-_LOAD_BYTES_PER_S = 80_000_000
+LOAD_BYTES_PER_S = 80_000_000
 # Restoring precedes every trial. On a slow disk the data are smaller, so that restoring does not dominate.
 _RESTORE_BUDGET_S = 2.5
 _LOAD_START_S = 3.0
-_NICE_SCALES = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000)
+NICE_SCALES = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000)
 
 
 class DataSize(msgspec.Struct, frozen=True, kw_only=True):
@@ -108,7 +108,7 @@ def plan_size(
         scale=scale,
         dataset_bytes=round(scale * bytes_per_scale),
         largest_bytes=round(largest * bytes_per_scale),
-        load_s=sum(_LOAD_START_S + each * bytes_per_scale / _LOAD_BYTES_PER_S for each in to_load),
+        load_s=sum(_LOAD_START_S + each * bytes_per_scale / LOAD_BYTES_PER_S for each in to_load),
         between=predict_between(study, workloads, machine, size_bytes=largest * bytes_per_scale),
     )
 
@@ -193,15 +193,15 @@ def _choose_scale(most_clients: int, machine: Machine, load_budget_s: float, cho
     # Source: PostgreSQL 18 manual, pgbench, "Good Practices".
     least = 2 * most_clients
     limits = {
-        f"loading takes about {load_budget_s:.0f} s": round(load_budget_s * _LOAD_BYTES_PER_S / BYTES_PER_SCALE),
+        f"loading takes about {load_budget_s:.0f} s": round(load_budget_s * LOAD_BYTES_PER_S / BYTES_PER_SCALE),
         f"a copy of the data is written in {_RESTORE_BUDGET_S:g} s": round(
             _RESTORE_BUDGET_S * _copy_bytes_per_s(machine) / BYTES_PER_SCALE
         ),
         "the data fit into an eighth of memory": machine.memory_bytes // 8 // BYTES_PER_SCALE,
-        "the disk has room for them": (machine.disk_free_bytes - _DISK_SLACK_BYTES) // (2 * BYTES_PER_SCALE),
+        "the disk has room for them": (machine.disk_free_bytes - DISK_SLACK_BYTES) // (2 * BYTES_PER_SCALE),
     }
     binding = min(limits, key=lambda reason: limits[reason])
-    scale = max((nice for nice in _NICE_SCALES if nice <= limits[binding]), default=1)
+    scale = max((nice for nice in NICE_SCALES if nice <= limits[binding]), default=1)
     reason = f"the largest round one at which {binding}"
     if scale < least:
         scale, reason = least, "twice the clients: with fewer branches they would wait for each other's rows"
@@ -244,13 +244,13 @@ def _check_disk(
 ) -> None:
     # All loaded clusters and one working copy are on disk at the same time; a snapshot takes what a trial changes.
     copied = max(scales) if is_copied else 0
-    needed = round((sum(to_load) + copied) * bytes_per_scale) + _DISK_SLACK_BYTES
+    needed = round((sum(to_load) + copied) * bytes_per_scale) + DISK_SLACK_BYTES
     if needed <= machine.disk_free_bytes:
         return
     hint = "use smaller scales or fewer servers, or free some space"
     if len(scales) == 1:
         copies = int(is_copied) + len(to_load)
-        fits = max(0, int((machine.disk_free_bytes - _DISK_SLACK_BYTES) / (copies * bytes_per_scale))) if copies else 0
+        fits = max(0, int((machine.disk_free_bytes - DISK_SLACK_BYTES) / (copies * bytes_per_scale))) if copies else 0
         hint = f"use a scale of at most {fits}" if fits else "free some space"
     raise HostError(
         f"scale {', '.join(map(str, sorted(set(scales))))} does not fit on the disk",

@@ -48,7 +48,7 @@ class Choice(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PlannedWorkload(msgspec.Struct, frozen=True, kw_only=True):
-    """A completely planned load."""
+    """A completely planned load. One without scripts loads the data by `pgbench -i`."""
 
     name: str
     scripts: tuple[tuple[str, int], ...]
@@ -58,6 +58,11 @@ class PlannedWorkload(msgspec.Struct, frozen=True, kw_only=True):
     rate_tps: float | None
     latency_limit_ms: float | None
     max_tries: int
+
+    @property
+    def is_loading(self) -> bool:
+        """True if each trial of this workload loads the data."""
+        return not self.scripts
 
 
 class PlannedTrial(msgspec.Struct, frozen=True, kw_only=True):

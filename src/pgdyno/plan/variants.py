@@ -10,6 +10,7 @@ import msgspec
 
 from pgdyno.errors import SpecError
 from pgdyno.plan.experiment import Experiment, Variant, find_server, identify_server, is_client_sweep
+from pgdyno.plan.loading import DESIGN_REASON, is_loading
 from pgdyno.plan.places import Place, place_of
 from pgdyno.spec.initdb import INITDB_KEYS, combine_choices, with_choices
 from pgdyno.spec.study import DataSpec, Study
@@ -48,7 +49,10 @@ def plan_experiment(study: Study, *, version_major: int, withheld: frozenset[str
         variant for variant in variants if identify_server(variant.server) == identify_server(variants[0].server)
     )
     check_names(own, version_major=version_major)
-    design, reason = choose_design(study, variants, version_major=version_major, withheld=withheld)
+    if is_loading(study):
+        design, reason = DesignKind.PAIRED, DESIGN_REASON
+    else:
+        design, reason = choose_design(study, variants, version_major=version_major, withheld=withheld)
     experiment = Experiment(
         variants=variants,
         design=design,

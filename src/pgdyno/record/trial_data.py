@@ -13,6 +13,7 @@ import msgspec
 import numpy as np
 
 from pgdyno.errors import PgdynoError
+from pgdyno.record.pgbench.init import InitSteps, parse_init
 from pgdyno.record.pgbench.output import PgbenchSummary, parse_summary
 from pgdyno.record.predictions import PREDICTIONS_FILE, Prediction, read_predictions
 from pgdyno.record.samples.files import (
@@ -32,6 +33,7 @@ from pgdyno.record.transactions.summary import TransactionSummary
 from pgdyno.record.types import Gap, TrialRecord, TrialStatus
 
 STDOUT_FILE = "pgbench.stdout"
+STDERR_FILE = "pgbench.stderr"
 TRANSACTIONS_DIR = "transactions"
 WARM_UP_DIR = "warm-up"
 SERVER_LOG = "server.log"
@@ -68,6 +70,8 @@ class TrialData(msgspec.Struct, frozen=True, kw_only=True):
     server: ServerSamples | None
     log: tuple[AnyLogEvent, ...]
     gaps: tuple[Gap, ...]
+    init: InitSteps | None = None
+    """The steps of a trial that loaded the data; None for other trials."""
     slices: tuple[Slice, ...] = ()
     """Slices of a switchback block, or of a trial of a live round, in order."""
     slice_loads: tuple[SliceLoad, ...] = ()
@@ -147,14 +151,16 @@ def read_trial_data(folder: Path, record: TrialRecord) -> TrialData:
 
     slices = attempt("slices", lambda: read_slices(folder)) or ()
     loads = attempt("slices", lambda: _read_loads(folder, slices, record)) if slices else ()
-    summary = attempt("pgbench", lambda: _read_measured(folder, record))
+    is_loading = record.is_loading
+    summary = None if is_loading else attempt("pgbench", lambda: _read_measured(folder, record))
     attempt("transactions", lambda: [read_span(part) for part in find_parts(folder / TRANSACTIONS_DIR)])
     limit_ms = None if summary is None or record.planned.rate_tps is None else summary.latency_limit_ms
     return TrialData(
         record=record,
         pgbench=summary,
+        init=attempt("pgbench", lambda: _read_steps(folder)) if is_loading else None,
         warm_up=attempt("warm-up", lambda: _read_summary(folder / WARM_UP_DIR)) if record.planned.warm_up_s else None,
-        transactions=attempt(TRANSACTION_LOG, lambda: _read_transactions(folder)),
+        transactions=None if is_loading else attempt(TRANSACTION_LOG, lambda: _read_transactions(folder)),
         os=attempt("os sampler", lambda: read_os_samples(folder)),
         server=attempt("server sampler", lambda: read_server_samples(folder)),
         log=attempt("server log", lambda: read_serverlog(folder / SERVER_LOG, clock_offset_s=record.clock_offset_s))
@@ -198,6 +204,13 @@ def _read_measured(folder: Path, record: TrialRecord) -> PgbenchSummary:
 
 def _read_summary(folder: Path) -> PgbenchSummary:
     return parse_summary((folder / STDOUT_FILE).read_text(errors="replace"))
+
+
+def _read_steps(folder: Path) -> InitSteps:
+    steps = parse_init((folder / STDERR_FILE).read_text(errors="replace"))
+    if steps is None:
+        raise ValueError(f"{folder / STDERR_FILE} ends before the times of pgbench's steps")
+    return steps
 
 
 def read_last_scheduled_s(folder: Path, *, latency_limit_ms: float) -> float:

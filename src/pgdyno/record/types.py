@@ -113,6 +113,9 @@ class Gap(msgspec.Struct, frozen=True, kw_only=True):
     reason: str
 
 
+INITIALIZE = "--initialize"
+"""The option with which pgbench loads data."""
+
 LOST_COUNTERS = "statistics views"
 """The source of a gap: counters that a PostgreSQL which pgdyno was not tried with does not have where they are expected."""
 
@@ -160,6 +163,8 @@ class TrialRecord(msgspec.Struct, frozen=True, kw_only=True):
     counters_before: dict[str, float | None]
     counters_after: dict[str, float | None]
     gaps: tuple[Gap, ...]
+    checkpoint_s: float | None = None
+    """Duration of the checkpoint that followed a trial which loaded the data; None after other trials."""
     slice_s: float | None = None
     """Length of the slices, as chosen by a pilot, or in a live round by its latencies; None if no variants alternated."""
     washout_s: float | None = None
@@ -176,6 +181,11 @@ class TrialRecord(msgspec.Struct, frozen=True, kw_only=True):
     def values(self) -> dict[str, str]:
         """Settings that differ from built-in defaults, by name, as shown in pg_settings."""
         return {fact.name: fact.value for fact in self.settings}
+
+    @property
+    def is_loading(self) -> bool:
+        """True if the trial's load was `pgbench -i`."""
+        return INITIALIZE in self.argv
 
     @property
     def load_s(self) -> float | None:

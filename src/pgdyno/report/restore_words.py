@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from pgdyno.plan.types import Between
 from pgdyno.report.format import format_seconds
-from pgdyno.spec.study import DataSpec, RestorePolicy
+from pgdyno.spec.study import RestorePolicy, Study
 
 
-def describe_start(data: DataSpec) -> str:
+def describe_start(study: Study) -> str:
     """Return what each trial begins with, to follow “each”."""
-    if data.restore is RestorePolicy.NONE or data.database is not None:
+    if any(workload.is_loading for workload in study.workload):
+        return "with an empty cluster of its variant's own"
+    if study.data.restore is RestorePolicy.NONE or study.data.database is not None:
         return "with the data as the trial before left them"
     return "from the same restored data"
 

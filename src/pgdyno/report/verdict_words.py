@@ -23,6 +23,13 @@ METRIC_WORDS = {
     "latency_p50_ms": "p50",
     "latency_p95_ms": "p95",
     "latency_p99_ms": "p99",
+    "init_s": "loading time",
+    "init_tables_s": "drop and create tables",
+    "init_generate_s": "generate",
+    "init_vacuum_s": "vacuum",
+    "init_primary_keys_s": "primary keys",
+    "init_foreign_keys_s": "foreign keys",
+    "init_checkpoint_s": "checkpoint after it",
     "wal_bytes": "WAL",
     "wal_fpi_count": "full-page images",
     "wal_sync_count": "WAL syncs",
@@ -32,7 +39,7 @@ METRIC_WORDS = {
     "device_write_bytes": "disk writes",
     "cpu_ms": "CPU time",
 }
-"""What a reader calls the metrics of a comparison; counts are per transaction."""
+"""What a reader calls the metrics of a comparison; counts are per transaction, or of a whole load."""
 HUES = {
     VerdictKind.FASTER: "green",
     VerdictKind.SLOWER: "vermilion",

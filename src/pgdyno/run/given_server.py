@@ -34,7 +34,8 @@ from pgdyno.run.given.lock import StudyLock
 from pgdyno.run.given.wal_bound import WalBound
 from pgdyno.run.host.clock import monotonic_s
 from pgdyno.run.load.argv import InitRun, build_init_argv
-from pgdyno.run.load.pgbench import InitOutcome, Pgbench
+from pgdyno.run.load.generator import InitOutcome
+from pgdyno.run.load.pgbench import Pgbench
 from pgdyno.run.load.watch import LoadWatch
 from pgdyno.run.postgres import sql
 from pgdyno.run.postgres.address import Address

@@ -26,6 +26,7 @@ from pgdyno.run.change.kernel import KernelSettings, changed_sysctls
 from pgdyno.run.host.clock import wall_clock_offset_s
 from pgdyno.run.host.log import LOG
 from pgdyno.run.measured_load import measure_load, warm_up
+from pgdyno.run.measured_loading import measure_loading, time_checkpoint
 from pgdyno.run.plans import ask_plans
 from pgdyno.run.postgres import sql
 from pgdyno.run.postgres.hints import hint_for
@@ -42,6 +43,7 @@ class TrialOutcome(msgspec.Struct, frozen=True, kw_only=True):
     tps: float | None
     """As pgbench printed it; for the progress display only."""
     latency_ms: float | None
+    loading_s: float | None = None
 
 
 def run_trial(
@@ -94,6 +96,7 @@ def make_outcome(trial: PlannedTrial, seen: Observed, error: PgdynoError | None)
         error=error,
         tps=summary.tps if summary is not None else None,
         latency_ms=summary.latency_average_ms if summary is not None else None,
+        loading_s=None if seen.init is None else seen.init.total_s,
     )
 
 
@@ -143,8 +146,15 @@ def _measure(
         )
         if block is not None:
             seen.switchback = block.make(folder=folder, latency_s=seen.warm_up_latency_s)
-        measure_load(stage, trial, seen, folder=folder, on_load=on_load)
+        is_loading = stage.plan.find_load(trial).is_loading
+        if is_loading:
+            measure_loading(stage, seen, folder=folder, on_activity=on_activity)
+        else:
+            measure_load(stage, trial, seen, folder=folder, on_load=on_load)
         read_after(server, seen)
+        if is_loading:
+            on_activity("writing what loading left")
+            seen.checkpoint_s = time_checkpoint(server)
         ask_plans(stage, trial, seen, switch=None if block is None else block.switch)
 
 
@@ -210,7 +220,7 @@ def find_left_settings(kernel: KernelSettings) -> tuple[Gap, ...]:
 
 
 def _make_record(trial: PlannedTrial, seen: Observed, error: PgdynoError | None) -> TrialRecord:
-    load = seen.load
+    load = seen.load if seen.init is None else seen.init.invocation
     return TrialRecord(
         planned=trial,
         status=TrialStatus.FINISHED if error is None else TrialStatus.FAILED,
@@ -222,6 +232,7 @@ def _make_record(trial: PlannedTrial, seen: Observed, error: PgdynoError | None)
         load_end_monotonic_s=None if load is None else load.end_monotonic_s,
         load_cpu_s=None if load is None else load.cpu_s,
         log_sampling_rate=seen.log_sampling_rate,
+        checkpoint_s=seen.checkpoint_s,
         settings=seen.settings,
         counters_before=seen.counters_before,
         counters_after=seen.counters_after,

@@ -12,7 +12,7 @@ from pgdyno.plan.plan import Plan, PlannedTrial
 from pgdyno.record.plans import StatementPlan
 from pgdyno.record.statements import StatementCounts, StatementsLook
 from pgdyno.record.types import Dataset, Gap, SettingFact, TableState
-from pgdyno.run.load.generator import LoadGenerator, LoadOutcome
+from pgdyno.run.load.generator import InitOutcome, LoadGenerator, LoadOutcome
 from pgdyno.run.switchback import Switchback
 from pgdyno.run.under_test import ServerUnderTest
 from pgdyno.spec.study import Study
@@ -61,6 +61,8 @@ class Observed(msgspec.Struct):
     plans: tuple[StatementPlan, ...] | None = None
     gaps: tuple[Gap, ...] = ()
     load: LoadOutcome | None = None
+    init: InitOutcome | None = None
+    checkpoint_s: float | None = None
     clock_offset_s: float | None = None
     warm_up_latency_s: float | None = None
     switchback: Switchback | None = None

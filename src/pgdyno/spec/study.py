@@ -21,6 +21,8 @@ from pgdyno.units import parse_seconds
 
 BUILTIN_SCRIPTS = ("tpcb-like", "simple-update", "select-only")
 READING_SCRIPTS = frozenset({"select-only"})
+LOADING = "init"
+"""Name of the workload that loads: `pgbench -i` into an empty database. It has no scripts."""
 
 # Source: pgbench.c of PostgreSQL 15 to 18: scale is an int32, and 21474 is where aid outgrows int4 (then bigint is
 # used).
@@ -184,7 +186,8 @@ class WorkloadSpec(StudyTable, frozen=True, kw_only=True):
     Attributes:
         name: Name in reports.
         scripts: Built-in names or script files, each with an optional weight in pgbench's notation: `pay.sql@3`.
-        Absent: the built-in script with the workload's name. Relative paths start at the study file's folder.
+        Absent: the built-in script with the workload's name, or `init`, which loads. Relative paths start at the study file's
+        folder.
         mode: How queries are sent.
         clients: Connections; absent: chosen from the machine.
         threads: pgbench's threads; absent: chosen from the machine and the clients.
@@ -206,8 +209,8 @@ class WorkloadSpec(StudyTable, frozen=True, kw_only=True):
         """Check ranges and the scripts' form."""
         if not self.name.strip():
             raise ValueError("name is empty")
-        if not self.scripts and self.name not in BUILTIN_SCRIPTS:
-            raise ValueError(f"workload {self.name!r} has no scripts and is none of {', '.join(BUILTIN_SCRIPTS)}")
+        if not self.scripts and self.name not in (known := (*BUILTIN_SCRIPTS, LOADING)):
+            raise ValueError(f"workload {self.name!r} has no scripts and is none of {', '.join(known)}")
         if self.clients is not None:
             check_range("clients", self.clients, 1, 10_000)
         if self.threads is not None:
@@ -221,13 +224,19 @@ class WorkloadSpec(StudyTable, frozen=True, kw_only=True):
             check_range(f"weight of {script[0]}", script[1], 1, 1_000_000)
 
     @property
+    def is_loading(self) -> bool:
+        """True if each trial of this workload loads the data."""
+        return self.name == LOADING and not self.scripts
+
+    @property
     def weighted_scripts(self) -> tuple[tuple[str, int], ...]:
-        """Name or path of each script with its weight.
+        """Name or path of each script with its weight; none of loading.
 
         Raises:
             ValueError: What follows the last `@` is not a whole number.
         """
-        return tuple(_split_weight(text) for text in self.scripts or (self.name,))
+        names = self.scripts or (() if self.is_loading else (self.name,))
+        return tuple(_split_weight(text) for text in names)
 
     @property
     def latency_limit_ms(self) -> float | None:

@@ -22,6 +22,18 @@ from pgdyno.plan.experiment import Experiment
 from pgdyno.plan.plan import PlannedWorkload
 
 SPEED_METRICS = ("tps", "latency_p50_ms", "latency_p95_ms", "latency_p99_ms")
+INIT_METRICS = (
+    "init_s",
+    "init_tables_s",
+    "init_generate_s",
+    "init_vacuum_s",
+    "init_primary_keys_s",
+    "init_foreign_keys_s",
+    "init_checkpoint_s",
+)
+"""Seconds of loading, in whole and by its steps, where loading is the load."""
+JUDGED_METRICS = (*SPEED_METRICS, *INIT_METRICS)
+"""Metrics that say by themselves whether a variant is better."""
 COUNT_METRICS = (
     "wal_bytes",
     "wal_fpi_count",
@@ -103,7 +115,9 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def primary_metric(workload: PlannedWorkload) -> str:
-    """Return the deciding metric: TPS, or the tail latency in an open loop, where TPS is given."""
+    """Return the deciding metric: TPS; the tail latency in an open loop, where TPS is given; or the time of loading."""
+    if workload.is_loading:
+        return INIT_METRICS[0]
     return "tps" if workload.rate_tps is None else "latency_p95_ms"
 
 
@@ -112,7 +126,7 @@ def compare(
     experiment: Experiment,
     *,
     primary: Mapping[str, str],
-    metrics: Sequence[str] = (*SPEED_METRICS, *COUNT_METRICS),
+    metrics: Sequence[str] = (*JUDGED_METRICS, *COUNT_METRICS),
     final_looks: Mapping[str, int] | None = None,
     planned_rounds: Mapping[str, int] | None = None,
 ) -> tuple[Comparison, ...]:

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from pgdyno.analyse.comparison.answers import SPEED_METRICS, Comparison, Question
+from pgdyno.analyse.comparison.answers import JUDGED_METRICS, Comparison, Question
 from pgdyno.analyse.comparison.e_process import gather_evidence
 from pgdyno.analyse.comparison.verdict import Verdict, VerdictKind
 from pgdyno.plan.experiment import Experiment
@@ -133,7 +133,7 @@ def _concerns(condition: Condition, asked: _Asked) -> bool:
     metric = asked.question.metric
     if isinstance(condition, Threshold):
         return metric == condition.metric
-    return metric in SPEED_METRICS if condition is VerdictWord.WORSE else metric == asked.comparison.primary
+    return metric in JUDGED_METRICS if condition is VerdictWord.WORSE else metric == asked.comparison.primary
 
 
 def _find_failures(judged: Mapping[Condition, Sequence[_Asked]], level: float) -> Iterator[Failure]:

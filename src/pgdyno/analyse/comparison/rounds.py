@@ -11,11 +11,12 @@ slices. The exception is a value of 0, which has no logarithm (`_leave_out_zeros
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from pgdyno.analyse.comparison.answers import Round, Values
+from pgdyno.analyse.comparison.answers import INIT_METRICS, Round, Values
 from pgdyno.analyse.types import TrialAnalysis
 from pgdyno.plan.plan import PlannedTrial
 from pgdyno.record.transactions.slices import Slice, SliceLoad, SlicePhase
@@ -31,6 +32,9 @@ _NO_TRANSACTION = 0.5
 # A value of 0, such as the reads of a fully cached dataset, has no logarithm and so no ratio. A count that is 0 more
 # often than this is not compared at all.
 _MAX_ZEROS_RATIO = 0.05
+# pgbench prints the times of its steps to 10 ms. A step that takes less than this in the median trial is not compared: rounding
+# would change it by more than 2.5 %. The whole always is, and so is the checkpoint, which pgdyno times itself.
+_LEAST_STEP_S = 0.2
 _SLICE_COUNTS = ("wal_bytes", "device_flush_count", "device_read_bytes", "device_write_bytes")
 _TRIAL_COUNTS = ("wal_bytes", "wal_sync_count", "wal_fpi_count", "blks_read_pages")
 _TRIAL_PERCENTILES = {"p50": "latency_p50_ms", "p95": "latency_p95_ms", "p99": "latency_p99_ms"}
@@ -88,7 +92,7 @@ def rounds_of_trials(trials: Iterable[TrialAnalysis], *, cpu_count: float | None
     """
     finished = [t for t in trials if t.record.status is TrialStatus.FINISHED and _is_in_round(t.record.planned)]
     finished.sort(key=lambda t: t.record.planned.number)
-    seen = _leave_out_zeros([_values_of_trial(one, cpu_count) for one in finished])
+    seen = _leave_out_zeros(_leave_out_short_steps([_values_of_trial(one, cpu_count) for one in finished]))
     rounds = []
     for _, group in itertools.groupby(zip(finished, seen, strict=True), key=lambda each: each[0].record.planned.round):
         pairs = list(group)
@@ -121,7 +125,7 @@ def _is_in_round(planned: PlannedTrial) -> bool:
 
 
 def _values_of_trial(trial: TrialAnalysis, cpu_count: float | None) -> dict[str, float]:
-    values: dict[str, float | None] = {"tps": tps_of_trial(trial)}
+    values: dict[str, float | None] = dict(trial.init_s) or {"tps": tps_of_trial(trial)}
     for percentile in trial.percentiles:
         if percentile.name in _TRIAL_PERCENTILES:
             values[_TRIAL_PERCENTILES[percentile.name]] = percentile.value_ms
@@ -129,8 +133,8 @@ def _values_of_trial(trial: TrialAnalysis, cpu_count: float | None) -> dict[str,
     values |= {name: counts.get(name) for name in (*_TRIAL_COUNTS, *_SLICE_COUNTS, "cpu_ms")}
     busy = trial.shares.get("cpu_busy_ratio")
     cpus = trial.cpus_seen_count or cpu_count
-    if busy is not None and cpus is not None and trial.tps:
-        values["cpu_ms"] = busy * cpus * 1e3 / trial.tps
+    if busy is not None and cpus is not None and (trial.tps or trial.init_s):
+        values["cpu_ms"] = busy * cpus * 1e3 * (trial.init_s["init_s"] if trial.init_s else 1 / (trial.tps or math.inf))
     return _known(values)
 
 
@@ -162,6 +166,16 @@ def _per(total: float | None, count: float) -> float | None:
 
 def _known(values: Mapping[str, float | None]) -> dict[str, float]:
     return {name: value for name, value in values.items() if value is not None}
+
+
+def _leave_out_short_steps(seen: Sequence[Mapping[str, float]]) -> list[dict[str, float]]:
+    """Drop the steps of loading that are too short for the resolution of their times from all trials."""
+    short = {
+        name
+        for name in INIT_METRICS[1:-1]
+        if (times := [values[name] for values in seen if name in values]) and float(np.median(times)) < _LEAST_STEP_S
+    }
+    return [{name: value for name, value in values.items() if name not in short} for values in seen]
 
 
 def _leave_out_zeros(seen: Sequence[Mapping[str, float]]) -> list[Values]:

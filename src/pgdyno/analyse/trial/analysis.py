@@ -54,6 +54,14 @@ def analyse_trial(
             statements=tuple(_statements(data.warm_up)),
             episodes_absent="its load ran in slices, and was frozen between them",
         )
+    if data.init is not None:
+        return msgspec.structs.replace(
+            measure_trial(record, workload, data),
+            charts=chart_trial(data, disk=record.data_device, wal_disk=record.wal_device),
+            events=list_events(data),
+            waiting=list_waiting_sessions(data),
+            episodes_absent="its load was `pgbench -i`, whose steps differ",
+        )
     throughput = _measure_throughput(workload, data)
     figures = _make_figures(record, data, throughput)
     device = record.data_device
@@ -142,6 +150,7 @@ def _make_figures(record: StudyRecord, data: TrialData, throughput: TrialThrough
         statements=(),
         unknown_lines=() if data.pgbench is None else data.pgbench.unknown_lines,
         gaps=data.gaps,
+        init_s=_list_init_times(data),
         pgbench_tps=None if data.pgbench is None else data.pgbench.tps,
         doubts=() if throughput is None else throughput.doubts,
         schedule_lag_ms=None if data.pgbench is None else data.pgbench.schedule_lag_average_ms,
@@ -150,7 +159,7 @@ def _make_figures(record: StudyRecord, data: TrialData, throughput: TrialThrough
 
 
 def _measure_throughput(workload: PlannedWorkload, data: TrialData) -> TrialThroughput | None:
-    if data.record.status is not TrialStatus.FINISHED:
+    if data.record.status is not TrialStatus.FINISHED or data.init is not None:
         return None
     claim = PgbenchClaim(
         clients=workload.clients,
@@ -199,8 +208,16 @@ def _detect_episodes(
     return find_trial_episodes(charts, is_mixed=is_mixed, is_scheduled=workload.rate_tps is not None)
 
 
+def _list_init_times(data: TrialData) -> dict[str, float]:
+    """Return the seconds of loading by metric; nothing of a trial that did not load."""
+    if data.init is None or data.record.status is not TrialStatus.FINISHED:
+        return {}
+    checkpoint_s = data.record.checkpoint_s
+    return {**data.init.metrics_s, **({} if checkpoint_s is None else {"init_checkpoint_s": checkpoint_s})}
+
+
 def _counts_per_transaction(data: TrialData) -> dict[str, float | None]:
-    count = _count(data, "transaction_count")
+    count = 1 if data.init is not None else _count(data, "transaction_count")
     grown = {name: data.record.growth(name) for name in data.record.counters_after}
     return {name: by / count if by is not None and count else None for name, by in grown.items()}
 

@@ -26,6 +26,7 @@ from pgdyno.errors import HostError, SpecError
 from pgdyno.flow.compose_bench import Goal, compose_study
 from pgdyno.flow.report import StudyReport, keeping_what_is_finished, report_step
 from pgdyno.plan.experiment import Experiment
+from pgdyno.plan.loading import check_loading, is_loading
 from pgdyno.record.machine.given_server import GivenServer
 from pgdyno.record.store import RecordStore
 from pgdyno.record.types import FORMAT_VERSION, StudyRecord
@@ -121,6 +122,8 @@ def bench_given(
         place: Where the record goes.
         ui: Shows the progress and asks.
     """
+    if is_loading(asked):
+        check_loading(asked, ())
     check_new(place)
     _refuse_questions(asked)
     if asked.server.dsn is not None and has_password(asked.server.dsn):

@@ -20,6 +20,15 @@ _STEP_ANNOUNCEMENTS = {
     "creating primary keys...": "primary keys",
     "creating foreign keys...": "foreign keys",
 }
+_METRICS = {
+    "drop tables": "init_tables_s",
+    "create tables": "init_tables_s",
+    "client-side generate": "init_generate_s",
+    "server-side generate": "init_generate_s",
+    "vacuum": "init_vacuum_s",
+    "primary keys": "init_primary_keys_s",
+    "foreign keys": "init_foreign_keys_s",
+}
 _PARTITIONS = re.compile(r"creating \d+ partitions\.\.\.")
 # The table's name is printed since PostgreSQL 17.
 _ROWS = re.compile(
@@ -42,6 +51,15 @@ class InitSteps(msgspec.Struct, frozen=True, kw_only=True):
 
     total_s: float
     steps: tuple[InitStep, ...]
+
+    @property
+    def metrics_s(self) -> dict[str, float]:
+        """Seconds of the whole and of each step that ran, by the metrics' names."""
+        by_metric = {"init_s": self.total_s}
+        for step in self.steps:
+            metric = _METRICS[step.name]
+            by_metric[metric] = by_metric.get(metric, 0.0) + step.duration_s
+        return by_metric
 
     @property
     def step_durations_s(self) -> dict[str, float]:

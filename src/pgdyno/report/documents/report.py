@@ -88,7 +88,11 @@ class TrialDocument(msgspec.Struct, frozen=True, kw_only=True):
     log_sampling_rate: float
     restore_s: float
     load_cpu_s: Annotated[float | None, says("CPU seconds of pgbench.")]
-    counts_per_transaction: dict[str, float | None]
+    init_s: Annotated[
+        dict[str, float],
+        says("Seconds of `pgbench -i` and of its steps by metric, of a trial that loaded; else empty."),
+    ]
+    counts_per_transaction: Annotated[dict[str, float | None], says("Of a trial that loaded the data: per load.")]
     shares: dict[str, float | None]
     quoted: Annotated[dict[str, float], says("Figures that DBAs quote, over the whole load.")]
     waiting: Annotated[tuple[WaitingSessions, ...], says("Client sessions by wait event, on average, most first.")]
@@ -272,6 +276,7 @@ def _make_trial(workload: WorkloadAnalysis, trial: TrialAnalysis) -> TrialDocume
         log_sampling_rate=record.log_sampling_rate,
         restore_s=record.restore_s,
         load_cpu_s=record.load_cpu_s,
+        init_s=trial.init_s,
         counts_per_transaction=trial.counts_per_transaction,
         shares=trial.shares,
         quoted=trial.quoted,

@@ -15,7 +15,7 @@ import math
 
 import msgspec
 
-from pgdyno.analyse.comparison.answers import SPEED_METRICS, Comparison
+from pgdyno.analyse.comparison.answers import JUDGED_METRICS, Comparison
 from pgdyno.report.input import ReportInput
 
 # Source: the same page; a longer name is refused.
@@ -41,7 +41,7 @@ def render_bmf(report: ReportInput) -> bytes:
 
 def _make_ratios(comparison: Comparison, variant: str) -> dict[str, Measure]:
     """Return the ratios of a variant to the reference; none for the reference."""
-    found = {metric: comparison.find(variant, metric) for metric in SPEED_METRICS}
+    found = {metric: comparison.find(variant, metric) for metric in JUDGED_METRICS}
     ratios = {}
     for metric, question in found.items():
         if question is not None:

@@ -69,6 +69,7 @@ def _row(workload: WorkloadAnalysis, trial: TrialAnalysis, values: dict[str, Any
 def list_figures(trial: TrialAnalysis) -> dict[str, Any]:
     """Return the figures and counts of a trial by name."""
     planned, record = trial.record.planned, trial.record
+    unit = "load" if trial.init_s else "transaction"
     return {
         "round": planned.round,
         "status": record.status.value,
@@ -86,7 +87,8 @@ def list_figures(trial: TrialAnalysis) -> dict[str, Any]:
         "restore_s": record.restore_s,
         **trial.quoted,
         **trial.shares,
-        **{f"{name}_per_transaction": count for name, count in trial.counts_per_transaction.items()},
+        **trial.init_s,
+        **{f"{name}_per_{unit}": count for name, count in trial.counts_per_transaction.items()},
     }
 
 

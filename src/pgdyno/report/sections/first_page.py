@@ -149,6 +149,8 @@ def _name_loads(names: tuple[str, ...], report: ReportInput) -> str:
 def _why_not_judged(workload: WorkloadAnalysis) -> str:
     if workload.representative is None:
         return "no trial is finished"
+    if workload.load.is_loading:
+        return "each step of loading has a limit of its own; the charts of its trials show them"
     if any(head.is_mixed(trial) for trial in workload.trials):
         return "variants alternate in its trials; `pgdyno bench` shows it"
     if not any(trial.charts for trial in workload.trials):

@@ -64,7 +64,11 @@ def describe_study(report: ReportInput) -> str:
     if len(workloads) > _NAMED_WORKLOADS:
         names = f"{len(workloads)} workloads"
     experiment = record.plan.experiment
-    how = _describe_trials(report) if experiment is None else describe_experiment(experiment, record.study.trials)
+    how = (
+        _describe_trials(report)
+        if experiment is None
+        else describe_experiment(experiment, record.study.trials, is_loading=workloads[0].is_loading)
+    )
     measured = f"{names}: {how} by {_count_clients(report)} {_name_data(report)}"
     if host is None:
         return f"{measured}, on {describe_unseen(record)}."
@@ -242,6 +246,8 @@ def _make_fact(name: str, shown: EstimateText, *, unit: str = "", level: Level =
 
 def describe_load(workload: PlannedWorkload) -> str:
     """Describe how a workload loads the server, in a line."""
+    if workload.is_loading:
+        return "`pgbench -i` into an empty database, by one client"
     parts = [
         count_things(workload.clients, "client"),
         f"{workload.mode.value} protocol",
@@ -271,6 +277,8 @@ def describe_trial(trial: TrialAnalysis) -> str:
     parts = [where]
     if is_mixed(trial):
         return f"{where}, {len(trial.record.planned.variants)} variants alternate"
+    if trial.init_s:
+        parts.append(f"loaded in {format_seconds(trial.init_s['init_s'])}")
     if trial.tps is not None:
         parts.append(f"{format_number(trial.tps)} tps")
     parts += [

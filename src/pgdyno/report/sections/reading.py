@@ -25,10 +25,9 @@ two differ.
 """.splitlines()
 _COMPARING = """\
 The pair is the unit: a variant's result divided by the reference's result in the same round. Only pairs give verdicts; \
-the TPS of two variants side by side, or two reports, give none.
+the figures of two variants side by side, or two reports, give none.
 -22.5 % [-25.1, -19.7] is a change against the reference with its interval. The interval is valid however often the \
-data are evaluated, so a comparison may stop as soon as it is decided. TPS and latencies with [low – high] are each \
-variant's own.
+data are evaluated, so a comparison may stop as soon as it is decided. Figures with [low – high] are each variant's own.
 Faster, slower: the interval excludes 0. Equivalent: the interval lies within the requested band, so the two are close, \
 not necessarily equal. Inconclusive: neither is shown yet; it never means that there is no difference.
 The trials below show whether anything went wrong; the verdicts do not use them.
@@ -61,4 +60,4 @@ def explain_reading(report: ReportInput) -> tuple[str, ...]:
     plan = report.record.plan
     paragraphs = _SEARCHING if plan.search is not None else _MEASURING if plan.experiment is None else _COMPARING
     place = "this machine" if report.record.host else "the server, with the way to it,"
-    return tuple(one.format(place=place, start=describe_start(report.record.study.data)) for one in paragraphs)
+    return tuple(one.format(place=place, start=describe_start(report.record.study)) for one in paragraphs)

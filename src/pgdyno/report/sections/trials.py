@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from pgdyno.analyse.comparison.answers import INIT_METRICS
 from pgdyno.analyse.estimate import is_too_wide
 from pgdyno.analyse.types import TrialAnalysis, WorkloadAnalysis
 from pgdyno.facts.metrics import all_metrics
@@ -20,6 +21,7 @@ from pgdyno.report.format import (
 )
 from pgdyno.report.sections.head import advise_trials, name_trial
 from pgdyno.report.table import Cell, Table, absent, code, columns, number, text
+from pgdyno.report.verdict_words import METRIC_WORDS
 
 _NOT_OBSERVED = "not observed; the reason is under “Not observed”"
 _NO_STEADY_PART = "no steady part was determined: TPS and latencies cover the whole load"
@@ -105,6 +107,24 @@ def trials_table(workload: WorkloadAnalysis) -> Table:
     return Table(caption="Each trial", columns=columns(*titles, numbers_from=1), rows=tuple(rows), remark=remark)
 
 
+def loading_table(workload: WorkloadAnalysis) -> Table:
+    """Build a row for each trial that loaded the data: the seconds of the whole and of its steps."""
+    names = [name for name in INIT_METRICS if any(name in trial.init_s for trial in workload.trials)]
+    rows = tuple(
+        (
+            text(title_trial(workload, trial)),
+            *(number(trial.init_s.get(name), _format_printed, _failure(trial) or _NOT_OBSERVED) for name in names),
+        )
+        for trial in workload.trials
+    )
+    titles = columns("Trial", *(f"{METRIC_WORDS[name]}, s" for name in names), numbers_from=1)
+    return Table(caption="Each trial", columns=titles, rows=rows)
+
+
+def _format_printed(seconds: float) -> str:
+    return f"{seconds:.2f}"
+
+
 def _why_no_steady_part(trial: TrialAnalysis) -> str:
     return _NO_STEADY_PART if trial.record.slice_s is None else _SLICES
 
@@ -140,14 +160,14 @@ def blocks_table(workload: WorkloadAnalysis) -> Table:
 
 def counts_table(workload: WorkloadAnalysis) -> Table | None:
     """Build the table of the counts of a transaction that explain the most."""
-    return _counts_table("Per transaction", workload, _KEY_COUNTS)
+    return _counts_table(f"Per {_name_unit(workload)}", workload, _KEY_COUNTS)
 
 
 def all_counts_table(workload: WorkloadAnalysis) -> Table | None:
     """Build the table of every other count of a transaction that is not 0."""
     moved = dict.fromkeys(n for trial in workload.trials for n, value in trial.counts_per_transaction.items() if value)
     others = [name for name in moved if name not in _KEY_COUNTS]
-    return _counts_table("Other counters, per transaction", workload, others)
+    return _counts_table(f"Other counters, per {_name_unit(workload)}", workload, others)
 
 
 def shares_table(workload: WorkloadAnalysis) -> Table | None:
@@ -201,6 +221,10 @@ def events_table(trial: TrialAnalysis) -> Table | None:
         for event in trial.events
     )
     return Table(caption="Events", columns=columns("At", "Took", "Event", "Source text"), rows=rows) if rows else None
+
+
+def _name_unit(workload: WorkloadAnalysis) -> str:
+    return "load" if workload.load.is_loading else "transaction"
 
 
 def _counts_table(caption: str, workload: WorkloadAnalysis, names: Iterable[str]) -> Table | None:

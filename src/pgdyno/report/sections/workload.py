@@ -80,6 +80,11 @@ def _describe_size(workload: WorkloadAnalysis) -> str:
 
 def _list_figures(part_id: str, workload: WorkloadAnalysis, *, has_card: bool) -> Iterator[Block]:
     planned = workload.load
+    if planned.is_loading:
+        yield Prose(words=head.describe_load(planned), tone=Tone.SMALL)
+        shares = trials.shares_table(workload)
+        yield from [trials.loading_table(workload), *([] if shares is None else [shares])]
+        return
     scripts = ", ".join(name if weight == 1 else f"{name} @ {weight}" for name, weight in planned.scripts)
     threads = count_things(planned.threads, "pgbench thread")
     yield Prose(words=f"{head.describe_load(planned)}, {threads}, scripts: {scripts}", tone=Tone.SMALL)
@@ -129,7 +134,8 @@ def _list_trials(part_id: str, workload: WorkloadAnalysis, points: int) -> Itera
             and not head.is_mixed(representative)
             and not representative.record.planned.is_observed
         )
-        why = "; the trial with the median TPS" if is_median else ""
+        what = "time of loading" if workload.load.is_loading else "TPS"
+        why = f"; the trial with the median {what}" if is_median else ""
         yield _build_trial(part_id, representative, points, why=why, is_folded=False)
     for trial in workload.trials:
         if trial is not representative:

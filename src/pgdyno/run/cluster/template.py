@@ -21,7 +21,7 @@ from pgdyno.record.types import Dataset
 from pgdyno.run.cluster.home import Home
 from pgdyno.run.cluster.server import DATABASE, Server
 from pgdyno.run.host.host import THIS_HOST
-from pgdyno.run.load.argv import InitRun
+from pgdyno.run.load.argv import make_init_run
 from pgdyno.run.load.pgbench import Pgbench
 from pgdyno.run.load.watch import LoadWatch
 from pgdyno.run.postgres import sql
@@ -30,6 +30,8 @@ from pgdyno.run.postgres.installation import Installation
 from pgdyno.spec.initdb import combine_choices, show_choices
 from pgdyno.spec.study import DataSpec, ServerKind
 
+EMPTY = 0
+"""The scale of a cluster whose database has no tables."""
 _FACTS_FILE = "dataset.json"
 _SCALE_IN_NAME = re.compile(r"-scale(\d+)-")
 # Loading runs with fewer checkpoints; the times of the init steps then reflect the disk, not the checkpointer.
@@ -48,13 +50,16 @@ def template_name(installation: Installation, data: DataSpec, scale: int) -> str
     # Builds of one version can differ in what they write, for example in block size.
     place = str(installation.bindir) if installation.kind is ServerKind.LOCAL else ""
     build = hashlib.sha256(f"{installation.facts.configure}\n{place}".encode()).hexdigest()[:8]
-    parts = [f"pg{installation.facts.version_num}", build, f"scale{scale}", f"fillfactor{data.fillfactor}"]
+    parts = [f"pg{installation.facts.version_num}", build]
+    chosen = [f"{key}={value}" for key, value in show_choices(combine_choices(data)).items()]
+    if scale == EMPTY:
+        return "-".join([*parts, "empty", *chosen])
+    parts += [f"scale{scale}", f"fillfactor{data.fillfactor}"]
     if data.partitions:
         parts.append(f"{data.partition_method.value}{data.partitions}")
     if data.foreign_keys:
         parts.append("fk")
-    parts += [f"{key}={value}" for key, value in show_choices(combine_choices(data)).items()]
-    return "-".join([*parts, data.generate.value])
+    return "-".join([*parts, *chosen, data.generate.value])
 
 
 def find_loaded_scales(home: Home, installation: Installation, data: DataSpec) -> frozenset[int]:
@@ -79,7 +84,7 @@ def prepare_template(
         installation: The PostgreSQL to load with.
         home: The home that keeps the templates.
         data: The data to load.
-        scale: pgbench's scale.
+        scale: pgbench's scale; `EMPTY` for a database without tables.
         settings: The settings of the trials. The empty cluster is started once with them, so that a refused setting
             fails before the load.
         output_dir: The folder for the outputs of loading.
@@ -160,15 +165,19 @@ def _load(
 ) -> Dataset:
     with server.connect(database="postgres") as connection:
         sql.create_database(connection, DATABASE)
-    run = InitRun(
-        address=server.address,
-        scale=scale,
-        fillfactor=data.fillfactor,
-        partitions=data.partitions,
-        partition_method=data.partition_method,
-        foreign_keys=data.foreign_keys,
-        generate=data.generate,
-    )
+    if scale == EMPTY:
+        with server.connect() as connection:
+            sql.checkpoint(connection)
+        return Dataset(
+            scale=scale,
+            relations=(),
+            total_bytes=0,
+            init_argv=(),
+            init_steps_s={},
+            init_total_s=0.0,
+            is_reused=False,
+        )
+    run = make_init_run(server.address, data, scale)
     pgbench = Pgbench(installation=server.installation, user=server.home.user)
     watch = LoadWatch(server)
     done = pgbench.run_init(run, directory=output_dir, on_activity=on_activity, should_abort=watch.find_failure)

@@ -8,7 +8,8 @@ from pathlib import Path
 from pgdyno.errors import SpecError, StepFailedError
 from pgdyno.record.durable import writing
 from pgdyno.run.load.argv import connect_options
-from pgdyno.run.load.pgbench import InitOutcome, Pgbench
+from pgdyno.run.load.generator import InitOutcome
+from pgdyno.run.load.pgbench import Pgbench
 from pgdyno.run.load.process import ShouldAbort, poll_until_done, running_pgbench
 from pgdyno.run.postgres.address import Address
 
@@ -64,7 +65,7 @@ def run_init_file(
             detail=words.removeprefix("psql:"),
             hint=f"{correct}; its database is dropped, and nothing was measured" if kind is SpecError else "",
         )
-    return InitOutcome(argv=argv, total_s=done.end_monotonic_s - done.start_monotonic_s, steps_s={})
+    return InitOutcome(invocation=done, total_s=done.end_monotonic_s - done.start_monotonic_s, steps_s={})
 
 
 def build_psql_argv(address: Address, file: Path, program: str) -> tuple[str, ...]:

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import msgspec
 
+from pgdyno.record.types import INITIALIZE
 from pgdyno.run.postgres.address import Address
-from pgdyno.spec.study import BUILTIN_SCRIPTS, GenerateAt, PartitionMethod
+from pgdyno.spec.study import BUILTIN_SCRIPTS, DataSpec, GenerateAt, PartitionMethod
 from pgdyno.spec.table import QueryMode
 
 # With this option pgbench ends at the first client that aborts; before 17 it goes on with the others. Source: release
@@ -68,6 +69,19 @@ class InitRun(msgspec.Struct, frozen=True, kw_only=True):
     generate: GenerateAt = GenerateAt.CLIENT
 
 
+def make_init_run(address: Address, data: DataSpec, scale: int) -> InitRun:
+    """Return the run of pgbench that loads the data of a study."""
+    return InitRun(
+        address=address,
+        scale=scale,
+        fillfactor=data.fillfactor,
+        partitions=data.partitions,
+        partition_method=data.partition_method,
+        foreign_keys=data.foreign_keys,
+        generate=data.generate,
+    )
+
+
 def build_argv(run: LoadRun, program: str, version_major: int) -> tuple[str, ...]:
     """Build the command line of a load.
 
@@ -114,7 +128,7 @@ def build_init_argv(run: InitRun, program: str) -> tuple[str, ...]:
     partitioning = (f"--partitions={run.partitions}", f"--partition-method={run.partition_method.value}")
     return (
         program,
-        "--initialize",
+        INITIALIZE,
         f"--scale={run.scale}",
         f"--fillfactor={run.fillfactor}",
         f"--init-steps=dt{generate}vp{'f' if run.foreign_keys else ''}",

@@ -7,9 +7,11 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Protocol
 
+import msgspec
+
 from pgdyno.record.pgbench.output import PgbenchSummary, Progress, parse_summary
 from pgdyno.record.transactions.parse import LogColumns
-from pgdyno.run.load.argv import LoadRun
+from pgdyno.run.load.argv import InitRun, LoadRun
 from pgdyno.run.load.log_stream import LogStream
 from pgdyno.run.load.process import Invocation, Running, ShouldAbort, ShouldEnd
 from pgdyno.run.postgres.address import Address
@@ -25,6 +27,19 @@ class LoadOutcome(Invocation, frozen=True, kw_only=True):
     def summary(self) -> PgbenchSummary:
         """The summary that pgbench printed."""
         return parse_summary(self.stdout.decode(errors="replace"))
+
+
+class InitOutcome(msgspec.Struct, frozen=True, kw_only=True):
+    """The result of loading data, with the seconds of pgbench's steps under pgbench's names."""
+
+    invocation: Invocation
+    total_s: float
+    steps_s: dict[str, float]
+
+    @property
+    def argv(self) -> tuple[str, ...]:
+        """The command line."""
+        return self.invocation.argv
 
 
 class RunningLoad(Running[LoadOutcome], Protocol):
@@ -98,6 +113,30 @@ class LoadGenerator(Protocol):
         Raises:
             SpecError: A script file cannot be read.
             HostError: pgbench cannot be started.
+        """
+        ...
+
+    def run_init(
+        self,
+        run: InitRun,
+        *,
+        directory: Path,
+        on_activity: Callable[[str], None],
+        on_start: Callable[[int], None],
+        should_abort: ShouldAbort,
+    ) -> InitOutcome:
+        """Load pgbench's tables.
+
+        Args:
+            run: The data to load.
+            directory: Made if missing; gets both outputs and `pgbench.json`.
+            on_activity: Called with the present step, and the percentage of rows sent if pgbench reports it.
+            on_start: Told pgbench's process id as soon as it has one.
+            should_abort: As in `run_load`.
+
+        Raises:
+            StepFailedError: pgbench failed; `detail` has its own words. Or a file cannot be written.
+            PgdynoError: What `should_abort` returned.
         """
         ...
 

@@ -25,15 +25,14 @@ from pgdyno.record.pgbench.failure import is_client_abort, parse_failure
 from pgdyno.record.pgbench.init import parse_init, parse_init_progress
 from pgdyno.record.pgbench.output import Progress, parse_progress
 from pgdyno.record.transactions.parse import LogColumns
-from pgdyno.record.trial_data import STDOUT_FILE
+from pgdyno.record.trial_data import STDERR_FILE, STDOUT_FILE
 from pgdyno.run.host import process
 from pgdyno.run.host.host import THIS_HOST
 from pgdyno.run.host.process import ServerUser
 from pgdyno.run.load.argv import InitRun, LoadRun, build_argv, build_init_argv, connect_options
-from pgdyno.run.load.generator import LoadOutcome, RunningLoad
+from pgdyno.run.load.generator import InitOutcome, LoadOutcome, RunningLoad
 from pgdyno.run.load.log_stream import LogStream, start_log_stream
 from pgdyno.run.load.process import (
-    STDERR_FILE,
     Invocation,
     PgbenchProcess,
     ShouldAbort,
@@ -48,14 +47,6 @@ from pgdyno.run.postgres.installation import Installation
 from pgdyno.spec.study import BUILTIN_SCRIPTS
 
 _ASK_PATIENCE_S = 15.0
-
-
-class InitOutcome(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of loading data, with the seconds of pgbench's steps under pgbench's names."""
-
-    argv: tuple[str, ...]
-    total_s: float
-    steps_s: dict[str, float]
 
 
 class Pgbench(msgspec.Struct, frozen=True, kw_only=True):
@@ -158,20 +149,10 @@ class Pgbench(msgspec.Struct, frozen=True, kw_only=True):
         *,
         directory: Path,
         on_activity: Callable[[str], None] = lambda _: None,
+        on_start: Callable[[int], None] = lambda _: None,
         should_abort: ShouldAbort = lambda: None,
     ) -> InitOutcome:
-        """Load pgbench's tables.
-
-        Args:
-            run: The data to load.
-            directory: Made if missing; gets both outputs and `pgbench.json`.
-            on_activity: Called with the present step, and the percentage of rows sent if pgbench reports it.
-            should_abort: As in `LoadGenerator.run_load`.
-
-        Raises:
-            StepFailedError: pgbench failed; `detail` has its own words. Or a file cannot be written.
-            PgdynoError: What `should_abort` returned.
-        """
+        """Load pgbench's tables; see `LoadGenerator`."""
 
         def take_line(line: str) -> None:
             if (progress := parse_init_progress(line)) is not None:
@@ -182,12 +163,13 @@ class Pgbench(msgspec.Struct, frozen=True, kw_only=True):
             directory.mkdir(parents=True, exist_ok=True)
         argv = build_init_argv(run, self.installation.program("pgbench"))
         with self._running(argv, run.address, directory, on_line=take_line) as running:
+            on_start(running.pid)
             done = poll_until_done(running, should_abort=should_abort)
         stderr = (directory / STDERR_FILE).read_bytes().decode(errors="replace")
         steps = parse_init(stderr)
         if done.exit_code != 0 or steps is None:
             raise should_abort() or _failure(f"loading scale {run.scale} failed", stderr, done.exit_code)
-        return InitOutcome(argv=done.argv, total_s=steps.total_s, steps_s=steps.step_durations_s)
+        return InitOutcome(invocation=done, total_s=steps.total_s, steps_s=steps.step_durations_s)
 
     def _running(
         self, argv: tuple[str, ...], address: Address, directory: Path, *, on_line: Callable[[str], None]

@@ -26,7 +26,6 @@ from pgdyno.run.host.host import THIS_HOST
 from pgdyno.run.host.log import LOG
 from pgdyno.run.host.process import ServerUser
 
-STDERR_FILE = "pgbench.stderr"
 INVOCATION_FILE = "pgbench.json"
 _WAIT_S = 0.05
 # Reasons to stop are checked every fifth time, at 4 Hz: fast enough for a viewer, with little CPU.

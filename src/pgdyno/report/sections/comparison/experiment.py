@@ -33,8 +33,10 @@ def question_of(experiment: Experiment) -> str:
     return f"{name_variants(experiment)}: which is faster?"
 
 
-def describe_experiment(experiment: Experiment, trials: TrialsSpec) -> str:
+def describe_experiment(experiment: Experiment, trials: TrialsSpec, *, is_loading: bool = False) -> str:
     """Describe the variants and the design in which they alternate."""
+    if is_loading:
+        return f"{name_variants(experiment)}, in interleaved trials, each a load into an empty cluster,"
     how = {
         DesignKind.SWITCHBACK: "alternating under one load",
         DesignKind.PAIRED: f"in interleaved trials of {format_seconds(trials.duration_s)}",

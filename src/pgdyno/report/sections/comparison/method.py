@@ -124,7 +124,7 @@ def _describe_spread(noise: Question) -> str:
 
 
 def _describe_design(report: ReportInput, experiment: Experiment) -> str:
-    design = _DESIGNS[experiment.design].format(start=describe_start(report.record.study.data))
+    design = _DESIGNS[experiment.design].format(start=describe_start(report.record.study))
     return f"{design} Reason: {experiment.reason}."
 
 

@@ -30,6 +30,7 @@ from pgdyno.report.sections.comparison.tables import (
     counts_table,
     describe_brackets,
     matrix_table,
+    steps_table,
     variants_table,
     verdict_table,
 )
@@ -117,6 +118,8 @@ def _build_panel(part_id: str, answers: WorkloadAnswers, report: ReportInput) ->
         blocks.append(statuses_table(sweep))
     elif not is_layered:
         blocks.append(Claims(claims=tuple(_make_claim(answer) for answer in answers.answers)))
+    if (steps := steps_table(answers)) is not None:
+        blocks.append(steps)
     if is_noise_loud(answers):
         why = " ".join(describe_noise(answers))
         blocks.append(Prose(strong=_DO_NOT_TRUST, words=why, tone=Tone.ALARM, level=Level.HEADLINE))

@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-from pgdyno.analyse.comparison.answers import COUNT_METRICS, SPEED_METRICS, Comparison, Question
+from pgdyno.analyse.comparison.answers import COUNT_METRICS, INIT_METRICS, SPEED_METRICS, Comparison, Question
 from pgdyno.analyse.comparison.verdict import Verdict
 from pgdyno.analyse.estimate import Estimate
 from pgdyno.facts.metrics import find_metric
 from pgdyno.plan.experiment import Experiment
 from pgdyno.report.format import format_in_unit
+from pgdyno.report.level import Level
+from pgdyno.report.lists import join_names
 from pgdyno.report.sections.comparison.answers import WorkloadAnswers
 from pgdyno.report.sections.comparison.variants import VariantText
 from pgdyno.report.table import Cell, Column, Table, absent, columns, text
@@ -18,32 +20,72 @@ from pgdyno.report.verdict_words import HUES, MARKS, METRIC_WORDS, effect_of, na
 
 _REFERENCE = "reference"
 _NOT_MEASURED = "not measured"
+_STEPS_REMARK = (
+    "Seconds by pgbench's own clock, which shows 10 ms. The loading time is that of all steps; the checkpoint comes after"
+    " it, is timed by pgdyno and writes what loading left in memory. Each step has a family of verdicts of its own."
+)
 _SPEED_REMARK = (
     "The reference's row has its own figures; the other rows have their change against it. Changes come from pairs"
-    " within a round. TPS is each variant's own over its rounds, and comparing two of these values gives no verdict."
+    " within a round. {first} is each variant's own over its rounds, and comparing two of these values gives no verdict."
 )
 
 
 def verdict_table(answers: WorkloadAnswers) -> Table:
-    """Build a row for each variant: TPS, changes, verdict, pairs."""
+    """Build a row for each variant: TPS or the time of loading, changes, verdict, pairs."""
     comparison = answers.comparison
-    others = [metric for metric in SPEED_METRICS if metric != "tps" and _is_seen(comparison, metric)]
-    titles = ["Variant", "TPS", "TPS change", *(METRIC_WORDS[metric] for metric in others)]
+    first, *rest = INIT_METRICS if is_of_loading(answers) else SPEED_METRICS
+    others = [metric for metric in rest if _is_seen(comparison, metric)]
+    first_words = METRIC_WORDS[first]
+    titles = ["Variant", first_words, f"{first_words} change", *(METRIC_WORDS[metric] for metric in others)]
     rows = []
     for variant in answers.variants.values():
         question = comparison.find(variant.name, comparison.primary)
-        changes = (_change_cell(answers, variant, metric) for metric in ("tps", *others))
+        changes = (_change_cell(answers, variant, metric, first=first) for metric in (first, *others))
         pairs = comparison.rounds if variant.is_reference else 0 if question is None else question.verdict.n
         rows.append(
-            (name_cell(variant), figure_cell(comparison, variant.name, "tps"), *changes, verdict_cell(variant, question),
+            (name_cell(variant), figure_cell(comparison, variant.name, first), *changes, verdict_cell(variant, question),
              text(f"{pairs:,}"))
         )  # fmt: skip
     return Table(
         caption=f"Variants against {answers.reference.title}",
         columns=(*columns(*titles, numbers_from=1), Column(title="Verdict"), Column(title="Pairs", is_number=True)),
         rows=tuple(rows),
-        remark=f"{_SPEED_REMARK} {describe_brackets(comparison.questions)}",
+        remark=f"{_SPEED_REMARK.format(first=first_words[:1].upper() + first_words[1:])} {describe_brackets(comparison.questions)}",
     )
+
+
+def steps_table(answers: WorkloadAnswers) -> Table | None:
+    """Build a row for each step of loading: the reference's seconds, and each variant's change and verdict; None for other loads."""
+    comparison = answers.comparison
+    shown = [metric for metric in INIT_METRICS if _is_seen(comparison, metric)] if is_of_loading(answers) else []
+    if not shown:
+        return None
+    others = [variant for variant in answers.variants.values() if not variant.is_reference]
+    rows = tuple(
+        (
+            text(METRIC_WORDS[metric]),
+            figure_cell(comparison, answers.reference.name, metric),
+            *(_count_cell(comparison.find(variant.name, metric)) for variant in others),
+        )
+        for metric in shown
+    )
+    titles = columns("Step", answers.reference.title, *(variant.title for variant in others), numbers_from=1)
+    left_out = [METRIC_WORDS[metric] for metric in INIT_METRICS if metric not in shown]
+    without = (
+        f" Not compared, because they took less than 0.2 s or did not run: {join_names(left_out)}." if left_out else ""
+    )
+    return Table(
+        caption="Steps of loading",
+        columns=titles,
+        rows=rows,
+        remark=f"{_STEPS_REMARK}{without}",
+        level=Level.HEADLINE,
+    )
+
+
+def is_of_loading(answers: WorkloadAnswers) -> bool:
+    """Return whether the workload loads the data."""
+    return answers.comparison.primary == INIT_METRICS[0]
 
 
 def counts_table(answers: WorkloadAnswers) -> Table | None:
@@ -59,9 +101,10 @@ def counts_table(answers: WorkloadAnswers) -> Table | None:
         else:
             cells = [_count_cell(comparison.find(variant.name, metric)) for metric in shown]
         rows.append((name_cell(variant), *cells))
-    titles = columns("Per transaction", *(METRIC_WORDS[metric] for metric in shown), numbers_from=1)
+    unit = "load" if is_of_loading(answers) else "transaction"
+    titles = columns(f"Per {unit}", *(METRIC_WORDS[metric] for metric in shown), numbers_from=1)
     meanings = "; ".join(map(_describe_metric, shown))
-    return Table(caption="Resource use per transaction", columns=titles, rows=tuple(rows), remark=f"{meanings}.")
+    return Table(caption=f"Resource use per {unit}", columns=titles, rows=tuple(rows), remark=f"{meanings}.")
 
 
 def matrix_table(answers: WorkloadAnswers, experiment: Experiment) -> Table | None:
@@ -167,10 +210,10 @@ def describe_brackets(questions: Iterable[Question]) -> str:
     )
 
 
-def _change_cell(answers: WorkloadAnswers, variant: VariantText, metric: str) -> Cell:
+def _change_cell(answers: WorkloadAnswers, variant: VariantText, metric: str, *, first: str) -> Cell:
     comparison = answers.comparison
     if variant.is_reference:
-        return text(_REFERENCE) if metric == "tps" else figure_cell(comparison, variant.name, metric)
+        return text(_REFERENCE) if metric == first else figure_cell(comparison, variant.name, metric)
     question = comparison.find(variant.name, metric)
     return absent(_NOT_MEASURED) if question is None else change_cell(question.verdict)
 

@@ -84,7 +84,9 @@ def describe_price(price: StudyPrice, *, program: str = "pgdyno") -> str:
 def describe_costs(report: ReportInput) -> tuple[str, ...]:
     """Return the sentence for the first page; none for a report without prices."""
     program = next(iter(report.record.command), "pgdyno")
-    return () if report.price is None else (describe_price(report.price, program=program),)
+    # A machine's price says nothing of loading: it has no transactions.
+    is_loading = all(workload.is_loading for workload in report.record.plan.workloads)
+    return () if report.price is None or is_loading else (describe_price(report.price, program=program),)
 
 
 def describe_alarm(report: ReportInput) -> str:

@@ -68,7 +68,7 @@ def describe_search_method(report: ReportInput) -> tuple[str, ...]:
     allowed = format_percent(asked.allowed_ratio)
     how = (
         f"First {CAPACITY_ROUNDS} closed-loop trials, at full speed: their TPS is the capacity, which bounds the"
-        f" search. Then trials at scheduled rates (open loop, pgbench's -R), each {describe_start(report.record.study.data)}. The"
+        f" search. Then trials at scheduled rates (open loop, pgbench's -R), each {describe_start(report.record.study)}. The"
         " results so far determine the next rate: first near the limit, then slightly below and slightly above it."
     )
     what = (
