@@ -79,7 +79,12 @@ def plan_study(study: Study, machine: Machine, *, load_budget_s: float = 20.0) -
         HostError: The data do not fit on the disk.
     """
     choices: list[Choice] = []
-    experiment = plan_experiment(study, version_major=machine.version_major, withheld=machine.withheld_settings)
+    experiment = plan_experiment(
+        study,
+        version_major=machine.version_major,
+        withheld=machine.withheld_settings,
+        live_obstacle=machine.live_obstacle,
+    )
     variants = () if experiment is None else experiment.variants
     search = plan_search(study)
     workloads = plan_loads(study, variants, machine, choices)
