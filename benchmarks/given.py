@@ -1,12 +1,13 @@
 """Whether a server that is reached by a connection string is measured as the same server is as pgdyno's own.
 
 The embedded PostgreSQL runs once as pgdyno's own cluster, and once as a cluster that only its socket's connection string
-names, through a role that has CREATEDB and nothing else. Each question is put to both in paired trials, one after the
-other in random order: the same verdict, each estimate in the other's 95 % interval, and the shares of the clients' time
+names, through a role that has CREATEDB and nothing else. Each question is put to both in paired trials, or in live slices
+with --design live, one after the other in random order: the same verdict, each estimate in the other's 95 % interval, and the shares of the clients' time
 that go to waits inside the server. With --alike, identical variants are compared on the given server only: how many of
 these are called different?
 
-Usage: python benchmarks/given.py [--minutes 2] [--scale 10] [--questions 10] [--alike 0] [--folder DIR]
+Usage: python benchmarks/given.py [--minutes 2] [--scale 10] [--questions 10] [--alike 0] [--design paired]
+       [--folder DIR]
 """
 
 from __future__ import annotations
@@ -82,7 +83,7 @@ def ask(question: tuple[str, ...], place: list[str], options: argparse.Namespace
         words += ["--clients", "8"]
     trials = [
         "--design",
-        "paired",
+        options.design,
         "--duration",
         options.duration,
         "--warm-up",
@@ -124,14 +125,20 @@ def show(where: str, verdict: dict[str, Any]) -> str:
     return f"{where} {verdict['kind']} {effect} [{low}, {high}], {verdict['n']} pairs"
 
 
+def name_figures(options: argparse.Namespace) -> str:
+    """Return the beginning of the figures' names."""
+    return "given" if options.design == "paired" else f"given.{options.design}"
+
+
 def compare_both(dsn: str, options: argparse.Namespace, folder: Path) -> None:
     """Put each question to both servers, and say how far the answers agree."""
+    name = name_figures(options)
     same, contradicted, inside, farthest = [], [], [], []
     for number, question in enumerate(QUESTIONS[: options.questions]):
         places = {"own": ["--home", str(folder / "own"), "--no-disk"], "given": ["--dsn", dsn]}
         order = sorted(places)
         random.Random(number).shuffle(order)
-        reports = {name: ask(question, places[name], options, folder) for name in order}
+        reports = {place: ask(question, places[place], options, folder) for place in order}
         own, given = (verdict_of(reports[name]) for name in ("own", "given"))
         print(f"{' '.join(question)}: {show('own', own)}; {show('given', given)}", flush=True)
         same.append(own["kind"] == given["kind"])
@@ -143,11 +150,11 @@ def compare_both(dsn: str, options: argparse.Namespace, folder: Path) -> None:
         waits = {name: waits_of(report) for name, report in reports.items()}
         both = waits["own"].keys() & waits["given"].keys()
         farthest += [max(abs(waits["own"][key] - waits["given"][key]) for key in both)] if both else []
-    say_share("given.same_verdict", same, target=">= 1")
-    say_share("given.contradicted", contradicted, target="<= 0")
-    say_share("given.estimate_inside", inside)
+    say_share(f"{name}.same_verdict", same, target=">= 1")
+    say_share(f"{name}.contradicted", contradicted, target="<= 0")
+    say_share(f"{name}.estimate_inside", inside)
     if farthest:
-        say("given.waits_apart", statistics.median(farthest), unit="ratio", n=len(farthest), target="<= 0.05")
+        say(f"{name}.waits_apart", statistics.median(farthest), unit="ratio", n=len(farthest), target="<= 0.05")
 
 
 def compare_alike(dsn: str, options: argparse.Namespace, folder: Path) -> None:
@@ -157,7 +164,7 @@ def compare_alike(dsn: str, options: argparse.Namespace, folder: Path) -> None:
         verdict = verdict_of(ask(ALIKE, ["--dsn", dsn], options, folder))
         print(f"alike {number}: {show('given', verdict)}", flush=True)
         called.append(verdict["kind"] in {"faster", "slower"})
-    say_share("given.alike_called_different", called, target="<= 0.05")
+    say_share(f"{name_figures(options)}.alike_called_different", called, target="<= 0.05")
 
 
 def main() -> None:
@@ -166,6 +173,7 @@ def main() -> None:
     parser.add_argument("--duration", default="4s")
     parser.add_argument("--scale", type=int, default=10)
     parser.add_argument("--questions", type=int, default=len(QUESTIONS))
+    parser.add_argument("--design", choices=("paired", "live"), default="paired")
     parser.add_argument("--alike", type=int, default=0)
     parser.add_argument("--folder", type=Path, help="where the clusters lie [default: below /var/tmp]")
     options = parser.parse_args()

@@ -7,7 +7,10 @@ import pytest
 
 from pgdyno.explain.doubts.study import find_doubts
 from pgdyno.explain.finding import Severity
+from pgdyno.record.types import StudyRecord
 from pgdyno.report.input import ReportInput
+from pgdyno.spec.variant import DesignKind
+from tests.given import SERVER
 from tests.report.build_comparison import build_client_sweep, build_paired, build_product, build_switchback
 
 
@@ -68,3 +71,27 @@ def test_durability_given_up_by_some_is_a_price_and_by_all_a_warning_of_all_figu
     assert some == ["Variants that keep what was committed are compared with others that may not."]
     assert "Every variant gives up durability: synchronous_commit = off." in _claims(build_paired(is_hard=True))
     assert not any("urab" in claim for claim in _claims(build_paired()))
+
+
+def test_copies_of_live_loads_that_crowd_each_other_in_one_server_are_told() -> None:
+    report = build_paired()
+    experiment, dataset = report.record.plan.experiment, report.record.dataset
+    assert experiment is not None
+    assert dataset is not None
+    copies = len(experiment.variants) + 1
+    live = msgspec.structs.replace(experiment, design=DesignKind.LIVE)
+    plan = msgspec.structs.replace(report.record.plan, experiment=live)
+
+    def find(record: StudyRecord, *, copy_bytes: int) -> list[str]:
+        sized = msgspec.structs.replace(record, dataset=msgspec.structs.replace(dataset, total_bytes=copy_bytes))
+        found = find_doubts(sized, report.analysis)
+        return [finding.evidence for finding in found if "room in shared_buffers" in finding.claim]
+
+    given = msgspec.structs.replace(report.record, plan=plan, given=SERVER)
+    paired = msgspec.structs.replace(report.record, given=SERVER)
+    own = msgspec.structs.replace(report.record, plan=plan)
+    seen = next(one.record.values for each in report.analysis.workloads for one in each.trials)
+    fits = int(seen.get("shared_buffers", "16384")) * 8192 // copies
+    (evidence,) = find(given, copy_bytes=fits + 1)
+    assert evidence.startswith(f"{copies} copies of the data")
+    assert [find(given, copy_bytes=fits), find(paired, copy_bytes=fits + 1), find(own, copy_bytes=fits + 1)] == [[]] * 3

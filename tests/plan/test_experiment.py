@@ -240,6 +240,8 @@ def test_the_design_follows_from_what_a_change_costs(
         ({"work_mem": ("4MB", "8MB")}, (), "switchback", "switchback", "as asked for"),
         ({"max_wal_size": ("1GB", "2GB")}, ("max_wal_size",), None, "paired", "acts over longer than a slice"),
         ({"max_wal_size": ("1GB", "2GB")}, ("max_wal_size",), "switchback", "switchback", "as asked for, although"),
+        ({"work_mem": ("4MB", "8MB")}, ("commit_delay",), "live", "live", "as asked for"),
+        ({"maintenance_work_mem": ("64MB", "1GB")}, (), "live", "live", "as asked for, although"),
     ]
 )
 def test_the_design_on_a_given_server(
@@ -259,7 +261,6 @@ def test_the_design_on_a_given_server(
     [
         ("shared_buffers", ("1GB", "2GB"), None, "takes a restart, which pgdyno does not do"),
         ("clients", (1, 2), "switchback", "cannot alternate under one load"),
-        ("commit_delay", (0, 9), "live", "there is one server"),
         ("scale", (1, 2), None, "differ in settings, clients, threads or modes"),
     ]
 )

@@ -99,3 +99,31 @@ def test_servers_that_do_not_fit_side_by_side_are_refused() -> None:
         with pytest.raises(SpecError, match="cannot be compared live here") as caught:
             plan_live(machine=machine)
         assert words in caught.value.detail
+
+
+# Of a given server, only the clients are frozen: what is asked for, and why it cannot be live.
+REFUSED_ON_GIVEN = [
+    ({"setting": ("commit_delay", 9)}, "commit_delay is one of the whole server, which all variants share"),
+    ({"setting": ("statement_timeout", "5s")}, "statement_timeout counts the time in which a client is frozen"),
+    ({"setting": ("deadlock_timeout", "2s")}, "deadlock_timeout counts the time in which a client is frozen"),
+    ({"setting": ("work_mem", "8MB"), "server": {"apply": "/bin/true"}}, "the command changes settings"),
+    ({"workload": {"rate_tps": 100}}, "a schedule of transactions (rate) runs on while its load is frozen"),
+    ({"data": {"database": "app"}}, "a frozen client would keep its locks in the named database"),
+    ({"machine": {"live_obstacle": "a pooler"}}, "a pooler"),
+]
+
+
+def test_what_frozen_clients_of_a_given_server_would_spoil_is_refused() -> None:
+    def check(row: tuple[dict[str, Any], str]) -> None:
+        asked, words = row
+        name, value = asked.get("setting", ("work_mem", "8MB"))
+        seen = msgspec.structs.replace(
+            MACHINE, withheld_settings=frozenset({"commit_delay"}), **asked.get("machine", {})
+        )
+        tables = {key: asked[key] for key in ("workload", "data") if key in asked}
+        given = {"kind": "given", "dsn": "", **asked.get("server", {})}
+        with pytest.raises(SpecError, match="cannot be compared live") as caught:
+            plan_live({"settings": {}}, {"settings": {name: value}}, machine=seen, server=given, **tables)
+        assert words in caught.value.detail
+
+    check_rows(REFUSED_ON_GIVEN, check)

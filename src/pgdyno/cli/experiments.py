@@ -77,8 +77,8 @@ ConfidenceOption = Annotated[
 DesignOption = Annotated[
     str | None,
     typer.Option(
-        help="switchback (settings alternate in slices of one load), live (all servers are up, slices of load alternate"
-        " among them) or paired (trials in turn). [default: by the cost of changing the settings]",
+        help="switchback (settings alternate in slices of one load), live (the loads of all variants are up, and slices"
+        " alternate among them) or paired (trials in turn). [default: by the cost of changing the settings]",
         show_default=False,
     ),
 ]

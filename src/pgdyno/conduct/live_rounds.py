@@ -10,6 +10,7 @@ from pgdyno.conduct.ui import Ui
 from pgdyno.plan.experiment import Experiment
 from pgdyno.plan.plan import PlannedTrial, Step
 from pgdyno.record.store import RecordStore
+from pgdyno.run.given_server import GivenServerUnderTest
 from pgdyno.run.live_member import LiveMember, OtherMemberFailedError
 from pgdyno.run.live_round import run_live_round
 from pgdyno.run.own_server import OwnServer
@@ -70,7 +71,9 @@ def find_culprit(outcomes: Sequence[TrialOutcome]) -> TrialOutcome | None:
 
 def _in_slot(stage: TrialStage, slot: int) -> TrialStage:
     """Return a stage whose server has a cluster of its own beside those of the other slots."""
+    if isinstance(stage.server, GivenServerUnderTest):
+        return msgspec.structs.replace(stage, server=stage.server.in_slot(slot))
     if not isinstance(stage.server, OwnServer):
-        raise TypeError("only pgdyno's own servers can be up side by side")
+        raise TypeError("this server has no slots")
     server = stage.server.in_slot(slot)
     return msgspec.structs.replace(stage, server=server, generator=server.make_generator())

@@ -30,6 +30,7 @@ IO_DIMENSIONS = ("backend_type", "object", "context")
 Source: PostgreSQL 18 manual, section 19.9.1, track_wal_io_timing.
 """
 TIMING_SETTINGS = ("track_io_timing", "track_wal_io_timing")
+_OF_DATABASE = "pg_stat_database"
 _COLUMN = re.compile(r"[a-z_]\w*")
 _FUNCTION = re.compile(r"([a-z_]\w*)\(")
 
@@ -196,6 +197,17 @@ def _pick(name: str, read: dict[str, _Source], version_major: int) -> _Source:
     if versions is None:
         raise LookupError(f"views.toml says nothing of {name} in PostgreSQL {version_major}")
     return read[versions]
+
+
+@functools.cache
+def list_shared_counters() -> frozenset[str]:
+    """List the counters that count for the whole server, and not for the watched database alone."""
+    return frozenset(
+        entry.name
+        for entry in _read_views().counter
+        for source in entry.read.values()
+        if not (isinstance(source, FromColumn) and source.view == _OF_DATABASE)
+    )
 
 
 class ServerCatalogue(msgspec.Struct, frozen=True, kw_only=True):

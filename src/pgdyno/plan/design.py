@@ -10,7 +10,7 @@ from __future__ import annotations
 from pgdyno.errors import SpecError
 from pgdyno.facts import gucs
 from pgdyno.plan.experiment import Variant, changed_settings, changed_sysctls, identify_server
-from pgdyno.plan.live import find_live_obstacle
+from pgdyno.plan.live import find_given_live_obstacle, find_live_obstacle
 from pgdyno.plan.places import place_of
 from pgdyno.spec.initdb import INITDB_KEYS
 from pgdyno.spec.setting import find_setting
@@ -32,7 +32,12 @@ _COST_WORDS = {
 
 
 def choose_design(
-    study: Study, variants: tuple[Variant, ...], *, version_major: int, withheld: frozenset[str] = frozenset()
+    study: Study,
+    variants: tuple[Variant, ...],
+    *,
+    version_major: int,
+    withheld: frozenset[str] = frozenset(),
+    live_obstacle: str | None = None,
 ) -> tuple[DesignKind, str]:
     """Choose the design of a comparison, and give the reason.
 
@@ -41,13 +46,14 @@ def choose_design(
         variants: Variants to compare; the first is the reference.
         version_major: Major version of the reference's server.
         withheld: Settings of a given server that its sessions may not choose for themselves.
+        live_obstacle: Why nothing can be compared live on a given server; None if nothing keeps it from that.
 
     Raises:
-        SpecError: The study requests a switchback, and the variants cannot alternate.
+        SpecError: The study requests a switchback or live pairs, and the variants or the server do not allow it.
     """
     asked = study.experiment.design
     if study.server.kind is ServerKind.GIVEN:
-        return _choose_for_given(study, variants, major=version_major, withheld=withheld)
+        return _choose_for_given(study, variants, major=version_major, withheld=withheld, live_obstacle=live_obstacle)
     if asked is DesignKind.LIVE and (obstacle := find_live_obstacle(study, variants)) is not None:
         raise SpecError("these variants cannot be compared live", detail=obstacle, hint=HINT_PAIRED)
     obstacle, is_final = _find_obstacle(study, variants, version_major)
@@ -70,12 +76,15 @@ def choose_design(
 
 
 def _choose_for_given(
-    study: Study, variants: tuple[Variant, ...], *, major: int, withheld: frozenset[str]
+    study: Study,
+    variants: tuple[Variant, ...],
+    *,
+    major: int,
+    withheld: frozenset[str],
+    live_obstacle: str | None,
 ) -> tuple[DesignKind, str]:
     """Return the design for a given server, which is never restarted, and of which there is one."""
     asked = study.experiment.design
-    if asked is DesignKind.LIVE:
-        raise SpecError("variants of a given server cannot be compared live: there is one server", hint=HINT_PAIRED)
     if changed_sysctls(variants) or any(
         variant.scale is not None
         or variant.server.kind is not ServerKind.GIVEN
@@ -95,6 +104,8 @@ def _choose_for_given(
             f"{waiting[0]} takes a restart, which pgdyno does not do to a given server",
             hint="a command of yours may do it: --apply-with",
         )
+    if asked is DesignKind.LIVE:
+        return asked, _allow_given_live(study, variants, major=major, withheld=withheld, live_obstacle=live_obstacle)
     of_server = [name for name in names if name.lower() in withheld]
     obstacle, is_final = _find_obstacle(study, variants, major)
     if asked is DesignKind.SWITCHBACK and obstacle is not None and is_final:
@@ -108,6 +119,23 @@ def _choose_for_given(
     if asked is not None or obstacle is not None:
         return DesignKind.PAIRED, obstacle or "as asked for"
     return DesignKind.SWITCHBACK, f"sessions of this role cannot choose {', '.join(of_server)}, and a reload changes it"
+
+
+def _allow_given_live(
+    study: Study, variants: tuple[Variant, ...], *, major: int, withheld: frozenset[str], live_obstacle: str | None
+) -> str:
+    """Return why variants are compared live on a given server.
+
+    Raises:
+        SpecError: They cannot be.
+    """
+    obstacle = find_given_live_obstacle(study, variants, withheld=withheld) or live_obstacle
+    if obstacle is not None:
+        raise SpecError("these variants cannot be compared live", detail=obstacle, hint=HINT_PAIRED)
+    # Each load plans its statements in sessions of its own.
+    hindrances = [_find_setting_obstacle(name, major, is_prepared=False) for name in changed_settings(variants)]
+    doubt = next((words for words, _ in filter(None, hindrances)), None)
+    return "as asked for" if doubt is None else f"as asked for, although {doubt}"
 
 
 def _takes_restart(name: str, major: int) -> bool:

@@ -13,13 +13,14 @@ from pgdyno.spec.table import CacheState
 from pgdyno.units import parse_in_unit, unit_size
 
 # Source: PostgreSQL 18 manual, 19.11.1 and 19.11.3: each ends a session or statement by the server's clock.
-_TIMEOUTS = (
+TIMEOUTS = (
     "statement_timeout",
     "transaction_timeout",
     "lock_timeout",
     "idle_in_transaction_session_timeout",
     "idle_session_timeout",
 )
+"""Settings that end a session or a statement, frozen or not."""
 # Source: PostgreSQL 18 manual, 19.5.2, 19.5.3, 19.10.1: the server does this once in so much time, frozen or not. In
 # seconds: a round ends sooner than any of them acts.
 _SELDOM_S = {"checkpoint_timeout": 300.0, "archive_timeout": 0.0, "autovacuum_naptime": 60.0}
@@ -57,9 +58,44 @@ def find_live_obstacle(study: Study, variants: tuple[Variant, ...]) -> str | Non
     return _find_setting_obstacle(variants, round_s=(1 + len(variants)) * member_s)
 
 
-def _find_study_obstacle(study: Study, variants: tuple[Variant, ...]) -> str | None:
+def find_given_live_obstacle(study: Study, variants: tuple[Variant, ...], *, withheld: frozenset[str]) -> str | None:
+    """Return why variants cannot be compared live on a given server, whose own processes are never frozen; None if they can.
+
+    Args:
+        study: The study as requested.
+        variants: What is compared.
+        withheld: Settings that its sessions may not choose for themselves, in lower case.
+    """
+    if (obstacle := _find_load_obstacle(study)) is not None:
+        return obstacle
+    if study.data.database is not None:
+        return "a frozen client would keep its locks in the named database, of which the variants have no copies of their own"
+    names = changed_settings(variants)
+    if names and study.server.apply is not None:
+        return "the command changes settings of the whole server, which all variants share"
+    if (shared := next((name for name in names if name.lower() in withheld), None)) is not None:
+        return f"{shared} is one of the whole server, which all variants share"
+    if "deadlock_timeout" in names:
+        return "deadlock_timeout counts the time in which a client is frozen"
+    return _find_timeout(variants, "a client is frozen")
+
+
+def _find_load_obstacle(study: Study) -> str | None:
     if any(workload.rate_tps is not None for workload in study.workload):
         return "a schedule of transactions (rate) runs on while its load is frozen"
+    return None
+
+
+def _find_timeout(variants: tuple[Variant, ...], when: str) -> str | None:
+    for name in TIMEOUTS:
+        if any(_seconds_of(variant, name) > 0 for variant in variants):
+            return f"{name} counts the time in which {when}, and would end sessions"
+    return None
+
+
+def _find_study_obstacle(study: Study, variants: tuple[Variant, ...]) -> str | None:
+    if (obstacle := _find_load_obstacle(study)) is not None:
+        return obstacle
     if any((variant.cache or study.trials.cache) is CacheState.COLD for variant in variants):
         return "a cold cache warms up within the first slices"
     if study.data.restore is RestorePolicy.NONE:
@@ -84,10 +120,7 @@ def _find_setting_obstacle(variants: tuple[Variant, ...], *, round_s: float) -> 
         is_often = name in _OFTEN_S and any(value_s > LEAST_SLICE_S / 2 for value_s in values_s)
         if is_seldom or is_often or name in _PACED:
             return f"{name} counts the time in which a server is frozen"
-    for name in _TIMEOUTS:
-        if any(_seconds_of(variant, name) > 0 for variant in variants):
-            return f"{name} counts the time in which a server is frozen, and would end sessions"
-    return None
+    return _find_timeout(variants, "a server is frozen")
 
 
 def _seconds_of(variant: Variant, name: str) -> float:

@@ -80,7 +80,12 @@ def plan_study(study: Study, machine: Machine, *, load_budget_s: float = 20.0) -
         HostError: The data do not fit on the disk.
     """
     choices: list[Choice] = []
-    experiment = plan_experiment(study, version_major=machine.version_major, withheld=machine.withheld_settings)
+    experiment = plan_experiment(
+        study,
+        version_major=machine.version_major,
+        withheld=machine.withheld_settings,
+        live_obstacle=machine.live_obstacle,
+    )
     variants = () if experiment is None else experiment.variants
     if is_loading(study):
         check_loading(study, variants)

@@ -35,6 +35,8 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
     """Sequential read rate of the disk; None if it was not measured."""
     withheld_settings: frozenset[str] = frozenset()
     """Settings of a given server that a reload changes, and that its sessions may not choose for themselves; in lower case."""
+    live_obstacle: str | None = None
+    """Why nothing can be compared live on a given server, as far as its connection tells; None if nothing keeps it from that."""
     disk_card_s: float = 0.0
     """Seconds for measuring the disk before the first trial, which do not count towards the time budget."""
 

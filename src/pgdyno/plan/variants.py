@@ -18,13 +18,16 @@ from pgdyno.spec.table import SettingValue
 from pgdyno.spec.variant import MOST_VARIANTS, OF_PLACE, DesignKind, VariantSpec, make_variant, show_value
 
 
-def plan_experiment(study: Study, *, version_major: int, withheld: frozenset[str] = frozenset()) -> Experiment | None:
+def plan_experiment(
+    study: Study, *, version_major: int, withheld: frozenset[str] = frozenset(), live_obstacle: str | None = None
+) -> Experiment | None:
     """Make the variants of a study and choose the design; return None for a study without a comparison.
 
     Args:
         study: The study as requested.
         version_major: Major version of the study's own server, for the catalogue of settings.
         withheld: Settings of a given server that its sessions may not choose for themselves.
+        live_obstacle: Why nothing can be compared live on a given server; None if nothing keeps it from that.
 
     Raises:
         SpecError: Two variants have one name, they are too many, a setting cannot be varied, or a design was asked for
@@ -52,7 +55,9 @@ def plan_experiment(study: Study, *, version_major: int, withheld: frozenset[str
     if is_loading(study):
         design, reason = DesignKind.PAIRED, DESIGN_REASON
     else:
-        design, reason = choose_design(study, variants, version_major=version_major, withheld=withheld)
+        design, reason = choose_design(
+            study, variants, version_major=version_major, withheld=withheld, live_obstacle=live_obstacle
+        )
     experiment = Experiment(
         variants=variants,
         design=design,

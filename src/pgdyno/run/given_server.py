@@ -7,6 +7,7 @@ handed over.
 from __future__ import annotations
 
 import contextlib
+import copy
 import re
 import time
 import uuid
@@ -18,6 +19,7 @@ import msgspec
 
 from pgdyno.errors import PgdynoError, SpecError, StepFailedError
 from pgdyno.plan.experiment import Variant
+from pgdyno.plan.live import TIMEOUTS
 from pgdyno.record.types import UNSEEN_GAPS, Dataset, Gap, ServerFacts
 from pgdyno.run.given.database import (
     OwnDatabase,
@@ -104,6 +106,8 @@ class GivenServerUnderTest:
         self._loaded: OwnDatabase | None = None
         self._copy: OwnDatabase | None = None
         self._settings: Mapping[str, SettingValue] = {}
+        self._lifted: Mapping[str, SettingValue] = {}
+        self._slots: dict[int, GivenServerUnderTest] = {}
         self.switch: ServerSettings | None = None
         """What changes settings of the whole server; None where nothing of it may be changed."""
 
@@ -120,7 +124,7 @@ class GivenServerUnderTest:
     @property
     def load_address(self) -> Address:
         """Where the load reaches it, with the settings that its sessions ask for."""
-        return with_settings(self.address, self._settings)
+        return with_settings(self.address, {**self._settings, **self._lifted})
 
     @property
     def pid(self) -> None:
@@ -183,6 +187,35 @@ class GivenServerUnderTest:
         self._copy = copy_database(self._aside, self._whole, study=self._study)
         return monotonic_s() - began_s
 
+    def in_slot(self, number: int) -> GivenServerUnderTest:
+        """Return the same server for one of several loads that are connected at once, each in a copy of its own.
+
+        The copies are dropped when this one is closed.
+        """
+        slot = self._slots.get(number)
+        if slot is None:
+            slot = copy.copy(self)
+            slot._study, slot._copy, slot._slots = uuid.uuid4().hex[:8], None, {}
+            self._slots[number] = slot
+        return slot
+
+    def lift_timeouts(self) -> tuple[str, ...]:
+        """Have sessions of the load ask for no timeouts, whose clocks go on while a client is frozen; return those in force.
+
+        Raises:
+            SpecError: The server refuses that, or a pooler forgets it.
+        """
+        with self._connect_aside() as connection:
+            names = sql.find_positive(connection, (*TIMEOUTS, "tcp_user_timeout"))
+        lifted: dict[str, SettingValue] = dict.fromkeys(names, 0)
+        try:
+            self.try_settings(lifted)
+        except SpecError as error:
+            error.fact = f"{', '.join(names)} would end what is frozen: {error.fact}"
+            raise
+        self._lifted = lifted
+        return names
+
     @contextlib.contextmanager
     def running(self, settings: Mapping[str, SettingValue], *, log_path: Path) -> Iterator[None]:  # noqa: ARG002 - it has none
         """Let sessions ask for settings, and watch that the server is not restarted, for the length of a `with` block."""
@@ -202,6 +235,8 @@ class GivenServerUnderTest:
 
     def close(self) -> None:
         """Drop the copy, also one that Ctrl-C cut short; the loaded database is kept for the next study."""
+        while self._slots:
+            self._slots.popitem()[1].close()
         if self._loaded is not None:
             # What ended the study is the user's affair; `clean` drops what is left.
             drop_if_possible(self._aside, plan_copy(self._loaded, self._study))

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import msgspec
 
 from pgdyno.errors import PgdynoError, StepFailedError
+from pgdyno.facts.views import list_shared_counters
 from pgdyno.plan.plan import PlannedTrial
 from pgdyno.record.pgbench.output import Progress
 from pgdyno.record.transactions.slices import Slice, SliceWriter
-from pgdyno.record.trial_data import SERVER_LOG
+from pgdyno.record.trial_data import GENERATOR, SERVER_LOG
 from pgdyno.record.types import Gap
 from pgdyno.run.host.clock import monotonic_s, wall_clock_offset_s
 from pgdyno.run.host.freezer import Freezer
@@ -29,10 +30,23 @@ from pgdyno.run.trial_stage import Observed, TrialStage
 
 # pgbench's own alarm counts the time in which it is frozen; the round ends it much sooner.
 _NO_END_S = 86_400.0
+_SHARED = "several loads take turns on one server: its counters mix what all of them do"
+# Where only pgbench is frozen, what is read at both ends of a load has the other loads in it, too.
+_NO_SAMPLES_OF_GIVEN = (
+    Gap(source=GENERATOR, reason="several loads take turns on this machine: its counters mix what all of them do"),
+    Gap(source=samplers.SERVER, reason=_SHARED),
+    Gap(source="counters of the whole server", reason=_SHARED),
+)
 _NO_SAMPLES = (
     Gap(source=samplers.OS, reason="one machine, several servers: its counters mix what all of them do"),
     Gap(source=samplers.SERVER, reason="one machine, several servers: a frozen one answers no sampler"),
 )
+
+
+def _keep_own(counters: Mapping[str, float | None]) -> dict[str, float | None]:
+    """Return the counters of the member's own database: those of the whole server are all members' together."""
+    shared = list_shared_counters()
+    return {name: value for name, value in counters.items() if name not in shared}
 
 
 class LiveMember(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,7 +77,10 @@ class MemberRun:
     def __init__(self, member: LiveMember) -> None:
         self.trial = member.trial
         self.error: PgdynoError | None = None
-        self.seen = Observed(gaps=_NO_SAMPLES)
+        server = member.stage.server
+        self.is_here = not server.unseen
+        """Whether the server is one of pgdyno's own, which is frozen with its load."""
+        self.seen = Observed(gaps=_NO_SAMPLES if self.is_here else (*server.unseen, *_NO_SAMPLES_OF_GIVEN))
         self.first_latency_s: float | None = None
         """Mean latency of the load's first second, or of the warm-up; None before."""
         self.has_begun = False
@@ -133,6 +150,8 @@ class MemberRun:
             warm_up(stage, self.trial, self.seen, folder=self._folder)
             self.first_latency_s = self.seen.warm_up_latency_s
         read_before(stage.server, self.seen)
+        if not self.is_here:
+            self.seen.counters_before = _keep_own(self.seen.counters_before)
 
     def start_log(self, *, sampling_rate: float) -> None:
         """Start to follow the log of its load."""
@@ -161,7 +180,7 @@ class MemberRun:
         self._open.callback(self.thaw)
 
     def freeze(self) -> None:
-        """Freeze its load and its server, with all processes of both."""
+        """Freeze its load and, where it is pgdyno's own, its server, with all processes of both."""
         if self._thawed_s is not None:
             self._ran_s, self._thawed_s = self.ran_s(), None
         loads = [] if self._load is None else [self._load.pid]
@@ -208,6 +227,8 @@ class MemberRun:
             if log.packed is None:
                 raise lost_log(log.reason or "")
             read_after(self._stage.server, self.seen)
+            if not self.is_here:
+                self.seen.counters_after = _keep_own(self.seen.counters_after)
             ask_plans(self._stage, self.trial, self.seen)
         self._open.close()
 

@@ -3,7 +3,8 @@
 Trials that follow each other do not share the machine's slow noise; slices of half a second do. Each member has a server
 of its own, started from its own copy of the data, warmed and checkpointed, and a pgbench of its own that is connected to
 it all the time. In a slice one member runs, load and server; all other processes of the round are frozen, so that no
-checkpoint, autovacuum or flush of theirs falls into it. Each cycle has one slice of each member, in balanced random order.
+checkpoint, autovacuum or flush of theirs falls into it. On a given server, which all members share, only the loads are
+frozen, and each has a copy of the data, so that locks of a frozen client keep nobody waiting. Each cycle has one slice of each member, in balanced random order.
 
 Nothing is judged here. What counts of a slice is decided by its times: see `record.transactions.slices`.
 """
@@ -121,7 +122,8 @@ class _LiveRound:
                 run.prepare(on_activity)
                 run.freeze()
         # Pages of the copies that the kernel writes back in the middle of a slice stall that slice alone.
-        os.sync()
+        if all(run.is_here for run in self._runs):
+            os.sync()
 
     def _start_loads(self, on_load: Callable[[Progress], None]) -> None:
         """Start all loads and freeze them once their clients are connected and run."""
@@ -148,7 +150,7 @@ class _LiveRound:
         LOG.info("live round: slices of %g s, of which the first %g s do not count", slice_s, washout_s)
         # In use, the pages stay reserved while other servers run.
         reserved = {name: value for run in self._runs for name, value in run.sysctl.items() if name == HUGE_PAGES}
-        counters = [MachineCounters(None, run.block_device) for run in self._runs]
+        counters = [MachineCounters(None, run.block_device, is_here=run.is_here) for run in self._runs]
         duration_s = max(run.trial.duration_s for run in self._runs)
         for number, order in enumerate(self._draw_cycles(math.ceil(duration_s / slice_s - 1e-9)), start=1):
             if should_stop():

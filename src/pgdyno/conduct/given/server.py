@@ -42,6 +42,9 @@ from pgdyno.spec.study import DataSpec, ServerSpec, Study
 
 DEFAULT_CLIENTS = 8
 DEFAULT_SCALE = 50
+_POOLED = (
+    "a frozen client would keep a session of the pooler within its transaction, and other clients might wait for it"
+)
 
 
 class ReadyServer(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,6 +67,7 @@ class ReadyServer(msgspec.Struct, frozen=True, kw_only=True):
             memory_bytes=sys.maxsize,
             disk_free_bytes=sys.maxsize,
             withheld_settings=self.under_test.find_withheld(),
+            live_obstacle=_POOLED if self.seen.has_pooled_transactions else None,
         )
 
 

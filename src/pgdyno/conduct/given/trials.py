@@ -23,8 +23,11 @@ from pgdyno.record.types import StudyRecord
 from pgdyno.run.change.given.target import GivenSwitch
 from pgdyno.run.given.script_check import check_scripts_on_data, check_scripts_there
 from pgdyno.run.load.little_run import SCRIPT_CHECK_S, has_script_files
+from pgdyno.run.postgres import sql
 from pgdyno.run.trial_stage import TrialStage
 from pgdyno.spec.table import SettingValue
+from pgdyno.spec.variant import DesignKind
+from pgdyno.units import format_bytes
 
 
 def check_given_scripts(planned: PlannedStudy, ready: ReadyServer, ui: Ui) -> None:
@@ -79,6 +82,8 @@ def run_given_trials(store: RecordStore, ready: ReadyServer, ui: Ui) -> None:
     with closing(ready.under_test):
         if experiment is not None:
             _try_variants(experiment, switch, ready, ui)
+            if experiment.design is DesignKind.LIVE:
+                _lift_timeouts(ready, ui)
         stage = _prepare_stage(store, record, ready, ui)
         database = record.study.data.database
         if record.study.data.is_own and not store.has_trials:
@@ -86,6 +91,8 @@ def run_given_trials(store: RecordStore, ready: ReadyServer, ui: Ui) -> None:
             is_busy = record.is_busy_allowed
             _check_scripts_on_data(stage, ready, is_read_only=is_read_only, is_busy_allowed=is_busy, ui=ui)
         if experiment is not None:
+            if experiment.design is DesignKind.LIVE:
+                _tell_copies(stage, experiment, ui)
             with nullcontext() if switch is None else hold_settings(switch, ui) as held:
                 ready.under_test.switch = held
                 run_rounds(store, store.read_record(), experiment, _make_stages(stage, experiment), ui=ui)
@@ -130,6 +137,22 @@ def _try_variants(experiment: Experiment, switch: GivenSwitch | None, ready: Rea
             error.fact = f"{variant.name}: {error.fact}"
             raise
     ui.end_step("the server takes their settings")
+
+
+def _lift_timeouts(ready: ReadyServer, ui: Ui) -> None:
+    if names := ready.under_test.lift_timeouts():
+        ui.say(f"the load's sessions ask for no {', '.join(names)}: these would end what a frozen client has begun")
+
+
+def _tell_copies(stage: TrialStage, experiment: Experiment, ui: Ui) -> None:
+    """Say how much room the copies of a live round take in a server whose disk nobody sees."""
+    count = len(experiment.variants) + 1
+    with stage.server.connect() as connection:
+        buffers = sql.read_setting(connection, "shared_buffers")
+    ui.say(
+        f"each round has {count} copies of the data in the server at once, {format_bytes(count * stage.dataset.total_bytes)};"
+        f" they share its memory, of which shared_buffers are {buffers}"
+    )
 
 
 def _find_session_settings(variant: Variant, switch: GivenSwitch | None) -> dict[str, SettingValue]:

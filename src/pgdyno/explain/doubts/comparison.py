@@ -15,9 +15,12 @@ from pgdyno.plan.experiment import Experiment, Variant
 from pgdyno.plan.plan import PlannedTrial
 from pgdyno.record.types import StudyRecord
 from pgdyno.spec.table import SettingValue
-from pgdyno.spec.variant import DesignKind
+from pgdyno.spec.variant import DesignKind, read_number
+from pgdyno.units import format_bytes
 
 _MAX_NAMED = 3
+# What pg_settings gives shared_buffers in; another block size takes a build of one's own.
+_BLOCK_BYTES = 8192
 
 
 def find_comparison_doubts(record: StudyRecord, analysis: StudyAnalysis) -> Iterator[Finding]:
@@ -28,6 +31,7 @@ def find_comparison_doubts(record: StudyRecord, analysis: StudyAnalysis) -> Iter
     yield from _noise_verdict(experiment, analysis)
     yield from _durability(record, experiment)
     yield from _early_end(record, experiment, analysis)
+    yield from _shared_buffers(record, experiment, analysis)
 
 
 def find_losses(record: StudyRecord, variant: Variant) -> tuple[GivenUp, ...]:
@@ -106,6 +110,27 @@ def _early_end(record: StudyRecord, experiment: Experiment, analysis: StudyAnaly
                 advice="`pgdyno resume` goes on.",
                 workload=comparison.workload,
             )
+
+
+def _shared_buffers(record: StudyRecord, experiment: Experiment, analysis: StudyAnalysis) -> Iterator[Finding]:
+    """Yield a doubt where the copies of live loads crowd each other in the memory of one server."""
+    settings = next(
+        (one.record.values for each in analysis.workloads for one in each.trials if one.record.settings), None
+    )
+    is_live = experiment.design is DesignKind.LIVE and record.given is not None
+    if not is_live or record.dataset is None or settings is None:
+        return
+    copies = len(experiment.variants) + 1
+    copies_bytes = copies * record.dataset.total_bytes
+    buffers_bytes = read_number(settings, "shared_buffers", major=record.server.major) * _BLOCK_BYTES
+    if copies_bytes > buffers_bytes:
+        yield Finding(
+            severity=Severity.WARNING,
+            claim="The loads took room in shared_buffers from each other.",
+            evidence=f"{copies} copies of the data, {format_bytes(copies_bytes)}; shared_buffers are {format_bytes(buffers_bytes)}",
+            why="Each load finds fewer of its pages there than it would alone, most of all the one that touches them least often.",
+            advice="Load less data (--scale), so that all copies fit, or compare with --design paired.",
+        )
 
 
 def _last_round(trials: Iterable[PlannedTrial], workload: str) -> int:

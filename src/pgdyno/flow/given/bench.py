@@ -27,6 +27,7 @@ from pgdyno.flow.compose_bench import Goal, compose_study
 from pgdyno.flow.report import StudyReport, keeping_what_is_finished, report_step
 from pgdyno.plan.experiment import Experiment
 from pgdyno.plan.loading import check_loading, is_loading
+from pgdyno.plan.variants import list_specs
 from pgdyno.record.machine.given_server import GivenServer
 from pgdyno.record.store import RecordStore
 from pgdyno.record.types import FORMAT_VERSION, StudyRecord
@@ -36,7 +37,7 @@ from pgdyno.spec.init_file import hash_init_file
 from pgdyno.spec.read import APPLY_USE, resolve_command
 from pgdyno.spec.study import BUILTIN_SCRIPTS, ServerKind, ServerSpec, Study
 from pgdyno.spec.table import CacheState
-from pgdyno.spec.variant import make_variant
+from pgdyno.spec.variant import DesignKind
 
 # Five trials of each workload: their scatter has an interval. All three take eight minutes, the quick one two.
 _TRIALS: dict[str, object] = {"rounds": 5, "duration": "20s", "warm_up": "5s"}
@@ -180,7 +181,7 @@ def resume_given(store: RecordStore, *, allowed: Allowed, ui: Ui) -> StudyReport
     dsn = record.study.server.dsn
     if dsn is None:
         raise SpecError("the record names no server")
-    clients = max(workload.clients for workload in record.plan.workloads)
+    clients = most_clients(record.study)
     allowed = allowed_again(record, allowed)
     with ready_server(dsn, clients=clients, data=record.study.data, allowed=allowed, ui=ui) as ready:
         check_same_server(record, ready)
@@ -243,7 +244,9 @@ def _refuse_questions(study: Study) -> None:
 
 
 def most_clients(study: Study) -> int:
-    """Return the connections of a study's largest load."""
-    levels = [make_variant({axis.name: level}) for axis in study.sweep for level in axis.levels]
-    varied = [each.clients or 1 for each in (*study.variant, *levels)]
-    return max([*varied, *(workload.clients or 1 for workload in study.workload)])
+    """Return the connections of a study's largest load; live ones are connected at once, the reference's twice."""
+    of_workloads = max(workload.clients or 1 for workload in study.workload)
+    if not study.is_comparison:
+        return of_workloads
+    loads = [spec.clients or of_workloads for spec, _ in list_specs(study)]
+    return loads[0] + sum(loads) if study.experiment.design is DesignKind.LIVE else max(*loads, of_workloads)

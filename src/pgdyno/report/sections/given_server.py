@@ -112,6 +112,9 @@ def _list_thread_shares(report: ReportInput) -> Iterator[float]:
     for workload in report.analysis.workloads:
         for trial in workload.trials:
             cpu_s, load_s = trial.record.load_cpu_s, trial.record.load_s
+            if trial.record.slice_s is not None and not trial.record.planned.is_block:
+                # Frozen for most of its time; an observed trial has what is asked here.
+                continue
             if "load_generator_thread_ratio" not in trial.shares and cpu_s is not None and load_s is not None:
                 yield cpu_s / load_s / workload.load.threads
 

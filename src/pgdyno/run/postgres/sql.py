@@ -228,6 +228,8 @@ NAME_SESSION = "SELECT pg_catalog.set_config('application_name', %s, false), pg_
 START_TIME = "SELECT pg_catalog.pg_postmaster_start_time()::text AS started_at"
 SOURCES = "SELECT lower(name) AS name, source FROM pg_catalog.pg_settings WHERE lower(name) = ANY(%s)"
 # `backend` settings can be asked for when a session begins.
+POSITIVE_SETTINGS = """
+SELECT name FROM pg_catalog.pg_settings WHERE name = ANY (%s) AND setting <> '0' ORDER BY name"""
 WITHHELD_SETTINGS = """
 SELECT lower(name) AS name FROM pg_catalog.pg_settings
 WHERE context = 'sighup' OR context = 'superuser' AND NOT pg_catalog.has_parameter_privilege(name, 'SET')"""
@@ -564,6 +566,11 @@ def read_sources(connection: Connection, names: Sequence[str]) -> dict[str, str]
     """Read where the values of settings come from, by their names in lower case."""
     rows = _rows(connection, SOURCES, ([name.lower() for name in names],))
     return {row["name"]: row["source"] for row in rows}
+
+
+def find_positive(connection: Connection, names: Sequence[str]) -> tuple[str, ...]:
+    """Find the settings that are above 0 in this session, of those that the server has."""
+    return tuple(row["name"] for row in _rows(connection, POSITIVE_SETTINGS, (list(names),)))
 
 
 def read_withheld_settings(connection: Connection) -> frozenset[str]:

@@ -32,6 +32,12 @@ _DESIGNS = {
         " and their clients are frozen, so that what disturbs the machine disturbs all of them alike."
     ),
 }
+_LIVE_ON_GIVEN = (
+    "Live pairs on one server: in each round the loads of all variants are connected at once, each to a copy of the data of"
+    " its own, and short slices alternate among them in random order. While one load runs, the clients of the others are"
+    " frozen; the server goes on, finishes what they have begun, and has the pages of all copies in its memory. So a"
+    " disturbance reaches all variants alike, and each may find fewer of its pages in memory than a load that is alone."
+)
 TRIALS_REMARK = "They show whether anything went wrong; the verdicts do not use them."
 
 
@@ -124,7 +130,9 @@ def _describe_spread(noise: Question) -> str:
 
 
 def _describe_design(report: ReportInput, experiment: Experiment) -> str:
-    design = _DESIGNS[experiment.design].format(start=describe_start(report.record.study))
+    is_shared = experiment.design is DesignKind.LIVE and report.record.given is not None
+    words = _LIVE_ON_GIVEN if is_shared else _DESIGNS[experiment.design]
+    design = words.format(start=describe_start(report.record.study))
     return f"{design} Reason: {experiment.reason}."
 
 
@@ -135,7 +143,7 @@ def _describe_observed(report: ReportInput) -> tuple[str, ...]:
         return ()
     words = (
         f"Before the rounds each variant ran alone for {format_seconds(observed.duration_s)} on each workload, watched by"
-        " the samplers, which cannot watch several servers at once. Bottlenecks, waits and the first charts are from these"
+        " the samplers, which cannot watch several at once. Bottlenecks, waits and the first charts are from these"
         " trials; verdicts and results do not count them."
     )
     return (words,)
