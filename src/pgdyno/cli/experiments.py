@@ -266,6 +266,17 @@ def sweep(
     settings: Annotated[
         list[str] | None, typer.Option("--set", help="Server setting NAME=VALUE for all levels; may be repeated.")
     ] = None,
+    sysctl: Annotated[
+        str | None,
+        typer.Option(
+            help="Kernel setting NAME=VALUE for all levels, or several in quotes. Needs root.", show_default=False
+        ),
+    ] = None,
+    initdb: Annotated[
+        str | None,
+        typer.Option(help="NAME=VALUE of the cluster for all levels, or several in quotes.", show_default=False),
+    ] = None,
+    cache: Annotated[str | None, typer.Option(help="warm, cold or asis. [default: warm]", show_default=False)] = None,
     server: ServerOption = None,
     pg_bindir: BindirOption = None,
     dsn: DsnOption = None,
@@ -331,6 +342,11 @@ def sweep(
                 "experiment": given(minutes=minutes, detect=detect, confidence=confidence, design=design),
             },
             folder=Path.cwd(),
+            shared={
+                name: text
+                for name, text in (("sysctl", sysctl), ("initdb", initdb), ("cache", cache))
+                if text is not None
+            },
         )
         check_gate(gate, study)
         if dsn is not None:
