@@ -18,7 +18,7 @@ from pgdyno.conduct.emulation import emulating
 from pgdyno.conduct.planned_server import describe_main_server, find_variant_obstacles
 from pgdyno.conduct.ui import Ui
 from pgdyno.conduct.undo_words import describe_undo
-from pgdyno.conduct.workspace import Workspace, machine_of, read_other_disks
+from pgdyno.conduct.workspace import Workspace, list_variant_folders, machine_of, read_other_disks
 from pgdyno.errors import HostError
 from pgdyno.explain.finding import Severity
 from pgdyno.explain.preflight.rules import find_obstacles
@@ -114,10 +114,12 @@ def _check(study: Study, home: Home, places: Sequence[Place], ui: Ui) -> ReadyMa
     installation = find_installation(server, user=user, software_dir=home.software)
     # A setting that the server refuses is reported later, when the variants are tried, with the variant's name.
     snapshot, _ = describe_main_server(study, installation.facts, user=user)
+    root = next((there.root for place, there in home.places.items() if place.home is None), home.root)
     host, preflight, clock = read_preflight(
         PreflightSubject(
             data_dir=home.root,
             wal_dir=home.root if home.wal is None else home.wal.parent,
+            further=list_variant_folders(study, root),
             home=home.root,
             bindir=installation.bindir,
             program_user=user,
