@@ -110,7 +110,8 @@ def compare(
         list[str] | None,
         typer.Option(
             "--sysctl",
-            help="Kernel setting NAME=VALUE, a sysctl or a path below /sys; each --sysctl is a variant. Needs root.",
+            help="Kernel setting NAME=VALUE: a sysctl, a path below /sys, or mount:FOLDER:OPTION for a mount option; each --sysctl is"
+            " a variant. Needs root.",
         ),
     ] = None,
     initdb: Annotated[

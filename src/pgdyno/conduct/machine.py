@@ -15,6 +15,7 @@ from pgdyno import __version__
 from pgdyno.analyse.disk.demand import find_limits
 from pgdyno.conduct.cards.study import StudyCard
 from pgdyno.conduct.emulation import emulating
+from pgdyno.conduct.mounts import check_mounts
 from pgdyno.conduct.planned_server import describe_main_server, find_variant_obstacles
 from pgdyno.conduct.ui import Ui
 from pgdyno.conduct.undo_words import describe_undo
@@ -110,6 +111,8 @@ def _check(study: Study, home: Home, places: Sequence[Place], ui: Ui) -> ReadyMa
     """Clean up what a killed run left, find PostgreSQL, and look at the machine."""
     user = home.user
     _clean_up(home, ui)
+    homes = (home, *home.places.values())
+    check_mounts(study, [path for one in homes for path in (one.root, one.wal) if path is not None], ui)
     server = reference_server(study)
     installation = find_installation(server, user=user, software_dir=home.software)
     # A setting that the server refuses is reported later, when the variants are tried, with the variant's name.

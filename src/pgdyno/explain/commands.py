@@ -144,7 +144,7 @@ def write_disk(record: StudyRecord, variant: Variant | None = None) -> str:
 
 def join_settings(settings: Mapping[str, SettingValue]) -> str:
     """Join settings as one value of `compare --set`."""
-    return " ".join(f"{name}={shlex.quote(show_value(value))}" for name, value in settings.items())
+    return " ".join(f"{shlex.quote(name)}={shlex.quote(show_value(value))}" for name, value in settings.items())
 
 
 def _server_options(server: ServerSpec, command: Command, without: Collection[str]) -> Iterator[str]:

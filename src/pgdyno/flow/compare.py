@@ -24,7 +24,7 @@ _DEFAULT_WORKLOAD = "tpcb-like"
 _STOCK = "stock"
 _MOST_AXES = 2
 _CURVE_QUESTION = "How does TPS follow the number of clients?"
-_AXIS = re.compile(r"(?P<name>[A-Za-z_][\w./]*)=(?P<levels>.+)")
+_AXIS = re.compile(r"(?P<name>[A-Za-z_][\w./:-]*)=(?P<levels>.+)")
 _SEARCH = re.compile(r"\s*latency\s*<=?\s*(?P<limit>[^@\s]+)\s*(?:@\s*p(?P<percentile>[0-9]+(?:\.[0-9]+)?)\s*)?")
 _RANGE = re.compile(r"(?P<first>[0-9]{1,12})\.\.(?P<last>[0-9]{1,12})")
 
