@@ -17,7 +17,7 @@ from pgdyno.run.change.kernel import changed_sysctls, restore_left_overs
 from pgdyno.run.change.kernel_file import check_values
 from pgdyno.spec.study import Study, WorkloadSpec
 from pgdyno.spec.variant import SweepSpec, VariantSpec, is_sysctl
-from tests.loops import Loop, mounted_loop, needs_root
+from tests.loops import Loop, mounted, mounted_loop, needs_root
 from tests.run.test_kernel import leave_changed, outcomes
 
 
@@ -146,6 +146,10 @@ def test_what_else_lies_there_is_asked_about(ext4: Loop, tmp_path: Path) -> None
         check_mounts(study, [home], ui)  # type: ignore[arg-type] - as above
     assert ui.asked[0].endswith(f"lies there: {ext4.folder}/pg/mail. Do it?")
     check_mounts(study, [home], Answering(answer=True))  # type: ignore[arg-type] - as above
+    (ext4.folder / "pg" / "mail").rmdir()
+    with mounted(str(home), tmp_path / "bound", "--bind"):
+        check_mounts(study, [home], shown := Answering(answer=True))  # type: ignore[arg-type] - as above
+        assert shown.asked[0].endswith(f"lies there: {tmp_path}/bound. Do it?")
     check_mounts(msgspec.structs.replace(study, variant=()), [tmp_path], ui)  # type: ignore[arg-type] - as above
 
 

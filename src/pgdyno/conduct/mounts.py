@@ -10,6 +10,7 @@ from pgdyno.conduct.ui import Ui
 from pgdyno.errors import InterruptedStudyError, SpecError
 from pgdyno.plan.variants import list_specs
 from pgdyno.run.change.mount_option import find_folder, is_known
+from pgdyno.run.host.facts import read_mount_words
 from pgdyno.spec.study import Study
 
 _OF_FILE_SYSTEM = frozenset({"lost+found"})
@@ -37,7 +38,7 @@ def check_mounts(study: Study, own: Iterable[Path], ui: Ui) -> None:
                 f"nothing of this study lies on {mount}",
                 hint="name the mount point below pgdyno's home (--home), or below --wal-home",
             )
-        others = sorted(set(_list_others(mount, here)))
+        others = [*sorted(set(_list_others(mount, here))), *_list_other_mounts(mount)]
         named = ", ".join([*others[:_MOST_NAMED], *(["…"] if len(others) > _MOST_NAMED else [])])
         if others and not ui.confirm(
             f"trials remount {mount} with other options, and more than pgdyno's home lies there: {named}. Do it?",
@@ -48,6 +49,13 @@ def check_mounts(study: Study, own: Iterable[Path], ui: Ui) -> None:
 
 def _find_mount(folder: Path) -> Path:
     return next(one for one in (folder, *folder.parents) if os.path.ismount(one))
+
+
+def _list_other_mounts(mount: Path) -> Iterator[str]:
+    """Yield the other mount points of a file system: most of its options hold for all of them."""
+    words = read_mount_words()
+    devices = {one[2] for one in words if one[4] == str(mount)}
+    yield from (one[4] for one in words if one[2] in devices and one[4] != str(mount))
 
 
 def _list_others(mount: Path, own: Sequence[Path]) -> Iterator[str]:
