@@ -102,6 +102,20 @@ def test_a_study(tmp_path: Path) -> None:
     assert said.seen("scale-below-clients") == "Scale 2, 5 clients"
 
 
+def test_disks_of_variants_are_looked_at_as_well(tmp_path: Path) -> None:
+    study = tmp_path / "study.toml"
+    study.write_text(
+        '[data]\nscale = 2\n[[workload]]\nname = "tpcb-like"\nclients = 2\n[[variant]]\nname = "here"\n'
+        '[[variant]]\nname = "ram"\nhome = "/dev/shm/pgdyno-none"\n'
+        '[[variant]]\nname = "ram, too"\nhome = "/dev/shm/pgdyno-none"\nsettings = { work_mem = "5MB" }\n'
+    )
+    found = check(str(study), "--home", str(tmp_path))
+    (in_memory,) = [one for one in found.document["findings"] if one["rule"] == "data-in-memory"]
+    assert in_memory["claim"].startswith("The data of variants ram, ram, too lie in memory")
+    assert in_memory["severity"] == "spoils"
+    assert not Path("/dev/shm/pgdyno-none").exists()
+
+
 def skip_where_any_memory_is_granted() -> None:
     if Path("/proc/sys/vm/overcommit_memory").read_text().strip() == "1":
         pytest.skip("this kernel grants any memory: vm.overcommit_memory = 1")

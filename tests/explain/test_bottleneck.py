@@ -280,7 +280,9 @@ def read_command(text: str) -> Study:
     for option in ("set", "sysctl", "server", "mode", "clients", "scale", "workload"):
         parser.add_argument(f"--{option}", action="append", default=[])
     parser.add_argument("--threads", type=int)
+    parser.add_argument("--home")
     said = vars(parser.parse_args(words))
+    assert said.pop("home") == "/var/tmp/pgdyno", "the record's own"
     workloads, threads, axes = said.pop("workload"), said.pop("threads"), said.pop("axes")
     load: dict[str, object] = {} if threads is None else {"threads": threads}
     tables: dict[str, dict[str, object]] = {name: {} for name in ("server", "data", "trials", "experiment")}

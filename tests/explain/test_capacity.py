@@ -12,6 +12,8 @@ from pgdyno.explain.finding import Finding
 from tests.analyse.loads import Nature, draw_limits, draw_load, make_analysis
 from tests.analyse.test_capacity import WRITING, sweep_of
 
+SWEEP = "`pgdyno sweep clients=1..32 --set shared_buffers=4GB --scale 100 --home /var/lib/pgdyno/clusters --workload tpcb-like`"
+
 
 def find(nature: Nature, *, sweep: ClientSweep | None = None, trials: int = 4) -> dict[str, Finding]:
     limits = draw_limits(nature, sd=0.01) if nature.limits else None
@@ -37,7 +39,7 @@ def test_a_load_at_its_bound_is_told_what_comes_next() -> None:
     assert "prepared" in finding.advice
     assert finding.gain.startswith("If the CPUs were no limit: +")
     assert finding.gain.endswith("(worked out, not measured)")
-    assert finding.confirm == "`pgdyno sweep clients=1..32 --workload tpcb-like --scale 100`"
+    assert finding.confirm == SWEEP
     assert finding.workload == "tpcb-like"
 
 
@@ -54,7 +56,7 @@ def test_a_load_is_not_taken_for_one_whose_name_its_own_begins_with(name: str) -
     capacities = find_capacities(record, analysis, None)
     finding, *_ = find_capacity_findings(record, msgspec.structs.replace(analysis, capacities=capacities))
     assert finding.evidence.endswith("; both with 8 clients, the best load of the sweep")
-    assert finding.confirm == "`pgdyno sweep clients=1..32 --workload tpcb-like --scale 100`"
+    assert finding.confirm == SWEEP
 
 
 def test_what_to_do_is_said_once() -> None:
@@ -111,7 +113,7 @@ def test_too_few_clients_are_told_how_many_it_takes() -> None:
 def test_a_card_that_was_surpassed_is_to_be_made_again() -> None:
     finding = find(msgspec.structs.replace(WRITING, limits={**WRITING.limits, UseKind.READS: 100.0}))[PASSED]
     assert finding.claim == "The load used more than the known limit of random reads."
-    assert "`pgdyno disk`" in finding.advice
+    assert "`pgdyno disk /var/lib/pgdyno/clusters`" in finding.advice
 
 
 def test_what_lacks_is_named_where_nothing_is_known() -> None:

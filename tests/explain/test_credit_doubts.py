@@ -1,13 +1,22 @@
 from __future__ import annotations
 
 import msgspec
+import pytest
 
+from pgdyno.analyse.credit_balance import trace_balances
 from pgdyno.analyse.disk.demand import DiskDemand, DiskUse, UseKind
-from pgdyno.analyse.types import TrialAnalysis
+from pgdyno.analyse.types import TrialAnalysis, WorkloadAnalysis
 from pgdyno.explain.doubts.credits import find_credit_doubts
 from pgdyno.record.types import StudyRecord
-from pgdyno.spec.host import parse_host
+from pgdyno.report.document import ChartBlock
+from pgdyno.report.forms.markdown import print_markdown
+from pgdyno.report.sections.burst import build_credits
+from pgdyno.report.study import build_report as build_document
+from pgdyno.report.table import Table
+from pgdyno.spec.host import HostSpec, parse_host
 from tests.explain.test_doubts import analysis_of, make_record_without_limits
+from tests.report.build import build_report
+from tests.report.vega import check_vega_lite
 
 LOAD_S, GAP_S = 600.0, 20.0
 
@@ -59,3 +68,51 @@ def test_credits_that_ended_within_a_study_are_told_with_the_trial() -> None:
     assert finding.evidence.startswith("3,000 IOPS, of which 100 last; by what trials and restoring asked for")
     assert "lasted about 32 minutes" in finding.evidence
     assert list(find_credit_doubts(make_record_without_limits(), seen)) == []
+
+
+def test_the_balance_is_drawn_over_the_trials_and_tabled() -> None:
+    report = build_report(names=("tpcb-like",))
+    (workload,) = report.analysis.workloads
+    trials = tuple(reading(trial, iops=3100.0, index=index) for index, trial in enumerate(workload.trials[:3]))
+    report = msgspec.structs.replace(
+        report, analysis=msgspec.structs.replace(report.analysis, workloads=(with_trials(workload, trials),))
+    )
+    assert list(build_credits(report)) == [], "no machine is declared"
+    host = 'instance = "c7g.large"\n[disk]\nvolume = "gp2"\nsize = "10GB"\n'
+    report = msgspec.structs.replace(report, record=with_host(report.record, host))
+    balances = trace_balances(report.record.study.host or HostSpec(), report.analysis)
+    volume = balances[0]
+    # 5.4 million credits, of which 3,000 - 100 IOPS take 1.74 million in ten minutes; 20 s of rest earn 2,000.
+    assert [round(5.4e6 * point.left_ratio) for point in volume.points] == [
+        5_400_000,
+        3_660_000,
+        3_662_000,
+        1_922_000,
+        1_924_000,
+        184_000,
+    ]
+    assert volume.end is None
+    assert volume.lowest.trial == trials[2].record.planned.number
+    longer = msgspec.structs.replace(trials[2].record, load_end_monotonic_s=trials[2].record.load_end_monotonic_s + 120)
+    trials = (*trials[:2], msgspec.structs.replace(trials[2], record=longer))
+    report = msgspec.structs.replace(
+        report, analysis=msgspec.structs.replace(report.analysis, workloads=(with_trials(workload, trials),))
+    )
+    (section,) = build_credits(report)
+    table = next(block for block in section.blocks if isinstance(block, Table))
+    gp2 = [cell.text for cell in table.rows[0]]
+    number = trials[2].record.planned.number
+    assert gp2 == ["the gp2 volume", "3,000 IOPS", "100 IOPS", f"0 %, trial {number}", f"trial {number}"]
+    assert len(table.rows) == 3, "and IOPS and throughput of an instance that bursts"
+    (block,) = section.beside
+    assert isinstance(block, ChartBlock)
+    check_vega_lite(block.chart)
+    assert f"in trial {number}" in block.chart.alt
+    assert [row["label"] for row in block.chart.marks["trials"]] == [str(one.record.planned.number) for one in trials]
+    # Of 1,924,000 credits, 2,900 a second are spent from 1,240 s on.
+    assert block.chart.marks["ends"][0]["at"] == pytest.approx((1240 + 1_924_000 / 2900) / 60, rel=1e-3)
+    assert "| the gp2 volume |" in print_markdown(build_document(report))
+
+
+def with_trials(workload: WorkloadAnalysis, trials: tuple[TrialAnalysis, ...]) -> WorkloadAnalysis:
+    return msgspec.structs.replace(workload, trials=trials)

@@ -14,7 +14,15 @@ from pgdyno.explain.preflight.rules import RULES, find_obstacles, should_wait
 from pgdyno.explain.preflight.shared_memory import find_crowding
 from pgdyno.flow.check import Check
 from pgdyno.record.machine.disk_facts import DiskFacts
-from pgdyno.record.machine.preflight import BusyProcess, LoadProgram, OtherServer, ServerOrigin, ServerSnapshot
+from pgdyno.record.machine.preflight import (
+    BusyProcess,
+    DiskActivity,
+    FurtherDisk,
+    LoadProgram,
+    OtherServer,
+    ServerOrigin,
+    ServerSnapshot,
+)
 from pgdyno.report.documents.check import name_kept_severity
 from tests.proc_trees import Scenario, look, read_scenarios, read_tree
 from tests.rows import each_row
@@ -305,6 +313,35 @@ def test_wal_as_records_noted_it_before_its_mount_options(tmp_path: Path) -> Non
     assert [one.claim.split(" is ")[0] for one in find_obstacles(host, old)] == ["The disk of the WAL"]
     with_data = {**text, "filesystem": host.data_disk.filesystem, "size_bytes": host.data_disk.size_bytes}
     assert find_obstacles(host, msgspec.structs.replace(old, wal=msgspec.convert(with_data, DiskFacts))) == ()
+
+
+def test_a_variants_own_disk_is_judged_like_that_of_the_reference_and_named(tmp_path: Path) -> None:
+    host, facts = look(tmp_path, QUIET)
+    device = msgspec.structs.replace(
+        facts.devices[0], name="sdz", kind="loop", scheduler="bfq", schedulers=("bfq", "none"), read_ahead_kb=8
+    )
+    disk = msgspec.structs.replace(
+        host.data_disk,
+        path="/mnt/fast",
+        device="/dev/sdz",
+        mount_options="rw,nobarrier",
+        free_bytes=1,
+        filesystem="xfs",
+    )
+    busy = DiskActivity(device="sdz", busy_ratio=1.0, read_bytes_per_s=1e8, written_bytes_per_s=0.0)
+    assert facts.activity is not None
+    facts = msgspec.structs.replace(facts, activity=msgspec.structs.replace(facts.activity, disks=(busy,)))
+    assert find_obstacles(host, facts) == (), "the disk is nobody's"
+    further = FurtherDisk(
+        variants=("fast", "xfs"), content="data", disk=disk, devices=(device, *facts.devices), inodes_free_ratio=0.01
+    )
+    found = find_obstacles(host, msgspec.structs.replace(facts, further=(further,)))
+    rules = {"disk-busy", "disk-full", "mount-options", "io-scheduler", "loop-device", "read-ahead"}
+    assert {one.rule for one in found} == rules
+    named = [one.claim for one in found if "of variants fast, xfs" in one.claim]
+    assert {one.claim for one in found if one.rule in rules - {"disk-busy", "io-scheduler", "read-ahead"}} == set(named)
+    (full,) = [one for one in found if one.severity is Severity.CRITICAL and one.rule == "disk-full"]
+    assert full.advice.endswith("Give the data of variants fast, xfs another folder, by home of the variant.")
 
 
 def test_a_slow_clock(tmp_path: Path) -> None:

@@ -15,10 +15,15 @@ import pytest
 from pgdyno.analyse.disk.efficiency import ceilings_of
 from pgdyno.conduct.cards.limits import read_limits
 from pgdyno.conduct.cards.study import has_all_cards, plan_study_card, study_card_step
+from pgdyno.explain.disk.doubts import list_disk_doubts
+from pgdyno.explain.finding import Finding, Severity
+from pgdyno.flow.disk_view import view_further_cards
 from pgdyno.plan.places import Place
-from pgdyno.record.device.disk_card import CardScope, keep_card, read_card
+from pgdyno.record.device.disk_card import CardScope, keep_card, read_card, write_card
 from pgdyno.record.store import RecordStore
 from pgdyno.record.types import PlaceFacts
+from pgdyno.report.lists import join_names
+from pgdyno.report.sections.disk.uses import card_tables
 from pgdyno.run.cluster.home import Home, open_home
 from pgdyno.run.host.clock import local_now
 from pgdyno.run.host.facts import read_disk_facts
@@ -28,6 +33,7 @@ from tests.disk_cards import JOBS, make_card, make_runs
 from tests.homes import installation_of, some_home
 from tests.loops import mounted_loop
 from tests.records import copy_record
+from tests.report.build_comparison import build_paired
 from tests.shared import reachable_folder
 
 
@@ -180,3 +186,39 @@ def test_a_disk_that_cannot_be_measured_ends_no_study(home: Home, tmp_path: Path
     study_card_step(msgspec.structs.replace(disk, jobs=gone), host=None, store=store, home=home, ui=ui)
     assert not store.card_path.exists()
     assert "what this disk can do is not measured" in ui.said[-1]
+
+
+def test_a_report_has_the_card_of_each_disk_and_names_its_variants(tmp_path: Path) -> None:
+    report = build_paired()
+    experiment, host = report.record.plan.experiment, report.record.host
+    assert experiment is not None
+    assert host is not None
+    first, *others = experiment.variants
+    fast = Place("/mnt/fast", "/mnt/wal")
+    apart = tuple(msgspec.structs.replace(one, home=fast.home, wal_home=fast.wal_home) for one in others)
+    disks = [msgspec.structs.replace(host.data_disk, device=f"/dev/vd{letter}1") for letter in "abc"]
+    record = msgspec.structs.replace(
+        report.record,
+        plan=msgspec.structs.replace(
+            report.record.plan, experiment=msgspec.structs.replace(experiment, variants=(first, *apart))
+        ),
+        places=(
+            PlaceFacts(place=Place(), data_disk=disks[0], wal=disks[0]),
+            PlaceFacts(place=fast, data_disk=disks[1], wal=disks[2]),
+        ),
+    )
+    store = RecordStore(tmp_path)
+    assert list(view_further_cards(store, record)) == [], "none was measured"
+    for path, name in zip(store.card_paths(1), ("/mnt/fast", "/mnt/wal"), strict=True):
+        write_card(make_card(name=name, path=name, runs=make_runs()), path)
+    further = tuple(view_further_cards(store, record))
+    tables = list(card_tables(msgspec.structs.replace(report, record=record, disk=None, further=further)))
+    names = join_names([one.name for one in apart])
+    assert [(one.caption, one.remark.split(":")[0]) for one in tables] == [
+        (f"Data disk of {names}", "/mnt/fast"),
+        (f"WAL disk of {names}", "/mnt/wal"),
+    ]
+    (doubt,) = list_disk_doubts(
+        [Finding(severity=Severity.WARNING, claim="It fades.", evidence="")], of=further[0].variants
+    )
+    assert doubt.claim.startswith(f"Disk card of {', '.join(further[0].variants)}: it fades")

@@ -110,7 +110,8 @@ def compare(
         list[str] | None,
         typer.Option(
             "--sysctl",
-            help="Kernel setting NAME=VALUE, a sysctl or a path below /sys; each --sysctl is a variant. Needs root.",
+            help="Kernel setting NAME=VALUE: a sysctl, a path below /sys, or mount:FOLDER:OPTION for a mount option; each --sysctl is"
+            " a variant. Needs root.",
         ),
     ] = None,
     initdb: Annotated[
@@ -266,6 +267,17 @@ def sweep(
     settings: Annotated[
         list[str] | None, typer.Option("--set", help="Server setting NAME=VALUE for all levels; may be repeated.")
     ] = None,
+    sysctl: Annotated[
+        str | None,
+        typer.Option(
+            help="Kernel setting NAME=VALUE for all levels, or several in quotes. Needs root.", show_default=False
+        ),
+    ] = None,
+    initdb: Annotated[
+        str | None,
+        typer.Option(help="NAME=VALUE of the cluster for all levels, or several in quotes.", show_default=False),
+    ] = None,
+    cache: Annotated[str | None, typer.Option(help="warm, cold or asis. [default: warm]", show_default=False)] = None,
     server: ServerOption = None,
     pg_bindir: BindirOption = None,
     dsn: DsnOption = None,
@@ -331,6 +343,11 @@ def sweep(
                 "experiment": given(minutes=minutes, detect=detect, confidence=confidence, design=design),
             },
             folder=Path.cwd(),
+            shared={
+                name: text
+                for name, text in (("sysctl", sysctl), ("initdb", initdb), ("cache", cache))
+                if text is not None
+            },
         )
         check_gate(gate, study)
         if dsn is not None:

@@ -15,10 +15,11 @@ from pgdyno import __version__
 from pgdyno.analyse.disk.demand import find_limits
 from pgdyno.conduct.cards.study import StudyCard
 from pgdyno.conduct.emulation import emulating
+from pgdyno.conduct.mounts import check_mounts
 from pgdyno.conduct.planned_server import describe_main_server, find_variant_obstacles
 from pgdyno.conduct.ui import Ui
 from pgdyno.conduct.undo_words import describe_undo
-from pgdyno.conduct.workspace import Workspace, machine_of, read_other_disks
+from pgdyno.conduct.workspace import Workspace, list_variant_folders, machine_of, read_other_disks
 from pgdyno.errors import HostError
 from pgdyno.explain.finding import Severity
 from pgdyno.explain.preflight.rules import find_obstacles
@@ -110,14 +111,18 @@ def _check(study: Study, home: Home, places: Sequence[Place], ui: Ui) -> ReadyMa
     """Clean up what a killed run left, find PostgreSQL, and look at the machine."""
     user = home.user
     _clean_up(home, ui)
+    homes = (home, *home.places.values())
+    check_mounts(study, [path for one in homes for path in (one.root, one.wal) if path is not None], ui)
     server = reference_server(study)
     installation = find_installation(server, user=user, software_dir=home.software)
     # A setting that the server refuses is reported later, when the variants are tried, with the variant's name.
     snapshot, _ = describe_main_server(study, installation.facts, user=user)
+    root = next((there.root for place, there in home.places.items() if place.home is None), home.root)
     host, preflight, clock = read_preflight(
         PreflightSubject(
             data_dir=home.root,
             wal_dir=home.root if home.wal is None else home.wal.parent,
+            further=list_variant_folders(study, root),
             home=home.root,
             bindir=installation.bindir,
             program_user=user,

@@ -9,13 +9,14 @@ import msgspec
 
 from pgdyno.plan.places import Place
 from pgdyno.plan.plan import Machine
-from pgdyno.plan.variants import list_places
+from pgdyno.plan.variants import list_places, name_places
 from pgdyno.record.machine.disk_facts import DiskFacts
 from pgdyno.record.machine.host_facts import HostFacts
 from pgdyno.record.types import StudyRecord
 from pgdyno.run.cluster.home import choose_home, find_existing_folder
 from pgdyno.run.cluster.wal_home import check_wal_home
 from pgdyno.run.host.facts import read_disk_facts, read_host_facts
+from pgdyno.run.preflight import VariantFolder
 from pgdyno.spec.study import Study
 
 
@@ -97,6 +98,26 @@ def read_machine(study: Study, home: Path, *, version_major: int) -> Machine:
     check_wal_homes(places, home)
     host = read_host_facts(find_existing_folder(home))
     return machine_of(host, version_major=version_major, others=read_other_disks(places))
+
+
+def list_variant_folders(study: Study, root: Path) -> tuple[VariantFolder, ...]:
+    """List the folders of a study's variants that have places of their own, as far as they exist.
+
+    Args:
+        study: The study.
+        root: The home of variants that name none.
+
+    Raises:
+        SpecError: The variants of a sweep cannot be made.
+    """
+    found = []
+    for place, variants in list(name_places(study).items())[1:]:
+        home = root if place.home is None else Path(place.home)
+        found.append(VariantFolder(variants=variants, content="data", path=find_existing_folder(home)))
+        if place.wal_home is not None:
+            wal = find_existing_folder(Path(place.wal_home))
+            found.append(VariantFolder(variants=variants, content="WAL", path=wal))
+    return tuple(found)
 
 
 def check_wal_homes(places: Sequence[Place], home: Path) -> None:

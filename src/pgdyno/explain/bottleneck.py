@@ -20,9 +20,9 @@ from pgdyno.analyse.thresholds import THRESHOLDS
 from pgdyno.analyse.transaction_time.shares import Bottleneck, Certainty, Resource
 from pgdyno.analyse.types import TrialAnalysis, WorkloadAnalysis
 from pgdyno.explain import network
+from pgdyno.explain.commands import find_variant
 from pgdyno.explain.finding import Finding, Rival, Severity
 from pgdyno.explain.intervention import Intervention, choose_intervention
-from pgdyno.plan.experiment import Variant
 from pgdyno.plan.plan import PlannedWorkload
 from pgdyno.record.types import StudyRecord
 
@@ -110,7 +110,7 @@ def _explain(record: StudyRecord, workload: WorkloadAnalysis, found: Bottleneck)
         found,
         record,
         load=workload.load,
-        variant=_find_variant(record, trial),
+        variant=None if trial is None else find_variant(record, trial.record.planned.variants),
         shown=None if trial is None else trial.record.values,
     )
     signs = None if trial is None else read_signs(record, workload.load, trial)
@@ -139,12 +139,6 @@ def _find_trial(workload: WorkloadAnalysis, found: Bottleneck) -> TrialAnalysis 
     """Return the trial of the bottleneck's figures; if trials disagree, the representative one."""
     own = (trial for trial in workload.trials if trial.record.planned.number == found.trial)
     return next(own, workload.representative)
-
-
-def _find_variant(record: StudyRecord, trial: TrialAnalysis | None) -> Variant | None:
-    if record.plan.experiment is None or trial is None or len(trial.record.planned.variants) != 1:
-        return None
-    return record.plan.experiment.find_variant(trial.record.planned.variants[0])
 
 
 def _claim(found: Bottleneck) -> str:

@@ -14,7 +14,9 @@ from pgdyno.analyse.estimate import USEFUL_FACTOR, Estimate, is_too_wide
 from pgdyno.analyse.series import ChartKind
 from pgdyno.analyse.study_types import StudyAnalysis
 from pgdyno.analyse.transaction_time.shares import Certainty
+from pgdyno.explain.commands import Command, MeasuredLoad, write_command, write_disk
 from pgdyno.explain.finding import Finding, Severity
+from pgdyno.plan.experiment import Variant, is_client_sweep
 from pgdyno.plan.plan import PlannedWorkload
 from pgdyno.record.types import StudyRecord
 from pgdyno.units import count_things, format_share
@@ -52,7 +54,7 @@ def find_capacity_findings(record: StudyRecord, analysis: StudyAnalysis) -> Iter
         yield _find_ceiling(record, capacity, is_diagnosed=capacity.workload in diagnosed)
     for capacity in analysis.capacities:
         yield from _find_clients(record, capacity)
-        yield from _find_passed(capacity)
+        yield from _find_passed(record, capacity)
 
 
 def _list_diagnosed(analysis: StudyAnalysis) -> set[str]:
@@ -205,7 +207,9 @@ def _find_clients(record: StudyRecord, capacity: Capacity) -> Iterator[Finding]:
         )
 
 
-def _find_passed(capacity: Capacity) -> Iterator[Finding]:
+def _find_passed(record: StudyRecord, capacity: Capacity) -> Iterator[Finding]:
+    load = _find_load(record, capacity)
+    variant = None if load is None else _find_variant(record, capacity, load)
     for bound in capacity.bounds:
         if bound.is_refuted:
             yield Finding(
@@ -214,7 +218,7 @@ def _find_passed(capacity: Capacity) -> Iterator[Finding]:
                 claim=f"The load used more than the known limit of {bound.kind.noun}.",
                 evidence=_format_bound(bound),
                 why="It can do more than its card or its declaration says: this is no bound.",
-                advice="`pgdyno disk` measures it again.",
+                advice=f"`{write_disk(record, variant)}` measures it again.",
                 workload=capacity.workload,
                 shows=_CHARTS[bound.kind],
             )
@@ -228,9 +232,22 @@ def _find_load(record: StudyRecord, capacity: Capacity) -> PlannedWorkload | Non
 def _sweep_command(record: StudyRecord, capacity: Capacity) -> str:
     clients = 2 ** (max(1, capacity.clients * _MORE_CLIENTS) - 1).bit_length()
     load = _find_load(record, capacity)
-    if load is None or len(load.scripts) != 1 or load.scripts[0][0] != load.name:
-        return f"A sweep over clients, 1 to {clients}"
-    return f"`pgdyno sweep clients=1..{clients} --workload {load.name} --scale {record.plan.scale}`"
+    said = ""
+    if load is not None and load.scripts[0][0] == load.name:
+        asked = MeasuredLoad(record=record, load=load, variant=_find_variant(record, capacity, load))
+        axis = f"clients=1..{clients}"
+        said = write_command(asked, Command.SWEEP, axis, without=("clients", "threads"))
+    return f"`{said}`" if said else f"A sweep over clients, 1 to {clients}"
+
+
+def _find_variant(record: StudyRecord, capacity: Capacity, load: PlannedWorkload) -> Variant | None:
+    """Return the variant whose capacity it is; of a sweep over clients the first, since all have one server."""
+    experiment = record.plan.experiment
+    if experiment is None:
+        return None
+    if capacity.workload == load.name:
+        return experiment.reference if is_client_sweep(experiment) else None
+    return experiment.find_variant(capacity.workload.removeprefix(f"{load.name}, "))
 
 
 def _format_bound(bound: Bound) -> str:

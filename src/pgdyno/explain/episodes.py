@@ -9,7 +9,7 @@ of a load share, the worst is shown.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
@@ -17,6 +17,7 @@ from pgdyno.analyse.episodes.types import NOTHING_RATIO, WORSE, Cause, Episode, 
 from pgdyno.analyse.series import ChartKind
 from pgdyno.analyse.study_types import StudyAnalysis
 from pgdyno.analyse.types import TrialAnalysis, WorkloadAnalysis
+from pgdyno.explain.commands import MeasuredLoad, find_variant, write_comparison, write_disk
 from pgdyno.explain.finding import Finding, Rival, Severity
 from pgdyno.record.types import StudyRecord
 
@@ -46,30 +47,32 @@ _SHOWS = {
 }
 _FROM_OUTSIDE = frozenset({Cause.STEAL, Cause.QUOTA, Cause.OTHERS})
 _CONFIRM = {
-    Cause.CHECKPOINT: "`pgdyno compare --set max_wal_size=1GB --set max_wal_size=16GB`, with trials of several checkpoints",
-    Cause.FULL_PAGE_IMAGES: "`pgdyno compare --set wal_compression=off --set wal_compression=on`",
     Cause.DIRTY_LIMIT: "the same load with other vm.dirty_bytes: the time to the cliff moves with it",
     Cause.WRITEBACK: "the same load with other vm.dirty_background_bytes: the time to it moves with it",
     Cause.CREDITS: "the same load at once again: with credits used up, the lower level is there from the start",
-    Cause.DEVICE: "`pgdyno disk` twice, now and at another hour",
-    Cause.AUTOVACUUM: "`pgdyno compare --set autovacuum=on --set autovacuum=off`, as a what-if and never to stay so",
     Cause.STEAL: "the same load on a dedicated host",
     Cause.QUOTA: "the same load with a larger CPU quota",
     Cause.OTHERS: "the same load with the other programs stopped",
+}
+# A setting, two values of it, and what to heed.
+_COMPARED = {
+    Cause.CHECKPOINT: ("max_wal_size", ("1GB", "16GB"), ", with trials of several checkpoints"),
+    Cause.FULL_PAGE_IMAGES: ("wal_compression", ("off", "on"), ""),
+    Cause.AUTOVACUUM: ("autovacuum", ("on", "off"), ", as a what-if and never to stay so"),
 }
 _CONFIRM_UNKNOWN = (
     "the same load again, with --rounds 3: what comes at the same moment is the load's own, else the machine's"
 )
 
 
-def find_episodes_in_average(_: StudyRecord, analysis: StudyAnalysis) -> Iterator[Finding]:
+def find_episodes_in_average(record: StudyRecord, analysis: StudyAnalysis) -> Iterator[Finding]:
     """Yield findings on episodes that a trial's average runs across."""
-    yield from (_make_finding(one) for one in _list_worst(analysis) if one.is_in_average)
+    yield from (_make_finding(record, one) for one in _list_worst(analysis) if one.is_in_average)
 
 
-def find_episodes_before_average(_: StudyRecord, analysis: StudyAnalysis) -> Iterator[Finding]:
+def find_episodes_before_average(record: StudyRecord, analysis: StudyAnalysis) -> Iterator[Finding]:
     """Yield findings on episodes that lie wholly before the averaged part."""
-    yield from (_make_finding(one) for one in _list_worst(analysis) if not one.is_in_average)
+    yield from (_make_finding(record, one) for one in _list_worst(analysis) if not one.is_in_average)
 
 
 class _TrialEpisode(msgspec.Struct, frozen=True, kw_only=True):
@@ -122,7 +125,7 @@ def _list_reported(trial: TrialAnalysis, workload: WorkloadAnalysis) -> Iterator
             yield _TrialEpisode(episode=one, causes=causes, trial=trial, workload=workload)
 
 
-def _make_finding(seen: _TrialEpisode) -> Finding:
+def _make_finding(record: StudyRecord, seen: _TrialEpisode) -> Finding:
     one, number = seen.episode, seen.trial.record.planned.number
     named = () if seen.causes is None else seen.causes.named
     charts = (ChartKind.TPS if one.metric == "tps" else ChartKind.LATENCY, *_list_charts(named))
@@ -135,10 +138,25 @@ def _make_finding(seen: _TrialEpisode) -> Finding:
         advice=_advise(one, named),
         workload=seen.workload.name,
         rivals=_list_rivals(seen.causes, named),
-        confirm="" if one.kind not in WORSE else _CONFIRM[named[0].cause] if named else _CONFIRM_UNKNOWN,
+        confirm="" if one.kind not in WORSE else _confirm(record, seen, named),
         shows=tuple(kind for kind in dict.fromkeys(charts) if kind in seen.trial.charts),
         trial=number,
     )
+
+
+def _confirm(record: StudyRecord, seen: _TrialEpisode, named: Sequence[Suspect]) -> str:
+    """Say what would settle the cause: a command about the same load, where one can."""
+    if not named:
+        return _CONFIRM_UNKNOWN
+    cause, variant = named[0].cause, find_variant(record, seen.trial.record.planned.variants)
+    if cause is Cause.DEVICE:
+        return f"`{write_disk(record, variant)}` twice, now and at another hour"
+    if cause not in _COMPARED:
+        return _CONFIRM[cause]
+    setting, (one, other), heed = _COMPARED[cause]
+    asked = MeasuredLoad(record=record, load=seen.workload.load, variant=variant)
+    said = write_comparison(asked, setting, (one, other))
+    return f"{f'`{said}`' if said else f'the same load with {setting} = {one} and {other}'}{heed}"
 
 
 def _judge(seen: _TrialEpisode) -> Severity:

@@ -8,17 +8,17 @@ advice. If nothing that can be varied here would show the limit, there is no exp
 from __future__ import annotations
 
 import math
-import shlex
 from collections.abc import Callable, Mapping
 
 import msgspec
 
 from pgdyno.analyse.comparison.verdict import VerdictKind
 from pgdyno.analyse.transaction_time.shares import Bottleneck, Resource
+from pgdyno.explain.commands import Command, MeasuredLoad, write_command, write_comparison
 from pgdyno.plan.experiment import Variant
 from pgdyno.plan.plan import PlannedWorkload
 from pgdyno.record.types import StudyRecord
-from pgdyno.spec.study import BUILTIN_SCRIPTS, ServerKind, ServerSpec
+from pgdyno.spec.study import BUILTIN_SCRIPTS
 from pgdyno.spec.table import QueryMode, SettingValue
 from pgdyno.spec.variant import OF_LOAD, read_number, show_value
 from pgdyno.units import PAGE_BYTES
@@ -50,7 +50,7 @@ class Intervention(msgspec.Struct, frozen=True, kw_only=True):
     is_what_if: bool = False
     """True if the second level gives up durability."""
     command: str = ""
-    """The command line; empty where no options express it: for a load of several scripts, and for a given server."""
+    """The command line; empty where no options express it, such as for a load of several scripts, and for a given server."""
 
     @property
     def variants(self) -> tuple[dict[str, SettingValue], dict[str, SettingValue]]:
@@ -61,18 +61,27 @@ class Intervention(msgspec.Struct, frozen=True, kw_only=True):
 class _Base(msgspec.Struct, frozen=True, kw_only=True):
     """The server and data that a load ran on."""
 
-    record: StudyRecord
+    measured: MeasuredLoad
     memory_bytes: int
     """Of the server's machine."""
-    load: PlannedWorkload
-    server: ServerSpec
-    scale: int
     shown: Mapping[str, SettingValue]
     """Of a given server: its own settings."""
 
     @property
+    def record(self) -> StudyRecord:
+        return self.measured.record
+
+    @property
+    def load(self) -> PlannedWorkload:
+        return self.measured.load
+
+    @property
+    def scale(self) -> int:
+        return self.measured.scale
+
+    @property
     def settings(self) -> Mapping[str, SettingValue]:
-        return {**self.shown, **self.server.settings}
+        return {**self.shown, **self.measured.server.settings}
 
     def number(self, name: str) -> float:
         """Return a setting's value in its own unit."""
@@ -97,18 +106,15 @@ def choose_intervention(
         shown: What the server showed of its settings, where they are not the study's own.
     """
     base = _Base(
-        record=record,
+        measured=MeasuredLoad(record=record, load=load, variant=variant),
         memory_bytes=0 if record.host is None else record.host.usable_memory_bytes,
-        load=load,
-        server=record.study.server if variant is None else variant.server,
         shown=(shown or {}) if record.host is None else {},
-        scale=record.plan.scale if variant is None or variant.scale is None else variant.scale,
     )
     choose = (_CHOICES if record.host is not None else _GIVEN_CHOICES).get(bottleneck.resource)
     chosen = None if choose is None or load.rate_tps is not None else choose(base)
     if chosen is None or record.host is None:
         return chosen
-    return msgspec.structs.replace(chosen, command=_write_command(chosen, base))
+    return msgspec.structs.replace(chosen, command=_write_command(chosen, base.measured))
 
 
 def _other_work(base: _Base) -> Intervention:
@@ -261,32 +267,12 @@ _GIVEN_CHOICES: Mapping[Resource, Callable[[_Base], Intervention | None]] = {
 }
 
 
-def _write_command(change: Intervention, base: _Base) -> str:
+def _write_command(change: Intervention, base: MeasuredLoad) -> str:
     """Write the command: `compare`, or `sweep` for what only a sweep varies, with the load and server as they were."""
-    if len(base.load.scripts) > 1:
-        return ""
-    load = base.load
-    said: dict[str, object] = {"mode": load.mode.value, "clients": load.clients, "scale": base.scale}
-    said = {name: value for name, value in said.items() if name != change.varied}
-    if base.server.kind is ServerKind.LOCAL:
-        said["server"] = base.server.version or base.server.bindir
-    settings = {name: value for name, value in base.settings.items() if name != change.varied}
-    is_setting = change.varied not in OF_LOAD
+    before, after = map(show_value, change.levels)
     if change.varied == "threads":
-        words = ["pgdyno", "sweep", f"threads={','.join(map(show_value, change.levels))}"]
-    else:
-        option = "--set" if is_setting else f"--{change.varied}"
-        words = ["pgdyno", "compare"]
-        for level in change.levels:
-            pairs = {change.varied: level, **settings} if is_setting else {}
-            words += [option, _join_settings(pairs) if is_setting else show_value(level)]
-        said["threads"] = load.threads
-    if settings and not is_setting:
-        words += ["--set", _join_settings(settings)]
-    words += [word for name, value in said.items() for word in (f"--{name}", str(value))]
-    words += [word for name, _ in load.scripts for word in ("--workload", name)]
-    return shlex.join(words)
-
-
-def _join_settings(settings: Mapping[str, SettingValue]) -> str:
-    return " ".join(f"{name}={shlex.quote(show_value(value))}" for name, value in settings.items())
+        return write_command(base, Command.SWEEP, f"threads={before},{after}", without=("threads",))
+    if change.varied in OF_LOAD:
+        option = f"--{change.varied}"
+        return write_command(base, Command.COMPARE, option, before, option, after, without=(change.varied,))
+    return write_comparison(base, change.varied, change.levels)

@@ -8,7 +8,7 @@ import msgspec
 from rich.console import RenderableType
 
 from pgdyno.conduct.planned_server import describe_main_server, find_variant_obstacles
-from pgdyno.conduct.workspace import check_wal_homes, machine_of, read_other_disks
+from pgdyno.conduct.workspace import check_wal_homes, list_variant_folders, machine_of, read_other_disks
 from pgdyno.errors import ExitCode, HostError, SpecError, with_program
 from pgdyno.explain.finding import Finding, Severity
 from pgdyno.explain.preflight.rule_input import IntendedLoad, Intent
@@ -102,12 +102,14 @@ def check_study(study: Study, *, home: Path, is_planned: bool) -> Check:
     if isinstance(refusal, SpecError):
         raise refusal
     places = list_places(study)
+    further = list_variant_folders(study, home)
     home = home if places[0].home is None else Path(places[0].home)
     there = find_existing_folder(home)
     wal_home = None if places[0].wal_home is None else Path(places[0].wal_home)
     subject = PreflightSubject(
         data_dir=there,
         wal_dir=there if wal_home is None else find_existing_folder(wal_home),
+        further=further,
         home=home,
         bindir=Path(programs.bindir),
         server=snapshot,

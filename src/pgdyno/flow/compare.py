@@ -24,7 +24,7 @@ _DEFAULT_WORKLOAD = "tpcb-like"
 _STOCK = "stock"
 _MOST_AXES = 2
 _CURVE_QUESTION = "How does TPS follow the number of clients?"
-_AXIS = re.compile(r"(?P<name>[A-Za-z_][\w./]*)=(?P<levels>.+)")
+_AXIS = re.compile(r"(?P<name>[A-Za-z_][\w./:-]*)=(?P<levels>.+)")
 _SEARCH = re.compile(r"\s*latency\s*<=?\s*(?P<limit>[^@\s]+)\s*(?:@\s*p(?P<percentile>[0-9]+(?:\.[0-9]+)?)\s*)?")
 _RANGE = re.compile(r"(?P<first>[0-9]{1,12})\.\.(?P<last>[0-9]{1,12})")
 
@@ -84,6 +84,7 @@ def compose_sweep(
     load: dict[str, object],
     tables: dict[str, dict[str, object]],
     folder: Path,
+    shared: Mapping[str, str] | None = None,
 ) -> Study:
     """Compose the study that `sweep` asks for.
 
@@ -94,11 +95,18 @@ def compose_sweep(
         load: Keys that hold for each workload.
         tables: As for `compose_comparison`; `detect` is how close a search's answer is to be.
         folder: Where files are looked up.
+        shared: What options say of all levels: `sysctl`, `initdb` and `cache`, as for `compose_comparison`.
 
     Raises:
         SpecError: Something in it is not understood.
     """
+    base = _merge([_read_option(name, text, folder) for name, text in (shared or {}).items()])
+    tables = _with_shared(tables, base)
     if any(_is_latency(text) for text in axes):
+        if base.sysctl:
+            raise SpecError(
+                "--sysctl goes with axes, not with a latency limit", hint="set it for the machine, then search"
+            )
         return _compose_search(axes, workloads, load, tables, folder)
     if len(axes) > _MOST_AXES:
         raise SpecError(
@@ -111,6 +119,7 @@ def compose_sweep(
     names = " and ".join(axis.name for axis in sweeps)
     question = f"What {'does' if len(sweeps) == 1 else 'do'} {names} do?"
     raw |= {"question": _CURVE_QUESTION if names == "clients" else question, "sweep": sweeps}
+    raw |= {"variant": [VariantSpec(sysctl=base.sysctl)]} if base.sysctl else {}
     return make_study(raw, source="pgdyno sweep", folder=folder)
 
 
@@ -246,7 +255,7 @@ def _load_of(shared: VariantSpec) -> dict[str, object]:
     return {name: value for name, value in said.items() if value is not None}
 
 
-def _with_shared(tables: Mapping[str, Mapping[str, object]], shared: VariantSpec) -> dict[str, Mapping[str, object]]:
+def _with_shared(tables: Mapping[str, Mapping[str, object]], shared: VariantSpec) -> dict[str, dict[str, object]]:
     """Return the study's tables with the settings that all variants share."""
     server, data = dict(tables["server"]), dict(tables["data"])
     if shared.settings:
@@ -260,7 +269,7 @@ def _with_shared(tables: Mapping[str, Mapping[str, object]], shared: VariantSpec
     elif text != "embedded":
         server |= {"kind": "local", "bindir": text}
     trials = {**tables["trials"], **({} if shared.cache is None else {"cache": shared.cache.value})}
-    return {**tables, "server": server, "data": data, "trials": trials}
+    return {**{name: dict(table) for name, table in tables.items()}, "server": server, "data": data, "trials": trials}
 
 
 def _read_server(said: str, text: str, folder: Path) -> str:

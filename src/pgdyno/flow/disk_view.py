@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import msgspec
@@ -20,7 +20,9 @@ from pgdyno.explain.finding import Severity
 from pgdyno.facts.instances import find_instance
 from pgdyno.flow.terminal import print_document
 from pgdyno.record.device.disk_card import DiskCard, add_declared_disk, read_card
-from pgdyno.report.input import CardView
+from pgdyno.record.store import RecordStore
+from pgdyno.record.types import StudyRecord
+from pgdyno.report.input import CardView, FurtherCard
 from pgdyno.run.host.clock import local_now
 from pgdyno.run.host.program import program_name
 from pgdyno.spec.host import HostSpec, read_host
@@ -162,3 +164,25 @@ def read_declared(host: str | None) -> HostSpec | None:
     path = Path(host)
     is_file = path.suffix == _HOST_FILE or "/" in host or path.is_file()
     return read_host(path) if is_file else HostSpec(instance=find_instance(host).name)
+
+
+def view_further_cards(store: RecordStore, record: StudyRecord) -> Iterator[FurtherCard]:
+    """View the cards of the disks of variants that have places of their own, each disk once, without those of the reference."""
+    experiment = record.plan.experiment
+    if experiment is None or not record.places:
+        return
+    names: dict[int, list[str]] = {}
+    for variant in experiment.variants:
+        names.setdefault(record.find_place((variant.name,)), []).append(variant.name)
+    first = record.places[0]
+    found: dict[tuple[str, str], FurtherCard] = {}
+    for number, variants in names.items():
+        place, paths = record.places[number], store.card_paths(number)
+        kinds = (("data", place.data_disk.device), ("WAL", place.wal.device))
+        for (content, device), card, path in zip(kinds, store.read_cards(number), paths, strict=True):
+            if card is None or device in {first.data_disk.device, first.wal.device}:
+                continue
+            key = (content, device)
+            said = (*(found[key].variants if key in found else ()), *variants)
+            found[key] = FurtherCard(variants=said, content=content, view=view_card(card, file=path))
+    yield from found.values()

@@ -24,7 +24,7 @@ from pgdyno.explain.disk.doubts import list_disk_doubts
 from pgdyno.explain.doubts.study import find_doubts
 from pgdyno.explain.explanations import explain_study
 from pgdyno.explain.finding import Finding
-from pgdyno.flow.disk_view import view_card
+from pgdyno.flow.disk_view import view_card, view_further_cards
 from pgdyno.flow.terminal import print_document
 from pgdyno.plan.plan import REPORT_S
 from pgdyno.price.study import PriceOptions, StudyPrice, price_study
@@ -86,7 +86,12 @@ def compose_report(store: RecordStore) -> StudyReport:
     analysis = confirm_analysis(analysis, confirmed)
     analysis = msgspec.structs.replace(analysis, capacities=find_capacities(record, analysis, limits, elsewhere))
     disk = None if card is None else view_card(card, file=store.card_path)
-    doubts = (*_find_all_doubts(record, analysis), *list_disk_doubts(() if disk is None else disk.findings))
+    further = tuple(view_further_cards(store, record))
+    doubts = (
+        *_find_all_doubts(record, analysis),
+        *list_disk_doubts(() if disk is None else disk.findings),
+        *(doubt for one in further for doubt in list_disk_doubts(one.view.findings, of=one.variants)),
+    )
     program = name_recorded_program(record)
     report = ReportInput(
         record=record,
@@ -98,6 +103,7 @@ def compose_report(store: RecordStore) -> StudyReport:
         record_dir=str(store.path),
         disk=disk,
         wal=None if wal is None else view_card(wal, file=store.card_paths(0)[1]),
+        further=further,
     )
     return StudyReport(report=msgspec.structs.replace(report, price=price_report(report, PriceOptions())))
 

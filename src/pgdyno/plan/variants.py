@@ -117,6 +117,19 @@ def list_places(study: Study) -> tuple[Place, ...]:
     return tuple(dict.fromkeys(place_of(study.data, spec) for spec in specs))
 
 
+def name_places(study: Study) -> dict[Place, tuple[str, ...]]:
+    """Return the variants of each place of a comparison, that of the reference first; nothing where all have one place.
+
+    Raises:
+        SpecError: As for `list_specs`.
+    """
+    found: dict[Place, tuple[str, ...]] = {}
+    for spec, _ in list_specs(study) if study.is_comparison else ():
+        place = place_of(study.data, spec)
+        found[place] = (*found.get(place, ()), spec.title)
+    return found if len(found) > 1 else {}
+
+
 def _merge_level(base: VariantSpec, level: VariantSpec) -> VariantSpec:
     """Merge a level of a sweep into its base variant, named after the level's own settings."""
     return VariantSpec(

@@ -30,6 +30,15 @@ class CardView(msgspec.Struct, frozen=True, kw_only=True):
     """The path of the card's file."""
 
 
+class FurtherCard(msgspec.Struct, frozen=True, kw_only=True):
+    """The card of a disk that variants have in place of the reference's."""
+
+    variants: tuple[str, ...]
+    content: str
+    """`data` or `WAL`."""
+    view: CardView
+
+
 class ReportInput(msgspec.Struct, frozen=True, kw_only=True):
     """A study's record, its analysis and its findings."""
 
@@ -45,5 +54,7 @@ class ReportInput(msgspec.Struct, frozen=True, kw_only=True):
     """The card of the data's disk; None where it was not measured."""
     wal: CardView | None = None
     """The card of pg_wal's own disk; None where there is none, or it was not measured."""
+    further: tuple[FurtherCard, ...] = ()
+    """The cards of the disks of variants that have places of their own, as far as they were measured."""
     price: StudyPrice | None = None
     """The price of the machine and its transactions; None where no price was requested."""

@@ -11,6 +11,7 @@ from pgdyno.report.document import Block, Document, Prose, Section, Tone
 from pgdyno.report.input import ReportInput
 from pgdyno.report.level import Level
 from pgdyno.report.sections import (
+    burst,
     context,
     evidence,
     findings,
@@ -57,6 +58,7 @@ def _list_blocks(report: ReportInput) -> Iterator[Block]:
     yield from _list_workloads(report)
     yield from statements.build_statements(report)
     yield from evidence.build_capacities(report)
+    yield from burst.build_credits(report)
     yield from evidence.build_price(report)
     yield from context.build_dataset(report)
     yield from layers.build_derived(report)

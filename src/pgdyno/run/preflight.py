@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
 
@@ -19,8 +19,9 @@ import msgspec
 
 from pgdyno.errors import PgdynoError
 from pgdyno.record.device.disk_card import ClockTest
+from pgdyno.record.machine.disk_facts import DiskFacts
 from pgdyno.record.machine.host_facts import HostFacts
-from pgdyno.record.machine.preflight import ClockFacts, PreflightFacts, ServerSnapshot, Unseen
+from pgdyno.record.machine.preflight import ClockFacts, FurtherDisk, PreflightFacts, ServerSnapshot, Unseen
 from pgdyno.run.device.clock_test import time_clock
 from pgdyno.run.host.cgroup import read_limits
 from pgdyno.run.host.clock import local_now, monotonic_s
@@ -50,12 +51,22 @@ from pgdyno.run.host.tree import Tree
 _LOOK_S = 0.4
 
 
+class VariantFolder(msgspec.Struct, frozen=True, kw_only=True):
+    """An existing folder in which variants have their data or their WAL, where it is not that of the reference."""
+
+    variants: tuple[str, ...]
+    content: str
+    """`data` or `WAL`."""
+    path: Path
+
+
 class PreflightSubject(msgspec.Struct, frozen=True, kw_only=True):
     """The server, data and folders that a preflight is about.
 
     Attributes:
         data_dir: An existing folder that holds the data, or will hold them.
         wal_dir: The folder of pg_wal.
+        further: The folders of variants that have places of their own.
         home: pgdyno's home, to see whether another pgdyno is working in it.
         bindir: The folder of the programs that measure the clock.
         program_user: The account to run them as; None: the present one.
@@ -65,6 +76,7 @@ class PreflightSubject(msgspec.Struct, frozen=True, kw_only=True):
 
     data_dir: Path
     wal_dir: Path
+    further: tuple[VariantFolder, ...] = ()
     home: Path | None = None
     bindir: Path | None = None
     program_user: ServerUser | None = None
@@ -98,6 +110,7 @@ def read_preflight(
     memory, cpu, arrays, limits = read_memory(tree), read_cpu(tree), read_arrays(tree), read_limits(tree)
     devices = read_devices(tree, filter(None, [host_facts.data_disk.block_device]))
     wal = read_disk_facts(subject.wal_dir, host=host)
+    further = _read_further(subject.further, (host_facts.data_disk, wal), host, tree)
     if tree.is_live:
         time.sleep(max(0.0, _LOOK_S - (monotonic_s() - began_s)))
     after = take_snapshot(later_tree)
@@ -114,6 +127,7 @@ def read_preflight(
         wal=wal,
         wal_devices=read_devices(tree, filter(None, [wal.block_device])),
         inodes_free_ratio=_read_inodes(subject.data_dir),
+        further=further,
         home_holder_pid=_find_holder(subject.home, tree),
         limits=limits,
         process_limits=read_process_limits(tree),
@@ -148,6 +162,35 @@ def _time_clock(
     return timed.test, msgspec.structs.replace(
         clock, read_ns=timed.read_ns, is_read_ns_kept=timed.is_kept, steal_ratio=stolen_ratio
     )
+
+
+def _read_further(
+    folders: Sequence[VariantFolder], known: Sequence[DiskFacts], host: Host, tree: Tree
+) -> tuple[FurtherDisk, ...]:
+    """Read the disks of variants' folders, each once, without those that are known."""
+    seen = {_identify_disk(disk) for disk in known}
+    found: dict[tuple[object, ...], FurtherDisk] = {}
+    for folder in folders:
+        disk = read_disk_facts(folder.path, host=host)
+        key = (_identify_disk(disk), folder.content)
+        if key in found:
+            variants = dict.fromkeys((*found[key].variants, *folder.variants))
+            found[key] = msgspec.structs.replace(found[key], variants=tuple(variants))
+        elif key[0] not in seen:
+            seen.add(key[0])
+            found[key] = FurtherDisk(
+                variants=folder.variants,
+                content=folder.content,
+                disk=disk,
+                devices=read_devices(tree, filter(None, [disk.block_device])),
+                inodes_free_ratio=_read_inodes(folder.path),
+            )
+    return tuple(found.values())
+
+
+def _identify_disk(disk: DiskFacts) -> tuple[object, ...]:
+    # File systems in memory have one name for a device.
+    return disk.device, disk.filesystem, disk.size_bytes, disk.mount_options
 
 
 def _read_inodes(path: Path) -> float | None:

@@ -31,10 +31,11 @@ LONGEST_SLICE_S = 10.0
 _SHORTEST_SLICE_S = 0.2
 # Above this, no difference would be detected.
 _LARGEST_DETECT = 0.9
-_SYSCTL_NAME = re.compile(r"/?[a-z0-9_]+([./][A-Za-z0-9_.:-]+)+")
+_SYSCTL_NAME = re.compile(r"/?[a-z0-9_]+([./][A-Za-z0-9_.:-]+)+|mount:/[^:=]*:[a-z_]+")
 # Source: Documentation/admin-guide/sysctl of the Linux kernel: the folders of /proc/sys.
 _SYSCTL_FOLDERS = frozenset({"abi", "dev", "fs", "kernel", "net", "user", "vm"})
 # The folders of /sys whose settings can be variants, and /sys itself.
+_OF_MOUNT = "mount:/"
 _SYSFS_FOLDERS = ("/sys/", "sys/", "block/", "devices/", "kernel/mm/")
 OF_PLACE = ("home", "wal_home")
 """Names of the places that a variant may set: the folder of its cluster, and that of its pg_wal."""
@@ -52,7 +53,7 @@ class VariantSpec(InitdbTable, frozen=True, kw_only=True):
         name: Name in reports; absent: made from what it sets.
         settings: postgresql.conf settings on top of `[server.settings]`.
         sysctl: Kernel settings, such as `vm.dirty_background_bytes`, or by their path below /sys, such as
-            `kernel/mm/transparent_hugepage/enabled`.
+            `kernel/mm/transparent_hugepage/enabled`; or an option of a mounted file system, such as `mount:/mnt/data:commit`.
         server: Another PostgreSQL: `embedded`, a major version, or a folder with its programs.
         scale: Another pgbench scale.
         mode: How queries are sent.
@@ -264,7 +265,7 @@ def read_number(settings: Mapping[str, SettingValue], name: str, *, major: int) 
 def is_sysctl(name: str) -> bool:
     """Return whether a name is a kernel setting rather than a PostgreSQL setting."""
     head, dot, _ = name.partition(".")
-    return (bool(dot) and head in _SYSCTL_FOLDERS) or name.startswith(_SYSFS_FOLDERS)
+    return (bool(dot) and head in _SYSCTL_FOLDERS) or name.startswith((*_SYSFS_FOLDERS, _OF_MOUNT))
 
 
 def _read_text(name: str, levels: Mapping[str, SettingValue]) -> str | None:

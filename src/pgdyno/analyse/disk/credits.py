@@ -98,10 +98,13 @@ def sequential_use(seconds: float, bytes_per_s: float, *, trial: int | None = No
     )
 
 
+def use_of(credits_: Credits, asked: DiskUseRate) -> Use:
+    """Return what a use asks of a bucket, in its unit."""
+    return Use(seconds=asked.seconds, rate=asked.bytes_per_s if credits_.unit == "bytes/s" else asked.iops)
+
+
 def _predict_end(credits_: Credits, uses: Sequence[DiskUseRate]) -> CreditEnd:
-    is_bytes = credits_.unit == "bytes/s"
-    asked = [Use(seconds=one.seconds, rate=one.bytes_per_s if is_bytes else one.iops) for one in uses]
-    found = find_end(credits_.bucket, asked)
+    found = find_end(credits_.bucket, [use_of(credits_, one) for one in uses])
     if found is None:
         return CreditEnd(credits=credits_, after_s=None, trial=None)
     return CreditEnd(credits=credits_, after_s=found[1], trial=uses[found[0]].trial)

@@ -6,7 +6,7 @@ is `critical` if the figures are not those of a disk, and a `warning` if they ne
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
@@ -65,10 +65,16 @@ def find_disk_doubts(rule_input: DiskRuleInput) -> tuple[Finding, ...]:
     return tuple(sorted(findings, key=lambda finding: order.index(finding.severity)))
 
 
-def list_disk_doubts(findings: Iterable[Finding]) -> tuple[Finding, ...]:
-    """Return a card's findings that weaken a study's disk figures; the study's preflight already covers the place."""
+def list_disk_doubts(findings: Iterable[Finding], *, of: Sequence[str] = ()) -> tuple[Finding, ...]:
+    """Return a card's findings that weaken a study's disk figures; the study's preflight already covers the place.
+
+    Args:
+        findings: Findings of the card.
+        of: The variants whose disk it is; empty for that of the reference.
+    """
+    card = f"Disk card of {', '.join(of)}" if of else "Disk card"
     return tuple(
-        msgspec.structs.replace(finding, claim=f"Disk card: {finding.claim[:1].lower()}{finding.claim[1:]}")
+        msgspec.structs.replace(finding, claim=f"{card}: {finding.claim[:1].lower()}{finding.claim[1:]}")
         for finding in findings
         if finding.severity is Severity.WARNING and finding.rule != "no-durability"
     )

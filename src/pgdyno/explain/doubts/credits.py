@@ -4,16 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pgdyno.analyse.disk.ceiling import TRANSFERS
-from pgdyno.analyse.disk.credits import CreditEnd, DiskUseRate, find_credits, predict_ends, sequential_use
-from pgdyno.analyse.disk.demand import UseKind
-from pgdyno.analyse.disk.layout_ceiling import compute_ceilings, limits_of
-from pgdyno.analyse.disk.raid import times_of
+from pgdyno.analyse.credit_balance import measure_uses
+from pgdyno.analyse.disk.credits import CreditEnd, find_credits, predict_ends
 from pgdyno.analyse.study_types import StudyAnalysis
-from pgdyno.analyse.types import TrialAnalysis
 from pgdyno.explain.finding import Finding, Severity
 from pgdyno.record.types import StudyRecord
-from pgdyno.spec.host import HostSpec
 from pgdyno.units import count_things
 
 
@@ -35,8 +30,7 @@ def find_credit_doubts(record: StudyRecord, analysis: StudyAnalysis) -> Iterator
     if host is None or host.disk is None:
         return
     credits_ = find_credits(host)
-    trials = [trial for workload in analysis.workloads for trial in workload.trials]
-    uses = _measured_uses(trials, host) if credits_ else ()
+    uses = measure_uses(analysis, host) if credits_ else ()
     for end in predict_ends(credits_, uses):
         if end.trial is not None and end.after_s is not None:
             yield Finding(
@@ -50,36 +44,6 @@ def find_credit_doubts(record: StudyRecord, analysis: StudyAnalysis) -> Iterator
                 why="Trials before that measured a faster disk than those after it, and than a busy server has.",
                 advice="Measure once the credits are spent, on volumes or an instance without a burst, or compare in fewer minutes.",
             )
-
-
-def _measured_uses(trials: list[TrialAnalysis], host: HostSpec) -> tuple[DiskUseRate, ...]:
-    """Return what the trials asked of the disk, in the order of running; restoring asks for all that the disk gives."""
-    assert host.disk is not None  # noqa: S101 - the caller has looked
-    copies = times_of(host.disk).copies_of(TRANSFERS["random_write_iops"])
-    read = compute_ceilings(host.disk, limits_of(host)).read_bytes_per_s
-    most = 0.0 if read is None else read.burst_value or read.value
-    uses: list[DiskUseRate] = []
-    ended_s = None
-    for trial in sorted(trials, key=lambda one: one.record.load_start_monotonic_s or 0.0):
-        begin_s, end_s = trial.record.load_start_monotonic_s, trial.record.load_end_monotonic_s
-        if trial.disk is None or begin_s is None or end_s is None:
-            continue
-        number = trial.record.planned.number
-        restore_s = trial.record.restore_s
-        rest_s = 0.0 if ended_s is None else max(0.0, begin_s - ended_s - restore_s)
-        rates = {kind: use.used for kind in UseKind if (use := trial.disk.find(kind)) is not None}
-        uses += [
-            DiskUseRate(seconds=rest_s, trial=number),
-            sequential_use(restore_s, most, trial=number),
-            DiskUseRate(
-                seconds=end_s - begin_s,
-                iops=rates.get(UseKind.READS, 0.0) + copies * rates.get(UseKind.WRITES, 0.0),
-                bytes_per_s=rates.get(UseKind.READ_BYTES, 0.0) + copies * rates.get(UseKind.WRITTEN_BYTES, 0.0),
-                trial=number,
-            ),
-        ]
-        ended_s = end_s
-    return tuple(uses)
 
 
 def _say_minutes(seconds: float) -> str:

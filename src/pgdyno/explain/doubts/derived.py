@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 from pgdyno.analyse.comparison.derived_gain import Advice, CheckpointCycle, Gain, find_checkpoint_cycles, find_gains
 from pgdyno.analyse.study_types import StudyAnalysis
+from pgdyno.explain.commands import Command, MeasuredLoad, write_command
 from pgdyno.explain.finding import Finding, Severity
 from pgdyno.record.tuned import STOCK
 from pgdyno.record.types import StudyRecord
@@ -25,7 +26,7 @@ def find_derived_doubts(record: StudyRecord, analysis: StudyAnalysis) -> Iterato
         return
     for gain in find_gains(record, analysis.comparisons):
         if gain.advice is Advice.DROP:
-            yield _costs(gain) if gain.layer is not None else _slower(gain, is_layered=tuned.is_layered)
+            yield _costs(gain) if gain.layer is not None else _slower(record, gain)
     tried = {name for layer in tuned.layers for name in layer.settings}
     if tried & _OF_CHECKPOINTS:
         for cycle in find_checkpoint_cycles(record, analysis.workloads):
@@ -33,8 +34,11 @@ def find_derived_doubts(record: StudyRecord, analysis: StudyAnalysis) -> Iterato
                 yield _too_short(cycle)
 
 
-def _slower(gain: Gain, *, is_layered: bool) -> Finding:
-    which = "the table of layers shows which of them" if is_layered else "`pgdyno bench --layers` shows which layer"
+def _slower(record: StudyRecord, gain: Gain) -> Finding:
+    is_layered = record.tuned is not None and record.tuned.is_layered
+    which = (
+        "the table of layers shows which of them" if is_layered else f"{_write_layers(record, gain)} shows which layer"
+    )
     return Finding(
         severity=Severity.CRITICAL,
         claim="The derived settings are slower than stock.",
@@ -43,6 +47,13 @@ def _slower(gain: Gain, *, is_layered: bool) -> Finding:
         workload=gain.workload,
         rule=SLOWER,
     )
+
+
+def _write_layers(record: StudyRecord, gain: Gain) -> str:
+    """Write the command that tries each layer under the same load; in words, where no options say what it was."""
+    load = next((one for one in record.plan.workloads if one.name == gain.workload), None)
+    said = "" if load is None else write_command(MeasuredLoad(record=record, load=load), Command.BENCH, "--layers")
+    return f"`{said}`" if said else "the same bench with --layers"
 
 
 def _costs(gain: Gain) -> Finding:

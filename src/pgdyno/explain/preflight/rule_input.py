@@ -41,11 +41,22 @@ class ServerFolder(msgspec.Struct, frozen=True, kw_only=True):
     disk: DiskFacts
     devices: tuple[BlockDevice, ...]
     """Devices below it, without those already listed for another folder."""
+    inodes_free_ratio: float | None = None
+    """Free inodes of the file system; None where their number is not fixed, or not known."""
+    variants: tuple[str, ...] = ()
+    """The variants that write there; empty for the folders of the reference."""
+
+    @property
+    def named(self) -> str:
+        """Its content, with its variants."""
+        if not self.variants:
+            return self.content
+        return f"{self.content} of variant{'s' if len(self.variants) > 1 else ''} {', '.join(self.variants)}"
 
     @property
     def lies(self) -> str:
         """Its content with the verb."""
-        return "The data lie" if self.content == "data" else "The WAL lies"
+        return f"The {self.named} {'lie' if self.content == 'data' else 'lies'}"
 
 
 class RuleInput(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,20 +73,28 @@ class RuleInput(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def folders(self) -> tuple[ServerFolder, ...]:
-        """The folder of the data, and that of the WAL if it has a file system of its own."""
-        disk, wal = self.host.data_disk, self.facts.wal
-        data = ServerFolder(content="data", disk=disk, devices=self.facts.devices)
-        if wal is None or not _is_elsewhere(wal, disk):
-            return (data,)
-        shared = {device.name for device in data.devices}
-        own = tuple(device for device in self.facts.wal_devices if device.name not in shared)
-        return (data, ServerFolder(content="WAL", disk=wal, devices=own))
+        """The folder of the data, that of the WAL if it has a file system of its own, and those of variants."""
+        facts, disk, wal = self.facts, self.host.data_disk, self.facts.wal
+        folders = [
+            ServerFolder(content="data", disk=disk, devices=facts.devices, inodes_free_ratio=facts.inodes_free_ratio)
+        ]
+        if wal is not None and _is_elsewhere(wal, disk):
+            folders.append(ServerFolder(content="WAL", disk=wal, devices=facts.wal_devices))
+        folders += [ServerFolder(**msgspec.structs.asdict(one)) for one in facts.further]
+        shared: set[str] = set()
+        listed = []
+        for folder in folders:
+            own = tuple(device for device in folder.devices if device.name not in shared)
+            listed.append(msgspec.structs.replace(folder, devices=own))
+            shared |= {device.name for device in own}
+        return tuple(listed)
 
     @property
     def device_names(self) -> frozenset[str]:
-        """Names of all devices of data and WAL."""
-        disks = (self.host.data_disk, self.facts.wal)
-        seen = (*self.facts.devices, *self.facts.wal_devices)
+        """Names of all devices of data and WAL, also of variants."""
+        further = self.facts.further
+        disks = (self.host.data_disk, self.facts.wal, *(one.disk for one in further))
+        seen = (*self.facts.devices, *self.facts.wal_devices, *(device for one in further for device in one.devices))
         return frozenset(
             {device.name for device in seen} | {disk.block_device for disk in disks if disk and disk.block_device}
         )

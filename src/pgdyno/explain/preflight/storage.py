@@ -62,26 +62,27 @@ def _room(rule_input: RuleInput) -> Iterator[Finding]:
             yield Finding(
                 rule="disk-full",
                 severity=Severity.CRITICAL if used_ratio > _FULL_RATIO else Severity.WARNING,
-                claim=f"The disk of the {folder.content} is nearly full, which slows file systems and SSDs.",
+                claim=f"The disk of the {folder.named} is nearly full, which slows file systems and SSDs.",
                 evidence=f"{used_ratio * 100:.0f} % of {format_bytes(disk.size_bytes)} in use, {format_bytes(disk.free_bytes)} free",
                 why="Files are laid out in pieces, an SSD has to clean up while it writes, and a trial may stop for want of room.",
                 advice=f"Free some space, `du -xh --max-depth=2 {disk.path} | sort -h | tail`. Or: {_move(folder, rule_input)}",
             )
-    inodes_ratio = rule_input.facts.inodes_free_ratio
-    if inodes_ratio is not None and inodes_ratio < _FEW_INODES_RATIO:
-        yield Finding(
-            rule="disk-full",
-            severity=Severity.WARNING,
-            claim="The file system of the data has few inodes left.",
-            evidence=f"{inodes_ratio * 100:.1f} % of them are free",
-            why="New files fail while there is room.",
-            advice=f"Remove files that are not needed: `du --inodes -x --max-depth=2 {rule_input.host.data_disk.path} | sort -n | tail`.",
-        )
+        if folder.inodes_free_ratio is not None and folder.inodes_free_ratio < _FEW_INODES_RATIO:
+            yield Finding(
+                rule="disk-full",
+                severity=Severity.WARNING,
+                claim=f"The file system of the {folder.named} has few inodes left.",
+                evidence=f"{folder.inodes_free_ratio * 100:.1f} % of them are free",
+                why="New files fail while there is room.",
+                advice=f"Remove files that are not needed: `du --inodes -x --max-depth=2 {disk.path} | sort -n | tail`.",
+            )
 
 
 def _move(folder: ServerFolder, rule_input: RuleInput) -> str:
     """Describe how to move a folder; pgdyno's own follows its home."""
     data_dir = _users_data_dir(rule_input)
+    if folder.variants:
+        return f"Give the {folder.named} another folder, by {'home' if folder.content == 'data' else 'wal_home'} of the variant."
     if data_dir is None:
         if folder.content == "data":
             return "Put pgdyno's home on another disk with --home."
@@ -138,7 +139,7 @@ def _mount_options(rule_input: RuleInput) -> Iterator[Finding]:
             yield Finding(
                 rule="mount-options",
                 severity=_OPTION_SEVERITIES[judged.kind],
-                claim=f"The file system of the {folder.content} {judged.claim}",
+                claim=f"The file system of the {folder.named} {judged.claim}",
                 evidence=f"Mount options: {', '.join(judged.seen)}",
                 why=judged.why,
                 advice=judged.advice(f"$(findmnt -no TARGET -T {disk.path})"),

@@ -247,6 +247,19 @@ class ServerSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     """As in `ServerFacts`."""
 
 
+class FurtherDisk(msgspec.Struct, frozen=True, kw_only=True):
+    """A disk on which variants have their data or their WAL, other than those of the reference."""
+
+    variants: tuple[str, ...]
+    content: str
+    """`data` or `WAL`."""
+    disk: DiskFacts
+    devices: tuple[BlockDevice, ...] = ()
+    """Devices below it."""
+    inodes_free_ratio: float | None = None
+    """Free inodes of its file system; None where their number is not fixed."""
+
+
 class PreflightFacts(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that a preflight observed. A field at its default was not observed, or there is no such thing."""
 
@@ -264,6 +277,8 @@ class PreflightFacts(msgspec.Struct, frozen=True, kw_only=True):
     """Devices below pg_wal; the same as `devices` where it shares the data's file system."""
     inodes_free_ratio: float | None = None
     """Free inodes of the data's file system; None where their number is not fixed."""
+    further: tuple[FurtherDisk, ...] = ()
+    """The disks of variants that have places of their own."""
     home_holder_pid: int | None = None
     """Process ID of another pgdyno that uses the home; 0 where it cannot be determined."""
     limits: tuple[CgroupLimit, ...] = ()

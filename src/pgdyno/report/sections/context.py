@@ -18,7 +18,7 @@ from pgdyno.report.format import ABSENT, format_bytes, format_count, format_numb
 from pgdyno.report.input import ReportInput
 from pgdyno.report.level import Level
 from pgdyno.report.sections.disk.declared import compare_with_declared, declared_tables, explain_declared
-from pgdyno.report.sections.disk.uses import own_disk_table
+from pgdyno.report.sections.disk.uses import card_tables
 from pgdyno.report.sections.emulated import emulation_table
 from pgdyno.report.sections.given_server import build_given_machine, given_table
 from pgdyno.report.sections.head import SIZES_REMARK
@@ -72,7 +72,7 @@ def build_machine(report: ReportInput) -> Iterator[Section]:
         places_table(report.record),
         None if host is None or not host.kernel_settings else kernel_table(host),
         None if given is None else given_table(given),
-        None if report.disk is None else own_disk_table(report.disk),
+        *card_tables(report),
         *declared_tables(report),
         preflight_table(report),
         gaps_table(report),

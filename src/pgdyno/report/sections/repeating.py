@@ -5,7 +5,9 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator
 
+from pgdyno.explain.commands import find_home
 from pgdyno.plan.plan import Choice
+from pgdyno.plan.variants import list_places
 from pgdyno.report.document import Block, Code, Prose, Section
 from pgdyno.report.input import ReportInput
 from pgdyno.report.sections.head import name_trial
@@ -52,7 +54,10 @@ def list_own_commands(report: ReportInput) -> tuple[Code, ...]:
     """Return commands of pgdyno to paste. The study of a given server does not say how to reach it: its command does."""
     record = report.record
     program = next(iter(record.command), "pgdyno")
-    again = Code(purpose="Measure again", lines=shlex.join([program, "run", f"{report.record_dir}/study.toml"]))
+    # The study has all but the folder that the command worked in.
+    home = find_home(record)
+    named = [] if home is None or list_places(record.study)[0].home is not None else ["--home", home]
+    again = Code(purpose="Measure again", lines=shlex.join([program, "run", f"{report.record_dir}/study.toml", *named]))
     return (
         *(() if record.given else (again,)),
         Code(purpose="Write this report again", lines=shlex.join([program, "report", report.record_dir])),

@@ -53,6 +53,8 @@ class ChangeKind(enum.Enum):
     SYSCTL = "sysctl"
     SYSFS = "sysfs"
     """A file below /sys."""
+    MOUNT = "mount"
+    """An option of a mounted file system."""
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

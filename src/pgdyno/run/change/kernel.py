@@ -1,4 +1,4 @@
-"""Change kernel settings (sysctls) for a measurement, and always put them back.
+"""Change kernel settings (sysctls, files below /sys, options of mounts) for a measurement, and always put them back.
 
 Every change is in the journal before it is made. It is undone at the end of the block, also after Ctrl-C, SIGTERM and
 errors; after kill -9 the next pgdyno undoes it with `restore_left_overs`. A value that another program has set in the
@@ -31,15 +31,7 @@ from pgdyno.run.change.journal import (
     uninterrupted,
 )
 from pgdyno.run.change.kernel_lock import SettingLock
-from pgdyno.run.change.sysctl import (
-    PARTNERS,
-    UNUSED,
-    find_namespace,
-    is_there,
-    namespace_exists,
-    read_value,
-    write_values,
-)
+from pgdyno.run.change.sysctl import PARTNERS, UNUSED, namespace_exists
 from pgdyno.run.host.log import LOG
 from pgdyno.run.host.process_id import is_running, read_boot_id
 
@@ -328,12 +320,11 @@ def _undo_group(group: Sequence[Change], *, is_lasting: bool) -> list[Undo]:
     settled = [undo for change in group if (undo := _settle_unseen(change, is_lasting=is_lasting)) is not None]
     if settled:
         return settled
-    read, write = (sysfs.read_value, sysfs.write_values) if _is_sysfs(group[0]) else (read_value, write_values)
     try:
-        found = {change.what: read(change.what) for change in group}
+        found = {change.what: kernel_file.read_value(change.what) for change in group}
         if any(not _is_own_value(change, found[change.what]) for change in group):
             return [_leave(change, found[change.what]) for change in group]
-        write({change.what: change.old_value for change in group})
+        kernel_file.write_values({change.what: change.old_value for change in group})
     except PgdynoError as error:
         return [Undo(change=change, outcome=UndoOutcome.FAILED, reason=error.reason) for change in group]
     return [
@@ -356,12 +347,12 @@ def _settle_unseen(change: Change, *, is_lasting: bool) -> Undo | None:
     # Disks and namespaces may have other names after a reboot.
     if is_earlier_boot and not (is_lasting and (not _is_sysfs(change) or sysfs.is_same_after_boot(change.what))):
         return Undo(change=change, outcome=UndoOutcome.GONE, reason="a reboot has undone it")
-    if not is_earlier_boot and not _is_sysfs(change) and change.namespace != find_namespace(change.what):
+    if not is_earlier_boot and not _is_sysfs(change) and change.namespace != kernel_file.find_namespace(change.what):
         if change.namespace is not None and namespace_exists(change.namespace):
             reason = f"it belongs to the namespace {change.namespace}: run `pgdyno restore` in there"
             return Undo(change=change, outcome=UndoOutcome.FAILED, reason=reason)
         return Undo(change=change, outcome=UndoOutcome.GONE, reason="its namespace is gone")
-    if not (sysfs.is_there if _is_sysfs(change) else is_there)(change.what):
+    if not kernel_file.is_there(change.what):
         return Undo(change=change, outcome=UndoOutcome.GONE, reason="the kernel no longer has it")
     return None
 

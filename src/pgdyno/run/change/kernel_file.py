@@ -1,19 +1,23 @@
-"""Check, read and write kernel settings by name, whether their files are below /proc/sys or below /sys.
+"""Check, read and write kernel settings by name, whether they are files below /proc/sys or /sys, or options of a mount.
 
 A sysctl has its usual name, such as `vm.swappiness`. A setting below /sys has its path there, such as
-`kernel/mm/transparent_hugepage/enabled`.
+`kernel/mm/transparent_hugepage/enabled`. An option of a mount is named `mount:/mnt/data:commit`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
+from typing import Protocol
 
-from pgdyno.run.change import sysctl, sysfs
+from pgdyno.run.change import mount_option, sysctl, sysfs
 from pgdyno.run.change.journal import ChangeKind
 
 
 def kind_of(name: str) -> ChangeKind:
     """Return of which kind a change of a setting is."""
+    if mount_option.is_known(name):
+        return ChangeKind.MOUNT
     return ChangeKind.SYSFS if sysfs.is_known(name) else ChangeKind.SYSCTL
 
 
@@ -21,17 +25,23 @@ def check_values(values: Mapping[str, str]) -> dict[str, str]:
     """Check whether settings can be changed here and undone; return them by canonical name.
 
     Raises:
-        SpecError: As for `check_sysctls` and `check_sysfs`.
+        SpecError: As for `check_sysctls`, `check_sysfs` and `check_mount_options`.
         HostError: Likewise.
     """
-    files = {name: value for name, value in values.items() if sysfs.is_known(name)}
-    others = {name: value for name, value in values.items() if name not in files}
-    return {**sysctl.check_sysctls(others), **sysfs.check_sysfs(files)}
+    files, options = _of(values, ChangeKind.SYSFS), _of(values, ChangeKind.MOUNT)
+    return {
+        **sysctl.check_sysctls(_of(values, ChangeKind.SYSCTL)),
+        **sysfs.check_sysfs(files),
+        **mount_option.check_mount_options(options),
+    }
 
 
 def find_namespace(name: str) -> str | None:
     """Return the kernel namespace of a setting; None if it is the same for all."""
-    return None if sysfs.is_known(name) else sysctl.find_namespace(name)
+    kind = kind_of(name)
+    if kind is ChangeKind.MOUNT:
+        return str(Path("/proc/thread-self/ns/mnt").readlink())
+    return None if kind is ChangeKind.SYSFS else sysctl.find_namespace(name)
 
 
 def read_value(name: str) -> str:
@@ -40,7 +50,7 @@ def read_value(name: str) -> str:
     Raises:
         HostError: This account may not read it.
     """
-    return sysfs.read_value(name) if sysfs.is_known(name) else sysctl.read_value(name)
+    return _MODULES[kind_of(name)].read_value(name)
 
 
 def write_values(expected: Mapping[str, str]) -> None:
@@ -50,6 +60,27 @@ def write_values(expected: Mapping[str, str]) -> None:
         SpecError: The kernel refuses a value.
         HostError: A value cannot be written, or the kernel took it differently.
     """
-    files = {name: value for name, value in expected.items() if sysfs.is_known(name)}
-    sysctl.write_values({name: value for name, value in expected.items() if name not in files})
-    sysfs.write_values(files)
+    for kind, module in _MODULES.items():
+        module.write_values(_of(expected, kind))
+
+
+def is_there(name: str) -> bool:
+    """Return whether the machine still has a setting."""
+    return _MODULES[kind_of(name)].is_there(name)
+
+
+def _of(values: Mapping[str, str], kind: ChangeKind) -> dict[str, str]:
+    return {name: value for name, value in values.items() if kind_of(name) is kind}
+
+
+class _Module(Protocol):
+    def read_value(self, name: str) -> str: ...
+    def write_values(self, expected: Mapping[str, str]) -> None: ...
+    def is_there(self, name: str) -> bool: ...
+
+
+_MODULES: Mapping[ChangeKind, _Module] = {
+    ChangeKind.SYSCTL: sysctl,
+    ChangeKind.SYSFS: sysfs,
+    ChangeKind.MOUNT: mount_option,
+}

@@ -11,7 +11,8 @@ from pgdyno.analyse.disk.demand import DiskDemand, DiskUse, UseKind
 from pgdyno.analyse.types import WorkloadAnalysis
 from pgdyno.record.types import TrialStatus
 from pgdyno.report.format import format_number, format_percent, format_seconds
-from pgdyno.report.input import CardView
+from pgdyno.report.input import CardView, ReportInput
+from pgdyno.report.lists import join_names
 from pgdyno.report.sections.disk.card import describe_making, describe_place, format_rate
 from pgdyno.report.sections.disk.tables import headline_table
 from pgdyno.report.table import Cell, Table, columns, number, text
@@ -51,11 +52,20 @@ LASTING_REMARK = (
 )
 
 
-def own_disk_table(view: CardView) -> Table:
-    """Build the table of the data's disk: its figures, and when they were measured."""
+def card_tables(report: ReportInput) -> Iterator[Table]:
+    """Yield a table for each disk of a study that was measured: of data, of pg_wal, and of variants with places of their own."""
+    named = [("Data disk", report.disk), ("WAL disk", report.wal)]
+    for one in report.further:
+        disk = "WAL disk" if one.content == "WAL" else "Data disk"
+        named.append((f"{disk} of {join_names(list(one.variants))}", one.view))
+    yield from (_card_table(view, caption) for caption, view in named if view is not None)
+
+
+def _card_table(view: CardView, caption: str) -> Table:
+    """Build the table of a disk: its figures, and when they were measured."""
     missing = "".join(f" Not measured: {one.what}: {one.reason}." for one in view.card.unseen)
     remark = f"{describe_place(view.card)}; {describe_making(view.card, view.figures)}.{missing}"
-    return msgspec.structs.replace(headline_table(view), caption="Data disk", remark=remark)
+    return msgspec.structs.replace(headline_table(view), caption=caption, remark=remark)
 
 
 def uses_table(workload: WorkloadAnalysis) -> Table | None:

@@ -1,0 +1,67 @@
+"""Make sure that a study remounts no file system but its own, or asks first where other files lie on it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+from pgdyno.conduct.ui import Ui
+from pgdyno.errors import InterruptedStudyError, SpecError
+from pgdyno.plan.variants import list_specs
+from pgdyno.run.change.mount_option import find_folder, is_known
+from pgdyno.run.host.facts import read_mount_words
+from pgdyno.spec.study import Study
+
+_OF_FILE_SYSTEM = frozenset({"lost+found"})
+_MOST_NAMED = 5
+
+
+def check_mounts(study: Study, own: Iterable[Path], ui: Ui) -> None:
+    """Ask before options of a mount are varied on which more than pgdyno's own folders lie.
+
+    Args:
+        study: The study.
+        own: The folders of its clusters and of their pg_wal.
+        ui: Is asked.
+
+    Raises:
+        SpecError: Nothing of the study lies on a file system whose options it varies.
+        InterruptedStudyError: The user does not want it.
+    """
+    names = {name for spec, _ in (list_specs(study) if study.is_comparison else ()) for name in spec.sysctl}
+    folders = [path.resolve() for path in own]
+    for mount in sorted({find_folder(name) for name in names if is_known(name)}):
+        here = [folder for folder in folders if _find_mount(folder) == mount]
+        if not here:
+            raise SpecError(
+                f"nothing of this study lies on {mount}",
+                hint="name the mount point below pgdyno's home (--home), or below --wal-home",
+            )
+        others = [*sorted(set(_list_others(mount, here))), *_list_other_mounts(mount)]
+        named = ", ".join([*others[:_MOST_NAMED], *(["…"] if len(others) > _MOST_NAMED else [])])
+        if others and not ui.confirm(
+            f"trials remount {mount} with other options, and more than pgdyno's home lies there: {named}. Do it?",
+            default=False,
+        ):
+            raise InterruptedStudyError("not started")
+
+
+def _find_mount(folder: Path) -> Path:
+    return next(one for one in (folder, *folder.parents) if os.path.ismount(one))
+
+
+def _list_other_mounts(mount: Path) -> Iterator[str]:
+    """Yield the other mount points of a file system: most of its options hold for all of them."""
+    words = read_mount_words()
+    devices = {one[2] for one in words if one[4] == str(mount)}
+    yield from (one[4] for one in words if one[2] in devices and one[4] != str(mount))
+
+
+def _list_others(mount: Path, own: Sequence[Path]) -> Iterator[str]:
+    """Yield what lies beside the folders of a study, from the mount point down to them."""
+    above = {parent for folder in own for parent in folder.parents if parent.is_relative_to(mount)}
+    for parent in above - set(own):
+        for path in parent.iterdir():
+            if path not in above and path not in own and path.name not in _OF_FILE_SYSTEM:
+                yield str(path)

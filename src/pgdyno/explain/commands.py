@@ -1,0 +1,175 @@
+"""Write commands that ask about a load again as it was measured: on the same disks, server and data, and from the same state.
+
+A command without these options would ask another question. Where options cannot say what a study says, there is no command.
+"""
+
+from __future__ import annotations
+
+import enum
+import shlex
+from collections.abc import Collection, Iterator, Mapping, Sequence
+
+import msgspec
+
+from pgdyno.plan.experiment import Variant
+from pgdyno.plan.places import place_of
+from pgdyno.plan.plan import PlannedWorkload, apply_variant
+from pgdyno.record.types import StudyRecord
+from pgdyno.spec.initdb import combine_choices, show_choices
+from pgdyno.spec.study import DataSpec, RestorePolicy, ServerKind, ServerSpec
+from pgdyno.spec.table import CacheState, QueryMode, SettingValue
+from pgdyno.spec.variant import show_value
+
+# The homes that commands use by themselves: root's, and by their ends those of other accounts.
+_ROOTS_HOME, _ACCOUNTS_HOME = "/var/lib/pgdyno", "/.local/share/pgdyno"
+# Keys of [data] that no option says.
+_UNSAID = ("init", "database", "fillfactor", "partitions", "partition_method", "foreign_keys", "generate")
+
+
+class Command(enum.Enum):
+    """A command that measures a load."""
+
+    COMPARE = "compare"
+    SWEEP = "sweep"
+    BENCH = "bench"
+
+
+class MeasuredLoad(msgspec.Struct, frozen=True, kw_only=True):
+    """A load as it was measured."""
+
+    record: StudyRecord
+    load: PlannedWorkload
+    variant: Variant | None = None
+    """The variant that it ran under; None in a study that compares nothing, and where several took turns."""
+
+    @property
+    def server(self) -> ServerSpec:
+        """The server with the settings that it had."""
+        return self.record.study.server if self.variant is None else self.variant.server
+
+    @property
+    def scale(self) -> int:
+        """Scale of pgbench's data."""
+        return self.record.plan.scale if self.variant is None or self.variant.scale is None else self.variant.scale
+
+    @property
+    def cache(self) -> CacheState:
+        """State of the caches when a trial began."""
+        asked = None if self.variant is None else self.variant.cache
+        return asked or self.record.study.trials.cache
+
+    @property
+    def initdb(self) -> Mapping[str, SettingValue]:
+        """What was chosen of its cluster, other than usual."""
+        chosen = combine_choices(self.record.study.data) if self.variant is None else self.variant.initdb
+        return show_choices(chosen)
+
+
+def find_variant(record: StudyRecord, names: Collection[str]) -> Variant | None:
+    """Return the variant of a trial; None if the study compares nothing, or several took turns in the trial."""
+    if record.plan.experiment is None or len(names) != 1:
+        return None
+    return record.plan.experiment.find_variant(next(iter(names)))
+
+
+def write_command(
+    asked: MeasuredLoad, command: Command, *words: str, without: Collection[str] = (), program: str = "pgdyno"
+) -> str:
+    """Write a command about a load; empty where no options say all that the study says.
+
+    Args:
+        asked: The load.
+        command: The command.
+        words: What it asks, such as an axis.
+        without: Names of options that these words take the place of.
+        program: How pgdyno is called.
+    """
+    load, variant = asked.load, asked.variant
+    sysctl = {} if variant is None else variant.sysctl
+    study = asked.record.study
+    is_unsaid = (
+        asked.server.kind is ServerKind.GIVEN
+        or study.is_emulated
+        or any(getattr(study.data, key) != getattr(DataSpec(), key) for key in _UNSAID)
+        or len(load.scripts) != 1
+        # A bench has no options for these.
+        or (command is Command.BENCH and bool(sysctl or asked.initdb))
+    )
+    if is_unsaid:
+        return ""
+    load = load if variant is None else apply_variant(load, variant)
+    options = [
+        *_server_options(asked.server, command, without),
+        *_joined("sysctl", sysctl),
+        *_load_options(asked, load, without),
+        *_joined("initdb", asked.initdb),
+        *write_place(asked.record, variant),
+        *(word for name, _ in load.scripts for word in ("--workload", name)),
+    ]
+    return shlex.join([program, command.value, *words, *options])
+
+
+def write_comparison(asked: MeasuredLoad, setting: str, levels: Sequence[SettingValue]) -> str:
+    """Write the command that compares values of a setting under a load; empty where no options say what the study says."""
+    kept = {name: value for name, value in asked.server.settings.items() if name != setting}
+    words = [word for level in levels for word in ("--set", join_settings({setting: level, **kept}))]
+    return write_command(asked, Command.COMPARE, *words, without=("set",))
+
+
+def write_place(record: StudyRecord, variant: Variant | None = None) -> tuple[str, ...]:
+    """Return the options of the disks that a load ran on, and of how its data were restored."""
+    data, wal_home = record.study.data, place_of(record.study.data, variant).wal_home
+    home = find_home(record, variant)
+    restore = data.restore.value if data.restore is RestorePolicy.NONE else None
+    said = {"home": home, "wal-home": wal_home, "restore": restore, "restore-command": data.restore_command}
+    return tuple(word for name, value in said.items() if value is not None for word in (f"--{name}", value))
+
+
+def find_home(record: StudyRecord, variant: Variant | None = None) -> str | None:
+    """Return the home of a load; None if it is the one that commands use by themselves, or was emulated."""
+    if record.host is None or record.study.is_emulated:
+        return None
+    disk = record.host.data_disk
+    if record.places and variant is not None:
+        disk = record.places[record.find_place((variant.name,))].data_disk
+    path = disk.path
+    return None if path == _ROOTS_HOME or path.endswith(_ACCOUNTS_HOME) else path
+
+
+def write_disk(record: StudyRecord, variant: Variant | None = None) -> str:
+    """Write the command that measures the disk of a load's data."""
+    home = find_home(record, variant)
+    return shlex.join(["pgdyno", "disk", *([] if home is None else [home])])
+
+
+def join_settings(settings: Mapping[str, SettingValue]) -> str:
+    """Join settings as one value of `compare --set`."""
+    return " ".join(f"{shlex.quote(name)}={shlex.quote(show_value(value))}" for name, value in settings.items())
+
+
+def _server_options(server: ServerSpec, command: Command, without: Collection[str]) -> Iterator[str]:
+    if "set" not in without and server.settings:
+        pairs = [f"{name}={show_value(value)}" for name, value in server.settings.items()]
+        for text in [join_settings(server.settings)] if command is Command.COMPARE else pairs:
+            yield from ("--set", text)
+    if server.version is not None:
+        yield from ("--server", str(server.version))
+    if server.bindir is not None:
+        yield from ("--server" if command is Command.COMPARE else "--pg-bindir", server.bindir)
+
+
+def _load_options(asked: MeasuredLoad, load: PlannedWorkload, without: Collection[str]) -> Iterator[str]:
+    said = {
+        "mode": None if load.mode is QueryMode.SIMPLE else load.mode.value,
+        "clients": load.clients,
+        "threads": load.threads,
+        "scale": asked.scale,
+        "cache": None if asked.cache is CacheState.WARM else asked.cache.value,
+    }
+    for name, value in said.items():
+        if value is not None and name not in without:
+            yield from (f"--{name}", str(value))
+
+
+def _joined(option: str, values: Mapping[str, SettingValue]) -> tuple[str, ...]:
+    return (f"--{option}", join_settings(values)) if values else ()
