@@ -33,6 +33,7 @@ COMMANDS = [
     "resume",
     "report",
     "show",
+    "watch",
     "compare-records",
     "export",
     "history",

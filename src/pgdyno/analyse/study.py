@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Protocol
 
 import msgspec
 
@@ -28,12 +29,23 @@ from pgdyno.record.trial_data import TrialData
 from pgdyno.record.types import StudyRecord, TrialStatus
 
 
+class AnalyseTrial(Protocol):
+    """Analyses one trial, as `analyse_trial` does."""
+
+    def __call__(
+        self, record: StudyRecord, workload: PlannedWorkload, data: TrialData, *, limits: DiskLimits | None = None
+    ) -> TrialAnalysis:
+        """Analyse a trial under its load."""
+        ...
+
+
 def analyse_study(
     record: StudyRecord,
     trials: Sequence[TrialData],
     *,
     limits: DiskLimits | None = None,
     elsewhere: Sequence[DiskLimits | None] = (),
+    each: AnalyseTrial = analyse_trial,
 ) -> StudyAnalysis:
     """Analyse all trials of a finished study, in the order of the study's workloads.
 
@@ -42,12 +54,13 @@ def analyse_study(
         trials: The data of the study's trials.
         limits: Limits of the disk that holds the data, from its disk card; None without a card.
         elsewhere: The same of the other places of the record, in their order, where variants have places of their own.
+        each: Analyses a trial; a reader that comes back remembers those that it knows.
     """
     if record.plan.search is not None:
-        return _analyse_search(record, record.plan.search, trials, limits)
+        return _analyse_search(record, record.plan.search, trials, limits, each)
     loads = list(_list_loads(record))
     analysed = tuple(
-        _analyse_load(record.at(load[2]), load, trials, _pick(limits, elsewhere, record.find_place(load[2])))
+        _analyse_load(record.at(load[2]), load, trials, _pick(limits, elsewhere, record.find_place(load[2])), each)
         for load in loads
     )
     experiment = record.plan.experiment
@@ -111,7 +124,7 @@ def _variants_of(workload: WorkloadAnalysis) -> tuple[str, ...]:
 
 
 def _analyse_search(
-    record: StudyRecord, search: Search, trials: Sequence[TrialData], limits: DiskLimits | None
+    record: StudyRecord, search: Search, trials: Sequence[TrialData], limits: DiskLimits | None, each: AnalyseTrial
 ) -> StudyAnalysis:
     """Analyse the trials in a closed loop and at each rate by themselves, then the search that they form."""
     workloads, searches = [], []
@@ -123,7 +136,7 @@ def _analyse_search(
         for rate_tps, of in sorted(by_rate.items()):
             load = workload if not rate_tps else msgspec.structs.replace(workload, rate_tps=rate_tps)
             name = f"{workload.name}, {f'{rate_tps:,g} TPS scheduled' if rate_tps else 'closed loop'}"
-            analysed_of = tuple(analyse_trial(record, load, data, limits=limits) for data in of)
+            analysed_of = tuple(each(record, load, data, limits=limits) for data in of)
             workloads.append(_estimate_load(record, name, load, analysed_of))
         rate_search = WorkloadSearch(workload.name, search, planned_s=record.plan.trials[0].duration_s)
         # A trial too short for a whole second has only pgbench's own TPS, which is good enough to bracket the search.
@@ -201,12 +214,13 @@ def _analyse_load(
     load: tuple[str, PlannedWorkload, tuple[str, ...]],
     trials: Sequence[TrialData],
     limits: DiskLimits | None,
+    each: AnalyseTrial,
 ) -> WorkloadAnalysis:
     name, workload, variants = load
     own = [
         t for t in trials if t.record.planned.workload == workload.name and variants in {(), t.record.planned.variants}
     ]
-    analysed = tuple(analyse_trial(record, workload, data, limits=limits) for data in own)
+    analysed = tuple(each(record, workload, data, limits=limits) for data in own)
     return _estimate_load(record, name, workload, analysed)
 
 

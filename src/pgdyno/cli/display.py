@@ -9,6 +9,7 @@ import sys
 import textwrap
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from pathlib import Path
 from types import TracebackType
 
 from rich.console import Console
@@ -16,12 +17,13 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, ProgressColumn, Task, TaskID, TextColumn
 from rich.text import Text
 
-from pgdyno.errors import with_program
+from pgdyno.errors import PgdynoError, with_program
 from pgdyno.explain.finding import Finding
 from pgdyno.plan.plan import Plan, PlannedWorkload, apply_variant
 from pgdyno.report.forms.terminal import HUE_STYLES
 from pgdyno.run.host.clock import monotonic_s
 from pgdyno.run.host.program import program_name
+from pgdyno.run.live_page import LivePage
 from pgdyno.spec.variant import DesignKind
 from pgdyno.units import count_things, format_bytes
 
@@ -54,10 +56,12 @@ class Display(AbstractContextManager["Display"]):
     Args:
         quiet: Show only remarks from `say`.
         assume_yes: Answer every question with yes.
+        is_live: Also serve a page of the record from the plan on.
     """
 
-    def __init__(self, *, quiet: bool = False, assume_yes: bool = False) -> None:
+    def __init__(self, *, quiet: bool = False, assume_yes: bool = False, is_live: bool = False) -> None:
         self._assume_yes = assume_yes
+        self._page = LivePage() if is_live else None
         self.console = Console(stderr=True, highlight=False)
         self._quiet = quiet
         self._progress: Progress | None = None
@@ -74,8 +78,10 @@ class Display(AbstractContextManager["Display"]):
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Remove the progress bar."""
+        """Remove the progress bar, and end the page."""
         self.close()
+        if self._page is not None:
+            self._page.close()
 
     def close(self) -> None:
         """Remove the progress bar, before anything else is printed."""
@@ -89,6 +95,16 @@ class Display(AbstractContextManager["Display"]):
         self._print_plan(
             describe_plan(plan, scaling), f"about {format_minutes(remaining_s)}; record: {record_dir}", remaining_s
         )
+        self._open_page(Path(record_dir))
+
+    def _open_page(self, record: Path) -> None:
+        if self._page is None or self._page.is_open:
+            return
+        try:
+            self.say(f"live page: {self._page.open(record)}")
+        except PgdynoError as error:
+            # The measurement is worth more than its page.
+            self.say(f"there is no live page: {error.reason}")
 
     def announce(self, lines: Sequence[str], *, total_s: float) -> None:
         """Print what will be done; the bar starts with the next step."""

@@ -21,6 +21,7 @@ from pgdyno.cli.options import (
     HomeOption,
     InitOption,
     JsonOption,
+    LiveOption,
     ModeOption,
     OutOption,
     QuietOption,
@@ -193,10 +194,11 @@ def compare(
     run_as: RunAsOption = None,
     json: JsonOption = False,
     yes: YesOption = False,
+    live: LiveOption = False,
     quiet: QuietOption = False,
 ) -> None:
     """Compare settings, versions, modes or kernel settings, and give a verdict with a known error rate."""
-    with session(json=json, quiet=quiet, yes=yes) as (ui, show):
+    with session(json=json, quiet=quiet, yes=yes, live=live) as (ui, show):
         from pgdyno.conduct.workspace import Workspace
         from pgdyno.flow.compare import compose_comparison
         from pgdyno.flow.gate import apply_gate, check_gate, plan_gate
@@ -311,10 +313,11 @@ def sweep(
     run_as: RunAsOption = None,
     json: JsonOption = False,
     yes: YesOption = False,
+    live: LiveOption = False,
     quiet: QuietOption = False,
 ) -> None:
     """Vary one or two parameters over several levels, or find the largest rate that holds a latency limit."""
-    with session(json=json, quiet=quiet, yes=yes) as (ui, show):
+    with session(json=json, quiet=quiet, yes=yes, live=live) as (ui, show):
         from pgdyno.conduct.workspace import Workspace
         from pgdyno.flow.compare import compose_sweep
         from pgdyno.flow.gate import apply_gate, check_gate, plan_gate

@@ -31,6 +31,7 @@ from pgdyno.cli.options import (
     HomeOption,
     InitOption,
     JsonOption,
+    LiveOption,
     ModeOption,
     OutOption,
     QuietOption,
@@ -74,6 +75,7 @@ from pgdyno.cli.records import (
 )
 from pgdyno.cli.session import fail, session
 from pgdyno.cli.tune import TUNE_EXAMPLES, tune
+from pgdyno.cli.watch import WATCH_EXAMPLES, watch
 from pgdyno.errors import ExitCode, with_program
 from pgdyno.run.host.program import program_name
 
@@ -216,11 +218,12 @@ def bench(
     run_as: RunAsOption = None,
     json: JsonOption = False,
     yes: YesOption = False,
+    live: LiveOption = False,
     quiet: QuietOption = False,
 ) -> None:
     """Measure PostgreSQL on this machine: with stock settings, with derived settings, and by number of clients."""
     load = given(clients=clients, threads=threads, mode=mode, rate_tps=rate, latency_limit=latency_limit)
-    with session(json=json, quiet=quiet, yes=yes) as (ui, show):
+    with session(json=json, quiet=quiet, yes=yes, live=live) as (ui, show):
         from pgdyno.conduct.workspace import Workspace
         from pgdyno.flow.bench import bench as run_bench
         from pgdyno.flow.compose_bench import choose_goal, compose_study
@@ -301,10 +304,11 @@ def run(
     run_as: RunAsOption = None,
     json: JsonOption = False,
     yes: YesOption = False,
+    live: LiveOption = False,
     quiet: QuietOption = False,
 ) -> None:
     """Run a study from a file."""
-    with session(json=json, quiet=quiet, yes=yes) as (ui, show):
+    with session(json=json, quiet=quiet, yes=yes, live=live) as (ui, show):
         from pgdyno.conduct.workspace import Workspace
         from pgdyno.flow.gate import apply_gate, check_gate, plan_gate
         from pgdyno.flow.run import run_study
@@ -356,10 +360,11 @@ def resume(
     run_as: RunAsOption = None,
     json: JsonOption = False,
     yes: YesOption = False,
+    live: LiveOption = False,
     quiet: QuietOption = False,
 ) -> None:
     """Continue a study that was stopped by Ctrl-C, a failure, a crash or kill -9."""
-    with session(json=json, quiet=quiet, yes=yes) as (ui, show):
+    with session(json=json, quiet=quiet, yes=yes, live=live) as (ui, show):
         from pgdyno.conduct.workspace import Workspace
         from pgdyno.flow.find_record import find_record
         from pgdyno.flow.gate import apply_gate, check_gate, plan_gate
@@ -375,6 +380,7 @@ def resume(
 
 app.command(epilog=REPORT_EXAMPLES)(report)
 app.command(epilog=SHOW_EXAMPLES)(show)
+app.command(epilog=WATCH_EXAMPLES)(watch)
 app.command(epilog=EXPORT_EXAMPLES)(export)
 app.command("list", epilog=LIST_EXAMPLES)(list_records)
 app.command(epilog=CLEAN_EXAMPLES)(clean)

@@ -19,7 +19,7 @@ from pgdyno.errors import ExitCode, HostError, InterruptedStudyError, PgdynoErro
 
 
 @contextmanager
-def session(*, json: bool, quiet: bool, yes: bool) -> Iterator[tuple[Any, Any]]:
+def session(*, json: bool, quiet: bool, yes: bool, live: bool = False) -> Iterator[tuple[Any, Any]]:
     """Yield the display and a function that shows a result; turn errors into messages and exit codes."""
     from pgdyno.cli.display import Display
     from pgdyno.cli.output import Result, show_result
@@ -29,7 +29,7 @@ def session(*, json: bool, quiet: bool, yes: bool) -> Iterator[tuple[Any, Any]]:
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, _interrupt)
     try:
-        with Display(quiet=quiet or json, assume_yes=yes) as ui:
+        with Display(quiet=quiet or json, assume_yes=yes, is_live=live) as ui:
 
             def show(result: Result) -> None:
                 ui.close()

@@ -22,6 +22,9 @@ _MAX_NAMED = 3
 # What pg_settings gives shared_buffers in; another block size takes a build of one's own.
 _BLOCK_BYTES = 8192
 
+OPEN_QUESTIONS = "The comparison ended with questions open."
+"""Claim of the finding on a comparison that ended before its plan; it says nothing of one that still runs."""
+
 
 def find_comparison_doubts(record: StudyRecord, analysis: StudyAnalysis) -> Iterator[Finding]:
     """Yield everything that weakens a comparison's verdicts; nothing for a study without a comparison."""
@@ -105,7 +108,7 @@ def _early_end(record: StudyRecord, experiment: Experiment, analysis: StudyAnaly
             turns = "blocks of load" if experiment.design is DesignKind.SWITCHBACK else "rounds"
             yield Finding(
                 severity=Severity.WARNING,
-                claim="The comparison ended with questions open.",
+                claim=OPEN_QUESTIONS,
                 evidence=f"{last} of at most {planned} {turns}",
                 advice="`pgdyno resume` goes on.",
                 workload=comparison.workload,

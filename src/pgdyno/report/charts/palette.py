@@ -54,3 +54,14 @@ DARK = {
 }
 SERIES = ("blue", "vermilion", "green", "amber", "purple", "sky", "slate", "brown", "indigo", "olive")
 """Hues for series, in the order of use."""
+
+
+def make_rules() -> str:
+    """Return the style rules that define the colours of a page, and a class for each hue."""
+    light, dark = ("".join(f"--{name}:{colour};" for name, colour in colours.items()) for colours in (LIGHT, DARK))
+    hues = "".join(f".hue-{name}{{--hue:var(--{name})}}" for name in LIGHT)
+    # Paper is always light: the dark colours apply to screens only.
+    return (
+        f":root{{{light}color-scheme:light}}@media screen and (prefers-color-scheme:dark)"
+        f"{{:root{{{dark}color-scheme:dark}}}}{hues}"
+    )

@@ -88,15 +88,7 @@ def _read_asset(name: str) -> str:
 
 
 def _make_style() -> str:
-    light, dark = (
-        "".join(f"--{name}:{colour};" for name, colour in colours.items()) for colours in (palette.LIGHT, palette.DARK)
-    )
-    hues = "".join(f".hue-{name}{{--hue:var(--{name})}}" for name in palette.LIGHT)
-    # Paper is always light: the dark colours apply to screens only.
-    return (
-        f":root{{{light}color-scheme:light}}@media screen and (prefers-color-scheme:dark)"
-        f"{{:root{{{dark}color-scheme:dark}}}}{hues}\n{_read_asset('report.css')}"
-    )
+    return f"{palette.make_rules()}\n{_read_asset('report.css')}"
 
 
 def _make_policy(scripts: tuple[str, ...], style: str) -> str:

@@ -19,3 +19,13 @@ def wall_clock_offset_s() -> float:
 def local_now() -> datetime:
     """Read the present time in the machine's time zone."""
     return datetime.now(UTC).astimezone()
+
+
+def cpu_seconds() -> float:
+    """Read the CPU seconds that all threads of this process have used."""
+    return time.process_time()
+
+
+def wait(seconds: float) -> None:
+    """Wait; Ctrl-C ends it."""
+    time.sleep(seconds)

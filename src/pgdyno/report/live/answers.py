@@ -1,0 +1,184 @@
+"""Tell what a record shows so far: verdicts as their intervals narrow, the sweep over clients, and findings.
+
+All figures and words are those of the report.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import msgspec
+
+from pgdyno.analyse.comparison.answers import Question
+from pgdyno.analyse.comparison.e_process import gather_evidence
+from pgdyno.explain.finding import Finding
+from pgdyno.report.charts.intervals import percent
+from pgdyno.report.format import format_estimate
+from pgdyno.report.input import ReportInput
+from pgdyno.report.sections.comparison.answers import WorkloadAnswers, answer_study
+from pgdyno.report.verdict_words import HUES, MARKS, describe_change, name_status, name_verdict
+
+_MOST_LOOKS = 120
+
+
+class IntervalView(msgspec.Struct, frozen=True, kw_only=True):
+    """A variant against the reference: its verdict so far, and its interval after each pair, in percent."""
+
+    name: str
+    word: str
+    mark: str
+    hue: str
+    change: str
+    remark: str
+    n: int
+    low: float | None
+    high: float | None
+    effect: float | None
+    looks: tuple[tuple[int, float, float], ...]
+    """The number of pairs, and the ends of the interval after them."""
+
+
+class VerdictsView(msgspec.Struct, frozen=True, kw_only=True):
+    """The verdicts on one workload in the metric that decides, with the reference against itself last."""
+
+    workload: str
+    reference: str
+    delta: float
+    rows: tuple[IntervalView, ...]
+
+
+class PointView(msgspec.Struct, frozen=True, kw_only=True):
+    """A load of a sweep over clients."""
+
+    clients: int
+    tps: float | None
+    low: float | None
+    high: float | None
+    text: str
+    status: str
+
+
+class SweepView(msgspec.Struct, frozen=True, kw_only=True):
+    """A sweep over clients so far."""
+
+    workload: str
+    points: tuple[PointView, ...]
+    curve: tuple[str, ...]
+
+
+class FindingView(msgspec.Struct, frozen=True, kw_only=True):
+    """A finding in a line."""
+
+    severity: str
+    workload: str
+    claim: str
+    advice: str
+
+
+class AnswersView(msgspec.Struct, frozen=True, kw_only=True):
+    """All that a record shows so far."""
+
+    verdicts: tuple[VerdictsView, ...]
+    figures: tuple[tuple[str, str, str], ...]
+    """The name of each load, its TPS and the interval; only of a study that compares nothing."""
+    sweeps: tuple[SweepView, ...]
+    findings: tuple[FindingView, ...]
+
+
+def view_answers(report: ReportInput) -> AnswersView:
+    """Tell what a record shows so far."""
+    answers = answer_study(report)
+    followed = report.analysis.scaling
+    sweeps = list(_view_sweeps(answers))
+    if followed is not None:
+        after = ReportInput(record=followed.record, analysis=followed.analysis, findings=(), record_dir="")
+        sweeps += _view_sweeps(answer_study(after))
+    figures = () if answers else tuple(_list_figures(report))
+    return AnswersView(
+        verdicts=tuple(_view_verdicts(one) for one in answers if one.sweep is None and one.answers),
+        figures=figures,
+        sweeps=tuple(sweeps),
+        findings=tuple(_view_finding(one) for one in report.findings),
+    )
+
+
+def _view_verdicts(answers: WorkloadAnswers) -> VerdictsView:
+    comparison = answers.comparison
+    rows = []
+    for answer in answers.answers:
+        question = comparison.find(answer.variant.name, comparison.primary)
+        if question is not None:
+            remark = "; ".join(filter(None, (answer.effort, answer.outlook)))
+            rows.append(_view_question(question, answer.variant.title, remark))
+    noise = comparison.find_noise(comparison.primary)
+    if noise is not None:
+        rows.append(_view_question(noise, f"{answers.reference.title} against itself (A/A)", ""))
+    first = next((question.verdict.delta_ratio for question in comparison.questions), 0.03)
+    return VerdictsView(
+        workload=answers.workload, reference=answers.reference.title, delta=percent(first), rows=tuple(rows)
+    )
+
+
+def _view_question(question: Question, name: str, remark: str) -> IntervalView:
+    verdict = question.verdict
+    return IntervalView(
+        name=name,
+        word=name_verdict(verdict),
+        mark=MARKS[verdict.kind],
+        hue=HUES[verdict.kind],
+        change=describe_change(verdict),
+        remark=remark,
+        n=verdict.n,
+        low=_in_percent(verdict.low_ratio),
+        high=_in_percent(verdict.high_ratio),
+        effect=_in_percent(verdict.effect_ratio),
+        looks=tuple(_list_looks(question)),
+    )
+
+
+def _in_percent(ratio: float | None) -> float | None:
+    return None if ratio is None else percent(ratio)
+
+
+def _list_looks(question: Question) -> Iterator[tuple[int, float, float]]:
+    verdict = question.verdict
+    if not question.log_ratios:
+        return
+    evidence = gather_evidence(question.log_ratios, alpha=verdict.sequential_alpha, looked=verdict.looked)
+    step = math.ceil(max(1, evidence.n) / _MOST_LOOKS)
+    for at in sorted({*range(0, evidence.n, step), evidence.n - 1}):
+        one = evidence.intervals[at]
+        if one.low is not None and one.high is not None:
+            yield at + 1, percent(math.expm1(one.low)), percent(math.expm1(one.high))
+
+
+def _view_sweeps(answers: tuple[WorkloadAnswers, ...]) -> Iterator[SweepView]:
+    for one in answers:
+        if one.sweep is not None:
+            points = tuple(
+                PointView(
+                    clients=point.clients,
+                    tps=point.tps.value,
+                    low=point.tps.low,
+                    high=point.tps.high,
+                    text=" ".join(
+                        filter(None, (format_estimate(point.tps).value, format_estimate(point.tps).interval))
+                    ),
+                    status=name_status(point.status),
+                )
+                for point in one.sweep.points
+            )
+            yield SweepView(workload=one.workload, points=points, curve=one.curve)
+
+
+def _list_figures(report: ReportInput) -> Iterator[tuple[str, str, str]]:
+    for workload in report.analysis.workloads:
+        text = format_estimate(workload.tps)
+        yield workload.name, text.value, text.interval
+
+
+def _view_finding(finding: Finding) -> FindingView:
+    return FindingView(
+        severity=finding.severity.value, workload=finding.workload or "", claim=finding.claim, advice=finding.advice
+    )

@@ -1,0 +1,276 @@
+"use strict";
+// Every word of a record is set as text, never as HTML.
+const $ = (id) => document.getElementById(id);
+const SVG = "http://www.w3.org/2000/svg";
+// Text in a chart keeps its size: a narrow page gets charts of fewer units, not smaller ones.
+let WIDTH = 560;
+
+function make(name, options = {}, ...children) {
+  const one = document.createElement(name);
+  for (const [key, value] of Object.entries(options)) {
+    if (key === "text") one.textContent = value;
+    else one.setAttribute(key, value);
+  }
+  one.append(...children.filter(Boolean));
+  return one;
+}
+
+function mark(name, kind, words) {
+  return make(name, { class: kind }, ...words.split("`").map((part, at) => at % 2 ? make("code", { text: part }) : part));
+}
+
+function shape(name, attributes, text) {
+  const one = document.createElementNS(SVG, name);
+  for (const [key, value] of Object.entries(attributes)) one.setAttribute(key, value);
+  if (text !== undefined) one.textContent = text;
+  return one;
+}
+
+const tidy = (value) => {
+  const size = Math.abs(value);
+  if (size >= 1e6) return `${+(value / 1e6).toPrecision(3)}M`;
+  return (size >= 100 ? Math.round(value) : +value.toPrecision(3)).toLocaleString("en");
+};
+
+function scale(from, until, start, end) {
+  return (value) => start + ((value - from) / (until - from || 1)) * (end - start);
+}
+
+function steps(low, high, count) {
+  const raw = (high - low) / count || 1;
+  const power = 10 ** Math.floor(Math.log10(raw));
+  const step = [1, 2, 5, 10].map((part) => part * power).find((part) => part >= raw);
+  const found = [];
+  for (let at = Math.ceil(low / step - 1e-9); at * step <= high + step * 1e-9; at += 1) found.push(at * step);
+  return found;
+}
+
+const format_time = (s) => s >= 100 ? `${Math.floor(s / 60)}:${String(Math.round(s % 60)).padStart(2, "0")}` : `${s} s`;
+
+function draw_chart(chart, until_s) {
+  const high = 150, left = 46, low = high - 20;
+  const stacked = chart.legend.filter((entry) => !entry.is_line);
+  const sums = chart.columns.flatMap((group) => group.t.map((_, at) => Math.max(
+    stacked.reduce((sum, entry) => sum + (group[entry.field]?.[at] ?? 0), 0),
+    ...chart.legend.filter((entry) => entry.is_line).map((entry) => group[entry.field]?.[at] ?? 0),
+  )));
+  const values = chart.columns.flatMap((group) => chart.legend.flatMap((entry) => group[entry.field] ?? [])).filter((value) => value > 0);
+  const log = chart.unit.includes("log") && values.length > 0;
+  const top = chart.kind === "cpu" ? 100 : Math.max(...sums, 0) || 1;
+  const bottom = log ? 10 ** Math.floor(Math.log10(Math.min(...values))) : 0;
+  const lift = log ? (value) => Math.log10(Math.max(value, bottom)) : (value) => value;
+  const ceiling = log ? 10 ** Math.ceil(Math.log10(top)) : Math.max(top * 1.04, top);
+  const x = scale(0, until_s, left, WIDTH - 4);
+  const along = scale(lift(bottom), lift(ceiling), low, 8);
+  const y = (value) => along(lift(value));
+  const svg = shape("svg", { viewBox: `0 0 ${WIDTH} ${high}`, role: "img", "aria-label": chart.alt });
+  const ticks = log
+    ? steps(Math.log10(bottom), Math.log10(ceiling), 4).filter(Number.isInteger).map((power) => 10 ** power)
+    : steps(0, ceiling, 4);
+  for (const value of ticks) {
+    svg.append(shape("line", { class: "grid", x1: left, x2: WIDTH - 4, y1: y(value), y2: y(value) }));
+    svg.append(shape("text", { x: left - 7, y: y(value) + 4, "text-anchor": "end" }, tidy(value)));
+  }
+  for (const at of steps(0, until_s, 6)) {
+    svg.append(shape("text", { x: x(at), y: high - 4, "text-anchor": at ? "middle" : "start" }, format_time(at)));
+  }
+  const hues = { checkpoint: "amber", error: "vermilion", "level shift": "purple", unsteady: "slate" };
+  for (const span of chart.marks.spans ?? []) {
+    svg.append(shape("rect", { class: `span hue-${hues[span.kind] ?? "slate"}`, x: x(span.from), width: Math.max(1, x(span.until) - x(span.from)), y: 8, height: low - 8 }));
+  }
+  for (const moment of chart.marks.moments ?? []) {
+    svg.append(shape("line", { class: `moment hue-${hues[moment.kind] ?? "slate"}`, x1: x(moment.from), x2: x(moment.from), y1: 8, y2: low }));
+  }
+  for (const group of chart.columns) {
+    const base = group.t.map(() => 0);
+    for (const entry of chart.legend) {
+      const seen = group[entry.field];
+      if (!seen) continue;
+      if (entry.is_line) {
+        let path = "", broken = true;
+        seen.forEach((value, at) => {
+          if (value === null || value === undefined) { broken = true; return; }
+          path += `${broken ? "M" : "L"}${x(group.t[at]).toFixed(1)} ${y(value).toFixed(1)}`;
+          broken = false;
+        });
+        svg.append(shape("path", { class: `line hue-${entry.hue}`, d: path }));
+      } else {
+        const under = base.map((value, at) => `${x(group.t[at]).toFixed(1)} ${y(value).toFixed(1)}`);
+        seen.forEach((value, at) => { base[at] += value ?? 0; });
+        const over = base.map((value, at) => `${x(group.t[at]).toFixed(1)} ${y(value).toFixed(1)}`);
+        svg.append(shape("path", { class: `area hue-${entry.hue}`, d: `M${over.join("L")}L${under.reverse().join("L")}Z` }));
+      }
+    }
+  }
+  const legend = make("ul", { class: "legend" });
+  for (const entry of chart.legend) {
+    const group = chart.columns.find((one) => one[entry.field]);
+    const last = group?.[entry.field].findLast((value) => value !== null && value !== undefined);
+    legend.append(make("li", { class: `hue-${entry.hue}${entry.is_line ? " line" : ""}`, text: entry.label },
+      make("b", { text: last === undefined ? "" : tidy(last) })));
+  }
+  const title = make("h3", { text: chart.title }, make("span", { class: "unit", text: chart.unit }));
+  return make("figure", { class: "chart" }, make("figcaption", {}, title, legend), svg);
+}
+
+let known = [], present = null, shown = [];
+// The last second comes more often than all else, and without marks.
+function merge() {
+  if (!present) return known;
+  const same = known.find((trial) => trial.number === present.number && trial.words === present.words && trial.state === "running");
+  const marks = same?.charts[0]?.marks;
+  const quick = present.charts.map((chart) => marks ? { ...chart, marks } : chart);
+  const rest = same ? same.charts.filter((chart) => !quick.some((one) => one.kind === chart.kind)) : [];
+  return [{ ...present, charts: [...quick, ...rest], events: same?.events ?? [] }];
+}
+
+function show_trials(trials) {
+  shown = trials;
+  const parts = trials.map((trial) => {
+    const heading = make("h2", { text: `Trial ${trial.number}` }, make("span", { class: "sub", text: `${trial.words} · ${trial.state}` }));
+    const charts = make("div", { class: "charts" }, ...trial.charts.map((chart) => draw_chart(chart, trial.until_s)));
+    const events = make("ul", { class: "events" }, ...trial.events.slice(-5).map((text) => make("li", { text })));
+    return make("div", { class: "trial" }, heading, charts, trial.events.length ? events : null);
+  });
+  $("now").replaceChildren(...parts);
+}
+
+function draw_interval(row, reach, delta) {
+  const high = 62, x = scale(-reach, reach, 4, WIDTH - 4), held = (value) => x(Math.max(-reach, Math.min(reach, value)));
+  const svg = shape("svg", { viewBox: `0 0 ${WIDTH} ${high}`, role: "img", "aria-label": `${row.name} ${row.word}: ${row.change}, ${row.n} pairs` });
+  svg.append(shape("rect", { class: "band", x: x(-delta), width: x(delta) - x(-delta), y: 0, height: 46 }));
+  svg.append(shape("line", { class: "zero", x1: x(0), x2: x(0), y1: 0, y2: 46 }));
+  for (const value of steps(-reach, reach, 6)) {
+    svg.append(shape("text", { x: x(value), y: high - 2, "text-anchor": "middle" }, `${value > 0 ? "+" : ""}${tidy(value)} %`));
+  }
+  if (row.looks.length > 1) {
+    const y = scale(row.looks[0][0], row.n, 2, 36);
+    const right = row.looks.map(([n, , top]) => `${held(top).toFixed(1)} ${y(n).toFixed(1)}`);
+    const left = row.looks.map(([n, bottom]) => `${held(bottom).toFixed(1)} ${y(n).toFixed(1)}`).reverse();
+    svg.append(shape("path", { class: `funnel hue-${row.hue}`, d: `M${right.join("L")}L${left.join("L")}Z` }));
+  }
+  if (row.low !== null) {
+    svg.append(shape("line", { class: `now hue-${row.hue}`, x1: held(row.low), x2: held(row.high), y1: 41, y2: 41 }));
+    svg.append(shape("line", { class: `tick hue-${row.hue}`, x1: held(row.effect), x2: held(row.effect), y1: 34, y2: 48 }));
+  }
+  return svg;
+}
+
+let said = "";
+function show_answers(answers) {
+  $("answers").hidden = answers.verdicts.length === 0;
+  $("verdicts").replaceChildren(...answers.verdicts.map((of) => {
+    const ends = of.rows.flatMap((row) => row.low === null ? [] : [Math.abs(row.low), Math.abs(row.high)]);
+    const effects = of.rows.map((row) => 2 * Math.abs(row.effect ?? 0));
+    const reach = Math.max(3 * of.delta, Math.min(Math.max(...ends, 0) * 1.15, Math.max(60, ...effects)));
+    const rows = of.rows.map((row) => make("div", { class: `row${row.name.endsWith("(A/A)") ? " noise" : ""}` },
+      make("p", {}, make("span", { class: "name", text: row.name }), make("span", { class: `word hue-${row.hue}`, text: `${row.mark} ${row.word}` }),
+        make("span", { class: "change", text: row.change })),
+      row.low === null ? null : draw_interval(row, reach, of.delta), make("p", { class: "remark", text: row.remark || `${row.n} ${row.n === 1 ? "pair" : "pairs"}` })));
+    return make("div", { class: "panel" }, make("h3", { text: of.workload }, make("span", { class: "sub", text: `against ${of.reference}` })), ...rows);
+  }));
+  const words = answers.verdicts.flatMap((of) => of.rows.map((row) => `${of.workload}: ${row.name} ${row.word}`)).join("; ");
+  if (words !== said) $("spoken").textContent = said = words;
+  $("figures").hidden = answers.figures.length === 0;
+  $("tiles").replaceChildren(...answers.figures.map(([name, value, interval]) =>
+    make("div", { class: "panel" }, make("h3", { text: name }), make("b", { text: value }), make("span", { class: "small", text: `TPS ${interval}` }))));
+  $("sweeps").hidden = answers.sweeps.length === 0;
+  $("sweeps").replaceChildren(...answers.sweeps.map(show_sweep));
+  $("found").hidden = answers.findings.length === 0;
+  $("findings").replaceChildren(...answers.findings.map((one) => make("li", { class: one.severity },
+    make("span", { class: "tag", text: one.severity }), one.claim, one.workload ? make("span", { class: "small", text: ` (${one.workload})` }) : null, mark("span", "advice", one.advice))));
+}
+
+function show_sweep(sweep) {
+  const high = 220, left = 50, low = high - 22;
+  const seen = sweep.points.filter((point) => point.tps !== null);
+  const top = Math.max(...seen.map((point) => Math.min(point.high ?? point.tps, 2 * point.tps)), 1) * 1.05;
+  const x = scale(0, Math.log2(Math.max(...seen.map((point) => point.clients), 2)), left + 12, WIDTH - 24);
+  const y = scale(0, top, low, 8);
+  const words = seen.map((point) => `${point.clients} clients ${point.text} TPS, ${point.status}`).join("; ");
+  const svg = shape("svg", { viewBox: `0 0 ${WIDTH} ${high}`, role: "img", "aria-label": `TPS by number of clients: ${words}` });
+  for (const value of steps(0, top, 4)) {
+    svg.append(shape("line", { class: "grid", x1: left, x2: WIDTH - 4, y1: y(value), y2: y(value) }));
+    svg.append(shape("text", { x: left - 7, y: y(value) + 4, "text-anchor": "end" }, tidy(value)));
+  }
+  const at = (point) => x(Math.log2(point.clients));
+  svg.append(shape("path", { class: "line hue-blue", d: `M${seen.map((point) => `${at(point)} ${y(point.tps)}`).join("L")}` }));
+  for (const point of seen) {
+    if (point.low !== null) svg.append(shape("line", { class: "whisker hue-blue", x1: at(point), x2: at(point), y1: y(Math.max(0, point.low)), y2: y(Math.min(top, point.high)) }));
+    svg.append(shape("circle", { class: "dot hue-blue", cx: at(point), cy: y(point.tps), r: 4 }));
+    svg.append(shape("text", { x: at(point), y: high - 4, "text-anchor": "middle" }, point.clients));
+  }
+  const head = make("thead", {}, make("tr", {}, ...["Clients", "TPS", "Status"].map((text) => make("th", { scope: "col", text }))));
+  const body = make("tbody", {}, ...sweep.points.map((point) => make("tr", {}, ...[point.clients, point.text, point.status].map((text) => make("td", { text })))));
+  const table = make("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": `Loads of ${sweep.workload}` }, make("table", {}, head, body));
+  const figure = make("figure", { class: "chart" }, svg);
+  return make("div", {}, make("h2", { text: "TPS by number of clients" }, make("span", { class: "sub", text: sweep.workload })),
+    make("div", { class: "charts" }, figure, table), ...sweep.curve.map((text) => make("p", { class: "small", text })));
+}
+
+const HUES = ["blue", "vermilion", "green", "amber", "purple", "sky", "brown", "indigo", "olive"];
+function show_course(parts) {
+  const course = parts[0], done = parts.reduce((sum, part) => sum + part.finished_count, 0);
+  const planned = parts.reduce((sum, part) => sum + part.planned_count, 0), left = parts.reduce((sum, part) => sum + part.left_s, 0);
+  document.title = `${done}/${planned} ${course.title} – pgdyno`;
+  $("title").textContent = course.title;
+  $("machine").textContent = course.machine;
+  $("place").textContent = course.place;
+  $("state").textContent = course.state;
+  $("counted").textContent = `${done} of at most ${planned} trials`;
+  $("left").textContent = left > 0 ? `at most ${left < 100 ? `${Math.ceil(left)} s` : `${Math.round(left / 60)} min`} left by the plan` : "";
+  $("bar").setAttribute("aria-valuemax", planned);
+  $("bar").setAttribute("aria-valuenow", done);
+  $("bar").firstElementChild.style.width = `${course.state === "ended" ? 100 : (100 * done) / (planned || 1)}%`;
+  $("plan").hidden = false;
+  const is_open = $("trials").querySelector("details")?.open;
+  const variants = [...new Set(parts.flatMap((part) => part.trials.map((trial) => trial.variant)))];
+  const hue = (trial) => `hue-${HUES[variants.indexOf(trial.variant) % HUES.length]}`;
+  const trials = parts.flatMap((part) => part.trials);
+  const strip = make("ul", { class: "strip", "aria-hidden": "true" }, ...trials.map((trial) =>
+    make("li", { class: `${trial.state} ${hue(trial)}`, title: `${trial.number} ${trial.workload} ${trial.variant} ${trial.tps}` })));
+  const keys = make("ul", { class: "legend" }, ...variants.filter(Boolean).map((text, at) => make("li", { class: `hue-${HUES[at % HUES.length]}`, text })));
+  const head = make("thead", {}, make("tr", {}, ...["Trial", "Workload", "Variant", "State", "TPS"].map((text) => make("th", { scope: "col", text }))));
+  const body = make("tbody", {}, ...trials.map((trial) => make("tr", {}, ...[trial.number, trial.workload, trial.variant, trial.state, trial.tps].map((text) => make("td", { text })))));
+  const list = make("details", {}, make("summary", { text: "All trials" }),
+    make("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "All trials" }, make("table", {}, head, body)));
+  list.open = Boolean(is_open);
+  const had_focus = $("trials").contains(document.activeElement) && document.activeElement.tagName;
+  $("trials").replaceChildren(strip, keys, list);
+  if (had_focus) $("trials").querySelector(had_focus === "SUMMARY" ? "summary" : ".scroll").focus({ preventScroll: true });
+}
+
+const kept = {};
+function fit() {
+  const is_narrow = matchMedia("(max-width: 760px)").matches;
+  WIDTH = is_narrow ? Math.max(280, document.documentElement.clientWidth - 40) : 560;
+  for (const redraw of Object.values(kept)) redraw();
+}
+addEventListener("resize", fit);
+
+function connect() {
+  const link = $("link"), events = new EventSource("events");
+  const say = (hue, text) => { link.className = `link hue-${hue}`; link.textContent = text; };
+  const hear = (name, show) => events.addEventListener(name, (event) => {
+    say("green", "connected");
+    kept[name] = () => show(JSON.parse(event.data));
+    kept[name]();
+    document.documentElement.dataset[name] = "shown";
+  });
+  hear("course", show_course);
+  hear("trials", (trials) => { known = trials; show_trials(merge()); });
+  // Between two trials the last one stays.
+  const ended = () => shown.map((trial) => trial.state === "running" ? { ...trial, state: "load ended" } : trial);
+  hear("seconds", (trial) => { present = trial; show_trials(trial ? merge() : ended()); });
+  hear("answers", show_answers);
+  hear("problem", (text) => { $("problem").hidden = !text; $("problem").textContent = text; });
+  events.onopen = () => say("green", "connected");
+  events.onerror = () => {
+    const is_over = $("state").textContent === "ended";
+    say(is_over ? "slate" : "vermilion", is_over ? "the command has ended" : "not connected: the command has ended, or comes back");
+    // A browser gives up by itself when the port is closed.
+    if (events.readyState === EventSource.CLOSED) { events.close(); setTimeout(connect, 3000); }
+  };
+}
+fit();
+connect();

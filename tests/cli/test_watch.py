@@ -1,0 +1,63 @@
+"""`--live` as users run it: the page is there while a real bench runs, and nothing is left when it ends."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import subprocess
+import urllib.error
+import urllib.request
+from typing import IO
+
+import pytest
+
+from pgdyno.record.store import open_record
+from tests.cli.program import GENTLE, SMALL, Bench
+
+pytestmark = pytest.mark.cluster
+
+
+def read_address(stream: IO[str] | None) -> str:
+    assert stream is not None
+    told = []
+    for line in stream:
+        told.append(line)
+        if found := re.search(r"http://127\.0\.0\.1:\d+/[\w-]+/", line):
+            return found[0]
+    raise AssertionError(told)
+
+
+def test_the_page_follows_a_bench_to_its_end(bench: Bench) -> None:
+    with bench.started("bench", *SMALL, *GENTLE, "--live") as process:
+        address = read_address(process.stderr)
+        with urllib.request.urlopen(address, timeout=300) as answer:
+            assert b"<title>pgdyno" in answer.read()
+        seen: dict[str, list[str]] = {}
+        with urllib.request.urlopen(f"{address}events", timeout=300) as events:
+            # The stream ends with the command.
+            for line in events:
+                if line.startswith(b"event: "):
+                    data = next(events).removeprefix(b"data: ")
+                    seen.setdefault(line[7:].decode().strip(), []).append(data.decode())
+        process.communicate(timeout=600)
+        assert process.returncode == 0
+    assert {"course", "trials", "answers", "seconds"} <= seen.keys()
+    (course,) = json.loads(seen["course"][-1])
+    assert (course["state"], course["finished_count"]) == ("ended", len(open_record(bench.record).read_trials()))
+    with pytest.raises(urllib.error.URLError):
+        urllib.request.urlopen(address, timeout=10)
+    assert bench.processes() == []
+
+
+def test_ctrl_c_ends_a_watch_of_a_record(bench: Bench) -> None:
+    bench.run("bench", *SMALL, *GENTLE)
+    with bench.started("watch") as process:
+        address = read_address(process.stderr)
+        with urllib.request.urlopen(f"{address}events", timeout=300) as events:
+            assert events.readline().startswith(b"event: ")
+            process.send_signal(signal.SIGINT)
+            assert process.wait(timeout=300) == 130
+    assert isinstance(process, subprocess.Popen)
+    with pytest.raises(urllib.error.URLError):
+        urllib.request.urlopen(address, timeout=10)

@@ -1,0 +1,108 @@
+"""What the live page gets of a record, and the page in a real browser."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pgdyno.flow.report import compose_report
+from pgdyno.flow.watch import LiveRecord, _update
+from pgdyno.record.store import TRIAL_FILE, open_record
+from pgdyno.report.format import format_estimate
+from pgdyno.report.live.page import make_live_page
+from pgdyno.run.page_server import HOST, Updates, listen, serving
+from tests.records import copy_record, edit
+from tests.report.browser import CHROMIUM, Browser
+
+HOSTILE = '<img src=x onerror="document.title=1"></script><b>'
+
+
+def read_all(live: LiveRecord) -> dict[str, Any]:
+    return {name: json.loads(content) for name, content in live.read()}
+
+
+def test_the_figures_are_those_of_the_report(tmp_path: Path) -> None:
+    store = open_record(copy_record(tmp_path / "record"))
+    seen = read_all(LiveRecord(store))
+    workloads = compose_report(store).report.analysis.workloads
+    told = [(one.name, format_estimate(one.tps)) for one in workloads]
+    assert seen["answers"]["figures"] == [[name, text.value, text.interval] for name, text in told]
+    (course,) = seen["course"]
+    assert (course["finished_count"], course["planned_count"], course["left_s"]) == (2, 2, 0)
+    (trial,) = seen["trials"]
+    assert trial["number"] == 2
+    assert {"tps", "latency", "cpu", "waits"} <= {chart["kind"] for chart in trial["charts"]}
+    assert any("checkpoint" in event for event in trial["events"])
+
+
+def test_a_trial_that_runs_shows_its_seconds_and_counts_for_nothing(tmp_path: Path) -> None:
+    store = open_record(copy_record(tmp_path / "record", study=lambda record: record.update(is_ended=False)))
+    running = store.trial_dir(2)
+    (running / TRIAL_FILE).unlink()
+    shutil.rmtree(running / "transactions")
+    with (running / "pgbench.stderr").open("a") as file:
+        file.write("progress: 99.0 s, 7")  # the line that pgbench is writing
+    live = LiveRecord(store)
+    with store.locked():
+        seen = read_all(live)
+        ((name, content),) = live.read_seconds()
+    (course,) = seen["course"]
+    assert [trial["state"] for trial in course["trials"]] == ["finished", "running"]
+    assert course["left_s"] > 0
+    assert [trial["state"] for trial in seen["trials"]] == ["running"]
+    quick = json.loads(content)
+    assert (name, [chart["kind"] for chart in quick["charts"]]) == ("seconds", ["tps", "latency"])
+    assert len(quick["charts"][0]["columns"][0]["t"]) == 8
+    # Nothing is running once the process that measured is gone.
+    assert [json.loads(content) for _, content in live.read_seconds()] == [None]
+
+
+def test_a_record_that_is_deleted_meanwhile_gets_a_clear_word(tmp_path: Path) -> None:
+    path, updates = copy_record(tmp_path / "record"), Updates()
+    live = _update(LiveRecord(open_record(path)), updates, is_full=True)
+    shutil.rmtree(path)
+    with updates.follow() as take:
+        take()
+        _update(live, updates, is_full=True)
+        assert take() == [("problem", json.dumps(f"{path} is not a record: no such folder").encode())]
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    if CHROMIUM is None:
+        if os.environ.get("CI") == "true":
+            pytest.fail("CI may not skip the browser: no chromium is installed")
+        pytest.skip("no chromium is installed")
+    with Browser() as running:
+        yield running
+
+
+def test_the_page_shows_a_hostile_record_on_a_phone_and_runs_nothing_of_it(browser: Browser, tmp_path: Path) -> None:
+    path = copy_record(tmp_path / "record")
+    edit(path / "record.json", lambda record: record["study"].update(question=HOSTILE))
+    page, updates = make_live_page(), Updates()
+    updates.put(dict(LiveRecord(open_record(path)).read()))
+    opened = listen(0)
+    with serving(opened, token="t", html=page.html, policy=page.policy, updates=updates):
+        address = f"http://{HOST}:{opened.getsockname()[1]}/t/"
+        browser.view(width=375, scheme="dark")
+        browser.call("Page.navigate", url=address)
+        browser.wait_for("document.documentElement?.dataset.answers !== undefined", bool)
+        assert browser.evaluate("document.querySelector('h1').textContent") == HOSTILE
+        assert browser.evaluate("document.querySelectorAll('img, b img').length") == 0
+        assert browser.evaluate("document.querySelectorAll('#now svg').length") >= 4
+        assert browser.evaluate("document.documentElement.scrollWidth") <= 375
+        unnamed = "[...document.querySelectorAll('svg')].filter(one => !one.getAttribute('aria-label')).length"
+        assert browser.evaluate(unnamed) == 0
+        updates.put({"problem": b'"the record is gone"'})
+        browser.wait_for(
+            "document.querySelector('#problem:not([hidden])')?.textContent", lambda text: text == "the record is gone"
+        )
+    assert browser.complaints == [] or all("ERR_" in text for text in browser.complaints)
+    assert set(browser.requests) == {address, f"{address}events"}

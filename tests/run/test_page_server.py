@@ -1,0 +1,84 @@
+"""The page's server: nothing without the token, the present state to every browser, and a clear word for a taken port."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+from collections.abc import Iterator
+
+import pytest
+
+from pgdyno.errors import SpecError
+from pgdyno.run.page_server import HOST, Updates, listen, serving
+
+TOKEN = "the-token"
+
+
+class Served:
+    def __init__(self, port: int, updates: Updates) -> None:
+        self.port, self.updates = port, updates
+        self.closing = contextlib.ExitStack()
+
+    def ask(self, path: str, *, method: str = "GET", host: str = HOST) -> http.client.HTTPResponse:
+        connection = http.client.HTTPConnection(HOST, self.port, timeout=60)
+        self.closing.callback(connection.close)
+        connection.request(method, path, headers={"Host": f"{host}:{self.port}"})
+        return self.closing.enter_context(connection.getresponse())
+
+
+@pytest.fixture
+def served() -> Iterator[Served]:
+    opened, updates = listen(0), Updates()
+    with serving(opened, token=TOKEN, html=b"<p>page", policy="default-src 'none'", updates=updates):
+        running = Served(opened.getsockname()[1], updates)
+        with running.closing:
+            yield running
+
+
+def read_event(answer: http.client.HTTPResponse) -> tuple[str, str]:
+    name, data, end = (answer.readline().decode().strip() for _ in range(3))
+    assert end == ""
+    return name.removeprefix("event: "), data.removeprefix("data: ")
+
+
+@pytest.mark.parametrize(
+    ("path", "method", "host"),
+    [
+        ("/", "GET", HOST),
+        ("/wrong/", "GET", HOST),
+        ("/wrong/events", "GET", HOST),
+        ("/t%C3%BCr/", "GET", HOST),
+        (f"/{TOKEN}/other", "GET", HOST),
+        (f"/{TOKEN}/", "POST", HOST),
+        (f"/{TOKEN}/", "GET", "elsewhere.example"),
+    ],
+)
+def test_without_the_token_nothing_is_told(served: Served, path: str, method: str, host: str) -> None:
+    answer = served.ask(path, method=method, host=host)
+    assert (answer.status, answer.read(), answer.getheader("Server")) == (403, b"", None)
+
+
+def test_the_page_comes_with_its_policy(served: Served) -> None:
+    answer = served.ask(f"/{TOKEN}/")
+    assert (answer.status, answer.read()) == (200, b"<p>page")
+    assert answer.getheader("Content-Security-Policy") == "default-src 'none'"
+
+
+def test_every_browser_gets_the_present_state_and_what_changes(served: Served) -> None:
+    served.updates.put({"course": b"1"})
+    first = served.ask(f"/{TOKEN}/events")
+    assert read_event(first) == ("course", "1")
+    served.updates.put({"course": b"1", "answers": b"2"})
+    assert read_event(first) == ("answers", "2")
+    # The second comes later, or is the first again after it was gone.
+    second = served.ask(f"/{TOKEN}/events")
+    assert [read_event(second), read_event(second)] == [("course", "1"), ("answers", "2")]
+    served.updates.close()
+    assert first.read() == second.read() == b""
+
+
+def test_a_taken_port_is_refused_with_its_number() -> None:
+    with listen(0) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(SpecError, match=f"port {port}"):
+            listen(port)
