@@ -217,6 +217,9 @@ function show_course(parts) {
   $("machine").textContent = course.machine;
   $("place").textContent = course.place;
   $("state").textContent = course.state;
+  for (const [id, words] of [["answers-title", "Verdicts"], ["figures-title", "Figures"], ["found-title", "Findings"]]) {
+    $(id).textContent = course.state === "ended" ? words : `${words} so far`;
+  }
   $("counted").textContent = `${done} of at most ${planned} trials`;
   $("left").textContent = left > 0 ? `at most ${left < 100 ? `${Math.ceil(left)} s` : `${Math.round(left / 60)} min`} left by the plan` : "";
   $("bar").setAttribute("aria-valuemax", planned);

@@ -1,0 +1,178 @@
+"""What the live page costs the measurement that it shows: its share of the CPUs, the TPS ratio with it to without it, memory.
+
+A bench of one long trial runs with `--live` while a reader follows the page's updates, as a browser does. In one random slice
+of each pair the page's process is stopped (SIGSTOP), in the other it runs; each slice's transactions are counted from
+pgbench's own log, after a washout. The interval of the ratio is Student's over pairs. CPU seconds are the scheduler's, of
+the page's process alone, over the slices in which it runs. Its memory is read at the load's beginning and end. A browser's
+own cost is not in these figures: it may run on another machine, through an ssh tunnel.
+
+Then an ended record is opened: seconds from the start of `pgdyno watch` to the page's address, and from the first request
+to the verdicts.
+
+    python benchmarks/live_page.py [--minutes 5] [--record RECORD]
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import re
+import shutil
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import urllib.request
+from pathlib import Path
+
+import numpy as np
+from figures import say
+from observer import interval, log_ratios, machine_busy_s, process_cpu_s
+
+_SLICE_S, _WASHOUT_S = 2.0, 0.2
+_ADDRESS = re.compile(rb"http://127\.0\.0\.1:\d+/[\w-]+/")
+_OPENINGS = 5
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--minutes", type=float, default=5.0, help="of slices for each workload")
+    parser.add_argument("--record", type=Path, help="an ended record to open as well")
+    options = parser.parse_args()
+    for script in ("tpcb-like", "select-only"):
+        root = Path(tempfile.mkdtemp(prefix="pgdyno-live-", dir="/var/tmp"))
+        root.chmod(0o755)
+        try:
+            measure(script, options.minutes * 60, root)
+        finally:
+            shutil.rmtree(root)
+    if options.record is not None:
+        open_ended(options.record)
+
+
+def measure(script: str, seconds: float, root: Path) -> None:
+    """Run a bench with a page that is stopped in random slices, and print what the page cost."""
+    argv = [sys.executable, "-m", "pgdyno", "bench", "--stock-only", "--rounds", "1", "--workload", script, "--no-disk"]
+    argv += [
+        "--scale",
+        "50",
+        "--clients",
+        "8",
+        "--duration",
+        f"{seconds + 20:.0f}s",
+        "--warm-up",
+        "5s",
+        "--live",
+        "--yes",
+    ]
+    argv += ["--home", str(root / "home"), "--out", str(root / "record")]
+    bench = subprocess.Popen(argv, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL)
+    assert bench.stderr is not None
+    address = next(found[0].decode() for line in bench.stderr if (found := _ADDRESS.search(line)))
+    threading.Thread(target=bench.stderr.read, daemon=True).start()
+    threading.Thread(target=follow, args=(address,), daemon=True).start()
+    page = find_page(bench.pid)
+    summary = root / "record/trials/0001/os.jsonl"
+    while not summary.exists() and bench.poll() is None:
+        time.sleep(0.1)
+    time.sleep(5.0)
+    begin_bytes = resident_bytes(page)
+    slices, cpu_s, busy_s = alternate(page, seconds)
+    end_bytes = resident_bytes(page)
+    bench.wait()
+    ratios = log_ratios(root / "record/trials/0001", slices)
+    mean, low, high = map(float, np.exp(interval(ratios)))
+    name = f"live_page.{script.replace('-', '_')}"
+    target = "interval holds 1"
+    say(
+        f"{name}.tps_ratio",
+        mean,
+        low=low,
+        high=high,
+        unit="ratio",
+        n=len(ratios),
+        target=target,
+        holds=low <= 1 <= high,
+    )
+    on_s = sum(end - start for start, end, is_on in slices if is_on)
+    share = cpu_s / on_s / (os.cpu_count() or 1)
+    say(f"{name}.cpu_share", share, unit="ratio", n=1, target="<= 0.003")
+    print(f"  {cpu_s:.2f} CPU s of the page in {on_s:.0f} s; the machine spent {busy_s:.0f} CPU s", flush=True)
+    say(f"{name}.memory_growth", end_bytes / begin_bytes, unit="ratio", n=1)
+
+
+def alternate(page: int, seconds: float) -> tuple[list[tuple[float, float, bool]], float, float]:
+    """Stop and thaw the page's process by turns; return the slices, its CPU seconds in them, and the machine's."""
+    draw, slices, cpu_s = random.Random(1), [], 0.0
+    offset_s, busy_s, ends_s = time.time() - time.monotonic(), machine_busy_s(), time.monotonic() + seconds
+    try:
+        while time.monotonic() < ends_s:
+            for is_on in draw.sample([True, False], k=2):
+                os.kill(page, signal.SIGCONT if is_on else signal.SIGSTOP)
+                now, before_s = time.monotonic(), process_cpu_s(page)
+                time.sleep(_SLICE_S)
+                cpu_s += process_cpu_s(page) - before_s if is_on else 0.0
+                slices.append((now + _WASHOUT_S + offset_s, now + _SLICE_S + offset_s, is_on))
+    finally:
+        os.kill(page, signal.SIGCONT)
+    return slices, cpu_s, machine_busy_s() - busy_s
+
+
+def open_ended(record: Path) -> None:
+    """Open an ended record some times, and print how long its page takes."""
+    starts, verdicts = [], []
+    for _ in range(_OPENINGS):
+        began = time.monotonic()
+        watch = subprocess.Popen([sys.executable, "-m", "pgdyno", "watch", str(record)], stderr=subprocess.PIPE)
+        assert watch.stderr is not None
+        address = next(found[0].decode() for line in watch.stderr if (found := _ADDRESS.search(line)))
+        starts.append(time.monotonic() - began)
+        began = time.monotonic()
+        urllib.request.urlopen(address).read()
+        with urllib.request.urlopen(f"{address}events") as events:
+            for line in events:
+                if line.startswith(b"event: answers"):
+                    break
+        verdicts.append(time.monotonic() - began)
+        watch.send_signal(signal.SIGINT)
+        watch.wait()
+    for name, values, target in (("address_s", starts, None), ("verdicts_s", verdicts, "<= 2")):
+        mean, low, high = interval(values)
+        say(f"live_page.{name}", mean, low=low, high=high, unit="s", n=len(values), target=target)
+    print(
+        f"  {record}: {len(list((record / 'trials').glob('[0-9]' * 4)))} trials, median {statistics.median(verdicts):.2f} s"
+    )
+
+
+def follow(address: str) -> None:
+    """Read the page's updates until it ends."""
+    with urllib.request.urlopen(f"{address}events") as events:
+        for _ in events:
+            pass
+
+
+def find_page(parent: int) -> int:
+    """Return the process id of the page, a child of the bench."""
+    while True:
+        for entry in Path("/proc").glob("[0-9]*"):
+            try:
+                fields = (entry / "stat").read_text().rpartition(")")[2].split()
+                words = (entry / "cmdline").read_bytes().split(b"\0")
+            except OSError:
+                continue
+            if int(fields[1]) == parent and b"watch" in words:
+                return int(entry.name)
+        time.sleep(0.1)
+
+
+def resident_bytes(pid: int) -> int:
+    """Return the memory that a process has in use."""
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+if __name__ == "__main__":
+    main()
