@@ -1,10 +1,10 @@
 """What the live page costs the measurement that it shows: its share of the CPUs, the TPS ratio with it to without it, memory.
 
-A bench of one long trial runs with `--live` while a reader follows the page's updates, as a browser does. In one random slice
-of each pair the page's process is stopped (SIGSTOP), in the other it runs; each slice's transactions are counted from
-pgbench's own log, after a washout. The interval of the ratio is Student's over pairs. CPU seconds are the scheduler's, of
-the page's process alone, over the slices in which it runs. Its memory is read at the load's beginning and end. A browser's
-own cost is not in these figures: it may run on another machine, through an ssh tunnel.
+A bench of one long trial runs with `--live` while a reader follows the page's updates, as a browser does. At first the page is
+left alone: its CPU seconds are the scheduler's, of its process alone, and its memory is read at the beginning and the end. Then
+in one random slice of each pair it is stopped (SIGSTOP), in the other it runs; each slice's transactions are counted from
+pgbench's own log, after a washout. The interval of the ratio is Student's over pairs. A browser's own cost is not in these
+figures: it may run on another machine, through an ssh tunnel.
 
 Then an ended record is opened: seconds from the start of `pgdyno watch` to the page's address, and from the first request
 to the verdicts.
@@ -40,7 +40,9 @@ _OPENINGS = 5
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--minutes", type=float, default=5.0, help="of slices for each workload")
+    parser.add_argument(
+        "--minutes", type=float, default=5.0, help="with the page alone, and as many of slices, for each workload"
+    )
     parser.add_argument("--record", type=Path, help="an ended record to open as well")
     options = parser.parse_args()
     for script in ("tpcb-like", "select-only"):
@@ -63,7 +65,7 @@ def measure(script: str, seconds: float, root: Path) -> None:
         "--clients",
         "8",
         "--duration",
-        f"{seconds + 20:.0f}s",
+        f"{2 * seconds + 20:.0f}s",
         "--warm-up",
         "5s",
         "--live",
@@ -72,18 +74,24 @@ def measure(script: str, seconds: float, root: Path) -> None:
     argv += ["--home", str(root / "home"), "--out", str(root / "record")]
     bench = subprocess.Popen(argv, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL)
     assert bench.stderr is not None
-    address = next(found[0].decode() for line in bench.stderr if (found := _ADDRESS.search(line)))
-    threading.Thread(target=bench.stderr.read, daemon=True).start()
-    threading.Thread(target=follow, args=(address,), daemon=True).start()
-    page = find_page(bench.pid)
-    summary = root / "record/trials/0001/os.jsonl"
-    while not summary.exists() and bench.poll() is None:
-        time.sleep(0.1)
-    time.sleep(5.0)
-    begin_bytes = resident_bytes(page)
-    slices, cpu_s, busy_s = alternate(page, seconds)
-    end_bytes = resident_bytes(page)
-    bench.wait()
+    try:
+        address = next(found[0].decode() for line in bench.stderr if (found := _ADDRESS.search(line)))
+        threading.Thread(target=bench.stderr.read, daemon=True).start()
+        threading.Thread(target=follow, args=(address,), daemon=True).start()
+        page = find_page(bench.pid)
+        samples = root / "record/trials/0001/os.jsonl"
+        while not samples.exists() and bench.poll() is None:
+            time.sleep(0.1)
+        time.sleep(5.0)
+        begin_bytes, begin_s, busy_s = resident_bytes(page), process_cpu_s(page), machine_busy_s()
+        time.sleep(seconds)
+        cpu_s, busy_s, end_bytes = process_cpu_s(page) - begin_s, machine_busy_s() - busy_s, resident_bytes(page)
+        slices = alternate(page, seconds)
+        bench.wait()
+    finally:
+        if bench.poll() is None:
+            bench.send_signal(signal.SIGINT)
+            bench.wait()
     ratios = log_ratios(root / "record/trials/0001", slices)
     mean, low, high = map(float, np.exp(interval(ratios)))
     name = f"live_page.{script.replace('-', '_')}"
@@ -98,28 +106,26 @@ def measure(script: str, seconds: float, root: Path) -> None:
         target=target,
         holds=low <= 1 <= high,
     )
-    on_s = sum(end - start for start, end, is_on in slices if is_on)
-    share = cpu_s / on_s / (os.cpu_count() or 1)
+    share = cpu_s / seconds / (os.cpu_count() or 1)
     say(f"{name}.cpu_share", share, unit="ratio", n=1, target="<= 0.003")
-    print(f"  {cpu_s:.2f} CPU s of the page in {on_s:.0f} s; the machine spent {busy_s:.0f} CPU s", flush=True)
+    print(f"  {cpu_s:.2f} CPU s of the page in {seconds:.0f} s; the machine spent {busy_s:.0f} CPU s", flush=True)
     say(f"{name}.memory_growth", end_bytes / begin_bytes, unit="ratio", n=1)
 
 
-def alternate(page: int, seconds: float) -> tuple[list[tuple[float, float, bool]], float, float]:
-    """Stop and thaw the page's process by turns; return the slices, its CPU seconds in them, and the machine's."""
-    draw, slices, cpu_s = random.Random(1), [], 0.0
-    offset_s, busy_s, ends_s = time.time() - time.monotonic(), machine_busy_s(), time.monotonic() + seconds
+def alternate(page: int, seconds: float) -> list[tuple[float, float, bool]]:
+    """Stop and thaw the page's process by turns; return the slices."""
+    draw, slices = random.Random(1), []
+    offset_s, ends_s = time.time() - time.monotonic(), time.monotonic() + seconds
     try:
         while time.monotonic() < ends_s:
             for is_on in draw.sample([True, False], k=2):
                 os.kill(page, signal.SIGCONT if is_on else signal.SIGSTOP)
-                now, before_s = time.monotonic(), process_cpu_s(page)
+                now = time.monotonic()
                 time.sleep(_SLICE_S)
-                cpu_s += process_cpu_s(page) - before_s if is_on else 0.0
                 slices.append((now + _WASHOUT_S + offset_s, now + _SLICE_S + offset_s, is_on))
     finally:
         os.kill(page, signal.SIGCONT)
-    return slices, cpu_s, machine_busy_s() - busy_s
+    return slices
 
 
 def open_ended(record: Path) -> None:
