@@ -6,13 +6,14 @@ import os
 import signal
 import sys
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import hypothesis
 import pytest
 
 from tests.examples import TIMES
+from tests.hosts import Sshd, running_sshd
 from tests.shared import open_shared_folder, spread_folders
 
 
@@ -31,6 +32,20 @@ def golden(request: pytest.FixtureRequest) -> Callable[[Path, str], None]:
         assert text == path.read_text(encoding="utf-8"), f"differs from {path.name}; --update-golden accepts it"
 
     return compare
+
+
+@pytest.fixture(scope="session")
+def sshd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sshd]:
+    """One sshd for all tests of a session."""
+    with running_sshd(tmp_path_factory.mktemp("sshd")) as daemon:
+        yield daemon
+
+
+@pytest.fixture
+def by_ssh(sshd: Sshd, monkeypatch: pytest.MonkeyPatch) -> Sshd:
+    """Let ssh reach the machines of `sshd`, from this process and its children."""
+    monkeypatch.setenv("PATH", sshd.path)
+    return sshd
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -21,6 +21,7 @@ from tests.cli.program import run_here
 
 COMMANDS = [
     "check",
+    "hosts",
     "disk",
     "tune",
     "bench",

@@ -18,6 +18,7 @@ from pgdyno.cli.disk import DISK_EXAMPLES, disk
 from pgdyno.cli.experiments import COMPARE_EXAMPLES, SWEEP_EXAMPLES, compare, sweep
 from pgdyno.cli.explain import EXPLAIN_EXAMPLES, explain
 from pgdyno.cli.gate import BmfOption, FailIfOption, JunitOption, show_gated
+from pgdyno.cli.hosts import HOSTS_EXAMPLES, hosts
 from pgdyno.cli.machine import CHECK_EXAMPLES, CLEAN_EXAMPLES, RESTORE_EXAMPLES, check, clean, restore
 from pgdyno.cli.options import (
     DEFAULT_RECORDS,
@@ -386,6 +387,7 @@ app.command("list", epilog=LIST_EXAMPLES)(list_records)
 app.command(epilog=CLEAN_EXAMPLES)(clean)
 app.command(epilog=RESTORE_EXAMPLES)(restore)
 app.command(epilog=CHECK_EXAMPLES)(check)
+app.command(epilog=HOSTS_EXAMPLES)(hosts)
 app.command(epilog=DISK_EXAMPLES)(disk)
 app.command(epilog=TUNE_EXAMPLES)(tune)
 app.command(epilog=COMPARE_EXAMPLES)(compare)

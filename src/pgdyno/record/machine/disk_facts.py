@@ -29,6 +29,11 @@ class DiskFacts(msgspec.Struct, frozen=True, kw_only=True):
     read_ahead_kb: int | None = None
 
     @property
+    def is_known(self) -> bool:
+        """False if nobody could tell which file system it is."""
+        return bool(self.filesystem)
+
+    @property
     def shown_device(self) -> str:
         """Name of the whole device where there is one, else its name in the mount table."""
         return self.block_device or self.device
@@ -42,3 +47,7 @@ class DiskFacts(msgspec.Struct, frozen=True, kw_only=True):
     def is_remote(self) -> bool:
         """True if another machine stores it."""
         return self.filesystem.startswith(_REMOTE)
+
+
+UNKNOWN_DISK = DiskFacts(path="", block_device=None, filesystem="", size_bytes=0, free_bytes=0)
+"""The disk of a server's data where its role may not know the folder."""

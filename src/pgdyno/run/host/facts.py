@@ -11,6 +11,8 @@ import platform
 import re
 from pathlib import Path
 
+import msgspec
+
 from pgdyno.errors import HostError
 from pgdyno.record.machine.disk_facts import DiskFacts
 from pgdyno.record.machine.host_facts import HostFacts
@@ -29,12 +31,35 @@ _KERNEL_SETTINGS = (
 _OCTAL = re.compile(r"\\([0-7]{3})")
 
 
-def read_host_facts(data_dir: Path, *, host: Host = THIS_HOST) -> HostFacts:
+class LiveFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """The facts of a machine that no file of it shows."""
+
+    kernel: str
+    architecture: str
+    cpu_count: int
+    load_average_1min: float
+
+    @staticmethod
+    def of_this_machine() -> LiveFacts:
+        """Read those of this machine and process."""
+        return LiveFacts(
+            kernel=platform.release(),
+            architecture=platform.machine(),
+            cpu_count=len(os.sched_getaffinity(0)),
+            load_average_1min=os.getloadavg()[0],
+        )
+
+
+def read_host_facts(
+    data_dir: Path, *, host: Host = THIS_HOST, live: LiveFacts | None = None, data_disk: DiskFacts | None = None
+) -> HostFacts:
     """Read the facts of the machine and of the disk below `data_dir`.
 
     Args:
         data_dir: An existing folder.
         host: The machine.
+        live: The facts of a captured machine that its files do not show; None: those of this one.
+        data_disk: The disk of a captured machine; None: that of `data_dir`.
 
     Raises:
         HostError: /proc is not mounted.
@@ -52,15 +77,16 @@ def read_host_facts(data_dir: Path, *, host: Host = THIS_HOST) -> HostFacts:
     if meminfo is None:
         raise HostError("/proc is not readable", detail=str(absent), hint="pgdyno runs on Linux, with /proc mounted")
     memory = {line.split(":")[0]: int(line.split()[1]) * 1024 for line in meminfo.splitlines() if ":" in line}
+    live = live or LiveFacts.of_this_machine()
     limits = read_limits(host.open_tree())
     cpus = [limit.value for limit in limits if limit.kind is LimitKind.CPU]
     memory_limits = [int(limit.value) for limit in limits if limit.kind is LimitKind.MEMORY]
     return HostFacts(
         os_name=_field(read("etc/os-release"), "PRETTY_NAME=") or "Linux",
-        kernel=platform.release(),
-        architecture=platform.machine(),
-        cpu_model=_field(read("proc/cpuinfo"), "model name") or platform.machine(),
-        cpu_count=len(os.sched_getaffinity(0)),
+        kernel=live.kernel,
+        architecture=live.architecture,
+        cpu_model=_field(read("proc/cpuinfo"), "model name") or live.architecture,
+        cpu_count=live.cpu_count,
         cpu_limit=min(cpus, default=None),
         memory_bytes=memory["MemTotal"],
         memory_limit_bytes=min(memory_limits, default=None),
@@ -69,8 +95,8 @@ def read_host_facts(data_dir: Path, *, host: Host = THIS_HOST) -> HostFacts:
         clock_source=read("sys/devices/system/clocksource/clocksource0/current_clocksource"),
         transparent_huge_pages=bracketed(read("sys/kernel/mm/transparent_hugepage/enabled")),
         governor=read("sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
-        load_average_1min=os.getloadavg()[0],
-        data_disk=read_disk_facts(data_dir, host=host),
+        load_average_1min=live.load_average_1min,
+        data_disk=data_disk or read_disk_facts(data_dir, host=host),
         host_name=read("proc/sys/kernel/hostname") or None,
         kernel_settings=_read_kernel_settings(host.root),
         absent=absent,
@@ -80,26 +106,48 @@ def read_host_facts(data_dir: Path, *, host: Host = THIS_HOST) -> HostFacts:
 def read_disk_facts(path: Path, *, host: Host = THIS_HOST) -> DiskFacts:
     """Read the file system that holds `path`, and the whole block device below it."""
     path = path.resolve()
-    mounts = read_mount_words(host=host)
     device_id = path.stat().st_dev
     major_minor = f"{os.major(device_id)}:{os.minor(device_id)}"
+    usage = os.statvfs(path)
+    return describe_disk(
+        path,
+        mounts=read_mount_words(host=host),
+        major_minor=major_minor,
+        size_bytes=usage.f_blocks * usage.f_frsize,
+        free_bytes=usage.f_bavail * usage.f_frsize,
+        root=host.root,
+    )
+
+
+def describe_disk(
+    path: Path, *, mounts: list[list[str]], major_minor: str, size_bytes: int, free_bytes: int, root: Path
+) -> DiskFacts:
+    """Describe the file system that holds a path, and the device below it.
+
+    Args:
+        path: An absolute path.
+        mounts: Of the process that the path is one for; see `read_mount_words`.
+        major_minor: The file system's device number.
+        size_bytes: Of the file system.
+        free_bytes: Of the file system.
+        root: `/`, or the folder of captured files.
+    """
     # The longest mount point above the path wins; the device number decides between mounts over one another.
     above = [m for m in mounts if path == Path(m[4]) or Path(m[4]) in path.parents]
     # In a plain chroot no mount covers the path: the device number is then all there is to go by.
     unknown = ["", "", major_minor, "", "", "", "-", "unknown", "unknown", ""]
     mount = max(above or [unknown], key=lambda m: (m[2] == major_minor, len(m[4])))
     separator = mount.index("-")
-    usage = os.statvfs(path)
-    block = _whole_device(host.root, mount[2])
-    queue = host.root / "sys/block" / block / "queue" if block else None
+    block = _whole_device(root, mount[2])
+    queue = root / "sys/block" / block / "queue" if block else None
     return DiskFacts(
         path=str(path),
         device=mount[separator + 2],
         block_device=block,
         filesystem=mount[separator + 1],
         mount_options=",".join(dict.fromkeys(filter(None, f"{mount[5]},{mount[separator + 3]}".split(",")))),
-        size_bytes=usage.f_blocks * usage.f_frsize,
-        free_bytes=usage.f_bavail * usage.f_frsize,
+        size_bytes=size_bytes,
+        free_bytes=free_bytes,
         scheduler=bracketed(_read_optional(queue, "scheduler")),
         is_rotational=None if (spins := _read_optional(queue, "rotational")) is None else spins == "1",
         read_ahead_kb=None if (ahead := _read_optional(queue, "read_ahead_kb")) is None else int(ahead),
@@ -111,8 +159,23 @@ def read_mount_words(*, host: Host = THIS_HOST) -> list[list[str]]:
 
     Source: proc_pid_mountinfo(5).
     """
-    lines = (host.root / "proc/self/mountinfo").read_text(encoding="utf-8").splitlines()
-    return [[_unescape(word) for word in line.split()] for line in lines]
+    return split_mounts((host.root / "proc/self/mountinfo").read_text(encoding="utf-8"))
+
+
+def split_mounts(text: str) -> list[list[str]]:
+    """Return the words of each mount in the text of a process's mountinfo."""
+    return [[_unescape(word) for word in line.split()] for line in text.splitlines()]
+
+
+def list_facts_files() -> tuple[str, ...]:
+    """Return the files whose texts show the facts of a machine, for a capture of them."""
+    return (
+        *("/etc/os-release", "/proc/meminfo", "/proc/cpuinfo", "/sys/class/dmi/id/sys_vendor"),
+        *("/proc/sys/kernel/hostname", "/sys/kernel/mm/transparent_hugepage/enabled"),
+        "/sys/devices/system/clocksource/clocksource0/current_clocksource",
+        "/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor",
+        *(f"/proc/sys/{name.replace('.', '/')}" for name in _KERNEL_SETTINGS),
+    )
 
 
 def _read_kernel_settings(root: Path) -> dict[str, str]:

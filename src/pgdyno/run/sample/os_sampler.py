@@ -1,8 +1,9 @@
 """Sample the OS: one stdlib-only program that reads /proc and /sys and prints a JSON line each interval.
 
-The program imports nothing of pgdyno and runs as `python3 -S -I os_sampler.py SECONDS`, Python 3.7 or later, so that
-the same file can watch a remote host through ssh; that is why it is one long file. Its one argument is the interval:
-argparse would take a third of the CPU time of its start. It prints raw cumulative counters in the kernel's own units;
+The program imports nothing of pgdyno and runs as `python3 -S -I os_sampler.py SECONDS [SILENCE [PID]]`, Python 3.7 or
+later, so that the same source watches another machine through ssh (`run/link`); that is why it is one long file. Its
+arguments are the interval, there the seconds after which it ends if nothing comes on stdin, and the process whose control
+group and CPUs it reads in place of its own: argparse would take a third of the CPU time of its start. It prints raw cumulative counters in the kernel's own units;
 shares and rates are computed from the record. To disturb little, it keeps files open and reads them with pread, copies
 digits without parsing them, and leaves out what has not changed since the line before.
 
@@ -12,8 +13,8 @@ left out is unchanged, a source that is null is gone. The last line carries `end
 the reason for each request that needed more open files than this process may have: a part of it would be a wrong sum.
 
 The program ends when stdin closes, on SIGTERM or SIGINT, or when its parent dies. A line `LABEL=PID` on stdin makes it
-follow one more process, a line `LABEL+=PID` a process with all its descendants as one, and a line `LABEL*=PID` the
-backends of the postmaster's clients as one.
+follow one more process, a line `LABEL+=PID,PID` processes with all their descendants as one, and a line `LABEL*=PID` the
+backends of the postmaster's clients as one. A line `clock WORD` is answered at once, on stderr, with CLOCK_MONOTONIC.
 """
 
 from __future__ import annotations
@@ -290,29 +291,30 @@ class SampledProcess:
 
 
 class ProcessTree:
-    """The CPU time of one process and all its descendants as one, including children that ended and were waited for.
+    """The CPU time of some processes and all their descendants as one, including children that ended and were waited for.
 
     A process that ends during the reading may be missing once, so the sum can briefly go back.
     """
 
-    def __init__(self, label: str, pid: int) -> None:
+    def __init__(self, label: str, *pids: int) -> None:
         self._key = b"tree." + label.encode()
-        self._pid = str(pid).encode()
+        self._roots = [str(pid).encode() for pid in pids]
         self._stats: dict[bytes, PseudoFile] = {}
         self._children: dict[bytes, PseudoFile] = {}
 
     def read(self, out: dict[bytes, bytes]) -> bool:
-        """Add what is known; False when the process is gone, or its children cannot be told."""
-        total = self._spent(self._pid)
-        children = self._list_children(self._pid)
-        if total is None or children is None:
-            return False
-        pids = [*children, *(pid for child in children for pid in self._list_children(child) or ())]
-        user, system = total
+        """Add what is known; False when one of the processes is gone, or its children cannot be told."""
+        pids: list[bytes] = []
+        for root in self._roots:
+            children = self._list_children(root)
+            if children is None or self._spent(root) is None:
+                return False
+            pids += [root, *children, *(pid for child in children for pid in self._list_children(child) or ())]
+        user = system = 0
         for spent in filter(None, map(self._spent, pids)):
             user, system = user + spent[0], system + spent[1]
-        self._forget({self._pid, *pids})
-        out[self._key] = array([self._pid, b"%d" % user, b"%d" % system])
+        self._forget(set(pids))
+        out[self._key] = array([self._roots[0], b"%d" % user, b"%d" % system])
         return True
 
     def _spent(self, pid: bytes) -> tuple[int, int] | None:
@@ -404,14 +406,14 @@ def add(one: tuple[int, int], other: tuple[int, int]) -> tuple[int, int]:
 class Sampler:
     """All sources, and the values last printed for each."""
 
-    def __init__(self) -> None:
+    def __init__(self, pid: str = "self") -> None:
         self.sources = (
             Stat(),
             NamedLines("mem", "/proc/meminfo", MEMORY_FIELDS, b":"),
             NamedLines("vm", "/proc/vmstat", VM_FIELDS, b""),
             Pressure(),
             Disks(),
-            Cgroup(cgroup_folders(read_text("/proc/self/cgroup"), read_text("/proc/self/mountinfo"))),
+            Cgroup(cgroup_folders(read_text(f"/proc/{pid}/cgroup"), read_text("/proc/self/mountinfo"))),
         )
         self._processes: dict[str, SampledProcess | ProcessTree | Backends] = {}
         self.given_up: dict[str, str] = {}
@@ -420,6 +422,7 @@ class Sampler:
     def follow(self, request: str) -> None:
         """Follow what `LABEL=PID` names from the next sample on; `+=`: with descendants; `*=`: a server's backends."""
         label, _, pid = request.strip().partition("=")
+        pids = pid.split(",")
         name = label.rstrip("+*")
         kinds: dict[str, type[SampledProcess | ProcessTree | Backends]] = {
             "": SampledProcess,
@@ -427,11 +430,12 @@ class Sampler:
             "*": Backends,
         }
         follow = kinds.get(label[len(name) :])
-        if follow is None or not name.isidentifier() or not pid.isdigit():
+        is_one = follow is ProcessTree or len(pids) == 1
+        if follow is None or not name.isidentifier() or not all(map(str.isdigit, pids)) or not is_one:
             sys.stderr.write(f"not LABEL=PID: {request!r}\n")
             return
         try:
-            self._processes[request.strip()] = follow(name, int(pid))
+            self._processes[request.strip()] = follow(name, *map(int, pids))
         except OSError as exc:
             self.given_up[request.strip()] = str(exc)
 
@@ -530,7 +534,7 @@ def write(data: bytes) -> None:
         data = data[os.write(1, data) :]
 
 
-def header(sampler: Sampler, interval_s: float) -> bytes:
+def header(sampler: Sampler, interval_s: float, pid: int = 0) -> bytes:
     """Return the first line."""
     value = {
         "format": FORMAT_VERSION,
@@ -540,15 +544,15 @@ def header(sampler: Sampler, interval_s: float) -> bytes:
         "interval_s": interval_s,
         "clk_tck": os.sysconf("SC_CLK_TCK"),
         "page_bytes": os.sysconf("SC_PAGE_SIZE"),
-        "cpus": sorted(os.sched_getaffinity(0)),
+        "cpus": sorted(os.sched_getaffinity(pid)),
         "fields": FIELDS,
         "absent": sampler.absent(),
     }
     return json.dumps(value, separators=(",", ":")).encode() + b"\n"
 
 
-def watch(sampler: Sampler, interval_s: float) -> str:
-    """Print a line each interval until told to stop; return the reason."""
+def watch(sampler: Sampler, interval_s: float, silence_s: int = 0) -> str:
+    """Print a line each interval until told to stop; return the reason. The kernel ends what hears nothing for too long."""
     wake, signalled = os.pipe()
     os.set_blocking(signalled, False)
     signal.set_wakeup_fd(signalled)
@@ -566,9 +570,13 @@ def watch(sampler: Sampler, interval_s: float) -> str:
                 write(sampler.line())
             return f"signal {os.read(wake, 1)[0]}" if wake in ready else "stdin closed"
         if asked:
+            signal.alarm(silence_s)
             *requests, pending = (pending + asked).split(b"\n")
             for request in requests:
-                sampler.follow(request.decode(errors="replace"))
+                if request.startswith(b"clock "):
+                    os.write(2, b"%b %d\n" % (request, time.monotonic_ns()))
+                else:
+                    sampler.follow(request.decode(errors="replace"))
         elif time.monotonic() >= due_s:
             write(sampler.line())
             due_s += interval_s * max(1, -(-(time.monotonic() - due_s) // interval_s))
@@ -578,14 +586,16 @@ def watch(sampler: Sampler, interval_s: float) -> str:
 def main() -> int:
     """Sample to the end at the interval of the command line, and print the reason for ending."""
     interval_s = float(sys.argv[1]) if len(sys.argv) > 1 else 1.0
+    silence_s = int(sys.argv[2]) if len(sys.argv) > 2 else 0
+    pid = sys.argv[3] if len(sys.argv) > 3 else "self"
     # Each backend takes up to three files, and the usual soft limit is 1024.
     with contextlib.suppress(OSError, ValueError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
     try:
-        sampler = Sampler()
-        write(header(sampler, interval_s))
+        sampler = Sampler(pid)
+        write(header(sampler, interval_s, 0 if pid == "self" else int(pid)))
         sampler.follow(f"sampler_os={os.getpid()}")
-        reason = watch(sampler, interval_s)
+        reason = watch(sampler, interval_s, silence_s)
         end = {"t": time.monotonic(), "cost_s": time.process_time(), "end": reason, "given_up": sampler.given_up}
         write(json.dumps(end).encode() + b"\n")
     except OSError as exc:

@@ -1,0 +1,153 @@
+"""`pgdyno hosts`: whether machines are reached by ssh, what they are, and how their clocks differ from this one's."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+from rich.console import Group, RenderableType
+
+from pgdyno.conduct.ui import Ui
+from pgdyno.errors import ExitCode, PgdynoError, SpecError, with_program
+from pgdyno.record.machine.host_facts import HostFacts
+from pgdyno.record.samples.clock import ClockFit, fit_clock
+from pgdyno.record.types import ErrorFact
+from pgdyno.report.clock_words import format_offset
+from pgdyno.report.format import format_bytes, format_count, format_seconds
+from pgdyno.report.forms.plain import Heading, render_headed, render_rows
+from pgdyno.run.host.program import program_name
+from pgdyno.run.link.look import FarLook, look_at
+from pgdyno.run.link.ssh import open_link
+from pgdyno.spec.hosts import HostEntry, HostRole, read_hosts
+
+
+class HostLine(msgspec.Struct, frozen=True, kw_only=True):
+    """A machine; `problem` says why nothing else is known of it."""
+
+    name: str
+    ssh: str
+    role: HostRole
+    python: str | None = None
+    boot_id: str | None = None
+    """Changes with each boot; equal ones are one machine."""
+    facts: HostFacts | None = None
+    round_trip_s: float | None = None
+    """Median of the exchanges with its clock, through ssh."""
+    clock: ClockFit | None = None
+    """How far its clock since boot is ahead of this machine's."""
+    problem: ErrorFact | None = None
+
+    @property
+    def cells(self) -> tuple[str, ...]:
+        """Return the machine's row of the table."""
+        if self.facts is None or self.clock is None:
+            return (self.name, self.role.value, "no link")
+        return (
+            self.name,
+            self.role.value,
+            self.facts.host_name or "",
+            format_count(self.facts.cpu_count),
+            format_bytes(self.facts.memory_bytes),
+            self.facts.kernel,
+            (self.boot_id or "")[:8],
+            self.python or "",
+            "" if self.round_trip_s is None else format_seconds(self.round_trip_s),
+            format_offset(self.clock),
+        )
+
+
+class HostsView(msgspec.Struct, frozen=True, kw_only=True):
+    """Some machines."""
+
+    hosts: tuple[HostLine, ...]
+
+    @property
+    def exit_code(self) -> ExitCode:
+        """Return PROBLEM_FOUND if one of them is not reached."""
+        return ExitCode.PROBLEM_FOUND if any(one.problem for one in self.hosts) else ExitCode.OK
+
+    def to_json(self) -> bytes:
+        """Return the machines as JSON."""
+        return msgspec.json.encode(self)
+
+    def to_terminal(self) -> RenderableType:
+        """Return the machines as a table, with what is wrong below it."""
+        whole = (
+            "host",
+            "role",
+            "name there",
+            "CPUs",
+            "memory",
+            "kernel",
+            "boot",
+            "Python",
+            "round trip",
+            "clock ahead",
+        )
+        headings = [Heading(title, is_whole=title == "host") for title in whole]
+        rows = [(*line.cells, *[""] * (len(whole) - len(line.cells))) for line in self.hosts]
+        problems = [
+            (
+                f"{line.name}: {line.problem.fact}",
+                "\n".join(filter(None, (line.problem.detail, with_program(line.problem.hint, program_name())))),
+            )
+            for line in self.hosts
+            if line.problem is not None
+        ]
+        table = render_rows(headings, rows)
+        return Group(table, render_headed(problems)) if problems else table
+
+
+def read_named(named: str) -> Mapping[str, HostEntry]:
+    """Return the machines of a hosts file or a study, or the machine that is named as for ssh.
+
+    Raises:
+        SpecError: The file cannot be used, or this names no machine.
+    """
+    if Path(named).is_file() or named.endswith(".toml"):
+        hosts = read_hosts(Path(named))
+        if not hosts:
+            raise SpecError(f"{named} names no machine", hint="a study names them in [hosts.NAME], with role and ssh")
+        return hosts
+    return {named: make_server_host(named)}
+
+
+def make_server_host(destination: str) -> HostEntry:
+    """Return the entry of a server's machine that the command line names.
+
+    Raises:
+        SpecError: It is no destination of ssh.
+    """
+    try:
+        return HostEntry(role=HostRole.SERVER, ssh=destination)
+    except ValueError as exc:
+        raise SpecError(str(exc)) from exc
+
+
+def view_hosts(hosts: Mapping[str, HostEntry], *, ui: Ui) -> HostsView:
+    """Look at machines one after the other; one that is not reached stops nothing."""
+    lines = []
+    for name, entry in hosts.items():
+        ui.show_activity(f"looking at {name}")
+        try:
+            with open_link(entry) as link:
+                lines.append(_describe(name, entry, look_at(link)))
+        except PgdynoError as error:
+            problem = ErrorFact(fact=error.fact, detail=error.detail, hint=error.hint)
+            lines.append(HostLine(name=name, ssh=entry.ssh, role=entry.role, problem=problem))
+    return HostsView(hosts=tuple(lines))
+
+
+def _describe(name: str, entry: HostEntry, look: FarLook) -> HostLine:
+    return HostLine(
+        name=name,
+        ssh=entry.ssh,
+        role=entry.role,
+        python=look.python,
+        boot_id=look.boot_id,
+        facts=look.facts,
+        round_trip_s=statistics.median(one.round_trip_s for one in look.exchanges),
+        clock=fit_clock(look.exchanges),
+    )

@@ -1,0 +1,61 @@
+"""Build the command that runs a Python program on another machine, where nothing of it is written.
+
+The program comes through standard input. A shell on that machine looks for a Python that is new enough; Python prints
+`READY`, reads the program's compressed source, waits for a line, and runs it. What stands before `READY` was printed by
+the account's own shell. A program that is sent imports the standard library only, and runs on `LEAST_PYTHON`.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+import zlib
+from collections.abc import Sequence
+
+READY = b"pgdyno is here"
+NO_PYTHON = b"pgdyno finds no Python"
+LEAST_PYTHON = (3, 7)
+SILENCE_S = 30
+"""Seconds without a word from this machine after which a program there ends, whatever has happened to the link."""
+_NAMES = ("python3", *(f"python3.{minor}" for minor in range(14, LEAST_PYTHON[1] - 1, -1)))
+# Neither a backslash nor an exclamation mark: they mean something to fish and csh even between quotes. The alarm's default
+# action is the kernel's own, which also ends a program that hangs in a write.
+_BOOT = """
+import os, signal, sys, zlib
+signal.alarm(int(sys.argv.pop(1)))
+size = int(sys.argv.pop(1))
+os.write(1, b"READY" + bytes([10]))
+data = bytes()
+while len(data) < size:
+ more = os.read(0, size - len(data))
+ if not more: sys.exit(0)
+ data += more
+while more not in (bytes(), bytes([10])): more = os.read(0, 1)
+if not more: sys.exit(0)
+exec(compile(zlib.decompress(data), "pgdyno", "exec"))
+""".replace("READY", READY.decode())
+
+
+def pack_program(source: str) -> bytes:
+    """Return what is sent of a program."""
+    return zlib.compress(source.encode(), 9)
+
+
+def build_command(size: int, arguments: Sequence[str], *, python: str | None, silence_s: int = SILENCE_S) -> str:
+    """Return the line for the shell of the account on the other machine.
+
+    Args:
+        size: Bytes of the packed program.
+        arguments: Of the program.
+        python: The Python that the user named; None: the first one that is new enough.
+        silence_s: Seconds after which the kernel ends it, unless the program asks for more time.
+    """
+    candidates = " ".join(map(shlex.quote, _NAMES if python is None else (python,)))
+    first = shlex.quote(_NAMES[0] if python is None else python)
+    is_old = f"import sys; sys.exit(sys.version_info < {LEAST_PYTHON})"
+    script = (
+        f'for p in {candidates}; do "$p" -c "{is_old}" 2>/dev/null && exec "$p" -S -I -c "$@"; done;'
+        f' echo "{NO_PYTHON.decode()}"; {first} -V 2>&1; exit 127'
+    )
+    boot = f"exec({json.dumps(_BOOT)})"
+    return "exec " + shlex.join(["sh", "-c", script, "pgdyno", boot, str(silence_s), str(size), *arguments])

@@ -1,0 +1,213 @@
+"""Run a program on another machine that was sent there, keep its clock compared, and leave nothing there.
+
+A thread asks the program for its clock in bursts. These are the heartbeat, too: without a word from here for `SILENCE_S`
+the kernel there ends the program, so that it outlives neither this process nor a link that hangs. What it prints goes
+straight into a file here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import select
+import subprocess
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from pgdyno.errors import HostError, StepFailedError
+from pgdyno.record.samples.clock import ClockExchange
+from pgdyno.run.host import process
+from pgdyno.run.host.clock import monotonic_s
+from pgdyno.run.host.log import LOG
+from pgdyno.run.link.boot import LEAST_PYTHON, NO_PYTHON, READY, SILENCE_S, build_command, pack_program
+from pgdyno.run.link.ssh import ANSWERS_WITHIN_S, SshLink, explain_refusal
+
+BURST_COUNT = 8
+_BURSTS_WITHIN_SILENCE = 3
+_EXCHANGE_WITHIN_S = 5.0
+_STOPS_WITHIN_S = 20.0
+_ANSWER = re.compile(rb"clock (\S+) (\d+)\n")
+_SSH_FAILED = 255
+
+
+class FarProgram:
+    """A running program. Start and stop it from the main thread.
+
+    Args:
+        link: The machine.
+        source: The program's file, which imports the standard library only and answers `clock WORD` lines on stderr.
+        arguments: Its arguments.
+        output: A file for what it prints, emptied first.
+        request: The first line that it reads; empty: it reads none.
+        silence_s: Seconds without a word from here after which it ends.
+
+    Raises:
+        HostError: There is no connection, or no Python that is new enough.
+        StepFailedError: The program does not start.
+    """
+
+    def __init__(
+        self,
+        link: SshLink,
+        source: Path,
+        arguments: Sequence[str],
+        *,
+        output: Path,
+        request: bytes = b"",
+        silence_s: int = SILENCE_S,
+    ) -> None:
+        self._silence_s = silence_s
+        self.link = link
+        self.path = output
+        self.started_s = monotonic_s()
+        self.failure = ""
+        self.exchanges: list[ClockExchange] = []
+        self._said = b""
+        self._ending = threading.Event()
+        data = pack_program(source.read_text(encoding="utf-8"))
+        with output.open("wb"):
+            pass
+        # Appending, so that nothing is torn when the file is emptied after what the account's shell has printed.
+        with output.open("ab") as stdout:
+            command = build_command(len(data), arguments, python=link.entry.python, silence_s=silence_s)
+            self.process: subprocess.Popen[bytes] = link.start(command, stdout=stdout)
+        stdin, stderr = self.process.stdin, self.process.stderr
+        if stdin is None or stderr is None:
+            raise RuntimeError("a link starts programs with pipes")
+        self._stdin, self._stderr = stdin, stderr
+        # A link that hangs must not hang this process.
+        os.set_blocking(stdin.fileno(), False)
+        os.set_blocking(stderr.fileno(), False)
+        try:
+            self._write(data)
+            self._await_python()
+        except BaseException:
+            self._end()
+            raise
+        self._write(b"\n" + request)
+        self._listener = threading.Thread(target=self._listen, daemon=True)
+        self._listener.start()
+
+    @property
+    def is_alive(self) -> bool:
+        """True while the program, or the link to it, lives."""
+        return self.process.poll() is None
+
+    def has_lines(self, count: int) -> bool:
+        """Return whether it has printed so many lines."""
+        return self.path.read_bytes().count(b"\n") >= count
+
+    def say(self, line: str) -> None:
+        """Write a line to its standard input."""
+        self._write(line.encode())
+
+    def stop(self) -> None:
+        """End the program by closing its input, after a last burst; if it had ended earlier, `failure` says why."""
+        died = not self.is_alive
+        self._ending.set()
+        self._listener.join()
+        self._end()
+        code = self.process.returncode
+        if (died or code != 0) and not self.failure:
+            said = self._said.decode(errors="replace").strip()
+            how = f"the program on {self.link.destination} ended with exit code {code}"
+            if code in {_SSH_FAILED, -15, -9}:
+                how = (
+                    f"the link to {self.link.destination} was lost, or nothing went through it for {self._silence_s} s"
+                )
+            self.failure = ": ".join(filter(None, (how, said)))
+
+    def _end(self) -> None:
+        with contextlib.suppress(OSError):
+            self._stdin.close()
+        try:
+            self.process.wait(timeout=_STOPS_WITHIN_S)
+        except subprocess.TimeoutExpired:
+            process.stop(self.process)
+        with contextlib.suppress(OSError):
+            self._said += os.read(self._stderr.fileno(), 65536)
+        self._stderr.close()
+
+    def _write(self, data: bytes) -> None:
+        try:
+            written = os.write(self._stdin.fileno(), data)
+        except (OSError, ValueError) as exc:
+            self.failure = self.failure or f"{self.link.destination} does not listen any more: {exc}"
+            return
+        if written < len(data):
+            self.failure = self.failure or f"{self.link.destination} does not listen any more"
+
+    def _await_python(self) -> None:
+        """Wait until Python is there, and empty the file of what the account's shell has printed before."""
+        deadline_s = monotonic_s() + ANSWERS_WITHIN_S
+        while READY + b"\n" not in (printed := self.path.read_bytes()):
+            if not self.is_alive:
+                # What was printed last may not have been there at the first look.
+                self._explain_end(self.path.read_bytes())
+            if monotonic_s() > deadline_s:
+                raise explain_refusal(self.link.destination, f"timed out: no Python within {ANSWERS_WITHIN_S:g} s")
+            time.sleep(0.005)
+        if remark := printed.partition(READY)[0].strip():
+            LOG.info("the shell of %s prints: %r", self.link.destination, remark[:1000])
+        os.truncate(self.path, 0)
+
+    def _refuse_python(self, printed: bytes) -> None:
+        needed = ".".join(map(str, LEAST_PYTHON))
+        named = self.link.entry.python
+        raise HostError(
+            f"{self.link.destination} has no Python {needed} or later",
+            detail=printed.partition(NO_PYTHON)[2].decode(errors="replace").strip(),
+            hint="install python3 there, or name one with python = in its [hosts] table"
+            if named is None
+            else f"python = {named!r} must name one there",
+        )
+
+    def _explain_end(self, printed: bytes) -> None:
+        if NO_PYTHON in printed:
+            self._refuse_python(printed)
+        said = os.read(self._stderr.fileno(), 65536) if select.select([self._stderr], [], [], 1.0)[0] else b""
+        words = (printed + said).decode(errors="replace").strip()
+        if self.process.returncode == _SSH_FAILED:
+            raise explain_refusal(self.link.destination, words)
+        raise StepFailedError(
+            f"no program starts on {self.link.destination}",
+            detail=words or f"exit code {self.process.returncode}",
+            hint=f"the account's shell must run commands: `ssh {self.link.destination} true`",
+        )
+
+    def _listen(self) -> None:
+        """Exchange clocks in bursts until the end; the last burst follows the last word of the main thread."""
+        burst = 0
+        while self.is_alive:
+            is_last = self._ending.is_set()
+            for number in range(BURST_COUNT):
+                exchange = self._exchange(burst, f"{burst}.{number}".encode())
+                if exchange is None:
+                    break
+                self.exchanges.append(exchange)
+            burst += 1
+            if is_last:
+                return
+            self._ending.wait(self._silence_s / _BURSTS_WITHIN_SILENCE)
+
+    def _exchange(self, burst: int, word: bytes) -> ClockExchange | None:
+        sent_s = monotonic_s()
+        self._write(b"clock %b\n" % word)
+        deadline_s = sent_s + _EXCHANGE_WITHIN_S
+        while monotonic_s() < deadline_s:
+            if not select.select([self._stderr], [], [], deadline_s - monotonic_s())[0]:
+                return None
+            data = os.read(self._stderr.fileno(), 65536)
+            received_s = monotonic_s()
+            if not data:
+                return None
+            self._said += data
+            # An answer that comes too late belongs to an earlier word.
+            answers = {found[1]: int(found[2]) for found in _ANSWER.finditer(self._said)}
+            if word in answers:
+                self._said = _ANSWER.sub(b"", self._said)
+                return ClockExchange(burst=burst, sent_s=sent_s, far_s=answers[word] / 1e9, received_s=received_s)
+        return None

@@ -1,0 +1,104 @@
+"""Define the machines of a study that are reached by ssh: `[hosts.NAME]`, in a study or in a hosts file of its own."""
+
+from __future__ import annotations
+
+import enum
+import tomllib
+from pathlib import Path
+
+import msgspec
+
+from pgdyno.errors import SpecError
+from pgdyno.spec.complaint import find_line, read_complaint
+from pgdyno.spec.table import StudyTable
+
+
+class HostRole(enum.Enum):
+    """What a machine is in a study."""
+
+    SERVER = "server"
+    """The given server runs there: the machine is watched while a load runs."""
+
+
+class HostEntry(StudyTable, frozen=True, kw_only=True):
+    """A machine that is reached by ssh.
+
+    Attributes:
+        role: What it is in a study.
+        ssh: The destination as the user would give it to `ssh`: a host, an alias of ~/.ssh/config, or account@host.
+        python: A Python on that machine, from 3.7; absent: python3, or the newest python3.N in its PATH.
+    """
+
+    role: HostRole
+    ssh: str
+    python: str | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse what ssh or its shell would take for something else."""
+        if not self.ssh.strip() or self.ssh.startswith("-") or any(c.isspace() for c in self.ssh):
+            raise ValueError(f"ssh {self.ssh!r} is no destination: name it as for `ssh`, such as db1 or postgres@db1")
+        if self.python is not None and (not self.python or self.python.startswith("-")):
+            raise ValueError(f"python {self.python!r} names no program")
+
+
+def read_hosts(path: Path) -> dict[str, HostEntry]:
+    """Read the machines that a hosts file or a study names; none of a study that names none.
+
+    Raises:
+        SpecError: The file cannot be read, or has invalid keys or values; a hosts file also if it has others.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+        raw = tomllib.loads(text)
+    except OSError as exc:
+        raise SpecError(f"cannot read the hosts of {path}", detail=exc.strerror or str(exc)) from exc
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as exc:
+        raise SpecError(f"{path} is not valid TOML", detail=str(exc), hint='strings need quotes: ssh = "db1"') from exc
+    others = [key for key in raw if key != "hosts"]
+    if others and "workload" not in raw:
+        raise SpecError(
+            f"{path}: unknown key {others[0]}", hint="a hosts file has tables [hosts.NAME] and nothing else"
+        )
+    return make_hosts(raw.get("hosts", {}), source=str(path), text=text)
+
+
+def make_hosts(raw: object, *, source: str, text: str = "") -> dict[str, HostEntry]:
+    """Make the machines of a TOML document.
+
+    Args:
+        raw: Its table `hosts`.
+        source: Name of the file in errors.
+        text: The TOML text, so that errors can name lines.
+
+    Raises:
+        SpecError: A key or a value is invalid.
+    """
+    tables = raw if isinstance(raw, dict) else {}
+    for name, table in tables.items():
+        if isinstance(table, dict) and isinstance(role := table.get("role"), str) and role not in _ROLES:
+            where = _find_place(source, text, f"hosts.{name}.role")
+            raise SpecError(
+                f"{where}: role {role} of {name} does nothing here",
+                detail="pgdyno watches the machine of a given server, and reaches no other",
+                hint=f"role is one of {', '.join(_ROLES)}",
+            )
+        try:
+            msgspec.convert(table, HostEntry)
+        except msgspec.ValidationError as exc:
+            found = read_complaint(str(exc), HostEntry)
+            where = _find_place(source, text, f"hosts.{name}.{found.path}".rstrip("."))
+            hint = f"did you mean {found.nearest}?" if found.nearest else f"its keys are {', '.join(_KEYS)}"
+            raise SpecError(f"{where}: host {name}: {found.fact}", hint=hint) from exc
+    try:
+        return msgspec.convert(raw, dict[str, HostEntry])
+    except msgspec.ValidationError as exc:
+        raise SpecError(f"{source}: hosts is no table", hint="each machine has a table [hosts.NAME]") from exc
+
+
+def _find_place(source: str, text: str, path: str) -> str:
+    line = find_line(text, path) if text else None
+    return f"{source}, line {line}" if line else source
+
+
+_ROLES = tuple(role.value for role in HostRole)
+_KEYS = tuple(field.name for field in msgspec.structs.fields(HostEntry))

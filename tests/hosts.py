@@ -1,0 +1,125 @@
+"""Machines to reach by ssh: one real sshd of this account, on several loopback addresses, and a private ssh configuration.
+
+`ssh` is found in PATH as ever: a script of the same name comes first there, which names the configuration. Nothing of the
+account's own ~/.ssh is read or changed.
+"""
+
+from __future__ import annotations
+
+import getpass
+import os
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+SSHD = Path("/usr/sbin/sshd")
+
+
+class Sshd:
+    """A running sshd, and what its clients need."""
+
+    def __init__(self, folder: Path, port: int) -> None:
+        self.folder = folder
+        self.port = port
+
+    @property
+    def path(self) -> str:
+        """PATH with an ssh that knows the machines db1, db2, and others that are wrong in one thing each."""
+        return f"{self.folder / 'bin'}:{os.environ['PATH']}"
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def _keygen(path: Path) -> None:
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", path], check=True)
+
+
+_SSHD_CONFIG = """
+Port {port}
+ListenAddress 127.0.0.1
+ListenAddress 127.0.0.2
+ListenAddress 127.0.0.3
+HostKey {folder}/host_key
+PidFile none
+AuthorizedKeysFile {folder}/user_key.pub
+StrictModes no
+UsePAM no
+PasswordAuthentication no
+KbdInteractiveAuthentication no
+PermitRootLogin prohibit-password
+MaxStartups 100
+# The shell of one of the machines prints something before it does what it is told.
+Match LocalAddress 127.0.0.2
+ForceCommand echo hello from a shell; exec sh -c "$SSH_ORIGINAL_COMMAND"
+"""
+_SSH_CONFIG = """
+Host {name}
+  HostName {address}
+  HostKeyAlias {name}
+  Port {port}
+  User {account}
+  IdentityFile {folder}/user_key
+  IdentitiesOnly yes
+  IdentityAgent none
+  GlobalKnownHostsFile /dev/null
+  UserKnownHostsFile {folder}/known_hosts
+"""
+_ADDRESSES = {
+    "db1": "127.0.0.1",
+    "db2": "127.0.0.2",
+    # Each is wrong in one thing: no known key, another key than it had, no such account, no sshd.
+    "unknown": "127.0.0.3",
+    "changed": "127.0.0.3",
+    "stranger": "127.0.0.3",
+    "closed": "127.0.0.4",
+}
+
+
+@contextmanager
+def running_sshd(folder: Path) -> Iterator[Sshd]:
+    """Run an sshd in a folder of its own."""
+    port = _free_port()
+    _keygen(folder / "host_key")
+    _keygen(folder / "user_key")
+    _keygen(folder / "other_key")
+    key, other = ((folder / f"{name}.pub").read_text().strip() for name in ("host_key", "other_key"))
+    known = [f"{name} {key}" for name in _ADDRESSES if name not in {"unknown", "changed"}]
+    (folder / "known_hosts").write_text("\n".join([*known, f"changed {other}", ""]))
+    (folder / "sshd_config").write_text(_SSHD_CONFIG.format(folder=folder, port=port))
+    accounts = {"stranger": "nobody-here"}
+    config = [
+        _SSH_CONFIG.format(
+            folder=folder, port=port, name=name, address=address, account=accounts.get(name, getpass.getuser())
+        )
+        for name, address in _ADDRESSES.items()
+    ]
+    (folder / "ssh_config").write_text("".join(config))
+    (folder / "bin").mkdir()
+    real = shutil.which("ssh")
+    (folder / "bin/ssh").write_text(f'#!/bin/sh\nexec {real} -F {folder}/ssh_config "$@"\n')
+    (folder / "bin/ssh").chmod(0o755)
+    if os.geteuid() == 0:
+        # As root it separates its privileges, into a folder that the package makes when it starts.
+        Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)
+    log = folder / "sshd.log"
+    with log.open("wb") as stderr:
+        daemon = subprocess.Popen([SSHD, "-D", "-e", "-f", folder / "sshd_config"], stderr=stderr)
+    try:
+        deadline_s = time.monotonic() + 60
+        while b"127.0.0.3" not in log.read_bytes():
+            assert daemon.poll() is None, log.read_text()
+            assert time.monotonic() < deadline_s
+            time.sleep(0.01)
+        yield Sshd(folder, port)
+    finally:
+        daemon.terminate()
+        daemon.wait()

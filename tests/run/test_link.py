@@ -1,0 +1,181 @@
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from pgdyno.errors import HostError, PgdynoError
+from pgdyno.record.samples.clock import fit_clock
+from pgdyno.record.samples.files import read_os_samples
+from pgdyno.run.host.facts import read_host_facts
+from pgdyno.run.link.far_program import BURST_COUNT, FarProgram
+from pgdyno.run.link.look import look_at
+from pgdyno.run.link.ssh import open_link
+from pgdyno.run.sample import os_sampler
+from pgdyno.spec.hosts import HostEntry, HostRole
+from tests.hosts import Sshd
+
+pytestmark = pytest.mark.cluster
+
+SAMPLER = Path(os_sampler.__file__)
+# The conductor, in a process of its own, so that it can be killed.
+CONDUCTOR = """
+    import sys
+    from pathlib import Path
+    from pgdyno.run.link.far_program import FarProgram
+    from pgdyno.run.link.ssh import open_link
+    from pgdyno.run.sample import os_sampler
+    from pgdyno.spec.hosts import HostEntry, HostRole
+
+    with open_link(HostEntry(role=HostRole.SERVER, ssh="db1")) as link:
+        FarProgram(link, Path(os_sampler.__file__), ["0.2", "30"], output=Path(sys.argv[1]))
+        sys.stdin.read()
+"""
+
+
+def host(name: str, python: str | None = None) -> HostEntry:
+    return HostEntry(role=HostRole.SERVER, ssh=name, python=python)
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    deadline_s = time.monotonic() + 240
+    while not condition():
+        assert time.monotonic() < deadline_s
+        time.sleep(0.02)
+
+
+def is_running(pid: int) -> bool:
+    """Whether a process lives; one that nobody has waited for does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def far_pid(output: Path) -> int:
+    """The sampler's own process id, which it prints with its first sample after it follows itself."""
+
+    def lines() -> list[bytes]:
+        return [line for line in output.read_bytes().split(b"\n")[:-1] if b'"process.sampler_os":[' in line]
+
+    wait_until(lambda: output.exists() and bool(lines()))
+    pid: int = msgspec.json.decode(lines()[0])["process.sampler_os"][0]
+    return pid
+
+
+def test_a_machine_is_what_its_own_files_say(by_ssh: Sshd, tmp_path: Path) -> None:
+    known_hosts = (by_ssh.folder / "known_hosts").read_bytes()
+    here = read_host_facts(tmp_path)
+    for name in ("db1", "db2"):  # the shell of db2 prints something first
+        with open_link(host(name)) as link:
+            folder, look = link.folder, look_at(link)
+        assert look.boot_id == Path("/proc/sys/kernel/random/boot_id").read_text().strip(), name
+        assert look.pid_namespace == str(Path("/proc/self/ns/pid").readlink())
+        facts = msgspec.structs.replace(
+            look.facts,
+            load_average_1min=here.load_average_1min,
+            data_disk=here.data_disk,
+            kernel_settings=here.kernel_settings,
+            absent=here.absent,
+        )
+        assert facts == here
+        assert set(look.facts.kernel_settings) == set(here.kernel_settings)
+        assert len(look.exchanges) == BURST_COUNT
+        fit = fit_clock(look.exchanges)
+        assert abs(fit.offset_s) <= fit.uncertainty_s
+        assert not folder.exists()
+    assert (by_ssh.folder / "known_hosts").read_bytes() == known_hosts
+
+
+def test_each_kind_of_bad_luck_is_told_from_the_others(by_ssh: Sshd, tmp_path: Path) -> None:
+    old = tmp_path / "python3.6"
+    old.write_text('#!/bin/sh\n[ "$1" = -V ] && echo Python 3.6.8\nexit 1\n')
+    old.chmod(0o755)
+    for entry, words in {
+        host("unknown"): "the host key of unknown is not known",
+        host("changed"): "the host key of changed has changed",
+        host("stranger"): "stranger does not let this account in",
+        host("closed"): "no sshd answers at closed",
+        host("nowhere.invalid"): "there is no machine nowhere.invalid",
+        host("db1", "/nowhere/python3"): "db1 has no Python 3.7 or later: pgdyno: 1: /nowhere/python3: not found",
+        host("db1", str(old)): "db1 has no Python 3.7 or later: Python 3.6.8",
+        host("db2", str(old)): "db2 has no Python 3.7 or later: Python 3.6.8",
+    }.items():
+        with pytest.raises(HostError) as caught, open_link(entry) as link:
+            look_at(link)
+        assert caught.value.reason.startswith(words)
+        assert caught.value.hint, words
+
+
+def test_without_an_ssh_program_that_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(PgdynoError, match="cannot start ssh"), open_link(host("db1")):
+        pass
+
+
+def test_a_program_there_ends_with_the_conductor_or_its_link(by_ssh: Sshd, tmp_path: Path) -> None:
+    environment = {**os.environ, "PATH": by_ssh.path}
+    code = textwrap.dedent(CONDUCTOR)
+    output = tmp_path / "killed.jsonl"
+    conductor = subprocess.Popen([sys.executable, "-c", code, output], stdin=subprocess.PIPE, env=environment)
+    pid = far_pid(output)
+    assert is_running(pid)
+    conductor.kill()
+    conductor.communicate()
+    wait_until(lambda: not is_running(pid))
+    # A link that hangs: only the silence tells the program there.
+    hung = tmp_path / "hung.jsonl"
+    with open_link(host("db1")) as link:
+        program = FarProgram(link, SAMPLER, ["0.2", "2"], output=hung, silence_s=2)
+        pid = far_pid(hung)
+        assert link._master is not None
+        os.kill(link._master.pid, signal.SIGSTOP)
+        wait_until(lambda: not is_running(pid))
+        os.kill(link._master.pid, signal.SIGCONT)
+        program.stop()
+        assert program.failure.startswith("the link to db1 was lost, or nothing went through it for 2 s")
+        # The connection stands, and what comes next uses it.
+        assert look_at(link).facts.memory_bytes > 0
+        # One that was lost is made again.
+        link._master.kill()
+        link._master.wait()
+        assert look_at(link).facts.memory_bytes > 0
+
+
+def test_a_program_that_fails_there_says_why(by_ssh: Sshd, tmp_path: Path) -> None:
+    source = tmp_path / "far.py"
+    source.write_text('import sys\nsys.exit("no such thing there")\n')
+    with open_link(host("db2")) as link:
+        program = FarProgram(link, source, [], output=tmp_path / "out")
+        wait_until(lambda: not program.is_alive)
+        program.stop()
+    assert program.failure == "the program on db2 ended with exit code 1: no such thing there"
+    assert (tmp_path / "out").read_bytes() == b""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root makes a time namespace")
+def test_a_clock_a_thousand_seconds_ahead_is_found(by_ssh: Sshd, tmp_path: Path) -> None:
+    ahead = tmp_path / "python-ahead"
+    ahead.write_text(f'#!/bin/sh\nexec unshare --time --monotonic 1000 --fork --kill-child {sys.executable} "$@"\n')
+    ahead.chmod(0o755)
+    with open_link(host("db1", str(ahead))) as link:
+        program = FarProgram(link, SAMPLER, ["0.1", "3"], output=tmp_path / "os.jsonl", silence_s=3)
+        began_s = time.monotonic()
+        wait_until(lambda: {one.burst for one in program.exchanges} >= {0, 1, 2})
+        program.stop()
+        ended_s = time.monotonic()
+    assert program.failure == ""
+    fit = fit_clock(program.exchanges)
+    assert abs(fit.offset_s - 1000.0) <= fit.uncertainty_s
+    samples = read_os_samples(tmp_path / "os.jsonl")
+    times_s = fit.to_near(samples.frame["t_s"].to_numpy())
+    assert samples.end == "stdin closed"
+    assert began_s - 10.0 < times_s[0] < times_s[-1] < ended_s + fit.uncertainty_s

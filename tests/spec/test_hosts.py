@@ -1,0 +1,51 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pgdyno.errors import SpecError
+from pgdyno.spec.hosts import HostEntry, HostRole, read_hosts
+from tests.rows import check_rows
+
+HEAD = '[hosts.db]\nrole = "server"\n'
+STUDY = '[[workload]]\nname = "tpcb-like"\n'
+BAD = {
+    HEAD: "line 1: host db: object missing required field `ssh`",
+    '[hosts.db]\nrole = "load"\nssh = "db1"\n': "line 2: role load of db does nothing here",
+    f'{HEAD}ssh = "-oProxyCommand=id"\n': "line 3: host db: ssh '-oProxyCommand=id' is no destination",
+    f'{HEAD}ssh = "db1 id"\n': "line 3: host db: ssh 'db1 id' is no destination",
+    f'{HEAD}ssh = "db1"\npyton = "x"\n': "line 4: host db: unknown key pyton",
+    f'{HEAD}ssh = "db1"\npython = "-c"\n': "line 4: host db: python '-c' names no program",
+    f"{HEAD}ssh = 5\n": "line 3: host db: expected text in quotes",
+    "hosts = 3\n": "hosts is no table",
+    "[hosts]\ndb = 3\n": "host db: ",
+    "[server]\n": "unknown key server",
+    "x": "is not valid TOML",
+}
+
+
+def write(folder: Path, text: str) -> Path:
+    path = folder / "hosts.toml"
+    path.write_text(text)
+    return path
+
+
+def test_hosts_are_read_from_a_file_of_their_own_and_from_a_study(tmp_path: Path) -> None:
+    entry = HostEntry(role=HostRole.SERVER, ssh="postgres@db1", python="/opt/python3")
+    table = f'{HEAD}ssh = "postgres@db1"\npython = "/opt/python3"\n'
+    assert read_hosts(write(tmp_path, table)) == {"db": entry}
+    assert read_hosts(write(tmp_path, table + STUDY)) == {"db": entry}
+    assert read_hosts(write(tmp_path, STUDY)) == {}
+    with pytest.raises(SpecError, match="cannot read the hosts"):
+        read_hosts(tmp_path / "none.toml")
+
+
+def test_a_wrong_host_is_refused_with_its_line(tmp_path: Path) -> None:
+    def check(text: str) -> None:
+        with pytest.raises(SpecError) as caught:
+            read_hosts(write(tmp_path, text))
+        assert BAD[text] in caught.value.fact
+        assert caught.value.hint
+
+    check_rows(BAD, check)
