@@ -28,6 +28,7 @@ COMMANDS = [
     "sweep",
     "explain",
     "price",
+    "studies",
     "run",
     "plan",
     "resume",
