@@ -29,6 +29,7 @@ COMMANDS = [
     "sweep",
     "explain",
     "price",
+    "studies",
     "run",
     "plan",
     "resume",

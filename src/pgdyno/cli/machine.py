@@ -46,7 +46,10 @@ RESTORE_EXAMPLES = (
 
 
 def check(
-    study: Annotated[Path | None, typer.Argument(help="Study file to check for.", show_default=False)] = None,
+    study: Annotated[
+        Path | None,
+        typer.Argument(help="Study to check for: a file, or a name that `studies` lists.", show_default=False),
+    ] = None,
     *,
     server: ServerOption = None,
     pg_bindir: BindirOption = None,

@@ -75,6 +75,7 @@ from pgdyno.cli.records import (
     show,
 )
 from pgdyno.cli.session import fail, session
+from pgdyno.cli.studies import STUDIES_EXAMPLES, studies
 from pgdyno.cli.tune import TUNE_EXAMPLES, tune
 from pgdyno.cli.watch import WATCH_EXAMPLES, watch
 from pgdyno.errors import ExitCode, with_program
@@ -113,7 +114,7 @@ def root(
     "`pgdyno bench --stock-only --workload select-only --mode prepared` · measure without comparing\n\n"
     "`pgdyno bench --server 15 --scale 100 --clients 16 --set shared_buffers=2GB` · the same setting in both variants\n\n"
     "`pgdyno bench --dsn postgresql://bench@db1/postgres --quick` · measure a server of yours as it stands: 2 minutes\n\n"
-    "`pgdyno bench --quick --emulate studies/hosts/c7g.2xlarge-gp3-raid10.toml` · rehearse on the disks of another machine\n\n"
+    "`pgdyno bench --quick --emulate hosts/c7g.2xlarge-gp3-raid10` · rehearse on the disks of another machine\n\n"
     "`pgdyno bench --workload pay.sql@3 --workload select-only@7` · mix your script and a built-in 3 to 7"
 )
 def bench(
@@ -282,10 +283,10 @@ def bench(
 
 
 @app.command(
-    epilog="Examples:\n\n`pgdyno run studies/tpcb-like.toml`\n\n`pgdyno run mine.toml --out results/mine --json`"
+    epilog="Examples:\n\n`pgdyno run tpcb-like` · a study that pgdyno ships\n\n`pgdyno run mine.toml --out results/mine --json`"
 )
 def run(
-    study: Annotated[Path, typer.Argument(help="A study file; studies/template.toml explains every key.")],
+    study: Annotated[Path, typer.Argument(help="A study file, or the name of one that `studies` lists.")],
     *,
     allow: AllowOption = None,
     fail_if: FailIfOption = None,
@@ -327,9 +328,9 @@ def run(
         show_gated(apply_gate(gate, report), show, json=json)
 
 
-@app.command(epilog="Example:\n\n`pgdyno plan studies/tpcb-like.toml`")
+@app.command(epilog="Examples:\n\n`pgdyno plan tpcb-like` · a study that pgdyno ships\n\n`pgdyno plan mine.toml`")
 def plan(
-    study: Annotated[Path, typer.Argument(help="A study file.")],
+    study: Annotated[Path, typer.Argument(help="A study file, or the name of one that `studies` lists.")],
     *,
     home: HomeOption = None,
     wal_home: WalHomeOption = None,
@@ -397,6 +398,7 @@ app.command("compare-records", epilog=COMPARE_RECORDS_EXAMPLES)(compare_records)
 app.command(epilog=HISTORY_EXAMPLES)(history)
 app.command(epilog=JOURNAL_EXAMPLES)(journal)
 app.command(epilog=PRICE_EXAMPLES)(price)
+app.command(epilog=STUDIES_EXAMPLES)(studies)
 
 # Typer may bundle its own click, and has no public name for click's usage error.
 _UsageError: type[Exception] = typer.BadParameter.__mro__[1]

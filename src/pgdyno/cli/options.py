@@ -68,7 +68,7 @@ EmulateOption = Annotated[
     Path | None,
     typer.Option(
         metavar="HOST.toml",
-        help="Run on an emulation of the disks and the size of a host file's machine. Needs root.",
+        help="Run on an emulation of the disks and the size of a host file's machine; `studies` lists some. Needs root.",
         show_default=False,
     ),
 ]

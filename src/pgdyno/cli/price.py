@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 PRICE_EXAMPLES = (
     "Examples:\n\n`pgdyno price` · the newest record, on the machine that it names\n\n"
     "`pgdyno price pgdyno-records/20261121-093000-bench --host c7g.2xlarge` · an instance without volumes\n\n"
-    "`pgdyno price --host studies/hosts/c7g.2xlarge-gp3-raid10.toml --tps 800` · with volumes, at your own load\n\n"
-    "`pgdyno price --prices mine.toml` · with your own prices; studies/prices/template.toml explains them\n\n"
+    "`pgdyno price --host hosts/c7g.2xlarge-gp3-raid10 --tps 800` · with volumes, at your own load\n\n"
+    "`pgdyno price --prices mine.toml` · with your own prices; `pgdyno studies prices/template` explains them\n\n"
     "`pgdyno price results/graviton results/intel --host c7g.2xlarge --host c7i.2xlarge` · compare two machines\n\n"
     "`pgdyno price --host c7g.2xlarge --host c7i.2xlarge --tps c7g.2xlarge=15000 --tps c7i.2xlarge=17000` · the same"
     " without records"

@@ -18,6 +18,7 @@ from pgdyno.errors import SpecError
 from pgdyno.facts.instances import find_instance
 from pgdyno.facts.volumes import Ability, DiskKindName, ability_of, find_volume
 from pgdyno.spec.complaint import find_line, read_complaint
+from pgdyno.spec.shipped import find_shipped
 from pgdyno.spec.table import StudyTable, check_above_0
 from pgdyno.units import parse_in_unit
 
@@ -183,18 +184,19 @@ class HostSpec(StudyTable, frozen=True, kw_only=True):
 
 
 def read_host(path: Path) -> HostSpec:
-    """Read a host file.
+    """Read a host file, the user's or a shipped one.
 
     Raises:
         SpecError: The file cannot be read, is not TOML, or has invalid keys or values.
     """
+    path = find_shipped(path)
     try:
         return parse_host(path.read_text(encoding="utf-8"), source=str(path))
     except OSError as exc:
         raise SpecError(
             f"cannot read the host file {path}",
             detail=exc.strerror or str(exc),
-            hint="name a TOML file, or an instance such as r8g.2xlarge",
+            hint="name a TOML file, or an instance such as r8g.2xlarge; `pgdyno studies` lists the host files that pgdyno ships",
         ) from exc
     except UnicodeDecodeError as exc:
         raise SpecError(f"{path} is not UTF-8 text", detail=str(exc), hint="a host file is a TOML file") from exc
@@ -260,7 +262,7 @@ def _spec_error(message: str, *, text: str, source: str) -> SpecError:
     elif found.path == "host":
         hint = "only a study has a [host] table: in a host file they are at the top, and its disk is [disk]"
     elif found.key in found.keys:
-        hint = "studies/hosts/template.toml shows every key with a value"
+        hint = "`pgdyno studies hosts/template` shows every key with a value"
     line = find_line(text, found.path) if found.path else None
     where = f"{source}, line {line}" if line else source
     return SpecError(f"{where}: {found.fact}", detail=f"key {found.path}" if found.path else "", hint=hint)

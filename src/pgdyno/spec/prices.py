@@ -19,9 +19,10 @@ from pgdyno.facts.instances import find_instance
 from pgdyno.facts.prices import CURRENCY, REGION
 from pgdyno.facts.volumes import find_volume
 from pgdyno.spec.complaint import find_line, read_complaint
+from pgdyno.spec.shipped import find_shipped
 from pgdyno.spec.table import StudyTable, check_above_0
 
-_TEMPLATE = "studies/prices/template.toml explains every key"
+_TEMPLATE = "`pgdyno studies prices/template` explains every key"
 _CURRENCY = re.compile(r"[A-Z]{3}")
 
 
@@ -139,11 +140,12 @@ class OwnPrices(StudyTable, frozen=True, kw_only=True):
 
 
 def read_prices(path: Path) -> OwnPrices:
-    """Read a price file.
+    """Read a price file, the user's or the shipped template.
 
     Raises:
         SpecError: The file cannot be read, is not TOML, or has invalid keys or values.
     """
+    path = find_shipped(path)
     try:
         return parse_prices(path.read_text(encoding="utf-8"), source=str(path))
     except OSError as exc:

@@ -17,6 +17,7 @@ import msgspec
 
 from pgdyno.errors import SpecError
 from pgdyno.spec.complaint import find_line, read_complaint
+from pgdyno.spec.shipped import find_shipped
 from pgdyno.spec.study import BUILTIN_SCRIPTS, Study, WorkloadSpec
 from pgdyno.spec.variant import OF_PLACE, WITH_DATA, SweepSpec, VariantSpec
 
@@ -46,18 +47,19 @@ _OPTIONS = {
 
 
 def read_study(path: Path) -> Study:
-    """Read a study file, and make the paths of script files and of its command absolute.
+    """Read a study file, the user's or a shipped one, and make the paths of script files and of its command absolute.
 
     Raises:
         SpecError: The file cannot be read, is not TOML, or has invalid keys or values.
     """
+    path = find_shipped(path)
     try:
         text = path.read_text(encoding="utf-8")
     except OSError as exc:
         raise SpecError(
             f"cannot read the study {path}",
             detail=exc.strerror or str(exc),
-            hint="`pgdyno run studies/tpcb-like.toml` runs a study that pgdyno ships",
+            hint="`pgdyno studies` lists those that pgdyno ships; `pgdyno run tpcb-like` runs one of them",
         ) from exc
     except UnicodeDecodeError as exc:
         raise SpecError(f"{path} is not UTF-8 text", detail=str(exc), hint="a study is a TOML file") from exc
@@ -202,7 +204,7 @@ def _resolve_scripts(workload: WorkloadSpec, folder: Path) -> WorkloadSpec:
 
 def _spec_error(message: str, *, text: str, source: str) -> SpecError:
     found = read_complaint(message, Study)
-    hint = f"did you mean {found.nearest}?" if found.nearest else "studies/template.toml explains every key"
+    hint = f"did you mean {found.nearest}?" if found.nearest else "`pgdyno studies template` explains every key"
     choices = f"one of {', '.join(found.choices)}" if found.choices else ""
     if not text:
         # What is wrong with a combination in [data] begins with one of its keys.

@@ -57,7 +57,7 @@ def plan_file_systems(host: HostSpec) -> tuple[NewFileSystem, ...]:
     if host.disk is None:
         raise SpecError(
             "the host declares no disk of the data, so there is nothing to make",
-            hint="name a host file with a table [disk]: studies/hosts/template.toml shows every key",
+            hint="name a host file with a table [disk]: `pgdyno studies hosts/template` shows every key",
         )
     shape = make_shape(host)
     declared = (("data", host.disk, shape.disk), ("wal", host.wal_disk, shape.wal_disk))

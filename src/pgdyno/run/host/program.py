@@ -3,11 +3,28 @@
 from __future__ import annotations
 
 import os
+import shutil
+import sys
+from pathlib import Path
 
-_DEFAULT = "pgdyno"
+_NAME = "pgdyno"
 _VARIABLE = "PGDYNO_PROGRAM"
+# uvx sets it, and puts the program into the PATH of this one process: the user's shell does not find it there.
+_UVX = "UV"
 
 
 def program_name() -> str:
-    """Return the name or path that started pgdyno, such as `./pgdyno` for the script in a clone."""
-    return os.environ.get(_VARIABLE) or _DEFAULT
+    """Return the name or path that started pgdyno.
+
+    It is `./pgdyno` for the script in a clone, `pgdyno` for an installed program that PATH leads to, and else the path of
+    that program, such as `venv/bin/pgdyno`.
+    """
+    return os.environ.get(_VARIABLE) or _name_installed(sys.argv[0])
+
+
+def _name_installed(called: str) -> str:
+    if "/" not in called or Path(called).name != _NAME:
+        return _NAME
+    found = shutil.which(_NAME)
+    is_found = found is not None and Path(found).exists() and Path(found).samefile(called)
+    return _NAME if is_found and not os.environ.get(_UVX) else called

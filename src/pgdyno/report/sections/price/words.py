@@ -26,7 +26,7 @@ _HOW_TO_GIVE = (
     "name the machine in the study's [host], or price the record with `pgdyno price --host` or `--prices FILE`, with"
     " `[[machine]] per_month = …` in the file"
 )
-_WHERE_TO_WRITE = "into a file for `pgdyno price --prices FILE`, as studies/prices/template.toml explains"
+_WHERE_TO_WRITE = "into a file for `pgdyno price --prices FILE`, as `pgdyno studies prices/template` explains"
 
 
 class PricedRecord(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,0 +1,34 @@
+"""Find the files that pgdyno ships: studies, host files, and templates. A user names one by its path below `studies`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+_PACKAGE = Path(__file__).parents[1]
+_NAME = "studies"
+_SUFFIX = ".toml"
+
+
+def list_shipped() -> dict[str, Path]:
+    """Return the shipped files by name, such as `tpcb-like` and `hosts/vm-4vcpu`: those of a folder stand together."""
+    folder = _find_folder()
+    paths = sorted(folder.rglob(f"*{_SUFFIX}"), key=lambda path: (path.parent, path))
+    return {str(path.relative_to(folder)).removesuffix(_SUFFIX): path for path in paths}
+
+
+def find_shipped(named: Path) -> Path:
+    """Return the shipped file of a name, where no file of the user has it; else the path as it is.
+
+    Args:
+        named: A path, or the name of a shipped file: `tpcb-like`, `tpcb-like.toml` or `studies/tpcb-like.toml`.
+    """
+    if named.exists() or named.is_symlink():
+        return named
+    name = str(named).removeprefix(f"{_NAME}/").removesuffix(_SUFFIX)
+    return list_shipped().get(name, named)
+
+
+def _find_folder() -> Path:
+    installed = _PACKAGE / _NAME
+    # A clone has it at the top, where people look for it.
+    return installed if installed.is_dir() else _PACKAGE.parents[1] / _NAME
