@@ -23,7 +23,7 @@ from pgdyno.plan.plan import Plan, PlannedWorkload, apply_variant
 from pgdyno.report.forms.terminal import HUE_STYLES
 from pgdyno.run.host.clock import monotonic_s
 from pgdyno.run.host.program import program_name
-from pgdyno.run.live_page import LivePage
+from pgdyno.run.live_page import LivePage, PageRequest
 from pgdyno.spec.variant import DesignKind
 from pgdyno.units import count_things, format_bytes
 
@@ -56,12 +56,12 @@ class Display(AbstractContextManager["Display"]):
     Args:
         quiet: Show only remarks from `say`.
         assume_yes: Answer every question with yes.
-        is_live: Also serve a page of the record from the plan on.
+        page: Where to serve a page of the record from the plan on; None: nowhere.
     """
 
-    def __init__(self, *, quiet: bool = False, assume_yes: bool = False, is_live: bool = False) -> None:
+    def __init__(self, *, quiet: bool = False, assume_yes: bool = False, page: PageRequest | None = None) -> None:
         self._assume_yes = assume_yes
-        self._page = LivePage() if is_live else None
+        self._page = None if page is None else LivePage(page)
         self.console = Console(stderr=True, highlight=False)
         self._quiet = quiet
         self._progress: Progress | None = None
@@ -101,7 +101,8 @@ class Display(AbstractContextManager["Display"]):
         if self._page is None or self._page.is_open:
             return
         try:
-            self.say(f"live page: {self._page.open(record)}")
+            for line in self._page.open(record):
+                self.say(line)
         except PgdynoError as error:
             # The measurement is worth more than its page.
             self.say(f"there is no live page: {error.reason}")

@@ -7,8 +7,10 @@ from typing import Annotated
 
 import typer
 
+from pgdyno.cli.live import ListenOption, read_listen
 from pgdyno.cli.options import DEFAULT_RECORDS, RecordArgument, RecordsOption
 from pgdyno.cli.session import session
+from pgdyno.errors import SpecError
 
 WATCH_EXAMPLES = "Examples:\n\n`pgdyno watch` · the newest record here\n\n`pgdyno watch pgdyno-records/20261121-093000-bench --port 8080`"
 
@@ -17,12 +19,15 @@ def watch(
     record: RecordArgument = None,
     *,
     records: RecordsOption = DEFAULT_RECORDS,
-    port: Annotated[int, typer.Option(help="Port of the page on 127.0.0.1; 0 is a free one.", min=0, max=65535)] = 0,
+    listen: ListenOption = None,
+    port: Annotated[
+        int, typer.Option(help="Port of the page; 0 is a free one, if --listen names none.", min=0, max=65535)
+    ] = 0,
 ) -> None:
     """Show a record in a browser while it is being measured, until Ctrl-C.
 
-    The page is served on this machine only, at an address with a secret token. It reads the record's files and nothing
-    else; ended records can be watched as well.
+    The page is served on this machine only, unless --listen says otherwise, at an address with a secret token. It reads the
+    record's files and nothing else; ended records can be watched as well.
     """
     with session(json=False, quiet=True, yes=True) as (ui, _):
         from pgdyno.flow.find_record import find_record
@@ -30,8 +35,12 @@ def watch(
         from pgdyno.flow.watch import watch as watch_record
         from pgdyno.record.store import RecordStore
         from pgdyno.run.live_page import take_over
+        from pgdyno.run.page_server import HOST
 
         handed = take_over()
         if handed is not None and record is not None:
             serve_record(RecordStore(record), *handed)
-        watch_record(find_record(record, records), port=port, ui=ui)
+        address, named = (HOST, 0) if listen is None else read_listen(listen)
+        if port and named:
+            raise SpecError("--port and --listen both name a port", hint="leave one out")
+        watch_record(find_record(record, records), address=address, port=port or named, ui=ui)

@@ -11,18 +11,41 @@ import subprocess
 import sys
 from pathlib import Path
 
+import msgspec
+
 from pgdyno.run.host import process
-from pgdyno.run.page_server import Listener, describe_address, listen, make_token, take_socket
+from pgdyno.run.page_server import (
+    HOST,
+    Listener,
+    describe_address,
+    describe_readers,
+    listen,
+    make_token,
+    take_socket,
+)
 
 _VARIABLE = "PGDYNO_PAGE"
 # For the browser to see the end.
 _END_S = 10.0
 
 
-class LivePage:
-    """The page of the record that this process measures."""
+class PageRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a page is to be served."""
 
-    def __init__(self) -> None:
+    address: str = HOST
+    port: int = 0
+    """0 is a free one."""
+
+
+class LivePage:
+    """The page of the record that this process measures.
+
+    Args:
+        request: Where it is to be served.
+    """
+
+    def __init__(self, request: PageRequest) -> None:
+        self._request = request
         self._child: subprocess.Popen[bytes] | None = None
 
     @property
@@ -30,18 +53,20 @@ class LivePage:
         """True once the page has an address."""
         return self._child is not None
 
-    def open(self, record: Path) -> str:
-        """Start serving the page of a record, which need not exist yet, and return its address.
+    def open(self, record: Path) -> tuple[str, ...]:
+        """Start serving the page of a record, which need not exist yet, and say where, with a warning of other readers.
 
         Raises:
             HostError: The page cannot be served.
+            SpecError: The address or the port cannot be had.
         """
         token = make_token()
-        with listen(0) as opened:
+        with listen(self._request.port, address=self._request.address) as opened:
             argv = [sys.executable, "-m", "pgdyno", "watch", str(record.absolute())]
             environment = {**process.clean_environment(), _VARIABLE: f"{opened.fileno()} {token}"}
             self._child = process.start(argv, env=environment, inherited=(opened.fileno(),))
-            return describe_address(opened, token)
+            said = (describe_readers(opened), f"live page: {describe_address(opened, token)}")
+            return tuple(filter(None, said))
 
     def close(self) -> None:
         """End the page."""
