@@ -17,7 +17,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, ProgressColumn, Task, TaskID, TextColumn
 from rich.text import Text
 
-from pgdyno.errors import PgdynoError, with_program
+from pgdyno.errors import with_program
 from pgdyno.explain.finding import Finding
 from pgdyno.plan.plan import Plan, PlannedWorkload, apply_variant
 from pgdyno.report.forms.terminal import HUE_STYLES
@@ -56,7 +56,7 @@ class Display(AbstractContextManager["Display"]):
     Args:
         quiet: Show only remarks from `say`.
         assume_yes: Answer every question with yes.
-        page: Where to serve a page of the record from the plan on; None: nowhere.
+        page: What to serve of the record from the plan on, and where; None: nothing.
     """
 
     def __init__(self, *, quiet: bool = False, assume_yes: bool = False, page: PageRequest | None = None) -> None:
@@ -100,12 +100,8 @@ class Display(AbstractContextManager["Display"]):
     def _open_page(self, record: Path) -> None:
         if self._page is None or self._page.is_open:
             return
-        try:
-            for line in self._page.open(record):
-                self.say(line)
-        except PgdynoError as error:
-            # The measurement is worth more than its page.
-            self.say(f"there is no live page: {error.reason}")
+        for line in self._page.open(record):
+            self.say(line)
 
     def announce(self, lines: Sequence[str], *, total_s: float) -> None:
         """Print what will be done; the bar starts with the next step."""

@@ -26,16 +26,28 @@ ListenOption = Annotated[
     ),
 ]
 
+MetricsPortOption = Annotated[
+    int | None,
+    typer.Option(
+        metavar="PORT",
+        help="Serve the present figures as OpenMetrics text on this port of 127.0.0.1, for Prometheus.",
+        min=1,
+        max=65535,
+        show_default=False,
+    ),
+]
+
 
 class LiveOptions(NamedTuple):
     """The options as given."""
 
     live: bool
     listen: str | None
+    metrics_port: int | None
 
 
 def request_page(given: LiveOptions) -> PageRequest | None:
-    """Return where the page is to be served; None without one.
+    """Return what is to be served, and where; None without anything.
 
     Raises:
         SpecError: An option is wrong, or needs another one.
@@ -45,11 +57,24 @@ def request_page(given: LiveOptions) -> PageRequest | None:
     if not given.live:
         if given.listen is not None:
             raise SpecError("--listen says where the live page listens, and there is none", hint="add --live")
-        return None
-    if given.listen is None:
-        return PageRequest()
-    address, port = read_listen(given.listen)
-    return PageRequest(address=address, port=port)
+        return None if given.metrics_port is None else PageRequest(address=None, metrics_port=given.metrics_port)
+    return request_watched(given.listen, port=0, metrics_port=given.metrics_port)
+
+
+def request_watched(listen: str | None, *, port: int, metrics_port: int | None) -> PageRequest:
+    """Return where a page is to be served, and the metrics beside it.
+
+    Raises:
+        SpecError: An option is wrong, or two of them name a port.
+    """
+    from pgdyno.run.live_page import PageRequest  # noqa: PLC0415 - loaded when it is needed, which keeps --help fast
+
+    if listen is None:
+        return PageRequest(port=port, metrics_port=metrics_port)
+    address, named = read_listen(listen)
+    if port and named:
+        raise SpecError("--port and --listen both name a port", hint="leave one out")
+    return PageRequest(address=address, port=port or named, metrics_port=metrics_port)
 
 
 def read_listen(text: str) -> tuple[str, int]:

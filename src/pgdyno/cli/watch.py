@@ -7,10 +7,9 @@ from typing import Annotated
 
 import typer
 
-from pgdyno.cli.live import ListenOption, read_listen
+from pgdyno.cli.live import ListenOption, MetricsPortOption, request_watched
 from pgdyno.cli.options import DEFAULT_RECORDS, RecordArgument, RecordsOption
 from pgdyno.cli.session import session
-from pgdyno.errors import SpecError
 
 WATCH_EXAMPLES = "Examples:\n\n`pgdyno watch` · the newest record here\n\n`pgdyno watch pgdyno-records/20261121-093000-bench --port 8080`"
 
@@ -23,6 +22,7 @@ def watch(
     port: Annotated[
         int, typer.Option(help="Port of the page; 0 is a free one, if --listen names none.", min=0, max=65535)
     ] = 0,
+    metrics_port: MetricsPortOption = None,
 ) -> None:
     """Show a record in a browser while it is being measured, until Ctrl-C.
 
@@ -35,12 +35,9 @@ def watch(
         from pgdyno.flow.watch import watch as watch_record
         from pgdyno.record.store import RecordStore
         from pgdyno.run.live_page import take_over
-        from pgdyno.run.page_server import HOST
 
         handed = take_over()
         if handed is not None and record is not None:
-            serve_record(RecordStore(record), *handed)
-        address, named = (HOST, 0) if listen is None else read_listen(listen)
-        if port and named:
-            raise SpecError("--port and --listen both name a port", hint="leave one out")
-        watch_record(find_record(record, records), address=address, port=port or named, ui=ui)
+            serve_record(RecordStore(record), handed)
+        request = request_watched(listen, port=port, metrics_port=metrics_port)
+        watch_record(find_record(record, records), request=request, ui=ui)

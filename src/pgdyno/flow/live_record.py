@@ -12,6 +12,7 @@ import msgspec
 from pgdyno.analyse.study import analyse_study
 from pgdyno.analyse.study_types import ScalingStudy, StudyAnalysis
 from pgdyno.analyse.trial.memory import TrialMemory
+from pgdyno.analyse.types import TrialAnalysis
 from pgdyno.conduct.progress import Stage, read_progress
 from pgdyno.explain.doubts.comparison import OPEN_QUESTIONS
 from pgdyno.explain.doubts.study import find_doubts
@@ -20,9 +21,19 @@ from pgdyno.record.running_trial import read_running_trial
 from pgdyno.record.store import RecordStore
 from pgdyno.record.trial_data import TrialData, read_trial_data
 from pgdyno.record.types import StudyRecord, TrialRecord, TrialStatus
+from pgdyno.report.exports.families import Family, name_sweep
+from pgdyno.report.exports.present import PresentCourse, PresentTrial, list_present_families
 from pgdyno.report.input import ReportInput
 from pgdyno.report.live.answers import view_answers
-from pgdyno.report.live.course import EndedTrial, TrialView, view_course, view_running, view_trial
+from pgdyno.report.live.course import (
+    CourseView,
+    EndedTrial,
+    TrialView,
+    analyse_running,
+    view_course,
+    view_running,
+    view_trial,
+)
 from pgdyno.spec.variant import DesignKind
 
 
@@ -67,6 +78,10 @@ class LiveRecord:
         self._plan: tuple[_Part, StudyRecord] | None = None
         self._answers: bytes | None = None
         self._looks: object = None
+        self._report: ReportInput | None = None
+        self._course: tuple[CourseView, ...] = ()
+        self._running: PresentTrial | None = None
+        self._began_s: dict[tuple[str, int], float] = {}
 
     def read(self) -> Iterator[tuple[str, bytes]]:
         """Yield the parts of the page as JSON by name, the quickest first.
@@ -94,13 +109,48 @@ class LiveRecord:
 
     def read_seconds(self) -> Iterator[tuple[str, bytes]]:
         """Yield TPS and latency of the trial that runs, which takes a hundredth of the time of `read`."""
-        view = None
+        known, view = self._running, None
+        self._running = None
         if self._plan is not None and self.store.is_locked:
             part, record = self._plan
-            for trial in self._find_running(part, record):
-                running = read_running_trial(part.store.trial_dir(trial.number), trial, has_samples=False)
-                view = None if running is None else view_running(record, running)
+            trial = self._read_running(part, record, has_samples=False)
+            if trial is not None:
+                view = view_running(record, trial)
+                number = trial.record.planned.number
+                if known is not None and known.trial.record.planned.number == number:
+                    # What takes longer to read is as old as the last full reading.
+                    trial = msgspec.structs.replace(trial, charts={**known.trial.charts, **trial.charts})
+                self._note_running(part, trial)
         yield "seconds", msgspec.json.encode(view)
+
+    def list_metrics(self) -> list[Family]:
+        """Return the metrics as they were read last; none before the record is there."""
+        if self._report is None:
+            return []
+        course = PresentCourse(
+            finished_count=sum(part.finished_count for part in self._course),
+            planned_count=sum(part.planned_count for part in self._course),
+            left_s=sum(part.left_s for part in self._course),
+            is_measured=self.store.is_locked,
+        )
+        return list_present_families(self._report, course=course, running=self._running, began_s=self._began_s)
+
+    def _note_running(self, part: _Part, trial: TrialAnalysis) -> None:
+        own = self.store.path.name
+        record = own if part is self._own else name_sweep(own)
+        self._running = PresentTrial(record=record, trial=trial)
+        if trial.record.load_start_monotonic_s is not None:
+            # Each reading sees the load begin some milliseconds earlier or later.
+            began_s = trial.record.load_start_monotonic_s + trial.record.clock_offset_s
+            self._began_s.setdefault((record, trial.record.planned.number), began_s)
+
+    def _read_running(self, part: _Part, record: StudyRecord, *, has_samples: bool) -> TrialAnalysis | None:
+        """Read the trial whose seconds can be shown, if there is one."""
+        for trial in self._find_running(part, record):
+            running = read_running_trial(part.store.trial_dir(trial.number), trial, has_samples=has_samples)
+            if running is not None:
+                return analyse_running(record, running)
+        return None
 
     def _find_running(self, part: _Part, record: StudyRecord) -> list[PlannedTrial]:
         """Return the trial whose seconds can be shown, if there is one."""
@@ -120,15 +170,16 @@ class LiveRecord:
                 views.append(
                     view_course(of, place=str(self._own.store.path), state=stage.value, ended=ended, running=running)
                 )
+        self._course = tuple(views)
         return msgspec.json.encode(views)
 
     def _list_trials(self, part: _Part, record: StudyRecord, *, is_running: bool) -> Iterator[TrialView]:
         """Yield the trial of the moment, and the last that samplers saw where it has no samples."""
-        for trial in self._find_running(part, record) if is_running else ():
-            running = read_running_trial(part.store.trial_dir(trial.number), trial)
-            if running is not None:
-                yield view_running(record, running)
-                return
+        trial = self._read_running(part, record, has_samples=True) if is_running else None
+        if trial is not None:
+            self._note_running(part, trial)
+            yield view_running(record, trial)
+            return
         ended = [part.data[number] for number in sorted(part.data)]
         shown = ended[-1:]
         if shown and shown[0].os is None:
@@ -147,8 +198,10 @@ class LiveRecord:
             analysis = msgspec.structs.replace(analysis, scaling=scaling)
         found = find_doubts(record, analysis) if self._own.data else ()
         findings = tuple(one for one in found if not (is_running and one.claim == OPEN_QUESTIONS))
-        report = ReportInput(record=record, analysis=analysis, findings=findings, record_dir=str(self._own.store.path))
-        return msgspec.json.encode(view_answers(report))
+        self._report = ReportInput(
+            record=record, analysis=analysis, findings=findings, record_dir=str(self._own.store.path)
+        )
+        return msgspec.json.encode(view_answers(self._report))
 
 
 def _tell_end(data: TrialData) -> EndedTrial:

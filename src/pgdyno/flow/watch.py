@@ -1,13 +1,15 @@
-"""`pgdyno watch`: serve a page that shows a record while it is being measured, or as it ended.
+"""`pgdyno watch`: serve a page and metrics of a record while it is being measured, or as it ended.
 
 Only the record's own files are read, so that the page shows a record of any process and cannot disturb what it shows.
-Reading takes at most a small share of one CPU, and none while no browser looks.
+Reading takes at most a small share of one CPU, and none while nothing asks.
 """
 
 from __future__ import annotations
 
 import itertools
 import os
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from typing import NoReturn
 
 import msgspec
@@ -16,17 +18,12 @@ from pgdyno.conduct.ui import Ui
 from pgdyno.errors import PgdynoError, why
 from pgdyno.flow.live_record import LiveRecord
 from pgdyno.record.store import RecordStore
+from pgdyno.report.exports.openmetrics import MEDIA_TYPE, render_openmetrics
 from pgdyno.report.live.page import make_live_page
 from pgdyno.run.host.clock import cpu_seconds, monotonic_s, wait
-from pgdyno.run.page_server import (
-    Listener,
-    Updates,
-    describe_address,
-    describe_readers,
-    listen,
-    make_token,
-    serving,
-)
+from pgdyno.run.live_page import PageRequest, Served, open_served
+from pgdyno.run.metrics_server import Scrapes, serving_metrics
+from pgdyno.run.page_server import Updates, serving
 
 _TICK_S = 1.0
 # Of all CPUs, for reading all that is new: a long trial is read less often than a short one.
@@ -36,45 +33,60 @@ _LONGEST_PAUSE_S = 20.0
 _NICEST = 19
 
 
-def watch(store: RecordStore, *, address: str, port: int, ui: Ui) -> NoReturn:
-    """Serve the page of a record until the user stops it.
-
-    Args:
-        store: The record.
-        address: The IP address to listen on.
-        port: The port; 0 is a free one.
-        ui: Shows where the page is.
+def watch(store: RecordStore, *, request: PageRequest, ui: Ui) -> NoReturn:
+    """Serve a record until the user stops it.
 
     Raises:
         SpecError: Another program has the port, or the address is none of this machine.
     """
-    opened, token = listen(port, address=address), make_token()
-    if readers := describe_readers(opened):
-        ui.say(readers)
-    ui.say(f"{store.path} is shown at {describe_address(opened, token)}; Ctrl-C ends it")
-    serve_record(store, opened, token)
+    served, said = open_served(request)
+    for line in said:
+        ui.say(line)
+    ui.say(f"{store.path} is shown; Ctrl-C ends it")
+    serve_record(store, served)
 
 
-def serve_record(store: RecordStore, opened: Listener, token: str) -> NoReturn:
-    """Serve the page of a record, which need not exist yet, until the user stops it."""
+def serve_record(store: RecordStore, served: Served) -> NoReturn:
+    """Serve a record, which need not exist yet, until the user stops it."""
     # What the measurement leaves is enough.
     os.nice(_NICEST)
-    page, updates = make_live_page(), Updates()
-    with serving(opened, token=token, html=page.html, policy=page.policy, updates=updates):
+    with _serving(served) as (updates, scrapes):
         live, due_s, share = LiveRecord(store), 0.0, _CPU_SHARE * (os.cpu_count() or 1)
         try:
             while True:
-                if not updates.wait_for_watcher(_TICK_S):
+                has_browser = updates.wait_for_watcher(_TICK_S)
+                asked = scrapes.asked
+                if not has_browser and not scrapes.is_asked:
                     continue
                 is_due = monotonic_s() >= due_s
                 began_s = cpu_seconds()
                 live = _update(live, updates, is_full=is_due)
+                if scrapes.is_asked:
+                    scrapes.answer(
+                        "".join(render_openmetrics(live.list_metrics(), has_times=False)).encode(), asked=asked
+                    )
                 if is_due:
                     due_s = monotonic_s() + min((cpu_seconds() - began_s) / share, _LONGEST_PAUSE_S)
-                wait(_TICK_S)
+                if has_browser:
+                    wait(_TICK_S)
         finally:
             if updates.watchers:
                 _update(live, updates, is_full=True)
+
+
+@contextmanager
+def _serving(served: Served) -> Iterator[tuple[Updates, Scrapes]]:
+    """Serve what there is to serve while the block runs."""
+    updates, scrapes = Updates(), Scrapes()
+    with ExitStack() as servers:
+        if served.page is not None:
+            page = make_live_page()
+            servers.enter_context(
+                serving(served.page, token=served.token, html=page.html, policy=page.policy, updates=updates)
+            )
+        if served.metrics is not None:
+            servers.enter_context(serving_metrics(served.metrics, media_type=MEDIA_TYPE, scrapes=scrapes))
+        yield updates, scrapes
 
 
 def _update(live: LiveRecord, updates: Updates, *, is_full: bool) -> LiveRecord:

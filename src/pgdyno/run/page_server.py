@@ -14,6 +14,7 @@ import urllib.parse
 from collections.abc import Callable, Iterator, Mapping
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import ClassVar
 
 from pgdyno.errors import HostError, SpecError
 
@@ -166,16 +167,24 @@ def _list_own_names(opened: socket.socket) -> frozenset[str] | None:
 def serving(opened: socket.socket, *, token: str, html: bytes, policy: str, updates: Updates) -> Iterator[None]:
     """Serve a page and its updates while the block runs."""
     known = {"token": token, "html": html, "policy": policy, "updates": updates, "names": _list_own_names(opened)}
-    handler = type("_Bound", (_Handler,), known)
+    with serve_socket(opened, type("_Bound", (_Handler,), known), name="page"):
+        try:
+            yield
+        finally:
+            updates.close()
+
+
+@contextlib.contextmanager
+def serve_socket(opened: socket.socket, handler: type[QuietHandler], *, name: str) -> Iterator[None]:
+    """Answer who asks on a socket, in threads, while the block runs."""
     server = _Server(opened.getsockname(), handler, bind_and_activate=False)
     server.socket.close()
     server.socket = opened
-    thread = threading.Thread(target=server.serve_forever, name="page", daemon=True)
+    thread = threading.Thread(target=server.serve_forever, name=name, daemon=True)
     thread.start()
     try:
         yield
     finally:
-        updates.close()
         server.shutdown()
         server.server_close()
 
@@ -188,30 +197,31 @@ class _Server(ThreadingHTTPServer):
         """Say nothing: a browser that goes away in the middle of an answer is no error of the bench."""
 
 
-class _Handler(BaseHTTPRequestHandler):
-    token: str
-    html: bytes
-    policy: str
-    updates: Updates
+class QuietHandler(BaseHTTPRequestHandler):
+    """Answers without a word about itself, and logs nothing."""
+
     names: frozenset[str] | None
+    """The host names by which it may be asked; None: by any."""
+    refused: ClassVar[HTTPStatus]
+    policy: str = "default-src 'none'"
     protocol_version = "HTTP/1.1"
     timeout = 60
 
-    def do_GET(self) -> None:
-        """Answer a browser: the page, its updates, or 403 whatever else is asked."""
-        _, token, *rest = [*self.path.partition("?")[0].split("/"), ""]
-        # A page of another site whose name was made to mean this machine sends that name.
-        is_own = self.names is None or _read_host(self.headers.get("Host", "")) in self.names
-        if not is_own or not secrets.compare_digest(token.encode(), self.token.encode()):
-            self._answer(HTTPStatus.FORBIDDEN, b"", "text/plain")
-        elif rest[0] == "events" and self.updates.watchers < _MOST_BROWSERS:
-            self._stream()
-        elif rest[0] == "":
-            self._answer(HTTPStatus.OK, self.html, "text/html; charset=utf-8")
-        else:
-            self._answer(HTTPStatus.FORBIDDEN, b"", "text/plain")
+    @property
+    def is_own(self) -> bool:
+        """False for a page of another site whose name was made to mean this machine: it sends that name."""
+        return self.names is None or _read_host(self.headers.get("Host", "")) in self.names
 
-    def _head(self, status: HTTPStatus, kind: str, **more: str) -> None:
+    def do_GET(self) -> None:
+        """Answer a request."""
+        self.respond()
+
+    def respond(self) -> None:
+        """Answer a request; a class of its own says how."""
+        raise NotImplementedError
+
+    def head(self, status: HTTPStatus, kind: str, **more: str) -> None:
+        """Send the head of an answer."""
         self.send_response_only(status)
         headers = {
             "Content-Type": kind,
@@ -225,24 +235,44 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_header(name, value)
         self.end_headers()
 
-    def _answer(self, status: HTTPStatus, body: bytes, kind: str) -> None:
-        self._head(status, kind, Content_Length=str(len(body)))
+    def answer(self, status: HTTPStatus, body: bytes, kind: str) -> None:
+        """Send a whole answer."""
+        self.head(status, kind, Content_Length=str(len(body)))
         self.wfile.write(body)
+
+    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:  # noqa: ARG002
+        """Tell nothing: not what serves here, and not what was wrong."""
+        self.close_connection = True
+        self.answer(self.refused, b"", "text/plain")
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - http.server names it so
+        """Log nothing: the address in each line holds the token."""
+
+
+class _Handler(QuietHandler):
+    token: str
+    html: bytes
+    updates: Updates
+    refused = HTTPStatus.FORBIDDEN
+
+    def respond(self) -> None:
+        """Answer a browser: the page, its updates, or 403 whatever else is asked."""
+        _, token, *rest = [*self.path.partition("?")[0].split("/"), ""]
+        if not self.is_own or not secrets.compare_digest(token.encode(), self.token.encode()):
+            self.answer(HTTPStatus.FORBIDDEN, b"", "text/plain")
+        elif rest[0] == "events" and self.updates.watchers < _MOST_BROWSERS:
+            self._stream()
+        elif rest[0] == "":
+            self.answer(HTTPStatus.OK, self.html, "text/html; charset=utf-8")
+        else:
+            self.answer(HTTPStatus.FORBIDDEN, b"", "text/plain")
 
     def _stream(self) -> None:
         self.close_connection = True
-        self._head(HTTPStatus.OK, "text/event-stream", Connection="close")
+        self.head(HTTPStatus.OK, "text/event-stream", Connection="close")
         with self.updates.follow() as take:
             while (news := take()) is not None:
                 for name, content in news:
                     self.wfile.write(b"event: %s\ndata: %s\n\n" % (name.encode(), content))
                 if not news:
                     self.wfile.write(b": still here\n\n")
-
-    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:  # noqa: ARG002
-        """Tell nothing: not what serves here, and not what was wrong."""
-        self.close_connection = True
-        self._answer(HTTPStatus.FORBIDDEN, b"", "text/plain")
-
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - http.server names it so
-        """Log nothing: the address in each line holds the token."""
