@@ -50,6 +50,13 @@ def test_a_gate_fails_on_what_is_proven_and_so_does_its_record(bench: Bench) -> 
         assert done.returncode == 1, done.stderr
         assert gate_of(done.stdout) == lines
         assert {name: (bench.folder / name).read_bytes() for name in written} == written
+    for option, file in zip(("--bmf", "--junit"), ("gate.json", "plain.xml"), strict=True):
+        made = f"exported-{file}"
+        assert bench.read("export", "out", option, made).stdout == f"{made}\n"
+        if option == "--junit":
+            assert bench.read("report", "out", option, file).returncode == 0, "the same file without conditions"
+        assert (bench.folder / made).read_bytes() == (bench.folder / file).read_bytes()
+        assert "is there already" in bench.read("export", "out", option, made).stderr
     above = f"{-100 * verdict['high_ratio'] / 2:.1f}"
     for conditions, code in (
         (["inconclusive"], 0),
@@ -88,6 +95,7 @@ REFUSED: list[tuple[tuple[str, ...], list[str]]] = [
     (("run", "one.toml", "--fail-if", "slower"), ["a study without variants has no verdicts", "pgdyno compare"]),
     (("report", str(RECORD), "--fail-if", "slower"), ["a study without variants has no verdicts"]),
     (("resume", str(RECORD), "--junit", "a.xml"), ["a study without variants has no verdicts"]),
+    (("export", str(RECORD), "--bmf", "a.json"), ["a study without variants has no verdicts"]),
 ]
 
 

@@ -66,7 +66,7 @@ def test_tables_of_a_record_are_written_for_other_programs(tmp_path: Path) -> No
     for options in ((), ("--csv", "a", "--parquet", "b")):
         refused = bench.read("export", record, *options)
         assert refused.returncode == 2
-        assert "--csv DIR, --parquet DIR, --openmetrics FILE or --otlp URL" in refused.stderr
+        assert "--csv DIR, --parquet DIR, --openmetrics FILE, --otlp URL, --junit FILE or --bmf FILE" in refused.stderr
     assert not (tmp_path / "a").exists()
     assert " values of " in bench.read("export", record, "--openmetrics", "metrics").stdout
     assert (tmp_path / "metrics").read_text().endswith("\n# EOF\n")

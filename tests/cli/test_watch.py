@@ -11,8 +11,11 @@ import urllib.request
 from typing import IO
 
 import pytest
+from prometheus_client.openmetrics.parser import text_string_to_metric_families
+from prometheus_client.samples import Sample
 
 from pgdyno.record.store import open_record
+from pgdyno.run.page_server import listen
 from tests.cli.program import GENTLE, SMALL, Bench
 
 pytestmark = pytest.mark.cluster
@@ -28,14 +31,29 @@ def read_address(stream: IO[str] | None) -> str:
     raise AssertionError(told)
 
 
+def find_free_port() -> int:
+    with listen(0) as opened:
+        port: int = opened.getsockname()[1]
+        return port
+
+
+def read_metrics(port: int) -> list[Sample]:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=300) as answer:
+        assert answer.headers["Content-Type"].startswith("application/openmetrics-text; version=1.0.0")
+        families = text_string_to_metric_families(answer.read().decode())
+        return [one for family in families for one in family.samples]
+
+
 def test_the_page_follows_a_bench_to_its_end(bench: Bench) -> None:
-    with bench.started("bench", *SMALL, *GENTLE, "--live") as process:
+    port = find_free_port()
+    with bench.started("bench", *SMALL, *GENTLE, "--live", "--metrics-port", f"{port}") as process:
         address = read_address(process.stderr)
         with urllib.request.urlopen(address, timeout=300) as answer:
             assert b"<title>pgdyno" in answer.read()
         seen: dict[str, list[str]] = {}
         with urllib.request.urlopen(f"{address}events", timeout=300) as events:
             # The stream ends with the command.
+            read_metrics(port)
             for line in events:
                 if line.startswith(b"event: "):
                     data = next(events).removeprefix(b"data: ")
@@ -52,10 +70,13 @@ def test_the_page_follows_a_bench_to_its_end(bench: Bench) -> None:
 
 def test_ctrl_c_ends_a_watch_of_a_record(bench: Bench) -> None:
     bench.run("bench", *SMALL, *GENTLE)
-    with bench.started("watch") as process:
+    port = find_free_port()
+    with bench.started("watch", "--metrics-port", f"{port}") as process:
         address = read_address(process.stderr)
         with urllib.request.urlopen(f"{address}events", timeout=300) as events:
             assert events.readline().startswith(b"event: ")
+            told = {one.name: one.value for one in read_metrics(port)}
+            assert (told["pgdyno_finished_trials_count"], told["pgdyno_is_measured"]) == (3, 0)
             process.send_signal(signal.SIGINT)
             assert process.wait(timeout=300) == 130
     assert isinstance(process, subprocess.Popen)

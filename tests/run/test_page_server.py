@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import http.client
+import socket
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from pgdyno.errors import SpecError
-from pgdyno.run.page_server import HOST, Updates, listen, serving
+from pgdyno.run.page_server import HOST, Updates, describe_address, describe_readers, listen, serving
 
 TOKEN = "the-token"
 
@@ -33,6 +35,37 @@ def served() -> Iterator[Served]:
         running = Served(opened.getsockname()[1], updates)
         with running.closing:
             yield running
+
+
+@pytest.mark.parametrize("address", ["0.0.0.0", "::1"])
+def test_a_page_for_others_answers_by_any_name_to_the_token_alone(address: str) -> None:
+    if ":" in address and not Path("/proc/net/if_inet6").exists():
+        pytest.skip("this machine has no IPv6")
+    with contextlib.closing(listen(0, address=address)) as opened:
+        port = opened.getsockname()[1]
+        is_wide = address == "0.0.0.0"
+        assert (
+            describe_address(opened, TOKEN) == f"http://{socket.gethostname() if is_wide else '[::1]'}:{port}/{TOKEN}/"
+        )
+        assert ("whoever can reach that port" in describe_readers(opened)) is is_wide
+        with serving(opened, token=TOKEN, html=b"<p>page", policy="default-src 'none'", updates=Updates()):
+            for path, host, status in (
+                (f"/{TOKEN}/", "bench7.example", 200 if is_wide else 403),
+                (f"/{TOKEN}/", "[::1]", 200),
+                (f"/{TOKEN}/", "[::", 200 if is_wide else 403),
+                ("/wrong/", "[::1]", 403),
+            ):
+                connection = http.client.HTTPConnection("::1" if ":" in address else HOST, port, timeout=60)
+                connection.request("GET", path, headers={"Host": f"{host}:{port}"})
+                assert connection.getresponse().status == status, (path, host)
+                connection.close()
+
+
+def test_an_address_of_another_machine_is_refused() -> None:
+    # Source: RFC 5737, an address for documentation, which no machine has.
+    with pytest.raises(SpecError, match=r"cannot listen on 192\.0\.2\.1:80") as refused:
+        listen(80, address="192.0.2.1")
+    assert "0.0.0.0 means all" in refused.value.hint
 
 
 def read_event(answer: http.client.HTTPResponse) -> tuple[str, str]:

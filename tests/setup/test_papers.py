@@ -20,7 +20,7 @@ PAGES = sorted(
 CODE = sorted(
     path for pattern in ("src/**/*.py", "benchmarks/*.py", "studies/**/*.toml") for path in TREE.glob(pattern)
 )
-FOLDERS = ("benchmarks", "changelog.d", "docs", "src", "studies", "tests", "tools", ".ci")
+FOLDERS = ("benchmarks", "changelog.d", "deploy", "docs", "src", "studies", "tests", "tools", ".ci")
 PACKAGE = TREE / "src" / "pgdyno"
 ROOMS = sorted(path.name for path in PACKAGE.iterdir() if path.is_dir() and path.name.isalpha())
 HELP = TREE / "tests" / "cli" / "golden"

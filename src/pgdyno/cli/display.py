@@ -17,13 +17,13 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, ProgressColumn, Task, TaskID, TextColumn
 from rich.text import Text
 
-from pgdyno.errors import PgdynoError, with_program
+from pgdyno.errors import with_program
 from pgdyno.explain.finding import Finding
 from pgdyno.plan.plan import Plan, PlannedWorkload, apply_variant
 from pgdyno.report.forms.terminal import HUE_STYLES
 from pgdyno.run.host.clock import monotonic_s
 from pgdyno.run.host.program import program_name
-from pgdyno.run.live_page import LivePage
+from pgdyno.run.live_page import LivePage, PageRequest
 from pgdyno.spec.variant import DesignKind
 from pgdyno.units import count_things, format_bytes
 
@@ -56,12 +56,12 @@ class Display(AbstractContextManager["Display"]):
     Args:
         quiet: Show only remarks from `say`.
         assume_yes: Answer every question with yes.
-        is_live: Also serve a page of the record from the plan on.
+        page: What to serve of the record from the plan on, and where; None: nothing.
     """
 
-    def __init__(self, *, quiet: bool = False, assume_yes: bool = False, is_live: bool = False) -> None:
+    def __init__(self, *, quiet: bool = False, assume_yes: bool = False, page: PageRequest | None = None) -> None:
         self._assume_yes = assume_yes
-        self._page = LivePage() if is_live else None
+        self._page = None if page is None else LivePage(page)
         self.console = Console(stderr=True, highlight=False)
         self._quiet = quiet
         self._progress: Progress | None = None
@@ -100,11 +100,8 @@ class Display(AbstractContextManager["Display"]):
     def _open_page(self, record: Path) -> None:
         if self._page is None or self._page.is_open:
             return
-        try:
-            self.say(f"live page: {self._page.open(record)}")
-        except PgdynoError as error:
-            # The measurement is worth more than its page.
-            self.say(f"there is no live page: {error.reason}")
+        for line in self._page.open(record):
+            self.say(line)
 
     def announce(self, lines: Sequence[str], *, total_s: float) -> None:
         """Print what will be done; the bar starts with the next step."""

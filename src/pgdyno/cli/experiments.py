@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from pgdyno.cli.gate import BmfOption, FailIfOption, JunitOption, show_gated
+from pgdyno.cli.live import ListenOption, LiveOption, LiveOptions, MetricsPortOption
 from pgdyno.cli.options import (
     AllowOption,
     ApplyWithOption,
@@ -21,7 +22,6 @@ from pgdyno.cli.options import (
     HomeOption,
     InitOption,
     JsonOption,
-    LiveOption,
     ModeOption,
     OutOption,
     QuietOption,
@@ -195,10 +195,12 @@ def compare(
     json: JsonOption = False,
     yes: YesOption = False,
     live: LiveOption = False,
+    listen: ListenOption = None,
+    metrics_port: MetricsPortOption = None,
     quiet: QuietOption = False,
 ) -> None:
     """Compare settings, versions, modes or kernel settings, and give a verdict with a known error rate."""
-    with session(json=json, quiet=quiet, yes=yes, live=live) as (ui, show):
+    with session(json=json, quiet=quiet, yes=yes, live=LiveOptions(live, listen, metrics_port)) as (ui, show):
         from pgdyno.conduct.workspace import Workspace
         from pgdyno.flow.compare import compose_comparison
         from pgdyno.flow.gate import apply_gate, check_gate, plan_gate
@@ -314,10 +316,12 @@ def sweep(
     json: JsonOption = False,
     yes: YesOption = False,
     live: LiveOption = False,
+    listen: ListenOption = None,
+    metrics_port: MetricsPortOption = None,
     quiet: QuietOption = False,
 ) -> None:
     """Vary one or two parameters over several levels, or find the largest rate that holds a latency limit."""
-    with session(json=json, quiet=quiet, yes=yes, live=live) as (ui, show):
+    with session(json=json, quiet=quiet, yes=yes, live=LiveOptions(live, listen, metrics_port)) as (ui, show):
         from pgdyno.conduct.workspace import Workspace
         from pgdyno.flow.compare import compose_sweep
         from pgdyno.flow.gate import apply_gate, check_gate, plan_gate

@@ -19,6 +19,7 @@ from pgdyno.cli.experiments import COMPARE_EXAMPLES, SWEEP_EXAMPLES, compare, sw
 from pgdyno.cli.explain import EXPLAIN_EXAMPLES, explain
 from pgdyno.cli.gate import BmfOption, FailIfOption, JunitOption, show_gated
 from pgdyno.cli.hosts import HOSTS_EXAMPLES, hosts
+from pgdyno.cli.live import ListenOption, LiveOption, LiveOptions, MetricsPortOption
 from pgdyno.cli.machine import CHECK_EXAMPLES, CLEAN_EXAMPLES, RESTORE_EXAMPLES, check, clean, restore
 from pgdyno.cli.options import (
     DEFAULT_RECORDS,
@@ -32,7 +33,6 @@ from pgdyno.cli.options import (
     HomeOption,
     InitOption,
     JsonOption,
-    LiveOption,
     ModeOption,
     OutOption,
     QuietOption,
@@ -221,11 +221,13 @@ def bench(
     json: JsonOption = False,
     yes: YesOption = False,
     live: LiveOption = False,
+    listen: ListenOption = None,
+    metrics_port: MetricsPortOption = None,
     quiet: QuietOption = False,
 ) -> None:
     """Measure PostgreSQL on this machine: with stock settings, with derived settings, and by number of clients."""
     load = given(clients=clients, threads=threads, mode=mode, rate_tps=rate, latency_limit=latency_limit)
-    with session(json=json, quiet=quiet, yes=yes, live=live) as (ui, show):
+    with session(json=json, quiet=quiet, yes=yes, live=LiveOptions(live, listen, metrics_port)) as (ui, show):
         from pgdyno.conduct.workspace import Workspace
         from pgdyno.flow.bench import bench as run_bench
         from pgdyno.flow.compose_bench import choose_goal, compose_study
@@ -307,10 +309,12 @@ def run(
     json: JsonOption = False,
     yes: YesOption = False,
     live: LiveOption = False,
+    listen: ListenOption = None,
+    metrics_port: MetricsPortOption = None,
     quiet: QuietOption = False,
 ) -> None:
     """Run a study from a file."""
-    with session(json=json, quiet=quiet, yes=yes, live=live) as (ui, show):
+    with session(json=json, quiet=quiet, yes=yes, live=LiveOptions(live, listen, metrics_port)) as (ui, show):
         from pgdyno.conduct.workspace import Workspace
         from pgdyno.flow.gate import apply_gate, check_gate, plan_gate
         from pgdyno.flow.run import run_study
@@ -363,10 +367,12 @@ def resume(
     json: JsonOption = False,
     yes: YesOption = False,
     live: LiveOption = False,
+    listen: ListenOption = None,
+    metrics_port: MetricsPortOption = None,
     quiet: QuietOption = False,
 ) -> None:
     """Continue a study that was stopped by Ctrl-C, a failure, a crash or kill -9."""
-    with session(json=json, quiet=quiet, yes=yes, live=live) as (ui, show):
+    with session(json=json, quiet=quiet, yes=yes, live=LiveOptions(live, listen, metrics_port)) as (ui, show):
         from pgdyno.conduct.workspace import Workspace
         from pgdyno.flow.find_record import find_record
         from pgdyno.flow.gate import apply_gate, check_gate, plan_gate

@@ -19,10 +19,6 @@ if TYPE_CHECKING:
 JsonOption = Annotated[bool, typer.Option("--json", help="Print the result as JSON on stdout.")]
 YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Answer every question with yes.")]
 QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]
-LiveOption = Annotated[
-    bool,
-    typer.Option("--live", help="Serve a page that shows the progress, on this machine only; its address is printed."),
-]
 DsnOption = Annotated[
     str | None,
     typer.Option(

@@ -30,7 +30,8 @@ EXPORT_EXAMPLES = (
     "Examples:\n\n`pgdyno export --csv tables` · the newest record here\n\n"
     "`pgdyno export pgdyno-records/20261121-0930-bench --parquet tables`\n\n"
     "`pgdyno export --openmetrics bench.om` · `promtool tsdb create-blocks-from openmetrics bench.om` takes it in\n\n"
-    "`pgdyno export --otlp http://localhost:4318`"
+    "`pgdyno export --otlp http://localhost:4318`\n\n"
+    "`pgdyno export pgdyno-records/20261121-0930-compare --junit pgdyno.xml`"
 )
 HISTORY_EXAMPLES = (
     "Examples:\n\n`pgdyno history` · all records here\n\n"
@@ -137,17 +138,35 @@ def export(
             show_default=False,
         ),
     ] = None,
+    junit: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Write JUnit XML into this file: a test case for each variant, workload and metric.",
+            show_default=False,
+        ),
+    ] = None,
+    bmf: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Write Bencher Metric Format JSON into this file, with intervals.", show_default=False
+        ),
+    ] = None,
     records: RecordsOption = DEFAULT_RECORDS,
     json: JsonOption = False,
 ) -> None:
-    """Write a record's figures as tables, or as metrics of every second, every trial and every verdict."""
+    """Write a record's figures as tables, as metrics of every second, trial and verdict, or its verdicts for CI.
+
+    `report` and the commands that compare take --junit and --bmf, too, with conditions of --fail-if.
+    """
     with session(json=json, quiet=True, yes=True) as (ui, show):
-        from pgdyno.flow.export import TableFormat, export_openmetrics, export_record, send_otlp
+        from pgdyno.flow.export import TableFormat, export_openmetrics, export_record, export_verdicts, send_otlp
         from pgdyno.flow.find_record import find_record_to_read
 
-        if len([one for one in (csv, parquet, openmetrics, otlp) if one is not None]) != 1:
+        if len([one for one in (csv, parquet, openmetrics, otlp, junit, bmf) if one is not None]) != 1:
             raise SpecError(
-                "export takes one form", hint="add --csv DIR, --parquet DIR, --openmetrics FILE or --otlp URL"
+                "export takes one form",
+                hint="add --csv DIR, --parquet DIR, --openmetrics FILE, --otlp URL, --junit FILE or --bmf FILE",
             )
         store = find_record_to_read(record, records, ui=ui)
         if openmetrics is not None:
@@ -158,6 +177,8 @@ def export(
             show(export_record(store, csv, TableFormat.CSV))
         elif parquet is not None:
             show(export_record(store, parquet, TableFormat.PARQUET))
+        else:
+            show(export_verdicts(store, junit=junit, bmf=bmf))
 
 
 def history(

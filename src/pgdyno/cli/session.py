@@ -13,15 +13,19 @@ import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from pgdyno.errors import ExitCode, HostError, InterruptedStudyError, PgdynoError, StepFailedError
 
+if TYPE_CHECKING:
+    from pgdyno.cli.live import LiveOptions
+
 
 @contextmanager
-def session(*, json: bool, quiet: bool, yes: bool, live: bool = False) -> Iterator[tuple[Any, Any]]:
+def session(*, json: bool, quiet: bool, yes: bool, live: LiveOptions | None = None) -> Iterator[tuple[Any, Any]]:
     """Yield the display and a function that shows a result; turn errors into messages and exit codes."""
     from pgdyno.cli.display import Display
+    from pgdyno.cli.live import request_page
     from pgdyno.cli.output import Result, show_result
 
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
@@ -29,7 +33,8 @@ def session(*, json: bool, quiet: bool, yes: bool, live: bool = False) -> Iterat
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, _interrupt)
     try:
-        with Display(quiet=quiet or json, assume_yes=yes, is_live=live) as ui:
+        page = None if live is None else request_page(live)
+        with Display(quiet=quiet or json, assume_yes=yes, page=page) as ui:
 
             def show(result: Result) -> None:
                 ui.close()

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from pgdyno.cli.live import ListenOption, MetricsPortOption, request_watched
 from pgdyno.cli.options import DEFAULT_RECORDS, RecordArgument, RecordsOption
 from pgdyno.cli.session import session
 
@@ -17,12 +18,16 @@ def watch(
     record: RecordArgument = None,
     *,
     records: RecordsOption = DEFAULT_RECORDS,
-    port: Annotated[int, typer.Option(help="Port of the page on 127.0.0.1; 0 is a free one.", min=0, max=65535)] = 0,
+    listen: ListenOption = None,
+    port: Annotated[
+        int, typer.Option(help="Port of the page; 0 is a free one, if --listen names none.", min=0, max=65535)
+    ] = 0,
+    metrics_port: MetricsPortOption = None,
 ) -> None:
     """Show a record in a browser while it is being measured, until Ctrl-C.
 
-    The page is served on this machine only, at an address with a secret token. It reads the record's files and nothing
-    else; ended records can be watched as well.
+    The page is served on this machine only, unless --listen says otherwise, at an address with a secret token. It reads the
+    record's files and nothing else; ended records can be watched as well.
     """
     with session(json=False, quiet=True, yes=True) as (ui, _):
         from pgdyno.flow.find_record import find_record
@@ -33,5 +38,6 @@ def watch(
 
         handed = take_over()
         if handed is not None and record is not None:
-            serve_record(RecordStore(record), *handed)
-        watch_record(find_record(record, records), port=port, ui=ui)
+            serve_record(RecordStore(record), handed)
+        request = request_watched(listen, port=port, metrics_port=metrics_port)
+        watch_record(find_record(record, records), request=request, ui=ui)

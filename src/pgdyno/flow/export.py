@@ -1,4 +1,4 @@
-"""`pgdyno export`: a record's figures as tables for spreadsheets and notebooks, or as metrics for monitoring systems."""
+"""`pgdyno export`: a record's figures as tables for spreadsheets and notebooks, or as metrics, and its verdicts for CI."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from rich.console import RenderableType
 
 from pgdyno import __version__
 from pgdyno.errors import HostError, SpecError
+from pgdyno.flow.gate import apply_gate, check_gate, plan_gate
 from pgdyno.flow.report import compose_report
 from pgdyno.record.durable import write_durably
 from pgdyno.record.store import RecordStore
@@ -69,6 +70,40 @@ class ExportedMetrics(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.to}: {count_things(self.value_count, 'value')} of {count_things(self.metric_count, 'metric')}"
 
 
+class ExportedFile(msgspec.Struct, frozen=True, kw_only=True):
+    """A file that was written."""
+
+    path: str
+
+    def to_json(self) -> bytes:
+        """Return the file as JSON."""
+        return msgspec.json.encode(self)
+
+    def to_terminal(self) -> RenderableType:
+        """Return the file's path."""
+        return self.path
+
+
+def export_verdicts(store: RecordStore, *, junit: Path | None = None, bmf: Path | None = None) -> ExportedFile:
+    """Write a record's verdicts into a file, as `report` does with the same options.
+
+    Raises:
+        SpecError: The record has no verdicts, or the file is there already.
+        HostError: The file cannot be written.
+    """
+    path = junit or bmf
+    gate = plan_gate((), junit=junit, bmf=bmf)
+    check_gate(gate, store.read_record().study)
+    _refuse_existing(path)
+    apply_gate(gate, compose_report(store))
+    return ExportedFile(path=str(path))
+
+
+def _refuse_existing(path: Path | None) -> None:
+    if path is not None and path.exists():
+        raise SpecError(f"{path} is there already", hint="name another file, or move it away")
+
+
 def export_openmetrics(store: RecordStore, path: Path) -> ExportedMetrics:
     """Write a record's metrics into a file, as OpenMetrics text.
 
@@ -78,8 +113,7 @@ def export_openmetrics(store: RecordStore, path: Path) -> ExportedMetrics:
     """
     from pgdyno.report.exports.openmetrics import render_openmetrics  # noqa: PLC0415 - each form loads what it needs
 
-    if path.exists():
-        raise SpecError(f"{path} is there already", hint="name another file, or move it away")
+    _refuse_existing(path)
     families = _list_families(store)
     try:
         write_durably(path, "".join(render_openmetrics(families)).encode())

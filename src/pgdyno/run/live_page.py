@@ -1,47 +1,97 @@
-"""Serve the page of a record beside its measurement, in a process of its own that ends with it.
+"""Serve the page and the metrics of a record beside its measurement, in a process of its own that ends with it.
 
-This process opens the socket, so that the address is known at once; the other one takes it, with the token in its
+This process opens the sockets, so that the addresses are known at once; the other one takes them, with the token in its
 environment, where no list of processes shows it. It has the lowest priority, and the measurement never waits for it.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
+
+from pgdyno.errors import PgdynoError
 from pgdyno.run.host import process
-from pgdyno.run.page_server import Listener, describe_address, listen, make_token, take_socket
+from pgdyno.run.metrics_server import describe_metrics
+from pgdyno.run.page_server import (
+    HOST,
+    Listener,
+    describe_address,
+    describe_readers,
+    listen,
+    make_token,
+    take_socket,
+)
 
 _VARIABLE = "PGDYNO_PAGE"
 # For the browser to see the end.
 _END_S = 10.0
 
 
-class LivePage:
-    """The page of the record that this process measures."""
+class PageRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """What is to be served of a record, and where."""
 
-    def __init__(self) -> None:
+    address: str | None = HOST
+    """The IP address of the page; None: no page."""
+    port: int = 0
+    """0 is a free one."""
+    metrics_port: int | None = None
+    """The port of the metrics on this machine; None: no metrics."""
+
+
+class Served(msgspec.Struct, frozen=True, kw_only=True):
+    """The sockets of a record's page and metrics; None for what is not served."""
+
+    page: Listener | None
+    token: str
+    metrics: Listener | None
+
+
+class _Handed(msgspec.Struct, frozen=True, kw_only=True):
+    page: int | None
+    token: str
+    metrics: int | None
+
+
+class LivePage:
+    """The page and the metrics of the record that this process measures.
+
+    Args:
+        request: What is to be served, and where.
+    """
+
+    def __init__(self, request: PageRequest) -> None:
+        self._request = request
         self._child: subprocess.Popen[bytes] | None = None
 
     @property
     def is_open(self) -> bool:
-        """True once the page has an address."""
+        """True once anything is served."""
         return self._child is not None
 
-    def open(self, record: Path) -> str:
-        """Start serving the page of a record, which need not exist yet, and return its address.
+    def open(self, record: Path) -> tuple[str, ...]:
+        """Start serving a record, which need not exist yet; say what is served where, and what cannot be.
 
-        Raises:
-            HostError: The page cannot be served.
+        The measurement is worth more than its page: nothing that fails here is raised.
         """
-        token = make_token()
-        with listen(0) as opened:
-            argv = [sys.executable, "-m", "pgdyno", "watch", str(record.absolute())]
-            environment = {**process.clean_environment(), _VARIABLE: f"{opened.fileno()} {token}"}
-            self._child = process.start(argv, env=environment, inherited=(opened.fileno(),))
-            return describe_address(opened, token)
+        with contextlib.ExitStack() as sockets:
+            said: list[str] = []
+            served = _open_sockets(self._request, said, sockets)
+            handed = _Handed(page=_number(served.page), token=served.token, metrics=_number(served.metrics))
+            opened = tuple(one for one in (handed.page, handed.metrics) if one is not None)
+            if opened:
+                argv = [sys.executable, "-m", "pgdyno", "watch", str(record.absolute())]
+                environment = {**process.clean_environment(), _VARIABLE: msgspec.json.encode(handed).decode()}
+                try:
+                    self._child = process.start(argv, env=environment, inherited=opened)
+                except PgdynoError as error:
+                    return (f"there is no live page: {error.reason}",)
+            return tuple(said)
 
     def close(self) -> None:
         """End the page."""
@@ -55,10 +105,62 @@ class LivePage:
             self._child.wait()
 
 
-def take_over() -> tuple[Listener, str] | None:
-    """Return the socket and the token that the starting process made; None in a process that a user started."""
-    handed = os.environ.get(_VARIABLE)
-    if handed is None:
+def open_served(request: PageRequest) -> tuple[Served, tuple[str, ...]]:
+    """Open the sockets of what is to be served; also return the lines that say where it is.
+
+    Raises:
+        SpecError: A port or an address cannot be had.
+        HostError: The machine lets no socket be opened.
+    """
+    page = metrics = None
+    token, said = make_token(), []
+    if request.metrics_port is not None:
+        metrics = listen(request.metrics_port)
+        said.append(f"metrics: {describe_metrics(metrics)}")
+    if request.address is not None:
+        page = listen(request.port, address=request.address)
+        said += filter(None, (describe_readers(page), f"live page: {describe_address(page, token)}"))
+    return Served(page=page, token=token, metrics=metrics), tuple(said)
+
+
+def _open_sockets(request: PageRequest, said: list[str], sockets: contextlib.ExitStack) -> Served:
+    """Open what can be opened, and note in `said` where it is, or why it cannot be."""
+    found: dict[str, Served] = {}
+    for name, one in _split(request):
+        try:
+            found[name], lines = open_served(one)
+        except PgdynoError as error:
+            lines = (f"there {'is no' if name == 'live page' else 'are no'} {name}: {error.reason}",)
+        said += lines
+    page, metrics = found.get("live page"), found.get("metrics")
+    served = Served(
+        page=None if page is None else page.page,
+        token="" if page is None else page.token,
+        metrics=None if metrics is None else metrics.metrics,
+    )
+    for opened in (served.page, served.metrics):
+        if opened is not None:
+            sockets.enter_context(opened)
+    return served
+
+
+def _split(request: PageRequest) -> Iterator[tuple[str, PageRequest]]:
+    """Yield the page and the metrics of a request, since one may fail without the other."""
+    if request.address is not None:
+        yield "live page", PageRequest(address=request.address, port=request.port)
+    if request.metrics_port is not None:
+        yield "metrics", PageRequest(address=None, metrics_port=request.metrics_port)
+
+
+def _number(opened: Listener | None) -> int | None:
+    return None if opened is None else opened.fileno()
+
+
+def take_over() -> Served | None:
+    """Return the sockets and the token that the starting process made; None in a process that a user started."""
+    text = os.environ.get(_VARIABLE)
+    if text is None:
         return None
-    descriptor, _, token = handed.partition(" ")
-    return take_socket(int(descriptor)), token
+    handed = msgspec.json.decode(text, type=_Handed)
+    page, metrics = (None if one is None else take_socket(one) for one in (handed.page, handed.metrics))
+    return Served(page=page, token=handed.token, metrics=metrics)

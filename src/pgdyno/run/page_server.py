@@ -1,4 +1,4 @@
-"""Serve one page and its updates to browsers on this machine, and nothing to a reader without the token.
+"""Serve one page and its updates to browsers, on this machine unless asked otherwise, and nothing without the token.
 
 The updates are server-sent events. A browser that was gone asks again by itself, and gets the present state first.
 """
@@ -6,12 +6,15 @@ The updates are server-sent events. A browser that was gone asks again by itself
 from __future__ import annotations
 
 import contextlib
+import ipaddress
 import secrets
 import socket
 import threading
+import urllib.parse
 from collections.abc import Callable, Iterator, Mapping
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import ClassVar
 
 from pgdyno.errors import HostError, SpecError
 
@@ -84,23 +87,32 @@ class Updates:
                 self._changed.notify_all()
 
 
-def listen(port: int) -> socket.socket:
-    """Open the socket of a page on this machine; port 0 is a free one.
+def listen(port: int, *, address: str = HOST) -> socket.socket:
+    """Open the socket of a page; port 0 is a free one.
+
+    Args:
+        port: The port.
+        address: An IP address of this machine, or 0.0.0.0 or :: for all of them.
 
     Raises:
-        SpecError: Another program has the port.
+        SpecError: Another program has the port, or the address is none of this machine.
         HostError: The machine lets no socket be opened.
     """
-    opened = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-    opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    family = socket.AF_INET if ipaddress.ip_address(address).version == 4 else socket.AF_INET6
+    opened = None
     try:
-        opened.bind((HOST, port))
+        opened = socket.socket(family, socket.SOCK_STREAM)
+        opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        opened.bind((address, port))
         opened.listen(_MOST_BROWSERS)
     except OSError as exc:
-        opened.close()
-        hint = "leave --port out for a free one"
+        if opened is not None:
+            opened.close()
+        if address != HOST:
+            hint = "`ip -brief address` lists this machine's addresses; 0.0.0.0 means all"
+            raise SpecError(f"the page cannot listen on {_join(address, port)}", detail=str(exc), hint=hint) from exc
         if port:
-            raise SpecError(f"the page cannot have port {port}", detail=str(exc), hint=hint) from exc
+            raise SpecError(f"port {port} is not free", detail=str(exc), hint="name another one") from exc
         raise HostError("the page cannot be served", detail=str(exc)) from exc
     return opened
 
@@ -116,23 +128,63 @@ def make_token() -> str:
 
 
 def describe_address(opened: socket.socket, token: str) -> str:
-    """Return the address of the page."""
-    return f"http://{HOST}:{opened.getsockname()[1]}/{token}/"
+    """Return the address of the page, by this machine's name if it listens on all its addresses."""
+    address, port = opened.getsockname()[:2]
+    host = socket.gethostname() if ipaddress.ip_address(address).is_unspecified else address
+    return f"http://{_join(host, port)}/{token}/"
+
+
+def describe_readers(opened: socket.socket) -> str:
+    """Warn of what others can see of a page that listens beyond this machine; empty for one that does not."""
+    address, port = opened.getsockname()[:2]
+    if ipaddress.ip_address(address).is_loopback:
+        return ""
+    return (
+        f"the live page listens on {_join(address, port)}: whoever can reach that port and has the page's address sees the"
+        " machine, the settings, the figures and the findings of this record. It is sent without encryption, the address"
+        " too: on a network that others can listen to, use ssh -L instead"
+    )
+
+
+def _join(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _read_host(header: str) -> str | None:
+    try:
+        return urllib.parse.urlsplit(f"//{header}").hostname
+    except ValueError:
+        return None
+
+
+def _list_own_names(opened: socket.socket) -> frozenset[str] | None:
+    """Return the host names by which browsers may ask; None if it listens for others, who may know any name of it."""
+    address = ipaddress.ip_address(opened.getsockname()[0])
+    return frozenset({str(address), HOST, "localhost"}) if address.is_loopback else None
 
 
 @contextlib.contextmanager
 def serving(opened: socket.socket, *, token: str, html: bytes, policy: str, updates: Updates) -> Iterator[None]:
     """Serve a page and its updates while the block runs."""
-    handler = type("_Bound", (_Handler,), {"token": token, "html": html, "policy": policy, "updates": updates})
+    known = {"token": token, "html": html, "policy": policy, "updates": updates, "names": _list_own_names(opened)}
+    with serve_socket(opened, type("_Bound", (_Handler,), known), name="page"):
+        try:
+            yield
+        finally:
+            updates.close()
+
+
+@contextlib.contextmanager
+def serve_socket(opened: socket.socket, handler: type[QuietHandler], *, name: str) -> Iterator[None]:
+    """Answer who asks on a socket, in threads, while the block runs."""
     server = _Server(opened.getsockname(), handler, bind_and_activate=False)
     server.socket.close()
     server.socket = opened
-    thread = threading.Thread(target=server.serve_forever, name="page", daemon=True)
+    thread = threading.Thread(target=server.serve_forever, name=name, daemon=True)
     thread.start()
     try:
         yield
     finally:
-        updates.close()
         server.shutdown()
         server.server_close()
 
@@ -145,29 +197,31 @@ class _Server(ThreadingHTTPServer):
         """Say nothing: a browser that goes away in the middle of an answer is no error of the bench."""
 
 
-class _Handler(BaseHTTPRequestHandler):
-    token: str
-    html: bytes
-    policy: str
-    updates: Updates
+class QuietHandler(BaseHTTPRequestHandler):
+    """Answers without a word about itself, and logs nothing."""
+
+    names: frozenset[str] | None
+    """The host names by which it may be asked; None: by any."""
+    refused: ClassVar[HTTPStatus]
+    policy: str = "default-src 'none'"
     protocol_version = "HTTP/1.1"
     timeout = 60
 
-    def do_GET(self) -> None:
-        """Answer a browser: the page, its updates, or 403 whatever else is asked."""
-        _, token, *rest = [*self.path.partition("?")[0].split("/"), ""]
-        # A page of another site whose name was made to mean this machine sends that name.
-        is_own = self.headers.get("Host", "").partition(":")[0] in {HOST, "localhost"}
-        if not is_own or not secrets.compare_digest(token.encode(), self.token.encode()):
-            self._answer(HTTPStatus.FORBIDDEN, b"", "text/plain")
-        elif rest[0] == "events" and self.updates.watchers < _MOST_BROWSERS:
-            self._stream()
-        elif rest[0] == "":
-            self._answer(HTTPStatus.OK, self.html, "text/html; charset=utf-8")
-        else:
-            self._answer(HTTPStatus.FORBIDDEN, b"", "text/plain")
+    @property
+    def is_own(self) -> bool:
+        """False for a page of another site whose name was made to mean this machine: it sends that name."""
+        return self.names is None or _read_host(self.headers.get("Host", "")) in self.names
 
-    def _head(self, status: HTTPStatus, kind: str, **more: str) -> None:
+    def do_GET(self) -> None:
+        """Answer a request."""
+        self.respond()
+
+    def respond(self) -> None:
+        """Answer a request; a class of its own says how."""
+        raise NotImplementedError
+
+    def head(self, status: HTTPStatus, kind: str, **more: str) -> None:
+        """Send the head of an answer."""
         self.send_response_only(status)
         headers = {
             "Content-Type": kind,
@@ -181,24 +235,44 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_header(name, value)
         self.end_headers()
 
-    def _answer(self, status: HTTPStatus, body: bytes, kind: str) -> None:
-        self._head(status, kind, Content_Length=str(len(body)))
+    def answer(self, status: HTTPStatus, body: bytes, kind: str) -> None:
+        """Send a whole answer."""
+        self.head(status, kind, Content_Length=str(len(body)))
         self.wfile.write(body)
+
+    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:  # noqa: ARG002
+        """Tell nothing: not what serves here, and not what was wrong."""
+        self.close_connection = True
+        self.answer(self.refused, b"", "text/plain")
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - http.server names it so
+        """Log nothing: the address in each line holds the token."""
+
+
+class _Handler(QuietHandler):
+    token: str
+    html: bytes
+    updates: Updates
+    refused = HTTPStatus.FORBIDDEN
+
+    def respond(self) -> None:
+        """Answer a browser: the page, its updates, or 403 whatever else is asked."""
+        _, token, *rest = [*self.path.partition("?")[0].split("/"), ""]
+        if not self.is_own or not secrets.compare_digest(token.encode(), self.token.encode()):
+            self.answer(HTTPStatus.FORBIDDEN, b"", "text/plain")
+        elif rest[0] == "events" and self.updates.watchers < _MOST_BROWSERS:
+            self._stream()
+        elif rest[0] == "":
+            self.answer(HTTPStatus.OK, self.html, "text/html; charset=utf-8")
+        else:
+            self.answer(HTTPStatus.FORBIDDEN, b"", "text/plain")
 
     def _stream(self) -> None:
         self.close_connection = True
-        self._head(HTTPStatus.OK, "text/event-stream", Connection="close")
+        self.head(HTTPStatus.OK, "text/event-stream", Connection="close")
         with self.updates.follow() as take:
             while (news := take()) is not None:
                 for name, content in news:
                     self.wfile.write(b"event: %s\ndata: %s\n\n" % (name.encode(), content))
                 if not news:
                     self.wfile.write(b": still here\n\n")
-
-    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:  # noqa: ARG002
-        """Tell nothing: not what serves here, and not what was wrong."""
-        self.close_connection = True
-        self._answer(HTTPStatus.FORBIDDEN, b"", "text/plain")
-
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - http.server names it so
-        """Log nothing: the address in each line holds the token."""

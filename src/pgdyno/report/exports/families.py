@@ -1,25 +1,29 @@
-"""Name a report's figures as metric families for monitoring systems: what each trial saw over time, and the verdicts.
+"""Name a report's figures as metric families for monitoring systems: what each trial saw over time, verdicts, and events.
 
 A name is `pgdyno_` and the metric's name in report.json, unit included. Values are those of the report to the last digit.
-What was not observed is left out, because these systems have no null.
+What was not observed is left out, because these systems have no null. The value of an event is the time at which it was,
+since Grafana makes annotations of such series.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import msgspec
 
 from pgdyno.analyse.comparison.answers import Comparison
-from pgdyno.analyse.types import TrialAnalysis, WorkloadAnalysis
+from pgdyno.analyse.study_types import StudyAnalysis
+from pgdyno.analyse.types import TrialAnalysis
 from pgdyno.report.exports.tables import list_figures
 from pgdyno.report.input import ReportInput
 
 # Source: OpenMetrics 1.0.0, “ABNF”: metricname; a colon is kept for rules.
 _NO_NAME = re.compile(r"[^a-zA-Z0-9_]")
+_EVENT = "pgdyno_event_time_s"
+_EVENT_HELP = "When something happened, in seconds since the epoch."
 
 
 class Point(msgspec.Struct, frozen=True):
@@ -37,6 +41,10 @@ class Line(msgspec.Struct, frozen=True):
     """By time."""
 
 
+NamedLine = tuple[str, str, Line]
+"""The name of a metric, what it means, and a line of it."""
+
+
 class Family(msgspec.Struct, frozen=True):
     """All lines of a metric, each with labels of its own."""
 
@@ -47,9 +55,14 @@ class Family(msgspec.Struct, frozen=True):
 
 def list_families(report: ReportInput) -> list[Family]:
     """Return the metric families of a report and of the sweep over clients that followed, by name."""
+    return sort_lines(_list_all(report))
+
+
+def sort_lines(named: Iterable[NamedLine]) -> list[Family]:
+    """Return the metric families of named lines, by name."""
     words: dict[str, str] = {}
     lines: dict[str, list[Line]] = {}
-    for metric, meaning, line in _list_all(report):
+    for metric, meaning, line in named:
         if line.points:
             name = _NO_NAME.sub("_", metric)
             words.setdefault(name, meaning)
@@ -57,43 +70,89 @@ def list_families(report: ReportInput) -> list[Family]:
     return [Family(name, words[name], tuple(lines[name])) for name in sorted(lines)]
 
 
-def _list_all(report: ReportInput) -> Iterator[tuple[str, str, Line]]:
+def list_studies(report: ReportInput) -> list[tuple[str, StudyAnalysis]]:
+    """Return the study of a report and the sweep that followed it, each with the name of its record."""
     scaling, record = report.analysis.scaling, Path(report.record_dir).name
     # The sweep is a record of its own, whose trials count from 1 again.
-    studies = [(record, report.analysis), *([] if scaling is None else [(f"{record}/clients", scaling.analysis)])]
-    for name, study in studies:
+    return [(record, report.analysis), *([] if scaling is None else [(name_sweep(record), scaling.analysis)])]
+
+
+def name_sweep(record: str) -> str:
+    """Return the name of the sweep that follows a record."""
+    return f"{record}/clients"
+
+
+def _list_all(report: ReportInput) -> Iterator[NamedLine]:
+    for name, study in list_studies(report):
         for workload in study.workloads:
             for trial in workload.trials:
-                yield from _list_trial(trial, {"record": name, **_label(workload, trial)})
-        ends = [_end_s(trial) for workload in study.workloads for trial in workload.trials]
-        known_s = [end for end in ends if end is not None]
-        for comparison in study.comparisons if known_s else ():
-            yield from _list_verdicts(comparison, name, max(known_s))
+                labels = label_trial(name, trial)
+                yield from list_seconds(trial, labels)
+                yield from list_trial(trial, labels)
+        yield from list_verdicts(study, name)
 
 
-def _label(workload: WorkloadAnalysis, trial: TrialAnalysis) -> dict[str, str]:
+def label_trial(record: str, trial: TrialAnalysis) -> dict[str, str]:
+    """Return the labels of a trial."""
     planned = trial.record.planned
-    return {"workload": workload.name, "variants": ", ".join(planned.variants), "trial": str(planned.number)}
+    # As in a verdict: the analysis names a load by its variant, too.
+    names = {"workload": planned.workload, "variants": ", ".join(planned.variants), "trial": str(planned.number)}
+    return {"record": record, **names}
 
 
-def _list_trial(trial: TrialAnalysis, labels: dict[str, str]) -> Iterator[tuple[str, str, Line]]:
-    record = trial.record
-    if record.load_start_monotonic_s is None or (end_s := _end_s(trial)) is None:
+def list_seconds(trial: TrialAnalysis, labels: dict[str, str]) -> Iterator[NamedLine]:
+    """Yield what a trial saw over the time of its load."""
+    start_s = _start_s(trial)
+    if start_s is None:
         return
-    start_s = record.load_start_monotonic_s + record.clock_offset_s
     for kind, lines in trial.charts.items():
         for line in lines:
             pairs = zip(line.t_s, line.values, strict=True)
             points = (point for t_s, value in pairs if (point := _point(start_s + t_s, value)) is not None)
             of_line = {**labels, "chart": kind.value, "series": line.label}
             yield f"pgdyno_{line.metric}", f"Over the load of a trial, in {line.unit}.", Line(of_line, tuple(points))
+
+
+def list_trial(trial: TrialAnalysis, labels: dict[str, str], *, began_s: float | None = None) -> Iterator[NamedLine]:
+    """Yield when a trial began, and its figures if it ended.
+
+    Args:
+        trial: The trial.
+        labels: Its labels.
+        began_s: When its load began, in seconds since the epoch; None: as its record says.
+    """
+    begun = _point(*(began_s or _start_s(trial) or math.nan,) * 2)
+    if begun is not None:
+        yield _EVENT, _EVENT_HELP, Line({**labels, "event": "trial begins"}, (begun,))
+    end_s = _end_s(trial)
+    if end_s is None or _start_s(trial) is None:
+        return
     for name, figure in list_figures(trial).items():
         point = _point(end_s, figure)
         if point is not None:
             yield f"pgdyno_trial_{name}", "A figure of a whole trial, at the end of its load.", Line(labels, (point,))
 
 
-def _list_verdicts(comparison: Comparison, record: str, at_s: float) -> Iterator[tuple[str, str, Line]]:
+def list_verdicts(study: StudyAnalysis, record: str) -> Iterator[NamedLine]:
+    """Yield the verdicts of a study at the end of its last trial, and as events those that are decided."""
+    ends = {
+        workload.name: max((end for trial in workload.trials if (end := _end_s(trial)) is not None), default=None)
+        for workload in study.workloads
+    }
+    last_s = max((end for end in ends.values() if end is not None), default=None)
+    if last_s is None:
+        return
+    for comparison in study.comparisons:
+        yield from _list_questions(comparison, record, last_s)
+        for question in comparison.questions:
+            verdict, end_s = question.verdict, ends.get(comparison.workload)
+            if question.metric == comparison.primary and verdict.is_decided and end_s is not None:
+                of_variant = {"workload": comparison.workload, "variants": question.variant}
+                decided = {"record": record, **of_variant, "event": "verdict", "verdict": verdict.kind.value}
+                yield _EVENT, _EVENT_HELP, Line(decided, (Point(end_s, end_s),))
+
+
+def _list_questions(comparison: Comparison, record: str, at_s: float) -> Iterator[NamedLine]:
     for question in (*comparison.questions, *comparison.noise):
         verdict = question.verdict
         labels = {
@@ -121,6 +180,11 @@ def _list_verdicts(comparison: Comparison, record: str, at_s: float) -> Iterator
                     "Change of a metric by a variant; its interval ends at low and high.",
                     Line(labels, (point,)),
                 )
+
+
+def _start_s(trial: TrialAnalysis) -> float | None:
+    start_s = trial.record.load_start_monotonic_s
+    return None if start_s is None else start_s + trial.record.clock_offset_s
 
 
 def _end_s(trial: TrialAnalysis) -> float | None:

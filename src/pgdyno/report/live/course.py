@@ -150,12 +150,16 @@ def view_trial(record: StudyRecord, trial: TrialAnalysis, *, state: str = "") ->
     )
 
 
-def view_running(record: StudyRecord, trial: RunningTrial) -> TrialView:
-    """Draw a trial that still runs, with the seconds that pgbench has told."""
+def view_running(record: StudyRecord, trial: TrialAnalysis) -> TrialView:
+    """Draw a trial that still runs."""
+    return view_trial(record, trial, state="running")
+
+
+def analyse_running(record: StudyRecord, trial: RunningTrial) -> TrialAnalysis:
+    """Analyse a trial that still runs, with the seconds that pgbench has told."""
     load = record.plan.find_load(trial.data.record.planned)
     analysed = analyse_trial(record.at(trial.data.record.planned.variants), load, trial.data)
-    charts = {**_draw_seconds(trial), **analysed.charts}
-    return view_trial(record, msgspec.structs.replace(analysed, charts=charts), state="running")
+    return msgspec.structs.replace(analysed, charts={**_draw_seconds(trial), **analysed.charts})
 
 
 def _draw_seconds(trial: RunningTrial) -> dict[ChartKind, tuple[Series, ...]]:

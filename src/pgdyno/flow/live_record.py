@@ -1,0 +1,209 @@
+"""Read a record again and again while it is being measured, as JSON for the live page and as metrics for a monitoring system.
+
+Only the record's own files are read, and of them only what is new.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+
+from pgdyno.analyse.study import analyse_study
+from pgdyno.analyse.study_types import ScalingStudy, StudyAnalysis
+from pgdyno.analyse.trial.memory import TrialMemory
+from pgdyno.analyse.types import TrialAnalysis
+from pgdyno.conduct.progress import Stage, read_progress
+from pgdyno.explain.doubts.comparison import OPEN_QUESTIONS
+from pgdyno.explain.doubts.study import find_doubts
+from pgdyno.plan.types import PlannedTrial
+from pgdyno.record.running_trial import read_running_trial
+from pgdyno.record.store import RecordStore
+from pgdyno.record.trial_data import TrialData, read_trial_data
+from pgdyno.record.types import StudyRecord, TrialRecord, TrialStatus
+from pgdyno.report.exports.families import Family, name_sweep
+from pgdyno.report.exports.present import PresentCourse, PresentTrial, list_present_families
+from pgdyno.report.input import ReportInput
+from pgdyno.report.live.answers import view_answers
+from pgdyno.report.live.course import (
+    CourseView,
+    EndedTrial,
+    TrialView,
+    analyse_running,
+    view_course,
+    view_running,
+    view_trial,
+)
+from pgdyno.spec.variant import DesignKind
+
+
+class _Part:
+    """One of the two records of a study, with what is known of its trials.
+
+    Args:
+        store: The record, which may not exist yet.
+    """
+
+    def __init__(self, store: RecordStore) -> None:
+        self.store = store
+        self.data: dict[int, TrialData] = {}
+        self.memory = TrialMemory()
+
+    def read_ended(self) -> bool:
+        """Read the trials that ended since the last time; return whether there were any."""
+        news = [trial for trial in self._list_ended() if trial.planned.number not in self.data]
+        for trial in news:
+            self.data[trial.planned.number] = read_trial_data(self.store.trial_dir(trial.planned.number), trial)
+        return bool(news)
+
+    def _list_ended(self) -> tuple[TrialRecord, ...]:
+        return self.store.read_trials() if self.store.exists else ()
+
+    def analyse(self, record: StudyRecord) -> StudyAnalysis:
+        """Analyse the trials that ended."""
+        return analyse_study(record, [self.data[number] for number in sorted(self.data)], each=self.memory.analyse)
+
+
+class LiveRecord:
+    """Reads a record again and again, and only what is new.
+
+    Args:
+        store: The record.
+        has_read: Whether it was read before: it is no record that is still to come.
+    """
+
+    def __init__(self, store: RecordStore, *, has_read: bool = False) -> None:
+        self.store, self.has_read = store, has_read
+        self._own, self._after = _Part(store), _Part(store.scaling)
+        self._plan: tuple[_Part, StudyRecord] | None = None
+        self._answers: bytes | None = None
+        self._looks: object = None
+        self._report: ReportInput | None = None
+        self._course: tuple[CourseView, ...] = ()
+        self._running: PresentTrial | None = None
+        self._began_s: dict[tuple[str, int], float] = {}
+
+    def read(self) -> Iterator[tuple[str, bytes]]:
+        """Yield the parts of the page as JSON by name, the quickest first.
+
+        Raises:
+            PgdynoError: The record is gone, or damaged.
+        """
+        store = self.store
+        record = store.read_record()
+        self.has_read = True
+        part = self._after if self._after.store.exists else self._own
+        of = part.store.read_record()
+        self._plan = (part, of)
+        has_news = [one.read_ended() for one in (self._own, self._after)]
+        stage = read_progress(store).stage
+        yield "course", self._encode_course(record, stage)
+        trials = tuple(self._list_trials(part, of, is_running=stage is Stage.BEING_MEASURED))
+        yield "trials", msgspec.json.encode(trials)
+        # The place of the final look changes the verdicts, too.
+        looks = (record.final_looks, of.final_looks, stage)
+        if any(has_news) or self._answers is None or looks != self._looks:
+            self._looks = looks
+            self._answers = self._encode_answers(record, is_running=stage is Stage.BEING_MEASURED)
+        yield "answers", self._answers
+
+    def read_seconds(self) -> Iterator[tuple[str, bytes]]:
+        """Yield TPS and latency of the trial that runs, which takes a hundredth of the time of `read`."""
+        known, view = self._running, None
+        self._running = None
+        if self._plan is not None and self.store.is_locked:
+            part, record = self._plan
+            trial = self._read_running(part, record, has_samples=False)
+            if trial is not None:
+                view = view_running(record, trial)
+                number = trial.record.planned.number
+                if known is not None and known.trial.record.planned.number == number:
+                    # What takes longer to read is as old as the last full reading.
+                    trial = msgspec.structs.replace(trial, charts={**known.trial.charts, **trial.charts})
+                self._note_running(part, trial)
+        yield "seconds", msgspec.json.encode(view)
+
+    def list_metrics(self) -> list[Family]:
+        """Return the metrics as they were read last; none before the record is there."""
+        if self._report is None:
+            return []
+        course = PresentCourse(
+            finished_count=sum(part.finished_count for part in self._course),
+            planned_count=sum(part.planned_count for part in self._course),
+            left_s=sum(part.left_s for part in self._course),
+            is_measured=self.store.is_locked,
+        )
+        return list_present_families(self._report, course=course, running=self._running, began_s=self._began_s)
+
+    def _note_running(self, part: _Part, trial: TrialAnalysis) -> None:
+        own = self.store.path.name
+        record = own if part is self._own else name_sweep(own)
+        self._running = PresentTrial(record=record, trial=trial)
+        if trial.record.load_start_monotonic_s is not None:
+            # Each reading sees the load begin some milliseconds earlier or later.
+            began_s = trial.record.load_start_monotonic_s + trial.record.clock_offset_s
+            self._began_s.setdefault((record, trial.record.planned.number), began_s)
+
+    def _read_running(self, part: _Part, record: StudyRecord, *, has_samples: bool) -> TrialAnalysis | None:
+        """Read the trial whose seconds can be shown, if there is one."""
+        for trial in self._find_running(part, record):
+            running = read_running_trial(part.store.trial_dir(trial.number), trial, has_samples=has_samples)
+            if running is not None:
+                return analyse_running(record, running)
+        return None
+
+    def _find_running(self, part: _Part, record: StudyRecord) -> list[PlannedTrial]:
+        """Return the trial whose seconds can be shown, if there is one."""
+        planned = {trial.number: trial for trial in record.plan.trials}
+        is_live = record.plan.experiment is not None and record.plan.experiment.design is DesignKind.LIVE
+        begun = [planned[number] for number in part.store.interrupted_numbers() if number in planned]
+        # The load of a live round is frozen now and then: its seconds show the freezer, not the server.
+        return [one for one in begun if not is_live or one.is_observed][-1:]
+
+    def _encode_course(self, record: StudyRecord, stage: Stage) -> bytes:
+        views = []
+        for part in (self._own, self._after):
+            if part.store.exists:
+                ended = {number: _tell_end(data) for number, data in part.data.items()}
+                of = record if part is self._own else part.store.read_record()
+                running = [number for number in part.store.interrupted_numbers() if stage is Stage.BEING_MEASURED]
+                views.append(
+                    view_course(of, place=str(self._own.store.path), state=stage.value, ended=ended, running=running)
+                )
+        self._course = tuple(views)
+        return msgspec.json.encode(views)
+
+    def _list_trials(self, part: _Part, record: StudyRecord, *, is_running: bool) -> Iterator[TrialView]:
+        """Yield the trial of the moment, and the last that samplers saw where it has no samples."""
+        trial = self._read_running(part, record, has_samples=True) if is_running else None
+        if trial is not None:
+            self._note_running(part, trial)
+            yield view_running(record, trial)
+            return
+        ended = [part.data[number] for number in sorted(part.data)]
+        shown = ended[-1:]
+        if shown and shown[0].os is None:
+            shown += [data for data in ended if data.os is not None][-1:]
+        for data in shown:
+            load = record.plan.find_load(data.record.planned)
+            at = record.at(data.record.planned.variants)
+            yield view_trial(record, part.memory.analyse(at, load, data))
+
+    def _encode_answers(self, record: StudyRecord, *, is_running: bool) -> bytes:
+        analysis = self._own.analyse(record)
+        if self._after.data:
+            after = self._after.store.read_record()
+            variant = after.study.variant[0].title if after.study.variant else None
+            scaling = ScalingStudy(record=after, analysis=self._after.analyse(after), variant=variant)
+            analysis = msgspec.structs.replace(analysis, scaling=scaling)
+        found = find_doubts(record, analysis) if self._own.data else ()
+        findings = tuple(one for one in found if not (is_running and one.claim == OPEN_QUESTIONS))
+        self._report = ReportInput(
+            record=record, analysis=analysis, findings=findings, record_dir=str(self._own.store.path)
+        )
+        return msgspec.json.encode(view_answers(self._report))
+
+
+def _tell_end(data: TrialData) -> EndedTrial:
+    is_finished = data.record.status is TrialStatus.FINISHED
+    return EndedTrial(is_finished, data.pgbench.tps if is_finished and data.pgbench is not None else None)
