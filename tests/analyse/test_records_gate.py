@@ -155,6 +155,7 @@ REFUSED: dict[str, tuple[str, Change | None, Change | None]] = {
     "fsync off": ("durability", None, with_setting("fsync", "off")),
     "asynchronous commits": ("durability", None, with_setting("synchronous_commit", "off")),
     "data in memory": ("data's file system", lambda record: record["host"]["data_disk"].update(filesystem="tmpfs"), None),
+    "no barriers": ("durability", lambda record: record["host"]["data_disk"].update(mount_options="rw,nobarrier"), None),
     "a cold cache": ("caches", lambda record: record["study"]["trials"].update(cache="cold"), None),
     "aged data": ("restoring between trials", lambda record: record["study"]["data"].update(restore="none"), None),
     "no warm-up": ("warm-up", None, lambda trial: trial["planned"].update(warm_up_s=0.0)),

@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from pgdyno.analyse.comparison.verdict import Verdict, VerdictKind
+from pgdyno.explain.doubts.study import find_doubts
 from pgdyno.facts.metrics import all_metrics
 from pgdyno.plan.places import Place
 from pgdyno.record.types import PlaceFacts
@@ -141,6 +142,24 @@ def test_a_durable_and_another_variant_are_never_compared_without_a_word() -> No
     assert find_durability_given_up(report) == ()
     (told,) = (finding for finding in report.findings if "keep what was committed" in finding.claim)
     assert told.evidence.startswith("asynchronous, by synchronous_commit = off: gives up durability: a crash loses")
+
+
+def test_a_variant_without_barriers_gives_up_durability() -> None:
+    report = build_paired()
+    experiment = report.record.plan.experiment
+    assert experiment is not None
+    first, second = experiment.variants
+    lossy = msgspec.structs.replace(second, sysctl={"mount:/var/lib/pgdyno:barrier": "off"})
+    plan = msgspec.structs.replace(
+        report.record.plan, experiment=msgspec.structs.replace(experiment, variants=(first, lossy))
+    )
+    report = msgspec.structs.replace(report, record=msgspec.structs.replace(report.record, plan=plan))
+    (sentence,) = _sentences(report).values()
+    assert sentence.startswith(f"{second.name} (gives up durability) against")
+    assert f"Unequal comparison: only {first.name} is durable." in sentence
+    assert find_durability_given_up(report) == ()
+    (told,) = (one for one in find_doubts(report.record, report.analysis) if "keep what was committed" in one.claim)
+    assert "by barrier of the file system of the data = off: gives up durability: a power failure" in told.evidence
 
 
 def test_variants_that_all_give_it_up_are_alike_and_the_study_says_so() -> None:

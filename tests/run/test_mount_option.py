@@ -50,6 +50,8 @@ def test_options_are_remounted_one_by_one_and_put_back(ext4: Loop, journal: Jour
         assert read(folder) == before | {"discard", "lazytime"}
         kernel.switch({f"{name}:atime": "strictatime"})
         assert read(folder) == before - {"relatime"}
+        kernel.switch({f"{name}:barrier": "off"})
+        assert read(folder) == before | {"nobarrier"}
         (folder / "still").write_text("writable")
     assert read(folder) == before
     assert journal.read() == ()
@@ -80,7 +82,8 @@ def test_somebody_else_who_remounts_it_is_told(ext4: Loop, journal: Journal) -> 
     ("option", "value", "words"),
     [
         ("data", "writeback", "data of .* cannot be changed by a remount"),
-        ("barrier", "off", "barrier of .* is not varied"),
+        ("nobarrier", "on", "nobarrier of .* has no value"),
+        ("barrier", "0", "barrier cannot be 0"),
         ("commit", "0", "commit cannot be 0"),
         ("commit", "030", "commit cannot be 030"),
         ("atime", "on", "atime cannot be on"),
@@ -98,8 +101,8 @@ def test_what_is_refused_of_ext4(ext4: Loop, option: str, value: str, words: str
 def test_xfs_takes_fewer_and_the_systems_own_none(tmp_path: Path, journal: Journal) -> None:
     with mounted_loop(tmp_path, "xfs", 320 * 2**20) as xfs:
         before = read(xfs.folder)
-        for option in ("discard", "commit", "allocsize"):
-            with pytest.raises(SpecError, match="cannot be changed by a remount"):
+        for option in ("discard", "commit", "allocsize", "barrier"):
+            with pytest.raises(SpecError, match="cannot be changed"):
                 check_values({f"mount:{xfs.folder}:{option}": "on"})
         with changed_sysctls({f"mount:{xfs.folder}:lazytime": "on"}, journal=journal):
             assert "lazytime" in read(xfs.folder)
@@ -146,7 +149,13 @@ def test_what_else_lies_there_is_asked_about(ext4: Loop, tmp_path: Path) -> None
         check_mounts(study, [home], ui)  # type: ignore[arg-type] - as above
     assert ui.asked[0].endswith(f"lies there: {ext4.folder}/pg/mail. Do it?")
     check_mounts(study, [home], Answering(answer=True))  # type: ignore[arg-type] - as above
+    barriers = msgspec.structs.replace(
+        study, variant=(VariantSpec(name="on"), VariantSpec(name="off", sysctl={f"mount:{ext4.folder}:barrier": "off"}))
+    )
+    with pytest.raises(SpecError, match=r"barriers of .* are not varied: more than pgdyno's home lies there"):
+        check_mounts(barriers, [home], Answering(answer=True))  # type: ignore[arg-type] - as above
     (ext4.folder / "pg" / "mail").rmdir()
+    check_mounts(barriers, [home], Answering(answer=False))  # type: ignore[arg-type] - as above
     with mounted(str(home), tmp_path / "bound", "--bind"):
         check_mounts(study, [home], shown := Answering(answer=True))  # type: ignore[arg-type] - as above
         assert shown.asked[0].endswith(f"lies there: {tmp_path}/bound. Do it?")

@@ -9,7 +9,7 @@ from pathlib import Path
 from pgdyno.conduct.ui import Ui
 from pgdyno.errors import InterruptedStudyError, SpecError
 from pgdyno.plan.variants import list_specs
-from pgdyno.run.change.mount_option import find_folder, is_known
+from pgdyno.run.change.mount_option import find_folder, is_barrier, is_known
 from pgdyno.run.host.facts import read_mount_words
 from pgdyno.spec.study import Study
 
@@ -26,7 +26,8 @@ def check_mounts(study: Study, own: Iterable[Path], ui: Ui) -> None:
         ui: Is asked.
 
     Raises:
-        SpecError: Nothing of the study lies on a file system whose options it varies.
+        SpecError: Nothing of the study lies on a file system whose options it varies, or other files lie on one whose
+            barriers it varies.
         InterruptedStudyError: The user does not want it.
     """
     names = {name for spec, _ in (list_specs(study) if study.is_comparison else ()) for name in spec.sysctl}
@@ -40,6 +41,12 @@ def check_mounts(study: Study, own: Iterable[Path], ui: Ui) -> None:
             )
         others = [*sorted(set(_list_others(mount, here))), *_list_other_mounts(mount)]
         named = ", ".join([*others[:_MOST_NAMED], *(["…"] if len(others) > _MOST_NAMED else [])])
+        if others and any(is_barrier(name) and find_folder(name) == mount for name in names):
+            raise SpecError(
+                f"barriers of {mount} are not varied: more than pgdyno's home lies there",
+                detail=f"a power failure would damage {named}, too",
+                hint="give pgdyno's home a file system of its own (--home)",
+            )
         if others and not ui.confirm(
             f"trials remount {mount} with other options, and more than pgdyno's home lies there: {named}. Do it?",
             default=False,

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import enum
+import re
 
 import msgspec
 
 _WITH_ACCESS_TIMES = frozenset({"ext3", "ext4", "xfs", "btrfs", "f2fs"})
 _NO_ACCESS_TIMES = frozenset({"noatime", "relatime"})
 _ACCESS_TIMES = "neither noatime nor relatime"
+# The name of a setting: `mount:/mnt/data:commit`.
+_NAME = re.compile(r"mount:(?P<folder>/[^:=]*):(?P<option>[a-z_]+)")
+BARRIER = "barrier"
+"""The option of ext4 that has the disk's cache flushed."""
+NO_BARRIER = frozenset({"nobarrier", "barrier=0"})
+"""Spellings of the option with which a file system does not flush the disk's cache."""
 
 
 class OptionKind(enum.Enum):
@@ -52,7 +59,7 @@ _JUDGED_OPTIONS = (
         command="mount -o remount,rw {mount}",
     ),
     JudgedOption(
-        names=frozenset({"nobarrier", "barrier=0"}),
+        names=NO_BARRIER,
         kind=OptionKind.UNDURABLE,
         claim="does not flush the disk's cache: durability is given up.",
         why="Commits look fast, and a power failure loses them or the file system.",
@@ -95,6 +102,12 @@ _JUDGED_OPTIONS = (
         command=None,
     ),
 )
+
+
+def split_mount_name(name: str) -> tuple[str, str] | None:
+    """Split the name of a mount option, such as `mount:/mnt/data:commit`, into mount point and option; None for other names."""
+    found = _NAME.fullmatch(name)
+    return None if found is None else (found["folder"], found["option"])
 
 
 def judge_mount_options(options: str, filesystem: str | None) -> tuple[JudgedOption, ...]:

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 import msgspec
 
 from pgdyno.analyse.disk.demand import MIN_WRITING_WAL_BYTES
+from pgdyno.analyse.durability import find_disk_losses
 from pgdyno.analyse.episodes.types import EpisodeKind
 from pgdyno.analyse.records.difference import UNSEEN, RecordDifference, declare, free, refuse
 from pgdyno.analyse.records.sides import Side
@@ -148,16 +149,14 @@ def _name_file(side: Side) -> str:
 
 def durability(first: Side, other: Side) -> Iterator[RecordDifference]:
     """Compare what a crash would lose."""
-    given = [
-        ("not recorded",)
-        if not side.settings
-        else tuple(f"{one.setting} = {one.value}" for one in durability_given_up(side.settings, side.version_major))
-        for side in (first, other)
-    ]
+    given = [_list_losses(side) for side in (first, other)]
     shown = [", ".join(one) or "durable" for one in given]
     if given[0] != given[1]:
         yield refuse(
-            "durability", *shown, why="one gives up what the other pays for", hint="give both the same settings"
+            "durability",
+            *shown,
+            why="one gives up what the other pays for",
+            hint="give both the same settings and mount options",
         )
     elif given[0]:
         yield declare("durability", *shown, why="neither keeps what was committed")
@@ -170,6 +169,14 @@ def durability(first: Side, other: Side) -> Iterator[RecordDifference]:
         shown = [disk.filesystem for disk in disks]
         yield refuse("data's file system", *shown, why="what lies in memory is gone when the machine stops",
                       hint="lay both on a disk: --home DIR")  # fmt: skip
+
+
+def _list_losses(side: Side) -> tuple[str, ...]:
+    """List what a side's settings and mount options give up of durability."""
+    if not side.settings:
+        return ("not recorded",)
+    losses = (*find_disk_losses(side.record, side.variant), *durability_given_up(side.settings, side.version_major))
+    return tuple(f"{one.setting} = {one.value}" for one in losses)
 
 
 def state(first: Side, other: Side) -> Iterator[RecordDifference]:

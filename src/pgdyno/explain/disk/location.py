@@ -56,7 +56,7 @@ def _file_system(rule_input: DiskRuleInput) -> Iterator[Finding]:
             advice="Read how it is exported (NFS: `sync`) before data lie there.",
         )
     for judged in judge_mount_options(facts.mount_options, facts.filesystem):
-        if judged.kind is not OptionKind.UNDURABLE:
+        if judged.kind is not OptionKind.UNDURABLE or not facts.needs_flushes:
             continue
         yield Finding(
             rule="no-durability",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 
+from pgdyno.analyse.durability import find_disk_losses
 from pgdyno.analyse.estimate import Doubt, DoubtKind
 from pgdyno.analyse.study_types import StudyAnalysis
 from pgdyno.analyse.transaction_time.shares import Resource
@@ -118,7 +119,8 @@ def _damaged_files(_: StudyRecord, analysis: StudyAnalysis) -> Iterator[Finding]
 def _durability(record: StudyRecord, analysis: StudyAnalysis) -> Iterator[Finding]:
     if record.plan.experiment is not None:
         return
-    seen = dict.fromkeys(
+    seen = dict.fromkeys(find_disk_losses(record))
+    seen |= dict.fromkeys(
         one for _, trial in _trials(analysis) for one in durability_given_up(trial.record.values, record.server.major)
     )
     for one in seen:

@@ -136,6 +136,8 @@ def _mount_options(rule_input: RuleInput) -> Iterator[Finding]:
     for folder in rule_input.folders:
         disk = folder.disk
         for judged in judge_mount_options(disk.mount_options, disk.filesystem):
+            if judged.kind is OptionKind.UNDURABLE and not disk.needs_flushes:
+                continue
             yield Finding(
                 rule="mount-options",
                 severity=_OPTION_SEVERITIES[judged.kind],

@@ -27,6 +27,8 @@ class DiskFacts(msgspec.Struct, frozen=True, kw_only=True):
     scheduler: str | None = None
     is_rotational: bool | None = None
     read_ahead_kb: int | None = None
+    write_cache: str | None = None
+    """`write back` if the kernel sends flushes to the device, `write through` if it needs none; None in older records."""
 
     @property
     def is_known(self) -> bool:
@@ -42,6 +44,11 @@ class DiskFacts(msgspec.Struct, frozen=True, kw_only=True):
     def is_in_memory(self) -> bool:
         """True if its contents are lost when the machine stops."""
         return self.filesystem in _IN_MEMORY
+
+    @property
+    def needs_flushes(self) -> bool:
+        """False if the device says that it has no cache to lose: then no file system sends it flushes."""
+        return self.write_cache != "write through"
 
     @property
     def is_remote(self) -> bool:

@@ -1,7 +1,8 @@
-"""Find what a study's settings give up of durability, for the words beside its figures."""
+"""Find what a study's settings and mount options give up of durability, for the words beside its figures."""
 
 from __future__ import annotations
 
+from pgdyno.analyse.durability import find_disk_losses
 from pgdyno.analyse.types import WorkloadAnalysis
 from pgdyno.facts.durability import Loss, find_given_up
 from pgdyno.report.input import ReportInput
@@ -9,7 +10,7 @@ from pgdyno.report.sections.comparison.variants import describe_variants, find_v
 
 
 def find_durability_given_up(report: ReportInput) -> tuple[str, ...]:
-    """Return the settings with which a crash may lose committed transactions or the cluster, as `fsync = off`.
+    """Return the settings and mount options with which a crash may lose committed transactions or the cluster, as `fsync = off`.
 
     In a comparison, return only what all variants give up; what one variant gives up is shown beside its name.
     """
@@ -19,7 +20,8 @@ def find_durability_given_up(report: ReportInput) -> tuple[str, ...]:
         return tuple(f"{one.setting} = {one.value}" for one in shared)
     major = report.record.server.major
     trials = [trial for workload in report.analysis.workloads for trial in workload.trials]
-    lost = dict.fromkeys(find_given_up(report.record.study.server.settings, major))
+    lost = dict.fromkeys(find_disk_losses(report.record))
+    lost |= dict.fromkeys(find_given_up(report.record.study.server.settings, major))
     for trial in trials:
         lost |= dict.fromkeys(find_given_up(trial.record.values, major))
     return tuple(f"{one.setting} = {one.value}" for one in lost if one.kind is Loss.DURABILITY)

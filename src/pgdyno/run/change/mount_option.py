@@ -9,19 +9,18 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 from pgdyno.errors import HostError, SpecError
+from pgdyno.facts.mount_options import BARRIER, NO_BARRIER, split_mount_name
 from pgdyno.run.host.facts import read_mount_words
 
-_NAME = re.compile(r"mount:(?P<folder>/[^:=]*):(?P<option>[a-z_]+)")
 _ACCESS_TIMES = ("noatime", "relatime", "strictatime")
 _SWITCH = ("on", "off")
 # Source: mount(8); Linux, Documentation/filesystems/ext4.rst; XFS changes the others at mount only.
-_OPTIONS = {"ext4": ("atime", "lazytime", "discard", "commit"), "xfs": ("atime", "lazytime")}
+_OPTIONS = {"ext4": ("atime", "lazytime", "discard", "commit", BARRIER), "xfs": ("atime", "lazytime")}
 # Source: Linux, fs/ext4/super.c, __ext4_remount(): "can't change data mode on remount", and the like.
 _AT_MOUNT = frozenset(
     {
@@ -39,7 +38,6 @@ _AT_MOUNT = frozenset(
 )
 # Source: Linux, fs/jbd2/journal.c, JBD2_DEFAULT_MAX_COMMIT_AGE.
 _DEFAULT_COMMIT_S, _MOST_COMMIT_S = "5", 300
-_BARRIERS = frozenset({"barrier", "nobarrier"})
 _SYSTEM = ("/", "/boot", "/etc", "/home", "/opt", "/root", "/usr", "/var", "/var/lib", "/var/log")
 # Source: Linux, include/uapi/linux/mount.h. A remount gives up those that it does not name.
 _FLAGS = {
@@ -68,7 +66,12 @@ class _Mount(NamedTuple):
 
 def is_known(name: str) -> bool:
     """Return whether a name is that of a mount option."""
-    return _NAME.fullmatch(name) is not None
+    return split_mount_name(name) is not None
+
+
+def is_barrier(name: str) -> bool:
+    """Return whether a name is that of a file system's barriers."""
+    return is_known(name) and _split(name)[1] == BARRIER
 
 
 def find_folder(name: str) -> Path:
@@ -94,12 +97,11 @@ def check_mount_options(values: Mapping[str, str]) -> dict[str, str]:
         if mount is None:
             raise SpecError(f"no file system is mounted at {folder}", hint="`findmnt` lists the mount points")
         known = _OPTIONS.get(mount.filesystem, ())
-        if option in _BARRIERS:
-            raise SpecError(
-                f"{option} of {folder} is not varied",
-                detail="without barriers a power failure loses what was committed, and all else that lies there",
-                hint="a disk without barriers is measured as it is mounted, and its report says so",
-            )
+        if option == f"no{BARRIER}":
+            raise SpecError(f"{option} of {folder} has no value", hint=f"say mount:{folder}:{BARRIER}=off")
+        if option == BARRIER and mount.filesystem == "xfs":
+            # Source: Linux 4.19, commit 1c02d502c20809a2a5f71ec16a930a61ed779b81.
+            raise SpecError(f"{option} of {folder} cannot be changed", detail="since Linux 4.19 XFS has no such option")
         if option in _AT_MOUNT or (option not in known and any(option in each for each in _OPTIONS.values())):
             raise SpecError(
                 f"{option} of {folder} cannot be changed by a remount",
@@ -132,6 +134,8 @@ def read_value(name: str) -> str:
         return next((word for word in _ACCESS_TIMES if word in options), "strictatime")
     if option == "commit":
         return next((word.partition("=")[2] for word in options if word.startswith("commit=")), _DEFAULT_COMMIT_S)
+    if option == BARRIER:
+        return "off" if options & NO_BARRIER else "on"
     return "on" if option in options else "off"
 
 
@@ -161,6 +165,8 @@ def _remount(name: str, value: str) -> None:
         options = options | {option} if value == "on" else options - {option}
     elif option == "discard":
         data = option if value == "on" else f"no{option}"
+    elif option == BARRIER:
+        data = f"{option}={int(value == 'on')}"
     else:
         data = f"{option}={value}"
     flags = _REMOUNT
@@ -186,9 +192,9 @@ def _check_value(name: str, option: str, value: str) -> None:
 
 
 def _split(name: str) -> tuple[str, str]:
-    found = _NAME.fullmatch(name)
+    found = split_mount_name(name)
     assert found is not None, name  # noqa: S101 - only names of options come here
-    return found["folder"], found["option"]
+    return found
 
 
 def _find_or_raise(folder: str) -> _Mount:

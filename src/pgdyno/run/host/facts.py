@@ -151,6 +151,7 @@ def describe_disk(
         scheduler=bracketed(_read_optional(queue, "scheduler")),
         is_rotational=None if (spins := _read_optional(queue, "rotational")) is None else spins == "1",
         read_ahead_kb=None if (ahead := _read_optional(queue, "read_ahead_kb")) is None else int(ahead),
+        write_cache=_read_optional(queue, "write_cache"),
     )
 
 

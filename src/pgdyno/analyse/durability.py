@@ -1,0 +1,57 @@
+"""Find what the file systems below a cluster give up of durability, by the mount options that are in force in its trials.
+
+A device without a cache that could be lost is sent no flushes, whatever the options say: there nothing is given up. An emulated
+disk stands for one that may have such a cache, so its options count as declared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import PurePosixPath
+
+from pgdyno.facts.durability import GivenUp, Loss
+from pgdyno.facts.mount_options import BARRIER, NO_BARRIER, split_mount_name
+from pgdyno.plan.experiment import Variant
+from pgdyno.record.machine.disk_facts import DiskFacts
+from pgdyno.record.types import StudyRecord
+
+_LABEL = "gives up durability: a power failure may lose committed transactions or the whole file system"
+_SOURCE = "Linux, Documentation/admin-guide/ext4.rst, barrier"
+
+
+def find_disk_losses(record: StudyRecord, variant: Variant | None = None) -> tuple[GivenUp, ...]:
+    """Find what mount options give up of durability; nothing where nobody saw the machine.
+
+    Args:
+        record: The study's record, with the options in force when it began.
+        variant: Whose trials are meant: they may lie on other disks, or be run with other options.
+    """
+    there = record if variant is None else record.at((variant.name,))
+    set_options = {} if variant is None else dict(_list_barriers(variant))
+    disks = {"the data": None if there.host is None else there.host.data_disk, "pg_wal": there.wal_disk}
+    found = (
+        _judge(content, disk, set_options, is_emulated=record.study.is_emulated)
+        for content, disk in disks.items()
+        if disk is not None
+    )
+    return tuple(dict.fromkeys(one for one in found if one is not None))
+
+
+def _list_barriers(variant: Variant) -> Iterator[tuple[str, str]]:
+    for name, value in variant.sysctl.items():
+        split = split_mount_name(name)
+        if split is not None and split[1] == BARRIER:
+            yield split[0], str(value)
+
+
+def _judge(content: str, disk: DiskFacts, set_options: Mapping[str, str], *, is_emulated: bool) -> GivenUp | None:
+    if not disk.needs_flushes and not is_emulated:
+        return None
+    path = PurePosixPath(disk.path)
+    mounts = [mount for mount in set_options if path.is_relative_to(mount)]
+    is_off = bool(NO_BARRIER.intersection(disk.mount_options.split(",")))
+    if mounts:
+        is_off = set_options[max(mounts, key=len)] == "off"
+    # Named by what lies there: of two machines, the mount points differ.
+    name = f"{BARRIER} of the file system of {content}"
+    return GivenUp(setting=name, value="off", kind=Loss.DURABILITY, label=_LABEL, source=_SOURCE) if is_off else None
