@@ -8,10 +8,12 @@ import pytest
 from rich.console import Console
 
 from pgdyno.cli.display import Display, describe_plan
+from pgdyno.cli.trend import draw_sparkline
 from pgdyno.explain.finding import Finding, Severity
 from pgdyno.plan.plan import Machine, Plan, plan_study
 from pgdyno.plan.scaling import plan_scaling
 from pgdyno.run.host.clock import monotonic_s
+from pgdyno.run.live_page import PageRequest
 from pgdyno.spec.read import make_study
 
 MACHINE = Machine(version_major=18, cpu_count=2, memory_bytes=8 << 30, disk_free_bytes=80_000_000_000)
@@ -229,6 +231,51 @@ def test_the_bar_shows_the_time_left_by_the_plan(clock: Clock) -> None:
     assert "about 3 min left" in out.getvalue()
     assert "nearly done" in out.getvalue()
     assert ":" not in out.getvalue()
+
+
+def draw_live(*, width: int = 60, is_terminal: bool = True, encoding: str = "utf-8") -> str:
+    raw = io.BytesIO()
+    out = io.TextIOWrapper(raw, encoding=encoding, errors="backslashreplace", write_through=True)
+    display = Display(page=PageRequest())
+    display.console = Console(file=out, width=width, force_terminal=is_terminal, no_color=True, legacy_windows=False)
+    with display:
+        display.announce((), total_s=300.0)
+        for second, tps in enumerate((1000.0, 500.0, 250.0)):
+            display.begin_step(f"trial {second}", predicted_s=100.0)
+            display.show_load(tps=tps, latency_ms=None if second == 0 else 8.0 / second)
+        display.show_verdicts("tpcb-like: derived faster +8 % [+2, +14] (9 pairs), and more than fits on the line")
+        display.begin_step("trial 3", predicted_s=100.0)
+        if display._progress is not None:
+            display._progress.refresh()
+    return raw.getvalue().decode(encoding)
+
+
+def test_with_a_live_page_a_terminal_shows_the_last_seconds_too() -> None:
+    last = draw_live().split("trial 3")[-1].replace("\r", "").split("\n")
+    assert last[1].rstrip() == "TPS      █ ▅ ▃  250"
+    assert last[2].rstrip() == "latency    █ ▅  4 ms"
+    assert last[3].startswith("so far   tpcb-like: derived faster +8 %")
+    assert last[3].split("\x1b")[0].endswith("…")
+    narrow = draw_live(width=24)
+    assert ("TPS" in narrow, "█" in narrow) == (True, False)
+    assert "TPS       250" in draw_live(encoding="ascii")
+
+
+def test_elsewhere_nothing_is_drawn() -> None:
+    assert draw_live(is_terminal=False) == "about 5 min\n"
+
+
+@pytest.mark.parametrize(
+    ("values", "width", "drawn"),
+    [
+        ((), 5, ""),
+        ((0.0, 0.0), 5, "▁▁"),
+        ((0.0, 50.0, 100.0), 5, "▁▅█"),
+        ((900.0, None, 1.0, 2.0), 3, " ▅█"),
+    ],
+)
+def test_a_sparkline_begins_at_0_and_shows_what_fits(values: tuple[float | None, ...], width: int, drawn: str) -> None:
+    assert draw_sparkline(values, width=width) == drawn
 
 
 def test_rounds_that_are_added_when_the_plan_is_over_have_their_time(plan: Plan) -> None:

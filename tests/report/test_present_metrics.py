@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +20,10 @@ from pgdyno.record.store import TRIAL_FILE, open_record
 from pgdyno.report.exports.families import Family, list_families
 from pgdyno.report.exports.openmetrics import render_openmetrics
 from pgdyno.report.exports.present import MOST_TRIALS, PresentCourse, list_present_families
+from pgdyno.report.input import ReportInput
 from tests.records import copy_record
 from tests.report.build_comparison import build_switchback
+from tests.report.build_scaling import build_bench
 
 DASHBOARD = Path(__file__).parents[2] / "deploy/grafana/pgdyno.json"
 COURSE = PresentCourse(finished_count=1, planned_count=4, left_s=30.0, is_measured=True)
@@ -102,8 +105,9 @@ def test_many_trials_leave_the_last_ones_only() -> None:
     assert (len(told), f"{1000 + 3 * MOST_TRIALS - 1}" in told) == (MOST_TRIALS, True)
 
 
-def test_a_decided_verdict_is_an_event() -> None:
-    report = build_switchback()
+@pytest.mark.parametrize("make", [build_switchback, build_bench])
+def test_a_decided_verdict_is_an_event(make: Callable[[], ReportInput]) -> None:
+    report = make()
     values = read(list_present_families(report, course=COURSE))
     verdicts = [dict(labels) for name, labels in values if name == "pgdyno_event_time_s"]
     decided = {(one["workload"], one["variants"], one["verdict"]) for one in verdicts if one["event"] == "verdict"}

@@ -47,6 +47,26 @@ def test_each_request_gets_a_text_that_is_younger(monkeypatch: pytest.MonkeyPatc
         assert ask(port) == (200, "text/x", b"2"), "nothing reads the record now"
 
 
+def test_the_last_state_waits_for_a_system_that_asks_again_and_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr(metrics_server, "monotonic_s", lambda: now[0])
+    monkeypatch.setattr(metrics_server, "_PATIENCE_S", 0.0)
+    scrapes = Scrapes()
+    assert not scrapes.wait_for_last(), "nothing ever asked"
+    for at_s in (100.0, 105.0):
+        now[0] = at_s
+        with scrapes.ask():
+            pass
+    scrapes.answer(b"1", asked=scrapes.asked)
+    now[0] = 111.1
+    assert not scrapes.wait_for_last(), "it stopped asking"
+    now[0] = 80.0
+    assert not scrapes.wait_for_last(), "the next request is too far away"
+    now[0] = 105.0
+    with scrapes.ask():
+        assert scrapes.wait_for_last() is True
+
+
 def test_before_the_first_text_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(metrics_server, "_PATIENCE_S", 0.01)
     opened = listen(0)

@@ -7,16 +7,18 @@ from __future__ import annotations
 
 import sys
 import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from types import TracebackType
 
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, Progress, ProgressColumn, Task, TaskID, TextColumn
+from rich.progress import BarColumn, Progress, TaskID, TextColumn
 from rich.text import Text
 
+from pgdyno.cli.progress_bar import RemainingColumn, TrendProgress, format_minutes
+from pgdyno.cli.trend import Trend
 from pgdyno.errors import with_program
 from pgdyno.explain.finding import Finding
 from pgdyno.plan.plan import Plan, PlannedWorkload, apply_variant
@@ -36,20 +38,6 @@ _SLOWEST_PACE = 2.0
 _TELLING_SHARE = 0.05
 
 
-class _RemainingColumn(ProgressColumn):
-    """The remaining time by the plan; rich's own estimate would misread the jump at the end of a step as speed."""
-
-    def __init__(self, remaining_s: Callable[[], float]) -> None:
-        super().__init__()
-        self._remaining_s = remaining_s
-
-    def render(self, task: Task) -> Text:  # noqa: ARG002 - rich hands it to every column
-        """Return text such as `about 4 min left`."""
-        left_s = self._remaining_s()
-        said = f"about {format_minutes(left_s)} left" if left_s >= 1.0 else "nearly done"
-        return Text(said, style="progress.remaining")
-
-
 class Display(AbstractContextManager["Display"]):
     """The progress of a study on stderr; implements `conduct.ui.Ui`.
 
@@ -62,6 +50,7 @@ class Display(AbstractContextManager["Display"]):
     def __init__(self, *, quiet: bool = False, assume_yes: bool = False, page: PageRequest | None = None) -> None:
         self._assume_yes = assume_yes
         self._page = None if page is None else LivePage(page)
+        self._trend = None if page is None or page.address is None else Trend()
         self.console = Console(stderr=True, highlight=False)
         self._quiet = quiet
         self._progress: Progress | None = None
@@ -69,7 +58,7 @@ class Display(AbstractContextManager["Display"]):
         self._done_s = 0.0
         self._spent_s = 0.0
         self._total_s = 0.0
-        self._title = ""
+        self._title = self._news = ""
         self._predicted_s = 0.0
         self._began_s = 0.0
         self._limited_s = 0.0
@@ -81,7 +70,8 @@ class Display(AbstractContextManager["Display"]):
         """Remove the progress bar, and end the page."""
         self.close()
         if self._page is not None:
-            self._page.close()
+            has_ended = kind is None or issubclass(kind, SystemExit)
+            self._page.close(is_stopped=not has_ended)
 
     def close(self) -> None:
         """Remove the progress bar, before anything else is printed."""
@@ -117,6 +107,9 @@ class Display(AbstractContextManager["Display"]):
 
     def begin_step(self, title: str, *, predicted_s: float) -> None:
         """Begin a step with its title."""
+        self._news = ""
+        if self._trend is not None:
+            self._trend.leave_gap()
         self._title, self._predicted_s, self._began_s = title, predicted_s, monotonic_s()
         if self._total_s and self._progress is None and self.console.is_terminal and not self._quiet:
             self._start_bar()
@@ -129,7 +122,18 @@ class Display(AbstractContextManager["Display"]):
     def show_load(self, *, tps: float, latency_ms: float | None) -> None:
         """Show throughput and latency of the last second."""
         latency = "" if latency_ms is None else f" · {latency_ms:.3g} ms"
-        self._update(live=f"{tps:,.0f} tps{latency}")
+        if self._trend is not None:
+            self._trend.add(tps=tps, latency_ms=latency_ms)
+            self._update(live="")
+            return
+        news = f" · {self._news}" if self._news else ""
+        self._update(live=f"{tps:,.0f} tps{latency}{news}")
+
+    def show_verdicts(self, text: str) -> None:
+        """Show the verdicts so far beside the next seconds of this step, or with --live as long as the study runs."""
+        self._news = text
+        if self._trend is not None:
+            self._trend.verdicts = text
 
     def end_step(self, result: str) -> None:
         """Print the line of a finished step."""
@@ -203,10 +207,11 @@ class Display(AbstractContextManager["Display"]):
             self.console.print(Text(part, style=style), soft_wrap=True)
 
     def _start_bar(self) -> None:
-        self._progress = Progress(
+        self._progress = TrendProgress(
+            self._trend,
             TextColumn("{task.description}"),
             BarColumn(bar_width=24),
-            _RemainingColumn(self.remaining_s),
+            RemainingColumn(self.remaining_s),
             TextColumn("{task.fields[live]}"),
             console=self.console,
             refresh_per_second=_REFRESH_PER_S,
@@ -279,8 +284,3 @@ def _describe_load(plan: Plan, workload: PlannedWorkload) -> str:
 def _span(numbers: list[int], name: str) -> str:
     least, most = min(numbers), max(numbers)
     return count_things(most, name) if least == most else f"{least:,} to {count_things(most, name)}"
-
-
-def format_minutes(seconds: float) -> str:
-    """Format a duration as `45 s` or `12 min`."""
-    return f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} min"

@@ -59,6 +59,10 @@ class LoggedUi:
         """Show a second of load."""
         self._ui.show_load(tps=tps, latency_ms=latency_ms)
 
+    def show_verdicts(self, text: str) -> None:
+        """Show the verdicts so far."""
+        self._ui.show_verdicts(text)
+
     def end_step(self, result: str) -> None:
         """End the step."""
         LOG.info("step ends: %s after %.1f s: %s", self._title, monotonic_s() - self._began_s, result)

@@ -226,7 +226,9 @@ class TrialRunner:
                         read_trial_data(self._store.trial_dir(outcome.record.planned.number), outcome.record)
                     )
                 self._latest_round[trial.workload] = trial.round
-                self._ui.end_step(self._describe_state(trial.workload))
+                state = self._describe_state(trial.workload)
+                self._ui.show_verdicts(f"{trial.workload}: {state}")
+                self._ui.end_step(state)
                 self._refuse_suspects()
                 return
             (variant,) = culprit.record.planned.variants
@@ -267,6 +269,8 @@ class TrialRunner:
 
     def _take(self, trial: PlannedTrial, outcome: TrialOutcome) -> None:
         self._sequential.take(read_trial_data(self._store.trial_dir(trial.number), outcome.record))
+        if not trial.is_observed:
+            self._ui.show_verdicts(f"{trial.workload}: {self._describe_state(trial.workload)}")
         self._ui.end_step(self._describe_result(trial, outcome))
         self._refuse_suspects()
 

@@ -185,14 +185,13 @@ def trial_step(
     is_told = False
 
     def show_load(second: Progress) -> None:
-        if schedule is None:
-            ui.show_load(tps=second.tps, latency_ms=second.latency_average_ms)
-            return
         nonlocal is_told
-        if schedule.is_stopped and not is_told:
-            is_told = True
-            ui.say("the block ends after the round under way, and is kept; Ctrl-C again breaks it off")
-        ui.show_activity(f"{second.tps:,.0f} tps · {schedule.news}")
+        if schedule is not None:
+            if schedule.is_stopped and not is_told:
+                is_told = True
+                ui.say("the block ends after the round under way, and is kept; Ctrl-C again breaks it off")
+            ui.show_verdicts(schedule.news)
+        ui.show_load(tps=second.tps, latency_ms=second.latency_average_ms)
 
     folder = store.begin_trial(trial.number)
     _predict(folder, store, stage, trial)

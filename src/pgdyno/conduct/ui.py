@@ -30,6 +30,9 @@ class Ui(Protocol):
     def show_load(self, *, tps: float, latency_ms: float | None) -> None:
         """Show the last second of a load: transactions per second and their mean latency."""
 
+    def show_verdicts(self, text: str) -> None:
+        """Show the verdicts so far, or how far a block is from having any."""
+
     def end_step(self, result: str) -> None:
         """End the step, with its result in a few words."""
 

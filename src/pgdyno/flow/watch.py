@@ -21,7 +21,7 @@ from pgdyno.record.store import RecordStore
 from pgdyno.report.exports.openmetrics import MEDIA_TYPE, render_openmetrics
 from pgdyno.report.live.page import make_live_page
 from pgdyno.run.host.clock import cpu_seconds, monotonic_s, wait
-from pgdyno.run.live_page import PageRequest, Served, open_served
+from pgdyno.run.live_page import END_SIGNAL, PageRequest, Served, open_served
 from pgdyno.run.metrics_server import Scrapes, serving_metrics
 from pgdyno.run.page_server import Updates, serving
 
@@ -62,16 +62,21 @@ def serve_record(store: RecordStore, served: Served) -> NoReturn:
                 began_s = cpu_seconds()
                 live = _update(live, updates, is_full=is_due)
                 if scrapes.is_asked:
-                    scrapes.answer(
-                        "".join(render_openmetrics(live.list_metrics(), has_times=False)).encode(), asked=asked
-                    )
+                    scrapes.answer(_render(live), asked=asked)
                 if is_due:
                     due_s = monotonic_s() + min((cpu_seconds() - began_s) / share, _LONGEST_PAUSE_S)
                 if has_browser:
                     wait(_TICK_S)
-        finally:
-            if updates.watchers:
-                _update(live, updates, is_full=True)
+        except KeyboardInterrupt as end:
+            live = _update(live, updates, is_full=True)
+            # A user who stops the command does not wait for a monitoring system.
+            if end.args == (END_SIGNAL.name,) and scrapes.wait_for_last():
+                scrapes.answer(_render(live), asked=scrapes.asked)
+            raise
+
+
+def _render(live: LiveRecord) -> bytes:
+    return "".join(render_openmetrics(live.list_metrics(), has_times=False)).encode()
 
 
 @contextmanager

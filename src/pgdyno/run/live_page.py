@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -29,8 +30,10 @@ from pgdyno.run.page_server import (
 )
 
 _VARIABLE = "PGDYNO_PAGE"
-# For the browser to see the end.
-_END_S = 10.0
+# For the browser and the monitoring system to see the end.
+_END_S = 30.0
+END_SIGNAL = signal.SIGTERM
+"""Ends the page of a measurement that ended by itself; SIGINT ends that of one that was stopped."""
 
 
 class PageRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -93,11 +96,11 @@ class LivePage:
                     return (f"there is no live page: {error.reason}",)
             return tuple(said)
 
-    def close(self) -> None:
-        """End the page."""
+    def close(self, *, is_stopped: bool) -> None:
+        """End the page, and the metrics once their last state was asked for; at once if the user stopped the command."""
         if self._child is None:
             return
-        self._child.terminate()
+        self._child.send_signal(signal.SIGINT if is_stopped else END_SIGNAL)
         try:
             self._child.wait(_END_S)
         except subprocess.TimeoutExpired:

@@ -135,13 +135,14 @@ def list_trial(trial: TrialAnalysis, labels: dict[str, str], *, began_s: float |
 
 def list_verdicts(study: StudyAnalysis, record: str) -> Iterator[NamedLine]:
     """Yield the verdicts of a study at the end of its last trial, and as events those that are decided."""
-    ends = {
-        workload.name: max((end for trial in workload.trials if (end := _end_s(trial)) is not None), default=None)
-        for workload in study.workloads
-    }
-    last_s = max((end for end in ends.values() if end is not None), default=None)
-    if last_s is None:
+    ends: dict[str, float] = {}
+    for trial in (trial for workload in study.workloads for trial in workload.trials):
+        end_s, name = _end_s(trial), trial.record.planned.workload
+        if end_s is not None:
+            ends[name] = max(end_s, ends.get(name, end_s))
+    if not ends:
         return
+    last_s = max(ends.values())
     for comparison in study.comparisons:
         yield from _list_questions(comparison, record, last_s)
         for question in comparison.questions:
