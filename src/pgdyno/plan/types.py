@@ -37,6 +37,12 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
     """Settings of a given server that a reload changes, and that its sessions may not choose for themselves; in lower case."""
     live_obstacle: str | None = None
     """Why nothing can be compared live on a given server, as far as its connection tells; None if nothing keeps it from that."""
+    shared_buffers_bytes: int | None = None
+    """Of a given server, which all live loads share; None of pgdyno's own, of which each variant has one."""
+    free_connections: int | None = None
+    """How many more a given server takes from this role; None of pgdyno's own, or if that could not be read."""
+    has_pooled_sessions: bool = False
+    """Whether a pooler gives each client of a given server a session of its own, of which it may have few."""
     disk_card_s: float = 0.0
     """Seconds for measuring the disk before the first trial, which do not count towards the time budget."""
 
