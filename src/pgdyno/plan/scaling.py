@@ -87,10 +87,11 @@ def make_client_sweep(
     """
     asked, workload = study.scaling or ScalingSpec(), study.find_swept_workload()
     assert workload is not None  # noqa: S101 - the study was checked
-    places = tuple(f"{scripts.get(name, name)}@{weight}" for name, weight in workload.weighted_scripts)
-    base = (
-        () if variant is None else (msgspec.structs.replace(variant, name=variant.title, clients=None, threads=None),)
-    )
+    places = _place(workload.weighted_scripts, scripts)
+    base: tuple[VariantSpec, ...] = ()
+    if variant is not None:
+        own_places = _place(variant.weighted_scripts, scripts)
+        base = (msgspec.structs.replace(variant, name=variant.title, clients=None, threads=None, scripts=own_places),)
     own = study.experiment
     trials = study.trials if study.server.kind is not ServerKind.GIVEN else _shorten(study.trials)
     return Study(
@@ -106,6 +107,10 @@ def make_client_sweep(
         ),
         host=study.host,
     )
+
+
+def _place(weighted: tuple[tuple[str, int], ...], places: Mapping[str, str]) -> tuple[str, ...]:
+    return tuple(f"{places.get(name, name)}@{weight}" for name, weight in weighted)
 
 
 def plan_scaling(study: Study, plan: Plan, machine: Machine) -> Plan | None:

@@ -175,6 +175,14 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         """Return the workload with that name."""
         return next(workload for workload in self.workloads if workload.name == name)
 
+    @property
+    def script_loads(self) -> tuple[PlannedWorkload, ...]:
+        """Return the load of each workload, once for each list of scripts that its variants have."""
+        if self.experiment is None:
+            return self.workloads
+        loads = [apply_variant(each, variant) for each in self.workloads for variant in self.experiment.variants]
+        return tuple({(load.name, load.scripts): load for load in loads}.values())
+
     def find_load(self, trial: PlannedTrial) -> PlannedWorkload:
         """Return the load of a trial: its workload under its variant. Alternating variants share one load."""
         workload = self.find_workload(trial.workload)
@@ -190,6 +198,7 @@ def apply_variant(workload: PlannedWorkload, variant: Variant) -> PlannedWorkloa
     clients = variant.clients or workload.clients
     return msgspec.structs.replace(
         workload,
+        scripts=variant.scripts or workload.scripts,
         mode=variant.mode or workload.mode,
         clients=clients,
         threads=min(variant.threads or workload.threads, clients),

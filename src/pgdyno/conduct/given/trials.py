@@ -39,14 +39,14 @@ def check_given_scripts(planned: PlannedStudy, ready: ReadyServer, ui: Ui) -> No
     Raises:
         SpecError: One is wrong.
     """
-    if planned.study.data.is_own or not has_script_files(planned.plan.workloads):
+    if planned.study.data.is_own or not has_script_files(planned.plan.script_loads):
         return
     ui.begin_step("check scripts", predicted_s=SCRIPT_CHECK_S)
     remarks = check_scripts_there(
         ready.address,
         ready.generator,
         data=planned.study.data,
-        workloads=planned.plan.workloads,
+        workloads=planned.plan.script_loads,
         on_activity=ui.show_activity,
     )
     ui.end_step("they run" if not remarks else "see the notes")
@@ -67,7 +67,7 @@ def _check_scripts_on_data(
     remarks = check_scripts_on_data(
         ready.under_test.load_address,
         ready.generator,
-        workloads=stage.plan.workloads,
+        workloads=stage.plan.script_loads,
         read_only=ready.under_test.address if is_read_only else None,
         is_busy_allowed=is_busy_allowed,
         on_activity=ui.show_activity,
