@@ -7,12 +7,13 @@ that go to waits inside the server. With --alike, identical variants are compare
 these are called different?
 
 Usage: python benchmarks/given.py [--minutes 2] [--scale 10] [--questions 10] [--alike 0] [--design paired]
-       [--folder DIR]
+       [--duration 4s] [--warm-up 1s] [--folder DIR]
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import random
 import shlex
@@ -22,7 +23,6 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -61,7 +61,7 @@ WAITS = {
 SAID = {"faster", "slower", "equivalent"}
 
 
-@contextmanager
+@contextlib.contextmanager
 def given_server(folder: Path) -> Iterator[str]:
     """Start the embedded PostgreSQL with its defaults; yield the connection string of a role that has CREATEDB."""
     with open_home(folder / "given", user=find_server_user()) as home:
@@ -87,7 +87,7 @@ def ask(question: tuple[str, ...], place: list[str], options: argparse.Namespace
         "--duration",
         options.duration,
         "--warm-up",
-        "1s",
+        options.warm_up,
         "--minutes",
         str(options.minutes),
     ]
@@ -159,11 +159,13 @@ def compare_both(dsn: str, options: argparse.Namespace, folder: Path) -> None:
 
 def compare_alike(dsn: str, options: argparse.Namespace, folder: Path) -> None:
     """Compare identical variants, and say how many were called different."""
-    called = []
-    for number in range(options.alike):
-        verdict = verdict_of(ask(ALIKE, ["--dsn", dsn], options, folder))
-        print(f"alike {number}: {show('given', verdict)}", flush=True)
-        called.append(verdict["kind"] in {"faster", "slower"})
+    called: list[bool] = []
+    # Ctrl-C ends it with what was asked so far: how many comparisons were made does not depend on their answers.
+    with contextlib.suppress(KeyboardInterrupt):
+        for number in range(options.alike):
+            verdict = verdict_of(ask(ALIKE, ["--dsn", dsn], options, folder))
+            print(f"alike {number}: {show('given', verdict)}", flush=True)
+            called.append(verdict["kind"] in {"faster", "slower"})
     say_share(f"{name_figures(options)}.alike_called_different", called, target="<= 0.05")
 
 
@@ -171,6 +173,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, default=2)
     parser.add_argument("--duration", default="4s")
+    parser.add_argument("--warm-up", default="1s")
     parser.add_argument("--scale", type=int, default=10)
     parser.add_argument("--questions", type=int, default=len(QUESTIONS))
     parser.add_argument("--design", choices=("paired", "live"), default="paired")

@@ -80,7 +80,7 @@ def without(address: Address, grants: tuple[str, ...], given: set[str]) -> Itera
 
 def run_bench(dsn: str, folder: Path) -> tuple[subprocess.CompletedProcess[str], dict[str, Any] | None]:
     """Run a short bench, and return its trial's record; None if there is none."""
-    argv = [sys.executable, "-m", "pgdyno", "bench", "--dsn", dsn, *BENCH, "--out", "record"]
+    argv = [sys.executable, "-m", "pgdyno", "bench", "--stock-only", "--dsn", dsn, *BENCH, "--out", "record"]
     done = subprocess.run(argv, cwd=folder, capture_output=True, text=True, check=False)
     trials = sorted((folder / "record").glob("trials/*/trial.json"))
     return done, json.loads(trials[0].read_bytes()) if trials else None

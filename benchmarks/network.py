@@ -102,7 +102,20 @@ def measure(folder: Path, delay_ms: float, mode: str, options: argparse.Namespac
         loads = [word for name in BUILTIN_SCRIPTS for word in ("--workload", name)]
         sizes = ("--scale", "20", "--clients", str(options.clients), "--rounds", str(options.rounds))
         times = ("--duration", f"{options.seconds}s", "--warm-up", "2s")
-        argv = [sys.executable, "-m", "pgdyno", "bench", "--dsn", dsn, "--mode", mode, *loads, *sizes, *times]
+        argv = [
+            sys.executable,
+            "-m",
+            "pgdyno",
+            "bench",
+            "--stock-only",
+            "--dsn",
+            dsn,
+            "--mode",
+            mode,
+            *loads,
+            *sizes,
+            *times,
+        ]
         subprocess.run([*argv, "--out", str(place)], check=True, stdout=subprocess.DEVNULL, env=os.environ)
     held = [one for one in read_held(output) if one.program == "pgbench"]
     store = open_record(place)

@@ -120,7 +120,9 @@ def test_a_plain_role_gets_a_report(cluster: Cluster, bench: Bench) -> None:
 def test_what_limits_a_load_is_confirmed_on_the_same_server(cluster: Cluster, bench: Bench) -> None:
     (bench.folder / "thinking.sql").write_text("\\sleep 100 ms\nSELECT 1;\n")
     load = ("--workload", "thinking.sql", "--scale", "1", "--clients", "4", "--duration", "4s", "--warm-up", "1s")
-    done = run(bench, "bench", "--dsn", uri(cluster), *load, "--rounds", "1", "--out", "thinking", "--yes")
+    done = run(
+        bench, "bench", "--dsn", uri(cluster), "--stock-only", *load, "--rounds", "1", "--out", "thinking", "--yes"
+    )
     assert done.returncode == 0, done.stderr
     (workload,) = json.loads((bench.folder / "thinking" / "report.json").read_text())["workloads"]
     assert workload["bottleneck"]["resource"] == "client and network"
@@ -168,7 +170,7 @@ def test_psql_gets_the_password_and_the_encryption_too(cluster: Cluster, bench: 
     (bench.folder / "count.sql").write_text("SELECT count(*) FROM orders;\n")
     own = ("--init", "schema.sql", "--workload", "count.sql", "--clients", "1", "--rounds", "1")
     dsn = f"postgresql://bench:{ENCODED}@{LOOPBACK}:{PORT}/postgres"
-    done = run(bench, "bench", "--dsn", dsn, *own, "--duration", "1s", "--warm-up", "0s")
+    done = run(bench, "bench", "--dsn", dsn, "--stock-only", *own, "--duration", "1s", "--warm-up", "0s")
     assert done.returncode == 0, done.stderr
     assert (bench.record / "init" / "psql.json").exists()
     for file in (one for one in bench.folder.rglob("*") if one.is_file()):
@@ -225,7 +227,7 @@ def test_over_a_network(cluster: Cluster, bench: Bench) -> None:
     """Each way takes 2 ms more: seven exchanges of at least 4 ms are nearly all of a transaction."""
     with delaying((LOOPBACK, PORT), delay_s=0.002, output=bench.folder / "held") as port:
         dsn = f"postgresql://bench:{ENCODED}@{LOOPBACK}:{port}/postgres"
-        done = run(bench, "bench", "--dsn", dsn, *HURRIED, "--json")
+        done = run(bench, "bench", "--dsn", dsn, "--stock-only", *HURRIED, "--json")
     assert done.returncode == 0, done.stderr
     assert "Much of each transaction goes to the network" in done.stderr
     (workload,) = json.loads(done.stdout)["workloads"]
@@ -279,9 +281,46 @@ def test_a_script_runs_and_a_wrong_one_loads_nothing(cluster: Cluster, bench: Be
     done = run(bench, "bench", "--dsn", uri(cluster), "--workload", "wrong.sql", *rest)
     assert (done.returncode, "nothing is loaded yet" in done.stderr) == (2, True), done.stderr
     assert databases(cluster) == before
-    done = run(bench, "bench", "--dsn", uri(cluster), "--workload", "right.sql", *rest)
+    done = run(bench, "bench", "--dsn", uri(cluster), "--workload", "right.sql", "--stock-only", *rest)
     assert done.returncode == 0, done.stderr
     assert run(bench, "clean", "--dsn", uri(cluster), "--yes").returncode == 0
+
+
+@on_18
+def test_a_sweep_over_clients_follows_and_is_resumed(cluster: Cluster, bench: Bench) -> None:
+    (bench.folder / "sleep.sql").write_text("\\sleep 20 ms\nSELECT 1;\n")
+    study = "[server]\nkind = 'given'\ndsn = '{dsn}'\n[data]\nscale = 1\n[[workload]]\nname = 'sleep'\n"
+    study += "scripts = ['sleep.sql']\nclients = 2\n[trials]\nrounds = 1\nduration = '2s'\nwarm_up = '0s'\n"
+    study += "[scaling]\nclients = [1, 2, 4]\nminutes = 1.5\ndesign = 'live'\n"
+    (bench.folder / "study.toml").write_text(study.format(dsn=uri(cluster)))
+    child = start(bench, "run", "study.toml", "--out", "out")
+    while not list(bench.folder.glob("out/clients/trials/0001/*")):
+        assert child.poll() is None, child.communicate()
+        time.sleep(0.1)
+    child.send_signal(signal.SIGINT)
+    _, said = child.communicate()
+    assert child.returncode == 130, said
+    assert "these live: all loads are connected to the one server" in said
+    assert [name for name in databases(cluster) if name.endswith("_run")] == []
+    done = run(bench, "resume", "out")
+    assert done.returncode == 0, done.stderr
+    report = json.loads((bench.folder / "out" / "report.json").read_text())
+    assert report["scaling"]["experiment"]["design"] == "live"
+    (comparison,) = report["scaling"]["experiment"]["comparisons"]
+    assert [point["clients"] for point in comparison["sweep"]["points"]] == [1, 2, 4]
+    text = (bench.folder / "out" / "report.md").read_text()
+    assert "sleep by clients" in text
+    assert "Reason: all loads are connected to the one server" in text
+    assert run(bench, "clean", "--dsn", uri(cluster), "--yes").returncode == 0
+    # Who asks for a bench gets one, with loads that fit the server.
+    child = start(bench, "bench", "--dsn", uri(cluster), "--quick", "--scale", "100")
+    assert child.stderr is not None
+    seen = next(line for line in child.stderr if "then tpcb-like by 1 to 32 clients" in line)
+    why = next(child.stderr)
+    child.send_signal(signal.SIGINT)
+    child.communicate()
+    assert "winning" not in seen
+    assert "these paired: not live, as 7 copies of the data" in why
 
 
 @on_18

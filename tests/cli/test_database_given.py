@@ -75,7 +75,7 @@ def list_said(cluster: Cluster, *, begins: int, scripts: str) -> list[str]:
 def test_it_is_only_read(cluster: Cluster, bench: Bench) -> None:
     before = dump(cluster)
     begins = len(log(cluster))
-    done = run_here((*words(cluster, "bench"), "--workload", "read.sql", *SHORT), cwd=bench.folder)
+    done = run_here((*words(cluster, "bench", "--stock-only"), "--workload", "read.sql", *SHORT), cwd=bench.folder)
     assert done.returncode == 0, done.stderr
     assert list_said(cluster, begins=begins, scripts=r"SELECT note FROM orders WHERE id = \d+;") == []
     assert dump(cluster) == before
@@ -114,7 +114,7 @@ def test_variants_are_compared_there(cluster: Cluster, bench: Bench) -> None:
 
 def test_the_string_may_name_it_too(cluster: Cluster, bench: Bench) -> None:
     before = dump(cluster)
-    named = words(cluster, "bench", dbname="app")
+    named = words(cluster, "bench", "--stock-only", dbname="app")
     done = run_here((*named, "--workload", "read.sql", *SHORT), cwd=bench.folder)
     assert done.returncode == 0, done.stderr
     done = run_here((*named, "--workload", "pay.sql", *SHORT, "--out", "other"), cwd=bench.folder)
@@ -130,7 +130,7 @@ def test_a_script_that_writes_is_refused_before_anything_is_measured(cluster: Cl
     before = dump(cluster)
 
     def refuse(*more: str, said: str, database: str = "app") -> None:
-        done = run_here((*words(cluster, "bench", database=database), *SHORT, *more), cwd=bench.folder)
+        done = run_here((*words(cluster, "bench", "--stock-only", database=database), *SHORT, *more), cwd=bench.folder)
         assert (done.returncode, said in done.stderr) == (2, True), done.stderr
         assert bench.records == []
 
@@ -172,7 +172,7 @@ def test_a_procedure_that_begins_a_transaction_that_writes(cluster: Cluster, ben
     (bench.folder / "call.sql").write_text("CALL pay();\n")
     # Words in a comment refuse nothing.
     (bench.folder / "words.sql").write_text("-- a read write mix\n/* ALTER\nSYSTEM */ SELECT 1;\n")
-    named = words(cluster, "bench", database="calls")
+    named = words(cluster, "bench", "--stock-only", database="calls")
     done = run_here((*named, "--workload", "call.sql", *SHORT), cwd=bench.folder)
     assert (done.returncode, "rows were written to the database calls" in done.stderr) == (2, True), done.stderr
     assert bench.records == []
@@ -186,7 +186,8 @@ def test_a_procedure_that_begins_a_transaction_that_writes(cluster: Cluster, ben
 def test_what_is_allowed_by_name_is_written(cluster: Cluster, bench: Bench) -> None:
     before, begins = dump(cluster, only="neighbour"), len(log(cluster))
     done = run_here(
-        (*words(cluster, "bench"), "--workload", "pay.sql", *SHORT, "--allow", "writes=app"), cwd=bench.folder
+        (*words(cluster, "bench", "--stock-only"), "--workload", "pay.sql", *SHORT, "--allow", "writes=app"),
+        cwd=bench.folder,
     )
     assert done.returncode == 0, done.stderr
     assert "the load may write to the database app, and nothing puts it back" in done.stderr
@@ -203,7 +204,7 @@ def test_pgbenchs_own_tables_are_read_by_select_only(cluster: Cluster, bench: Be
     cluster.sql("CREATE DATABASE tables OWNER bench")
     cluster.run("pgbench", "-i", "-q", "-s", "1", "-h", str(cluster.root), "-p", str(PORT), "-U", "bench", "tables")
     before = dump(cluster, only="tables")
-    named = words(cluster, "bench", database="tables")
+    named = words(cluster, "bench", "--stock-only", database="tables")
     done = run_here((*named, "--workload", "select-only", *SHORT), cwd=bench.folder)
     assert done.returncode == 0, done.stderr
     done = run_here((*named, "--workload", "tpcb-like", *SHORT, "--out", "other"), cwd=bench.folder)

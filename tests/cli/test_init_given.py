@@ -38,7 +38,9 @@ def dsn(cluster: Cluster) -> tuple[str, ...]:
 
 
 def test_own_tables_are_loaded_measured_and_told(cluster: Cluster, bench: Bench) -> None:
-    done = run_here(("bench", *dsn(cluster), "--init", "schema.sql", *SHORT, "--rounds", "1"), cwd=bench.folder)
+    done = run_here(
+        ("bench", *dsn(cluster), "--stock-only", "--init", "schema.sql", *SHORT, "--rounds", "1"), cwd=bench.folder
+    )
     assert done.returncode == 0, done.stderr
     assert "load schema.sql" in done.stderr
     record = json.loads((bench.record / "record.json").read_text())
@@ -70,12 +72,14 @@ def test_clients_are_swept_on_own_tables(cluster: Cluster, bench: Bench) -> None
 
 def test_a_superusers_file_and_one_without_tables_are_told(cluster: Cluster, bench: Bench) -> None:
     said = "schema.sql may change anything in this server"
-    done = run_here(("bench", *dsn(cluster), "--init", "schema.sql", *SHORT, "--rounds", "1"), cwd=bench.folder)
+    done = run_here(
+        ("bench", *dsn(cluster), "--stock-only", "--init", "schema.sql", *SHORT, "--rounds", "1"), cwd=bench.folder
+    )
     assert (done.returncode, said in done.stderr, "makes no table" in done.stderr) == (0, False, False), done.stderr
     (bench.folder / "schema.sql").write_text("SELECT 1;\n")
     (bench.folder / "pay.sql").write_text("SELECT 1;\n")
     of_superuser = ("--dsn", f"host={cluster.root} port={PORT} user=postgres dbname=postgres")
-    words = ("bench", *of_superuser, "--init", "schema.sql", *SHORT, "--rounds", "1", "--out", "other")
+    words = ("bench", *of_superuser, "--stock-only", "--init", "schema.sql", *SHORT, "--rounds", "1", "--out", "other")
     done = run_here(words, cwd=bench.folder)
     assert (done.returncode, f"postgres is a superuser: {said}" in done.stderr) == (0, True), done.stderr
     assert "schema.sql makes no table" in done.stderr
@@ -92,7 +96,7 @@ def test_what_is_refused_leaves_no_record(cluster: Cluster, bench: Bench) -> Non
         assert bench.records == []
         bench.folder.joinpath("schema.sql").write_text(SCHEMA)
 
-    given = ("bench", *dsn(cluster), "--init", "schema.sql")
+    given = ("bench", *dsn(cluster), "--stock-only", "--init", "schema.sql")
     refuse(*given, said="name script files")
     refuse(*given, *SHORT, "--scale", "2", said="--init: takes the place of other data: leave out scale")
     refuse(*given, *SHORT, said="schema.sql:1: error: backslash commands are restricted", schema="\\connect postgres\n")

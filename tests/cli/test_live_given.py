@@ -110,6 +110,23 @@ def test_more_clients_are_faster_also_after_a_kill(cluster: Cluster, folder: Ben
     assert "On average its threads ran" not in text
 
 
+@on_18
+def test_scripts_are_compared_each_in_its_own_transactions(cluster: Cluster, folder: Bench) -> None:
+    row = "UPDATE pgbench_tellers SET tbalance = tbalance + {n} WHERE tid = :client_id + 1;\n"
+    (folder.folder / "many.sql").write_text("".join(row.format(n=n) for n in range(30)))
+    (folder.folder / "one.sql").write_text(row.format(n=435))
+    dsn = f"host={cluster.root} port={PORT} user=plain dbname=postgres"
+    rest = ("--scale", "1", "--clients", "2", "--warm-up", "1s", "--duration", "1s", "--design", "live", "--out", "out")
+    done = folder.run("compare", "--dsn", dsn, "--script", "many.sql", "--script", "one.sql", *rest)
+    assert done.returncode == 0, done.stderr
+    record = folder.folder / "out"
+    verdict = verdict_of(read_report(record), "one.sql")
+    assert verdict["kind"] == "faster", verdict
+    ran = {(trial.planned.variants[0], *trial.argv) for trial in open_record(record).read_trials()}
+    assert all(any(word.endswith(f"{name}@1") for word in argv) for name, *argv in ran)
+    assert "statements of a transaction: 30 in many.sql, 1 in one.sql" in (record / "report.md").read_text()
+
+
 @on_15
 def test_identical_variants_are_equivalent(cluster: Cluster, folder: Bench) -> None:
     cluster.sql(TIMEOUT)

@@ -3,6 +3,7 @@ from __future__ import annotations
 import itertools
 from pathlib import Path
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,13 +11,16 @@ from hypothesis import strategies as st
 from pgdyno.errors import SpecError
 from pgdyno.flow.compare import compose_comparison, compose_sweep
 from pgdyno.plan.identical import find_identical
+from pgdyno.plan.pin import format_pinned
 from pgdyno.plan.places import Place
+from pgdyno.plan.plan import Machine, plan_study
 from pgdyno.plan.variants import list_places, plan_experiment
 from pgdyno.spec.read import format_study, parse_study
 from pgdyno.spec.study import ServerKind, Study
 from pgdyno.spec.table import CacheState, QueryMode
+from pgdyno.spec.variant import DesignKind, ExperimentSpec
 
-OPTIONS = ("set", "sysctl", "initdb", "server", "mode", "clients", "scale", "cache", "home", "wal-home")
+OPTIONS = ("set", "sysctl", "initdb", "server", "mode", "clients", "scale", "cache", "script", "home", "wal-home")
 
 
 def compare(
@@ -113,6 +117,31 @@ def test_disks_are_variants(tmp_path: Path) -> None:
     assert list_places(compare(set=["fsync=on", "fsync=off"])) == (Place(),)
 
 
+def test_scripts_are_variants_of_one_load(tmp_path: Path) -> None:
+    for folder in ("old", "new"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "pay.sql").write_text("SELECT 1;\n")
+    study = compare(folder=tmp_path, script=["old/pay.sql", "new/pay.sql", "select-only"], clients="4")
+    assert titles(study) == ["old/pay.sql", "new/pay.sql", "select-only"]
+    assert [(one.name, one.clients) for one in study.workload] == [("scripts", 4)]
+    plan = plan_study(study, Machine(version_major=18, cpu_count=2, memory_bytes=2**34, disk_free_bytes=2**36))
+    assert plan.experiment is not None
+    assert plan.experiment.reason == "scripts cannot change under a running load"
+    # Each variant runs its own, and all are tried and kept.
+    paths = [str(tmp_path / "old/pay.sql"), str(tmp_path / "new/pay.sql"), "select-only"]
+    assert [load.scripts for load in plan.script_loads] == [((path, 1),) for path in paths]
+    ran = {trial.variants[0]: plan.find_load(trial).scripts[0][0] for trial in plan.trials}
+    assert ran == dict(zip(titles(study), paths, strict=True))
+    # What the record keeps is run again, under the same names.
+    pinned = parse_study(format_pinned(study, plan, scripts={paths[0]: "new/pay.sql"}), source="again", folder=tmp_path)
+    assert titles(pinned) == titles(study)
+    assert [one.scripts for one in pinned.variant] == [(f"{paths[1]}@1",), (f"{paths[1]}@1",), ("select-only@1",)]
+    live = msgspec.structs.replace(study, experiment=ExperimentSpec(design=DesignKind.LIVE))
+    planned = plan_study(live, Machine(version_major=18, cpu_count=2, memory_bytes=2**36, disk_free_bytes=2**38))
+    assert planned.experiment is not None
+    assert planned.experiment.design is DesignKind.LIVE
+
+
 def test_a_kernel_setting_said_once_is_every_variants() -> None:
     study = compare(sysctl="vm.swappiness=10", server=["15", "18"])
     assert [variant.sysctl for variant in study.variant] == [{"vm.swappiness": "10"}] * 2
@@ -186,6 +215,10 @@ def test_a_folder_of_programs_is_a_server_wherever_one_stands_later(tmp_path: Pa
         ({"server": ["15", "newest"]}, "--server newest: neither `embedded` nor a major version nor a folder"),
         ({"server": ["15", "²"]}, "--server ²: neither"),
         ({"server": ["15", ""]}, "--server : neither"),
+        ({"script": "a.sql"}, "--script a.sql: there is nothing to compare it with"),
+        ({"script": ["a.sql", "b.sql@x"]}, "what follows @ is a weight"),
+        ({"script": ["a.sql", "simple-updat"]}, "workload scripts: there is no script a.sql"),
+        ({"script": ["simple-update", "tpcb-like"], "clients": ["1", "2"]}, "--clients and --script vary at once"),
     ],
 )
 def test_what_cannot_be_meant_is_said_in_words(varied: dict[str, str | list[str]], fact: str) -> None:

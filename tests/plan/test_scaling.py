@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +11,18 @@ import pytest
 
 from pgdyno.errors import SpecError
 from pgdyno.plan.experiment import count_starts, is_client_sweep
-from pgdyno.plan.plan import Machine, plan_study
-from pgdyno.plan.scaling import choose_client_counts, choose_swept_workload, make_client_sweep, plan_scaling
+from pgdyno.plan.plan import Machine, Plan, plan_study
+from pgdyno.plan.scaling import (
+    choose_client_counts,
+    choose_given_design,
+    choose_swept_workload,
+    make_client_sweep,
+    plan_scaling,
+    with_scaling,
+)
 from pgdyno.spec.read import format_study, make_study, parse_study
 from pgdyno.spec.study import Study
-from pgdyno.spec.variant import VariantSpec
+from pgdyno.spec.variant import DesignKind, VariantSpec
 
 GB = 1024**3
 MACHINE = Machine(version_major=18, cpu_count=2, memory_bytes=24 * GB, disk_free_bytes=90 * GB)
@@ -114,6 +122,94 @@ def test_two_rounds_are_the_fewest_and_its_data_lie_loaded() -> None:
     with pytest.raises(SpecError, match="1 minute is too few for a verdict"):
         plan_scaling(short, plan, MACHINE)
     assert plan_scaling(study_of(), plan, MACHINE) is None
+
+
+ON_GIVEN = msgspec.structs.replace(
+    MACHINE, memory_bytes=sys.maxsize, disk_free_bytes=sys.maxsize, shared_buffers_bytes=8 * GB, free_connections=97
+)
+
+
+def given_study(**data: object) -> Study:
+    own = {"server": {"kind": "given", "dsn": "host=db1"}, "data": {"scale": 50, **data}}
+    trials = {"duration": "10s", "warm_up": "3s"}
+    return study_of(workload=[{"name": "select-only", "clients": 8}], trials=trials, **own)
+
+
+def plan_given_sweep(machine: Machine, study: Study | None = None) -> Plan:
+    asked = study or given_study()
+    plan = plan_study(asked, machine)
+    asked = with_scaling(asked, plan, machine)
+    assert asked.scaling is not None
+    design = choose_given_design(asked, plan, machine)
+    asked = msgspec.structs.replace(asked, scaling=msgspec.structs.replace(asked.scaling, design=design, minutes=9.0))
+    scaling = plan_scaling(asked, plan, machine)
+    assert scaling is not None
+    return scaling
+
+
+def test_a_given_servers_loads_are_live_where_their_copies_fit() -> None:
+    scaling = plan_given_sweep(ON_GIVEN)
+    assert scaling.experiment is not None
+    assert scaling.experiment.design is DesignKind.LIVE
+    assert scaling.experiment.reason.startswith("all loads are connected to the one server")
+    assert [variant.clients for variant in scaling.experiment.variants] == [1, 2, 4, 8, 16, 32]
+    # Half of the bench's.
+    last = scaling.trials[-1]
+    assert (last.duration_s, last.warm_up_s) == (5.0, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("seen", "data", "why"),
+    [
+        ({"shared_buffers_bytes": GB}, {}, "7 copies of the data, 5.12 GB, do not fit into shared_buffers, 1 GB"),
+        ({"free_connections": 60}, {}, "all 64 clients would be connected at once, and 60 connections are free"),
+        ({"live_obstacle": "a pooler shares sessions"}, {}, "a pooler shares sessions"),
+        ({}, {"scale": None, "database": "app"}, "a frozen client would keep its locks in the named database"),
+        ({}, {"scale": None, "init": "/tables.sql"}, "shows only when they are loaded"),
+    ],
+)
+def test_a_given_servers_loads_are_paired_where_live_ones_would_mislead(
+    seen: dict[str, Any], data: dict[str, object], why: str, tmp_path: Path
+) -> None:
+    study = given_study()
+    if "init" in data:
+        script = tmp_path / "read.sql"
+        script.write_text("SELECT 1;\n")
+        workload = (msgspec.structs.replace(study.workload[0], name="read", scripts=(str(script),)),)
+        study = msgspec.structs.replace(study, workload=workload)
+    study = msgspec.structs.replace(study, data=msgspec.structs.replace(study.data, **data))
+    scaling = plan_given_sweep(msgspec.structs.replace(ON_GIVEN, **seen), study)
+    assert scaling.experiment is not None
+    assert scaling.experiment.design is DesignKind.PAIRED
+    assert why in scaling.experiment.reason
+    assert {one.reason for one in scaling.choices if one.name == "design"} == {scaling.experiment.reason}
+
+
+def test_a_given_servers_connections_bound_the_loads() -> None:
+    def loads(**seen: object) -> list[int]:
+        machine = msgspec.structs.replace(ON_GIVEN, **seen)
+        study = given_study()
+        return list(choose_client_counts(study, plan_study(study, machine).workloads[0], machine))
+
+    assert loads(free_connections=30)[-1] == 20
+    assert loads(free_connections=None)[-1] == 32
+    # Its clients wait for one of few sessions.
+    assert loads(has_pooled_sessions=True)[-1] == 8
+
+
+def test_live_copies_that_crowd_each_other_are_told_in_the_plan() -> None:
+    study = given_study()
+    variants = (VariantSpec(name="one", clients=1), VariantSpec(name="eight", clients=8))
+    experiment = msgspec.structs.replace(study.experiment, design=DesignKind.LIVE)
+    study = msgspec.structs.replace(study, variant=variants, experiment=experiment)
+
+    def reason(shared_buffers_bytes: int | None) -> str:
+        machine = msgspec.structs.replace(ON_GIVEN, shared_buffers_bytes=shared_buffers_bytes)
+        return next(one.reason for one in plan_study(study, machine).choices if one.name == "design")
+
+    assert reason(8 * GB) == "as asked for"
+    assert "3 copies of the data, 2.19 GB, do not fit into shared_buffers, 1 GB" in reason(GB)
+    assert reason(GB).endswith("which paired trials do not do")
 
 
 def test_a_level_says_more_than_its_base() -> None:

@@ -14,7 +14,7 @@ from pgdyno.spec.read import format_study, make_study, parse_study, read_study
 from pgdyno.spec.scaling import ScalingSpec
 from pgdyno.spec.search import SearchSpec
 from pgdyno.spec.study import DataSpec, ServerSpec, Study, TrialsSpec, WorkloadSpec
-from pgdyno.spec.variant import ExperimentSpec, SweepSpec, VariantSpec, make_variant
+from pgdyno.spec.variant import DesignKind, ExperimentSpec, SweepSpec, VariantSpec, make_variant
 from tests.rows import each_row
 
 HERE = Path(__file__).parent
@@ -102,7 +102,7 @@ def test_the_template_is_right_in_what_may_follow() -> None:
     head, _, rest = TEMPLATE.read_text().partition("# What follows")
     table = rest[rest.index("# [scaling]") : rest.index("\n# In place of")].replace("\n# ", "\n").removeprefix("# ")
     study = parse_study(head + table, source="template", folder=HERE)
-    assert study.scaling == ScalingSpec(workload="mixed", minutes=5)
+    assert study.scaling == ScalingSpec(workload="mixed", minutes=5, design=DesignKind.LIVE)
 
 
 def test_the_template_is_right_in_the_search_it_mentions() -> None:

@@ -257,9 +257,10 @@ def describe_plan(plan: Plan, scaling: Plan | None = None) -> list[str]:
     if scaling is not None:
         (workload,) = scaling.workloads
         most = count_things(scaling.trials[-1].round, "round")
-        lines.append(
-            f"  then {workload.name} by {_describe_load(scaling, workload)}, with the winning settings: at most {most}"
-        )
+        under = "" if plan.experiment is None else ", with the winning settings"
+        lines.append(f"  then {workload.name} by {_describe_load(scaling, workload)}{under}: at most {most}")
+        if plan.experiment is None and scaling.experiment is not None:
+            lines.append(f"  these {scaling.experiment.design.value}: {scaling.experiment.reason}")
     lines += [f"  chosen: {choice.name} = {choice.value}: {choice.reason}" for choice in plan.choices]
     return lines
 

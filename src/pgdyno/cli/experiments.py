@@ -137,6 +137,15 @@ def compare(
     scale: Annotated[
         list[str] | None, typer.Option("--scale", help="pgbench's scale factor; two or more are compared.")
     ] = None,
+    script: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--script",
+            help="A script file or a built-in as the load of one variant, in place of --workload; two or more, whose"
+            " transactions do the same work, are compared.",
+            show_default=False,
+        ),
+    ] = None,
     cache: Annotated[
         list[str] | None,
         typer.Option("--cache", help="Caches when a trial begins: warm, cold or asis; two or more are compared."),
@@ -223,6 +232,7 @@ def compare(
                 "clients": clients or [],
                 "scale": scale or [],
                 "cache": cache or [],
+                "script": script or [],
                 "home": homes,
                 "wal-home": wal_homes,
             },
@@ -377,6 +387,7 @@ COMPARE_EXAMPLES = (
     "`pgdyno compare --set bgwriter_delay=20ms --dsn service=bench` · a setting of the whole server, after asking\n\n"
     "`pgdyno compare --set shared_buffers=4GB --dsn service=bench --apply-with ./apply.sh` · by a command of yours, which"
     " may restart the server\n\n"
+    "`pgdyno compare --script join.sql --script lateral.sql` · two ways to do the same work\n\n"
     "`pgdyno compare --wal-home none --wal-home /mnt/wal` · one disk, or one more for pg_wal?\n\n"
     "`pgdyno compare --home /mnt/a --home /mnt/b` · which disk is faster for this load?\n\n"
     "`pgdyno compare --initdb checksums=on --initdb checksums=off` · what do checksums cost?\n\n"

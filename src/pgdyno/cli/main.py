@@ -113,7 +113,7 @@ def root(
     "`pgdyno bench --layers --workload tpcb-like` · also measure what each layer of settings gains: up to an hour\n\n"
     "`pgdyno bench --stock-only --workload select-only --mode prepared` · measure without comparing\n\n"
     "`pgdyno bench --server 15 --scale 100 --clients 16 --set shared_buffers=2GB` · the same setting in both variants\n\n"
-    "`pgdyno bench --dsn postgresql://bench@db1/postgres --quick` · measure a server of yours as it stands: 2 minutes\n\n"
+    "`pgdyno bench --dsn postgresql://bench@db1/postgres --quick` · measure a server of yours as it stands: 5 minutes\n\n"
     "`pgdyno bench --quick --emulate hosts/c7g.2xlarge-gp3-raid10` · rehearse on the disks of another machine\n\n"
     "`pgdyno bench --workload pay.sql@3 --workload select-only@7` · mix your script and a built-in 3 to 7"
 )
@@ -124,7 +124,10 @@ def bench(
         typer.Option("--quick", help="Take 5 minutes: one workload (tpcb-like), wider intervals."),
     ] = False,
     stock_only: Annotated[
-        bool, typer.Option("--stock-only", help="Measure the server as it is, without derived settings.")
+        bool,
+        typer.Option(
+            "--stock-only", help="Measure the server as it is: without derived settings, without a sweep over clients."
+        ),
     ] = False,
     layers: Annotated[
         bool,
@@ -249,7 +252,7 @@ def bench(
                 "restore-command": restore_command,
                 "run-as": run_as,
             }
-            questions = {"stock-only": stock_only, "layers": layers, "minutes": minutes, "design": design}
+            questions = {"layers": layers, "minutes": minutes, "design": design}
             refuse_others("--dsn", **own, **questions)
             study = compose_given(
                 dsn=hide_secrets(dsn),
@@ -261,7 +264,7 @@ def bench(
                 folder=Path.cwd(),
             )
             place = Workspace.make(out=out, home=None, run_as=None)
-            show(bench_given(study, dsn=dsn, allowed=allowed, place=place, ui=ui))
+            show(bench_given(study, dsn=dsn, allowed=allowed, sweeps_clients=not stock_only, place=place, ui=ui))
             return
         goal = choose_goal(is_quick=quick, is_stock_only=stock_only, is_layered=layers, minutes=minutes, rounds=rounds)
         tables = {

@@ -21,7 +21,7 @@ from pgdyno.plan.plan import Choice, Machine
 from pgdyno.plan.scaling import make_client_sweep, plan_sweep
 from pgdyno.record.store import RecordStore
 from pgdyno.record.tuned import STOCK
-from pgdyno.record.types import StudyRecord
+from pgdyno.record.types import ServerFacts, StudyRecord
 from pgdyno.run.cluster.home import Home
 from pgdyno.run.host.clock import local_now
 from pgdyno.run.postgres.installation import find_installation
@@ -37,7 +37,7 @@ class Winner(msgspec.Struct, frozen=True, kw_only=True):
 def run_scaling(store: RecordStore, *, machine: Machine, home: Home, ui: Ui) -> None:
     """Run the sweep that follows a study, or what is left of it."""
     if not store.scaling.exists:
-        _begin(store, machine=machine, home=home, ui=ui)
+        _begin_on_own(store, machine=machine, home=home, ui=ui)
     elif are_own_trials_finished(store.scaling):
         return
     record = store.scaling.read_record()
@@ -64,14 +64,27 @@ def choose_winner(comparison: Comparison) -> Winner:
     return Winner(name=best, reason=f"proven to be faster than {base} on {comparison.workload}")
 
 
-def _begin(store: RecordStore, *, machine: Machine, home: Home, ui: Ui) -> None:
+def _begin_on_own(store: RecordStore, *, machine: Machine, home: Home, ui: Ui) -> None:
+    server = reference_server(store.read_record().study)
+    installation = find_installation(server, user=home.user, software_dir=home.software)
+    begin_scaling(store, machine=machine, facts=installation.facts, ui=ui)
+
+
+def begin_scaling(store: RecordStore, *, machine: Machine, facts: ServerFacts, ui: Ui) -> None:
+    """Create the record of the sweep within that of the study, under the settings that won.
+
+    Args:
+        store: Of the study's record.
+        machine: Resources that it may use.
+        facts: Which PostgreSQL it is.
+        ui: Shows the plan.
+    """
     record = store.read_record()
     winner = _find_winner(store, record)
     variant = next((each for each in record.study.variant if each.title == winner.name), None)
     places = {name: str((store.path / place).absolute()) for name, place in store.name_scripts(record.plan).items()}
     study = make_client_sweep(record.study, record.plan, scripts=places, variant=variant)
-    installation = find_installation(reference_server(study), user=home.user, software_dir=home.software)
-    machine = msgspec.structs.replace(machine, version_major=installation.facts.major)
+    machine = msgspec.structs.replace(machine, version_major=facts.major)
     plan = plan_sweep(study, record.plan, machine)
     if winner.name is not None:
         chosen = Choice(name="settings", value=winner.name, reason=winner.reason)
@@ -82,7 +95,7 @@ def _begin(store: RecordStore, *, machine: Machine, home: Home, ui: Ui) -> None:
         started_at=local_now().isoformat(timespec="seconds"),
         study=study,
         plan=plan,
-        server=installation.facts,
+        server=facts,
         dataset=None,
         refused_variants={},
         final_looks=msgspec.UNSET,

@@ -17,11 +17,10 @@ from pgdyno.errors import PgdynoError, SpecError
 from pgdyno.plan.live import find_sysctl_obstacle
 from pgdyno.plan.minutes import Budget, split_minutes
 from pgdyno.plan.plan import Machine, Plan, plan_study
-from pgdyno.plan.scaling import choose_client_counts, choose_swept_workload
+from pgdyno.plan.scaling import with_scaling
 from pgdyno.record.tuned import DERIVED, STOCK, Tuned, TunedInput, TunedLayer, TunedSetting
 from pgdyno.run.change.kernel import changed_sysctls
 from pgdyno.run.host.tunables import read_tunables
-from pgdyno.spec.scaling import ScalingSpec
 from pgdyno.spec.study import Study
 from pgdyno.spec.variant import DesignKind, VariantSpec, show_value
 from pgdyno.tune.derive import derive
@@ -152,15 +151,6 @@ def _with_variants(study: Study, chosen: TrialSet, *, is_layered: bool, design: 
 
 def _without_minutes(study: Study) -> Study:
     return msgspec.structs.replace(study, experiment=msgspec.structs.replace(study.experiment, minutes=None))
-
-
-def with_scaling(study: Study, planned: Plan) -> Study:
-    """Add a sweep over clients of the workload that writes most; add none where it would have fewer than two loads."""
-    name = choose_swept_workload(planned)
-    clients = () if name is None else choose_client_counts(study, planned.find_workload(name))
-    if len(clients) < 2:
-        return study
-    return msgspec.structs.replace(study, scaling=ScalingSpec(workload=name, clients=clients))
 
 
 def classify_load(plan: Plan) -> WorkloadClass:

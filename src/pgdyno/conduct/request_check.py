@@ -9,13 +9,13 @@ import sys
 
 import msgspec
 
-from pgdyno.conduct.derived_variants import with_scaling
 from pgdyno.conduct.workspace import Workspace, read_machine
 from pgdyno.errors import SpecError
 from pgdyno.facts.gucs import is_custom_name
 from pgdyno.plan.experiment import Experiment, identify_server, reference_server
 from pgdyno.plan.minutes import Budget, split_minutes
 from pgdyno.plan.plan import plan_study
+from pgdyno.plan.scaling import with_scaling
 from pgdyno.plan.types import Machine
 from pgdyno.plan.variants import plan_experiment
 from pgdyno.record.tuned import DERIVED, STOCK

@@ -247,14 +247,14 @@ def _show_plan(planned: PlannedStudy, version_major: int, store: RecordStore, ui
 
 
 def _check_scripts(planned: PlannedStudy, ready: ReadyMachine, ui: Ui) -> None:
-    if not has_script_files(planned.plan.workloads):
+    if not has_script_files(planned.plan.script_loads):
         return
     ui.begin_step("check scripts", predicted_s=SCRIPT_CHECK_S)
     remarks = check_scripts(
         installation=ready.installation,
         home=ready.home,
         data=planned.study.data,
-        workloads=planned.plan.workloads,
+        workloads=planned.plan.script_loads,
         settings=planned.study.server.settings,
         on_activity=ui.show_activity,
     )

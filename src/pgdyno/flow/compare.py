@@ -22,6 +22,8 @@ from pgdyno.spec.variant import SweepSpec, VariantSpec, make_variant
 _TRIALS = {"duration": "10s", "warm_up": "3s"}
 _DEFAULT_WORKLOAD = "tpcb-like"
 _STOCK = "stock"
+SCRIPTS = "scripts"
+"""Name of the workload whose scripts are the variants'."""
 _MOST_AXES = 2
 _CURVE_QUESTION = "How does TPS follow the number of clients?"
 _AXIS = re.compile(r"(?P<name>[A-Za-z_][\w./:-]*)=(?P<levels>.+)")
@@ -43,7 +45,7 @@ def compose_comparison(
     Args:
         variants: `stock` or files with settings, as in postgresql.conf.
         varied: What options say of the variants: `set` (`name=value`, several in one text), `sysctl`, `server`, `mode`,
-            `clients`, `scale`, `cache`, `home`, `wal-home`, `initdb`. An option given several times makes a variant of each; given once, it holds for all. If
+            `clients`, `scale`, `cache`, `script`, `home`, `wal-home`, `initdb`. An option given several times makes a variant of each; given once, it holds for all. If
             nothing makes several, a lone `set`, `sysctl`, `initdb` or file is compared with the server as it is.
         workloads: Built-in names or script files.
         load: Keys that hold for each workload.
@@ -53,6 +55,9 @@ def compose_comparison(
     Raises:
         SpecError: Something in it is not understood, or there is nothing to compare.
     """
+    scripts = varied.get("script", [])
+    if scripts:
+        workloads = [_check_scripts(scripts, workloads)]
     several = {name: texts for name, texts in varied.items() if len(texts) > 1}
     once = {name: _read_option(name, texts[0], folder) for name, texts in varied.items() if len(texts) == 1}
     if len(several) + bool(variants) > 1:
@@ -74,7 +79,29 @@ def compose_comparison(
     raw = _base(workloads, {**load, **_load_of(shared)}, _with_shared(tables, shared))
     question = "Which is faster: " + ", ".join(variant.title for variant in made) + "?"
     raw |= {"question": question, "variant": made}
+    if scripts:
+        raw["workload"] = [{**load, **_load_of(shared), "name": SCRIPTS, "scripts": scripts[:1]}]
     return make_study(raw, source="pgdyno compare", folder=folder)
+
+
+def _check_scripts(scripts: Sequence[str], workloads: Sequence[str]) -> str:
+    """Return the workload that scripts of variants take the place of.
+
+    Raises:
+        SpecError: There is one script only, or a workload is named, too.
+    """
+    if len(scripts) == 1:
+        raise SpecError(
+            f"--script {scripts[0]}: there is nothing to compare it with",
+            hint="give it twice or more; --workload names a script that all variants run",
+        )
+    if workloads:
+        raise SpecError(
+            "--script and --workload exclude each other",
+            detail="each --script is the load of one variant",
+            hint="leave out --workload",
+        )
+    return scripts[0]
 
 
 def compose_sweep(
@@ -217,12 +244,12 @@ def _read_option(option: str, text: str, folder: Path) -> VariantSpec:
                 return VariantSpec(sysctl=dict(_parse_pairs(said, text)))
             case "initdb":
                 return with_choices(VariantSpec(), read_choices(_parse_pairs(said, text)))
-            case "wal-home":
-                return VariantSpec(wal_home=text)
+            case "script":
+                return VariantSpec(name=text, scripts=(text,))
             case "server":
                 return make_variant({option: _read_server(said, text, folder)})
             case _:
-                return make_variant({option: text})
+                return make_variant({option.replace("-", "_"): text})
     except ValueError as exc:
         reason = str(exc).removeprefix("settings ").removeprefix(f"{option} ")
         raise SpecError(f"{said}: {reason}", hint="`pgdyno compare --help` explains every option") from exc

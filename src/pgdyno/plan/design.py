@@ -150,7 +150,7 @@ def _is_changed(name: str, variants: tuple[Variant, ...], major: int) -> bool:
 
 def _find_obstacle(study: Study, variants: tuple[Variant, ...], major: int) -> tuple[str | None, bool]:
     """Return why the variants should not alternate under one load, and whether alternating is impossible."""
-    for what in ("server", "scale", "mode", "clients", "threads", "cache", *OF_PLACE, *INITDB_KEYS):
+    for what in ("server", "scale", "mode", "clients", "threads", "scripts", "cache", *OF_PLACE, *INITDB_KEYS):
         if _differs(study, variants, what):
             return f"{what} cannot change under a running load", True
     modes = {variant.mode or workload.mode for variant in variants for workload in study.workload}

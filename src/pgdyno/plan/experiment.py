@@ -41,6 +41,8 @@ class Variant(msgspec.Struct, frozen=True, kw_only=True):
     mode: QueryMode | None = None
     clients: int | None = None
     threads: int | None = None
+    scripts: tuple[tuple[str, int], ...] = ()
+    """Name or path of each script with its weight; empty where the workload's run."""
     cache: CacheState | None = None
     home: str | None = None
     wal_home: str | None = None
@@ -95,6 +97,11 @@ def count_starts(variants: Sequence[Variant]) -> int:
 def is_client_sweep(experiment: Experiment) -> bool:
     """Return whether the variants differ only in their number of clients."""
     return all(set(variant.levels) == {"clients"} for variant in experiment.variants)
+
+
+def has_several_scripts(experiment: Experiment) -> bool:
+    """Return whether variants run different scripts."""
+    return len({variant.scripts for variant in experiment.variants}) > 1
 
 
 def count_least_rounds(experiment: Experiment, workloads_count: int) -> int:

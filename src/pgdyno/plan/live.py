@@ -10,7 +10,7 @@ from pgdyno.facts import gucs
 from pgdyno.plan.experiment import Variant, changed_settings, changed_sysctls
 from pgdyno.spec.study import RestorePolicy, Study
 from pgdyno.spec.table import CacheState
-from pgdyno.units import parse_in_unit, unit_size
+from pgdyno.units import format_bytes, parse_in_unit, unit_size
 
 # Source: PostgreSQL 18 manual, 19.11.1 and 19.11.3: each ends a session or statement by the server's clock.
 TIMEOUTS = (
@@ -78,6 +78,30 @@ def find_given_live_obstacle(study: Study, variants: tuple[Variant, ...], *, wit
     if "deadlock_timeout" in names:
         return "deadlock_timeout counts the time in which a client is frozen"
     return _find_timeout(variants, "a client is frozen")
+
+
+def find_crowding(variants_count: int, *, dataset_bytes: int | None, shared_buffers_bytes: int | None) -> str | None:
+    """Return why live loads on a given server would take its memory from each other; None if they do not.
+
+    Source: ADR 26: with copies larger than shared_buffers, effects came out smaller than in paired trials, the least
+    load's most of all.
+
+    Args:
+        variants_count: How many loads are compared; the reference comes twice.
+        dataset_bytes: Size of the data; None if that is not known before they are loaded.
+        shared_buffers_bytes: Of the server; None if it is not known.
+    """
+    if shared_buffers_bytes is None:
+        return None
+    copies = variants_count + 1
+    if dataset_bytes is None:
+        return f"whether {copies} copies of the data fit into shared_buffers shows only when they are loaded"
+    if copies * dataset_bytes <= shared_buffers_bytes:
+        return None
+    return (
+        f"{copies} copies of the data, {format_bytes(copies * dataset_bytes)}, do not fit into shared_buffers,"
+        f" {format_bytes(shared_buffers_bytes)}: loads that take pages from each other seem to differ less than they do"
+    )
 
 
 def _find_load_obstacle(study: Study) -> str | None:

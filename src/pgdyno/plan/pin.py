@@ -12,7 +12,7 @@ import msgspec
 from pgdyno.plan.plan import Plan, PlannedWorkload
 from pgdyno.spec.read import format_study
 from pgdyno.spec.study import DataSpec, Study, TrialsSpec, WorkloadSpec
-from pgdyno.spec.variant import ExperimentSpec
+from pgdyno.spec.variant import ExperimentSpec, VariantSpec
 
 
 def format_pinned(study: Study, plan: Plan, *, scripts: Mapping[str, str]) -> str:
@@ -40,6 +40,7 @@ def pin_study(study: Study, plan: Plan, *, scripts: Mapping[str, str]) -> Study:
         study,
         data=_pin_data(study.data, plan, scripts=scripts),
         workload=workloads,
+        variant=tuple(_pin_variant(asked, scripts=scripts) for asked in study.variant),
         experiment=_pin_experiment(study.experiment, plan),
         trials=_pin_trials(study.trials, plan),
     )
@@ -58,6 +59,11 @@ def _pin_workload(asked: WorkloadSpec, planned: PlannedWorkload, *, scripts: Map
         return asked
     places = tuple(f"{scripts.get(name, name)}@{weight}" for name, weight in planned.scripts) if asked.scripts else ()
     return msgspec.structs.replace(asked, scripts=places, clients=planned.clients, threads=planned.threads)
+
+
+def _pin_variant(asked: VariantSpec, *, scripts: Mapping[str, str]) -> VariantSpec:
+    places = tuple(f"{scripts.get(name, name)}@{weight}" for name, weight in asked.weighted_scripts)
+    return msgspec.structs.replace(asked, name=asked.title, scripts=places) if places else asked
 
 
 def _pin_trials(asked: TrialsSpec, plan: Plan) -> TrialsSpec:

@@ -15,6 +15,7 @@ import msgspec
 from pgdyno.errors import SpecError
 from pgdyno.plan.design import HINT_PAIRED
 from pgdyno.plan.experiment import Experiment, Variant, count_starts
+from pgdyno.plan.live import find_crowding
 from pgdyno.plan.loading import check_loading, is_loading, plan_loading_size, plan_loading_trials
 from pgdyno.plan.loads import plan_loads
 from pgdyno.plan.order import Times, choose_budget, order_comparison, order_plain
@@ -101,6 +102,7 @@ def plan_study(study: Study, machine: Machine, *, load_budget_s: float = 20.0) -
     check_s = CHECK_S + try_variants_s(count_starts(variants))
     if experiment is not None and experiment.design is DesignKind.LIVE:
         _check_live_room(variants, size, machine)
+        experiment = _note_crowding(experiment, size, machine)
     if experiment is not None:
         choices.append(Choice(name="design", value=experiment.design.value, reason=experiment.reason))
     _note_segments(study, variants, choices)
@@ -146,6 +148,18 @@ def _check_live_room(variants: tuple[Variant, ...], size: DataSize, machine: Mac
     missing = find_missing_room(variants, size, machine)
     if missing is not None:
         raise SpecError("these variants cannot be compared live here", detail=missing, hint=HINT_PAIRED)
+
+
+def _note_crowding(experiment: Experiment, size: DataSize, machine: Machine) -> Experiment:
+    """Return the experiment with a reason that says where live loads take the one server's memory from each other."""
+    crowding = find_crowding(
+        len(experiment.variants), dataset_bytes=size.dataset_bytes, shared_buffers_bytes=machine.shared_buffers_bytes
+    )
+    if crowding is None:
+        return experiment
+    return msgspec.structs.replace(
+        experiment, reason=f"{experiment.reason}; but {crowding}, which paired trials do not do"
+    )
 
 
 def _duration_s(study: Study, search: Search | None, choices: list[Choice]) -> float:

@@ -9,12 +9,13 @@ from collections.abc import Mapping
 
 import msgspec
 
+from pgdyno.plan.live import find_crowding, find_given_live_obstacle
 from pgdyno.plan.loads import allowed_clients
 from pgdyno.plan.plan import Plan, plan_study
 from pgdyno.plan.types import Machine, PlannedWorkload
 from pgdyno.spec.scaling import ScalingSpec
-from pgdyno.spec.study import Study
-from pgdyno.spec.variant import ExperimentSpec, SweepSpec, VariantSpec
+from pgdyno.spec.study import ServerKind, Study, TrialsSpec
+from pgdyno.spec.variant import DesignKind, ExperimentSpec, SweepSpec, VariantSpec
 
 # Pgbench's workloads that write the most, in which flushes, locks and checkpoints show with more clients.
 _PREFERRED = ("tpcb-like", "simple-update")
@@ -23,6 +24,9 @@ _LOADS = 6
 # Enough clients to pass the knee of a small machine, and to go beyond the load that was compared.
 _MIN_TOP_CLIENTS = 32
 _TOP_RATIO = 2
+SPARE_CONNECTIONS = 10
+"""Connections of a given server that samplers and checks take beside a load's."""
+_LIVE_REASON = "all loads are connected to the one server, so that what disturbs it disturbs all of them alike"
 
 
 def choose_swept_workload(plan: Plan) -> str | None:
@@ -31,21 +35,43 @@ def choose_swept_workload(plan: Plan) -> str | None:
     return next((name for name in _PREFERRED if name in names), next(iter(names), None))
 
 
-def choose_client_counts(study: Study, workload: PlannedWorkload) -> tuple[int, ...]:
+def choose_client_counts(study: Study, workload: PlannedWorkload, machine: Machine | None = None) -> tuple[int, ...]:
     """Choose the numbers of clients in equal ratios, from 1 to beyond the comparison's load, as connections allow.
 
     Args:
         study: The study with its variants, each of which may win.
         workload: The workload for the sweep, as compared.
+        machine: What is known of a given server; None for pgdyno's own.
     """
     own = study.server
     servers = [
         own,
         *(msgspec.structs.replace(own, settings={**own.settings, **each.settings}) for each in study.variant),
     ]
-    most = min(max(_MIN_TOP_CLIENTS, _TOP_RATIO * workload.clients), *map(allowed_clients, servers))
+    wanted = max(_MIN_TOP_CLIENTS, _TOP_RATIO * workload.clients)
+    if machine is not None and machine.free_connections is not None:
+        wanted = min(wanted, machine.free_connections - SPARE_CONNECTIONS)
+    if machine is not None and machine.has_pooled_sessions:
+        # A client that gets no session waits for one, until the pooler ends it.
+        wanted = min(wanted, workload.clients)
+    most = min(wanted, *map(allowed_clients, servers))
     steps = _LOADS - 1
     return tuple(sorted({round(most ** (step / steps)) for step in range(_LOADS)}))
+
+
+def with_scaling(study: Study, planned: Plan, machine: Machine | None = None) -> Study:
+    """Add a sweep over clients of the workload that writes most; add none where it would have fewer than two loads.
+
+    Args:
+        study: Without a sweep.
+        planned: Its plan.
+        machine: What is known of a given server; None for pgdyno's own.
+    """
+    name = choose_swept_workload(planned)
+    clients = () if name is None else choose_client_counts(study, planned.find_workload(name), machine)
+    if len(clients) < 2:
+        return study
+    return msgspec.structs.replace(study, scaling=ScalingSpec(workload=name, clients=clients))
 
 
 def make_client_sweep(
@@ -61,21 +87,30 @@ def make_client_sweep(
     """
     asked, workload = study.scaling or ScalingSpec(), study.find_swept_workload()
     assert workload is not None  # noqa: S101 - the study was checked
-    places = tuple(f"{scripts.get(name, name)}@{weight}" for name, weight in workload.weighted_scripts)
-    base = (
-        () if variant is None else (msgspec.structs.replace(variant, name=variant.title, clients=None, threads=None),)
-    )
+    places = _place(workload.weighted_scripts, scripts)
+    base: tuple[VariantSpec, ...] = ()
+    if variant is not None:
+        own_places = _place(variant.weighted_scripts, scripts)
+        base = (msgspec.structs.replace(variant, name=variant.title, clients=None, threads=None, scripts=own_places),)
     own = study.experiment
+    trials = study.trials if study.server.kind is not ServerKind.GIVEN else _shorten(study.trials)
     return Study(
         server=study.server,
-        data=msgspec.structs.replace(study.data, scale=plan.scale),
+        # Data of the user's own have no scale.
+        data=study.data if study.data.is_own else msgspec.structs.replace(study.data, scale=plan.scale),
         workload=(msgspec.structs.replace(workload, scripts=places, clients=None),),
-        trials=study.trials,
+        trials=trials,
         variant=base,
         sweep=(SweepSpec(name="clients", levels=asked.clients),),
-        experiment=ExperimentSpec(minutes=asked.minutes, detect=own.detect, confidence=own.confidence),
+        experiment=ExperimentSpec(
+            minutes=asked.minutes, detect=own.detect, confidence=own.confidence, design=asked.design
+        ),
         host=study.host,
     )
+
+
+def _place(weighted: tuple[tuple[str, int], ...], places: Mapping[str, str]) -> tuple[str, ...]:
+    return tuple(f"{places.get(name, name)}@{weight}" for name, weight in weighted)
 
 
 def plan_scaling(study: Study, plan: Plan, machine: Machine) -> Plan | None:
@@ -97,4 +132,61 @@ def plan_sweep(sweep: Study, followed: Plan, machine: Machine) -> Plan:
         SpecError: As for `plan_scaling`.
     """
     scales = machine.loaded_scales | {followed.scale}
-    return plan_study(sweep, msgspec.structs.replace(machine, loaded_scales=scales, disk_card_s=0.0))
+    plan = plan_study(sweep, msgspec.structs.replace(machine, loaded_scales=scales, disk_card_s=0.0))
+    if sweep.server.kind is not ServerKind.GIVEN:
+        return plan
+    return _with_reason(plan, _find_live_obstacle(sweep, plan, machine))
+
+
+def choose_given_design(study: Study, plan: Plan, machine: Machine) -> DesignKind:
+    """Choose how the loads of a given server's sweep are compared: live where nothing speaks against it.
+
+    Args:
+        study: With a table `scaling`.
+        plan: Of the trials that the sweep follows.
+        machine: What is known of the server.
+    """
+    paired = msgspec.structs.replace(study, scaling=_with_design(study.scaling, DesignKind.PAIRED))
+    sweep = make_client_sweep(paired, plan, scripts={})
+    planned = plan_sweep(sweep, plan, machine)
+    return DesignKind.LIVE if _find_live_obstacle(sweep, planned, machine) is None else DesignKind.PAIRED
+
+
+def _with_design(scaling: ScalingSpec | None, design: DesignKind) -> ScalingSpec:
+    return msgspec.structs.replace(scaling or ScalingSpec(), design=design)
+
+
+def _find_live_obstacle(sweep: Study, plan: Plan, machine: Machine) -> str | None:
+    """Return why the numbers of clients are not compared live on a given server; None if they can be."""
+    assert plan.experiment is not None  # noqa: S101 - it is a sweep
+    variants = plan.experiment.variants
+    obstacle = find_given_live_obstacle(sweep, variants, withheld=machine.withheld_settings) or machine.live_obstacle
+    if obstacle is not None:
+        return obstacle
+    loads = [variant.clients or 1 for variant in variants]
+    at_once, free = loads[0] + sum(loads), machine.free_connections
+    if free is not None and at_once + SPARE_CONNECTIONS > free:
+        return f"all {at_once} clients would be connected at once, and {free} connections are free"
+    return find_crowding(
+        len(variants), dataset_bytes=plan.dataset_bytes, shared_buffers_bytes=machine.shared_buffers_bytes
+    )
+
+
+def _with_reason(plan: Plan, obstacle: str | None) -> Plan:
+    """Return the plan of a given server's sweep with the reason for its design, where pgdyno has chosen it."""
+    assert plan.experiment is not None  # noqa: S101 - it is a sweep
+    is_live = plan.experiment.design is DesignKind.LIVE
+    reason = _LIVE_REASON if obstacle is None else f"not live, as {obstacle}"
+    if is_live and obstacle is not None:
+        reason = f"as asked for, although {obstacle}"
+    elif not is_live and obstacle is None:
+        reason = "as asked for"
+    choices = (each if each.name != "design" else msgspec.structs.replace(each, reason=reason) for each in plan.choices)
+    experiment = msgspec.structs.replace(plan.experiment, reason=reason)
+    return msgspec.structs.replace(plan, choices=tuple(choices), experiment=experiment)
+
+
+def _shorten(trials: TrialsSpec) -> TrialsSpec:
+    """Return half as long trials: each number of clients has several, and the sweep is not to take longer than the rest."""
+    duration_s, warm_up_s = max(1, int(trials.duration_s / 2)), int(trials.warm_up_s / 2)
+    return msgspec.structs.replace(trials, duration=f"{duration_s}s", warm_up=f"{warm_up_s}s")

@@ -37,6 +37,12 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
     """Settings of a given server that a reload changes, and that its sessions may not choose for themselves; in lower case."""
     live_obstacle: str | None = None
     """Why nothing can be compared live on a given server, as far as its connection tells; None if nothing keeps it from that."""
+    shared_buffers_bytes: int | None = None
+    """Of a given server, which all live loads share; None of pgdyno's own, of which each variant has one."""
+    free_connections: int | None = None
+    """How many more a given server takes from this role; None of pgdyno's own, or if that could not be read."""
+    has_pooled_sessions: bool = False
+    """Whether a pooler gives each client of a given server a session of its own, of which it may have few."""
     disk_card_s: float = 0.0
     """Seconds for measuring the disk before the first trial, which do not count towards the time budget."""
 
@@ -169,6 +175,14 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         """Return the workload with that name."""
         return next(workload for workload in self.workloads if workload.name == name)
 
+    @property
+    def script_loads(self) -> tuple[PlannedWorkload, ...]:
+        """Return the load of each workload, once for each list of scripts that its variants have."""
+        if self.experiment is None:
+            return self.workloads
+        loads = [apply_variant(each, variant) for each in self.workloads for variant in self.experiment.variants]
+        return tuple({(load.name, load.scripts): load for load in loads}.values())
+
     def find_load(self, trial: PlannedTrial) -> PlannedWorkload:
         """Return the load of a trial: its workload under its variant. Alternating variants share one load."""
         workload = self.find_workload(trial.workload)
@@ -184,6 +198,7 @@ def apply_variant(workload: PlannedWorkload, variant: Variant) -> PlannedWorkloa
     clients = variant.clients or workload.clients
     return msgspec.structs.replace(
         workload,
+        scripts=variant.scripts or workload.scripts,
         mode=variant.mode or workload.mode,
         clients=clients,
         threads=min(variant.threads or workload.threads, clients),

@@ -225,7 +225,7 @@ class RecordStore:
 
     def name_scripts(self, plan: Plan) -> dict[str, str]:
         """Return the path of each script's copy relative to the record's folder, by the script's name in the plan."""
-        names = {name for workload in plan.workloads for name, _ in workload.scripts}
+        names = {name for load in plan.script_loads for name, _ in load.scripts}
         # Two scripts may have the same file name; a folder for each lets reports use that name.
         return {
             name: f"scripts/{hashlib.sha256(name.encode()).hexdigest()[:12]}/{Path(name).name}"

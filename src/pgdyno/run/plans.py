@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 
 from pgdyno.errors import PgdynoError, StepFailedError
-from pgdyno.plan.experiment import Variant, is_client_sweep
+from pgdyno.plan.experiment import Variant, has_several_scripts, is_client_sweep
 from pgdyno.plan.plan import PlannedTrial
 from pgdyno.record.pgbench.script import Command, parse_script, plan_drawing, read_drawing
 from pgdyno.record.plans import PLANS, StatementPlan
@@ -55,7 +55,8 @@ def ask_plans(stage: TrialStage, trial: PlannedTrial, seen: Observed, *, switch:
         switch: What puts the settings of a block's variants in force; the first's are in force at the end.
     """
     experiment = stage.plan.experiment
-    if experiment is None or is_client_sweep(experiment):
+    # Plans of one statement are compared, and different scripts have none in common.
+    if experiment is None or is_client_sweep(experiment) or has_several_scripts(experiment):
         return
     try:
         asked = tuple(_list_asked(stage, trial))

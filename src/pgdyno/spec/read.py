@@ -18,7 +18,7 @@ import msgspec
 from pgdyno.errors import SpecError
 from pgdyno.spec.complaint import find_line, read_complaint
 from pgdyno.spec.shipped import find_shipped
-from pgdyno.spec.study import BUILTIN_SCRIPTS, Study, WorkloadSpec
+from pgdyno.spec.study import BUILTIN_SCRIPTS, Study
 from pgdyno.spec.variant import OF_PLACE, WITH_DATA, SweepSpec, VariantSpec
 
 
@@ -113,10 +113,21 @@ def make_study(raw: dict[str, object], *, source: str, folder: Path, text: str =
     if data.restore_command is not None:
         command = resolve_command(data.restore_command, folder, RESTORE_USE)
         data = msgspec.structs.replace(data, restore_command=command)
-    workloads = tuple(_resolve_scripts(w, folder) for w in study.workload)
-    variants = tuple(_resolve_places(variant, folder) for variant in study.variant)
+    workloads = tuple(
+        msgspec.structs.replace(one, scripts=_resolve_scripts(f"workload {one.name}", one.weighted_scripts, folder))
+        for one in study.workload
+    )
+    variants = tuple(_resolve_variant(variant, folder) for variant in study.variant)
     sweeps = tuple(_resolve_levels(sweep, folder) for sweep in study.sweep)
     return msgspec.structs.replace(study, server=server, data=data, workload=workloads, variant=variants, sweep=sweeps)
+
+
+def _resolve_variant(variant: VariantSpec, folder: Path) -> VariantSpec:
+    variant = _resolve_places(variant, folder)
+    if not variant.scripts:
+        return variant
+    scripts = _resolve_scripts(f"variant {variant.title}", variant.weighted_scripts, folder)
+    return msgspec.structs.replace(variant, name=variant.title, scripts=scripts)
 
 
 def _resolve_places(variant: VariantSpec, folder: Path) -> VariantSpec:
@@ -184,9 +195,9 @@ def _without_defaults(value: object) -> object:
     return msgspec.to_builtins(value)
 
 
-def _resolve_scripts(workload: WorkloadSpec, folder: Path) -> WorkloadSpec:
+def _resolve_scripts(what: str, scripts: tuple[tuple[str, int], ...], folder: Path) -> tuple[str, ...]:
     resolved = []
-    for name, weight in workload.weighted_scripts:
+    for name, weight in scripts:
         if name in BUILTIN_SCRIPTS:
             resolved.append(f"{name}@{weight}")
             continue
@@ -194,12 +205,12 @@ def _resolve_scripts(workload: WorkloadSpec, folder: Path) -> WorkloadSpec:
         if not os.path.isfile(script):  # noqa: PTH113 - returns False, not an error, in a folder without permission
             nearest = difflib.get_close_matches(name, BUILTIN_SCRIPTS, n=1)
             raise SpecError(
-                f"workload {workload.name}: there is no script {name}",
+                f"{what}: there is no script {name}",
                 detail=f"looked for {script}; built-in are {', '.join(BUILTIN_SCRIPTS)}",
                 hint=f"did you mean {nearest[0]}?" if nearest else "a relative path starts at the folder named above",
             )
         resolved.append(f"{script}@{weight}")
-    return msgspec.structs.replace(workload, scripts=tuple(resolved))
+    return tuple(resolved)
 
 
 def _spec_error(message: str, *, text: str, source: str) -> SpecError:

@@ -6,7 +6,7 @@ The settings are not specified, because the sweep runs under those that won the 
 from __future__ import annotations
 
 from pgdyno.spec.table import StudyTable, check_range
-from pgdyno.spec.variant import MOST_MINUTES
+from pgdyno.spec.variant import MOST_MINUTES, DesignKind
 
 
 class ScalingSpec(StudyTable, frozen=True, kw_only=True):
@@ -16,11 +16,13 @@ class ScalingSpec(StudyTable, frozen=True, kw_only=True):
         workload: Workload of the study; absent: the first.
         clients: Numbers of clients, ascending. Fitting the curve takes six, including 1.
         minutes: Time budget in addition to the comparison's; absent: chosen as for any sweep.
+        design: How the numbers of clients are compared, `live` or `paired`; absent: chosen as for any sweep.
     """
 
     workload: str | None = None
     clients: tuple[int, ...] = (1, 2, 4, 8, 16, 32)
     minutes: float | None = None
+    design: DesignKind | None = None
 
     def __post_init__(self) -> None:
         """Check ranges."""

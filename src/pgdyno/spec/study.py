@@ -7,6 +7,7 @@ Values keep the user's notation (`duration = "90s"`); properties convert them to
 from __future__ import annotations
 
 import enum
+import itertools
 import math
 
 import msgspec
@@ -15,7 +16,15 @@ from pgdyno.spec.host import HostSpec
 from pgdyno.spec.initdb import InitdbTable, show_choices
 from pgdyno.spec.scaling import ScalingSpec
 from pgdyno.spec.search import SearchSpec
-from pgdyno.spec.table import CacheState, QueryMode, SettingValue, StudyTable, check_range, check_setting_name
+from pgdyno.spec.table import (
+    CacheState,
+    QueryMode,
+    SettingValue,
+    StudyTable,
+    check_range,
+    check_setting_name,
+    split_weight,
+)
 from pgdyno.spec.variant import ExperimentSpec, SweepSpec, VariantSpec
 from pgdyno.units import parse_seconds
 
@@ -34,15 +43,6 @@ def _seconds(key: str, text: str) -> float:
         return parse_seconds(text)
     except ValueError as exc:
         raise ValueError(f"{key} {exc}") from exc
-
-
-def _split_weight(text: str) -> tuple[str, int]:
-    name, at, weight = text.rpartition("@")
-    if not at:
-        return text, 1
-    if not weight.isdigit() or not name:
-        raise ValueError(f"scripts {text!r}: what follows @ is a weight, a whole number")
-    return name, int(weight)
 
 
 class ServerKind(enum.Enum):
@@ -236,7 +236,7 @@ class WorkloadSpec(StudyTable, frozen=True, kw_only=True):
             ValueError: What follows the last `@` is not a whole number.
         """
         names = self.scripts or (() if self.is_loading else (self.name,))
-        return tuple(_split_weight(text) for text in names)
+        return tuple(split_weight(text) for text in names)
 
     @property
     def latency_limit_ms(self) -> float | None:
@@ -319,6 +319,7 @@ class Study(StudyTable, frozen=True, kw_only=True):
             raise ValueError("variant comes once: a comparison needs two, of which the first is the reference")
         if len(self.sweep) > 2:
             raise ValueError(f"sweep has {len(self.sweep)} axes: two are the most")
+        self._check_scripts()
         if self.search is not None:
             self._check_search()
         if self.scaling is not None:
@@ -338,11 +339,19 @@ class Study(StudyTable, frozen=True, kw_only=True):
         if chosen := show_choices(self.data):
             raise ValueError(f"{next(iter(chosen))} is for pgdyno's own servers: a given one is there already")
 
+    def _check_scripts(self) -> None:
+        if not any(variant.scripts for variant in self.variant):
+            return
+        if len(self.workload) > 1:
+            raise ValueError("scripts of variants take the place of the workload's: name one workload")
+        if self.workload[0].is_loading:
+            raise ValueError(f"scripts of variants do not go with the workload {LOADING}, which has none")
+
     def _check_own_data(self) -> None:
-        for workload in self.workload:
-            for name, _ in workload.weighted_scripts:
-                if name in BUILTIN_SCRIPTS:
-                    raise ValueError(f"data would lack the tables that {name} needs: name script files")
+        named = [*(one.weighted_scripts for one in self.workload), *(one.weighted_scripts for one in self.variant)]
+        for name, _ in itertools.chain(*named):
+            if name in BUILTIN_SCRIPTS:
+                raise ValueError(f"data would lack the tables that {name} needs: name script files")
 
     def _check_search(self) -> None:
         if self.is_comparison:

@@ -97,3 +97,17 @@ def check_share(name: str, text: str, low: float, high: float) -> float:
     if not low <= share <= high:
         raise ValueError(f"{name} {text} is not within {low * 100:g}% to {high * 100:g}%")
     return share
+
+
+def split_weight(text: str) -> tuple[str, int]:
+    """Split a script and its weight in pgbench's notation, `pay.sql@3`; without a weight it is 1.
+
+    Raises:
+        ValueError: What follows the last `@` is not a whole number.
+    """
+    name, at, weight = text.rpartition("@")
+    if not at:
+        return text, 1
+    if not weight.isdigit() or not name:
+        raise ValueError(f"scripts {text!r}: what follows @ is a weight, a whole number")
+    return name, int(weight)

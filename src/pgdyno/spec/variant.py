@@ -20,6 +20,7 @@ from pgdyno.spec.table import (
     check_range,
     check_setting_name,
     check_share,
+    split_weight,
 )
 from pgdyno.units import parse_seconds
 
@@ -59,6 +60,8 @@ class VariantSpec(InitdbTable, frozen=True, kw_only=True):
         mode: How queries are sent.
         clients: Connections.
         threads: pgbench's threads.
+        scripts: Another load in place of the workload's: built-in names or script files, as in `WorkloadSpec`. A transaction of
+            each variant should do the same work.
         cache: State of the caches when its trials begin: `warm`, `cold` or `asis`.
         home: Folder in which the variant's cluster lies, on the disk to compare. A relative path starts at the study file's
             folder.
@@ -74,6 +77,7 @@ class VariantSpec(InitdbTable, frozen=True, kw_only=True):
     mode: QueryMode | None = None
     clients: int | None = None
     threads: int | None = None
+    scripts: tuple[str, ...] = ()
     cache: CacheState | None = None
     home: str | None = None
     wal_home: str | None = None
@@ -98,6 +102,17 @@ class VariantSpec(InitdbTable, frozen=True, kw_only=True):
             check_range("clients", self.clients, 1, 10_000)
         if self.threads is not None:
             check_range("threads", self.threads, 1, 1_000)
+        for text in self.scripts:
+            split_weight(text)
+
+    @property
+    def weighted_scripts(self) -> tuple[tuple[str, int], ...]:
+        """Name or path of each script with its weight; none where the workload's run.
+
+        Raises:
+            ValueError: What follows the last `@` is not a whole number.
+        """
+        return tuple(split_weight(text) for text in self.scripts)
 
     def _check_named(self) -> None:
         for key in ("server", *OF_PLACE):
@@ -115,6 +130,7 @@ class VariantSpec(InitdbTable, frozen=True, kw_only=True):
             "mode": None if self.mode is None else self.mode.value,
             "clients": self.clients,
             "threads": self.threads,
+            "script": " + ".join(text.rpartition("/")[2] for text in self.scripts) or None,
             "cache": None if self.cache is None else self.cache.value,
             **{key: getattr(self, key) for key in OF_PLACE},
             **show_choices(self),

@@ -122,15 +122,16 @@ def list_sides(
         variants, rate_tps = tried.pop()
         if len(variants) > 1 or rate_tps is not None:
             continue
+        experiment = record.plan.experiment
+        variant = None if experiment is None or not variants else experiment.find_variant(variants[0])
+        scripts = workload.load.scripts if variant is None or not variant.scripts else variant.scripts
         side = Side(
             record=record.at(variants),
             name=workload.name,
-            load=workload.load,
-            variant=None
-            if record.plan.experiment is None or not variants
-            else record.plan.experiment.find_variant(variants[0]),
+            load=msgspec.structs.replace(workload.load, scripts=scripts),
+            variant=variant,
             workload=workload,
-            scripts=tuple((script_hashes.get(name, name), weight) for name, weight in workload.load.scripts),
+            scripts=tuple((script_hashes.get(name, name), weight) for name, weight in scripts),
             doubts=tuple(doubts),
         )
         sides.append(_with_limit(side, analysis))

@@ -15,7 +15,9 @@ from pgdyno.conduct.ui import Ui
 from pgdyno.errors import HostError, SpecError
 from pgdyno.explain.finding import Finding, Severity
 from pgdyno.explain.preflight.given import IN_USE, find_given_obstacles
+from pgdyno.plan.minutes import Budget, split_minutes
 from pgdyno.plan.plan import CHECK_S, Machine, plan_study
+from pgdyno.plan.scaling import choose_given_design, plan_scaling, with_scaling
 from pgdyno.record.machine.given_server import GivenServer
 from pgdyno.record.machine.host_facts import HostFacts
 from pgdyno.record.types import ServerFacts
@@ -42,6 +44,8 @@ from pgdyno.spec.study import DataSpec, ServerSpec, Study
 
 DEFAULT_CLIENTS = 8
 DEFAULT_SCALE = 50
+# The sweep gets its own rounds; the trials before it keep theirs.
+_SWEEP_BUDGET = Budget(minutes=0.0, more_rounds=0, load_s=20.0)
 _POOLED = (
     "a frozen client would keep a session of the pooler within its transaction, and other clients might wait for it"
 )
@@ -57,6 +61,7 @@ class ReadyServer(msgspec.Struct, frozen=True, kw_only=True):
     """This machine, which makes the load."""
     under_test: GivenServerUnderTest
     generator: Pgbench
+    shared_buffers_bytes: int
 
     @property
     def machine(self) -> Machine:
@@ -68,6 +73,9 @@ class ReadyServer(msgspec.Struct, frozen=True, kw_only=True):
             disk_free_bytes=sys.maxsize,
             withheld_settings=self.under_test.find_withheld(),
             live_obstacle=_POOLED if self.seen.has_pooled_transactions else None,
+            shared_buffers_bytes=self.shared_buffers_bytes,
+            free_connections=self.seen.free_connections,
+            has_pooled_sessions=self.seen.pooler is not None and not self.seen.has_pooled_transactions,
         )
 
 
@@ -156,7 +164,24 @@ def plan_given(study: Study, ready: ReadyServer) -> PlannedStudy:
     Raises:
         SpecError: The study cannot be run as it stands.
     """
-    return PlannedStudy(study=study, plan=plan_study(study, ready.machine), scaling=None)
+    plan = plan_study(study, ready.machine)
+    return PlannedStudy(study=study, plan=plan, scaling=plan_scaling(study, plan, ready.machine))
+
+
+def with_given_sweep(study: Study, ready: ReadyServer) -> Study:
+    """Add a sweep over clients to a study that compares nothing; add none where it would have fewer than two loads.
+
+    Raises:
+        SpecError: The study cannot be run as it stands.
+    """
+    machine = ready.machine
+    plan = plan_study(study, machine)
+    study = with_scaling(study, plan, machine)
+    if study.scaling is None:
+        return study
+    design = choose_given_design(study, plan, machine)
+    study = msgspec.structs.replace(study, scaling=msgspec.structs.replace(study.scaling, design=design))
+    return split_minutes(study, machine, _SWEEP_BUDGET)
 
 
 def _refuse(found: tuple[Finding, ...], *, is_busy_allowed: bool) -> None:
@@ -191,6 +216,7 @@ def _make_ready(
     # ServerFacts name the programs' folder, and of this server's nobody knows it.
     with sql.connect(address) as connection:
         version_num = connection.info.server_version
+        shared_buffers_bytes = sql.read_shared_buffers(connection)
     facts = ServerFacts(version=seen.version, version_num=version_num, bindir="")
     under_test: GivenServerUnderTest
     if data.database is None:
@@ -214,5 +240,11 @@ def _make_ready(
             wal_bound=wal_bound,
         )
     return ReadyServer(
-        seen=seen, facts=facts, address=address, load_host=load_host, under_test=under_test, generator=generator
+        seen=seen,
+        facts=facts,
+        address=address,
+        load_host=load_host,
+        under_test=under_test,
+        generator=generator,
+        shared_buffers_bytes=shared_buffers_bytes,
     )

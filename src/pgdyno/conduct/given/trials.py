@@ -8,7 +8,9 @@ from pathlib import Path
 
 import msgspec
 
+from pgdyno.conduct.client_sweep import begin_scaling
 from pgdyno.conduct.experiment import run_rounds
+from pgdyno.conduct.finished import are_own_trials_finished
 from pgdyno.conduct.given.server import ReadyServer
 from pgdyno.conduct.given.switch import find_switch, hold_settings
 from pgdyno.conduct.search import run_search
@@ -25,6 +27,7 @@ from pgdyno.run.given.script_check import check_scripts_on_data, check_scripts_t
 from pgdyno.run.load.little_run import SCRIPT_CHECK_S, has_script_files
 from pgdyno.run.postgres import sql
 from pgdyno.run.trial_stage import TrialStage
+from pgdyno.spec.study import Study
 from pgdyno.spec.table import SettingValue
 from pgdyno.spec.variant import DesignKind
 from pgdyno.units import format_bytes
@@ -36,14 +39,14 @@ def check_given_scripts(planned: PlannedStudy, ready: ReadyServer, ui: Ui) -> No
     Raises:
         SpecError: One is wrong.
     """
-    if planned.study.data.is_own or not has_script_files(planned.plan.workloads):
+    if planned.study.data.is_own or not has_script_files(planned.plan.script_loads):
         return
     ui.begin_step("check scripts", predicted_s=SCRIPT_CHECK_S)
     remarks = check_scripts_there(
         ready.address,
         ready.generator,
         data=planned.study.data,
-        workloads=planned.plan.workloads,
+        workloads=planned.plan.script_loads,
         on_activity=ui.show_activity,
     )
     ui.end_step("they run" if not remarks else "see the notes")
@@ -64,7 +67,7 @@ def _check_scripts_on_data(
     remarks = check_scripts_on_data(
         ready.under_test.load_address,
         ready.generator,
-        workloads=stage.plan.workloads,
+        workloads=stage.plan.script_loads,
         read_only=ready.under_test.address if is_read_only else None,
         is_busy_allowed=is_busy_allowed,
         on_activity=ui.show_activity,
@@ -76,6 +79,8 @@ def _check_scripts_on_data(
 
 def run_given_trials(store: RecordStore, ready: ReadyServer, ui: Ui) -> None:
     """Load the data, and run the trials of a record that are not finished."""
+    if are_own_trials_finished(store):
+        return
     record = store.read_record()
     experiment = record.plan.experiment
     switch = find_switch(record.study, experiment, address=ready.address, seen=ready.seen, under_test=ready.under_test)
@@ -100,8 +105,22 @@ def run_given_trials(store: RecordStore, ready: ReadyServer, ui: Ui) -> None:
             run_search(store, record, record.plan.search, stage, ui=ui)
         else:
             run_stage(store, record, stage, ui=ui)
-    if database is None:
-        drop = f"`pgdyno clean --dsn {shlex.quote(record.study.server.dsn or '')}`"
+
+
+def run_given_sweep(store: RecordStore, ready: ReadyServer, ui: Ui) -> None:
+    """Run the sweep over clients that follows a study, or what is left of it, where the study asks for one."""
+    record = store.read_record()
+    if record.study.scaling is None:
+        return
+    if not store.scaling.exists:
+        begin_scaling(store, machine=ready.machine, facts=ready.facts, ui=ui)
+    run_given_trials(store.scaling, ready, ui)
+
+
+def tell_kept(study: Study, ready: ReadyServer, ui: Ui) -> None:
+    """Say that the loaded database stays in the server, and what drops it."""
+    if study.data.database is None:
+        drop = f"`pgdyno clean --dsn {shlex.quote(study.server.dsn or '')}`"
         ui.say(f"the loaded database is kept in {ready.seen.address} for the next study; {drop} drops it")
 
 

@@ -10,9 +10,10 @@ from collections.abc import Iterable, Iterator
 from pgdyno.analyse.comparison.verdict import Verdict
 from pgdyno.analyse.durability import find_disk_losses
 from pgdyno.analyse.study_types import StudyAnalysis
+from pgdyno.analyse.types import TrialAnalysis
 from pgdyno.explain.finding import Finding, Severity
 from pgdyno.facts.durability import GivenUp, find_given_up
-from pgdyno.plan.experiment import Experiment, Variant
+from pgdyno.plan.experiment import Experiment, Variant, has_several_scripts
 from pgdyno.plan.plan import PlannedTrial
 from pgdyno.record.types import StudyRecord
 from pgdyno.spec.table import SettingValue
@@ -36,6 +37,7 @@ def find_comparison_doubts(record: StudyRecord, analysis: StudyAnalysis) -> Iter
     yield from _durability(record, experiment)
     yield from _early_end(record, experiment, analysis)
     yield from _shared_buffers(record, experiment, analysis)
+    yield from _scripts(experiment, analysis)
 
 
 def find_losses(record: StudyRecord, variant: Variant) -> tuple[GivenUp, ...]:
@@ -136,6 +138,29 @@ def _shared_buffers(record: StudyRecord, experiment: Experiment, analysis: Study
             why="Each load finds fewer of its pages there than it would alone, most of all the one that touches them least often.",
             advice="Load less data (--scale), so that all copies fit, or compare with --design paired.",
         )
+
+
+def _scripts(experiment: Experiment, analysis: StudyAnalysis) -> Iterator[Finding]:
+    """Yield a note where variants run different scripts, of which nobody but the user knows whether they do the same work."""
+    if not has_several_scripts(experiment):
+        return
+    counts = {
+        trial.record.planned.variants[0]: _count_statements(trial) for one in analysis.workloads for trial in one.trials
+    }
+    yield Finding(
+        severity=Severity.NOTE,
+        claim="The variants run different scripts, and are compared transaction by transaction.",
+        evidence="statements of a transaction: "
+        + ", ".join(f"{counts.get(one.name) or 'not known'} in {one.name}" for one in experiment.variants),
+        why="A script that does less work in a transaction looks faster.",
+        advice="Let a transaction of each do the same work.",
+    )
+
+
+def _count_statements(trial: TrialAnalysis) -> str | None:
+    counts = dict.fromkeys(one.script for one in trial.statements)
+    sql = [one for one in trial.statements if not one.statement.startswith("\\")]
+    return str(len(sql)) if sql and len(counts) == 1 else None
 
 
 def _last_round(trials: Iterable[PlannedTrial], workload: str) -> int:

@@ -8,10 +8,9 @@ from pgdyno.analyse.transaction_time.exchanges import BUILTIN_EXCHANGES
 from pgdyno.analyse.transaction_time.network import FAR_S
 from pgdyno.explain.finding import Finding, Severity
 from pgdyno.explain.preflight.version import find_untried
+from pgdyno.plan.scaling import SPARE_CONNECTIONS
 from pgdyno.record.machine.given_server import GivenServer
 
-# Beside those of the load, samplers and checks connect.
-_SPARE_CONNECTIONS = 10
 # Without a network, tpcb-like took 2 to 5 ms with 4 to 8 clients on 2 CPUs: seven longer round trips are more than a fifth of it.
 # On a busy machine one without any network takes longer, too.
 _FAR_S, _FAR_ON_THIS_MACHINE_S = FAR_S, 0.001
@@ -134,11 +133,11 @@ def _need(server: GivenServer, name: str, *, rule: str, claim: str, why: str) ->
 
 def _connections(server: GivenServer, clients: int) -> Iterator[Finding]:
     free = server.free_connections
-    if free is not None and free < clients + _SPARE_CONNECTIONS:
+    if free is not None and free < clients + SPARE_CONNECTIONS:
         yield Finding(
             rule="connections",
             severity=Severity.CRITICAL,
-            claim=f"{clients} clients, and {_SPARE_CONNECTIONS} connections for samplers, do not fit.",
+            claim=f"{clients} clients, and {SPARE_CONNECTIONS} connections for samplers, do not fit.",
             evidence=f"max_connections and the role's own limit leave room for {free}",
             why="Clients that are refused would end the load; all places taken would lock others out.",
             advice="Use fewer clients (--clients), or raise what limits them. Live, all variants' clients are connected at"

@@ -6,9 +6,16 @@ from pathlib import Path
 
 import msgspec
 
-from pgdyno.conduct.given.server import DEFAULT_CLIENTS, DEFAULT_SCALE, ReadyServer, plan_given, ready_server
+from pgdyno.conduct.given.server import (
+    DEFAULT_CLIENTS,
+    DEFAULT_SCALE,
+    ReadyServer,
+    plan_given,
+    ready_server,
+    with_given_sweep,
+)
 from pgdyno.conduct.given.switch import ask_for_switch, find_switch
-from pgdyno.conduct.given.trials import check_given_scripts, run_given_trials
+from pgdyno.conduct.given.trials import check_given_scripts, run_given_sweep, run_given_trials, tell_kept
 from pgdyno.conduct.logged_ui import LoggedUi
 from pgdyno.conduct.study import (
     PlannedStudy,
@@ -111,15 +118,23 @@ def _with_defaults(study: Study) -> Study:
 
 
 def bench_given(
-    asked: Study, *, dsn: str, allowed: Allowed, name: str = "bench", place: Workspace, ui: Ui
+    asked: Study,
+    *,
+    dsn: str,
+    allowed: Allowed,
+    name: str = "bench",
+    sweeps_clients: bool = False,
+    place: Workspace,
+    ui: Ui,
 ) -> StudyReport:
-    """Look at the server, load a database of pgdyno's own there, run trials, report.
+    """Look at the server, load a database of pgdyno's own there, run trials, sweep over clients, report.
 
     Args:
         asked: What to run; its connection string has no secret.
         dsn: The connection string as the user gave it.
         allowed: Whether to load a server that others use, and which database may be written to.
         name: Of the record.
+        sweeps_clients: Whether a sweep over clients follows that the study does not name.
         place: Where the record goes.
         ui: Shows the progress and asks.
     """
@@ -137,11 +152,13 @@ def bench_given(
     ui = LoggedUi(ui)
     asked = _with_defaults(asked)
     with ready_server(dsn, clients=most_clients(asked), data=asked.data, allowed=allowed, ui=ui) as ready:
-        planned = plan_given(asked, ready)
+        planned = plan_given(with_given_sweep(asked, ready) if sweeps_clients else asked, ready)
         _ask(planned.study, planned.plan.experiment, ready, ui)
         store = begin_given_record(planned, ready, allowed=allowed, name=name, place=place, ui=ui)
         with store.locked(), keeping_what_is_finished(store), dropping_refused(store, ui), recording(store):
             run_given_trials(store, ready, ui)
+            run_given_sweep(store, ready, ui)
+        tell_kept(planned.study, ready, ui)
     return report_step(store, ui)
 
 
@@ -189,6 +206,8 @@ def resume_given(store: RecordStore, *, allowed: Allowed, ui: Ui) -> StudyReport
         reopen_record(store, ready.machine, ui)
         with store.locked(), keeping_what_is_finished(store), recording(store):
             run_given_trials(store, ready, ui)
+            run_given_sweep(store, ready, ui)
+        tell_kept(record.study, ready, ui)
     return report_step(store, ui)
 
 
@@ -234,9 +253,9 @@ def _show(server: GivenServer | None) -> str:
 
 
 def _refuse_questions(study: Study) -> None:
-    if study.scaling:
+    if study.scaling and study.is_comparison:
         raise SpecError(
-            "no sweep follows a study of a given server",
+            "no sweep follows a comparison on a given server",
             hint="leave out [scaling]; `pgdyno sweep --dsn` varies clients",
         )
     if study.trials.cache is CacheState.COLD:

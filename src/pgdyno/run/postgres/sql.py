@@ -738,10 +738,14 @@ def create_database(connection: Connection, name: str) -> None:
     _execute(connection, compose.SQL(CREATE_DATABASE).format(name=compose.Identifier(name)))
 
 
+def read_shared_buffers(connection: Connection) -> int:
+    """Read the bytes of shared_buffers."""
+    return int(_one(connection, SHARED_BUFFERS)["bytes"])
+
+
 def checkpoint(connection: Connection) -> None:
     """Write everything dirty to disk now; a large shared_buffers on a slow disk takes hours."""
-    (buffers,) = _rows(connection, SHARED_BUFFERS)
-    patience_s = _CHECKPOINT_PATIENCE_S + buffers["bytes"] / _SLOW_DISK_BYTES_PER_S
+    patience_s = _CHECKPOINT_PATIENCE_S + read_shared_buffers(connection) / _SLOW_DISK_BYTES_PER_S
     _execute(connection, CHECKPOINT, patience_s=patience_s)
 
 

@@ -41,7 +41,10 @@ def describe_scaling_method(report: ReportInput) -> tuple[str, ...]:
     chosen = next((one for one in record.plan.choices if one.name == "settings"), None)
     under = "" if chosen is None else f", with {chosen.value} settings ({chosen.reason})"
     where = f"`pgdyno report {sweep.record_dir}` writes a separate report of it, with a chart of every trial."
-    return (f"Then {workload.name} by {how}{under}. {where}", *describe_method(sweep)[1:])
+    design, *others = describe_method(sweep)
+    # Of a given server pgdyno has chosen between two designs; on its own a sweep has one.
+    told = (design, *others) if sweep.record.given is not None else others
+    return (f"Then {workload.name} by {how}{under}. {where}", *told)
 
 
 def _name(workload: str, scaling: ScalingStudy) -> str:
