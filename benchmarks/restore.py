@@ -3,11 +3,14 @@
 Between two restorations a load of some seconds runs on a real server, as in a study. Each kind of load has its rounds; in
 each of them, after such a load, the cluster is restored in both ways, in random order. Both end with all of it on the disk.
 
+With --ahead, data whose files memory has lost instead: read by two readers that ask ahead, as a study does, against one reader that does not.
+
 With --announced, the time between the loads of two trials instead, under each restoring policy, against what `plan` announced: the
 studies run as a user runs them, after a disk card of the same home. The restore command is the guide's example for XFS and btrfs,
 whose time no plan knows.
 
 Usage: python benchmarks/restore.py [--scale 50] [--rounds 8] [--seconds 4] [--folder DIR]          (five minutes)
+       python benchmarks/restore.py --ahead --scale 150 --rounds 6 --folder DIR                     (ten minutes)
        python benchmarks/restore.py --announced --scale 1000 --rounds 3 --seconds 30 --folder DIR   (half an hour or more)
 """
 
@@ -15,6 +18,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import random
 import shutil
 import subprocess
@@ -29,6 +33,7 @@ import msgspec
 from figures import say
 
 from pgdyno.analyse.estimate import estimate_geometric_mean
+from pgdyno.run.cluster import mirror
 from pgdyno.run.cluster.home import Home, open_home
 from pgdyno.run.cluster.restoring import restore_template
 from pgdyno.run.cluster.server import Server
@@ -73,6 +78,30 @@ def restore(template: Template, home: Home, *, anew: bool) -> float:
         shutil.rmtree(home.data)
     restore_template(template, home)
     return time.monotonic() - began_s
+
+
+def forget(*folders: Path) -> None:
+    """Have the kernel drop what it holds of the files, as of data that memory cannot hold."""
+    for path in (path for folder in folders for path in folder.rglob("*") if path.is_file()):
+        with path.open("rb") as file:
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+def compare_readers(options: argparse.Namespace, home: Home, installation: Installation, template: Template) -> None:
+    """Restore after a load with the readers of a study, and with a plain one, in random order."""
+    draw = random.Random(1)
+    usual = mirror.READERS, mirror.AHEAD_BYTES
+    took: dict[str, list[float]] = {"plain": [], "ahead": []}
+    for _ in range(options.rounds):
+        for name in draw.sample([*took], k=2):
+            run_load(home, installation, "simple-update", options.seconds, home.data.parent / "load")
+            forget(template.data_dir, home.data)
+            mirror.READERS, mirror.AHEAD_BYTES = usual if name == "ahead" else (1, 0)
+            took[name].append(restore(template, home, anew=False))
+    for name, values in took.items():
+        say_estimate(f"restore.cold.{name}", values, unit="s")
+    ratios = [one / other for one, other in zip(took["ahead"], took["plain"], strict=True)]
+    say_estimate("restore.cold.ahead_to_plain", ratios, unit="ratio")
 
 
 def compare_announced(options: argparse.Namespace, folder: Path) -> None:
@@ -120,6 +149,9 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=8)
     parser.add_argument("--seconds", type=float, default=4.0, help="of a load")
     parser.add_argument("--folder", type=Path, default=Path("/var/tmp"), help="on the disk that is meant")
+    parser.add_argument(
+        "--ahead", action="store_true", help="compare reading ahead with plain reading, of data not in memory"
+    )
     parser.add_argument("--announced", action="store_true", help="compare plan with studies, of each policy")
     parser.add_argument("--policy", choices=[*POLICIES], action="append", help="with --announced: only this one")
     parser.add_argument("--workload", choices=WORKLOADS, action="append", help="with --announced: only this one")
@@ -143,6 +175,9 @@ def main() -> None:
                 on_activity=lambda _: None,
             )
             restore_template(template, home)
+            if options.ahead:
+                compare_readers(options, home, installation, template)
+                return
             draw = random.Random(1)
             for workload in WORKLOADS:
                 took: dict[bool, list[float]] = {True: [], False: []}

@@ -43,6 +43,19 @@ def test_a_real_quota_is_named() -> None:
     assert "99.0 % of its periods" in causes.named[0].text
 
 
+def test_at_a_real_limit_of_dirty_memory_others_only_take_over_cpus_that_are_left_idle() -> None:
+    data = read_planted("dirty")
+    device = "loop2"
+    course = find_trial_episodes(chart_trial(data, disk=device), is_mixed=False, is_scheduled=False)
+    (episode,) = [one for one in course.episodes if one.metric == "tps"]
+    assert episode.kind is EpisodeKind.CLIFF
+    assert (episode.from_s, episode.change_ratio) == (pytest.approx(48, abs=2), pytest.approx(-0.52, abs=0.05))
+    (causes,) = find_causes(data, [episode], device=device)
+    assert named(causes) == [Cause.DIRTY_LIMIT]
+    assert "41 to 126 % of the 150 MB at which the kernel slows writers down" in causes.named[0].text
+    assert Cause.OTHERS in {one.cause for one in causes.suspects}
+
+
 def test_of_a_real_stall_that_nothing_sampled_tells_the_cause_is_unknown() -> None:
     data = read_planted("stop")
     course = find_trial_episodes(chart_trial(data, disk=DEVICE), is_mixed=False, is_scheduled=False)

@@ -46,6 +46,21 @@ def test_the_time_between_trials_of_each_policy() -> None:
         assert first - second == pytest.approx(first_s)
 
 
+def test_pages_here_and_there_and_comparing_them_take_their_own_time() -> None:
+    size = LARGE * BYTES_PER_SCALE
+    changed_pages = 3000 * 35
+    rows = [
+        ("a disk of few writes", {"random_write_iops": 1500.0}, changed_pages / 1500 + 2 * size / 200e6),
+        ("fewer than it takes to write all", {"random_write_iops": 10.0}, size / 100e6 + 2 * size / 200e6),
+        ("a disk that waits for CPUs", {"read_bytes_per_s": 8e9}, changed_pages * 8192 / 100e6 + 2 * size / 3.8e9),
+        ("one CPU", {"read_bytes_per_s": 8e9, "cpu_count": 1}, changed_pages * 8192 / 100e6 + 2 * size / 1.9e9),
+    ]
+    for name, changes, restore_s in rows:
+        between = plan_for({"scale": LARGE}, machine=msgspec.structs.replace(MACHINE, **changes)).between
+        assert between is not None
+        assert between.restore_s == pytest.approx(restore_s), name
+
+
 def test_data_that_memory_holds_and_a_cold_cache_are_not_warmed_from_the_disk() -> None:
     for data, trials in [({"scale": SMALL}, {}), ({"scale": LARGE}, {"cache": "cold"})]:
         plan = plan_for(data, trials=trials)

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import threading
 from pathlib import Path
 
 import pytest
@@ -120,6 +121,53 @@ def test_a_write_that_takes_less_is_gone_on_with(tmp_path: Path, monkeypatch: py
     (target / "base/1/odd").write_bytes(b"")
     real = os.pwrite
     monkeypatch.setattr(os, "pwrite", lambda file, content, offset: real(file, content[:1000], offset))
+    mirror_folder(source, target)
+    assert look_at(target) == look_at(source)
+
+
+def large_pair(tmp_path: Path) -> tuple[Path, Path]:
+    """Files of a size that is read by several threads: a new one, two with one changed page each, one that is as it was."""
+    source, target = tmp_path / "source", tmp_path / "target"
+    source.mkdir()
+    for name in ("same", "changed", "also", "new"):
+        (source / name).write_bytes(os.urandom(PAGE_BYTES) * (9 * MIB // PAGE_BYTES) + b"odd")
+    shutil.copytree(source, target)
+    (target / "new").unlink()
+    for name in ("changed", "also"):
+        with (target / name).open("r+b") as file:
+            file.seek(5 * MIB)
+            file.write(b"changed")
+    return source, target
+
+
+def test_large_files_are_done_together_and_told_of_in_the_calling_thread(tmp_path: Path) -> None:
+    source, target = large_pair(tmp_path)
+    told: list[tuple[int, int]] = []
+    written = mirror_folder(source, target, on_bytes=lambda size: told.append((threading.get_ident(), size)))
+    assert written == 9 * MIB + 3 + 2 * PAGE_BYTES
+    assert look_at(target) == look_at(source)
+    assert sum(size for _, size in told) == 4 * (9 * MIB + 3)
+    assert {thread for thread, _ in told} == {threading.get_ident()}
+
+
+def test_what_fails_or_is_broken_off_among_large_files_ends_all_and_goes_on_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, target = large_pair(tmp_path)
+
+    def fail(*_: object) -> int:
+        raise OSError("no space left")
+
+    def interrupt(_: int) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "pwrite", fail)
+    with pytest.raises(OSError, match="no space left"):
+        mirror_folder(source, target)
+    monkeypatch.undo()
+    with pytest.raises(KeyboardInterrupt):
+        mirror_folder(source, target, on_bytes=interrupt)
+    assert not [one for one in threading.enumerate() if one.name.startswith("mirror")], "no thread goes on writing"
     mirror_folder(source, target)
     assert look_at(target) == look_at(source)
 

@@ -78,10 +78,12 @@ class ReadyMachine(msgspec.Struct, frozen=True, kw_only=True):
         disks = [find_limits(disk.kept) for disk in (card, *card.others) if disk.kept is not None]
         written = [disk.write_bytes_per_s for disk in disks if disk.write_bytes_per_s is not None]
         read = [disk.read_bytes_per_s for disk in disks if disk.read_bytes_per_s is not None]
+        pages = [disk.random_write_iops for disk in disks if disk.random_write_iops is not None]
         machine = msgspec.structs.replace(
             self.machine,
             write_bytes_per_s=min(written, default=None),
             read_bytes_per_s=min(read, default=None),
+            random_write_iops=min(pages, default=None),
         )
         return msgspec.structs.replace(self, machine=machine)
 

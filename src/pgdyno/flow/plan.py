@@ -138,14 +138,18 @@ def _with_disk_rates(machine: Machine, study: Study, home: Path) -> Machine:
     if host is not None and host.disk is not None:
         ceilings = compute_ceilings(host.disk, limits_of(host))
         if ceilings.write_bytes_per_s is not None:
-            read = ceilings.read_bytes_per_s
+            read, pages = ceilings.read_bytes_per_s, ceilings.random_write_iops
             return msgspec.structs.replace(
                 machine,
                 write_bytes_per_s=ceilings.write_bytes_per_s.value,
                 read_bytes_per_s=None if read is None else read.value,
+                random_write_iops=None if pages is None else pages.value,
             )
     card = find_cards(home, read_tunables(find_existing_folder(home))).data
     limits = DiskLimits() if card is None else find_limits(card[0])
     return msgspec.structs.replace(
-        machine, write_bytes_per_s=limits.write_bytes_per_s, read_bytes_per_s=limits.read_bytes_per_s
+        machine,
+        write_bytes_per_s=limits.write_bytes_per_s,
+        read_bytes_per_s=limits.read_bytes_per_s,
+        random_write_iops=limits.random_write_iops,
     )

@@ -1,8 +1,8 @@
 """Predict how long a trial waits for its data: restoring them, stopping and starting the server, and warming the caches.
 
 A first order model of what is read from the disk and written to it. Data whose loaded cluster and working copy memory holds
-cost little beside the copy itself; larger data are read from the disk wherever they are read. The disk's rates are those of several
-requests at once on an idle machine: one reader on a busy machine takes longer.
+cost little beside the copy itself; larger data are read from the disk wherever they are read. Rates are those of a machine that does
+nothing else: on a busy one, comparing pages waits for CPUs and takes several times as long.
 """
 
 from __future__ import annotations
@@ -18,6 +18,10 @@ from pgdyno.units import PAGE_BYTES
 
 COPY_BYTES_PER_S = 800_000_000
 """Rate of copying data that memory holds, on a disk that is faster."""
+# Rate at which one CPU reads and compares two copies, of both together. Source: 1.5 to 2.3 CPU seconds for 3.2 GB (median 1.65,
+# n = 24, Python 3.11, 2 CPUs that were shared with other programs), run/cluster/mirror.py with its read-ahead.
+_COMPARED_BYTES_PER_CPU_S = 1.9e9
+_READERS = 2
 MEMORY_SHARE = 0.7
 """The share of memory that may hold data; the rest is the programs' and the kernel's."""
 # A copy of more data than the kernel leaves dirty, a fifth of memory, goes at the disk's speed: EBS gp3 as it comes.
@@ -34,6 +38,8 @@ class _Rates(msgspec.Struct, frozen=True, kw_only=True):
 
     read: float
     write: float
+    write_pages_per_s: float
+    """Pages here and there."""
 
 
 def predict_between(
@@ -59,7 +65,7 @@ def predict_between(
             restore_s, first_s = copy_s, 0.0
         case RestorePolicy.COPY:
             # Files that a trial has written to are compared with the loaded ones, page by page.
-            restore_s = changed_s + 2 * size_bytes / rates.read if changed_s else 0.0
+            restore_s = changed_s + _predict_compare_s(machine, rates, size_bytes) if changed_s else 0.0
             first_s = max(0.0, copy_s - restore_s)
         case RestorePolicy.NONE:
             restore_s, first_s = changed_s, copy_s
@@ -73,13 +79,24 @@ def _find_rates(machine: Machine, size_bytes: float) -> _Rates:
     if written is None and size_bytes > _DIRTY_RATIO * machine.memory_bytes:
         written = _USUAL_DISK_BYTES_PER_S
     write = min(COPY_BYTES_PER_S, written or COPY_BYTES_PER_S)
-    return _Rates(read=machine.read_bytes_per_s or write, write=write)
+    return _Rates(
+        read=machine.read_bytes_per_s or write,
+        write=write,
+        write_pages_per_s=min(machine.random_write_iops or write / PAGE_BYTES, write / PAGE_BYTES),
+    )
+
+
+def _predict_compare_s(machine: Machine, rates: _Rates, size_bytes: float) -> float:
+    """Predict the seconds for reading both copies and comparing them: the disk's or the CPUs', whichever takes longer."""
+    cpus = min(_READERS, machine.cpu_count)
+    return 2 * size_bytes / min(rates.read, cpus * _COMPARED_BYTES_PER_CPU_S)
 
 
 def _predict_changed_s(study: Study, workloads: Sequence[PlannedWorkload], rates: _Rates, size_bytes: float) -> float:
-    """Predict the seconds for writing what a trial changes; 0 if no load writes."""
+    """Predict the seconds for writing the pages that a trial changes, which lie here and there; 0 if no load writes."""
     scripts = {name for workload in workloads for name, _ in workload.scripts}
     if scripts <= READING_SCRIPTS:
         return 0.0
-    changed = _CHANGED_PAGES_PER_S * PAGE_BYTES * (study.trials.duration_s + study.trials.warm_up_s)
-    return min(changed, size_bytes) / rates.write
+    changed_pages = _CHANGED_PAGES_PER_S * (study.trials.duration_s + study.trials.warm_up_s)
+    # So many that hardly a piece is left out are written from beginning to end.
+    return min(changed_pages / rates.write_pages_per_s, size_bytes / rates.write)

@@ -33,6 +33,8 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
     """Sequential write rate of the disk; None if it was not measured."""
     read_bytes_per_s: float | None = None
     """Sequential read rate of the disk; None if it was not measured."""
+    random_write_iops: float | None = None
+    """Pages that the disk writes here and there in a second; None if it was not measured."""
     withheld_settings: frozenset[str] = frozenset()
     """Settings of a given server that a reload changes, and that its sessions may not choose for themselves; in lower case."""
     live_obstacle: str | None = None

@@ -41,8 +41,8 @@ _FLAT_SPREAD = 0.05
 _PLATEAU_FALL = 0.85
 _ROUND_RATIO = 0.02
 _ROUND = (1.0, 1.25, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 7.5, 8.0)
-# A disk whose burst has ended is slower; CPUs that a quota leaves free are used by others.
-_ECHOES = ((Cause.CREDITS, Cause.DEVICE), (Cause.QUOTA, Cause.OTHERS))
+# A disk whose burst has ended is slower; CPUs that a quota, or writers that the kernel holds up, leave free are used by others.
+_ECHOES = ((Cause.CREDITS, Cause.DEVICE), (Cause.QUOTA, Cause.OTHERS), (Cause.DIRTY_LIMIT, Cause.OTHERS))
 
 
 def find_causes(data: TrialData, episodes: Sequence[Episode], *, device: str | None) -> tuple[EpisodeCauses, ...]:
