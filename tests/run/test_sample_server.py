@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -12,11 +11,13 @@ import psycopg
 import pytest
 
 from pgdyno.facts.views import server_counters
+from pgdyno.run.host.helper import helper_argv
 from pgdyno.run.postgres import sql
 from pgdyno.run.postgres.address import Address
 from tests.facts.clusters import VERSIONS, Cluster, made_cluster
 
 pytestmark = pytest.mark.cluster
+SAMPLER = "pgdyno.run.sample.server_sampler"
 
 
 @pytest.fixture(params=[15, 18], scope="module")
@@ -29,11 +30,8 @@ def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
 
 
 def start(cluster: Cluster, *arguments: str) -> subprocess.Popen[bytes]:
-    address = cluster.address
-    argv = [
-        *(sys.executable, "-P", "-m", "pgdyno.run.sample.server_sampler", "--conninfo", address.aside().conninfo()),
-        *("--watched-database", "watched", *arguments),
-    ]
+    where = ("--conninfo", cluster.address.aside().conninfo(), "--watched-database", "watched")
+    argv = helper_argv(SAMPLER, *where, *arguments)
     return subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
 
@@ -167,8 +165,8 @@ def test_a_lost_server_is_its_last_word_and_no_traceback() -> None:
 
 def test_no_server_is_its_only_word(cluster: Cluster) -> None:
     nowhere = Address(host="/nowhere", port=1, user="postgres").conninfo()
-    argv = [sys.executable, "-P", "-m", "pgdyno.run.sample.server_sampler", "--conninfo", nowhere]
-    done = subprocess.run([*argv, "--watched-database", "watched"], check=False, capture_output=True, timeout=60)
+    argv = helper_argv(SAMPLER, "--conninfo", nowhere, "--watched-database", "watched")
+    done = subprocess.run(argv, check=False, capture_output=True, timeout=60)
     (line,) = done.stdout.splitlines()
     assert json.loads(line)["end"].startswith("failed: cannot connect to the server")
     assert done.stderr == b""

@@ -37,6 +37,7 @@ from pgdyno.record.transactions.parse import BLOCK_BYTES, LineCutter, LogColumns
 from pgdyno.record.transactions.summary import TransactionSummary
 from pgdyno.record.transactions.tally import TransactionTally
 from pgdyno.run.host import process
+from pgdyno.run.host.helper import helper_argv
 from pgdyno.run.host.host import THIS_HOST
 from pgdyno.run.host.stale import name_of_this_process, remove_stale_folders
 
@@ -191,7 +192,7 @@ def start_log_stream(
         latency_limit_us=latency_limit_us,
         flush_period_s=flush_period_s,
     )
-    argv = [sys.executable, "-P", "-m", "pgdyno.run.load.log_stream", msgspec.json.encode(task).decode()]
+    argv = helper_argv("pgdyno.run.load.log_stream", msgspec.json.encode(task).decode())
     stream: LogStream | None = None
     try:
         child = THIS_HOST.start(
@@ -403,7 +404,3 @@ def _peak_memory_bytes() -> int:
 def _cpu_s() -> float:
     used = resource.getrusage(resource.RUSAGE_SELF)
     return used.ru_utime + used.ru_stime
-
-
-if __name__ == "__main__":
-    main()

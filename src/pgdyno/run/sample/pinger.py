@@ -64,7 +64,3 @@ def _ping(connection: sql.Connection) -> None:
 
 def _write(line: object) -> None:
     os.write(1, msgspec.json.encode(line) + b"\n")
-
-
-if __name__ == "__main__":
-    main()

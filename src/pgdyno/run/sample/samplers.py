@@ -35,6 +35,7 @@ from pgdyno.record.samples.files import (
 from pgdyno.record.samples.pings import PING, PINGS_FILE
 from pgdyno.record.trial_data import GENERATOR
 from pgdyno.run.host import process
+from pgdyno.run.host.helper import helper_argv
 from pgdyno.run.host.host import THIS_HOST
 from pgdyno.run.postgres.address import Address
 from pgdyno.run.sample import os_sampler
@@ -215,15 +216,11 @@ class Samplers:
         return [sys.executable, "-S", "-I", os_sampler.__file__, str(self._interval_s)]
 
     def _server_argv(self) -> list[str]:
-        return [
-            *(sys.executable, "-P", "-m", "pgdyno.run.sample.server_sampler"),
-            *("--conninfo", self._address.aside().conninfo(), "--watched-database", self._address.dbname),
-            *("--interval", str(self._interval_s)),
-        ]
+        place = ("--conninfo", self._address.aside().conninfo(), "--watched-database", self._address.dbname)
+        return helper_argv("pgdyno.run.sample.server_sampler", *place, "--interval", str(self._interval_s))
 
     def _ping_argv(self) -> list[str]:
-        module = "pgdyno.run.sample.pinger"
-        return [sys.executable, "-P", "-m", module, "--conninfo", self._address.aside().conninfo()]
+        return helper_argv("pgdyno.run.sample.pinger", "--conninfo", self._address.aside().conninfo())
 
     def _connect_child(self, source: str, argv: list[str], file: str) -> _Child:
         return _Child(source, argv, self._directory / file, inherited=self._address.inherited)

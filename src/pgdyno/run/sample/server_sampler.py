@@ -16,7 +16,6 @@ from __future__ import annotations
 import argparse
 import os
 import signal
-import sys
 import time
 from collections import Counter
 from typing import Any
@@ -204,7 +203,3 @@ def _write(line: dict[str, Any]) -> None:
     data = msgspec.json.encode(line) + b"\n"
     while data:
         data = data[os.write(1, data) :]
-
-
-if __name__ == "__main__":
-    sys.exit(main())
