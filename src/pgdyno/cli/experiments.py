@@ -31,6 +31,7 @@ from pgdyno.cli.options import (
     RunAsOption,
     ScaleOption,
     ServerOption,
+    StandbysOption,
     ThreadsOption,
     WalHomeOption,
     YesOption,
@@ -127,6 +128,7 @@ def compare(
         list[str] | None,
         typer.Option("--server", help="embedded, a major version or a program folder; two or more are compared."),
     ] = None,
+    standbys: StandbysOption = None,
     mode: Annotated[
         list[str] | None,
         typer.Option("--mode", "-M", help="simple, extended or prepared; two or more are compared."),
@@ -239,7 +241,7 @@ def compare(
             workloads=workload or [],
             load=given(rate_tps=rate, threads=threads),
             tables={
-                "server": {},
+                "server": given(standbys=standbys),
                 "data": data_table(
                     scale=None,
                     init=init,
@@ -258,7 +260,13 @@ def compare(
         check_gate(gate, study)
         if dsn is not None:
             refuse_others(
-                "--dsn", home=home, wal_home=wal_home, run_as=run_as, restore=restore, restore_command=restore_command
+                "--dsn",
+                standbys=standbys,
+                home=home,
+                wal_home=wal_home,
+                run_as=run_as,
+                restore=restore,
+                restore_command=restore_command,
             )
             study = put_on_given(study, dsn=dsn, apply_with=apply_with)
         study = put_emulated(study, emulate)
@@ -294,6 +302,7 @@ def sweep(
     cache: Annotated[str | None, typer.Option(help="warm, cold or asis. [default: warm]", show_default=False)] = None,
     server: ServerOption = None,
     pg_bindir: BindirOption = None,
+    standbys: StandbysOption = None,
     dsn: DsnOption = None,
     init: InitOption = None,
     database: DatabaseOption = None,
@@ -346,7 +355,9 @@ def sweep(
             workloads=workload or [],
             load=given(clients=clients, threads=threads, mode=mode, rate_tps=rate),
             tables={
-                "server": server_table(server=server, bindir=pg_bindir, port=None, settings=settings or []),
+                "server": server_table(
+                    server=server, bindir=pg_bindir, port=None, settings=settings or [], standbys=standbys
+                ),
                 "data": data_table(
                     scale=scale,
                     init=init,
@@ -369,7 +380,13 @@ def sweep(
         check_gate(gate, study)
         if dsn is not None:
             refuse_others(
-                "--dsn", home=home, wal_home=wal_home, run_as=run_as, restore=restore, restore_command=restore_command
+                "--dsn",
+                standbys=standbys,
+                home=home,
+                wal_home=wal_home,
+                run_as=run_as,
+                restore=restore,
+                restore_command=restore_command,
             )
             study = put_on_given(study, dsn=dsn, apply_with=apply_with)
         study = put_emulated(study, emulate)
@@ -388,6 +405,8 @@ COMPARE_EXAMPLES = (
     "`pgdyno compare --set shared_buffers=4GB --dsn service=bench --apply-with ./apply.sh` · by a command of yours, which"
     " may restart the server\n\n"
     "`pgdyno compare --script join.sql --script lateral.sql` · two ways to do the same work\n\n"
+    "`pgdyno compare --set synchronous_commit=local --set synchronous_commit=on --set synchronous_commit=remote_apply"
+    " --standbys 1` · what does it cost to wait for a standby?\n\n"
     "`pgdyno compare --wal-home none --wal-home /mnt/wal` · one disk, or one more for pg_wal?\n\n"
     "`pgdyno compare --home /mnt/a --home /mnt/b` · which disk is faster for this load?\n\n"
     "`pgdyno compare --initdb checksums=on --initdb checksums=off` · what do checksums cost?\n\n"

@@ -44,6 +44,7 @@ from pgdyno.cli.options import (
     RunAsOption,
     ScaleOption,
     ServerOption,
+    StandbysOption,
     ThreadsOption,
     WalHomeOption,
     YesOption,
@@ -190,6 +191,7 @@ def bench(
     ] = None,
     server: ServerOption = None,
     pg_bindir: BindirOption = None,
+    standbys: StandbysOption = None,
     settings: Annotated[
         list[str] | None,
         typer.Option(
@@ -245,6 +247,7 @@ def bench(
                 "pg-bindir": pg_bindir,
                 "set": settings,
                 "port": port,
+                "standbys": standbys,
                 "home": home,
                 "wal-home": wal_home,
                 "emulate": emulate,
@@ -268,7 +271,9 @@ def bench(
             return
         goal = choose_goal(is_quick=quick, is_stock_only=stock_only, is_layered=layers, minutes=minutes, rounds=rounds)
         tables = {
-            "server": server_table(server=server, bindir=pg_bindir, port=port, settings=settings or []),
+            "server": server_table(
+                server=server, bindir=pg_bindir, port=port, settings=settings or [], standbys=standbys
+            ),
             "data": data_table(
                 scale=scale,
                 init=init,

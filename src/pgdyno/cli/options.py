@@ -99,6 +99,14 @@ ServerOption = Annotated[
 BindirOption = Annotated[
     Path | None, typer.Option(help="Folder with the programs of another PostgreSQL.", show_default=False)
 ]
+StandbysOption = Annotated[
+    int | None,
+    typer.Option(
+        metavar="N",
+        help="Standbys on this machine that stream from the server, each with a copy of the data. [default: none]",
+        show_default=False,
+    ),
+]
 ScaleOption = Annotated[
     int | None,
     typer.Option(help="pgbench's scale factor, 15 MB per unit. [default: from the machine]", show_default=False),
@@ -316,14 +324,19 @@ def split_places(named: list[Path] | None) -> tuple[Path | None, list[str]]:
 
 
 def server_table(
-    *, server: str | None, bindir: Path | None, port: int | None, settings: list[str]
+    *,
+    server: str | None,
+    bindir: Path | None,
+    port: int | None,
+    settings: list[str],
+    standbys: int | None = None,
 ) -> dict[str, object]:
     """Build a study's [server] table from options.
 
     Raises:
         SpecError: An option is invalid.
     """
-    table = given(port=port, settings=read_pairs(settings) or None)
+    table = given(port=port, standbys=standbys, settings=read_pairs(settings) or None)
     if bindir is not None:
         return {**table, "kind": "local", "bindir": str(bindir.absolute())}
     if server is None or server == "embedded":

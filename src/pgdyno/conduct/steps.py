@@ -18,6 +18,7 @@ from pgdyno.conduct.progress_line import shorten
 from pgdyno.conduct.ui import Ui
 from pgdyno.errors import PgdynoError, StepFailedError
 from pgdyno.plan.plan import PlannedTrial, Step, StepKind
+from pgdyno.plan.standbys import with_synchronous_names
 from pgdyno.record.durable import writing
 from pgdyno.record.pgbench.output import Progress
 from pgdyno.record.predictions import write_predictions
@@ -90,7 +91,7 @@ def prepare_stage(
     stage = make_stage(
         record,
         scale=record.plan.scale,
-        settings=record.study.server.settings,
+        settings=with_synchronous_names(record.study).server.settings,
         scripts=store.keep_scripts(record.plan),
         output_dir=store.init_dir,
         home=home,
@@ -115,7 +116,8 @@ def make_stage(
     ui: Ui,
 ) -> TrialStage:
     """Load the data of one PostgreSQL and scale, unless they are loaded, and make what its trials share."""
-    server = OwnServer(installation=installation, home=home, port=record.study.server.port)
+    asked = record.study.server
+    server = OwnServer(installation=installation, home=home, port=asked.port, standbys=asked.standbys)
     dataset = load_step(server, record, data=data, scale=scale, output_dir=output_dir, ui=ui)
     return TrialStage(
         server=server,

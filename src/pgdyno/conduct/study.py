@@ -26,6 +26,7 @@ from pgdyno.plan.identical import find_identical
 from pgdyno.plan.pin import format_pinned
 from pgdyno.plan.plan import Machine, Plan, plan_study
 from pgdyno.plan.scaling import plan_scaling
+from pgdyno.plan.standbys import SYNCHRONOUS_NAMES
 from pgdyno.record.store import RecordStore
 from pgdyno.record.tuned import Tuned
 from pgdyno.record.types import OWN_SERVER_FORMAT, ServerFacts, StudyRecord
@@ -250,12 +251,14 @@ def _check_scripts(planned: PlannedStudy, ready: ReadyMachine, ui: Ui) -> None:
     if not has_script_files(planned.plan.script_loads):
         return
     ui.begin_step("check scripts", predicted_s=SCRIPT_CHECK_S)
+    # The check has no standbys that commits could wait for.
+    settings = {n: value for n, value in planned.study.server.settings.items() if n.lower() != SYNCHRONOUS_NAMES}
     remarks = check_scripts(
         installation=ready.installation,
         home=ready.home,
         data=planned.study.data,
         workloads=planned.plan.script_loads,
-        settings=planned.study.server.settings,
+        settings=settings,
         on_activity=ui.show_activity,
     )
     ui.end_step("they run" if not remarks else "see the notes")

@@ -23,6 +23,8 @@ from pgdyno.facts.versions import WHAT_IS_SUPPORTED, find_range, is_supported
 _Source = TypeVar("_Source")
 
 IO_VIEW = "pg_stat_io"
+STANDBY_DIMENSIONS = ("name", "state", "sync_state")
+"""What is sampled of each standby beside its lags: its name, and what it is to the server."""
 IO_DIMENSIONS = ("backend_type", "object", "context")
 """Columns that identify a row of pg_stat_io."""
 """Object of pg_stat_io whose times depend on track_wal_io_timing.
@@ -81,6 +83,14 @@ class FromIoColumn(
     sql: str
 
 
+class FromStandby(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="standby", tag_field="from"
+):
+    """A column of pg_stat_replication, or an SQL expression of its columns."""
+
+    sql: str
+
+
 class Absent(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="nowhere", tag_field="from"):
     """The version lacks the counter."""
 
@@ -105,6 +115,15 @@ class IoColumn(msgspec.Struct, frozen=True, kw_only=True):
     meaning: str
     source: FromIoColumn | Absent
     needs: str | None = None
+
+
+class StandbyColumn(msgspec.Struct, frozen=True, kw_only=True):
+    """A value of each row of pg_stat_replication, in one version."""
+
+    name: str
+    unit: Unit
+    meaning: str
+    source: FromStandby
 
 
 _Readable = TypeVar("_Readable", Counter, IoColumn)
@@ -151,9 +170,17 @@ class _IoEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     needs: str | None = None
 
 
+class _StandbyEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    name: str
+    unit: Unit
+    meaning: str
+    read: dict[str, FromStandby]
+
+
 class _Views(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     counter: tuple[_CounterEntry, ...]
     io_column: tuple[_IoEntry, ...]
+    standby_column: tuple[_StandbyEntry, ...]
 
 
 @functools.cache
@@ -184,6 +211,15 @@ def server_counters(version_major: int) -> ServerCounters:
             )
             for e in views.io_column
         ),
+    )
+
+
+@functools.cache
+def standby_columns(version_major: int) -> tuple[StandbyColumn, ...]:
+    """Return what one major version of PostgreSQL says of each of its standbys, in the order of `views.toml`."""
+    return tuple(
+        StandbyColumn(name=e.name, unit=e.unit, meaning=e.meaning, source=_pick(e.name, e.read, version_major))
+        for e in _read_views().standby_column
     )
 
 

@@ -174,13 +174,13 @@ def changed_sysctls(variants: tuple[Variant, ...]) -> tuple[str, ...]:
 
 
 def find_server(base: ServerSpec, named: str | int) -> ServerSpec:
-    """Return the server of a variant: `embedded`, a major version or a folder of programs, with the base's port."""
-    text = str(named)
+    """Return the server of a variant: `embedded`, a major version or a folder of programs, with the base's port and standbys."""
+    text, kept = str(named), ServerSpec(port=base.port, standbys=base.standbys)
     if text == "embedded":
-        return ServerSpec(port=base.port)
+        return kept
     if text.isascii() and text.isdigit():
-        return ServerSpec(kind=ServerKind.LOCAL, version=int(text), port=base.port)
-    return ServerSpec(kind=ServerKind.LOCAL, bindir=text, port=base.port)
+        return msgspec.structs.replace(kept, kind=ServerKind.LOCAL, version=int(text))
+    return msgspec.structs.replace(kept, kind=ServerKind.LOCAL, bindir=text)
 
 
 def identify_server(server: ServerSpec) -> tuple[object, ...]:

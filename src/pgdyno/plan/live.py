@@ -124,6 +124,8 @@ def _find_study_obstacle(study: Study, variants: tuple[Variant, ...]) -> str | N
         return "a cold cache warms up within the first slices"
     if study.data.restore is RestorePolicy.NONE:
         return "each server has its own copy of the data, and these are not to be copied (restore = none)"
+    if study.server.standbys:
+        return "each server would need standbys of its own, and a frozen one sends nothing to them"
     if study.server.port is not None:
         return "the servers of all variants are up at once and cannot share one port"
     return None

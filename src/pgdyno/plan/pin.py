@@ -10,6 +10,7 @@ from collections.abc import Mapping
 import msgspec
 
 from pgdyno.plan.plan import Plan, PlannedWorkload
+from pgdyno.plan.standbys import with_synchronous_names
 from pgdyno.spec.read import format_study
 from pgdyno.spec.study import DataSpec, Study, TrialsSpec, WorkloadSpec
 from pgdyno.spec.variant import ExperimentSpec, VariantSpec
@@ -37,7 +38,7 @@ def pin_study(study: Study, plan: Plan, *, scripts: Mapping[str, str]) -> Study:
     """Return the study with the plan's scale, clients, threads, design and budget; see `format_pinned`."""
     workloads = tuple(_pin_workload(asked, plan.find_workload(asked.name), scripts=scripts) for asked in study.workload)
     return msgspec.structs.replace(
-        study,
+        with_synchronous_names(study, study.variant),
         data=_pin_data(study.data, plan, scripts=scripts),
         workload=workloads,
         variant=tuple(_pin_variant(asked, scripts=scripts) for asked in study.variant),

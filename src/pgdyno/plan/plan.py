@@ -22,6 +22,7 @@ from pgdyno.plan.order import Times, choose_budget, order_comparison, order_plai
 from pgdyno.plan.search import Search, least_duration_s, order_search, plan_search
 from pgdyno.plan.search import choose_budget as choose_search_budget
 from pgdyno.plan.size import BYTES_PER_SCALE, DataSize, find_missing_room, plan_size
+from pgdyno.plan.standbys import check_standbys, note_standbys
 from pgdyno.plan.types import (
     Choice,
     Machine,
@@ -88,6 +89,7 @@ def plan_study(study: Study, machine: Machine, *, load_budget_s: float = 20.0) -
         live_obstacle=machine.live_obstacle,
     )
     variants = () if experiment is None else experiment.variants
+    check_standbys(study, variants)
     if is_loading(study):
         check_loading(study, variants)
     search = plan_search(study)
@@ -105,6 +107,7 @@ def plan_study(study: Study, machine: Machine, *, load_budget_s: float = 20.0) -
         experiment = _note_crowding(experiment, size, machine)
     if experiment is not None:
         choices.append(Choice(name="design", value=experiment.design.value, reason=experiment.reason))
+    note_standbys(study, variants, choices)
     _note_segments(study, variants, choices)
     warm_ups_s = _find_warm_ups(study, variants, choices)
     times = Times(

@@ -29,6 +29,8 @@ _DIRTY_RATIO = 0.2
 _USUAL_DISK_BYTES_PER_S = 125 * 2**20
 # Time between two trials without their data: stop one server, start the next, and read the trial's files.
 START_STOP_S = 2.0
+# The start and the stop of a standby, and the wait until it streams.
+_STANDBY_S = 1.0
 # Pages that a load changes in a second, where it writes: what a cloud volume of usual size takes.
 _CHANGED_PAGES_PER_S = 3_000.0
 
@@ -53,9 +55,10 @@ def predict_between(
         machine: What its disk does, if that is known.
         size_bytes: Size of the largest cluster.
     """
-    policy, rates = study.data.restore, _find_rates(machine, size_bytes)
-    # The loaded cluster, its copy, and what the server and others keep of them.
-    is_held = 3 * size_bytes <= MEMORY_SHARE * machine.memory_bytes
+    policy, servers = study.data.restore, 1 + study.server.standbys
+    rates = _find_rates(machine, servers * size_bytes)
+    # The loaded cluster, its copies, and what the server and others keep of them.
+    is_held = (2 + servers) * size_bytes <= MEMORY_SHARE * machine.memory_bytes
     copy_s = size_bytes / rates.write + (0.0 if is_held else size_bytes / rates.read)
     # Warming reads all of the data, and so does a cold start what the load asks for; the rest of that is the load's.
     warm_s = 0.0 if is_held or study.trials.cache is CacheState.COLD else size_bytes / rates.read
@@ -71,7 +74,13 @@ def predict_between(
             restore_s, first_s = changed_s, copy_s
         case RestorePolicy.COMMAND:
             restore_s, first_s = 0.0, 0.0
-    return Between(policy=policy, restore_s=restore_s, warm_s=warm_s, server_s=START_STOP_S, first_s=first_s)
+    return Between(
+        policy=policy,
+        restore_s=servers * restore_s,
+        warm_s=servers * warm_s,
+        server_s=START_STOP_S + study.server.standbys * _STANDBY_S,
+        first_s=servers * first_s,
+    )
 
 
 def _find_rates(machine: Machine, size_bytes: float) -> _Rates:

@@ -22,6 +22,8 @@ BYTES_PER_SCALE = 15_700_000
 DISK_SLACK_BYTES = 3_000_000_000
 # Space for the WAL of one server: max_wal_size, a soft limit, is 1 GB by default.
 _WAL_BYTES = 1_100_000_000
+# Source: SLOT_WAL of spec/study.py.
+_SLOT_WAL_BYTES = 2_200_000_000
 # Source: max_wal_size while data are loaded, run/cluster/template.py.
 _LOADED_WAL_BYTES = 4_300_000_000
 # For the prediction of waiting time: loading on small cloud volumes.
@@ -88,7 +90,7 @@ def plan_size(
     if study.data.is_own:
         return _plan_own_data(study)
     scale = _find_scale(study, variants) or _choose_scale(
-        _count_clients(variants, workloads), machine, load_budget_s, choices
+        _count_clients(variants, workloads), machine, load_budget_s, choices, standbys=study.server.standbys
     )
     bytes_per_scale = BYTES_PER_SCALE * 100 / study.data.fillfactor
     first = variants[0].initdb if variants else combine_choices(study.data)
@@ -99,11 +101,12 @@ def plan_size(
     # Data that are already loaded are known only for the reference's PostgreSQL and its choices of initdb.
     to_load = [each for server, each in wanted if server != own or each not in machine.loaded_scales]
     _check_one_cluster(study, variants, len(wanted))
-    is_copied = study.data.restore is not RestorePolicy.COMMAND
-    _check_disk([each for _, each in wanted], to_load, bytes_per_scale, machine, is_copied=is_copied)
+    standbys = study.server.standbys
+    copies = 0 if study.data.restore is RestorePolicy.COMMAND else 1 + standbys
+    _check_disk([each for _, each in wanted], to_load, bytes_per_scale, machine, copies=copies)
     largest = max(each for _, each in wanted)
-    _check_wal_disk(round(largest * bytes_per_scale), machine)
-    _check_homes(round(largest * bytes_per_scale), machine)
+    _check_wal_disk(round(largest * bytes_per_scale), machine, standbys=standbys)
+    _check_homes(round(largest * bytes_per_scale), machine, standbys=standbys)
     return DataSize(
         scale=scale,
         dataset_bytes=round(scale * bytes_per_scale),
@@ -188,17 +191,20 @@ def _count_clients(variants: Sequence[Variant], workloads: Sequence[PlannedWorkl
     return max(clients or workload.clients for clients in of_variants for workload in workloads)
 
 
-def _choose_scale(most_clients: int, machine: Machine, load_budget_s: float, choices: list[Choice]) -> int:
+def _choose_scale(
+    most_clients: int, machine: Machine, load_budget_s: float, choices: list[Choice], *, standbys: int
+) -> int:
     # If the scale is below the number of clients, tpcb-like clients wait for each other's branch rows.
     # Source: PostgreSQL 18 manual, pgbench, "Good Practices".
     least = 2 * most_clients
     limits = {
         f"loading takes about {load_budget_s:.0f} s": round(load_budget_s * LOAD_BYTES_PER_S / BYTES_PER_SCALE),
         f"a copy of the data is written in {_RESTORE_BUDGET_S:g} s": round(
-            _RESTORE_BUDGET_S * _copy_bytes_per_s(machine) / BYTES_PER_SCALE
+            _RESTORE_BUDGET_S * _copy_bytes_per_s(machine) / BYTES_PER_SCALE / (1 + standbys)
         ),
-        "the data fit into an eighth of memory": machine.memory_bytes // 8 // BYTES_PER_SCALE,
-        "the disk has room for them": (machine.disk_free_bytes - DISK_SLACK_BYTES) // (2 * BYTES_PER_SCALE),
+        "the data fit into an eighth of memory": machine.memory_bytes // 8 // (1 + standbys) // BYTES_PER_SCALE,
+        "the disk has room for them": (machine.disk_free_bytes - _slack_bytes(standbys))
+        // ((2 + standbys) * BYTES_PER_SCALE),
     }
     binding = min(limits, key=lambda reason: limits[reason])
     scale = max((nice for nice in NICE_SCALES if nice <= limits[binding]), default=1)
@@ -209,8 +215,13 @@ def _choose_scale(most_clients: int, machine: Machine, load_budget_s: float, cho
     return scale
 
 
-def _check_wal_disk(data_bytes: int, machine: Machine) -> None:
-    needed = _predict_wal_bytes(data_bytes)
+def _slack_bytes(standbys: int) -> int:
+    """Return the space for WAL, logs and records: of each standby, its WAL and what the server keeps for it."""
+    return DISK_SLACK_BYTES + standbys * _WAL_BYTES + (_SLOT_WAL_BYTES if standbys else 0)
+
+
+def _check_wal_disk(data_bytes: int, machine: Machine, *, standbys: int) -> None:
+    needed = (1 + standbys) * _predict_wal_bytes(data_bytes) + (_SLOT_WAL_BYTES if standbys else 0)
     if machine.wal_free_bytes is not None and needed > machine.wal_free_bytes:
         raise HostError(
             "the WAL does not fit on its disk",
@@ -224,8 +235,8 @@ def _predict_wal_bytes(data_bytes: int) -> int:
     return _WAL_BYTES + min(data_bytes, _LOADED_WAL_BYTES)
 
 
-def _check_homes(data_bytes: int, machine: Machine) -> None:
-    needed = data_bytes + _predict_wal_bytes(data_bytes)
+def _check_homes(data_bytes: int, machine: Machine, *, standbys: int) -> None:
+    needed = (1 + standbys) * (data_bytes + _predict_wal_bytes(data_bytes))
     for home, free_bytes in machine.homes_free_bytes.items():
         if needed > free_bytes:
             raise HostError(
@@ -239,23 +250,29 @@ def _copy_bytes_per_s(machine: Machine) -> float:
     return min(COPY_BYTES_PER_S, machine.write_bytes_per_s or COPY_BYTES_PER_S)
 
 
+def _name_copies(copies: int) -> str:
+    if copies > 1:
+        return f"working copies of the server and {copies - 1} standby{'s' * (copies > 2)}, "
+    return "a working copy, " if copies else ""
+
+
 def _check_disk(
-    scales: Sequence[int], to_load: Sequence[int], bytes_per_scale: float, machine: Machine, *, is_copied: bool
+    scales: Sequence[int], to_load: Sequence[int], bytes_per_scale: float, machine: Machine, *, copies: int
 ) -> None:
-    # All loaded clusters and one working copy are on disk at the same time; a snapshot takes what a trial changes.
-    copied = max(scales) if is_copied else 0
-    needed = round((sum(to_load) + copied) * bytes_per_scale) + DISK_SLACK_BYTES
+    # All loaded clusters and the working copies are on disk at the same time; a snapshot takes what a trial changes.
+    slack_bytes = _slack_bytes(max(0, copies - 1))
+    needed = round((sum(to_load) + copies * max(scales)) * bytes_per_scale) + slack_bytes
     if needed <= machine.disk_free_bytes:
         return
     hint = "use smaller scales or fewer servers, or free some space"
     if len(scales) == 1:
-        copies = int(is_copied) + len(to_load)
-        fits = max(0, int((machine.disk_free_bytes - DISK_SLACK_BYTES) / (copies * bytes_per_scale))) if copies else 0
+        of_data = copies + len(to_load)
+        fits = max(0, int((machine.disk_free_bytes - slack_bytes) / (of_data * bytes_per_scale))) if of_data else 0
         hint = f"use a scale of at most {fits}" if fits else "free some space"
     raise HostError(
         f"scale {', '.join(map(str, sorted(set(scales))))} does not fit on the disk",
         detail=(
-            f"needs {format_bytes(needed)} (loaded clusters, {'a working copy, ' * is_copied}WAL);"
+            f"needs {format_bytes(needed)} (loaded clusters, {_name_copies(copies)}WAL);"
             f" free are {format_bytes(machine.disk_free_bytes)}"
         ),
         hint=f"{hint}, or use another disk with --home",

@@ -12,6 +12,7 @@ from pgdyno.errors import SpecError
 from pgdyno.plan.experiment import Experiment, Variant, find_server, identify_server, is_client_sweep
 from pgdyno.plan.loading import DESIGN_REASON, is_loading
 from pgdyno.plan.places import Place, place_of
+from pgdyno.plan.standbys import with_synchronous_names
 from pgdyno.spec.initdb import INITDB_KEYS, combine_choices, with_choices
 from pgdyno.spec.study import DataSpec, Study
 from pgdyno.spec.table import SettingValue
@@ -38,6 +39,7 @@ def plan_experiment(
     from pgdyno.plan.design import check_names, choose_design  # noqa: PLC0415 - a large catalogue, for comparisons only
 
     specs = list_specs(study)
+    study = with_synchronous_names(study, [spec for spec, _ in specs])
     variants = tuple(_make_variant(study, spec, levels, version_major) for spec, levels in specs)
     names = [variant.name for variant in variants]
     repeated = sorted({name for name in names if names.count(name) > 1})

@@ -43,7 +43,7 @@ from pgdyno.run.postgres import sql
 from pgdyno.run.postgres.address import Address
 from pgdyno.run.postgres.hints import is_restarting
 from pgdyno.run.sample.samplers import SERVER
-from pgdyno.run.under_test import SettingsSwitch
+from pgdyno.run.under_test import FollowedProcess, SettingsSwitch
 from pgdyno.spec.init_file import hash_init_file
 from pgdyno.spec.initdb import INITDB_KEYS
 from pgdyno.spec.study import DataSpec
@@ -130,6 +130,11 @@ class GivenServerUnderTest:
     def pid(self) -> None:
         """None: its machine is not this one, or nobody knows that it is."""
         return
+
+    @property
+    def standby_processes(self) -> tuple[FollowedProcess, ...]:
+        """None: its standbys are not pgdyno's."""
+        return ()
 
     @property
     def block_device(self) -> None:

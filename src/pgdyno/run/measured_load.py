@@ -20,6 +20,7 @@ from pgdyno.run.load.log_stream import LogOutcome, LogStream
 from pgdyno.run.load.watch import LoadWatch
 from pgdyno.run.sample.samplers import LOAD_LABEL, Samplers
 from pgdyno.run.trial_stage import Observed, TrialStage
+from pgdyno.run.under_test import ServerUnderTest
 
 # Source: benchmarks/observer.py: a logged transaction costs pgbench and the reader about 1 us of CPU time.
 _LOGGED_PER_CPU_S = 10_000
@@ -70,9 +71,10 @@ def measure_load(
             left_out=left_out,
             # Between a server of pgdyno's own and its load there is no network, and one machine has both.
             is_elsewhere=stage.server.pid is None,
+            watches_standbys=bool(stage.server.standby_processes),
         )
         watch = LoadWatch(stage.server, duration_s=trial.duration_s)
-        observers = _Observers(seen, stream, samplers, watch, server_pid=stage.server.pid, on_load=on_load)
+        observers = _Observers(seen, stream, samplers, watch, server=stage.server, on_load=on_load)
         log_gaps: tuple[Gap, ...] = ()
         try:
             with samplers, seen.switchback or contextlib.nullcontext():
@@ -139,11 +141,11 @@ class _Observers:
         samplers: Samplers,
         watch: LoadWatch,
         *,
-        server_pid: int | None,
+        server: ServerUnderTest,
         on_load: Callable[[Progress], None],
     ) -> None:
         self._seen = seen
-        self._server_pid = server_pid
+        self._server = server
         self._stream = stream
         self._samplers = samplers
         self._watch = watch
@@ -154,8 +156,11 @@ class _Observers:
         self._seen.clock_offset_s = wall_clock_offset_s()
         self._samplers.follow(LOAD_LABEL, pid)
         self._samplers.follow(LOG_READER_LABEL, self._stream.pid)
-        if self._server_pid is not None:
-            self._samplers.follow_backends(self._server_pid)
+        if self._server.pid is not None:
+            self._samplers.follow_backends(self._server.pid)
+        for process in self._server.standby_processes:
+            follow = self._samplers.follow_tree if process.has_descendants else self._samplers.follow
+            follow(process.label, process.pid)
         if self._seen.switchback is not None:
             self._seen.switchback.note_start()
 

@@ -1,4 +1,7 @@
-"""A server of pgdyno's own as a trial sees it: a disposable cluster that begins each trial as a copy of a loaded one."""
+"""A server of pgdyno's own as a trial sees it: a disposable cluster that begins each trial as a copy of a loaded one.
+
+It may have standbys, which are copies of the same loaded cluster and live and die with it.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,8 @@ from pgdyno.record.types import Dataset, Gap, ServerFacts
 from pgdyno.run.cluster.home import Home
 from pgdyno.run.cluster.restoring import restore_cluster
 from pgdyno.run.cluster.server import DATABASE, Server
-from pgdyno.run.cluster.template import Template, drop_file_cache, prepare_template
+from pgdyno.run.cluster.standby import PRIMARY_SETTINGS, Standbys, SwitchedFiles
+from pgdyno.run.cluster.template import Template, prepare_template
 from pgdyno.run.cluster.variant_settings import VariantFiles
 from pgdyno.run.host.clock import monotonic_s
 from pgdyno.run.host.facts import read_disk_facts
@@ -23,6 +27,7 @@ from pgdyno.run.load.pgbench import Pgbench
 from pgdyno.run.postgres import sql
 from pgdyno.run.postgres.address import Address
 from pgdyno.run.postgres.installation import Installation
+from pgdyno.run.under_test import FollowedProcess
 from pgdyno.spec.study import DataSpec, RestorePolicy
 from pgdyno.spec.table import CacheState, SettingValue
 
@@ -36,9 +41,10 @@ class OwnServer:
         installation: Which PostgreSQL.
         home: Where the cluster and the loaded one lie.
         port: On which it listens beside its socket; None: on none.
+        standbys: How many standbys stream from it.
     """
 
-    def __init__(self, *, installation: Installation, home: Home, port: int | None = None) -> None:
+    def __init__(self, *, installation: Installation, home: Home, port: int | None = None, standbys: int = 0) -> None:
         self._installation = installation
         self._home = home
         self._port = port
@@ -46,23 +52,24 @@ class OwnServer:
         self._data = DataSpec()
         self._server: Server | None = None
         self._settings: Mapping[str, SettingValue] = {}
+        self._standbys = Standbys(standbys, installation=installation, home=home)
 
     def in_slot(self, number: int) -> OwnServer:
         """Return a server of the same PostgreSQL and data that runs beside others, each in a slot of its own.
 
-        It listens on its socket only.
+        It listens on its socket only, and has no standbys.
 
         Raises:
             HostError: As for `Home.slot`.
         """
-        return self._with_data(self._home.slot(number), port=None)
+        return self._with_data(self._home.slot(number), port=None, standbys=0)
 
     def in_home(self, home: Home) -> OwnServer:
         """Return a server of the same PostgreSQL and data whose cluster lies elsewhere."""
-        return self._with_data(home, port=self._port)
+        return self._with_data(home, port=self._port, standbys=len(self._standbys.names))
 
-    def _with_data(self, home: Home, *, port: int | None) -> OwnServer:
-        other = OwnServer(installation=self._installation, home=home, port=port)
+    def _with_data(self, home: Home, *, port: int | None, standbys: int) -> OwnServer:
+        other = OwnServer(installation=self._installation, home=home, port=port, standbys=standbys)
         other._template, other._data = self._template, self._data
         return other
 
@@ -85,6 +92,11 @@ class OwnServer:
     def pid(self) -> int:
         """The postmaster's process id, while it runs."""
         return self._running.pid
+
+    @property
+    def standby_processes(self) -> tuple[FollowedProcess, ...]:
+        """The processes of its standbys, while they run."""
+        return self._standbys.processes
 
     @property
     def block_device(self) -> str | None:
@@ -125,37 +137,42 @@ class OwnServer:
         return self._template.dataset
 
     def reset(self, on_activity: Callable[[str], None] = lambda _: None) -> float:
-        """Bring the cluster to the state that a trial begins with, on disk. Return the seconds that it took."""
+        """Bring the cluster and its standbys to the state that a trial begins with, on disk. Return the seconds that it took."""
         if self._template is None:
             raise RuntimeError("nothing was loaded")
-        return restore_cluster(self._template, self._home, self._data, on_activity=on_activity)
+        restore_s = restore_cluster(self._template, self._home, self._data, on_activity=on_activity)
+        return restore_s + self._standbys.reset(self._template, on_activity)
 
     @contextlib.contextmanager
     def running(self, settings: Mapping[str, SettingValue], *, log_path: Path) -> Iterator[None]:
-        """Run the server for the length of a `with` block.
+        """Run the server and its standbys for the length of a `with` block.
 
         It ends without a checkpoint, because its data are thrown away; in order if the next trial goes on with them.
         """
         # What fails leaves data in a state that no trial should begin with.
         self._home.aged_from = None
         server = Server(installation=self._installation, home=self._home, log_path=log_path, port=self._port)
-        self._server, self._settings = server, settings
+        self._server = server
+        self._settings = {**PRIMARY_SETTINGS, **settings} if self._standbys else settings
         try:
-            server.start(settings)
+            server.start(self._settings)
+            self._standbys.start(server, self._settings, log_folder=log_path.parent)
             if self.seeks_statements:
                 with self.connect(database="postgres") as connection:
                     sql.create_statements_extension(connection)
             yield
-            if (failure := server.find_failure()) is not None:
+            if (failure := self.find_failure()) is not None:
                 raise failure
+            self._standbys.check_streaming(server)
             if self._data.restore is RestorePolicy.NONE and self._template is not None:
                 self._stop_in_order(server, aged_from=self._template.data_dir)
         except PgdynoError as exc:
             # A dead server explains every other failure; its log has the reason.
-            if (failure := _await_failure(server)) is None:
+            if (failure := self._await_failure()) is None:
                 raise
             raise failure from exc
         finally:
+            self._standbys.abandon()
             server.abandon()
 
     def connect(self, *, database: str | None = None, patience_s: int | None = None) -> sql.Connection:
@@ -174,17 +191,16 @@ class OwnServer:
         with server.connect() as connection:
             if state is CacheState.WARM:
                 sql.warm_dataset(connection)
+                self._standbys.warm()
                 return
             sql.checkpoint(connection)
         # A start leaves shared_buffers empty; what it has read into the kernel's cache goes, too.
-        server.stop()
-        for folder in self._home.cluster_folders:
-            drop_file_cache(folder)
-        server.start(self._settings)
+        self._standbys.restart_cold(server, self._settings)
 
-    def prepare_switch(self, variants: Sequence[Variant]) -> VariantFiles:
+    def prepare_switch(self, variants: Sequence[Variant]) -> VariantFiles | SwitchedFiles:
         """Write the settings of variants into files of the cluster, of which a running server reads one."""
-        return VariantFiles(self._home, variants)
+        files = VariantFiles(self._home, variants)
+        return SwitchedFiles(files, self._standbys, variants) if self._standbys else files
 
     def make_generator(self) -> Pgbench:
         """Return the pgbench of the same PostgreSQL, run as the account that owns the cluster."""
@@ -193,8 +209,8 @@ class OwnServer:
         )
 
     def find_failure(self) -> StepFailedError | None:
-        """Return the error to raise if the server has ended; None while it runs."""
-        return self._running.find_failure()
+        """Return the error to raise if the server or a standby has ended; None while all run."""
+        return self._running.find_failure() or self._standbys.find_failure()
 
     def log_tail(self) -> str:
         """Return the last lines of the server's log."""
@@ -207,16 +223,15 @@ class OwnServer:
         server.stop()
         self._home.aged_from = aged_from
 
+    def _await_failure(self) -> StepFailedError | None:
+        """Return the failure of a server that is dead or dying: its connections break a moment before its end can be seen."""
+        deadline_s = monotonic_s() + _DYING_S
+        while (failure := self.find_failure()) is None and monotonic_s() < deadline_s:
+            time.sleep(0.02)
+        return failure
+
     @property
     def _running(self) -> Server:
         if self._server is None:
             raise RuntimeError("the server was not started")
         return self._server
-
-
-def _await_failure(server: Server) -> StepFailedError | None:
-    """Return the failure of a server that is dead or dying: its connections break a moment before its end can be seen."""
-    deadline_s = monotonic_s() + _DYING_S
-    while (failure := server.find_failure()) is None and monotonic_s() < deadline_s:
-        time.sleep(0.02)
-    return failure

@@ -7,6 +7,8 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Protocol
 
+import msgspec
+
 from pgdyno.errors import PgdynoError
 from pgdyno.plan.experiment import Variant
 from pgdyno.record.types import Dataset, Gap, ServerFacts
@@ -14,6 +16,16 @@ from pgdyno.run.postgres import sql
 from pgdyno.run.postgres.address import Address
 from pgdyno.spec.study import DataSpec
 from pgdyno.spec.table import CacheState, SettingValue
+
+
+class FollowedProcess(msgspec.Struct, frozen=True, kw_only=True):
+    """A process of the topology beside the primary, for the OS sampler."""
+
+    label: str
+    """Its name in the samples."""
+    pid: int
+    has_descendants: bool = False
+    """Whether its descendants are followed with it, as one."""
 
 
 class SettingsChanger(Protocol):
@@ -61,6 +73,11 @@ class ServerUnderTest(Protocol):
     @property
     def pid(self) -> int | None:
         """The postmaster's process id, while it runs; None if its machine is not this one."""
+        ...
+
+    @property
+    def standby_processes(self) -> tuple[FollowedProcess, ...]:
+        """The processes of the standbys that pgdyno runs beside it, while it runs."""
         ...
 
     @property

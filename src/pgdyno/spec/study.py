@@ -45,6 +45,17 @@ def _seconds(key: str, text: str) -> float:
         raise ValueError(f"{key} {exc}") from exc
 
 
+MOST_STANDBYS = 8
+"""Most standbys of a server: each is a copy of the data, and takes CPUs of the same machine."""
+SLOT_WAL = "2GB"
+"""WAL that a primary keeps for a standby that falls behind, where the study says nothing else."""
+
+
+def name_standbys(count: int) -> tuple[str, ...]:
+    """Return the names of this number of standbys, as `synchronous_standby_names` knows them."""
+    return tuple(f"standby{number}" for number in range(1, count + 1))
+
+
 class ServerKind(enum.Enum):
     """Source of PostgreSQL's programs, of which pgdyno makes a cluster of its own; or a server that is there."""
 
@@ -90,6 +101,8 @@ class ServerSpec(StudyTable, frozen=True, kw_only=True):
         dsn: Connection string of a given server, without a password; empty for what plain psql would reach.
         settings: postgresql.conf settings on top of the server's defaults; of a given server, what each session of the
             load asks for.
+        standbys: Number of standbys on this machine that stream from the server, each a copy of its data, named `standby1` and so
+            on.
         apply: Command line that puts settings of a given server in force, and gets them on its standard input. A relative path
             starts at the study file's folder. Absent: sessions and ALTER SYSTEM do it.
     """
@@ -100,6 +113,7 @@ class ServerSpec(StudyTable, frozen=True, kw_only=True):
     bindir: str | None = None
     port: int | None = None
     settings: dict[str, SettingValue] = {}
+    standbys: int = 0
     apply: str | None = None
 
     def __post_init__(self) -> None:
@@ -114,6 +128,11 @@ class ServerSpec(StudyTable, frozen=True, kw_only=True):
             raise ValueError('dsn goes with kind = "given", and is needed there')
         if self.kind is ServerKind.GIVEN and self.port is not None:
             raise ValueError("a given server has its own port")
+        check_range("standbys", self.standbys, 0, MOST_STANDBYS)
+        if self.kind is ServerKind.GIVEN and self.standbys:
+            raise ValueError(
+                "standbys are for pgdyno's own servers: those of a given server are there already, or are not"
+            )
         if self.version is not None and self.bindir is not None:
             raise ValueError("version and bindir name the same thing: give one")
         for name in self.settings:

@@ -72,6 +72,8 @@ class ServerHeader(msgspec.Struct, frozen=True, kw_only=True):
     counters: tuple[str, ...]
     io: tuple[str, ...]
     waits: tuple[str, ...]
+    standbys: tuple[str, ...] = ()
+    """What was sampled of each standby; empty where there are none, and in files of older samplers."""
     refused: dict[str, str] = {}
     """What the server did not show to the sampler's role, with its words, by the source of the trial's gap."""
 
@@ -109,8 +111,9 @@ class ServerSamples(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 
     `frame` has `t_s` and `until_s` (CLOCK_MONOTONIC before and after the counters were read), `cost_s`, `n` (samples of
     the wait events since the row before), `counter/NAME`, `io/BACKEND_TYPE/OBJECT/CONTEXT/NAME` and
-    `wait/BACKEND_TYPE/STATE/WAIT_EVENT_TYPE/WAIT_EVENT` with the number of backends seen in those samples. A dimension
-    that is NULL in PostgreSQL is an empty string.
+    `wait/BACKEND_TYPE/STATE/WAIT_EVENT_TYPE/WAIT_EVENT` with the number of backends seen in those samples. With standbys
+    it also has `standby/NAME/VALUE`, and `look/STATE/WAIT_EVENT_TYPE/WAIT_EVENT` with the clients' backends at the moment
+    of the row. A dimension that is NULL in PostgreSQL is an empty string.
     """
 
     header: ServerHeader | None
@@ -164,7 +167,7 @@ def read_server_samples(path: Path) -> ServerSamples:
             return ServerSamples(header=header, frame=frame, end=packed.end, torn=packed.torn)
         lines, last, torn = _read_lines(found)
         header = _header(next(lines, None), ServerHeader)
-        frame = _frame(_server_rows(lines, header), zero="wait/") if header else pl.DataFrame()
+        frame = _frame(_server_rows(lines, header), zero=("wait/", "look/")) if header else pl.DataFrame()
         return ServerSamples(header=header, frame=frame, end=last.get("end"), torn=torn)
 
 
@@ -279,20 +282,27 @@ def _server_rows(lines: Iterable[dict[str, Any]], header: ServerHeader) -> Itera
             named = zip(header.io[dimensions:], values[dimensions:], strict=True)
             io.update({f"{prefix}/{name}": value for name, value in named if value is not None})
         row.update(io)
+        for name, *values in line.get("standbys", ()):
+            row.update(
+                {f"standby/{name}/{what}": value for what, value in zip(header.standbys[1:], values, strict=True)}
+            )
+        for *key, count in line.get("look", ()):
+            row["/".join(["look", *(part or "" for part in key)])] = count
         for *key, count in line["waits"]:
             row["/".join(["wait", *(part or "" for part in key)])] = count
         yield row
 
 
-def _frame(rows: Iterable[dict[str, Any]], zero: str | None = None) -> pl.DataFrame:
-    """Build a frame with a column for each name in any row; gaps are null, or 0 for names that begin with `zero`."""
+def _frame(rows: Iterable[dict[str, Any]], zero: tuple[str, ...] = ()) -> pl.DataFrame:
+    """Build a frame with a column for each name in any row; gaps are null, or 0 for names that begin with one of `zero`."""
     kept = list(rows)
     names = list(dict.fromkeys(name for row in kept for name in row))
     columns = []
     for name in names:
-        default = 0 if zero is not None and name.startswith(zero) else None
+        default = 0 if name.startswith(zero) else None
         values = [row.get(name, default) for row in kept]
-        dtype = pl.Float64 if any(isinstance(value, float) for value in values) else pl.Int64
+        kinds = {type(value) for value in values}
+        dtype = pl.String if str in kinds else pl.Float64 if float in kinds else pl.Int64
         columns.append(pl.Series(name, values, dtype=dtype))
     return pl.DataFrame(columns)
 

@@ -83,12 +83,22 @@ class Server:
         home: The home whose `data` and `sockets` it uses.
         log_path: The file to which the server's log is appended byte for byte.
         port: The port of the socket, and of 127.0.0.1 if one is given; None: only a socket.
+        name: What messages call it.
     """
 
-    def __init__(self, *, installation: Installation, home: Home, log_path: Path, port: int | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        installation: Installation,
+        home: Home,
+        log_path: Path,
+        port: int | None = None,
+        name: str = "the server",
+    ) -> None:
         self.installation = installation
         self.home = home
         self.log_path = log_path
+        self.name = name
         self.port = port if port is not None else _SOCKET_PORT
         self._listens = port is not None
         self._process: subprocess.Popen[bytes] | None = None
@@ -148,7 +158,11 @@ class Server:
         began_s = time.monotonic()
         self._wait_until_ready(log_start)
         LOG.info(
-            "server %d answers after %.2f s, settings %s", self._process.pid, time.monotonic() - began_s, dict(settings)
+            "%s, pid %d, answers after %.2f s, settings %s",
+            self.name,
+            self._process.pid,
+            time.monotonic() - began_s,
+            dict(settings),
         )
         try:
             self._verify(settings)
@@ -197,7 +211,7 @@ class Server:
         code = self._process.returncode
         how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
         return StepFailedError(
-            f"the server {how}", detail=self.log_tail(), hint="what was finished is kept; `pgdyno resume` goes on"
+            f"{self.name} {how}", detail=self.log_tail(), hint="what was finished is kept; `pgdyno resume` goes on"
         )
 
     def log_tail(self, lines: int = _LOG_TAIL_LINES) -> str:
@@ -246,7 +260,15 @@ class Server:
             f"{name} = {quote_value(value)}" for layer in (LOG_SETTINGS, settings, own) for name, value in layer.items()
         ]
         path = self.home.data / _OWN_SETTINGS
-        _write_anew(path, "\n".join(lines) + "\n")
+        self.write_file(path, "\n".join(lines) + "\n")
+
+    def write_file(self, path: Path, text: str) -> None:
+        """Write a new file of the cluster, which belongs to its account.
+
+        Raises:
+            StepFailedError: It cannot be written.
+        """
+        _write_anew(path, text)
         if not self.home.user.is_self:
             os.chown(path, self.home.user.uid, self.home.user.gid, follow_symlinks=False)
 
@@ -263,27 +285,27 @@ class Server:
                 return
         tail = self.log_tail()
         self.abandon()
-        raise StepFailedError(f"the server did not answer within {_START_PATIENCE_S:g} s", detail=tail)
+        raise StepFailedError(f"{self.name} did not answer within {_START_PATIENCE_S:g} s", detail=tail)
 
     def _raise_refusal(self, log_start: int) -> None:
         said = self.log_path.read_bytes()[log_start:].decode(errors="replace").strip()
         self._process = None
         if _REFUSED_SETTING.search(said):
             raise SpecError(
-                "the server refuses a setting",
+                f"{self.name} refuses a setting",
                 detail=said,
                 hint=f"PostgreSQL {self.installation.facts.major} does not take it; correct [server.settings] or --set",
             )
-        raise StepFailedError("the server does not start", detail=said, hint=hint_for(said))
+        raise StepFailedError(f"{self.name} does not start", detail=said, hint=hint_for(said))
 
     def _verify(self, settings: Mapping[str, str | int | float | bool]) -> None:
         with self.connect(database="postgres") as connection:
             shown = {fact.name: fact.value for fact in sql.read_settings(connection)}["data_directory"]
             told = sql.find_unapplied_settings(connection, [*settings])
         if Path(shown).resolve() != self.home.data.resolve():
-            raise StepFailedError("the server serves another data folder", detail=f"{shown}, not {self.home.data}")
+            raise StepFailedError(f"{self.name} serves another data folder", detail=f"{shown}, not {self.home.data}")
         if told:
-            raise StepFailedError("the server took a setting differently", detail="; ".join(told))
+            raise StepFailedError(f"{self.name} took a setting differently", detail="; ".join(told))
 
     @property
     def _password_path(self) -> Path:
@@ -293,7 +315,9 @@ class Server:
         password = secrets.token_urlsafe(24)
         _write_anew(self._password_path, f"{_LISTEN_ADDRESS}:{self.port}:*:{SUPERUSER}:{password}\n")
         address = msgspec.structs.replace(self.address, dbname="postgres")
-        with sql.connect(address, options="-c password_encryption=scram-sha-256") as connection:
+        # No standby is there yet that the commit could wait for.
+        options = "-c password_encryption=scram-sha-256 -c synchronous_commit=local"
+        with sql.connect(address, options=options) as connection:
             try:
                 with timeouts.limit(connection):
                     connection.pgconn.change_password(SUPERUSER.encode(), password.encode())

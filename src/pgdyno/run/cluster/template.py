@@ -34,6 +34,7 @@ EMPTY = 0
 """The scale of a cluster whose database has no tables."""
 _FACTS_FILE = "dataset.json"
 _SCALE_IN_NAME = re.compile(r"-scale(\d+)-")
+_READ_BYTES = 2**20
 # Loading runs with fewer checkpoints; the times of the init steps then reflect the disk, not the checkpointer.
 _LOAD_SETTINGS = {"max_wal_size": "4GB", "maintenance_work_mem": "256MB"}
 
@@ -154,6 +155,15 @@ def drop_file_cache(folder: Path) -> None:
                 os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
             finally:
                 os.close(descriptor)
+
+
+def warm_file_cache(folder: Path) -> None:
+    """Read every file below `folder` once, so that the kernel caches it as far as memory allows."""
+    for path in folder.rglob("*"):
+        if path.is_file():
+            with path.open("rb", buffering=0) as file:
+                while file.read(_READ_BYTES):
+                    pass
 
 
 def _is_whole(folder: Path) -> bool:

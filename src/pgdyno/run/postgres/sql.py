@@ -37,6 +37,7 @@ from pgdyno.facts.views import (
     describe_lost,
     functions_read,
     server_counters,
+    standby_columns,
     views_read,
     without_refused,
 )
@@ -211,6 +212,11 @@ ARCHIVING = "SELECT (current_setting('archive_mode') <> 'off')::int AS count"
 REPLICAS = """
 SELECT greatest((SELECT count(*) FROM pg_catalog.pg_replication_slots),
                 (SELECT count(*) FROM pg_catalog.pg_stat_replication))::int AS count"""
+# A slot that keeps WAL from now on, not from the standby's first connection on.
+CREATE_SLOT = "SELECT pg_catalog.pg_create_physical_replication_slot(%s, true)"
+STREAMS = "SELECT application_name AS name FROM pg_catalog.pg_stat_replication WHERE state = 'streaming'"
+RECOVERY_PIDS = """
+SELECT backend_type, pid FROM pg_catalog.pg_stat_activity WHERE backend_type IN ('startup', 'walreceiver')"""
 SYSTEM_IDENTIFIER = "SELECT system_identifier AS count FROM pg_catalog.pg_control_system()"
 # Of the settings that this role sees; has_parameter_privilege() knows also those that GRANT never named.
 GIVEN_SETTINGS = """
@@ -427,6 +433,17 @@ def io_query(facts: ServerCounters) -> str | None:
     return f"SELECT {', '.join(IO_DIMENSIONS)}, {columns} FROM pg_stat_io WHERE {happened}"  # noqa: S608 - facts only
 
 
+def standbys_query(version_major: int) -> str:
+    """Build the query for the standbys that stream from the server, with their lags by canonical names."""
+    columns = ", ".join(f"({c.source.sql})::{_sql_type(c.unit)} AS {c.name}" for c in standby_columns(version_major))
+    return f"SELECT application_name AS name, state, sync_state, {columns} FROM pg_stat_replication"  # noqa: S608 - facts only
+
+
+def read_standbys(connection: Connection, version_major: int) -> list[dict[str, Any]]:
+    """Read the standbys that stream from the server, with their lags by canonical names."""
+    return _rows(connection, standbys_query(version_major))
+
+
 def read_counters(connection: Connection, *, watched_database: str) -> Values:
     """Read every cumulative counter by canonical name; None for what this version or its settings do not count.
 
@@ -531,6 +548,21 @@ def is_archiving(connection: Connection) -> int:
 def count_replicas(connection: Connection) -> int:
     """Count replication slots or connected standbys, whichever are more."""
     return int(_one(connection, REPLICAS)["count"])
+
+
+def create_slot(connection: Connection, name: str) -> None:
+    """Make a physical replication slot, for which the server keeps WAL from now on."""
+    _execute(connection, CREATE_SLOT, (name,))
+
+
+def list_streams(connection: Connection) -> frozenset[str]:
+    """List the names of the standbys that stream from the server and have caught up once."""
+    return frozenset(row["name"] for row in _rows(connection, STREAMS))
+
+
+def read_recovery_pids(connection: Connection) -> dict[str, int]:
+    """Read the process ids of a standby's `startup`, which replays WAL, and `walreceiver`, which writes and flushes it."""
+    return {row["backend_type"]: row["pid"] for row in _rows(connection, RECOVERY_PIDS)}
 
 
 def read_system_identifier(connection: Connection) -> int:

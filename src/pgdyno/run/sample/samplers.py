@@ -133,6 +133,7 @@ class Samplers:
         left_out: `OS`, `SERVER` or both, which are not sampled.
         is_elsewhere: Whether nobody sees the server's machine: then this one is sampled as the load's alone, and empty
             statements are timed on the load's way to the server.
+        watches_standbys: Whether to sample how far the server's standbys lag.
     """
 
     def __init__(
@@ -143,12 +144,14 @@ class Samplers:
         interval_s: float = 1.0,
         left_out: frozenset[str] = frozenset(),
         is_elsewhere: bool = False,
+        watches_standbys: bool = False,
     ) -> None:
         self._directory = directory
         self._address = address
         self._interval_s = interval_s
         self._left_out = left_out
         self._is_elsewhere = is_elsewhere
+        self._watches_standbys = watches_standbys
         self._os: _Child | None = None
         self._server: _Child | None = None
         self._ping: _Child | None = None
@@ -200,6 +203,10 @@ class Samplers:
         """
         self._tell_os(f"{label}={pid}")
 
+    def follow_tree(self, label: str, pid: int) -> None:
+        """Tell the OS sampler to follow a process with all its descendants as one."""
+        self._tell_os(f"{label}+={pid}")
+
     def follow_backends(self, postmaster_pid: int) -> None:
         """Tell the OS sampler to follow the backends of the server's clients as one, as `SERVER_LABEL`."""
         self._tell_os(f"{SERVER_LABEL}*={postmaster_pid}")
@@ -217,7 +224,8 @@ class Samplers:
 
     def _server_argv(self) -> list[str]:
         place = ("--conninfo", self._address.aside().conninfo(), "--watched-database", self._address.dbname)
-        return helper_argv("pgdyno.run.sample.server_sampler", *place, "--interval", str(self._interval_s))
+        watched = ("--standbys",) if self._watches_standbys else ()
+        return helper_argv("pgdyno.run.sample.server_sampler", *place, "--interval", str(self._interval_s), *watched)
 
     def _ping_argv(self) -> list[str]:
         return helper_argv("pgdyno.run.sample.pinger", "--conninfo", self._address.aside().conninfo())

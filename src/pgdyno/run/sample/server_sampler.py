@@ -8,7 +8,9 @@ server, and the parent process records a gap.
 The first line is the header. In each later line `t` and `until` are CLOCK_MONOTONIC before and after the counters were
 read, `c` the counters in the header's order, `io` those rows of pg_stat_io that changed since the line before,
 `waits` the observed backends by type, state and wait event over `n` looks since the line before, and `cost_s` the CPU
-seconds of this program so far (those of its backend are the OS sampler's to see). The last line carries `end`.
+seconds of this program so far (those of its backend are the OS sampler's to see). Where there are standbys to watch,
+`standbys` has the lags of each, and `look` the clients' backends in the last of the looks, which is of the same moment.
+The last line carries `end`.
 """
 
 from __future__ import annotations
@@ -24,7 +26,13 @@ import msgspec
 import psycopg
 
 from pgdyno.errors import PgdynoError, StepFailedError
-from pgdyno.facts.views import IO_DIMENSIONS, TIMING_SETTINGS, without_refused
+from pgdyno.facts.views import (
+    IO_DIMENSIONS,
+    STANDBY_DIMENSIONS,
+    TIMING_SETTINGS,
+    standby_columns,
+    without_refused,
+)
 from pgdyno.run.postgres import sql
 from pgdyno.run.postgres.address import Address
 
@@ -34,6 +42,7 @@ APPLICATION_NAME = "pgdyno-sampler"
 SESSION_OPTIONS = "-c jit=off -c plan_cache_mode=force_generic_plan"
 STOP_SIGNALS = {signal.SIGTERM, signal.SIGINT}
 WAIT_COLUMNS = ("backend_type", "state", "wait_event_type", "wait_event")
+CLIENT_BACKEND = "client backend"
 PREPARED_WAITS = b"pgdyno_waits"
 
 WaitKey = tuple["str | None", ...]
@@ -42,7 +51,7 @@ WaitKey = tuple["str | None", ...]
 class ServerReader:
     """The prepared queries of one connection."""
 
-    def __init__(self, connection: sql.Connection, *, watched_database: str) -> None:
+    def __init__(self, connection: sql.Connection, *, watched_database: str, watches_standbys: bool = False) -> None:
         self._connection = connection
         self._database = watched_database
         self.state: dict[str, Any] = connection.execute(sql.SERVER_STATE).fetchall()[0]
@@ -53,6 +62,10 @@ class ServerReader:
         self.io_names = tuple(column.name for column in facts.io)
         self._counters = sql.counters_query(facts)
         self._io = sql.io_query(facts)
+        self._standbys: str | None = None
+        self.standby_names: tuple[str, ...] = ()
+        if watches_standbys:
+            self._find_standbys(connection)
         self._last_io: dict[tuple[str, ...], list[Any]] = {}
         # libpq's own call costs a third less CPU than a cursor, which matters at ten a second.
         prepared = connection.pgconn.prepare(PREPARED_WAITS, sql.WAITS.encode())
@@ -76,6 +89,26 @@ class ServerReader:
                 self._last_io[key] = values
                 changed.append([*key, *values])
         return changed
+
+    def standbys(self) -> list[list[Any]]:
+        """Read how far each standby lags, in the order of `standby_names`."""
+        if self._standbys is None:
+            return []
+        rows = self._connection.execute(self._standbys, prepare=True)
+        return [[row[name] for name in self.standby_names] for row in rows]
+
+    def _find_standbys(self, connection: sql.Connection) -> None:
+        major = self.state["version_num"] // 10_000
+        try:
+            sql.read_standbys(connection, major)
+        except StepFailedError as error:
+            if connection.broken:
+                raise
+            # A version that pgdyno was not tried with may have changed the view.
+            self.refused["pg_stat_replication"] = error.detail.partition("\n")[0]
+            return
+        self._standbys = sql.standbys_query(major)
+        self.standby_names = (*STANDBY_DIMENSIONS, *(column.name for column in standby_columns(major)))
 
     def observe_waits(self, counts: Counter[WaitKey]) -> None:
         """Add the present backends to `counts`, without this sampler's own."""
@@ -106,10 +139,12 @@ def watch(reader: ServerReader, *, interval_s: float, looks: int) -> str:
             if next_line_s - time.monotonic() < interval_s / 2:
                 _write(_sample(reader, waits, observed))
             return f"signal {stop.si_signo}"
-        reader.observe_waits(waits)
+        look: Counter[WaitKey] = Counter()
+        reader.observe_waits(look)
+        waits.update(look)
         observed += 1
         if due_s >= next_line_s - tick_s / 2:
-            _write(_sample(reader, waits, observed))
+            _write(_sample(reader, waits, observed, look))
             waits.clear()
             observed = 0
             next_line_s = _next(next_line_s, interval_s)
@@ -124,13 +159,16 @@ def main() -> int:
     parser.add_argument("--conninfo", required=True, help="of another database than the watched")
     parser.add_argument("--watched-database", required=True, help="whose counters are read")
     parser.add_argument("--interval", type=float, default=1.0, metavar="S")
+    parser.add_argument("--standbys", action="store_true", help="watch how far standbys lag")
     parser.add_argument("--looks", type=int, default=10, help="observations of wait events in an interval")
     arguments = parser.parse_args()
     signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
     address = Address.read(arguments.conninfo)
     try:
         connection = _connect(address)
-        reader = ServerReader(connection, watched_database=arguments.watched_database)
+        reader = ServerReader(
+            connection, watched_database=arguments.watched_database, watches_standbys=arguments.standbys
+        )
         _write(_header(reader, arguments))
         reason = watch(reader, interval_s=arguments.interval, looks=arguments.looks)
     except PgdynoError as exc:
@@ -154,9 +192,12 @@ def _connect(address: Address) -> sql.Connection:
         return sql.connect(address, application_name=APPLICATION_NAME)
 
 
-def _sample(reader: ServerReader, waits: Counter[WaitKey], observed: int) -> dict[str, Any]:
+def _sample(
+    reader: ServerReader, waits: Counter[WaitKey], observed: int, look: Counter[WaitKey] | None = None
+) -> dict[str, Any]:
     before_s = time.monotonic()
     counters = reader.counters()
+    standbys = reader.standbys()
     after_s = time.monotonic()
     return {
         "t": before_s,
@@ -164,9 +205,14 @@ def _sample(reader: ServerReader, waits: Counter[WaitKey], observed: int) -> dic
         "cost_s": time.process_time(),
         "c": counters,
         "io": reader.changed_io(),
+        **({"standbys": standbys, "look": _list_clients(look or Counter())} if reader.standby_names else {}),
         "n": observed,
         "waits": [[*key, count] for key, count in waits.items()],
     }
+
+
+def _list_clients(look: Counter[WaitKey]) -> list[list[Any]]:
+    return [[*key[1:], count] for key, count in look.items() if key[0] == CLIENT_BACKEND]
 
 
 def _header(reader: ServerReader, arguments: argparse.Namespace) -> dict[str, Any]:
@@ -184,6 +230,7 @@ def _header(reader: ServerReader, arguments: argparse.Namespace) -> dict[str, An
         "watched_database": arguments.watched_database,
         "counters": reader.counter_names,
         "io": (*IO_DIMENSIONS, *reader.io_names),
+        "standbys": reader.standby_names,
         "waits": (*WAIT_COLUMNS, "observed_count"),
         "refused": reader.refused,
     }

@@ -1,0 +1,222 @@
+"""Run standbys that stream from a cluster of pgdyno's own, on the same machine.
+
+Each is a copy of the loaded cluster that the primary is a copy of, so that both have one system identifier and no base
+backup is taken. It lies in a slot of the primary's home, and dies with pgdyno as the primary does. The primary keeps WAL
+by a replication slot: unlike `wal_keep_size` it changes nothing for the primary as long as the standby keeps up.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+from psycopg.conninfo import make_conninfo
+
+from pgdyno.errors import PgdynoError, StepFailedError
+from pgdyno.plan.experiment import Variant
+from pgdyno.run.cluster.home import Home
+from pgdyno.run.cluster.restoring import restore_template
+from pgdyno.run.cluster.server import SUPERUSER, Server
+from pgdyno.run.cluster.template import Template, drop_file_cache, warm_file_cache
+from pgdyno.run.cluster.variant_settings import VariantFiles, VariantSettings
+from pgdyno.run.host.clock import monotonic_s
+from pgdyno.run.host.log import LOG
+from pgdyno.run.postgres import sql
+from pgdyno.run.postgres.installation import Installation
+from pgdyno.run.under_test import FollowedProcess
+from pgdyno.spec.study import SLOT_WAL, name_standbys
+from pgdyno.spec.table import SettingValue
+
+PRIMARY_SETTINGS: Mapping[str, SettingValue] = {"max_slot_wal_keep_size": SLOT_WAL}
+"""What a primary with standbys has where the study says nothing else: a standby that falls behind fills no disk."""
+# Its own 5 s would be most of a restart.
+_RETRIES: Mapping[str, SettingValue] = {"wal_retrieve_retry_interval": "100ms"}
+_STREAMS_WITHIN_S = 60.0
+_LOOK_EVERY_S = 0.02
+_SIGNAL_FILE = "standby.signal"
+_HINT_BEHIND = "a larger max_slot_wal_keep_size lets a standby fall further behind"
+
+
+class Standbys:
+    """All standbys of one primary, which may be none. Use it from the main thread.
+
+    Args:
+        count: How many.
+        installation: Their PostgreSQL, which is the primary's.
+        home: That of the primary.
+    """
+
+    def __init__(self, count: int, *, installation: Installation, home: Home) -> None:
+        self.names = name_standbys(count)
+        self._installation = installation
+        self._home = home
+        self._homes: tuple[Home, ...] = ()
+        self._servers: tuple[Server, ...] = ()
+        self._settings: Mapping[str, SettingValue] = {}
+        self._changing: list[sql.Connection] = []
+        self.processes: tuple[FollowedProcess, ...] = ()
+        """What the OS sampler follows of those that run."""
+
+    def __bool__(self) -> bool:
+        """Return whether there are any."""
+        return bool(self.names)
+
+    def reset(self, template: Template, on_activity: Callable[[str], None]) -> float:
+        """Make each a copy of the template, and return the seconds that it took."""
+        self._homes = tuple(self._home.slot(number) for number, _ in enumerate(self.names, start=1))
+        return sum(restore_template(template, home, on_activity=on_activity) for home in self._homes)
+
+    def start(self, primary: Server, settings: Mapping[str, SettingValue], *, log_folder: Path) -> None:
+        """Start all beside the running primary, and return when each of them streams.
+
+        Raises:
+            SpecError: One refuses a setting.
+            StepFailedError: One does not start, or does not stream in time.
+        """
+        if not self:
+            return
+        self._servers = tuple(
+            Server(installation=self._installation, home=home, log_path=log_folder / f"{name}.log", name=name)
+            for name, home in zip(self.names, self._homes, strict=True)
+        )
+        self._settings = settings
+        with primary.connect(database="postgres") as connection:
+            for name in self.names:
+                sql.create_slot(connection, name)
+        self._start_all(primary)
+
+    def restart_cold(self, primary: Server, settings: Mapping[str, SettingValue]) -> None:
+        """Restart the primary and all standbys with nothing of their files cached.
+
+        Raises:
+            StepFailedError: One does not stop in order or does not come back.
+        """
+        # They end first: a primary that stops waits until all of its WAL is received.
+        for server in (*self._servers, primary):
+            server.stop()
+        for home in (self._home, *self._homes):
+            for folder in home.cluster_folders:
+                drop_file_cache(folder)
+        primary.start(settings)
+        self._start_all(primary)
+
+    def warm(self) -> None:
+        """Read the data of all into the kernel's cache; replaying brings what it needs into shared_buffers."""
+        for home in self._homes:
+            warm_file_cache(home.data / "base")
+
+    def find_failure(self) -> StepFailedError | None:
+        """Return the error to raise if one has ended; None while all run."""
+        return next(filter(None, (server.find_failure() for server in self._servers)), None)
+
+    def check_streaming(self, primary: Server) -> None:
+        """Check that all still stream, after the load.
+
+        Raises:
+            StepFailedError: One does not.
+        """
+        if not self:
+            return
+        with primary.connect(database="postgres") as connection:
+            streaming = sql.list_streams(connection)
+        for server in self._servers:
+            if server.name not in streaming:
+                detail = f"{server.log_tail()}\n{primary.log_tail()}".strip()
+                raise StepFailedError(f"{server.name} streams no more", detail=detail, hint=_HINT_BEHIND)
+
+    def abandon(self) -> None:
+        """End all at once, and the sessions that changed their settings."""
+        for connection in self._changing:
+            connection.close()
+        for server in self._servers:
+            server.abandon()
+        self._changing, self._servers, self.processes = [], (), ()
+
+    def prepare_switch(self, variants: Sequence[Variant]) -> tuple[VariantFiles, ...]:
+        """Write the settings of variants into the files of each."""
+        return tuple(VariantFiles(home, variants) for home in self._homes)
+
+    def open(self, files: Iterable[VariantFiles]) -> tuple[VariantSettings, ...]:
+        """Return what changes the settings of each, over connections that `abandon` closes."""
+        made = []
+        for server, of in zip(self._servers, files, strict=True):
+            connection = server.connect()
+            self._changing.append(connection)
+            made.append(of.open(connection))
+        return tuple(made)
+
+    def _start_all(self, primary: Server) -> None:
+        if not self:
+            return
+        for server in self._servers:
+            server.write_file(server.home.data / _SIGNAL_FILE, "")
+            server.start({**_RETRIES, **self._settings, **_follow(primary, server.name)})
+        began_s = monotonic_s()
+        self._await_streaming(primary)
+        LOG.info("%s stream after %.2f s", ", ".join(self.names), monotonic_s() - began_s)
+        self.processes = tuple(process for server in self._servers for process in _list_processes(server))
+
+    def _await_streaming(self, primary: Server) -> None:
+        deadline_s = monotonic_s() + _STREAMS_WITHIN_S
+        with primary.connect(database="postgres") as connection:
+            while monotonic_s() < deadline_s:
+                if (failure := self.find_failure()) is not None:
+                    raise failure
+                if sql.list_streams(connection).issuperset(self.names):
+                    return
+                time.sleep(_LOOK_EVERY_S)
+        late = "\n".join(server.log_tail() for server in self._servers)
+        raise StepFailedError(f"a standby does not stream within {_STREAMS_WITHIN_S:g} s", detail=late)
+
+
+class SwitchedFiles:
+    """The settings of each variant as files of the primary and of its standbys, to alternate in all at once.
+
+    A setting such as `hot_standby_feedback` acts on the standby, and one such as `wal_sync_method` on both.
+    """
+
+    def __init__(self, primary: VariantFiles, standbys: Standbys, variants: Sequence[Variant]) -> None:
+        self._primary = primary
+        self._standbys = standbys
+        self._files = standbys.prepare_switch(variants)
+
+    def common(self, settings: Mapping[str, SettingValue]) -> dict[str, SettingValue]:
+        """Return those of the settings that no variant changes: what the servers are started with."""
+        return self._primary.common(settings)
+
+    def open(self, connection: sql.Connection) -> SwitchedSettings:
+        """Return what changes the settings, over a connection that it keeps for itself."""
+        return SwitchedSettings(self._primary.open(connection), self._standbys.open(self._files))
+
+
+class SwitchedSettings:
+    """Changes the settings of standbys and then of their primary, each confirmed."""
+
+    def __init__(self, primary: VariantSettings, standbys: Sequence[VariantSettings]) -> None:
+        self._all = (*standbys, primary)
+
+    def change(self, variant: Variant) -> None:
+        """Put a variant's settings in force."""
+        for one in self._all:
+            one.change(variant)
+
+
+def _follow(primary: Server, name: str) -> dict[str, SettingValue]:
+    address = msgspec.structs.replace(primary.address, user=SUPERUSER)
+    conninfo = make_conninfo(host=address.host, port=address.port, user=address.user, application_name=name)
+    return {"primary_conninfo": conninfo, "primary_slot_name": name, "hot_standby": True}
+
+
+def _list_processes(server: Server) -> Iterable[FollowedProcess]:
+    yield FollowedProcess(label=server.name, pid=server.pid, has_descendants=True)
+    try:
+        with server.connect(database="postgres") as connection:
+            pids = sql.read_recovery_pids(connection)
+    except PgdynoError:
+        if (failure := server.find_failure()) is not None:
+            raise failure from None
+        raise
+    for backend_type, pid in pids.items():
+        yield FollowedProcess(label=f"{server.name}_{backend_type}", pid=pid)
