@@ -30,11 +30,13 @@ from pgdyno.cli.options import (
     RestoreOption,
     RunAsOption,
     ScaleOption,
+    ServerHostOption,
     ServerOption,
     ThreadsOption,
     WalHomeOption,
     YesOption,
     check_apply_with,
+    check_server_host,
     data_table,
     given,
     put_emulated,
@@ -142,6 +144,7 @@ def compare(
         typer.Option("--cache", help="Caches when a trial begins: warm, cold or asis; two or more are compared."),
     ] = None,
     dsn: DsnOption = None,
+    server_host: ServerHostOption = None,
     init: InitOption = None,
     database: DatabaseOption = None,
     allow: AllowOption = None,
@@ -208,6 +211,7 @@ def compare(
         gate = plan_gate(fail_if or [], junit=junit, bmf=bmf)
         allowed = read_allowed(allow, dsn=dsn)
         check_apply_with(apply_with, dsn=dsn)
+        check_server_host(server_host, dsn=dsn)
         single_home, homes = split_places(home)
         single_wal_home, wal_homes = split_places([] if wal_home == [Path("none")] else wal_home)
         study = compose_comparison(
@@ -248,7 +252,7 @@ def compare(
             refuse_others(
                 "--dsn", home=home, wal_home=wal_home, run_as=run_as, restore=restore, restore_command=restore_command
             )
-            study = put_on_given(study, dsn=dsn, apply_with=apply_with)
+            study = put_on_given(study, dsn=dsn, server_host=server_host, apply_with=apply_with)
         study = put_emulated(study, emulate)
         place = Workspace.make(out=out, home=single_home, run_as=run_as)
         report = run_study(study, dsn=dsn, allowed=allowed, name="compare", place=place, ui=ui, measures_disk=disk)
@@ -283,6 +287,7 @@ def sweep(
     server: ServerOption = None,
     pg_bindir: BindirOption = None,
     dsn: DsnOption = None,
+    server_host: ServerHostOption = None,
     init: InitOption = None,
     database: DatabaseOption = None,
     allow: AllowOption = None,
@@ -327,6 +332,7 @@ def sweep(
         gate = plan_gate(fail_if or [], junit=junit, bmf=bmf)
         allowed = read_allowed(allow, dsn=dsn)
         check_apply_with(apply_with, dsn=dsn)
+        check_server_host(server_host, dsn=dsn)
         study = compose_sweep(
             axes=axes,
             workloads=workload or [],
@@ -357,7 +363,7 @@ def sweep(
             refuse_others(
                 "--dsn", home=home, wal_home=wal_home, run_as=run_as, restore=restore, restore_command=restore_command
             )
-            study = put_on_given(study, dsn=dsn, apply_with=apply_with)
+            study = put_on_given(study, dsn=dsn, server_host=server_host, apply_with=apply_with)
         study = put_emulated(study, emulate)
         place = Workspace.make(out=out, home=home, run_as=run_as)
         report = run_study(study, dsn=dsn, allowed=allowed, name="sweep", place=place, ui=ui, measures_disk=disk)

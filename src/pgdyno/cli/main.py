@@ -43,10 +43,12 @@ from pgdyno.cli.options import (
     RestoreOption,
     RunAsOption,
     ScaleOption,
+    ServerHostOption,
     ServerOption,
     ThreadsOption,
     WalHomeOption,
     YesOption,
+    check_server_host,
     data_table,
     emulate_host,
     given,
@@ -195,6 +197,7 @@ def bench(
         ),
     ] = None,
     dsn: DsnOption = None,
+    server_host: ServerHostOption = None,
     init: InitOption = None,
     database: DatabaseOption = None,
     allow: AllowOption = None,
@@ -230,6 +233,7 @@ def bench(
         from pgdyno.flow.compose_bench import choose_goal, compose_study
 
         allowed = read_allowed(allow, dsn=dsn)
+        check_server_host(server_host, dsn=dsn)
         if dsn is not None:
             from pgdyno.flow.given.bench import bench_given, compose_given
             from pgdyno.run.given.conninfo import hide_secrets
@@ -250,6 +254,7 @@ def bench(
             refuse_others("--dsn", **own, **questions)
             study = compose_given(
                 dsn=hide_secrets(dsn),
+                server_host=server_host,
                 workloads=workload or [],
                 load=load,
                 data=data_table(scale=scale, init=init, database=database, workloads=workload),

@@ -70,6 +70,7 @@ def measure_load(
             left_out=left_out,
             # Between a server of pgdyno's own and its load there is no network, and one machine has both.
             is_elsewhere=stage.server.pid is None,
+            watched=stage.server.watched,
         )
         watch = LoadWatch(stage.server, duration_s=trial.duration_s)
         observers = _Observers(seen, stream, samplers, watch, server_pid=stage.server.pid, on_load=on_load)
