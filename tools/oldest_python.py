@@ -2,7 +2,7 @@
 
     python tools/oldest_python.py [FOLDER]
 
-The promises are read from `requires-python` and from the OS sampler's docstring. vermin knows when names came into Python,
+The promises are read from `requires-python` and from the docstrings of the programs that run on other machines. vermin knows when names came into Python,
 but not which types values have: `archive.extractall(filter=...)` escapes it. So keywords of methods are looked up by
 the method's name, for modules that the file imports. `# novm` on a line exempts the line, as it does for vermin.
 """
@@ -20,7 +20,8 @@ from pathlib import Path
 from vermin import KWARGS_REQS, Config
 
 FOLDERS = ("src", "tests", "tools", "benchmarks")
-SAMPLER = "src/pgdyno/run/sample/os_sampler.py"
+# What runs on other machines, with the Python that is there.
+FAR_PROGRAMS = ("src/pgdyno/run/sample/os_sampler.py", "src/pgdyno/run/link/far_look.py")
 
 Minor = tuple[int, int]
 Index = dict[tuple[str, str], list[tuple[str, Minor]]]
@@ -84,18 +85,22 @@ def main() -> int:
     root = Path(sys.argv[1] if sys.argv[1:] else ".")
     promised = tomllib.loads((root / "pyproject.toml").read_text())["project"]["requires-python"]
     oldest = read_minor(r">=(\d+)\.(\d+)", promised)
-    sampler = read_minor(r"Python (\d+)\.(\d+) or later", (root / SAMPLER).read_text())
+    far = {
+        path: read_minor(r"Python (\d+)\.(\d+)\s+or\s+later", (root / path).read_text())
+        for path in FAR_PROGRAMS
+        if (root / path).exists()
+    }
     paths = sorted(path for folder in FOLDERS for path in (root / folder).rglob("*.py"))
     exempting = [path for path in paths if "# novm" in path.read_text()]
     others = [path for path in paths if path not in exempting]
-    # msgspec evaluates annotations; the sampler's never are. Looking for comments takes a quarter of the time.
+    # msgspec evaluates annotations; those of the programs on other machines never are. Looking for comments takes a quarter of the time.
     fits = [
         run_vermin(root, oldest, "--eval-annotations", "--no-parse-comments", *others),
         not exempting or run_vermin(root, oldest, "--eval-annotations", *exempting),
-        run_vermin(root, sampler, SAMPLER),
+        *(run_vermin(root, least, path) for path, least in far.items()),
     ]
     index = index_keywords()
-    late = list(find_late_keywords(root / SAMPLER, index, sampler))
+    late = [late for path, least in far.items() for late in find_late_keywords(root / path, index, least)]
     for path in paths:
         late += find_late_keywords(path, index, oldest)
     sys.stdout.writelines(f"{line}\n" for line in late)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pgdyno.record.samples.clock import ClockExchange, fit_clock, read_exchanges, write_exchanges
+from pgdyno.record.samples.clock import ClockExchange, append_exchanges, fit_clock, read_exchanges
 
 SMALL = st.floats(1e-5, 0.05)
 
@@ -56,7 +56,8 @@ def test_none_is_no_fit(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="no exchange"):
         fit_clock([])
     one = ClockExchange(burst=0, sent_s=1.0, far_s=1.5, received_s=2.0)
-    write_exchanges(tmp_path / "clock", [one, one])
+    append_exchanges(tmp_path / "clock", [one])
+    append_exchanges(tmp_path / "clock", [one])
     assert read_exchanges(tmp_path / "clock") == (one, one)
     (tmp_path / "clock").write_bytes(b"[1,2\n")
     with pytest.raises(ValueError, match="truncated"):

@@ -13,9 +13,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pgdyno.record.samples.files import OS_FILE, SERVER_FILE, find_missed, read_os_samples, read_server_samples
+from pgdyno.record.samples.files import (
+    GENERATOR_FILE,
+    OS_FILE,
+    SERVER_FILE,
+    find_missed,
+    read_os_samples,
+    read_server_samples,
+)
 from pgdyno.record.samples.os_series import backends_on_cpu, busiest_thread, busy_threads, cpu_of_others, list_cpus
+from pgdyno.record.samples.server_machine import read_server_machine
 from pgdyno.record.samples.server_series import wal_bytes
+from pgdyno.run.given.machine import find_machine
+from pgdyno.run.link.ssh import open_link
 from pgdyno.run.postgres import sql
 from pgdyno.run.postgres.address import Address
 from pgdyno.run.sample.samplers import (
@@ -27,7 +37,9 @@ from pgdyno.run.sample.samplers import (
     SamplerGap,
     Samplers,
 )
+from pgdyno.spec.hosts import HostEntry, HostRole
 from tests.facts.clusters import Cluster, made_cluster
+from tests.hosts import Sshd
 
 pytestmark = pytest.mark.cluster
 
@@ -302,3 +314,28 @@ def test_what_is_no_part_of_the_study_is_told_apart(cluster: Cluster, tmp_path: 
     ticks = np.nansum(others.values * steps_s) * len(list_cpus(samples)) * os.sysconf("SC_CLK_TCK")
     # Whatever else runs on this machine comes on top; the kernel's ticks are coarse.
     assert ticks > 0.8 * spent[0] > 10
+
+
+def test_a_lost_link_to_the_servers_machine_is_a_gap_and_nothing_else(
+    cluster: Cluster, by_ssh: Sshd, tmp_path: Path
+) -> None:
+    with open_link(HostEntry(role=HostRole.SERVER, ssh="db1")) as link, sql.connect(cluster.address) as connection:
+        watched = find_machine(link, cluster.address).watch(sql.read_start_time(connection))
+        assert cluster.server is not None
+        assert (watched.postmaster_pid, watched.is_here, watched.has_same_pids) == (cluster.server.pid, True, True)
+        with Samplers(
+            directory=tmp_path, address=cluster.address, interval_s=0.2, is_elsewhere=True, watched=watched
+        ) as samplers:
+            wait_for_samples(tmp_path, 3, of=(OS_FILE, SERVER_FILE, GENERATOR_FILE))
+            assert link._master is not None
+            link._master.kill()
+            wait_for_samples(tmp_path, 3, of=(SERVER_FILE, GENERATOR_FILE))
+    gaps = {gap.source: gap.reason for gap in samplers.gaps if not is_late(gap)}
+    assert list(gaps) == [OS]
+    assert gaps[OS].startswith("the link to db1 was lost")
+    seen, of_load = read_server_machine(tmp_path), read_os_samples(tmp_path, name=GENERATOR_FILE)
+    # One machine, seen twice: what was seen until then is on the same clock.
+    assert abs(seen.frame["t_s"][0] - of_load.frame["t_s"][0]) < 60.0
+    assert backends_on_cpu(seen)[0].absent is None
+    assert cpu_of_others(seen).absent is None
+    assert {"process.sampler_backend/pid", "process.sampler_server/pid"} & set(seen.frame.columns)

@@ -83,14 +83,15 @@ NEWER = {
     "keyword": "import shutil\nshutil.rmtree('x', onexc=print)\n",
 }
 OS_SAMPLER = Path("src/pgdyno/run/sample/os_sampler.py")
+FAR_LOOK = Path("src/pgdyno/run/link/far_look.py")
 
 
 @pytest.fixture
 def small_tree(tmp_path: Path) -> Path:
     """A project of one file that promises what ours does."""
-    for folder in (OS_SAMPLER.parent, "tests", "tools", "benchmarks"):
+    for folder in (OS_SAMPLER.parent, FAR_LOOK.parent, "tests", "tools", "benchmarks"):
         (tmp_path / folder).mkdir(parents=True)
-    for name in ("pyproject.toml", OS_SAMPLER):
+    for name in ("pyproject.toml", OS_SAMPLER, FAR_LOOK):
         shutil.copy(TREE / name, tmp_path / name)
     return tmp_path
 
@@ -111,12 +112,13 @@ def test_nothing_that_the_oldest_python_lacks(small_tree: Path) -> None:
         assert [line for line in said.splitlines() if f"test_{kind}.py" in line and "3.12" in line], said
 
 
-def test_the_os_sampler_keeps_its_own_promise(small_tree: Path) -> None:
-    sampler = small_tree / OS_SAMPLER
-    sampler.write_text(sampler.read_text() + "\nif x := 1:\n    pass\n")
+def test_programs_for_other_machines_keep_their_own_promise(small_tree: Path) -> None:
+    for name in (OS_SAMPLER, FAR_LOOK):
+        program = small_tree / name
+        program.write_text(program.read_text() + "\nif x := 1:\n    pass\n")
     code, said = ask_for_newer(small_tree)
     assert code == 1
-    assert "named expressions require !2, 3.8" in said
+    assert said.count("named expressions require !2, 3.8") == 2
 
 
 def test_all_papers_promise_the_same_pythons() -> None:

@@ -16,6 +16,7 @@ from pgdyno.analyse.series import ChartKind, Event, Series
 from pgdyno.analyse.transaction_time.network import NetworkEstimate, NetworkTime
 from pgdyno.analyse.transaction_time.shares import Bottleneck, TransactionTime
 from pgdyno.plan.plan import PlannedWorkload
+from pgdyno.record.samples.clock import ClockFit
 from pgdyno.record.types import Gap, TrialRecord, why_missing
 
 WHOLE_CYCLES = 3
@@ -102,6 +103,9 @@ class TrialAnalysis(msgspec.Struct, frozen=True, kw_only=True):
     """Mean delay with which scheduled transactions began; None without a schedule."""
     cpus_seen_count: int | None = None
     """CPUs that the shares refer to, whether the study may use them or not; None if CPUs were not sampled."""
+
+    server_clock: ClockFit | None = None
+    """How the clock of the server's machine differs from the load's; None if that is one machine, or was not watched."""
 
     quoted: dict[str, float] = {}
     """Figures that DBAs quote, by name; see `trial.quoted.measure_quoted`."""

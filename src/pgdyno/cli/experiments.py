@@ -30,12 +30,14 @@ from pgdyno.cli.options import (
     RestoreOption,
     RunAsOption,
     ScaleOption,
+    ServerHostOption,
     ServerOption,
     StandbysOption,
     ThreadsOption,
     WalHomeOption,
     YesOption,
     check_apply_with,
+    check_server_host,
     data_table,
     given,
     put_emulated,
@@ -153,6 +155,7 @@ def compare(
         typer.Option("--cache", help="Caches when a trial begins: warm, cold or asis; two or more are compared."),
     ] = None,
     dsn: DsnOption = None,
+    server_host: ServerHostOption = None,
     init: InitOption = None,
     database: DatabaseOption = None,
     allow: AllowOption = None,
@@ -221,6 +224,7 @@ def compare(
         gate = plan_gate(fail_if or [], junit=junit, bmf=bmf)
         allowed = read_allowed(allow, dsn=dsn)
         check_apply_with(apply_with, dsn=dsn)
+        check_server_host(server_host, dsn=dsn)
         single_home, homes = split_places(home)
         single_wal_home, wal_homes = split_places([] if wal_home == [Path("none")] else wal_home)
         study = compose_comparison(
@@ -268,7 +272,7 @@ def compare(
                 restore=restore,
                 restore_command=restore_command,
             )
-            study = put_on_given(study, dsn=dsn, apply_with=apply_with)
+            study = put_on_given(study, dsn=dsn, server_host=server_host, apply_with=apply_with)
         study = put_emulated(study, emulate)
         place = Workspace.make(out=out, home=single_home, run_as=run_as)
         report = run_study(study, dsn=dsn, allowed=allowed, name="compare", place=place, ui=ui, measures_disk=disk)
@@ -304,6 +308,7 @@ def sweep(
     pg_bindir: BindirOption = None,
     standbys: StandbysOption = None,
     dsn: DsnOption = None,
+    server_host: ServerHostOption = None,
     init: InitOption = None,
     database: DatabaseOption = None,
     allow: AllowOption = None,
@@ -350,6 +355,7 @@ def sweep(
         gate = plan_gate(fail_if or [], junit=junit, bmf=bmf)
         allowed = read_allowed(allow, dsn=dsn)
         check_apply_with(apply_with, dsn=dsn)
+        check_server_host(server_host, dsn=dsn)
         study = compose_sweep(
             axes=axes,
             workloads=workload or [],
@@ -388,7 +394,7 @@ def sweep(
                 restore=restore,
                 restore_command=restore_command,
             )
-            study = put_on_given(study, dsn=dsn, apply_with=apply_with)
+            study = put_on_given(study, dsn=dsn, server_host=server_host, apply_with=apply_with)
         study = put_emulated(study, emulate)
         place = Workspace.make(out=out, home=home, run_as=run_as)
         report = run_study(study, dsn=dsn, allowed=allowed, name="sweep", place=place, ui=ui, measures_disk=disk)

@@ -43,11 +43,13 @@ from pgdyno.cli.options import (
     RestoreOption,
     RunAsOption,
     ScaleOption,
+    ServerHostOption,
     ServerOption,
     StandbysOption,
     ThreadsOption,
     WalHomeOption,
     YesOption,
+    check_server_host,
     data_table,
     emulate_host,
     given,
@@ -201,6 +203,7 @@ def bench(
         ),
     ] = None,
     dsn: DsnOption = None,
+    server_host: ServerHostOption = None,
     init: InitOption = None,
     database: DatabaseOption = None,
     allow: AllowOption = None,
@@ -238,6 +241,7 @@ def bench(
         from pgdyno.flow.compose_bench import choose_goal, compose_study
 
         allowed = read_allowed(allow, dsn=dsn)
+        check_server_host(server_host, dsn=dsn)
         if dsn is not None:
             from pgdyno.flow.given.bench import bench_given, compose_given
             from pgdyno.run.given.conninfo import hide_secrets
@@ -259,6 +263,7 @@ def bench(
             refuse_others("--dsn", **own, **questions)
             study = compose_given(
                 dsn=hide_secrets(dsn),
+                server_host=server_host,
                 workloads=workload or [],
                 load=load,
                 data=data_table(scale=scale, init=init, database=database, workloads=workload),

@@ -27,6 +27,14 @@ DsnOption = Annotated[
         show_default=False,
     ),
 ]
+ServerHostOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="DEST",
+        help="The machine of a given server as you would give it to ssh: it is watched while a load runs.",
+        show_default=False,
+    ),
+]
 AllowOption = Annotated[
     list[str] | None,
     typer.Option(
@@ -404,6 +412,16 @@ def check_apply_with(command: str | None, *, dsn: str | None) -> None:
     """
     if command is not None and dsn is None:
         raise SpecError("--apply-with goes with a given server: --dsn, or apply in a study that names one")
+
+
+def check_server_host(destination: str | None, *, dsn: str | None) -> None:
+    """Refuse the machine of a server that is not given.
+
+    Raises:
+        SpecError: No server of the user's is named.
+    """
+    if destination is not None and dsn is None:
+        raise SpecError("--server-host goes with a given server: --dsn")
 
 
 def read_allowed(words: list[str] | None, *, dsn: str | None) -> Allowed:

@@ -148,7 +148,7 @@ def _unknown(record: StudyRecord, capacity: Capacity) -> Finding:
     return Finding(
         rule=CEILING,
         severity=Severity.NOTE,
-        claim=f"How much this {'machine' if record.host else 'server'} can carry of this load is not known.",
+        claim=f"How much this {'server' if record.given else 'machine'} can carry of this load is not known.",
         evidence="; ".join(reasons) or "Every limit that is known was passed",
         workload=capacity.workload,
         certainty=Certainty.UNKNOWN,

@@ -127,7 +127,7 @@ def write_place(record: StudyRecord, variant: Variant | None = None) -> tuple[st
 
 def find_home(record: StudyRecord, variant: Variant | None = None) -> str | None:
     """Return the home of a load; None if it is the one that commands use by themselves, or was emulated."""
-    if record.host is None or record.study.is_emulated:
+    if record.host is None or record.given is not None or record.study.is_emulated:
         return None
     disk = record.host.data_disk
     if record.places and variant is not None:

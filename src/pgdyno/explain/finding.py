@@ -70,7 +70,7 @@ def keep_to_record(record: StudyRecord, findings: Iterable[Finding]) -> tuple[Fi
 
     The other commands that confirm a finding measure servers of pgdyno's own, on the machine that they run on.
     """
-    if record.host is not None:
+    if record.given is None:
         return tuple(findings)
     return tuple(msgspec.structs.replace(one, confirm="") if _runs_elsewhere(one) else one for one in findings)
 

@@ -108,11 +108,11 @@ def choose_intervention(
     base = _Base(
         measured=MeasuredLoad(record=record, load=load, variant=variant),
         memory_bytes=0 if record.host is None else record.host.usable_memory_bytes,
-        shown=(shown or {}) if record.host is None else {},
+        shown={} if record.given is None else (shown or {}),
     )
-    choose = (_CHOICES if record.host is not None else _GIVEN_CHOICES).get(bottleneck.resource)
+    choose = (_CHOICES if record.given is None else _GIVEN_CHOICES).get(bottleneck.resource)
     chosen = None if choose is None or load.rate_tps is not None else choose(base)
-    if chosen is None or record.host is None:
+    if chosen is None or record.given is not None:
         return chosen
     return msgspec.structs.replace(chosen, command=_write_command(chosen, base.measured))
 

@@ -20,7 +20,7 @@ from pgdyno.report.forms.plain import Heading, render_headed, render_rows
 from pgdyno.run.host.program import program_name
 from pgdyno.run.link.look import FarLook, look_at
 from pgdyno.run.link.ssh import open_link
-from pgdyno.spec.hosts import HostEntry, HostRole, read_hosts
+from pgdyno.spec.hosts import HostEntry, HostRole, make_server_hosts, read_hosts
 
 
 class HostLine(msgspec.Struct, frozen=True, kw_only=True):
@@ -111,19 +111,7 @@ def read_named(named: str) -> Mapping[str, HostEntry]:
         if not hosts:
             raise SpecError(f"{named} names no machine", hint="a study names them in [hosts.NAME], with role and ssh")
         return hosts
-    return {named: make_server_host(named)}
-
-
-def make_server_host(destination: str) -> HostEntry:
-    """Return the entry of a server's machine that the command line names.
-
-    Raises:
-        SpecError: It is no destination of ssh.
-    """
-    try:
-        return HostEntry(role=HostRole.SERVER, ssh=destination)
-    except ValueError as exc:
-        raise SpecError(str(exc)) from exc
+    return make_server_hosts(named)
 
 
 def view_hosts(hosts: Mapping[str, HostEntry], *, ui: Ui) -> HostsView:

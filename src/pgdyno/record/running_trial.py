@@ -5,6 +5,7 @@ Nothing here waits for, locks or writes a file, so that a reader disturbs no tri
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 
 import msgspec
@@ -12,7 +13,8 @@ import msgspec
 from pgdyno.errors import PgdynoError
 from pgdyno.plan.types import PlannedTrial
 from pgdyno.record.pgbench.output import Progress, parse_progress
-from pgdyno.record.samples.files import OsSamples, ServerSamples, read_os_samples, read_server_samples
+from pgdyno.record.samples.files import OsSamples, ServerSamples, read_server_samples
+from pgdyno.record.samples.server_machine import read_server_machine
 from pgdyno.record.serverlog import read_serverlog
 from pgdyno.record.trial_data import SERVER_LOG, TrialData
 from pgdyno.record.types import TrialRecord, TrialStatus
@@ -42,7 +44,8 @@ def read_running_trial(folder: Path, planned: PlannedTrial, *, has_samples: bool
     # A last line without its end is still being written.
     seconds = tuple(one for line in told.split("\n")[:-1] if (one := parse_progress(line)) is not None)
     machine, server = _read_samples(folder) if has_samples else (None, None)
-    header = (machine and machine.header) or (server and server.header)
+    # Of a server elsewhere, the machine's header has that machine's clock.
+    header = (server and server.header) or (machine and machine.header)
     offset_s = header.wall_s - header.monotonic_s if header else 0.0
     # pgbench writes each line when its second ends.
     end_s = told_epoch_s - offset_s
@@ -76,9 +79,9 @@ def read_running_trial(folder: Path, planned: PlannedTrial, *, has_samples: bool
 def _read_samples(folder: Path) -> tuple[OsSamples | None, ServerSamples | None]:
     """Read both samplers' files; None for one that is not there yet, or that is being packed just now."""
     machine, server = None, None
-    try:
-        machine = read_os_samples(folder)
+    # Of a server elsewhere there may be the one without the other.
+    with contextlib.suppress(PgdynoError, OSError, ValueError):
+        machine = read_server_machine(folder)
+    with contextlib.suppress(PgdynoError, OSError):
         server = read_server_samples(folder)
-    except (PgdynoError, OSError):
-        pass
     return machine, server

@@ -16,6 +16,7 @@ from pgdyno.errors import PgdynoError
 from pgdyno.record.pgbench.init import InitSteps, parse_init
 from pgdyno.record.pgbench.output import PgbenchSummary, parse_summary
 from pgdyno.record.predictions import PREDICTIONS_FILE, Prediction, read_predictions
+from pgdyno.record.samples.clock import ClockFit
 from pgdyno.record.samples.files import (
     GENERATOR_FILE,
     OsSamples,
@@ -25,6 +26,7 @@ from pgdyno.record.samples.files import (
 )
 from pgdyno.record.samples.pings import PING, PINGS_FILE, Pings, read_pings
 from pgdyno.record.samples.series import Floats, Sampled
+from pgdyno.record.samples.server_machine import read_server_clock, read_server_machine
 from pgdyno.record.serverlog import AnyLogEvent, read_serverlog
 from pgdyno.record.transactions.pack import SUMMARY_FILE, find_parts, read_packed, read_span, read_summary
 from pgdyno.record.transactions.parse import TransactionOutcome
@@ -83,12 +85,14 @@ class TrialData(msgspec.Struct, frozen=True, kw_only=True):
     pings: Pings | None = None
     """Round trips of empty statements beside the load; None for servers of pgdyno's own, and in older records."""
     generator: OsSamples | None = None
-    """Samples of the machine that the load came from, where nobody saw the server's; None in older records."""
+    """Samples of the machine that the load came from, of a server of the user's; None in older records."""
+    server_clock: ClockFit | None = None
+    """How the clock of the server's machine differs, from which `os` was converted; None if that is the load's machine."""
 
     @property
     def of_load(self) -> OsSamples | None:
         """Samples of the machine that pgbench ran on, whether or not the server did."""
-        return self.generator if self.os is None else self.os
+        return self.os if self.generator is None else self.generator
 
     @property
     def is_sliced(self) -> bool:
@@ -161,7 +165,8 @@ def read_trial_data(folder: Path, record: TrialRecord) -> TrialData:
         init=attempt("pgbench", lambda: _read_steps(folder)) if is_loading else None,
         warm_up=attempt("warm-up", lambda: _read_summary(folder / WARM_UP_DIR)) if record.planned.warm_up_s else None,
         transactions=None if is_loading else attempt(TRANSACTION_LOG, lambda: _read_transactions(folder)),
-        os=attempt("os sampler", lambda: read_os_samples(folder)),
+        os=attempt("os sampler", lambda: read_server_machine(folder)),
+        server_clock=attempt("os sampler", lambda: read_server_clock(folder)),
         server=attempt("server sampler", lambda: read_server_samples(folder)),
         log=attempt("server log", lambda: read_serverlog(folder / SERVER_LOG, clock_offset_s=record.clock_offset_s))
         or (),

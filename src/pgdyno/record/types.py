@@ -22,10 +22,13 @@ from pgdyno.record.statements import StatementCounts
 from pgdyno.record.tuned import Tuned
 from pgdyno.spec.study import Study
 
-FORMAT_VERSION = 3
-"""1: studies without comparisons. 2: variants, sweeps and searches. 3: given servers. All can be read: new fields have defaults."""
+FORMAT_VERSION = 4
+"""1: studies without comparisons. 2: variants, sweeps and searches. 3: given servers. 4: given servers whose machine was watched
+by ssh, with samples on its own clock. All can be read: new fields have defaults."""
 OWN_SERVER_FORMAT = 2
 """Of records of pgdyno's own servers, which earlier pgdynos read, too; those of given servers lack the host that these need."""
+GIVEN_FORMAT = 3
+"""Of records of given servers whose machine nobody saw."""
 
 
 class ServerFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -134,6 +137,24 @@ def why_missing(gaps: Iterable[Gap], source: str) -> str | None:
     return next((gap.reason for gap in gaps if gap.source == source), None)
 
 
+UNREAD_LOG = Gap(source="server log", reason="the log of a given server is not read")
+"""The gap of each trial on a given server whose machine was watched."""
+
+
+class WatchedHost(msgspec.Struct, frozen=True, kw_only=True):
+    """The machine of a given server, as it was reached by ssh and watched."""
+
+    name: str
+    """Its name in the study."""
+    ssh: str
+    """The destination that ssh was given."""
+    python: str
+    """Version of the Python that watched."""
+    boot_id: str
+    is_load_host: bool
+    """Whether the load came from the same machine: one kernel, seen with the same process ids."""
+
+
 class TrialStatus(enum.Enum):
     """Outcome of a trial; every member is final. A trial without a status was interrupted and is run again."""
 
@@ -221,6 +242,8 @@ class StudyRecord(msgspec.Struct, frozen=True, kw_only=True):
     plan: Plan
     host: HostFacts | None
     """The server's machine; None for a server of the user's that only SQL shows."""
+    server_host: WatchedHost | None = None
+    """How the machine of a server of the user's was watched; None where nobody saw it, and for servers of pgdyno's own."""
     server: ServerFacts
     dataset: Dataset | None
     """Data set; None until it is loaded."""

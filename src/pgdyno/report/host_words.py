@@ -17,16 +17,25 @@ def describe_machine(record: StudyRecord) -> str:
             else f"the machine at {record.given.address}, not seen"
         )
     disk = host.data_disk
-    return (
-        f"{format_cpus(host.usable_cpu_count)} ({host.cpu_model}), {format_bytes(host.usable_memory_bytes)} of memory,"
-        f" {disk.filesystem} on {disk.shown_device}{describe_wal_disk(record)}"
-    )
+    on = f", {disk.filesystem} on {disk.shown_device}{describe_wal_disk(record)}" if disk.is_known else ""
+    return f"{format_cpus(host.usable_cpu_count)} ({host.cpu_model}), {format_bytes(host.usable_memory_bytes)} of memory{on}"
 
 
 def describe_wal_disk(record: StudyRecord) -> str:
     """Describe the disk of pg_wal, to follow that of the data: `, pg_wal on xfs on vdb`; empty if it is the same."""
     wal = record.wal_disk
     return "" if wal is None else f", pg_wal on {wal.filesystem} on {wal.shown_device}"
+
+
+def describe_given(record: StudyRecord) -> str:
+    """Describe where a given server is reached, its machine where that was watched, and where the load came from."""
+    if record.host is None or record.given is None:
+        return describe_unseen(record)
+    watched = record.server_host
+    is_same = watched is not None and watched.is_load_host
+    load = "; the load came from the same machine" if is_same else _describe_load_host(record)
+    machine = after_name(record.host, describe_machine(record))
+    return f"PostgreSQL {record.server.version.partition(' ')[0]} at {record.given.address}, on {machine}{load}"
 
 
 def describe_unseen(record: StudyRecord) -> str:

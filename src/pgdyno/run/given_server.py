@@ -20,7 +20,7 @@ import msgspec
 from pgdyno.errors import PgdynoError, SpecError, StepFailedError
 from pgdyno.plan.experiment import Variant
 from pgdyno.plan.live import TIMEOUTS
-from pgdyno.record.types import UNSEEN_GAPS, Dataset, Gap, ServerFacts
+from pgdyno.record.types import UNREAD_LOG, UNSEEN_GAPS, Dataset, Gap, ServerFacts
 from pgdyno.run.given.database import (
     OwnDatabase,
     copy_database,
@@ -33,6 +33,7 @@ from pgdyno.run.given.database import (
 )
 from pgdyno.run.given.init_file import build_psql_argv, run_init_file
 from pgdyno.run.given.lock import StudyLock
+from pgdyno.run.given.machine import ServerMachine
 from pgdyno.run.given.wal_bound import WalBound
 from pgdyno.run.host.clock import monotonic_s
 from pgdyno.run.load.argv import InitRun, build_init_argv
@@ -42,6 +43,7 @@ from pgdyno.run.load.watch import LoadWatch
 from pgdyno.run.postgres import sql
 from pgdyno.run.postgres.address import Address
 from pgdyno.run.postgres.hints import is_restarting
+from pgdyno.run.sample.child import WatchedMachine
 from pgdyno.run.sample.samplers import SERVER
 from pgdyno.run.under_test import FollowedProcess, SettingsSwitch
 from pgdyno.spec.init_file import hash_init_file
@@ -83,6 +85,7 @@ class GivenServerUnderTest:
         may_checkpoint: Whether the role may run CHECKPOINT.
         lock: Keeps other pgdynos away; None where a pooler in between gives each transaction another session.
         wal_bound: The WAL that it may write.
+        machine: Its machine, if it is reached by ssh.
     """
 
     def __init__(
@@ -94,6 +97,7 @@ class GivenServerUnderTest:
         may_checkpoint: bool,
         lock: StudyLock | None,
         wal_bound: WalBound,
+        machine: ServerMachine | None = None,
     ) -> None:
         self._wal_bound = wal_bound
         self._aside = address
@@ -108,6 +112,8 @@ class GivenServerUnderTest:
         self._settings: Mapping[str, SettingValue] = {}
         self._lifted: Mapping[str, SettingValue] = {}
         self._slots: dict[int, GivenServerUnderTest] = {}
+        self._machine = machine
+        self._watched: WatchedMachine | None = None
         self.switch: ServerSettings | None = None
         """What changes settings of the whole server; None where nothing of it may be changed."""
 
@@ -142,10 +148,16 @@ class GivenServerUnderTest:
         return
 
     @property
+    def watched(self) -> WatchedMachine | None:
+        """Its machine while it runs, if it is reached by ssh."""
+        return self._watched
+
+    @property
     def unseen(self) -> tuple[Gap, ...]:
         """What cannot be observed in any trial."""
+        unseen = UNSEEN_GAPS if self._machine is None else (UNREAD_LOG,)
         # The sampler would leave its prepared statements to others.
-        return (*UNSEEN_GAPS, *([_NOT_SAMPLED] if self._lock is None else []))
+        return (*unseen, *([_NOT_SAMPLED] if self._lock is None else []))
 
     @property
     def seeks_statements(self) -> bool:
@@ -230,6 +242,7 @@ class GivenServerUnderTest:
             self.switch.apply(settings)
             self._settings = self.switch.common(settings)
         started_at = self._read_start()
+        self._watched = None if self._machine is None else self._machine.watch(started_at)
         try:
             yield
         except PgdynoError as exc:

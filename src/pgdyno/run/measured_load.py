@@ -72,6 +72,7 @@ def measure_load(
             # Between a server of pgdyno's own and its load there is no network, and one machine has both.
             is_elsewhere=stage.server.pid is None,
             watches_standbys=bool(stage.server.standby_processes),
+            watched=stage.server.watched,
         )
         watch = LoadWatch(stage.server, duration_s=trial.duration_s)
         observers = _Observers(seen, stream, samplers, watch, server=stage.server, on_load=on_load)

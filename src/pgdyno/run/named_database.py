@@ -13,6 +13,7 @@ import msgspec
 from pgdyno.errors import SpecError
 from pgdyno.record.types import Dataset, ServerFacts
 from pgdyno.run.given.lock import StudyLock
+from pgdyno.run.given.machine import ServerMachine
 from pgdyno.run.given.wal_bound import WalBound
 from pgdyno.run.given_server import GivenServerUnderTest, with_settings
 from pgdyno.run.load.pgbench import Pgbench
@@ -49,9 +50,16 @@ class NamedDatabaseUnderTest(GivenServerUnderTest):
         generator: Pgbench,
         lock: StudyLock | None,
         wal_bound: WalBound,
+        machine: ServerMachine | None = None,
     ) -> None:
         super().__init__(
-            address=address, facts=facts, generator=generator, may_checkpoint=False, lock=lock, wal_bound=wal_bound
+            address=address,
+            facts=facts,
+            generator=generator,
+            may_checkpoint=False,
+            lock=lock,
+            wal_bound=wal_bound,
+            machine=machine,
         )
         self._named = msgspec.structs.replace(address, dbname=database)
         self._guard = {} if may_write else _READ_ONLY

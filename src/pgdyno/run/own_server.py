@@ -104,6 +104,11 @@ class OwnServer:
         return read_disk_facts(self._home.data).block_device
 
     @property
+    def watched(self) -> None:
+        """None: the machine is this one."""
+        return
+
+    @property
     def unseen(self) -> tuple[Gap, ...]:
         """What no trial on it can observe: nothing."""
         return ()

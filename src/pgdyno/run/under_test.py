@@ -14,6 +14,7 @@ from pgdyno.plan.experiment import Variant
 from pgdyno.record.types import Dataset, Gap, ServerFacts
 from pgdyno.run.postgres import sql
 from pgdyno.run.postgres.address import Address
+from pgdyno.run.sample.child import WatchedMachine
 from pgdyno.spec.study import DataSpec
 from pgdyno.spec.table import CacheState, SettingValue
 
@@ -83,6 +84,11 @@ class ServerUnderTest(Protocol):
     @property
     def block_device(self) -> str | None:
         """The device that its data lie on, by the kernel's name; None where there is none."""
+        ...
+
+    @property
+    def watched(self) -> WatchedMachine | None:
+        """The machine of a server elsewhere, if it is watched."""
         ...
 
     @property

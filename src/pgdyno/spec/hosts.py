@@ -95,6 +95,20 @@ def make_hosts(raw: object, *, source: str, text: str = "") -> dict[str, HostEnt
         raise SpecError(f"{source}: hosts is no table", hint="each machine has a table [hosts.NAME]") from exc
 
 
+def make_server_hosts(destination: str | None) -> dict[str, HostEntry]:
+    """Return the hosts of a study whose server's machine the command line names as for ssh; none for None.
+
+    Raises:
+        SpecError: It is no destination of ssh.
+    """
+    if destination is None:
+        return {}
+    try:
+        return {destination: HostEntry(role=HostRole.SERVER, ssh=destination)}
+    except ValueError as exc:
+        raise SpecError(str(exc)) from exc
+
+
 def _find_place(source: str, text: str, path: str) -> str:
     line = find_line(text, path) if text else None
     return f"{source}, line {line}" if line else source

@@ -17,6 +17,7 @@ import msgspec
 
 from pgdyno.errors import SpecError
 from pgdyno.spec.complaint import find_line, read_complaint
+from pgdyno.spec.hosts import make_hosts
 from pgdyno.spec.shipped import find_shipped
 from pgdyno.spec.study import BUILTIN_SCRIPTS, Study
 from pgdyno.spec.variant import OF_PLACE, WITH_DATA, SweepSpec, VariantSpec
@@ -98,6 +99,8 @@ def make_study(raw: dict[str, object], *, source: str, folder: Path, text: str =
     Raises:
         SpecError: A key or a value is invalid.
     """
+    if "hosts" in raw:
+        make_hosts(raw["hosts"], source=source, text=text)
     try:
         study = msgspec.convert(raw, Study)
     except msgspec.ValidationError as exc:
@@ -190,6 +193,8 @@ def _without_defaults(value: object) -> object:
             if item is not None and (field.required or item != field.default):
                 kept[field.name] = _without_defaults(item)
         return kept
+    if isinstance(value, dict):
+        return {key: _without_defaults(item) for key, item in value.items()}
     if isinstance(value, tuple):
         return [_without_defaults(item) for item in value]
     return msgspec.to_builtins(value)

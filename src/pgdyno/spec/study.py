@@ -13,6 +13,7 @@ import math
 import msgspec
 
 from pgdyno.spec.host import HostSpec
+from pgdyno.spec.hosts import HostEntry, HostRole
 from pgdyno.spec.initdb import InitdbTable, show_choices
 from pgdyno.spec.scaling import ScalingSpec
 from pgdyno.spec.search import SearchSpec
@@ -321,6 +322,8 @@ class Study(StudyTable, frozen=True, kw_only=True):
     experiment: ExperimentSpec = ExperimentSpec()
     host: HostSpec | None = None
     """Declared properties of the machine; the others are observed."""
+    hosts: dict[str, HostEntry] = {}
+    """Machines that are reached by ssh, by name."""
 
     def __post_init__(self) -> None:
         """Refuse a study without a workload, and two workloads with the same name."""
@@ -347,6 +350,7 @@ class Study(StudyTable, frozen=True, kw_only=True):
             self._check_own_data()
         if self.server.kind is ServerKind.GIVEN:
             self._check_given()
+        self._check_hosts()
 
     def _check_given(self) -> None:
         if self.data.restore is not RestorePolicy.COPY:
@@ -365,6 +369,13 @@ class Study(StudyTable, frozen=True, kw_only=True):
             raise ValueError("scripts of variants take the place of the workload's: name one workload")
         if self.workload[0].is_loading:
             raise ValueError(f"scripts of variants do not go with the workload {LOADING}, which has none")
+
+    def _check_hosts(self) -> None:
+        if self.hosts and self.server.kind is not ServerKind.GIVEN:
+            raise ValueError('hosts go with kind = "given": pgdyno\'s own servers run on this machine')
+        servers = [name for name, entry in self.hosts.items() if entry.role is HostRole.SERVER]
+        if len(servers) > 1:
+            raise ValueError(f"hosts {' and '.join(servers)} both have the role of the server: a study has one server")
 
     def _check_own_data(self) -> None:
         named = [*(one.weighted_scripts for one in self.workload), *(one.weighted_scripts for one in self.variant)]
@@ -398,6 +409,11 @@ class Study(StudyTable, frozen=True, kw_only=True):
             return None
         named = self.scaling.workload or self.workload[0].name
         return next((workload for workload in self.workload if workload.name == named), None)
+
+    @property
+    def server_host(self) -> tuple[str, HostEntry] | None:
+        """Name and entry of the server's machine; None if the study names none."""
+        return next(((name, entry) for name, entry in self.hosts.items() if entry.role is HostRole.SERVER), None)
 
     @property
     def is_emulated(self) -> bool:

@@ -80,6 +80,8 @@ class _CpuCounts(msgspec.Struct, frozen=True, kw_only=True):
     absent: dict[str, str]
     spread: Floats | None = None
     """Sum of both numbers of backends, by second."""
+    are_shared: bool = True
+    """Whether pgbench's threads and the backends share CPUs; not where the load comes from another machine."""
 
     @property
     def is_short(self) -> bool:
@@ -199,6 +201,8 @@ def _count_cpu(data: TrialData, start_s: float, end_s: float) -> _CpuCounts:
         threads=threads or None,
         absent=absent,
         spread=None if "running_ms" in absent else running + queueing,
+        # On a machine of its own pgbench is not followed by the sampler of the server's.
+        are_shared=data.generator is None or data.os is None or bool(series.busy_threads(data.os)),
     )
 
 
@@ -221,7 +225,8 @@ def _split(activity: _BackendActivity, cpu: _CpuCounts, clients: int) -> dict[Re
     if cpu.backends is not None:
         _correct_for_queueing(parts, sum(cpu.backends))
     if cpu.threads is not None:
-        _split_off_generator(parts, cpu.threads, cpu.backends, clients)
+        # Where pgbench has CPUs of its own, its waits for one are no sign of the server's.
+        _split_off_generator(parts, cpu.threads, cpu.backends if cpu.are_shared else None, clients)
     return parts
 
 

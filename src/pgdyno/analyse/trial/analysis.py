@@ -154,6 +154,7 @@ def _make_figures(record: StudyRecord, data: TrialData, throughput: TrialThrough
         pgbench_tps=None if data.pgbench is None else data.pgbench.tps,
         doubts=() if throughput is None else throughput.doubts,
         schedule_lag_ms=None if data.pgbench is None else data.pgbench.schedule_lag_average_ms,
+        server_clock=data.server_clock,
         cpus_seen_count=None if data.os is None else len(series.list_cpus(data.os)) or None,
     )
 
@@ -227,8 +228,8 @@ def _shares(record: StudyRecord, data: TrialData) -> dict[str, float | None]:
     observed: dict[str, Sampled] = {}
     if data.os is not None:
         observed = _list_machine_shares(record, data.os)
-    elif data.generator is not None:
-        observed = {
+    if data.generator is not None:
+        observed |= {
             "load_generator_thread_ratio": series.busiest_thread(data.generator),
             "load_generator_cpu_ratio": series.cpu_busy(data.generator),
         }

@@ -20,7 +20,7 @@ from pgdyno.plan.plan import CHECK_S, Machine, plan_study
 from pgdyno.plan.scaling import choose_given_design, plan_scaling, with_scaling
 from pgdyno.record.machine.given_server import GivenServer
 from pgdyno.record.machine.host_facts import HostFacts
-from pgdyno.record.types import ServerFacts
+from pgdyno.record.types import ServerFacts, WatchedHost
 from pgdyno.run.change.given.undo import find_left
 from pgdyno.run.change.journal import own_journal
 from pgdyno.run.given.access import open_access
@@ -28,19 +28,23 @@ from pgdyno.run.given.conninfo import has_password
 from pgdyno.run.given.database import check_named
 from pgdyno.run.given.libpq import find_libpq
 from pgdyno.run.given.lock import StudyLock, refuse_second_study
+from pgdyno.run.given.machine import ServerMachine, find_machine
 from pgdyno.run.given.probe import watch_server
 from pgdyno.run.given.wal_bound import WalBound
 from pgdyno.run.given_server import GivenServerUnderTest
 from pgdyno.run.host.facts import read_host_facts
 from pgdyno.run.host.log import pending_log
 from pgdyno.run.host.process import ServerUser
+from pgdyno.run.link.ssh import open_link
 from pgdyno.run.load.pgbench import Pgbench
 from pgdyno.run.named_database import NamedDatabaseUnderTest
 from pgdyno.run.postgres import sql
 from pgdyno.run.postgres.address import Address
 from pgdyno.run.postgres.installation import find_installation
 from pgdyno.spec.allowed import Allowed
+from pgdyno.spec.hosts import HostEntry
 from pgdyno.spec.study import DataSpec, ServerSpec, Study
+from pgdyno.units import format_bytes, format_cpus
 
 DEFAULT_CLIENTS = 8
 DEFAULT_SCALE = 50
@@ -51,6 +55,9 @@ _POOLED = (
 )
 
 
+NamedHost = tuple[str, HostEntry]
+
+
 class ReadyServer(msgspec.Struct, frozen=True, kw_only=True):
     """A given server that was looked at, and that no other pgdyno loads while a study runs."""
 
@@ -59,6 +66,9 @@ class ReadyServer(msgspec.Struct, frozen=True, kw_only=True):
     address: Address
     load_host: HostFacts
     """This machine, which makes the load."""
+    host: HostFacts | None
+    """The server's machine; None where nobody sees it."""
+    server_host: WatchedHost | None
     under_test: GivenServerUnderTest
     generator: Pgbench
     shared_buffers_bytes: int
@@ -80,13 +90,16 @@ class ReadyServer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @contextmanager
-def ready_server(dsn: str, *, clients: int, data: DataSpec, allowed: Allowed, ui: Ui) -> Iterator[ReadyServer]:
+def ready_server(
+    dsn: str, *, clients: int, data: DataSpec, host: NamedHost | None, allowed: Allowed, ui: Ui
+) -> Iterator[ReadyServer]:
     """Connect, look at the server, and tell what would spoil a measurement.
 
     Args:
         dsn: The connection string.
         clients: Of the load that is meant.
         data: What the load runs on.
+        host: Name and entry of its machine, which is watched by ssh; None: nobody looks at it.
         allowed: Whether to load it although others use it, and which database may be written to.
         ui: Shows the progress.
 
@@ -109,7 +122,10 @@ def ready_server(dsn: str, *, clients: int, data: DataSpec, allowed: Allowed, ui
                 may_write=may_write,
             )
             load_host = read_host_facts(Path.cwd())
-            ui.end_step(f"PostgreSQL {seen.version} at {seen.address}, as {seen.role}")
+            machine = None if host is None else find_machine(stack.enter_context(open_link(host[1])), address)
+            ui.end_step(
+                f"PostgreSQL {seen.version} at {seen.address}, as {seen.role}{describe_watched(machine, load_host)}"
+            )
             for finding in found:
                 if finding.severity is not Severity.NOTE:
                     ui.show_finding(finding)
@@ -126,7 +142,9 @@ def ready_server(dsn: str, *, clients: int, data: DataSpec, allowed: Allowed, ui
                 ui.say(
                     "this role may not know how much WAL the server writes: the study does not end at any amount of it"
                 )
-            ready = _make_ready(seen, address, lock, load_host, bound, data=data, may_write=may_write)
+            ready = _make_ready(
+                seen, address, lock, load_host, bound, data=data, may_write=may_write, host=host, machine=machine
+            )
             if isinstance(ready.under_test, NamedDatabaseUnderTest):
                 ready.under_test.check_guard()
                 ui.say(_describe_use(data, may_write=may_write))
@@ -208,6 +226,8 @@ def _make_ready(
     *,
     data: DataSpec,
     may_write: bool,
+    host: NamedHost | None,
+    machine: ServerMachine | None,
 ) -> ReadyServer:
     me = ServerUser(name=str(os.geteuid()), uid=os.geteuid(), gid=os.getegid())
     # The newest pgbench works with servers of all versions, and as this account it needs no copy.
@@ -228,6 +248,7 @@ def _make_ready(
             may_checkpoint=may_checkpoint,
             lock=lock,
             wal_bound=wal_bound,
+            machine=machine,
         )
     else:
         under_test = NamedDatabaseUnderTest(
@@ -238,13 +259,36 @@ def _make_ready(
             generator=generator,
             lock=lock,
             wal_bound=wal_bound,
+            machine=machine,
         )
     return ReadyServer(
         seen=seen,
         facts=facts,
         address=address,
         load_host=load_host,
+        host=None if machine is None else machine.look.facts,
+        server_host=None if machine is None or host is None else _describe_host(*host, machine),
         under_test=under_test,
         generator=generator,
         shared_buffers_bytes=shared_buffers_bytes,
+    )
+
+
+def describe_watched(machine: ServerMachine | None, load_host: HostFacts) -> str:
+    """Describe the server's machine, if it is watched."""
+    if machine is None:
+        return ""
+    facts = machine.look.facts
+    size = f"{format_cpus(facts.usable_cpu_count)}, {format_bytes(facts.usable_memory_bytes)}"
+    is_same = "; the load comes from there, too" if machine.is_here else f"; the load comes from {load_host.host_name}"
+    return f"; on {facts.host_name}, watched by ssh: {size}{is_same}"
+
+
+def _describe_host(name: str, entry: HostEntry, machine: ServerMachine) -> WatchedHost:
+    return WatchedHost(
+        name=name,
+        ssh=entry.ssh,
+        python=machine.look.python,
+        boot_id=machine.look.boot_id,
+        is_load_host=machine.is_here,
     )

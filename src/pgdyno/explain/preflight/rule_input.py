@@ -75,9 +75,8 @@ class RuleInput(msgspec.Struct, frozen=True, kw_only=True):
     def folders(self) -> tuple[ServerFolder, ...]:
         """The folder of the data, that of the WAL if it has a file system of its own, and those of variants."""
         facts, disk, wal = self.facts, self.host.data_disk, self.facts.wal
-        folders = [
-            ServerFolder(content="data", disk=disk, devices=facts.devices, inodes_free_ratio=facts.inodes_free_ratio)
-        ]
+        data = ServerFolder(content="data", disk=disk, devices=facts.devices, inodes_free_ratio=facts.inodes_free_ratio)
+        folders = [data] if disk.is_known else []
         if wal is not None and _is_elsewhere(wal, disk):
             folders.append(ServerFolder(content="WAL", disk=wal, devices=facts.wal_devices))
         folders += [ServerFolder(**msgspec.structs.asdict(one)) for one in facts.further]

@@ -12,6 +12,7 @@ from pgdyno.explain.preflight.given import FAR, find_given_obstacles
 from pgdyno.explain.preflight.rule_input import Intent
 from pgdyno.explain.preflight.rules import find_obstacles
 from pgdyno.explain.preflight.version import UNTRIED_VERSION, find_untried
+from pgdyno.record.machine.disk_facts import UNKNOWN_DISK
 from pgdyno.record.machine.preflight import PreflightFacts, ServerOrigin, ServerSnapshot
 from pgdyno.record.types import LOST_COUNTERS, StudyRecord
 from pgdyno.spec.study import Study
@@ -37,29 +38,38 @@ def without_emulation(findings: tuple[Finding, ...], study: Study) -> tuple[Find
 
 
 def _find_obstacles(record: StudyRecord, analysis: StudyAnalysis) -> tuple[Finding, ...]:
-    if record.host is None:
-        clients = max(workload.clients for workload in record.plan.workloads)
-        has_own = record.study.data.database is None
-        found = (
-            ()
-            if record.given is None
-            else find_given_obstacles(
-                record.given,
-                clients=clients,
-                has_password=False,
-                makes_database=has_own,
-                may_write=has_own or record.are_writes_allowed,
-            )
-        )
-        networks = [workload.network for workload in analysis.workloads if workload.network is not None]
-        # What was measured beside the load says more.
-        is_measured = any(network.ratio.value is not None for network in networks)
-        return tuple(one for one in found if one.rule != FAR or not is_measured)
+    if record.host is None or record.given is not None:
+        return (*_find_of_given(record, analysis), *_find_of_watched(record))
     facts = record.preflight or PreflightFacts()
     facts = msgspec.structs.replace(facts, server=_look_at_trials(record, analysis))
     dataset_bytes = record.plan.dataset_bytes if record.dataset is None else record.dataset.total_bytes
     intent = Intent(horizon_s=record.plan.predicted_s, dataset_bytes=dataset_bytes)
     return find_obstacles(record.host, facts, intent=intent)
+
+
+def _find_of_watched(record: StudyRecord) -> tuple[Finding, ...]:
+    """Find what the machine of a given server shows. Its disks are left out: what is advised for them is for pgdyno's own data."""
+    if record.host is None:
+        return ()
+    return find_obstacles(msgspec.structs.replace(record.host, data_disk=UNKNOWN_DISK))
+
+
+def _find_of_given(record: StudyRecord, analysis: StudyAnalysis) -> tuple[Finding, ...]:
+    if record.given is None:
+        return ()
+    clients = max(workload.clients for workload in record.plan.workloads)
+    has_own = record.study.data.database is None
+    found = find_given_obstacles(
+        record.given,
+        clients=clients,
+        has_password=False,
+        makes_database=has_own,
+        may_write=has_own or record.are_writes_allowed,
+    )
+    networks = [workload.network for workload in analysis.workloads if workload.network is not None]
+    # What was measured beside the load says more.
+    is_measured = any(network.ratio.value is not None for network in networks)
+    return tuple(one for one in found if one.rule != FAR or not is_measured)
 
 
 def find_preflight_doubts(record: StudyRecord, analysis: StudyAnalysis) -> tuple[Finding, ...]:

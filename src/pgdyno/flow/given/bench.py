@@ -36,10 +36,12 @@ from pgdyno.plan.experiment import Experiment
 from pgdyno.plan.loading import check_loading, is_loading
 from pgdyno.plan.variants import list_specs
 from pgdyno.record.machine.given_server import GivenServer
+from pgdyno.record.machine.host_facts import HostFacts
 from pgdyno.record.store import RecordStore
-from pgdyno.record.types import FORMAT_VERSION, StudyRecord
+from pgdyno.record.types import FORMAT_VERSION, GIVEN_FORMAT, StudyRecord
 from pgdyno.run.given.conninfo import has_password, hide_secrets
 from pgdyno.spec.allowed import Allowed
+from pgdyno.spec.hosts import make_server_hosts
 from pgdyno.spec.init_file import hash_init_file
 from pgdyno.spec.read import APPLY_USE, resolve_command
 from pgdyno.spec.study import BUILTIN_SCRIPTS, ServerKind, ServerSpec, Study
@@ -59,6 +61,7 @@ def compose_given(
     data: dict[str, object],
     trials: dict[str, object],
     is_quick: bool,
+    server_host: str | None,
     folder: Path,
 ) -> Study:
     """Compose the study of a given server that a command line asks for.
@@ -70,6 +73,7 @@ def compose_given(
         data: Keys of [data].
         trials: Keys of [trials].
         is_quick: Whether one workload and short trials are enough.
+        server_host: The server's machine as for ssh; None: nobody looks at it.
         folder: Where script files are looked up.
 
     Raises:
@@ -87,15 +91,18 @@ def compose_given(
         goal=Goal.STOCK,
         folder=folder,
     )
-    return msgspec.structs.replace(study, question="How fast is this server as it stands?")
+    return msgspec.structs.replace(
+        study, question="How fast is this server as it stands?", hosts=make_server_hosts(server_host)
+    )
 
 
-def put_on_given(asked: Study, *, dsn: str, apply_with: str | None = None) -> Study:
+def put_on_given(asked: Study, *, dsn: str, server_host: str | None = None, apply_with: str | None = None) -> Study:
     """Turn a study of a server of pgdyno's own into one of a given server.
 
     Args:
         asked: A comparison, a sweep or a search.
         dsn: The connection string as the user gave it.
+        server_host: The server's machine as for ssh; None: nobody looks at it.
         apply_with: The command line that puts settings in force; None: sessions and ALTER SYSTEM do it.
 
     Raises:
@@ -105,7 +112,7 @@ def put_on_given(asked: Study, *, dsn: str, apply_with: str | None = None) -> St
         raise SpecError("--dsn already determines the server: leave out server")
     command = None if apply_with is None else resolve_command(apply_with, Path.cwd(), APPLY_USE)
     server = ServerSpec(kind=ServerKind.GIVEN, dsn=hide_secrets(dsn), settings=asked.server.settings, apply=command)
-    return msgspec.structs.replace(asked, server=server)
+    return msgspec.structs.replace(asked, server=server, hosts=make_server_hosts(server_host))
 
 
 def _with_defaults(study: Study) -> Study:
@@ -151,7 +158,8 @@ def bench_given(
         hash_init_file(Path(asked.data.init))
     ui = LoggedUi(ui)
     asked = _with_defaults(asked)
-    with ready_server(dsn, clients=most_clients(asked), data=asked.data, allowed=allowed, ui=ui) as ready:
+    clients = most_clients(asked)
+    with ready_server(dsn, clients=clients, data=asked.data, host=asked.server_host, allowed=allowed, ui=ui) as ready:
         planned = plan_given(with_given_sweep(asked, ready) if sweeps_clients else asked, ready)
         _ask(planned.study, planned.plan.experiment, ready, ui)
         store = begin_given_record(planned, ready, allowed=allowed, name=name, place=place, ui=ui)
@@ -173,7 +181,9 @@ def begin_given_record(
         store,
         msgspec.structs.replace(
             record,
-            format_version=FORMAT_VERSION,
+            format_version=GIVEN_FORMAT if ready.server_host is None else FORMAT_VERSION,
+            host=ready.host,
+            server_host=ready.server_host,
             given=ready.seen,
             is_busy_allowed=allowed.is_busy,
             are_writes_allowed=allowed.writes is not None,
@@ -200,7 +210,8 @@ def resume_given(store: RecordStore, *, allowed: Allowed, ui: Ui) -> StudyReport
         raise SpecError("the record names no server")
     clients = most_clients(record.study)
     allowed = allowed_again(record, allowed)
-    with ready_server(dsn, clients=clients, data=record.study.data, allowed=allowed, ui=ui) as ready:
+    study = record.study
+    with ready_server(dsn, clients=clients, data=study.data, host=study.server_host, allowed=allowed, ui=ui) as ready:
         check_same_server(record, ready)
         _ask(record.study, record.plan.experiment, ready, ui)
         reopen_record(store, ready.machine, ui)
@@ -240,12 +251,26 @@ def check_same_server(record: StudyRecord, ready: ReadyServer) -> None:
             detail=f"then {_show(then)}, now {_show(now)}",
             hint="trials of two servers do not belong in one estimate: begin a new study",
         )
+    if _identify_machine(record.host) != _identify_machine(ready.host):
+        raise HostError(
+            "the server runs on another machine or kernel now",
+            detail=f"then {_identify_machine(record.host)}\nnow  {_identify_machine(ready.host)}",
+            hint="trials of two machines do not belong in one estimate: begin a new study",
+        )
 
 
 def _identify(server: GivenServer) -> tuple[object, ...]:
     """Return what tells a server, with the role that asks, from all others; where its identifier is hidden, its address must do."""
     of_data = server.system_identifier or (server.host, server.port, server.dbname, server.system)
     return of_data, server.version, server.role
+
+
+def _identify_machine(host: HostFacts | None) -> tuple[str | int | None, ...]:
+    """Return what tells the machine of a server from others; nothing of one that nobody sees."""
+    if host is None:
+        return ()
+    disk = host.data_disk
+    return host.host_name, host.cpu_model, host.cpu_count, host.kernel, disk.block_device, disk.filesystem
 
 
 def _show(server: GivenServer | None) -> str:

@@ -106,16 +106,17 @@ def fit_clock(exchanges: Sequence[ClockExchange]) -> ClockFit:
     )
 
 
-def write_exchanges(path: Path, exchanges: Sequence[ClockExchange]) -> None:
-    """Write the exchanges of a trial."""
-    path.write_bytes(b"".join(msgspec.json.encode(one) + b"\n" for one in exchanges))
+def append_exchanges(path: Path, exchanges: Sequence[ClockExchange]) -> None:
+    """Append exchanges to the file of a trial."""
+    with path.open("ab") as file:
+        file.write(b"".join(msgspec.json.encode(one) + b"\n" for one in exchanges))
 
 
 def read_exchanges(path: Path) -> tuple[ClockExchange, ...]:
-    """Read the exchanges of a trial.
+    """Read the exchanges of a trial; a last line that was cut short is left out.
 
     Raises:
         OSError: The file cannot be read.
         ValueError: It is damaged.
     """
-    return tuple(msgspec.json.decode(line, type=ClockExchange) for line in path.read_bytes().splitlines())
+    return tuple(msgspec.json.decode(line, type=ClockExchange) for line in path.read_bytes().split(b"\n")[:-1])

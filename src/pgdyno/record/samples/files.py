@@ -24,7 +24,7 @@ from pgdyno.record.frames import pl
 FORMAT_VERSION = 1
 OS_FILE = "os.jsonl"
 GENERATOR_FILE = "generator.jsonl"
-"""The OS sampler's file where the server's machine is not seen: of the machine that the load came from."""
+"""The OS sampler's file of the machine that the load came from, beside a server of the user's."""
 SERVER_FILE = "server.jsonl"
 MISSED_AFTER_INTERVALS = 1.5
 """Distance of two samples in intervals above which at least one sample was missed."""

@@ -25,6 +25,7 @@ from pgdyno.report.sections.head import SIZES_REMARK
 from pgdyno.report.sections.places import places_table
 from pgdyno.report.sections.preflight import summarise
 from pgdyno.report.sections.repeating import list_choices
+from pgdyno.report.sections.watched import watched_table
 from pgdyno.report.severity_words import name_severity
 from pgdyno.report.table import Cell, Table, code, columns, number, text
 from pgdyno.spec.table import CacheState
@@ -69,6 +70,7 @@ def build_machine(report: ReportInput) -> Iterator[Section]:
     made = (
         emulation_table(report),
         None if host is None else host_table(host, report.record.wal_disk),
+        watched_table(report),
         places_table(report.record),
         None if host is None or not host.kernel_settings else kernel_table(host),
         None if given is None else given_table(given),
@@ -207,6 +209,15 @@ def host_table(host: HostFacts, wal: DiskFacts | None = None) -> Table:
         ("Swap", text(format_bytes(host.swap_bytes) if host.swap_bytes else "none")),
         *((title, text(getattr(host, name), note=None if getattr(host, name) else host.absent.get(name, "not found"))) for name, title in optional.items()),
         ("Load average at the start", text(format_number(host.load_average_1min))),
+        *(_list_disk(host, disk, wal) if disk.is_known else [("Disk", text(None, note="the role may not know the data's folder"))]),
+    ]  # fmt: skip
+    rows = tuple((text(name), cell) for name, cell in facts)
+    return Table(caption="Machine", columns=columns("", "Value"), rows=rows, remark=SIZES_REMARK)
+
+
+def _list_disk(host: HostFacts, disk: DiskFacts, wal: DiskFacts | None) -> list[tuple[str, Cell]]:
+    room = f"{format_bytes(disk.free_bytes)} free of {format_bytes(disk.size_bytes)}" if disk.size_bytes else None
+    return [
         ("Data directory", code(disk.path)),
         ("Disk", text(_describe_disk(host, disk))),
         ("File system", text(f"{disk.filesystem} ({disk.mount_options})")),
@@ -214,13 +225,11 @@ def host_table(host: HostFacts, wal: DiskFacts | None = None) -> Table:
             ("Disk of pg_wal", text(_describe_disk(host, wal))),
             ("File system of pg_wal", text(f"{wal.filesystem} ({wal.mount_options}), {format_bytes(wal.free_bytes)} free of {format_bytes(wal.size_bytes)}")),
         ]),
-        ("Disk space", text(f"{format_bytes(disk.free_bytes)} free of {format_bytes(disk.size_bytes)}")),
+        ("Disk space", text(room, note=None if room else "this account may not look at it")),
         ("I/O scheduler", text(disk.scheduler, note=None if disk.scheduler else host.absent.get("scheduler", "not found"))),
         ("Read-ahead", text(f"{disk.read_ahead_kb} kB" if disk.read_ahead_kb is not None else None,
                             note=None if disk.read_ahead_kb is not None else host.absent.get("read_ahead_kb", "not found"))),
     ]  # fmt: skip
-    rows = tuple((text(name), cell) for name, cell in facts)
-    return Table(caption="Machine", columns=columns("", "Value"), rows=rows, remark=SIZES_REMARK)
 
 
 def kernel_table(host: HostFacts) -> Table:
@@ -245,7 +254,7 @@ def preflight_table(report: ReportInput) -> Table | None:
     ]
     rows += [(text("not checked"), text(one.what), text(one.reason), text(None), text(None)) for one in unseen]
     return Table(
-        caption=f"Preflight: state of the {'machine' if report.record.host else 'server'} before the first trial",
+        caption=f"Preflight: state of the {'server' if report.record.given else 'machine'} before the first trial",
         columns=columns("", "What", "Seen", "Effect", "Fix"),
         rows=tuple(rows),
         remark=f"In all: {summarise(findings)}.",

@@ -39,7 +39,7 @@ def build_capacities(report: ReportInput) -> Iterator[Section]:
     for number, capacity in enumerate(report.analysis.capacities, start=1):
         tables = tuple(table for table in (bounds_table(capacity), projections_table(capacity)) if table is not None)
         if tables:
-            place = "this machine" if report.record.host else "this server"
+            place = "this server" if report.record.given else "this machine"
             words = tuple(Prose(words=one) for one in describe_capacity(capacity, place=place))
             title = f"Capacity of {place} for {capacity.workload}"
             yield Section(title=title, id=_name_capacity(number), blocks=(*words, *tables), is_listed=True)

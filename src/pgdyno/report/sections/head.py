@@ -26,7 +26,7 @@ from pgdyno.report.format import (
     format_number,
     format_seconds,
 )
-from pgdyno.report.host_words import after_name, describe_unseen, describe_wal_disk
+from pgdyno.report.host_words import after_name, describe_given, describe_wal_disk
 from pgdyno.report.input import ReportInput
 from pgdyno.report.level import Level
 from pgdyno.report.lists import join_names
@@ -70,8 +70,8 @@ def describe_study(report: ReportInput) -> str:
         else describe_experiment(experiment, record.study.trials, is_loading=workloads[0].is_loading)
     )
     measured = f"{names}: {how} by {_count_clients(report)} {_name_data(report)}"
-    if host is None:
-        return f"{measured}, on {describe_unseen(record)}."
+    if host is None or record.given is not None:
+        return f"{measured}, on {describe_given(record)}."
     servers = {1: f"PostgreSQL {record.server.version} with {describe_settings(report)}"}
     server_count = 1 if experiment is None else count_servers(experiment)
     disk = host.data_disk
@@ -121,8 +121,8 @@ def describe_settings(report: ReportInput) -> str:
 def describe_bench(report: ReportInput) -> str:
     """Describe server, machine and scale in a line."""
     record, host = report.record, report.record.host
-    if host is None:
-        return f"{describe_unseen(record)}; {record.plan.data_words}"
+    if host is None or record.given is not None:
+        return f"{describe_given(record)}; {record.plan.data_words}"
     size = f"{format_cpus(host.usable_cpu_count)}, {format_bytes(host.usable_memory_bytes)} of memory"
     return (
         f"PostgreSQL {record.server.version.partition(' ')[0]}, {describe_settings(report)}; {after_name(host, size)},"

@@ -59,5 +59,5 @@ def explain_reading(report: ReportInput) -> tuple[str, ...]:
     """Explain how to read the report, a paragraph each."""
     plan = report.record.plan
     paragraphs = _SEARCHING if plan.search is not None else _MEASURING if plan.experiment is None else _COMPARING
-    place = "this machine" if report.record.host else "the server, with the way to it,"
+    place = "the server, with the way to it," if report.record.given else "this machine"
     return tuple(one.format(place=place, start=describe_start(report.record.study)) for one in paragraphs)

@@ -45,7 +45,7 @@ def describe_repeating(report: ReportInput) -> str:
     if not chosen:
         return where
     return (
-        f"{where} Values that the study left open were chosen for this {'machine' if report.record.host else 'server'}"
+        f"{where} Values that the study left open were chosen for this {'server' if report.record.given else 'machine'}"
         f" and are written into it, so that it repeats in the same way elsewhere: {chosen}."
     )
 

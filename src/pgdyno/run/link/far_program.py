@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from pgdyno.errors import HostError, StepFailedError
-from pgdyno.record.samples.clock import ClockExchange
+from pgdyno.record.samples.clock import ClockExchange, append_exchanges
 from pgdyno.run.host import process
 from pgdyno.run.host.clock import monotonic_s
 from pgdyno.run.host.log import LOG
@@ -41,6 +41,7 @@ class FarProgram:
         source: The program's file, which imports the standard library only and answers `clock WORD` lines on stderr.
         arguments: Its arguments.
         output: A file for what it prints, emptied first.
+        clock: A file to which the exchanges are appended; None: they are kept in memory only.
         request: The first line that it reads; empty: it reads none.
         silence_s: Seconds without a word from here after which it ends.
 
@@ -56,10 +57,12 @@ class FarProgram:
         arguments: Sequence[str],
         *,
         output: Path,
+        clock: Path | None = None,
         request: bytes = b"",
         silence_s: int = SILENCE_S,
     ) -> None:
         self._silence_s = silence_s
+        self._clock = clock
         self.link = link
         self.path = output
         self.started_s = monotonic_s()
@@ -182,13 +185,17 @@ class FarProgram:
         """Exchange clocks in bursts until the end; the last burst follows the last word of the main thread."""
         burst = 0
         while self.is_alive:
-            is_last = self._ending.is_set()
+            is_last, first = self._ending.is_set(), len(self.exchanges)
             for number in range(BURST_COUNT):
                 exchange = self._exchange(burst, f"{burst}.{number}".encode())
                 if exchange is None:
                     break
                 self.exchanges.append(exchange)
             burst += 1
+            if self._clock is not None and len(self.exchanges) > first:
+                # On a full disk the samples are lost, too, and say so.
+                with contextlib.suppress(OSError):
+                    append_exchanges(self._clock, self.exchanges[first:])
             if is_last:
                 return
             self._ending.wait(self._silence_s / _BURSTS_WITHIN_SILENCE)

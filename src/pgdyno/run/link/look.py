@@ -38,8 +38,10 @@ class FarLook(msgspec.Struct, frozen=True, kw_only=True):
     python: str
     boot_id: str
     pid_namespace: str
+    asked_pid: int | None
+    """The session's process id as the server knows it; None if none was asked for."""
     session_pid: int | None
-    """The session's process id there; None if it is not there, or was not asked for."""
+    """The same as the machine knows it; None if it is not there."""
     postmaster_pid: int | None
     exchanges: tuple[ClockExchange, ...]
     """One burst."""
@@ -98,6 +100,7 @@ def look_at(link: SshLink, session: ServerSession | None = None) -> FarLook:
         python=looked.python,
         boot_id=looked.boot_id,
         pid_namespace=looked.pid_namespace,
+        asked_pid=None if session is None else session.pid,
         session_pid=looked.session_pid,
         postmaster_pid=looked.postmaster_pid,
         exchanges=tuple(bursts),

@@ -298,6 +298,12 @@ class Warming(msgspec.Struct, frozen=True, kw_only=True):
     pages: int | None
 
 
+OWN_SESSION = """
+    SELECT pg_catalog.pg_backend_pid() AS pid, pg_catalog.inet_client_port() AS port,
+           (SELECT setting FROM pg_catalog.pg_settings WHERE name = 'data_directory') AS data_directory
+"""
+
+
 def connect(
     address: Address, *, application_name: str = "pgdyno", options: str = "", patience_s: int | None = None
 ) -> Connection:
@@ -624,6 +630,14 @@ def alter_system(connection: Connection, name: str, text: str | None) -> None:
     """Set a setting in postgresql.auto.conf, or take it out of there: None. A reload puts it in force."""
     words = compose.SQL("ALTER SYSTEM RESET {name}" if text is None else "ALTER SYSTEM SET {name} = {text}")
     _execute(connection, words.format(name=compose.Identifier(*name.split(".")), text=compose.Literal(text or "")))
+
+
+def read_own_session(connection: Connection) -> dict[str, Any]:
+    """Read by what a machine knows the process of this session: its `pid`, and the `port` of its client, NULL for a socket.
+
+    `data_directory` is NULL where the role may not know it.
+    """
+    return _one(connection, OWN_SESSION)
 
 
 def read_backend_pid(connection: Connection) -> int:

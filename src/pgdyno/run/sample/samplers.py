@@ -1,6 +1,7 @@
 """Run the OS sampler, the server sampler and the pings beside a load, and report what they missed.
 
-Beside a server elsewhere the OS sampler watches the machine of the load alone, into a file of its own.
+Beside a server elsewhere the OS sampler watches the machine of the load alone, into a file of its own. Where the server's
+machine is watched, one more runs there, on that machine's clock; the exchanges with this clock are kept beside its file.
 
 A sampler that fails leaves a gap and never fails a trial: its samples are absent, with the reason, and the load's own
 figures stand. Nothing is judged or computed here; the children write their files themselves.
@@ -10,7 +11,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -20,7 +20,8 @@ from typing import Self
 
 import msgspec
 
-from pgdyno.errors import HostError, PgdynoError
+from pgdyno.errors import PgdynoError
+from pgdyno.record.samples.clock import SERVER_CLOCK_FILE
 from pgdyno.record.samples.files import (
     GENERATOR_FILE,
     OS_FILE,
@@ -34,11 +35,10 @@ from pgdyno.record.samples.files import (
 )
 from pgdyno.record.samples.pings import PING, PINGS_FILE
 from pgdyno.record.trial_data import GENERATOR
-from pgdyno.run.host import process
 from pgdyno.run.host.helper import helper_argv
-from pgdyno.run.host.host import THIS_HOST
 from pgdyno.run.postgres.address import Address
 from pgdyno.run.sample import os_sampler
+from pgdyno.run.sample.child import Child, FarSampler, WatchedMachine
 
 OS = "os sampler"
 SERVER = "server sampler"
@@ -51,8 +51,6 @@ SERVER_LABEL = "server"
 SERVER_SAMPLER_LABEL = "sampler_server"
 BACKEND_LABEL = "sampler_backend"
 _READY_WITHIN_S = 10.0
-# On a very busy machine a sampler writes its last line late; killing it earlier would leave a gap.
-_STOP_WITHIN_S = 20.0
 
 
 class SamplerGap(msgspec.Struct, frozen=True, kw_only=True):
@@ -68,59 +66,6 @@ class _FirstLine(msgspec.Struct):
     backend_pid: int | None = None
 
 
-class _Child:
-    """A sampler process and its output file."""
-
-    def __init__(self, source: str, argv: list[str], path: Path, *, inherited: tuple[int, ...] = ()) -> None:
-        self.source = source
-        self.path = path
-        self.started_s = time.monotonic()
-        self.failure = ""
-        self.process: subprocess.Popen[bytes] | None = None
-        try:
-            with path.open("ab") as output:
-                self.process = THIS_HOST.start(
-                    argv,
-                    death_signal="TERM",
-                    stdin=subprocess.PIPE,
-                    stdout=output,
-                    stderr=subprocess.PIPE,
-                    inherited=inherited,
-                )
-        except (HostError, OSError) as exc:
-            self.failure = str(exc)
-
-    @property
-    def is_alive(self) -> bool:
-        return self.process is not None and self.process.poll() is None
-
-    def has_lines(self, count: int) -> bool:
-        return self.path.exists() and self.path.read_bytes().count(b"\n") >= count
-
-    def say(self, line: str) -> None:
-        if self.process is None or self.process.stdin is None:
-            return
-        try:
-            self.process.stdin.write(line.encode())
-            self.process.stdin.flush()
-        except OSError as exc:
-            self.failure = self.failure or f"it does not listen any more: {exc}"
-
-    def stop(self) -> None:
-        """Stop the sampler; if it had ended earlier, `failure` says why."""
-        if self.process is None:
-            return
-        died = self.process.poll() is not None
-        code = process.stop(self.process, patience_s=_STOP_WITHIN_S)
-        said = self.process.stderr.read().decode(errors="replace").strip() if self.process.stderr else ""
-        for stream in (self.process.stdin, self.process.stderr):
-            if stream is not None:
-                stream.close()
-        if died or code != 0:
-            how = f"ended by signal {-code}" if code < 0 else f"ended with exit code {code}"
-            self.failure = ": ".join(part for part in (how, said) if part)
-
-
 class Samplers:
     """Both samplers, and the pings of a server elsewhere, for the length of a `with` block.
 
@@ -131,9 +76,10 @@ class Samplers:
         address: The server, and in `dbname` the database whose counters are read.
         interval_s: The seconds between samples.
         left_out: `OS`, `SERVER` or both, which are not sampled.
-        is_elsewhere: Whether nobody sees the server's machine: then this one is sampled as the load's alone, and empty
+        is_elsewhere: Whether the server is a given one: then this machine is sampled as the load's alone, and empty
             statements are timed on the load's way to the server.
         watches_standbys: Whether to sample how far the server's standbys lag.
+        watched: The machine of a server elsewhere, if it is watched.
     """
 
     def __init__(
@@ -145,6 +91,7 @@ class Samplers:
         left_out: frozenset[str] = frozenset(),
         is_elsewhere: bool = False,
         watches_standbys: bool = False,
+        watched: WatchedMachine | None = None,
     ) -> None:
         self._directory = directory
         self._address = address
@@ -152,18 +99,22 @@ class Samplers:
         self._left_out = left_out
         self._is_elsewhere = is_elsewhere
         self._watches_standbys = watches_standbys
-        self._os: _Child | None = None
-        self._server: _Child | None = None
-        self._ping: _Child | None = None
+        self._watched = watched
+        self._os: Child | None = None
+        self._far: FarSampler | None = None
+        self._server: Child | None = None
+        self._ping: Child | None = None
         self._gaps: tuple[SamplerGap, ...] = ()
         self._backend_pid: int | None = None
 
     def __enter__(self) -> Self:
         if self._is_elsewhere:
-            self._os = _Child(GENERATOR, self._os_argv(), self._directory / GENERATOR_FILE)
+            self._os = Child(GENERATOR, self._os_argv(), self._directory / GENERATOR_FILE)
         elif OS not in self._left_out:
-            self._os = _Child(OS, self._os_argv(), self._directory / OS_FILE)
+            self._os = Child(OS, self._os_argv(), self._directory / OS_FILE)
         self._tell_os(f"{STUDY_LABEL}+={os.getpid()}")
+        if self._watched is not None:
+            self._far = self._watch(self._watched)
         if SERVER not in self._left_out:
             self._server = self._connect_child(SERVER, self._server_argv(), SERVER_FILE)
         if self._is_elsewhere:
@@ -181,6 +132,7 @@ class Samplers:
             child.stop()
         self._gaps = (
             *(_find_gaps(self._os, stopped_s, read_os_samples) if self._os else ()),
+            *(_find_gaps(self._far, stopped_s, read_os_samples) if self._far else ()),
             *(_find_gaps(self._server, stopped_s, read_server_samples) if self._server else ()),
             *(_find_failure(self._ping, stopped_s) if self._ping else ()),
         )
@@ -193,7 +145,7 @@ class Samplers:
     @property
     def pids(self) -> dict[str, int]:
         """Return the process ids of the running samplers, and of the backend that serves one, by name."""
-        running = {child.source: child.process.pid for child in self._children if child.process is not None}
+        running = {child.source: child.pid for child in self._children if child.pid is not None}
         return running if self._backend_pid is None else {**running, BACKEND_LABEL: self._backend_pid}
 
     def follow(self, label: str, pid: int) -> None:
@@ -202,6 +154,8 @@ class Samplers:
         `label` is the name in the samples; `LOAD_LABEL` for the load generator.
         """
         self._tell_os(f"{label}={pid}")
+        if self._far is not None and self._watched is not None and self._watched.is_here:
+            self._far.say(f"{label}={pid}\n")
 
     def follow_tree(self, label: str, pid: int) -> None:
         """Tell the OS sampler to follow a process with all its descendants as one."""
@@ -212,8 +166,17 @@ class Samplers:
         self._tell_os(f"{SERVER_LABEL}*={postmaster_pid}")
 
     @property
-    def _children(self) -> list[_Child]:
-        return [child for child in (self._os, self._server, self._ping) if child is not None]
+    def _children(self) -> list[Child | FarSampler]:
+        return [child for child in (self._os, self._server, self._ping, self._far) if child is not None]
+
+    def _watch(self, watched: WatchedMachine) -> FarSampler:
+        """Start the sampler on the server's machine; the server is what the study uses there, with the load if that is there."""
+        far = FarSampler(
+            OS, watched, self._interval_s, self._directory / OS_FILE, clock=self._directory / SERVER_CLOCK_FILE
+        )
+        study = [watched.postmaster_pid, *([os.getpid()] if watched.is_here else [])]
+        far.say(f"{STUDY_LABEL}+={','.join(map(str, study))}\n{SERVER_LABEL}*={watched.postmaster_pid}\n")
+        return far
 
     def _tell_os(self, line: str) -> None:
         if self._os is not None:
@@ -230,8 +193,8 @@ class Samplers:
     def _ping_argv(self) -> list[str]:
         return helper_argv("pgdyno.run.sample.pinger", "--conninfo", self._address.aside().conninfo())
 
-    def _connect_child(self, source: str, argv: list[str], file: str) -> _Child:
-        return _Child(source, argv, self._directory / file, inherited=self._address.inherited)
+    def _connect_child(self, source: str, argv: list[str], file: str) -> Child:
+        return Child(source, argv, self._directory / file, inherited=self._address.inherited)
 
     def _wait_until_ready(self) -> None:
         """Wait for the first sample of each, so that starting Python disturbs no measurement."""
@@ -241,7 +204,7 @@ class Samplers:
                 return
             time.sleep(0.02)
 
-    def _follow_server_sampler(self, child: _Child) -> None:
+    def _follow_server_sampler(self, child: Child) -> None:
         if child.process is not None:
             self.follow(SERVER_SAMPLER_LABEL, child.process.pid)
         if child.has_lines(1):
@@ -250,11 +213,18 @@ class Samplers:
             with contextlib.suppress(msgspec.DecodeError):
                 self._backend_pid = msgspec.json.decode(first_line, type=_FirstLine).backend_pid
             if self._backend_pid is not None:
-                self.follow(BACKEND_LABEL, self._backend_pid)
+                self._follow_backend(self._backend_pid)
+
+    def _follow_backend(self, pid: int) -> None:
+        """Follow the sampler's own backend where the server runs."""
+        if not self._is_elsewhere:
+            self._tell_os(f"{BACKEND_LABEL}={pid}")
+        elif self._far is not None and self._watched is not None and self._watched.has_same_pids:
+            self._far.say(f"{BACKEND_LABEL}={pid}\n")
 
 
 def _find_gaps(
-    child: _Child, stopped_s: float, read: Callable[[Path], OsSamples | ServerSamples]
+    child: Child | FarSampler, stopped_s: float, read: Callable[[Path], OsSamples | ServerSamples]
 ) -> tuple[SamplerGap, ...]:
     try:
         samples = read(child.path)
@@ -288,7 +258,7 @@ def _find_gaps(
     return tuple(gaps)
 
 
-def _find_failure(child: _Child, stopped_s: float) -> tuple[SamplerGap, ...]:
+def _find_failure(child: Child, stopped_s: float) -> tuple[SamplerGap, ...]:
     if not child.failure:
         return ()
     return (SamplerGap(source=child.source, reason=child.failure, from_s=child.started_s, to_s=stopped_s),)

@@ -1,0 +1,41 @@
+"""Read the samples of the server's machine, with the times of another machine converted to the load's clock, once and here."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from pgdyno.record.frames import pl
+from pgdyno.record.samples.clock import SERVER_CLOCK_FILE, ClockFit, fit_clock, read_exchanges
+from pgdyno.record.samples.files import OsSamples, read_os_samples
+
+
+def read_server_clock(folder: Path) -> ClockFit | None:
+    """Read how the clock of the server's machine differs; None if it is the load's machine.
+
+    Raises:
+        OSError: The exchanges cannot be read.
+        ValueError: They are damaged, or there is none.
+    """
+    path = folder / SERVER_CLOCK_FILE
+    return fit_clock(read_exchanges(path)) if path.exists() else None
+
+
+def read_server_machine(folder: Path) -> OsSamples:
+    """Read the samples of the server's machine.
+
+    Raises:
+        HostError, StepFailedError: As for `read_os_samples`.
+        OSError, ValueError: They are on the clock of another machine, and this was not compared.
+    """
+    samples = read_os_samples(folder)
+    clock = read_server_clock(folder)
+    if clock is None:
+        if any(folder.glob("generator.*")):
+            raise ValueError("the clock of the server's machine was not compared, so that its samples have no time")
+        return samples
+    if not samples.frame.height:
+        return samples
+    times_s = clock.to_near(samples.frame["t_s"].to_numpy())
+    return msgspec.structs.replace(samples, frame=samples.frame.with_columns(pl.Series("t_s", times_s)))
