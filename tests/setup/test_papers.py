@@ -13,14 +13,14 @@ from .conftest import TREE
 # The changelog tells of files as they were at its time.
 PAGES = sorted(
     path
-    for pattern in ("*.md", "docs/**/*.md", "changelog.d/*.md")
+    for pattern in ("*.md", "deploy/*.md", "docs/**/*.md", "changelog.d/*.md")
     for path in TREE.glob(pattern)
     if path.name != "CHANGELOG.md"
 )
 CODE = sorted(
     path for pattern in ("src/**/*.py", "benchmarks/*.py", "studies/**/*.toml") for path in TREE.glob(pattern)
 )
-FOLDERS = ("benchmarks", "changelog.d", "docs", "src", "studies", "tests", "tools", ".ci")
+FOLDERS = ("benchmarks", "changelog.d", "deploy", "docs", "src", "studies", "tests", "tools", ".ci")
 PACKAGE = TREE / "src" / "pgdyno"
 ROOMS = sorted(path.name for path in PACKAGE.iterdir() if path.is_dir() and path.name.isalpha())
 HELP = TREE / "tests" / "cli" / "golden"
