@@ -13,7 +13,7 @@ from .conftest import TREE
 # The changelog tells of files as they were at its time.
 PAGES = sorted(
     path
-    for pattern in ("*.md", "docs/**/*.md", "changelog.d/*.md")
+    for pattern in ("*.md", "deploy/*.md", "docs/**/*.md", "changelog.d/*.md")
     for path in TREE.glob(pattern)
     if path.name != "CHANGELOG.md"
 )
