@@ -37,6 +37,7 @@ COMMANDS = [
     "compare-records",
     "export",
     "history",
+    "publish",
     "journal",
     "list",
     "clean",
