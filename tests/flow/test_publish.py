@@ -15,6 +15,7 @@ from pgdyno.flow.publish import name_folders, publish
 from tests.analyse.test_records_gate import change_load, changed
 from tests.cli.program import run_here
 from tests.records import copy_record, edit
+from tests.report.accessibility import find_barriers
 from tests.report.browser import CHROMIUM, Browser
 
 HOSTILE = "<img src=x onerror=document.title=1>"
@@ -110,5 +111,6 @@ def test_a_phone_sorts_the_index_and_nothing_of_a_record_runs(browser: Browser, 
     assert browser.evaluate("document.title") == "Published records – pgdyno"
     browser.evaluate("document.querySelectorAll('details').forEach(one => one.open = true)")
     assert browser.evaluate("document.documentElement.scrollWidth") <= 375
+    assert find_barriers(browser) == []
     assert browser.complaints == []
     assert browser.requests == [(site / "index.html").as_uri()]
