@@ -39,6 +39,7 @@ COMMANDS = [
     "compare-records",
     "export",
     "history",
+    "publish",
     "journal",
     "list",
     "clean",

@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import json
 import math
+import os
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -19,7 +21,9 @@ from pgdyno.analyse.history.histories import History, Result, collect_histories
 from pgdyno.analyse.records.sides import Side
 from pgdyno.cli.display import Display
 from pgdyno.errors import SpecError
+from pgdyno.flow import history
 from pgdyno.flow.history import HistoryResult, read_history
+from pgdyno.record.store import RecordStore
 from pgdyno.report.charts.history import history_chart
 from pgdyno.report.document import list_charts
 from pgdyno.report.history import build_history, describe_change, describe_differences
@@ -28,6 +32,39 @@ from tests.report.vega import check_vega_lite
 
 UI = Display(quiet=True)
 BEGAN = datetime(2026, 10, 1, tzinfo=UTC)
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A cache of the test's own."""
+    folder = tmp_path_factory.mktemp("cache")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(folder))
+    return folder / "pgdyno"
+
+
+def test_a_record_is_analysed_once_until_it_changes(
+    tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record = copy_record(tmp_path / "records/one")
+    analysed: list[Path] = []
+
+    def count(store: RecordStore) -> Iterator[Result]:
+        analysed.append(store.path)
+        yield from listed(store)
+
+    listed = history._list_results
+    monkeypatch.setattr(history, "_list_results", count)
+    first = read(record.parent)
+    assert (read(record.parent), len(analysed)) == (first, 1)
+    os.utime(record / "trials/0001/trial.json")
+    assert (read(record.parent), len(analysed)) == (first, 2)
+    assert [path.name[:8] for path in cache.iterdir()] == ["history-"], "the old answer is replaced"
+    # A record that is still being measured changes too often to be kept.
+    with RecordStore(record).locked():
+        assert (read(record.parent), len(analysed)) == (first, 3)
+    (kept,) = cache.iterdir()
+    kept.write_bytes(b"damaged")
+    assert (read(record.parent), len(analysed)) == (first, 4)
 
 
 def read(folder: Path) -> tuple[History, ...]:

@@ -19,6 +19,7 @@ from pgdyno.report.format import format_estimate
 from pgdyno.report.live.page import make_live_page
 from pgdyno.run.page_server import HOST, Updates, listen, serving
 from tests.records import copy_record, edit
+from tests.report.accessibility import find_barriers
 from tests.report.browser import CHROMIUM, Browser
 
 HOSTILE = '<img src=x onerror="document.title=1"></script><b>'
@@ -101,6 +102,9 @@ def test_the_page_shows_a_hostile_record_on_a_phone_and_runs_nothing_of_it(brows
         assert browser.evaluate("document.documentElement.scrollWidth") <= 375
         unnamed = "[...document.querySelectorAll('svg')].filter(one => !one.getAttribute('aria-label')).length"
         assert browser.evaluate(unnamed) == 0
+        assert find_barriers(browser) == []
+        browser.evaluate("document.querySelector('svg').removeAttribute('aria-label')")
+        assert [rule for rule, _ in find_barriers(browser)] == ["svg-img-alt"], "axe-core looks"
         updates.put({"problem": b'"the record is gone"'})
         browser.wait_for(
             "document.querySelector('#problem:not([hidden])')?.textContent", lambda text: text == "the record is gone"

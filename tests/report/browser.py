@@ -108,6 +108,18 @@ class Browser(AbstractContextManager["Browser"]):
         assert "exceptionDetails" not in answer, answer["exceptionDetails"]
         return answer["result"].get("value")
 
+    def renderers(self) -> list[int]:
+        """The processes that draw its pages."""
+        found = []
+        for entry in Path("/proc").glob("[0-9]*"):
+            try:
+                words = (entry / "cmdline").read_bytes()
+            except OSError:
+                continue
+            if b"--type=renderer" in words and self._profile.name.encode() in words:
+                found.append(int(entry.name))
+        return found
+
     def screenshot(self, *, is_full: bool = True) -> bytes:
         """The page as PNG."""
         answer = self.call("Page.captureScreenshot", format="png", captureBeyondViewport=is_full)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from pgdyno.run.host.cache import keep_text
+from pgdyno.run.host.cache import fingerprint, keep_for, keep_text
 
 
 class Maker:
@@ -32,6 +32,30 @@ def test_it_is_made_once_for_each_name(cache: Path) -> None:
     ]
     assert {path.name for path in cache.iterdir()} == {"a-1", "a-2"}
     assert cache.stat().st_mode & 0o077 == 0
+
+
+def test_a_result_for_another_key_is_replaced(cache: Path, tmp_path: Path) -> None:
+    make = Maker()
+    assert [keep_for("a", key, make) for key in ("1", "1", "2", "1")] == [
+        f"Größe {number}\r\n" for number in (1, 1, 2, 3)
+    ]
+    assert [path.name for path in cache.iterdir()] == ["a"]
+
+
+def test_a_fingerprint_is_of_all_that_counts(tmp_path: Path) -> None:
+    (tmp_path / "a.py").write_text("1")
+    (tmp_path / "b.txt").write_text("1")
+
+    def take() -> tuple[str, str]:
+        return fingerprint(tmp_path), fingerprint(tmp_path, "more", suffixes=(".py",))
+
+    before = take()
+    assert (len(set(before)), take()) == (2, before)
+    (tmp_path / "b.txt").write_text("12")
+    changed = take()
+    assert (changed[0] != before[0], changed[1]) == (True, before[1])
+    os.utime(tmp_path / "a.py", (1, 1))
+    assert all(one != other for one, other in zip(take(), changed, strict=True))
 
 
 def test_what_is_damaged_is_made_again(cache: Path) -> None:

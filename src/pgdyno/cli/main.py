@@ -61,6 +61,7 @@ from pgdyno.cli.options import (
     server_table,
 )
 from pgdyno.cli.price import PRICE_EXAMPLES, price
+from pgdyno.cli.publish import PUBLISH_EXAMPLES, publish
 from pgdyno.cli.records import (
     COMPARE_RECORDS_EXAMPLES,
     EXPORT_EXAMPLES,
@@ -415,6 +416,7 @@ app.command(epilog=SWEEP_EXAMPLES)(sweep)
 app.command(epilog=EXPLAIN_EXAMPLES)(explain)
 app.command("compare-records", epilog=COMPARE_RECORDS_EXAMPLES)(compare_records)
 app.command(epilog=HISTORY_EXAMPLES)(history)
+app.command(epilog=PUBLISH_EXAMPLES)(publish)
 app.command(epilog=JOURNAL_EXAMPLES)(journal)
 app.command(epilog=PRICE_EXAMPLES)(price)
 app.command(epilog=STUDIES_EXAMPLES)(studies)

@@ -82,7 +82,7 @@ def compare_named(paths: Sequence[Path], *, out: Path | None = None) -> RecordsR
         raise SpecError(f"{out} has none of the forms {', '.join(FORMS)}", hint="for example --out records.md")
     stores = [open_record(path) for path in paths]
     records = [store.read_record() for store in stores]
-    _refuse_copies(paths, records)
+    refuse_copies(paths, records)
     reports = [_read_report(store) for store in stores]
     result = RecordsResult(
         records=tuple(
@@ -90,7 +90,7 @@ def compare_named(paths: Sequence[Path], *, out: Path | None = None) -> RecordsR
             for path, report in zip(paths, reports, strict=True)
         ),
         comparisons=compare_records(
-            [_list_sides(store, report) for store, report in zip(stores, reports, strict=True)]
+            [list_report_sides(store, report) for store, report in zip(stores, reports, strict=True)]
         ),
     )
     if out is not None:
@@ -100,7 +100,7 @@ def compare_named(paths: Sequence[Path], *, out: Path | None = None) -> RecordsR
     return result
 
 
-def _refuse_copies(paths: Sequence[Path], records: Sequence[StudyRecord]) -> None:
+def refuse_copies(paths: Sequence[Path], records: Sequence[StudyRecord]) -> None:
     """Refuse a record that is named twice, or a copy of it: it differs from itself only in its path."""
     seen: dict[tuple[object, ...], Path] = {}
     for path, record in zip(paths, records, strict=True):
@@ -132,7 +132,8 @@ def _read_report(store: RecordStore) -> ReportInput:
     return report
 
 
-def _list_sides(store: RecordStore, report: ReportInput) -> tuple[Side, ...]:
+def list_report_sides(store: RecordStore, report: ReportInput) -> tuple[Side, ...]:
+    """Return the loads of a record that can be compared, with what disturbed their measurement."""
     spoiling = find_preflight_doubts(report.record, report.analysis)
     return list_sides(
         report.record,

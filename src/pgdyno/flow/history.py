@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -18,9 +19,12 @@ from pgdyno.flow.terminal import print_document
 from pgdyno.record.store import RecordStore, find_records
 from pgdyno.record.trial_data import read_trial_data
 from pgdyno.report.level import Level
+from pgdyno.run.host.cache import fingerprint, keep_for
 
 # About as long as a record of 80 trials takes to read and analyse.
 _RECORD_S = 1.0
+# What an analysis follows from beside the record.
+_SOURCES = (".py", ".toml", ".csv")
 
 
 class HistoryResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,12 +70,13 @@ def read_history(folders: Sequence[Path], *, out: Path | None = None, ui: Ui) ->
             f"no records in {named}", hint="`pgdyno bench --quick` makes one; --records of other commands says where"
         )
     ui.begin_step("read records", predicted_s=_RECORD_S * len(stores))
+    program = fingerprint(Path(__file__).parents[1], suffixes=_SOURCES)
     results: list[Result] = []
     unreadable: list[str] = []
     for number, store in enumerate(stores, start=1):
         ui.show_activity(f"{number} of {len(stores)}")
         try:
-            results += _list_results(store)
+            results += _read_results(store, program)
         except (PgdynoError, OSError) as error:
             unreadable.append(f"{store.path}: {error.reason if isinstance(error, PgdynoError) else error}")
     ui.end_step(f"{len(stores)} of them")
@@ -81,6 +86,30 @@ def read_history(folders: Sequence[Path], *, out: Path | None = None, ui: Ui) ->
 
         write_document(out, build_history(result.histories, result.unreadable), result.to_json)
     return result
+
+
+def _read_results(store: RecordStore, program: str) -> list[Result]:
+    """Return the results of a record; those of an earlier call if neither the record nor the program has changed."""
+    if store.is_locked:
+        return list(_list_results(store))
+    name = f"history-{hashlib.sha256(str(store.path).encode()).hexdigest()[:24]}.json"
+    made: list[Result] = []
+
+    def make() -> str:
+        made.extend(_list_results(store))
+        text = msgspec.json.encode(made).decode()
+        # JSON has no NaN: what does not come back as it was is computed each time.
+        return text if _read_kept(text) == made else ""
+
+    text = keep_for(name, fingerprint(store.path, program), make)
+    return made or _read_kept(text) or list(_list_results(store))
+
+
+def _read_kept(text: str) -> list[Result] | None:
+    try:
+        return msgspec.json.decode(text, type=list[Result])
+    except msgspec.DecodeError:
+        return None
 
 
 def _list_results(store: RecordStore) -> Iterator[Result]:

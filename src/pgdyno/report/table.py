@@ -23,6 +23,10 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
     """A label that follows the text everywhere, such as the durability that a variant gives up."""
     hue: str = ""
     """The colour of a verdict."""
+    link: str = ""
+    """The page that the text leads to, relative to this one; only pages have links."""
+    order: float | None = None
+    """The place of the cell in its column when a page sorts it; None: by its text."""
 
 
 class Column(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,6 +51,8 @@ class Table(msgspec.Struct, frozen=True, kw_only=True):
     """The least detailed form that shows the table; a page folds tables of level DETAIL."""
     is_captioned: bool = True
     """True if the caption is shown; a heading above may already say the same."""
+    is_sortable: bool = False
+    """True if the reader of a page can sort the rows."""
 
     def at_level(self, level: Level) -> Table:
         """Return the table with only the columns of a form's level; only forms that show all print the remark."""

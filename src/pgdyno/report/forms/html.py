@@ -36,17 +36,36 @@ def print_html(document: Document, *, vega_js: str | None = None) -> str:
         vega_js: A cached result of `bundle_vega`; bundling takes more than a second.
     """
     vega = bundle_vega() if vega_js is None else vega_js
-    script, style = _read_asset("report.js"), _make_style()
+    return _render(
+        document,
+        scripts=(vega, _read_asset("report.js")),
+        style=_make_style(),
+        without_script="The charts need JavaScript; every figure is in the tables as well.",
+    )
+
+
+def print_index(document: Document) -> str:
+    """Return a document without charts as one HTML page, whose tables the reader can sort."""
+    return _render(
+        document,
+        scripts=(_read_asset("index.js"),),
+        style=f"{_make_style()}{_read_asset('index.css')}",
+        without_script="To sort the tables takes JavaScript.",
+    )
+
+
+def _render(document: Document, *, scripts: tuple[str, ...], style: str, without_script: str) -> str:
     return (
         _environment()
         .get_template("page.html.j2")
         .render(
             document=document,
             contents=tuple(list_contents(document.blocks)),
-            policy=_make_policy((vega, script), style),
+            policy=_make_policy(scripts, style),
             style=Markup(style),  # noqa: S704 - our own files, not a reader's or a study's words
-            scripts=tuple(Markup(one) for one in (vega, script)),  # noqa: S704 - the same
+            scripts=tuple(map(Markup, scripts)),
             drawings=Markup(_encode_drawings(list_charts(document.blocks))),  # noqa: S704 - no < is left in it
+            without_script=without_script,
         )
     )
 

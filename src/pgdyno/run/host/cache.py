@@ -10,7 +10,7 @@ import contextlib
 import hashlib
 import os
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 _DIGEST_BYTES = hashlib.sha256().digest_size
@@ -29,6 +29,32 @@ def keep_text(name: str, make: Callable[[], str]) -> str:
         text = make()
         _write(path, text)
     return text
+
+
+def keep_for(name: str, key: str, make: Callable[[], str]) -> str:
+    """Return the result of `make` for a key; a result for another key is replaced, so that old ones do not pile up.
+
+    Args:
+        name: The file name in the cache.
+        key: What the result follows from, without line breaks; see `fingerprint`.
+        make: Computes the text.
+    """
+    path = _cache_folder() / name
+    known, _, text = (_read(path) or "").partition("\n")
+    if known != key:
+        text = make()
+        _write(path, f"{key}\n{text}")
+    return text
+
+
+def fingerprint(folder: Path, *more: str, suffixes: Collection[str] = ()) -> str:
+    """Return a digest of the names, sizes and times of all files in a folder, or of those with some endings."""
+    digest = hashlib.sha256("\0".join((str(folder), *more)).encode())
+    for path in sorted(folder.rglob("*")):
+        if path.suffix in suffixes or not suffixes:
+            seen = path.stat()
+            digest.update(f"{path.relative_to(folder)}\0{seen.st_size}\0{seen.st_mtime_ns}\n".encode())
+    return digest.hexdigest()
 
 
 def _cache_folder() -> Path:

@@ -1,0 +1,116 @@
+"""A site of records: what may be compared shares a table, nothing of a record runs, and no folder of the user's is harmed."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pgdyno.analyse.records.groups import group_sides
+from pgdyno.errors import SpecError
+from pgdyno.flow.publish import name_folders, publish
+from tests.analyse.test_records_gate import change_load, changed
+from tests.cli.program import run_here
+from tests.records import copy_record, edit
+from tests.report.accessibility import find_barriers
+from tests.report.browser import CHROMIUM, Browser
+
+HOSTILE = "<img src=x onerror=document.title=1>"
+
+
+@pytest.fixture(scope="module")
+def records(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    folder = tmp_path_factory.mktemp("records")
+    first = copy_record(folder / "first")
+    second = copy_record(folder / HOSTILE, at="2026-11-23T10:00:00+00:00")
+    edit(second / "record.json", lambda record: record["study"].update(question=f"</script>{HOSTILE}"))
+    return first, second
+
+
+@pytest.fixture(scope="module")
+def site(records: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    to = tmp_path_factory.mktemp("sites") / "site"
+    done = run_here(["publish", *map(str, records), "--to", str(to), "--json"])
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == json.loads((to / "site.json").read_text())
+    return to
+
+
+def test_loads_that_answer_one_question_share_a_table(site: Path) -> None:
+    told = json.loads((site / "site.json").read_text())
+    assert told["pages"] == ["index.html", "first/report.html", "img-src-x-onerror-document.title-1/report.html"]
+    assert all((site / page).is_file() for page in told["pages"])
+    assert [(load["group"], load["trials_count"]) for load in told["loads"]] == [(1, 2), (1, 2)]
+    assert told["loads"][0]["spread_ratio"] > 0
+    assert told["loads"][0]["declared"] == []
+    text = (site / "index.html").read_text()
+    assert '<a href="first/report.html">first</a>' in text
+    assert "Durability given up" in text
+    assert HOSTILE not in text
+
+
+def test_what_may_not_be_compared_has_a_table_of_its_own() -> None:
+    side = changed()
+    other = changed(study=change_load(clients=9), side=side)
+    groups = group_sides([[other], [side], [side]])
+    assert [[one.place for one in group] for group in groups] == [[1, 2], [0]]
+
+
+def test_a_site_is_replaced_as_a_whole_and_nothing_else_is(records: tuple[Path, Path], tmp_path: Path) -> None:
+    class Silent:
+        def say(self, text: str) -> None: ...
+
+    to = tmp_path / "site"
+    publish(records, to=to, ui=Silent())  # type: ignore[arg-type]
+    publish(records[:1], to=to, ui=Silent())  # type: ignore[arg-type]
+    assert sorted(path.name for path in to.iterdir()) == ["first", "index.html", "site.json"]
+    (to / "mine.txt").write_text("kept")
+    for folder in (to, tmp_path / "none" / "site", records[0]):
+        with pytest.raises(SpecError):
+            publish(records[:1], to=folder, ui=Silent())  # type: ignore[arg-type]
+    assert (to / "mine.txt").read_text() == "kept"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["site"]
+    with pytest.raises(SpecError, match="are one record"):
+        publish([records[0], records[0]], to=tmp_path / "other", ui=Silent())  # type: ignore[arg-type]
+
+
+def test_a_folder_has_a_name_for_addresses() -> None:
+    assert name_folders(["a b", "A-b", "..", "", "ü/<x>", "x" * 200]) == (
+        "a-b",
+        "A-b-2",
+        "record",
+        "record-2",
+        "x",
+        "x" * 80,
+    )
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    if CHROMIUM is None:
+        if os.environ.get("CI") == "true":
+            pytest.fail("CI may not skip the browser: no chromium is installed")
+        pytest.skip("no chromium is installed")
+    with Browser() as running:
+        yield running
+
+
+def test_a_phone_sorts_the_index_and_nothing_of_a_record_runs(browser: Browser, site: Path) -> None:
+    browser.open(site / "index.html", width=375, scheme="dark")
+    first = "[...document.querySelectorAll('#records tbody tr th')].map(one => one.textContent)"
+    press = "[...document.querySelectorAll('#records thead button')].find(one => one.textContent === 'Began').click()"
+    assert browser.evaluate(first) == ["first", HOSTILE]
+    for order, names in (("ascending", ["first", HOSTILE]), ("descending", [HOSTILE, "first"])):
+        browser.evaluate(press)
+        assert browser.evaluate(first) == names
+        assert browser.evaluate("document.querySelector('#records th[aria-sort]').getAttribute('aria-sort')") == order
+    assert browser.evaluate("document.querySelectorAll('img').length") == 0
+    assert browser.evaluate("document.title") == "Published records – pgdyno"
+    browser.evaluate("document.querySelectorAll('details').forEach(one => one.open = true)")
+    assert browser.evaluate("document.documentElement.scrollWidth") <= 375
+    assert find_barriers(browser) == []
+    assert browser.complaints == []
+    assert browser.requests == [(site / "index.html").as_uri()]
