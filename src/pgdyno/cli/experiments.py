@@ -24,6 +24,7 @@ from pgdyno.cli.options import (
     LiveOption,
     ModeOption,
     OutOption,
+    PasswordCommandOption,
     QuietOption,
     RateOption,
     RestoreCommandOption,
@@ -43,6 +44,7 @@ from pgdyno.cli.options import (
     refuse_others,
     server_table,
     split_places,
+    take_password_command,
 )
 from pgdyno.cli.session import session
 
@@ -153,6 +155,7 @@ def compare(
     dsn: DsnOption = None,
     init: InitOption = None,
     database: DatabaseOption = None,
+    password_command: PasswordCommandOption = None,
     allow: AllowOption = None,
     apply_with: ApplyWithOption = None,
     workload: WorkloadOption = None,
@@ -216,6 +219,7 @@ def compare(
 
         gate = plan_gate(fail_if or [], junit=junit, bmf=bmf)
         allowed = read_allowed(allow, dsn=dsn)
+        take_password_command(password_command, dsn=dsn)
         check_apply_with(apply_with, dsn=dsn)
         single_home, homes = split_places(home)
         single_wal_home, wal_homes = split_places([] if wal_home == [Path("none")] else wal_home)
@@ -295,6 +299,7 @@ def sweep(
     dsn: DsnOption = None,
     init: InitOption = None,
     database: DatabaseOption = None,
+    password_command: PasswordCommandOption = None,
     allow: AllowOption = None,
     apply_with: ApplyWithOption = None,
     mode: ModeOption = None,
@@ -336,6 +341,7 @@ def sweep(
 
         gate = plan_gate(fail_if or [], junit=junit, bmf=bmf)
         allowed = read_allowed(allow, dsn=dsn)
+        take_password_command(password_command, dsn=dsn)
         check_apply_with(apply_with, dsn=dsn)
         study = compose_sweep(
             axes=axes,

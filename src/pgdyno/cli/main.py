@@ -34,6 +34,7 @@ from pgdyno.cli.options import (
     LiveOption,
     ModeOption,
     OutOption,
+    PasswordCommandOption,
     QuietOption,
     RateOption,
     RecordArgument,
@@ -55,6 +56,7 @@ from pgdyno.cli.options import (
     read_allowed,
     refuse_others,
     server_table,
+    take_password_command,
 )
 from pgdyno.cli.price import PRICE_EXAMPLES, price
 from pgdyno.cli.records import (
@@ -199,6 +201,7 @@ def bench(
     dsn: DsnOption = None,
     init: InitOption = None,
     database: DatabaseOption = None,
+    password_command: PasswordCommandOption = None,
     allow: AllowOption = None,
     port: Annotated[
         int | None, typer.Option(help="Also listen on 127.0.0.1:PORT, so that psql can connect.", show_default=False)
@@ -232,6 +235,7 @@ def bench(
         from pgdyno.flow.compose_bench import choose_goal, compose_study
 
         allowed = read_allowed(allow, dsn=dsn)
+        take_password_command(password_command, dsn=dsn)
         if dsn is not None:
             from pgdyno.flow.given.bench import bench_given, compose_given
             from pgdyno.run.given.conninfo import hide_secrets
@@ -289,6 +293,7 @@ def bench(
 def run(
     study: Annotated[Path, typer.Argument(help="A study file; studies/template.toml explains every key.")],
     *,
+    password_command: PasswordCommandOption = None,
     allow: AllowOption = None,
     fail_if: FailIfOption = None,
     junit: JunitOption = None,
@@ -322,6 +327,7 @@ def run(
         asked = emulate_host(asked, is_asked=emulate)
         check_gate(gate, asked)
         allowed = read_allowed(allow, dsn=asked.server.dsn)
+        take_password_command(password_command, dsn=asked.server.dsn)
         place = Workspace.make(out=out, home=home, run_as=run_as)
         # A study that declares its disk is compared with the measured disk.
         wants_card = asked.host is not None
@@ -355,6 +361,7 @@ def resume(
     record: RecordArgument = None,
     *,
     records: RecordsOption = DEFAULT_RECORDS,
+    password_command: PasswordCommandOption = None,
     allow: AllowOption = None,
     fail_if: FailIfOption = None,
     junit: JunitOption = None,
@@ -377,6 +384,7 @@ def resume(
         study = store.read_record().study
         check_gate(gate, study)
         allowed = read_allowed(allow, dsn=study.server.dsn)
+        take_password_command(password_command, dsn=study.server.dsn)
         resumed = resume_study(store, allowed=allowed, place=Workspace.make(out=None, home=home, run_as=run_as), ui=ui)
         show_gated(apply_gate(gate, resumed), show, json=json)
 

@@ -31,6 +31,14 @@ DsnOption = Annotated[
         show_default=False,
     ),
 ]
+PasswordCommandOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="CMD",
+        help="Of a given server: the command that prints the password, such as a token; asked again every five minutes.",
+        show_default=False,
+    ),
+]
 AllowOption = Annotated[
     list[str] | None,
     typer.Option(
@@ -395,6 +403,22 @@ def check_apply_with(command: str | None, *, dsn: str | None) -> None:
     """
     if command is not None and dsn is None:
         raise SpecError("--apply-with goes with a given server: --dsn, or apply in a study that names one")
+
+
+def take_password_command(command: str | None, *, dsn: str | None) -> None:
+    """Have connections to a given server ask a command for their password.
+
+    Raises:
+        SpecError: No server of the user's is named, or it is no command line.
+    """
+    if command is None:
+        return
+    if dsn is None:
+        raise SpecError("--password-command goes with a given server: --dsn, or a study that names one")
+    from pgdyno.run.given.conninfo import use_password_command  # noqa: PLC0415 - --help needs no libpq
+    from pgdyno.run.given.password_command import read_password_command  # noqa: PLC0415
+
+    use_password_command(read_password_command(command))
 
 
 def read_allowed(words: list[str] | None, *, dsn: str | None) -> Allowed:
