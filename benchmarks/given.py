@@ -3,7 +3,7 @@
 The embedded PostgreSQL runs once as pgdyno's own cluster, and once as a cluster that only its socket's connection string
 names, through a role that has CREATEDB and nothing else. Each question is put to both in paired trials, or in live slices
 with --design live, one after the other in random order: the same verdict, each estimate in the other's 95 % interval, and the shares of the clients' time
-that go to waits inside the server. With --alike, identical variants are compared on the given server only: how many of
+that go to waits inside the server, beside what two runs on the own server differ by. With --alike, identical variants are compared on the given server only: how many of
 these are called different?
 
 Usage: python benchmarks/given.py [--minutes 2] [--scale 10] [--questions 10] [--alike 0] [--design paired]
@@ -26,8 +26,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from causes import hide_machine
 from figures import say, say_share
 
+from pgdyno.analyse.transaction_time.model import measure_time
+from pgdyno.record.store import open_record
+from pgdyno.record.trial_data import read_trial_data
 from pgdyno.run.cluster.home import open_home
 from pgdyno.run.host.process import find_server_user
 from pgdyno.run.own_server import OwnServer
@@ -96,6 +100,8 @@ def ask(question: tuple[str, ...], place: list[str], options: argparse.Namespace
     if done.returncode:
         raise SystemExit(f"{' '.join(argv)}: {done.stderr}")
     report: dict[str, Any] = json.loads(done.stdout)
+    if "--dsn" not in place:
+        report["hidden"] = hidden_waits(folder)
     shutil.rmtree(folder / "pgdyno-records")
     return report
 
@@ -118,6 +124,29 @@ def waits_of(report: dict[str, Any]) -> dict[tuple[str, str], float]:
     return {key: statistics.mean(ratios) for key, ratios in found.items()}
 
 
+def hidden_waits(folder: Path) -> dict[tuple[str, str], float]:
+    """Return the same shares of an own server's record, read as if nobody had seen its machine."""
+    found: dict[tuple[str, str], float] = {}
+    for place in (folder / "pgdyno-records").iterdir():
+        store = open_record(place)
+        plan = store.read_record().plan
+        parts: dict[tuple[str, str], list[float]] = {}
+        for trial in store.read_trials():
+            data = hide_machine(read_trial_data(store.trial_dir(trial.planned.number), trial))
+            time = measure_time(data, plan.find_load(trial.planned))
+            shares = {one.resource.value: one.ratio for one in (time.shares if time else ())}
+            for wait in WAITS if time else ():
+                parts.setdefault((trial.planned.variants[0], wait), []).append(shares.get(wait, 0.0))
+        found |= {key: statistics.mean(ratios) for key, ratios in parts.items()}
+    return found
+
+
+def find_farthest(one: dict[tuple[str, str], float], other: dict[tuple[str, str], float]) -> list[float]:
+    """Return by how much the shares differ where they do most; nothing where none is known of both."""
+    both = one.keys() & other.keys()
+    return [max(abs(one[key] - other[key]) for key in both)] if both else []
+
+
 def show(where: str, verdict: dict[str, Any]) -> str:
     """Return a verdict in a line."""
     numbers = [verdict[name] for name in ("effect_ratio", "low_ratio", "high_ratio")]
@@ -133,9 +162,11 @@ def name_figures(options: argparse.Namespace) -> str:
 def compare_both(dsn: str, options: argparse.Namespace, folder: Path) -> None:
     """Put each question to both servers, and say how far the answers agree."""
     name = name_figures(options)
-    same, contradicted, inside, farthest = [], [], [], []
+    same, contradicted, inside, farthest, null, hidden, unhidden = [], [], [], [], [], [], []
+    own_place = ["--home", str(folder / "own"), "--no-disk"]
+    # Two runs on one server differ, too: by the seconds in which other programs were at work, and by chance.
+    places = {"own": own_place, "own again": own_place, "given": ["--dsn", dsn]}
     for number, question in enumerate(QUESTIONS[: options.questions]):
-        places = {"own": ["--home", str(folder / "own"), "--no-disk"], "given": ["--dsn", dsn]}
         order = sorted(places)
         random.Random(number).shuffle(order)
         reports = {place: ask(question, places[place], options, folder) for place in order}
@@ -148,13 +179,23 @@ def compare_both(dsn: str, options: argparse.Namespace, folder: Path) -> None:
             for one, other in ((own, given), (given, own))
         ]
         waits = {name: waits_of(report) for name, report in reports.items()}
-        both = waits["own"].keys() & waits["given"].keys()
-        farthest += [max(abs(waits["own"][key] - waits["given"][key]) for key in both)] if both else []
+        # Both are halves of one difference, so that the given server's is not from a mean of two runs.
+        farthest += [apart for again in ("own", "own again") for apart in find_farthest(waits[again], waits["given"])]
+        null += find_farthest(waits["own"], waits["own again"])
+        for again in ("own", "own again"):
+            hidden += find_farthest(waits[again], reports[again]["hidden"])
+            unhidden += find_farthest(reports[again]["hidden"], waits["given"])
+        print(f"  waits apart: own from own {null[-1:]}, own from given {farthest[-2:]}", flush=True)
     say_share(f"{name}.same_verdict", same, target=">= 1")
     say_share(f"{name}.contradicted", contradicted, target="<= 0")
     say_share(f"{name}.estimate_inside", inside)
     if farthest:
         say(f"{name}.waits_apart", statistics.median(farthest), unit="ratio", n=len(farthest), target="<= 0.05")
+    # Of its own server pgdyno takes out of the waits what the kernel counted as waiting for a CPU; of a given one it cannot. The
+    # last two tell that apart from what differs between runs: the same trials read both ways, and both read without the kernel.
+    for figure, seen in (("waits_apart_null", null), ("waits_own_hidden", hidden), ("waits_apart_hidden", unhidden)):
+        if seen:
+            say(f"{name}.{figure}", statistics.median(seen), unit="ratio", n=len(seen))
 
 
 def compare_alike(dsn: str, options: argparse.Namespace, folder: Path) -> None:

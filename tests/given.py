@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from pathlib import Path
 from typing import TypeVar
@@ -14,6 +15,30 @@ from pgdyno.record.store import RecordStore, open_record
 from pgdyno.record.types import UNSEEN_GAPS, StudyRecord, TrialRecord
 
 _T = TypeVar("_T")
+LOG_PREFIX = "%u|%d|"
+"""Of the log of a server whose statements are looked at, with `log_statement = all`."""
+# With its further lines.
+_LOGGED = re.compile(r"^([^|\n]*)\|([^|\n]*)\|.*?LOG:  (?:statement|execute [^:\n]*): \s*(.*(?:\n\t.*)*)", re.MULTILINE)
+_CHANGING = (
+    r"_reset|setval|nextval|_terminate|_cancel|pg_reload_conf\(\)(?!')|\blo_|_switch_wal|pg_create_|pg_drop_|_promote"
+)
+_CLOSED_LIST = re.compile(
+    rf"SELECT(?!.*(?:{_CHANGING})).*|BEGIN.*|ROLLBACK.*|SAVEPOINT .*|RELEASE .*|SET LOCAL .*|SET TRANSACTION READ ONLY.*"
+    r"|EXPLAIN \(FORMAT JSON, SETTINGS\) SELECT .*|",
+    re.DOTALL,
+)
+_ENDED = re.compile(r"pg_terminate_backend\(.*?DETAIL:  [Pp]arameters: \$1 = '([^']*)'", re.DOTALL)
+_OWN_NAME = r'"pgdyno_[0-9a-f]{32}(?:_[0-9a-f]{8}_run)?"'
+# What a study asks for outside of the databases that it made, beside the above.
+_OF_DATABASES = re.compile(
+    rf"CREATE DATABASE {_OWN_NAME}(?: TEMPLATE .*)?|DROP DATABASE IF EXISTS {_OWN_NAME} WITH \(FORCE\)"
+    rf"|COMMENT ON DATABASE {_OWN_NAME} IS 'pgdyno .*'|ALTER ROLE CURRENT_USER IN DATABASE {_OWN_NAME} SET search_path = public"
+    # Sessions of its own role in a database of its own, which a pooler keeps; the log's next lines name the database.
+    r"|SELECT pg_catalog\.pg_terminate_backend\(a\.pid\) FROM .* WHERE d\.datname = \$1 AND a\.usesysid = d\.datdba"
+    # The function is of the session's own temporary schema, and rolled back.
+    r"|CREATE FUNCTION pg_temp\.pgdyno_prewarm\(.*",
+    re.DOTALL,
+)
 RECORDS = Path(__file__).parent / "data" / "records"
 SERVER = GivenServer(
     host="db1.example",
@@ -96,6 +121,22 @@ def give(name: str, folder: Path, *, server: GivenServer = SERVER, is_older: boo
         else:
             _ping(trial_dir / PINGS_FILE, trial)
     return open_record(place)
+
+
+def list_unexpected(log: str, *, role: str, scripts: str = "") -> list[str]:
+    """Return the statements of a role outside of pgdyno's own databases that are neither a script's nor on the closed list."""
+    said = [words.strip() for user, database, words in _LOGGED.findall(log) if user == role and not _is_own(database)]
+    assert len(said) > 10
+    assert all(_is_own(name) for name in _ENDED.findall(log))
+    # A list that lets everything through proves nothing.
+    assert _CLOSED_LIST.fullmatch("SELECT pg_catalog.pg_stat_reset()") is None
+    return sorted(
+        {one for one in said if not any(re.fullmatch(ok, one) for ok in (scripts, _CLOSED_LIST, _OF_DATABASES))}
+    )
+
+
+def _is_own(database: str) -> bool:
+    return re.fullmatch(r"pgdyno_[0-9a-f]{32}(?:_[0-9a-f]{8}_run)?", database) is not None
 
 
 def _ping(path: Path, trial: TrialRecord) -> None:

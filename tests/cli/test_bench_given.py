@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from pgdyno.run.given.conninfo import connect
+from tests.given import LOG_PREFIX, list_unexpected
 from tests.ready_program import Program, run_program
 from tests.run.test_privileges import pooling, without_key
 from tests.tools.delay_proxy import delaying, read_held
@@ -55,7 +56,7 @@ def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
         certificate = made.make_certificate() if has_tls else None
         with (made.data / "postgresql.conf").open("a") as conf:
             conf.write(
-                f"log_statement = all\npassword_encryption = 'scram-sha-256'\nssl = {'on' if certificate else 'off'}\n"
+                f"log_statement = all\nlog_line_prefix = '{LOG_PREFIX}'\npassword_encryption = 'scram-sha-256'\nssl = {'on' if certificate else 'off'}\n"
             )
         made.start(f"listen_addresses={LOOPBACK}")
         made.sql(f"CREATE ROLE bench LOGIN CREATEDB PASSWORD '{SECRET}'")
@@ -92,7 +93,8 @@ def dump(cluster: Cluster, database: str) -> str:
 
 
 def test_a_plain_role_gets_a_report(cluster: Cluster, bench: Bench) -> None:
-    before = dump(cluster, "neighbour")
+    before, log = dump(cluster, "neighbour"), cluster.root / "server.log"
+    begins = len(log.read_text(errors="replace"))
     done = run(bench, "bench", "--dsn", uri(cluster), *SHORT, "--json")
     assert done.returncode == 0, done.stderr
     document: dict[str, Any] = json.loads(done.stdout)
@@ -103,6 +105,7 @@ def test_a_plain_role_gets_a_report(cluster: Cluster, bench: Bench) -> None:
     # pgbench ran here, whoever sees the server's machine.
     assert 0.0 < workload["trials"][0]["shares"]["load_generator_thread_ratio"] <= 1.0
     assert dump(cluster, "neighbour") == before
+    assert list_unexpected(log.read_text(errors="replace")[begins:], role="bench") == []
     report = (bench.record / "report.md").read_text()
     assert "No GRANT" in report or "GRANT pg_monitor" in report
     # The loaded database is kept, the trial's copy is not.

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.cli.program import Bench, run_here
+from tests.given import LOG_PREFIX, list_unexpected
 from tests.run.test_privileges import without_key
 from tests.tools.pgcluster import PORT, Cluster, running
 
@@ -17,19 +17,11 @@ pytestmark = pytest.mark.cluster
 READ = "\\set id random(1, 1000)\nSELECT note FROM orders WHERE id = :id;\n"
 PAY = "\\set id random(1, 1000)\nUPDATE orders SET note = 'paid' WHERE id = :id;\n"
 SHORT = ("--clients", "2", "--rounds", "2", "--warm-up", "0s", "--duration", "1s")
-# What the log has of the database `app`; the rest of a statement may be in further lines.
-LOGGED = re.compile(r"^app\|.*LOG:  (?:statement|execute [^:]*): \s*(.*)", re.MULTILINE)
-# Beside what the scripts say. Nothing that is called there changes anything.
-ALLOWED = re.compile(
-    r"SELECT(?!.*\b(?:reset|setval|nextval|terminate|cancel|reload|lo_)).*|BEGIN|ROLLBACK|SAVEPOINT .*|RELEASE .*"
-    r"|SET TRANSACTION READ ONLY; SET LOCAL statement_timeout = '5s'|SET LOCAL search_path = pg_catalog; .*"
-    r"|EXPLAIN \(FORMAT JSON, SETTINGS\) SELECT .*|"
-)
 
 
 @pytest.fixture(scope="module", params=(15, 18))
 def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
-    with running(request.param, conf="log_statement = all\nlog_line_prefix = '%d|%a|'\n") as made:
+    with running(request.param, conf=f"log_statement = all\nlog_line_prefix = '{LOG_PREFIX}'\n") as made:
         made.sql("CREATE ROLE bench LOGIN")
         for name in ("app", "neighbour"):
             made.sql(f"CREATE DATABASE {name} OWNER bench")
@@ -66,10 +58,8 @@ def log(cluster: Cluster) -> str:
 
 
 def list_said(cluster: Cluster, *, begins: int, scripts: str) -> list[str]:
-    """Return the statements in `app` since then that are neither a script's nor on the list."""
-    asked = LOGGED.findall(log(cluster)[begins:])
-    assert len(asked) > 10
-    return sorted({one for one in asked if not re.fullmatch(scripts, one) and not ALLOWED.fullmatch(one)})
+    """Return the statements since then that are neither a script's nor on the closed list."""
+    return list_unexpected(log(cluster)[begins:], role="bench", scripts=scripts)
 
 
 def test_it_is_only_read(cluster: Cluster, bench: Bench) -> None:

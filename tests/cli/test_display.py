@@ -4,6 +4,7 @@ import io
 import re
 from pathlib import Path
 
+import msgspec
 import pytest
 from rich.console import Console
 
@@ -15,6 +16,7 @@ from pgdyno.plan.scaling import plan_scaling
 from pgdyno.run.host.clock import monotonic_s
 from pgdyno.run.live_page import PageRequest
 from pgdyno.spec.read import make_study
+from pgdyno.spec.variant import VariantSpec
 
 MACHINE = Machine(version_major=18, cpu_count=2, memory_bytes=8 << 30, disk_free_bytes=80_000_000_000)
 
@@ -122,11 +124,18 @@ def test_the_sweep_that_follows_is_told_with_the_plan() -> None:
     study = make_study({"workload": [{"name": "tpcb-like"}], "scaling": {"minutes": 15}}, source="test", folder=Path())
     plan = plan_study(study, MACHINE)
     said = describe_plan(plan, plan_scaling(study, plan, MACHINE))
-    told = (
+    told = [
+        "  then tpcb-like by 1 to 32 clients, 1 to 2 threads, simple mode: at most 3 rounds",
+        "  these paired: clients cannot change under a running load",
+    ]
+    assert [line for line in said if line.startswith(("  then", "  these"))] == told
+    assert describe_plan(plan) == [line for line in said if line not in told]
+    compared = msgspec.structs.replace(study, variant=(VariantSpec(name="stock"), VariantSpec(settings={"jit": "off"})))
+    plan = plan_study(compared, MACHINE)
+    said = describe_plan(plan, plan_scaling(compared, plan, MACHINE))
+    assert [line for line in said if "by 1 to 32 clients" in line] == [
         "  then tpcb-like by 1 to 32 clients, 1 to 2 threads, simple mode, with the winning settings: at most 3 rounds"
-    )
-    assert [line for line in said if line.startswith("  then")] == [told]
-    assert describe_plan(plan) == [line for line in said if line != told]
+    ]
 
 
 def test_what_is_announced_after_first_steps_counts_anew() -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import msgspec
+import pytest
 
-from pgdyno.explain.preflight.given import find_given_obstacles
-from pgdyno.record.machine.given_server import Capability
+from pgdyno.explain.finding import Severity
+from pgdyno.explain.preflight.given import IN_USE, find_given_obstacles
+from pgdyno.record.machine.given_server import Capability, GivenServer
 from tests.given import SERVER
 
 REFUSED = Capability(name="CREATE DATABASE", group="load", shows="", refusal="no CREATEDB", grants=("ALTER ROLE r",))
@@ -29,3 +31,30 @@ def test_what_only_reads_needs_neither_a_database_nor_writes() -> None:
         "archiving",
         "replicas",
     }
+
+
+@pytest.mark.parametrize(
+    ("seen", "rule", "severity"),
+    [
+        ({"is_encrypted": False, "is_local": False}, "not-encrypted", Severity.WARNING),
+        ({"is_archiving": True}, "archiving", Severity.WARNING),
+        ({"replica_count": 2}, "replicas", Severity.WARNING),
+        ({"active_sessions": 3}, "sessions-at-work", Severity.WARNING),
+        ({"is_in_recovery": True}, "standby", Severity.CRITICAL),
+        ({"free_connections": 10}, "connections", Severity.CRITICAL),
+        ({"dbname": "template1"}, "template", Severity.CRITICAL),
+        ({"dbname": "pgdyno_x"}, "template", Severity.CRITICAL),
+    ],
+)
+def test_each_danger_is_told_alone(seen: dict[str, object], rule: str, severity: Severity) -> None:
+    def find(server: GivenServer) -> dict[str | None, Severity]:
+        return {one.rule: one.severity for one in find_given_obstacles(server, clients=1, has_password=False)}
+
+    assert find(SERVER) == {}
+    assert find(msgspec.structs.replace(SERVER, **seen)) == {rule: severity}
+    # On this machine nobody listens in between, and TLS hides it elsewhere.
+    assert find(msgspec.structs.replace(SERVER, is_encrypted=False, is_local=True)) == {}
+
+
+def test_what_others_depend_on_takes_the_users_word() -> None:
+    assert {"archiving", "replicas", "sessions-at-work"} == IN_USE

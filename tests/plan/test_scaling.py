@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from pgdyno.errors import SpecError
+from pgdyno.flow.given.bench import most_clients
 from pgdyno.plan.experiment import count_starts, is_client_sweep
 from pgdyno.plan.plan import Machine, Plan, plan_study
 from pgdyno.plan.scaling import (
@@ -21,6 +22,7 @@ from pgdyno.plan.scaling import (
     with_scaling,
 )
 from pgdyno.spec.read import format_study, make_study, parse_study
+from pgdyno.spec.scaling import ScalingSpec
 from pgdyno.spec.study import Study
 from pgdyno.spec.variant import DesignKind, VariantSpec
 
@@ -223,3 +225,12 @@ def test_a_level_says_more_than_its_base() -> None:
         {"work_mem": "8MB", "commit_delay": 50},
     ]
     assert [variant.name for variant in experiment.variants] == ["commit_delay=0", "commit_delay=50"]
+
+
+def test_all_clients_of_a_given_servers_sweep_are_looked_for_before_it_begins() -> None:
+    def most(**scaling: object) -> int:
+        return most_clients(msgspec.structs.replace(given_study(), scaling=ScalingSpec(clients=(2, 16, 40), **scaling)))
+
+    assert most_clients(given_study()) == 8
+    assert most() == 40
+    assert most(design=DesignKind.LIVE) == 60

@@ -24,6 +24,7 @@ from pgdyno.cli.options import (
     JsonOption,
     ModeOption,
     OutOption,
+    PasswordCommandOption,
     QuietOption,
     RateOption,
     RestoreCommandOption,
@@ -46,6 +47,7 @@ from pgdyno.cli.options import (
     refuse_others,
     server_table,
     split_places,
+    take_password_command,
 )
 from pgdyno.cli.session import session
 
@@ -158,6 +160,7 @@ def compare(
     server_host: ServerHostOption = None,
     init: InitOption = None,
     database: DatabaseOption = None,
+    password_command: PasswordCommandOption = None,
     allow: AllowOption = None,
     apply_with: ApplyWithOption = None,
     workload: WorkloadOption = None,
@@ -223,6 +226,7 @@ def compare(
 
         gate = plan_gate(fail_if or [], junit=junit, bmf=bmf)
         allowed = read_allowed(allow, dsn=dsn)
+        take_password_command(password_command, dsn=dsn)
         check_apply_with(apply_with, dsn=dsn)
         check_server_host(server_host, dsn=dsn)
         single_home, homes = split_places(home)
@@ -311,6 +315,7 @@ def sweep(
     server_host: ServerHostOption = None,
     init: InitOption = None,
     database: DatabaseOption = None,
+    password_command: PasswordCommandOption = None,
     allow: AllowOption = None,
     apply_with: ApplyWithOption = None,
     mode: ModeOption = None,
@@ -354,6 +359,7 @@ def sweep(
 
         gate = plan_gate(fail_if or [], junit=junit, bmf=bmf)
         allowed = read_allowed(allow, dsn=dsn)
+        take_password_command(password_command, dsn=dsn)
         check_apply_with(apply_with, dsn=dsn)
         check_server_host(server_host, dsn=dsn)
         study = compose_sweep(

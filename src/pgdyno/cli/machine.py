@@ -14,6 +14,7 @@ from pgdyno.cli.options import (
     DsnOption,
     HomeOption,
     JsonOption,
+    PasswordCommandOption,
     RunAsOption,
     ServerOption,
     WalHomeOption,
@@ -21,6 +22,7 @@ from pgdyno.cli.options import (
     put_wal_home,
     refuse_others,
     server_table,
+    take_password_command,
 )
 from pgdyno.cli.session import session
 
@@ -67,6 +69,7 @@ def check(
             show_default=False,
         ),
     ] = None,
+    password_command: PasswordCommandOption = None,
     settings: Annotated[
         list[str] | None,
         typer.Option("--set", help="Server setting NAME=VALUE; may be repeated.", show_default=False),
@@ -85,6 +88,7 @@ def check(
         own = {"server": server, "pg-bindir": pg_bindir, "set": settings, "scale": scale, "pgdata": pgdata}
         if study is not None:
             refuse_others("a study", **own, clients=clients, dsn=dsn is not None)
+        take_password_command(password_command, dsn=dsn)
         if dsn is not None:
             from pgdyno.flow.given.check import GivenCheck, check_given
 
@@ -111,6 +115,7 @@ def check(
 def clean(
     *,
     dsn: DsnOption = None,
+    password_command: PasswordCommandOption = None,
     home: HomeOption = None,
     run_as: RunAsOption = None,
     json: JsonOption = False,
@@ -118,6 +123,7 @@ def clean(
 ) -> None:
     """Remove loaded clusters from pgdyno's home, or from a server of yours its own databases; records are kept."""
     with session(json=json, quiet=True, yes=yes) as (ui, show):
+        take_password_command(password_command, dsn=dsn)
         if dsn is not None:
             from pgdyno.flow.given.clean import clean_given
 
@@ -133,6 +139,7 @@ def clean(
 def restore(
     *,
     dsn: DsnOption = None,
+    password_command: PasswordCommandOption = None,
     restart: Annotated[
         bool, typer.Option("--restart/--no-restart", help="Restart servers if a setting needs it.")
     ] = False,
@@ -143,6 +150,7 @@ def restore(
     with session(json=json, quiet=True, yes=yes) as (ui, show):
         from pgdyno.flow.restore import restore_given, restore_host
 
+        take_password_command(password_command, dsn=dsn)
         if dsn is not None:
             refuse_others("--dsn", restart=restart)
             show(restore_given(dsn, ui=ui))

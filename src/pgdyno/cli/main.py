@@ -35,6 +35,7 @@ from pgdyno.cli.options import (
     JsonOption,
     ModeOption,
     OutOption,
+    PasswordCommandOption,
     QuietOption,
     RateOption,
     RecordArgument,
@@ -59,6 +60,7 @@ from pgdyno.cli.options import (
     read_allowed,
     refuse_others,
     server_table,
+    take_password_command,
 )
 from pgdyno.cli.price import PRICE_EXAMPLES, price
 from pgdyno.cli.publish import PUBLISH_EXAMPLES, publish
@@ -207,6 +209,7 @@ def bench(
     server_host: ServerHostOption = None,
     init: InitOption = None,
     database: DatabaseOption = None,
+    password_command: PasswordCommandOption = None,
     allow: AllowOption = None,
     port: Annotated[
         int | None, typer.Option(help="Also listen on 127.0.0.1:PORT, so that psql can connect.", show_default=False)
@@ -243,6 +246,7 @@ def bench(
 
         allowed = read_allowed(allow, dsn=dsn)
         check_server_host(server_host, dsn=dsn)
+        take_password_command(password_command, dsn=dsn)
         if dsn is not None:
             from pgdyno.flow.given.bench import bench_given, compose_given
             from pgdyno.run.given.conninfo import hide_secrets
@@ -304,6 +308,7 @@ def bench(
 def run(
     study: Annotated[Path, typer.Argument(help="A study file, or the name of one that `studies` lists.")],
     *,
+    password_command: PasswordCommandOption = None,
     allow: AllowOption = None,
     fail_if: FailIfOption = None,
     junit: JunitOption = None,
@@ -339,6 +344,7 @@ def run(
         asked = emulate_host(asked, is_asked=emulate)
         check_gate(gate, asked)
         allowed = read_allowed(allow, dsn=asked.server.dsn)
+        take_password_command(password_command, dsn=asked.server.dsn)
         place = Workspace.make(out=out, home=home, run_as=run_as)
         # A study that declares its disk is compared with the measured disk.
         wants_card = asked.host is not None
@@ -372,6 +378,7 @@ def resume(
     record: RecordArgument = None,
     *,
     records: RecordsOption = DEFAULT_RECORDS,
+    password_command: PasswordCommandOption = None,
     allow: AllowOption = None,
     fail_if: FailIfOption = None,
     junit: JunitOption = None,
@@ -396,6 +403,7 @@ def resume(
         study = store.read_record().study
         check_gate(gate, study)
         allowed = read_allowed(allow, dsn=study.server.dsn)
+        take_password_command(password_command, dsn=study.server.dsn)
         resumed = resume_study(store, allowed=allowed, place=Workspace.make(out=None, home=home, run_as=run_as), ui=ui)
         show_gated(apply_gate(gate, resumed), show, json=json)
 

@@ -35,6 +35,14 @@ ServerHostOption = Annotated[
         show_default=False,
     ),
 ]
+PasswordCommandOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="CMD",
+        help="Of a given server: the command that prints the password, such as a token; asked again every five minutes.",
+        show_default=False,
+    ),
+]
 AllowOption = Annotated[
     list[str] | None,
     typer.Option(
@@ -422,6 +430,22 @@ def check_server_host(destination: str | None, *, dsn: str | None) -> None:
     """
     if destination is not None and dsn is None:
         raise SpecError("--server-host goes with a given server: --dsn")
+
+
+def take_password_command(command: str | None, *, dsn: str | None) -> None:
+    """Have connections to a given server ask a command for their password.
+
+    Raises:
+        SpecError: No server of the user's is named, or it is no command line.
+    """
+    if command is None:
+        return
+    if dsn is None:
+        raise SpecError("--password-command goes with a given server: --dsn, or a study that names one")
+    from pgdyno.run.given.conninfo import use_password_command  # noqa: PLC0415 - --help needs no libpq
+    from pgdyno.run.given.password_command import read_password_command  # noqa: PLC0415
+
+    use_password_command(read_password_command(command))
 
 
 def read_allowed(words: list[str] | None, *, dsn: str | None) -> Allowed:

@@ -13,6 +13,7 @@ from pgdyno.cli.options import (
     BindirOption,
     HomeOption,
     JsonOption,
+    PasswordCommandOption,
     RunAsOption,
     ServerOption,
     YesOption,
@@ -22,6 +23,7 @@ from pgdyno.cli.options import (
     read_pairs,
     refuse_others,
     server_table,
+    take_password_command,
 )
 from pgdyno.cli.session import session
 from pgdyno.errors import SpecError
@@ -104,6 +106,7 @@ def tune(
             show_default=False,
         ),
     ] = None,
+    password_command: PasswordCommandOption = None,
     host: Annotated[
         str | None,
         typer.Option(help="Another machine: an instance such as r8g.2xlarge, or a TOML file.", show_default=False),
@@ -176,6 +179,7 @@ def tune(
         if allow and not apply:
             raise SpecError("--allow needs --apply", hint="add --apply")
         allowed = read_allowed(allow, dsn=dsn)
+        take_password_command(password_command, dsn=dsn)
         others = [word for word in allow or [] if word != "busy"]
         if others:
             raise SpecError(f"--allow {others[0]} is for a load, and tune runs none", hint="tune knows --allow busy")

@@ -233,8 +233,8 @@ def _plain_text(server: GivenServer, _: int) -> Iterator[Finding]:
     if not server.is_encrypted and not server.is_local:
         yield Finding(
             rule="not-encrypted",
-            severity=Severity.NOTE,
-            claim="The connection is not encrypted.",
+            severity=Severity.WARNING,
+            claim="The connection to another machine is not encrypted.",
             evidence=f"{server.host} is not this machine, and the session has no TLS",
             advice="Say sslmode=require, or better verify-full, if the network is not yours.",
         )

@@ -44,6 +44,7 @@ from pgdyno.spec.allowed import Allowed
 from pgdyno.spec.hosts import make_server_hosts
 from pgdyno.spec.init_file import hash_init_file
 from pgdyno.spec.read import APPLY_USE, resolve_command
+from pgdyno.spec.scaling import ScalingSpec
 from pgdyno.spec.study import BUILTIN_SCRIPTS, ServerKind, ServerSpec, Study
 from pgdyno.spec.table import CacheState
 from pgdyno.spec.variant import DesignKind
@@ -291,6 +292,13 @@ def most_clients(study: Study) -> int:
     """Return the connections of a study's largest load; live ones are connected at once, the reference's twice."""
     of_workloads = max(workload.clients or 1 for workload in study.workload)
     if not study.is_comparison:
-        return of_workloads
+        return max(of_workloads, _most_swept(study.scaling))
     loads = [spec.clients or of_workloads for spec, _ in list_specs(study)]
     return loads[0] + sum(loads) if study.experiment.design is DesignKind.LIVE else max(*loads, of_workloads)
+
+
+def _most_swept(scaling: ScalingSpec | None) -> int:
+    if scaling is None:
+        return 0
+    loads = scaling.clients
+    return loads[0] + sum(loads) if scaling.design is DesignKind.LIVE else loads[-1]

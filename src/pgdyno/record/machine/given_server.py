@@ -74,6 +74,10 @@ class GivenServer(msgspec.Struct, frozen=True, kw_only=True):
     """Tells its data from those of all other servers; None if it could not be read."""
     round_trip: RoundTrip
     capabilities: tuple[Capability, ...]
+    sslmode: str | None = None
+    """What libpq was asked for, by the user or by itself; None in older records."""
+    tls: str | None = None
+    """Protocol and cipher of the connection, by pg_stat_ssl; None without TLS, behind a pooler, and in older records."""
     system: str | None = None
     """What its version() says that it was built for and with; None if it was not asked."""
 

@@ -138,6 +138,10 @@ def given_table(server: GivenServer) -> Table:
         "Sessions of others at work": None if server.active_sessions is None else str(server.active_sessions),
         "Connections that were left": None if server.free_connections is None else str(server.free_connections),
     }
+    if server.sslmode is not None and not _is_socket(server):
+        facts["sslmode"] = server.sslmode
+    if server.tls is not None:
+        facts["TLS"] = server.tls
     if server.system is None:
         del facts["System"]
     rows = tuple((text(name), text(value, note=None if value else _HIDDEN)) for name, value in facts.items())
@@ -150,8 +154,11 @@ def _name_role(server: GivenServer) -> str:
 
 
 def _name_way(server: GivenServer) -> str:
-    is_socket = server.host.startswith(("/", "@"))
-    return "by its socket" if is_socket else "over TLS" if server.is_encrypted else "without TLS"
+    return "by its socket" if _is_socket(server) else "over TLS" if server.is_encrypted else "without TLS"
+
+
+def _is_socket(server: GivenServer) -> bool:
+    return server.host.startswith(("/", "@"))
 
 
 def _list_refused(server: GivenServer) -> list[Capability]:

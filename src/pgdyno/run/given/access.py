@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import contextlib
 import os
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
-from pgdyno.errors import SpecError
+from pgdyno.errors import PgdynoError, SpecError
 from pgdyno.run.given import conninfo
+from pgdyno.run.given.password_command import PasswordCommand
+from pgdyno.run.host.log import LOG
 from pgdyno.run.postgres.address import Address
 
 # They belong to a single connection, are said anew, or only named what libpq has resolved.
@@ -70,6 +73,8 @@ def open_access(dsn: str) -> Iterator[Address]:
             descriptor = stack.enter_context(_secret_file(_passfile_line(password)))
             found["passfile"] = f"/proc/self/fd/{descriptor}"
             inherited = (descriptor,)
+            if (command := conninfo.find_password_command()) is not None:
+                stack.enter_context(_renewing(descriptor, command))
         yield Address(
             host=host,
             port=port,
@@ -79,6 +84,31 @@ def open_access(dsn: str) -> Iterator[Address]:
             parameters={**found, "connect_timeout": "10"},
             inherited=inherited,
         )
+
+
+@contextlib.contextmanager
+def _renewing(descriptor: int, command: PasswordCommand) -> Iterator[None]:
+    """Write each new password of a command into a password file in memory, for the length of a `with` block."""
+    is_over = threading.Event()
+
+    def renew() -> None:
+        while not is_over.wait(command.renew_s):
+            try:
+                line = _passfile_line(command.get()).encode()
+            except PgdynoError as error:
+                LOG.warning("the old password stays: %s", error.reason)
+                continue
+            # libpq takes the first line that fits, so that the end of a longer one before does not matter.
+            os.pwrite(descriptor, line, 0)
+            os.ftruncate(descriptor, len(line))
+
+    thread = threading.Thread(target=renew, name="pgdyno-password", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        thread.join()
 
 
 def _passfile_line(password: str) -> str:

@@ -17,6 +17,7 @@ from psycopg.rows import dict_row
 from psycopg.types.string import TextLoader
 
 from pgdyno.errors import SpecError, StepFailedError
+from pgdyno.run.given.password_command import PasswordCommand
 from pgdyno.run.postgres import timeouts
 from pgdyno.run.postgres.sql import Connection
 
@@ -42,6 +43,22 @@ _HINTS = (
 _PORTS = re.compile(r"[0-9,]*")
 # Source: PostgreSQL 18 src/interfaces/libpq/fe-connect.c, PQconninfoOptions.
 SECRETS = frozenset({"password", "sslpassword", "oauth_client_secret", "scram_client_key", "scram_server_key"})
+
+
+class _Source:
+    """Where connections of this process get their password if the string has none."""
+
+    command: PasswordCommand | None = None
+
+
+def use_password_command(command: PasswordCommand | None) -> None:
+    """Have all connections from now on ask a command for their password; None: libpq looks for it."""
+    _Source.command = command
+
+
+def find_password_command() -> PasswordCommand | None:
+    """Return the command that gives the password; None where libpq looks for it."""
+    return _Source.command
 
 
 def has_password(dsn: str) -> bool:
@@ -83,6 +100,10 @@ def connect(dsn: str, *, options: str = "") -> Connection:
     if "PGCONNECT_TIMEOUT" not in os.environ:
         keywords.setdefault("connect_timeout", timeouts.CONNECT_PATIENCE_S)
     keywords.setdefault("application_name", "pgdyno")
+    if _Source.command is not None:
+        if "password" in keywords:
+            raise SpecError("--password-command and a password in --dsn exclude each other", hint="leave one out")
+        keywords["password"] = _Source.command.get()
     # Of a database in SQL_ASCII, texts would come as bytes.
     keywords["client_encoding"] = "UTF8"
     try:

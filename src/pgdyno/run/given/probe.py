@@ -11,6 +11,7 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import TypeVar
 
 import msgspec
 import psycopg
@@ -35,6 +36,7 @@ _SEVERAL = 5
 # Sessions tell their counts each second. Source: PostgreSQL 18 src/backend/utils/activity/pgstat.c, PGSTAT_MIN_INTERVAL.
 _WATCH_S = 2.2
 _OWN_TRANSACTIONS = 10
+_T = TypeVar("_T")
 
 
 def probe_server(dsn: str) -> GivenServer:
@@ -74,12 +76,13 @@ def _probe(dsn: str, connection: sql.Connection) -> GivenServer:
         service = _find_service(connection)
         probes = make_probes(sql.find_counters(connection, info.server_version))
         capabilities = tuple(_ask(connection, probe, role=state["quoted_role"]) for probe in probes)
-        free_connections = _count(sql.count_free_connections, connection)
-        active_sessions = _count(sql.count_active_sessions, connection)
-        archiving = _count(sql.is_archiving, connection)
-        replica_count = _count(sql.count_replicas, connection)
-        system_identifier = _count(sql.read_system_identifier, connection)
+        free_connections = _read(sql.count_free_connections, connection)
+        active_sessions = _read(sql.count_active_sessions, connection)
+        archiving = _read(sql.is_archiving, connection)
+        replica_count = _read(sql.count_replicas, connection)
+        system_identifier = _read(sql.read_system_identifier, connection)
         pooler = _find_pooler(connection)
+        tls = _read(sql.read_tls, connection)
     return GivenServer(
         host=info.host or info.hostaddr,
         port=info.port,
@@ -91,6 +94,8 @@ def _probe(dsn: str, connection: sql.Connection) -> GivenServer:
         is_in_recovery=state["is_in_recovery"],
         is_read_only=state["is_read_only"],
         is_encrypted=connection.pgconn.ssl_in_use,
+        sslmode=_find_sslmode(connection),
+        tls=tls if pooler is None else None,
         is_local=info.host.startswith(("/", "@")) or info.hostaddr.startswith("127.") or info.hostaddr == "::1",
         service=service.name if service else None,
         settings_way=service.settings if service else "",
@@ -105,6 +110,10 @@ def _probe(dsn: str, connection: sql.Connection) -> GivenServer:
         round_trip=_time_round_trips(connection),
         capabilities=(_ask_for_options(dsn), *capabilities),
     )
+
+
+def _find_sslmode(connection: sql.Connection) -> str:
+    return next(one.val.decode() for one in connection.pgconn.info if one.keyword == b"sslmode" and one.val)
 
 
 def watch_server(dsn: str) -> GivenServer:
@@ -128,14 +137,14 @@ def _count_others(connection: sql.Connection) -> float | None:
 def _count_transactions(connection: sql.Connection) -> int | None:
     with timeouts.limit(connection), connection.transaction(force_rollback=True):
         sql.begin_carefully(connection)
-        return _count(sql.count_transactions, connection)
+        return _read(sql.count_transactions, connection)
 
 
-def _count(count: Callable[[sql.Connection], int | None], connection: sql.Connection) -> int | None:
-    """Return a count, or None if the server refuses it."""
+def _read(read: Callable[[sql.Connection], _T | None], connection: sql.Connection) -> _T | None:
+    """Return what is read, or None if the server refuses it."""
     try:
         with connection.transaction(force_rollback=True):
-            return count(connection)
+            return read(connection)
     except StepFailedError:
         if connection.broken:
             raise

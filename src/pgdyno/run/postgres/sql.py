@@ -186,6 +186,8 @@ SELECT current_setting('server_version') AS version, version() AS system, curren
        current_setting('default_transaction_read_only')::bool AS is_read_only"""
 # Connections are counted for the server and the role, whichever has less room; a limit of -1 is none. Members of
 # pg_use_reserved_connections may open a few more, which are not for a load.
+# Of this very connection. Behind a pooler it is the pooler's own to the server.
+TLS = "SELECT version || ', ' || cipher AS tls FROM pg_catalog.pg_stat_ssl WHERE pid = pg_catalog.pg_backend_pid()"
 FREE_CONNECTIONS = """
 SELECT greatest(0, least(current_setting('max_connections')::int - sum(numbackends)
                            - CASE WHEN rolsuper THEN 0 ELSE current_setting('superuser_reserved_connections')::int
@@ -517,6 +519,12 @@ def read_given_settings(connection: Connection) -> list[dict[str, Any]]:
 def read_data_bytes(connection: Connection) -> int:
     """Read the size of the databases that the connected role may connect to."""
     return int(_one(connection, DATA_BYTES)["bytes"])
+
+
+def read_tls(connection: Connection) -> str | None:
+    """Read protocol and cipher of the server's end of a connection; None without TLS there."""
+    tls: str | None = _one(connection, TLS)["tls"]
+    return tls
 
 
 def count_free_connections(connection: Connection) -> int:
