@@ -11,9 +11,14 @@ from pgdyno.price.study import PriceOptions, StudyPrice, find_host, price_study
 from pgdyno.price.worth import Load
 from pgdyno.record.machine.host_facts import HostFacts
 from pgdyno.record.machine.preflight import CpuFacts, PreflightFacts
+from pgdyno.record.types import TableState
+from pgdyno.report.forms.markdown import print_markdown
 from pgdyno.report.input import ReportInput
+from pgdyno.report.sections.price.section import build_prices
+from pgdyno.report.sections.price.words import PricedRecord
 from pgdyno.spec.host import DiskSpec, HostSpec
 from pgdyno.spec.prices import parse_prices
+from tests.analyse.test_loading import load_in
 from tests.report.build import GB, build_report
 from tests.report.build_comparison import build_paired, build_switchback
 from tests.report.build_search import build_search
@@ -167,3 +172,63 @@ def test_cpus_are_those_that_could_be_used() -> None:
     assert (facts.cpu_count, facts.usable_cpu_count) == (8, 2)
     found = price(report, host=INSTANCE)
     assert (found.cpu_count, found.memory_bytes) == (2, 8 * GB)
+
+
+def loading_report(*, sizes: bool = True) -> ReportInput:
+    """A comparison of two variants of loading: 4 and 2 seconds, twice each."""
+    report = build_paired()
+    first = report.analysis.workloads[0]
+    load = msgspec.structs.replace(first.load, name="init", scripts=())
+    tables = (TableState(name="pgbench_accounts", bytes=3 * 10**9, live_rows=1, dead_rows=0),) if sizes else ()
+    workloads = []
+    for name, seconds in (("init, a", 4.0), ("init, b", 2.0)):
+        trials = [load_in(number, name[-1], seconds / 4.21) for number in (1, 2)]
+        loaded = tuple(
+            msgspec.structs.replace(one, record=msgspec.structs.replace(one.record, tables_after=tables))
+            for one in trials
+        )
+        workloads.append(msgspec.structs.replace(first, name=name, load=load, trials=loaded))
+    plan = msgspec.structs.replace(report.record.plan, workloads=(load,))
+    return msgspec.structs.replace(
+        report,
+        record=msgspec.structs.replace(report.record, plan=plan),
+        analysis=msgspec.structs.replace(report.analysis, workloads=tuple(workloads)),
+    )
+
+
+def test_loading_costs_its_share_of_the_month() -> None:
+    report = loading_report()
+    found = price(report, host=INSTANCE)
+    assert found.workloads == ()
+    assert [one.name for one in found.loadings] == ["init, a", "init, b"]
+    for one, seconds in zip(found.loadings, (4.0, 2.0), strict=True):
+        assert one.load_s.value == pytest.approx(seconds)
+        assert (one.load_s.n, one.loaded_bytes) == (2, 3e9)
+        assert [worth.term for worth in one.worths] == [Term.ON_DEMAND, Term.SPOT]
+        per_load, per_gb = one.worths[0].per_load, one.worths[0].per_gb
+        assert per_load.value == pytest.approx(found.cost.costs[0].per_month * seconds / (730 * 3600))
+        assert per_gb is not None
+        assert per_gb.value == pytest.approx((per_load.value or 0) / 3e9 * 2**30)
+    assert found.data_to_memory_ratio == pytest.approx(3e9 / (24 * GB))
+    assert (
+        price(loading_report(sizes=False), host=INSTANCE).loadings[0].loaded_bytes == report.record.plan.dataset_bytes
+    )
+    assert price(report).loadings[0].worths == (), "this machine has no price"
+
+
+def test_what_loading_costs_is_printed_alone_and_side_by_side() -> None:
+    one = PricedRecord(record_dir="records/one", name="one", price=price(loading_report(), host=INSTANCE))
+    other = msgspec.structs.replace(one, record_dir="records/other")
+    text = print_markdown(build_prices([one, other]))
+    assert "; a load costs on demand $0.000" in text
+    for words in (
+        "Cost of loading",
+        "a GB loaded",
+        "seconds of a load",
+        "2.79 GB",
+        "| 4.00 s",
+        "cheaper per load only if it reaches more than 2.00 times the speed",
+    ):
+        assert words in text, words
+    assert "million" not in text
+    assert "full load" not in text

@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from pgdyno.errors import HostError
+from pgdyno.record.machine.host_facts import CpuTopology
+from pgdyno.report.sections.context import host_table
 from pgdyno.run.host.facts import read_disk_facts, read_host_facts
 from pgdyno.run.host.host import Host
 from tests.loops import mounted, needs_root
@@ -85,11 +87,31 @@ def test_a_small_cloud_machine(tmp_path: Path) -> None:
     assert facts.governor is None
     assert any("scaling_governor" in path for path in facts.absent)
     assert facts.host_name is None
+    assert facts.topology is None, "nothing below /sys says"
     assert "/proc/sys/kernel/hostname" in facts.absent
     disk = facts.data_disk
     assert (disk.device, disk.block_device, disk.filesystem) == ("/dev/nvme0n1p1", "nvme0n1", "xfs")
     assert disk.mount_options == "rw,relatime,noquota"
     assert (disk.scheduler, disk.is_rotational, disk.read_ahead_kb) == ("mq-deadline", False, 128)
+
+
+def test_how_cpus_share_cores_and_sockets(tmp_path: Path) -> None:
+    cpu = "sys/devices/system/cpu"
+    files = {f"{cpu}/cpu{n}/topology/physical_package_id": f"{n // 4}\n" for n in range(8)}
+    files |= {f"{cpu}/cpu{n}/topology/core_id": f"{n % 4 // 2}\n" for n in range(8)}
+    caches = (("0", "1", "Data", "32K"), ("1", "1", "Instruction", "64K"), ("2", "3", "Unified", "36864K"))
+    for place, level, kind, size in caches:
+        folder = f"{cpu}/cpu0/cache/index{place}"
+        files |= {f"{folder}/level": level, f"{folder}/type": kind, f"{folder}/size": f"{size}\n"}
+    files |= {f"sys/devices/system/node/node{n}/cpulist": "0-3\n" for n in range(2)}
+    facts = read_host_facts(tmp_path, host=Host(machine(tmp_path / "root", tmp_path, files)))
+    assert facts.topology == CpuTopology(
+        socket_count=2, core_count=4, thread_count=8, numa_node_count=2, last_cache="36864K"
+    )
+    cells = {row[0].text: row[1].text for row in host_table(facts).rows}
+    assert (
+        cells["Topology of CPUs"] == "2 sockets, 4 cores, 2 threads a core, 2 NUMA nodes, last-level cache of 36864 kB"
+    )
 
 
 def test_this_machine() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import msgspec
 import pytest
@@ -12,10 +13,14 @@ import pytest
 from pgdyno.conduct.mounts import check_mounts
 from pgdyno.errors import HostError, InterruptedStudyError, SpecError
 from pgdyno.facts.gucs import Effect, effect_of
+from pgdyno.plan.experiment import Variant
+from pgdyno.run.change import kernel as kernel_settings
 from pgdyno.run.change.journal import Journal
 from pgdyno.run.change.kernel import changed_sysctls, restore_left_overs
 from pgdyno.run.change.kernel_file import check_values
-from pgdyno.spec.study import Study, WorkloadSpec
+from pgdyno.run.trial import _kernel_settings
+from pgdyno.run.trial_stage import Observed
+from pgdyno.spec.study import ServerSpec, Study, WorkloadSpec
 from pgdyno.spec.variant import SweepSpec, VariantSpec, is_sysctl
 from tests.loops import Loop, mounted, mounted_loop, needs_root
 from tests.run.test_kernel import leave_changed, outcomes
@@ -75,6 +80,28 @@ def test_somebody_else_who_remounts_it_is_told(ext4: Loop, journal: Journal) -> 
         with pytest.raises(HostError, match=f"another program has changed {name}"):
             kernel.switch({name: "40"})
     assert "commit=7" in read(ext4.folder)
+
+
+@needs_root
+def test_a_trial_during_which_somebody_else_remounts_it_fails(
+    ext4: Loop, journal: Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kernel_settings, "Journal", lambda: journal)
+    variant = Variant(name="30", server=ServerSpec(), sysctl={f"mount:{ext4.folder}:commit": "30"})
+    stage = SimpleNamespace(variants_of=lambda _: (variant,))
+    seen = Observed()
+
+    def run_trial(*, is_disturbed: bool) -> None:
+        with _kernel_settings(stage, None, seen):  # type: ignore[arg-type] - what of them is used
+            assert "commit=30" in read(ext4.folder)
+            if is_disturbed:
+                subprocess.run(["mount", "-o", "remount,commit=7", str(ext4.device), str(ext4.folder)], check=True)
+
+    run_trial(is_disturbed=False)
+    with pytest.raises(HostError, match=r"another program has changed mount:.*:commit meanwhile"):
+        run_trial(is_disturbed=True)
+    assert "commit=7" in read(ext4.folder)
+    assert journal.read() == ()
 
 
 @needs_root

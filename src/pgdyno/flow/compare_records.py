@@ -121,7 +121,7 @@ def _read_report(store: RecordStore) -> ReportInput:
     if any(workload.is_loading for workload in report.record.plan.workloads):
         raise SpecError(
             f"{store.path} is about loading: compare-records compares TPS",
-            detail="each of its reports has its loading times and verdicts",
+            detail="each of its reports has its loading times and verdicts, and `pgdyno price RECORD OTHER` what a load and a GB cost",
             hint="measure both in one study, which gives a verdict: `pgdyno compare --workload init`",
         )
     if not any(trial.tps is not None for workload in report.analysis.workloads for trial in workload.trials):

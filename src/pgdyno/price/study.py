@@ -20,6 +20,7 @@ from pgdyno.facts.prices import Term
 from pgdyno.price.alternatives import Alternatives, find_alternatives
 from pgdyno.price.book import PriceBook
 from pgdyno.price.cost import HostCost, price_host
+from pgdyno.price.loading import Loading, price_loadings
 from pgdyno.price.worth import Load, Worth, cost_of_load, share_of_full
 from pgdyno.record.machine.host_facts import HostFacts
 from pgdyno.record.types import StudyRecord
@@ -65,6 +66,8 @@ class StudyPrice(msgspec.Struct, frozen=True, kw_only=True):
     """Size of the workloads' data."""
     data_to_memory_ratio: float | None
     """Ratio of the data's size to the memory; None if one of the two is not known."""
+    loadings: tuple[Loading, ...] = ()
+    """The cost of loading, of a record that measured that; it has no workloads."""
 
 
 class PriceOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -97,7 +100,9 @@ def price_study(
         cost = msgspec.structs.replace(
             cost, absent={**cost.absent, Term.OWN.value: "nobody saw what machine the server has"}
         )
-    data_bytes = None if record.dataset is None else record.dataset.total_bytes
+    loadings = price_loadings(record, analysis, cost, losses)
+    # Of a record on loading, the data set is the empty cluster that each load begins with.
+    data_bytes = _find_data_bytes(record) if not loadings else round(loadings[0].loaded_bytes or 0) or None
     memory_bytes = record.usable_memory_bytes
     return StudyPrice(
         cost=cost,
@@ -119,7 +124,12 @@ def price_study(
         memory_bytes=memory_bytes,
         data_bytes=data_bytes,
         data_to_memory_ratio=None if data_bytes is None or memory_bytes is None else data_bytes / memory_bytes,
+        loadings=loadings,
     )
+
+
+def _find_data_bytes(record: StudyRecord) -> int | None:
+    return None if record.dataset is None else record.dataset.total_bytes
 
 
 def price_machine(host: HostSpec, tps: float | None, options: PriceOptions) -> StudyPrice:
@@ -186,7 +196,9 @@ def _list_tps(record: StudyRecord, analysis: StudyAnalysis) -> Iterator[tuple[st
     """Yield the TPS at full load of each load, with its name and the name of its analysed workload."""
     search = record.plan.search
     if search is None:
-        yield from ((workload.name, workload.name, _own_tps(workload)) for workload in analysis.workloads)
+        for workload in analysis.workloads:
+            if not workload.load.is_loading:
+                yield workload.name, workload.name, _own_tps(workload)
         return
     # Of the rates that a search tried, only the largest that holds its limit is a result.
     loops = [one for one in analysis.workloads if one.load.rate_tps is None]

@@ -206,10 +206,16 @@ class _Block:
 
 @contextlib.contextmanager
 def _kernel_settings(stage: TrialStage, trial: PlannedTrial, seen: Observed) -> Iterator[KernelSettings]:
-    """Put the kernel settings of the trial's first variant in force, and put them back at the end."""
+    """Put the kernel settings of the trial's first variant in force, and put them back at the end.
+
+    Raises:
+        HostError: A setting cannot be changed or put back, or another program has changed it during the trial.
+    """
     variants = stage.variants_of(trial)
     with changed_sysctls(variants[0].sysctl if variants else {}) as kernel:
         yield kernel
+        # Else the trial was not of its variant, and nothing else in the record would tell.
+        kernel.check()
     seen.gaps = (*seen.gaps, *find_left_settings(kernel))
 
 

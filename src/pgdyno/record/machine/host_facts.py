@@ -7,6 +7,18 @@ import msgspec
 from pgdyno.record.machine.disk_facts import DiskFacts
 
 
+class CpuTopology(msgspec.Struct, frozen=True, kw_only=True):
+    """How the CPUs of a machine share cores, sockets and memory."""
+
+    socket_count: int
+    core_count: int
+    thread_count: int
+    """CPUs as the kernel counts them."""
+    numa_node_count: int | None
+    last_cache: str | None
+    """Size of the last-level cache that the first CPU uses, such as `32768K`; None where the kernel does not show it."""
+
+
 class HostFacts(msgspec.Struct, frozen=True, kw_only=True):
     """Lasting properties of the machine.
 
@@ -35,6 +47,8 @@ class HostFacts(msgspec.Struct, frozen=True, kw_only=True):
     """Host name, which may change; None in older records."""
     kernel_settings: dict[str, str] = {}
     """Settings below /proc/sys that a database may feel, by name; empty in older records."""
+    topology: CpuTopology | None = None
+    """How its CPUs share cores and sockets; None in older records, and where the kernel does not show it."""
     absent: dict[str, str] = {}
 
     @property

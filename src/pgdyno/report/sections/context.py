@@ -11,7 +11,7 @@ from pgdyno.explain.preflight.study import list_obstacles
 from pgdyno.facts.durability import durability_given_up
 from pgdyno.facts.settings import key_settings
 from pgdyno.record.machine.disk_facts import DiskFacts
-from pgdyno.record.machine.host_facts import HostFacts
+from pgdyno.record.machine.host_facts import CpuTopology, HostFacts
 from pgdyno.record.types import UNSEEN_GAPS, Dataset, Gap, SettingFact, StudyRecord
 from pgdyno.report.document import Block, Prose, Section, Tone
 from pgdyno.report.format import ABSENT, format_bytes, format_count, format_number, format_seconds
@@ -29,6 +29,7 @@ from pgdyno.report.sections.watched import watched_table
 from pgdyno.report.severity_words import name_severity
 from pgdyno.report.table import Cell, Table, code, columns, number, text
 from pgdyno.spec.table import CacheState
+from pgdyno.units import count_things
 
 # Source: PostgreSQL 15 to 18, guc_tables.c: shared_buffers has the built-in value of 16384 pages of 8 kB.
 _DEFAULT_SHARED_BUFFERS_BYTES = 128 * 1024**2
@@ -186,6 +187,17 @@ def server_settings_table(report: ReportInput) -> Table | None:
     return _settings_table(caption, report, lambda fact: fact.source in _OWN_SOURCES)
 
 
+def _describe_topology(seen: CpuTopology) -> str:
+    parts = [
+        count_things(seen.socket_count, "socket"),
+        count_things(seen.core_count, "core"),
+        f"{count_things(round(seen.thread_count / seen.core_count), 'thread')} a core",
+    ]
+    parts += [count_things(seen.numa_node_count, "NUMA node")] if seen.numa_node_count else []
+    parts += [f"last-level cache of {seen.last_cache.replace('K', ' kB')}"] if seen.last_cache else []
+    return ", ".join(parts)
+
+
 def host_table(host: HostFacts, wal: DiskFacts | None = None) -> Table:
     """Build the table of the machine's facts.
 
@@ -205,6 +217,7 @@ def host_table(host: HostFacts, wal: DiskFacts | None = None) -> Table:
         ("System", text(f"{host.os_name}, Linux {host.kernel}, {host.architecture}")),
         ("CPU", text(host.cpu_model)),
         ("CPUs", text(limit or str(host.cpu_count))),
+        *([] if host.topology is None else [("Topology of CPUs", text(_describe_topology(host.topology)))]),
         ("Memory", text(memory)),
         ("Swap", text(format_bytes(host.swap_bytes) if host.swap_bytes else "none")),
         *((title, text(getattr(host, name), note=None if getattr(host, name) else host.absent.get(name, "not found"))) for name, title in optional.items()),

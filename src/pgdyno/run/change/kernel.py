@@ -71,13 +71,7 @@ class KernelSettings:
         """
         wanted = kernel_file.check_values(values)
         self._hold(wanted)
-        for name, current in self._current.items():
-            if (found := kernel_file.read_value(name)) != current:
-                raise HostError(
-                    f"another program has changed {name} meanwhile",
-                    detail=f"pgdyno had left it at {current}, it is {found}",
-                    hint="stop what manages kernel settings on this machine, such as tuned",
-                )
+        self.check()
         expected = {name: change.old_value for name, change in self._changes.items()} | with_partners(wanted)
         # A new scheduler chooses these values itself.
         chosen = {
@@ -93,6 +87,20 @@ class KernelSettings:
             kernel_file.write_values(self._current)
             raise
         self._current = expected
+
+    def check(self) -> None:
+        """Make sure that the settings are still as they were set last.
+
+        Raises:
+            HostError: Another program has changed one of them.
+        """
+        for name, current in self._current.items():
+            if (found := kernel_file.read_value(name)) != current:
+                raise HostError(
+                    f"another program has changed {name} meanwhile",
+                    detail=f"pgdyno had left it at {current}, it is {found}",
+                    hint="stop what manages kernel settings on this machine, such as tuned",
+                )
 
     def undo(self) -> None:
         """Put everything back, and remove it from the journal once this is verified.

@@ -19,6 +19,7 @@ from pgdyno.record.machine.host_facts import HostFacts
 from pgdyno.record.machine.preflight import LimitKind
 from pgdyno.run.host.cgroup import read_limits
 from pgdyno.run.host.host import THIS_HOST, Host
+from pgdyno.run.host.topology import read_topology
 from pgdyno.run.host.tree import bracketed
 
 # What guides on PostgreSQL tell to change, and what pgdyno itself derives.
@@ -99,6 +100,7 @@ def read_host_facts(
         data_disk=data_disk or read_disk_facts(data_dir, host=host),
         host_name=read("proc/sys/kernel/hostname") or None,
         kernel_settings=_read_kernel_settings(host.root),
+        topology=read_topology(host.root),
         absent=absent,
     )
 

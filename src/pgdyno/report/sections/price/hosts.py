@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 import msgspec
 
 from pgdyno.analyse.estimate import Estimate
+from pgdyno.price.loading import Loading
 from pgdyno.price.study import StudyPrice, WorkloadWorth
 from pgdyno.price.worth import Worth
 from pgdyno.report.format import format_bytes, format_number
@@ -28,12 +29,29 @@ def hosts_table(priced: Sequence[PricedRecord]) -> Table:
             cells = (show(one, price.cost.currency) for one, price in zip(found, prices, strict=True))
             rows.append((text(title.format(money=symbol_of(prices[0].cost.currency))), *cells))
         rows.append((text(f"{title_of_money} against {_name(priced[0])}"), *_compare_worths(found)))
+    rows += _list_loadings(prices)
     return Table(
         caption="Side by side",
         columns=columns("", *map(_name, priced), numbers_from=1),
         rows=tuple(rows),
         remark=_describe_figures(priced),
     )
+
+
+def _list_loadings(prices: Sequence[StudyPrice]) -> Iterator[tuple[Cell, ...]]:
+    for name in dict.fromkeys(one.name for price in prices for one in price.loadings):
+        found = [next((one for one in price.loadings if one.name == name), None) for price in prices]
+        yield Cell(text=name, is_strong=True), *(Cell(text="", tag="" if one is None else tag_of(one)) for one in found)
+        yield text("seconds of a load"), *(text(None) if one is None else estimate_cell(one.load_s) for one in found)
+        for title in ("a load", "a GB loaded"):
+            cells = (_loading_cell(one, title, price.cost.currency) for one, price in zip(found, prices, strict=True))
+            yield text(title), *cells
+
+
+def _loading_cell(one: Loading | None, title: str, currency: str) -> Cell:
+    worth = None if one is None else next(iter(one.worths), None)
+    cost = None if worth is None else worth.per_load if title == "a load" else worth.per_gb
+    return text(None) if cost is None else estimate_cell(cost, currency)
 
 
 def _describe_figures(priced: Sequence[PricedRecord]) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from pgdyno.report.document import Block, Document, Prose, Section, Tone
 from pgdyno.report.sections.price.hosts import hosts_table
-from pgdyno.report.sections.price.tables import alternatives_table, cost_table, load_table, worth_table
+from pgdyno.report.sections.price.tables import alternatives_table, cost_table, load_table, loading_table, worth_table
 from pgdyno.report.sections.price.words import PricedRecord, describe_price, explain_price
 
 
@@ -23,6 +23,6 @@ def _list_blocks(one: PricedRecord) -> Iterator[Block]:
     if one.alarm:
         yield Prose(words=one.alarm, tone=Tone.ALARM)
     yield Prose(words=describe_price(price))
-    made = (cost_table(price), worth_table(price), load_table(price), alternatives_table(price))
+    made = (cost_table(price), worth_table(price), loading_table(price), load_table(price), alternatives_table(price))
     yield from (table for table in made if table is not None)
     yield from (Prose(words=words) for words in explain_price(price))

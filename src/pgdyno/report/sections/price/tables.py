@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import msgspec
+
 from pgdyno.analyse.estimate import Estimate
 from pgdyno.price.alternatives import OtherVolumes
 from pgdyno.price.cost import Part
+from pgdyno.price.loading import Loading
 from pgdyno.price.study import StudyPrice, WorkloadWorth
 from pgdyno.price.worth import Worth
-from pgdyno.report.format import ABSENT, format_estimate, format_number
+from pgdyno.report.format import ABSENT, format_bytes, format_estimate, format_number
 from pgdyno.report.sections.disk.layout import describe_declared
 from pgdyno.report.sections.price.words import format_money, is_exact, symbol_of, tag_of
 from pgdyno.report.table import Cell, Table, absent, columns, text
@@ -43,6 +46,18 @@ def worth_table(price: StudyPrice) -> Table | None:
         caption="Cost of transactions at full load",
         columns=columns("", "per million", f"TPS per {symbol_of(price.cost.currency)} a month", numbers_from=1),
         rows=tuple(row for workload in price.workloads for row in _worth_rows(workload, price.cost.currency)),
+    )
+
+
+def loading_table(price: StudyPrice) -> Table | None:
+    """Build the table of what loading costs, by variant and terms; None without a price or where nothing was loaded."""
+    if not (price.cost.costs and price.loadings):
+        return None
+    return Table(
+        caption="Cost of loading",
+        columns=columns("", "a load", "a GB loaded", numbers_from=1),
+        rows=tuple(row for loading in price.loadings for row in _loading_rows(loading, price.cost.currency)),
+        remark="The machine's price for as long as the load took; the checkpoint after it is not counted. GB of tables with their indexes.",
     )
 
 
@@ -107,6 +122,17 @@ def _worth_rows(workload: WorkloadWorth, currency: str) -> Iterator[tuple[Cell, 
             estimate_cell(worth.per_million, currency),
             estimate_cell(worth.tps_per_money),
         )
+
+
+def _loading_rows(loading: Loading, currency: str) -> Iterator[tuple[Cell, ...]]:
+    sizes = text(None if loading.loaded_bytes is None else format_bytes(round(loading.loaded_bytes)))
+    taken = estimate_cell(loading.load_s)
+    if loading.load_s.value is not None:
+        taken = msgspec.structs.replace(taken, text=f"{taken.text} s")
+    yield Cell(text=loading.name, tag=tag_of(loading), is_strong=True), taken, sizes
+    for worth in loading.worths:
+        per_gb = text(None) if worth.per_gb is None else estimate_cell(worth.per_gb, currency)
+        yield text(worth.term.value), estimate_cell(worth.per_load, currency), per_gb
 
 
 def _load_row(workload: WorkloadWorth, price: StudyPrice) -> tuple[Cell, ...]:

@@ -15,6 +15,7 @@ from pgdyno.errors import with_program
 from pgdyno.explain.finding import Severity
 from pgdyno.facts.prices import Term
 from pgdyno.price.cost import MONTH_H
+from pgdyno.price.loading import Loading
 from pgdyno.price.study import StudyPrice, WorkloadWorth
 from pgdyno.report.format import format_bytes, format_estimate, format_number, format_percent
 from pgdyno.report.input import ReportInput
@@ -75,6 +76,7 @@ def describe_price(price: StudyPrice, *, program: str = "pgdyno") -> str:
     if said:
         term = "" if first.term is Term.OWN else f"{name_term(first.term)} "
         sentence += f"; a million transactions at full load cost {term}{join_names(said)}"
+    sentence += _say_loadings(price)
     caution = (
         f" But {price.mismatch}: the cost applies only if that machine performs the same." if price.mismatch else ""
     )
@@ -84,9 +86,10 @@ def describe_price(price: StudyPrice, *, program: str = "pgdyno") -> str:
 def describe_costs(report: ReportInput) -> tuple[str, ...]:
     """Return the sentence for the first page; none for a report without prices."""
     program = next(iter(report.record.command), "pgdyno")
-    # A machine's price says nothing of loading: it has no transactions.
+    # A first page on loading is about seconds: only a price that is known adds to it.
     is_loading = all(workload.is_loading for workload in report.record.plan.workloads)
-    return () if report.price is None or is_loading else (describe_price(report.price, program=program),)
+    is_silent = report.price is None or (is_loading and not report.price.cost.costs)
+    return () if is_silent or report.price is None else (describe_price(report.price, program=program),)
 
 
 def describe_alarm(report: ReportInput) -> str:
@@ -105,10 +108,10 @@ def explain_price(price: StudyPrice) -> Iterator[str]:
     cost = price.cost
     if not cost.costs:
         return
-    yield (
-        f"A month is {MONTH_H:.0f} hours. Transaction costs assume a machine at full load for the whole month, which"
-        " is the lowest possible cost: at a tenth of that load each transaction costs ten times as much."
-    )
+    if price.loadings:
+        yield f"A month is {MONTH_H:.0f} hours."
+    else:
+        yield _say_full_load()
     yield from _say_load(price)
     where = "" if cost.is_region_declared else ", assumed because no region is declared"
     if Term.OWN not in {one.term for one in cost.costs}:
@@ -138,7 +141,7 @@ def name_term(term: Term) -> str:
     return {Term.SPOT: "on the spot market", Term.OWN: "as you say"}.get(term, term.value)
 
 
-def tag_of(workload: WorkloadWorth) -> str:
+def tag_of(workload: WorkloadWorth | Loading) -> str:
     """Return the label beside every figure of a workload that gives up durability."""
     return "durability given up" if workload.durability_given_up else ""
 
@@ -171,10 +174,11 @@ def _say_sizes(price: StudyPrice) -> Iterator[str]:
     larger = price.alternatives.next_size
     if larger is not None:
         money = format_money(larger.per_month, price.cost.currency)
+        unit, more = ("load", "the speed") if price.loadings else ("transaction", "the TPS")
         yield (
             f"The next size up, {larger.instance} ({larger.cpu_count} CPUs, {format_bytes(larger.memory_bytes)}), costs"
             f" {money} a month on demand with the same volumes: {format_number(larger.times)} times as much, which is"
-            f" cheaper per transaction only if it reaches more than {format_number(larger.times)} times the TPS."
+            f" cheaper per {unit} only if it reaches more than {format_number(larger.times)} times {more}."
         )
     done = [
         f"{format_estimate(one.tps_per_cpu).value} of {_name_workload(one)}"
@@ -186,6 +190,29 @@ def _say_sizes(price: StudyPrice) -> Iterator[str]:
     if price.data_to_memory_ratio is not None:
         ratio = price.data_to_memory_ratio
         yield f"The data were {f'{format_number(ratio)} times' if ratio >= 1 else format_percent(ratio) + ' of'} the memory."
+
+
+def _say_full_load() -> str:
+    return (
+        f"A month is {MONTH_H:.0f} hours. Transaction costs assume a machine at full load for the whole month, which"
+        " is the lowest possible cost: at a tenth of that load each transaction costs ten times as much."
+    )
+
+
+def _say_loadings(price: StudyPrice) -> str:
+    """Say what a load costs on the first of the known terms, the cheapest and the dearest of many."""
+    first, currency = price.cost.costs[0].term, price.cost.currency
+    by_cost = [
+        (worth.per_load.value, f"{_say(worth.per_load, currency)} of {_name_workload(one)}")
+        for one in price.loadings
+        for worth in one.worths
+        if worth.term is first and worth.per_load.value is not None
+    ]
+    said = [words for _, words in by_cost]
+    if len(said) > _MOST_NAMED:
+        said = [f"from {min(by_cost)[1]} to {max(by_cost)[1]}"]
+    term = "" if first is Term.OWN else f" {name_term(first)}"
+    return f"; a load costs{term} {join_names(said)}" if said else ""
 
 
 def _say(estimate: Estimate, currency: str) -> str:
@@ -200,5 +227,5 @@ def is_exact(estimate: Estimate) -> bool:
     return estimate.value is not None and estimate.low == estimate.high is not None
 
 
-def _name_workload(workload: WorkloadWorth) -> str:
+def _name_workload(workload: WorkloadWorth | Loading) -> str:
     return f"{workload.name} ({tag_of(workload)})" if workload.durability_given_up else workload.name
