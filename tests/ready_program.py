@@ -1,7 +1,8 @@
 """The program, started by a process that has imported it already: each start saves a second of CPU time.
 
 Every test worker has one such process. A program that it forks has one as well, for the log reader and the samplers of its
-trials: each trial saves half a second. Tests outside of `tests/cli` start helpers in a new Python. See `tests/forks.py`.
+trials: each trial saves half a second. Tests of `tests/run` start helpers in a new Python, but for those that ask for
+`forked_helpers`. See `tests/forks.py`.
 """
 
 from __future__ import annotations
