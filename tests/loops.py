@@ -60,8 +60,9 @@ def empty_loop(place: Path, name: str, size_bytes: int) -> Iterator[Path]:
     with contextlib.ExitStack() as stack:
         stack.enter_context(mounted("none", memory, "-t", "tmpfs", "-o", f"size={size_bytes + 2**20}"))
         image = memory / "disk.img"
+        # Without its pages, which would be filled with zeros one by one.
         with image.open("wb") as file:
-            os.posix_fallocate(file.fileno(), 0, size_bytes)
+            file.truncate(size_bytes)
         device = Path(_run("losetup", "--find", "--show", str(image)))
         stack.callback(_run, "losetup", "--detach", str(device))
         yield device

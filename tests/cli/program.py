@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from pgdyno.cli import main
+from tests.forks import HelperPopen
 from tests.ready_program import Program, run_program
 from tests.shared import reachable_folder, shared_home
 
@@ -101,16 +102,18 @@ class Bench:
 
     def processes(self) -> list[tuple[int, str]]:
         """Every process that has this folder in its command line or works in it, but pgdyno itself."""
-        found = []
-        for entry in Path("/proc").iterdir():
-            if not entry.name.isdigit() or int(entry.name) == os.getpid():
-                continue
+        found, folder = [], str(self.folder)
+        # Tests wait for a process, and look again and again: a Path of each entry takes several times as long.
+        for pid in filter(str.isdigit, os.listdir("/proc")):  # noqa: PTH208
             with contextlib.suppress(OSError):
-                command = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
-                state = (entry / "stat").read_text().rpartition(")")[2].split()[0]
-                cwd = str((entry / "cwd").readlink())
-                if state != "Z" and (str(self.folder) in command or str(self.folder) in cwd):
-                    found.append((int(entry.name), command))
+                descriptor = os.open(f"/proc/{pid}/cmdline", os.O_RDONLY)
+                try:
+                    command = os.read(descriptor, 1 << 17).replace(b"\0", b" ").decode(errors="replace").strip()
+                finally:
+                    os.close(descriptor)
+                # A zombie has neither a command line nor a folder.
+                if int(pid) != os.getpid() and (folder in command or folder in os.readlink(f"/proc/{pid}/cwd")):  # noqa: PTH115
+                    found.append((int(pid), command))
         return found
 
     def assert_nothing_runs(self, *, within_s: float = 200) -> None:
@@ -128,6 +131,7 @@ def run_here(
     out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True) for _ in range(2))
     with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         patch.setattr(sys, "argv", ["pgdyno", *arguments])
+        patch.setattr(subprocess, "Popen", HelperPopen)
         patch.delenv("PGDYNO_PROGRAM", raising=False)
         for name, value in {"COLUMNS": str(columns), **environment}.items():
             patch.setenv(name, value)

@@ -1,10 +1,18 @@
-"""A start of the program by a fork is what a start by a new Python is."""
+"""A start of the program, or of a helper, by a fork is what a start by a new Python is."""
 
 from __future__ import annotations
 
+import json
 import os
+import re
+import subprocess
 from pathlib import Path
 
+import pytest
+
+from pgdyno.run.host.helper import helper_argv
+from pgdyno.run.host.host import THIS_HOST
+from tests.forks import HelperPopen
 from tests.ready_program import run_program
 
 
@@ -15,3 +23,46 @@ def test_a_fork_has_the_arguments_folder_environment_streams_and_exit_code_of_a_
         forked, fresh = (run_program(words, cwd=tmp_path, env=environment, prefix=way) for way in ((), ("env",)))
         assert (forked.returncode, forked.stdout, forked.stderr) == (code, fresh.stdout, fresh.stderr)
         assert fresh.returncode == code
+
+
+def look_at_reader(log_folder: Path) -> dict[str, object]:
+    """Start a log reader, and return what /proc has of it, and its end."""
+    task = {"parent_pid": os.getpid(), "log_folder": str(log_folder), "record_folder": f"{log_folder}-record"}
+    words = json.dumps({**task, "columns": "plain", "sampling_rate": 1.0, "latency_limit_us": None})
+    given, kept = os.pipe()
+    argv = helper_argv("pgdyno.run.load.log_stream", words)
+    reader = THIS_HOST.start(
+        argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, inherited=[given]
+    )
+    os.close(given)
+    assert reader.stdout is not None
+    said, place = reader.stdout.readline(), Path(f"/proc/{reader.pid}")
+    found = {
+        "said": said,
+        "command line": (place / "cmdline").read_bytes().rstrip(b"\0").replace(bytes(log_folder), b""),
+        "folder": (place / "cwd").readlink(),
+        "pipe": (place / "fd" / str(given)).readlink() == Path(f"/proc/self/fd/{kept}").readlink(),
+        "parent": re.findall(r"PPid:.*", (place / "status").read_text()),
+        "is a leader": os.getsid(reader.pid) == reader.pid,
+    }
+    os.close(kept)
+    out, err = reader.communicate(timeout=60)
+    return {**found, "packed": json.loads(out)["packed"], "err": err, "exit code": reader.returncode}
+
+
+def test_a_forked_helper_is_as_one_of_a_new_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def look(name: str) -> tuple[dict[str, object], tuple[int, bytes]]:
+        (tmp_path / name).mkdir()
+        seen = look_at_reader(tmp_path / name)
+        argv = helper_argv("pgdyno.run.sample.pinger", "--conninfo", "host=/nowhere port=1 user=x dbname=x")
+        pinger = THIS_HOST.start(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        _, err = pinger.communicate(timeout=60)
+        return seen, (pinger.returncode, err)
+
+    fresh = look("one")
+    monkeypatch.setattr(subprocess, "Popen", HelperPopen)
+    forked = look("two")
+    assert fresh[0]["pipe"]
+    assert fresh[0]["is a leader"]
+    assert forked == fresh
+    assert fresh[1][0] == 1

@@ -1,11 +1,14 @@
-"""An empty cluster for each test that is not about how one is made."""
+"""An empty cluster for each test that is not about how one is made, and helpers for those not about these."""
 
 from __future__ import annotations
+
+import subprocess
 
 import pytest
 
 from pgdyno.run.cluster.server import Server
 from pgdyno.spec.initdb import InitdbChoices, InitdbTable, combine_choices
+from tests.forks import HelperPopen
 from tests.homes import initdb
 
 
@@ -21,3 +24,9 @@ def copied_initdb(monkeypatch: pytest.MonkeyPatch) -> None:
             real(server, choices)
 
     monkeypatch.setattr(Server, "initdb", copy)
+
+
+@pytest.fixture
+def forked_helpers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fork the log readers and samplers of trials; `test_trial`, `test_logstream` and `test_samplers` start new Pythons."""
+    monkeypatch.setattr(subprocess, "Popen", HelperPopen)

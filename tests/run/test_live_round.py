@@ -40,7 +40,7 @@ from tests.homes import installation_of, reachable_folder, some_home
 from tests.run.trees import find_tree
 from tests.sysctls import machine_settings, needs_proc_sys, read_sysctl
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("forked_helpers")]
 MACHINE = Machine(version_major=18, cpu_count=2, memory_bytes=8 << 30, disk_free_bytes=10**11)
 SLICE_S = 0.25
 # Leaves the CPUs to the tests beside it.

@@ -31,7 +31,7 @@ from tests.run.test_given_server import dsn, make_server
 from tests.run.test_trial import MACHINE
 from tests.tools.pgcluster import PORT, Cluster, running
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("forked_helpers")]
 MODES = ("simple", "extended", "prepared")
 NO_INDEX = {"enable_indexscan": False, "enable_bitmapscan": False}
 VARIANTS: dict[str, Mapping[str, SettingValue]] = {"on": {}, "off": NO_INDEX}

@@ -20,7 +20,7 @@ from tests.run.test_given_server import dsn, make_server
 from tests.run.test_trial import GENTLE, make_stage, run_first
 from tests.tools.pgcluster import Cluster, running
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("forked_helpers")]
 ROLES = ("plain", "postgres")
 
 

@@ -39,7 +39,7 @@ from tests.homes import installation_of, some_home
 from tests.run.test_trial import gaps_beside_late_samples
 from tests.sysctls import machine_settings, needs_proc_sys, read_sysctl
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("forked_helpers")]
 MACHINE = Machine(version_major=18, cpu_count=2, memory_bytes=8 << 30, disk_free_bytes=10**11)
 # A load that leaves the CPUs to the tests beside it.
 GENTLE = {"name": "select-only", "rate_tps": 400.0}
