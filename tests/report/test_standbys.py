@@ -72,7 +72,7 @@ def test_lags_and_waits_have_a_row_for_each_variant() -> None:
     assert isinstance(waits, Table)
     row = dict(zip((column.title for column in lags.columns), lags.rows[0], strict=True))
     assert (row["Bytes not replayed"].text, row["Bytes not replayed"].detail) == ("2 kB", "up to 64 kB")
-    assert row["Time until written, ms"].text == "0.25"
+    assert row["Time until written, ms"].text == "0.250"
     assert (
         row["Time until replayed, ms"].note
         == "nothing was written while it was sampled, and the server forgets the time"
