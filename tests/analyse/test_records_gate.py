@@ -158,6 +158,7 @@ REFUSED: dict[str, tuple[str, Change | None, Change | None]] = {
     "no barriers": ("durability", lambda record: record["host"]["data_disk"].update(mount_options="rw,nobarrier"), None),
     "a cold cache": ("caches", lambda record: record["study"]["trials"].update(cache="cold"), None),
     "aged data": ("restoring between trials", lambda record: record["study"]["data"].update(restore="none"), None),
+    "a standby": ("standbys", lambda record: record["study"]["server"].update(standbys=1), None),
     "no warm-up": ("warm-up", None, lambda trial: trial["planned"].update(warm_up_s=0.0)),
 }  # fmt: skip
 

@@ -28,7 +28,9 @@ def put_apart(data: DataSpec, **changes: object) -> MeasuredLoad:
     assert experiment is not None
     assert record.host is not None
     reference, other, *_ = experiment.variants
-    server = ServerSpec(kind=ServerKind.LOCAL, bindir="/opt/pg/bin", settings={"work_mem": "8MB", "search_path": "a b"})
+    server = ServerSpec(
+        kind=ServerKind.LOCAL, bindir="/opt/pg/bin", settings={"work_mem": "8MB", "search_path": "a b"}, standbys=2
+    )
     variant = msgspec.structs.replace(
         other, server=server, home="/mnt/fast", cache=CacheState.COLD, initdb=InitdbChoices(checksums=False), **changes
     )
@@ -74,6 +76,7 @@ def test_a_command_says_all_that_its_load_had(command: Command) -> None:
         assert said["settings"] == ["work_mem=8MB", "search_path=a b"], "each --set of a sweep has one value, unquoted"
         assert said["clients"] is None
     single = {name: value[0] if isinstance(value, list) else value for name, value in said.items() if value}
+    assert single["standbys"] == 2
     place = {name: str(single[name]) for name in ("home", "wal_home", "restore")}
     assert place == {"home": "/mnt/fast", "wal_home": "/mnt/wal", "restore": "none"}
     assert {name: single[name] for name in ("initdb", "cache", "sysctl", "workload")} == {

@@ -11,7 +11,7 @@ import pytest
 from pgdyno.explain.finding import Finding, Severity
 from pgdyno.explain.preflight.rule_input import IntendedLoad, Intent
 from pgdyno.explain.preflight.rules import RULES, find_obstacles, should_wait
-from pgdyno.explain.preflight.shared_memory import find_crowding
+from pgdyno.explain.preflight.shared_memory import find_crowding, find_standby_crowding
 from pgdyno.flow.check import Check
 from pgdyno.record.machine.disk_facts import DiskFacts
 from pgdyno.record.machine.preflight import (
@@ -273,6 +273,10 @@ def test_too_much_shared_memory_also_without_huge_pages_of_the_default_size(tmp_
         crowding = find_crowding([half, half], memory, host)
         assert crowding is not None
         assert crowding.rule == "too-much-shared-memory"
+        assert find_standby_crowding(half, memory, host, standbys=0) is None
+        beside = find_standby_crowding(half, memory, host, standbys=1)
+        assert beside is not None
+        assert "its standbys" in beside.claim
 
 
 def test_a_kernel_that_promises_no_more_than_it_has(tmp_path: Path) -> None:

@@ -33,6 +33,8 @@ class ChartKind(enum.Enum):
     BUFFER_WRITES = "buffer_writes"
     """Pages that left shared_buffers, or were added to files, by who wrote them."""
     PRESSURE = "pressure"
+    STANDBY_LAG = "standby_lag"
+    """WAL that standbys had not yet written, flushed and replayed; only where there are any."""
 
 
 class Series(msgspec.Struct, frozen=True, kw_only=True):

@@ -13,6 +13,7 @@ from pgdyno.analyse.estimate import Doubt, Estimate
 from pgdyno.analyse.health.types import HealthRow
 from pgdyno.analyse.prediction import JudgedPrediction
 from pgdyno.analyse.series import ChartKind, Event, Series
+from pgdyno.analyse.standbys import StandbyFigures
 from pgdyno.analyse.transaction_time.network import NetworkEstimate, NetworkTime
 from pgdyno.analyse.transaction_time.shares import Bottleneck, TransactionTime
 from pgdyno.plan.plan import PlannedWorkload
@@ -109,6 +110,8 @@ class TrialAnalysis(msgspec.Struct, frozen=True, kw_only=True):
 
     quoted: dict[str, float] = {}
     """Figures that DBAs quote, by name; see `trial.quoted.measure_quoted`."""
+    standbys: StandbyFigures | None = None
+    """What was seen of the standbys; None without any, or if they were not sampled."""
     waiting: tuple[WaitingSessions, ...] = ()
     """Client sessions by wait event, most first; empty if they were not sampled."""
     episodes: tuple[Episode, ...] = ()

@@ -10,7 +10,11 @@ import msgspec
 from pgdyno.errors import PgdynoError
 from pgdyno.explain.finding import Finding
 from pgdyno.explain.preflight.server import effective_settings
-from pgdyno.explain.preflight.shared_memory import find_crowding, find_start_obstacle
+from pgdyno.explain.preflight.shared_memory import (
+    find_crowding,
+    find_standby_crowding,
+    find_start_obstacle,
+)
 from pgdyno.facts.gucs import Context, find_guc
 from pgdyno.plan.experiment import Variant, identify_server
 from pgdyno.plan.live import HUGE_PAGES
@@ -78,6 +82,8 @@ def find_variant_obstacles(
 ) -> Iterator[Finding]:
     """Find the variants, other than the reference, whose server gets no shared memory here, or not enough for all at once.
 
+    A server with its standbys that has not enough for all is found as well, that of the reference too.
+
     Args:
         study: What is going to run.
         host: The machine.
@@ -86,8 +92,13 @@ def find_variant_obstacles(
         find_programs: Finds the PostgreSQL of a variant.
         user: The account that the servers will run as.
     """
+    standbys = study.server.standbys
+    if facts.memory is None or facts.server is None:
+        return
+    if (crowding := find_standby_crowding(facts.server, facts.memory, host, standbys=standbys)) is not None:
+        yield crowding
     experiment = plan_experiment(study, version_major=main.major)
-    if experiment is None or facts.memory is None or facts.server is None:
+    if experiment is None:
         return
     reference = experiment.reference
     majors = {identify_server(reference.server): main}
@@ -105,6 +116,9 @@ def find_variant_obstacles(
             if finding is not None:
                 yield msgspec.structs.replace(finding, claim=f"{variant.name}: {finding.claim}")
                 continue
+            finding = find_standby_crowding(seen[key], facts.memory, host, standbys=standbys)
+            if finding is not None:
+                yield msgspec.structs.replace(finding, claim=f"{variant.name}: {finding.claim}")
         together.append(seen[key])
     crowding = find_crowding(together, facts.memory, host) if experiment.design is DesignKind.LIVE else None
     if crowding is not None:

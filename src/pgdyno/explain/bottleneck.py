@@ -142,7 +142,7 @@ def _find_trial(workload: WorkloadAnalysis, found: Bottleneck) -> TrialAnalysis 
 
 
 def _claim(found: Bottleneck) -> str:
-    noun = _NOUNS.get(found.resource)
+    noun = found.part or _NOUNS.get(found.resource)
     if noun is None:
         return "What limits this load is not known."
     probably = " probably" if found.certainty is Certainty.LIKELY else ""

@@ -152,6 +152,8 @@ def _server_options(server: ServerSpec, command: Command, without: Collection[st
         pairs = [f"{name}={show_value(value)}" for name, value in server.settings.items()]
         for text in [join_settings(server.settings)] if command is Command.COMPARE else pairs:
             yield from ("--set", text)
+    if server.standbys:
+        yield from ("--standbys", str(server.standbys))
     if server.version is not None:
         yield from ("--server", str(server.version))
     if server.bindir is not None:

@@ -20,6 +20,7 @@ from pgdyno.report.sections import (
     layers,
     reading,
     repeating,
+    standbys,
     statements,
     workload,
 )
@@ -47,6 +48,7 @@ def _list_blocks(report: ReportInput) -> Iterator[Block]:
     yield from comparison.build_verdicts(report)
     yield from comparison.build_sweep_verdicts(report)
     yield from search.build_answers(report)
+    yield from standbys.build_standbys(report)
     yield from head.build_cards(report)
     yield from first_page.build_first_page(report)
     yield from findings.build_findings(report)

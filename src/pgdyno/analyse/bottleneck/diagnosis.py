@@ -26,18 +26,26 @@ from pgdyno.analyse.bottleneck.evidence_rules import (
     describe_rival,
     find_contradiction,
     find_disabled_timing,
+    find_standby_part,
     list_context,
     list_support,
 )
 from pgdyno.analyse.bottleneck.ranking import Ranking, rank_shares, share_of
 from pgdyno.analyse.bottleneck.signs import Signs, read_signs
 from pgdyno.analyse.estimate import estimate_mean_of_trials
+from pgdyno.analyse.standbys import Stage
 from pgdyno.analyse.thresholds import THRESHOLDS
 from pgdyno.analyse.transaction_time.shares import Bottleneck, Certainty, Resource, TimeShare, TransactionTime
 from pgdyno.analyse.types import TrialAnalysis
 from pgdyno.plan.plan import PlannedWorkload
 from pgdyno.record.types import StudyRecord, TrialStatus, why_missing
 from pgdyno.units import format_share
+
+_PARTS = {
+    Stage.WRITE: "the way of WAL to",
+    Stage.FLUSH: "the WAL flush of",
+    Stage.REPLAY: "the replay of WAL by",
+}
 
 
 def judge_workload(record: StudyRecord, load: PlannedWorkload, trials: Sequence[TrialAnalysis]) -> Bottleneck | None:
@@ -120,11 +128,18 @@ def _judge(record: StudyRecord, load: PlannedWorkload, trial: TrialAnalysis) -> 
         and _is_clear(share, order[1:], ranked, trial.time)
         else Certainty.LIKELY,
         evidence=(_format_share(share), *ranked.evidence, *support, *list_context(signs, first)),
+        part=_name_part(first, signs),
         symptoms=tuple(ranked.symptoms),
         rivals=_list_rivals(first, order[1:], ranked, signs),
         share=share,
         absent=(*signs.absent, *(() if clock is None else (clock,))),
     )
+
+
+def _name_part(resource: Resource, signs: Signs) -> str:
+    """Name what of a resource takes the time; empty where that is not told apart."""
+    found = find_standby_part(signs) if resource is Resource.STANDBY else None
+    return "" if found is None else f"{_PARTS[found[1]]} {found[0]}"
 
 
 def _judge_schedule(load: PlannedWorkload, trial: TrialAnalysis) -> Bottleneck | None:

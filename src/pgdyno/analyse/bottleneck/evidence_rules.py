@@ -10,10 +10,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 
 from pgdyno.analyse.bottleneck.signs import Signs
+from pgdyno.analyse.standbys import Stage
 from pgdyno.analyse.thresholds import THRESHOLDS
 from pgdyno.analyse.transaction_time.shares import Resource
 from pgdyno.units import format_share
 
+PART_WORDS: Mapping[Stage, str] = {
+    Stage.WRITE: "for sending and writing",
+    Stage.FLUSH: "for its flush",
+    Stage.REPLAY: "for its replay",
+}
 UNSEEN_CPUS = "nobody looked at how busy they were, and full ones would make any wait longer"
 
 
@@ -113,6 +119,43 @@ def _agree(one: float, other: float) -> bool:
     return one > 0.0 and max(one / other, other / one) <= THRESHOLDS.agreeing_factor
 
 
+def find_standby_part(signs: Signs) -> tuple[str, Stage] | None:
+    """Find what commits waited for longest on a standby, by the primary's own measurement: the standby and the part."""
+    if signs.standbys is None:
+        return None
+    parts = [
+        (ms, lag.name, stage)
+        for lag in signs.standbys.lags
+        for stage, ms in lag.parts_ms.items()
+        if stage in signs.standbys.waited and not {*lag.sync_states} <= {"async", "potential"}
+    ]
+    if not parts:
+        return None
+    _, name, stage = max(parts, key=lambda part: part[0])
+    return name, stage
+
+
+def _support_standby(signs: Signs) -> Iterator[str]:
+    found, figures = find_standby_part(signs), signs.standbys
+    if found is None or figures is None:
+        return
+    name, stage = found
+    lag = next(lag for lag in figures.lags if lag.name == name)
+    last = figures.waited[-1]
+    shares = ", ".join(f"{lag.parts_ms.get(one, 0.0):.2g} {PART_WORDS[one]}" for one in figures.waited)
+    if last in lag.lag_ms:
+        yield f"{name} confirmed a commit after {lag.lag_ms[last].mean:.3g} ms, by pg_stat_replication: {shares}"
+    cpu = next((cpu for cpu in figures.cpus if cpu.name == name), None)
+    if stage is Stage.REPLAY and cpu is not None and (cpu.replaying or 0.0) >= THRESHOLDS.full_thread_ratio:
+        yield f"{name}'s startup process, which alone replays, was on a CPU {format_share(cpu.replaying or 0.0)} of the time"
+
+
+def _standby_context(signs: Signs) -> Iterator[str]:
+    for cpu in () if signs.standbys is None else signs.standbys.cpus:
+        if cpu.cpus is not None:
+            yield f"{cpu.name} used {cpu.cpus:.2g} CPUs of this machine, which the server then lacks"
+
+
 def _support_writes(signs: Signs) -> Iterator[str]:
     is_busy = signs.busy_ratio is not None and signs.busy_ratio >= THRESHOLDS.busy_device_ratio
     # A disk that only flushes slowly is just as busy without writing a page of data.
@@ -145,6 +188,7 @@ _SUPPORT: Mapping[Resource, Callable[[Signs], Iterator[str]]] = {
     Resource.WAL_FLUSH: _support_flush,
     Resource.DATA_READ: _support_reads,
     Resource.DATA_WRITE: _support_writes,
+    Resource.STANDBY: _support_standby,
     Resource.LOCK: _support_locks,
     Resource.LOAD_GENERATOR: _support_generator,
     Resource.CLIENT: _support_client,
@@ -152,4 +196,5 @@ _SUPPORT: Mapping[Resource, Callable[[Signs], Iterator[str]]] = {
 _CONTEXT: Mapping[Resource, Callable[[Signs], Iterator[str]]] = {
     Resource.CPU: _cpu_context,
     Resource.WAL_FLUSH: _flush_context,
+    Resource.STANDBY: _standby_context,
 }

@@ -12,6 +12,7 @@ import msgspec
 
 from pgdyno.analyse.disk.demand import UseKind
 from pgdyno.analyse.series import ChartKind, Series
+from pgdyno.analyse.standbys import StandbyFigures
 from pgdyno.analyse.thresholds import THRESHOLDS
 from pgdyno.analyse.transaction_time.shares import TransactionTime
 from pgdyno.analyse.trial.charts import OF_WAL_DISK
@@ -58,6 +59,8 @@ class Signs(msgspec.Struct, kw_only=True):
     busy_ratio: float | None
     """Utilisation of the device."""
     absent: list[str]
+    standbys: StandbyFigures | None = None
+    """What was seen of the standbys; None without any."""
     may_sleep: bool = False
     """True if a script of the load has `\\sleep`: its clients then wait for themselves."""
     round_trip_ms: float | None = None
@@ -195,6 +198,7 @@ def read_signs(record: StudyRecord, load: PlannedWorkload, trial: TrialAnalysis)
         images_count=trial.counts_per_transaction.get("wal_fpi_count"),
         busy_ratio=trial.shares.get("disk_util_ratio"),
         absent=list(_list_absent(trial) if record.host is not None else _list_unseen(trial)),
+        standbys=trial.standbys,
         may_sleep=any(one.statement.startswith(r"\sleep") for one in trial.statements),
         round_trip_ms=None if record.given is None else record.given.round_trip.median_s * 1000.0,
     )

@@ -56,6 +56,10 @@ def load(first: Side, other: Side) -> Iterator[RecordDifference]:
                       why="at a scheduled rate TPS is given, and what comes too late is skipped", hint="ask both for the same")  # fmt: skip
     if one.max_tries != two.max_tries:
         yield declare("tries of a failed transaction", str(one.max_tries), str(two.max_tries))
+    standbys = [side.record.study.server.standbys for side in (first, other)]
+    if standbys[0] != standbys[1]:
+        yield refuse("standbys", *map(str, standbys), why="a standby on the same machine takes CPUs and disk, and commits may wait for it",
+                      hint=f"--standbys {standbys[0]} on both")  # fmt: skip
     if one.threads != two.threads:
         yield declare("pgbench's threads", str(one.threads), str(two.threads), why="each needs a CPU of its own")
 

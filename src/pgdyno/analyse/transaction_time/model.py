@@ -46,8 +46,8 @@ from pgdyno.spec.study import BUILTIN_SCRIPTS
 _MIN_SECONDS = 2
 _MIN_SPREAD_SECONDS = 3
 _UNSEEN_CLIENT = "pgbench and the network were not sampled"
-_RUNNING = "running"
-_IDLE = "idle"
+RUNNING = "running"
+IDLE = "idle"
 WAITING = (
     Resource.WAL_FLUSH,
     Resource.WAL_LOCK,
@@ -151,8 +151,8 @@ def _observe_backends(
     major = samples.header.version_num // 10_000
     by_activity: dict[Resource | str, Floats] = {}
     for observed in list_wait_counts(samples, CLIENT_BACKEND):
-        what = _classify_backend(major, observed.state, observed.wait_event_type, observed.wait_event)
-        if what == _IDLE and workload.rate_tps is not None:
+        what = classify_backend(major, observed.state, observed.wait_event_type, observed.wait_event)
+        if what == IDLE and workload.rate_tps is not None:
             continue
         backends = observed.counts[inside] / looks[inside]
         by_activity[what] = by_activity.get(what, np.zeros(len(backends))) + backends
@@ -160,20 +160,21 @@ def _observe_backends(
     return _BackendActivity(by_activity=by_activity, samples_count=int(looks[inside].sum()))
 
 
-def _classify_backend(major: int, state: str, wait_event_type: str, wait_event: str) -> Resource | str:
+def classify_backend(major: int, state: str, wait_event_type: str, wait_event: str) -> Resource | str:
+    """Return what a client's backend in such a state waits for; `RUNNING` if for nothing, `IDLE` if it has nothing to do."""
     if not wait_event_type:
-        return _RUNNING
+        return RUNNING
     if wait_event_type == "Client" and state == "idle":
-        return _IDLE
+        return IDLE
     waited = find_resource(major, wait_event_type, wait_event)
     return Resource.UNKNOWN if waited is None else Resource(waited)
 
 
 def _drop_idle_sessions(by_activity: dict[Resource | str, Floats], clients: int) -> None:
     """Remove sessions that are not part of the load: idle backends beyond the number of clients."""
-    if _IDLE in by_activity:
+    if IDLE in by_activity:
         beyond = sum(by_activity.values()) - clients
-        by_activity[_IDLE] = by_activity[_IDLE] - np.clip(beyond, 0.0, by_activity[_IDLE])
+        by_activity[IDLE] = by_activity[IDLE] - np.clip(beyond, 0.0, by_activity[IDLE])
 
 
 def _count_cpu(data: TrialData, start_s: float, end_s: float) -> _CpuCounts:
@@ -220,8 +221,8 @@ def _measure_threads(samples: OsSamples, start_s: float, end_s: float) -> tuple[
 def _split(activity: _BackendActivity, cpu: _CpuCounts, clients: int) -> dict[Resource, float]:
     """Split the mean number of clients by resource, with all corrections."""
     parts = {resource: activity.mean(resource) for resource in (*WAITING, Resource.UNKNOWN)}
-    parts[Resource.CLIENT] = activity.mean(Resource.CLIENT) + activity.mean(_IDLE)
-    parts[Resource.CPU] = activity.mean(_RUNNING)
+    parts[Resource.CLIENT] = activity.mean(Resource.CLIENT) + activity.mean(IDLE)
+    parts[Resource.CPU] = activity.mean(RUNNING)
     if cpu.backends is not None:
         _correct_for_queueing(parts, sum(cpu.backends))
     if cpu.threads is not None:
@@ -320,9 +321,9 @@ def _share(
 def _series_of(resource: Resource, activity: _BackendActivity, cpu: _CpuCounts) -> Floats | None:
     """Return the series that shows how a resource's share varies from second to second."""
     sources: dict[Resource, tuple[Resource | str, ...]] = {
-        Resource.CPU: (_RUNNING,),
-        Resource.CLIENT: (Resource.CLIENT, _IDLE),
-        Resource.LOAD_GENERATOR: (Resource.CLIENT, _IDLE),
+        Resource.CPU: (RUNNING,),
+        Resource.CLIENT: (Resource.CLIENT, IDLE),
+        Resource.LOAD_GENERATOR: (Resource.CLIENT, IDLE),
     }
     if resource is Resource.CPU and cpu.spread is not None:
         return cpu.spread

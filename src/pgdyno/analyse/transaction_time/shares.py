@@ -85,6 +85,8 @@ class Bottleneck(msgspec.Struct, frozen=True, kw_only=True):
     certainty: Certainty
     evidence: tuple[str, ...]
     """Statements with figures, strongest first."""
+    part: str = ""
+    """What of the resource takes the time, such as `the flush of standby1`; empty where that is not told apart."""
     symptoms: tuple[str, ...] = ()
     """Effects of the bottleneck that could be mistaken for its cause."""
     rivals: tuple[tuple[Resource, str], ...] = ()

@@ -16,6 +16,7 @@ from pgdyno.analyse.episodes.detection import DetectedEpisodes, describe_episode
 from pgdyno.analyse.health.assessment import assess_health
 from pgdyno.analyse.prediction import judge_predictions
 from pgdyno.analyse.series import ChartKind, Series
+from pgdyno.analyse.standbys import measure_standbys
 from pgdyno.analyse.throughput import PgbenchClaim, TrialThroughput, measure_throughput, throughput_from_claim
 from pgdyno.analyse.transaction_time.model import measure_time
 from pgdyno.analyse.transaction_time.network import NetworkTime, measure_network
@@ -89,6 +90,7 @@ def analyse_trial(
         quoted={} if is_mixed or not is_finished else measure_quoted(data, tps=tps, charts=charts, device=device),
         waiting=() if is_mixed else list_waiting_sessions(data),
         network=network,
+        standbys=measure_standbys(data, count=record.study.server.standbys),
         disk=disk,
         health=assess_health(record, data, throughput=throughput, disk=disk),
         episodes=course.episodes,

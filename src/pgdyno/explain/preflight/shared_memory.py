@@ -50,6 +50,18 @@ def find_start_obstacle(server: ServerSnapshot, memory: MemoryFacts, host: HostF
     return _miss_memory(server, memory, host, about=about, again=again)
 
 
+def find_standby_crowding(
+    server: ServerSnapshot, memory: MemoryFacts, host: HostFacts, *, standbys: int
+) -> Finding | None:
+    """Find whether a server and its standbys, which have its settings, have more shared memory than the machine has memory."""
+    found = find_crowding([server] * (1 + standbys), memory, host) if standbys else None
+    return found and msgspec.structs.replace(
+        found,
+        claim="The server and its standbys have more shared memory than this machine has memory.",
+        advice="Lower shared_buffers, or have fewer standbys.",
+    )
+
+
 def find_crowding(servers: Sequence[ServerSnapshot], memory: MemoryFacts, host: HostFacts) -> Finding | None:
     """Find whether servers that are up at once have more shared memory than the machine has memory."""
     if any(_is_unread(server) for server in servers):

@@ -131,6 +131,20 @@ def backends_on_cpu(samples: OsSamples) -> tuple[Sampled, Sampled]:
     return running, queueing
 
 
+def cpus_of(samples: OsSamples, source: str) -> Sampled:
+    """Return the CPUs that a followed process, or one with its descendants, used in each interval.
+
+    Args:
+        samples: The samples.
+        source: Such as `tree.standby1`.
+    """
+    columns = (f"{source}/utime", f"{source}/stime")
+    _, steps_s = _os_intervals(samples)
+    ticks = sum(difference(samples.frame, column) for column in columns)
+    per_s = 1 if samples.header is None else samples.header.clk_tck
+    return _os_rate(samples, "process_cpus_count", source, ticks / per_s / steps_s, columns=columns)
+
+
 def run_queue(samples: OsSamples) -> Sampled:
     """Return the number of tasks running or ready to run at each sample, including the sampler."""
     return _os_gauge(samples, "run_queue_count", "running or ready", "sched/procs_running")

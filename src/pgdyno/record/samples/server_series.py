@@ -35,6 +35,9 @@ _WRITERS = {"checkpointer", "background writer"}
 _EVICTING = {(who, "relation") for who in _CLIENT_TYPES}
 
 
+_STANDBY_LAGS = {"write_lag_bytes": "written", "flush_lag_bytes": "flushed", "replay_lag_bytes": "replayed"}
+
+
 class WaitCounts(msgspec.Struct, frozen=True, kw_only=True):
     """Counts of backends in one state and wait event; names that are NULL in PostgreSQL are empty."""
 
@@ -114,6 +117,19 @@ def session_evictions(samples: ServerSamples) -> Sampled:
     return _per_second(
         samples, metric, label, _sum_io(samples, "io_write_bytes", lambda who, of: (who, of) in _EVICTING)
     )
+
+
+def standby_lags(samples: ServerSamples) -> tuple[Sampled, ...]:
+    """Return how many bytes of WAL each standby had not yet written, flushed and replayed, at each sample."""
+    times_s = gauge(samples.frame, "t_s")
+    found = []
+    for column in samples.frame.columns:
+        source, *key = column.split("/")
+        if source == "standby" and key[1] in _STANDBY_LAGS:
+            label = f"not {_STANDBY_LAGS[key[1]]} by {key[0]}"
+            values = gauge(samples.frame, column)
+            found.append(Sampled(metric="standby_lag_bytes", label=label, monotonic_s=times_s, values=values))
+    return tuple(found)
 
 
 def wait_classes(samples: ServerSamples) -> tuple[Sampled, ...]:

@@ -37,6 +37,7 @@ _TITLES = {
     ChartKind.FULL_PAGE_IMAGES: "Full-page images",
     ChartKind.BUFFER_WRITES: "Buffers written, by process",
     ChartKind.PRESSURE: "Pressure stall (PSI)",
+    ChartKind.STANDBY_LAG: "WAL that standbys had not yet taken",
 }
 _CAPTIONS = {
     ChartKind.WAITS: "Sampled 10 times a second. On saturated CPUs the class CPU is underestimated: the sampler runs only when a backend does not.",

@@ -13,6 +13,7 @@ import msgspec
 from pgdyno.analyse.capacity.types import Capacity
 from pgdyno.analyse.estimate import Doubt, Estimate
 from pgdyno.analyse.series import Event
+from pgdyno.analyse.standbys import StandbyFigures
 from pgdyno.analyse.statements import StatementUse, rank_statements
 from pgdyno.analyse.transaction_time.network import NetworkEstimate, NetworkTime
 from pgdyno.analyse.transaction_time.shares import Bottleneck, TransactionTime
@@ -106,6 +107,7 @@ class TrialDocument(msgspec.Struct, frozen=True, kw_only=True):
     disk: Annotated[DiskJoinDocument | None, says("Against the disk's card; null without one.")]
     time: Annotated[TransactionTime | None, says("Where its transactions' time went; null where nobody looked.")]
     network: Annotated[NetworkTime | None, says("The way to the server and back; null on the load's own machine.")]
+    standbys: Annotated[StandbyFigures | None, says("What was seen of the standbys; null without any.")]
 
 
 class WorkloadDocument(msgspec.Struct, frozen=True, kw_only=True):
@@ -291,6 +293,7 @@ def _make_trial(workload: WorkloadAnalysis, trial: TrialAnalysis) -> TrialDocume
         disk=make_join(trial.disk),
         time=trial.time,
         network=trial.network,
+        standbys=trial.standbys,
     )
 
 

@@ -132,7 +132,9 @@ def _list_not_judged(report: ReportInput) -> tuple[str, ...]:
     reasons: dict[str, list[str]] = {}
     for workload in workloads:
         if not judged & {workload.name, workload.load.name}:
-            reasons.setdefault(_why_not_judged(workload), []).append(workload.name)
+            reasons.setdefault(_why_not_judged(workload, standbys=report.record.study.server.standbys), []).append(
+                workload.name
+            )
     return tuple(
         f"What limits {_name_loads(tuple(names), report)} was not determined: {reason}."
         for reason, names in reasons.items()
@@ -146,13 +148,14 @@ def _name_loads(names: tuple[str, ...], report: ReportInput) -> str:
     return join_places(named) if any(", " in name for name in named) else join_names(list(named))
 
 
-def _why_not_judged(workload: WorkloadAnalysis) -> str:
+def _why_not_judged(workload: WorkloadAnalysis, *, standbys: int) -> str:
     if workload.representative is None:
         return "no trial is finished"
     if workload.load.is_loading:
         return "each step of loading has a limit of its own; the charts of its trials show them"
     if any(head.is_mixed(trial) for trial in workload.trials):
-        return "variants alternate in its trials; `pgdyno bench` shows it"
+        command = f"pgdyno bench --standbys {standbys}" if standbys else "pgdyno bench"
+        return f"variants alternate in its trials; `{command}` shows it"
     if not any(trial.charts for trial in workload.trials):
         return "nothing was sampled while it ran"
     return "the samples do not show it"

@@ -1,0 +1,186 @@
+"""Measures what pgdyno says of standbys that it runs on this machine.
+
+Three parts, each named on the command line or all:
+
+- `modes`: each value of synchronous_commit that waits for the WAL, against `off`, with one standby and three minutes: the verdict and the
+  seconds of load that it took. The whole command is run, as a user would.
+- `lag`: replay is paused on a standby, a known volume of WAL is written, and the lag that the sampler's query gives is held against the
+  growth of the primary's own WAL position.
+- `named`: a standby that replays 20 ms late (recovery_min_apply_delay) under remote_apply, and the same without the delay and without
+  waiting (local): is the replay named as the limit, and never where no commit waits for it?
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from figures import say, say_share
+
+from pgdyno.run.cluster.home import open_home
+from pgdyno.run.host.process import find_server_user
+from pgdyno.run.own_server import OwnServer
+from pgdyno.run.postgres import sql
+from pgdyno.run.postgres.installation import find_installation
+from pgdyno.spec.study import DataSpec, ServerSpec
+
+MODES = ("local", "remote_write", "on", "remote_apply")
+MINUTES = 3.0
+LOAD = ["--scale", "5", "--clients", "4", "--no-disk", "--standbys", "1", "--yes", "--json"]
+WAL_BYTES = (1_000_000, 3_000_000, 10_000_000, 30_000_000)
+MESSAGE_BYTES = 100_000
+DELAY = "20ms"
+REPLAY = "replay of WAL by standby1"
+
+
+def main() -> None:
+    """Run the parts that are asked for."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("parts", nargs="*", choices=["modes", "lag", "named", []], help="default: all")
+    parser.add_argument("--times", type=int, default=3, help="cases of each kind in `named`")
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="pgdyno-topologies-", dir="/var/tmp") as made:
+        folder = Path(made)
+        folder.chmod(0o755)
+        parts = {"modes": ask_modes, "lag": hold_lag, "named": lambda at: name_replay(at, arguments.times)}
+        for part in arguments.parts or parts:
+            parts[part](folder)
+
+
+def run(folder: Path, *words: str) -> dict:
+    """Run pgdyno's command line, and return its JSON."""
+    number = len(list(folder.glob("record-*")))
+    argv = [
+        sys.executable,
+        "-m",
+        "pgdyno",
+        *words,
+        "--home",
+        str(folder / "home"),
+        "--out",
+        str(folder / f"record-{number}"),
+    ]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise SystemExit(f"{' '.join(words)}: exit code {done.returncode}\n{done.stderr}")
+    return json.loads(done.stdout)
+
+
+def ask_modes(folder: Path) -> None:
+    """Compare each mode with off."""
+    for mode in MODES:
+        sets = [word for value in ("off", mode) for word in ("--set", f"synchronous_commit={value}")]
+        report = run(folder, "compare", *sets, "--minutes", f"{MINUTES:g}", *LOAD)
+        (comparison,) = report["experiment"]["comparisons"]
+        question = next(one for one in comparison["questions"] if one["metric"] == "tps")
+        verdict = question["verdict"]
+        print(mode, verdict["kind"], json.dumps(verdict))
+        effect, low, high = (verdict[key] for key in ("effect_ratio", "low_ratio", "high_ratio"))
+        is_decided = verdict["kind"] != "inconclusive"
+        say(
+            f"topologies.modes.{mode}",
+            effect,
+            low=low,
+            high=high,
+            n=verdict["n"],
+            unit="ratio",
+            target="decided against off within 3 minutes",
+            holds=is_decided,
+        )
+
+
+@contextmanager
+def streaming(folder: Path) -> Iterator[tuple[sql.Connection, sql.Connection]]:
+    """Run a server with a standby, and yield a connection to each."""
+    with open_home(folder / "home", find_server_user()) as home:
+        installation = find_installation(ServerSpec(), user=home.user, software_dir=home.software)
+        server = OwnServer(installation=installation, home=home, standbys=1)
+        server.load(DataSpec(), 0, settings={}, output_dir=folder, on_activity=lambda _: None)
+        server.reset()
+        with server.running({}, log_path=folder / "server.log"):
+            there = home.slot(1)
+            with server.connect() as primary, sql.connect(_at(server, str(there.sockets))) as standby:
+                yield primary, standby
+
+
+def _at(server: OwnServer, host: str) -> object:
+    import msgspec
+
+    return msgspec.structs.replace(server.address, host=host)
+
+
+def hold_lag(folder: Path) -> None:
+    """Hold the sampled lag in bytes against the growth of the WAL position."""
+    ratios = []
+    with streaming(folder) as (primary, standby):
+        for size in WAL_BYTES * 3:
+            before = _wal_bytes(primary)
+            _await_replay(primary, before)
+            standby.execute("SELECT pg_wal_replay_pause()")
+            _await(standby, "SELECT pg_get_wal_replay_pause_state() = 'paused' AS done")
+            begin = _wal_bytes(primary)
+            for _ in range(size // MESSAGE_BYTES):
+                primary.execute("SELECT pg_logical_emit_message(false, 'x', repeat('x', %s))", (MESSAGE_BYTES,))
+            primary.execute("SELECT pg_logical_emit_message(true, 'x', 'end')")
+            grown = _wal_bytes(primary) - begin
+            (row,) = sql.read_standbys(primary, primary.info.server_version // 10_000)
+            ratios.append(row["replay_lag_bytes"] / grown)
+            print(f"{grown:,} bytes written, {row['replay_lag_bytes']:,} not replayed")
+            standby.execute("SELECT pg_wal_replay_resume()")
+    ratios.sort()
+    say(
+        "topologies.lag.bytes_ratio",
+        sum(ratios) / len(ratios),
+        low=ratios[0],
+        high=ratios[-1],
+        n=len(ratios),
+        unit="ratio",
+        target="within 10 % of the WAL position",
+        holds=ratios[0] >= 0.9 and ratios[-1] <= 1.1,
+    )
+
+
+def _wal_bytes(connection: sql.Connection) -> int:
+    row = connection.execute("SELECT (pg_current_wal_lsn() - '0/0')::int8 AS bytes").fetchone()
+    assert row is not None
+    return int(row["bytes"])
+
+
+def _await_replay(primary: sql.Connection, wal_bytes: int) -> None:
+    query = f"SELECT count(*) = 1 AS done FROM pg_stat_replication WHERE replay_lsn - '0/0' >= {wal_bytes}"
+    _await(primary, query)
+
+
+def _await(connection: sql.Connection, query: str) -> None:
+    # The next commit makes a walreceiver report.
+    while not connection.execute(query).fetchall()[0]["done"]:
+        pass
+
+
+def name_replay(folder: Path, times: int) -> None:
+    """Count how often a late replay is named, and how often it is where no commit waits for it."""
+    named: dict[bool, list[bool]] = {True: [], False: []}
+    for is_planted in [True, False] * times:
+        mode = (
+            ("remote_apply", f"recovery_min_apply_delay={DELAY}")
+            if is_planted
+            else ("local", f"recovery_min_apply_delay={DELAY}")
+        )
+        sets = [word for value in (f"synchronous_commit={mode[0]}", mode[1]) for word in ("--set", value)]
+        trials = ["--rounds", "1", "--duration", "10s", "--warm-up", "1s", "--workload", "tpcb-like"]
+        report = run(folder, "bench", "--stock-only", *trials, *sets, *LOAD)
+        claims = [one["claim"] for one in report["explanations"]] if report["explanations"] else report["not_judged"]
+        print("planted" if is_planted else "not planted", claims)
+        named[is_planted].append(any(REPLAY in claim for claim in claims))
+    say_share("topologies.named.late_replay", named[True], target=">= 0.95")
+    say_share("topologies.named.no_wait", named[False], target="<= 0.05")
+
+
+if __name__ == "__main__":
+    main()

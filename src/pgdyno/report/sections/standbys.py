@@ -1,0 +1,155 @@
+"""Build the section on the standbys: how far each lagged under each variant, what the load waited for, and what they cost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from pgdyno.analyse.standbys import ClientWaits, Spread, Stage, StandbyFigures, StandbyLag, join_lags, join_waits
+from pgdyno.analyse.transaction_time.shares import Resource
+from pgdyno.plan.standbys import with_synchronous_names
+from pgdyno.plan.variants import list_specs
+from pgdyno.report.document import Block, Prose, Section
+from pgdyno.report.format import format_bytes, format_number, format_percent
+from pgdyno.report.input import ReportInput
+from pgdyno.report.level import Level
+from pgdyno.report.lists import join_names
+from pgdyno.report.table import Cell, Column, Table, columns, number, text
+from pgdyno.spec.study import name_standbys
+
+_STAGES: Mapping[Stage, str] = {Stage.WRITE: "written", Stage.FLUSH: "flushed", Stage.REPLAY: "replayed"}
+_NO_TIME = "nothing was written while it was sampled, and the server forgets the time"
+_LAGS_REMARK = (
+    "Means over samples once a second, and the largest of them, by pg_stat_replication: WAL that the server had written and the"
+    " standby had not yet reported to have written, flushed or replayed, and the time from the server's flush to that report."
+)
+_WAITS_REMARK = (
+    "Shares of the load's sessions, at the moments of the same samples. CPU: they ran, or were ready to. They are of few looks:"
+    " trials of one variant each (design paired) show where the time goes with intervals."
+)
+_WAITS = (Resource.STANDBY, Resource.WAL_FLUSH, Resource.LOCK, Resource.CPU, Resource.CLIENT)
+
+
+def build_standbys(report: ReportInput) -> Iterator[Section]:
+    """Yield the section on the standbys; nothing where the study has none."""
+    count = report.record.study.server.standbys
+    if not count:
+        return
+    blocks: list[Block] = [Prose(words=_describe(report, count), level=Level.HEADLINE)]
+    by_load: dict[str, list[StandbyFigures]] = {}
+    for workload in report.analysis.workloads:
+        seen = [trial.standbys for trial in workload.trials if trial.standbys is not None]
+        by_load.setdefault(workload.load.name, []).extend(seen)
+    for name, figures in by_load.items():
+        blocks += _make_tables(name if len(by_load) > 1 else "", figures)
+    if len(blocks) == 1:
+        blocks.append(Prose(words="How far they lagged was not sampled.", level=Level.HEADLINE))
+    yield Section(title="Standbys", id="standbys", blocks=tuple(blocks), level=Level.HEADLINE, is_listed=True)
+
+
+def _describe(report: ReportInput, count: int) -> str:
+    names, is_one = join_names([*name_standbys(count)]), count == 1
+    used = [
+        cpu.cpus
+        for workload in report.analysis.workloads
+        for trial in workload.trials
+        for cpu in (() if trial.standbys is None else trial.standbys.cpus)
+        if cpu.cpus is not None
+    ]
+    # A mean over standbys and trials, for all standbys together.
+    cpus = f" ({format_number(count * sum(used) / len(used), digits=2)} CPUs over the load)" if used else ""
+    return (
+        f"{names} {'streams' if is_one else 'stream'} from the server on the same machine, and {'shares' if is_one else 'share'} its"
+        f" CPUs{cpus} and its disk, whether or not commits wait. On {'a machine' if is_one else 'machines'} of"
+        f" {'its' if is_one else 'their'} own, the server has these for itself, and each commit that waits also takes a round trip over"
+        f" the network.{_say_filled(report)}"
+    )
+
+
+def _say_filled(report: ReportInput) -> str:
+    study = report.record.study
+    specs = [spec for spec, _ in list_specs(study)] if study.is_comparison else []
+    if with_synchronous_names(study, specs) is study:
+        return ""
+    return " pgdyno set synchronous_standby_names = '*', since synchronous_commit asks for a standby and nothing said for which."
+
+
+def _make_tables(load: str, figures: list[StandbyFigures]) -> Iterator[Table]:
+    lags: dict[tuple[str, str], list[StandbyLag]] = {}
+    waits: dict[str, list[ClientWaits]] = {}
+    for one in figures:
+        for lag in one.lags:
+            lags.setdefault((lag.variant, lag.name), []).append(lag)
+        for each in one.waits:
+            waits.setdefault(each.variant, []).append(each)
+    of = f" on {load}" if load else ""
+    if lags:
+        yield Table(
+            caption=f"How far standbys lagged{of}",
+            columns=_list_columns(),
+            rows=tuple(_make_lag_row(join_lags(seen)) for seen in lags.values()),
+            remark=_LAGS_REMARK,
+            level=Level.HEADLINE,
+        )
+    if waits:
+        titles = ("Variant", *(f"{resource.value}, %" for resource in _WAITS), "others, %", "Looks")
+        yield Table(
+            caption=f"What the load waited for{of}",
+            columns=columns(*titles, numbers_from=1),
+            rows=tuple(_make_wait_row(join_waits(seen)) for seen in waits.values()),
+            remark=_WAITS_REMARK,
+            level=Level.HEADLINE,
+        )
+
+
+def _list_columns() -> tuple[Column, ...]:
+    times = tuple(
+        Column(
+            title=f"Time until {words}, ms",
+            is_number=True,
+            level=Level.HEADLINE if stage is Stage.REPLAY else Level.STANDARD,
+        )
+        for stage, words in _STAGES.items()
+    )
+    sizes = tuple(
+        Column(
+            title=f"Bytes not {words}",
+            is_number=True,
+            level=Level.HEADLINE if stage is Stage.REPLAY else Level.STANDARD,
+        )
+        for stage, words in _STAGES.items()
+    )
+    return (*columns("Variant", "Standby", "State", "Synchronous"), *sizes, *times, *columns("Samples", numbers_from=0))
+
+
+def _make_lag_row(lag: StandbyLag) -> tuple[Cell, ...]:
+    samples = max((one.n for one in lag.lag_bytes.values()), default=0)
+    return (
+        text(lag.variant or "as it is"),
+        text(lag.name),
+        text(", ".join(lag.states)),
+        text(", ".join(lag.sync_states)),
+        *(_show_bytes(lag.lag_bytes.get(stage)) for stage in _STAGES),
+        *(_show_ms(lag.lag_ms.get(stage)) for stage in _STAGES),
+        text(f"{samples:,}"),
+    )
+
+
+def _show_bytes(seen: Spread | None) -> Cell:
+    if seen is None:
+        return number(None, format_number, "the standby reported no position")
+    return Cell(text=format_bytes(round(seen.mean)), detail=f"up to {format_bytes(round(seen.largest))}")
+
+
+def _show_ms(seen: Spread | None) -> Cell:
+    if seen is None:
+        return number(None, format_number, _NO_TIME)
+    return Cell(text=format_number(seen.mean), detail=f"up to {format_number(seen.largest)}")
+
+
+def _make_wait_row(waits: ClientWaits) -> tuple[Cell, ...]:
+    shown = [waits.ratios.get(resource, 0.0) for resource in _WAITS]
+    return (
+        text(waits.variant or "as it is"),
+        *(text(format_percent(ratio).removesuffix(" %")) for ratio in (*shown, max(0.0, 1.0 - sum(shown)))),
+        text(f"{waits.looks:,}"),
+    )
