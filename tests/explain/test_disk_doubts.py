@@ -48,6 +48,8 @@ def flushing(flush_s: float, look: StorageStack) -> DiskCard:
 
 def test_a_good_disk_has_none() -> None:
     assert not doubts(make_card())
+    unflushed = make_look(mount_options="rw,nobarrier", write_cache="write through")
+    assert not doubts(make_card(look=unflushed)), "there is no cache to flush"
 
 
 @pytest.mark.parametrize(

@@ -133,6 +133,10 @@ def test_what_the_machine_shows(record: StudyRecord, changes: dict[str, object],
         ({"filesystem": "tmpfs"}, "no disk"),
         ({"filesystem": "overlay"}, "container's layer"),
         ({"free_bytes": 0}, "nearly full"),
+        (
+            {"mount_options": "rw,nobarrier"},
+            "The server gives up durability: barrier of the file system of the data = off.",
+        ),
     ],
 )
 def test_what_the_disk_shows(record: StudyRecord, changes: dict[str, object], words: str) -> None:

@@ -344,6 +344,10 @@ def test_a_variants_own_disk_is_judged_like_that_of_the_reference_and_named(tmp_
     assert {one.rule for one in found} == rules
     named = [one.claim for one in found if "of variants fast, xfs" in one.claim]
     assert {one.claim for one in found if one.rule in rules - {"disk-busy", "io-scheduler", "read-ahead"}} == set(named)
+    unflushed = msgspec.structs.replace(further, disk=msgspec.structs.replace(disk, write_cache="write through"))
+    without = find_obstacles(host, msgspec.structs.replace(facts, further=(unflushed,)))
+    for judged, is_critical in ((found, True), (without, False)):
+        assert any("does not flush the disk's cache" in one.claim for one in judged) is is_critical
     (full,) = [one for one in found if one.severity is Severity.CRITICAL and one.rule == "disk-full"]
     assert full.advice.endswith("Give the data of variants fast, xfs another folder, by home of the variant.")
 
