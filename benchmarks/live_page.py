@@ -9,12 +9,19 @@ figures: it may run on another machine, through an ssh tunnel.
 Then an ended record is opened: seconds from the start of `pgdyno watch` to the page's address, and from the first request
 to the verdicts.
 
+With --tab nothing of this is done. A bench of one long trial at a gentle rate is followed by a real Chromium for that many
+minutes. Every half minute, after a collection of garbage, the memory of the tab (private pages of its process), what its
+scripts hold, its DOM nodes and the memory of the page's process are read. The growth is the mean of the last quarter over that of the second: in the first one the trial's charts
+fill.
+
     python benchmarks/live_page.py [--minutes 5] [--record RECORD]
+    python benchmarks/live_page.py --tab 10
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import random
 import re
@@ -27,11 +34,15 @@ import tempfile
 import threading
 import time
 import urllib.request
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 from figures import say
 from observer import interval, log_ratios, machine_busy_s, process_cpu_s
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from tests.report.browser import Browser
 
 _SLICE_S, _WASHOUT_S = 2.0, 0.2
 _ADDRESS = re.compile(rb"http://127\.0\.0\.1:\d+/[\w-]+/")
@@ -44,35 +55,101 @@ def main() -> None:
         "--minutes", type=float, default=5.0, help="with the page alone, and as many of slices, for each workload"
     )
     parser.add_argument("--record", type=Path, help="an ended record to open as well")
+    parser.add_argument("--tab", type=float, help="minutes to follow a bench in a real browser, for its memory")
     options = parser.parse_args()
+    if options.tab is not None:
+        with bench_folder() as root:
+            follow_in_browser(options.tab * 60, root)
+        return
     for script in ("tpcb-like", "select-only"):
-        root = Path(tempfile.mkdtemp(prefix="pgdyno-live-", dir="/var/tmp"))
-        root.chmod(0o755)
-        try:
+        with bench_folder() as root:
             measure(script, options.minutes * 60, root)
-        finally:
-            shutil.rmtree(root)
     if options.record is not None:
         open_ended(options.record)
 
 
-def measure(script: str, seconds: float, root: Path) -> None:
-    """Run a bench with a page that is stopped in random slices, and print what the page cost."""
+@contextlib.contextmanager
+def bench_folder() -> Iterator[Path]:
+    """Make a folder for a home and a record, and remove it."""
+    root = Path(tempfile.mkdtemp(prefix="pgdyno-live-", dir="/var/tmp"))
+    root.chmod(0o755)
+    try:
+        yield root
+    finally:
+        shutil.rmtree(root)
+
+
+def start_bench(root: Path, script: str, *options: str) -> subprocess.Popen[bytes]:
+    """Start a bench of one trial with a live page."""
     argv = [sys.executable, "-m", "pgdyno", "bench", "--stock-only", "--rounds", "1", "--workload", script, "--no-disk"]
     argv += [
-        "--scale",
-        "50",
-        "--clients",
-        "8",
-        "--duration",
-        f"{2 * seconds + 20:.0f}s",
         "--warm-up",
         "5s",
         "--live",
         "--yes",
+        "--home",
+        str(root / "home"),
+        "--out",
+        str(root / "record"),
+        *options,
     ]
-    argv += ["--home", str(root / "home"), "--out", str(root / "record")]
-    bench = subprocess.Popen(argv, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL)
+    return subprocess.Popen(argv, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL)
+
+
+def follow_in_browser(seconds: float, root: Path) -> None:
+    """Follow a bench in a real browser, and print how the memory of the tab and of the page's process grow."""
+    load = ("--scale", "10", "--clients", "4", "--rate", "100", "--duration", f"{seconds + 60:.0f}s")
+    bench = start_bench(root, "tpcb-like", *load)
+    assert bench.stderr is not None
+    try:
+        address = next(found[0].decode() for line in bench.stderr if (found := _ADDRESS.search(line)))
+        threading.Thread(target=bench.stderr.read, daemon=True).start()
+        page, samples = find_page(bench.pid), root / "record/trials/0001/os.jsonl"
+        while not samples.exists() and bench.poll() is None:
+            time.sleep(0.1)
+        with Browser() as browser:
+            browser.view()
+            browser.call("Performance.enable")
+            browser.call("Page.navigate", url=address)
+            browser.wait_for("document.documentElement?.dataset.seconds !== undefined", bool)
+            seen = [read_memory(browser, page) for _ in every(30.0, seconds)]
+    finally:
+        if bench.poll() is None:
+            bench.send_signal(signal.SIGINT)
+        bench.wait()
+    quarter = len(seen) // 4
+    for name, values in zip(("tab", "tab_scripts", "server", "tab_nodes"), zip(*seen, strict=True), strict=True):
+        begin, end = (statistics.fmean(values[quarter * at : quarter * (at + 1)]) for at in (1, 3))
+        say(f"live_page.{name}_growth", end / begin, unit="ratio", n=len(values), target="<= 1.05")
+        shown = [f"{value / 1e6:.2f} MB" if value > 1e5 else f"{value:.0f}" for value in values]
+        print(f"  {name}: {' '.join(shown)}", flush=True)
+
+
+def every(step_s: float, seconds: float) -> Iterator[None]:
+    """Yield every so many seconds."""
+    began_s = time.monotonic()
+    for number in range(1, int(seconds // step_s) + 1):
+        time.sleep(max(0.0, began_s + number * step_s - time.monotonic()))
+        yield
+
+
+def read_memory(browser: Browser, page: int) -> tuple[float, float, float, float]:
+    """Return the memory of the tab, what its scripts hold, and the memory of the page's process, in bytes; and its DOM nodes."""
+    browser.call("HeapProfiler.collectGarbage")
+    seen = {one["name"]: one["value"] for one in browser.call("Performance.getMetrics")["metrics"]}
+    held = max(map(private_bytes, browser.renderers()))
+    return held, seen["JSHeapUsedSize"], resident_bytes(page), seen["Nodes"]
+
+
+def private_bytes(pid: int) -> int:
+    """Return the memory that a process has for itself."""
+    lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+    return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith("Private_"))
+
+
+def measure(script: str, seconds: float, root: Path) -> None:
+    """Run a bench with a page that is stopped in random slices, and print what the page cost."""
+    bench = start_bench(root, script, "--scale", "50", "--clients", "8", "--duration", f"{2 * seconds + 20:.0f}s")
     assert bench.stderr is not None
     try:
         address = next(found[0].decode() for line in bench.stderr if (found := _ADDRESS.search(line)))

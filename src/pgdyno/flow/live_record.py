@@ -138,7 +138,7 @@ class LiveRecord:
     def _note_running(self, part: _Part, trial: TrialAnalysis) -> None:
         own = self.store.path.name
         record = own if part is self._own else name_sweep(own)
-        self._running = PresentTrial(record=record, trial=trial)
+        self._running = PresentTrial(record=record, trial=_keep_last(trial))
         if trial.record.load_start_monotonic_s is not None:
             # Each reading sees the load begin some milliseconds earlier or later.
             began_s = trial.record.load_start_monotonic_s + trial.record.clock_offset_s
@@ -202,6 +202,15 @@ class LiveRecord:
             record=record, analysis=analysis, findings=findings, record_dir=str(self._own.store.path)
         )
         return msgspec.json.encode(view_answers(self._report))
+
+
+def _keep_last(trial: TrialAnalysis) -> TrialAnalysis:
+    """Return a trial with the last point of each line: the memory of a page must not grow with its trial."""
+    charts = {
+        kind: tuple(msgspec.structs.replace(line, t_s=line.t_s[-1:], values=line.values[-1:]) for line in lines)
+        for kind, lines in trial.charts.items()
+    }
+    return msgspec.structs.replace(trial, charts=charts)
 
 
 def _tell_end(data: TrialData) -> EndedTrial:

@@ -30,6 +30,8 @@ from pgdyno.run.page_server import (
 )
 
 _VARIABLE = "PGDYNO_PAGE"
+# One heap and no pool of threads: what a reading used is used again by the next one.
+_FRUGAL = {"MALLOC_ARENA_MAX": "1", "POLARS_MAX_THREADS": "1"}
 # For the browser and the monitoring system to see the end.
 _END_S = 30.0
 END_SIGNAL = signal.SIGTERM
@@ -89,7 +91,11 @@ class LivePage:
             opened = tuple(one for one in (handed.page, handed.metrics) if one is not None)
             if opened:
                 argv = [sys.executable, "-m", "pgdyno", "watch", str(record.absolute())]
-                environment = {**process.clean_environment(), _VARIABLE: msgspec.json.encode(handed).decode()}
+                environment = {
+                    **process.clean_environment(),
+                    **_FRUGAL,
+                    _VARIABLE: msgspec.json.encode(handed).decode(),
+                }
                 try:
                     self._child = process.start(argv, env=environment, inherited=opened)
                 except PgdynoError as error:
