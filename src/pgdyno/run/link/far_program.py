@@ -1,8 +1,8 @@
 """Run a program on another machine that was sent there, keep its clock compared, and leave nothing there.
 
-A thread asks the program for its clock in bursts; one in which no exchange is quick goes on for a while. These are the heartbeat, too: without a word from here for `SILENCE_S`
-the kernel there ends the program, so that it outlives neither this process nor a link that hangs. What it prints goes
-straight into a file here.
+A thread asks the program for its clock in bursts; one in which no exchange is quick goes on for a while. These are the
+heartbeat, too: without a word from here for `SILENCE_S` the kernel there ends the program, so that it outlives neither this
+process nor a link that hangs. What it prints goes straight into a file here.
 """
 
 from __future__ import annotations
