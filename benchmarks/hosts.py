@@ -1,7 +1,7 @@
 """What watching a machine through ssh costs it, and how well its clock is known.
 
 An sshd of this account runs on the loopback interface. First the OS sampler watches through it once a second: the CPU seconds of
-the sampler and of sshd are the kernel's, in windows of ten samples. Then clocks are compared in bursts of eight, with the machine's own
+the sampler and of sshd are the kernel's, in windows of ten samples. Then clocks are compared in bursts of eight or more, with the machine's own
 clock, and in time namespaces, which need root, with clocks that are 1,000 s ahead and behind: the offset of each burst is known
 to the nanosecond. The interval of a mean is Student's over windows, that of a share Wilson's over bursts.
 

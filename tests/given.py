@@ -10,9 +10,11 @@ from typing import TypeVar
 import msgspec
 
 from pgdyno.record.machine.given_server import Capability, GivenServer, RoundTrip
+from pgdyno.record.samples.clock import SERVER_CLOCK_FILE, ClockExchange, append_exchanges
+from pgdyno.record.samples.files import _pack, read_os_samples
 from pgdyno.record.samples.pings import PINGS_FILE
 from pgdyno.record.store import RecordStore, open_record
-from pgdyno.record.types import UNSEEN_GAPS, StudyRecord, TrialRecord
+from pgdyno.record.types import UNREAD_LOG, UNSEEN_GAPS, StudyRecord, TrialRecord, WatchedHost
 
 _T = TypeVar("_T")
 LOG_PREFIX = "%u|%d|"
@@ -137,6 +139,31 @@ def list_unexpected(log: str, *, role: str, scripts: str = "") -> list[str]:
 
 def _is_own(database: str) -> bool:
     return re.fullmatch(r"pgdyno_[0-9a-f]{32}(?:_[0-9a-f]{8}_run)?", database) is not None
+
+
+def watch(store: RecordStore, name: str, *, ahead_s: float, is_load_host: bool = False) -> None:
+    """Give back to a record what its server's machine showed, as if it had been watched by ssh.
+
+    Args:
+        store: What `give` made.
+        name: The stored record that it was made of.
+        ahead_s: How far the machine's clock is ahead of the load's.
+        is_load_host: Whether it is the load's machine, too.
+    """
+    was = _read(RECORDS / name / "record.json", StudyRecord)
+    watched = WatchedHost(name="db1", ssh="postgres@db1", python="3.9.2", boot_id="1", is_load_host=is_load_host)
+    record = msgspec.structs.replace(store.read_record(), format_version=4, host=was.host, server_host=watched)
+    _write(store.path / "record.json", record)
+    for trial_dir in (store.path / "trials").iterdir():
+        samples = read_os_samples(RECORDS / name / "trials" / trial_dir.name)
+        times_s = samples.frame["t_s"]
+        shifted = msgspec.structs.replace(samples, frame=samples.frame.with_columns(times_s + ahead_s))
+        _pack(shifted, trial_dir / "os.parquet")
+        near_s = float(times_s[0])
+        one = ClockExchange(burst=0, sent_s=near_s, far_s=near_s + 0.0001 + ahead_s, received_s=near_s + 0.0002)
+        append_exchanges(trial_dir / SERVER_CLOCK_FILE, [one])
+        trial = _read(trial_dir / "trial.json", TrialRecord)
+        _write(trial_dir / "trial.json", msgspec.structs.replace(trial, gaps=(UNREAD_LOG,)))
 
 
 def _ping(path: Path, trial: TrialRecord) -> None:

@@ -16,7 +16,7 @@ from pgdyno.flow.compare import compose_comparison, compose_sweep
 from pgdyno.plan.plan import PlannedWorkload
 from pgdyno.record.statements import StatementCounts
 from pgdyno.record.store import open_record
-from pgdyno.record.types import StudyRecord
+from pgdyno.record.types import StudyRecord, WatchedHost
 from pgdyno.spec.study import Study
 from pgdyno.spec.table import QueryMode
 from pgdyno.spec.variant import make_variant
@@ -49,9 +49,14 @@ def choose(
     return choose_intervention(say(resource), make_record(scale=scale, **settings), load=load)
 
 
-def with_change(resource: Resource, finding_of: str = "slow-flush", **changes: object) -> Finding:
+def with_change(
+    resource: Resource, finding_of: str = "slow-flush", *, watched: WatchedHost | None = None, **changes: object
+) -> Finding:
     """The finding of a kept record, of which something else was found."""
     record, analysis = analyse_kept(find_name(finding_of))
+    if watched is not None:
+        load = msgspec.structs.replace(record.host, host_name="load1")
+        record = msgspec.structs.replace(record, server_host=watched, load_host=load)
     (workload,) = analysis.workloads
     found = msgspec.structs.replace(say(resource), **changes)
     changed = msgspec.structs.replace(workload, bottleneck=found)
@@ -83,6 +88,17 @@ def test_a_claim_says_how_sure_it_is() -> None:
     assert with_change(Resource.CPU, certainty=Certainty.STRONG).claim == "The CPUs limit this load."
     assert with_change(Resource.LOCK).claim == "Contention for rows and locks probably limits this load."
     assert with_change(Resource.UNKNOWN).claim == "What limits this load is not known."
+
+
+def test_a_limit_is_named_with_its_machine_where_server_and_load_have_one_each() -> None:
+    far = WatchedHost(name="db1", ssh="db1", python="3.9.2", boot_id="1", is_load_host=False)
+    same = msgspec.structs.replace(far, is_load_host=True)
+    assert with_change(Resource.CPU, watched=far).claim == "The CPUs on db1 probably limit this load."
+    assert (
+        with_change(Resource.LOAD_GENERATOR, watched=far).claim == "Pgbench itself on load1 probably limits this load."
+    )
+    assert with_change(Resource.LOCK, watched=far).claim == with_change(Resource.LOCK).claim
+    assert with_change(Resource.CPU, watched=same).claim == with_change(Resource.CPU).claim
 
 
 @each_row([each for each in Resource if each is not Resource.UNKNOWN])

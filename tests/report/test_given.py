@@ -22,11 +22,12 @@ from pgdyno.flow.price import price_records
 from pgdyno.flow.report import compose_report, write_reports
 from pgdyno.record.device.disk_card import write_card
 from pgdyno.record.machine.given_server import GivenServer
+from pgdyno.record.samples.clock import SERVER_CLOCK_FILE
 from pgdyno.record.store import RecordStore
 from pgdyno.report.documents.report import make_schema
 from pgdyno.tune.subject import read_measured
 from tests.disk_cards import make_card
-from tests.given import RECORDS, SERVER, give
+from tests.given import RECORDS, SERVER, give, watch
 
 GOLDEN = Path(__file__).parent / "golden"
 # The load's machine has 2 CPUs and 23.5 GB, which the head says of it once; nothing else of a machine was seen.
@@ -217,3 +218,36 @@ def test_beside_another_record_of_the_same_server(tmp_path: Path) -> None:
     (stores[1].path / "record.json").write_text(json.dumps(record))
     said = words(compare_named([store.path for store in stores]).to_terminal())
     assert "servers at one address (db1.example:5432), whose machine was not seen, 29 hours apart" in said
+
+
+def test_a_watched_machine_is_reported_as_if_its_clock_were_the_loads(tmp_path: Path) -> None:
+    shares = []
+    for ahead_s in (0.0, 1000.0, -1000.0):
+        store = give("v1-pg18", tmp_path / str(ahead_s))
+        watch(store, "v1-pg18", ahead_s=ahead_s)
+        report = compose_report(store).report
+        trials = [trial for workload in report.analysis.workloads for trial in workload.trials]
+        shares.append([trial.shares for trial in trials])
+        assert all(trial.shares["cpu_busy_ratio"] is not None for trial in trials)
+        assert not any(gap.source == "os sampler" for trial in trials for gap in trial.gaps)
+        write_reports(store)
+        text = (store.path / "report.md").read_text()
+        assert "Watched by ssh" in text
+        assert "| Reached by | `ssh postgres@db1` |" in text
+        assert f"{ahead_s:,.4f} s ± 0.1 ms".replace("0.0000 s", "0 s" if not ahead_s else "0.0000 s") in text
+        assert "nobody looked at this server's machine" not in text
+        assert "the load came from load1" in text
+    for later in shares[1:]:
+        assert later == [pytest.approx(of_trial, rel=1e-6) for of_trial in shares[0]]
+
+
+def test_without_its_clock_a_machines_samples_have_no_time(tmp_path: Path) -> None:
+    store = give("v1-pg18", tmp_path)
+    watch(store, "v1-pg18", ahead_s=1000.0)
+    for trial_dir in (store.path / "trials").iterdir():
+        (trial_dir / SERVER_CLOCK_FILE).unlink()
+    report = compose_report(store).report
+    trials = [trial for workload in report.analysis.workloads for trial in workload.trials]
+    assert all("cpu_busy_ratio" not in trial.shares for trial in trials)
+    reasons = {gap.reason for trial in trials for gap in trial.gaps if gap.source == "os sampler"}
+    assert reasons == {"the clock of the server's machine was not compared, so that its samples have no time"}

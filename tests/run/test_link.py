@@ -88,7 +88,7 @@ def test_a_machine_is_what_its_own_files_say(by_ssh: Sshd, tmp_path: Path) -> No
         )
         assert facts == here
         assert set(look.facts.kernel_settings) == set(here.kernel_settings)
-        assert len(look.exchanges) == BURST_COUNT
+        assert len(look.exchanges) >= BURST_COUNT
         fit = fit_clock(look.exchanges)
         assert abs(fit.offset_s) <= fit.uncertainty_s
         assert not folder.exists()

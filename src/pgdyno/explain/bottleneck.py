@@ -43,6 +43,7 @@ _NOUNS: Mapping[Resource, str] = {
     Resource.CLIENT: "the client",
     Resource.LOAD_GENERATOR: "pgbench itself",
 }
+_OF_MACHINE = frozenset({Resource.CPU, Resource.WAL_FLUSH, Resource.DATA_READ, Resource.DATA_WRITE, Resource.TEMP_FILE})
 _PLURAL = frozenset({Resource.CPU, Resource.TEMP_FILE})
 _ADVICE: Mapping[Resource, str] = {
     Resource.CPU: "More or faster CPUs, or less work in a transaction: prepared statements, fewer round trips.",
@@ -120,13 +121,13 @@ def _explain(record: StudyRecord, workload: WorkloadAnalysis, found: Bottleneck)
     return Finding(
         severity=Severity.NOTE,
         rule=LIMITS,
-        claim=_claim(found),
+        claim=_claim(found, _name_place(found.resource, record)),
         evidence="; ".join((*found.evidence, *_name_statement(workload, found), *_describe_absent(found)))
         or "Where its time goes was not observed",
         advice=_advise(found, workload.load, others_ratio),
         workload=workload.name,
         why=" ".join(f"Not a cause but an effect: {symptom}." for symptom in found.symptoms),
-        rivals=tuple(_list_rivals(found, others_ratio)),
+        rivals=tuple(_list_rivals(found, others_ratio, _name_place(found.resource, record) or " on this machine")),
         confirm="" if intervention is None or found.certainty is Certainty.PROVEN else _confirm(intervention),
         gain="" if gain is None else _describe_gain(gain),
         gain_ratio=None if gain is None else gain.value,
@@ -141,13 +142,23 @@ def _find_trial(workload: WorkloadAnalysis, found: Bottleneck) -> TrialAnalysis 
     return next(own, workload.representative)
 
 
-def _claim(found: Bottleneck) -> str:
+def _name_place(resource: Resource, record: StudyRecord) -> str:
+    """Name the machine that a limit is on, where server and load have one each; empty where one machine has both."""
+    server, load = record.server_host, record.load_host
+    if server is None or server.is_load_host:
+        return ""
+    if resource is Resource.LOAD_GENERATOR:
+        return "" if load is None or load.host_name is None else f" on {load.host_name}"
+    return f" on {server.name}" if resource in _OF_MACHINE else ""
+
+
+def _claim(found: Bottleneck, place: str) -> str:
     noun = found.part or _NOUNS.get(found.resource)
     if noun is None:
         return "What limits this load is not known."
     probably = " probably" if found.certainty is Certainty.LIKELY else ""
     limits = "limit" if found.resource in _PLURAL else "limits"
-    return f"{noun[:1].upper()}{noun[1:]}{probably} {limits} this load."
+    return f"{noun[:1].upper()}{noun[1:]}{place}{probably} {limits} this load."
 
 
 def _name_statement(workload: WorkloadAnalysis, found: Bottleneck) -> Iterator[str]:
@@ -176,12 +187,12 @@ def _advise(found: Bottleneck, load: PlannedWorkload, others: float | None) -> s
     return _ADVICE.get(found.resource, "")
 
 
-def _list_rivals(found: Bottleneck, others: float | None) -> Iterator[Rival]:
+def _list_rivals(found: Bottleneck, others: float | None, place: str) -> Iterator[Rival]:
     for resource, against in found.rivals:
         yield Rival(cause=_NOUNS[resource].rstrip(","), against=against)
     if found.resource is Resource.CPU and others is not None and others >= THRESHOLDS.others_mentioned_ratio:
         against = f"they used {others * 100:.0f} % of the CPUs; stop them and measure again"
-        yield Rival(cause="other programs on this machine", against=against)
+        yield Rival(cause=f"other programs{place}", against=against)
 
 
 def _bound_gain(found: Bottleneck, signs: Signs) -> _Gain | None:

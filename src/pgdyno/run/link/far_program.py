@@ -1,8 +1,8 @@
 """Run a program on another machine that was sent there, keep its clock compared, and leave nothing there.
 
-A thread asks the program for its clock in bursts. These are the heartbeat, too: without a word from here for `SILENCE_S`
-the kernel there ends the program, so that it outlives neither this process nor a link that hangs. What it prints goes
-straight into a file here.
+A thread asks the program for its clock in bursts; one in which no exchange is quick goes on for a while. These are the
+heartbeat, too: without a word from here for `SILENCE_S` the kernel there ends the program, so that it outlives neither this
+process nor a link that hangs. What it prints goes straight into a file here.
 """
 
 from __future__ import annotations
@@ -26,6 +26,9 @@ from pgdyno.run.link.boot import LEAST_PYTHON, NO_PYTHON, READY, SILENCE_S, buil
 from pgdyno.run.link.ssh import ANSWERS_WITHIN_S, SshLink, explain_refusal
 
 BURST_COUNT = 8
+_MOST_IN_A_BURST = 32
+# A burst whose quickest exchange takes longer than this many of the quickest ever was held up throughout, and goes on.
+_HELD_UP = 2.0
 _BURSTS_WITHIN_SILENCE = 3
 _EXCHANGE_WITHIN_S = 5.0
 _STOPS_WITHIN_S = 20.0
@@ -135,13 +138,9 @@ class FarProgram:
         self._stderr.close()
 
     def _write(self, data: bytes) -> None:
-        try:
-            written = os.write(self._stdin.fileno(), data)
-        except (OSError, ValueError) as exc:
-            self.failure = self.failure or f"{self.link.destination} does not listen any more: {exc}"
-            return
-        if written < len(data):
-            self.failure = self.failure or f"{self.link.destination} does not listen any more"
+        # A broken pipe is the end of the link, which `stop` explains; a full one is a link that hangs, which that program notices.
+        with contextlib.suppress(OSError, ValueError):
+            os.write(self._stdin.fileno(), data)
 
     def _await_python(self) -> None:
         """Wait until Python is there, and empty the file of what the account's shell has printed before."""
@@ -186,11 +185,7 @@ class FarProgram:
         burst = 0
         while self.is_alive:
             is_last, first = self._ending.is_set(), len(self.exchanges)
-            for number in range(BURST_COUNT):
-                exchange = self._exchange(burst, f"{burst}.{number}".encode())
-                if exchange is None:
-                    break
-                self.exchanges.append(exchange)
+            self._exchange_burst(burst)
             burst += 1
             if self._clock is not None and len(self.exchanges) > first:
                 # On a full disk the samples are lost, too, and say so.
@@ -199,6 +194,18 @@ class FarProgram:
             if is_last:
                 return
             self._ending.wait(self._silence_s / _BURSTS_WITHIN_SILENCE)
+
+    def _exchange_burst(self, burst: int) -> None:
+        ever_s = min((one.round_trip_s for one in self.exchanges), default=float("inf"))
+        quickest_s = float("inf")
+        for number in range(_MOST_IN_A_BURST):
+            if number >= BURST_COUNT and quickest_s <= _HELD_UP * ever_s:
+                return
+            exchange = self._exchange(burst, f"{burst}.{number}".encode())
+            if exchange is None:
+                return
+            self.exchanges.append(exchange)
+            quickest_s = min(quickest_s, exchange.round_trip_s)
 
     def _exchange(self, burst: int, word: bytes) -> ClockExchange | None:
         sent_s = monotonic_s()
