@@ -60,6 +60,16 @@ def test_the_job_fits_the_image() -> None:
     assert find(r"claimName: (\S+)", JOB) == find(r"kind: PersistentVolumeClaim\nmetadata:\n  name: (\S+)", JOB)
 
 
+def test_the_debian_package_has_a_value_for_every_variable() -> None:
+    folder = TREE / "deploy" / "debian"
+    build = (folder / "build").read_text(encoding="utf-8")
+    used = set(re.findall(r"\$\{(\w+)\}", (folder / "nfpm.yaml").read_text(encoding="utf-8")))
+    exported = set(find(r"^export (.*)", build).split())
+    asked = set(re.findall(r"\$\{(\w+):\?", build))
+    assert used == exported | asked
+    assert all(re.search(rf"^{name}=", build, re.MULTILINE) for name in exported)
+
+
 def test_the_job_is_indented_by_twos_and_without_tabs() -> None:
     for line in JOB.splitlines():
         assert "\t" not in line

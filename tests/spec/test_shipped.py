@@ -30,7 +30,7 @@ def test_names_lead_to_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     }
     for name, file in names.items():
         assert find_shipped(Path(name)) == STUDIES / file, name
-    for name in ("nowhere", "commit-delay", "../pyproject", "/tpcb-like", "hosts"):
+    for name in ("nowhere", "commit-delay", "../pyproject", "/tpcb-like", "hosts", "x" * 5000):
         assert find_shipped(Path(name)) == Path(name), name
     assert read_study(Path("tpcb-like")).question
     assert read_host(Path("hosts/vm-4vcpu")).cpus == 4
