@@ -138,6 +138,10 @@ def _import_all() -> None:
         importlib.import_module(module.name)
     # Comparisons import it when they need it.
     importlib.import_module("scipy.special")
+    # Reports would compile them.
+    templates = importlib.import_module("pgdyno.report.forms.html")._environment()
+    for name in templates.list_templates(extensions=["j2"]):
+        templates.get_template(name)
 
 
 def _fork_until_child(channel: socket.socket) -> dict[str, Any]:

@@ -11,6 +11,7 @@ import jsonschema
 import pytest
 
 from pgdyno.report.documents.report import make_schema
+from tests.cli.experiments import THINKING
 from tests.cli.program import Bench, wait_until
 from tests.sysctls import machine_settings, read_sysctl
 
@@ -41,7 +42,8 @@ WATCHED = ("vm.dirty_bytes", "vm.dirty_ratio", "vm.dirty_background_bytes", "vm.
 def run_and_stop(bench: Bench) -> None:
     """Some trials of a bench that takes layers apart, until Ctrl-C; `machine_settings` sees that the kernel is as before."""
     before = {name: read_sysctl(name) for name in WATCHED}
-    asked = ("bench", "--layers", "--workload", "select-only", *SMALL, *SAME, "--out", "out")
+    (bench.folder / "thinking.sql").write_text(THINKING)
+    asked = ("bench", "--layers", "--workload", "thinking.sql", *SMALL, *SAME, "--out", "out")
     with bench.started(*asked) as process:
         # Of a trial under a changed kernel, which begins before the change does.
         assert wait_until(
@@ -71,7 +73,7 @@ def test_layers_are_told_in_every_form_and_everything_is_undone(bench: Bench) ->
     assert "--set" in settings["shared_buffers"]["left_out"]
     assert settings["checkpoint_timeout"]["left_out"] is None
     assert settings["checkpoint_timeout"]["stock"] == "300"
-    assert tuned["sentences"][0].startswith("derived against stock on select-only")
+    assert tuned["sentences"][0].startswith("derived against stock on thinking")
     # Each trial had what its variant says, and pgdyno's own logging.
     for path in (bench.folder / "out" / "trials").glob("*/trial.json"):
         trial = json.loads(path.read_text())

@@ -12,7 +12,7 @@ from tests.cli.program import Bench, wait_until
 
 STUDY = """
 [data]
-scale = 2
+scale = 1
 generate = "server"
 foreign_keys = true
 [[workload]]
@@ -26,7 +26,7 @@ checksums = false
 minutes = 0.9
 extra_rounds = false
 """
-ROWS = 200_000
+ROWS = 100_000
 
 
 @pytest.mark.cluster
@@ -43,7 +43,7 @@ def test_loading_is_compared_by_its_steps_also_after_a_kill(bench: Bench) -> Non
     trials = finished_trials(record)
     assert len(trials) >= 3, "a round holds three"
     for trial in trials:
-        assert {"--initialize", "--init-steps=dtGvpf", "--scale=2"} <= set(trial["argv"])
+        assert {"--initialize", "--init-steps=dtGvpf", "--scale=1"} <= set(trial["argv"])
         assert trial["tables_before"] == [], "each trial begins with an empty database"
         assert {one["name"]: one["live_rows"] for one in trial["tables_after"]}["pgbench_accounts"] == ROWS
         assert trial["checkpoint_s"] > 0

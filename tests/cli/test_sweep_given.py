@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.cli.experiments import THINKING
 from tests.cli.program import Bench, run_here
 from tests.tools.pgcluster import PORT, Cluster, running
 
@@ -48,7 +49,9 @@ def test_a_server_is_named_once(cluster: Cluster, tmp_path: Path) -> None:
 
 
 def test_a_limit_that_nothing_holds(cluster: Cluster, tmp_path: Path) -> None:
-    done = run_here(sweep(cluster, "latency<0.1ms@p50", "--clients", "2"), cwd=tmp_path)
+    (tmp_path / "thinking.sql").write_text(THINKING)
+    asked = sweep(cluster, "latency<0.1ms@p50", "--clients", "2", "--workload", "thinking.sql")
+    done = run_here(asked, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     (found,) = json.loads(done.stdout)["search"]["workloads"]
     assert found["found"]["answer"]["holds_tps"] is None

@@ -30,7 +30,7 @@ def wal(bench: Bench) -> Path:
 
 
 def clusters(wal: Path) -> set[str]:
-    """The clusters that have WAL there: of the home itself, or of the slots of a live round."""
+    """The clusters that have WAL there."""
     return {path.parent.name for path in wal.glob("pgdyno-wal/*/[0-9A-F]*")}
 
 
@@ -74,23 +74,22 @@ def test_what_a_kill_has_left_is_removed_by_clean(bench: Bench, wal: Path) -> No
 
 @pytest.mark.cluster
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize(("design", "expected"), [("live", {"slot-0", "slot-1", "slot-2"}), ("switchback", {"pg_wal"})])
-def test_comparisons(bench: Bench, wal: Path, design: str, expected: set[str]) -> None:
+def test_a_comparison(bench: Bench, wal: Path) -> None:
     study = write_study(
         bench,
         f'name = "quick"\nsettings = {{ {QUICK_COMMITS} }}',
         f'name = "slow"\nsettings = {{ {SLOW_COMMITS} }}',
-        experiment=f'design = "{design}"\ndetect = "90%"\n',
+        experiment='design = "switchback"\ndetect = "90%"\n',
         confidence="50%",
         warm_up="0s",
         duration="1s",
     )
     with bench.started("run", study, "--out", "out", "--wal-home", str(wal)) as process:
-        assert wait_until(lambda: expected <= clusters(wal) or process.poll() is not None, seconds=600)
+        assert wait_until(lambda: clusters(wal) == {"pg_wal"} or process.poll() is not None, seconds=600)
         assert process.poll() is None
         _, stderr = process.communicate(timeout=900)
     assert process.returncode == 0, stderr
-    assert read_report(bench.folder / "out")["experiment"]["design"] == design
+    assert read_report(bench.folder / "out")["experiment"]["design"] == "switchback"
     assert list(wal.iterdir()) == []
 
 
@@ -114,7 +113,7 @@ def test_variants_on_several_disks(bench: Bench, wal: Path) -> None:
             assert wait_until(
                 lambda: all([*place.glob("slot-*")] for place in places) or process.poll() is not None, seconds=600
             )
-            assert process.poll() is None
+            assert process.poll() is None, process.communicate()
             _, stderr = process.communicate(timeout=900)
         assert process.returncode == 0, stderr
         assert list(wal.iterdir()) == []
