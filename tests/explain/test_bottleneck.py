@@ -87,6 +87,8 @@ def test_what_limits_a_real_load_is_said_with_figures_rivals_and_an_experiment(n
 def test_a_claim_says_how_sure_it_is() -> None:
     assert with_change(Resource.CPU, certainty=Certainty.STRONG).claim == "The CPUs limit this load."
     assert with_change(Resource.LOCK).claim == "Contention for rows and locks probably limits this load."
+    part = with_change(Resource.STANDBY, part="the WAL flush of standby1")
+    assert part.claim == "The WAL flush of standby1 probably limits this load."
     assert with_change(Resource.UNKNOWN).claim == "What limits this load is not known."
 
 
@@ -205,6 +207,7 @@ def test_all_figures_of_a_finding_are_of_one_trial() -> None:
         (Resource.CPU, LOAD, "mode", ("prepared", "simple"), VerdictKind.SLOWER),
         (Resource.WAL_FLUSH, LOAD, "synchronous_commit", ("on", "off"), VerdictKind.FASTER),
         (Resource.WAL_LOCK, LOAD, "clients", (8, 4), VerdictKind.EQUIVALENT),
+        (Resource.STANDBY, LOAD, "synchronous_commit", ("on", "local"), VerdictKind.FASTER),
         (Resource.TEMP_FILE, LOAD, "work_mem", ("4096kB", "65536kB"), VerdictKind.FASTER),
         (Resource.DATA_WRITE, LOAD, "max_wal_size", ("1024MB", "8192MB"), VerdictKind.FASTER),
         (Resource.CLIENT, LOAD, "clients", (8, 16), VerdictKind.FASTER),
@@ -247,8 +250,8 @@ def test_more_buffers_are_tried_as_far_as_there_is_memory() -> None:
 
 def test_where_nothing_would_tell_there_is_no_experiment() -> None:
     assert choose(Resource.UNKNOWN) is None
-    assert choose(Resource.STANDBY) is None
     assert choose(Resource.TEMP_FILE, work_mem="20GB") is None
+    assert choose(Resource.STANDBY, synchronous_commit="local") is None
     assert choose(Resource.WAL_FLUSH, synchronous_commit="off") is None
     assert choose(Resource.WAL_FLUSH, fsync="off") is None
     assert choose(Resource.WAL_LOCK, make_workload("tpcb-like", clients=2)) is None

@@ -170,6 +170,19 @@ def _no_flushes(base: _Base) -> Intervention | None:
     )
 
 
+def _no_standby(base: _Base) -> Intervention | None:
+    now = show_value(base.settings.get("synchronous_commit", "on"))
+    if now in {"off", "local"}:
+        return None
+    return Intervention(
+        varied="synchronous_commit",
+        levels=(now, "local"),
+        expects=VerdictKind.FASTER,
+        why="Commits that wait for no standby show what it takes; the loss of the primary then loses what no standby has yet.",
+        is_what_if=True,
+    )
+
+
 def _more_buffers(base: _Base) -> Intervention | None:
     now_mb = base.number("shared_buffers") * PAGE_BYTES / _MB
     dataset = base.record.dataset
@@ -250,6 +263,7 @@ _CHOICES: Mapping[Resource, Callable[[_Base], Intervention | None]] = {
     Resource.DATA_READ: _more_buffers,
     Resource.DATA_WRITE: _fewer_checkpoints,
     Resource.TEMP_FILE: _more_work_mem,
+    Resource.STANDBY: _no_standby,
     Resource.LOCK: _more_rows,
     Resource.CLIENT: _more_clients,
     Resource.LOAD_GENERATOR: _more_threads,

@@ -120,7 +120,7 @@ def _find_settings_refusals(study: Study, variants: Sequence[Variant]) -> Iterat
         if waited > matched and said.get(SYNCHRONOUS_COMMIT, "on").lower() not in _NOT_WAITING:
             names = said[SYNCHRONOUS_NAMES]
             why = f"{SYNCHRONOUS_NAMES} = {names} waits for {waited}, and matches {matched} of {standbys} standbys of the study"
-            hint = "--standbys N gives the server standbys, which are called standby1, standby2 and so on"
+            hint = "leave it out, or give the server standbys with --standbys N: they are called standby1, standby2 and so on"
             yield "commits would wait forever", why, hint
 
 

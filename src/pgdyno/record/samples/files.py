@@ -302,7 +302,9 @@ def _frame(rows: Iterable[dict[str, Any]], zero: tuple[str, ...] = ()) -> pl.Dat
         default = 0 if name.startswith(zero) else None
         values = [row.get(name, default) for row in kept]
         kinds = {type(value) for value in values}
-        dtype = pl.String if str in kinds else pl.Float64 if float in kinds else pl.Int64
+        # Only what a standby is to the server is text.
+        is_text = str in kinds and name.startswith("standby/")
+        dtype = pl.String if is_text else pl.Float64 if float in kinds else pl.Int64
         columns.append(pl.Series(name, values, dtype=dtype))
     return pl.DataFrame(columns)
 

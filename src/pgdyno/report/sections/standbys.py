@@ -148,8 +148,9 @@ def _show_ms(seen: Spread | None) -> Cell:
 
 def _make_wait_row(waits: ClientWaits) -> tuple[Cell, ...]:
     shown = [waits.ratios.get(resource, 0.0) for resource in _WAITS]
+    others = sum(ratio for resource, ratio in waits.ratios.items() if resource not in _WAITS)
     return (
         text(waits.variant or "as it is"),
-        *(text(format_percent(ratio).removesuffix(" %")) for ratio in (*shown, max(0.0, 1.0 - sum(shown)))),
+        *(text(format_percent(ratio).removesuffix(" %")) for ratio in (*shown, others)),
         text(f"{waits.looks:,}"),
     )
