@@ -301,7 +301,10 @@ def test_what_is_no_part_of_the_study_is_told_apart(cluster: Cluster, tmp_path: 
         wait_for_samples(tmp_path, 3, of=(OS_FILE,))
         before = ticks_of_other()
         wait_for_samples(tmp_path, 10, of=(OS_FILE,))
-        spent.append(ticks_of_other() - before)
+        # On a busy machine it takes a while to spend what the kernel's coarse ticks tell apart.
+        while (ticks := ticks_of_other() - before) <= 20:
+            wait_for_samples(tmp_path, 1, of=(OS_FILE,))
+        spent.append(ticks)
 
     try:
         run_samplers(cluster, tmp_path, during)
@@ -313,7 +316,7 @@ def test_what_is_no_part_of_the_study_is_told_apart(cluster: Cluster, tmp_path: 
     steps_s = np.diff(samples.frame["t_s"].to_numpy())
     ticks = np.nansum(others.values * steps_s) * len(list_cpus(samples)) * os.sysconf("SC_CLK_TCK")
     # Whatever else runs on this machine comes on top; the kernel's ticks are coarse.
-    assert ticks > 0.8 * spent[0] > 10
+    assert ticks > 0.8 * spent[0]
 
 
 def test_a_lost_link_to_the_servers_machine_is_a_gap_and_nothing_else(
