@@ -15,7 +15,7 @@ from pgdyno.analyse.series import ChartKind
 from pgdyno.flow.report import compose_report
 from pgdyno.record.store import open_record
 from pgdyno.report.sections.comparison.variants import describe_variants
-from tests.cli.experiments import QUICK_COMMITS, SLOW_COMMITS, finished_trials, read_report, write_study
+from tests.cli.experiments import QUICK_COMMITS, SLOW_COMMITS, THINKING, finished_trials, read_report, write_study
 from tests.cli.program import GENTLE, SMALL, Bench, wait_until
 from tests.loops import mounted_loop, needs_root
 
@@ -98,6 +98,8 @@ def test_a_comparison(bench: Bench, wal: Path) -> None:
 def test_variants_on_several_disks(bench: Bench, wal: Path) -> None:
     with mounted_loop(bench.folder, "xfs", 1300 << 20) if IS_ROOT else contextlib.nullcontext() as loop:
         other = bench.folder / "other" if loop is None else loop.folder / "other"
+        # It is tried beforehand, on a cluster of its own.
+        (bench.folder / "thinking.sql").write_text(THINKING)
         study = write_study(
             bench,
             'name = "as it is"',
@@ -107,6 +109,7 @@ def test_variants_on_several_disks(bench: Bench, wal: Path) -> None:
             confidence="50%",
             warm_up="0s",
             duration="1s",
+            load='scripts = ["thinking.sql"]',
         )
         with bench.started("run", study, "--out", "out") as process:
             places = [bench.home / "work", wal / "pgdyno-wal", other / "work"]

@@ -75,7 +75,7 @@ def check_scripts(
         raise
     finally:
         server.abandon()
-        home.end_left_overs()
+        home.clear_data()
         shutil.rmtree(folder, ignore_errors=True)
     return tuple(remarks)
 
