@@ -245,7 +245,8 @@ def test_others_at_work_are_seen_by_any_role(cluster: Cluster) -> None:
     assert "sessions-at-work" not in rules(watch_server(dsn(cluster)))
     where = ("-h", str(cluster.root), "-p", str(PORT), "-U", "postgres")
     script = cluster.root / "others.sql"
-    script.write_text("SELECT 1;\n")
+    # PostgreSQL 15 reports no transactions of a session that reads no table, until it ends.
+    script.write_text("SELECT relname FROM pg_catalog.pg_class LIMIT 1;\n")
     argv = [
         str(cluster.bin_directory / "pgbench"),
         "-n",
