@@ -9,17 +9,8 @@ from typing import Annotated
 
 import typer
 
-from pgdyno.cli.options import (
-    BindirOption,
-    HomeOption,
-    JsonOption,
-    QuietOption,
-    ServerOption,
-    YesOption,
-    choose,
-    read_amount,
-    server_table,
-)
+from pgdyno.cli.option_values import choose, read_amount, server_table
+from pgdyno.cli.options import BindirOption, HomeOption, JsonOption, QuietOption, ServerOption, YesOption
 from pgdyno.cli.session import session
 from pgdyno.errors import SpecError
 

@@ -9,45 +9,49 @@ from typing import Annotated
 import typer
 
 from pgdyno.cli.gate import BmfOption, FailIfOption, JunitOption, show_gated
-from pgdyno.cli.live import ListenOption, LiveOption, LiveOptions, MetricsPortOption
-from pgdyno.cli.options import (
+from pgdyno.cli.given_options import (
     AllowOption,
     ApplyWithOption,
+    DatabaseOption,
+    DsnOption,
+    InitOption,
+    PasswordCommandOption,
+    ServerHostOption,
+    check_apply_with,
+    check_server_host,
+    read_allowed,
+    take_password_command,
+)
+from pgdyno.cli.live import ListenOption, LiveOption, LiveOptions, MetricsPortOption
+from pgdyno.cli.option_values import (
+    data_table,
+    given,
+    put_emulated,
+    read_init_steps,
+    refuse_others,
+    server_table,
+    split_places,
+)
+from pgdyno.cli.options import (
     BindirOption,
     ClientsOption,
-    DatabaseOption,
     DiskOption,
-    DsnOption,
     EmulateOption,
     HomeOption,
-    InitOption,
     JsonOption,
     ModeOption,
     OutOption,
-    PasswordCommandOption,
     QuietOption,
     RateOption,
     RestoreCommandOption,
     RestoreOption,
     RunAsOption,
     ScaleOption,
-    ServerHostOption,
     ServerOption,
     StandbysOption,
     ThreadsOption,
     WalHomeOption,
     YesOption,
-    check_apply_with,
-    check_server_host,
-    data_table,
-    given,
-    put_emulated,
-    read_allowed,
-    read_init_steps,
-    refuse_others,
-    server_table,
-    split_places,
-    take_password_command,
 )
 from pgdyno.cli.session import session
 

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from pgdyno.cli.option_values import given
 from pgdyno.cli.options import (
     DEFAULT_RECORDS,
     HomeOption,
@@ -17,7 +18,6 @@ from pgdyno.cli.options import (
     RecordsOption,
     RunAsOption,
     YesOption,
-    given,
 )
 from pgdyno.cli.session import session
 from pgdyno.errors import SpecError

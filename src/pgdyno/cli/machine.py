@@ -8,21 +8,17 @@ from typing import Annotated
 
 import typer
 
+from pgdyno.cli.given_options import DsnOption, PasswordCommandOption, take_password_command
+from pgdyno.cli.option_values import put_wal_home, refuse_others, server_table
 from pgdyno.cli.options import (
     BindirOption,
     ClientsOption,
-    DsnOption,
     HomeOption,
     JsonOption,
-    PasswordCommandOption,
     RunAsOption,
     ServerOption,
     WalHomeOption,
     YesOption,
-    put_wal_home,
-    refuse_others,
-    server_table,
-    take_password_command,
 )
 from pgdyno.cli.session import session
 

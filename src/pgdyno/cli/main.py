@@ -18,24 +18,40 @@ from pgdyno.cli.disk import DISK_EXAMPLES, disk
 from pgdyno.cli.experiments import COMPARE_EXAMPLES, SWEEP_EXAMPLES, compare, sweep
 from pgdyno.cli.explain import EXPLAIN_EXAMPLES, explain
 from pgdyno.cli.gate import BmfOption, FailIfOption, JunitOption, show_gated
+from pgdyno.cli.given_options import (
+    AllowOption,
+    DatabaseOption,
+    DsnOption,
+    InitOption,
+    PasswordCommandOption,
+    ServerHostOption,
+    check_server_host,
+    read_allowed,
+    take_password_command,
+)
 from pgdyno.cli.hosts import HOSTS_EXAMPLES, hosts
 from pgdyno.cli.live import ListenOption, LiveOption, LiveOptions, MetricsPortOption
 from pgdyno.cli.machine import CHECK_EXAMPLES, CLEAN_EXAMPLES, RESTORE_EXAMPLES, check, clean, restore
+from pgdyno.cli.option_values import (
+    data_table,
+    emulate_host,
+    given,
+    put_emulated,
+    put_restoring,
+    put_wal_home,
+    refuse_others,
+    server_table,
+)
 from pgdyno.cli.options import (
     DEFAULT_RECORDS,
-    AllowOption,
     BindirOption,
     ClientsOption,
-    DatabaseOption,
     DiskOption,
-    DsnOption,
     EmulateOption,
     HomeOption,
-    InitOption,
     JsonOption,
     ModeOption,
     OutOption,
-    PasswordCommandOption,
     QuietOption,
     RateOption,
     RecordArgument,
@@ -44,23 +60,11 @@ from pgdyno.cli.options import (
     RestoreOption,
     RunAsOption,
     ScaleOption,
-    ServerHostOption,
     ServerOption,
     StandbysOption,
     ThreadsOption,
     WalHomeOption,
     YesOption,
-    check_server_host,
-    data_table,
-    emulate_host,
-    given,
-    put_emulated,
-    put_restoring,
-    put_wal_home,
-    read_allowed,
-    refuse_others,
-    server_table,
-    take_password_command,
 )
 from pgdyno.cli.price import PRICE_EXAMPLES, price
 from pgdyno.cli.publish import PUBLISH_EXAMPLES, publish

@@ -9,22 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pgdyno.cli.options import (
-    BindirOption,
-    HomeOption,
-    JsonOption,
-    PasswordCommandOption,
-    RunAsOption,
-    ServerOption,
-    YesOption,
-    choose,
-    read_allowed,
-    read_amount,
-    read_pairs,
-    refuse_others,
-    server_table,
-    take_password_command,
-)
+from pgdyno.cli.given_options import PasswordCommandOption, read_allowed, take_password_command
+from pgdyno.cli.option_values import choose, read_amount, read_pairs, refuse_others, server_table
+from pgdyno.cli.options import BindirOption, HomeOption, JsonOption, RunAsOption, ServerOption, YesOption
 from pgdyno.cli.session import session
 from pgdyno.errors import SpecError
 

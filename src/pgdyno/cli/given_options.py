@@ -1,0 +1,135 @@
+"""Define the options of commands on a server of the user's, and read what they say."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from pgdyno.cli.option_values import parse_amount
+from pgdyno.errors import SpecError
+
+if TYPE_CHECKING:
+    from pgdyno.spec.allowed import Allowed
+
+DsnOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="CONNINFO",
+        help="Connection string of a server of yours; '' for what plain psql would reach.",
+        show_default=False,
+    ),
+]
+ServerHostOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="DEST",
+        help="The machine of a given server as you would give it to ssh: it is watched while a load runs.",
+        show_default=False,
+    ),
+]
+PasswordCommandOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="CMD",
+        help="Of a given server: the command that prints the password, such as a token; asked again every five minutes.",
+        show_default=False,
+    ),
+]
+AllowOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="WORD",
+        help="busy: load a given server although others use or follow it. writes=NAME: let the load write to the database NAME."
+        " wal=200GB: end the study when the server has written this much WAL, and not 50 GB.",
+        show_default=False,
+    ),
+]
+ApplyWithOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="CMD",
+        help="Of a given server: have this command put settings in force; it gets NAME=VALUE lines on its standard input.",
+        show_default=False,
+    ),
+]
+InitOption = Annotated[
+    Path | None,
+    typer.Option(
+        help="SQL file that makes the data of a given server, in place of pgbench's tables. It has all rights of the role.",
+        show_default=False,
+    ),
+]
+DatabaseOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help="Database of a given server to measure as it is; sessions begin read-only. Needs --workload.",
+        show_default=False,
+    ),
+]
+
+
+def check_apply_with(command: str | None, *, dsn: str | None) -> None:
+    """Refuse a command that applies settings without a server of the user's.
+
+    Raises:
+        SpecError: No server of the user's is named.
+    """
+    if command is not None and dsn is None:
+        raise SpecError("--apply-with goes with a given server: --dsn, or apply in a study that names one")
+
+
+def check_server_host(destination: str | None, *, dsn: str | None) -> None:
+    """Refuse the machine of a server that is not given.
+
+    Raises:
+        SpecError: No server of the user's is named.
+    """
+    if destination is not None and dsn is None:
+        raise SpecError("--server-host goes with a given server: --dsn")
+
+
+def take_password_command(command: str | None, *, dsn: str | None) -> None:
+    """Have connections to a given server ask a command for their password.
+
+    Raises:
+        SpecError: No server of the user's is named, or it is no command line.
+    """
+    if command is None:
+        return
+    if dsn is None:
+        raise SpecError("--password-command goes with a given server: --dsn, or a study that names one")
+    from pgdyno.run.given.conninfo import use_password_command  # noqa: PLC0415 - --help needs no libpq
+    from pgdyno.run.given.password_command import read_password_command  # noqa: PLC0415
+
+    use_password_command(read_password_command(command))
+
+
+def read_allowed(words: list[str] | None, *, dsn: str | None) -> Allowed:
+    """Return what the user allows to do to a given server.
+
+    Raises:
+        SpecError: Something else was named, or no server of the user's.
+    """
+    from pgdyno.spec.allowed import DEFAULT_WAL_BYTES, Allowed  # noqa: PLC0415 - --help needs no types
+
+    if words and dsn is None:
+        raise SpecError("--allow goes with a given server: --dsn, or a study that names one")
+    is_busy, writes, wal_bytes = False, None, DEFAULT_WAL_BYTES
+    for word in words or []:
+        what, _, name = word.partition("=")
+        if word == "busy":
+            is_busy = True
+        elif what == "writes" and name:
+            writes = name
+        elif what == "wal" and name:
+            wal_bytes = parse_amount(f"--allow wal={name}", name, "B", hint="for example --allow wal=200GB")
+        else:
+            raise SpecError(
+                f"--allow {word}: not known",
+                hint="--allow busy loads a server that others use, --allow writes=NAME lets the load write to a database,"
+                " --allow wal=200GB lets the study write that much WAL",
+            )
+    return Allowed(is_busy=is_busy, writes=writes, wal_bytes=wal_bytes)
