@@ -1,14 +1,41 @@
-"""Define the command `studies`, which lists and prints the files that pgdyno ships."""
+"""Define the commands on studies: run one, show its steps, go on with one, and list those that pgdyno ships."""
 
 # ruff: noqa: PLC0415 - flows are imported when their command runs, which keeps --help fast
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from pgdyno.cli.options import JsonOption
+from pgdyno.cli.gate import BmfOption, FailIfOption, JunitOption, show_gated
+from pgdyno.cli.given_options import (
+    AllowOption,
+    PasswordCommandOption,
+    read_allowed,
+    take_password_command,
+)
+from pgdyno.cli.live import ListenOption, LiveOption, LiveOptions, MetricsPortOption
+from pgdyno.cli.option_values import (
+    emulate_host,
+    put_restoring,
+    put_wal_home,
+)
+from pgdyno.cli.options import (
+    DEFAULT_RECORDS,
+    HomeOption,
+    JsonOption,
+    OutOption,
+    QuietOption,
+    RecordArgument,
+    RecordsOption,
+    RestoreCommandOption,
+    RestoreOption,
+    RunAsOption,
+    WalHomeOption,
+    YesOption,
+)
 from pgdyno.cli.session import session
 from pgdyno.errors import SpecError
 
@@ -39,3 +66,113 @@ def studies(
         text = read_shipped(name)
         ui.close()
         sys.stdout.write(text)
+
+
+RUN_EXAMPLES = "Examples:\n\n`pgdyno run tpcb-like` · a study that pgdyno ships\n\n`pgdyno run mine.toml --out results/mine --json`"
+
+
+def run(
+    study: Annotated[Path, typer.Argument(help="A study file, or the name of one that `studies` lists.")],
+    *,
+    password_command: PasswordCommandOption = None,
+    allow: AllowOption = None,
+    fail_if: FailIfOption = None,
+    junit: JunitOption = None,
+    bmf: BmfOption = None,
+    out: OutOption = None,
+    home: HomeOption = None,
+    wal_home: WalHomeOption = None,
+    emulate: Annotated[
+        bool,
+        typer.Option(
+            "--emulate", help="Run on an emulation of the machine that the study's [host] declares. Needs root."
+        ),
+    ] = False,
+    restore: RestoreOption = None,
+    restore_command: RestoreCommandOption = None,
+    run_as: RunAsOption = None,
+    json: JsonOption = False,
+    yes: YesOption = False,
+    live: LiveOption = False,
+    listen: ListenOption = None,
+    metrics_port: MetricsPortOption = None,
+    quiet: QuietOption = False,
+) -> None:
+    """Run a study from a file."""
+    with session(json=json, quiet=quiet, yes=yes, live=LiveOptions(live, listen, metrics_port)) as (ui, show):
+        from pgdyno.conduct.workspace import Workspace
+        from pgdyno.flow.gate import apply_gate, check_gate, plan_gate
+        from pgdyno.flow.run import run_study
+        from pgdyno.spec.read import read_study
+
+        gate = plan_gate(fail_if or [], junit=junit, bmf=bmf)
+        asked = put_restoring(put_wal_home(read_study(study), wal_home), restore, restore_command)
+        asked = emulate_host(asked, is_asked=emulate)
+        check_gate(gate, asked)
+        allowed = read_allowed(allow, dsn=asked.server.dsn)
+        take_password_command(password_command, dsn=asked.server.dsn)
+        place = Workspace.make(out=out, home=home, run_as=run_as)
+        # A study that declares its disk is compared with the measured disk.
+        wants_card = asked.host is not None
+        report = run_study(asked, allowed=allowed, name=study.stem, place=place, ui=ui, measures_disk=wants_card)
+        show_gated(apply_gate(gate, report), show, json=json)
+
+
+PLAN_EXAMPLES = "Examples:\n\n`pgdyno plan tpcb-like` · a study that pgdyno ships\n\n`pgdyno plan mine.toml`"
+
+
+def plan(
+    study: Annotated[Path, typer.Argument(help="A study file, or the name of one that `studies` lists.")],
+    *,
+    home: HomeOption = None,
+    wal_home: WalHomeOption = None,
+    restore: RestoreOption = None,
+    restore_command: RestoreCommandOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Show a study's steps and predicted minutes without running it."""
+    with session(json=json, quiet=False, yes=True) as (_, show):
+        from pgdyno.conduct.workspace import Workspace
+        from pgdyno.flow.plan import PlanView, view_plan
+        from pgdyno.spec.read import read_study
+
+        asked = put_restoring(put_wal_home(read_study(study), wal_home), restore, restore_command)
+        view: PlanView = view_plan(asked, place=Workspace.make(out=None, home=home, run_as=None))
+        show(view)
+
+
+RESUME_EXAMPLES = "Example:\n\n`pgdyno resume pgdyno-records/20261121-0930-bench`"
+
+
+def resume(
+    record: RecordArgument = None,
+    *,
+    records: RecordsOption = DEFAULT_RECORDS,
+    password_command: PasswordCommandOption = None,
+    allow: AllowOption = None,
+    fail_if: FailIfOption = None,
+    junit: JunitOption = None,
+    bmf: BmfOption = None,
+    home: HomeOption = None,
+    run_as: RunAsOption = None,
+    json: JsonOption = False,
+    yes: YesOption = False,
+    live: LiveOption = False,
+    listen: ListenOption = None,
+    metrics_port: MetricsPortOption = None,
+    quiet: QuietOption = False,
+) -> None:
+    """Continue a study that was stopped by Ctrl-C, a failure, a crash or kill -9."""
+    with session(json=json, quiet=quiet, yes=yes, live=LiveOptions(live, listen, metrics_port)) as (ui, show):
+        from pgdyno.conduct.workspace import Workspace
+        from pgdyno.flow.find_record import find_record
+        from pgdyno.flow.gate import apply_gate, check_gate, plan_gate
+        from pgdyno.flow.resume import resume_study
+
+        gate, store = plan_gate(fail_if or [], junit=junit, bmf=bmf), find_record(record, records)
+        study = store.read_record().study
+        check_gate(gate, study)
+        allowed = read_allowed(allow, dsn=study.server.dsn)
+        take_password_command(password_command, dsn=study.server.dsn)
+        resumed = resume_study(store, allowed=allowed, place=Workspace.make(out=None, home=home, run_as=run_as), ui=ui)
+        show_gated(apply_gate(gate, resumed), show, json=json)
