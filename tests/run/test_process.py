@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from pgdyno.errors import HostError, StepFailedError
@@ -100,8 +101,17 @@ def test_root_loads_nothing_that_the_environment_of_somebody_else_says() -> None
         folder.chmod(0o777)
         # The dynamic linker of each program that is executed writes down what it does, as whom it runs.
         env = {**os.environ, "LD_DEBUG": "files", "LD_DEBUG_OUTPUT": str(folder / "said")}
-        assert process.run(["id", "-u"], user=user, env=env).stdout == f"{user.uid}\n"
+        assert process.run(["id", "-u"], user=user, env=env, is_foreign=True).stdout == f"{user.uid}\n"
         assert {path.stat().st_uid for path in folder.glob("said*")} == {user.uid}
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root changes the account")
+@pytest.mark.parametrize("is_foreign", [False, True])
+def test_a_program_has_the_groups_of_its_account_and_no_others(is_foreign: bool) -> None:
+    for groups in ((), (4, 5)):
+        user = msgspec.structs.replace(process.find_server_user(), groups=groups)
+        said = process.run(["id", "-G"], user=user, env={"PATH": os.environ["PATH"]}, is_foreign=is_foreign).stdout
+        assert {*map(int, said.split())} == {user.gid, *groups}
 
 
 def test_children_are_out_of_reach_of_ctrl_c() -> None:

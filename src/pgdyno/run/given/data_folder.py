@@ -78,16 +78,29 @@ class DataFolder(msgspec.Struct, frozen=True, kw_only=True):
         return debian if not own.exists() and debian.exists() else own
 
     def run(
-        self, program: str, *words: str, timeout_s: float, environment: Mapping[str, str] | None = None
+        self,
+        program: str,
+        *words: str,
+        timeout_s: float,
+        environment: Mapping[str, str] | None = None,
+        is_foreign: bool = False,
     ) -> Completed:
         """Run one of the server's programs, or one of the machine's, as the owner.
+
+        Args:
+            program: Its name, or its path.
+            words: Its arguments.
+            timeout_s: How long it may take.
+            environment: Its environment; None: a clean one.
+            is_foreign: True if that is the environment of a process of the owner's; see `process.run`.
 
         Raises:
             HostError: The program is missing.
             StepFailedError: It does not end in time.
         """
         argv = [program if "/" in program else str(self.bindir / program), *words]
-        return THIS_HOST.run(argv, user=self.asker, timeout_s=timeout_s, env=environment or _environment(self.asker))
+        env = environment or _environment(self.asker)
+        return THIS_HOST.run(argv, user=self.asker, timeout_s=timeout_s, env=env, is_foreign=is_foreign)
 
     def ask_program(
         self, name: str, *, settings: Mapping[str, str] | None = None, config_file: str | None = None, timeout_s: float

@@ -61,10 +61,11 @@ class Host:
         timeout_s: float | None = 60.0,
         cwd: Path | str = "/",
         env: Mapping[str, str] | None = None,
+        is_foreign: bool = False,
     ) -> Completed:
         """Run a short program to its end; see `process.run`."""
         self._check_live()
-        return process.run(argv, user=user, timeout_s=timeout_s, cwd=cwd, env=env)
+        return process.run(argv, user=user, timeout_s=timeout_s, cwd=cwd, env=env, is_foreign=is_foreign)
 
     def _check_live(self) -> None:
         if self.root != Path("/"):

@@ -114,7 +114,8 @@ def wrap(argv: Sequence[str], *, user: ServerUser | None, death_signal: str = "K
         raise HostError("setpriv is missing", detail=setpriv, hint="install the package util-linux")
     head = [setpriv, f"--pdeathsig={death_signal}"]
     if user is not None and not user.is_self:
-        head += [f"--reuid={user.uid}", f"--regid={user.gid}", "--clear-groups"]
+        groups = f"--groups={','.join(map(str, user.groups))}" if user.groups else "--clear-groups"
+        head += [f"--reuid={user.uid}", f"--regid={user.gid}", groups]
     # The kernel sends the signal only for a death that comes after setpriv has asked for it.
     return [*head, "--", "/bin/sh", "-c", _IF_PARENT_LIVES, "sh", str(os.getpid()), *argv]
 
@@ -176,9 +177,20 @@ def run(
     timeout_s: float | None = 60.0,
     cwd: Path | str = "/",
     env: Mapping[str, str] | None = None,
+    is_foreign: bool = False,
     stdin: str = "",
 ) -> Completed:
     """Run a program to its end and return its output; the caller judges a non-zero exit code.
+
+    Args:
+        argv: The program and its arguments.
+        user: The account that it runs as; None: the caller's.
+        timeout_s: How long it may take.
+        cwd: Its folder.
+        env: Its environment; None: see `clean_environment`.
+        is_foreign: True if `env` is that of a process of the account: nothing may be executed with it before the account
+            is changed, because root must not load what it names in LD_PRELOAD.
+        stdin: The text of its standard input.
 
     Raises:
         HostError: The program is missing or may not be run.
@@ -186,13 +198,12 @@ def run(
     """
     environment = dict(env) if env is not None else clean_environment()
     _require_program(argv[0], environment)
-    account = None if user is None or user.is_self else user
+    # Python can only change it in a copy of this whole process, which takes ten times as long as setpriv.
+    account = user if is_foreign and user is not None and not user.is_self else None
     began_s = monotonic_s()
     try:
         done = subprocess.run(
-            wrap(argv, user=None),
-            # The account changes before anything is executed: the environment may be that of the account's own process,
-            # and root must not load what it names in LD_PRELOAD, not even into setpriv.
+            wrap(argv, user=None if account else user),
             user=account.uid if account else None,
             group=account.gid if account else None,
             extra_groups=account.groups if account else None,
