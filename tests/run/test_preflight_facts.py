@@ -99,6 +99,10 @@ def ext4() -> Iterator[Path]:
             run("mount", "-o", "loop,strictatime,nobarrier,discard", str(image), str(mount))
         except (OSError, subprocess.CalledProcessError) as exc:
             pytest.skip(f"no file system of our own here: {exc}")
+        # A loop device keeps its mode beyond its file, and one that writes through loses nothing without barriers.
+        number = mount.stat().st_dev
+        cache = Path(f"/sys/dev/block/{os.major(number)}:{os.minor(number)}/queue/write_cache")
+        cache.write_text("write back")
         try:
             yield mount
         finally:

@@ -256,7 +256,8 @@ def test_a_planted_difference_shows_and_two_alike_do_not_differ(home: Home, tmp_
 
     rates = np.array(
         [
-            load.ok_count / (one.end_monotonic_s - one.settled_monotonic_s)
+            # On a very busy machine a slice may see none.
+            (load.ok_count + 0.5) / (one.end_monotonic_s - one.settled_monotonic_s)
             for one, load in zip(slices, loads, strict=True)
         ]
     ).reshape(-1, 3)
