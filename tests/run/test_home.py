@@ -44,6 +44,8 @@ def test_a_slot_shares_templates_and_has_a_cluster_of_its_own(tmp_path: Path) ->
     assert one.templates == home.templates
     assert len({each.data for each in (home, one, other)}) == 3
     assert len({each.sockets for each in (home, one, other)}) == 3
+    assert len({each.scripts for each in (home, one, other)}) == 3
+    assert not any(home.work in each.scripts.parents for each in (home, one, other)), "root writes there"
 
 
 def test_a_slot_needs_a_path_short_enough_for_its_socket() -> None:
@@ -67,6 +69,8 @@ def test_root_follows_no_link_that_the_servers_account_puts_into_its_home() -> N
         home.sockets.rmdir()
         for place in (home.sockets, home.work / "slot-1", home.own_wal):
             call_as(home.user, functools.partial(place.symlink_to, of_root))
+        home.end_left_overs()
+        assert [path.name for path in of_root.iterdir()] == ["kept"]
         home.prepare()
         slot = home.slot(1)
         home.make_own_wal()

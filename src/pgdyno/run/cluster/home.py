@@ -55,6 +55,8 @@ class Home:
         self.work = root / "work" if work is None else work
         self.data = self.work / "data"
         self.sockets = self.work / "sockets"
+        # Beside the folder of the server's account, whose links root must not follow.
+        self.scripts = root / f"scripts-{self.work.name}"
         self.wal = wal
         self.restore_session = root / "restore-command"
         """The file that tells what still runs of a restore command whose pgdyno was killed."""
@@ -140,8 +142,7 @@ class Home:
         self.clear_data()
         for folder in (self.own_wal, *self._slot_folders()):
             shutil.rmtree(folder, ignore_errors=True)
-        # Another account could not open the lock file of a socket that a killed server left.
-        process.call_as(self.user, self._clear_sockets)
+        self._clear_sockets()
         return found
 
     def clear_data(self) -> None:
@@ -209,8 +210,16 @@ class Home:
             os.chown(folder, self.user.uid, self.user.gid, follow_symlinks=not is_within)
 
     def _clear_sockets(self) -> None:
-        for socket in self.sockets.iterdir():
-            socket.unlink(missing_ok=True)
+        """Remove what killed servers left: another account could not open the lock file of a socket."""
+        # The account may have put a link in place of the folder.
+        with contextlib.suppress(NotADirectoryError):
+            folder = os.open(self.sockets, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+            try:
+                for name in os.listdir(folder):  # noqa: PTH208 - Path takes no descriptor of a folder
+                    with contextlib.suppress(FileNotFoundError):
+                        os.unlink(name, dir_fd=folder)
+            finally:
+                os.close(folder)
 
     def _slot_folders(self) -> list[Path]:
         return list(self.work.glob(f"{_SLOT}*"))
