@@ -9,12 +9,14 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from pgdyno.record.samples.files import read_os_samples
 from pgdyno.record.samples.os_series import backends_on_cpu, busy_threads, cpu_busy
 from pgdyno.record.store import open_record
 from pgdyno.record.trial_data import read_trial_data
+from pgdyno.run.host.facts import read_disk_facts
 from tests.hosts import Sshd
 from tests.ready_program import run_program
 from tests.tools.pgcluster import LOOPBACK, PORT, Cluster, running
@@ -90,7 +92,9 @@ def test_the_machine_of_a_given_server_is_in_its_record(cluster: Cluster, bench:
     assert record.load_host is not None
     assert record.host.memory_bytes == record.load_host.memory_bytes
     assert record.host.data_disk.path == str(cluster.data)
-    assert record.host.data_disk.is_known
+    there, here = record.host.data_disk, read_disk_facts(cluster.data)
+    assert there.is_known
+    assert msgspec.structs.replace(there, free_bytes=here.free_bytes) == here
     (trial,) = open_record(bench.record).read_trials()
     data = read_trial_data(bench.record / "trials/0001", trial)
     assert data.os is not None

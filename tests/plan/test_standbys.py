@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from pgdyno.errors import HostError, SpecError
@@ -134,3 +136,13 @@ def test_the_copies_of_standbys_are_counted() -> None:
         assert ("2 standbys" in caught.value.detail) is (standbys == 2)
         assert plan.between is not None
         assert plan.between.server_s == 2.0 + standbys
+
+
+def test_the_home_of_a_variant_has_room_for_its_standbys_and_the_wal_kept_for_them() -> None:
+    named = make(data={"scale": 10}, variant=[{"home": "/a"}, {"home": "/b"}])
+    # A server and its standby with their data and WAL, and what the one keeps for the other.
+    needed = 2 * (10 * 15.7e6 + 1.1e9 + 10 * 15.7e6) + 2.2e9
+    for free_bytes, fits in ((needed * 1.001, True), (needed * 0.999, False)):
+        machine = msgspec.structs.replace(MACHINE, homes_free_bytes={"/b": round(free_bytes)})
+        with nullcontext() if fits else pytest.raises(HostError, match="do not fit on the disk of /b"):
+            plan_study(named, machine)

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import functools
+import os
+import stat
 from pathlib import Path
 
 import pytest
 
-from pgdyno.errors import HostError
+from pgdyno.errors import HostError, StepFailedError
 from pgdyno.run.cluster.home import Home, default_home, homes_to_read
+from pgdyno.run.cluster.server import Server
 from pgdyno.run.host.process import call_as, find_server_user
-from tests.homes import reachable_folder
+from tests.homes import installation_of, reachable_folder
 
 ROOTS = Path("/var/lib/pgdyno")
 
@@ -40,6 +44,8 @@ def test_a_slot_shares_templates_and_has_a_cluster_of_its_own(tmp_path: Path) ->
     assert one.templates == home.templates
     assert len({each.data for each in (home, one, other)}) == 3
     assert len({each.sockets for each in (home, one, other)}) == 3
+    assert len({each.scripts for each in (home, one, other)}) == 3
+    assert not any(home.work in each.scripts.parents for each in (home, one, other)), "root writes there"
 
 
 def test_a_slot_needs_a_path_short_enough_for_its_socket() -> None:
@@ -51,3 +57,30 @@ def test_a_slot_needs_a_path_short_enough_for_its_socket() -> None:
         with pytest.raises(HostError, match="too long for a socket") as caught:
             home.slot(1)
         assert "slot-1/sockets" in caught.value.fact
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root has rights that the server's account lacks")
+def test_root_follows_no_link_that_the_servers_account_puts_into_its_home() -> None:
+    with reachable_folder() as folder:
+        home = Home(folder / "home", find_server_user())
+        home.prepare()
+        (of_root := folder / "of-root").mkdir()
+        (of_root / "kept").touch()
+        home.sockets.rmdir()
+        for place in (home.sockets, home.work / "slot-1", home.own_wal):
+            call_as(home.user, functools.partial(place.symlink_to, of_root))
+        home.end_left_overs()
+        assert [path.name for path in of_root.iterdir()] == ["kept"]
+        home.prepare()
+        slot = home.slot(1)
+        home.make_own_wal()
+        for made in (home.sockets, slot.work, slot.sockets, home.own_wal):
+            assert stat.S_ISDIR(made.lstat().st_mode), made
+            assert made.lstat().st_uid == home.user.uid, made
+        # Of the files of a cluster there, none is written through a link either.
+        call_as(home.user, lambda: slot.data.symlink_to(of_root))
+        server = Server(installation=installation_of(18, home), home=slot, log_path=folder / "log")
+        with pytest.raises(StepFailedError, match="cannot write"):
+            server.write_file(slot.data / "standby.signal", "")
+        assert [path.name for path in of_root.iterdir()] == ["kept"]
+        assert of_root.stat().st_uid == 0

@@ -15,6 +15,8 @@ BAD = {
     '[hosts.db]\nrole = "load"\nssh = "db1"\n': "line 2: role load of db does nothing here",
     f'{HEAD}ssh = "-oProxyCommand=id"\n': "line 3: host db: ssh '-oProxyCommand=id' is no destination",
     f'{HEAD}ssh = "db1 id"\n': "line 3: host db: ssh 'db1 id' is no destination",
+    f"{HEAD}ssh = 'db1$(id)'\n": "line 3: host db: ssh 'db1$(id)' is no destination",
+    f'{HEAD}ssh = "db1\\u001b"\n': "line 3: host db: ssh 'db1\\x1b' is no destination",
     f'{HEAD}ssh = "db1"\npyton = "x"\n': "line 4: host db: unknown key pyton",
     f'{HEAD}ssh = "db1"\npython = "-c"\n': "line 4: host db: python '-c' names no program",
     f"{HEAD}ssh = 5\n": "line 3: host db: expected text in quotes",
@@ -37,8 +39,9 @@ def test_hosts_are_read_from_a_file_of_their_own_and_from_a_study(tmp_path: Path
     assert read_hosts(write(tmp_path, table)) == {"db": entry}
     assert read_hosts(write(tmp_path, table + STUDY)) == {"db": entry}
     assert read_hosts(write(tmp_path, STUDY)) == {}
-    with pytest.raises(SpecError, match="cannot read the hosts"):
+    with pytest.raises(SpecError, match="cannot read the hosts") as caught:
         read_hosts(tmp_path / "none.toml")
+    assert caught.value.hint
 
 
 def test_a_wrong_host_is_refused_with_its_line(tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 """Measure how far a trial's standbys lagged, what its clients waited for meanwhile, and the CPUs that the standbys used.
 
 Of a block, in which variants alternate, each sample counts for the variant whose settings were in force when it was taken.
-The time until a standby confirms a commit has three parts, of which a commit waits for as many as `synchronous_commit` says:
+The time until a standby confirms WAL has three parts, of which a commit waits for as many as `synchronous_commit` says:
 sending and writing, the standby's flush, and its replay. All figures are of samples; nothing here has an interval.
 """
 
@@ -64,7 +64,7 @@ class StandbyLag(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def parts_ms(self) -> dict[Stage, float]:
-        """The mean time until it had replayed a commit, divided: sending and writing, the flush, the replay."""
+        """The mean time until it had replayed WAL, divided: sending and writing, the flush, the replay."""
         until = {stage: one.mean for stage, one in self.lag_ms.items()}
         parts, before_ms = {}, 0.0
         for stage in Stage:

@@ -217,11 +217,16 @@ def _choose_scale(
 
 def _slack_bytes(standbys: int) -> int:
     """Return the space for WAL, logs and records: of each standby, its WAL and what the server keeps for it."""
-    return DISK_SLACK_BYTES + standbys * _WAL_BYTES + (_SLOT_WAL_BYTES if standbys else 0)
+    return DISK_SLACK_BYTES + standbys * _WAL_BYTES + _kept_wal_bytes(standbys)
+
+
+def _kept_wal_bytes(standbys: int) -> int:
+    """Return the space for the WAL that a server keeps for its standbys: the same WAL for all of them."""
+    return _SLOT_WAL_BYTES if standbys else 0
 
 
 def _check_wal_disk(data_bytes: int, machine: Machine, *, standbys: int) -> None:
-    needed = (1 + standbys) * _predict_wal_bytes(data_bytes) + (_SLOT_WAL_BYTES if standbys else 0)
+    needed = (1 + standbys) * _predict_wal_bytes(data_bytes) + _kept_wal_bytes(standbys)
     if machine.wal_free_bytes is not None and needed > machine.wal_free_bytes:
         raise HostError(
             "the WAL does not fit on its disk",
@@ -236,7 +241,7 @@ def _predict_wal_bytes(data_bytes: int) -> int:
 
 
 def _check_homes(data_bytes: int, machine: Machine, *, standbys: int) -> None:
-    needed = (1 + standbys) * (data_bytes + _predict_wal_bytes(data_bytes))
+    needed = (1 + standbys) * (data_bytes + _predict_wal_bytes(data_bytes)) + _kept_wal_bytes(standbys)
     for home, free_bytes in machine.homes_free_bytes.items():
         if needed > free_bytes:
             raise HostError(

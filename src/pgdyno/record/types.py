@@ -28,7 +28,7 @@ by ssh, with samples on its own clock. All can be read: new fields have defaults
 OWN_SERVER_FORMAT = 2
 """Of records of pgdyno's own servers, which earlier pgdynos read, too; those of given servers lack the host that these need."""
 GIVEN_FORMAT = 3
-"""Of records of given servers whose machine nobody saw."""
+"""Of records of given servers whose machine was not watched."""
 
 
 class ServerFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -243,7 +243,7 @@ class StudyRecord(msgspec.Struct, frozen=True, kw_only=True):
     host: HostFacts | None
     """The server's machine; None for a server of the user's that only SQL shows."""
     server_host: WatchedHost | None = None
-    """How the machine of a server of the user's was watched; None where nobody saw it, and for servers of pgdyno's own."""
+    """How the machine of a server of the user's was watched; None where it was not, and for servers of pgdyno's own."""
     server: ServerFacts
     dataset: Dataset | None
     """Data set; None until it is loaded."""

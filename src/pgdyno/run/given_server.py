@@ -144,7 +144,7 @@ class GivenServerUnderTest:
 
     @property
     def block_device(self) -> None:
-        """None: nobody sees its disks."""
+        """None: trials on it do not ask for its disk."""
         return
 
     @property

@@ -209,9 +209,7 @@ class OwnServer:
 
     def make_generator(self) -> Pgbench:
         """Return the pgbench of the same PostgreSQL, run as the account that owns the cluster."""
-        return Pgbench(
-            installation=self._installation, user=self._home.user, script_directory=self._home.work / "scripts"
-        )
+        return Pgbench(installation=self._installation, user=self._home.user, script_directory=self._home.scripts)
 
     def find_failure(self) -> StepFailedError | None:
         """Return the error to raise if the server or a standby has ended; None while all run."""

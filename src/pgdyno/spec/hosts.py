@@ -12,6 +12,9 @@ from pgdyno.errors import SpecError
 from pgdyno.spec.complaint import find_line, read_complaint
 from pgdyno.spec.table import StudyTable
 
+# Older versions of ssh hand a name as it is to the shell that runs a ProxyCommand. Source: OpenSSH 9.6, ssh.c, valid_hostname().
+_OF_SHELLS = frozenset("'`\"$\\;&<>|(){}")
+
 
 class HostRole(enum.Enum):
     """What a machine is in a study."""
@@ -35,7 +38,8 @@ class HostEntry(StudyTable, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         """Refuse what ssh or its shell would take for something else."""
-        if not self.ssh.strip() or self.ssh.startswith("-") or any(c.isspace() for c in self.ssh):
+        is_odd = any(c.isspace() or not c.isprintable() or c in _OF_SHELLS for c in self.ssh)
+        if not self.ssh or self.ssh.startswith("-") or is_odd:
             raise ValueError(f"ssh {self.ssh!r} is no destination: name it as for `ssh`, such as db1 or postgres@db1")
         if self.python is not None and (not self.python or self.python.startswith("-")):
             raise ValueError(f"python {self.python!r} names no program")
@@ -51,7 +55,11 @@ def read_hosts(path: Path) -> dict[str, HostEntry]:
         text = path.read_text(encoding="utf-8")
         raw = tomllib.loads(text)
     except OSError as exc:
-        raise SpecError(f"cannot read the hosts of {path}", detail=exc.strerror or str(exc)) from exc
+        raise SpecError(
+            f"cannot read the hosts of {path}",
+            detail=exc.strerror or str(exc),
+            hint='it is a file of tables [hosts.NAME] with role = "server" and ssh = "db1"; a machine alone is named as for ssh',
+        ) from exc
     except (UnicodeDecodeError, tomllib.TOMLDecodeError) as exc:
         raise SpecError(f"{path} is not valid TOML", detail=str(exc), hint='strings need quotes: ssh = "db1"') from exc
     others = [key for key in raw if key != "hosts"]

@@ -144,7 +144,8 @@ def _support_standby(signs: Signs) -> Iterator[str]:
     last = figures.waited[-1]
     shares = ", ".join(f"{lag.parts_ms.get(one, 0.0):.2g} {PART_WORDS[one]}" for one in figures.waited)
     if last in lag.lag_ms:
-        yield f"{name} confirmed a commit after {lag.lag_ms[last].mean:.3g} ms, by pg_stat_replication: {shares}"
+        # Not only of commits: what lies between them is replayed without a delay, and is sampled as well.
+        yield f"{name} confirmed WAL after {lag.lag_ms[last].mean:.3g} ms on average, by pg_stat_replication: {shares}"
     cpu = next((cpu for cpu in figures.cpus if cpu.name == name), None)
     if stage is Stage.REPLAY and cpu is not None and (cpu.replaying or 0.0) >= THRESHOLDS.full_thread_ratio:
         yield f"{name}'s startup process, which alone replays, was on a CPU {format_share(cpu.replaying or 0.0)} of the time"

@@ -67,7 +67,7 @@ class ReadyServer(msgspec.Struct, frozen=True, kw_only=True):
     load_host: HostFacts
     """This machine, which makes the load."""
     host: HostFacts | None
-    """The server's machine; None where nobody sees it."""
+    """The server's machine; None unless it is watched."""
     server_host: WatchedHost | None
     under_test: GivenServerUnderTest
     generator: Pgbench
@@ -75,7 +75,7 @@ class ReadyServer(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def machine(self) -> Machine:
-        """Return what a plan needs to know; of the server's memory and disk nobody knows anything."""
+        """Return what a plan needs to know; it takes the server's memory and disk to suffice."""
         return Machine(
             version_major=self.seen.major,
             cpu_count=self.load_host.usable_cpu_count,
@@ -99,7 +99,7 @@ def ready_server(
         dsn: The connection string.
         clients: Of the load that is meant.
         data: What the load runs on.
-        host: Name and entry of its machine, which is watched by ssh; None: nobody looks at it.
+        host: Name and entry of its machine, which is watched by ssh; None: it is not watched.
         allowed: Whether to load it although others use it, and which database may be written to.
         ui: Shows the progress.
 
@@ -233,7 +233,7 @@ def _make_ready(
     # The newest pgbench works with servers of all versions, and as this account it needs no copy.
     installation = find_installation(ServerSpec(), user=me, software_dir=Path("/nonexistent"))
     generator = Pgbench(installation=installation, user=me, libpq=find_libpq())
-    # ServerFacts name the programs' folder, and of this server's nobody knows it.
+    # ServerFacts name the programs' folder, which is not known of this server.
     with sql.connect(address) as connection:
         version_num = connection.info.server_version
         shared_buffers_bytes = sql.read_shared_buffers(connection)

@@ -164,7 +164,7 @@ def _lift_timeouts(ready: ReadyServer, ui: Ui) -> None:
 
 
 def _tell_copies(stage: TrialStage, experiment: Experiment, ui: Ui) -> None:
-    """Say how much room the copies of a live round take in a server whose disk nobody sees."""
+    """Say how much room the copies of a live round take in a server, whose disk is not looked at."""
     count = len(experiment.variants) + 1
     with stage.server.connect() as connection:
         buffers = sql.read_setting(connection, "shared_buffers")

@@ -32,7 +32,7 @@ class DiskFacts(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_known(self) -> bool:
-        """False if nobody could tell which file system it is."""
+        """False if the file system could not be found out."""
         return bool(self.filesystem)
 
     @property

@@ -21,6 +21,7 @@ from pgdyno.plan.places import Place
 from pgdyno.run.cluster.lock import held_by_another, take_lock, write_holder
 from pgdyno.run.cluster.shared_memory import free_shared_memory
 from pgdyno.run.cluster.wal_home import WAL_FOLDER, open_wal_home, read_notes, remove_left_wal
+from pgdyno.run.host import process
 from pgdyno.run.host.host import THIS_HOST
 from pgdyno.run.host.mounts import unmount_all
 from pgdyno.run.host.process import ServerUser
@@ -54,6 +55,8 @@ class Home:
         self.work = root / "work" if work is None else work
         self.data = self.work / "data"
         self.sockets = self.work / "sockets"
+        # Beside the folder of the server's account, whose links root must not follow.
+        self.scripts = root / f"scripts-{self.work.name}"
         self.wal = wal
         self.restore_session = root / "restore-command"
         """The file that tells what still runs of a restore command whose pgdyno was killed."""
@@ -78,23 +81,19 @@ class Home:
                 detail=f"{path_bytes} bytes; PostgreSQL allows {_MAX_SOCKET_DIR}",
                 hint="choose a shorter one with --home",
             )
-        try:
+        with self._making():
             self.root.mkdir(parents=True, exist_ok=True)
-            for folder in (self.templates, self.work, self.sockets):
-                folder.mkdir(exist_ok=True, mode=0o700)
-                if not self.user.is_self:
-                    os.chown(folder, self.user.uid, self.user.gid)
+            for folder in (self.templates, self.work):
+                self._make_folder(folder)
             self.software.mkdir(exist_ok=True)
-        except OSError as exc:
-            raise HostError(
-                f"cannot use {self.root} as pgdyno's home", detail=why(exc), hint="choose another folder with --home"
-            ) from exc
         if THIS_HOST.run(["test", "-w", str(self.work)], user=self.user).exit_code != 0:
             raise HostError(
                 f"the user {self.user.name} cannot reach {self.work}",
                 detail="each folder above it must be open to that user",
                 hint="choose another folder with --home",
             )
+        with self._making():
+            self._make_folder(self.sockets)
 
     def find(self, place: Place) -> Home:
         """Return the home of a cluster in a place of the study."""
@@ -120,9 +119,7 @@ class Home:
 
         All of them then have pg_wal as a link, and none is copied in vain. `end_left_overs` removes it.
         """
-        self.own_wal.mkdir(exist_ok=True, mode=0o700)
-        if not self.user.is_self:
-            os.chown(self.own_wal, self.user.uid, self.user.gid)
+        self._make_folder(self.own_wal)
         return self.own_wal / WAL_FOLDER
 
     @property
@@ -145,9 +142,7 @@ class Home:
         self.clear_data()
         for folder in (self.own_wal, *self._slot_folders()):
             shutil.rmtree(folder, ignore_errors=True)
-        for socket in self.sockets.iterdir():
-            # Another account could not open the lock file of a socket that a killed server left.
-            socket.unlink(missing_ok=True)
+        self._clear_sockets()
         return found
 
     def clear_data(self) -> None:
@@ -184,6 +179,47 @@ class Home:
         for data in (self.data, *(folder / self.data.name for folder in self._slot_folders())):
             free_shared_memory(data, self.user)
         return found
+
+    @contextlib.contextmanager
+    def _making(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as exc:
+            raise HostError(
+                f"cannot use {self.root} as pgdyno's home", detail=why(exc), hint="choose another folder with --home"
+            ) from exc
+
+    def _make_folder(self, folder: Path) -> None:
+        """Make a folder of the server's, which belongs to its account.
+
+        In a folder of that account, root follows no link: the account could have put it there.
+        """
+        is_within = self.root / "work" in folder.parents
+
+        def make() -> None:
+            if is_within and folder.is_symlink():
+                folder.unlink()
+            folder.mkdir(exist_ok=True, mode=0o700)
+
+        if is_within:
+            process.call_as(self.user, make)
+        else:
+            make()
+        if not self.user.is_self:
+            # It may be of another account that earlier studies ran as.
+            os.chown(folder, self.user.uid, self.user.gid, follow_symlinks=not is_within)
+
+    def _clear_sockets(self) -> None:
+        """Remove what killed servers left: another account could not open the lock file of a socket."""
+        # The account may have put a link in place of the folder.
+        with contextlib.suppress(NotADirectoryError):
+            folder = os.open(self.sockets, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+            try:
+                for name in os.listdir(folder):  # noqa: PTH208 - Path takes no descriptor of a folder
+                    with contextlib.suppress(FileNotFoundError):
+                        os.unlink(name, dir_fd=folder)
+            finally:
+                os.close(folder)
 
     def _slot_folders(self) -> list[Path]:
         return list(self.work.glob(f"{_SLOT}*"))

@@ -127,6 +127,9 @@ class Server:
             raise SpecError(f"initdb fails with {said}", detail=done.stderr.strip(), hint=hint_for(done.stderr))
         if done.exit_code != 0:
             raise StepFailedError("initdb failed", detail=done.stderr.strip(), hint=hint_for(done.stderr))
+        process.call_as(self.home.user, self._include_own_settings)
+
+    def _include_own_settings(self) -> None:
         with _writing(path := self.home.data / "postgresql.conf"), path.open("a", encoding="utf-8") as config:
             config.write(f"include '{_OWN_SETTINGS}'\n")
 
@@ -268,9 +271,7 @@ class Server:
         Raises:
             StepFailedError: It cannot be written.
         """
-        _write_anew(path, text)
-        if not self.home.user.is_self:
-            os.chown(path, self.home.user.uid, self.home.user.gid, follow_symlinks=False)
+        process.call_as(self.home.user, lambda: _write_anew(path, text))
 
     def _wait_until_ready(self, log_start: int) -> None:
         deadline = time.monotonic() + _START_PATIENCE_S

@@ -6,10 +6,12 @@ template gets its name when it is whole and on disk, and is never changed afterw
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import re
 import shutil
+import stat
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -159,11 +161,15 @@ def drop_file_cache(folder: Path) -> None:
 
 def warm_file_cache(folder: Path) -> None:
     """Read every file below `folder` once, so that the kernel caches it as far as memory allows."""
-    for path in folder.rglob("*"):
-        if path.is_file():
-            with path.open("rb", buffering=0) as file:
-                while file.read(_READ_BYTES):
-                    pass
+    # A running server removes files and folders meanwhile, over which rglob() would stumble.
+    for parent, _, names in os.walk(folder):
+        for name in names:
+            path = Path(parent, name)
+            with contextlib.suppress(FileNotFoundError):
+                if stat.S_ISREG(path.lstat().st_mode):
+                    with path.open("rb", buffering=0) as file:
+                        while file.read(_READ_BYTES):
+                            pass
 
 
 def _is_whole(folder: Path) -> bool:

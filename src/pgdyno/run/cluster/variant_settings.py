@@ -21,6 +21,7 @@ from collections.abc import Mapping, Sequence
 from pgdyno.errors import StepFailedError
 from pgdyno.plan.experiment import Variant, changed_settings
 from pgdyno.run.cluster.home import Home
+from pgdyno.run.host import process
 from pgdyno.run.host.clock import monotonic_s
 from pgdyno.run.postgres import sql
 from pgdyno.spec.conf import quote_value
@@ -46,11 +47,15 @@ class VariantFiles:
         self.names = changed_settings(tuple(variants))
         self._home = home
         self._files = {variant.name: f"pgdyno-variant-{number}.conf" for number, variant in enumerate(variants)}
+        # The folder belongs to the server's account: root must not follow a link that this account put there.
+        process.call_as(home.user, lambda: self._write_all(variants))
+
+    def _write_all(self, variants: Sequence[Variant]) -> None:
         for variant in variants:
             lines = [f"{name} = {quote_value(variant.server.settings[name])}\n" for name in self.settings_of(variant)]
             self._write(self._files[variant.name], "".join(lines))
-        self.choose(variants[0])
-        config = home.data / "postgresql.conf"
+        self._choose(variants[0])
+        config = self._home.data / "postgresql.conf"
         found = config.read_text(encoding="utf-8").splitlines()
         include = f"include '{_LINK}'"
         lines = [line for line in found if line.partition("#")[0].strip() and line != include]
@@ -67,6 +72,9 @@ class VariantFiles:
 
     def choose(self, variant: Variant) -> None:
         """Have the server read a variant's file from its next reload on, without writing data that a disk would delay."""
+        process.call_as(self._home.user, lambda: self._choose(variant))
+
+    def _choose(self, variant: Variant) -> None:
         aside = self._home.data / f"{_LINK}.new"
         aside.unlink(missing_ok=True)
         aside.symlink_to(self._files[variant.name])
@@ -82,8 +90,6 @@ class VariantFiles:
         descriptor = os.open(self._home.data / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:
             file.write(text)
-            if not self._home.user.is_self:
-                os.fchown(descriptor, self._home.user.uid, self._home.user.gid)
 
 
 class VariantSettings:

@@ -19,7 +19,7 @@ from pgdyno.record.machine.host_facts import HostFacts
 from pgdyno.record.machine.preflight import LimitKind
 from pgdyno.run.host.cgroup import read_limits
 from pgdyno.run.host.host import THIS_HOST, Host
-from pgdyno.run.host.topology import read_topology
+from pgdyno.run.host.topology import TOPOLOGY_FILES, read_topology
 from pgdyno.run.host.tree import bracketed
 
 # What guides on PostgreSQL tell to change, and what pgdyno itself derives.
@@ -171,13 +171,14 @@ def split_mounts(text: str) -> list[list[str]]:
 
 
 def list_facts_files() -> tuple[str, ...]:
-    """Return the files whose texts show the facts of a machine, for a capture of them."""
+    """Return the files whose texts show the facts of a machine, or patterns of their paths, for a capture of them."""
     return (
         *("/etc/os-release", "/proc/meminfo", "/proc/cpuinfo", "/sys/class/dmi/id/sys_vendor"),
         *("/proc/sys/kernel/hostname", "/sys/kernel/mm/transparent_hugepage/enabled"),
         "/sys/devices/system/clocksource/clocksource0/current_clocksource",
         "/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor",
         *(f"/proc/sys/{name.replace('.', '/')}" for name in _KERNEL_SETTINGS),
+        *TOPOLOGY_FILES,
     )
 
 

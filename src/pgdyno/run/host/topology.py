@@ -10,6 +10,12 @@ from pathlib import Path
 from pgdyno.record.machine.host_facts import CpuTopology
 
 _CPUS = "sys/devices/system/cpu"
+TOPOLOGY_FILES = (
+    *(f"/{_CPUS}/cpu[0-9]*/topology/{name}" for name in ("physical_package_id", "core_id")),
+    *(f"/{_CPUS}/cpu0/cache/index[0-9]*/{name}" for name in ("level", "type", "size")),
+    "/sys/devices/system/node/node[0-9]*/cpulist",
+)
+"""Patterns of the files that show it, for a capture of them."""
 
 
 def read_topology(root: Path) -> CpuTopology | None:

@@ -1,12 +1,13 @@
 """Look at a machine: a stdlib-only program that is sent to it, reads files, and prints one JSON document.
 
 It imports nothing of pgdyno and runs on Python 3.7 or later. The first line on stdin is the request: `files`, the paths to
-read, and `session`, a session of the server that should run there, or null. It writes nothing, starts nothing,
+read or patterns of them, and `session`, a session of the server that should run there, or null. It writes nothing, starts nothing,
 and needs no right that an ordinary account lacks. Afterwards it answers `clock WORD` lines on stderr until stdin closes.
 """
 
 from __future__ import annotations
 
+import glob
 import json
 import os
 import platform
@@ -18,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 GROUP_FILES = ("cpu.max", "cpu.cfs_quota_us", "cpu.cfs_period_us", "memory.max", "memory.limit_in_bytes")
-DISK_FILES = ("scheduler", "rotational", "read_ahead_kb")
+DISK_FILES = ("scheduler", "rotational", "read_ahead_kb", "write_cache")
 
 
 def read_text(path: str) -> str | None:
@@ -98,7 +99,7 @@ def look(request: dict[str, Any]) -> dict[str, Any]:
         postmaster = None if pid is None else find_parent(pid)
     of = "self" if postmaster is None else str(postmaster)
     groups, mounts = (read_text(f"/proc/{of}/{name}") or "" for name in ("cgroup", "mountinfo"))
-    paths = list(request["files"])
+    paths = [path for pattern in request["files"] for path in glob.glob(pattern)]  # noqa: PTH207
     own_mounts = read_text("/proc/self/mountinfo") or ""
     folder = None if session is None else session["data_directory"]
     disk = {} if folder is None else look_at_disk(folder, mounts)

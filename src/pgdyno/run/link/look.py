@@ -96,7 +96,7 @@ def look_at(link: SshLink, session: ServerSession | None = None) -> FarLook:
     # The first burst may have waited for the look.
     bursts = [one for one in program.exchanges if one.burst > 0] or program.exchanges
     return FarLook(
-        facts=_make_facts(link.destination, looked, session),
+        facts=_make_facts(link, looked, session),
         python=looked.python,
         boot_id=looked.boot_id,
         pid_namespace=looked.pid_namespace,
@@ -107,10 +107,11 @@ def look_at(link: SshLink, session: ServerSession | None = None) -> FarLook:
     )
 
 
-def _make_facts(destination: str, looked: _Looked, session: ServerSession | None) -> HostFacts:
+def _make_facts(link: SshLink, looked: _Looked, session: ServerSession | None) -> HostFacts:
     if "/proc/meminfo" not in looked.texts:
-        raise HostError(f"/proc of {destination} is not readable", hint="pgdyno watches Linux, with /proc mounted")
-    with TemporaryDirectory(prefix="pgdyno-look-") as name:
+        raise HostError(f"/proc of {link.destination} is not readable", hint="pgdyno watches Linux, with /proc mounted")
+    # What a killed pgdyno leaves in the link's folder is removed with it.
+    with TemporaryDirectory(dir=link.folder) as name:
         root = Path(name)
         texts = {**looked.texts, "/proc/self/cgroup": looked.groups, "/proc/self/mountinfo": looked.mounts}
         for path, text in texts.items():

@@ -1,7 +1,7 @@
 """Connect to another machine by the `ssh` program, with the user's own configuration, keys and known hosts.
 
 One connection serves all programs that are started there. It is a child of this process, so that the kernel ends it with
-pgdyno. It never asks anything, forwards nothing, and changes no known host key.
+pgdyno. It never asks anything, forwards nothing, and accepts no host key that the user's configuration would ask about.
 """
 
 from __future__ import annotations
