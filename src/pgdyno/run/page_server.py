@@ -14,7 +14,7 @@ import urllib.parse
 from collections.abc import Callable, Iterator, Mapping
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from pgdyno.errors import HostError, SpecError
 
@@ -24,6 +24,8 @@ Listener = socket.socket
 _SILENCE_S = 15.0
 _PARTING_S = 1.0
 _MOST_BROWSERS = 16
+# Each has a thread, and any account or machine that reaches the port may open some.
+_MOST_CONNECTIONS = 64
 
 
 class Updates:
@@ -192,6 +194,21 @@ def serve_socket(opened: socket.socket, handler: type[QuietHandler], *, name: st
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
     block_on_close = False
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._free = threading.Semaphore(_MOST_CONNECTIONS)
+
+    def verify_request(self, request: object, client_address: object) -> bool:  # noqa: ARG002 - socketserver's own
+        """Return whether a connection is answered; one too many is closed."""
+        return self._free.acquire(blocking=False)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        """Answer a connection until it ends."""
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._free.release()
 
     def handle_error(self, request: object, client_address: object) -> None:
         """Say nothing: a browser that goes away in the middle of an answer is no error of the bench."""
