@@ -62,7 +62,7 @@ def _cache_folder() -> Path:
     # Source: XDG Base Directory Specification 0.8: a relative path is to be ignored.
     base = Path(os.environ.get("XDG_CACHE_HOME", ""))
     if not base.is_absolute():
-        base = Path(os.environ.get("HOME", "/nonexistent"), ".cache")
+        base = Path(os.environ.get("HOME") or "/nonexistent", ".cache")
     return base / "pgdyno"
 
 
