@@ -50,7 +50,7 @@ def test_a_page_for_others_answers_by_any_name_to_the_token_alone(address: str) 
         assert (
             describe_address(opened, TOKEN) == f"http://{socket.gethostname() if is_wide else '[::1]'}:{port}/{TOKEN}/"
         )
-        assert ("whoever can reach that port" in describe_readers(opened)) is is_wide
+        assert ("anyone who can reach that port" in describe_readers(opened)) is is_wide
         with serving(opened, token=TOKEN, html=b"<p>page", policy="default-src 'none'", updates=Updates()):
             for path, host, status in (
                 (f"/{TOKEN}/", "bench7.example", 200 if is_wide else 403),

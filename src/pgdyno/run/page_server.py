@@ -142,9 +142,9 @@ def describe_readers(opened: socket.socket) -> str:
     if ipaddress.ip_address(address).is_loopback:
         return ""
     return (
-        f"the live page listens on {_join(address, port)}: whoever can reach that port and has the page's address sees the"
-        " machine, the settings, the figures and the findings of this record. It is sent without encryption, the address"
-        " too: on a network that others can listen to, use ssh -L instead"
+        f"the live page listens on {_join(address, port)}: anyone who can reach that port and has the page's address sees the"
+        " machine, the settings, the figures and the findings of this record. The page and its address are sent without"
+        " encryption: on a network that others can listen to, use ssh -L instead"
     )
 
 
@@ -160,7 +160,7 @@ def _read_host(header: str) -> str | None:
 
 
 def _list_own_names(opened: socket.socket) -> frozenset[str] | None:
-    """Return the host names by which browsers may ask; None if it listens for others, who may know any name of it."""
+    """Return the host names by which browsers may ask; None if it listens for other machines, which may use any name."""
     address = ipaddress.ip_address(opened.getsockname()[0])
     return frozenset({str(address), HOST, "localhost"}) if address.is_loopback else None
 
@@ -178,7 +178,7 @@ def serving(opened: socket.socket, *, token: str, html: bytes, policy: str, upda
 
 @contextlib.contextmanager
 def serve_socket(opened: socket.socket, handler: type[QuietHandler], *, name: str) -> Iterator[None]:
-    """Answer who asks on a socket, in threads, while the block runs."""
+    """Answer requests on a socket, in threads, while the block runs."""
     server = _Server(opened.getsockname(), handler, bind_and_activate=False)
     server.socket.close()
     server.socket = opened
@@ -215,7 +215,7 @@ class _Server(ThreadingHTTPServer):
 
 
 class QuietHandler(BaseHTTPRequestHandler):
-    """Answers without a word about itself, and logs nothing."""
+    """Answers requests without a word about itself, and logs nothing."""
 
     names: frozenset[str] | None
     """The host names by which it may be asked; None: by any."""
@@ -273,7 +273,7 @@ class _Handler(QuietHandler):
     refused = HTTPStatus.FORBIDDEN
 
     def respond(self) -> None:
-        """Answer a browser: the page, its updates, or 403 whatever else is asked."""
+        """Answer a browser: the page, its updates, or 403 for anything else."""
         _, token, *rest = [*self.path.partition("?")[0].split("/"), ""]
         if not self.is_own or not secrets.compare_digest(token.encode(), self.token.encode()):
             self.answer(HTTPStatus.FORBIDDEN, b"", "text/plain")

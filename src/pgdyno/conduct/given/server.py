@@ -67,7 +67,7 @@ class ReadyServer(msgspec.Struct, frozen=True, kw_only=True):
     load_host: HostFacts
     """This machine, which makes the load."""
     host: HostFacts | None
-    """The server's machine; None where nobody sees it."""
+    """The server's machine; None where it is not watched."""
     server_host: WatchedHost | None
     under_test: GivenServerUnderTest
     generator: Pgbench
@@ -99,7 +99,7 @@ def ready_server(
         dsn: The connection string.
         clients: Of the load that is meant.
         data: What the load runs on.
-        host: Name and entry of its machine, which is watched by ssh; None: nobody looks at it.
+        host: Name and entry of its machine, which is watched by ssh; None: it is not watched.
         allowed: Whether to load it although others use it, and which database may be written to.
         ui: Shows the progress.
 

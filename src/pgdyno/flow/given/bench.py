@@ -74,7 +74,7 @@ def compose_given(
         data: Keys of [data].
         trials: Keys of [trials].
         is_quick: Whether one workload and short trials are enough.
-        server_host: The server's machine as for ssh; None: nobody looks at it.
+        server_host: The server's machine as for ssh; None: it is not watched.
         folder: Where script files are looked up.
 
     Raises:
@@ -103,7 +103,7 @@ def put_on_given(asked: Study, *, dsn: str, server_host: str | None = None, appl
     Args:
         asked: A comparison, a sweep or a search.
         dsn: The connection string as the user gave it.
-        server_host: The server's machine as for ssh; None: nobody looks at it.
+        server_host: The server's machine as for ssh; None: it is not watched.
         apply_with: The command line that puts settings in force; None: sessions and ALTER SYSTEM do it.
 
     Raises:
@@ -267,7 +267,7 @@ def _identify(server: GivenServer) -> tuple[object, ...]:
 
 
 def _identify_machine(host: HostFacts | None) -> tuple[str | int | None, ...]:
-    """Return what tells the machine of a server from others; nothing of one that nobody sees."""
+    """Return what tells the machine of a server from others; nothing of one that is not watched."""
     if host is None:
         return ()
     disk = host.data_disk
