@@ -138,6 +138,9 @@ def test_a_script_that_writes_is_refused_before_anything_is_measured(cluster: Cl
     refuse("--workload", "select-only", said="it needs pgbench's tables")
     refuse("--workload", "read.sql", "--allow", "writes=neighbour", said="the study names app")
     refuse("--workload", "read.sql", "--allow", "writes", said="--allow writes: not known")
+    scripts = ("--script", "read.sql", "--script", "pay.sql", "--duration", "1s")
+    done = run_here((*words(cluster, "compare"), *scripts, "--clients", "1"), cwd=bench.folder)
+    assert (done.returncode, "pay.sql fails" in done.stderr) == (2, True), done.stderr
     refuse("--workload", "read.sql", "--scale", "2", said="--database: takes the place of other data: leave out scale")
     refuse(
         "--workload", "read.sql", "--init", "pay.sql", said="--init: takes the place of other data: leave out database"

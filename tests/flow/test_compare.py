@@ -217,6 +217,7 @@ def test_a_folder_of_programs_is_a_server_wherever_one_stands_later(tmp_path: Pa
         ({"server": ["15", ""]}, "--server : neither"),
         ({"script": "a.sql"}, "--script a.sql: there is nothing to compare it with"),
         ({"script": ["a.sql", "b.sql@x"]}, "what follows @ is a weight"),
+        ({"script": ["a.sql", "tpcb-like@0"]}, "weight of tpcb-like"),
         ({"script": ["a.sql", "simple-updat"]}, "workload scripts: there is no script a.sql"),
         ({"script": ["simple-update", "tpcb-like"], "clients": ["1", "2"]}, "--clients and --script vary at once"),
     ],

@@ -59,12 +59,16 @@ def test_a_record_is_analysed_once_until_it_changes(
     os.utime(record / "trials/0001/trial.json")
     assert (read(record.parent), len(analysed)) == (first, 2)
     assert [path.name[:8] for path in cache.iterdir()] == ["history-"], "the old answer is replaced"
+    monkeypatch.setattr(history, "__version__", "0.0.0")
+    assert (read(record.parent), len(analysed)) == (first, 3)
+    (record / "trials/0001/nowhere").symlink_to("/nonexistent/file")
+    assert (read(record.parent), len(analysed)) == (first, 4)
     # A record that is still being measured changes too often to be kept.
     with RecordStore(record).locked():
-        assert (read(record.parent), len(analysed)) == (first, 3)
+        assert (read(record.parent), len(analysed)) == (first, 5)
     (kept,) = cache.iterdir()
     kept.write_bytes(b"damaged")
-    assert (read(record.parent), len(analysed)) == (first, 4)
+    assert (read(record.parent), len(analysed)) == (first, 6)
 
 
 def read(folder: Path) -> tuple[History, ...]:

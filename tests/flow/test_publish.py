@@ -21,6 +21,10 @@ from tests.report.browser import CHROMIUM, Browser
 HOSTILE = "<img src=x onerror=document.title=1>"
 
 
+class Silent:
+    def say(self, text: str) -> None: ...
+
+
 @pytest.fixture(scope="module")
 def records(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     folder = tmp_path_factory.mktemp("records")
@@ -60,9 +64,6 @@ def test_what_may_not_be_compared_has_a_table_of_its_own() -> None:
 
 
 def test_a_site_is_replaced_as_a_whole_and_nothing_else_is(records: tuple[Path, Path], tmp_path: Path) -> None:
-    class Silent:
-        def say(self, text: str) -> None: ...
-
     to = tmp_path / "site"
     publish(records, to=to, ui=Silent())  # type: ignore[arg-type]
     publish(records[:1], to=to, ui=Silent())  # type: ignore[arg-type]
@@ -77,14 +78,48 @@ def test_a_site_is_replaced_as_a_whole_and_nothing_else_is(records: tuple[Path, 
         publish([records[0], records[0]], to=tmp_path / "other", ui=Silent())  # type: ignore[arg-type]
 
 
+def test_a_link_to_a_folder_stays_one(records: tuple[Path, Path], tmp_path: Path) -> None:
+    (tmp_path / "www").mkdir()
+    (tmp_path / "site").symlink_to("www/site")
+    for _ in range(2):
+        publish(records[:1], to=tmp_path / "site", ui=Silent())  # type: ignore[arg-type]
+        assert (tmp_path / "site").is_symlink()
+        assert (tmp_path / "www/site/index.html").is_file()
+    (tmp_path / "www/site/mine").symlink_to(tmp_path)
+    with pytest.raises(SpecError, match="something else"):
+        publish(records[:1], to=tmp_path / "site", ui=Silent())  # type: ignore[arg-type]
+
+
+def test_a_site_that_cannot_be_moved_to_its_place_leaves_the_old_one(
+    records: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    to = tmp_path / "site"
+    publish(records[:1], to=to, ui=Silent())  # type: ignore[arg-type]
+    before = (to / "site.json").read_bytes()
+    rename = Path.rename
+
+    def fail(self: Path, target: Path) -> Path:
+        if self.name == "made":
+            raise KeyboardInterrupt
+        return rename(self, target)
+
+    monkeypatch.setattr(Path, "rename", fail)
+    with pytest.raises(KeyboardInterrupt):
+        publish(records, to=to, ui=Silent())  # type: ignore[arg-type]
+    assert (to / "site.json").read_bytes() == before
+    assert [path.name for path in tmp_path.iterdir()] == ["site"]
+
+
 def test_a_folder_has_a_name_for_addresses() -> None:
-    assert name_folders(["a b", "A-b", "..", "", "ü/<x>", "x" * 200]) == (
+    assert name_folders(["a b", "A-b", "..", "", "ü/<x>", "x" * 200, "Index.html", "site.json"]) == (
         "a-b",
         "A-b-2",
         "record",
         "record-2",
         "x",
         "x" * 80,
+        "Index.html-2",
+        "site.json-2",
     )
 
 

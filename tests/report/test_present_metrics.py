@@ -14,6 +14,7 @@ import msgspec
 import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
+from pgdyno.analyse.comparison.answers import Comparison
 from pgdyno.flow.live_record import LiveRecord
 from pgdyno.flow.report import compose_report
 from pgdyno.record.store import TRIAL_FILE, open_record
@@ -118,6 +119,29 @@ def test_a_decided_verdict_is_an_event(make: Callable[[], ReportInput]) -> None:
         if question.metric == comparison.primary and question.verdict.is_decided
     }
     assert decided
+
+
+def test_a_verdict_that_was_decided_stays_when_it_was() -> None:
+    report = build_switchback()
+    trials = [trial.record for workload in report.analysis.workloads for trial in workload.trials]
+    begin_s, end_s = trials[0].load_start_monotonic_s, max(one.load_end_monotonic_s or 0.0 for one in trials)
+    assert begin_s is not None
+    at_s = begin_s + 1.0
+    assert at_s < end_s
+
+    def end(comparison: Comparison) -> Comparison:
+        questions = tuple(msgspec.structs.replace(one, at_s=(*one.at_s[:-1], at_s)) for one in comparison.questions)
+        return msgspec.structs.replace(comparison, questions=questions)
+
+    comparisons = tuple(end(one) for one in report.analysis.comparisons)
+    analysis = msgspec.structs.replace(report.analysis, comparisons=comparisons)
+    values = read(list_present_families(msgspec.structs.replace(report, analysis=analysis), course=COURSE))
+    times = {
+        value
+        for (name, labels), value in values.items()
+        if name.endswith("event_time_s") and ("event", "verdict") in labels
+    }
+    assert times == {at_s + trials[0].clock_offset_s}
 
 
 def list_queries(dashboard: dict[str, Any]) -> list[str]:

@@ -75,8 +75,9 @@ def test_what_another_account_wrote_is_made_again(cache: Path) -> None:
     assert keep_text("a", make) == keep_text("a", make) == "Größe 2\r\n"
 
 
-@pytest.mark.parametrize("home", ["/nonexistent", "/dev/null", None])
+@pytest.mark.parametrize("home", ["/nonexistent", "/dev/null", "", None])
 def test_without_a_place_it_is_made_each_time(cache: Path, monkeypatch: pytest.MonkeyPatch, home: str | None) -> None:
+    monkeypatch.chdir(cache.parents[1])
     if home is None:
         monkeypatch.delenv("HOME")
     else:

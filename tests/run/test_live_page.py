@@ -1,9 +1,16 @@
-"""What cannot be served beside a measurement is said, and does not stop it."""
+"""What cannot be served beside a measurement is said, and does not stop it; nor does its end hold up the command."""
 
 from __future__ import annotations
 
+import contextlib
+import signal
+import subprocess
 from pathlib import Path
 
+import pytest
+
+from pgdyno.run import live_page
+from pgdyno.run.host import process
 from pgdyno.run.live_page import LivePage, PageRequest
 from pgdyno.run.page_server import listen
 
@@ -17,4 +24,27 @@ def test_a_port_or_an_address_that_cannot_be_had_is_said_and_nothing_is_started(
     assert no_page.startswith("there is no live page: the page cannot listen on 192.0.2.1:80")
     assert no_metrics.startswith(f"there are no metrics: port {port} is not free")
     assert not page.is_open
-    page.close(is_stopped=False)
+    page.close(is_stopped=False, say=print)
+
+
+@pytest.mark.parametrize("is_stopped", [False, True])
+def test_ctrl_c_ends_the_wait_for_the_last_look_and_spoils_no_result(
+    is_stopped: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(live_page, "_SILENT_S", 0.0)
+    page = LivePage(PageRequest())
+    child = process.start(["sh", "-c", "trap '' INT TERM; echo ready; exec sleep 600"], stdout=subprocess.PIPE)
+    assert child.stdout is not None
+    with child.stdout:
+        assert child.stdout.readline() == b"ready\n"
+    page._child = child
+    said: list[str] = []
+
+    def press(text: str) -> None:
+        said.append(text)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt) if is_stopped else contextlib.nullcontext():
+        page.close(is_stopped=is_stopped, say=press)
+    assert said == ["the last state is still served, for 30 s at most; Ctrl-C ends that"]
+    assert child.returncode == -signal.SIGKILL

@@ -5,13 +5,16 @@ from __future__ import annotations
 import contextlib
 import http.client
 import socket
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from pgdyno.errors import SpecError
+from pgdyno.run import page_server
 from pgdyno.run.page_server import HOST, Updates, describe_address, describe_readers, listen, serving
+from tests.cli.program import wait_until
 
 TOKEN = "the-token"
 
@@ -47,7 +50,7 @@ def test_a_page_for_others_answers_by_any_name_to_the_token_alone(address: str) 
         assert (
             describe_address(opened, TOKEN) == f"http://{socket.gethostname() if is_wide else '[::1]'}:{port}/{TOKEN}/"
         )
-        assert ("whoever can reach that port" in describe_readers(opened)) is is_wide
+        assert ("anyone who can reach that port" in describe_readers(opened)) is is_wide
         with serving(opened, token=TOKEN, html=b"<p>page", policy="default-src 'none'", updates=Updates()):
             for path, host, status in (
                 (f"/{TOKEN}/", "bench7.example", 200 if is_wide else 403),
@@ -115,3 +118,20 @@ def test_a_taken_port_is_refused_with_its_number() -> None:
         port = taken.getsockname()[1]
         with pytest.raises(SpecError, match=f"port {port}"):
             listen(port)
+
+
+def test_one_connection_too_many_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(page_server, "_MOST_CONNECTIONS", 1)
+    opened = listen(0)
+    here = opened.getsockname()
+    with serving(opened, token=TOKEN, html=b"", policy="default-src 'none'", updates=Updates()):
+        for _ in range(2):
+            with (
+                socket.create_connection(here, timeout=60) as first,
+                socket.create_connection(here, timeout=60) as second,
+            ):
+                assert second.recv(1) == b""
+                first.sendall(b"GET / HTTP/1.0\r\n\r\n")
+                assert first.makefile("rb").readline() == b"HTTP/1.1 403 Forbidden\r\n"
+                # Its place is free once its thread has ended.
+                assert wait_until(lambda: "process_request_thread" not in " ".join(map(str, threading.enumerate())))

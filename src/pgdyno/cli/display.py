@@ -71,7 +71,7 @@ class Display(AbstractContextManager["Display"]):
         self.close()
         if self._page is not None:
             has_ended = kind is None or issubclass(kind, SystemExit)
-            self._page.close(is_stopped=not has_ended)
+            self._page.close(is_stopped=not has_ended, say=self.say)
 
     def close(self) -> None:
         """Remove the progress bar, before anything else is printed."""

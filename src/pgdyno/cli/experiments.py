@@ -261,7 +261,7 @@ def compare(
                     wal_home=single_wal_home,
                     restore=restore,
                     restore_command=restore_command,
-                    workloads=workload,
+                    workloads=workload or script,
                 )
                 | read_init_steps(init_steps),
                 "trials": given(duration=duration, warm_up=warm_up, seed=seed),

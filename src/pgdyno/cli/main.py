@@ -1,4 +1,4 @@
-"""Define the command line: each command reads its options, calls one flow, shows the result and sets the exit code.
+"""List the commands, and run the one on the command line.
 
 Results go to stdout, everything else to stderr. With `--json`, stdout is one JSON document, even for an error.
 """

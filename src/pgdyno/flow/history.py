@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 from rich.console import RenderableType
 
+from pgdyno import __version__
 from pgdyno.analyse.history.histories import History, Result, collect_histories, read_time
 from pgdyno.analyse.records.sides import list_sides
 from pgdyno.analyse.study import analyse_study
@@ -70,7 +71,8 @@ def read_history(folders: Sequence[Path], *, out: Path | None = None, ui: Ui) ->
             f"no records in {named}", hint="`pgdyno bench --quick` makes one; --records of other commands says where"
         )
     ui.begin_step("read records", predicted_s=_RECORD_S * len(stores))
-    program = fingerprint(Path(__file__).parents[1], suffixes=_SOURCES)
+    # A package may set the times of all its files to one, of each version alike.
+    program = fingerprint(Path(__file__).parents[1], __version__, suffixes=_SOURCES)
     results: list[Result] = []
     unreadable: list[str] = []
     for number, store in enumerate(stores, start=1):
@@ -102,7 +104,10 @@ def _read_results(store: RecordStore, program: str) -> list[Result]:
         return text if _read_kept(text) == made else ""
 
     text = keep_for(name, fingerprint(store.path, program), make)
-    return made or _read_kept(text) or list(_list_results(store))
+    if made:
+        return made
+    kept = _read_kept(text)
+    return list(_list_results(store)) if kept is None else kept
 
 
 def _read_kept(text: str) -> list[Result] | None:

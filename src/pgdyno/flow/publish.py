@@ -32,6 +32,8 @@ from pgdyno.units import count_things
 
 INDEX_FILE = "index.html"
 SITE_FILE = "site.json"
+# No record's folder may take their place.
+_TAKEN = frozenset({INDEX_FILE, SITE_FILE})
 _NO_NAME = re.compile(r"[^A-Za-z0-9._-]+")
 _LONGEST_NAME = 80
 
@@ -81,7 +83,8 @@ def publish(records: Sequence[Path], *, to: Path, ui: Ui) -> Site:
         SpecError: A record cannot be read, has nothing to report or is named twice, or the folder holds something else.
         HostError: The folder cannot be written.
     """
-    _check_folder(to)
+    place = to.resolve()
+    _check_folder(place)
     stores = [find_record_to_read(record, record, ui=ui) for record in records]
     refuse_copies(records, [store.read_record() for store in stores])
     reports = [compose_report(store) for store in stores]
@@ -104,20 +107,24 @@ def publish(records: Sequence[Path], *, to: Path, ui: Ui) -> Site:
         ),
     )
     try:
-        _write(site, to, published, groups)
+        _write(site, place, published, groups)
     except OSError as exc:
         raise HostError(f"cannot write {to}", detail=why(exc), hint="name another folder with --to") from exc
     return site
 
 
 def name_folders(names: Sequence[str]) -> tuple[str, ...]:
-    """Return a folder name for each record: its own without what means something in an address, and each only once."""
+    """Return a folder name for each record: its own without what means something in an address, and each only once.
+
+    Args:
+        names: The records' own names.
+    """
     found: list[str] = []
     for name in names:
         plain = _NO_NAME.sub("-", name).strip("-.")[:_LONGEST_NAME] or "record"
         tries = (plain, *(f"{plain}-{number}" for number in range(2, len(names) + 2)))
         # Some file systems do not tell capitals from small letters.
-        taken = {one.lower() for one in found}
+        taken = _TAKEN | {one.lower() for one in found}
         found.append(next(one for one in tries if one.lower() not in taken))
     return tuple(found)
 
@@ -143,7 +150,7 @@ def _is_site(folder: Path) -> bool:
     """Return whether a folder holds what an earlier call wrote there, and nothing else."""
     try:
         site = msgspec.json.decode((folder / SITE_FILE).read_bytes(), type=Site)
-        files = {str(path.relative_to(folder)) for path in folder.rglob("*") if not path.is_dir()}
+        files = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_symlink() or not path.is_dir()}
     except (OSError, msgspec.DecodeError):
         return False
     return files <= {*site.pages, SITE_FILE}
@@ -182,6 +189,13 @@ def _write(site: Site, to: Path, published: Sequence[PublishedRecord], groups: S
         index = build_published(published, groups, made_by=f"pgdyno {__version__}")
         write_durably(made / INDEX_FILE, print_index(name_program(index, program_name())).encode())
         write_durably(made / SITE_FILE, site.to_json())
-        if to.exists():
-            to.rename(old)
-        made.rename(to)
+        # Reading the records took its time.
+        _check_folder(to)
+        try:
+            if to.exists():
+                to.rename(old)
+            made.rename(to)
+        except BaseException:
+            if old.exists() and not to.exists():
+                old.rename(to)
+            raise

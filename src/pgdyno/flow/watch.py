@@ -68,9 +68,12 @@ def serve_record(store: RecordStore, served: Served) -> NoReturn:
                 if has_browser:
                     wait(_TICK_S)
         except KeyboardInterrupt as end:
-            live = _update(live, updates, is_full=True)
             # A user who stops the command does not wait for a monitoring system.
-            if end.args == (END_SIGNAL.name,) and scrapes.wait_for_last():
+            is_asked_again = end.args == (END_SIGNAL.name,) and scrapes.asked > 1
+            # While nothing asks, the command ends without another reading.
+            if updates.watchers or is_asked_again:
+                live = _update(live, updates, is_full=True)
+            if is_asked_again and scrapes.wait_for_last():
                 scrapes.answer(_render(live), asked=scrapes.asked)
             raise
 

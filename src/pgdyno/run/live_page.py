@@ -11,7 +11,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import msgspec
@@ -32,8 +32,8 @@ from pgdyno.run.page_server import (
 _VARIABLE = "PGDYNO_PAGE"
 # One heap and no pool of threads: what a reading used is used again by the next one.
 _FRUGAL = {"MALLOC_ARENA_MAX": "1", "POLARS_MAX_THREADS": "1"}
-# For the browser and the monitoring system to see the end.
-_END_S = 30.0
+# For the browser and the monitoring system to see the end, and after which time the user is told.
+_END_S, _SILENT_S = 30.0, 2.0
 END_SIGNAL = signal.SIGTERM
 """Ends the page of a measurement that ended by itself; SIGINT ends that of one that was stopped."""
 
@@ -102,16 +102,34 @@ class LivePage:
                     return (f"there is no live page: {error.reason}",)
             return tuple(said)
 
-    def close(self, *, is_stopped: bool) -> None:
-        """End the page, and the metrics once their last state was asked for; at once if the user stopped the command."""
+    def close(self, *, is_stopped: bool, say: Callable[[str], None]) -> None:
+        """End the page, and the metrics once their last state was asked for; at once if the user stopped the command.
+
+        Args:
+            is_stopped: Whether the user stopped the command, or it failed. Otherwise all that Ctrl-C ends is the wait.
+            say: Prints a line.
+        """
         if self._child is None:
             return
-        self._child.send_signal(signal.SIGINT if is_stopped else END_SIGNAL)
         try:
-            self._child.wait(_END_S)
+            self._child.send_signal(signal.SIGINT if is_stopped else END_SIGNAL)
+            self._wait(say)
+        except KeyboardInterrupt:
+            if is_stopped:
+                raise
         except subprocess.TimeoutExpired:
+            pass
+        finally:
             self._child.kill()
             self._child.wait()
+
+    def _wait(self, say: Callable[[str], None]) -> None:
+        assert self._child is not None  # noqa: S101 - the caller looked
+        try:
+            self._child.wait(_SILENT_S)
+        except subprocess.TimeoutExpired:
+            say(f"the last state is still served, for {_END_S:.0f} s at most; Ctrl-C ends that")
+            self._child.wait(_END_S)
 
 
 def open_served(request: PageRequest) -> tuple[Served, tuple[str, ...]]:

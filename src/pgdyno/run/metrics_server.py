@@ -1,7 +1,7 @@
 """Answer a monitoring system that asks for metrics, on this machine only.
 
-A request is answered by whoever reads the record; this module does not know what the text says. There is no token, because
-such systems have one fixed address; all that is told is figures with the names of records, workloads and variants.
+A request waits until the record was read again; this module does not know what the text says. There is no token, because
+such systems have one fixed address; the text has figures, and the names of records, workloads and variants.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ class _Handler(QuietHandler):
     names = frozenset({HOST, "localhost"})
 
     def respond(self) -> None:
-        """Answer with the metrics; with 404 whatever else is asked, also by a page of another site."""
+        """Answer with the metrics, and with 404 to any other request, also one by a page of another site."""
         if not self.is_own or self.path.partition("?")[0] != METRICS_PATH:
             self.answer(HTTPStatus.NOT_FOUND, b"", "text/plain")
             return

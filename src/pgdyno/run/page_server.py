@@ -14,7 +14,7 @@ import urllib.parse
 from collections.abc import Callable, Iterator, Mapping
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from pgdyno.errors import HostError, SpecError
 
@@ -24,6 +24,8 @@ Listener = socket.socket
 _SILENCE_S = 15.0
 _PARTING_S = 1.0
 _MOST_BROWSERS = 16
+# Each has a thread, and any account or machine that reaches the port may open some.
+_MOST_CONNECTIONS = 64
 
 
 class Updates:
@@ -140,9 +142,9 @@ def describe_readers(opened: socket.socket) -> str:
     if ipaddress.ip_address(address).is_loopback:
         return ""
     return (
-        f"the live page listens on {_join(address, port)}: whoever can reach that port and has the page's address sees the"
-        " machine, the settings, the figures and the findings of this record. It is sent without encryption, the address"
-        " too: on a network that others can listen to, use ssh -L instead"
+        f"the live page listens on {_join(address, port)}: anyone who can reach that port and has the page's address sees the"
+        " machine, the settings, the figures and the findings of this record. The page and its address are sent without"
+        " encryption: on a network that others can listen to, use ssh -L instead"
     )
 
 
@@ -158,7 +160,7 @@ def _read_host(header: str) -> str | None:
 
 
 def _list_own_names(opened: socket.socket) -> frozenset[str] | None:
-    """Return the host names by which browsers may ask; None if it listens for others, who may know any name of it."""
+    """Return the host names by which browsers may ask; None if it listens for other machines, which may use any name."""
     address = ipaddress.ip_address(opened.getsockname()[0])
     return frozenset({str(address), HOST, "localhost"}) if address.is_loopback else None
 
@@ -176,7 +178,7 @@ def serving(opened: socket.socket, *, token: str, html: bytes, policy: str, upda
 
 @contextlib.contextmanager
 def serve_socket(opened: socket.socket, handler: type[QuietHandler], *, name: str) -> Iterator[None]:
-    """Answer who asks on a socket, in threads, while the block runs."""
+    """Answer requests on a socket, in threads, while the block runs."""
     server = _Server(opened.getsockname(), handler, bind_and_activate=False)
     server.socket.close()
     server.socket = opened
@@ -193,12 +195,27 @@ class _Server(ThreadingHTTPServer):
     daemon_threads = True
     block_on_close = False
 
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._free = threading.Semaphore(_MOST_CONNECTIONS)
+
+    def verify_request(self, request: object, client_address: object) -> bool:  # noqa: ARG002 - socketserver's own
+        """Return whether a connection is answered; one too many is closed."""
+        return self._free.acquire(blocking=False)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        """Answer a connection until it ends."""
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._free.release()
+
     def handle_error(self, request: object, client_address: object) -> None:
         """Say nothing: a browser that goes away in the middle of an answer is no error of the bench."""
 
 
 class QuietHandler(BaseHTTPRequestHandler):
-    """Answers without a word about itself, and logs nothing."""
+    """Answers requests without a word about itself, and logs nothing."""
 
     names: frozenset[str] | None
     """The host names by which it may be asked; None: by any."""
@@ -256,7 +273,7 @@ class _Handler(QuietHandler):
     refused = HTTPStatus.FORBIDDEN
 
     def respond(self) -> None:
-        """Answer a browser: the page, its updates, or 403 whatever else is asked."""
+        """Answer a browser: the page, its updates, or 403 for anything else."""
         _, token, *rest = [*self.path.partition("?")[0].split("/"), ""]
         if not self.is_own or not secrets.compare_digest(token.encode(), self.token.encode()):
             self.answer(HTTPStatus.FORBIDDEN, b"", "text/plain")

@@ -102,8 +102,8 @@ class VariantSpec(InitdbTable, frozen=True, kw_only=True):
             check_range("clients", self.clients, 1, 10_000)
         if self.threads is not None:
             check_range("threads", self.threads, 1, 1_000)
-        for text in self.scripts:
-            split_weight(text)
+        for script, weight in self.weighted_scripts:
+            check_range(f"weight of {script}", weight, 1, 1_000_000)
 
     @property
     def weighted_scripts(self) -> tuple[tuple[str, int], ...]:

@@ -14,9 +14,10 @@ from pathlib import Path
 
 import msgspec
 
-from pgdyno.analyse.comparison.answers import Comparison
+from pgdyno.analyse.comparison.answers import Comparison, Question
 from pgdyno.analyse.study_types import StudyAnalysis
 from pgdyno.analyse.types import TrialAnalysis
+from pgdyno.record.types import TrialRecord
 from pgdyno.report.exports.tables import list_figures
 from pgdyno.report.input import ReportInput
 
@@ -134,23 +135,30 @@ def list_trial(trial: TrialAnalysis, labels: dict[str, str], *, began_s: float |
 
 
 def list_verdicts(study: StudyAnalysis, record: str) -> Iterator[NamedLine]:
-    """Yield the verdicts of a study at the end of its last trial, and as events those that are decided."""
-    ends: dict[str, float] = {}
-    for trial in (trial for workload in study.workloads for trial in workload.trials):
-        end_s, name = _end_s(trial), trial.record.planned.workload
-        if end_s is not None:
-            ends[name] = max(end_s, ends.get(name, end_s))
+    """Yield the verdicts of a study at the end of its last trial, and those that are decided as events."""
+    trials = [trial for workload in study.workloads for trial in workload.trials]
+    ends = [(end_s, trial.record) for trial in trials if (end_s := _end_s(trial)) is not None]
     if not ends:
         return
-    last_s = max(ends.values())
     for comparison in study.comparisons:
-        yield from _list_questions(comparison, record, last_s)
+        yield from _list_questions(comparison, record, max(end_s for end_s, _ in ends))
+        own = [(end_s, one) for end_s, one in ends if one.planned.workload == comparison.workload]
         for question in comparison.questions:
-            verdict, end_s = question.verdict, ends.get(comparison.workload)
-            if question.metric == comparison.primary and verdict.is_decided and end_s is not None:
+            verdict = question.verdict
+            if question.metric == comparison.primary and verdict.is_decided and own:
+                at_s = _find_last_pair_s(question, (one for _, one in own)) or max(end_s for end_s, _ in own)
                 of_variant = {"workload": comparison.workload, "variants": question.variant}
                 decided = {"record": record, **of_variant, "event": "verdict", "verdict": verdict.kind.value}
-                yield _EVENT, _EVENT_HELP, Line(decided, (Point(end_s, end_s),))
+                yield _EVENT, _EVENT_HELP, Line(decided, (Point(at_s, at_s),))
+
+
+def _find_last_pair_s(question: Question, trials: Iterable[TrialRecord]) -> float | None:
+    """Return the end of a question's last pair, in seconds since the epoch: other variants may go on after it."""
+    for trial in trials if question.at_s else ():
+        start_s, end_s = trial.load_start_monotonic_s, trial.load_end_monotonic_s
+        if start_s is not None and end_s is not None and start_s <= question.at_s[-1] <= end_s:
+            return question.at_s[-1] + trial.clock_offset_s
+    return None
 
 
 def _list_questions(comparison: Comparison, record: str, at_s: float) -> Iterator[NamedLine]:

@@ -1,4 +1,4 @@
-"""Reach a given server again and again: by pgdyno, by pgbench, by the samplers, with a password that nobody sees.
+"""Reach a given server again and again: by pgdyno, by pgbench, by the samplers, with a password that no other account sees.
 
 libpq resolved the user's string once. What it resolved, without a secret, is handed on; the password is handed on in a file
 in memory, which only this process and the children that it starts can open.
@@ -34,6 +34,8 @@ _MAY_FALL_BACK = {None, "", "allow", "prefer"}
 _PATHS = {"sslcert", "sslcrl", "sslcrldir", "sslkey", "sslrootcert"}
 # Its word for the certificates that the machine trusts.
 _SYSTEM = "system"
+# A command that hangs is not waited for at the end.
+_PARTING_S = 1.0
 
 
 @contextlib.contextmanager
@@ -89,7 +91,7 @@ def open_access(dsn: str) -> Iterator[Address]:
 @contextlib.contextmanager
 def _renewing(descriptor: int, command: PasswordCommand) -> Iterator[None]:
     """Write each new password of a command into a password file in memory, for the length of a `with` block."""
-    is_over = threading.Event()
+    is_over, writing = threading.Event(), threading.Lock()
 
     def renew() -> None:
         while not is_over.wait(command.renew_s):
@@ -98,17 +100,22 @@ def _renewing(descriptor: int, command: PasswordCommand) -> Iterator[None]:
             except PgdynoError as error:
                 LOG.warning("the old password stays: %s", error.reason)
                 continue
-            # libpq takes the first line that fits, so that the end of a longer one before does not matter.
-            os.pwrite(descriptor, line, 0)
-            os.ftruncate(descriptor, len(line))
+            with writing:
+                # The descriptor may be another file's by now.
+                if is_over.is_set():
+                    return
+                # libpq takes the first line that fits, so that the end of a longer one before does not matter.
+                os.pwrite(descriptor, line, 0)
+                os.ftruncate(descriptor, len(line))
 
     thread = threading.Thread(target=renew, name="pgdyno-password", daemon=True)
     thread.start()
     try:
         yield
     finally:
-        is_over.set()
-        thread.join()
+        with writing:
+            is_over.set()
+        thread.join(_PARTING_S)
 
 
 def _passfile_line(password: str) -> str:

@@ -49,7 +49,7 @@ class PasswordCommand:
             return self._password
 
     def _ask(self) -> str:
-        done = process.run(self._argv, timeout_s=_PATIENCE_S, cwd=Path.cwd(), env=dict(os.environ))
+        done = process.run(self._argv, timeout_s=_PATIENCE_S, cwd=Path.cwd(), env=dict(os.environ), ends_group=True)
         hint = f"try it: {shlex.join(self._argv)}"
         if done.exit_code:
             said = "\n".join(done.stderr.splitlines()[-_SHOWN_LINES:])

@@ -52,7 +52,8 @@ def fingerprint(folder: Path, *more: str, suffixes: Collection[str] = ()) -> str
     digest = hashlib.sha256("\0".join((str(folder), *more)).encode())
     for path in sorted(folder.rglob("*")):
         if path.suffix in suffixes or not suffixes:
-            seen = path.stat()
+            # A link that leads nowhere is no reason to read nothing.
+            seen = path.stat() if path.exists() else path.lstat()
             digest.update(f"{path.relative_to(folder)}\0{seen.st_size}\0{seen.st_mtime_ns}\n".encode())
     return digest.hexdigest()
 
@@ -61,7 +62,7 @@ def _cache_folder() -> Path:
     # Source: XDG Base Directory Specification 0.8: a relative path is to be ignored.
     base = Path(os.environ.get("XDG_CACHE_HOME", ""))
     if not base.is_absolute():
-        base = Path(os.environ.get("HOME", "/nonexistent"), ".cache")
+        base = Path(os.environ.get("HOME") or "/nonexistent", ".cache")
     return base / "pgdyno"
 
 

@@ -179,18 +179,20 @@ def run(
     env: Mapping[str, str] | None = None,
     is_foreign: bool = False,
     stdin: str = "",
+    ends_group: bool = False,
 ) -> Completed:
     """Run a program to its end and return its output; the caller judges a non-zero exit code.
 
     Args:
         argv: The program and its arguments.
         user: The account that it runs as; None: the caller's.
-        timeout_s: How long it may take.
+        timeout_s: How long it may take; None: as long as it takes.
         cwd: Its folder.
         env: Its environment; None: see `clean_environment`.
         is_foreign: True if `env` is that of a process of the account: nothing may be executed with it before the account
             is changed, because root must not load what it names in LD_PRELOAD.
-        stdin: The text of its standard input.
+        stdin: Its standard input.
+        ends_group: Whether what it has started ends with it after `timeout_s` or Ctrl-C.
 
     Raises:
         HostError: The program is missing or may not be run.
@@ -202,32 +204,43 @@ def run(
     account = user if is_foreign and user is not None and not user.is_self else None
     began_s = monotonic_s()
     try:
-        done = subprocess.run(
+        with subprocess.Popen(
             wrap(argv, user=None if account else user),
             user=account.uid if account else None,
             group=account.gid if account else None,
             extra_groups=account.groups if account else None,
-            check=False,
-            capture_output=True,
-            timeout=timeout_s,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             cwd=cwd,
             env=environment,
             start_new_session=True,
-            input=stdin.encode(),
-        )
+        ) as child:
+            try:
+                stdout, stderr = child.communicate(stdin.encode(), timeout_s)
+            except BaseException:
+                _kill(child, with_group=ends_group)
+                raise
     except subprocess.TimeoutExpired as exc:
         raise StepFailedError(
             f"{Path(argv[0]).name} did not end within {timeout_s:g} s", detail=" ".join(argv)
         ) from exc
     except OSError as exc:
         raise HostError(f"cannot start {argv[0]}", detail=str(exc)) from exc
-    LOG.info("ran in %.2f s, exit code %d: %s", monotonic_s() - began_s, done.returncode, shlex.join(argv))
+    LOG.info("ran in %.2f s, exit code %d: %s", monotonic_s() - began_s, child.returncode, shlex.join(argv))
     return Completed(
         argv=tuple(argv),
-        exit_code=done.returncode,
-        stdout=done.stdout.decode(errors="replace"),
-        stderr=done.stderr.decode(errors="replace"),
+        exit_code=child.returncode,
+        stdout=stdout.decode(errors="replace"),
+        stderr=stderr.decode(errors="replace"),
     )
+
+
+def _kill(child: subprocess.Popen[bytes], *, with_group: bool) -> None:
+    # Until it was waited for, its number is no other group's.
+    if with_group and child.returncode is None:
+        os.killpg(child.pid, signal.SIGKILL)
+    child.kill()
 
 
 def stop(process: subprocess.Popen[bytes], *, first: signal.Signals = signal.SIGTERM, patience_s: float = 5.0) -> int:
