@@ -140,8 +140,8 @@ def _connections(server: GivenServer, clients: int) -> Iterator[Finding]:
             claim=f"{clients} clients, and {SPARE_CONNECTIONS} connections for samplers, do not fit.",
             evidence=f"max_connections and the role's own limit leave room for {free}",
             why="Clients that are refused would end the load; all places taken would lock others out.",
-            advice="Use fewer clients (--clients), or raise what limits them. Live, all variants' clients are connected at"
-            " once, the reference's twice: --design paired connects one variant's at a time.",
+            advice="Use fewer clients (--clients, in a sweep lower levels of clients), or raise what limits them. Live, the"
+            " clients of all variants are connected at once, the reference's twice: --design paired connects one variant's at a time.",
         )
 
 
