@@ -20,7 +20,7 @@ _SOURCE = "Linux, Documentation/admin-guide/ext4.rst, barrier"
 
 
 def find_disk_losses(record: StudyRecord, variant: Variant | None = None) -> tuple[GivenUp, ...]:
-    """Find what mount options give up of durability; nothing where nobody saw the machine.
+    """Find what mount options give up of durability; nothing where the machine was not seen.
 
     Args:
         record: The study's record, with the options in force when it began.

@@ -69,7 +69,7 @@ class LiveRecord:
 
     Args:
         store: The record.
-        has_read: Whether it was read before: it is no record that is still to come.
+        has_read: Whether the record was read before, so that its absence is an error.
     """
 
     def __init__(self, store: RecordStore, *, has_read: bool = False) -> None:

@@ -111,7 +111,7 @@ def publish(records: Sequence[Path], *, to: Path, ui: Ui) -> Site:
 
 
 def name_folders(names: Sequence[str]) -> tuple[str, ...]:
-    """Return a folder name for each record: its own without what means something in an address, and each only once."""
+    """Return a folder name for each record: its own, without characters that have a meaning in a URL; all differ."""
     found: list[str] = []
     for name in names:
         plain = _NO_NAME.sub("-", name).strip("-.")[:_LONGEST_NAME] or "record"
@@ -126,7 +126,7 @@ def _check_folder(to: Path) -> None:
     """Refuse a folder that holds anything but a site.
 
     Raises:
-        SpecError: It does.
+        SpecError: The folder holds something else.
     """
     if to.is_dir() and not any(to.iterdir()):
         return

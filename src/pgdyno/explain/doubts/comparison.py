@@ -143,7 +143,7 @@ def _shared_buffers(record: StudyRecord, experiment: Experiment, analysis: Study
 
 
 def _scripts(experiment: Experiment, analysis: StudyAnalysis) -> Iterator[Finding]:
-    """Yield a note where variants run different scripts, of which nobody but the user knows whether they do the same work."""
+    """Yield a note where variants run different scripts, of which only the user knows whether they do the same work."""
     if not has_several_scripts(experiment):
         return
     counts = {
