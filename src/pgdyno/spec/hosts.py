@@ -51,7 +51,11 @@ def read_hosts(path: Path) -> dict[str, HostEntry]:
         text = path.read_text(encoding="utf-8")
         raw = tomllib.loads(text)
     except OSError as exc:
-        raise SpecError(f"cannot read the hosts of {path}", detail=exc.strerror or str(exc)) from exc
+        raise SpecError(
+            f"cannot read the hosts of {path}",
+            detail=exc.strerror or str(exc),
+            hint="name a file with tables [hosts.NAME], or a machine as for ssh",
+        ) from exc
     except (UnicodeDecodeError, tomllib.TOMLDecodeError) as exc:
         raise SpecError(f"{path} is not valid TOML", detail=str(exc), hint='strings need quotes: ssh = "db1"') from exc
     others = [key for key in raw if key != "hosts"]
