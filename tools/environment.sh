@@ -103,7 +103,7 @@ fill_environment() {
 create_environment() {
   find_python
   say "making the virtual environment $venv with Python $version ($python)"
-  say "once, half a minute on a good line: 170 MB to fetch, 620 MB on the disk"
+  say "once, about half a minute on a fast connection: 170 MB to fetch, 620 MB on the disk"
   find "$venv/" -mindepth 1 -maxdepth 1 ! -name "$holder" ! -name setup.log -exec rm -rf {} +
   "$python" -I -m venv --without-pip "$venv" >>"$log" 2>&1 ||
     fail_with_log "Python could not make a virtual environment" "see whether the disk is full; then run it again"

@@ -110,7 +110,7 @@ def test_no_wait_is_a_sure_limit_where_nobody_saw_whether_the_cpus_were_full() -
     assert judge_one(make_timed(counts), scale=1).certainty is Certainty.STRONG
     found = judge_unseen(counts, scale=1)
     assert (found.resource, found.certainty) == (Resource.LOCK, Certainty.LIKELY)
-    assert any(cause is Resource.CPU and "nobody looked" in against for cause, against in found.rivals)
+    assert any(cause is Resource.CPU and "was not observed" in against for cause, against in found.rivals)
     assert found.absent[0] == "CPUs, memory and disks: nobody looked at this server's machine"
 
 

@@ -90,7 +90,7 @@ def test_a_superuser_runs_the_script(cluster: Cluster) -> None:
 def test_what_it_does_not_do(cluster: Cluster) -> None:
     without = [word for word in tune(cluster) if word not in {"--host", "r8g.2xlarge"}]
     for words, said in (
-        (without, "nobody sees the machine"),
+        (without, "does not show the machine"),
         (tune(cluster, "--apply", "--restart"), "for a server of this machine"),
         (tune(cluster, "--allow", "busy"), "--allow needs --apply"),
         (tune(cluster, "--form", "sysctl"), "for a server of this machine"),

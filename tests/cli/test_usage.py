@@ -13,6 +13,7 @@ WRONG = [
     ("bench --scale big", "--scale big: not a whole number", "`pgdyno bench --help` lists the options"),
     ("bench -c 1.5", "--clients 1.5: not a whole number", "`pgdyno bench --help`"),
     ("bench --minutes soon", "--minutes soon: not a number", "`pgdyno bench --help`"),
+    ("bench --metrics-port 99999", "--metrics-port 99999: above 65535", "`pgdyno bench --help`"),
     ("bench --scael 3", "there is no option --scael", "did you mean `--scale`?"),
     ("bench --zzz", "there is no option --zzz", "`pgdyno bench --help`"),
     ("--quiet bench", "there is no option --quiet", "`pgdyno bench --help`"),

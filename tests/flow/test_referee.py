@@ -424,7 +424,7 @@ def test_the_look_is_made_when_the_time_is_over_and_the_questions_may_stay_open(
     assert store.read_record().final_looks == {"tpcb-like": 3 * rounds}
     assert [words.partition(":")[0] for words in said] == [
         "final look at tpcb-like",
-        "the comparison's time is over with questions open",
+        "the comparison's time is over, and not everything is decided",
     ]
 
 

@@ -137,7 +137,7 @@ def test_a_durable_and_another_variant_are_never_compared_without_a_word() -> No
     report = build_switchback()
     for (_, variant), sentence in _sentences(report).items():
         is_lossy = variant == "asynchronous"
-        assert ("Unequal comparison: only stock is durable." in sentence) is is_lossy
+        assert ("Unequal comparison: of the two, only stock is durable." in sentence) is is_lossy
         assert ("asynchronous (gives up durability)" in sentence) is is_lossy
     assert find_durability_given_up(report) == ()
     (told,) = (finding for finding in report.findings if "keep what was committed" in finding.claim)
@@ -156,7 +156,7 @@ def test_a_variant_without_barriers_gives_up_durability() -> None:
     report = msgspec.structs.replace(report, record=msgspec.structs.replace(report.record, plan=plan))
     (sentence,) = _sentences(report).values()
     assert sentence.startswith(f"{second.name} (gives up durability) against")
-    assert f"Unequal comparison: only {first.name} is durable." in sentence
+    assert f"Unequal comparison: of the two, only {first.name} is durable." in sentence
     assert find_durability_given_up(report) == ()
     (told,) = (one for one in find_doubts(report.record, report.analysis) if "keep what was committed" in one.claim)
     assert "by barrier of the file system of the data = off: gives up durability: a power failure" in told.evidence

@@ -187,9 +187,9 @@ def test_another_command_takes_the_record(store: RecordStore) -> None:
 
 def test_a_price_is_of_the_machine_that_the_user_names(store: RecordStore) -> None:
     unnamed = price_records([store], hosts=(), prices=None, load=None)
-    assert "nobody saw what machine the server has" in words(unnamed.to_terminal())
+    assert "the server's machine was not observed" in words(unnamed.to_terminal())
     named = price_records([store], hosts=("c7g.large",), prices=None, load=None)
-    assert "nobody saw whether the measured machine was c7g.large" in words(named.to_terminal())
+    assert "it was not observed whether the measured machine is c7g.large" in words(named.to_terminal())
     (one,) = named.records
     assert (one.price.cpu_count, one.price.memory_bytes) == (None, None)
     assert one.price.workloads[0].tps_per_cpu.reason == "the server's CPUs are not known"

@@ -19,7 +19,7 @@ BAD = {
     f'{HEAD}ssh = "db1\\u001b"\n': "line 3: host db: ssh 'db1\\x1b' is no destination",
     f'{HEAD}ssh = "db1"\npyton = "x"\n': "line 4: host db: unknown key pyton",
     f'{HEAD}ssh = "db1"\npython = "-c"\n': "line 4: host db: python '-c' names no program",
-    f"{HEAD}ssh = 5\n": "line 3: host db: expected text in quotes",
+    f"{HEAD}ssh = 5\n": "line 3: host db: ssh: expected text in quotes",
     "hosts = 3\n": "hosts is no table",
     "[hosts]\ndb = 3\n": "host db: ",
     "[server]\n": "unknown key server",

@@ -37,7 +37,12 @@ def test_rows_may_have_their_own_region_date_and_source() -> None:
         (f"{HEAD}{INSTANCE}spot_per_hour = -1\n", 6, "spot_per_hour -1.0 is not above 0", "template"),
         (f"{HEAD}{INSTANCE}spot_per_hour = nan\n", 6, "spot_per_hour nan is not above 0", "template"),
         (f"{HEAD}{INSTANCE}spot_per_hour = inf\n", 6, "spot_per_hour inf is not above 0", "template"),
-        (f'{HEAD}{INSTANCE}spot_per_hour = "0.1"\n', 6, "expected a number, got text in quotes", "template"),
+        (
+            f'{HEAD}{INSTANCE}spot_per_hour = "0.1"\n',
+            6,
+            "spot_per_hour: expected a number, got text in quotes",
+            "template",
+        ),
         (
             f'{HEAD}[[instance]]\nname = "c7g.2xlrge"\nspot_per_hour = 1\n',
             4,

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from pgdyno.errors import SpecError
 from pgdyno.spec.host import read_host
 from pgdyno.spec.prices import read_prices
 from pgdyno.spec.read import read_study
@@ -32,6 +33,9 @@ def test_names_lead_to_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         assert find_shipped(Path(name)) == STUDIES / file, name
     for name in ("nowhere", "commit-delay", "../pyproject", "/tpcb-like", "hosts", "x" * 5000):
         assert find_shipped(Path(name)) == Path(name), name
+    with pytest.raises(SpecError) as misspelt:
+        read_study(Path("studies/tpcb-lik.toml"))
+    assert misspelt.value.hint == "did you mean tpcb-like?"
     assert read_study(Path("tpcb-like")).question
     assert read_host(Path("hosts/vm-4vcpu")).cpus == 4
     assert read_prices(Path("prices/template")).currency == "USD"

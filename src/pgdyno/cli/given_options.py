@@ -78,7 +78,10 @@ def check_apply_with(command: str | None, *, dsn: str | None) -> None:
         SpecError: No server of the user's is named.
     """
     if command is not None and dsn is None:
-        raise SpecError("--apply-with goes with a given server: --dsn, or apply in a study that names one")
+        raise SpecError(
+            "--apply-with goes with a given server",
+            hint="name it with --dsn, or write apply into a study that names one",
+        )
 
 
 def check_server_host(destination: str | None, *, dsn: str | None) -> None:
@@ -88,7 +91,7 @@ def check_server_host(destination: str | None, *, dsn: str | None) -> None:
         SpecError: No server of the user's is named.
     """
     if destination is not None and dsn is None:
-        raise SpecError("--server-host goes with a given server: --dsn")
+        raise SpecError("--server-host goes with a given server", hint="name it with --dsn CONNINFO")
 
 
 def take_password_command(command: str | None, *, dsn: str | None) -> None:
@@ -100,7 +103,9 @@ def take_password_command(command: str | None, *, dsn: str | None) -> None:
     if command is None:
         return
     if dsn is None:
-        raise SpecError("--password-command goes with a given server: --dsn, or a study that names one")
+        raise SpecError(
+            "--password-command goes with a given server", hint="name it with --dsn, or run a study that names one"
+        )
     from pgdyno.run.given.conninfo import use_password_command  # noqa: PLC0415 - --help needs no libpq
     from pgdyno.run.given.password_command import read_password_command  # noqa: PLC0415
 
@@ -116,7 +121,7 @@ def read_allowed(words: list[str] | None, *, dsn: str | None) -> Allowed:
     from pgdyno.spec.allowed import DEFAULT_WAL_BYTES, Allowed  # noqa: PLC0415 - --help needs no types
 
     if words and dsn is None:
-        raise SpecError("--allow goes with a given server: --dsn, or a study that names one")
+        raise SpecError("--allow goes with a given server", hint="name it with --dsn, or run a study that names one")
     is_busy, writes, wal_bytes = False, None, DEFAULT_WAL_BYTES
     for word in words or []:
         what, _, name = word.partition("=")

@@ -81,7 +81,7 @@ def read_listen(text: str) -> tuple[str, int]:
     """Read an IP address with or without a port; port 0 is a free one.
 
     Raises:
-        SpecError: It is none.
+        SpecError: The text is no IP address, or its port is no port.
     """
     try:
         return str(ipaddress.ip_address(text)), 0

@@ -75,7 +75,7 @@ def read_init_steps(steps: str | None) -> dict[str, object]:
     """Read pgbench's own notation of the steps of loading into keys of [data].
 
     Raises:
-        SpecError: It is none that pgdyno's trials can begin with.
+        SpecError: These are no steps of pgbench, or none that pgdyno's trials can begin with.
     """
     if steps is None:
         return {}
@@ -175,7 +175,7 @@ def _restore_keys(restore: str | None, restore_command: str | None) -> dict[str,
 
 
 def split_places(named: list[Path] | None) -> tuple[Path | None, list[str]]:
-    """Return the folder that holds for a whole comparison, and the folders that it compares: one of the two is empty."""
+    """Return the one folder of a whole comparison, and the folders that it compares; one of the two is empty."""
     folders = named or []
     return (folders[0], []) if len(folders) == 1 else (None, [str(folder) for folder in folders])
 
@@ -223,7 +223,7 @@ def read_amount(option: str, text: str | None, unit: str, example: str) -> float
     """Parse a size in bytes or a time in seconds, whose unit is required; None stays None.
 
     Raises:
-        SpecError: It is none, or not above 0.
+        SpecError: The text is no amount with a unit, or the amount is not above 0.
     """
     return (
         None if text is None else parse_amount(f"{option} {text}", text, unit, hint=f"for example {option} {example}")
@@ -240,7 +240,7 @@ def parse_amount(said: str, text: str, unit: str, *, hint: str) -> float:
         hint: Of the error.
 
     Raises:
-        SpecError: It is none, or not above 0.
+        SpecError: The text is no amount with a unit, or the amount is not above 0.
     """
     try:
         value = parse_in_unit(text, unit, is_integer=False)

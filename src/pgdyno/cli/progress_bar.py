@@ -1,4 +1,4 @@
-"""Draw the progress bar of a study: its time left by the plan, and with --live what the last seconds were."""
+"""Draw the progress bar of a study: the time that the plan leaves, and with --live the last seconds of the load."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class RemainingColumn(ProgressColumn):
 
 
 class TrendProgress(Progress):
-    """The progress bar, with what the last seconds were under it."""
+    """The progress bar, with the last seconds of the load under it."""
 
     def __init__(self, trend: Trend | None, *columns: ProgressColumn, **options: Any) -> None:
         # Rich draws once while it is made.

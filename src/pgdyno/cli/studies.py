@@ -42,7 +42,7 @@ from pgdyno.errors import SpecError
 STUDIES_EXAMPLES = (
     "Examples:\n\n`pgdyno studies`\n\n"
     "`pgdyno studies template > mine.toml` · every key of a study, explained; then `pgdyno run mine.toml`\n\n"
-    "`pgdyno studies hosts/template > host.toml` · the same of a machine, for --host and --emulate"
+    "`pgdyno studies hosts/template > host.toml` · the same for a machine, for --host and --emulate"
 )
 
 

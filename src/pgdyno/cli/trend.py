@@ -16,7 +16,7 @@ _LEAST_WIDTH = 8
 
 
 class Trend:
-    """What the last seconds of a study were, drawn as three lines under its progress bar."""
+    """The last seconds of a study, drawn as three lines under its progress bar."""
 
     def __init__(self) -> None:
         self._tps: deque[float | None] = deque(maxlen=_MOST_POINTS)
@@ -35,7 +35,7 @@ class Trend:
             self._latency_ms.append(None)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Yield a line for TPS, one for latency and one for the verdicts, of what there is."""
+        """Yield the lines for TPS, latency and verdicts that there is something to draw of."""
         rows = (
             ("TPS", self._tps, "green", "{:,.0f}"),
             ("latency", self._latency_ms, "cyan", "{:,.3g} ms"),

@@ -19,6 +19,7 @@ _IS_MISSING = " is missing"
 _SIMILAR = 0.75
 # Source: docs.pydantic.dev/latest/errors/validation_errors, whose error types typer uses.
 _NOT_OF_TYPE = {"int_parsing": "not a whole number", "float_parsing": "not a number"}
+_BEYOND = {"ge": "below", "gt": "not above", "le": "above", "lt": "not below"}
 
 
 def describe_usage_error(error: Any, argv: Sequence[str], *, commands: Collection[str]) -> SpecError:
@@ -58,5 +59,8 @@ def _describe_parameter(error: Any) -> str:
     if not error.message:
         return name + _IS_MISSING
     seen = error.__cause__.errors()[0] if hasattr(error.__cause__, "errors") else {}
-    said = _NOT_OF_TYPE.get(seen.get("type", ""), error.message.rstrip("."))
+    bounds = seen.get("ctx", {})
+    said = _NOT_OF_TYPE.get(seen.get("type", "")) or next(
+        (f"{words} {bounds[key]}" for key, words in _BEYOND.items() if key in bounds), error.message.rstrip(".")
+    )
     return f"{name} {seen['input']}: {said}" if "input" in seen else f"{name}: {said}"

@@ -20,7 +20,10 @@ def watch(
     records: RecordsOption = DEFAULT_RECORDS,
     listen: ListenOption = None,
     port: Annotated[
-        int, typer.Option(help="Port of the page; 0 is a free one, if --listen names none.", min=0, max=65535)
+        int,
+        typer.Option(
+            metavar="PORT", help="Port of the page; 0 is a free one, if --listen names none.", min=0, max=65535
+        ),
     ] = 0,
     metrics_port: MetricsPortOption = None,
 ) -> None:

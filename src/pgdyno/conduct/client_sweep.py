@@ -105,8 +105,8 @@ def begin_scaling(store: RecordStore, *, machine: Machine, facts: ServerFacts, u
     store.scaling.remove_incomplete()
     store.scaling.create(following, study_toml=format_pinned(study, plan, scripts=places))
     loads = study.sweep[0].levels
-    why = "" if winner.name is None else f", {winner.name} settings: {winner.reason}"
-    line = f"how it scales: {loads[0]} to {loads[-1]} clients on {study.workload[0].name}{why}"
+    why = "" if winner.name is None else f" with {winner.name} settings ({winner.reason})"
+    line = f"scaling with clients: {loads[0]} to {loads[-1]} clients on {study.workload[0].name}{why}"
     # What the comparison left of its time is no part of what is still to be done.
     ui.announce((line,), total_s=plan.predicted_s)
 

@@ -27,7 +27,7 @@ from pgdyno.tune.derive import derive
 from pgdyno.tune.layers import LayerPart, TrialSet, choose_trial_set, stock_value
 from pgdyno.tune.subject import LoadHints, MeasuredLoad, make_subject
 from pgdyno.tune.types import DerivedSettings, Known, WorkloadClass
-from pgdyno.units import format_bytes
+from pgdyno.units import count_things, format_bytes
 
 _DERIVE_S = 1.0
 _SLOW_REASON = "it acts over minutes, and all servers that are up share one kernel; `--design paired` tries it"
@@ -76,7 +76,9 @@ def derive_variants(
     ui.begin_step("derive settings", predicted_s=_DERIVE_S)
     derived = _derive(study, is_layered=is_layered, budget=budget, ready=ready)
     chosen = derived.chosen
-    ui.end_step(f"{len(chosen.settings())} of PostgreSQL and {len(chosen.sysctls())} of the kernel to be tried")
+    ui.end_step(
+        f"to be tried: {count_things(len(chosen.settings()), 'PostgreSQL setting')}, {count_things(len(chosen.sysctls()), 'kernel setting')}"
+    )
     if derived.why_paired is not None:
         ui.say(f"compared by paired trials, which take longer to decide: {derived.why_paired}")
     if chosen.sysctls():

@@ -99,7 +99,7 @@ class TrialRunner:
             what = "sweep" if is_client_sweep(self._experiment) else "comparison"
             follows = "; the sweep follows" if self._record.study.scaling is not None else ""
             self._ui.say(
-                f"the {what}'s time is over with questions open: `pgdyno resume` runs what is left of it{follows}"
+                f"the {what}'s time is over, and not everything is decided: `pgdyno resume` runs what is left of it{follows}"
             )
 
     def _find_allowed_s(self) -> float:
@@ -146,7 +146,9 @@ class TrialRunner:
                     return True
                 if over_s > 0 and not is_told:
                     is_told = True
-                    self._ui.say("trials take longer than predicted: the study continues until a verdict is possible")
+                    self._ui.say(
+                        "trials take longer than predicted: the study continues until it has the pairs that a verdict needs"
+                    )
                     self._limit(self._steps[place:], allowed_s)
             last = turn
             undecided = self._sequential.undecided(trial.workload)

@@ -59,7 +59,7 @@ class HostLine(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HostsView(msgspec.Struct, frozen=True, kw_only=True):
-    """Some machines."""
+    """The machines that were looked at."""
 
     hosts: tuple[HostLine, ...]
 
@@ -104,7 +104,7 @@ def read_named(named: str) -> Mapping[str, HostEntry]:
     """Return the machines of a hosts file or a study, or the machine that is named as for ssh.
 
     Raises:
-        SpecError: The file cannot be used, or this names no machine.
+        SpecError: The file cannot be used, or the name is no ssh destination.
     """
     if Path(named).is_file() or named.endswith(".toml"):
         hosts = read_hosts(Path(named))

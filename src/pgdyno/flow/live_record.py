@@ -14,7 +14,7 @@ from pgdyno.analyse.study_types import ScalingStudy, StudyAnalysis
 from pgdyno.analyse.trial.memory import TrialMemory
 from pgdyno.analyse.types import TrialAnalysis
 from pgdyno.conduct.progress import Stage, read_progress
-from pgdyno.explain.doubts.comparison import OPEN_QUESTIONS
+from pgdyno.explain.doubts.comparison import EARLY_ENDS
 from pgdyno.explain.doubts.study import find_doubts
 from pgdyno.plan.types import PlannedTrial
 from pgdyno.record.running_trial import read_running_trial
@@ -69,7 +69,7 @@ class LiveRecord:
 
     Args:
         store: The record.
-        has_read: Whether it was read before: it is no record that is still to come.
+        has_read: Whether the record was read before, so that its absence is an error.
     """
 
     def __init__(self, store: RecordStore, *, has_read: bool = False) -> None:
@@ -197,7 +197,7 @@ class LiveRecord:
             scaling = ScalingStudy(record=after, analysis=self._after.analyse(after), variant=variant)
             analysis = msgspec.structs.replace(analysis, scaling=scaling)
         found = find_doubts(record, analysis) if self._own.data else ()
-        findings = tuple(one for one in found if not (is_running and one.claim == OPEN_QUESTIONS))
+        findings = tuple(one for one in found if not (is_running and one.claim in EARLY_ENDS))
         self._report = ReportInput(
             record=record, analysis=analysis, findings=findings, record_dir=str(self._own.store.path)
         )

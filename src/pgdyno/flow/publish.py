@@ -133,7 +133,7 @@ def _check_folder(to: Path) -> None:
     """Refuse a folder that holds anything but a site.
 
     Raises:
-        SpecError: It does.
+        SpecError: The folder holds something else.
     """
     if to.is_dir() and not any(to.iterdir()):
         return

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import difflib
 import tomllib
+from pathlib import Path
 
 import msgspec
 from rich.console import RenderableType
 
-from pgdyno.errors import SpecError, did_you_mean
+from pgdyno.errors import SpecError
 from pgdyno.report.forms.plain import Heading, render_rows
-from pgdyno.spec.shipped import list_shipped
+from pgdyno.spec.shipped import list_shipped, suggest_shipped
 
 _TEMPLATE = "template"
 _OF_TEMPLATE = "every key, with its default or an example"
@@ -61,8 +61,7 @@ def read_shipped(name: str) -> str:
     shipped = list_shipped()
     if name in shipped:
         return shipped[name].read_text(encoding="utf-8")
-    near = difflib.get_close_matches(name, shipped, n=1)
     raise SpecError(
         f"pgdyno ships no study or host file {name}",
-        hint=did_you_mean(near) if near else "`pgdyno studies` lists what it ships",
+        hint=suggest_shipped(Path(name)) or "`pgdyno studies` lists what it ships",
     )

@@ -96,7 +96,7 @@ def _check_clients(what: str, clients: int, server: ServerSpec) -> None:
         raise SpecError(
             f"{what}: {clients} clients do not fit into max_connections = {allowed + RESERVED_CONNECTIONS}",
             detail=f"{RESERVED_CONNECTIONS} connections are kept for administration and sampling",
-            hint=f"lower clients, or set max_connections = {clients + 2 * RESERVED_CONNECTIONS}",
+            hint=f"use fewer clients, or set max_connections = {clients + 2 * RESERVED_CONNECTIONS}",
         )
 
 

@@ -98,7 +98,7 @@ def price_study(
     cost = price_host(host, options.book)
     if record.host is None and Term.OWN.value in cost.absent:
         cost = msgspec.structs.replace(
-            cost, absent={**cost.absent, Term.OWN.value: "nobody saw what machine the server has"}
+            cost, absent={**cost.absent, Term.OWN.value: "the server's machine was not observed"}
         )
     loadings = price_loadings(record, analysis, cost, losses)
     # Of a record on loading, the data set is the empty cluster that each load begins with.
@@ -240,7 +240,7 @@ def _find_mismatch(host: HostSpec, seen: HostFacts | None) -> str | None:
     if host.instance is None:
         return None
     if seen is None:
-        return f"nobody saw whether the measured machine was {host.instance}"
+        return f"it was not observed whether the measured machine is {host.instance}"
     sheet = find_instance(host.instance)
     architecture = _ARCHITECTURES.get(seen.architecture, seen.architecture)
     is_alike = (

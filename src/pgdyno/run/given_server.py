@@ -52,7 +52,7 @@ from pgdyno.spec.study import DataSpec
 from pgdyno.spec.table import CacheState, SettingValue
 from pgdyno.spec.variant import show_value
 
-_NOT_SAMPLED = Gap(source=SERVER, reason="a pooler in between gives each transaction another session")
+_NOT_SAMPLED = Gap(source=SERVER, reason="a pooler in between is in transaction mode")
 # A restart or a failover takes about as long.
 _RETURNS_WITHIN_S = 60.0
 # Keys of a study file's data that say nothing of pgbench's tables, or are for pgdyno's own servers. What was loaded before they were
@@ -83,7 +83,7 @@ class GivenServerUnderTest:
         facts: Which PostgreSQL it is.
         generator: Loads the data.
         may_checkpoint: Whether the role may run CHECKPOINT.
-        lock: Keeps other pgdynos away; None where a pooler in between gives each transaction another session.
+        lock: Keeps other pgdynos away; None where a pooler in between is in transaction mode.
         wal_bound: The WAL that it may write.
         machine: Its machine, if it is reached by ssh.
     """

@@ -1,7 +1,7 @@
 """Answer a monitoring system that asks for metrics, on this machine only.
 
-A request waits until the record was read again; this module does not know what the text says. There is no token, because
-such systems have one fixed address; the text has figures, and the names of records, workloads and variants.
+The caller, which reads the record, answers each request; this module does not know what the text says. There is no token, because
+such systems have one fixed address; an answer holds only figures and the names of records, workloads and variants.
 """
 
 from __future__ import annotations

@@ -92,7 +92,7 @@ class NamedDatabaseUnderTest(GivenServerUnderTest):
         # What one session of the pooler was asked for, another one need not have.
         if self._lock is None:
             raise SpecError(
-                "sessions cannot be kept from writing: a pooler in between gives each transaction another session",
+                "sessions cannot be kept from writing: a pooler in between is in transaction mode",
                 hint="connect to the server itself",
             )
 

@@ -21,6 +21,7 @@ _TYPES = {
     "object": "a table",
 }
 _EXPECTED = re.compile(r"expected `(?P<wanted>[^`]*)`, got `(?P<got>[^`]*)`", re.IGNORECASE)
+_NO_CHOICE = re.compile(r"invalid enum value (?P<value>.*)", re.IGNORECASE)
 _UNKNOWN = re.compile(r"unknown field `(?P<key>[^`]*)`")
 _PATH = re.compile(r" - at `\$(?P<path>[^`]*)`$")
 _HEADER = re.compile(r"\s*(?P<brackets>\[{1,2})\s*(?P<name>[^\]]+?)\s*\]")
@@ -57,7 +58,11 @@ def read_complaint(message: str, root: type[msgspec.Struct]) -> Complaint:
     """
     found = _PATH.search(message)
     path = found["path"].lstrip(".") if found else ""
-    fact = _EXPECTED.sub(_format_type_mismatch, _PATH.sub("", message))
+    fact = _PATH.sub("", message)
+    name = _split_index(path.replace("[...]", "").rpartition(".")[2])[0]
+    if name:
+        fact = _NO_CHOICE.sub(rf"{name} \g<value> is not known", _EXPECTED.sub(rf"{name}: \g<0>", fact))
+    fact = _EXPECTED.sub(_format_type_mismatch, fact)
     unknown = _UNKNOWN.search(fact)
     if unknown:
         path = f"{path}.{unknown['key']}".lstrip(".")

@@ -18,7 +18,7 @@ from pgdyno.errors import SpecError
 from pgdyno.facts.instances import find_instance
 from pgdyno.facts.volumes import Ability, DiskKindName, ability_of, find_volume
 from pgdyno.spec.complaint import find_line, read_complaint
-from pgdyno.spec.shipped import find_shipped
+from pgdyno.spec.shipped import find_shipped, suggest_shipped
 from pgdyno.spec.table import StudyTable, check_above_0
 from pgdyno.units import parse_in_unit
 
@@ -196,7 +196,8 @@ def read_host(path: Path) -> HostSpec:
         raise SpecError(
             f"cannot read the host file {path}",
             detail=exc.strerror or str(exc),
-            hint="name a TOML file, or an instance such as r8g.2xlarge; `pgdyno studies` lists the host files that pgdyno ships",
+            hint=suggest_shipped(path)
+            or "name a TOML file, or an instance such as r8g.2xlarge; `pgdyno studies` lists the host files that pgdyno ships",
         ) from exc
     except UnicodeDecodeError as exc:
         raise SpecError(f"{path} is not UTF-8 text", detail=str(exc), hint="a host file is a TOML file") from exc

@@ -107,7 +107,7 @@ def make_server_hosts(destination: str | None) -> dict[str, HostEntry]:
     """Return the hosts of a study whose server's machine the command line names as for ssh; none for None.
 
     Raises:
-        SpecError: It is no destination of ssh.
+        SpecError: The name is no ssh destination.
     """
     if destination is None:
         return {}

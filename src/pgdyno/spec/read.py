@@ -18,7 +18,7 @@ import msgspec
 from pgdyno.errors import SpecError
 from pgdyno.spec.complaint import find_line, read_complaint
 from pgdyno.spec.hosts import make_hosts
-from pgdyno.spec.shipped import find_shipped
+from pgdyno.spec.shipped import find_shipped, suggest_shipped
 from pgdyno.spec.study import BUILTIN_SCRIPTS, Study
 from pgdyno.spec.variant import OF_PLACE, WITH_DATA, SweepSpec, VariantSpec
 
@@ -60,7 +60,8 @@ def read_study(path: Path) -> Study:
         raise SpecError(
             f"cannot read the study {path}",
             detail=exc.strerror or str(exc),
-            hint="`pgdyno studies` lists those that pgdyno ships; `pgdyno run tpcb-like` runs one of them",
+            hint=suggest_shipped(path)
+            or "`pgdyno studies` lists those that pgdyno ships; `pgdyno run tpcb-like` runs one of them",
         ) from exc
     except UnicodeDecodeError as exc:
         raise SpecError(f"{path} is not UTF-8 text", detail=str(exc), hint="a study is a TOML file") from exc
@@ -226,7 +227,7 @@ def _spec_error(message: str, *, text: str, source: str) -> SpecError:
         # What is wrong with a combination in [data] begins with one of its keys.
         key = found.fact.partition(" ")[0] if found.key == "data" else found.key
         option = _OPTIONS.get(key, f"--{key.replace('_', '-')}")
-        said = found.fact.removeprefix(f"{key} ")
+        said = found.fact.removeprefix(f"{key} ").removeprefix(f"{key}: ")
         command = source if source.startswith("pgdyno ") else "pgdyno bench"
         return SpecError(f"{option}: {said}", hint=choices or f"`{command} --help` explains every option")
     line = find_line(text, found.path)

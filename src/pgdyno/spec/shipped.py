@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import difflib
 import os
 from pathlib import Path
+
+from pgdyno.errors import did_you_mean
 
 _PACKAGE = Path(__file__).parents[1]
 _NAME = "studies"
 _SUFFIX = ".toml"
+_SIMILAR = 0.75
 
 
 def list_shipped() -> dict[str, Path]:
@@ -26,8 +30,17 @@ def find_shipped(named: Path) -> Path:
     # Returns False, not an error, in a folder without permission: the reader of the file says what is wrong.
     if os.path.lexists(named):
         return named
-    name = str(named).removeprefix(f"{_NAME}/").removesuffix(_SUFFIX)
-    return list_shipped().get(name, named)
+    return list_shipped().get(_name_shipped(named), named)
+
+
+def suggest_shipped(named: Path) -> str:
+    """Return a question that suggests the shipped file of a similar name; empty if there is none."""
+    near = difflib.get_close_matches(_name_shipped(named), list_shipped(), n=1, cutoff=_SIMILAR)
+    return did_you_mean(near) if near else ""
+
+
+def _name_shipped(named: Path) -> str:
+    return str(named).removeprefix(f"{_NAME}/").removesuffix(_SUFFIX)
 
 
 def _find_folder() -> Path:

@@ -258,7 +258,7 @@ def _find_hidden_cpus(first: Resource, ranked: Ranking, time: TransactionTime, s
         return None
     return (
         f"in {format_share(hidden)} of the clients' time their backends ran, waited for a CPU or waited for pgbench:"
-        " nobody saw the server's CPUs, so that these cannot be told apart"
+        " the server's CPUs were not observed, so these cannot be told apart"
     )
 
 

@@ -20,7 +20,7 @@ PART_WORDS: Mapping[Stage, str] = {
     Stage.FLUSH: "for its flush",
     Stage.REPLAY: "for its replay",
 }
-UNSEEN_CPUS = "nobody looked at how busy they were, and full ones would make any wait longer"
+UNSEEN_CPUS = "how busy they were was not observed, and full ones would make any wait longer"
 
 
 def list_support(signs: Signs, resource: Resource) -> tuple[str, ...]:

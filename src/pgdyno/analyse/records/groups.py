@@ -1,4 +1,4 @@
-"""Sort the loads of many records into groups within which they may be compared, and tell how well each repeated itself."""
+"""Sort the loads of many records into groups within which they may be compared, and say how far each varied between its trials."""
 
 from __future__ import annotations
 

@@ -104,7 +104,7 @@ def refuse_pooler(seen: GivenServer) -> None:
     """Raise a SpecError where a pooler would have each statement run in another session."""
     if seen.has_pooled_transactions:
         raise SpecError(
-            "settings of the whole server are not changed through a pooler that gives each transaction another session",
+            "settings of the whole server are not changed through a pooler in transaction mode",
             hint="connect to the server itself",
         )
 

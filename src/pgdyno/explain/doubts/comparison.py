@@ -24,8 +24,10 @@ _MAX_NAMED = 3
 # What pg_settings gives shared_buffers in; another block size takes a build of one's own.
 _BLOCK_BYTES = 8192
 
-OPEN_QUESTIONS = "The comparison ended with questions open."
-"""Claim of the finding on a comparison that ended before its plan; it says nothing of one that still runs."""
+_OPEN_QUESTIONS = "The comparison ended with questions open."
+_OPEN_CURVE = "The sweep over clients ended early: more rounds may still change its curve."
+EARLY_ENDS = frozenset({_OPEN_QUESTIONS, _OPEN_CURVE})
+"""Claims of the findings on studies that ended before their plan; they say nothing of one that still runs."""
 
 
 def find_comparison_doubts(record: StudyRecord, analysis: StudyAnalysis) -> Iterator[Finding]:
@@ -112,7 +114,7 @@ def _early_end(record: StudyRecord, experiment: Experiment, analysis: StudyAnaly
             turns = "blocks of load" if experiment.design is DesignKind.SWITCHBACK else "rounds"
             yield Finding(
                 severity=Severity.WARNING,
-                claim=OPEN_QUESTIONS,
+                claim=_OPEN_QUESTIONS if sweep is None else _OPEN_CURVE,
                 evidence=f"{last} of at most {planned} {turns}",
                 advice="`pgdyno resume` goes on.",
                 workload=comparison.workload,
@@ -141,7 +143,7 @@ def _shared_buffers(record: StudyRecord, experiment: Experiment, analysis: Study
 
 
 def _scripts(experiment: Experiment, analysis: StudyAnalysis) -> Iterator[Finding]:
-    """Yield a note where variants run different scripts: only the user knows whether they do the same work."""
+    """Yield a note where variants run different scripts, of which only the user knows whether they do the same work."""
     if not has_several_scripts(experiment):
         return
     counts = {

@@ -140,8 +140,8 @@ def _connections(server: GivenServer, clients: int) -> Iterator[Finding]:
             claim=f"{clients} clients, and {SPARE_CONNECTIONS} connections for samplers, do not fit.",
             evidence=f"max_connections and the role's own limit leave room for {free}",
             why="Clients that are refused would end the load; all places taken would lock others out.",
-            advice="Use fewer clients (--clients), or raise what limits them. Live, all variants' clients are connected at"
-            " once, the reference's twice: --design paired connects one variant's at a time.",
+            advice="Use fewer clients (--clients, in a sweep lower levels of clients), or raise what limits them. Live, the"
+            " clients of all variants are connected at once, the reference's twice: --design paired connects one variant's at a time.",
         )
 
 
@@ -158,7 +158,7 @@ def _sessions(server: GivenServer, _: int) -> Iterator[Finding]:
             claim="Others are at work in this server.",
             evidence="; ".join(seen),
             why="Their load is in every figure, and the load would slow them down.",
-            advice="Measure when nobody uses the server.",
+            advice="Measure when no one else uses the server.",
         )
 
 
@@ -169,7 +169,7 @@ def _template(server: GivenServer, _: int) -> Iterator[Finding]:
             severity=Severity.CRITICAL,
             claim="Databases are copied from this one.",
             evidence=f"the connection is to {server.dbname}",
-            why="A study keeps sessions in the database that it is given, and while they last nobody can copy it.",
+            why="A study keeps sessions in the database that it is given, and while they last the database cannot be copied.",
             advice="Name another database, such as dbname=postgres.",
         )
 
@@ -194,7 +194,7 @@ def _replicas(server: GivenServer, _: int) -> Iterator[Finding]:
             claim="Other servers follow this one.",
             evidence=f"replication slots or connected standbys: {server.replica_count}",
             why="They get all that a load writes, may fall behind, and keep WAL on this server's disk.",
-            advice="Measure a server that nobody follows, or accept that.",
+            advice="Measure a server without replicas, or accept that.",
         )
 
 

@@ -181,7 +181,7 @@ def _idle_huge_pages(rule_input: RuleInput) -> Iterator[Finding]:
     yield Finding(
         rule="idle-huge-pages",
         severity=Severity.WARNING,
-        claim="Huge pages are reserved that nobody uses.",
+        claim="Huge pages are reserved that nothing uses.",
         evidence=f"{idle} of {memory.huge_pages_total} huge pages idle: {format_bytes(idle_bytes)} of"
         f" {format_bytes(rule_input.host.memory_bytes)} of memory",
         why="They are neither page cache nor memory of any other program.",

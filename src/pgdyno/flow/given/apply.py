@@ -34,7 +34,7 @@ from pgdyno.tune.types import Derived, Target
 _REFUSED = {
     "standby": "Connect to the primary: of several hosts in the string, target_session_attrs=read-write takes it.",
     "settings-left": "Wait for it; after a kill, {restore} puts them back.",
-    "sessions-at-work": "Change it when nobody uses it. `--allow busy` changes it all the same.",
+    "sessions-at-work": "Change it when no one else uses it. `--allow busy` changes it all the same.",
 }
 _BUSY = "sessions-at-work"
 _RESTARTS = frozenset({ChangeCost.RESTART, ChangeCost.INITDB, ChangeCost.FIXED})

@@ -41,7 +41,7 @@ def tune_given(
     """
     if question.host is None:
         raise SpecError(
-            "nobody sees the machine behind a connection string",
+            "a connection string does not show the machine behind it",
             hint="name it: --host r8g.2xlarge, or --host FILE.toml with its CPUs, memory and disk",
         )
     seen, found = seen or probe_server(dsn), read_given_settings(dsn)

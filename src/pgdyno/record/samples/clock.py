@@ -1,6 +1,6 @@
 """Compare the clock of another machine with the clock of the machine that pgdyno runs on.
 
-Each clock is CLOCK_MONOTONIC of its machine, which cannot be set. In an exchange this machine notes when it asks and when
+Each clock is CLOCK_MONOTONIC of its machine, which is never set. In an exchange this machine notes when it asks and when
 the answer comes, and the other one notes its own time in between. Of a burst of exchanges only the quickest counts, because
 what delays one is nearly always on one way only. A straight line through the bursts is the offset, with the drift of one
 clock against the other.
@@ -117,6 +117,6 @@ def read_exchanges(path: Path) -> tuple[ClockExchange, ...]:
 
     Raises:
         OSError: The file cannot be read.
-        ValueError: It is damaged.
+        ValueError: The file is damaged.
     """
     return tuple(msgspec.json.decode(line, type=ClockExchange) for line in path.read_bytes().split(b"\n")[:-1])

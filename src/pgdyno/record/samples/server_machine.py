@@ -16,7 +16,7 @@ def read_server_clock(folder: Path) -> ClockFit | None:
 
     Raises:
         OSError: The exchanges cannot be read.
-        ValueError: They are damaged, or there is none.
+        ValueError: The exchanges are damaged, or there is none.
     """
     path = folder / SERVER_CLOCK_FILE
     return fit_clock(read_exchanges(path)) if path.exists() else None
@@ -27,7 +27,7 @@ def read_server_machine(folder: Path) -> OsSamples:
 
     Raises:
         HostError, StepFailedError: As for `read_os_samples`.
-        OSError, ValueError: They are on the clock of another machine, and this was not compared.
+        OSError, ValueError: The samples are on the clock of another machine, which was not compared.
     """
     samples = read_os_samples(folder)
     clock = read_server_clock(folder)

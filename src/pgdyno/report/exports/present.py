@@ -1,4 +1,4 @@
-"""Tell what a record that is being measured shows at this moment, for a monitoring system that asks again and again.
+"""Return the present metrics of a record that is being measured, for a monitoring system that asks again and again.
 
 Names, labels and values are those of `families.py`, each line with its last value.
 """
@@ -59,7 +59,7 @@ def list_present_families(
         report: The trials that ended, and their verdicts.
         course: How far the record has come.
         running: The trial that runs; None where there is none, or its seconds cannot be shown.
-        began_s: By record and trial, when the load began as it was first told; so that the time stays what it was.
+        began_s: By record and trial, when the load began as it was first reported, so that the time does not change.
     """
     lines = _list_all(report, course, running, began_s or {})
     return sort_lines((name, meaning, Line(line.labels, line.points[-1:])) for name, meaning, line in lines)

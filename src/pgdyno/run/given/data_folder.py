@@ -16,7 +16,7 @@ from typing import TypeVar
 
 import msgspec
 
-from pgdyno.errors import HostError, SpecError, StepFailedError
+from pgdyno.errors import HostError, SpecError, StepFailedError, why
 from pgdyno.facts.versions import WHAT_IS_SUPPORTED, is_supported
 from pgdyno.record.types import ServerFacts
 from pgdyno.run.host import process
@@ -211,7 +211,7 @@ def find_data_folder(path: Path, *, bindir: Path | None) -> DataFolder:
     except (FileNotFoundError, NotADirectoryError) as exc:
         raise SpecError(
             f"{path} is no data directory of PostgreSQL",
-            detail=str(exc),
+            detail=why(exc),
             hint="name the folder that `SHOW data_directory` prints",
         ) from exc
     except PermissionError as exc:

@@ -1,6 +1,6 @@
 """Find the machine of a given server: a session of the server must have its process there.
 
-What ssh reaches may be another machine than the one that the connection string leads to, so nothing is believed: a backend's
+What ssh reaches may be another machine than the one that the connection string leads to, so that is checked: a backend's
 title ends in the port of its client, and the kernel knows which process id it has in the server's own namespace.
 """
 

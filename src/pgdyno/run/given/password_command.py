@@ -1,7 +1,7 @@
 """Ask a command of the user's for a password, such as a token that is valid for a quarter of an hour.
 
 The command runs without a shell when the first connection needs the password, and again when the last answer is five minutes
-old. Its output is shown and kept nowhere.
+old. Its output is neither shown nor kept.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class PasswordCommand:
 
         Raises:
             HostError: There is no such program.
-            StepFailedError: It failed, or printed no password.
+            StepFailedError: The command failed, or printed no password.
         """
         with self._lock:
             if monotonic_s() - self._asked_s >= self.renew_s:
@@ -71,7 +71,7 @@ def read_password_command(text: str) -> PasswordCommand:
     """Return the command of a command line.
 
     Raises:
-        SpecError: It is empty, or its quotes do not match.
+        SpecError: The command line is empty, or its quotes do not match.
     """
     try:
         argv = shlex.split(text)

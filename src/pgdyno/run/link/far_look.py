@@ -2,7 +2,7 @@
 
 It imports nothing of pgdyno and runs on Python 3.7 or later. The first line on stdin is the request: `files`, the paths to
 read or patterns of them, and `session`, a session of the server that should run there, or null. It writes nothing, starts nothing,
-and needs no right that an ordinary account lacks. Afterwards it answers `clock WORD` lines on stderr until stdin closes.
+and needs no privilege. Afterwards it answers `clock WORD` lines on stderr until stdin closes.
 """
 
 from __future__ import annotations

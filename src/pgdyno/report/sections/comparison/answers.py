@@ -137,10 +137,10 @@ def warn_unequal_durability(variant: VariantText, reference: VariantText) -> str
         return ""
     durable, other = (variant, reference) if variant.is_durable else (reference, variant)
     is_sure = any(one.kind is Loss.DURABILITY for one in other.given_up)
-    named = (
-        durable.name if len(durable.name) <= _LONGEST_NAME else "the reference" if durable is reference else "the other"
-    )
-    return f"Unequal comparison: only {named} is {'durable' if is_sure else 'certainly durable'}."
+    if len(durable.name) > _LONGEST_NAME and durable is variant:
+        return f"Unequal comparison: of the two, the reference {'is not' if is_sure else 'may not be'} durable."
+    named = durable.name if len(durable.name) <= _LONGEST_NAME else "the reference"
+    return f"Unequal comparison: of the two, only {named} is {'durable' if is_sure else 'certainly durable'}."
 
 
 def _describe_curve(sweep: ClientSweep | None, delta_ratio: float) -> tuple[str, ...]:
