@@ -48,6 +48,18 @@ def test_a_slot_shares_templates_and_has_a_cluster_of_its_own(tmp_path: Path) ->
     assert not any(home.work in each.scripts.parents for each in (home, one, other)), "root writes there"
 
 
+def test_the_scripts_of_a_killed_load_are_removed() -> None:
+    with reachable_folder() as folder:
+        home = Home(folder / "home", find_server_user())
+        home.prepare()
+        left = [home.scripts, home.slot(1).scripts]
+        for one in left:
+            one.mkdir()
+            (one / "script.sql").touch()
+        home.end_left_overs()
+        assert not any(one.exists() for one in left)
+
+
 def test_a_slot_needs_a_path_short_enough_for_its_socket() -> None:
     with reachable_folder() as folder:
         # The home's own sockets just fit, and those of its slots do not.

@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import textwrap
 import time
 from collections.abc import Callable
@@ -120,6 +121,19 @@ def test_each_kind_of_bad_luck_is_told_from_the_others(by_ssh: Sshd, tmp_path: P
             look_at(link)
         assert caught.value.reason.startswith(words)
         assert caught.value.hint, words
+
+
+def test_a_temporary_folder_with_a_long_path_is_what_is_said(
+    by_ssh: Sshd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (long := tmp_path / ("x" * 90)).mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(long))
+    with (
+        pytest.raises(HostError, match="temporary folder is too long for the connection to db1"),
+        open_link(host("db1")),
+    ):
+        pass
+    assert not [*long.iterdir()]
 
 
 def test_without_an_ssh_program_that_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -31,6 +31,7 @@ from pgdyno.run.host.session import end_session
 _MAX_SOCKET_DIR = 85
 _PROGRAM = "postgres"
 _SLOT = "slot-"
+_SCRIPTS = "scripts-"
 OTHER_HOME = "other-home"
 """The kind of a note that names a home in use beside its own."""
 _ROOTS_HOME = Path("/var/lib/pgdyno")
@@ -56,7 +57,7 @@ class Home:
         self.data = self.work / "data"
         self.sockets = self.work / "sockets"
         # Beside the folder of the server's account, whose links root must not follow.
-        self.scripts = root / f"scripts-{self.work.name}"
+        self.scripts = root / f"{_SCRIPTS}{self.work.name}"
         self.wal = wal
         self.restore_session = root / "restore-command"
         """The file that tells what still runs of a restore command whose pgdyno was killed."""
@@ -128,7 +129,7 @@ class Home:
         return (self.data, *(() if self.wal is None else (self.wal,)))
 
     def end_left_overs(self) -> list[str]:
-        """Stop every process of this home's clusters, free their shared memory, and remove the clusters and their sockets.
+        """Stop every process of this home's clusters, free their shared memory, and remove the clusters, their sockets and scripts.
 
         Returns:
             A description of each process that was stopped, for the report.
@@ -140,7 +141,7 @@ class Home:
         end_session(self.restore_session)
         unmount_all(self.work)
         self.clear_data()
-        for folder in (self.own_wal, *self._slot_folders()):
+        for folder in (self.own_wal, *self._slot_folders(), *self.root.glob(f"{_SCRIPTS}*")):
             shutil.rmtree(folder, ignore_errors=True)
         self._clear_sockets()
         return found

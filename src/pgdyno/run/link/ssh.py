@@ -30,7 +30,7 @@ _OPTIONS = (
     # Of a peer that hangs, ssh knows within 20 s.
     *("ServerAliveInterval=5", "ServerAliveCountMax=3", "ControlPersist=no"),
 )
-# Source: OpenSSH 9.2, sshconnect.c, sshconnect2.c, readconf.c and ssh.c.
+# Source: OpenSSH 9.2, sshconnect.c, sshconnect2.c, readconf.c, ssh.c and misc.c.
 _REFUSALS = (
     (
         "REMOTE HOST IDENTIFICATION HAS CHANGED",
@@ -48,6 +48,11 @@ _REFUSALS = (
         "`ssh -o BatchMode=yes {} true` must work without a password: name the account, or give ssh or its agent the key",
     ),
     ("Could not resolve hostname", "there is no machine {}", "name it as for `ssh {}`"),
+    (
+        "too long for Unix domain socket",
+        "the path of the temporary folder is too long for the connection to {}",
+        "name a shorter one: TMPDIR=/tmp",
+    ),
     ("Connection refused", "no sshd answers at {}", "is it running, and on that port? `ssh {}` must work"),
     ("timed out", "{} does not answer", "is it up, and does a firewall let ssh through? `ssh {}` must work"),
     ("", "there is no way to {} by ssh", "`ssh -o BatchMode=yes {} true` must work first"),
