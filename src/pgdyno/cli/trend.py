@@ -36,9 +36,10 @@ class Trend:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Yield a line for TPS, one for latency and one for the verdicts, of what there is."""
+        # Another thread adds seconds meanwhile.
         rows = (
-            ("TPS", self._tps, "green", "{:,.0f}"),
-            ("latency", self._latency_ms, "cyan", "{:,.3g} ms"),
+            ("TPS", list(self._tps), "green", "{:,.0f}"),
+            ("latency", list(self._latency_ms), "cyan", "{:,.3g} ms"),
         )
         # The last column stays empty: some terminals break the line when it is written.
         width = options.max_width - _LABEL_WIDTH - _NUMBER_WIDTH - 2
