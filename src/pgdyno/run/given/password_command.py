@@ -1,7 +1,7 @@
 """Ask a command of the user's for a password, such as a token that is valid for a quarter of an hour.
 
 The command runs without a shell when the first connection needs the password, and again when the last answer is five minutes
-old. Its output is shown and kept nowhere.
+old. Its output is neither shown nor kept.
 """
 
 from __future__ import annotations
