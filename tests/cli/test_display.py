@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import io
 import re
+import sys
+import threading
 from pathlib import Path
 
 import msgspec
@@ -9,7 +11,7 @@ import pytest
 from rich.console import Console
 
 from pgdyno.cli.display import Display, describe_plan
-from pgdyno.cli.trend import draw_sparkline
+from pgdyno.cli.trend import Trend, draw_sparkline
 from pgdyno.explain.finding import Finding, Severity
 from pgdyno.plan.plan import Machine, Plan, plan_study
 from pgdyno.plan.scaling import plan_scaling
@@ -295,3 +297,24 @@ def test_rounds_that_are_added_when_the_plan_is_over_have_their_time(plan: Plan)
     assert display.remaining_s() == 0.0
     display.limit(predicted_s=40.0, within_s=60.0)
     assert display.remaining_s() == pytest.approx(40.0, abs=1.0)
+
+
+def test_seconds_may_come_while_the_last_ones_are_drawn() -> None:
+    # The bar is drawn in a thread of its own.
+    trend, is_over, before = Trend(), threading.Event(), sys.getswitchinterval()
+
+    def add() -> None:
+        while not is_over.is_set():
+            trend.add(tps=1.0, latency_ms=1.0)
+
+    console = Console(file=io.StringIO(), width=80)
+    adding = threading.Thread(target=add)
+    sys.setswitchinterval(1e-6)
+    adding.start()
+    try:
+        drawn = [len(list(trend.__rich_console__(console, console.options))) for _ in range(2000)]
+    finally:
+        sys.setswitchinterval(before)
+        is_over.set()
+        adding.join()
+    assert drawn[-1] == 2

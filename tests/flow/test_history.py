@@ -71,6 +71,14 @@ def test_a_record_is_analysed_once_until_it_changes(
     assert (read(record.parent), len(analysed)) == (first, 6)
 
 
+def test_a_name_that_is_no_text_spoils_no_other_record(tmp_path: Path) -> None:
+    copy_record(tmp_path / "one")
+    copy_record(Path(os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9")))
+    result = read_history([tmp_path], ui=UI)
+    assert result.unreadable == (f"{tmp_path}/caf\\xe9: {tmp_path}/caf\\xe9 has a name that is not UTF-8",)
+    assert json.loads(result.to_json())
+
+
 def read(folder: Path) -> tuple[History, ...]:
     return read_history([folder], ui=UI).histories
 

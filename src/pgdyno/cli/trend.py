@@ -35,10 +35,11 @@ class Trend:
             self._latency_ms.append(None)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Yield the lines for TPS, latency and verdicts that there is something to draw of."""
+        """Yield a line each for TPS, latency and verdicts, where there is something to draw."""
+        # Another thread adds seconds meanwhile.
         rows = (
-            ("TPS", self._tps, "green", "{:,.0f}"),
-            ("latency", self._latency_ms, "cyan", "{:,.3g} ms"),
+            ("TPS", list(self._tps), "green", "{:,.0f}"),
+            ("latency", list(self._latency_ms), "cyan", "{:,.3g} ms"),
         )
         # The last column stays empty: some terminals break the line when it is written.
         width = options.max_width - _LABEL_WIDTH - _NUMBER_WIDTH - 2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from pgdyno.conduct.ui import Ui
 from pgdyno.errors import PgdynoError, SpecError
 from pgdyno.flow.compare_records import FORMS, hash_scripts, write_document
 from pgdyno.flow.terminal import print_document
-from pgdyno.record.store import RecordStore, find_records
+from pgdyno.record.store import RecordStore, describe_path, find_records
 from pgdyno.record.trial_data import read_trial_data
 from pgdyno.report.level import Level
 from pgdyno.run.host.cache import fingerprint, keep_for
@@ -80,7 +81,9 @@ def read_history(folders: Sequence[Path], *, out: Path | None = None, ui: Ui) ->
         try:
             results += _read_results(store, program)
         except (PgdynoError, OSError) as error:
-            unreadable.append(f"{store.path}: {error.reason if isinstance(error, PgdynoError) else error}")
+            unreadable.append(
+                f"{describe_path(store.path)}: {error.reason if isinstance(error, PgdynoError) else error}"
+            )
     ui.end_step(f"{len(stores)} of them")
     result = HistoryResult(histories=collect_histories(results), unreadable=tuple(unreadable))
     if out is not None:
@@ -94,7 +97,7 @@ def _read_results(store: RecordStore, program: str) -> list[Result]:
     """Return the results of a record; those of an earlier call if neither the record nor the program has changed."""
     if store.is_locked:
         return list(_list_results(store))
-    name = f"history-{hashlib.sha256(str(store.path).encode()).hexdigest()[:24]}.json"
+    name = f"history-{hashlib.sha256(os.fsencode(store.path)).hexdigest()[:24]}.json"
     made: list[Result] = []
 
     def make() -> str:

@@ -106,6 +106,7 @@ def make_client_sweep(
             minutes=asked.minutes, detect=own.detect, confidence=own.confidence, design=asked.design
         ),
         host=study.host,
+        hosts=study.hosts,
     )
 
 

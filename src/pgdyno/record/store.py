@@ -115,8 +115,10 @@ class RecordStore:
         """Check that `create` would not overwrite anything.
 
         Raises:
+            SpecError: Its name is not UTF-8, which JSON cannot hold.
             HostError: The path exists already.
         """
+        self._check_name()
         if os.path.lexists(self.path):
             raise HostError(
                 f"{self.path} exists already", hint="a record is never overwritten: name another one with --out"
@@ -257,12 +259,18 @@ class RecordStore:
         with writing(self.path / RECORD_FILE):
             write_durably(self.path / RECORD_FILE, msgspec.json.format(msgspec.json.encode(record), indent=1))
 
+    def _check_name(self) -> None:
+        shown = describe_path(self.path)
+        if shown != str(self.path):
+            raise SpecError(f"{shown} has a name that is not UTF-8", hint="give the folder another name")
+
     def read_record(self) -> StudyRecord:
         """Read `record.json`.
 
         Raises:
-            SpecError: The file is missing or damaged, or a newer pgdyno wrote it.
+            SpecError: The file is missing or damaged, or a newer pgdyno wrote it, or JSON cannot hold the folder's path.
         """
+        self._check_name()
         try:
             raw = (self.path / RECORD_FILE).read_bytes()
         except OSError as exc:
@@ -366,6 +374,11 @@ def open_record(path: Path) -> RecordStore:
         )
     store.read_record()
     return store
+
+
+def describe_path(path: Path) -> str:
+    """Return a path as text; bytes of it that are not UTF-8 as escapes."""
+    return str(path).encode(errors="surrogateescape").decode(errors="backslashreplace")
 
 
 def find_records(folder: Path) -> tuple[RecordStore, ...]:

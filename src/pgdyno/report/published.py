@@ -28,8 +28,8 @@ from pgdyno.units import count_things
 
 TITLE = "Published records"
 _LEAD = (
-    "Every figure is a mean over repeated trials in random order, with a 95 % interval: never the best of several runs. The"
-    " reports have all trials, settings and evidence."
+    "Every figure is a mean over repeated trials in random order, never the best of several runs. It has a 95 % interval; where"
+    " that is too wide to be useful, the number of trials stands in its place. The reports have all trials, settings and evidence."
 )
 _REMARK = (
     "A table holds what answers one question: the same transactions, clients, data, durability and caches. Records in it"

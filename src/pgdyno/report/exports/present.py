@@ -25,7 +25,7 @@ from pgdyno.report.exports.families import (
 from pgdyno.report.input import ReportInput
 
 MOST_TRIALS = 50
-"""So many trials stay after their end. A system that asks less often than these take misses some."""
+"""How many ended trials are told. A system that does not ask while that many trials run misses some."""
 
 
 class PresentTrial(msgspec.Struct, frozen=True, kw_only=True):

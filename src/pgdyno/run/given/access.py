@@ -18,7 +18,7 @@ from pgdyno.run.given.password_command import PasswordCommand
 from pgdyno.run.host.log import LOG
 from pgdyno.run.postgres.address import Address
 
-# They belong to a single connection, are said anew, or only named what libpq has resolved.
+# They belong to a single connection, are set again, or only named what libpq has resolved.
 _NOT_HANDED_ON = {
     "application_name",
     "client_encoding",

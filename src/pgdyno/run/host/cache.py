@@ -49,12 +49,12 @@ def keep_for(name: str, key: str, make: Callable[[], str]) -> str:
 
 def fingerprint(folder: Path, *more: str, suffixes: Collection[str] = ()) -> str:
     """Return a digest of the names, sizes and times of all files in a folder, or of those with some endings."""
-    digest = hashlib.sha256("\0".join((str(folder), *more)).encode())
+    digest = hashlib.sha256(os.fsencode("\0".join((str(folder), *more))))
     for path in sorted(folder.rglob("*")):
         if path.suffix in suffixes or not suffixes:
             # A link that leads nowhere is no reason to read nothing.
             seen = path.stat() if path.exists() else path.lstat()
-            digest.update(f"{path.relative_to(folder)}\0{seen.st_size}\0{seen.st_mtime_ns}\n".encode())
+            digest.update(os.fsencode(f"{path.relative_to(folder)}\0{seen.st_size}\0{seen.st_mtime_ns}\n"))
     return digest.hexdigest()
 
 
