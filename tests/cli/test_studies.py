@@ -28,12 +28,9 @@ def test_what_cannot_be_printed_is_refused(tmp_path: Path) -> None:
         (["studies", "tpcb"], "no study or host file tpcb", "did you mean tpcb-like?"),
         (["studies", "../pyproject"], "no study or host file ../pyproject", "`pgdyno studies` lists"),
         (["studies", "tpcb-like", "--json"], "printed as TOML", "leave --json out"),
-        (["run", "tpcb"], "cannot read the study tpcb", "`pgdyno studies` lists those that pgdyno ships"),
-        (
-            ["tune", "--host", "hosts/vm-5"],
-            "cannot read the host file hosts/vm-5",
-            "`pgdyno studies` lists the host files",
-        ),
+        (["run", "tpcb"], "cannot read the study tpcb", "did you mean tpcb-like?"),
+        (["run", "xyzzy"], "cannot read the study xyzzy", "`pgdyno studies` lists those that pgdyno ships"),
+        (["tune", "--host", "hosts/vm-5"], "cannot read the host file hosts/vm-5", "did you mean hosts/vm-4vcpu?"),
     )
     for arguments, fact, hint in rows:
         done = run_here(arguments, cwd=tmp_path)

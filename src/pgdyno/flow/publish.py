@@ -139,7 +139,8 @@ def _check_folder(to: Path) -> None:
         return
     if to.exists() and not _is_site(to):
         raise SpecError(
-            f"{to} holds something else than a site of pgdyno",
+            f"{to} is not a site that pgdyno wrote",
+            detail=f"it has no valid {SITE_FILE}, or holds other files, which would be lost",
             hint="name an empty folder, or one that is not there yet",
         )
     if not to.absolute().parent.is_dir():

@@ -33,9 +33,9 @@ _LEAD = (
 )
 _REMARK = (
     "A table holds what answers one question: the same transactions, clients, data, durability and caches. Records in it"
-    " were not measured in turn, so a difference between two of them is no verdict; what must be said beside it is in the last column,"
-    " against the first record of the table. Spread is the standard deviation of TPS over trials, by their mean."
-    " Doubts are findings that weaken the figures; each record's are listed below."
+    " were not measured in turn, so a difference between two of them is no verdict; the last column says in what else a"
+    " load differs from the first of its table. Spread is the standard deviation of TPS over trials, divided by their mean."
+    " Doubts are findings that weaken the figures; “Audits” lists them for each record."
 )
 
 
@@ -98,7 +98,7 @@ def _build_group(group: Sequence[GroupedSide], records: Sequence[PublishedRecord
             msgspec.structs.replace(column, is_number=column.title in {"TPS", "p99", "Trials", "Spread"})
             for column in columns(
                 *("Record", "Settings", "TPS", "p99", "Trials", "Spread", "Limited by", "Doubts"),
-                *("Durability given up", "PostgreSQL", "Machine", "To be declared"),
+                *("Durability given up", "PostgreSQL", "Machine", "Other differences"),
             )
         ),
         rows=tuple(_make_row(one, records[one.place]) for one in group),

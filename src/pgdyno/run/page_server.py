@@ -16,7 +16,7 @@ from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, ClassVar
 
-from pgdyno.errors import HostError, SpecError
+from pgdyno.errors import HostError, SpecError, why
 
 HOST = "127.0.0.1"
 Listener = socket.socket
@@ -112,10 +112,10 @@ def listen(port: int, *, address: str = HOST) -> socket.socket:
             opened.close()
         if address != HOST:
             hint = "`ip -brief address` lists this machine's addresses; 0.0.0.0 means all"
-            raise SpecError(f"the page cannot listen on {_join(address, port)}", detail=str(exc), hint=hint) from exc
+            raise SpecError(f"the page cannot listen on {_join(address, port)}", detail=why(exc), hint=hint) from exc
         if port:
-            raise SpecError(f"port {port} is not free", detail=str(exc), hint="name another one") from exc
-        raise HostError("the page cannot be served", detail=str(exc)) from exc
+            raise SpecError(f"port {port} is not free", detail=why(exc), hint="name another one") from exc
+        raise HostError("the page cannot be served", detail=why(exc)) from exc
     return opened
 
 

@@ -11,7 +11,6 @@ from pgdyno.errors import did_you_mean
 _PACKAGE = Path(__file__).parents[1]
 _NAME = "studies"
 _SUFFIX = ".toml"
-_SIMILAR = 0.75
 
 
 def list_shipped() -> dict[str, Path]:
@@ -35,7 +34,7 @@ def find_shipped(named: Path) -> Path:
 
 def suggest_shipped(named: Path) -> str:
     """Return a question that suggests the shipped file of a similar name; empty if there is none."""
-    near = difflib.get_close_matches(_name_shipped(named), list_shipped(), n=1, cutoff=_SIMILAR)
+    near = difflib.get_close_matches(_name_shipped(named), list_shipped(), n=1)
     return did_you_mean(near) if near else ""
 
 

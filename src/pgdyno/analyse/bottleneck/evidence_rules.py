@@ -84,9 +84,9 @@ def _cpu_context(signs: Signs) -> Iterator[str]:
         yield f"runnable backends waited for a CPU {format_share(time.queueing_ratio)} of that time"
     if time is not None and time.running_ms is not None:
         yield f"the kernel counted {time.running_ms:.3g} ms of CPU time of the server's backends in a transaction"
-    busy, others = signs.shares.get("cpu_busy_ratio"), signs.others_ratio
-    if busy is not None and others is not None and others >= THRESHOLDS.others_mentioned_ratio:
-        yield f"the CPUs were {format_share(busy)} busy, of which {format_share(others)} with programs that are no part of the study"
+    others = signs.others_ratio
+    if others is not None and others >= THRESHOLDS.others_mentioned_ratio:
+        yield f"programs that are no part of the study used {format_share(others)} of the CPUs"
     if signs.saturated_generator is not None:
         yield f"but {signs.saturated_generator}"
 

@@ -96,9 +96,10 @@ def describe_noise(answers: WorkloadAnswers) -> tuple[str, ...]:
         return ("The reference did not run twice in any round, so the noise of this machine is not known.",)
     verdict = noise.verdict
     reference = answers.reference.title
+    pairs = "" if verdict.low_ratio is None else f", {count_pairs(verdict)}"
     first = (
         f"A/A: the reference compared with itself ({reference}, two runs in each round) on {answers.workload}:"
-        f" {describe_change(verdict)}, {count_pairs(verdict)}."
+        f" {describe_change(verdict)}{pairs}."
     )
     if is_noise_loud(answers):
         warning = (
@@ -107,11 +108,12 @@ def describe_noise(answers: WorkloadAnswers) -> tuple[str, ...]:
             " study's other verdicts until it is found."
         )
         return (first, warning)
-    standing = (
-        "No difference is found, as expected; equivalence is not shown yet."
-        if verdict.kind is VerdictKind.INCONCLUSIVE
-        else f"They are {name_verdict(verdict)}, as expected."
-    )
+    if verdict.low_ratio is None:
+        standing = "Too few pairs were measured to tell whether they differ."
+    elif verdict.kind is VerdictKind.INCONCLUSIVE:
+        standing = "No difference is found, as expected; equivalence is not shown yet."
+    else:
+        standing = f"They are {name_verdict(verdict)}, as expected."
     spread = _describe_spread(noise)
     return (first, standing, *([spread] if spread else []))
 

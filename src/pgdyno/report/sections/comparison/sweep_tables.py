@@ -83,7 +83,7 @@ def law_table(usl: UslFit) -> Table:
     )
     misfit = usl.lack_of_fit
     words = (
-        f"the observed noise alone would cause that in {format_number(misfit.p_value)} of all cases"
+        f"the observed noise alone would cause that in {format_number(misfit.p_value * 100.0, digits=2)} of 100 cases"
         if misfit.p_value is not None
         else misfit.reason
     )
