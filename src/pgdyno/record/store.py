@@ -378,7 +378,7 @@ def open_record(path: Path) -> RecordStore:
 
 def describe_path(path: Path) -> str:
     """Return a path as text; bytes of it that are not UTF-8 as escapes."""
-    return str(path).encode(errors="surrogateescape").decode(errors="backslashreplace")
+    return os.fsencode(path).decode(errors="backslashreplace")
 
 
 def find_records(folder: Path) -> tuple[RecordStore, ...]:
