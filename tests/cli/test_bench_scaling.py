@@ -50,7 +50,7 @@ def test_a_sweep_that_is_stopped_and_killed_goes_on_under_what_had_won_and_is_to
         before = kept
         assert len(before) == 2
         if number is signal.SIGINT:
-            assert f"{WINNER} settings: proven to be faster" in stderr
+            assert f"with {WINNER} settings (proven to be faster" in stderr
             assert "`pgdyno resume out` goes on" in stderr
     done = bench.run("resume", "out")
     assert done.returncode == 0, done.stderr

@@ -86,7 +86,7 @@ def test_a_link_to_a_folder_stays_one(records: tuple[Path, Path], tmp_path: Path
         assert (tmp_path / "site").is_symlink()
         assert (tmp_path / "www/site/index.html").is_file()
     (tmp_path / "www/site/mine").symlink_to(tmp_path)
-    with pytest.raises(SpecError, match="something else"):
+    with pytest.raises(SpecError, match="not a site that pgdyno wrote"):
         publish(records[:1], to=tmp_path / "site", ui=Silent())  # type: ignore[arg-type]
 
 

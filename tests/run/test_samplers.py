@@ -63,7 +63,8 @@ def run_samplers(cluster: Cluster, folder: Path, during: Callable[[Samplers], No
     with Samplers(directory=folder, address=cluster.address, interval_s=0.2) as samplers:
         during(samplers)
         pids = samplers.pids
-    assert not any(is_running(pid) for pid in pids.values())
+    # A backend sees a moment later that its client has gone.
+    wait_until(lambda: not any(is_running(pid) for pid in pids.values()))
     return samplers.gaps
 
 
