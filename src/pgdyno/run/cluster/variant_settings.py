@@ -14,6 +14,7 @@ does not change in a session (restart, new sessions) is refused; the error quote
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from collections.abc import Mapping, Sequence
@@ -54,7 +55,7 @@ class VariantFiles:
         for variant in variants:
             lines = [f"{name} = {quote_value(variant.server.settings[name])}\n" for name in self.settings_of(variant)]
             self._write(self._files[variant.name], "".join(lines))
-        self._choose(variants[0])
+        self.choose(variants[0])
         config = self._home.data / "postgresql.conf"
         found = config.read_text(encoding="utf-8").splitlines()
         include = f"include '{_LINK}'"
@@ -72,13 +73,18 @@ class VariantFiles:
 
     def choose(self, variant: Variant) -> None:
         """Have the server read a variant's file from its next reload on, without writing data that a disk would delay."""
-        process.call_as(self._home.user, lambda: self._choose(variant))
-
-    def _choose(self, variant: Variant) -> None:
-        aside = self._home.data / f"{_LINK}.new"
-        aside.unlink(missing_ok=True)
-        aside.symlink_to(self._files[variant.name])
-        aside.replace(self._home.data / _LINK)
+        # A thread calls this beside the load: `call_as` would change the account of the whole process under the main thread.
+        folder = os.open(self._home.data, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            if os.fstat(folder).st_uid != self._home.user.uid:
+                raise StepFailedError("the cluster's folder is not the server's", detail=str(self._home.data))
+            aside = f"{_LINK}.new"
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(aside, dir_fd=folder)
+            os.symlink(self._files[variant.name], aside, dir_fd=folder)
+            os.replace(aside, _LINK, src_dir_fd=folder, dst_dir_fd=folder)
+        finally:
+            os.close(folder)
 
     def open(self, connection: sql.Connection) -> VariantSettings:
         """Return what changes the settings, over a connection that it keeps for itself."""
