@@ -76,7 +76,12 @@ def test_data_that_are_not_restored(home: Home, tmp_path: Path) -> None:
     with server.running({}, log_path=log):
         make_table(server)
     server.reset()
-    server.prepare_switch(variants)
+    files = server.prepare_switch(variants)
+    # A thread turns the link: the account, which is the whole process's, stays.
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "seteuid", lambda _: pytest.fail("the account changes"))
+        files.choose(variants[1])
+    assert str((home.data / "pgdyno-variant.conf").readlink()) == "pgdyno-variant-1.conf"
     assert (home.data / "postgresql.conf").read_text().count("include 'pgdyno-variant.conf'") == 1
     # As a variant's own server, whose policy is the study's.
     alike = server.in_home(home)
