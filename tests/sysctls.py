@@ -93,11 +93,11 @@ def write(name: str, value: str) -> None:
 def started_child(
     code: str, *, journal: Path, as_user: bool = False, imports: str = "", prefix: Sequence[str] = ()
 ) -> Iterator[subprocess.Popen[str]]:
-    """A program with what it needs imported, as root or not; gives it when it has said a line."""
+    """Start a program with what it needs imported; with `as_user` it is an ordinary account also where this one is root."""
     lines = ["import ctypes, os, pathlib, sys, time", "from pgdyno.run.change.kernel import *"]
     lines += ["from pgdyno.run.change.journal import *", "from pgdyno.errors import *"]
     lines += [imports, f"journal = Journal(pathlib.Path({str(journal)!r}))"]
-    if as_user:
+    if as_user and os.geteuid() == 0:
         user = find_server_user()
         # After the imports: that account may not be able to read them.
         lines += [f"os.setgroups([]); os.setresgid(*[{user.gid}] * 3); os.setresuid(*[{user.uid}] * 3)"]

@@ -59,7 +59,8 @@ def test_a_sweep_that_is_stopped_and_killed_goes_on_under_what_had_won_and_is_to
     # The second round is not run where the first has given every load its status, or taken the sweep's time.
     assert len(trials) in {3, 6}
     assert_under_the_winner(trials)
-    assert "nothing is left to measure" in bench.read("resume", "out").stderr
+    # Each time the sweep gets the rest of its rounds, or its time on a very busy machine.
+    assert any("nothing is left to measure" in bench.read("resume", "out").stderr for _ in range(6))
     report = read_report(out)
     jsonschema.validate(report, make_schema())
     assert report["scaling"]["arm"] == WINNER

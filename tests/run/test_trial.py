@@ -160,9 +160,10 @@ def test_a_writing_trial_fits_together(home: Home, tmp_path: Path, major: int) -
     assert 0 < (accounts.hot_updated_count or 0) < (accounts.updated_count or 0)
     health = {row.check: row for row in analysed.health}
     assert all((row.value is None) <= bool(row.reason) for row in health.values())
-    assert None not in {
-        health[name].value for name in ("hot_update_ratio", "dead_rows_ratio", "rollback_ratio", "wait_io_ratio")
-    }
+    assert None not in {health[name].value for name in ("dead_rows_ratio", "rollback_ratio", "wait_io_ratio")}
+    # On a very busy machine a few seconds update too few rows for a share.
+    hot = health["hot_update_ratio"]
+    assert (hot.reason == "next to no row was updated") == (analysed.transactions_count < 1_000) == (hot.value is None)
     assert record.dataset is not None
     assert {relation.name for relation in record.dataset.relations} >= {"pgbench_accounts", "pgbench_accounts_pkey"}
     assert sum(record.dataset.init_steps_s.values()) == pytest.approx(record.dataset.init_total_s, abs=0.1)
