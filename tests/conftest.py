@@ -81,11 +81,11 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Whole programs and servers first, simulations next: a long file must not begin when all the others are done.
+    """Whole programs, browsers and servers first, simulations next: no long file begins when all the others are done.
 
     How long a file takes is guessed from how many of its tests start a server.
     """
-    rooms = ("cli", "setup", "run", "flow", "tune", "report", "facts", "analyse")
+    rooms = ("cli", "setup", "report", "run", "flow", "tune", "facts", "analyse")
     # They change the same settings of the machine: side by side, one would wait for the other.
     apart = {"test_apply.py": -1, "test_apply_killed.py": 1}
     servers = Counter(item.path for item in items if item.get_closest_marker("cluster"))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.program import Bench, run_here
+from tests.cli.program import GENTLE, Bench, run_here
 from tests.given import LOG_PREFIX, list_unexpected
 from tests.run.test_privileges import without_key
 from tests.tools.pgcluster import PORT, Cluster, running
@@ -16,7 +16,7 @@ from tests.tools.pgcluster import PORT, Cluster, running
 pytestmark = pytest.mark.cluster
 READ = "\\set id random(1, 1000)\nSELECT note FROM orders WHERE id = :id;\n"
 PAY = "\\set id random(1, 1000)\nUPDATE orders SET note = 'paid' WHERE id = :id;\n"
-SHORT = ("--clients", "2", "--rounds", "2", "--warm-up", "0s", "--duration", "1s")
+SHORT = ("--clients", "2", "--rounds", "2", "--warm-up", "0s", "--duration", "1s", *GENTLE)
 
 
 @pytest.fixture(scope="module", params=(15, 18))
@@ -92,8 +92,12 @@ def test_it_is_only_read(cluster: Cluster, bench: Bench) -> None:
 def test_variants_are_compared_there(cluster: Cluster, bench: Bench) -> None:
     before, begins = dump(cluster), len(log(cluster))
     varied = ("--set", "work_mem=4MB", "--set", "work_mem=8MB", "--workload", "read.sql", "--minutes", "1")
+    # Twice as fast or half is near enough here: that is decided by the fewest rounds that can decide anything.
+    near = ("--detect", "90%", "--confidence", "50%")
     short = ("--clients", "1", "--warm-up", "0s", "--duration", "1s")
-    done = run_here((*words(cluster, "compare"), *varied, *short), cwd=bench.folder)
+    # A client that thinks does the same each second.
+    (bench.folder / "read.sql").write_text(f"{READ}\\sleep 20 ms\n")
+    done = run_here((*words(cluster, "compare"), *varied, *near, *short), cwd=bench.folder)
     assert done.returncode == 0, done.stderr
     assert list_said(cluster, begins=begins, scripts=r"SELECT note FROM orders WHERE id = \d+;") == []
     assert dump(cluster) == before

@@ -5,9 +5,9 @@ import random
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import msgspec
@@ -128,19 +128,14 @@ def test_stop_insists() -> None:
         assert process.stop(child, patience_s=0.2) == -signal.SIGKILL
 
 
-def test_long_lived_children_come_from_the_main_thread() -> None:
-    raised: list[BaseException] = []
-
-    def start() -> None:
-        try:
-            process.start(["sleep", "1"])
-        except RuntimeError as exc:
-            raised.append(exc)
-
-    thread = threading.Thread(target=start)
-    thread.start()
-    thread.join()
-    assert "main thread" in str(raised[0])
+@pytest.mark.parametrize(
+    "work",
+    [lambda: process.start(["sleep", "1"]), lambda: process.call_as(process.find_server_user(), os.geteuid)],
+    ids=["start", "call_as"],
+)
+def test_long_lived_children_and_other_accounts_are_for_the_main_thread(work: Callable[[], object]) -> None:
+    with ThreadPoolExecutor(1) as pool, pytest.raises(RuntimeError, match="main thread"):
+        pool.submit(work).result()
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root chooses an account")

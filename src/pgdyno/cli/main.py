@@ -7,6 +7,7 @@ Results go to stdout, everything else to stderr. With `--json`, stdout is one JS
 from __future__ import annotations
 
 import sys
+from copy import copy
 from typing import Annotated
 
 import typer
@@ -104,6 +105,7 @@ app.command(epilog=JOURNAL_EXAMPLES)(journal)
 app.command(epilog=PRICE_EXAMPLES)(price)
 app.command(epilog=STUDIES_EXAMPLES)(studies)
 
+
 # Typer may bundle its own click, and has no public name for click's usage error.
 _UsageError: type[Exception] = typer.BadParameter.__mro__[1]
 
@@ -111,14 +113,17 @@ _UsageError: type[Exception] = typer.BadParameter.__mro__[1]
 def run_program() -> None:
     """Run the command on the command line."""
     program = program_name()
-    for command in app.registered_commands:
+    named = {each.name or each.callback.__name__: each for each in app.registered_commands if each.callback}
+    for command in named.values():
         command.cls = PlainCommand
         command.epilog = with_program(command.epilog or "", program)
+    # Typer would make the options of all commands, which takes a quarter of the time until a command begins its work.
+    needed = copy(app)
+    needed.registered_commands = [named[word] for word in sys.argv[1:2] if word in named] or app.registered_commands
     try:
-        code = app(sys.argv[1:] or ["--help"], prog_name=program, standalone_mode=False)
+        code = needed(sys.argv[1:] or ["--help"], prog_name=program, standalone_mode=False)
         sys.exit(code if sys.argv[1:] else ExitCode.SPEC)
     except _UsageError as error:
         from pgdyno.cli.usage import describe_usage_error
 
-        names = [command.name or command.callback.__name__ for command in app.registered_commands if command.callback]
-        fail(describe_usage_error(error, sys.argv[1:], commands=names), json="--json" in sys.argv[1:])
+        fail(describe_usage_error(error, sys.argv[1:], commands=[*named]), json="--json" in sys.argv[1:])

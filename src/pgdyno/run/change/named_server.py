@@ -117,7 +117,8 @@ class NamedServer(DataFolder, frozen=True, kw_only=True):
                 # also starts a stopped server. Source: PostgreSQL 18 src/bin/pg_ctl/pg_ctl.c, do_restart().
                 words = ["restart", "-D", str(self.path), "-w", "-t", str(_START_PATIENCE_S), "-s", "-l", str(log)]
                 patience_s = _START_PATIENCE_S + _SLACK_S
-                done = self.run("pg_ctl", *words, timeout_s=patience_s, environment=environment, is_foreign=True)
+                is_foreign = environment is not None
+                done = self.run("pg_ctl", *words, timeout_s=patience_s, environment=environment, is_foreign=is_foreign)
                 # A server that was starting when its pg_ctl was killed holds the lock.
                 if done.exit_code != 0 and self.postmaster() is None:
                     raise StepFailedError(

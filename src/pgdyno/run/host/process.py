@@ -84,7 +84,12 @@ def call_as(user: ServerUser, work: Callable[[], _Result]) -> _Result:
     """Call a function with another account's rights to files; new files belong to that account.
 
     Call this from the main thread. Children that the function starts have these rights, too.
+
+    Raises:
+        RuntimeError: Called from another thread, which would change the account of the whole process meanwhile.
     """
+    if threading.current_thread() is not threading.main_thread():
+        raise RuntimeError("the account is changed in the main thread only")
     uid, gid = os.geteuid(), os.getegid()
     # Not a `with` block: Ctrl-C between its parts would leave this process with the account's rights.
     try:
