@@ -121,10 +121,10 @@ WHERE name = ANY(%s) GROUP BY name HAVING NOT bool_or(applied) ORDER BY name"""
 # Each process of the server reads the files by itself and keeps its own time of doing so: a session that has read them
 # after its request sees what all others see with their next command. An extension's setting that was set once and is
 # set no longer is empty; before that it was unknown.
-RELOAD = "SELECT pg_reload_conf() AS is_sent"
+RELOAD = "SELECT pg_catalog.pg_reload_conf() AS is_sent"
 LOADED_SETTINGS = """
-SELECT pg_conf_load_time()::text AS loaded_at,
-       ARRAY(SELECT coalesce(current_setting(name, true), '') FROM unnest(%s::text[]) WITH ORDINALITY AS asked (name, place) ORDER BY place)
+SELECT pg_catalog.pg_conf_load_time()::text AS loaded_at,
+       ARRAY(SELECT coalesce(pg_catalog.current_setting(name, true), '') FROM pg_catalog.unnest(%s::text[]) WITH ORDINALITY AS asked (name, place) ORDER BY place)
          AS shown"""
 
 # For a running server that pgdyno did not create, through psql as the account that owns it; pgdyno chooses `names`. One
