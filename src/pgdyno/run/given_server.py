@@ -23,6 +23,7 @@ from pgdyno.plan.live import TIMEOUTS
 from pgdyno.record.types import UNREAD_LOG, UNSEEN_GAPS, Dataset, Gap, ServerFacts
 from pgdyno.run.given.bounds import Bound
 from pgdyno.run.given.database import (
+    HINT_DISK_FULL,
     OwnDatabase,
     copy_database,
     create_database,
@@ -189,9 +190,10 @@ class GivenServerUnderTest:
         try:
             dataset = self._fill(data, scale, output_dir=output_dir, on_activity=on_activity)
             self._loaded = note_loaded(self._aside, self._loaded, content)
-        except BaseException:
+        except BaseException as exc:
             drop_if_possible(self._aside, self._loaded)
             self._loaded = None
+            _tell_full_disk(exc)
             raise
         return dataset
 
@@ -249,6 +251,7 @@ class GivenServerUnderTest:
         except PgdynoError as exc:
             # A restart explains every other failure.
             self._check_start(started_at, cause=exc)
+            _tell_full_disk(exc)
             raise
         self._check_start(started_at)
 
@@ -413,6 +416,12 @@ class GivenServerUnderTest:
 
     def _connect_aside(self) -> sql.Connection:
         return sql.connect(self._aside)
+
+
+def _tell_full_disk(error: BaseException) -> None:
+    """Give an error the hint that the disk which is full is the server's, which --home does not change."""
+    if isinstance(error, PgdynoError) and "No space left on device" in error.detail:
+        error.hint = HINT_DISK_FULL
 
 
 def describe_content(data: DataSpec, scale: int) -> str:

@@ -51,8 +51,9 @@ SELECT ((SELECT count(*) FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace
 _END_OWN_SESSIONS: LiteralString = """
 SELECT pg_catalog.pg_terminate_backend(a.pid) FROM pg_catalog.pg_stat_get_activity(NULL) a
 JOIN pg_catalog.pg_database d ON d.oid = a.datid WHERE d.datname = %s AND a.usesysid = d.datdba"""
+HINT_DISK_FULL = "the server's disk is full: load less data (--scale), or free some space there"
 _HINTS = (
-    (psycopg.errors.DiskFull, "the server's disk is full: load less data"),
+    (psycopg.errors.DiskFull, HINT_DISK_FULL),
     (psycopg.errors.InsufficientPrivilege, "`pgdyno check --dsn` says what this role may do, and which GRANT gives it"),
     (psycopg.errors.ObjectInUse, "somebody is connected to pgdyno's own database: end that session"),
     (psycopg.errors.QueryCanceled, "a statement_timeout of this role or server ends what takes long"),

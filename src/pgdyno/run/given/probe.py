@@ -62,7 +62,14 @@ def _telling_loss() -> Iterator[None]:
         hint = "it, its disk or the network hangs"
         raise StepFailedError("the server does not answer", detail=error.detail, hint=hint) from error
     except psycopg.Error as error:
-        raise StepFailedError("the connection to the server was lost", detail=str(error).strip()) from error
+        said = str(error).strip()
+        is_timeout = isinstance(error, psycopg.errors.IdleSessionTimeout)
+        hint = (
+            "a timeout of this role or server ends sessions that idle for seconds: see `ALTER ROLE`"
+            if is_timeout
+            else ""
+        )
+        raise StepFailedError("the connection to the server was lost", detail=said, hint=hint) from error
 
 
 def _probe(dsn: str, connection: sql.Connection) -> GivenServer:
