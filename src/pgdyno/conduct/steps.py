@@ -40,6 +40,7 @@ from pgdyno.units import format_bytes
 
 TRIES = 2
 """How often a trial that fails is tried."""
+_FEW_LINES = 3
 _REASON = re.compile(r"(?:ERROR|FATAL|PANIC): +(.*)")
 
 
@@ -222,7 +223,10 @@ def tell_failure(trial: PlannedTrial, error: PgdynoError, *, tries: int, ui: Ui)
     if tries == TRIES or not isinstance(error, StepFailedError):
         return False
     said = _REASON.search(error.detail)
-    reason = f" after `{said[1]}`" if said else ""
+    # Many lines are the end of a log.
+    lines = error.detail.splitlines()
+    words = said[1] if said else lines[0] if 0 < len(lines) <= _FEW_LINES else ""
+    reason = f" after `{words.strip()}`" if words else ""
     ui.say(f"trial {trial.number} is repeated{reason}; what the failed try left is kept beside it")
     return True
 

@@ -29,6 +29,9 @@ _COMMENT = re.compile(r"pgdyno ([0-9a-f]{32}) [-0-9]+: may be dropped(?:; (.*))?
 _TEMPLATES = {"template0", "template1"}
 # For each 5 MB that a slow disk copies in a second.
 _SLOW_DISK_BYTES_PER_S = 5_000_000
+# The server itself waits 5 s for sessions to end, which on a busy machine is not enough. Source: PostgreSQL 18
+# src/backend/storage/ipc/procarray.c, CountOtherDBBackends.
+_TRIES = 3
 
 _LIST: LiteralString = """
 SELECT d.datname AS name, coalesce(pg_catalog.shobj_description(d.oid, 'pg_database'), '') AS comment,
@@ -308,9 +311,18 @@ def _settle(connection: sql.Connection, name: str) -> None:
 def _execute(
     connection: sql.Connection, words: LiteralString, name: str, *, source: str = "", size_bytes: int = 0
 ) -> None:
+    """Execute a statement on a database, and again where sessions that are about to end are still there."""
     named = compose.SQL(words).format(name=compose.Identifier(name), source=compose.Identifier(source or name))
-    with timeouts.limit(connection, timeouts.QUERY_PATIENCE_S + 2 * size_bytes / _SLOW_DISK_BYTES_PER_S):
-        connection.execute(named)
+    patience_s = timeouts.QUERY_PATIENCE_S + 2 * size_bytes / _SLOW_DISK_BYTES_PER_S
+    for tries_left in reversed(range(_TRIES)):
+        try:
+            with timeouts.limit(connection, patience_s):
+                connection.execute(named)
+        except psycopg.errors.ObjectInUse:
+            if not tries_left:
+                raise
+        else:
+            return
 
 
 @contextmanager

@@ -209,9 +209,11 @@ TRANSACTIONS = r"""
 SELECT coalesce(sum(xact_commit + xact_rollback), 0)::int8 AS count FROM pg_catalog.pg_stat_database
 WHERE datname !~ '^pgdyno_[0-9a-f]{32}'"""
 # Every transaction holds the lock on its own number, which counts up in each session.
-VIRTUAL_TRANSACTIONS = """
-SELECT split_part(virtualtransaction, '/', 1) AS session, split_part(virtualtransaction, '/', 2)::int8 AS number
-FROM pg_catalog.pg_locks WHERE locktype = 'virtualxid' AND pid <> pg_catalog.pg_backend_pid()"""
+VIRTUAL_TRANSACTIONS = r"""
+SELECT split_part(l.virtualtransaction, '/', 1) AS session, split_part(l.virtualtransaction, '/', 2)::int8 AS number
+FROM pg_catalog.pg_locks l JOIN pg_catalog.pg_stat_get_activity(NULL) a ON a.pid = l.pid
+JOIN pg_catalog.pg_database d ON d.oid = a.datid
+WHERE l.locktype = 'virtualxid' AND l.pid <> pg_catalog.pg_backend_pid() AND d.datname !~ '^pgdyno_[0-9a-f]{32}'"""
 SERVICE_MARKS = """
 SELECT ARRAY(SELECT DISTINCT split_part(name, '.', 1) FROM pg_catalog.pg_settings WHERE name LIKE '%%.%%') AS prefixes,
        ARRAY(SELECT DISTINCT proname::text FROM pg_catalog.pg_proc WHERE proname = ANY(%s)) AS functions"""
