@@ -125,15 +125,29 @@ def give(name: str, folder: Path, *, server: GivenServer = SERVER, is_older: boo
     return open_record(place)
 
 
-def list_unexpected(log: str, *, role: str, scripts: str = "") -> list[str]:
-    """Return the statements of a role outside of pgdyno's own databases that are neither a script's nor on the closed list."""
+def list_unexpected(log: str, *, role: str, scripts: str = "", settings: tuple[str, ...] = ()) -> list[str]:
+    """Return the statements of a role outside of pgdyno's own databases that are neither expected nor on the closed list.
+
+    Args:
+        log: What the server has logged.
+        role: Whose statements.
+        scripts: Matches statements of the load's scripts.
+        settings: Settings of the whole server that may be changed.
+    """
+    change = rf"ALTER SYSTEM (?:SET \"(?:{'|'.join(settings)})\" = .*|RESET \"(?:{'|'.join(settings)})\")"
+    # psycopg forgets what it has prepared after an ALTER.
+    of_settings = (change, r"SELECT pg_catalog\.pg_reload_conf\(\) AS is_sent", "DEALLOCATE ALL") if settings else ()
     said = [words.strip() for user, database, words in _LOGGED.findall(log) if user == role and not _is_own(database)]
-    assert len(said) > 10
+    assert said
     assert all(_is_own(name) for name in _ENDED.findall(log))
     # A list that lets everything through proves nothing.
     assert _CLOSED_LIST.fullmatch("SELECT pg_catalog.pg_stat_reset()") is None
     return sorted(
-        {one for one in said if not any(re.fullmatch(ok, one) for ok in (scripts, _CLOSED_LIST, _OF_DATABASES))}
+        {
+            one
+            for one in said
+            if not any(re.fullmatch(ok, one) for ok in (scripts, *of_settings, _CLOSED_LIST, _OF_DATABASES))
+        }
     )
 
 

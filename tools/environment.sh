@@ -52,7 +52,10 @@ is_ours_to_write() { [ -O "$here" ] && [ -w "$here" ] && { [ ! -e "$venv" ] || [
 # A folder of its own for each clone, named by a sum of the clone's path.
 choose_cache_place() {
   sum=$(printf '%s' "$here" | cksum)
-  venv=${XDG_CACHE_HOME:-${HOME:-/nonexistent}/.cache}/pgdyno/venv-${sum%% *}
+  home=${HOME:-/nonexistent}
+  # sudo may keep HOME: a folder of root's there would be in the way of the account whose home it is.
+  if [ "$(id -u)" = 0 ] && [ -d "$home" ] && [ ! -O "$home" ]; then home=~root; fi
+  venv=${XDG_CACHE_HOME:-$home/.cache}/pgdyno/venv-${sum%% *}
 }
 
 # Root could make even a home that does not exist.

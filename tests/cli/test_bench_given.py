@@ -123,15 +123,20 @@ def test_a_plain_role_gets_a_report(cluster: Cluster, bench: Bench) -> None:
 def test_what_limits_a_load_is_confirmed_on_the_same_server(cluster: Cluster, bench: Bench) -> None:
     (bench.folder / "thinking.sql").write_text("\\sleep 100 ms\nSELECT 1;\n")
     load = ("--workload", "thinking.sql", "--scale", "1", "--clients", "4", "--duration", "4s", "--warm-up", "1s")
+    (bench.folder / "token").write_text(f"{SECRET}\n")
+    asked = ("--password-command", "cat token")
+    dsn = f"postgresql://bench@{LOOPBACK}:{PORT}/postgres"
     done = run(
-        bench, "bench", "--dsn", uri(cluster), "--stock-only", *load, "--rounds", "1", "--out", "thinking", "--yes"
+        bench, "bench", "--dsn", dsn, *asked, "--stock-only", *load, "--rounds", "1", "--out", "thinking", "--yes"
     )
     assert done.returncode == 0, done.stderr
     (workload,) = json.loads((bench.folder / "thinking" / "report.json").read_text())["workloads"]
     assert workload["bottleneck"]["resource"] == "client and network"
     settings = cluster.sql("SELECT name, setting FROM pg_settings ORDER BY 1")
     short = ("--minutes", "1", "--duration", "1s", "--yes")
-    done = run(bench, "explain", "thinking", "--confirm", *short)
+    refused = run(bench, "explain", "thinking", *asked)
+    assert (refused.returncode, "add --confirm" in refused.stderr) == (2, True), refused.stderr
+    done = run(bench, "explain", "thinking", "--confirm", *asked, *short)
     assert done.returncode == 0, done.stderr
     assert "clients=8 against clients=4" in done.stderr
     # What is so in every trial is told once.
@@ -379,6 +384,28 @@ def test_more_wal_than_allowed_ends_the_study(cluster: Cluster, bench: Bench) ->
 
 
 @on_18
+def test_more_data_than_allowed_are_refused_or_end_the_loading(cluster: Cluster, bench: Bench) -> None:
+    assert run(bench, "clean", "--dsn", uri(cluster), "--yes").returncode == 0
+    refused = run(bench, "bench", "--dsn", uri(cluster), *LONG, "--duration", "2s", "--allow", "data=20MB")
+    assert refused.returncode == 3, refused.stderr
+    assert "pgdyno's databases would take 29.9 MB in the server, more than the 20 MB that they may" in refused.stderr
+    assert "scale 1 is 15.0 MB, and trials run in a copy of it" in refused.stderr
+    assert not (bench.folder / "pgdyno-records").exists()
+    # How large a file's tables become shows while they are made.
+    (bench.folder / "large.sql").write_text(
+        "CREATE TABLE large AS SELECT 1 AS one, repeat('x', 1000) FROM generate_series(1, 10000);\n"
+        "SELECT pg_sleep(600);\n"
+    )
+    (bench.folder / "one.sql").write_text("SELECT one FROM large LIMIT 1;\n")
+    own = ("--init", "large.sql", "--workload", "one.sql", "--clients", "1", "--rounds", "1")
+    stopped = run(bench, "bench", "--dsn", uri(cluster), *own, "--duration", "1s", "--allow", "data=12MB")
+    assert stopped.returncode == 3, stopped.stderr
+    assert "in the server, more than they may" in stopped.stderr
+    assert "--allow data=200GB" in stopped.stderr
+    assert databases(cluster) == []
+
+
+@on_18
 def test_ctrl_c_leaves_the_loaded_database_only(cluster: Cluster, bench: Bench) -> None:
     child = start(bench, "bench", "--dsn", uri(cluster), *LONG, "--duration", "60s")
     wait_for_load(cluster, child)
@@ -405,6 +432,13 @@ def test_through_a_pooler(cluster: Cluster, bench: Bench, mode: str) -> None:
         trial = json.loads(next(bench.folder.glob("pgdyno-records/*/trials/*/trial.json")).read_text())
         shared = ["server sampler"] if mode == "transaction" else []
         assert [gap["source"] for gap in trial["gaps"]] == ["os sampler", "server log", *shared, "pg_stat_statements"]
+        if mode == "transaction":
+            refused = run(bench, "bench", "--dsn", dsn, *SHORT, "--mode", "prepared", "--out", "prepared")
+            assert (refused.returncode, "loses prepared statements" in refused.stderr) == (2, True), refused.stderr
+            compared = ("--workload", "select-only", "--mode", "simple", "--mode", "prepared", "--minutes", "5")
+            refused = run(bench, "compare", "--dsn", dsn, *compared, "--scale", "1", "--out", "prepared")
+            assert (refused.returncode, "nothing is loaded yet" in refused.stderr) == (2, True), refused.stderr
+            assert not (bench.folder / "prepared").exists()
         # Nothing of it stays with a session that others use.
         assert run(bench, "bench", "--dsn", dsn, *SHORT).returncode == 0
         cleaned = run(bench, "clean", "--dsn", dsn, "--yes")

@@ -149,6 +149,15 @@ def test_another_machine_with_a_clock_of_its_own(cluster: Cluster, bench: Bench,
     assert resumed.returncode == 0, resumed.stderr
 
 
+def test_data_that_do_not_fit_on_its_disk_are_refused(cluster: Cluster, bench: Bench, by_ssh: Sshd) -> None:
+    dsn, scale = f"postgresql://bench@{LOOPBACK}:{PORT}/postgres", 1_000_000
+    words = ("bench", "--dsn", dsn, "--server-host", "db1", "--scale", str(scale), "--allow", "data=1000TB")
+    done = run(bench, *words, "--allow", "busy")
+    assert (done.returncode, "do not fit on the server's disk" in done.stderr) == (3, True), done.stderr
+    assert "and trials run in a copy of it" in done.stderr
+    assert not bench.records
+
+
 def test_a_machine_that_the_server_does_not_run_on_is_refused(cluster: Cluster, bench: Bench, by_ssh: Sshd) -> None:
     dsn = f"postgresql://bench@{LOOPBACK}:{PORT}/postgres"
     elsewhere = bench.folder / "python-there"

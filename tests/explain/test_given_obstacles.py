@@ -54,6 +54,7 @@ def test_each_danger_is_told_alone(seen: dict[str, object], rule: str, severity:
     assert find(msgspec.structs.replace(SERVER, **seen)) == {rule: severity}
     # On this machine nobody listens in between, and TLS hides it elsewhere.
     assert find(msgspec.structs.replace(SERVER, is_encrypted=False, is_local=True)) == {}
+    assert find(msgspec.structs.replace(SERVER, is_encrypted=False, has_gss_encryption=True)) == {}
 
 
 def test_what_others_depend_on_takes_the_users_word() -> None:

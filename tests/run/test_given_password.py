@@ -1,4 +1,4 @@
-"""The password of a given server, in each form in which a user may give it: it reaches every connection, and is seen nowhere."""
+"""The command that prints the password of a given server; that none is seen is tested by tests/cli/test_password_given.py."""
 
 from __future__ import annotations
 
@@ -14,20 +14,12 @@ from pgdyno.run.given import password_command
 from pgdyno.run.given.access import open_access
 from pgdyno.run.given.conninfo import use_password_command
 from pgdyno.run.given.password_command import PasswordCommand, read_password_command
-from pgdyno.run.host.process import ServerUser
-from pgdyno.run.load.argv import LoadRun
-from pgdyno.run.load.pgbench import Pgbench
 from pgdyno.run.postgres import sql
-from pgdyno.run.postgres.installation import find_installation
-from pgdyno.spec.study import ServerSpec
-from pgdyno.spec.table import QueryMode
 from tests.cli.program import wait_until
 from tests.tools.pgcluster import LOOPBACK, PORT, Cluster, running
 
 SECRET = "kanari:/vogel@7"
-ENCODED = "kanari%3A%2Fvogel%407"
 KEYWORDS = f"host={LOOPBACK} port={PORT} user=bird dbname=postgres"
-FORMS = ("URI", "keyword", "PGPASSWORD", "PGPASSFILE", "passfile", "service", "command")
 cluster_test = pytest.mark.cluster
 
 
@@ -45,86 +37,6 @@ def cluster() -> Iterator[Cluster]:
 def no_command() -> Iterator[None]:
     yield
     use_password_command(None)
-
-
-def give_password(form: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Put the password where a user may have it, and return the connection string."""
-    passwords = folder / "passwords"
-    passwords.write_text(f"{LOOPBACK}:{PORT}:postgres:bird:{SECRET.replace(':', chr(92) + ':')}\n")
-    passwords.chmod(0o600)
-    match form:
-        case "URI":
-            return f"postgresql://bird:{ENCODED}@{LOOPBACK}:{PORT}/postgres"
-        case "keyword":
-            return f"{KEYWORDS} password='{SECRET}'"
-        case "PGPASSWORD":
-            monkeypatch.setenv("PGPASSWORD", SECRET)
-        case "PGPASSFILE":
-            monkeypatch.setenv("PGPASSFILE", str(passwords))
-        case "passfile":
-            return f"{KEYWORDS} passfile='{passwords}'"
-        case "service":
-            services = folder / "services"
-            services.write_text(
-                f"[mine]\nhost={LOOPBACK}\nport={PORT}\nuser=bird\ndbname=postgres\npassword={SECRET}\n"
-            )
-            monkeypatch.setenv("PGSERVICEFILE", str(services))
-            return "service=mine"
-        case _:
-            (folder / "token").write_text(f"{SECRET}\n")
-            use_password_command(read_password_command(f"cat '{folder / 'token'}'"))
-    return KEYWORDS
-
-
-def read_children(seen: set[bytes], is_over: threading.Event) -> None:
-    """Read the arguments and the environment of each pgbench of this test while it runs."""
-    while not is_over.wait(0.02):
-        for place in Path("/proc").glob("[0-9]*"):
-            try:
-                words = (place / "cmdline").read_bytes()
-                if b"pgbench" in words and LOOPBACK.encode() in words:
-                    seen |= {words, (place / "environ").read_bytes()}
-            except OSError:
-                continue
-
-
-@cluster_test
-@pytest.mark.parametrize("form", FORMS)
-def test_a_password_reaches_every_child_and_is_seen_nowhere(
-    cluster: Cluster, form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert cluster.is_ready
-    monkeypatch.setenv("HOME", str(tmp_path))
-    script, output = tmp_path / "one.sql", tmp_path / "output"
-    script.write_text("SELECT 1;\n")
-    me = ServerUser(name="me", uid=os.geteuid(), gid=os.getegid())
-    pgbench = Pgbench(installation=find_installation(ServerSpec(), user=me, software_dir=Path("/none")), user=me)
-    seen: set[bytes] = set()
-    is_over = threading.Event()
-    reader = threading.Thread(target=read_children, args=(seen, is_over))
-    with open_access(give_password(form, tmp_path, monkeypatch)) as address:
-        with sql.connect(address) as connection:
-            assert connection.info.user == "bird"
-        run = LoadRun(
-            address=address,
-            scripts=((str(script), 1),),
-            mode=QueryMode.SIMPLE,
-            clients=1,
-            threads=1,
-            duration_s=1,
-            random_seed=1,
-            scale=1,
-        )
-        reader.start()
-        done = pgbench.run_load(run, directory=output)
-        is_over.set()
-        reader.join()
-        assert done.exit_code == 0
-    assert len(seen) >= 2
-    kept = [one.read_bytes() for one in output.rglob("*") if one.is_file()]
-    for content in (*seen, *kept, repr(address).encode(), repr(run).encode()):
-        assert SECRET.encode() not in content
-        assert ENCODED.encode() not in content
 
 
 @cluster_test

@@ -11,7 +11,8 @@ import pytest
 from pgdyno.errors import HostError, SpecError
 from pgdyno.record.types import ServerFacts
 from pgdyno.run.given.access import open_access
-from pgdyno.run.given.wal_bound import WalBound
+from pgdyno.run.given.bounds import bound_data, bound_wal
+from pgdyno.run.given.database import create_database, drop_database
 from pgdyno.run.given_server import GivenServerUnderTest
 from pgdyno.run.host.process import ServerUser
 from pgdyno.run.load.argv import LoadRun
@@ -53,7 +54,7 @@ def make_server(
     pgbench = Pgbench(installation=find_installation(ServerSpec(), user=me, software_dir=Path("/none")), user=me)
     facts = ServerFacts(version="", version_num=cluster.version_major * 10_000, bindir="")
     return kind(
-        address=address, facts=facts, generator=pgbench, may_checkpoint=False, lock=None, wal_bound=WalBound(address)
+        address=address, facts=facts, generator=pgbench, may_checkpoint=False, lock=None, bounds=(bound_wal(address),)
     )
 
 
@@ -73,7 +74,7 @@ def test_the_wal_that_a_study_may_have_written_is_bounded(cluster: Cluster) -> N
         cluster.sql("DROP TABLE filler")
 
     with open_access(dsn(cluster.root)) as address:
-        wide, narrow = WalBound(address), WalBound(address, 2.0**20)
+        wide, narrow = bound_wal(address), bound_wal(address, 2.0**20)
         assert wide.is_known
         narrow.check()
         write()
@@ -83,6 +84,29 @@ def test_the_wal_that_a_study_may_have_written_is_bounded(cluster: Cluster) -> N
             narrow.check()
         # The next look is soon, since the bound is near.
         assert wait_until(lambda: narrow.find_excess() is not None)
+
+
+def test_what_pgdynos_databases_take_is_bounded(cluster: Cluster) -> None:
+    with open_access(dsn(cluster.root)) as address:
+        wide, narrow = bound_data(address), bound_data(address, 2.0**20)
+        narrow.check()
+        # Neither a database of somebody else's nor one of another name counts.
+        cluster.sql("CREATE DATABASE pgdyno_of_another")
+        with sql.connect(address) as connection:
+            connection.execute("CREATE DATABASE pgdynos")
+        narrow.check()
+        made = create_database(address)
+        try:
+            wide.check()
+            with pytest.raises(HostError, match=r"pgdyno's databases take .* more than they may") as caught:
+                narrow.check()
+            assert "the bound is 1 MB" in caught.value.detail
+            assert wait_until(lambda: narrow.find_excess() is not None)
+        finally:
+            drop_database(address, made)
+        narrow.check()
+    cluster.sql("DROP DATABASE pgdyno_of_another")
+    cluster.sql("DROP DATABASE pgdynos")
 
 
 def test_sessions_get_what_they_ask_for(server: GivenServerUnderTest, tmp_path: Path) -> None:

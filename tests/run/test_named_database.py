@@ -10,9 +10,9 @@ import pytest
 
 from pgdyno.errors import SpecError, StepFailedError
 from pgdyno.run.given.access import open_access
+from pgdyno.run.given.bounds import bound_wal
 from pgdyno.run.given.database import check_named, create_database, drop_database, note_loaded
 from pgdyno.run.given.lock import StudyLock
-from pgdyno.run.given.wal_bound import WalBound
 from pgdyno.run.named_database import NamedDatabaseUnderTest
 from pgdyno.run.postgres import sql
 from pgdyno.run.postgres.address import Address
@@ -45,7 +45,7 @@ def name_database(
         facts=given.facts,
         generator=given._generator,
         lock=lock,
-        wal_bound=WalBound(address),
+        bounds=(bound_wal(address),),
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import pwd
 import resource
 import shutil
 import signal
@@ -223,6 +224,22 @@ def test_clone_that_is_not_ours_to_write_gets_its_environment_in_the_cache(open_
     assert (venv / "requirements.lock").exists()
     again = clone.run(head=NOBODY, HOME=str(home))
     assert (again.returncode, again.stderr) == (0, "")
+
+
+@pytest.mark.skipif(not IS_ROOT, reason="only root has a HOME of another account's")
+def test_root_with_the_home_of_another_account_leaves_it_alone(tmp_path: Path) -> None:
+    """As under a sudo that keeps HOME."""
+    ask = f". {TREE / 'tools' / 'environment.sh'}; here=/clone; choose_cache_place; echo $venv"
+    places = []
+    for owner in (65534, 0):
+        os.chown(tmp_path, owner, owner)
+        done = subprocess.run(
+            ["sh", "-c", ask], env={"PATH": PATH, "HOME": str(tmp_path)}, capture_output=True, text=True, check=True
+        )
+        places.append(Path(done.stdout.strip()))
+    assert not places[0].is_relative_to(tmp_path)
+    assert places[0].parent == Path(pwd.getpwuid(0).pw_dir) / ".cache" / "pgdyno"
+    assert places[1].parent == tmp_path / ".cache" / "pgdyno"
 
 
 @pytest.mark.parametrize("home", [None, "/nonexistent"])

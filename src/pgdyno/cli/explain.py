@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from pgdyno.cli.given_options import PasswordCommandOption, take_password_command
 from pgdyno.cli.option_values import given
 from pgdyno.cli.options import (
     DEFAULT_RECORDS,
@@ -65,6 +66,7 @@ def explain(
         Path | None,
         typer.Option(help="With --confirm: folder for its record. [default: next to this record]", show_default=False),
     ] = None,
+    password_command: PasswordCommandOption = None,
     records: RecordsOption = DEFAULT_RECORDS,
     home: HomeOption = None,
     run_as: RunAsOption = None,
@@ -84,11 +86,13 @@ def explain(
         if confirm and disk is not None:
             raise SpecError("--disk assumes another disk, and --confirm measures this one", hint="leave one out")
         if confirm:
+            take_password_command(password_command, dsn=store.read_record().study.server.dsn)
             wishes = ConfirmOptions(minutes=minutes, duration=duration)
             place = Workspace.make(out=out, home=home, run_as=run_as)
             show(run_confirmation(store, workload=workload, wishes=wishes, place=place, ui=ui))
             return
-        said = list(given(workload=workload, minutes=minutes, duration=duration, out=out, home=home, run_as=run_as))
+        own = {"password_command": password_command, "home": home, "run_as": run_as}
+        said = list(given(workload=workload, minutes=minutes, duration=duration, out=out, **own))
         if said:
             option = f"--{said[0].replace('_', '-')}"
             raise SpecError(f"{option} applies only to an experiment", hint="add --confirm")

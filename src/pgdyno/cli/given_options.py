@@ -42,7 +42,8 @@ AllowOption = Annotated[
     typer.Option(
         metavar="WORD",
         help="busy: load a given server although others use or follow it. writes=NAME: let the load write to the database NAME."
-        " wal=200GB: end the study when the server has written this much WAL, and not 50 GB.",
+        " wal=200GB: end the study when the server has written this much WAL, and not 50 GB."
+        " data=200GB: let pgdyno's databases take this much there, and not 50 GB.",
         show_default=False,
     ),
 ]
@@ -118,23 +119,24 @@ def read_allowed(words: list[str] | None, *, dsn: str | None) -> Allowed:
     Raises:
         SpecError: Something else was named, or no server of the user's.
     """
-    from pgdyno.spec.allowed import DEFAULT_WAL_BYTES, Allowed  # noqa: PLC0415 - --help needs no types
+    from pgdyno.spec.allowed import DEFAULT_DATA_BYTES, DEFAULT_WAL_BYTES, Allowed  # noqa: PLC0415 - --help needs no types
 
     if words and dsn is None:
         raise SpecError("--allow goes with a given server", hint="name it with --dsn, or run a study that names one")
-    is_busy, writes, wal_bytes = False, None, DEFAULT_WAL_BYTES
+    is_busy, writes = False, None
+    most_bytes = {"wal": DEFAULT_WAL_BYTES, "data": DEFAULT_DATA_BYTES}
     for word in words or []:
         what, _, name = word.partition("=")
         if word == "busy":
             is_busy = True
         elif what == "writes" and name:
             writes = name
-        elif what == "wal" and name:
-            wal_bytes = parse_amount(f"--allow wal={name}", name, "B", hint="for example --allow wal=200GB")
+        elif what in most_bytes and name:
+            most_bytes[what] = parse_amount(f"--allow {word}", name, "B", hint=f"for example --allow {what}=200GB")
         else:
             raise SpecError(
                 f"--allow {word}: not known",
                 hint="--allow busy loads a server that others use, --allow writes=NAME lets the load write to a database,"
-                " --allow wal=200GB lets the study write that much WAL",
+                " --allow wal=200GB lets the study write that much WAL, --allow data=200GB lets pgdyno's databases take that much",
             )
-    return Allowed(is_busy=is_busy, writes=writes, wal_bytes=wal_bytes)
+    return Allowed(is_busy=is_busy, writes=writes, wal_bytes=most_bytes["wal"], data_bytes=most_bytes["data"])

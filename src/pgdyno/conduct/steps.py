@@ -5,6 +5,7 @@ Also decide whether one more turn of a study fits into the announced time, by ho
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from itertools import count
 from pathlib import Path
@@ -39,6 +40,8 @@ from pgdyno.units import format_bytes
 
 TRIES = 2
 """How often a trial that fails is tried."""
+_FEW_LINES = 3
+_REASON = re.compile(r"(?:ERROR|FATAL|PANIC): +(.*)")
 
 
 def run_stage(store: RecordStore, record: StudyRecord, stage: TrialStage, *, ui: Ui) -> None:
@@ -219,7 +222,12 @@ def tell_failure(trial: PlannedTrial, error: PgdynoError, *, tries: int, ui: Ui)
     ui.end_step(f"failed: {error.fact}")
     if tries == TRIES or not isinstance(error, StepFailedError):
         return False
-    ui.say(f"trial {trial.number} is repeated; what the failed try left is kept beside it")
+    said = _REASON.search(error.detail)
+    # Many lines are the end of a log.
+    lines = error.detail.splitlines()
+    words = said[1] if said else lines[0] if 0 < len(lines) <= _FEW_LINES else ""
+    reason = f" after `{words.strip()}`" if words else ""
+    ui.say(f"trial {trial.number} is repeated{reason}; what the failed try left is kept beside it")
     return True
 
 

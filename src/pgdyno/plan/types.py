@@ -180,10 +180,14 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def script_loads(self) -> tuple[PlannedWorkload, ...]:
         """Return the load of each workload, once for each list of scripts that its variants have."""
+        return tuple({(load.name, load.scripts): load for load in self.loads}.values())
+
+    @property
+    def loads(self) -> tuple[PlannedWorkload, ...]:
+        """Return the load of each workload under each variant."""
         if self.experiment is None:
             return self.workloads
-        loads = [apply_variant(each, variant) for each in self.workloads for variant in self.experiment.variants]
-        return tuple({(load.name, load.scripts): load for load in loads}.values())
+        return tuple(apply_variant(each, variant) for each in self.workloads for variant in self.experiment.variants)
 
     def find_load(self, trial: PlannedTrial) -> PlannedWorkload:
         """Return the load of a trial: its workload under its variant. Alternating variants share one load."""

@@ -265,6 +265,8 @@ class StudyRecord(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the user said to load a server of theirs that others use."""
     are_writes_allowed: bool = False
     """Whether the user said that the load may write to the database that they named."""
+    allowed_data_bytes: float | None = None
+    """What pgdyno's own databases may take in a server of the user's; None in older records and for pgdyno's own servers."""
     load_host: HostFacts | None = None
     """The machine that made the load, where it is not the server's own, or where nobody knows that."""
     places: tuple[PlaceFacts, ...] = ()

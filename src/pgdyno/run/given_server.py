@@ -21,7 +21,9 @@ from pgdyno.errors import PgdynoError, SpecError, StepFailedError
 from pgdyno.plan.experiment import Variant
 from pgdyno.plan.live import TIMEOUTS
 from pgdyno.record.types import UNREAD_LOG, UNSEEN_GAPS, Dataset, Gap, ServerFacts
+from pgdyno.run.given.bounds import Bound
 from pgdyno.run.given.database import (
+    HINT_DISK_FULL,
     OwnDatabase,
     copy_database,
     create_database,
@@ -34,7 +36,6 @@ from pgdyno.run.given.database import (
 from pgdyno.run.given.init_file import build_psql_argv, run_init_file
 from pgdyno.run.given.lock import StudyLock
 from pgdyno.run.given.machine import ServerMachine
-from pgdyno.run.given.wal_bound import WalBound
 from pgdyno.run.host.clock import monotonic_s
 from pgdyno.run.load.argv import InitRun, build_init_argv
 from pgdyno.run.load.generator import InitOutcome
@@ -84,7 +85,7 @@ class GivenServerUnderTest:
         generator: Loads the data.
         may_checkpoint: Whether the role may run CHECKPOINT.
         lock: Keeps other pgdynos away; None where a pooler in between is in transaction mode.
-        wal_bound: The WAL that it may write.
+        bounds: On what it may write and hold.
         machine: Its machine, if it is reached by ssh.
     """
 
@@ -96,10 +97,10 @@ class GivenServerUnderTest:
         generator: Pgbench,
         may_checkpoint: bool,
         lock: StudyLock | None,
-        wal_bound: WalBound,
+        bounds: Sequence[Bound],
         machine: ServerMachine | None = None,
     ) -> None:
-        self._wal_bound = wal_bound
+        self._bounds = tuple(bounds)
         self._aside = address
         self._facts = facts
         self._generator = generator
@@ -178,7 +179,7 @@ class GivenServerUnderTest:
         Raises:
             StepFailedError: Loading failed; no half-loaded database stays.
         """
-        content = _describe_content(data, scale)
+        content = describe_content(data, scale)
         on_activity("looking for loaded data")
         if self._lock is not None:
             drop_left_overs(self._aside)
@@ -189,19 +190,21 @@ class GivenServerUnderTest:
         try:
             dataset = self._fill(data, scale, output_dir=output_dir, on_activity=on_activity)
             self._loaded = note_loaded(self._aside, self._loaded, content)
-        except BaseException:
+        except BaseException as exc:
             drop_if_possible(self._aside, self._loaded)
             self._loaded = None
+            _tell_full_disk(exc)
             raise
         return dataset
 
     def reset(self, on_activity: Callable[[str], None] = lambda _: None) -> float:  # noqa: ARG002 - nothing is known
         """Make a new copy of the loaded database. Return the seconds that it took."""
-        self._wal_bound.check()
+        self._check_bounds()
         if self._lock is not None:
             self._lock.check()
         began_s = monotonic_s()
         self._copy = copy_database(self._aside, self._whole, study=self._study)
+        self._check_bounds()
         return monotonic_s() - began_s
 
     def in_slot(self, number: int) -> GivenServerUnderTest:
@@ -236,7 +239,7 @@ class GivenServerUnderTest:
     @contextlib.contextmanager
     def running(self, settings: Mapping[str, SettingValue], *, log_path: Path) -> Iterator[None]:  # noqa: ARG002 - it has none
         """Let sessions ask for settings, and watch that the server is not restarted, for the length of a `with` block."""
-        self._wal_bound.check()
+        self._check_bounds()
         self._settings = settings
         if self.switch is not None:
             self.switch.apply(settings)
@@ -248,6 +251,7 @@ class GivenServerUnderTest:
         except PgdynoError as exc:
             # A restart explains every other failure.
             self._check_start(started_at, cause=exc)
+            _tell_full_disk(exc)
             raise
         self._check_start(started_at)
 
@@ -313,15 +317,19 @@ class GivenServerUnderTest:
         return self.switch
 
     def find_failure(self) -> PgdynoError | None:
-        """Return the error that ends the study if the server has written too much WAL.
+        """Return the error that ends the study if the server has written too much WAL, or holds too much data.
 
         Its clients notice the end of a server at once, and only a new connection would show that it was restarted.
         """
-        return self._wal_bound.find_excess()
+        return next((excess for one in self._bounds if (excess := one.find_excess()) is not None), None)
 
     def log_tail(self) -> str:
         """Return nothing: its log is not seen."""
         return ""
+
+    def _check_bounds(self) -> None:
+        for one in self._bounds:
+            one.check()
 
     def _fill(self, data: DataSpec, scale: int, *, output_dir: Path, on_activity: Callable[[str], None]) -> Dataset:
         watch = LoadWatch(self)
@@ -410,7 +418,13 @@ class GivenServerUnderTest:
         return sql.connect(self._aside)
 
 
-def _describe_content(data: DataSpec, scale: int) -> str:
+def _tell_full_disk(error: BaseException) -> None:
+    """Give an error the hint that the disk which is full is the server's, which --home does not change."""
+    if isinstance(error, PgdynoError) and "No space left on device" in error.detail:
+        error.hint = HINT_DISK_FULL
+
+
+def describe_content(data: DataSpec, scale: int) -> str:
     """Return what tells loaded data from others."""
     if data.init is not None:
         return f"sql sha256={hash_init_file(Path(data.init))}"

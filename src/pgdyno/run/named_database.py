@@ -5,16 +5,16 @@ Nothing is created, copied, restored, vacuumed, analysed or dropped there, and n
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
 
 from pgdyno.errors import SpecError
 from pgdyno.record.types import Dataset, ServerFacts
+from pgdyno.run.given.bounds import Bound
 from pgdyno.run.given.lock import StudyLock
 from pgdyno.run.given.machine import ServerMachine
-from pgdyno.run.given.wal_bound import WalBound
 from pgdyno.run.given_server import GivenServerUnderTest, with_settings
 from pgdyno.run.load.pgbench import Pgbench
 from pgdyno.run.postgres import sql
@@ -37,7 +37,7 @@ class NamedDatabaseUnderTest(GivenServerUnderTest):
         facts: Which PostgreSQL it is.
         generator: Tries the scripts.
         lock: As for `GivenServerUnderTest`.
-        wal_bound: Likewise.
+        bounds: Likewise.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class NamedDatabaseUnderTest(GivenServerUnderTest):
         facts: ServerFacts,
         generator: Pgbench,
         lock: StudyLock | None,
-        wal_bound: WalBound,
+        bounds: Sequence[Bound],
         machine: ServerMachine | None = None,
     ) -> None:
         super().__init__(
@@ -58,7 +58,7 @@ class NamedDatabaseUnderTest(GivenServerUnderTest):
             generator=generator,
             may_checkpoint=False,
             lock=lock,
-            wal_bound=wal_bound,
+            bounds=bounds,
             machine=machine,
         )
         self._named = msgspec.structs.replace(address, dbname=database)

@@ -7,6 +7,9 @@ import msgspec
 DEFAULT_WAL_BYTES = 50 * 1024.0**3
 """Bound on the WAL of a study where the user sets none."""
 
+DEFAULT_DATA_BYTES = 50 * 1024.0**3
+"""Bound on what pgdyno's databases take in a server where the user sets none."""
+
 
 class Allowed(msgspec.Struct, frozen=True, kw_only=True):
     """What `--allow` says.
@@ -15,11 +18,13 @@ class Allowed(msgspec.Struct, frozen=True, kw_only=True):
         is_busy: Whether to load a server that others use.
         writes: The database of the user's that the load may write to; None: it only reads.
         wal_bytes: WAL that the server may write while the study runs.
+        data_bytes: What pgdyno's own databases may take in the server, those of earlier studies included.
     """
 
     is_busy: bool = False
     writes: str | None = None
     wal_bytes: float = DEFAULT_WAL_BYTES
+    data_bytes: float = DEFAULT_DATA_BYTES
 
 
 NOTHING = Allowed()

@@ -24,13 +24,13 @@ from pgdyno.record.types import ServerFacts, WatchedHost
 from pgdyno.run.change.given.undo import find_left
 from pgdyno.run.change.journal import own_journal
 from pgdyno.run.given.access import open_access
+from pgdyno.run.given.bounds import Bound, bound_data, bound_wal
 from pgdyno.run.given.conninfo import has_password
 from pgdyno.run.given.database import check_named
 from pgdyno.run.given.libpq import find_libpq
 from pgdyno.run.given.lock import StudyLock, refuse_second_study
 from pgdyno.run.given.machine import ServerMachine, find_machine
 from pgdyno.run.given.probe import watch_server
-from pgdyno.run.given.wal_bound import WalBound
 from pgdyno.run.given_server import GivenServerUnderTest
 from pgdyno.run.host.facts import read_host_facts
 from pgdyno.run.host.log import pending_log
@@ -137,13 +137,14 @@ def ready_server(
             refuse_second_study(address)
             # Where transactions share sessions, its name would stay with a session that others use.
             lock = None if seen.has_pooled_transactions else stack.enter_context(closing(StudyLock(address)))
-            bound = WalBound(address, allowed.wal_bytes)
-            if not bound.is_known:
+            wal_bound = bound_wal(address, allowed.wal_bytes)
+            if not wal_bound.is_known:
                 ui.say(
                     "this role may not know how much WAL the server writes: the study does not end at any amount of it"
                 )
+            bounds = [wal_bound] if data.database is not None else [wal_bound, bound_data(address, allowed.data_bytes)]
             ready = _make_ready(
-                seen, address, lock, load_host, bound, data=data, may_write=may_write, host=host, machine=machine
+                seen, address, lock, load_host, bounds, data=data, may_write=may_write, host=host, machine=machine
             )
             if isinstance(ready.under_test, NamedDatabaseUnderTest):
                 ready.under_test.check_guard()
@@ -222,7 +223,7 @@ def _make_ready(
     address: Address,
     lock: StudyLock | None,
     load_host: HostFacts,
-    wal_bound: WalBound,
+    bounds: list[Bound],
     *,
     data: DataSpec,
     may_write: bool,
@@ -247,7 +248,7 @@ def _make_ready(
             generator=generator,
             may_checkpoint=may_checkpoint,
             lock=lock,
-            wal_bound=wal_bound,
+            bounds=bounds,
             machine=machine,
         )
     else:
@@ -258,7 +259,7 @@ def _make_ready(
             facts=facts,
             generator=generator,
             lock=lock,
-            wal_bound=wal_bound,
+            bounds=bounds,
             machine=machine,
         )
     return ReadyServer(

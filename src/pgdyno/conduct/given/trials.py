@@ -23,22 +23,25 @@ from pgdyno.record.durable import writing
 from pgdyno.record.store import RecordStore
 from pgdyno.record.types import StudyRecord
 from pgdyno.run.change.given.target import GivenSwitch
-from pgdyno.run.given.script_check import check_scripts_on_data, check_scripts_there
+from pgdyno.run.given.script_check import check_prepared, check_scripts_on_data, check_scripts_there
 from pgdyno.run.load.little_run import SCRIPT_CHECK_S, has_script_files
 from pgdyno.run.postgres import sql
 from pgdyno.run.trial_stage import TrialStage
 from pgdyno.spec.study import Study
-from pgdyno.spec.table import SettingValue
+from pgdyno.spec.table import QueryMode, SettingValue
 from pgdyno.spec.variant import DesignKind
 from pgdyno.units import format_bytes
 
 
 def check_given_scripts(planned: PlannedStudy, ready: ReadyServer, ui: Ui) -> None:
-    """Try script files before anything large is loaded.
+    """Try script files, and prepared statements behind a pooler of transactions, before anything large is loaded.
 
     Raises:
-        SpecError: One is wrong.
+        SpecError: A script is wrong, or the pooler loses what its clients prepare.
     """
+    prepared = next((load for load in planned.plan.loads if load.mode is QueryMode.PREPARED), None)
+    if ready.seen.has_pooled_transactions and prepared is not None:
+        check_prepared(ready.address, ready.generator, prepared)
     if planned.study.data.is_own or not has_script_files(planned.plan.script_loads):
         return
     ui.begin_step("check scripts", predicted_s=SCRIPT_CHECK_S)

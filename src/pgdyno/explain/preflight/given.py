@@ -230,12 +230,12 @@ def _far(server: GivenServer, _: int) -> Iterator[Finding]:
 
 
 def _plain_text(server: GivenServer, _: int) -> Iterator[Finding]:
-    if not server.is_encrypted and not server.is_local:
+    if not (server.is_encrypted or server.has_gss_encryption or server.is_local):
         yield Finding(
             rule="not-encrypted",
             severity=Severity.WARNING,
             claim="The connection to another machine is not encrypted.",
-            evidence=f"{server.host} is not this machine, and the session has no TLS",
+            evidence=f"{server.host} is not this machine, and the session has neither TLS nor GSSAPI encryption",
             advice="Say sslmode=require, or better verify-full, if the network is not yours.",
         )
 

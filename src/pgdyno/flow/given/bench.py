@@ -6,6 +6,7 @@ from pathlib import Path
 
 import msgspec
 
+from pgdyno.conduct.given.room import check_room
 from pgdyno.conduct.given.server import (
     DEFAULT_CLIENTS,
     DEFAULT_SCALE,
@@ -40,7 +41,7 @@ from pgdyno.record.machine.host_facts import HostFacts
 from pgdyno.record.store import RecordStore
 from pgdyno.record.types import FORMAT_VERSION, GIVEN_FORMAT, StudyRecord
 from pgdyno.run.given.conninfo import has_password, hide_secrets
-from pgdyno.spec.allowed import Allowed
+from pgdyno.spec.allowed import NOTHING, Allowed
 from pgdyno.spec.hosts import make_server_hosts
 from pgdyno.spec.init_file import hash_init_file
 from pgdyno.spec.read import APPLY_USE, resolve_command
@@ -174,7 +175,8 @@ def bench_given(
 def begin_given_record(
     planned: PlannedStudy, ready: ReadyServer, *, allowed: Allowed, name: str, place: Workspace, ui: Ui
 ) -> RecordStore:
-    """Show the plan, ask before a long one, try the scripts, and create the record."""
+    """Refuse data that are too large, show the plan, ask before a long one, try the scripts, and create the record."""
+    check_room(planned, ready, allowed)
     store = announce(planned, version_major=ready.seen.major, name=name, place=place, ui=ui)
     check_given_scripts(planned, ready, ui)
     record = draft_record(planned, name=name, server=ready.facts)
@@ -188,6 +190,7 @@ def begin_given_record(
             given=ready.seen,
             is_busy_allowed=allowed.is_busy,
             are_writes_allowed=allowed.writes is not None,
+            allowed_data_bytes=allowed.data_bytes,
             load_host=ready.load_host,
         ),
     )
@@ -230,11 +233,13 @@ def allowed_again(record: StudyRecord, allowed: Allowed | None = None) -> Allowe
         SpecError: Writes are allowed now, and were not when it began.
     """
     writes = record.study.data.database if record.are_writes_allowed else None
+    data_bytes = max((allowed or NOTHING).data_bytes, record.allowed_data_bytes or 0.0)
     if allowed is None:
-        return Allowed(is_busy=record.is_busy_allowed, writes=writes)
+        return Allowed(is_busy=record.is_busy_allowed, writes=writes, data_bytes=data_bytes)
     if allowed.writes is not None and writes is None:
         raise SpecError("the trials so far only read the database", hint="begin a new study to write to it")
-    return msgspec.structs.replace(allowed, is_busy=allowed.is_busy or record.is_busy_allowed, writes=writes)
+    is_busy = allowed.is_busy or record.is_busy_allowed
+    return msgspec.structs.replace(allowed, is_busy=is_busy, writes=writes, data_bytes=data_bytes)
 
 
 def _ask(study: Study, experiment: Experiment | None, ready: ReadyServer, ui: Ui) -> None:

@@ -78,6 +78,8 @@ class GivenServer(msgspec.Struct, frozen=True, kw_only=True):
     """What libpq was asked for, by the user or by itself; None in older records."""
     tls: str | None = None
     """Protocol and cipher of the connection, by pg_stat_ssl; None without TLS, behind a pooler, and in older records."""
+    has_gss_encryption: bool = False
+    """Whether GSSAPI encrypts the connection, in place of TLS; False in older records."""
     system: str | None = None
     """What its version() says that it was built for and with; None if it was not asked."""
 

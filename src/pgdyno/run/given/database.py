@@ -29,6 +29,9 @@ _COMMENT = re.compile(r"pgdyno ([0-9a-f]{32}) [-0-9]+: may be dropped(?:; (.*))?
 _TEMPLATES = {"template0", "template1"}
 # For each 5 MB that a slow disk copies in a second.
 _SLOW_DISK_BYTES_PER_S = 5_000_000
+# The server itself waits 5 s for sessions to end, which on a busy machine is not enough. Source: PostgreSQL 18
+# src/backend/storage/ipc/procarray.c, CountOtherDBBackends.
+_TRIES = 3
 
 _LIST: LiteralString = """
 SELECT d.datname AS name, coalesce(pg_catalog.shobj_description(d.oid, 'pg_database'), '') AS comment,
@@ -51,8 +54,9 @@ SELECT ((SELECT count(*) FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace
 _END_OWN_SESSIONS: LiteralString = """
 SELECT pg_catalog.pg_terminate_backend(a.pid) FROM pg_catalog.pg_stat_get_activity(NULL) a
 JOIN pg_catalog.pg_database d ON d.oid = a.datid WHERE d.datname = %s AND a.usesysid = d.datdba"""
+HINT_DISK_FULL = "the server's disk is full: load less data (--scale), or free some space there"
 _HINTS = (
-    (psycopg.errors.DiskFull, "the server's disk is full: load less data"),
+    (psycopg.errors.DiskFull, HINT_DISK_FULL),
     (psycopg.errors.InsufficientPrivilege, "`pgdyno check --dsn` says what this role may do, and which GRANT gives it"),
     (psycopg.errors.ObjectInUse, "somebody is connected to pgdyno's own database: end that session"),
     (psycopg.errors.QueryCanceled, "a statement_timeout of this role or server ends what takes long"),
@@ -307,9 +311,18 @@ def _settle(connection: sql.Connection, name: str) -> None:
 def _execute(
     connection: sql.Connection, words: LiteralString, name: str, *, source: str = "", size_bytes: int = 0
 ) -> None:
+    """Execute a statement on a database, and again where sessions that are about to end are still there."""
     named = compose.SQL(words).format(name=compose.Identifier(name), source=compose.Identifier(source or name))
-    with timeouts.limit(connection, timeouts.QUERY_PATIENCE_S + 2 * size_bytes / _SLOW_DISK_BYTES_PER_S):
-        connection.execute(named)
+    patience_s = timeouts.QUERY_PATIENCE_S + 2 * size_bytes / _SLOW_DISK_BYTES_PER_S
+    for tries_left in reversed(range(_TRIES)):
+        try:
+            with timeouts.limit(connection, patience_s):
+                connection.execute(named)
+        except psycopg.errors.ObjectInUse:
+            if not tries_left:
+                raise
+        else:
+            return
 
 
 @contextmanager

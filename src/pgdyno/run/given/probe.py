@@ -35,6 +35,7 @@ _SECOND_SESSION_PATIENCE_S = 5.0
 _SEVERAL = 5
 # Sessions tell their counts each second. Source: PostgreSQL 18 src/backend/utils/activity/pgstat.c, PGSTAT_MIN_INTERVAL.
 _WATCH_S = 2.2
+_LOOKS = 10
 _OWN_TRANSACTIONS = 10
 _T = TypeVar("_T")
 
@@ -62,7 +63,14 @@ def _telling_loss() -> Iterator[None]:
         hint = "it, its disk or the network hangs"
         raise StepFailedError("the server does not answer", detail=error.detail, hint=hint) from error
     except psycopg.Error as error:
-        raise StepFailedError("the connection to the server was lost", detail=str(error).strip()) from error
+        said = str(error).strip()
+        is_timeout = isinstance(error, psycopg.errors.IdleSessionTimeout)
+        hint = (
+            "a timeout of this role or server ends sessions that idle for seconds: see `ALTER ROLE`"
+            if is_timeout
+            else ""
+        )
+        raise StepFailedError("the connection to the server was lost", detail=said, hint=hint) from error
 
 
 def _probe(dsn: str, connection: sql.Connection) -> GivenServer:
@@ -83,6 +91,7 @@ def _probe(dsn: str, connection: sql.Connection) -> GivenServer:
         system_identifier = _read(sql.read_system_identifier, connection)
         pooler = _find_pooler(connection)
         tls = _read(sql.read_tls, connection)
+        has_gss = _read(sql.has_gss_encryption, connection)
     return GivenServer(
         host=info.host or info.hostaddr,
         port=info.port,
@@ -96,6 +105,7 @@ def _probe(dsn: str, connection: sql.Connection) -> GivenServer:
         is_encrypted=connection.pgconn.ssl_in_use,
         sslmode=_find_sslmode(connection),
         tls=tls if pooler is None else None,
+        has_gss_encryption=pooler is None and bool(has_gss),
         is_local=info.host.startswith(("/", "@")) or info.hostaddr.startswith("127.") or info.hostaddr == "::1",
         service=service.name if service else None,
         settings_way=service.settings if service else "",
@@ -128,10 +138,25 @@ def _count_others(connection: sql.Connection) -> float | None:
     before, began_s = _count_transactions(connection), time.monotonic()
     if before is None:
         return None
-    time.sleep(_WATCH_S)
+    passed = _watch_transactions(connection)
     after, took_s = _count_transactions(connection), time.monotonic() - began_s
     # The two looks, and what connecting took, are pgdyno's own.
-    return None if after is None else max(0, after - before - _OWN_TRANSACTIONS) / took_s
+    return None if after is None else max(passed, after - before - _OWN_TRANSACTIONS) / took_s
+
+
+def _watch_transactions(connection: sql.Connection) -> int:
+    """Watch for two seconds, and return how many transactions of others ended meanwhile at the least; 0 if that is refused.
+
+    PostgreSQL 15 counts the transactions of a session that touches no table only when the session ends.
+    """
+    numbers: dict[str, list[int]] = {}
+    with timeouts.limit(connection), connection.transaction(force_rollback=True):
+        sql.begin_carefully(connection)
+        for _ in range(_LOOKS):
+            time.sleep(_WATCH_S / _LOOKS)
+            for session, number in _read(sql.list_virtual_transactions, connection) or ():
+                numbers.setdefault(session, []).append(number)
+    return sum(max(seen) - min(seen) for seen in numbers.values())
 
 
 def _count_transactions(connection: sql.Connection) -> int | None:

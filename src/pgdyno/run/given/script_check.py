@@ -42,6 +42,8 @@ WHERE a.datname = pg_catalog.current_database() AND a.usename = current_user AND
 # Not of the whole database: ANALYZE writes into its catalogs.
 _WRITTEN: LiteralString = """
 SELECT coalesce(sum(n_tup_ins + n_tup_upd + n_tup_del), 0)::bigint AS rows FROM pg_catalog.pg_stat_user_tables"""
+# With another number of parameters: pgbench ignores that a name is taken, and would execute the statement of that name.
+_APART = ("SELECT 1;\n", "\\set one 1\nSELECT :one;\n")
 # What no other data would avoid: PostgreSQL's class 42 in words, since pgbench does not print the class.
 _MISTAKES = re.compile(r"syntax error|does not exist|undefined variable|is ambiguous|invalid command|permission denied")
 
@@ -81,6 +83,36 @@ def check_scripts_there(
     finally:
         drop_if_possible(address, made)
     return tuple(remarks)
+
+
+def check_prepared(address: Address, generator: Pgbench, workload: PlannedWorkload) -> None:
+    """Run two statements through a pooler of transactions, one after the other, in the prepared mode of a workload.
+
+    An older pooler hands the second run a session in which the first has prepared a statement under the same name. It is a
+    session of a database of pgdyno's own, so that no other client gets it.
+
+    Raises:
+        SpecError: The pooler does not keep the statements of its clients apart.
+        StepFailedError: The server refuses the database.
+    """
+    made = create_database(address)
+    try:
+        with TemporaryDirectory(prefix="pgdyno-scripts-") as name:
+            there = msgspec.structs.replace(address, dbname=made.name)
+            for number, text in enumerate(_APART):
+                script = Path(name) / f"{number}.sql"
+                script.write_text(text, encoding="ascii")
+                run = plan_script_run(there, workload, str(script))
+                generator.run_load(run, directory=Path(name) / str(number))
+    except StepFailedError as error:
+        raise SpecError(
+            "the pooler in between loses prepared statements",
+            detail=error.detail or error.fact,
+            hint="connect to the server itself, use --mode simple or extended, or PgBouncer 1.21 or newer with"
+            " max_prepared_statements; nothing is loaded yet",
+        ) from error
+    finally:
+        drop_if_possible(address, made)
 
 
 def check_scripts_on_data(

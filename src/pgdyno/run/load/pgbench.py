@@ -270,23 +270,37 @@ def conclude(run: LoadRun, done: Invocation, directory: Path, should_abort: Shou
 def _load_failure(run: LoadRun, stderr: bytes, exit_code: int) -> StepFailedError:
     text = stderr.decode(errors="replace")
     number = parse_failure(text, exit_code).script_number
-    fact = "pgbench failed" if number is None else f"pgbench failed in script {run.scripts[number - 1][0]}"
-    return _failure(fact, text, exit_code)
+    scripts = [name for name, _ in run.scripts] if number is None else [run.scripts[number - 1][0]]
+    fact = "pgbench failed" if number is None else f"pgbench failed in script {scripts[0]}"
+    return _failure(fact, text, exit_code, is_users=any(name not in BUILTIN_SCRIPTS for name in scripts))
 
 
-def _failure(fact: str, stderr: str, exit_code: int) -> StepFailedError:
+def _failure(fact: str, stderr: str, exit_code: int, *, is_users: bool = False) -> StepFailedError:
+    """Return the error of a failed pgbench.
+
+    Args:
+        fact: What failed.
+        stderr: What pgbench printed there.
+        exit_code: Its exit code.
+        is_users: Whether it may be a script of the user's that is wrong.
+    """
     failure = parse_failure(stderr, exit_code)
     if failure.signal_name is not None and not failure.words:
         hint = "something outside ended it"
         if exit_code == -signal.SIGKILL:
             hint += "; `dmesg` tells whether the kernel was out of memory"
         return StepFailedError(f"{fact}: it was ended by {failure.signal_name}", hint=hint)
-    return StepFailedError(fact, detail=failure.words or f"exit code {exit_code}", hint=_hint(failure.words))
+    return StepFailedError(
+        fact, detail=failure.words or f"exit code {exit_code}", hint=_hint(failure.words, is_users=is_users)
+    )
 
 
-def _hint(words: str) -> str:
+def _hint(words: str, *, is_users: bool) -> str:
     if "too many clients" in words or "remaining connection slots" in words:
         return "lower clients, or raise max_connections"
+    if "administrator command" in words:
+        return "somebody ended its sessions, or stopped the server"
     if "backend died" in words or "terminating connection" in words or "server closed the connection" in words:
         return "the end of the server's log has the reason"
-    return hint_for(words) or ("correct the script" if "script" in words or "in command" in words else "")
+    names_script = "script" in words or "in command" in words
+    return hint_for(words) or ("correct the script" if is_users and names_script else "")

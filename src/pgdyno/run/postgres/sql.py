@@ -121,10 +121,10 @@ WHERE name = ANY(%s) GROUP BY name HAVING NOT bool_or(applied) ORDER BY name"""
 # Each process of the server reads the files by itself and keeps its own time of doing so: a session that has read them
 # after its request sees what all others see with their next command. An extension's setting that was set once and is
 # set no longer is empty; before that it was unknown.
-RELOAD = "SELECT pg_reload_conf() AS is_sent"
+RELOAD = "SELECT pg_catalog.pg_reload_conf() AS is_sent"
 LOADED_SETTINGS = """
-SELECT pg_conf_load_time()::text AS loaded_at,
-       ARRAY(SELECT coalesce(current_setting(name, true), '') FROM unnest(%s::text[]) WITH ORDINALITY AS asked (name, place) ORDER BY place)
+SELECT pg_catalog.pg_conf_load_time()::text AS loaded_at,
+       ARRAY(SELECT coalesce(pg_catalog.current_setting(name, true), '') FROM pg_catalog.unnest(%s::text[]) WITH ORDINALITY AS asked (name, place) ORDER BY place)
          AS shown"""
 
 # For a running server that pgdyno did not create, through psql as the account that owns it; pgdyno chooses `names`. One
@@ -188,6 +188,8 @@ SELECT current_setting('server_version') AS version, version() AS system, curren
 # pg_use_reserved_connections may open a few more, which are not for a load.
 # Of this very connection. Behind a pooler it is the pooler's own to the server.
 TLS = "SELECT version || ', ' || cipher AS tls FROM pg_catalog.pg_stat_ssl WHERE pid = pg_catalog.pg_backend_pid()"
+GSS_ENCRYPTION = """
+SELECT coalesce(bool_or(encrypted), false)::int AS count FROM pg_catalog.pg_stat_gssapi WHERE pid = pg_catalog.pg_backend_pid()"""
 FREE_CONNECTIONS = """
 SELECT greatest(0, least(current_setting('max_connections')::int - sum(numbackends)
                            - CASE WHEN rolsuper THEN 0 ELSE current_setting('superuser_reserved_connections')::int
@@ -206,6 +208,12 @@ FROM pg_catalog.pg_stat_get_activity(NULL) WHERE pid <> pg_backend_pid()"""
 TRANSACTIONS = r"""
 SELECT coalesce(sum(xact_commit + xact_rollback), 0)::int8 AS count FROM pg_catalog.pg_stat_database
 WHERE datname !~ '^pgdyno_[0-9a-f]{32}'"""
+# Every transaction holds the lock on its own number, which counts up in each session.
+VIRTUAL_TRANSACTIONS = r"""
+SELECT split_part(l.virtualtransaction, '/', 1) AS session, split_part(l.virtualtransaction, '/', 2)::int8 AS number
+FROM pg_catalog.pg_locks l JOIN pg_catalog.pg_stat_get_activity(NULL) a ON a.pid = l.pid
+JOIN pg_catalog.pg_database d ON d.oid = a.datid
+WHERE l.locktype = 'virtualxid' AND l.pid <> pg_catalog.pg_backend_pid() AND d.datname !~ '^pgdyno_[0-9a-f]{32}'"""
 SERVICE_MARKS = """
 SELECT ARRAY(SELECT DISTINCT split_part(name, '.', 1) FROM pg_catalog.pg_settings WHERE name LIKE '%%.%%') AS prefixes,
        ARRAY(SELECT DISTINCT proname::text FROM pg_catalog.pg_proc WHERE proname = ANY(%s)) AS functions"""
@@ -527,6 +535,11 @@ def read_tls(connection: Connection) -> str | None:
     return tls
 
 
+def has_gss_encryption(connection: Connection) -> bool:
+    """Return whether a connection is encrypted by GSSAPI, which takes the place of TLS."""
+    return bool(_one(connection, GSS_ENCRYPTION)["count"])
+
+
 def count_free_connections(connection: Connection) -> int:
     """Count the connections that the connected role may still open."""
     return int(_one(connection, FREE_CONNECTIONS)["count"])
@@ -541,6 +554,11 @@ def count_active_sessions(connection: Connection) -> int | None:
 def count_transactions(connection: Connection) -> int:
     """Count the transactions that have ended in all databases, without those that pgdyno made."""
     return int(_one(connection, TRANSACTIONS)["count"])
+
+
+def list_virtual_transactions(connection: Connection) -> list[tuple[str, int]]:
+    """List the transactions that others are in now: a name of the session, and the number that counts its transactions."""
+    return [(row["session"], row["number"]) for row in _rows(connection, VIRTUAL_TRANSACTIONS)]
 
 
 def read_service_marks(connection: Connection, functions: Sequence[str]) -> dict[str, Any]:

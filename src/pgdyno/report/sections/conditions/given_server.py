@@ -154,7 +154,11 @@ def _name_role(server: GivenServer) -> str:
 
 
 def _name_way(server: GivenServer) -> str:
-    return "by its socket" if _is_socket(server) else "over TLS" if server.is_encrypted else "without TLS"
+    if _is_socket(server):
+        return "by its socket"
+    if server.has_gss_encryption:
+        return "with GSSAPI encryption"
+    return "over TLS" if server.is_encrypted else "without TLS"
 
 
 def _is_socket(server: GivenServer) -> bool:

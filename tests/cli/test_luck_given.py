@@ -1,0 +1,150 @@
+"""`bench --dsn` on a server that has bad luck: a clear error, or a trial that is repeated, and nothing left behind."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.loops import mounted, needs_root
+from tests.ready_program import Program, run_program
+from tests.tools.pgcluster import PORT, Cluster, running
+
+from .program import Bench
+
+pytestmark = pytest.mark.cluster
+LOAD = (
+    *("--stock-only", "--workload", "select-only", "--clients", "2", "--rate", "100"),
+    *("--rounds", "1", "--warm-up", "0s"),
+)
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    with running(18) as made:
+        made.sql("CREATE ROLE bench LOGIN CREATEDB")
+        yield made
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    return Bench(folder=tmp_path)
+
+
+def words(cluster: Cluster, *more: str, scale: int = 1) -> tuple[str, ...]:
+    dsn = f"host={cluster.root} port={PORT} user=bench dbname=postgres"
+    return ("bench", "--dsn", dsn, *LOAD, "--scale", str(scale), *more)
+
+
+def run(bench: Bench, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return run_program(arguments, cwd=bench.folder, env=dict(os.environ))
+
+
+def begin(cluster: Cluster, bench: Bench, *more: str) -> subprocess.Popen[str]:
+    """Start a bench, and wait until its measured load is at work."""
+    child = Program(words(cluster, *more), cwd=bench.folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    query = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'pgbench' AND datname LIKE '%_run'"
+    while cluster.sql(query) != "2":
+        assert child.poll() is None, child.communicate()
+        time.sleep(0.1)
+    return child
+
+
+def databases(cluster: Cluster) -> str:
+    return cluster.sql("SELECT datname FROM pg_database WHERE datname LIKE 'pgdyno%'")
+
+
+def test_sessions_that_are_killed_fail_the_trial_which_is_repeated(cluster: Cluster, bench: Bench) -> None:
+    child = begin(cluster, bench, "--duration", "5s")
+    cluster.sql("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'pgbench'")
+    _, said = child.communicate()
+    assert child.returncode == 0, said
+    assert "trial 1 is repeated after `terminating connection due to administrator command`" in said
+
+
+def test_connections_that_others_have_taken_meanwhile(cluster: Cluster, bench: Bench) -> None:
+    child = begin(cluster, bench, "--duration", "3s", "--rounds", "2")
+    # Those that are connected stay, and nobody else gets in.
+    cluster.sql("ALTER ROLE bench CONNECTION LIMIT 1")
+    _, said = child.communicate()
+    cluster.sql("ALTER ROLE bench CONNECTION LIMIT -1")
+    assert (child.returncode, 'too many connections for role "bench"' in said) == (4, True), said
+    resumed = run(bench, "resume")
+    assert resumed.returncode == 0, resumed.stderr
+    assert "_run" not in databases(cluster)
+
+
+def test_no_free_connection_at_all(cluster: Cluster, bench: Bench) -> None:
+    cluster.sql("ALTER ROLE bench CONNECTION LIMIT 0")
+    done = run(bench, *words(cluster))
+    cluster.sql("ALTER ROLE bench CONNECTION LIMIT -1")
+    assert (done.returncode, "wait until others disconnect" in done.stderr) == (4, True), done.stderr
+    assert not bench.records
+
+
+def test_sessions_that_idle_are_ended(cluster: Cluster, bench: Bench) -> None:
+    cluster.sql("ALTER ROLE bench SET idle_session_timeout = '500ms'")
+    done = run(bench, *words(cluster))
+    assert (done.returncode, "ends sessions that idle" in done.stderr) == (4, True), done.stderr
+    for name in ("idle_session_timeout", "idle_in_transaction_session_timeout"):
+        cluster.sql(f"ALTER ROLE bench SET {name} = '4s'")
+    done = run(bench, *words(cluster, "--duration", "6s"))
+    cluster.sql("ALTER ROLE bench RESET ALL")
+    assert done.returncode == 0, done.stderr
+    assert run(bench, "clean", *words(cluster)[1:3], "--yes").returncode == 0
+    assert databases(cluster) == ""
+
+
+def test_statements_that_may_not_take_long(cluster: Cluster, bench: Bench) -> None:
+    cluster.sql("ALTER ROLE bench SET statement_timeout = '20ms'")
+    done = run(bench, *words(cluster, "--duration", "1s", scale=3))
+    cluster.sql("ALTER ROLE bench RESET ALL")
+    assert done.returncode in {3, 4}, done.stderr
+    assert "statement timeout" in done.stderr
+    assert "_run" not in databases(cluster)
+
+
+@pytest.fixture
+def small() -> Iterator[Cluster]:
+    """A server with room for 60 MB beside what initdb made; its WAL lies elsewhere, so that it outlives a full disk."""
+    with running(18) as made:
+        made.sql("CREATE ROLE bench LOGIN CREATEDB")
+        made.sql("CHECKPOINT")
+        made.stop()
+        base, aside = made.data / "base", made.root / "aside"
+        base.rename(aside)
+        owner = f"uid={made.user.uid},gid={made.user.gid},mode=0700"
+        with mounted("none", base, "-t", "tmpfs", "-o", f"size=85m,{owner}"):
+            base_size = sum(one.stat().st_size for one in aside.rglob("*") if one.is_file())
+            assert base_size < 30 * 2**20
+            shutil.copytree(aside, base, dirs_exist_ok=True)
+            for one in base.rglob("*"):
+                shutil.chown(one, made.user.uid, made.user.gid)
+            made.start()
+            yield made
+            made.stop()
+        base.rmdir()
+        aside.rename(base)
+
+
+@needs_root
+def test_a_disk_that_is_full_while_data_are_loaded_or_copied(small: Cluster, bench: Bench) -> None:
+    small.sql("CREATE TABLE kept AS SELECT generate_series(1, 1000) AS one")
+    done = run(bench, *words(small, "--duration", "1s", scale=10))
+    assert (done.returncode, "No space left on device" in done.stderr) == (4, True), done.stderr
+    assert "the server's disk is full: load less data" in done.stderr
+    assert databases(small) == ""
+    done = run(bench, *words(small, "--duration", "1s", "--out", "copied", scale=2))
+    assert (done.returncode, "No space left on device" in done.stderr) == (4, True), done.stderr
+    assert "the server's disk is full: load less data" in done.stderr
+    assert "_run" not in databases(small)
+    # There is room for less.
+    assert run(bench, "clean", *words(small)[1:3], "--yes").returncode == 0
+    done = run(bench, *words(small, "--duration", "1s", "--out", "less", scale=1))
+    assert done.returncode == 0, done.stderr
+    assert small.sql("SELECT count(*) FROM kept") == "1000"

@@ -1,0 +1,126 @@
+"""A canary for a password, in each form in which a user may give it, through a whole bench: it is seen nowhere."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.tools.pgcluster import LOOPBACK, PORT, Cluster, running
+
+pytestmark = pytest.mark.cluster
+# No other process of this machine has it.
+SECRET = f"kanari:/vogel@{os.getpid()}"
+ENCODED = f"kanari%3A%2Fvogel%40{os.getpid()}"
+KEYWORDS = f"host={LOOPBACK} port={PORT} user=bird dbname=postgres"
+FORMS = ("URI", "keyword", "PGPASSWORD", "PGPASSFILE", "passfile", "service", "command")
+TYPED = frozenset({"URI", "keyword"})
+"""Forms in which the user's own command line has it."""
+QUICK = (
+    *("--quick", "--stock-only", "--scale", "1", "--clients", "2", "--rate", "100"),
+    *("--rounds", "1", "--duration", "1s", "--warm-up", "0s"),
+)
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    with running(18, conf="password_encryption = 'scram-sha-256'\n") as made:
+        (made.data / "pg_hba.conf").write_text("local all all trust\nhost all all all scram-sha-256\n")
+        made.stop()
+        made.start(f"listen_addresses={LOOPBACK}")
+        made.sql(f"CREATE ROLE bird LOGIN CREATEDB PASSWORD '{SECRET}'")
+        yield made
+
+
+def give_password(form: str, folder: Path) -> tuple[list[str], dict[str, str]]:
+    """Put the password where a user may have it; return the words that name the server, and the environment."""
+    passwords, services, token = (folder / name for name in ("passwords", "services", "token"))
+    passwords.write_text(f"{LOOPBACK}:{PORT}:*:bird:{SECRET.replace(':', chr(92) + ':')}\n")
+    passwords.chmod(0o600)
+    services.write_text(f"[mine]\nhost={LOOPBACK}\nport={PORT}\nuser=bird\ndbname=postgres\npassword={SECRET}\n")
+    token.write_text(f"{SECRET}\n")
+    given: dict[str, tuple[list[str], dict[str, str]]] = {
+        "URI": (["--dsn", f"postgresql://bird:{ENCODED}@{LOOPBACK}:{PORT}/postgres"], {}),
+        "keyword": (["--dsn", f"{KEYWORDS} password='{SECRET}'"], {}),
+        "PGPASSWORD": (["--dsn", KEYWORDS], {"PGPASSWORD": SECRET}),
+        "PGPASSFILE": (["--dsn", KEYWORDS], {"PGPASSFILE": str(passwords)}),
+        "passfile": (["--dsn", f"{KEYWORDS} passfile='{passwords}'"], {}),
+        "service": (["--dsn", "service=mine"], {"PGSERVICEFILE": str(services)}),
+        "command": (["--dsn", KEYWORDS, "--password-command", f"cat '{token}'"], {}),
+    }
+    return given[form]
+
+
+def read_processes(own_pid: int, seen: dict[str, set[bytes]], is_over: threading.Event) -> None:
+    """Read arguments and environment of every process of this machine but the program's own, again and again."""
+    while not is_over.wait(0.1):
+        for place in Path("/proc").glob("[0-9]*"):
+            if int(place.name) == own_pid:
+                continue
+            for name, contents in seen.items():
+                try:
+                    contents.add((place / name).read_bytes())
+                except OSError:
+                    continue
+
+
+def holds_secret(content: bytes) -> bool:
+    return SECRET.encode() in content or ENCODED.encode() in content
+
+
+def run_watched(words: list[str], folder: Path, environment: dict[str, str]) -> tuple[int, str, dict[str, set[bytes]]]:
+    """Run the program and read all other processes meanwhile; return its exit code, what it printed, and what they showed."""
+    (folder / "home").mkdir(exist_ok=True)
+    argv = [sys.executable, "-m", "pgdyno", *words]
+    env = {**os.environ, "HOME": str(folder / "home"), **environment}
+    seen: dict[str, set[bytes]] = {"cmdline": set(), "environ": set()}
+    is_over = threading.Event()
+    with subprocess.Popen(
+        argv, cwd=folder, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    ) as program:
+        reader = threading.Thread(target=read_processes, args=(program.pid, seen, is_over))
+        reader.start()
+        said, _ = program.communicate()
+        is_over.set()
+        reader.join()
+    return program.returncode, said, seen
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_password_is_seen_nowhere(cluster: Cluster, form: str, tmp_path: Path) -> None:
+    assert cluster.is_ready
+    secrets, folder = tmp_path / "secrets", tmp_path / "folder"
+    secrets.mkdir()
+    folder.mkdir()
+    words, environment = give_password(form, secrets)
+    code, said, seen = run_watched(["bench", *words, *QUICK], folder, environment)
+    assert code == 0, said
+    assert "median" in said or "TPS" in said
+    # pgbench, the samplers and the pinger were among them.
+    for program in (b"pgbench", b"server_sampler", b"pinger"):
+        assert any(program in one for one in seen["cmdline"]), program
+    # Where the user has put it into the environment, pgdyno's children inherit none of it.
+    assert not any(holds_secret(one) for one in seen["environ"])
+    assert not any(holds_secret(one) for one in seen["cmdline"])
+    assert not holds_secret(said.encode())
+    files = [one for one in folder.rglob("*") if one.is_file()]
+    assert {"record.json", "pgdyno.log", "report.html", "report.md", "trial.json"} <= {one.name for one in files}
+    assert [one for one in files if holds_secret(one.read_bytes())] == []
+    assert ("password stands on the command line" in said) == (form in TYPED)
+
+
+def test_the_password_of_a_key_is_refused_and_not_told(cluster: Cluster, tmp_path: Path) -> None:
+    assert cluster.is_ready
+    environment = {"PGPASSWORD": SECRET}
+    code, said, seen = run_watched(
+        ["bench", "--dsn", f"{KEYWORDS} sslpassword='{SECRET}'", *QUICK], tmp_path, environment
+    )
+    assert (code, "sslpassword cannot be handed to pgbench" in said) == (2, True), said
+    contents = [*seen["cmdline"], *seen["environ"], said.encode()]
+    contents += [one.read_bytes() for one in tmp_path.rglob("*") if one.is_file()]
+    assert not any(holds_secret(one) for one in contents)
