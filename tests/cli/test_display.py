@@ -10,8 +10,8 @@ import msgspec
 import pytest
 from rich.console import Console
 
-from pgdyno.cli.display import Display, describe_plan
-from pgdyno.cli.trend import Trend, draw_sparkline
+from pgdyno.cli.terminal.display import Display, describe_plan
+from pgdyno.cli.terminal.trend import Trend, draw_sparkline
 from pgdyno.explain.finding import Finding, Severity
 from pgdyno.plan.plan import Machine, Plan, plan_study
 from pgdyno.plan.scaling import plan_scaling
@@ -161,7 +161,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    monkeypatch.setattr("pgdyno.cli.display.monotonic_s", clock)
+    monkeypatch.setattr("pgdyno.cli.terminal.display.monotonic_s", clock)
     return clock
 
 

@@ -10,7 +10,7 @@ from pgdyno.explain.doubts.credits import find_credit_doubts
 from pgdyno.record.types import StudyRecord
 from pgdyno.report.document import ChartBlock
 from pgdyno.report.forms.markdown import print_markdown
-from pgdyno.report.sections.burst import build_credits
+from pgdyno.report.sections.conditions.burst import build_credits
 from pgdyno.report.study import build_report as build_document
 from pgdyno.report.table import Table
 from pgdyno.spec.host import HostSpec, parse_host

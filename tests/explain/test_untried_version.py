@@ -12,7 +12,7 @@ from pgdyno.explain.preflight.version import UNTRIED_VERSION, find_untried
 from pgdyno.facts.versions import NEWEST_TRIED_MAJOR
 from pgdyno.record.described_settings import SettingsSaid
 from pgdyno.record.machine.preflight import ServerOrigin, ServerSnapshot
-from pgdyno.report.sections.preflight import summarise
+from pgdyno.report.sections.conditions.preflight import summarise
 from pgdyno.report.severity_words import name_severity
 from tests.proc_trees import Scenario, look
 

@@ -14,7 +14,7 @@ from rich.console import Console
 
 from pgdyno.analyse.records.difference import DifferenceGravity, RecordDifference
 from pgdyno.errors import ExitCode, SpecError
-from pgdyno.flow.compare_records import RecordsResult, compare_named
+from pgdyno.flow.records.compare import RecordsResult, compare_named
 from tests.records import RECORDS, WRITING, Change, copy_record, edit, with_setting
 
 FIRST = RECORDS / WRITING

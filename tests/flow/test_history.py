@@ -19,10 +19,10 @@ from rich.console import Console
 from pgdyno.analyse.estimate import Estimate
 from pgdyno.analyse.history.histories import History, Result, collect_histories
 from pgdyno.analyse.records.sides import Side
-from pgdyno.cli.display import Display
+from pgdyno.cli.terminal.display import Display
 from pgdyno.errors import SpecError
-from pgdyno.flow import history
-from pgdyno.flow.history import HistoryResult, read_history
+from pgdyno.flow.records import history
+from pgdyno.flow.records.history import HistoryResult, read_history
 from pgdyno.record.store import RecordStore
 from pgdyno.report.charts.history import history_chart
 from pgdyno.report.document import list_charts

@@ -16,8 +16,8 @@ from rich.console import Console, RenderableType
 
 from pgdyno.conduct.progress import Stage, note_end, read_progress
 from pgdyno.errors import SpecError
-from pgdyno.flow.journal import read_journal
-from pgdyno.flow.list import view_records
+from pgdyno.flow.records.journal import read_journal
+from pgdyno.flow.records.list import view_records
 from pgdyno.flow.report import compose_report
 from pgdyno.record.store import RecordStore
 from pgdyno.record.types import StudyRecord

@@ -11,7 +11,7 @@ import pytest
 
 from pgdyno.analyse.records.groups import group_sides
 from pgdyno.errors import SpecError
-from pgdyno.flow.publish import name_folders, publish
+from pgdyno.flow.records.publish import name_folders, publish
 from tests.analyse.test_records_gate import change_load, changed
 from tests.cli.program import run_here
 from tests.records import copy_record, edit

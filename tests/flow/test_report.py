@@ -16,7 +16,7 @@ from rich.console import Console
 from pgdyno.analyse.estimate import DoubtKind
 from pgdyno.analyse.study_types import StudyAnalysis
 from pgdyno.errors import SpecError
-from pgdyno.flow.list import view_records
+from pgdyno.flow.records.list import view_records
 from pgdyno.flow.report import compose_report, write_reports
 from pgdyno.record.store import RecordStore, open_record
 from pgdyno.report.sections.repeating import list_commands

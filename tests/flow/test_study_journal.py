@@ -12,7 +12,7 @@ import pytest
 from rich.console import Console
 
 from pgdyno.analyse.comparison.verdict import Verdict, VerdictKind
-from pgdyno.flow.journal import read_journal
+from pgdyno.flow.records.journal import read_journal
 from pgdyno.flow.report import compose_report
 from pgdyno.record.store import RecordStore
 from pgdyno.report.documents.report import render_json

@@ -12,9 +12,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from pgdyno.flow.live_record import LiveRecord
+from pgdyno.flow.live.record import LiveRecord
+from pgdyno.flow.live.watch import _update
 from pgdyno.flow.report import compose_report
-from pgdyno.flow.watch import _update
 from pgdyno.record.store import TRIAL_FILE, open_record
 from pgdyno.report.format import format_estimate
 from pgdyno.report.input import ReportInput

@@ -19,9 +19,9 @@ from pgdyno.report.sections.comparison.answers import answer_study
 from pgdyno.report.sections.comparison.method import describe_method, describe_noise
 from pgdyno.report.sections.comparison.tables import matrix_table, variants_table, verdict_table
 from pgdyno.report.sections.comparison.variants import describe_variants
+from pgdyno.report.sections.conditions.places import places_table
 from pgdyno.report.sections.durability import find_durability_given_up
 from pgdyno.report.sections.head import describe_study
-from pgdyno.report.sections.places import places_table
 from pgdyno.report.study import build_report as build_report_document
 from pgdyno.report.verdict_words import METRIC_WORDS, describe_outlook, describe_verdict
 from pgdyno.spec.initdb import InitdbChoices

@@ -11,7 +11,7 @@ from pgdyno.flow.disk_view import view_card
 from pgdyno.record.device.disk_card import add_declared_disk
 from pgdyno.report.document import Prose
 from pgdyno.report.input import ReportInput
-from pgdyno.report.sections.emulated import build_emulated, emulation_table
+from pgdyno.report.sections.conditions.emulated import build_emulated, emulation_table
 from pgdyno.spec.host import DiskSpec, HostSpec
 from tests.disk_cards import make_card
 from tests.report.build import build_report

@@ -14,11 +14,11 @@ from rich.console import Console, RenderableType
 
 from pgdyno.analyse.transaction_time.shares import Certainty, Resource
 from pgdyno.errors import ExitCode, SpecError
-from pgdyno.flow.compare_records import compare_named
 from pgdyno.flow.explain import explain
-from pgdyno.flow.journal import read_journal
-from pgdyno.flow.list import view_records
 from pgdyno.flow.price import price_records
+from pgdyno.flow.records.compare import compare_named
+from pgdyno.flow.records.journal import read_journal
+from pgdyno.flow.records.list import view_records
 from pgdyno.flow.report import compose_report, write_reports
 from pgdyno.record.device.disk_card import write_card
 from pgdyno.record.machine.given_server import GivenServer

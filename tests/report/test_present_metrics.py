@@ -15,7 +15,7 @@ import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from pgdyno.analyse.comparison.answers import Comparison
-from pgdyno.flow.live_record import LiveRecord
+from pgdyno.flow.live.record import LiveRecord
 from pgdyno.flow.report import compose_report
 from pgdyno.record.store import TRIAL_FILE, open_record
 from pgdyno.report.exports.families import Family, list_families

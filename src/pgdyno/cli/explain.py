@@ -78,7 +78,7 @@ def explain(
         from pgdyno.flow.explain import ConfirmOptions
         from pgdyno.flow.explain import confirm as run_confirmation
         from pgdyno.flow.explain import explain as explain_record
-        from pgdyno.flow.find_record import find_record_to_read
+        from pgdyno.flow.records.find import find_record_to_read
 
         store = find_record_to_read(record, records, ui=ui)
         if confirm and disk is not None:

@@ -71,8 +71,8 @@ def price(
     Nothing is measured. Every price has its date and source; a price without a source stays unknown.
     """
     with session(json=json, quiet=True, yes=True) as (ui, show):
-        from pgdyno.flow.find_record import find_record_to_read
         from pgdyno.flow.price import price_machines, price_records
+        from pgdyno.flow.records.find import find_record_to_read
         from pgdyno.record.store import find_records
 
         average, by_host = _read_tps(tps or ())

@@ -32,6 +32,6 @@ def publish(
     interval, its trials, its spread, its doubts, what limited it, and the durability that was given up.
     """
     with session(json=json, quiet=True, yes=True) as (ui, show):
-        from pgdyno.flow.publish import publish as publish_records
+        from pgdyno.flow.records.publish import publish as publish_records
 
         show(publish_records(records, to=to, ui=ui))

@@ -54,8 +54,8 @@ def report(
 ) -> None:
     """Write a record's reports again, without measuring."""
     with session(json=json, quiet=True, yes=True) as (ui, show):
-        from pgdyno.flow.find_record import find_record_to_read
         from pgdyno.flow.gate import apply_gate, check_gate, plan_gate
+        from pgdyno.flow.records.find import find_record_to_read
         from pgdyno.flow.report import write_reports
 
         gate, store = plan_gate(fail_if or [], junit=junit, bmf=bmf), find_record_to_read(record, records, ui=ui)
@@ -71,7 +71,7 @@ def show(
 ) -> None:
     """Show a record's result in the terminal."""
     with session(json=json, quiet=True, yes=True) as (ui, show_result):
-        from pgdyno.flow.find_record import find_record_to_read
+        from pgdyno.flow.records.find import find_record_to_read
         from pgdyno.flow.report import compose_report
 
         show_result(compose_report(find_record_to_read(record, records, ui=ui)))
@@ -80,7 +80,7 @@ def show(
 def list_records(*, records: RecordsOption = DEFAULT_RECORDS, json: JsonOption = False) -> None:
     """List the records in a folder."""
     with session(json=json, quiet=True, yes=True) as (_, show):
-        from pgdyno.flow.list import view_records
+        from pgdyno.flow.records.list import view_records
 
         show(view_records(records))
 
@@ -103,8 +103,8 @@ def compare_records(
     and the exit code is 2. There is never a verdict between records, because their trials did not alternate.
     """
     with session(json=json, quiet=True, yes=True) as (ui, show):
-        from pgdyno.flow.compare_records import compare_named
-        from pgdyno.flow.find_record import find_record_to_read
+        from pgdyno.flow.records.compare import compare_named
+        from pgdyno.flow.records.find import find_record_to_read
 
         for record in records:
             find_record_to_read(record, DEFAULT_RECORDS, ui=ui)
@@ -160,8 +160,14 @@ def export(
     `report` and the commands that compare take --junit and --bmf, too, with conditions of --fail-if.
     """
     with session(json=json, quiet=True, yes=True) as (ui, show):
-        from pgdyno.flow.export import TableFormat, export_openmetrics, export_record, export_verdicts, send_otlp
-        from pgdyno.flow.find_record import find_record_to_read
+        from pgdyno.flow.records.export import (
+            TableFormat,
+            export_openmetrics,
+            export_record,
+            export_verdicts,
+            send_otlp,
+        )
+        from pgdyno.flow.records.find import find_record_to_read
 
         if len([one for one in (csv, parquet, openmetrics, otlp, junit, bmf) if one is not None]) != 1:
             raise SpecError(
@@ -200,7 +206,7 @@ def history(
     histories without a change at most 5 are said to have one.
     """
     with session(json=json, quiet=quiet, yes=True) as (ui, show):
-        from pgdyno.flow.history import read_history
+        from pgdyno.flow.records.history import read_history
 
         show(read_history(folders or [DEFAULT_RECORDS], out=out, ui=ui))
 
@@ -208,6 +214,6 @@ def history(
 def journal(*, records: RecordsOption = DEFAULT_RECORDS, json: JsonOption = False) -> None:
     """List the studies in a folder by machine and time, with questions, answers and the best settings so far."""
     with session(json=json, quiet=True, yes=True) as (_, show):
-        from pgdyno.flow.journal import read_journal
+        from pgdyno.flow.records.journal import read_journal
 
         show(read_journal(records))

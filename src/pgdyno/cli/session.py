@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 @contextmanager
 def session(*, json: bool, quiet: bool, yes: bool, live: LiveOptions | None = None) -> Iterator[tuple[Any, Any]]:
     """Yield the display and a function that shows a result; turn errors into messages and exit codes."""
-    from pgdyno.cli.display import Display
     from pgdyno.cli.live import request_page
-    from pgdyno.cli.output import Result, show_result
+    from pgdyno.cli.terminal.display import Display
+    from pgdyno.cli.terminal.output import Result, show_result
 
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         # nohup ignores SIGHUP, which must stay ignored.
@@ -81,7 +81,7 @@ def _interrupt(number: int, _frame: object) -> None:
 
 def fail(error: PgdynoError, *, json: bool) -> NoReturn:
     """Print an error and exit with its exit code."""
-    from pgdyno.cli.output import show_error
+    from pgdyno.cli.terminal.output import show_error
 
     show_error(error, as_json=json)
     raise SystemExit(error.exit_code)

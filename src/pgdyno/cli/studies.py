@@ -165,8 +165,8 @@ def resume(
     """Continue a study that was stopped by Ctrl-C, a failure, a crash or kill -9."""
     with session(json=json, quiet=quiet, yes=yes, live=LiveOptions(live, listen, metrics_port)) as (ui, show):
         from pgdyno.conduct.workspace import Workspace
-        from pgdyno.flow.find_record import find_record
         from pgdyno.flow.gate import apply_gate, check_gate, plan_gate
+        from pgdyno.flow.records.find import find_record
         from pgdyno.flow.resume import resume_study
 
         gate, store = plan_gate(fail_if or [], junit=junit, bmf=bmf), find_record(record, records)

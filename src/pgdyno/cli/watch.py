@@ -33,9 +33,9 @@ def watch(
     record's files and nothing else; ended records can be watched as well.
     """
     with session(json=False, quiet=True, yes=True) as (ui, _):
-        from pgdyno.flow.find_record import find_record
-        from pgdyno.flow.watch import serve_record
-        from pgdyno.flow.watch import watch as watch_record
+        from pgdyno.flow.live.watch import serve_record
+        from pgdyno.flow.live.watch import watch as watch_record
+        from pgdyno.flow.records.find import find_record
         from pgdyno.record.store import RecordStore
         from pgdyno.run.live_page import take_over
 

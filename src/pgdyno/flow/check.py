@@ -59,7 +59,7 @@ class Check(msgspec.Struct, frozen=True, kw_only=True):
 
     def to_terminal(self) -> RenderableType:
         """Return the form for the terminal."""
-        from pgdyno.report.sections.preflight import build_check  # noqa: PLC0415
+        from pgdyno.report.sections.conditions.preflight import build_check  # noqa: PLC0415
 
         return print_document(build_check(self.subject, self.findings, self.facts))
 

@@ -9,8 +9,9 @@ import msgspec
 from pgdyno.report.document import Block, Claims, Document, Prose, Section
 from pgdyno.report.input import ReportInput
 from pgdyno.report.level import Level
-from pgdyno.report.sections import evidence, findings, first_page, head, health
+from pgdyno.report.sections import evidence, findings, first_page, head
 from pgdyno.report.sections.capacity import describe_projection
+from pgdyno.report.sections.conditions import health
 
 
 def build_explanation(report: ReportInput, *, change: str = "") -> Document:

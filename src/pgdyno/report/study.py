@@ -11,7 +11,6 @@ from pgdyno.report.document import Block, Document, Prose, Section, Tone
 from pgdyno.report.input import ReportInput
 from pgdyno.report.level import Level
 from pgdyno.report.sections import (
-    burst,
     context,
     evidence,
     findings,
@@ -26,6 +25,7 @@ from pgdyno.report.sections import (
 )
 from pgdyno.report.sections.comparison import section as comparison
 from pgdyno.report.sections.comparison.method import TRIALS_REMARK
+from pgdyno.report.sections.conditions import burst
 from pgdyno.report.sections.search import section as search
 from pgdyno.report.sections.search.answers import TRIALS_REMARK as SEARCH_TRIALS_REMARK
 

@@ -34,13 +34,13 @@ class GivenCheck(msgspec.Struct, frozen=True, kw_only=True):
     def to_json(self) -> bytes:
         """Return the check as a JSON document."""
         from pgdyno.report.documents.given_server import given_check_document  # noqa: PLC0415 - each form loads what it needs
-        from pgdyno.report.sections.given_server import describe_given  # noqa: PLC0415
+        from pgdyno.report.sections.conditions.given_server import describe_given  # noqa: PLC0415
 
         return msgspec.json.encode(given_check_document(describe_given(self.server), self.findings, self.server))
 
     def to_terminal(self) -> RenderableType:
         """Return the form for the terminal."""
-        from pgdyno.report.sections.given_server import build_given_check  # noqa: PLC0415
+        from pgdyno.report.sections.conditions.given_server import build_given_check  # noqa: PLC0415
 
         return print_document(build_given_check(self.server, self.findings, exchanges=BUILTIN_EXCHANGES))
 

@@ -9,7 +9,7 @@ import msgspec
 from pgdyno.analyse.types import WorkloadAnalysis
 from pgdyno.facts.health import Level, Threshold, Worse
 from pgdyno.report.documents.described import says
-from pgdyno.report.sections.health import assess_workload
+from pgdyno.report.sections.conditions.health import assess_workload
 
 
 class HealthDocument(msgspec.Struct, frozen=True, kw_only=True):

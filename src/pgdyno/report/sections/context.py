@@ -17,15 +17,15 @@ from pgdyno.report.document import Block, Prose, Section, Tone
 from pgdyno.report.format import ABSENT, format_bytes, format_count, format_number, format_seconds
 from pgdyno.report.input import ReportInput
 from pgdyno.report.level import Level
+from pgdyno.report.sections.conditions.emulated import emulation_table
+from pgdyno.report.sections.conditions.given_server import build_given_machine, given_table
+from pgdyno.report.sections.conditions.places import places_table
+from pgdyno.report.sections.conditions.preflight import summarise
+from pgdyno.report.sections.conditions.watched import watched_table
 from pgdyno.report.sections.disk.declared import compare_with_declared, declared_tables, explain_declared
 from pgdyno.report.sections.disk.uses import card_tables
-from pgdyno.report.sections.emulated import emulation_table
-from pgdyno.report.sections.given_server import build_given_machine, given_table
 from pgdyno.report.sections.head import SIZES_REMARK
-from pgdyno.report.sections.places import places_table
-from pgdyno.report.sections.preflight import summarise
 from pgdyno.report.sections.repeating import list_choices
-from pgdyno.report.sections.watched import watched_table
 from pgdyno.report.severity_words import name_severity
 from pgdyno.report.table import Cell, Table, code, columns, number, text
 from pgdyno.spec.table import CacheState

@@ -36,9 +36,9 @@ from pgdyno.report.sections.comparison.experiment import (
     list_clients,
     question_of,
 )
+from pgdyno.report.sections.conditions.emulated import build_emulated
 from pgdyno.report.sections.disk.uses import describe_uses
 from pgdyno.report.sections.durability import find_durability_given_up
-from pgdyno.report.sections.emulated import build_emulated
 from pgdyno.report.sections.links import name_workload
 from pgdyno.report.sections.predictions import describe_predictions
 

@@ -10,7 +10,7 @@ from pgdyno.report.document import Prose, Section
 from pgdyno.report.input import ReportInput
 from pgdyno.report.level import Level
 from pgdyno.report.restore_words import describe_start
-from pgdyno.report.sections.health import sources_table
+from pgdyno.report.sections.conditions.health import sources_table
 
 _MEASURING = """\
 The trial is the unit: each trial starts {start} and gives one number; n counts trials, never \

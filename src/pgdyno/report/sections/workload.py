@@ -15,10 +15,10 @@ from pgdyno.report.format import count_things, format_seconds
 from pgdyno.report.input import ReportInput
 from pgdyno.report.level import Level
 from pgdyno.report.sections import head, trials
+from pgdyno.report.sections.conditions.health import health_table
 from pgdyno.report.sections.disk.uses import describe_uses, uses_table
 from pgdyno.report.sections.durability import find_workload_losses
 from pgdyno.report.sections.evidence import time_table
-from pgdyno.report.sections.health import health_table
 from pgdyno.report.sections.links import name_figure, name_time, name_trial_part, name_workload
 from pgdyno.report.sections.predictions import predictions_table
 from pgdyno.report.sections.quoted import course_table, quoted_table, waiting_table

@@ -16,7 +16,7 @@ from pgdyno.analyse.records.sides import list_sides
 from pgdyno.analyse.study import analyse_study
 from pgdyno.conduct.ui import Ui
 from pgdyno.errors import PgdynoError, SpecError
-from pgdyno.flow.compare_records import FORMS, hash_scripts, write_document
+from pgdyno.flow.records.compare import FORMS, hash_scripts, write_document
 from pgdyno.flow.terminal import print_document
 from pgdyno.record.store import RecordStore, describe_path, find_records
 from pgdyno.record.trial_data import read_trial_data

@@ -16,7 +16,7 @@ from pgdyno.report.format import format_percent, format_seconds
 from pgdyno.report.input import ReportInput
 from pgdyno.report.level import Level
 from pgdyno.report.lists import join_names
-from pgdyno.report.sections.preflight import make_claim, summarise
+from pgdyno.report.sections.conditions.preflight import make_claim, summarise
 from pgdyno.report.table import Table, columns, text
 
 _GROUPS = {

@@ -17,8 +17,8 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 from rich.text import Text
 
-from pgdyno.cli.progress_bar import RemainingColumn, TrendProgress, format_minutes
-from pgdyno.cli.trend import Trend
+from pgdyno.cli.terminal.progress_bar import RemainingColumn, TrendProgress, format_minutes
+from pgdyno.cli.terminal.trend import Trend
 from pgdyno.errors import with_program
 from pgdyno.explain.finding import Finding
 from pgdyno.plan.plan import Plan, PlannedWorkload, apply_variant

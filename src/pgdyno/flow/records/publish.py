@@ -19,8 +19,8 @@ from pgdyno.analyse.estimate import Estimate
 from pgdyno.analyse.records.groups import GroupedSide, group_sides
 from pgdyno.conduct.ui import Ui
 from pgdyno.errors import HostError, SpecError, why
-from pgdyno.flow.compare_records import list_report_sides, refuse_copies
-from pgdyno.flow.find_record import find_record_to_read
+from pgdyno.flow.records.compare import list_report_sides, refuse_copies
+from pgdyno.flow.records.find import find_record_to_read
 from pgdyno.flow.report import compose_report, name_recorded_program
 from pgdyno.record.durable import write_durably
 from pgdyno.record.store import HTML_FILE

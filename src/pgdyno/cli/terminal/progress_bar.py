@@ -9,7 +9,7 @@ from rich.console import RenderableType
 from rich.progress import Progress, ProgressColumn, Task
 from rich.text import Text
 
-from pgdyno.cli.trend import Trend
+from pgdyno.cli.terminal.trend import Trend
 
 
 class RemainingColumn(ProgressColumn):

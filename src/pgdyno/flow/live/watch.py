@@ -16,7 +16,7 @@ import msgspec
 
 from pgdyno.conduct.ui import Ui
 from pgdyno.errors import PgdynoError, why
-from pgdyno.flow.live_record import LiveRecord
+from pgdyno.flow.live.record import LiveRecord
 from pgdyno.record.store import RecordStore
 from pgdyno.report.exports.openmetrics import MEDIA_TYPE, render_openmetrics
 from pgdyno.report.live.page import make_live_page

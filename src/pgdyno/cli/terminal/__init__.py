@@ -1,0 +1,1 @@
+"""Draw on the terminal: progress, trends, results, errors."""

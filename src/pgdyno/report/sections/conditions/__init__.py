@@ -1,0 +1,1 @@
+"""Build the sections on what a record was measured under: machine, places, server, checks before the first trial."""
