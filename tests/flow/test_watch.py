@@ -138,3 +138,21 @@ def test_verdicts_stand_out_from_their_background_by_day_and_by_night(
             assert read_chart_colours(browser) == [browser.evaluate(remark)]
         browser.evaluate("document.documentElement.style.setProperty('--muted', '#555')")
         assert [rule for rule, _ in find_barriers(browser)] == ["color-contrast"], "axe-core looks"
+
+
+def test_a_browser_that_lost_the_page_comes_back_by_itself_to_the_present_state(browser: Browser) -> None:
+    page, link = make_live_page(), "document.querySelector('#link')?.textContent"
+    opened = listen(0)
+    port = opened.getsockname()[1]
+    for problem, again in (("first", False), ("second", True)):
+        updates = Updates()
+        updates.put({"problem": json.dumps(problem).encode()})
+        with serving(listen(port) if again else opened, token="t", html=page.html, policy=page.policy, updates=updates):
+            if not again:
+                browser.view()
+                browser.call("Page.navigate", url=f"http://{HOST}:{port}/t/")
+            browser.wait_for("document.querySelector('#problem')?.textContent", lambda text, seen=problem: text == seen)
+            browser.wait_for(link, lambda text: text == "connected")
+        browser.wait_for(link, lambda text: text.startswith("not connected"))
+        # What it showed last stays.
+        assert browser.evaluate("document.querySelector('#problem').textContent") == problem
