@@ -39,7 +39,7 @@ def test_the_figures_are_those_of_the_report(tmp_path: Path) -> None:
     seen = read_all(LiveRecord(store))
     workloads = compose_report(store).report.analysis.workloads
     told = [(one.name, format_estimate(one.tps)) for one in workloads]
-    assert seen["answers"]["figures"] == [[name, text.value, text.interval] for name, text in told]
+    assert seen["answers"]["figures"] == [[name, text.value, text.beside] for name, text in told]
     (course,) = seen["course"]
     assert (course["finished_count"], course["planned_count"], course["left_s"]) == (2, 2, 0)
     (trial,) = seen["trials"]
