@@ -112,11 +112,14 @@ def follow_in_browser(seconds: float, root: Path) -> None:
             browser.call("Performance.enable")
             browser.call("Page.navigate", url=address)
             browser.wait_for("document.documentElement?.dataset.seconds !== undefined", bool)
+            began_s, cpu_s = time.monotonic(), process_cpu_s(page)
             seen = [read_memory(browser, page) for _ in every(30.0, seconds)]
+            share = (process_cpu_s(page) - cpu_s) / (time.monotonic() - began_s) / (os.cpu_count() or 1)
     finally:
         if bench.poll() is None:
             bench.send_signal(signal.SIGINT)
         bench.wait()
+    say("live_page.followed_cpu_share", share, unit="ratio", n=1, target="<= 0.003")
     quarter = len(seen) // 4
     for name, values in zip(("tab", "tab_scripts", "server", "tab_nodes"), zip(*seen, strict=True), strict=True):
         begin, end = (statistics.fmean(values[quarter * at : quarter * (at + 1)]) for at in (1, 3))

@@ -10,7 +10,8 @@ import polars as pl
 
 from pgdyno.plan.plan import PlannedTrial, PlannedWorkload
 from pgdyno.record.pgbench.output import PgbenchSummary
-from pgdyno.record.samples.files import OsHeader, OsSamples
+from pgdyno.record.samples.files import OsSamples
+from pgdyno.record.samples.rows import OsHeader
 from pgdyno.record.serverlog import AnyLogEvent
 from pgdyno.record.trial_data import TrialData
 from pgdyno.record.types import Dataset, RelationFact, TrialRecord, TrialStatus

@@ -9,7 +9,8 @@ from pathlib import Path
 import msgspec
 import polars as pl
 
-from pgdyno.record.samples.files import OsSamples, ServerHeader, ServerSamples
+from pgdyno.record.samples.files import OsSamples, ServerSamples
+from pgdyno.record.samples.rows import ServerHeader
 from pgdyno.record.trial_data import TrialData
 from tests.analyse.joined import COUNT, START_S, make_data
 

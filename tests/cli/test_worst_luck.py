@@ -8,12 +8,15 @@ import os
 import random
 import shutil
 import subprocess
+import urllib.request
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from tests.cli.program import GENTLE, SMALL, Bench, some_bench, wait_until
+from tests.cli.test_watch import read_address
 
 pytestmark = pytest.mark.cluster
 
@@ -99,12 +102,20 @@ def small_disk() -> Iterator[Path]:
             subprocess.run(["umount", str(mount)], check=True)
 
 
+def read_whole(address: str) -> bytes:
+    with urllib.request.urlopen(address, timeout=600) as answer:
+        content: bytes = answer.read()
+        return content
+
+
 def test_a_disk_that_fills_up_midway(small_disk: Path) -> None:
     with some_bench() as elsewhere:
         bench = Bench(small_disk)
         out = elsewhere.folder / "out"
         long = ("--duration", "20s", "--workload", "tpcb-like", "--out", str(out))
-        with bench.started("bench", *SMALL, *long) as process:
+        with bench.started("bench", *SMALL, *long, "--live") as process, ThreadPoolExecutor() as threads:
+            address = read_address(process.stderr)
+            page = threads.submit(read_whole, f"{address}events")
             assert wait_until((out / "trials" / "0001" / "os.jsonl").exists)
             filler = small_disk / "filler"
             # As much as there is, in pieces that get smaller, because the server takes some meanwhile.
@@ -116,6 +127,7 @@ def test_a_disk_that_fills_up_midway(small_disk: Path) -> None:
         assert process.returncode == 4, stderr
         assert "No space left on device" in stderr
         assert "the disk is full" in stderr
+        assert b'"state":"unfinished"' in page.result().rpartition(b"event: course")[2]
         bench.assert_nothing_runs()
         assert json.loads((out / "trials" / "0001" / "trial.json").read_text())["status"] == "failed"
         filler.unlink()

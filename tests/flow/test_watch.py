@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from pgdyno.flow.live.record import LiveRecord
@@ -16,11 +17,15 @@ from pgdyno.flow.live.watch import _update
 from pgdyno.flow.report import compose_report
 from pgdyno.record.store import TRIAL_FILE, open_record
 from pgdyno.report.format import format_estimate
+from pgdyno.report.input import ReportInput
+from pgdyno.report.live.answers import view_answers
 from pgdyno.report.live.page import make_live_page
 from pgdyno.run.page_server import HOST, Updates, listen, serving
 from tests.records import copy_record, edit
-from tests.report.accessibility import find_barriers
+from tests.report.accessibility import find_barriers, read_chart_colours
 from tests.report.browser import CHROMIUM, Browser
+from tests.report.build_comparison import build_paired, build_switchback
+from tests.report.build_scaling import build_bench
 
 HOSTILE = '<img src=x onerror="document.title=1"></script><b>'
 
@@ -34,7 +39,7 @@ def test_the_figures_are_those_of_the_report(tmp_path: Path) -> None:
     seen = read_all(LiveRecord(store))
     workloads = compose_report(store).report.analysis.workloads
     told = [(one.name, format_estimate(one.tps)) for one in workloads]
-    assert seen["answers"]["figures"] == [[name, text.value, text.interval] for name, text in told]
+    assert seen["answers"]["figures"] == [[name, text.value, text.beside] for name, text in told]
     (course,) = seen["course"]
     assert (course["finished_count"], course["planned_count"], course["left_s"]) == (2, 2, 0)
     (trial,) = seen["trials"]
@@ -93,6 +98,8 @@ def test_the_page_shows_a_hostile_record_on_a_phone_and_runs_nothing_of_it(brows
     opened = listen(0)
     with serving(opened, token="t", html=page.html, policy=page.policy, updates=updates):
         address = f"http://{HOST}:{opened.getsockname()[1]}/t/"
+        browser.requests.clear()
+        browser.complaints.clear()
         browser.view(width=375, scheme="dark")
         browser.call("Page.navigate", url=address)
         browser.wait_for("document.documentElement?.dataset.answers !== undefined", bool)
@@ -111,3 +118,41 @@ def test_the_page_shows_a_hostile_record_on_a_phone_and_runs_nothing_of_it(brows
         )
     assert browser.complaints == [] or all("ERR_" in text for text in browser.complaints)
     assert set(browser.requests) == {address, f"{address}events"}
+
+
+@pytest.mark.parametrize("build", [build_switchback, build_paired, build_bench])
+def test_verdicts_stand_out_from_their_background_by_day_and_by_night(
+    browser: Browser, build: Callable[[], ReportInput]
+) -> None:
+    page, updates = make_live_page(), Updates()
+    updates.put({"answers": msgspec.json.encode(view_answers(build()))})
+    opened = listen(0)
+    with serving(opened, token="t", html=page.html, policy=page.policy, updates=updates):
+        for scheme in ("light", "dark"):
+            browser.view(scheme=scheme)
+            browser.call("Page.navigate", url=f"http://{HOST}:{opened.getsockname()[1]}/t/")
+            browser.wait_for("document.documentElement?.dataset.answers !== undefined", bool)
+            assert find_barriers(browser) == []
+            # Text in charts has the colour of remarks beside them, which axe-core has judged.
+            remark = "getComputedStyle(document.querySelector('.remark')).color"
+            assert read_chart_colours(browser) == [browser.evaluate(remark)]
+        browser.evaluate("document.documentElement.style.setProperty('--muted', '#555')")
+        assert [rule for rule, _ in find_barriers(browser)] == ["color-contrast"], "axe-core looks"
+
+
+def test_a_browser_that_lost_the_page_comes_back_by_itself_to_the_present_state(browser: Browser) -> None:
+    page, link = make_live_page(), "document.querySelector('#link')?.textContent"
+    opened = listen(0)
+    port = opened.getsockname()[1]
+    for problem, again in (("first", False), ("second", True)):
+        updates = Updates()
+        updates.put({"problem": json.dumps(problem).encode()})
+        with serving(listen(port) if again else opened, token="t", html=page.html, policy=page.policy, updates=updates):
+            if not again:
+                browser.view()
+                browser.call("Page.navigate", url=f"http://{HOST}:{port}/t/")
+            browser.wait_for("document.querySelector('#problem')?.textContent", lambda text, seen=problem: text == seen)
+            browser.wait_for(link, lambda text: text == "connected")
+        browser.wait_for(link, lambda text: text.startswith("not connected"))
+        # What it showed last stays.
+        assert browser.evaluate("document.querySelector('#problem').textContent") == problem

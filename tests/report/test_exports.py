@@ -6,11 +6,13 @@ import io
 import json
 import re
 from collections.abc import Callable
+from pathlib import Path
 from xml.etree import ElementTree as ET
 
 import jsonschema
 import msgspec
 import pytest
+import xmlschema
 from rich.console import Console
 
 from pgdyno.analyse.comparison.answers import COUNT_METRICS, SPEED_METRICS
@@ -27,24 +29,7 @@ from tests.report.build import HOSTILE
 from tests.report.build_comparison import build_paired, build_product, build_switchback
 
 # Source: junit-10.xsd of the xUnit plugin of Jenkins (MIT licence), also at testing/example_scripts in pytest's sources.
-# Of each element: the attributes it must have, those it may have, and its children.
-JUNIT: dict[str, tuple[set[str], set[str], set[str]]] = {
-    "testsuites": (set(), {"name", "time", "tests", "failures", "errors"}, {"testsuite"}),
-    "testsuite": (
-        {"name", "tests", "failures", "errors"},
-        {"group", "time", "skipped", "timestamp", "hostname", "id", "package", "file", "log", "url", "version"},
-        {"testsuite", "properties", "testcase", "system-out", "system-err"},
-    ),
-    "testcase": (
-        {"name"},
-        {"time", "classname", "group"},
-        {"skipped", "errors", "failure", "rerunFailure", "rerunError", "flakyFailure", "flakyError", "system-out", "system-err"},
-    ),
-    "failure": (set(), {"type", "message"}, set()),
-    "skipped": (set(), {"type", "message"}, set()),
-    "system-out": (set(), set(), set()),
-}  # fmt: skip
-SUREFIRE_TIME = re.compile(r"(([0-9]{0,3},)*[0-9]{3}|[0-9]{0,3})*(\.[0-9]{0,3})?")
+JUNIT = xmlschema.XMLSchema10(str(Path(__file__).parents[1] / "data/junit-10.xsd"))
 # Source: https://bencher.dev/docs/reference/bencher-metric-format
 BMF = {
     "type": "object",
@@ -76,23 +61,18 @@ def judge(report: ReportInput, *texts: str) -> GateResult:
     return judge_gate(report.analysis.comparisons, experiment, conditions, dropped=report.record.refused_variants)
 
 
-def check_junit(element: ET.Element) -> None:
-    must, may, children = JUNIT[element.tag]
-    assert must <= set(element.attrib) <= must | may
-    assert {child.tag for child in element} <= children
-    if element.tag in {"testsuites", "testsuite"} and "time" in element.attrib:
-        assert SUREFIRE_TIME.fullmatch(element.attrib["time"])
-    assert element.tag in {"failure", "skipped", "system-out"} or not (element.text or "").strip()
-    for child in element:
-        check_junit(child)
+def read_junit(document: bytes) -> ET.Element:
+    """The document, once the schema has taken it."""
+    text = document.decode()
+    JUNIT.validate(text)
+    return ET.fromstring(text)
 
 
 @pytest.mark.parametrize("name", REPORTS)
 def test_junit_has_a_case_for_each_question_that_says_what_was_decided(name: str) -> None:
     report = REPORTS[name]()
     gate = judge(report, "worse", "tps<-10%")
-    root = ET.fromstring(render_junit(report, gate))
-    check_junit(root)
+    root = read_junit(render_junit(report, gate))
     assert [suite.attrib["name"] for suite in root] == [one.workload for one in report.analysis.comparisons]
     for suite, comparison in zip(root, report.analysis.comparisons, strict=True):
         cases = {case.attrib["name"]: case for case in suite.iter("testcase")}
@@ -114,9 +94,16 @@ def test_junit_has_a_case_for_each_question_that_says_what_was_decided(name: str
     assert int(root.attrib["failures"]) == sum(int(suite.attrib["failures"]) for suite in root)
 
 
+def test_the_schema_finds_what_it_does_not_know() -> None:
+    report = build_switchback()
+    document = render_junit(report, judge(report, "slower"))
+    with pytest.raises(xmlschema.XMLSchemaValidationError):
+        read_junit(document.replace(b"<testcase", b'<testcase count="1"', 1))
+
+
 def test_a_variant_that_dropped_out_is_a_failed_case() -> None:
     report = build_switchback()
-    root = ET.fromstring(render_junit(report, judge(report, "slower")))
+    root = read_junit(render_junit(report, judge(report, "slower")))
     dropped = [case for case in root.iter("testcase") if case.attrib["name"].endswith("dropped out")]
     assert len(dropped) == len(report.analysis.comparisons)
     assert "Available values: fsync, <fdatasync>." in (dropped[0].findtext("failure") or "")
@@ -124,15 +111,15 @@ def test_a_variant_that_dropped_out_is_a_failed_case() -> None:
 
 def test_names_with_markup_and_what_no_xml_may_hold() -> None:
     report = build_paired(is_hard=True)
-    text = render_junit(report, judge(report, "inconclusive")).decode()
-    assert "<script>" not in text
-    assert HOSTILE in ET.fromstring(text).find("testsuite/testcase").attrib["name"]  # type: ignore[union-attr]
+    document = render_junit(report, judge(report, "inconclusive"))
+    assert b"<script>" not in document
+    assert HOSTILE in read_junit(document).find("testsuite/testcase").attrib["name"]  # type: ignore[union-attr]
     # A server's message may hold any byte.
     error = ErrorFact(fact="\x1b[31mred\x00 ]]> \ud800 \ufffe", detail="\x0b\U0001f418\n\ttab", hint="")
     broken = build_switchback()
     refused = dict.fromkeys(broken.record.refused_variants, error)
     broken = msgspec.structs.replace(broken, record=msgspec.structs.replace(broken.record, refused_variants=refused))
-    failure = ET.fromstring(render_junit(broken, judge(broken, "slower"))).find(".//failure")
+    failure = read_junit(render_junit(broken, judge(broken, "slower"))).find(".//failure")
     assert failure is not None
     assert failure.attrib["message"] == "\ufffd[31mred\ufffd ]]> \ufffd \ufffd"
     assert failure.text == "\ufffd[31mred\ufffd ]]> \ufffd \ufffd\n\ufffd\U0001f418\n\ttab"

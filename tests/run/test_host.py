@@ -95,6 +95,22 @@ def test_a_small_cloud_machine(tmp_path: Path) -> None:
     assert (disk.scheduler, disk.is_rotational, disk.read_ahead_kb) == ("mq-deadline", False, 128)
 
 
+def test_a_disk_where_podman_masks_the_list_of_devices(tmp_path: Path) -> None:
+    root = machine(tmp_path / "root", tmp_path, {})
+    (link,) = (root / "sys/dev/block").iterdir()
+    device, numbers = link.resolve(), link.name
+    link.unlink()
+    assert read_host_facts(tmp_path, host=Host(root)).data_disk.block_device is None
+    write(device, {"dev": f"{numbers}\n"})
+    (root / "sys/class/block").mkdir(parents=True)
+    (root / "sys/class/block" / device.name).symlink_to(device)
+    for mode in (0o755, 0o000):
+        # Others than root cannot even look whether the device is there.
+        link.parent.chmod(mode)
+        assert read_host_facts(tmp_path, host=Host(root)).data_disk.block_device == "nvme0n1"
+    link.parent.chmod(0o755)
+
+
 def test_how_cpus_share_cores_and_sockets(tmp_path: Path) -> None:
     cpu = "sys/devices/system/cpu"
     files = {f"{cpu}/cpu{n}/topology/physical_package_id": f"{n // 4}\n" for n in range(8)}

@@ -48,3 +48,14 @@ def test_ctrl_c_ends_the_wait_for_the_last_look_and_spoils_no_result(
         page.close(is_stopped=is_stopped, say=press)
     assert said == ["the last state is still served, for 30 s at most; Ctrl-C ends that"]
     assert child.returncode == -signal.SIGKILL
+
+
+def test_the_page_names_the_program_as_the_user_called_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PGDYNO_PROGRAM", "../pgdyno")
+    page = LivePage(PageRequest())
+    (said,) = page.open(tmp_path / "record")
+    assert said.startswith("live page: http://127.0.0.1:")
+    assert page._child is not None
+    words = Path(f"/proc/{page._child.pid}/environ").read_bytes().split(b"\0")
+    page.close(is_stopped=True, say=print)
+    assert b"PGDYNO_PROGRAM=../pgdyno" in words

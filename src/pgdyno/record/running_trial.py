@@ -13,8 +13,17 @@ import msgspec
 from pgdyno.errors import PgdynoError
 from pgdyno.plan.types import PlannedTrial
 from pgdyno.record.pgbench.output import Progress, parse_progress
-from pgdyno.record.samples.files import OsSamples, ServerSamples, read_server_samples
-from pgdyno.record.samples.server_machine import read_server_machine
+from pgdyno.record.samples.files import (
+    OS_FILE,
+    SERVER_FILE,
+    OsSamples,
+    ServerSamples,
+    read_os_samples,
+    read_server_samples,
+)
+from pgdyno.record.samples.growing import GrowingLines, GrowingSamples
+from pgdyno.record.samples.rows import OsHeader, OsRows, ServerHeader, ServerRows
+from pgdyno.record.samples.server_machine import convert_to_near
 from pgdyno.record.serverlog import read_serverlog
 from pgdyno.record.trial_data import SERVER_LOG, TrialData
 from pgdyno.record.types import TrialRecord, TrialStatus
@@ -29,59 +38,87 @@ class RunningTrial(msgspec.Struct, frozen=True, kw_only=True):
     seconds: tuple[Progress, ...]
 
 
-def read_running_trial(folder: Path, planned: PlannedTrial, *, has_samples: bool = True) -> RunningTrial | None:
-    """Read a trial that runs; return None before its measured load began.
+class RunningTrialReader:
+    """Reads a trial that runs again and again, and only what is new.
 
-    Without samples and log, reading takes so little that it can be repeated every second.
-
-    Its status is FAILED, because nothing may count it before its `trial.json` says that it finished.
+    Args:
+        folder: Of the trial.
+        planned: The trial.
     """
-    try:
-        told = (folder / _PROGRESS_FILE).read_text(errors="replace")
-        told_epoch_s = (folder / _PROGRESS_FILE).stat().st_mtime
-    except OSError:
-        return None
-    # A last line without its end is still being written.
-    seconds = tuple(one for line in told.split("\n")[:-1] if (one := parse_progress(line)) is not None)
-    machine, server = _read_samples(folder) if has_samples else (None, None)
-    # Of a server elsewhere, the machine's header has that machine's clock.
-    header = (server and server.header) or (machine and machine.header)
-    offset_s = header.wall_s - header.monotonic_s if header else 0.0
-    # pgbench writes each line when its second ends.
-    end_s = told_epoch_s - offset_s
-    start_s = end_s - (seconds[-1].elapsed_s if seconds else 0.0)
-    record = TrialRecord(
-        planned=planned,
-        status=TrialStatus.FAILED,
-        error=None,
-        argv=(),
-        clock_offset_s=offset_s,
-        restore_s=0.0,
-        load_start_monotonic_s=start_s,
-        load_end_monotonic_s=end_s,
-        load_cpu_s=None,
-        log_sampling_rate=1.0,
-        settings=(),
-        counters_before={},
-        counters_after={},
-        gaps=(),
-    )
-    try:
-        log = read_serverlog(folder / SERVER_LOG, clock_offset_s=offset_s) if has_samples else ()
-    except OSError:
-        log = ()
-    data = TrialData(
-        record=record, pgbench=None, warm_up=None, transactions=None, os=machine, server=server, log=log, gaps=()
-    )
-    return RunningTrial(data=data, seconds=seconds)
 
+    def __init__(self, folder: Path, planned: PlannedTrial) -> None:
+        self.folder, self.planned = folder, planned
+        self._progress = GrowingLines(folder / _PROGRESS_FILE)
+        self._seconds: list[Progress] = []
+        self._machine = GrowingSamples(folder / OS_FILE, OsHeader, OsRows)
+        self._server = GrowingSamples(folder / SERVER_FILE, ServerHeader, ServerRows)
 
-def _read_samples(folder: Path) -> tuple[OsSamples | None, ServerSamples | None]:
-    """Read both samplers' files; None for one that is not there yet, or that is being packed just now."""
-    machine, server = None, None
-    # Of a server elsewhere there may be the one without the other.
-    with contextlib.suppress(PgdynoError, OSError, ValueError):
-        machine = read_server_machine(folder)
-    with contextlib.suppress(PgdynoError, OSError):
-        server = read_server_samples(folder)
-    return machine, server
+    def read(self, *, has_samples: bool = True) -> RunningTrial | None:
+        """Read the trial; return None before its measured load began.
+
+        Without samples and log, reading takes so little that it can be repeated every second.
+
+        Its status is FAILED, because nothing may count it before its `trial.json` says that it finished.
+        """
+        try:
+            self._read_progress()
+            told_epoch_s = self._progress.path.stat().st_mtime
+        except OSError:
+            return None
+        machine, server = self._read_samples() if has_samples else (None, None)
+        # Of a server elsewhere, the machine's header has that machine's clock.
+        header = (server and server.header) or (machine and machine.header)
+        offset_s = header.wall_s - header.monotonic_s if header else 0.0
+        # pgbench writes each line when its second ends.
+        end_s = told_epoch_s - offset_s
+        start_s = end_s - (self._seconds[-1].elapsed_s if self._seconds else 0.0)
+        try:
+            log = read_serverlog(self.folder / SERVER_LOG, clock_offset_s=offset_s) if has_samples else ()
+        except OSError:
+            log = ()
+        record = TrialRecord(
+            planned=self.planned,
+            status=TrialStatus.FAILED,
+            error=None,
+            argv=(),
+            clock_offset_s=offset_s,
+            restore_s=0.0,
+            load_start_monotonic_s=start_s,
+            load_end_monotonic_s=end_s,
+            load_cpu_s=None,
+            log_sampling_rate=1.0,
+            settings=(),
+            counters_before={},
+            counters_after={},
+            gaps=(),
+        )
+        data = TrialData(
+            record=record, pgbench=None, warm_up=None, transactions=None, os=machine, server=server, log=log, gaps=()
+        )
+        return RunningTrial(data=data, seconds=tuple(self._seconds))
+
+    def _read_progress(self) -> None:
+        """Read the lines that pgbench has written since the last time.
+
+        Raises:
+            OSError: The file is not there.
+        """
+        is_other, lines = self._progress.read()
+        if is_other:
+            self._seconds.clear()
+        told = (parse_progress(line.decode(errors="replace")) for line in lines)
+        self._seconds += [one for one in told if one is not None]
+
+    def _read_samples(self) -> tuple[OsSamples | None, ServerSamples | None]:
+        """Read both samplers' files, packed already or not; None for one that is not there yet."""
+        machine, server = None, None
+        # Of a server elsewhere there may be the one without the other.
+        with contextlib.suppress(PgdynoError, OSError, ValueError):
+            seen = self._machine.read()
+            grown = None if seen is None else OsSamples(header=seen[0], frame=seen[1], end=None, torn="")
+            machine = convert_to_near(grown or read_os_samples(self.folder), self.folder)
+        with contextlib.suppress(PgdynoError):
+            told = self._server.read()
+            grown_server = None if told is None else ServerSamples(header=told[0], frame=told[1], end=None, torn="")
+            server = grown_server or read_server_samples(self.folder)
+        return machine, server

@@ -18,6 +18,7 @@ import msgspec
 
 from pgdyno.errors import PgdynoError
 from pgdyno.run.host import process
+from pgdyno.run.host.program import PROGRAM_VARIABLE, program_name
 from pgdyno.run.metrics_server import describe_metrics
 from pgdyno.run.page_server import (
     HOST,
@@ -94,6 +95,7 @@ class LivePage:
                 environment = {
                     **process.clean_environment(),
                     **_FRUGAL,
+                    PROGRAM_VARIABLE: program_name(),
                     _VARIABLE: msgspec.json.encode(handed).decode(),
                 }
                 try:

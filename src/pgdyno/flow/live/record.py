@@ -17,7 +17,7 @@ from pgdyno.conduct.progress import Stage, read_progress
 from pgdyno.explain.doubts.comparison import EARLY_ENDS
 from pgdyno.explain.doubts.study import find_doubts
 from pgdyno.plan.types import PlannedTrial
-from pgdyno.record.running_trial import read_running_trial
+from pgdyno.record.running_trial import RunningTrialReader
 from pgdyno.record.store import RecordStore
 from pgdyno.record.trial_data import TrialData, read_trial_data
 from pgdyno.record.types import StudyRecord, TrialRecord, TrialStatus
@@ -80,6 +80,7 @@ class LiveRecord:
         self._looks: object = None
         self._report: ReportInput | None = None
         self._course: tuple[CourseView, ...] = ()
+        self._reader: RunningTrialReader | None = None
         self._running: PresentTrial | None = None
         self._began_s: dict[tuple[str, int], float] = {}
 
@@ -147,7 +148,10 @@ class LiveRecord:
     def _read_running(self, part: _Part, record: StudyRecord, *, has_samples: bool) -> TrialAnalysis | None:
         """Read the trial whose seconds can be shown, if there is one."""
         for trial in self._find_running(part, record):
-            running = read_running_trial(part.store.trial_dir(trial.number), trial, has_samples=has_samples)
+            folder = part.store.trial_dir(trial.number)
+            if self._reader is None or self._reader.folder != folder:
+                self._reader = RunningTrialReader(folder, trial)
+            running = self._reader.read(has_samples=has_samples)
             if running is not None:
                 return analyse_running(record, running)
         return None

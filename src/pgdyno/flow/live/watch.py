@@ -26,8 +26,8 @@ from pgdyno.run.metrics_server import Scrapes, serving_metrics
 from pgdyno.run.page_server import Updates, serving
 
 _TICK_S = 1.0
-# Of all CPUs, for reading all that is new: a long trial is read less often than a short one.
-_CPU_SHARE = 0.002
+# Of all CPUs, for reading all that is new, and for the last second of TPS and latency: what costs more is read less often.
+_ALL_SHARE, _SECONDS_SHARE = 0.002, 0.0008
 # A busy machine makes a reading dearer for a while.
 _LONGEST_PAUSE_S = 20.0
 _NICEST = 19
@@ -51,20 +51,19 @@ def serve_record(store: RecordStore, served: Served) -> NoReturn:
     # What the measurement leaves is enough.
     os.nice(_NICEST)
     with _serving(served) as (updates, scrapes):
-        live, due_s, share = LiveRecord(store), 0.0, _CPU_SHARE * (os.cpu_count() or 1)
+        live, all_new, seconds = LiveRecord(store), _Pace(_ALL_SHARE), _Pace(_SECONDS_SHARE)
         try:
             while True:
                 has_browser = updates.wait_for_watcher(_TICK_S)
                 asked = scrapes.asked
                 if not has_browser and not scrapes.is_asked:
                     continue
-                is_due = monotonic_s() >= due_s
-                began_s = cpu_seconds()
-                live = _update(live, updates, is_full=is_due)
-                if scrapes.is_asked:
-                    scrapes.answer(_render(live), asked=asked)
-                if is_due:
-                    due_s = monotonic_s() + min((cpu_seconds() - began_s) / share, _LONGEST_PAUSE_S)
+                is_full = all_new.is_due
+                if is_full or seconds.is_due or scrapes.is_asked:
+                    with all_new.spend() if is_full else seconds.spend():
+                        live = _update(live, updates, is_full=is_full)
+                        if scrapes.is_asked:
+                            scrapes.answer(_render(live), asked=asked)
                 if has_browser:
                     wait(_TICK_S)
         except KeyboardInterrupt as end:
@@ -76,6 +75,24 @@ def serve_record(store: RecordStore, served: Served) -> NoReturn:
             if is_asked_again and scrapes.wait_for_last():
                 scrapes.answer(_render(live), asked=scrapes.asked)
             raise
+
+
+class _Pace:
+    """Spaces readings out so that they take at most a share of all CPUs."""
+
+    def __init__(self, share: float) -> None:
+        self._share, self._due_s = share * (os.cpu_count() or 1), 0.0
+
+    @property
+    def is_due(self) -> bool:
+        return monotonic_s() >= self._due_s
+
+    @contextmanager
+    def spend(self) -> Iterator[None]:
+        """Take the CPU time of a block for a reading."""
+        began_s = cpu_seconds()
+        yield
+        self._due_s = monotonic_s() + min((cpu_seconds() - began_s) / self._share, _LONGEST_PAUSE_S)
 
 
 def _render(live: LiveRecord) -> bytes:

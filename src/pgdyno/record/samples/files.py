@@ -8,20 +8,27 @@ reported. Any other damage is a StepFailedError.
 
 from __future__ import annotations
 
-import contextlib
 import io
 import itertools
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 
-from pgdyno.errors import HostError, StepFailedError
+from pgdyno.errors import StepFailedError
 from pgdyno.record.frames import pl
+from pgdyno.record.samples.rows import (
+    OsHeader,
+    OsRows,
+    ServerHeader,
+    ServerRows,
+    make_frame,
+    read_header,
+    translate_damage,
+)
 
-FORMAT_VERSION = 1
 OS_FILE = "os.jsonl"
 GENERATOR_FILE = "generator.jsonl"
 """The OS sampler's file of the machine that the load came from, beside a server of the user's."""
@@ -31,54 +38,6 @@ MISSED_AFTER_INTERVALS = 1.5
 _METADATA_KEY = "pgdyno"
 _OS_COLUMNS = frozenset({"t_s", "cost_s"})
 _SERVER_COLUMNS = frozenset({"t_s", "until_s", "cost_s", "n"})
-# What decoders raise on files that neither a sampler nor `pack_samples` wrote. A damaged page can make polars panic,
-# which is not an Exception.
-_DAMAGE = (
-    pl.exceptions.PolarsError,
-    pl.exceptions.PanicException,
-    AttributeError,
-    LookupError,
-    TypeError,
-    ValueError,
-)
-
-
-class OsHeader(msgspec.Struct, frozen=True, kw_only=True):
-    """First line of the OS sampler's file; `wall_s` and `monotonic_s` are the same instant on both clocks."""
-
-    wall_s: float
-    monotonic_s: float
-    interval_s: float
-    clk_tck: int
-    page_bytes: int
-    fields: dict[str, tuple[str, ...]]
-    absent: dict[str, str]
-    cpus: tuple[int, ...] = ()
-    """CPUs that the study may use under its affinity mask and control group; empty in files of older samplers."""
-
-
-class ServerHeader(msgspec.Struct, frozen=True, kw_only=True):
-    """First line of the server sampler's file; `wall_s` and `monotonic_s` are the same instant on both clocks."""
-
-    wall_s: float
-    monotonic_s: float
-    interval_s: float
-    looks: int
-    version_num: int
-    block_bytes: int
-    backend_pid: int
-    settings: dict[str, bool]
-    watched_database: str
-    counters: tuple[str, ...]
-    io: tuple[str, ...]
-    waits: tuple[str, ...]
-    standbys: tuple[str, ...] = ()
-    """What was sampled of each standby; empty where there are none, and in files of older samplers."""
-    refused: dict[str, str] = {}
-    """What the server did not show to the sampler's role, with its words, by the source of the trial's gap."""
-
-
-_Header = TypeVar("_Header", OsHeader, ServerHeader)
 
 
 class Missed(msgspec.Struct, frozen=True, kw_only=True):
@@ -141,13 +100,13 @@ def read_os_samples(path: Path, *, name: str = OS_FILE) -> OsSamples:
         HostError: A newer pgdyno wrote it.
     """
     found = _locate(path, name)
-    with _translate_damage(found):
+    with translate_damage(found):
         if found.suffix == ".parquet":
             packed, frame = _unpack(found, _OS_COLUMNS)
-            return OsSamples(header=_header(packed.header, OsHeader), frame=frame, end=packed.end, torn=packed.torn)
+            return OsSamples(header=read_header(packed.header, OsHeader), frame=frame, end=packed.end, torn=packed.torn)
         lines, last, torn = _read_lines(found)
-        header = _header(next(lines, None), OsHeader)
-        frame = _frame(_os_rows(lines, header)) if header else pl.DataFrame()
+        header = read_header(next(lines, None), OsHeader)
+        frame = make_frame([] if header is None else [*map(OsRows(header).decode, lines)])
         given_up = last.get("given_up", {})
         return OsSamples(header=header, frame=frame, end=last.get("end"), torn=torn, given_up=given_up)
 
@@ -160,14 +119,15 @@ def read_server_samples(path: Path) -> ServerSamples:
         HostError: A newer pgdyno wrote it.
     """
     found = _locate(path, SERVER_FILE)
-    with _translate_damage(found):
+    with translate_damage(found):
         if found.suffix == ".parquet":
             packed, frame = _unpack(found, _SERVER_COLUMNS)
-            header = _header(packed.header, ServerHeader)
+            header = read_header(packed.header, ServerHeader)
             return ServerSamples(header=header, frame=frame, end=packed.end, torn=packed.torn)
         lines, last, torn = _read_lines(found)
-        header = _header(next(lines, None), ServerHeader)
-        frame = _frame(_server_rows(lines, header), zero=("wait/", "look/")) if header else pl.DataFrame()
+        header = read_header(next(lines, None), ServerHeader)
+        rows = [] if header is None else [*map(ServerRows(header).decode, lines)]
+        frame = make_frame(rows, zero=ServerRows.zero)
         return ServerSamples(header=header, frame=frame, end=last.get("end"), torn=torn)
 
 
@@ -225,88 +185,12 @@ def _locate(path: Path, name: str) -> Path:
     raise StepFailedError("there are no samples", detail=str(base), hint="the sampler may never have started")
 
 
-@contextlib.contextmanager
-def _translate_damage(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except _DAMAGE as exc:
-        detail = f"{path}: {type(exc).__name__}: {exc}"
-        raise StepFailedError("a samples file is damaged", detail=detail) from exc
-
-
 def _read_lines(path: Path) -> tuple[Iterator[dict[str, Any]], dict[str, Any], str]:
     """Return the decoded lines without the closing one, the closing one or an empty one, and a torn last line."""
     *complete, last = path.read_bytes().split(b"\n")
     decoded = [msgspec.json.decode(line) for line in complete]
     closing = decoded.pop() if decoded and "end" in decoded[-1] else {}
     return iter(decoded), closing, last.decode(errors="replace")
-
-
-def _header(raw: dict[str, Any] | msgspec.Raw | None, kind: type[_Header]) -> _Header | None:
-    fields = msgspec.json.decode(raw) if isinstance(raw, msgspec.Raw) else raw
-    if fields is None:
-        return None
-    if fields.get("format", FORMAT_VERSION) > FORMAT_VERSION:
-        raise HostError(
-            "the samples were written by a newer pgdyno",
-            detail=f"format {fields['format']}, known up to {FORMAT_VERSION}",
-            hint="read them with that version or a later one",
-        )
-    return msgspec.convert(fields, kind)
-
-
-def _os_rows(lines: Iterable[dict[str, Any]], header: OsHeader) -> Iterator[dict[str, Any]]:
-    """Yield rows with unchanged sources filled in; a source that is null has no columns until it returns."""
-    names: dict[str, tuple[str, ...]] = {}
-    row: dict[str, Any] = {}
-    for line in lines:
-        row = {**row, "t_s": line.pop("t"), "cost_s": line.pop("cost_s")}
-        for key, values in line.items():
-            if key not in names:
-                kind = key.partition(".")[0]
-                fields = header.fields["cpu" if kind[3:].isdigit() else kind]
-                names[key] = tuple(f"{key}/{field}" for field in fields)
-            row.update(zip(names[key], values or [None] * len(names[key]), strict=False))
-        yield row
-
-
-def _server_rows(lines: Iterable[dict[str, Any]], header: ServerHeader) -> Iterator[dict[str, Any]]:
-    """Yield rows with unchanged lines of pg_stat_io filled in."""
-    dimensions = len(header.io) - sum(name.startswith("io_") for name in header.io)
-    io: dict[str, Any] = {}
-    for line in lines:
-        row = {"t_s": line["t"], "until_s": line["until"], "cost_s": line["cost_s"], "n": line["n"]}
-        row.update(zip((f"counter/{name}" for name in header.counters), line["c"], strict=False))
-        for values in line["io"]:
-            prefix = "/".join(["io", *values[:dimensions]])
-            named = zip(header.io[dimensions:], values[dimensions:], strict=True)
-            io.update({f"{prefix}/{name}": value for name, value in named if value is not None})
-        row.update(io)
-        for name, *values in line.get("standbys", ()):
-            row.update(
-                {f"standby/{name}/{what}": value for what, value in zip(header.standbys[1:], values, strict=True)}
-            )
-        for *key, count in line.get("look", ()):
-            row["/".join(["look", *(part or "" for part in key)])] = count
-        for *key, count in line["waits"]:
-            row["/".join(["wait", *(part or "" for part in key)])] = count
-        yield row
-
-
-def _frame(rows: Iterable[dict[str, Any]], zero: tuple[str, ...] = ()) -> pl.DataFrame:
-    """Build a frame with a column for each name in any row; gaps are null, or 0 for names that begin with one of `zero`."""
-    kept = list(rows)
-    names = list(dict.fromkeys(name for row in kept for name in row))
-    columns = []
-    for name in names:
-        default = 0 if name.startswith(zero) else None
-        values = [row.get(name, default) for row in kept]
-        kinds = {type(value) for value in values}
-        # Only what a standby is to the server is text.
-        is_text = str in kinds and name.startswith("standby/")
-        dtype = pl.String if is_text else pl.Float64 if float in kinds else pl.Int64
-        columns.append(pl.Series(name, values, dtype=dtype))
-    return pl.DataFrame(columns)
 
 
 def _pack(samples: OsSamples | ServerSamples, path: Path) -> None:

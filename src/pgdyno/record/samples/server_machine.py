@@ -29,7 +29,15 @@ def read_server_machine(folder: Path) -> OsSamples:
         HostError, StepFailedError: As for `read_os_samples`.
         OSError, ValueError: The samples are on the clock of another machine, which was not compared.
     """
-    samples = read_os_samples(folder)
+    return convert_to_near(read_os_samples(folder), folder)
+
+
+def convert_to_near(samples: OsSamples, folder: Path) -> OsSamples:
+    """Convert the times of a trial's samples to the load's clock, where they are on that of another machine.
+
+    Raises:
+        OSError, ValueError: As for `read_server_machine`.
+    """
     clock = read_server_clock(folder)
     if clock is None:
         if any(folder.glob("generator.*")):

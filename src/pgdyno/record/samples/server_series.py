@@ -22,7 +22,8 @@ from pgdyno.facts.views import (
     describe_source,
     server_counters,
 )
-from pgdyno.record.samples.files import ServerHeader, ServerSamples
+from pgdyno.record.samples.files import ServerSamples
+from pgdyno.record.samples.rows import ServerHeader
 from pgdyno.record.samples.series import Floats, Sampled, absent_series, difference, gauge, growth, intervals
 
 RUNNING = "CPU"

@@ -14,7 +14,7 @@ from pgdyno.analyse.comparison.answers import Question
 from pgdyno.analyse.comparison.e_process import gather_evidence
 from pgdyno.explain.finding import Finding
 from pgdyno.report.charts.intervals import percent
-from pgdyno.report.format import format_estimate
+from pgdyno.report.format import EstimateText, format_estimate
 from pgdyno.report.input import ReportInput
 from pgdyno.report.sections.comparison.answers import WorkloadAnswers, answer_study
 from pgdyno.report.verdict_words import HUES, MARKS, describe_change, name_status, name_verdict
@@ -162,9 +162,7 @@ def _view_sweeps(answers: tuple[WorkloadAnswers, ...]) -> Iterator[SweepView]:
                     tps=point.tps.value,
                     low=point.tps.low,
                     high=point.tps.high,
-                    text=" ".join(
-                        filter(None, (format_estimate(point.tps).value, format_estimate(point.tps).interval))
-                    ),
+                    text=_join(format_estimate(point.tps)),
                     status=name_status(point.status),
                 )
                 for point in one.sweep.points
@@ -172,10 +170,14 @@ def _view_sweeps(answers: tuple[WorkloadAnswers, ...]) -> Iterator[SweepView]:
             yield SweepView(workload=one.workload, points=points, curve=one.curve)
 
 
+def _join(text: EstimateText) -> str:
+    return f"{text.value} {text.beside}".rstrip()
+
+
 def _list_figures(report: ReportInput) -> Iterator[tuple[str, str, str]]:
     for workload in report.analysis.workloads:
         text = format_estimate(workload.tps)
-        yield workload.name, text.value, text.interval
+        yield workload.name, text.value, text.beside
 
 
 def _view_finding(finding: Finding) -> FindingView:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import PurePosixPath
 
 from pgdyno.record.machine.preflight import CgroupLimit, LimitKind
-from pgdyno.run.host.tree import Tree
+from pgdyno.run.host.tree import Tree, find_block_device
 
 # cgroup v1 writes "no limit" as a number near 2^63, rounded to pages.
 _NO_LIMIT = 1 << 60
@@ -113,5 +113,5 @@ def _read_cpus(tree: Tree, folder: str) -> float | None:
 
 
 def _name_device(tree: Tree, numbers: str) -> str:
-    link = tree.path(f"sys/dev/block/{numbers}")
-    return link.resolve().name if link.exists() else numbers
+    device = find_block_device(tree.root, numbers)
+    return numbers if device is None else device.name

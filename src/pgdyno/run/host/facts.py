@@ -20,7 +20,7 @@ from pgdyno.record.machine.preflight import LimitKind
 from pgdyno.run.host.cgroup import read_limits
 from pgdyno.run.host.host import THIS_HOST, Host
 from pgdyno.run.host.topology import TOPOLOGY_FILES, read_topology
-from pgdyno.run.host.tree import bracketed
+from pgdyno.run.host.tree import bracketed, find_block_device
 
 # What guides on PostgreSQL tell to change, and what pgdyno itself derives.
 _KERNEL_SETTINGS = (
@@ -196,10 +196,9 @@ def _unescape(word: str) -> str:
 
 
 def _whole_device(root: Path, major_minor: str) -> str | None:
-    link = root / "sys/dev/block" / major_minor
-    if not link.exists():
+    device = find_block_device(root, major_minor)
+    if device is None:
         return None
-    device = link.resolve()
     return device.parent.name if (device / "partition").exists() else device.name
 
 

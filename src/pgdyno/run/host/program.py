@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 _NAME = "pgdyno"
-_VARIABLE = "PGDYNO_PROGRAM"
+PROGRAM_VARIABLE = "PGDYNO_PROGRAM"
 # uvx sets it, and puts the program into the PATH of this one process: the user's shell does not find it there.
 _UVX = "UV"
 
@@ -19,7 +19,7 @@ def program_name() -> str:
     It is `./pgdyno` for the script in a clone, `pgdyno` for an installed program that PATH leads to, and else the path of
     that program, such as `venv/bin/pgdyno`.
     """
-    return os.environ.get(_VARIABLE) or _name_installed(sys.argv[0])
+    return os.environ.get(PROGRAM_VARIABLE) or _name_installed(sys.argv[0])
 
 
 def _name_installed(called: str) -> str:

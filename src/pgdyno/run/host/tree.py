@@ -7,6 +7,7 @@ exist from what this account may not see.
 from __future__ import annotations
 
 import errno
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -74,6 +75,19 @@ class Tree:
     def exists(self, name: str) -> bool:
         """Return whether there is such a file or folder."""
         return self.path(name).exists()
+
+
+def find_block_device(root: Path, numbers: str) -> Path | None:
+    """Return the folder of a block device in sysfs by its `major:minor`; None if sysfs does not show it.
+
+    Podman masks /sys/dev/block, which then is empty, or cannot be read.
+    """
+    link = root / "sys/dev/block" / numbers
+    if os.path.exists(link):  # noqa: PTH110 - of a folder that cannot be read, Path.exists() raises an error
+        return link.resolve()
+    tree = Tree(root)
+    names = (name for name in tree.list("sys/class/block") if tree.read(f"sys/class/block/{name}/dev") == numbers)
+    return next(((root / "sys/class/block" / name).resolve() for name in names), None)
 
 
 def bracketed(text: str | None) -> str | None:

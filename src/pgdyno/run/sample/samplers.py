@@ -27,13 +27,13 @@ from pgdyno.record.samples.files import (
     OS_FILE,
     SERVER_FILE,
     OsSamples,
-    ServerHeader,
     ServerSamples,
     find_missed,
     read_os_samples,
     read_server_samples,
 )
 from pgdyno.record.samples.pings import PING, PINGS_FILE
+from pgdyno.record.samples.rows import ServerHeader
 from pgdyno.record.trial_data import GENERATOR
 from pgdyno.run.host.helper import helper_argv
 from pgdyno.run.postgres.address import Address
