@@ -319,6 +319,10 @@ class GivenServerUnderTest:
         """
         return self._wal_bound.find_excess()
 
+    def find_stall(self, session: sql.Connection) -> None:  # noqa: ARG002 - of the protocol
+        """Return nothing: whether its commits wait for standbys of its own is not pgdyno's to judge."""
+        return
+
     def log_tail(self) -> str:
         """Return nothing: its log is not seen."""
         return ""
