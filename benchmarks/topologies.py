@@ -8,12 +8,19 @@ Three parts, each named on the command line or all:
   growth of the primary's own WAL position.
 - `named`: a standby that replays 20 ms late (recovery_min_apply_delay) under remote_apply, and the same without the delay and without
   waiting (local): is the replay named as the limit, and never where no commit waits for it?
+- `flush`: a standby whose flushes take 15 ms longer (a preloaded shim, which needs gcc, acts in its data folder only), under
+  synchronous_commit = on, where a commit waits for that flush, and under remote_write, where none does: is the flush named first of all
+  limits, and never where no commit waits for it?
+- `failover`: the primary is killed in each trial of a study, while another program, which shares no code with pgdyno, writes every 10 ms
+  through the same list of hosts. The times without service of both are compared.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -33,6 +40,7 @@ from pgdyno.spec.study import DataSpec, ServerSpec
 MODES = ("local", "remote_write", "on", "remote_apply")
 MINUTES = 3.0
 LOAD = ["--scale", "5", "--clients", "4", "--no-disk", "--standbys", "1", "--yes", "--json"]
+BENCH = ("bench", "--stock-only", "--rounds", "1", "--duration", "10s", "--warm-up", "1s", "--workload", "tpcb-like")
 WAL_BYTES = (1_000_000, 3_000_000, 10_000_000, 30_000_000)
 MESSAGE_BYTES = 100_000
 DELAY = "20ms"
@@ -42,19 +50,27 @@ REPLAY = "replay of WAL by standby1"
 def main() -> None:
     """Run the parts that are asked for."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("parts", nargs="*", choices=["modes", "lag", "named", []], help="default: all")
-    parser.add_argument("--times", type=int, default=3, help="cases of each kind in `named`")
+    parser.add_argument(
+        "parts", nargs="*", choices=["modes", "lag", "named", "flush", "failover", []], help="default: all"
+    )
+    parser.add_argument("--times", type=int, default=3, help="cases of each kind in `named`, and of `failover`")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="pgdyno-topologies-", dir="/var/tmp") as made:
         folder = Path(made)
         folder.chmod(0o755)
-        parts = {"modes": ask_modes, "lag": hold_lag, "named": lambda at: name_replay(at, arguments.times)}
+        parts = {
+            "modes": ask_modes,
+            "lag": hold_lag,
+            "named": lambda at: name_replay(at, arguments.times),
+            "flush": lambda at: name_flush(at, arguments.times),
+            "failover": lambda at: hold_outages(at, arguments.times),
+        }
         for part in arguments.parts or parts:
             parts[part](folder)
 
 
-def run(folder: Path, *words: str) -> dict:
-    """Run pgdyno's command line, and return its JSON."""
+def run(folder: Path, *words: str, **environment: str) -> dict:
+    """Run pgdyno's command line with these additions to its environment, and return its JSON."""
     number = len(list(folder.glob("record-*")))
     argv = [
         sys.executable,
@@ -66,7 +82,7 @@ def run(folder: Path, *words: str) -> dict:
         "--out",
         str(folder / f"record-{number}"),
     ]
-    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    done = subprocess.run(argv, capture_output=True, text=True, check=False, env=os.environ | environment)
     if done.returncode:
         raise SystemExit(f"{' '.join(words)}: exit code {done.returncode}\n{done.stderr}")
     return json.loads(done.stdout)
@@ -173,13 +189,127 @@ def name_replay(folder: Path, times: int) -> None:
             else ("local", f"recovery_min_apply_delay={DELAY}")
         )
         sets = [word for value in (f"synchronous_commit={mode[0]}", mode[1]) for word in ("--set", value)]
-        trials = ["--rounds", "1", "--duration", "10s", "--warm-up", "1s", "--workload", "tpcb-like"]
-        report = run(folder, "bench", "--stock-only", *trials, *sets, *LOAD)
+        report = run(folder, *BENCH, *sets, *LOAD)
         claims = [one["claim"] for one in report["explanations"]] if report["explanations"] else report["not_judged"]
         print("planted" if is_planted else "not planted", claims)
         named[is_planted].append(any(REPLAY in claim for claim in claims))
     say_share("topologies.named.late_replay", named[True], target=">= 0.95")
     say_share("topologies.named.no_wait", named[False], target="<= 0.05")
+
+
+SLOW_FLUSH = """
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <string.h>
+#include <unistd.h>
+static int is_slow(void) {
+    char folder[4096];
+    return getcwd(folder, sizeof folder) != NULL && strstr(folder, "/slot-1/") != NULL;
+}
+int fdatasync(int fd) {
+    static int (*real)(int);
+    if (real == NULL) real = (int (*)(int)) dlsym(RTLD_NEXT, "fdatasync");
+    if (is_slow()) usleep(15000);
+    return real(fd);
+}
+"""
+FLUSH = "WAL flush of standby1"
+
+
+def name_flush(folder: Path, times: int) -> None:
+    """Count how often a standby's slow flush is named first, and how often it is where no commit waits for it."""
+    source, library = folder / "slow.c", folder / "slow.so"
+    source.write_text(SLOW_FLUSH)
+    subprocess.run(["gcc", "-shared", "-fPIC", "-O2", "-o", library, source, "-ldl"], check=True)
+    library.chmod(0o755)
+    named: dict[str, list[bool]] = {"on": [], "remote_write": []}
+    for mode in [*named] * times:
+        report = run(folder, *BENCH, "--set", f"synchronous_commit={mode}", *LOAD, LD_PRELOAD=str(library))
+        claims = [one["claim"] for one in report["explanations"]] if report["explanations"] else report["not_judged"]
+        print(mode, claims)
+        named[mode].append(FLUSH in claims[0] if mode == "on" else any(FLUSH in claim for claim in claims))
+    say_share("topologies.named.slow_flush", named["on"], target=">= 0.95")
+    say_share("topologies.named.flush_not_waited_for", named["remote_write"], target="<= 0.05")
+
+
+FAILOVER = """
+question = "How long is the service away?"
+[server]
+standbys = 1
+[failover]
+[data]
+scale = 5
+[[workload]]
+name = "tpcb-like"
+clients = 4
+[trials]
+rounds = {times}
+duration = "5s"
+warm_up = "1s"
+"""
+OTHER_CLIENT = """
+import sys, time
+import psycopg
+conninfo, path = sys.argv[1:]
+connection = None
+with open(path, "w", buffering=1) as output:
+    while True:
+        due = time.monotonic() + 0.01
+        try:
+            if connection is None:
+                connection = psycopg.connect(conninfo, autocommit=True, connect_timeout=2)
+                connection.execute("CREATE TABLE IF NOT EXISTS other_client (at float8)")
+            connection.execute("INSERT INTO other_client VALUES (%s)", (due,))
+            print(time.monotonic(), file=output)
+        except psycopg.Error:
+            connection = None
+        time.sleep(max(0.0, due - time.monotonic()))
+"""
+
+
+def hold_outages(folder: Path, times: int) -> None:
+    """Hold the times without service against those of another client that writes."""
+    study = folder / "failover.toml"
+    study.write_text(FAILOVER.format(times=times))
+    sockets = [folder / "home/work" / place / "sockets" for place in ("", "slot-1")]
+    hosts = ",".join(map(str, sockets))
+    conninfo = f"host={hosts} port=5432 user=pgdyno dbname=postgres target_session_attrs=read-write"
+    seen = folder / "other-client"
+    with subprocess.Popen([sys.executable, "-c", OTHER_CLIENT, conninfo, str(seen)]) as client:
+        try:
+            report = run(folder, "run", str(study), "--json")
+        finally:
+            client.kill()
+    (record,) = folder.glob("record-*")
+    confirmed = [float(line) for line in seen.read_text().splitlines()]
+    differences, outages = [], []
+    for path in sorted(record.glob("trials/*/failover.json")):
+        gone_s = json.loads(path.read_text())["gone_s"]
+        trial = int(path.parent.name)
+        (failover,) = (
+            one["failover"] for load in report["workloads"] for one in load["trials"] if one["number"] == trial
+        )
+        # Nothing is confirmed in the moment at which all processes of the primary are gone.
+        (outage,) = (after - before for before, after in itertools.pairwise(confirmed) if before <= gone_s < after)
+        outages.append(failover["outage_s"])
+        differences.append(failover["outage_s"] - outage)
+        print(
+            f"trial {trial}: {failover['outage_s']:.3f} s, by the other client {outage:.3f} s, by pgbench {failover['load_outage_s']:.3f} s"
+        )
+    worst = max(differences, key=abs)
+    print(
+        f"outages {min(outages):.3f} to {max(outages):.3f} s, differences {min(differences):.4f} to {max(differences):.4f} s"
+    )
+    say(
+        "topologies.failover.outage_difference",
+        sum(differences) / len(differences),
+        low=min(differences),
+        high=max(differences),
+        n=len(differences),
+        unit="s",
+        target="within 0.1 s of a 10 ms prober's",
+        holds=abs(worst) <= 0.1,
+    )
 
 
 if __name__ == "__main__":

@@ -5,10 +5,13 @@ from __future__ import annotations
 from pathlib import PurePosixPath
 from typing import Any
 
-from pgdyno.analyse.durability import find_disk_losses
-from pgdyno.plan.experiment import Variant
+import msgspec
+
+from pgdyno.analyse.durability import find_disk_losses, find_standby_losses
+from pgdyno.plan.experiment import Experiment, Variant
 from pgdyno.record.types import StudyRecord
 from pgdyno.spec.study import ServerSpec
+from pgdyno.spec.variant import DesignKind
 from tests.analyse.test_records_gate import changed
 from tests.records import Change
 from tests.rows import each_row
@@ -70,3 +73,43 @@ def test_what_a_variant_has_them_remounted_with_wins() -> None:
         ("a kernel setting", on, {"vm.swappiness": "1"}, []),
     ):
         assert names(record, variant(sysctl)) == expected, name
+
+
+def test_a_variant_that_waits_for_no_standby_is_marked_beside_one_that_does() -> None:
+    waiting, empty, unset = (
+        Variant(name=name, server=ServerSpec(standbys=1, settings=settings))
+        for name, settings in (
+            ("any", {"synchronous_standby_names": "*"}),
+            ("empty", {"synchronous_standby_names": ""}),
+            ("unset", {"synchronous_commit": "on"}),
+        )
+    )
+    for variants, standbys, expected in (
+        ((waiting, empty), 1, {"any": 0, "empty": 1}),
+        ((unset, waiting), 1, {"any": 0, "unset": 1}),
+        # Where none waits, none gives up what another has.
+        ((unset, empty), 1, {"unset": 0, "empty": 0}),
+        ((waiting, empty), 0, {"any": 0, "empty": 0}),
+    ):
+        record = make_comparison(variants, standbys=standbys)
+        found = {one.name: [loss.setting for loss in find_standby_losses(record, one)] for one in variants}
+        assert found == {name: ["synchronous_standby_names"] * count for name, count in expected.items()}
+
+
+def make_comparison(variants: tuple[Variant, ...], *, standbys: int) -> StudyRecord:
+    record = changed().record
+    experiment = Experiment(
+        variants=variants,
+        design=DesignKind.PAIRED,
+        reason="",
+        budget_s=60.0,
+        alpha=0.05,
+        detect_ratio=0.03,
+        slice_s=None,
+    )
+    server = msgspec.structs.replace(record.study.server, standbys=standbys)
+    return msgspec.structs.replace(
+        record,
+        plan=msgspec.structs.replace(record.plan, experiment=experiment),
+        study=msgspec.structs.replace(record.study, server=server),
+    )

@@ -37,7 +37,7 @@ def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 def states(home: Home) -> set[bool]:
     """Of all processes of the server, found by their folder and not by their parents."""
-    return {is_stopped(pid) for pid in home._server_pids()}
+    return {is_stopped(pid) for pid in home.server_pids()}
 
 
 @pytest.mark.cluster
@@ -54,7 +54,7 @@ def test_exactly_the_tree_stands_still_and_a_query_answers_after_it(server: Serv
         try:
             assert states(server.home) == {True}
             # A session that has just ended is still the postmaster's child, and has no folder any more.
-            assert set(find_tree(server.pid)) >= set(server.home._server_pids())
+            assert set(find_tree(server.pid)) >= set(server.home.server_pids())
             assert all(is_stopped(pid) for pid in find_tree(server.pid))
             assert not is_stopped(os.getpid())
             asking = threading.Thread(target=ask)

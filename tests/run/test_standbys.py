@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -17,7 +18,10 @@ from pgdyno.plan.plan import Machine, plan_study
 from pgdyno.record.transactions.slices import Slice
 from pgdyno.run.cluster.home import Home, open_home
 from pgdyno.run.host.process import find_server_user
+from pgdyno.run.load import watch
 from pgdyno.run.own_server import OwnServer
+from pgdyno.run.postgres import sql
+from pgdyno.run.postgres.address import Address
 from pgdyno.run.switchback import SliceSchedule
 from pgdyno.run.trial import TrialOutcome, run_trial
 from pgdyno.run.trial_stage import TrialStage
@@ -125,13 +129,56 @@ def test_a_standby_that_ends_in_a_trial_fails_it_by_name(home: Home, tmp_path: P
     assert_nothing_is_left(home)
 
 
+class LoseSlot(Rounds):
+    """Sends the standby elsewhere for its WAL, so that the server removes what its slot was to keep."""
+
+    def __init__(self, home: Home) -> None:
+        super().__init__(APPLIED, APPLIED, APPLIED, times=100)
+        self.on_review = self._lose
+        self._home = home
+
+    def _lose(self, _folder: Path, slices: Sequence[Slice]) -> None:
+        if not slices:
+            return
+        self.on_review = lambda _folder, _slices: None
+        sockets = self._home.work / "slot-1/sockets"
+        there = Address(host=str(sockets), port=5432, user="pgdyno")
+        with sql.connect(there) as standby:
+            standby.execute("ALTER SYSTEM SET primary_conninfo = 'host=/nowhere'")
+            standby.execute("SELECT pg_reload_conf()")
+        here = msgspec.structs.replace(there, host=str(self._home.sockets))
+        with sql.connect(here, options="-c synchronous_commit=local") as primary:
+            primary.execute("ALTER SYSTEM SET max_slot_wal_keep_size = '1MB'")
+            primary.execute("SELECT pg_reload_conf()")
+            while sql.list_streams(primary):
+                time.sleep(0.02)
+            for _ in range(6):
+                primary.execute("SELECT pg_logical_emit_message(false, 'x', repeat('x', 1000000))")
+                primary.execute("SELECT pg_switch_wal()")
+                primary.execute("CHECKPOINT")
+
+
+def test_commits_that_wait_for_a_standby_without_its_slot_fail_the_trial_soon(
+    home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watch, "SILENCE_S", 2.0)
+    outcome = run_block(home, tmp_path, LoseSlot(home), major=18)
+    assert outcome.error is not None
+    assert outcome.error.fact == "standby1 fell too far behind: its slot is lost"
+    assert "max_slot_wal_keep_size" in outcome.error.hint
+    assert_nothing_is_left(home)
+
+
 # Loads and starts a server with two standbys in a home, tells that they stream, and waits to be killed.
 HOLDER = """
 import sys, time
 from pathlib import Path
 from pgdyno.run.cluster.home import open_home
 from pgdyno.run.host.process import find_server_user
+from pgdyno.run.load import watch
 from pgdyno.run.own_server import OwnServer
+from pgdyno.run.postgres import sql
+from pgdyno.run.postgres.address import Address
 from pgdyno.spec.study import DataSpec
 from tests.homes import installation_of
 

@@ -44,14 +44,14 @@ def hang(home: Home, monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
         monkeypatch.setattr(patience, "QUERY_PATIENCE_S", 2.0)
         # A sampler waits for the server, too.
         monkeypatch.setattr(child, "_STOP_WITHIN_S", 2.0)
-        for pid in home._server_pids():
+        for pid in home.server_pids():
             os.kill(pid, signal.SIGSTOP)
 
     return stop_all
 
 
 def assert_nothing_is_left(home: Home) -> None:
-    assert list(home._server_pids()) == []
+    assert list(home.server_pids()) == []
 
 
 def test_under_load(home: Home, tmp_path: Path, hang: Callable[[], None]) -> None:

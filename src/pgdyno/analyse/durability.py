@@ -1,7 +1,8 @@
-"""Find what the file systems below a cluster give up of durability, by the mount options that are in force in its trials.
+"""Find what a cluster gives up of durability beside its settings: by mount options, and by commits that wait for no standby.
 
-A device without a cache that could be lost is sent no flushes, whatever the options say: there nothing is given up. An emulated
-disk stands for one that may have such a cache, so its options count as declared.
+Mount options count as they are in force in the trials. A device without a cache that could be lost is sent no flushes, whatever
+the options say: there nothing is given up. An emulated disk stands for one that may have such a cache, so its options count as
+declared.
 """
 
 from __future__ import annotations
@@ -12,10 +13,15 @@ from pathlib import PurePosixPath
 from pgdyno.facts.durability import GivenUp, Loss
 from pgdyno.facts.mount_options import BARRIER, NO_BARRIER, split_mount_name
 from pgdyno.plan.experiment import Variant
+from pgdyno.plan.standbys import SYNCHRONOUS_NAMES, count_waited
 from pgdyno.record.machine.disk_facts import DiskFacts
 from pgdyno.record.types import StudyRecord
 
 _LABEL = "gives up durability: a power failure may lose committed transactions or the whole file system"
+_NO_STANDBY_LABEL = (
+    "gives up durability: no commit waits for a standby, and the loss of the primary loses what none has yet"
+)
+_NO_STANDBY_SOURCE = "PostgreSQL 18 manual, section 19.6.2, synchronous_standby_names"
 _SOURCE = "Linux, Documentation/admin-guide/ext4.rst, barrier"
 
 
@@ -35,6 +41,30 @@ def find_disk_losses(record: StudyRecord, variant: Variant | None = None) -> tup
         if disk is not None
     )
     return tuple(dict.fromkeys(one for one in found if one is not None))
+
+
+def find_standby_losses(record: StudyRecord, variant: Variant) -> tuple[GivenUp, ...]:
+    """Find whether a variant's commits wait for no standby, in a comparison with variants whose commits do."""
+    standbys, experiment = record.study.server.standbys, record.plan.experiment
+    if not standbys or experiment is None:
+        return ()
+    waiting = [other for other in experiment.variants if _count_named(other, standbys)]
+    if not waiting or _count_named(variant, standbys):
+        return ()
+    return (
+        GivenUp(
+            setting=SYNCHRONOUS_NAMES,
+            value="''",
+            kind=Loss.DURABILITY,
+            label=_NO_STANDBY_LABEL,
+            source=_NO_STANDBY_SOURCE,
+        ),
+    )
+
+
+def _count_named(variant: Variant, standbys: int) -> int:
+    settings = {name.lower(): value for name, value in variant.server.settings.items()}
+    return count_waited(settings.get(SYNCHRONOUS_NAMES, ""), standbys)[0]
 
 
 def _list_barriers(variant: Variant) -> Iterator[tuple[str, str]]:

@@ -240,6 +240,8 @@ def _estimate_load(
             [trial.percentiles for trial in finished], [trial.latency_mean_ms for trial in finished]
         ),
         trials=analysed,
-        bottleneck=None if workload.is_loading else judge_workload(record, workload, analysed),
+        bottleneck=None
+        if workload.is_loading or workload.failover is not None
+        else judge_workload(record, workload, analysed),
         network=estimate_network([trial.network for trial in finished]),
     )

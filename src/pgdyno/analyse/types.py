@@ -10,6 +10,7 @@ import msgspec
 from pgdyno.analyse.disk.demand import DiskDemand
 from pgdyno.analyse.episodes.types import Episode, EpisodeCauses
 from pgdyno.analyse.estimate import Doubt, Estimate
+from pgdyno.analyse.failover import FailoverFigures
 from pgdyno.analyse.health.types import HealthRow
 from pgdyno.analyse.prediction import JudgedPrediction
 from pgdyno.analyse.series import ChartKind, Event, Series
@@ -108,6 +109,8 @@ class TrialAnalysis(msgspec.Struct, frozen=True, kw_only=True):
     server_clock: ClockFit | None = None
     """How the clock of the server's machine differs from the load's; None if that is one machine, or was not watched."""
 
+    failover: FailoverFigures | None = None
+    """What the failover of the trial showed; the other figures are those of the load before it. None without one."""
     quoted: dict[str, float] = {}
     """Figures that DBAs quote, by name; see `trial.quoted.measure_quoted`."""
     standbys: StandbyFigures | None = None

@@ -37,6 +37,7 @@ from pgdyno.cli.options import (
     ClientsOption,
     DiskOption,
     EmulateOption,
+    FailoverOption,
     HomeOption,
     JsonOption,
     ModeOption,
@@ -137,6 +138,7 @@ def compare(
         typer.Option("--server", help="embedded, a major version or a program folder; two or more are compared."),
     ] = None,
     standbys: StandbysOption = None,
+    failover: FailoverOption = None,
     mode: Annotated[
         list[str] | None,
         typer.Option("--mode", "-M", help="simple, extended or prepared; two or more are compared."),
@@ -254,6 +256,7 @@ def compare(
             load=given(rate_tps=rate, threads=threads),
             tables={
                 "server": given(standbys=standbys),
+                "failover": given(how=failover),
                 "data": data_table(
                     scale=None,
                     init=init,
@@ -274,6 +277,7 @@ def compare(
             refuse_others(
                 "--dsn",
                 standbys=standbys,
+                failover=failover,
                 home=home,
                 wal_home=wal_home,
                 run_as=run_as,
@@ -423,6 +427,8 @@ COMPARE_EXAMPLES = (
     "`pgdyno compare --script join.sql --script lateral.sql` · two ways to do the same work\n\n"
     "`pgdyno compare --set synchronous_commit=local --set synchronous_commit=on --set synchronous_commit=remote_apply"
     " --standbys 1` · what does it cost to wait for a standby?\n\n"
+    "`pgdyno compare --set synchronous_commit=local --set synchronous_commit=on --standbys 1 --failover crash` · how long is the"
+    " service away when the primary dies, and what is lost?\n\n"
     "`pgdyno compare --wal-home none --wal-home /mnt/wal` · one disk, or one more for pg_wal?\n\n"
     "`pgdyno compare --home /mnt/a --home /mnt/b` · which disk is faster for this load?\n\n"
     "`pgdyno compare --initdb checksums=on --initdb checksums=off` · what do checksums cost?\n\n"

@@ -73,6 +73,15 @@ StandbysOption = Annotated[
         show_default=False,
     ),
 ]
+FailoverOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="HOW",
+        help="End the primary in the middle of each trial, let a standby take over, and compare the time without service: crash (all"
+        " its processes are killed) or stop (a fast shutdown). Needs --standbys.",
+        show_default=False,
+    ),
+]
 ScaleOption = Annotated[
     int | None,
     typer.Option(help="pgbench's scale factor, 15 MB per unit. [default: from the machine]", show_default=False),

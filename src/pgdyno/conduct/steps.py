@@ -120,7 +120,13 @@ def make_stage(
 ) -> TrialStage:
     """Load the data of one PostgreSQL and scale, unless they are loaded, and make what its trials share."""
     asked = record.study.server
-    server = OwnServer(installation=installation, home=home, port=asked.port, standbys=asked.standbys)
+    server = OwnServer(
+        installation=installation,
+        home=home,
+        port=asked.port,
+        standbys=asked.standbys,
+        fails_over=record.study.failover is not None,
+    )
     dataset = load_step(server, record, data=data, scale=scale, output_dir=output_dir, ui=ui)
     return TrialStage(
         server=server,
@@ -243,6 +249,8 @@ def describe_outcome(outcome: TrialOutcome) -> str:
     latency = "" if outcome.latency_ms is None else f", mean latency {outcome.latency_ms:.3g} ms"
     if outcome.loading_s is not None:
         return f"loaded in {outcome.loading_s:.2f} s"
+    if outcome.failover_s is not None:
+        return f"writable again after {outcome.failover_s:.2f} s"
     return f"{outcome.tps:,.0f} tps{latency}" if outcome.tps is not None else "no result"
 
 

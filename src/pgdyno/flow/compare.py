@@ -49,7 +49,7 @@ def compose_comparison(
             nothing makes several, a lone `set`, `sysctl`, `initdb` or file is compared with the server as it is.
         workloads: Built-in names or script files.
         load: Keys that hold for each workload.
-        tables: The tables `server`, `data`, `trials` and `experiment`, as far as they were given.
+        tables: The tables `server`, `data`, `trials`, `experiment` and `failover`, as far as they were given.
         folder: Where files are looked up.
 
     Raises:
@@ -77,7 +77,8 @@ def compose_comparison(
     shared = _merge(list(once.values()))
     made = _tell_apart([msgspec.structs.replace(each, sysctl={**shared.sysctl, **each.sysctl}) for each in made])
     raw = _base(workloads, {**load, **_load_of(shared)}, _with_shared(tables, shared))
-    question = "Which is faster: " + ", ".join(variant.title for variant in made) + "?"
+    asked = "How long is the service away: " if tables.get("failover") else "Which is faster: "
+    question = asked + ", ".join(variant.title for variant in made) + "?"
     raw |= {"question": question, "variant": made}
     if scripts:
         raw["workload"] = [{**load, **_load_of(shared), "name": SCRIPTS, "scripts": scripts[:1]}]
@@ -202,6 +203,7 @@ def _base(
         "workload": [{**load, **workload} for workload in named],
         "trials": {**_TRIALS, **tables["trials"]},
         "experiment": tables["experiment"],
+        **({"failover": tables["failover"]} if tables.get("failover") else {}),
     }
 
 

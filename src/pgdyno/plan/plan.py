@@ -15,6 +15,7 @@ import msgspec
 from pgdyno.errors import SpecError
 from pgdyno.plan.design import HINT_PAIRED
 from pgdyno.plan.experiment import Experiment, Variant, count_starts
+from pgdyno.plan.failover import check_failover, with_failover
 from pgdyno.plan.live import find_crowding
 from pgdyno.plan.loading import check_loading, is_loading, plan_loading_size, plan_loading_trials
 from pgdyno.plan.loads import plan_loads
@@ -89,11 +90,12 @@ def plan_study(study: Study, machine: Machine, *, load_budget_s: float = 20.0) -
         live_obstacle=machine.live_obstacle,
     )
     variants = () if experiment is None else experiment.variants
+    check_failover(study)
     check_standbys(study, variants)
     if is_loading(study):
         check_loading(study, variants)
     search = plan_search(study)
-    workloads = plan_loads(study, variants, machine, choices)
+    workloads = with_failover(study, plan_loads(study, variants, machine, choices), choices)
     if search is not None:
         workloads = tuple(msgspec.structs.replace(each, latency_limit_ms=search.limit_ms) for each in workloads)
     if is_loading(study):

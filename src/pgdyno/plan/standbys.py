@@ -7,6 +7,7 @@ these values asks what waiting for a standby costs, so pgdyno fills in the missi
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -16,13 +17,15 @@ from pgdyno.errors import SpecError
 from pgdyno.plan.experiment import Variant
 from pgdyno.plan.loading import is_loading
 from pgdyno.plan.types import Choice
-from pgdyno.spec.study import RestorePolicy, ServerKind, Study, name_standbys
+from pgdyno.spec.study import SLOT_WAL, RestorePolicy, ServerKind, Study, name_standbys
 from pgdyno.spec.table import SettingValue
 from pgdyno.spec.variant import VariantSpec, show_value
+from pgdyno.units import parse_in_unit
 
 SYNCHRONOUS_NAMES = "synchronous_standby_names"
 SYNCHRONOUS_COMMIT = "synchronous_commit"
 ANY_STANDBY = "*"
+SLOT_WAL_SETTING = "max_slot_wal_keep_size"
 # Source: PostgreSQL 18 manual, 19.5.1, synchronous_commit, and guc_tables.c for the other words of `on`.
 _WAITING = frozenset({"on", "true", "yes", "1", "remote_write", "remote_apply"})
 _NOT_WAITING = frozenset({"off", "false", "no", "0", "local"})
@@ -72,6 +75,10 @@ def note_standbys(study: Study, variants: Sequence[Variant], choices: list[Choic
     value = "standby1" if count == 1 else f"standby1 to standby{count}"
     reason = "copies of the data on this machine, which stream from the server and share its CPUs and disk"
     choices.append(Choice(name="standbys", value=value, reason=reason))
+    for kept in dict.fromkeys(_list_kept(study, variants)):
+        reason = f"{SLOT_WAL_SETTING} = {kept}: a standby that falls behind fills the disk, and the plan counts {SLOT_WAL} for it"
+        value = "without a bound" if kept == "-1" else f"up to {kept}"
+        choices.append(Choice(name="WAL kept for standbys", value=value, reason=reason))
     asked = study.server.settings
     filled = with_synchronous_names(study, [VariantSpec(settings=variant.changed) for variant in variants])
     if filled.server.settings is not asked:
@@ -92,6 +99,11 @@ def count_waited(value: SettingValue, standbys: int) -> tuple[int, int]:
     names = {name.strip().strip('"').lower() for name in listed.split(",")}
     matched = standbys if ANY_STANDBY in names else len(names.intersection(name_standbys(standbys)))
     return (1 if quorum is None else int(quorum["count"])), matched
+
+
+def waits_for_standby(names: SettingValue, commit: SettingValue) -> bool:
+    """Return whether commits wait for a standby with these `synchronous_standby_names` and `synchronous_commit`."""
+    return bool(show_value(names).strip()) and _word(commit) not in _NOT_WAITING
 
 
 def _find_refusals(study: Study) -> Iterator[tuple[str, str, str]]:
@@ -126,6 +138,18 @@ def _find_settings_refusals(study: Study, variants: Sequence[Variant]) -> Iterat
 
 def _list_settings(study: Study, variants: Sequence[Variant]) -> list[Mapping[str, SettingValue]]:
     return [variant.server.settings for variant in variants] or [study.server.settings]
+
+
+def _list_kept(study: Study, variants: Sequence[Variant]) -> Iterator[str]:
+    """List the values with which a server keeps more WAL for its standbys than the plan counts."""
+    for settings in _list_settings(study, variants):
+        said = {name.lower(): show_value(value) for name, value in settings.items()}
+        if (kept := said.get(SLOT_WAL_SETTING)) is None:
+            continue
+        with contextlib.suppress(ValueError):
+            size_mb = parse_in_unit(kept, "MB", is_integer=True)
+            if size_mb < 0 or size_mb > parse_in_unit(SLOT_WAL, "MB", is_integer=True):
+                yield kept
 
 
 def _word(value: SettingValue) -> str:

@@ -11,6 +11,7 @@ import msgspec
 
 from pgdyno.plan.experiment import Experiment, Variant
 from pgdyno.plan.search import Search
+from pgdyno.spec.failover import FailoverKind
 from pgdyno.spec.study import RestorePolicy
 from pgdyno.spec.table import QueryMode
 
@@ -57,6 +58,17 @@ class Choice(msgspec.Struct, frozen=True, kw_only=True):
     reason: str
 
 
+class PlannedFailover(msgspec.Struct, frozen=True, kw_only=True):
+    """The failover in each trial of a load."""
+
+    kind: FailoverKind
+    at_s: float
+    """Seconds of load before the primary ends."""
+    after_s: float
+    """Seconds of load on the standby that took over."""
+    promote_within_s: float
+
+
 class PlannedWorkload(msgspec.Struct, frozen=True, kw_only=True):
     """A completely planned load. One without scripts loads the data by `pgbench -i`."""
 
@@ -68,6 +80,8 @@ class PlannedWorkload(msgspec.Struct, frozen=True, kw_only=True):
     rate_tps: float | None
     latency_limit_ms: float | None
     max_tries: int
+    failover: PlannedFailover | None = None
+    """None: the server stays up."""
 
     @property
     def is_loading(self) -> bool:

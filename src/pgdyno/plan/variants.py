@@ -10,6 +10,7 @@ import msgspec
 
 from pgdyno.errors import SpecError
 from pgdyno.plan.experiment import Experiment, Variant, find_server, identify_server, is_client_sweep
+from pgdyno.plan.failover import DESIGN_REASON as FAILOVER_REASON
 from pgdyno.plan.loading import DESIGN_REASON, is_loading
 from pgdyno.plan.places import Place, place_of
 from pgdyno.plan.standbys import with_synchronous_names
@@ -56,6 +57,8 @@ def plan_experiment(
     check_names(own, version_major=version_major)
     if is_loading(study):
         design, reason = DesignKind.PAIRED, DESIGN_REASON
+    elif study.failover is not None:
+        design, reason = DesignKind.PAIRED, FAILOVER_REASON
     else:
         design, reason = choose_design(
             study, variants, version_major=version_major, withheld=withheld, live_obstacle=live_obstacle

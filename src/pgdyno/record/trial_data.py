@@ -13,6 +13,7 @@ import msgspec
 import numpy as np
 
 from pgdyno.errors import PgdynoError
+from pgdyno.record.failover import AFTER_DIR, FAILOVER_FILE, FailoverRecord, Probes, read_failover, read_probes
 from pgdyno.record.pgbench.init import InitSteps, parse_init
 from pgdyno.record.pgbench.output import PgbenchSummary, parse_summary
 from pgdyno.record.predictions import PREDICTIONS_FILE, Prediction, read_predictions
@@ -54,10 +55,23 @@ FILES = {
     GENERATOR: "generator.parquet",
     "server log": SERVER_LOG,
     PING: PINGS_FILE,
+    "failover": FAILOVER_FILE,
 }
 """The file of a trial that each source of a gap should have written."""
 
 _T = TypeVar("_T")
+
+
+class FailoverData(msgspec.Struct, frozen=True, kw_only=True):
+    """What a trial left of its failover."""
+
+    steps: FailoverRecord
+    probes: Probes
+    after: PgbenchSummary
+    """Summary of the load on the standby that took over."""
+    after_transactions: TransactionSummary
+    log: tuple[AnyLogEvent, ...]
+    """The log of that standby."""
 
 
 class TrialData(msgspec.Struct, frozen=True, kw_only=True):
@@ -86,6 +100,8 @@ class TrialData(msgspec.Struct, frozen=True, kw_only=True):
     """Round trips of empty statements beside the load; None for servers of pgdyno's own, and in older records."""
     generator: OsSamples | None = None
     """Samples of the machine that the load came from, of a server of the user's; None in older records."""
+    failover: FailoverData | None = None
+    """The failover of a trial that had one; `pgbench` and `transactions` are then those of the load before it."""
     server_clock: ClockFit | None = None
     """How the clock of the server's machine differs, from which `os` was converted; None if that is the load's machine."""
 
@@ -173,6 +189,9 @@ def read_trial_data(folder: Path, record: TrialRecord) -> TrialData:
         generator=attempt(GENERATOR, lambda: read_os_samples(folder, name=GENERATOR_FILE))
         if any(folder.glob("generator.*"))
         else None,
+        failover=attempt("failover", lambda: _read_failover(folder, record))
+        if (folder / FAILOVER_FILE).exists()
+        else None,
         pings=attempt(PING, lambda: read_pings(folder)) if (folder / PINGS_FILE).exists() else None,
         predictions=attempt(PREDICTIONS_FILE, lambda: read_predictions(folder)) or (),
         gaps=tuple(gaps),
@@ -184,6 +203,17 @@ def read_trial_data(folder: Path, record: TrialRecord) -> TrialData:
         else attempt(
             TRANSACTION_LOG, lambda: read_last_scheduled_s(folder / TRANSACTIONS_DIR, latency_limit_ms=limit_ms)
         ),
+    )
+
+
+def _read_failover(folder: Path, record: TrialRecord) -> FailoverData:
+    steps = read_failover(folder)
+    return FailoverData(
+        steps=steps,
+        probes=read_probes(folder),
+        after=_read_summary(folder / AFTER_DIR),
+        after_transactions=_read_transactions(folder / AFTER_DIR),
+        log=read_serverlog(folder / f"{steps.standby}.log", clock_offset_s=record.clock_offset_s),
     )
 
 

@@ -13,6 +13,7 @@ from pgdyno.report.level import Level
 from pgdyno.report.sections import (
     context,
     evidence,
+    failover,
     findings,
     first_page,
     head,
@@ -48,6 +49,7 @@ def _list_blocks(report: ReportInput) -> Iterator[Block]:
     yield from comparison.build_verdicts(report)
     yield from comparison.build_sweep_verdicts(report)
     yield from search.build_answers(report)
+    yield from failover.build_failover(report)
     yield from standbys.build_standbys(report)
     yield from head.build_cards(report)
     yield from first_page.build_first_page(report)

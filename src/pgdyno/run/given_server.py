@@ -323,6 +323,10 @@ class GivenServerUnderTest:
         """
         return next((excess for one in self._bounds if (excess := one.find_excess()) is not None), None)
 
+    def find_stall(self, session: sql.Connection) -> None:  # noqa: ARG002 - of the protocol
+        """Return nothing: whether its commits wait for standbys of its own is not pgdyno's to judge."""
+        return
+
     def log_tail(self) -> str:
         """Return nothing: its log is not seen."""
         return ""

@@ -35,7 +35,7 @@ def warm_up(stage: TrialStage, trial: PlannedTrial, seen: Observed, *, folder: P
     run = _load_run(stage, workload, trial, duration_s=trial.warm_up_s, reports_statements=True)
     # With the measured load's own seed it would bring in just the rows that the measured load asks for first.
     run = msgspec.structs.replace(run, random_seed=trial.seed + 1)
-    watch = LoadWatch(stage.server, duration_s=trial.warm_up_s)
+    watch = LoadWatch(stage.server, duration_s=trial.warm_up_s, find_stall=stage.server.find_stall)
     warmed = stage.generator.run_load(
         run,
         directory=folder / WARM_UP_DIR,
@@ -74,7 +74,7 @@ def measure_load(
             watches_standbys=bool(stage.server.standby_processes),
             watched=stage.server.watched,
         )
-        watch = LoadWatch(stage.server, duration_s=trial.duration_s)
+        watch = LoadWatch(stage.server, duration_s=trial.duration_s, find_stall=stage.server.find_stall)
         observers = _Observers(seen, stream, samplers, watch, server=stage.server, on_load=on_load)
         log_gaps: tuple[Gap, ...] = ()
         try:

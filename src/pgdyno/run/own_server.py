@@ -11,6 +11,8 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
+import msgspec
+
 from pgdyno.errors import PgdynoError, StepFailedError
 from pgdyno.plan.experiment import Variant
 from pgdyno.record.statements import STATEMENTS
@@ -42,9 +44,18 @@ class OwnServer:
         home: Where the cluster and the loaded one lie.
         port: On which it listens beside its socket; None: on none.
         standbys: How many standbys stream from it.
+        fails_over: Whether it ends in each trial, and one of its standbys takes its place.
     """
 
-    def __init__(self, *, installation: Installation, home: Home, port: int | None = None, standbys: int = 0) -> None:
+    def __init__(
+        self,
+        *,
+        installation: Installation,
+        home: Home,
+        port: int | None = None,
+        standbys: int = 0,
+        fails_over: bool = False,
+    ) -> None:
         self._installation = installation
         self._home = home
         self._port = port
@@ -52,7 +63,10 @@ class OwnServer:
         self._data = DataSpec()
         self._server: Server | None = None
         self._settings: Mapping[str, SettingValue] = {}
-        self._standbys = Standbys(standbys, installation=installation, home=home)
+        self._fails_over = fails_over
+        self._retired: Server | None = None
+        self._ended: frozenset[int] = frozenset()
+        self._standbys = Standbys(standbys, installation=installation, home=home, take_over=fails_over)
 
     def in_slot(self, number: int) -> OwnServer:
         """Return a server of the same PostgreSQL and data that runs beside others, each in a slot of its own.
@@ -69,7 +83,9 @@ class OwnServer:
         return self._with_data(home, port=self._port, standbys=len(self._standbys.names))
 
     def _with_data(self, home: Home, *, port: int | None, standbys: int) -> OwnServer:
-        other = OwnServer(installation=self._installation, home=home, port=port, standbys=standbys)
+        other = OwnServer(
+            installation=self._installation, home=home, port=port, standbys=standbys, fails_over=self._fails_over
+        )
         other._template, other._data = self._template, self._data
         return other
 
@@ -157,7 +173,7 @@ class OwnServer:
         # What fails leaves data in a state that no trial should begin with.
         self._home.aged_from = None
         server = Server(installation=self._installation, home=self._home, log_path=log_path, port=self._port)
-        self._server = server
+        self._server, self._retired = server, None
         self._settings = {**PRIMARY_SETTINGS, **settings} if self._standbys else settings
         try:
             server.start(self._settings)
@@ -168,7 +184,8 @@ class OwnServer:
             yield
             if (failure := self.find_failure()) is not None:
                 raise failure
-            self._standbys.check_streaming(server)
+            if self._retired is None:
+                self._standbys.check_streaming(server)
             if self._data.restore is RestorePolicy.NONE and self._template is not None:
                 self._stop_in_order(server, aged_from=self._template.data_dir)
         except PgdynoError as exc:
@@ -178,7 +195,43 @@ class OwnServer:
             raise failure from exc
         finally:
             self._standbys.abandon()
+            if self._retired is not None:
+                self._running.abandon()
+                self._retired.home.end_servers()
             server.abandon()
+
+    @property
+    def hosts_address(self) -> Address:
+        """Where clients reach whichever of the server and its standbys takes writes: libpq's list of hosts."""
+        hosts = ",".join((self._running.address.host, *self._standbys.socket_folders))
+        return msgspec.structs.replace(self.address, host=hosts, parameters={"target_session_attrs": "read-write"})
+
+    def end_primary(self, *, is_crash: bool) -> float:
+        """End the server while its standbys go on, and return when that began, on CLOCK_MONOTONIC.
+
+        Raises:
+            StepFailedError: It does not end.
+        """
+        told_s, self._ended = self._running.end_before_standbys(is_crash=is_crash)
+        return told_s
+
+    def promote(self) -> tuple[str, int]:
+        """Ask the standby that has most of the WAL to take the place of the server that ended.
+
+        From now on it is the server that runs, and the one that ended must stay down.
+
+        Returns:
+            Its name, and the bytes of WAL that it had flushed and not replayed.
+
+        Raises:
+            StepFailedError: A standby has ended or does not answer, or cannot be promoted.
+        """
+        retired, successor = self._running, self._standbys.name_successor()
+        self._server, self._retired = successor, retired
+        with successor.connect(database="postgres") as connection:
+            flushed, replayed = sql.read_standby_wal(connection)
+            sql.promote(connection)
+        return successor.name, max(0, flushed - replayed)
 
     def connect(self, *, database: str | None = None, patience_s: int | None = None) -> sql.Connection:
         """Connect to the loaded database, or to another one; see `sql.connect`."""
@@ -212,12 +265,29 @@ class OwnServer:
         return Pgbench(installation=self._installation, user=self._home.user, script_directory=self._home.scripts)
 
     def find_failure(self) -> StepFailedError | None:
-        """Return the error to raise if the server or a standby has ended; None while all run."""
-        return self._running.find_failure() or self._standbys.find_failure()
+        """Return the error to raise if the server or a standby has ended, or a server that ended is back; None while all is well."""
+        return self._running.find_failure() or self._standbys.find_failure() or self._find_return()
+
+    def find_stall(self, session: sql.Connection) -> StepFailedError | None:
+        """Return the error of a standby that streams no more, for which commits may wait forever."""
+        return None if self._retired is not None else self._standbys.find_stall(session, self._running)
 
     def log_tail(self) -> str:
         """Return the last lines of the server's log."""
         return self._running.log_tail()
+
+    def _find_return(self) -> StepFailedError | None:
+        if self._retired is None:
+            return None
+        # Killed processes may take a moment to go.
+        pids = set(self._retired.home.server_pids(is_alone=True)) - self._ended
+        if not pids:
+            return None
+        return StepFailedError(
+            "the old primary runs again beside the standby that took its place",
+            detail=f"process {', '.join(map(str, sorted(pids)))} in {self._retired.home.data}",
+            hint="pgdyno has ended it; clients of a list of hosts would have written to it: find what started it",
+        )
 
     def _stop_in_order(self, server: Server, *, aged_from: Path) -> None:
         with server.connect() as connection:

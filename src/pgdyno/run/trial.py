@@ -25,6 +25,7 @@ from pgdyno.run.change.journal import UndoOutcome
 from pgdyno.run.change.kernel import KernelSettings, changed_sysctls
 from pgdyno.run.host.clock import wall_clock_offset_s
 from pgdyno.run.host.log import LOG
+from pgdyno.run.measured_failover import measure_failover
 from pgdyno.run.measured_load import measure_load, warm_up
 from pgdyno.run.measured_loading import measure_loading, time_checkpoint
 from pgdyno.run.plans import ask_plans
@@ -44,6 +45,8 @@ class TrialOutcome(msgspec.Struct, frozen=True, kw_only=True):
     """As pgbench printed it; for the progress display only."""
     latency_ms: float | None
     loading_s: float | None = None
+    failover_s: float | None = None
+    """From the end of the primary to the first session on its successor that could write."""
 
 
 def run_trial(
@@ -97,6 +100,7 @@ def make_outcome(trial: PlannedTrial, seen: Observed, error: PgdynoError | None)
         tps=summary.tps if summary is not None else None,
         latency_ms=summary.latency_average_ms if summary is not None else None,
         loading_s=None if seen.init is None else seen.init.total_s,
+        failover_s=None if seen.failover is None else seen.failover.connected_s - seen.failover.told_s,
     )
 
 
@@ -146,13 +150,18 @@ def _measure(
         )
         if block is not None:
             seen.switchback = block.make(folder=folder, latency_s=seen.warm_up_latency_s)
-        is_loading = stage.plan.find_load(trial).is_loading
-        if is_loading:
+        load = stage.plan.find_load(trial)
+        if load.failover is not None:
+            # Counters of two servers have no difference, and plans were asked of neither.
+            measure_failover(stage, trial, seen, folder=folder, on_activity=on_activity, on_load=on_load)
+            seen.counters_before, seen.tables_before = {}, ()
+            return
+        if load.is_loading:
             measure_loading(stage, seen, folder=folder, on_activity=on_activity)
         else:
             measure_load(stage, trial, seen, folder=folder, on_load=on_load)
         read_after(server, seen)
-        if is_loading:
+        if load.is_loading:
             on_activity("writing what loading left")
             seen.checkpoint_s = time_checkpoint(server)
         ask_plans(stage, trial, seen, switch=None if block is None else block.switch)

@@ -9,6 +9,7 @@ import msgspec
 
 from pgdyno.plan.experiment import Variant
 from pgdyno.plan.plan import Plan, PlannedTrial
+from pgdyno.record.failover import FailoverRecord
 from pgdyno.record.plans import StatementPlan
 from pgdyno.record.statements import StatementCounts, StatementsLook
 from pgdyno.record.types import Dataset, Gap, SettingFact, TableState
@@ -63,6 +64,7 @@ class Observed(msgspec.Struct):
     load: LoadOutcome | None = None
     init: InitOutcome | None = None
     checkpoint_s: float | None = None
+    failover: FailoverRecord | None = None
     clock_offset_s: float | None = None
     warm_up_latency_s: float | None = None
     switchback: Switchback | None = None

@@ -162,6 +162,10 @@ class ServerUnderTest(Protocol):
         """Return the error to raise if the server has ended; None while it runs."""
         ...
 
+    def find_stall(self, session: sql.Connection) -> PgdynoError | None:
+        """Return why the server lets no transaction end although it answers; None if nothing is known to be wrong."""
+        ...
+
     def log_tail(self) -> str:
         """Return the last lines of the server's log."""
         ...

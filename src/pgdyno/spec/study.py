@@ -12,6 +12,7 @@ import math
 
 import msgspec
 
+from pgdyno.spec.failover import FailoverSpec
 from pgdyno.spec.host import HostSpec
 from pgdyno.spec.hosts import HostEntry, HostRole
 from pgdyno.spec.initdb import InitdbTable, show_choices
@@ -320,6 +321,8 @@ class Study(StudyTable, frozen=True, kw_only=True):
     search: SearchSpec | None = None
     scaling: ScalingSpec | None = None
     experiment: ExperimentSpec = ExperimentSpec()
+    failover: FailoverSpec | None = None
+    """The primary ends in each trial, and a standby takes its place; absent: it stays up."""
     host: HostSpec | None = None
     """Declared properties of the machine; the others are observed."""
     hosts: dict[str, HostEntry] = {}

@@ -17,6 +17,7 @@ import numpy as np
 from pgdyno.analyse.comparison.final_look import LookPlace
 from pgdyno.analyse.comparison.verdict import Verdict, decide_family
 from pgdyno.analyse.estimate import Estimate, estimate_geometric_mean
+from pgdyno.analyse.failover import OUTAGE_METRICS
 from pgdyno.facts.metrics import find_metric
 from pgdyno.plan.experiment import Experiment
 from pgdyno.plan.plan import PlannedWorkload
@@ -32,7 +33,7 @@ INIT_METRICS = (
     "init_checkpoint_s",
 )
 """Seconds of loading, in whole and by its steps, where loading is the load."""
-JUDGED_METRICS = (*SPEED_METRICS, *INIT_METRICS)
+JUDGED_METRICS = (*SPEED_METRICS, *INIT_METRICS, *OUTAGE_METRICS)
 """Metrics that say by themselves whether a variant is better."""
 COUNT_METRICS = (
     "wal_bytes",
@@ -115,7 +116,9 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def primary_metric(workload: PlannedWorkload) -> str:
-    """Return the deciding metric: TPS; the tail latency in an open loop, where TPS is given; or the time of loading."""
+    """Return the deciding metric: TPS; the tail latency in an open loop; the time of loading, or without service."""
+    if workload.failover is not None:
+        return OUTAGE_METRICS[0]
     if workload.is_loading:
         return INIT_METRICS[0]
     return "tps" if workload.rate_tps is None else "latency_p95_ms"

@@ -17,6 +17,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 
 from pgdyno.analyse.comparison.answers import INIT_METRICS, Round, Values
+from pgdyno.analyse.failover import list_metrics
 from pgdyno.analyse.types import TrialAnalysis
 from pgdyno.plan.plan import PlannedTrial
 from pgdyno.record.transactions.slices import Slice, SliceLoad, SlicePhase
@@ -125,7 +126,7 @@ def _is_in_round(planned: PlannedTrial) -> bool:
 
 
 def _values_of_trial(trial: TrialAnalysis, cpu_count: float | None) -> dict[str, float]:
-    values: dict[str, float | None] = dict(trial.init_s) or {"tps": tps_of_trial(trial)}
+    values: dict[str, float | None] = dict(trial.init_s) or {"tps": tps_of_trial(trial), **list_metrics(trial.failover)}
     for percentile in trial.percentiles:
         if percentile.name in _TRIAL_PERCENTILES:
             values[_TRIAL_PERCENTILES[percentile.name]] = percentile.value_ms

@@ -13,6 +13,7 @@ import msgspec
 from pgdyno.analyse.disk.demand import DiskLimits, measure_disk_demand
 from pgdyno.analyse.episodes.causes import find_causes
 from pgdyno.analyse.episodes.detection import DetectedEpisodes, describe_episodes, find_trial_episodes
+from pgdyno.analyse.failover import measure_failover
 from pgdyno.analyse.health.assessment import assess_health
 from pgdyno.analyse.prediction import judge_predictions
 from pgdyno.analyse.series import ChartKind, Series
@@ -153,6 +154,7 @@ def _make_figures(record: StudyRecord, data: TrialData, throughput: TrialThrough
         unknown_lines=() if data.pgbench is None else data.pgbench.unknown_lines,
         gaps=data.gaps,
         init_s=_list_init_times(data),
+        failover=measure_failover(data),
         pgbench_tps=None if data.pgbench is None else data.pgbench.tps,
         doubts=() if throughput is None else throughput.doubts,
         schedule_lag_ms=None if data.pgbench is None else data.pgbench.schedule_lag_average_ms,
@@ -167,7 +169,8 @@ def _measure_throughput(workload: PlannedWorkload, data: TrialData) -> TrialThro
     claim = PgbenchClaim(
         clients=workload.clients,
         is_closed_loop=workload.rate_tps is None,
-        tps=None if data.pgbench is None else data.pgbench.tps,
+        # Clients that a failover ends one by one count for pgbench until the last has gone.
+        tps=None if data.pgbench is None or data.failover is not None else data.pgbench.tps,
         transactions_count=_count(data, "transaction_count"),
     )
     return throughput_from_claim(claim) if data.transactions is None else measure_throughput(data.transactions, claim)

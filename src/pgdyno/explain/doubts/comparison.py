@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from pgdyno.analyse.comparison.verdict import Verdict
-from pgdyno.analyse.durability import find_disk_losses
+from pgdyno.analyse.durability import find_disk_losses, find_standby_losses
 from pgdyno.analyse.study_types import StudyAnalysis
 from pgdyno.analyse.types import TrialAnalysis
 from pgdyno.explain.finding import Finding, Severity
@@ -43,10 +43,14 @@ def find_comparison_doubts(record: StudyRecord, analysis: StudyAnalysis) -> Iter
 
 
 def find_losses(record: StudyRecord, variant: Variant) -> tuple[GivenUp, ...]:
-    """Find what a variant's disks, its settings, and the choices of its initdb give up, most severe first."""
+    """Find what a variant's disks, its settings, the choices of its initdb, and its not waiting for standbys give up."""
     chosen: dict[str, SettingValue] = {"data_checksums": "off"} if variant.initdb.checksums is False else {}
     major = variant.server.version or record.server.major
-    return (*find_disk_losses(record, variant), *find_given_up({**variant.server.settings, **chosen}, major))
+    return (
+        *find_disk_losses(record, variant),
+        *find_given_up({**variant.server.settings, **chosen}, major),
+        *find_standby_losses(record, variant),
+    )
 
 
 def _noise_verdict(experiment: Experiment, analysis: StudyAnalysis) -> Iterator[Finding]:

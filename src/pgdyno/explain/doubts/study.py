@@ -16,6 +16,7 @@ from pgdyno.analyse.types import LOAD_THREAD_RATIO, OTHERS_RATIO, STEAL_RATIO, T
 from pgdyno.explain.doubts.comparison import find_comparison_doubts
 from pgdyno.explain.doubts.credits import find_credit_doubts
 from pgdyno.explain.doubts.derived import find_derived_doubts
+from pgdyno.explain.doubts.failover import find_failover_doubts
 from pgdyno.explain.doubts.search import find_search_doubts
 from pgdyno.explain.doubts.state import find_state_doubts
 from pgdyno.explain.episodes import find_episodes_in_average
@@ -321,6 +322,7 @@ _RULES: tuple[Callable[[StudyRecord, StudyAnalysis], Iterable[Finding]], ...] = 
     # If derived settings are slower than stock, that comes first.
     find_derived_doubts,
     find_comparison_doubts,
+    find_failover_doubts,
     find_search_doubts,
     _failed_trials,
     _failed_transactions,

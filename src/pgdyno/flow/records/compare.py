@@ -124,6 +124,12 @@ def _read_report(store: RecordStore) -> ReportInput:
             detail="each of its reports has its loading times and verdicts, and `pgdyno price RECORD OTHER` what a load and a GB cost",
             hint="measure both in one study, which gives a verdict: `pgdyno compare --workload init`",
         )
+    if any(workload.failover is not None for workload in report.record.plan.workloads):
+        raise SpecError(
+            f"{store.path} is about failovers: compare-records compares TPS",
+            detail="each of its reports has its times without service and verdicts",
+            hint="measure both in one study, which gives a verdict: `pgdyno compare --failover crash --standbys 1`",
+        )
     if not any(trial.tps is not None for workload in report.analysis.workloads for trial in workload.trials):
         raise SpecError(
             f"{store.path} has no trial with a result: there is nothing to compare",

@@ -12,6 +12,7 @@ import msgspec
 
 from pgdyno.analyse.capacity.types import Capacity
 from pgdyno.analyse.estimate import Doubt, Estimate
+from pgdyno.analyse.failover import FailoverFigures
 from pgdyno.analyse.series import Event
 from pgdyno.analyse.standbys import StandbyFigures
 from pgdyno.analyse.statements import StatementUse, rank_statements
@@ -92,6 +93,10 @@ class TrialDocument(msgspec.Struct, frozen=True, kw_only=True):
     init_s: Annotated[
         dict[str, float],
         says("Seconds of `pgbench -i` and of its steps by metric, of a trial that loaded; else empty."),
+    ]
+    failover: Annotated[
+        FailoverFigures | None,
+        says("The failover in the trial, whose other figures are those of the load before it; null without one."),
     ]
     counts_per_transaction: Annotated[dict[str, float | None], says("Of a trial that loaded the data: per load.")]
     shares: dict[str, float | None]
@@ -279,6 +284,7 @@ def _make_trial(workload: WorkloadAnalysis, trial: TrialAnalysis) -> TrialDocume
         restore_s=record.restore_s,
         load_cpu_s=record.load_cpu_s,
         init_s=trial.init_s,
+        failover=trial.failover,
         counts_per_transaction=trial.counts_per_transaction,
         shares=trial.shares,
         quoted=trial.quoted,

@@ -153,6 +153,8 @@ def _why_not_judged(workload: WorkloadAnalysis, *, standbys: int) -> str:
         return "no trial is finished"
     if workload.load.is_loading:
         return "each step of loading has a limit of its own; the charts of its trials show them"
+    if workload.load.failover is not None:
+        return "its server ends within each trial; without the failover, the same load shows it"
     if any(head.is_mixed(trial) for trial in workload.trials):
         command = f"pgdyno bench --standbys {standbys}" if standbys else "pgdyno bench"
         return f"variants alternate in its trials; `{command}` shows it"

@@ -41,6 +41,7 @@ from pgdyno.report.sections.disk.uses import describe_uses
 from pgdyno.report.sections.durability import find_durability_given_up
 from pgdyno.report.sections.links import name_workload
 from pgdyno.report.sections.predictions import describe_predictions
+from pgdyno.spec.failover import FailoverKind
 
 MIXED_REMARK = (
     "Variants alternate within each of these trials, and the charts over time go up and down with them. TPS and"
@@ -254,6 +255,9 @@ def describe_load(workload: PlannedWorkload) -> str:
     ]
     if workload.rate_tps is not None:
         parts.append(f"open loop at {format_number(workload.rate_tps)} tps")
+    if workload.failover is not None:
+        ends = "is killed" if workload.failover.kind is FailoverKind.CRASH else "stops"
+        parts.append(f"until the primary {ends} after {format_seconds(workload.failover.at_s)}")
     if workload.latency_limit_ms is not None:
         parts.append(f"limit {format_number(workload.latency_limit_ms)} ms")
     return ", ".join(parts)
@@ -279,6 +283,8 @@ def describe_trial(trial: TrialAnalysis) -> str:
         return f"{where}, {len(trial.record.planned.variants)} variants alternate"
     if trial.init_s:
         parts.append(f"loaded in {format_seconds(trial.init_s['init_s'])}")
+    if trial.failover is not None and trial.failover.outage_s is not None:
+        parts.append(f"{format_seconds(trial.failover.outage_s)} without service")
     if trial.tps is not None:
         parts.append(f"{format_number(trial.tps)} tps")
     parts += [

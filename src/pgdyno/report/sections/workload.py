@@ -134,7 +134,13 @@ def _list_trials(part_id: str, workload: WorkloadAnalysis, points: int) -> Itera
             and not head.is_mixed(representative)
             and not representative.record.planned.is_observed
         )
-        what = "time of loading" if workload.load.is_loading else "TPS"
+        what = (
+            "time of loading"
+            if workload.load.is_loading
+            else "TPS before the failover"
+            if workload.load.failover
+            else "TPS"
+        )
         why = f"; the trial with the median {what}" if is_median else ""
         yield _build_trial(part_id, representative, points, why=why, is_folded=False)
     for trial in workload.trials:

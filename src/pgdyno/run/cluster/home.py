@@ -164,9 +164,9 @@ class Home:
         Returns:
             A description of each process that was stopped.
         """
-        found = [f"{_PROGRAM} (pid {pid})" for pid in self._server_pids()]
+        found = [f"{_PROGRAM} (pid {pid})" for pid in self.server_pids()]
         for sign in (signal.SIGQUIT, signal.SIGKILL):
-            pids = list(self._server_pids())
+            pids = list(self.server_pids())
             if not pids:
                 break
             for pid in pids:
@@ -175,7 +175,7 @@ class Home:
                     # A process that a live round froze takes no other signal before it continues.
                     os.kill(pid, signal.SIGCONT)
             deadline = time.monotonic() + 10.0
-            while pids and time.monotonic() < deadline and any(True for _ in self._server_pids()):
+            while pids and time.monotonic() < deadline and any(True for _ in self.server_pids()):
                 time.sleep(0.05)
         for data in (self.data, *(folder / self.data.name for folder in self._slot_folders())):
             free_shared_memory(data, self.user)
@@ -225,13 +225,15 @@ class Home:
     def _slot_folders(self) -> list[Path]:
         return list(self.work.glob(f"{_SLOT}*"))
 
-    def _server_pids(self) -> Iterator[int]:
+    def server_pids(self, *, is_alone: bool = False) -> Iterator[int]:
+        """Find the processes of this home's cluster, and unless it `is_alone` of those in its slots."""
         # Every PostgreSQL process changes to its data directory, which identifies this home's processes without
         # trusting recorded pids. A shell or an editor in that directory is left alone.
-        inside = f"{self.work.resolve()}/"
+        inside = f"{(self.data if is_alone else self.work).resolve()}/"
         for pid in filter(str.isdigit, os.listdir("/proc")):  # noqa: PTH208 - a Path of each takes longer than the look
             try:
-                if not os.readlink(f"/proc/{pid}/cwd").startswith(inside):  # noqa: PTH115 - the same
+                folder = os.readlink(f"/proc/{pid}/cwd")  # noqa: PTH115 - the same
+                if not f"{folder}/".startswith(inside):
                     continue
                 status = Path("/proc", pid, "status").read_text(encoding="utf-8", errors="replace")
             except OSError:

@@ -11,6 +11,7 @@ import contextlib
 import os
 import re
 import secrets
+import select
 import signal
 import socket
 import subprocess
@@ -26,6 +27,7 @@ from pgdyno.record.durable import writing
 from pgdyno.record.serverlog import LOG_SETTINGS
 from pgdyno.run.cluster.home import Home
 from pgdyno.run.host import process
+from pgdyno.run.host.clock import monotonic_s
 from pgdyno.run.host.host import THIS_HOST
 from pgdyno.run.host.log import LOG
 from pgdyno.run.postgres import sql, timeouts
@@ -196,6 +198,47 @@ class Server:
         process.stop(self._process, first=signal.SIGQUIT, patience_s=10.0)
         self._clear_up()
 
+    def end_before_standbys(self, *, is_crash: bool) -> tuple[float, frozenset[int]]:
+        """End the server while its standbys go on, and return as soon as the postmaster is gone.
+
+        Args:
+            is_crash: Kill all of its processes at once, as the end of its machine would; else a fast shutdown, which sends
+                the standbys all of its WAL.
+
+        Returns:
+            When it was killed or told to stop, on CLOCK_MONOTONIC, and the ids of its processes.
+
+        Raises:
+            StepFailedError: The shutdown failed, or took too long.
+        """
+        if (postmaster := self._process) is None:
+            raise RuntimeError("the server is not running")
+        ended = frozenset(self.home.server_pids(is_alone=True))
+        # `Popen.wait` with a limit looks 20 times a second, which would count as time without service.
+        with _opened_pid(postmaster.pid) as end:
+            told_s = monotonic_s()
+            if is_crash:
+                ended = self._kill_all(ended)
+            else:
+                postmaster.send_signal(signal.SIGINT)
+            select.select([end], [], [], _STOP_PATIENCE_S)
+        if (code := postmaster.poll()) != (-signal.SIGKILL if is_crash else 0):
+            how = "" if code is None else f"exit code {code}\n"
+            raise StepFailedError(f"{self.name} did not end in order", detail=f"{how}{self.log_tail()}")
+        self._process = None
+        return told_s, ended
+
+    def _kill_all(self, pids: frozenset[int]) -> frozenset[int]:
+        killed: frozenset[int] = frozenset()
+        # The postmaster goes first: it would tell the clients of a crash of another process. It may have started one more before.
+        while new := pids - killed:
+            for pid in sorted(new, key=lambda pid: pid != self.pid):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            killed |= new
+            pids = frozenset(self.home.server_pids(is_alone=True))
+        return killed
+
     @property
     def pid(self) -> int:
         """Return the postmaster's process id.
@@ -330,6 +373,15 @@ class Server:
         self._password_path.unlink(missing_ok=True)
         # A killed postmaster leaves backends that are ending, and all shared memory.
         self.home.end_servers()
+
+
+@contextlib.contextmanager
+def _opened_pid(pid: int) -> Iterator[int]:
+    descriptor = os.pidfd_open(pid)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
 
 
 def check_port(port: int) -> None:

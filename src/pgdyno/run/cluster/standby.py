@@ -31,12 +31,15 @@ from pgdyno.spec.table import SettingValue
 
 PRIMARY_SETTINGS: Mapping[str, SettingValue] = {"max_slot_wal_keep_size": SLOT_WAL}
 """What a primary with standbys has where the study says nothing else: a standby that falls behind fills no disk."""
+# One that takes over has no standby for which its commits could wait.
+_SUCCESSOR_SETTINGS: Mapping[str, SettingValue] = {"synchronous_standby_names": ""}
 # Its own 5 s would be most of a restart.
 _RETRIES: Mapping[str, SettingValue] = {"wal_retrieve_retry_interval": "100ms"}
 _STREAMS_WITHIN_S = 60.0
 _LOOK_EVERY_S = 0.02
 _SIGNAL_FILE = "standby.signal"
 _HINT_BEHIND = "a larger max_slot_wal_keep_size lets a standby fall further behind"
+_HINT_WAITS = "commits that wait for it would wait until it is back; the ends of both logs have the reason"
 
 
 class Standbys:
@@ -46,9 +49,11 @@ class Standbys:
         count: How many.
         installation: Their PostgreSQL, which is the primary's.
         home: That of the primary.
+        take_over: Whether one of them takes the primary's place in each trial.
     """
 
-    def __init__(self, count: int, *, installation: Installation, home: Home) -> None:
+    def __init__(self, count: int, *, installation: Installation, home: Home, take_over: bool = False) -> None:
+        self._own_settings: Mapping[str, SettingValue] = _SUCCESSOR_SETTINGS if take_over else {}
         self.names = name_standbys(count)
         self._installation = installation
         self._home = home
@@ -119,12 +124,39 @@ class Standbys:
         """
         if not self:
             return
-        with primary.connect(database="postgres") as connection:
-            streaming = sql.list_streams(connection)
+        with primary.connect(database="postgres") as session:
+            if (stall := self.find_stall(session, primary)) is not None:
+                raise stall
+
+    def find_stall(self, session: sql.Connection, primary: Server) -> StepFailedError | None:
+        """Return the error to raise if one streams no more; None while all do. The session is one of the primary."""
+        streaming = sql.list_streams(session) if self else frozenset[str]()
         for server in self._servers:
             if server.name not in streaming:
+                lost = sql.is_slot_lost(session, server.name)
+                fact = (
+                    f"{server.name} fell too far behind: its slot is lost" if lost else f"{server.name} streams no more"
+                )
                 detail = f"{server.log_tail()}\n{primary.log_tail()}".strip()
-                raise StepFailedError(f"{server.name} streams no more", detail=detail, hint=_HINT_BEHIND)
+                return StepFailedError(fact, detail=detail, hint=_HINT_BEHIND if lost else _HINT_WAITS)
+        return None
+
+    @property
+    def socket_folders(self) -> tuple[str, ...]:
+        """Where each of them is reached."""
+        return tuple(str(home.sockets) for home in self._homes)
+
+    def name_successor(self) -> Server:
+        """Return the standby that has flushed most of the primary's WAL; from now on it is none of these.
+
+        Raises:
+            StepFailedError: One of them has ended, or does not answer.
+        """
+        if (failure := self.find_failure()) is not None:
+            raise failure
+        successor = max(self._servers, key=_read_flushed_bytes) if len(self._servers) > 1 else self._servers[0]
+        self._servers = tuple(server for server in self._servers if server is not successor)
+        return successor
 
     def abandon(self) -> None:
         """End all at once, and the sessions that changed their settings."""
@@ -152,7 +184,7 @@ class Standbys:
             return
         for server in self._servers:
             server.write_file(server.home.data / _SIGNAL_FILE, "")
-            server.start({**_RETRIES, **self._settings, **_follow(primary, server.name)})
+            server.start({**_RETRIES, **self._settings, **self._own_settings, **_follow(primary, server.name)})
         began_s = monotonic_s()
         self._await_streaming(primary)
         LOG.info("%s stream after %.2f s", ", ".join(self.names), monotonic_s() - began_s)
@@ -207,6 +239,11 @@ def _follow(primary: Server, name: str) -> dict[str, SettingValue]:
     address = msgspec.structs.replace(primary.address, user=SUPERUSER)
     conninfo = make_conninfo(host=address.host, port=address.port, user=address.user, application_name=name)
     return {"primary_conninfo": conninfo, "primary_slot_name": name, "hot_standby": True}
+
+
+def _read_flushed_bytes(server: Server) -> int:
+    with server.connect(database="postgres") as connection:
+        return sql.read_standby_wal(connection)[0]
 
 
 def _list_processes(server: Server) -> Iterable[FollowedProcess]:

@@ -39,6 +39,8 @@ class LoadRun(msgspec.Struct, frozen=True, kw_only=True):
         log_prefix: The path prefix of the transaction log, to which pgbench adds its process id; None: no log.
         sampling_rate: The share of transactions that are logged, in (0, 1]; None: all.
         reports_statements: Whether to measure each statement.
+        ends_on_abort: Whether the first client that loses its connection ends the run as failed; else it ends with the last
+            one, and keeps what it has counted.
     """
 
     address: Address
@@ -55,6 +57,7 @@ class LoadRun(msgspec.Struct, frozen=True, kw_only=True):
     log_prefix: Path | None = None
     sampling_rate: float | None = None
     reports_statements: bool = True
+    ends_on_abort: bool = True
 
 
 class InitRun(msgspec.Struct, frozen=True, kw_only=True):
@@ -103,7 +106,7 @@ def build_argv(run: LoadRun, program: str, version_major: int) -> tuple[str, ...
     flags = {
         "report-per-command": run.reports_statements,
         "log": run.log_prefix is not None,
-        "exit-on-abort": version_major >= _EXIT_ON_ABORT_SINCE,
+        "exit-on-abort": run.ends_on_abort and version_major >= _EXIT_ON_ABORT_SINCE,
     }
     return (
         program,

@@ -47,6 +47,8 @@ from pgdyno.run.postgres.installation import Installation
 from pgdyno.spec.study import BUILTIN_SCRIPTS
 
 _ASK_PATIENCE_S = 15.0
+# Source: pgbench's manual, Notes, Exit Status: errors while the load ran, such as lost connections.
+_ABORTED = 2
 
 
 class Pgbench(msgspec.Struct, frozen=True, kw_only=True):
@@ -237,7 +239,7 @@ class _PgbenchLoad:
         done = self._running.poll()
         if done is not None:
             return conclude(self._run, done, self._directory, self._should_abort)
-        if self._aborts:
+        if self._aborts and self._run.ends_on_abort:
             stderr = (self._directory / STDERR_FILE).read_bytes()
             # A dead server explains its clients' failures, so it is asked first.
             raise self._should_abort() or _load_failure(self._run, stderr, exit_code=0)
@@ -262,7 +264,7 @@ def _copy_script(source: Path, target: Path) -> Path:
 def conclude(run: LoadRun, done: Invocation, directory: Path, should_abort: ShouldAbort) -> LoadOutcome:
     """Read the outputs of a load that has ended; raise its error if it failed."""
     stderr = (directory / STDERR_FILE).read_bytes()
-    if done.exit_code != 0:
+    if done.exit_code not in ({0} if run.ends_on_abort else {0, _ABORTED}):
         raise should_abort() or _load_failure(run, stderr, done.exit_code)
     return LoadOutcome(**msgspec.structs.asdict(done), stdout=(directory / STDOUT_FILE).read_bytes(), stderr=stderr)
 

@@ -47,12 +47,20 @@ class LoadWatch:
         duration_s: Of the load; None where that is not known.
         clock: Counts the seconds in which the server runs; another one than the machine's for a server that is frozen now
             and then, which is asked only while it runs.
+        find_stall: Asked, with a session, why a server that answers lets no transaction end; None: for no reason that
+            waiting does not remove.
     """
 
     def __init__(
-        self, server: WatchedServer, *, duration_s: float | None = None, clock: Callable[[], float] = monotonic_s
+        self,
+        server: WatchedServer,
+        *,
+        duration_s: float | None = None,
+        clock: Callable[[], float] = monotonic_s,
+        find_stall: Callable[[sql.Connection], PgdynoError | None] = lambda _: None,
     ) -> None:
         self._server = server
+        self._find_stall = find_stall
         self._clock = clock
         self._sign_s = clock()
         self._end_s = None if duration_s is None else self._sign_s + duration_s + _OVERTIME_S
@@ -75,7 +83,9 @@ class LoadWatch:
         if self._clock() - self._sign_s < SILENCE_S:
             return None
         try:
-            self._server.connect(database="postgres", patience_s=ANSWER_PATIENCE_S).close()
+            with self._server.connect(database="postgres", patience_s=ANSWER_PATIENCE_S) as session:
+                if (stall := self._find_stall(session)) is not None:
+                    return stall
         except NoAnswerError as exc:
             exc.detail = f"{exc.detail}; no transaction had ended for {SILENCE_S:g} s\n{self._server.log_tail()}"
             return exc

@@ -224,9 +224,22 @@ SELECT greatest((SELECT count(*) FROM pg_catalog.pg_replication_slots),
                 (SELECT count(*) FROM pg_catalog.pg_stat_replication))::int AS count"""
 # A slot that keeps WAL from now on, not from the standby's first connection on.
 CREATE_SLOT = "SELECT pg_catalog.pg_create_physical_replication_slot(%s, true)"
+# The server has removed WAL that the slot was to keep.
+SLOT_STATE = "SELECT coalesce(max(wal_status), '') AS state FROM pg_catalog.pg_replication_slots WHERE slot_name = %s"
 STREAMS = "SELECT application_name AS name FROM pg_catalog.pg_stat_replication WHERE state = 'streaming'"
 RECOVERY_PIDS = """
 SELECT backend_type, pid FROM pg_catalog.pg_stat_activity WHERE backend_type IN ('startup', 'walreceiver')"""
+PROMOTE = "SELECT pg_catalog.pg_promote(wait => false)"
+# What a standby has of its primary's WAL on disk, and what it has replayed of that.
+STANDBY_WAL = """
+SELECT (pg_catalog.pg_last_wal_receive_lsn() - '0/0')::int8 AS received_bytes,
+       (pg_catalog.pg_last_wal_replay_lsn() - '0/0')::int8 AS replayed_bytes"""
+IN_RECOVERY = "SELECT pg_catalog.pg_is_in_recovery()::int AS count"
+# Rows that a prober was told are committed must be found after a failover.
+CREATE_PROBES = "CREATE TABLE public.pgdyno_probe (number int8 NOT NULL)"
+PROBE = "INSERT INTO public.pgdyno_probe VALUES (%d)"
+PROBES = "SELECT number FROM public.pgdyno_probe ORDER BY number"
+HISTORY = "SELECT count(*) AS count FROM public.pgbench_history"
 SYSTEM_IDENTIFIER = "SELECT system_identifier AS count FROM pg_catalog.pg_control_system()"
 # Of the settings that this role sees; has_parameter_privilege() knows also those that GRANT never named.
 GIVEN_SETTINGS = """
@@ -587,6 +600,11 @@ def create_slot(connection: Connection, name: str) -> None:
     _execute(connection, CREATE_SLOT, (name,))
 
 
+def is_slot_lost(connection: Connection, name: str) -> bool:
+    """Return whether a replication slot has lost WAL, so that its standby cannot catch up."""
+    return bool(_one(connection, SLOT_STATE, (name,))["state"] == "lost")
+
+
 def list_streams(connection: Connection) -> frozenset[str]:
     """List the names of the standbys that stream from the server and have caught up once."""
     return frozenset(row["name"] for row in _rows(connection, STREAMS))
@@ -595,6 +613,41 @@ def list_streams(connection: Connection) -> frozenset[str]:
 def read_recovery_pids(connection: Connection) -> dict[str, int]:
     """Read the process ids of a standby's `startup`, which replays WAL, and `walreceiver`, which writes and flushes it."""
     return {row["backend_type"]: row["pid"] for row in _rows(connection, RECOVERY_PIDS)}
+
+
+def promote(connection: Connection) -> None:
+    """Ask a standby to become a primary, and do not wait for that.
+
+    Raises:
+        StepFailedError: It is no standby, or the signal was not sent.
+    """
+    _execute(connection, PROMOTE)
+
+
+def read_standby_wal(connection: Connection) -> tuple[int, int]:
+    """Read up to which byte of the WAL a standby has flushed it, and up to which it has replayed it."""
+    row = _one(connection, STANDBY_WAL)
+    return row["received_bytes"] or 0, row["replayed_bytes"] or 0
+
+
+def is_in_recovery(connection: Connection) -> bool:
+    """Return whether a server is a standby."""
+    return bool(_one(connection, IN_RECOVERY)["count"])
+
+
+def create_probes(connection: Connection) -> None:
+    """Make the table of the prober's rows."""
+    _execute(connection, CREATE_PROBES)
+
+
+def read_probes(connection: Connection) -> list[int]:
+    """Read the numbers of the prober's rows that are there."""
+    return [row["number"] for row in _rows(connection, PROBES)]
+
+
+def count_history(connection: Connection) -> int:
+    """Count the rows of pgbench_history, one for each transaction of tpcb-like and simple-update."""
+    return int(_one(connection, HISTORY)["count"])
 
 
 def read_system_identifier(connection: Connection) -> int:

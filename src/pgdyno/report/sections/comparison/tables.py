@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from pgdyno.analyse.comparison.answers import COUNT_METRICS, INIT_METRICS, SPEED_METRICS, Comparison, Question
 from pgdyno.analyse.comparison.verdict import Verdict
 from pgdyno.analyse.estimate import Estimate
+from pgdyno.analyse.failover import OUTAGE_METRICS
 from pgdyno.facts.metrics import find_metric
 from pgdyno.plan.experiment import Experiment
 from pgdyno.report.format import format_in_unit
@@ -30,10 +31,14 @@ _SPEED_REMARK = (
 )
 
 
+_COMPARED = {INIT_METRICS[0]: INIT_METRICS, OUTAGE_METRICS[0]: (*OUTAGE_METRICS, *SPEED_METRICS)}
+"""What is compared beside the deciding metric, where that is none of speed."""
+
+
 def verdict_table(answers: WorkloadAnswers) -> Table:
-    """Build a row for each variant: TPS or the time of loading, changes, verdict, pairs."""
+    """Build a row for each variant: TPS, the time of loading or without service, changes, verdict, pairs."""
     comparison = answers.comparison
-    first, *rest = INIT_METRICS if is_of_loading(answers) else SPEED_METRICS
+    first, *rest = _COMPARED.get(comparison.primary, SPEED_METRICS)
     others = [metric for metric in rest if _is_seen(comparison, metric)]
     first_words = METRIC_WORDS[first]
     titles = ["Variant", first_words, f"{first_words} change", *(METRIC_WORDS[metric] for metric in others)]

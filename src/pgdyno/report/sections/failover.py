@@ -1,0 +1,116 @@
+"""Build the section on failovers: how long the service was away under each variant, where that time went, and what was lost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pgdyno.analyse.failover import PARTS, FailoverFigures, FailoverSummary, summarise_failovers
+from pgdyno.plan.types import PlannedFailover
+from pgdyno.record.types import TrialStatus
+from pgdyno.report.document import Prose, Section
+from pgdyno.report.format import format_number, format_seconds
+from pgdyno.report.input import ReportInput
+from pgdyno.report.level import Level
+from pgdyno.report.sections.comparison.tables import estimate_cell
+from pgdyno.report.table import Cell, Column, Table, absent, columns, text
+from pgdyno.spec.failover import FailoverKind
+
+_ENDS = {
+    FailoverKind.CRASH: "all processes of the primary were killed at once, as by the end of its machine",
+    FailoverKind.STOP: "the primary was stopped in order (fast shutdown), which sends the standby all of its WAL",
+}
+_PARTS = {
+    "noticed_s": "First error of a client",
+    "ending_s": "Primary gone",
+    "replay_s": "WAL replayed",
+    "promotion_s": "Promoted",
+    "first_write_s": "First write",
+}
+_OUTAGE_REMARK = (
+    "From the last write that was confirmed before the primary ended to the first that was confirmed afterwards: by a prober, which"
+    " writes a row every 10 ms through libpq's list of hosts and reconnects, and by the log of the load, which is pgbench. pgbench"
+    " ends with its connections, so that its time includes the start of another one. Geometric means over failovers, with 95 %"
+    " intervals. Lost: of the writes and transactions that were confirmed, how many the new primary does not have; of pgbench's at"
+    " least so many, since those committed and not yet confirmed may hide as many more as there are clients."
+)
+_PARTS_REMARK = (
+    "Seconds, which overlap. First error and primary gone: since the primary was killed or told to stop. WAL replayed and promoted:"
+    " since the standby's log has the request to promote. First write: from the standby's message that it takes connections to the"
+    " prober's first confirmed write."
+)
+_NOT_SEEN = "the instants were not seen"
+_UNCOUNTED = "its scripts do not leave one row of pgbench_history for each transaction"
+
+
+def build_failover(report: ReportInput) -> Iterator[Section]:
+    """Yield the section on failovers; nothing where the study has none."""
+    planned = next((one.failover for one in report.record.plan.workloads if one.failover is not None), None)
+    if planned is None:
+        return
+    by_load: dict[str, list[FailoverFigures]] = {}
+    for workload in report.analysis.workloads:
+        for trial in workload.trials:
+            if trial.failover is not None and trial.record.status is TrialStatus.FINISHED:
+                by_load.setdefault(workload.name, []).append(trial.failover)
+    seen = {name: summarise_failovers(figures) for name, figures in by_load.items()}
+    blocks = [Prose(words=_describe(planned), level=Level.HEADLINE)]
+    if not seen:
+        blocks.append(Prose(words="No failover was measured.", level=Level.HEADLINE))
+    tables = (_make_outages(seen), _make_parts(seen)) if seen else ()
+    yield Section(title="Failover", id="failover", blocks=(*blocks, *tables), level=Level.HEADLINE, is_listed=True)
+
+
+def _describe(planned: PlannedFailover) -> str:
+    return (
+        f"In each trial, after {format_seconds(planned.at_s)} of load {_ENDS[planned.kind]}, and the standby that had most of the WAL was"
+        " asked at once to take over (pg_promote). A cluster manager first has to find out that the primary is gone: add that time."
+    )
+
+
+def _make_outages(seen: dict[str, FailoverSummary]) -> Table:
+    return Table(
+        caption="Time without service",
+        columns=(
+            Column(title="Load"),
+            *columns("Seconds without service", "Longest", "By pgbench", numbers_from=0),
+            *columns("Lost writes of the prober", "Lost transactions", "Failovers", numbers_from=0),
+        ),
+        rows=tuple(
+            (
+                text(name),
+                _seconds(one, "outage_s"),
+                text(None if one.longest_s is None else format_number(one.longest_s)),
+                _seconds(one, "load_outage_s"),
+                Cell(text=f"{one.lost_probes:,}", detail=f"of {one.confirmed_probes:,}", hue=_hue(one.lost_probes)),
+                absent(_UNCOUNTED)
+                if one.lost_transactions is None
+                else Cell(text=f"{one.lost_transactions:,}", hue=_hue(one.lost_transactions)),
+                Cell(
+                    text=f"{one.failovers:,}",
+                    detail=f"{one.losing_failovers:,} lost something" if one.losing_failovers else "",
+                ),
+            )
+            for name, one in seen.items()
+        ),
+        remark=_OUTAGE_REMARK,
+        level=Level.HEADLINE,
+    )
+
+
+def _make_parts(seen: dict[str, FailoverSummary]) -> Table:
+    return Table(
+        caption="Where that time went",
+        columns=(Column(title="Load"), *columns(*(_PARTS[name] for name in PARTS), numbers_from=0)),
+        rows=tuple((text(name), *(_seconds(one, part) for part in PARTS)) for name, one in seen.items()),
+        remark=_PARTS_REMARK,
+        level=Level.HEADLINE,
+    )
+
+
+def _seconds(one: FailoverSummary, name: str) -> Cell:
+    estimate = one.seconds.get(name)
+    return absent(_NOT_SEEN) if estimate is None else estimate_cell(estimate)
+
+
+def _hue(lost: int) -> str:
+    return "critical" if lost else ""

@@ -1,0 +1,66 @@
+"""Write a row every 10 ms beside a load, through libpq's list of hosts, and note which writes were confirmed: a child program.
+
+It is the client that a failover is timed with: it loses its session when the primary ends, and tries every host of the list
+until one takes writes. The first line is the header. Each later one is a write: its number, CLOCK_MONOTONIC when it was begun and
+when it was confirmed, and if it was not, why. A number is used once, so that each confirmed row can be looked for afterwards.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import time
+
+import msgspec
+from psycopg import pq
+from psycopg.pq.abc import PGconn
+
+from pgdyno.record.failover import PROBE_PERIOD_S
+from pgdyno.run.postgres import sql
+
+FORMAT_VERSION = 1
+STOP_SIGNALS = {signal.SIGTERM, signal.SIGINT}
+
+
+def main() -> None:
+    """Read the arguments, and write until a signal comes or the parent is gone."""
+    parser = argparse.ArgumentParser(description="Write a row every 10 ms to whichever host takes writes.")
+    parser.add_argument("--conninfo", required=True, help="with all hosts, and target_session_attrs=read-write")
+    conninfo = parser.parse_args().conninfo.encode()
+    signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
+    _write({"format": FORMAT_VERSION, "kind": "probe", "period_s": PROBE_PERIOD_S})
+    _probe(conninfo)
+
+
+def _probe(conninfo: bytes) -> None:
+    parent, number = os.getppid(), 0
+    session: PGconn | None = None
+    due_s = time.monotonic()
+    while os.getppid() == parent and not signal.sigtimedwait(STOP_SIGNALS, max(0.0, due_s - time.monotonic())):
+        number += 1
+        began_s = time.monotonic()
+        # libpq itself goes through the list, as it does for any client.
+        session = session or pq.PGconn.connect(conninfo)
+        failure = _try_write(session, number)
+        ended_s = time.monotonic()
+        if failure is None:
+            _write((number, began_s, ended_s))
+        else:
+            session.finish()
+            session = None
+            _write((number, began_s, ended_s, failure))
+        # What was missed is not made up for.
+        due_s = max(due_s + PROBE_PERIOD_S, ended_s)
+
+
+def _try_write(session: PGconn, number: int) -> str | None:
+    """Write one row, and return why that failed; None if the server confirmed it."""
+    if session.status != pq.ConnStatus.OK:
+        return session.get_error_message()
+    result = session.exec_((sql.PROBE % number).encode())
+    return None if result.status == pq.ExecStatus.COMMAND_OK else result.get_error_message()
+
+
+def _write(line: object) -> None:
+    os.write(1, msgspec.json.encode(line) + b"\n")

@@ -1,0 +1,93 @@
+"""The section on failovers, the verdicts on the time without service, and the finding on what was lost."""
+
+from __future__ import annotations
+
+import msgspec
+
+from pgdyno.analyse.failover import FailoverFigures
+from pgdyno.explain.doubts.failover import find_failover_doubts
+from pgdyno.explain.finding import Severity
+from pgdyno.plan.types import PlannedFailover
+from pgdyno.record.types import SettingFact
+from pgdyno.report.input import ReportInput
+from pgdyno.report.sections.failover import build_failover
+from pgdyno.report.table import Table
+from pgdyno.spec.failover import FailoverKind
+from tests.report.build_comparison import build_paired
+
+
+def make_figures(*, lost: int = 0) -> FailoverFigures:
+    return FailoverFigures(
+        standby="standby1",
+        outage_s=0.3,
+        load_outage_s=0.4,
+        noticed_s=0.01,
+        ending_s=0.02,
+        replay_s=0.0,
+        promotion_s=0.2,
+        first_write_s=0.05,
+        unreplayed_bytes=0,
+        confirmed_probes=100,
+        lost_probes=0,
+        lost_transactions=lost,
+        after_tps=100.0,
+    )
+
+
+def make_report(*, lost: int = 0, **settings: str) -> ReportInput:
+    report = build_paired()
+    planned = PlannedFailover(kind=FailoverKind.CRASH, at_s=5.0, after_s=5.0, promote_within_s=60.0)
+    plan = msgspec.structs.replace(
+        report.record.plan,
+        workloads=tuple(msgspec.structs.replace(one, failover=planned) for one in report.record.plan.workloads),
+    )
+    facts = tuple(
+        SettingFact(name=name, value=value, unit=None, boot_value="", source="configuration file")
+        for name, value in settings.items()
+    )
+    workloads = tuple(
+        msgspec.structs.replace(
+            workload,
+            trials=tuple(
+                msgspec.structs.replace(
+                    trial,
+                    failover=make_figures(lost=lost),
+                    record=msgspec.structs.replace(trial.record, settings=facts),
+                )
+                for trial in workload.trials
+            ),
+        )
+        for workload in report.analysis.workloads
+    )
+    return msgspec.structs.replace(
+        report,
+        record=msgspec.structs.replace(report.record, plan=plan),
+        analysis=msgspec.structs.replace(report.analysis, workloads=workloads),
+    )
+
+
+def test_each_load_has_a_row_and_a_study_without_failovers_no_section() -> None:
+    (section,) = build_failover(make_report())
+    _, outages, parts = section.blocks
+    assert isinstance(outages, Table)
+    assert isinstance(parts, Table)
+    names = {workload.name for workload in make_report().analysis.workloads}
+    for table in (outages, parts):
+        assert {row[0].text for row in table.rows} == names
+    assert outages.rows[0][1].text == "0.300 s"
+    assert list(build_failover(build_paired())) == []
+
+
+def test_what_was_lost_is_a_finding_and_graver_where_commits_wait() -> None:
+    report = make_report()
+    assert list(find_failover_doubts(report.record, report.analysis)) == []
+    for settings, severity, words in (
+        ({}, Severity.WARNING, "commits wait for no standby"),
+        ({"synchronous_standby_names": "*", "synchronous_commit": "local"}, Severity.WARNING, "wait for no standby"),
+        ({"synchronous_standby_names": "*"}, Severity.CRITICAL, "although commits wait"),
+    ):
+        report = make_report(lost=2, **settings)
+        findings = list(find_failover_doubts(report.record, report.analysis))
+        assert len(findings) == len(report.analysis.workloads)
+        assert {finding.severity for finding in findings} == {severity}
+        assert all(words in finding.claim for finding in findings)
