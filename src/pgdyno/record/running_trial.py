@@ -12,6 +12,8 @@ import msgspec
 
 from pgdyno.errors import PgdynoError
 from pgdyno.plan.types import PlannedTrial
+from pgdyno.record.generators.merge import merge_progress
+from pgdyno.record.generators.parts import find_part_folders
 from pgdyno.record.pgbench.output import Progress, parse_progress
 from pgdyno.record.samples.files import OsSamples, ServerSamples, read_server_samples
 from pgdyno.record.samples.server_machine import read_server_machine
@@ -36,13 +38,13 @@ def read_running_trial(folder: Path, planned: PlannedTrial, *, has_samples: bool
 
     Its status is FAILED, because nothing may count it before its `trial.json` says that it finished.
     """
+    files = [place / _PROGRESS_FILE for place in find_part_folders(folder) or (folder,)]
     try:
-        told = (folder / _PROGRESS_FILE).read_text(errors="replace")
-        told_epoch_s = (folder / _PROGRESS_FILE).stat().st_mtime
+        of_files = [_read_seconds(path) for path in files]
+        told_epoch_s = max(path.stat().st_mtime for path in files)
     except OSError:
         return None
-    # A last line without its end is still being written.
-    seconds = tuple(one for line in told.split("\n")[:-1] if (one := parse_progress(line)) is not None)
+    seconds = tuple(merge_progress(same) for same in zip(*of_files, strict=False))
     machine, server = _read_samples(folder) if has_samples else (None, None)
     # Of a server elsewhere, the machine's header has that machine's clock.
     header = (server and server.header) or (machine and machine.header)
@@ -74,6 +76,12 @@ def read_running_trial(folder: Path, planned: PlannedTrial, *, has_samples: bool
         record=record, pgbench=None, warm_up=None, transactions=None, os=machine, server=server, log=log, gaps=()
     )
     return RunningTrial(data=data, seconds=seconds)
+
+
+def _read_seconds(path: Path) -> list[Progress]:
+    # A last line without its end is still being written.
+    lines = path.read_text(errors="replace").split("\n")[:-1]
+    return [one for line in lines if (one := parse_progress(line)) is not None]
 
 
 def _read_samples(folder: Path) -> tuple[OsSamples | None, ServerSamples | None]:
