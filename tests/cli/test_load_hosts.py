@@ -51,7 +51,7 @@ def test_two_load_hosts_make_one_load(cluster: Cluster, bench: Bench, by_ssh: Ss
         ("load-db1", "db1", True),
         ("db2", "db2", True),
     ]
-    assert all(host.empty_tps > 0 for host in record.load_hosts)
+    assert all(host.empty_tps > 0 and 0 < host.round_trip_s < 0.1 for host in record.load_hosts)
     (trial,) = open_record(bench.record).read_trials()
     assert [part.clients for part in trial.generators] == [2, 1]
     data = read_trial_data(bench.record / "trials/0001", trial)
@@ -62,3 +62,30 @@ def test_two_load_hosts_make_one_load(cluster: Cluster, bench: Bench, by_ssh: Ss
     assert sum(parts) == data.transaction_count
     for path in bench.record.rglob("*"):
         assert path.is_dir() or CANARY.encode() not in path.read_bytes(), path
+
+
+def test_load_hosts_are_checked_before(cluster: Cluster, bench: Bench, by_ssh: Sshd) -> None:
+    study = bench.folder / "study.toml"
+    pooled = '[hosts.gone]\nrole = "load"\nssh = "db1"\npgbench = "/nowhere/pgbench"\n'
+    study.write_text(
+        f'[server]\nkind = "given"\ndsn = "{DSN}"\n[hosts.load1]\nrole = "load"\nssh = "db2"\n{pooled}'
+        '[[workload]]\nname = "select-only"\n'
+    )
+    done = run(bench, "hosts", str(study))
+    assert done.returncode == 1, done.stderr
+    rows = [line.split() for line in done.stdout.splitlines()]
+    assert rows[1][:2] == ["load1", "load"]
+    assert rows[1][-1] in {"ms", "µs"}, done.stdout
+    assert rows[2] == ["gone", "load", "no", "link"]
+    assert "gone: there is no pgbench that runs" in done.stdout
+
+
+def test_what_load_hosts_cannot_do_is_refused(cluster: Cluster, bench: Bench, by_ssh: Sshd) -> None:
+    assert "--load-host goes with a given server" in bench.refuse("bench", "--load-host", "db1").stderr
+    words = ("compare", "--set", "work_mem=1MB", "--set", "work_mem=8MB", "--design", "live", "--load-host", "db1")
+    refused = run(bench, *words, "--dsn", DSN, *SHORT[:6], "--allow", "busy")
+    assert refused.returncode == 2, refused.stderr
+    assert "a pgbench on a load host is not frozen and thawed quickly enough" in refused.stderr
+    gone = run(bench, "bench", "--dsn", DSN, "--load-host", "unknown", *SHORT, "--allow", "busy")
+    assert (gone.returncode, "the host key of unknown is not known" in gone.stderr) == (3, True), gone.stderr
+    assert not bench.records

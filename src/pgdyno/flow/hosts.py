@@ -45,7 +45,7 @@ class HostLine(msgspec.Struct, frozen=True, kw_only=True):
     pgbench: FoundPgbench | None = None
     """Of a load host."""
     reach_s: float | None = None
-    """Time of the quickest empty statement from a load host to the study's server; None without a server."""
+    """Median time of an empty statement from a load host to the study's server; None without a server."""
     problem: ErrorFact | None = None
 
     @property
@@ -169,7 +169,7 @@ def _view(hosts: Mapping[str, HostEntry], address: Address | None, ui: Ui) -> Ho
                 line = _describe(name, entry, look_at(link))
                 lines.append(_look_at_load(line, link, address) if entry.role is HostRole.LOAD else line)
         except PgdynoError as error:
-            problem = ErrorFact(fact=error.fact, detail=error.detail, hint=error.hint)
+            problem = ErrorFact(fact=error.fact.removeprefix(f"{name}: "), detail=error.detail, hint=error.hint)
             lines.append(HostLine(name=name, ssh=entry.ssh, role=entry.role, problem=problem))
     return HostsView(hosts=tuple(lines))
 

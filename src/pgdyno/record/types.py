@@ -179,7 +179,7 @@ class LoadHostFacts(msgspec.Struct, frozen=True, kw_only=True):
     empty_clients: int
     """Clients that sent them."""
     round_trip_s: float
-    """Time of the quickest empty statement from one client there to the server and back."""
+    """Median time of an empty statement from one client there to the server and back."""
 
 
 class TrialStatus(enum.Enum):

@@ -260,19 +260,11 @@ def _attribute_to_generator(time: TransactionTime, signs: Signs, full: Generator
         part=f"pgbench on {full.host}",
         evidence=(
             "" if seen is None else _format_share(seen),
-            _describe_use(full),
+            signs.generator_use or "",
         ),
         share=seen,
         rivals=((Resource.NETWORK, "nothing: empty statements take the same way"),),
         absent=tuple(signs.absent),
-    )
-
-
-def _describe_use(full: GeneratorFigures) -> str:
-    share = format_share(full.sent_ratio or 0.0)
-    return (
-        f"{full.host} sent {full.sent_per_s or 0.0:,.0f} statements a second, {share} of the"
-        f" {full.empty_per_s or 0.0:,.0f} empty ones that it can send"
     )
 
 

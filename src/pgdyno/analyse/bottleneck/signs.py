@@ -135,8 +135,13 @@ class Signs(msgspec.Struct, kw_only=True):
     def saturated_generator(self) -> str | None:
         """Why pgbench has no time left in its busiest thread; None if it has."""
         ratio = self.generator_ratio
-        if ratio is None or ratio < THRESHOLDS.full_thread_ratio:
+        if ratio is None:
             return None
+        if ratio < THRESHOLDS.full_thread_ratio:
+            # A thread that is held back is not busy all the time, and yet does all that it can.
+            full = self.full_generator
+            is_sure = full is not None and (full.sent_ratio or 0.0) >= THRESHOLDS.sure_generator_ratio
+            return self.generator_use if is_sure and ratio >= THRESHOLDS.idle_thread_ratio else None
         if (busiest := self.busiest_generator) is not None:
             return f"pgbench's busiest thread on {busiest.host} had a CPU or waited for one {format_share(ratio)} of the time"
         return f"pgbench's busiest thread had a CPU or waited for one {format_share(ratio)} of the time"
@@ -151,6 +156,18 @@ class Signs(msgspec.Struct, kw_only=True):
         """The load host that sent the most of what it can send; None if each can send much more than it did."""
         sent = [one for one in self.generators if (one.sent_ratio or 0.0) >= THRESHOLDS.full_generator_ratio]
         return max(sent, key=lambda one: one.sent_ratio or 0.0, default=None)
+
+    @property
+    def generator_use(self) -> str | None:
+        """What the load host that sent the most of what it can send did, in words; None if each can send much more."""
+        full = self.full_generator
+        if full is None:
+            return None
+        share = format_share(full.sent_ratio or 0.0)
+        return (
+            f"{full.host} sent {full.sent_per_s or 0.0:,.0f} statements a second, {share} of the"
+            f" {full.empty_per_s or 0.0:,.0f} empty ones that it can send"
+        )
 
     @property
     def generator_room(self) -> str | None:

@@ -84,7 +84,7 @@ def measure_network(
         workload: The trial's load.
         latency_ms: The mean latency, without the wait for a scheduled start.
         is_local: Whether the server is reached by a socket file or the loopback interface.
-        earlier_ms: The quickest empty statement before the trials, where none ran beside the load.
+        earlier_ms: The median of empty statements before the trials, where none ran beside the load.
     """
     exchanges, absent = _count(workload, data)
     pings_ms = _list_within_load(data)

@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 
 from pgdyno.conduct.ui import Ui
-from pgdyno.errors import HostError, PgdynoError
+from pgdyno.errors import HostError, PgdynoError, StepFailedError
 from pgdyno.record.machine.host_facts import HostFacts
 from pgdyno.record.transactions.parse import LogColumns
 from pgdyno.record.trial_data import TRANSACTIONS_DIR
@@ -171,10 +171,11 @@ def _describe(host: LoadHostFacts) -> str:
 
 
 def check_reach(group: PgbenchGroup, host: LoadHost, address: Address) -> float:
-    """Run empty statements with one client, and make sure that they come to the same server. Return the seconds of the quickest.
+    """Run empty statements with one client, and make sure that they come to the same server. Return the median seconds of one.
 
     Raises:
         HostError: The host does not reach the server, or reaches another one.
+        StepFailedError: It gets next to no answers.
     """
     token = f"pgdyno-{uuid.uuid4().hex[:12]}"
     named = msgspec.structs.replace(address, parameters={**address.parameters, "application_name": token})
@@ -211,7 +212,11 @@ def check_reach(group: PgbenchGroup, host: LoadHost, address: Address) -> float:
             detail=f"its session was not seen in the server at {address.host}:{address.port}",
             hint="an address such as localhost is another machine there: name one that means the same everywhere",
         )
-    return 0.0 if seen is None else (seen.latency().min_us or 0) / 1e6
+    # Stale stamps make some of them look as if they took no time: see ADR 6.
+    median_us = None if seen is None else seen.latency().quantile(0.5).value_us
+    if median_us is None:
+        raise StepFailedError(f"too few empty statements came back to {host.name} in {_REACH_S:g} s")
+    return median_us / 1e6
 
 
 def _time_empty(group: PgbenchGroup, link: SshLink, address: Address, *, clients: int, threads: int) -> float:

@@ -39,7 +39,7 @@ LEFT_BYTES = 4 << 20
 """A file system with less room left loses lines of the log, which pgbench does not notice."""
 LEAST_VERSION = 15
 BLOCK_BYTES = 1 << 18
-SWEEP_S = 0.25
+SWEEP_S = 0.5
 STOPPED_S = 10.0
 CONNECTS_WITHIN_S = 60.0
 PLACES = ("/usr/lib/postgresql/*/bin/pgbench", "/usr/pgsql-*/bin/pgbench", "/usr/local/pgsql/bin/pgbench")
