@@ -17,7 +17,7 @@ from pgdyno.analyse.study import analyse_study
 from pgdyno.analyse.transaction_time.model import measure_time
 from pgdyno.analyse.transaction_time.shares import Bottleneck, Certainty, Resource, TimeShare, TransactionTime
 from pgdyno.analyse.trial.analysis import analyse_trial
-from pgdyno.analyse.types import StatementTime, TrialAnalysis
+from pgdyno.analyse.types import GeneratorFigures, StatementTime, TrialAnalysis
 from pgdyno.plan.plan import PlannedWorkload
 from pgdyno.record.store import open_record
 from pgdyno.record.trial_data import TrialData, read_trial_data
@@ -134,6 +134,52 @@ def test_a_generator_without_time_is_named_wherever_the_server_is() -> None:
     found = judge_unseen({RUNNING: 0.5, IDLE: 7.5}, threads=[(0.3, 0.69)])
     assert (found.resource, found.certainty) == (Resource.LOAD_GENERATOR, Certainty.LIKELY)
     assert found.absent == ("CPUs, memory and disks: nobody looked at this server's machine",)
+
+
+def make_generator(host: str, *, sent_per_s: float, thread_ratio: float = 0.2) -> GeneratorFigures:
+    return GeneratorFigures(
+        host=host,
+        clients=4,
+        threads=1,
+        tps=sent_per_s,
+        p99_ms=1.0,
+        cpu_s=1.0,
+        stream_cpu_s=0.1,
+        thread_ratio=thread_ratio,
+        machine_cpu_ratio=0.3,
+        sent_per_s=sent_per_s,
+        empty_per_s=10_000.0,
+        clock=None,
+    )
+
+
+def test_a_load_host_that_sends_what_it_can_is_named_where_the_server_waits_for_clients() -> None:
+    def judge_sent(counts: dict[tuple[str, str, str], float], *sent: float, threads: float = 0.2) -> Bottleneck:
+        trial = analyse(make_timed(counts, backends=(0.4, 0.05), threads=[(threads, 0.1)] * 4))
+        hosts = [make_generator(f"load{n}", sent_per_s=each, thread_ratio=n * 0.4) for n, each in enumerate(sent, 1)]
+        return judge([msgspec.structs.replace(trial, generators=tuple(hosts))])
+
+    waits = {RUNNING: 0.4, IDLE: 7.6}
+    found = judge_sent(waits, 2_000.0, 9_000.0)
+    assert (found.resource, found.part) == (Resource.LOAD_GENERATOR, "pgbench on load2")
+    assert "load2 sent 9,000 statements a second, 90 % of the 10,000 empty ones that it can send" in found.evidence
+    # Far from what they can send, they wait for something else.
+    assert judge_sent(waits, 2_000.0, 3_000.0).resource is Resource.CLIENT
+    # A server that is busy itself is the limit, whatever the hosts send.
+    flushing = judge_sent({RUNNING: 0.4, FLUSH: 7.0, IDLE: 0.6}, 2_000.0, 9_000.0)
+    assert flushing.resource is Resource.WAL_FLUSH
+    room = judge_sent({RUNNING: 0.4, FLUSH: 7.0, IDLE: 0.6}, 1_000.0, 2_000.0)
+    assert any(
+        said.startswith("load1 can send 10,000 empty statements a second, and sent 1,000") for said in room.evidence
+    )
+    # A thread that is held back is not full, and yet does all that it can.
+    mixed = {RUNNING: 0.4, FLUSH: 2.8, IDLE: 4.8}
+    held = judge_sent(mixed, 2_000.0, 9_000.0, threads=0.62)
+    assert (held.resource, held.part) == (Resource.LOAD_GENERATOR, "pgbench on load2")
+    assert judge_sent(mixed, 2_000.0, 6_000.0, threads=0.62).resource is Resource.WAL_FLUSH
+    # Full threads are named by the host that has them.
+    full = judge_sent(waits, 2_000.0, 3_000.0, threads=0.85)
+    assert (full.resource, full.part) == (Resource.LOAD_GENERATOR, "pgbench on load2")
 
 
 def test_only_clients_that_sleep_wait_for_themselves_where_nobody_saw_the_cpus() -> None:

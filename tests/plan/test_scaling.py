@@ -21,7 +21,7 @@ from pgdyno.plan.scaling import (
     plan_scaling,
     with_scaling,
 )
-from pgdyno.spec.hosts import make_server_hosts
+from pgdyno.spec.hosts import make_named_hosts
 from pgdyno.spec.read import format_study, make_study, parse_study
 from pgdyno.spec.scaling import ScalingSpec
 from pgdyno.spec.study import Study
@@ -162,7 +162,7 @@ def test_a_given_servers_loads_are_live_where_their_copies_fit() -> None:
 
 
 def test_a_given_servers_sweep_names_its_machine_too() -> None:
-    study = msgspec.structs.replace(given_study(), hosts=make_server_hosts("db1"), scaling=ScalingSpec())
+    study = msgspec.structs.replace(given_study(), hosts=make_named_hosts("db1"), scaling=ScalingSpec())
     sweep = make_client_sweep(study, plan_study(study, ON_GIVEN), scripts={})
     again = parse_study(format_study(sweep), source="test", folder=Path())
     assert again.server_host == study.server_host is not None

@@ -5,14 +5,17 @@ from pathlib import Path
 import pytest
 
 from pgdyno.errors import SpecError
-from pgdyno.spec.hosts import HostEntry, HostRole, read_hosts
+from pgdyno.spec.hosts import HostEntry, HostRole, make_named_hosts, read_hosts
 from tests.rows import check_rows
 
 HEAD = '[hosts.db]\nrole = "server"\n'
 STUDY = '[[workload]]\nname = "tpcb-like"\n'
 BAD = {
     HEAD: "line 1: host db: object missing required field `ssh`",
-    '[hosts.db]\nrole = "load"\nssh = "db1"\n': "line 2: role load of db does nothing here",
+    '[hosts.db]\nrole = "pooler"\nssh = "db1"\n': "line 2: role pooler of db does nothing here",
+    f'{HEAD}ssh = "db1"\npgbench = "/opt/pgbench"\n': "line 4: host db: pgbench runs on hosts with the role load",
+    '[hosts.db]\nrole = "load"\nssh = "db1"\npgbench = "-x"\n': "line 4: host db: pgbench '-x' names no program",
+    '[hosts."../db"]\nrole = "load"\nssh = "db1"\n': "'../db' cannot name a host",
     f'{HEAD}ssh = "-oProxyCommand=id"\n': "line 3: host db: ssh '-oProxyCommand=id' is no destination",
     f'{HEAD}ssh = "db1 id"\n': "line 3: host db: ssh 'db1 id' is no destination",
     f"{HEAD}ssh = 'db1$(id)'\n": "line 3: host db: ssh 'db1$(id)' is no destination",
@@ -42,6 +45,20 @@ def test_hosts_are_read_from_a_file_of_their_own_and_from_a_study(tmp_path: Path
     with pytest.raises(SpecError, match="cannot read the hosts") as caught:
         read_hosts(tmp_path / "none.toml")
     assert caught.value.hint
+
+
+def test_machines_that_a_command_line_names_have_their_roles() -> None:
+    hosts = make_named_hosts("db1", ["db1", "admin@load2"])
+    assert {name: (one.role, one.ssh) for name, one in hosts.items()} == {
+        "db1": (HostRole.SERVER, "db1"),
+        "load-db1": (HostRole.LOAD, "db1"),
+        "admin@load2": (HostRole.LOAD, "admin@load2"),
+    }
+    assert make_named_hosts(None) == {}
+    for named in (["load1", "load1"], ["load/1"]):
+        with pytest.raises(SpecError) as caught:
+            make_named_hosts(None, named)
+        assert caught.value.hint
 
 
 def test_a_wrong_host_is_refused_with_its_line(tmp_path: Path) -> None:

@@ -36,6 +36,12 @@ class Thresholds(msgspec.Struct, frozen=True, kw_only=True):
     full_thread_ratio: float = 0.75
     """Share of its time that pgbench's busiest thread runs or waits for a CPU: above it, at least three clients are at
     the thread on average, out of arbitrarily many. Source: machine repair model as in `transaction_time/theory.py`, u / (1 - u)."""
+    full_generator_ratio: float = 0.5
+    """Share of the empty statements that a load host can send: above it, clients that the server waits for may lack nothing but
+    CPUs there, since a load's statements are longer than empty ones (benchmarks/load_hosts.py)."""
+    sure_generator_ratio: float = 0.75
+    """Share of the empty statements that a load host can send: above it, with a thread that is busy half of the time, pgbench does
+    all that it can, whatever else the server lacks."""
     idle_thread_ratio: float = 0.5
     """Share of the busiest thread's time below which clients wait for something other than pgbench."""
     round_trips_ratio: float = 0.5

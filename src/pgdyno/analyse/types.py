@@ -59,6 +59,35 @@ class StatementTime(msgspec.Struct, frozen=True, kw_only=True):
     failures: int | None = None
 
 
+class GeneratorFigures(msgspec.Struct, frozen=True, kw_only=True):
+    """What one load host did in a trial; None where it is not known."""
+
+    host: str
+    clients: int
+    threads: int
+    tps: float | None
+    """Transactions a second over the time in which all load hosts ran."""
+    p99_ms: float | None
+    """Over the whole load."""
+    cpu_s: float | None
+    """CPU seconds of pgbench."""
+    stream_cpu_s: float | None
+    """CPU seconds of the program that streamed its log."""
+    thread_ratio: float | None
+    """Share of the time that its busiest thread had a CPU or waited for one."""
+    machine_cpu_ratio: float | None
+    sent_per_s: float | None
+    """Exchanges with the server a second."""
+    empty_per_s: float | None
+    """Empty statements a second that it got answered before the trials, alone."""
+    clock: ClockFit | None
+
+    @property
+    def sent_ratio(self) -> float | None:
+        """Exchanges as a share of the empty statements that it can send."""
+        return None if self.sent_per_s is None or not self.empty_per_s else self.sent_per_s / self.empty_per_s
+
+
 class TrialAnalysis(msgspec.Struct, frozen=True, kw_only=True):
     """The analysis of one trial. Numbers are None if the trial failed; `record.error` then says why."""
 
@@ -111,6 +140,9 @@ class TrialAnalysis(msgspec.Struct, frozen=True, kw_only=True):
 
     failover: FailoverFigures | None = None
     """What the failover of the trial showed; the other figures are those of the load before it. None without one."""
+    generators: tuple[GeneratorFigures, ...] = ()
+    """What each load host did; none if the load came from the machine that pgdyno ran on."""
+
     quoted: dict[str, float] = {}
     """Figures that DBAs quote, by name; see `trial.quoted.measure_quoted`."""
     standbys: StandbyFigures | None = None

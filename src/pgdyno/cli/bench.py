@@ -13,9 +13,10 @@ from pgdyno.cli.given_options import (
     DatabaseOption,
     DsnOption,
     InitOption,
+    LoadHostOption,
     PasswordCommandOption,
     ServerHostOption,
-    check_server_host,
+    check_hosts,
     read_allowed,
     take_password_command,
 )
@@ -146,6 +147,7 @@ def bench(
     ] = None,
     dsn: DsnOption = None,
     server_host: ServerHostOption = None,
+    load_host: LoadHostOption = None,
     init: InitOption = None,
     database: DatabaseOption = None,
     password_command: PasswordCommandOption = None,
@@ -184,7 +186,7 @@ def bench(
         from pgdyno.flow.compose_bench import choose_goal, compose_study
 
         allowed = read_allowed(allow, dsn=dsn)
-        check_server_host(server_host, dsn=dsn)
+        check_hosts(server_host, load_host, dsn=dsn)
         take_password_command(password_command, dsn=dsn)
         if dsn is not None:
             from pgdyno.flow.given.bench import bench_given, compose_given
@@ -208,6 +210,7 @@ def bench(
             study = compose_given(
                 dsn=hide_secrets(dsn),
                 server_host=server_host,
+                load_hosts=load_host or (),
                 workloads=workload or [],
                 load=load,
                 data=data_table(scale=scale, init=init, database=database, workloads=workload),

@@ -15,10 +15,11 @@ from pgdyno.cli.given_options import (
     DatabaseOption,
     DsnOption,
     InitOption,
+    LoadHostOption,
     PasswordCommandOption,
     ServerHostOption,
     check_apply_with,
-    check_server_host,
+    check_hosts,
     read_allowed,
     take_password_command,
 )
@@ -164,6 +165,7 @@ def compare(
     ] = None,
     dsn: DsnOption = None,
     server_host: ServerHostOption = None,
+    load_host: LoadHostOption = None,
     init: InitOption = None,
     database: DatabaseOption = None,
     password_command: PasswordCommandOption = None,
@@ -234,7 +236,7 @@ def compare(
         allowed = read_allowed(allow, dsn=dsn)
         take_password_command(password_command, dsn=dsn)
         check_apply_with(apply_with, dsn=dsn)
-        check_server_host(server_host, dsn=dsn)
+        check_hosts(server_host, load_host, dsn=dsn)
         single_home, homes = split_places(home)
         single_wal_home, wal_homes = split_places([] if wal_home == [Path("none")] else wal_home)
         study = compose_comparison(
@@ -284,7 +286,9 @@ def compare(
                 restore=restore,
                 restore_command=restore_command,
             )
-            study = put_on_given(study, dsn=dsn, server_host=server_host, apply_with=apply_with)
+            study = put_on_given(
+                study, dsn=dsn, server_host=server_host, load_hosts=load_host or (), apply_with=apply_with
+            )
         study = put_emulated(study, emulate)
         place = Workspace.make(out=out, home=single_home, run_as=run_as)
         report = run_study(study, dsn=dsn, allowed=allowed, name="compare", place=place, ui=ui, measures_disk=disk)
@@ -321,6 +325,7 @@ def sweep(
     standbys: StandbysOption = None,
     dsn: DsnOption = None,
     server_host: ServerHostOption = None,
+    load_host: LoadHostOption = None,
     init: InitOption = None,
     database: DatabaseOption = None,
     password_command: PasswordCommandOption = None,
@@ -369,7 +374,7 @@ def sweep(
         allowed = read_allowed(allow, dsn=dsn)
         take_password_command(password_command, dsn=dsn)
         check_apply_with(apply_with, dsn=dsn)
-        check_server_host(server_host, dsn=dsn)
+        check_hosts(server_host, load_host, dsn=dsn)
         study = compose_sweep(
             axes=axes,
             workloads=workload or [],
@@ -408,7 +413,9 @@ def sweep(
                 restore=restore,
                 restore_command=restore_command,
             )
-            study = put_on_given(study, dsn=dsn, server_host=server_host, apply_with=apply_with)
+            study = put_on_given(
+                study, dsn=dsn, server_host=server_host, load_hosts=load_host or (), apply_with=apply_with
+            )
         study = put_emulated(study, emulate)
         place = Workspace.make(out=out, home=home, run_as=run_as)
         report = run_study(study, dsn=dsn, allowed=allowed, name="sweep", place=place, ui=ui, measures_disk=disk)

@@ -29,6 +29,14 @@ ServerHostOption = Annotated[
         show_default=False,
     ),
 ]
+LoadHostOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="DEST",
+        help="Of a given server: a machine that the load comes from, as you would give it to ssh; may be repeated.",
+        show_default=False,
+    ),
+]
 PasswordCommandOption = Annotated[
     str | None,
     typer.Option(
@@ -85,14 +93,15 @@ def check_apply_with(command: str | None, *, dsn: str | None) -> None:
         )
 
 
-def check_server_host(destination: str | None, *, dsn: str | None) -> None:
-    """Refuse the machine of a server that is not given.
+def check_hosts(server: str | None, loads: list[str] | None, *, dsn: str | None) -> None:
+    """Refuse machines that are reached by ssh for a server that is not given.
 
     Raises:
         SpecError: No server of the user's is named.
     """
-    if destination is not None and dsn is None:
-        raise SpecError("--server-host goes with a given server", hint="name it with --dsn CONNINFO")
+    option = "--server-host" if server is not None else "--load-host" if loads else None
+    if option is not None and dsn is None:
+        raise SpecError(f"{option} goes with a given server", hint="name it with --dsn CONNINFO")
 
 
 def take_password_command(command: str | None, *, dsn: str | None) -> None:

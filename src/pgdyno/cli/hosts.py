@@ -29,12 +29,13 @@ def hosts(
 ) -> None:
     """Check that machines are reached by ssh, and compare their clocks; exit code 1 if one is not reached.
 
-    It needs Python 3.7 or later there, writes nothing there, and leaves nothing running.
+    A load host needs a pgbench, and must reach the server that a study names. Python 3.7 or later is needed there; nothing is
+    left there.
     """
     with session(json=json, quiet=False, yes=True) as (ui, show):
-        from pgdyno.flow.hosts import read_named, view_hosts
+        from pgdyno.flow.hosts import find_dsn, read_named, view_hosts
 
-        result = view_hosts(read_named(named), ui=ui)
+        result = view_hosts(read_named(named), dsn=find_dsn(named), ui=ui)
         show(result)
         if result.exit_code:
             raise SystemExit(result.exit_code)

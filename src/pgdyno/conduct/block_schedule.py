@@ -16,6 +16,8 @@ from pgdyno.conduct.progress_line import describe_progress
 from pgdyno.conduct.sequential import SequentialComparison
 from pgdyno.plan.experiment import Experiment, draw_orders
 from pgdyno.plan.plan import PlannedTrial
+from pgdyno.record.generators.parts import find_part_folders
+from pgdyno.record.generators.slices import MergedSliceReader
 from pgdyno.record.transactions.slices import Slice, SliceLoad, SlicePhase, SliceReader
 from pgdyno.record.trial_data import TRANSACTIONS_DIR
 from pgdyno.run.host.clock import wall_clock_offset_s
@@ -51,7 +53,7 @@ class BlockSchedule:
         self._slice_s = sequential.find_slice_s(trial.workload)
         self._variants = sequential.undecided(trial.workload)
         self._orders: list[list[str]] = []
-        self._reader: SliceReader | None = None
+        self._reader: SliceReader | MergedSliceReader | None = None
         self._loads: list[SliceLoad] = []
         self._has_round = False
         self._asked: tuple[str, ...] = (self._reference,)
@@ -95,7 +97,11 @@ class BlockSchedule:
     def review(self, folder: Path, slices: Sequence[Slice]) -> None:
         """Read the slices that have ended, and decide. Called by the main thread."""
         if self._reader is None:
-            self._reader = SliceReader(folder / TRANSACTIONS_DIR, clock_offset_s=wall_clock_offset_s())
+            self._reader = (
+                MergedSliceReader(folder, TRANSACTIONS_DIR)
+                if find_part_folders(folder)
+                else SliceReader(folder / TRANSACTIONS_DIR, clock_offset_s=wall_clock_offset_s())
+            )
         self._loads.extend(self._reader.take(slices))
         known = slices[: len(self._loads)]
         if self._slice_s is None:

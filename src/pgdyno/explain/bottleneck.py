@@ -145,7 +145,10 @@ def _find_trial(workload: WorkloadAnalysis, found: Bottleneck) -> TrialAnalysis 
 def _name_place(resource: Resource, record: StudyRecord) -> str:
     """Name the machine that a limit is on, where server and load have one each; empty where one machine has both."""
     server, load = record.server_host, record.load_host
-    if server is None or server.is_load_host:
+    if record.load_hosts and resource is Resource.LOAD_GENERATOR:
+        # The diagnosis names it.
+        return ""
+    if server is None or (server.is_load_host and not record.load_hosts):
         return ""
     if resource is Resource.LOAD_GENERATOR:
         return "" if load is None or load.host_name is None else f" on {load.host_name}"

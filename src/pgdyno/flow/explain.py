@@ -195,8 +195,7 @@ def _run_on_own(asked: _Experiment, ui: Ui) -> RecordStore:
 def _run_on_given(asked: _Experiment, ui: Ui) -> RecordStore:
     dsn, allowed = asked.record.study.server.dsn or "", allowed_again(asked.record)
     clients = most_clients(asked.study)
-    data, host = asked.study.data, asked.study.server_host
-    with ready_server(dsn, clients=clients, data=data, host=host, allowed=allowed, ui=ui) as ready:
+    with ready_server(dsn, study=asked.study, clients=clients, allowed=allowed, ui=ui) as ready:
         check_same_server(asked.record, ready)
         planned = plan_given(asked.study, ready)
         asked.ask_and_link(planned, ui)

@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 from rich.console import Group, RenderableType
 
+from pgdyno.conduct.given.load_hosts import check_reach, find_local_pgbench
 from pgdyno.conduct.ui import Ui
 from pgdyno.errors import ExitCode, PgdynoError, SpecError, with_program
 from pgdyno.record.machine.host_facts import HostFacts
@@ -17,10 +18,14 @@ from pgdyno.record.types import ErrorFact
 from pgdyno.report.clock_words import format_offset
 from pgdyno.report.format import format_bytes, format_count, format_seconds
 from pgdyno.report.forms.plain import Heading, render_headed, render_rows
+from pgdyno.run.given.access import open_access
 from pgdyno.run.host.program import program_name
 from pgdyno.run.link.look import FarLook, look_at
-from pgdyno.run.link.ssh import open_link
-from pgdyno.spec.hosts import HostEntry, HostRole, make_server_hosts, read_hosts
+from pgdyno.run.link.ssh import SshLink, open_link
+from pgdyno.run.load.far_run import FoundPgbench, LoadHost, ask_pgbench
+from pgdyno.run.load.group import PgbenchGroup
+from pgdyno.run.postgres.address import Address
+from pgdyno.spec.hosts import HostEntry, HostRole, make_named_hosts, read_hosts, read_server_dsn
 
 
 class HostLine(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,6 +42,10 @@ class HostLine(msgspec.Struct, frozen=True, kw_only=True):
     """Median of the exchanges with its clock, through ssh."""
     clock: ClockFit | None = None
     """How far its clock since boot is ahead of this machine's."""
+    pgbench: FoundPgbench | None = None
+    """Of a load host."""
+    reach_s: float | None = None
+    """Median time of an empty statement from a load host to the study's server; None without a server."""
     problem: ErrorFact | None = None
 
     @property
@@ -55,7 +64,15 @@ class HostLine(msgspec.Struct, frozen=True, kw_only=True):
             self.python or "",
             "" if self.round_trip_s is None else format_seconds(self.round_trip_s),
             format_offset(self.clock),
+            *(
+                ()
+                if self.pgbench is None
+                else (self.pgbench.version, format_bytes(self.pgbench.memory_folder_bytes), self._show_reach())
+            ),
         )
+
+    def _show_reach(self) -> str:
+        return "no server named" if self.reach_s is None else format_seconds(self.reach_s)
 
 
 class HostsView(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,6 +84,11 @@ class HostsView(msgspec.Struct, frozen=True, kw_only=True):
     def exit_code(self) -> ExitCode:
         """Return PROBLEM_FOUND if one of them is not reached."""
         return ExitCode.PROBLEM_FOUND if any(one.problem for one in self.hosts) else ExitCode.OK
+
+    @property
+    def has_loads(self) -> bool:
+        """True if one of them is a load host."""
+        return any(one.role is HostRole.LOAD for one in self.hosts)
 
     def to_json(self) -> bytes:
         """Return the machines as JSON."""
@@ -85,6 +107,7 @@ class HostsView(msgspec.Struct, frozen=True, kw_only=True):
             "Python",
             "round trip",
             "clock ahead",
+            *(("pgbench", "free in /dev/shm", "to the server") if self.has_loads else ()),
         )
         headings = [Heading(title, is_whole=title == "host") for title in whole]
         rows = [(*line.cells, *[""] * (len(whole) - len(line.cells))) for line in self.hosts]
@@ -111,21 +134,52 @@ def read_named(named: str) -> Mapping[str, HostEntry]:
         if not hosts:
             raise SpecError(f"{named} names no machine", hint="a study names them in [hosts.NAME], with role and ssh")
         return hosts
-    return make_server_hosts(named)
+    return make_named_hosts(named)
 
 
-def view_hosts(hosts: Mapping[str, HostEntry], *, ui: Ui) -> HostsView:
-    """Look at machines one after the other; one that is not reached stops nothing."""
+def find_dsn(named: str) -> str | None:
+    """Return the connection string of the server of a study, to which its load hosts must find their way."""
+    path = Path(named)
+    return read_server_dsn(path) if path.is_file() else None
+
+
+def view_hosts(hosts: Mapping[str, HostEntry], *, dsn: str | None = None, ui: Ui) -> HostsView:
+    """Look at machines one after the other; one that is not reached stops nothing.
+
+    Args:
+        hosts: The machines, by name.
+        dsn: The server that load hosts must reach; None: it is not tried.
+        ui: Shows the progress.
+
+    Raises:
+        SpecError, StepFailedError: The server is not reached from here.
+    """
+    if dsn is not None and any(entry.role is HostRole.LOAD for entry in hosts.values()):
+        with open_access(dsn) as address:
+            return _view(hosts, address, ui)
+    return _view(hosts, None, ui)
+
+
+def _view(hosts: Mapping[str, HostEntry], address: Address | None, ui: Ui) -> HostsView:
     lines = []
     for name, entry in hosts.items():
         ui.show_activity(f"looking at {name}")
         try:
             with open_link(entry) as link:
-                lines.append(_describe(name, entry, look_at(link)))
+                line = _describe(name, entry, look_at(link))
+                lines.append(_look_at_load(line, link, address) if entry.role is HostRole.LOAD else line)
         except PgdynoError as error:
-            problem = ErrorFact(fact=error.fact, detail=error.detail, hint=error.hint)
+            problem = ErrorFact(fact=error.fact.removeprefix(f"{name}: "), detail=error.detail, hint=error.hint)
             lines.append(HostLine(name=name, ssh=entry.ssh, role=entry.role, problem=problem))
     return HostsView(hosts=tuple(lines))
+
+
+def _look_at_load(line: HostLine, link: SshLink, address: Address | None) -> HostLine:
+    pgbench, reach_s = ask_pgbench(link, line.name), None
+    if address is not None:
+        host, local = LoadHost(name=line.name, link=link, version_major=pgbench.major), find_local_pgbench()
+        reach_s = check_reach(PgbenchGroup([host], local, local.user), host, address)
+    return msgspec.structs.replace(line, pgbench=pgbench, reach_s=reach_s)
 
 
 def _describe(name: str, entry: HostEntry, look: FarLook) -> HostLine:

@@ -12,6 +12,8 @@ import msgspec
 
 from pgdyno.errors import PgdynoError
 from pgdyno.plan.types import PlannedTrial
+from pgdyno.record.generators.merge import merge_progress
+from pgdyno.record.generators.parts import find_part_folders
 from pgdyno.record.pgbench.output import Progress, parse_progress
 from pgdyno.record.samples.files import (
     OS_FILE,
@@ -38,6 +40,27 @@ class RunningTrial(msgspec.Struct, frozen=True, kw_only=True):
     seconds: tuple[Progress, ...]
 
 
+class _GrowingProgress:
+    """Reads the seconds that one pgbench tells."""
+
+    def __init__(self, path: Path) -> None:
+        self._lines = GrowingLines(path)
+        self._seconds: list[Progress] = []
+
+    def read(self) -> list[Progress]:
+        """Return all seconds so far.
+
+        Raises:
+            OSError: The file is not there.
+        """
+        is_other, lines = self._lines.read()
+        if is_other:
+            self._seconds.clear()
+        told = (parse_progress(line.decode(errors="replace")) for line in lines)
+        self._seconds += [one for one in told if one is not None]
+        return self._seconds
+
+
 class RunningTrialReader:
     """Reads a trial that runs again and again, and only what is new.
 
@@ -48,8 +71,7 @@ class RunningTrialReader:
 
     def __init__(self, folder: Path, planned: PlannedTrial) -> None:
         self.folder, self.planned = folder, planned
-        self._progress = GrowingLines(folder / _PROGRESS_FILE)
-        self._seconds: list[Progress] = []
+        self._progress: dict[Path, _GrowingProgress] = {}
         self._machine = GrowingSamples(folder / OS_FILE, OsHeader, OsRows)
         self._server = GrowingSamples(folder / SERVER_FILE, ServerHeader, ServerRows)
 
@@ -61,8 +83,7 @@ class RunningTrialReader:
         Its status is FAILED, because nothing may count it before its `trial.json` says that it finished.
         """
         try:
-            self._read_progress()
-            told_epoch_s = self._progress.path.stat().st_mtime
+            told_epoch_s, seconds = self._read_progress()
         except OSError:
             return None
         machine, server = self._read_samples() if has_samples else (None, None)
@@ -71,7 +92,7 @@ class RunningTrialReader:
         offset_s = header.wall_s - header.monotonic_s if header else 0.0
         # pgbench writes each line when its second ends.
         end_s = told_epoch_s - offset_s
-        start_s = end_s - (self._seconds[-1].elapsed_s if self._seconds else 0.0)
+        start_s = end_s - (seconds[-1].elapsed_s if seconds else 0.0)
         try:
             log = read_serverlog(self.folder / SERVER_LOG, clock_offset_s=offset_s) if has_samples else ()
         except OSError:
@@ -95,19 +116,20 @@ class RunningTrialReader:
         data = TrialData(
             record=record, pgbench=None, warm_up=None, transactions=None, os=machine, server=server, log=log, gaps=()
         )
-        return RunningTrial(data=data, seconds=tuple(self._seconds))
+        return RunningTrial(data=data, seconds=seconds)
 
-    def _read_progress(self) -> None:
-        """Read the lines that pgbench has written since the last time.
+    def _read_progress(self) -> tuple[float, tuple[Progress, ...]]:
+        """Return when the last second was told, and what all pgbenches of the load have told.
 
         Raises:
-            OSError: The file is not there.
+            OSError: A file is not there.
         """
-        is_other, lines = self._progress.read()
-        if is_other:
-            self._seconds.clear()
-        told = (parse_progress(line.decode(errors="replace")) for line in lines)
-        self._seconds += [one for one in told if one is not None]
+        paths = [place / _PROGRESS_FILE for place in find_part_folders(self.folder) or (self.folder,)]
+        told = [self._progress.setdefault(path, _GrowingProgress(path)).read() for path in paths]
+        told_epoch_s = max(path.stat().st_mtime for path in paths)
+        if len(told) == 1:
+            return told_epoch_s, tuple(told[0])
+        return told_epoch_s, tuple(merge_progress(same) for same in zip(*told, strict=False))
 
     def _read_samples(self) -> tuple[OsSamples | None, ServerSamples | None]:
         """Read both samplers' files, packed already or not; None for one that is not there yet."""

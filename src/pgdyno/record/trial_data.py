@@ -5,7 +5,7 @@ A missing or damaged file becomes a gap with its reason; the other files are sti
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -14,6 +14,16 @@ import numpy as np
 
 from pgdyno.errors import PgdynoError
 from pgdyno.record.failover import AFTER_DIR, FAILOVER_FILE, FailoverRecord, Probes, read_failover, read_probes
+from pgdyno.record.generators.merge import merge_pgbench, merge_transactions
+from pgdyno.record.generators.part import LoadPart
+from pgdyno.record.generators.parts import (
+    LOADS_DIR,
+    find_clock_offset_s,
+    find_part_folders,
+    read_part,
+    read_part_clock,
+)
+from pgdyno.record.generators.slices import MergedSliceReader
 from pgdyno.record.pgbench.init import InitSteps, parse_init
 from pgdyno.record.pgbench.output import PgbenchSummary, parse_summary
 from pgdyno.record.predictions import PREDICTIONS_FILE, Prediction, read_predictions
@@ -27,7 +37,7 @@ from pgdyno.record.samples.files import (
 )
 from pgdyno.record.samples.pings import PING, PINGS_FILE, Pings, read_pings
 from pgdyno.record.samples.series import Floats, Sampled
-from pgdyno.record.samples.server_machine import read_server_clock, read_server_machine
+from pgdyno.record.samples.server_machine import convert_samples, read_server_clock, read_server_machine
 from pgdyno.record.serverlog import AnyLogEvent, read_serverlog
 from pgdyno.record.transactions.pack import SUMMARY_FILE, find_parts, read_packed, read_span, read_summary
 from pgdyno.record.transactions.parse import TransactionOutcome
@@ -74,6 +84,18 @@ class FailoverData(msgspec.Struct, frozen=True, kw_only=True):
     """The log of that standby."""
 
 
+class GeneratorData(msgspec.Struct, frozen=True, kw_only=True):
+    """What one load host left of a trial; None where it is missing."""
+
+    part: LoadPart
+    pgbench: PgbenchSummary | None
+    transactions: TransactionSummary | None
+    """Stamped with the time of day of its machine."""
+    clock: ClockFit | None
+    os: OsSamples | None
+    """Samples of its machine, with times of the clock of the machine that pgdyno ran on."""
+
+
 class TrialData(msgspec.Struct, frozen=True, kw_only=True):
     """A trial's record and all its data; None where data are missing, with the reason in `gaps`."""
 
@@ -99,7 +121,10 @@ class TrialData(msgspec.Struct, frozen=True, kw_only=True):
     pings: Pings | None = None
     """Round trips of empty statements beside the load; None for servers of pgdyno's own, and in older records."""
     generator: OsSamples | None = None
-    """Samples of the machine that the load came from, of a server of the user's; None in older records."""
+    """Samples of the machine that the load came from, of a server of the user's; of several, the busiest pgbench's. None in
+    older records."""
+    generators: tuple[GeneratorData, ...] = ()
+    """What each load host left; none if the load came from the machine that pgdyno ran on."""
     failover: FailoverData | None = None
     """The failover of a trial that had one; `pgbench` and `transactions` are then those of the load before it."""
     server_clock: ClockFit | None = None
@@ -158,22 +183,15 @@ def read_trial_data(folder: Path, record: TrialRecord) -> TrialData:
         folder: The trial's folder in the record.
         record: Its `trial.json`.
     """
-    gaps = list(record.gaps)
-
-    def attempt(source: str, read: Callable[[], _T]) -> _T | None:
-        try:
-            return read()
-        except (PgdynoError, OSError, ValueError) as exc:
-            if not any(gap.source == source for gap in gaps):
-                reason = exc.reason if isinstance(exc, PgdynoError) else str(exc)
-                gaps.append(Gap(source=source, reason=reason))
-            return None
+    attempt = _Attempts(record.gaps)
 
     slices = attempt("slices", lambda: read_slices(folder)) or ()
     loads = attempt("slices", lambda: _read_loads(folder, slices, record)) if slices else ()
     is_loading = record.is_loading
     summary = None if is_loading else attempt("pgbench", lambda: _read_measured(folder, record))
-    attempt("transactions", lambda: [read_span(part) for part in find_parts(folder / TRANSACTIONS_DIR)])
+    folders = [place / TRANSACTIONS_DIR for place in find_part_folders(folder) or (folder,)]
+    attempt("transactions", lambda: [read_span(part) for place in folders for part in find_parts(place)])
+    generators = tuple(_read_generator(folder, part, attempt) for part in record.generators)
     limit_ms = None if summary is None or record.planned.rate_tps is None else summary.latency_limit_ms
     return TrialData(
         record=record,
@@ -186,22 +204,26 @@ def read_trial_data(folder: Path, record: TrialRecord) -> TrialData:
         server=attempt("server sampler", lambda: read_server_samples(folder)),
         log=attempt("server log", lambda: read_serverlog(folder / SERVER_LOG, clock_offset_s=record.clock_offset_s))
         or (),
-        generator=attempt(GENERATOR, lambda: read_os_samples(folder, name=GENERATOR_FILE))
+        generator=_choose_generator(generators)
+        if generators
+        else attempt(GENERATOR, lambda: read_os_samples(folder, name=GENERATOR_FILE))
         if any(folder.glob("generator.*"))
         else None,
         failover=attempt("failover", lambda: _read_failover(folder, record))
         if (folder / FAILOVER_FILE).exists()
         else None,
+        generators=generators,
         pings=attempt(PING, lambda: read_pings(folder)) if (folder / PINGS_FILE).exists() else None,
         predictions=attempt(PREDICTIONS_FILE, lambda: read_predictions(folder)) or (),
-        gaps=tuple(gaps),
+        gaps=tuple(attempt.gaps),
         # A slice is useless without its transactions.
         slices=slices if loads else (),
         slice_loads=loads or (),
         last_scheduled_epoch_s=None
         if limit_ms is None
         else attempt(
-            TRANSACTION_LOG, lambda: read_last_scheduled_s(folder / TRANSACTIONS_DIR, latency_limit_ms=limit_ms)
+            TRANSACTION_LOG,
+            lambda: max(read_last_scheduled_s(place, latency_limit_ms=limit_ms) for place in folders),
         ),
     )
 
@@ -217,11 +239,62 @@ def _read_failover(folder: Path, record: TrialRecord) -> FailoverData:
     )
 
 
+class _Attempts:
+    """Reads files, and notes those that cannot be read as gaps."""
+
+    def __init__(self, gaps: Sequence[Gap]) -> None:
+        self.gaps = list(gaps)
+
+    def __call__(self, source: str, read: Callable[[], _T]) -> _T | None:
+        try:
+            return read()
+        except (PgdynoError, OSError, ValueError) as exc:
+            if not any(gap.source == source for gap in self.gaps):
+                reason = exc.reason if isinstance(exc, PgdynoError) else str(exc)
+                self.gaps.append(Gap(source=source, reason=reason))
+            return None
+
+
 def _read_loads(folder: Path, slices: tuple[Slice, ...], record: TrialRecord) -> tuple[SliceLoad, ...]:
+    if record.generators:
+        return tuple(MergedSliceReader(folder, TRANSACTIONS_DIR).take(slices, is_ended=True))
     return tuple(read_slice_loads(folder / TRANSACTIONS_DIR, slices, clock_offset_s=record.clock_offset_s))
 
 
+def _read_generator(folder: Path, part: LoadPart, attempt: _Attempts) -> GeneratorData:
+    """Read what a load host left, with the samples of its machine on this machine's clock."""
+    place, source = folder / LOADS_DIR / part.host, f"{GENERATOR}: {part.host}"
+    return GeneratorData(
+        part=part,
+        pgbench=attempt("pgbench", lambda: _read_summary(place)),
+        transactions=attempt(TRANSACTION_LOG, lambda: _read_own_transactions(place)),
+        clock=attempt(source, lambda: read_part_clock(place)),
+        os=attempt(source, lambda: _read_load_machine(place)),
+    )
+
+
+def _read_load_machine(folder: Path) -> OsSamples:
+    return convert_samples(read_os_samples(folder, name=GENERATOR_FILE), read_part_clock(folder))
+
+
+def _choose_generator(generators: Sequence[GeneratorData]) -> OsSamples | None:
+    """Return the samples of the load host whose pgbench used the most CPU time."""
+    seen = [one for one in generators if one.os is not None]
+    return max(seen, key=lambda one: one.part.cpu_s or 0.0).os if seen else None
+
+
 def _read_transactions(folder: Path) -> TransactionSummary:
+    places = find_part_folders(folder)
+    if not places:
+        return _read_own_transactions(folder)
+    offsets_s = [find_clock_offset_s(read_part(place), read_part_clock(place)) for place in places]
+    pairs = zip((_read_own_transactions(place) for place in places), offsets_s, strict=True)
+    summary = merge_transactions([(one, offsets_s[0] - offset_s) for one, offset_s in pairs])
+    _ = summary.series
+    return summary
+
+
+def _read_own_transactions(folder: Path) -> TransactionSummary:
     summary = read_summary(folder / TRANSACTIONS_DIR)
     # Histograms are unpacked lazily: unpack them here, so that damage is found now and not in an analysis.
     summary.latency()
@@ -238,7 +311,8 @@ def _read_measured(folder: Path, record: TrialRecord) -> PgbenchSummary:
 
 
 def _read_summary(folder: Path) -> PgbenchSummary:
-    return parse_summary((folder / STDOUT_FILE).read_text(errors="replace"))
+    places = find_part_folders(folder) or (folder,)
+    return merge_pgbench([parse_summary((place / STDOUT_FILE).read_text(errors="replace")) for place in places])
 
 
 def _read_steps(folder: Path) -> InitSteps:

@@ -13,6 +13,7 @@ import msgspec
 from pgdyno.plan.places import Place, place_of
 from pgdyno.plan.plan import Plan, PlannedTrial
 from pgdyno.record.described_settings import SettingsSaid
+from pgdyno.record.generators.part import LoadPart
 from pgdyno.record.machine.disk_facts import DiskFacts
 from pgdyno.record.machine.given_server import GivenServer
 from pgdyno.record.machine.host_facts import HostFacts
@@ -22,9 +23,11 @@ from pgdyno.record.statements import StatementCounts
 from pgdyno.record.tuned import Tuned
 from pgdyno.spec.study import Study
 
-FORMAT_VERSION = 4
+FORMAT_VERSION = 5
 """1: studies without comparisons. 2: variants, sweeps and searches. 3: given servers. 4: given servers whose machine was watched
-by ssh, with samples on its own clock. All can be read: new fields have defaults."""
+by ssh, with samples on its own clock. 5: loads from load hosts. All can be read: new fields have defaults."""
+WATCHED_FORMAT = 4
+"""Of records of given servers whose machine was watched."""
 OWN_SERVER_FORMAT = 2
 """Of records of pgdyno's own servers, which earlier pgdynos read, too; those of given servers lack the host that these need."""
 GIVEN_FORMAT = 3
@@ -155,6 +158,30 @@ class WatchedHost(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the load came from the same machine: one kernel, seen with the same process ids."""
 
 
+class LoadHostFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """A machine that pgbench ran on, reached by ssh."""
+
+    name: str
+    """Its name in the study."""
+    ssh: str
+    """The destination that ssh was given."""
+    python: str
+    boot_id: str
+    is_server_host: bool
+    """Whether the server's machine is known to be the same."""
+    facts: HostFacts
+    pgbench: str
+    """Path of its pgbench."""
+    version: str
+    """Version of its pgbench."""
+    empty_tps: float
+    """Empty statements a second that its pgbench got answered before the trials, alone."""
+    empty_clients: int
+    """Clients that sent them."""
+    round_trip_s: float
+    """Median time of an empty statement from one client there to the server and back."""
+
+
 class TrialStatus(enum.Enum):
     """Outcome of a trial; every member is final. A trial without a status was interrupted and is run again."""
 
@@ -195,6 +222,8 @@ class TrialRecord(msgspec.Struct, frozen=True, kw_only=True):
     """Tables before and after the measured load; empty in older records."""
     statements: tuple[StatementCounts, ...] | None = None
     """What pg_stat_statements counted of the measured load; None where it is not there, and in older records."""
+    generators: tuple[LoadPart, ...] = ()
+    """The pgbenches of the measured load, if it came from load hosts; times of the trial are then while all of them ran."""
     plans: tuple[StatementPlan, ...] | None = None
     """The plans of the load's statements after the measured load; None in studies that compare nothing, and in older records."""
 
@@ -268,7 +297,9 @@ class StudyRecord(msgspec.Struct, frozen=True, kw_only=True):
     allowed_data_bytes: float | None = None
     """What pgdyno's own databases may take in a server of the user's; None in older records and for pgdyno's own servers."""
     load_host: HostFacts | None = None
-    """The machine that made the load, where it is not the server's own, or where nobody knows that."""
+    """The machine that made the load, where it is not the server's own, or where nobody knows that; of several, the first."""
+    load_hosts: tuple[LoadHostFacts, ...] = ()
+    """The machines that the load came from, reached by ssh; empty if it came from the machine that pgdyno ran on."""
     places: tuple[PlaceFacts, ...] = ()
     """The disks of the variants' clusters, those of the reference first; empty if all lie in one place."""
 

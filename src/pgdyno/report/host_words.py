@@ -32,7 +32,7 @@ def describe_given(record: StudyRecord) -> str:
     if record.host is None or record.given is None:
         return describe_unseen(record)
     watched = record.server_host
-    is_same = watched is not None and watched.is_load_host
+    is_same = watched is not None and watched.is_load_host and not record.load_hosts
     load = "; the load came from the same machine" if is_same else _describe_load_host(record)
     machine = after_name(record.host, describe_machine(record))
     return f"PostgreSQL {record.server.version.partition(' ')[0]} at {record.given.address}, on {machine}{load}"
@@ -66,5 +66,8 @@ def _describe_load_host(record: StudyRecord) -> str:
     host = record.load_host
     if host is None:
         return ""
+    if record.load_hosts:
+        names = ", ".join(one.name for one in record.load_hosts)
+        return f"; the load came from {names} by ssh"
     size = f"{format_cpus(host.usable_cpu_count)}, {format_bytes(host.usable_memory_bytes)}"
     return f"; the load came from {host.host_name or 'another machine'} ({size})"

@@ -18,8 +18,7 @@ from pgdyno.record.types import Gap
 from pgdyno.run.host.clock import monotonic_s, wall_clock_offset_s
 from pgdyno.run.host.freezer import Freezer
 from pgdyno.run.host.log import LOG
-from pgdyno.run.load.generator import RunningLoad
-from pgdyno.run.load.log_stream import LogStream
+from pgdyno.run.load.generator import RunningLoad, TransactionLog
 from pgdyno.run.load.process import poll_until_done
 from pgdyno.run.load.watch import LoadWatch
 from pgdyno.run.measured_load import find_log_gaps, lost_log, make_measured_run, start_log, warm_up
@@ -91,7 +90,7 @@ class MemberRun:
         self._freezer = Freezer()
         self._ran_s = 0.0
         self._thawed_s: float | None = monotonic_s()
-        self._stream: LogStream | None = None
+        self._stream: TransactionLog | None = None
         self._load: RunningLoad | None = None
         self._load_begin_s = 0.0
         self._writer: SliceWriter | None = None

@@ -26,8 +26,7 @@ from pgdyno.record.types import Gap
 from pgdyno.run.host.clock import monotonic_s, wall_clock_offset_s
 from pgdyno.run.host.helper import helper_argv
 from pgdyno.run.load.argv import LoadRun
-from pgdyno.run.load.generator import LoadOutcome, RunningLoad
-from pgdyno.run.load.log_stream import LogStream
+from pgdyno.run.load.generator import LoadOutcome, RunningLoad, TransactionLog
 from pgdyno.run.load.process import poll_until_done
 from pgdyno.run.load.watch import LoadWatch
 from pgdyno.run.measured_load import find_log_gaps, make_measured_run, start_log
@@ -117,7 +116,7 @@ class _Run:
         self._watch = LoadWatch(server, find_stall=server.find_stall)
 
     def fail_over(
-        self, folder: Path, before_log: LogStream, after_log: LogStream, *, on_activity: Callable[[str], None]
+        self, folder: Path, before_log: TransactionLog, after_log: TransactionLog, *, on_activity: Callable[[str], None]
     ) -> FailoverRecord:
         """Load the primary, end it, promote a standby, and load that; return the steps."""
         generator = self._stage.generator
@@ -158,7 +157,7 @@ class _Run:
             unreplayed_bytes=unreplayed_bytes,
         )
 
-    def _make_run(self, log: LogStream, duration_s: float) -> LoadRun:
+    def _make_run(self, log: TransactionLog, duration_s: float) -> LoadRun:
         run = make_measured_run(self._stage, self._trial, self._seen, log, duration_s=duration_s)
         return msgspec.structs.replace(run, address=self._hosts)
 

@@ -16,11 +16,11 @@ from pgdyno.record.trial_data import TRANSACTION_LOG, TRANSACTIONS_DIR, WARM_UP_
 from pgdyno.record.types import Gap
 from pgdyno.run.host.clock import wall_clock_offset_s
 from pgdyno.run.load.argv import LoadRun
-from pgdyno.run.load.log_stream import LogOutcome, LogStream
+from pgdyno.run.load.generator import TransactionLog
+from pgdyno.run.load.log_stream import LogOutcome
 from pgdyno.run.load.watch import LoadWatch
 from pgdyno.run.sample.samplers import LOAD_LABEL, Samplers
 from pgdyno.run.trial_stage import Observed, TrialStage
-from pgdyno.run.under_test import ServerUnderTest
 
 # Source: benchmarks/observer.py: a logged transaction costs pgbench and the reader about 1 us of CPU time.
 _LOGGED_PER_CPU_S = 10_000
@@ -73,9 +73,11 @@ def measure_load(
             is_elsewhere=stage.server.pid is None,
             watches_standbys=bool(stage.server.standby_processes),
             watched=stage.server.watched,
+            load_links=stage.load_links,
+            shared_hosts=stage.shared_hosts,
         )
         watch = LoadWatch(stage.server, duration_s=trial.duration_s, find_stall=stage.server.find_stall)
-        observers = _Observers(seen, stream, samplers, watch, server=stage.server, on_load=on_load)
+        observers = _Observers(seen, stream, samplers, watch, stage=stage, on_load=on_load)
         log_gaps: tuple[Gap, ...] = ()
         try:
             with samplers, seen.switchback or contextlib.nullcontext():
@@ -87,6 +89,8 @@ def measure_load(
                     should_abort=observers.find_failure,
                     should_end=observers.is_enough,
                 )
+            if seen.load.clock_offset_s is not None:
+                seen.clock_offset_s = seen.load.clock_offset_s
             outcome = stream.finish()
             log_gaps = find_log_gaps(outcome)
             if seen.switchback is not None and outcome.packed is None:
@@ -97,7 +101,7 @@ def measure_load(
             seen.gaps = tuple(dict.fromkeys([*seen.gaps, *sampled, *log_gaps]))
 
 
-def start_log(stage: TrialStage, trial: PlannedTrial, seen: Observed, *, folder: Path) -> LogStream:
+def start_log(stage: TrialStage, trial: PlannedTrial, seen: Observed, *, folder: Path) -> TransactionLog:
     """Start to follow the transaction log of a trial's measured load."""
     workload = stage.plan.find_load(trial)
     limit_ms = workload.latency_limit_ms
@@ -111,7 +115,7 @@ def start_log(stage: TrialStage, trial: PlannedTrial, seen: Observed, *, folder:
 
 
 def make_measured_run(
-    stage: TrialStage, trial: PlannedTrial, seen: Observed, stream: LogStream, *, duration_s: float
+    stage: TrialStage, trial: PlannedTrial, seen: Observed, stream: TransactionLog, *, duration_s: float
 ) -> LoadRun:
     """Return the run of pgbench that makes a trial's measured load."""
     # Timing statements makes pgbench stamp quick transactions before their answers come: see ADR 0006.
@@ -138,15 +142,16 @@ class _Observers:
     def __init__(
         self,
         seen: Observed,
-        stream: LogStream,
+        stream: TransactionLog,
         samplers: Samplers,
         watch: LoadWatch,
         *,
-        server: ServerUnderTest,
+        stage: TrialStage,
         on_load: Callable[[Progress], None],
     ) -> None:
         self._seen = seen
-        self._server = server
+        self._server = stage.server
+        self._generator = stage.generator
         self._stream = stream
         self._samplers = samplers
         self._watch = watch
@@ -155,7 +160,11 @@ class _Observers:
     def follow(self, pid: int) -> None:
         # pgbench reads the time of day once, as it starts, and its log counts on from there.
         self._seen.clock_offset_s = wall_clock_offset_s()
-        self._samplers.follow(LOAD_LABEL, pid)
+        if far_pids := self._generator.far_pids:
+            for name, far_pid in far_pids.items():
+                self._samplers.follow_far(name, LOAD_LABEL, far_pid)
+        else:
+            self._samplers.follow(LOAD_LABEL, pid)
         self._samplers.follow(LOG_READER_LABEL, self._stream.pid)
         if self._server.pid is not None:
             self._samplers.follow_backends(self._server.pid)

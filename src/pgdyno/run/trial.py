@@ -15,6 +15,7 @@ import msgspec
 
 from pgdyno.errors import PgdynoError, StepFailedError
 from pgdyno.plan.plan import PlannedTrial
+from pgdyno.record.generators.parts import find_part_folders
 from pgdyno.record.pgbench.output import Progress
 from pgdyno.record.samples.files import pack_samples
 from pgdyno.record.transactions import pack as txpack
@@ -119,7 +120,8 @@ def describe_os_error(caught: OSError) -> StepFailedError:
 def _pack(folder: Path, seen: Observed) -> None:
     """Pack the samples. Samples that cannot be packed stay as they are: the trial's own figures do not depend on them."""
     try:
-        pack_samples(folder)
+        for place in (folder, *find_part_folders(folder)):
+            pack_samples(place)
     except PgdynoError as exc:
         seen.gaps = (*seen.gaps, Gap(source="samples", reason=f"not packed: {exc.reason}"))
 
@@ -256,6 +258,7 @@ def _make_record(trial: PlannedTrial, seen: Observed, error: PgdynoError | None)
         statements=seen.statements,
         plans=seen.plans,
         gaps=seen.gaps,
+        generators=() if seen.load is None else seen.load.parts,
         slice_s=None if seen.switchback is None else seen.switchback.slice_s,
         washout_s=None if seen.switchback is None else seen.switchback.washout_s,
     )

@@ -13,6 +13,7 @@ from pgdyno.record.failover import FailoverRecord
 from pgdyno.record.plans import StatementPlan
 from pgdyno.record.statements import StatementCounts, StatementsLook
 from pgdyno.record.types import Dataset, Gap, SettingFact, TableState
+from pgdyno.run.link.ssh import SshLink
 from pgdyno.run.load.generator import InitOutcome, LoadGenerator, LoadOutcome
 from pgdyno.run.switchback import Switchback
 from pgdyno.run.under_test import ServerUnderTest
@@ -35,6 +36,10 @@ class TrialStage(msgspec.Struct, frozen=True, kw_only=True):
     """CPUs that this process may use."""
     scripts: Mapping[str, Path] = {}
     """Script files, by their names in the plan, to the copies to run; others are read where they lie."""
+    load_links: Mapping[str, SshLink] = {}
+    """Load hosts by name, which are sampled; none if the load comes from this machine."""
+    shared_hosts: frozenset[str] = frozenset()
+    """Load hosts that are the server's machine, too."""
 
     def variants_of(self, trial: PlannedTrial) -> tuple[Variant, ...]:
         """Return the variants of a trial; none in a study that compares nothing."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import enum
+import re
 import tomllib
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -21,6 +23,8 @@ class HostRole(enum.Enum):
 
     SERVER = "server"
     """The given server runs there: the machine is watched while a load runs."""
+    LOAD = "load"
+    """pgbench runs there."""
 
 
 class HostEntry(StudyTable, frozen=True, kw_only=True):
@@ -30,11 +34,13 @@ class HostEntry(StudyTable, frozen=True, kw_only=True):
         role: What it is in a study.
         ssh: The destination as the user would give it to `ssh`: a host, an alias of ~/.ssh/config, or account@host.
         python: A Python on that machine, from 3.7; absent: python3, or the newest python3.N in its PATH.
+        pgbench: The pgbench of a load host; absent: the newest in its PATH and where Debian, Ubuntu and PGDG install it.
     """
 
     role: HostRole
     ssh: str
     python: str | None = None
+    pgbench: str | None = None
 
     def __post_init__(self) -> None:
         """Refuse what ssh or its shell would take for something else."""
@@ -43,6 +49,10 @@ class HostEntry(StudyTable, frozen=True, kw_only=True):
             raise ValueError(f"ssh {self.ssh!r} is no destination: name it as for `ssh`, such as db1 or postgres@db1")
         if self.python is not None and (not self.python or self.python.startswith("-")):
             raise ValueError(f"python {self.python!r} names no program")
+        if self.pgbench is not None and (not self.pgbench or self.pgbench.startswith("-")):
+            raise ValueError(f"pgbench {self.pgbench!r} names no program")
+        if self.pgbench is not None and self.role is not HostRole.LOAD:
+            raise ValueError(f"pgbench runs on hosts with the role {HostRole.LOAD.value}")
 
 
 def read_hosts(path: Path) -> dict[str, HostEntry]:
@@ -70,6 +80,13 @@ def read_hosts(path: Path) -> dict[str, HostEntry]:
     return make_hosts(raw.get("hosts", {}), source=str(path), text=text)
 
 
+def read_server_dsn(path: Path) -> str | None:
+    """Return the connection string of the given server in a file that `read_hosts` has read; None if it has none."""
+    server = tomllib.loads(path.read_text(encoding="utf-8")).get("server")
+    dsn = server.get("dsn") if isinstance(server, dict) else None
+    return dsn if isinstance(dsn, str) else None
+
+
 def make_hosts(raw: object, *, source: str, text: str = "") -> dict[str, HostEntry]:
     """Make the machines of a TOML document.
 
@@ -83,11 +100,15 @@ def make_hosts(raw: object, *, source: str, text: str = "") -> dict[str, HostEnt
     """
     tables = raw if isinstance(raw, dict) else {}
     for name, table in tables.items():
+        if not _NAME.fullmatch(name):
+            raise SpecError(
+                f"{source}: {name!r} cannot name a host", hint="names of hosts have letters, digits, . _ - @"
+            )
         if isinstance(table, dict) and isinstance(role := table.get("role"), str) and role not in _ROLES:
             where = _find_place(source, text, f"hosts.{name}.role")
             raise SpecError(
                 f"{where}: role {role} of {name} does nothing here",
-                detail="pgdyno watches the machine of a given server, and reaches no other",
+                detail="pgdyno watches the machine of a given server, and runs pgbench on load hosts",
                 hint=f"role is one of {', '.join(_ROLES)}",
             )
         try:
@@ -103,18 +124,29 @@ def make_hosts(raw: object, *, source: str, text: str = "") -> dict[str, HostEnt
         raise SpecError(f"{source}: hosts is no table", hint="each machine has a table [hosts.NAME]") from exc
 
 
-def make_server_hosts(destination: str | None) -> dict[str, HostEntry]:
-    """Return the hosts of a study whose server's machine the command line names as for ssh; none for None.
+def make_named_hosts(server: str | None, loads: Sequence[str] = ()) -> dict[str, HostEntry]:
+    """Return the hosts of a study whose machines the command line names as for ssh.
+
+    Args:
+        server: The server's machine; None: it is not watched.
+        loads: The load hosts. One that is the server's machine, too, has a name of its own.
 
     Raises:
-        SpecError: The name is no ssh destination.
+        SpecError: A name is no ssh destination, or a load host is named twice.
     """
-    if destination is None:
-        return {}
+    repeated = sorted({name for name in loads if loads.count(name) > 1})
+    if repeated:
+        raise SpecError(f"--load-host {repeated[0]} is named twice", hint="a load host runs one pgbench")
     try:
-        return {destination: HostEntry(role=HostRole.SERVER, ssh=destination)}
+        hosts = {} if server is None else {server: HostEntry(role=HostRole.SERVER, ssh=server)}
+        for name in loads:
+            hosts[f"load-{name}" if name == server else name] = HostEntry(role=HostRole.LOAD, ssh=name)
     except ValueError as exc:
         raise SpecError(str(exc)) from exc
+    for name in hosts:
+        if not _NAME.fullmatch(name):
+            raise SpecError(f"{name!r} cannot name a host", hint="give it an alias in ~/.ssh/config, and name that")
+    return hosts
 
 
 def _find_place(source: str, text: str, path: str) -> str:
@@ -122,5 +154,7 @@ def _find_place(source: str, text: str, path: str) -> str:
     return f"{source}, line {line}" if line else source
 
 
+# They name folders of a record, too.
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._@-]*")
 _ROLES = tuple(role.value for role in HostRole)
 _KEYS = tuple(field.name for field in msgspec.structs.fields(HostEntry))

@@ -379,6 +379,8 @@ class Study(StudyTable, frozen=True, kw_only=True):
         servers = [name for name, entry in self.hosts.items() if entry.role is HostRole.SERVER]
         if len(servers) > 1:
             raise ValueError(f"hosts {' and '.join(servers)} both have the role of the server: a study has one server")
+        if self.load_hosts and any(one.is_loading for one in self.workload):
+            raise ValueError(f"the workload {LOADING} loads data from this machine: leave out load hosts")
 
     def _check_own_data(self) -> None:
         named = [*(one.weighted_scripts for one in self.workload), *(one.weighted_scripts for one in self.variant)]
@@ -417,6 +419,11 @@ class Study(StudyTable, frozen=True, kw_only=True):
     def server_host(self) -> tuple[str, HostEntry] | None:
         """Name and entry of the server's machine; None if the study names none."""
         return next(((name, entry) for name, entry in self.hosts.items() if entry.role is HostRole.SERVER), None)
+
+    @property
+    def load_hosts(self) -> dict[str, HostEntry]:
+        """Machines that pgbench runs on, by name; none if it runs on this one."""
+        return {name: entry for name, entry in self.hosts.items() if entry.role is HostRole.LOAD}
 
     @property
     def is_emulated(self) -> bool:

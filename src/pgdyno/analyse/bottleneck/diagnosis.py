@@ -36,7 +36,7 @@ from pgdyno.analyse.estimate import estimate_mean_of_trials
 from pgdyno.analyse.standbys import Stage
 from pgdyno.analyse.thresholds import THRESHOLDS
 from pgdyno.analyse.transaction_time.shares import Bottleneck, Certainty, Resource, TimeShare, TransactionTime
-from pgdyno.analyse.types import TrialAnalysis
+from pgdyno.analyse.types import GeneratorFigures, TrialAnalysis
 from pgdyno.plan.plan import PlannedWorkload
 from pgdyno.record.types import StudyRecord, TrialStatus, why_missing
 from pgdyno.units import format_share
@@ -104,18 +104,25 @@ def _judge(record: StudyRecord, load: PlannedWorkload, trial: TrialAnalysis) -> 
     order = ranked.order()
     if signs.saturated_cpu is not None and order[:1] != [Resource.CPU]:
         return _attribute_to_cpu(trial.time, signs, signs.saturated_cpu)
+    return _judge_order(order, ranked, trial.time, signs)
+
+
+def _judge_order(order: Sequence[Resource], ranked: Ranking, time: TransactionTime, signs: Signs) -> Bottleneck:
+    """Diagnose what limits a load from its shares, the largest first."""
+    if order[:1] == [Resource.CLIENT] and (full := signs.full_generator) is not None and not signs.may_sleep:
+        return _attribute_to_generator(time, signs, full)
     first = order[0] if order else Resource.UNKNOWN
     weight = ranked.weights.get(first, 0.0)
-    is_unsplit = _is_unsplit_client(first, trial.time)
-    hidden = None if is_unsplit else _find_hidden_cpus(first, ranked, trial.time, signs)
+    is_unsplit = _is_unsplit_client(first, time)
+    hidden = None if is_unsplit else _find_hidden_cpus(first, ranked, time, signs)
     if first is Resource.UNKNOWN or weight < THRESHOLDS.named_ratio or is_unsplit or hidden is not None:
         return _unknown_bottleneck(
-            trial.time,
+            time,
             signs,
-            reason=hidden or _explain_unknown(first, weight, trial.time),
+            reason=hidden or _explain_unknown(first, weight, time),
             beside=(*_describe_way(first, signs), *ranked.symptoms),
         )
-    share = share_of(first, ranked, trial.time)
+    share = share_of(first, ranked, time)
     support = list_support(signs, first)
     clock = find_disabled_timing(signs, first)
     return Bottleneck(
@@ -125,9 +132,15 @@ def _judge(record: StudyRecord, load: PlannedWorkload, trial: TrialAnalysis) -> 
         # Full CPUs may be behind any wait.
         and signs.usable_cpu_count is not None
         and find_contradiction(signs, first) is None
-        and _is_clear(share, order[1:], ranked, trial.time)
+        and _is_clear(share, order[1:], ranked, time)
         else Certainty.LIKELY,
-        evidence=(_format_share(share), *ranked.evidence, *support, *list_context(signs, first)),
+        evidence=(
+            _format_share(share),
+            *ranked.evidence,
+            *support,
+            *list_context(signs, first),
+            *_describe_room(first, signs),
+        ),
         part=_name_part(first, signs),
         symptoms=tuple(ranked.symptoms),
         rivals=_list_rivals(first, order[1:], ranked, signs),
@@ -138,6 +151,8 @@ def _judge(record: StudyRecord, load: PlannedWorkload, trial: TrialAnalysis) -> 
 
 def _name_part(resource: Resource, signs: Signs) -> str:
     """Name what of a resource takes the time; empty where that is not told apart."""
+    if resource is Resource.LOAD_GENERATOR and (busiest := signs.busiest_generator) is not None:
+        return f"pgbench on {busiest.host}"
     found = find_standby_part(signs) if resource is Resource.STANDBY else None
     return "" if found is None else f"{_PARTS[found[1]]} {found[0]}"
 
@@ -207,6 +222,12 @@ def _list_rivals(
     return tuple(rivals)
 
 
+def _describe_room(resource: Resource, signs: Signs) -> Iterator[str]:
+    """Say what load hosts can send, where they are not the limit and are far from it."""
+    if resource is not Resource.LOAD_GENERATOR and signs.full_generator is None and signs.generator_room is not None:
+        yield signs.generator_room
+
+
 def _attribute_to_cpu(time: TransactionTime, signs: Signs, why: str) -> Bottleneck:
     """Attribute all waits in the server to full CPUs; a client with think time would leave the CPUs idle."""
     seen = time.find(Resource.CPU)
@@ -226,6 +247,23 @@ def _attribute_to_cpu(time: TransactionTime, signs: Signs, why: str) -> Bottlene
         ),
         rivals=((Resource.LOAD_GENERATOR, f"nothing: {full}"),) if full else (),
         share=seen,
+        absent=tuple(signs.absent),
+    )
+
+
+def _attribute_to_generator(time: TransactionTime, signs: Signs, full: GeneratorFigures) -> Bottleneck:
+    """Attribute the wait for clients to a load host that sends nearly all that it can: pgbench gets no more CPU there."""
+    seen = time.find(Resource.CLIENT)
+    return Bottleneck(
+        resource=Resource.LOAD_GENERATOR,
+        certainty=Certainty.LIKELY,
+        part=f"pgbench on {full.host}",
+        evidence=(
+            "" if seen is None else _format_share(seen),
+            signs.generator_use or "",
+        ),
+        share=seen,
+        rivals=((Resource.NETWORK, "nothing: empty statements take the same way"),),
         absent=tuple(signs.absent),
     )
 

@@ -16,7 +16,7 @@ from pgdyno.analyse.standbys import StandbyFigures
 from pgdyno.analyse.thresholds import THRESHOLDS
 from pgdyno.analyse.transaction_time.shares import TransactionTime
 from pgdyno.analyse.trial.charts import OF_WAL_DISK
-from pgdyno.analyse.types import TrialAnalysis
+from pgdyno.analyse.types import GeneratorFigures, TrialAnalysis
 from pgdyno.plan.plan import PlannedWorkload
 from pgdyno.record.types import UNSEEN_MACHINE, StudyRecord, why_missing
 from pgdyno.spec.study import BUILTIN_SCRIPTS
@@ -65,6 +65,8 @@ class Signs(msgspec.Struct, kw_only=True):
     """True if a script of the load has `\\sleep`: its clients then wait for themselves."""
     round_trip_ms: float | None = None
     """Time of an empty statement to a given server and back, before the load."""
+    generators: tuple[GeneratorFigures, ...] = ()
+    """What each load host did; none if the load came from the machine that pgdyno ran on."""
 
     @property
     def has_cpu_wait_counts(self) -> bool:
@@ -133,9 +135,49 @@ class Signs(msgspec.Struct, kw_only=True):
     def saturated_generator(self) -> str | None:
         """Why pgbench has no time left in its busiest thread; None if it has."""
         ratio = self.generator_ratio
-        if ratio is None or ratio < THRESHOLDS.full_thread_ratio:
+        if ratio is None:
             return None
+        if ratio < THRESHOLDS.full_thread_ratio:
+            # A thread that is held back is not busy all the time, and yet does all that it can.
+            full = self.full_generator
+            is_sure = full is not None and (full.sent_ratio or 0.0) >= THRESHOLDS.sure_generator_ratio
+            return self.generator_use if is_sure and ratio >= THRESHOLDS.idle_thread_ratio else None
+        if (busiest := self.busiest_generator) is not None:
+            return f"pgbench's busiest thread on {busiest.host} had a CPU or waited for one {format_share(ratio)} of the time"
         return f"pgbench's busiest thread had a CPU or waited for one {format_share(ratio)} of the time"
+
+    @property
+    def busiest_generator(self) -> GeneratorFigures | None:
+        """The load host with pgbench's busiest thread; None if the load came from the machine that pgdyno ran on."""
+        return max(self.generators, key=lambda one: one.thread_ratio or 0.0, default=None)
+
+    @property
+    def full_generator(self) -> GeneratorFigures | None:
+        """The load host that sent the most of what it can send; None if each can send much more than it did."""
+        sent = [one for one in self.generators if (one.sent_ratio or 0.0) >= THRESHOLDS.full_generator_ratio]
+        return max(sent, key=lambda one: one.sent_ratio or 0.0, default=None)
+
+    @property
+    def generator_use(self) -> str | None:
+        """What the load host that sent the most of what it can send did, in words; None if each can send much more."""
+        full = self.full_generator
+        if full is None:
+            return None
+        share = format_share(full.sent_ratio or 0.0)
+        return (
+            f"{full.host} sent {full.sent_per_s or 0.0:,.0f} statements a second, {share} of the"
+            f" {full.empty_per_s or 0.0:,.0f} empty ones that it can send"
+        )
+
+    @property
+    def generator_room(self) -> str | None:
+        """What load hosts can send beside what they sent, in words; None if that is not known of one of them."""
+        if not self.generators or any(one.sent_ratio is None for one in self.generators):
+            return None
+        return "; ".join(
+            f"{one.host} can send {one.empty_per_s or 0.0:,.0f} empty statements a second, and sent {one.sent_per_s or 0.0:,.0f}"
+            for one in self.generators
+        )
 
     @property
     def generator_ratio(self) -> float | None:
@@ -200,8 +242,15 @@ def read_signs(record: StudyRecord, load: PlannedWorkload, trial: TrialAnalysis)
         absent=list(_list_absent(trial) if record.host is not None else _list_unseen(trial)),
         standbys=trial.standbys,
         may_sleep=any(one.statement.startswith(r"\sleep") for one in trial.statements),
-        round_trip_ms=None if record.given is None else record.given.round_trip.median_s * 1000.0,
+        round_trip_ms=_find_round_trip_ms(record),
+        generators=trial.generators,
     )
+
+
+def _find_round_trip_ms(record: StudyRecord) -> float | None:
+    if record.load_hosts:
+        return max(host.round_trip_s for host in record.load_hosts) * 1000.0
+    return None if record.given is None else record.given.round_trip.median_s * 1000.0
 
 
 def _find_scale(record: StudyRecord, trial: TrialAnalysis) -> int:

@@ -194,7 +194,8 @@ def _count_cpu(data: TrialData, start_s: float, end_s: float) -> _CpuCounts:
         running, queueing = map(data.within_load, lines)
         if not len(running) or not len(queueing) or running.mean() <= 0.0:
             absent["running_ms"] = lines[0].absent or "this kernel does not count it"
-    threads = _measure_threads(data.of_load, start_s, end_s)
+    loads = [one.os for one in data.generators if one.os is not None] or [data.of_load]
+    threads = tuple(thread for samples in loads for thread in _measure_threads(samples, start_s, end_s))
     if not threads:
         absent[Resource.LOAD_GENERATOR.value] = "how long pgbench's threads waited for a CPU was not recorded"
     return _CpuCounts(

@@ -70,7 +70,12 @@ class NetworkEstimate(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def measure_network(
-    data: TrialData, workload: PlannedWorkload, *, latency_ms: float | None, is_local: bool
+    data: TrialData,
+    workload: PlannedWorkload,
+    *,
+    latency_ms: float | None,
+    is_local: bool,
+    earlier_ms: float | None = None,
 ) -> NetworkTime | None:
     """Measure the network's part of one trial's transactions; None if the server is on the load's machine.
 
@@ -79,10 +84,11 @@ def measure_network(
         workload: The trial's load.
         latency_ms: The mean latency, without the wait for a scheduled start.
         is_local: Whether the server is reached by a socket file or the loopback interface.
+        earlier_ms: The median of empty statements before the trials, where none ran beside the load.
     """
     exchanges, absent = _count(workload, data)
     pings_ms = _list_within_load(data)
-    ping_ms = min(pings_ms, default=None)
+    ping_ms = min(pings_ms, default=earlier_ms)
     # A tunnel or a pooler may begin on this machine.
     if is_local and (ping_ms is None or ping_ms < FAR_S * 1000.0):
         return None

@@ -22,6 +22,7 @@ from pgdyno.analyse.throughput import PgbenchClaim, TrialThroughput, measure_thr
 from pgdyno.analyse.transaction_time.model import measure_time
 from pgdyno.analyse.transaction_time.network import NetworkTime, measure_network
 from pgdyno.analyse.trial.charts import chart_slices, chart_trial, list_events
+from pgdyno.analyse.trial.generators import measure_generators
 from pgdyno.analyse.trial.latency import PERCENTILES, measure_mean_ms, measure_percentiles
 from pgdyno.analyse.trial.quoted import list_waiting_sessions, measure_quoted
 from pgdyno.analyse.trial.slices import measure_slices
@@ -65,7 +66,7 @@ def analyse_trial(
             episodes_absent="its load was `pgbench -i`, whose steps differ",
         )
     throughput = _measure_throughput(workload, data)
-    figures = _make_figures(record, data, throughput)
+    figures = _make_figures(record, workload, data, throughput)
     device = record.data_device
     charts = chart_trial(data, disk=device, wal_disk=record.wal_device)
     course = _detect_episodes(workload, data, charts)
@@ -109,14 +110,14 @@ def measure_trial(record: StudyRecord, workload: PlannedWorkload, data: TrialDat
         data: The data that the trial left.
     """
     if data.is_sliced:
-        return _make_sliced_figures(record, data)
-    return _make_figures(record, data, _measure_throughput(workload, data))
+        return _make_sliced_figures(record, workload, data)
+    return _make_figures(record, workload, data, _measure_throughput(workload, data))
 
 
-def _make_sliced_figures(record: StudyRecord, data: TrialData) -> TrialAnalysis:
+def _make_sliced_figures(record: StudyRecord, workload: PlannedWorkload, data: TrialData) -> TrialAnalysis:
     """Measure a trial of a live round by its slices; pgbench's own figures hold the time in which it was frozen."""
     sliced = measure_slices(data.slices, data.slice_loads, sampling_rate=data.record.log_sampling_rate)
-    figures = _make_figures(record, data, None)
+    figures = _make_figures(record, workload, data, None)
     return msgspec.structs.replace(
         figures,
         tps=sliced.tps,
@@ -131,7 +132,9 @@ def _make_sliced_figures(record: StudyRecord, data: TrialData) -> TrialAnalysis:
     )
 
 
-def _make_figures(record: StudyRecord, data: TrialData, throughput: TrialThroughput | None) -> TrialAnalysis:
+def _make_figures(
+    record: StudyRecord, workload: PlannedWorkload, data: TrialData, throughput: TrialThroughput | None
+) -> TrialAnalysis:
     latency = None if throughput is None else throughput.latency
     start_s = data.load_start_epoch_s
     from_s = None if throughput is None or start_s is None else throughput.from_epoch_s
@@ -159,6 +162,7 @@ def _make_figures(record: StudyRecord, data: TrialData, throughput: TrialThrough
         doubts=() if throughput is None else throughput.doubts,
         schedule_lag_ms=None if data.pgbench is None else data.pgbench.schedule_lag_average_ms,
         server_clock=data.server_clock,
+        generators=measure_generators(record, workload, data),
         cpus_seen_count=None if data.os is None else len(series.list_cpus(data.os)) or None,
     )
 
@@ -170,7 +174,8 @@ def _measure_throughput(workload: PlannedWorkload, data: TrialData) -> TrialThro
         clients=workload.clients,
         is_closed_loop=workload.rate_tps is None,
         # Clients that a failover ends one by one count for pgbench until the last has gone.
-        tps=None if data.pgbench is None or data.failover is not None else data.pgbench.tps,
+        # In what pgbench divides by, it waits until the clients of all load hosts are connected.
+        tps=None if data.pgbench is None or data.failover is not None or data.generators else data.pgbench.tps,
         transactions_count=_count(data, "transaction_count"),
     )
     return throughput_from_claim(claim) if data.transactions is None else measure_throughput(data.transactions, claim)
@@ -183,7 +188,15 @@ def _measure_network(
         return None
     mean_ms, lag_ms = figures.latency_mean_ms, figures.schedule_lag_ms or 0.0
     latency_ms = None if mean_ms is None else mean_ms - lag_ms
-    return measure_network(data, workload, latency_ms=latency_ms, is_local=record.given.is_local)
+    # From load hosts no pings come beside the load.
+    earlier_s = [host.round_trip_s for host in record.load_hosts]
+    return measure_network(
+        data,
+        workload,
+        latency_ms=latency_ms,
+        is_local=record.given.is_local,
+        earlier_ms=max(earlier_s) * 1000.0 if earlier_s else None,
+    )
 
 
 def _no_percentiles(data: TrialData, throughput: TrialThroughput | None) -> tuple[Percentile, ...]:

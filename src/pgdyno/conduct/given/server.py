@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
@@ -10,6 +9,7 @@ from pathlib import Path
 
 import msgspec
 
+from pgdyno.conduct.given.load_hosts import ReadyLoad, find_local_pgbench, ready_load_hosts
 from pgdyno.conduct.study import PlannedStudy
 from pgdyno.conduct.ui import Ui
 from pgdyno.errors import HostError, SpecError
@@ -27,23 +27,20 @@ from pgdyno.run.given.access import open_access
 from pgdyno.run.given.bounds import Bound, bound_data, bound_wal
 from pgdyno.run.given.conninfo import has_password
 from pgdyno.run.given.database import check_named
-from pgdyno.run.given.libpq import find_libpq
 from pgdyno.run.given.lock import StudyLock, refuse_second_study
 from pgdyno.run.given.machine import ServerMachine, find_machine
 from pgdyno.run.given.probe import watch_server
 from pgdyno.run.given_server import GivenServerUnderTest
 from pgdyno.run.host.facts import read_host_facts
 from pgdyno.run.host.log import pending_log
-from pgdyno.run.host.process import ServerUser
 from pgdyno.run.link.ssh import open_link
 from pgdyno.run.load.pgbench import Pgbench
 from pgdyno.run.named_database import NamedDatabaseUnderTest
 from pgdyno.run.postgres import sql
 from pgdyno.run.postgres.address import Address
-from pgdyno.run.postgres.installation import find_installation
 from pgdyno.spec.allowed import Allowed
 from pgdyno.spec.hosts import HostEntry
-from pgdyno.spec.study import DataSpec, ServerSpec, Study
+from pgdyno.spec.study import DataSpec, Study
 from pgdyno.units import format_bytes, format_cpus
 
 DEFAULT_CLIENTS = 8
@@ -53,7 +50,7 @@ _SWEEP_BUDGET = Budget(minutes=0.0, more_rounds=0, load_s=20.0)
 _POOLED = (
     "a frozen client would keep a session of the pooler within its transaction, and other clients might wait for it"
 )
-
+_ELSEWHERE = "a pgbench on a load host is not frozen and thawed quickly enough"
 
 NamedHost = tuple[str, HostEntry]
 
@@ -65,12 +62,15 @@ class ReadyServer(msgspec.Struct, frozen=True, kw_only=True):
     facts: ServerFacts
     address: Address
     load_host: HostFacts
-    """This machine, which makes the load."""
+    """The machine that makes the load: this one, or the load host with the fewest CPUs."""
     host: HostFacts | None
     """The server's machine; None unless it is watched."""
     server_host: WatchedHost | None
     under_test: GivenServerUnderTest
     generator: Pgbench
+    """Loads the data and tries scripts, on this machine."""
+    load: ReadyLoad | None
+    """Load hosts, from which the trials' loads come; None if they come from this machine."""
     shared_buffers_bytes: int
 
     @property
@@ -82,24 +82,27 @@ class ReadyServer(msgspec.Struct, frozen=True, kw_only=True):
             memory_bytes=sys.maxsize,
             disk_free_bytes=sys.maxsize,
             withheld_settings=self.under_test.find_withheld(),
-            live_obstacle=_POOLED if self.seen.has_pooled_transactions else None,
+            live_obstacle=self._live_obstacle,
             shared_buffers_bytes=self.shared_buffers_bytes,
             free_connections=self.seen.free_connections,
             has_pooled_sessions=self.seen.pooler is not None and not self.seen.has_pooled_transactions,
         )
 
+    @property
+    def _live_obstacle(self) -> str | None:
+        if self.seen.has_pooled_transactions:
+            return _POOLED
+        return None if self.load is None else _ELSEWHERE
+
 
 @contextmanager
-def ready_server(
-    dsn: str, *, clients: int, data: DataSpec, host: NamedHost | None, allowed: Allowed, ui: Ui
-) -> Iterator[ReadyServer]:
+def ready_server(dsn: str, *, study: Study, clients: int, allowed: Allowed, ui: Ui) -> Iterator[ReadyServer]:
     """Connect, look at the server, and tell what would spoil a measurement.
 
     Args:
         dsn: The connection string.
-        clients: Of the load that is meant.
-        data: What the load runs on.
-        host: Name and entry of its machine, which is watched by ssh; None: it is not watched.
+        study: What is meant: its data and its hosts.
+        clients: Of the largest load.
         allowed: Whether to load it although others use it, and which database may be written to.
         ui: Shows the progress.
 
@@ -108,6 +111,7 @@ def ready_server(
         HostError: The server must not be loaded, or another pgdyno is at work there.
         StepFailedError: There is no connection.
     """
+    data, host = study.data, study.server_host
     may_write = _read_writes(data, allowed)
     with pending_log():
         ui.begin_step("check", predicted_s=CHECK_S)
@@ -124,7 +128,7 @@ def ready_server(
             load_host = read_host_facts(Path.cwd())
             machine = None if host is None else find_machine(stack.enter_context(open_link(host[1])), address)
             ui.end_step(
-                f"PostgreSQL {seen.version} at {seen.address}, as {seen.role}{describe_watched(machine, load_host)}"
+                f"PostgreSQL {seen.version} at {seen.address}, as {seen.role}{describe_watched(machine, None if study.load_hosts else load_host)}"
             )
             for finding in found:
                 if finding.severity is not Severity.NOTE:
@@ -149,6 +153,18 @@ def ready_server(
             if isinstance(ready.under_test, NamedDatabaseUnderTest):
                 ready.under_test.check_guard()
                 ui.say(_describe_use(data, may_write=may_write))
+            if study.load_hosts:
+                load = ready_load_hosts(
+                    study.load_hosts,
+                    address,
+                    clients=clients,
+                    machine=machine,
+                    local=ready.generator,
+                    user=ready.generator.user,
+                    stack=stack,
+                    ui=ui,
+                )
+                ready = msgspec.structs.replace(ready, load=load, load_host=load.least)
             yield ready
 
 
@@ -230,10 +246,7 @@ def _make_ready(
     host: NamedHost | None,
     machine: ServerMachine | None,
 ) -> ReadyServer:
-    me = ServerUser(name=str(os.geteuid()), uid=os.geteuid(), gid=os.getegid())
-    # The newest pgbench works with servers of all versions, and as this account it needs no copy.
-    installation = find_installation(ServerSpec(), user=me, software_dir=Path("/nonexistent"))
-    generator = Pgbench(installation=installation, user=me, libpq=find_libpq())
+    generator = find_local_pgbench()
     # ServerFacts name the programs' folder, which is not known of this server.
     with sql.connect(address) as connection:
         version_num = connection.info.server_version
@@ -271,16 +284,19 @@ def _make_ready(
         server_host=None if machine is None or host is None else _describe_host(*host, machine),
         under_test=under_test,
         generator=generator,
+        load=None,
         shared_buffers_bytes=shared_buffers_bytes,
     )
 
 
-def describe_watched(machine: ServerMachine | None, load_host: HostFacts) -> str:
-    """Describe the server's machine, if it is watched."""
+def describe_watched(machine: ServerMachine | None, load_host: HostFacts | None) -> str:
+    """Describe the server's machine, if it is watched, and where the load comes from, unless that is None."""
     if machine is None:
         return ""
     facts = machine.look.facts
     size = f"{format_cpus(facts.usable_cpu_count)}, {format_bytes(facts.usable_memory_bytes)}"
+    if load_host is None:
+        return f"; on {facts.host_name}, watched by ssh: {size}"
     is_same = "; the load comes from there, too" if machine.is_here else f"; the load comes from {load_host.host_name}"
     return f"; on {facts.host_name}, watched by ssh: {size}{is_same}"
 

@@ -140,7 +140,9 @@ def _prepare_stage(store: RecordStore, record: StudyRecord, ready: ReadyServer, 
         store.write_record(msgspec.structs.replace(record, dataset=dataset))
     return TrialStage(
         server=ready.under_test,
-        generator=ready.generator,
+        generator=ready.generator if ready.load is None else ready.load.generator,
+        load_links={} if ready.load is None else ready.load.links,
+        shared_hosts=frozenset() if ready.load is None else ready.load.shared,
         dataset=dataset,
         study=record.study,
         plan=record.plan,

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
 
+from pgdyno.conduct.given.load_hosts import check_same_load
 from pgdyno.conduct.given.room import check_room
 from pgdyno.conduct.given.server import (
     DEFAULT_CLIENTS,
@@ -39,10 +41,10 @@ from pgdyno.plan.variants import list_specs
 from pgdyno.record.machine.given_server import GivenServer
 from pgdyno.record.machine.host_facts import HostFacts
 from pgdyno.record.store import RecordStore
-from pgdyno.record.types import FORMAT_VERSION, GIVEN_FORMAT, StudyRecord
+from pgdyno.record.types import FORMAT_VERSION, GIVEN_FORMAT, WATCHED_FORMAT, StudyRecord
 from pgdyno.run.given.conninfo import has_password, hide_secrets
 from pgdyno.spec.allowed import NOTHING, Allowed
-from pgdyno.spec.hosts import make_server_hosts
+from pgdyno.spec.hosts import make_named_hosts
 from pgdyno.spec.init_file import hash_init_file
 from pgdyno.spec.read import APPLY_USE, resolve_command
 from pgdyno.spec.scaling import ScalingSpec
@@ -64,6 +66,7 @@ def compose_given(
     trials: dict[str, object],
     is_quick: bool,
     server_host: str | None,
+    load_hosts: Sequence[str],
     folder: Path,
 ) -> Study:
     """Compose the study of a given server that a command line asks for.
@@ -76,6 +79,7 @@ def compose_given(
         trials: Keys of [trials].
         is_quick: Whether one workload and short trials are enough.
         server_host: The server's machine as for ssh; None: it is not watched.
+        load_hosts: The machines that the load comes from as for ssh; none: it comes from this one.
         folder: Where script files are looked up.
 
     Raises:
@@ -94,17 +98,25 @@ def compose_given(
         folder=folder,
     )
     return msgspec.structs.replace(
-        study, question="How fast is this server as it stands?", hosts=make_server_hosts(server_host)
+        study, question="How fast is this server as it stands?", hosts=make_named_hosts(server_host, load_hosts)
     )
 
 
-def put_on_given(asked: Study, *, dsn: str, server_host: str | None = None, apply_with: str | None = None) -> Study:
+def put_on_given(
+    asked: Study,
+    *,
+    dsn: str,
+    server_host: str | None = None,
+    load_hosts: Sequence[str] = (),
+    apply_with: str | None = None,
+) -> Study:
     """Turn a study of a server of pgdyno's own into one of a given server.
 
     Args:
         asked: A comparison, a sweep or a search.
         dsn: The connection string as the user gave it.
         server_host: The server's machine as for ssh; None: it is not watched.
+        load_hosts: The machines that the load comes from as for ssh; none: it comes from this one.
         apply_with: The command line that puts settings in force; None: sessions and ALTER SYSTEM do it.
 
     Raises:
@@ -114,7 +126,7 @@ def put_on_given(asked: Study, *, dsn: str, server_host: str | None = None, appl
         raise SpecError("--dsn already determines the server: leave out server")
     command = None if apply_with is None else resolve_command(apply_with, Path.cwd(), APPLY_USE)
     server = ServerSpec(kind=ServerKind.GIVEN, dsn=hide_secrets(dsn), settings=asked.server.settings, apply=command)
-    return msgspec.structs.replace(asked, server=server, hosts=make_server_hosts(server_host))
+    return msgspec.structs.replace(asked, server=server, hosts=make_named_hosts(server_host, load_hosts))
 
 
 def _with_defaults(study: Study) -> Study:
@@ -161,7 +173,7 @@ def bench_given(
     ui = LoggedUi(ui)
     asked = _with_defaults(asked)
     clients = most_clients(asked)
-    with ready_server(dsn, clients=clients, data=asked.data, host=asked.server_host, allowed=allowed, ui=ui) as ready:
+    with ready_server(dsn, study=asked, clients=clients, allowed=allowed, ui=ui) as ready:
         planned = plan_given(with_given_sweep(asked, ready) if sweeps_clients else asked, ready)
         _ask(planned.study, planned.plan.experiment, ready, ui)
         store = begin_given_record(planned, ready, allowed=allowed, name=name, place=place, ui=ui)
@@ -184,7 +196,7 @@ def begin_given_record(
         store,
         msgspec.structs.replace(
             record,
-            format_version=GIVEN_FORMAT if ready.server_host is None else FORMAT_VERSION,
+            format_version=_choose_format(ready),
             host=ready.host,
             server_host=ready.server_host,
             given=ready.seen,
@@ -192,9 +204,17 @@ def begin_given_record(
             are_writes_allowed=allowed.writes is not None,
             allowed_data_bytes=allowed.data_bytes,
             load_host=ready.load_host,
+            load_hosts=() if ready.load is None else ready.load.hosts,
         ),
     )
     return store
+
+
+def _choose_format(ready: ReadyServer) -> int:
+    """Return the earliest format that has all that the record will hold."""
+    if ready.load is not None:
+        return FORMAT_VERSION
+    return GIVEN_FORMAT if ready.server_host is None else WATCHED_FORMAT
 
 
 def resume_given(store: RecordStore, *, allowed: Allowed, ui: Ui) -> StudyReport:
@@ -215,7 +235,7 @@ def resume_given(store: RecordStore, *, allowed: Allowed, ui: Ui) -> StudyReport
     clients = most_clients(record.study)
     allowed = allowed_again(record, allowed)
     study = record.study
-    with ready_server(dsn, clients=clients, data=study.data, host=study.server_host, allowed=allowed, ui=ui) as ready:
+    with ready_server(dsn, study=study, clients=clients, allowed=allowed, ui=ui) as ready:
         check_same_server(record, ready)
         _ask(record.study, record.plan.experiment, ready, ui)
         reopen_record(store, ready.machine, ui)
@@ -263,6 +283,7 @@ def check_same_server(record: StudyRecord, ready: ReadyServer) -> None:
             detail=f"then {_identify_machine(record.host)}\nnow  {_identify_machine(ready.host)}",
             hint="trials of two machines do not belong in one estimate: begin a new study",
         )
+    check_same_load(record.load_hosts, () if ready.load is None else ready.load.hosts)
 
 
 def _identify(server: GivenServer) -> tuple[object, ...]:

@@ -40,9 +40,14 @@ def convert_to_near(samples: OsSamples, folder: Path) -> OsSamples:
     """
     clock = read_server_clock(folder)
     if clock is None:
-        if any(folder.glob("generator.*")):
+        if any(folder.glob("generator.*")) or any(folder.glob("loads/*/clock.jsonl")):
             raise ValueError("the clock of the server's machine was not compared, so that its samples have no time")
         return samples
+    return convert_samples(samples, clock)
+
+
+def convert_samples(samples: OsSamples, clock: ClockFit) -> OsSamples:
+    """Return samples of another machine with times of this one's clock."""
     if not samples.frame.height:
         return samples
     times_s = clock.to_near(samples.frame["t_s"].to_numpy())

@@ -18,14 +18,30 @@ from pgdyno.analyse.standbys import StandbyFigures
 from pgdyno.analyse.statements import StatementUse, rank_statements
 from pgdyno.analyse.transaction_time.network import NetworkEstimate, NetworkTime
 from pgdyno.analyse.transaction_time.shares import Bottleneck, TransactionTime
-from pgdyno.analyse.types import Percentile, StatementTime, TrialAnalysis, WaitingSessions, WorkloadAnalysis
+from pgdyno.analyse.types import (
+    GeneratorFigures,
+    Percentile,
+    StatementTime,
+    TrialAnalysis,
+    WaitingSessions,
+    WorkloadAnalysis,
+)
 from pgdyno.explain.finding import Finding
 from pgdyno.plan.plan import Choice, PlannedWorkload
 from pgdyno.price.study import StudyPrice
 from pgdyno.record.machine.given_server import GivenServer
 from pgdyno.record.machine.host_facts import HostFacts
 from pgdyno.record.predictions import PredictionInput
-from pgdyno.record.types import Dataset, ErrorFact, Gap, PlaceFacts, ServerFacts, SettingFact, TrialStatus
+from pgdyno.record.types import (
+    Dataset,
+    ErrorFact,
+    Gap,
+    LoadHostFacts,
+    PlaceFacts,
+    ServerFacts,
+    SettingFact,
+    TrialStatus,
+)
 from pgdyno.report.documents.described import says
 from pgdyno.report.documents.disk_uses import DiskJoinDocument, OwnDiskDocument, make_join, make_own_disk
 from pgdyno.report.documents.experiment import ExperimentDocument, ScalingDocument, make_experiment, make_scaling
@@ -112,6 +128,9 @@ class TrialDocument(msgspec.Struct, frozen=True, kw_only=True):
     disk: Annotated[DiskJoinDocument | None, says("Against the disk's card; null without one.")]
     time: Annotated[TransactionTime | None, says("Where its transactions' time went; null where nobody looked.")]
     network: Annotated[NetworkTime | None, says("The way to the server and back; null on the load's own machine.")]
+    generators: Annotated[
+        tuple[GeneratorFigures, ...], says("What each load host did; empty if pgdyno's own machine made the load.")
+    ]
     standbys: Annotated[StandbyFigures | None, says("What was seen of the standbys; null without any.")]
 
 
@@ -178,6 +197,9 @@ class ReportDocument(msgspec.Struct, frozen=True, kw_only=True):
         says("The disks of the variants' clusters, those of the reference first; empty if all lay in one place."),
     ]
     load_host: Annotated[HostFacts | None, says("The machine of the load, where it may be another one.")]
+    load_hosts: Annotated[
+        tuple[LoadHostFacts, ...], says("Machines that the load came from, by ssh; empty if pgdyno's own made it.")
+    ]
     disk: Annotated[OwnDiskDocument | None, says("The card of the data's disk; null where it was not measured.")]
     study: Study
 
@@ -218,6 +240,7 @@ def make_document(report: ReportInput) -> ReportDocument:
         given=record.given,
         places=record.places,
         load_host=record.load_host,
+        load_hosts=record.load_hosts,
         disk=make_own_disk(report.disk),
         study=record.study,
     )
@@ -299,6 +322,7 @@ def _make_trial(workload: WorkloadAnalysis, trial: TrialAnalysis) -> TrialDocume
         disk=make_join(trial.disk),
         time=trial.time,
         network=trial.network,
+        generators=trial.generators,
         standbys=trial.standbys,
     )
 

@@ -19,6 +19,7 @@ from pgdyno.report.input import ReportInput
 from pgdyno.report.level import Level
 from pgdyno.report.sections.conditions.emulated import emulation_table
 from pgdyno.report.sections.conditions.given_server import build_given_machine, given_table
+from pgdyno.report.sections.conditions.load_hosts import load_hosts_table
 from pgdyno.report.sections.conditions.places import places_table
 from pgdyno.report.sections.conditions.preflight import summarise
 from pgdyno.report.sections.conditions.watched import watched_table
@@ -72,6 +73,7 @@ def build_machine(report: ReportInput) -> Iterator[Section]:
         emulation_table(report),
         None if host is None else host_table(host, report.record.wal_disk),
         watched_table(report),
+        load_hosts_table(report),
         places_table(report.record),
         None if host is None or not host.kernel_settings else kernel_table(host),
         None if given is None else given_table(given),

@@ -14,6 +14,7 @@ import select
 import subprocess
 import threading
 import time
+from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -31,6 +32,7 @@ _MOST_IN_A_BURST = 32
 _HELD_UP = 2.0
 _BURSTS_WITHIN_SILENCE = 3
 _EXCHANGE_WITHIN_S = 5.0
+_HEARS_EVERY_S = 0.1
 _STOPS_WITHIN_S = 20.0
 _ANSWER = re.compile(rb"clock (\S+) (\d+)\n")
 _SSH_FAILED = 255
@@ -47,6 +49,7 @@ class FarProgram:
         clock: A file to which the exchanges are appended; None: they are kept in memory only.
         request: The first line that it reads; empty: it reads none.
         silence_s: Seconds without a word from here after which it ends.
+        is_heard: Whether what else it writes to stderr is put into `heard`, line by line; else it is kept to explain a failure.
 
     Raises:
         HostError: There is no connection, or no Python that is new enough.
@@ -63,8 +66,11 @@ class FarProgram:
         clock: Path | None = None,
         request: bytes = b"",
         silence_s: int = SILENCE_S,
+        is_heard: bool = False,
     ) -> None:
         self._silence_s = silence_s
+        self._is_heard = is_heard
+        self.heard: deque[bytes] = deque()
         self._clock = clock
         self.link = link
         self.path = output
@@ -72,6 +78,7 @@ class FarProgram:
         self.failure = ""
         self.exchanges: list[ClockExchange] = []
         self._said = b""
+        self._answers: dict[bytes, int] = {}
         self._ending = threading.Event()
         data = pack_program(source.read_text(encoding="utf-8"))
         with output.open("wb"):
@@ -88,12 +95,12 @@ class FarProgram:
         os.set_blocking(stdin.fileno(), False)
         os.set_blocking(stderr.fileno(), False)
         try:
-            self._write(data)
+            self._write_whole(data)
             self._await_python()
         except BaseException:
             self._end()
             raise
-        self._write(b"\n" + request)
+        self._write_whole(b"\n" + request)
         self._listener = threading.Thread(target=self._listen, daemon=True)
         self._listener.start()
 
@@ -106,12 +113,20 @@ class FarProgram:
         """Return whether it has printed so many lines."""
         return self.path.read_bytes().count(b"\n") >= count
 
+    def wait_heard(self) -> None:
+        """Wait a moment for a line in `heard`."""
+        deadline_s = monotonic_s() + _HEARS_EVERY_S
+        while not self.heard and self.is_alive and monotonic_s() < deadline_s:
+            time.sleep(0.002)
+
     def say(self, line: str) -> None:
         """Write a line to its standard input."""
         self._write(line.encode())
 
     def stop(self) -> None:
         """End the program by closing its input, after a last burst; if it had ended earlier, `failure` says why."""
+        if self._stderr.closed:
+            return
         died = not self.is_alive
         self._ending.set()
         self._listener.join()
@@ -134,13 +149,21 @@ class FarProgram:
         except subprocess.TimeoutExpired:
             process.stop(self.process)
         with contextlib.suppress(OSError):
-            self._said += os.read(self._stderr.fileno(), 65536)
+            while self._hear():
+                pass
         self._stderr.close()
 
     def _write(self, data: bytes) -> None:
         # A broken pipe is the end of the link, which `stop` explains; a full one is a link that hangs, which that program notices.
         with contextlib.suppress(OSError, ValueError):
             os.write(self._stdin.fileno(), data)
+
+    def _write_whole(self, data: bytes) -> None:
+        """Write more than a pipe holds; a link that hangs is noticed by what comes next."""
+        deadline_s = monotonic_s() + ANSWERS_WITHIN_S
+        with contextlib.suppress(OSError, ValueError):
+            while data and select.select([], [self._stdin], [], max(0.0, deadline_s - monotonic_s()))[1]:
+                data = data[os.write(self._stdin.fileno(), data) :]
 
     def _await_python(self) -> None:
         """Wait until Python is there, and empty the file of what the account's shell has printed before."""
@@ -193,7 +216,32 @@ class FarProgram:
                     append_exchanges(self._clock, self.exchanges[first:])
             if is_last:
                 return
-            self._ending.wait(self._silence_s / _BURSTS_WITHIN_SILENCE)
+            self._wait_for_burst(monotonic_s() + self._silence_s / _BURSTS_WITHIN_SILENCE)
+
+    def _wait_for_burst(self, until_s: float) -> None:
+        if not self._is_heard:
+            self._ending.wait(until_s - monotonic_s())
+            return
+        while (left_s := until_s - monotonic_s()) > 0.0 and not self._ending.is_set():
+            if select.select([self._stderr], [], [], min(left_s, _HEARS_EVERY_S))[0] and not self._hear():
+                self._ending.wait(left_s)
+
+    def _hear(self) -> bool:
+        """Take what the program has written to stderr; return whether there was anything."""
+        data = os.read(self._stderr.fileno(), 65536)
+        self._said += data
+        if self._is_heard:
+            *lines, self._said = self._said.split(b"\n")
+            for line in lines:
+                if (answer := _ANSWER.fullmatch(line + b"\n")) is not None:
+                    self._answers[answer[1]] = int(answer[2])
+                else:
+                    self.heard.append(line)
+            return bool(data)
+        for answer in _ANSWER.finditer(self._said):
+            self._answers[answer[1]] = int(answer[2])
+        self._said = _ANSWER.sub(b"", self._said)
+        return bool(data)
 
     def _exchange_burst(self, burst: int) -> None:
         ever_s = min((one.round_trip_s for one in self.exchanges), default=float("inf"))
@@ -214,14 +262,12 @@ class FarProgram:
         while monotonic_s() < deadline_s:
             if not select.select([self._stderr], [], [], deadline_s - monotonic_s())[0]:
                 return None
-            data = os.read(self._stderr.fileno(), 65536)
+            has_more = self._hear()
             received_s = monotonic_s()
-            if not data:
+            if not has_more:
                 return None
-            self._said += data
             # An answer that comes too late belongs to an earlier word.
-            answers = {found[1]: int(found[2]) for found in _ANSWER.finditer(self._said)}
+            answers, self._answers = self._answers, {}
             if word in answers:
-                self._said = _ANSWER.sub(b"", self._said)
                 return ClockExchange(burst=burst, sent_s=sent_s, far_s=answers[word] / 1e9, received_s=received_s)
         return None

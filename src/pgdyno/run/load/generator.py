@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Protocol
 
 import msgspec
 
+from pgdyno.record.generators.part import LoadPart
 from pgdyno.record.pgbench.output import PgbenchSummary, Progress, parse_summary
 from pgdyno.record.transactions.parse import LogColumns
 from pgdyno.run.load.argv import InitRun, LoadRun
-from pgdyno.run.load.log_stream import LogStream
+from pgdyno.run.load.log_stream import LogOutcome
 from pgdyno.run.load.process import Invocation, Running, ShouldAbort, ShouldEnd
 from pgdyno.run.postgres.address import Address
 
@@ -22,6 +23,10 @@ class LoadOutcome(Invocation, frozen=True, kw_only=True):
 
     stdout: bytes
     stderr: bytes
+    parts: tuple[LoadPart, ...] = ()
+    """Of each load host; empty if pgbench ran on this machine."""
+    clock_offset_s: float | None = None
+    """From this machine's CLOCK_MONOTONIC to the stamps of the transactions; None if pgbench ran on this machine."""
 
     @property
     def summary(self) -> PgbenchSummary:
@@ -51,8 +56,39 @@ class RunningLoad(Running[LoadOutcome], Protocol):
         ...
 
 
+class TransactionLog(Protocol):
+    """The transaction log of a load, which is followed; see `LogStream`."""
+
+    @property
+    def log_prefix(self) -> Path:
+        """The value of pgbench's `--log-prefix`."""
+        ...
+
+    @property
+    def pid(self) -> int:
+        """The reader's process id."""
+        ...
+
+    def poll(self) -> bool:
+        """Return whether the reader lives; if it does not, empty the log."""
+        ...
+
+    def finish(self) -> LogOutcome:
+        """Let the reader take the rest, stop it and delete the log."""
+        ...
+
+    def close(self) -> None:
+        """Stop the reader if it still runs, and delete the log."""
+        ...
+
+
 class LoadGenerator(Protocol):
     """Makes a load and keeps its transactions."""
+
+    @property
+    def far_pids(self) -> Mapping[str, int]:
+        """The process ids of the running pgbenches by load host; none if pgbench runs on this machine."""
+        ...
 
     def start_log(
         self,
@@ -62,7 +98,7 @@ class LoadGenerator(Protocol):
         sampling_rate: float,
         latency_limit_us: int | None,
         flush_period_s: float | None,
-    ) -> LogStream:
+    ) -> TransactionLog:
         """Start to follow the transaction log of the next load; see `start_log_stream`."""
         ...
 

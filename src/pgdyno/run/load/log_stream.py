@@ -52,6 +52,7 @@ _DRAIN_TIMEOUT_S = 120.0
 _LAST_WORDS_S = 5.0
 _FOLDER_MARK = "pgdyno-log-"
 _PAGE_BYTES = 4096
+_HEAD_BYTES = 64
 _READY = b"ready\n"
 
 READER_ENVIRONMENT = {
@@ -76,6 +77,8 @@ class LogTask(msgspec.Struct, frozen=True, kw_only=True):
     latency_limit_us: int | None
     flush_period_s: float | None = None
     """The interval at which the record is brought up to date for observers; None: a part is written when it is full."""
+    is_framed: bool = False
+    """Whether the log is that of all threads of a pgbench elsewhere, in frames; see `run/link/far_load.py`."""
 
 
 class LogOutcome(msgspec.Struct, frozen=True, kw_only=True):
@@ -157,6 +160,7 @@ def start_log_stream(
     latency_limit_us: int | None = None,
     flush_period_s: float | None = None,
     memory_folder: Path = MEMORY_FOLDER,
+    is_framed: bool = False,
 ) -> LogStream:
     """Create a folder for pgbench's log and start its reader; return when the reader is ready.
 
@@ -172,6 +176,7 @@ def start_log_stream(
             full.
         memory_folder: The folder of the log while it is read; without enough room, the system's temporary folder is
             used.
+        is_framed: Whether the log comes from a load host.
 
     Raises:
         HostError: The reader cannot be started.
@@ -191,6 +196,7 @@ def start_log_stream(
         sampling_rate=sampling_rate,
         latency_limit_us=latency_limit_us,
         flush_period_s=flush_period_s,
+        is_framed=is_framed,
     )
     argv = helper_argv("pgdyno.run.load.log_stream", msgspec.json.encode(task).decode())
     stream: LogStream | None = None
@@ -250,24 +256,39 @@ def _decode_outcome(output: bytes, exit_code: int) -> LogOutcome:
         return LogOutcome(reason=f"the log reader ended with exit code {exit_code}: {last or 'it said nothing'}")
 
 
+class _Thread:
+    """The log of one thread of pgbench, as far as it was read."""
+
+    def __init__(self) -> None:
+        self.cutter = LineCutter()
+        self.last_stamp_us = 0
+
+
 class _Follower:
-    """A growing file, of which new content is read and freed."""
+    """A growing file with the log of one thread, of which new content is read and freed."""
 
     def __init__(self, path: Path) -> None:
         self._descriptor = os.open(path, os.O_RDWR)
         self._freed_bytes = 0
         self.read_bytes = 0
-        self.last_stamp_us = 0
-        self.cutter = LineCutter()
+        self._thread = _Thread()
+
+    @property
+    def threads(self) -> tuple[_Thread, ...]:
+        """The threads whose logs are in the file."""
+        return (self._thread,)
+
+    @property
+    def is_read(self) -> bool:
+        """Whether the file ends where a whole log does."""
+        return True
 
     def backlog_bytes(self) -> int:
         return os.fstat(self._descriptor).st_size - self.read_bytes
 
-    def read(self) -> bytes:
+    def read(self) -> tuple[_Thread, bytes]:
         """Read the next block of whole lines; empty if nothing is new, or only part of a line."""
-        data = os.pread(self._descriptor, BLOCK_BYTES, self.read_bytes)
-        self.read_bytes += len(data)
-        return self.cutter.feed(data)
+        return self._thread, self._thread.cutter.feed(self._read_bytes(BLOCK_BYTES))
 
     def free(self) -> bool:
         """Free the pages that were read; return False if the file system cannot."""
@@ -277,6 +298,45 @@ class _Follower:
         done = _punch_hole(self._descriptor, self._freed_bytes, until - self._freed_bytes)
         self._freed_bytes = until
         return done
+
+    def _read_bytes(self, count: int) -> bytes:
+        data = os.pread(self._descriptor, count, self.read_bytes)
+        self.read_bytes += len(data)
+        return data
+
+
+class _FramedFollower(_Follower):
+    """A growing file with the logs of all threads, in frames that name the thread and the size."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self._threads: dict[int, _Thread] = {}
+        self._head = b""
+        self._left: tuple[_Thread, int] | None = None
+
+    @property
+    def threads(self) -> tuple[_Thread, ...]:
+        return tuple(self._threads.values())
+
+    @property
+    def is_read(self) -> bool:
+        return self._left is None and not self._head
+
+    def read(self) -> tuple[_Thread, bytes]:
+        if self._left is None:
+            found = os.pread(self._descriptor, _HEAD_BYTES, self.read_bytes).split(b"\n", 1)
+            if len(found) < 2:
+                # The rest of the line is still on its way.
+                self._head = found[0]
+                return _Thread(), b""
+            self.read_bytes += len(found[0]) + 1
+            self._head = b""
+            number, size = map(int, found[0].split())
+            self._left = (self._threads.setdefault(number, _Thread()), size)
+        thread, left = self._left
+        data = self._read_bytes(min(left, BLOCK_BYTES))
+        self._left = (thread, left - len(data)) if len(data) < left else None
+        return thread, thread.cutter.feed(data)
 
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
@@ -306,17 +366,21 @@ class _Reader:
     def sweep(self) -> None:
         """Take everything that is new since the last call."""
         for path in sorted(self._folder.iterdir()):
-            if path.name not in self._files:
-                self._files[path.name] = _Follower(path)
+            # One with a dot has what a shell prints before a log begins.
+            if path.name not in self._files and not path.name.startswith("."):
+                self._files[path.name] = (_FramedFollower if self._task.is_framed else _Follower)(path)
         self._backlog_bytes = max(self._backlog_bytes, sum(file.backlog_bytes() for file in self._files.values()))
         for file in self._files.values():
-            while file.backlog_bytes() > 0:
+            before = -1
+            while file.backlog_bytes() > 0 and file.read_bytes != before:
+                before = file.read_bytes
                 self._take(file)
                 self._can_free &= file.free()
-        if self._task.flush_period_s is not None and self._files and self._packer is not None:
+        threads = [thread for file in self._files.values() for thread in file.threads]
+        if self._task.flush_period_s is not None and threads and self._packer is not None:
             # Times ascend within a thread's log, so everything that ended before the slowest thread's last line is
             # known.
-            known_until_us = min(file.last_stamp_us for file in self._files.values())
+            known_until_us = min(thread.last_stamp_us for thread in threads)
             with self._giving_up_when_full():
                 self._packer.flush(known_until_us=known_until_us or None, is_synced=False)
 
@@ -324,7 +388,10 @@ class _Reader:
         """Take the rest and write everything to the record."""
         self.sweep()
         for file in self._files.values():
-            self._tally.add_rest(file.cutter.rest)
+            for thread in file.threads:
+                self._tally.add_rest(thread.cutter.rest)
+            if not file.is_read:
+                self._reason = "the log from the load host was cut off"
         summary = self._tally.summary()
         packed: PackedLog | None = None
         try:
@@ -343,10 +410,11 @@ class _Reader:
         )
 
     def _take(self, file: _Follower) -> None:
-        parsed = parse_block(file.read(), self._task.columns)
+        thread, lines = file.read()
+        parsed = parse_block(lines, self._task.columns)
         self._tally.add_block(parsed)
         if len(parsed.batch):
-            file.last_stamp_us = int(parsed.batch.stamp_us[-1])
+            thread.last_stamp_us = int(parsed.batch.stamp_us[-1])
         if self._packer is not None:
             with self._giving_up_when_full():
                 self._packer.add(parsed.batch)

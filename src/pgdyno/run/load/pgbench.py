@@ -13,7 +13,7 @@ import contextlib
 import shutil
 import signal
 import subprocess
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryFile
 
@@ -66,6 +66,11 @@ class Pgbench(msgspec.Struct, frozen=True, kw_only=True):
     user: ServerUser
     script_directory: Path | None = None
     libpq: Path | None = None
+
+    @property
+    def far_pids(self) -> Mapping[str, int]:
+        """None: pgbench runs on this machine."""
+        return {}
 
     def run_load(
         self,
@@ -242,7 +247,7 @@ class _PgbenchLoad:
         if self._aborts and self._run.ends_on_abort:
             stderr = (self._directory / STDERR_FILE).read_bytes()
             # A dead server explains its clients' failures, so it is asked first.
-            raise self._should_abort() or _load_failure(self._run, stderr, exit_code=0)
+            raise self._should_abort() or load_failure(self._run, stderr, exit_code=0)
         return None
 
     def end(self) -> None:
@@ -265,11 +270,12 @@ def conclude(run: LoadRun, done: Invocation, directory: Path, should_abort: Shou
     """Read the outputs of a load that has ended; raise its error if it failed."""
     stderr = (directory / STDERR_FILE).read_bytes()
     if done.exit_code not in ({0} if run.ends_on_abort else {0, _ABORTED}):
-        raise should_abort() or _load_failure(run, stderr, done.exit_code)
+        raise should_abort() or load_failure(run, stderr, done.exit_code)
     return LoadOutcome(**msgspec.structs.asdict(done), stdout=(directory / STDOUT_FILE).read_bytes(), stderr=stderr)
 
 
-def _load_failure(run: LoadRun, stderr: bytes, exit_code: int) -> StepFailedError:
+def load_failure(run: LoadRun, stderr: bytes, exit_code: int) -> StepFailedError:
+    """Return the error of a load that failed, from what pgbench said."""
     text = stderr.decode(errors="replace")
     number = parse_failure(text, exit_code).script_number
     scripts = [name for name, _ in run.scripts] if number is None else [run.scripts[number - 1][0]]

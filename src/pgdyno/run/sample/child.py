@@ -96,16 +96,25 @@ class Child:
 class FarSampler:
     """The OS sampler on another machine, like a `Child`: one that is lost leaves a gap, and fails no trial."""
 
-    def __init__(self, source: str, watched: WatchedMachine, interval_s: float, path: Path, *, clock: Path) -> None:
+    def __init__(
+        self,
+        source: str,
+        link: SshLink,
+        interval_s: float,
+        path: Path,
+        *,
+        clock: Path | None = None,
+        process: int | None = None,
+    ) -> None:
         self.source = source
         self.path = path
         self.started_s = time.monotonic()
         self.failure = ""
         self.pid = None
         self._program: FarProgram | None = None
-        arguments = [str(interval_s), str(SILENCE_S), str(watched.postmaster_pid)]
+        arguments = [str(interval_s), str(SILENCE_S), *([] if process is None else [str(process)])]
         try:
-            self._program = FarProgram(watched.link, Path(os_sampler.__file__), arguments, output=path, clock=clock)
+            self._program = FarProgram(link, Path(os_sampler.__file__), arguments, output=path, clock=clock)
         except (PgdynoError, OSError) as exc:
             self.failure = exc.reason if isinstance(exc, PgdynoError) else str(exc)
 

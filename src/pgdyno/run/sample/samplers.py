@@ -13,7 +13,7 @@ import contextlib
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -21,6 +21,7 @@ from typing import Self
 import msgspec
 
 from pgdyno.errors import PgdynoError
+from pgdyno.record.generators.parts import LOADS_DIR
 from pgdyno.record.samples.clock import SERVER_CLOCK_FILE
 from pgdyno.record.samples.files import (
     GENERATOR_FILE,
@@ -36,6 +37,7 @@ from pgdyno.record.samples.pings import PING, PINGS_FILE
 from pgdyno.record.samples.rows import ServerHeader
 from pgdyno.record.trial_data import GENERATOR
 from pgdyno.run.host.helper import helper_argv
+from pgdyno.run.link.ssh import SshLink
 from pgdyno.run.postgres.address import Address
 from pgdyno.run.sample import os_sampler
 from pgdyno.run.sample.child import Child, FarSampler, WatchedMachine
@@ -80,6 +82,8 @@ class Samplers:
             statements are timed on the load's way to the server.
         watches_standbys: Whether to sample how far the server's standbys lag.
         watched: The machine of a server elsewhere, if it is watched.
+        load_links: Load hosts by name, which are sampled in place of this machine.
+        shared_hosts: Those that are the watched machine, too.
     """
 
     def __init__(
@@ -92,6 +96,8 @@ class Samplers:
         is_elsewhere: bool = False,
         watches_standbys: bool = False,
         watched: WatchedMachine | None = None,
+        load_links: Mapping[str, SshLink] | None = None,
+        shared_hosts: frozenset[str] = frozenset(),
     ) -> None:
         self._directory = directory
         self._address = address
@@ -100,6 +106,9 @@ class Samplers:
         self._is_elsewhere = is_elsewhere
         self._watches_standbys = watches_standbys
         self._watched = watched
+        self._load_links = load_links or {}
+        self._shared_hosts = shared_hosts
+        self._loads: dict[str, FarSampler] = {}
         self._os: Child | None = None
         self._far: FarSampler | None = None
         self._server: Child | None = None
@@ -108,16 +117,22 @@ class Samplers:
         self._backend_pid: int | None = None
 
     def __enter__(self) -> Self:
-        if self._is_elsewhere:
+        for name, link in self._load_links.items():
+            folder = self._directory / LOADS_DIR / name
+            folder.mkdir(parents=True, exist_ok=True)
+            source = f"{GENERATOR}: {name}"
+            self._loads[name] = FarSampler(source, link, self._interval_s, folder / GENERATOR_FILE)
+        if self._is_elsewhere and not self._load_links:
             self._os = Child(GENERATOR, self._os_argv(), self._directory / GENERATOR_FILE)
-        elif OS not in self._left_out:
+        elif OS not in self._left_out and not self._is_elsewhere:
             self._os = Child(OS, self._os_argv(), self._directory / OS_FILE)
         self._tell_os(f"{STUDY_LABEL}+={os.getpid()}")
         if self._watched is not None:
             self._far = self._watch(self._watched)
         if SERVER not in self._left_out:
             self._server = self._connect_child(SERVER, self._server_argv(), SERVER_FILE)
-        if self._is_elsewhere:
+        # From here to the server is not the way of a load from elsewhere.
+        if self._is_elsewhere and not self._load_links:
             self._ping = self._connect_child(PING, self._ping_argv(), PINGS_FILE)
         self._wait_until_ready()
         if self._server is not None:
@@ -133,6 +148,7 @@ class Samplers:
         self._gaps = (
             *(_find_gaps(self._os, stopped_s, read_os_samples) if self._os else ()),
             *(_find_gaps(self._far, stopped_s, read_os_samples) if self._far else ()),
+            *(gap for one in self._loads.values() for gap in _find_gaps(one, stopped_s, read_os_samples)),
             *(_find_gaps(self._server, stopped_s, read_server_samples) if self._server else ()),
             *(_find_failure(self._ping, stopped_s) if self._ping else ()),
         )
@@ -157,6 +173,12 @@ class Samplers:
         if self._far is not None and self._watched is not None and self._watched.is_here:
             self._far.say(f"{label}={pid}\n")
 
+    def follow_far(self, host: str, label: str, pid: int) -> None:
+        """Tell the OS sampler on a load host to follow one more process there and its threads."""
+        self._loads[host].say(f"{label}={pid}\n{STUDY_LABEL}+={pid}\n")
+        if self._far is not None and host in self._shared_hosts:
+            self._far.say(f"{label}={pid}\n")
+
     def follow_tree(self, label: str, pid: int) -> None:
         """Tell the OS sampler to follow a process with all its descendants as one."""
         self._tell_os(f"{label}+={pid}")
@@ -167,12 +189,18 @@ class Samplers:
 
     @property
     def _children(self) -> list[Child | FarSampler]:
-        return [child for child in (self._os, self._server, self._ping, self._far) if child is not None]
+        children = (self._os, self._server, self._ping, self._far, *self._loads.values())
+        return [child for child in children if child is not None]
 
     def _watch(self, watched: WatchedMachine) -> FarSampler:
         """Start the sampler on the server's machine; the server is what the study uses there, with the load if that is there."""
         far = FarSampler(
-            OS, watched, self._interval_s, self._directory / OS_FILE, clock=self._directory / SERVER_CLOCK_FILE
+            OS,
+            watched.link,
+            self._interval_s,
+            self._directory / OS_FILE,
+            clock=self._directory / SERVER_CLOCK_FILE,
+            process=watched.postmaster_pid,
         )
         study = [watched.postmaster_pid, *([os.getpid()] if watched.is_here else [])]
         far.say(f"{STUDY_LABEL}+={','.join(map(str, study))}\n{SERVER_LABEL}*={watched.postmaster_pid}\n")

@@ -21,10 +21,13 @@ def watched_table(report: ReportInput) -> Table | None:
     ]
     size = "" if load is None else f"{format_cpus(load.usable_cpu_count)}, {format_bytes(load.usable_memory_bytes)}"
     other = "another machine" if load is None else f"{load.host_name or 'another machine'} ({size})"
+    if report.record.load_hosts:
+        other = ", ".join(host.name for host in report.record.load_hosts)
+    is_same = watched.is_load_host and not report.record.load_hosts
     rows: list[tuple[Cell, ...]] = [
         (text("Reached by"), code(f"ssh {watched.ssh}")),
         (text("Watched with"), text(f"Python {watched.python}, which was sent there and left nothing")),
-        (text("The load came from"), text("the same machine" if watched.is_load_host else other)),
+        (text("The load came from"), text("the same machine" if is_same else other)),
     ]
     if clocks:
         worst = max(clocks, key=lambda one: one.uncertainty_s)

@@ -1,0 +1,238 @@
+"""Reach the load hosts of a study, make sure that each reaches the server, and measure what each can send at the most."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import uuid
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, closing
+from pathlib import Path
+
+import msgspec
+
+from pgdyno.conduct.ui import Ui
+from pgdyno.errors import HostError, PgdynoError, StepFailedError
+from pgdyno.record.machine.host_facts import HostFacts
+from pgdyno.record.transactions.parse import LogColumns
+from pgdyno.record.trial_data import TRANSACTIONS_DIR
+from pgdyno.record.types import LoadHostFacts
+from pgdyno.run.given.libpq import find_libpq
+from pgdyno.run.given.machine import ServerMachine
+from pgdyno.run.host.process import ServerUser
+from pgdyno.run.link.look import FarLook, look_at
+from pgdyno.run.link.ssh import SshLink, open_link
+from pgdyno.run.load.argv import LoadRun
+from pgdyno.run.load.far_run import LoadHost, ask_pgbench
+from pgdyno.run.load.group import PgbenchGroup
+from pgdyno.run.load.pgbench import Pgbench
+from pgdyno.run.postgres import sql
+from pgdyno.run.postgres.address import Address
+from pgdyno.run.postgres.installation import find_installation
+from pgdyno.spec.hosts import HostEntry
+from pgdyno.spec.study import ServerSpec
+from pgdyno.spec.table import QueryMode
+from pgdyno.units import format_cpus
+
+EMPTY_S = 3.0
+_REACH_S = 1.0
+_REACHES = (
+    ("pg_hba.conf", "let it in there, as the role of --dsn"),
+    ("could not translate host name", "name the server by an address that the load host knows, too"),
+    ("No such file or directory", "a socket is on one machine only: name the server by an address that both reach"),
+    ("", "the server must be reached from there by the same connection string as from here"),
+)
+
+
+def find_local_pgbench() -> Pgbench:
+    """Return the pgbench that loads data and tries scripts of given servers on this machine, as this account.
+
+    Raises:
+        HostError: There is none.
+    """
+    me = ServerUser(name=str(os.geteuid()), uid=os.geteuid(), gid=os.getegid())
+    # The newest pgbench works with servers of all versions, and as this account it needs no copy.
+    installation = find_installation(ServerSpec(), user=me, software_dir=Path("/nonexistent"))
+    return Pgbench(installation=installation, user=me, libpq=find_libpq())
+
+
+class ReadyLoad(msgspec.Struct, frozen=True, kw_only=True):
+    """Load hosts that are reached, and that reach the server."""
+
+    hosts: tuple[LoadHostFacts, ...]
+    links: Mapping[str, SshLink]
+    generator: PgbenchGroup
+
+    @property
+    def least(self) -> HostFacts:
+        """The machine with the fewest CPUs, which decides how many threads each pgbench has."""
+        return min((host.facts for host in self.hosts), key=lambda facts: facts.usable_cpu_count)
+
+    @property
+    def shared(self) -> frozenset[str]:
+        """Names of those that are the server's machine, too."""
+        return frozenset(host.name for host in self.hosts if host.is_server_host)
+
+
+def ready_load_hosts(
+    entries: Mapping[str, HostEntry],
+    address: Address,
+    *,
+    clients: int,
+    machine: ServerMachine | None,
+    local: Pgbench,
+    user: ServerUser,
+    stack: ExitStack,
+    ui: Ui,
+) -> ReadyLoad:
+    """Reach load hosts, and time empty statements from each to the server.
+
+    Args:
+        entries: The load hosts, by name.
+        address: The server, in a database that exists.
+        clients: Of the largest load.
+        machine: The server's machine, if it is watched.
+        local: pgbench on this machine.
+        user: This account.
+        stack: Keeps the connections.
+        ui: Shows the progress.
+
+    Raises:
+        HostError: A load host is not reached, has no pgbench of one major version with the others, or does not reach
+            the server.
+        StepFailedError: A load host does not answer.
+    """
+    ui.begin_step("load hosts", predicted_s=len(entries) * (EMPTY_S + _REACH_S + 1.0))
+    found: list[LoadHostFacts] = []
+    hosts: list[LoadHost] = []
+    for name, entry in entries.items():
+        ui.show_activity(f"looking at {name}")
+        link = stack.enter_context(open_link(entry))
+        look, pgbench = look_at(link), ask_pgbench(link, name)
+        host = LoadHost(name=name, link=link, version_major=pgbench.major)
+        if hosts and hosts[0].version_major != host.version_major:
+            raise HostError(
+                f"{hosts[0].name} and {name} have different versions of pgbench",
+                detail=f"{found[0].version} and {pgbench.version}",
+                hint="one load comes from one version: name it with pgbench = in the [hosts] tables",
+            )
+        alone = PgbenchGroup([host], local, user)
+        round_trip_s = check_reach(alone, host, address)
+        share = -(-clients // len(entries))
+        ui.show_activity(f"timing empty statements from {name}")
+        threads = max(1, min(share, int(look.facts.usable_cpu_count)))
+        empty_tps = _time_empty(alone, link, address, clients=share, threads=threads)
+        hosts.append(host)
+        found.append(
+            LoadHostFacts(
+                name=name,
+                ssh=entry.ssh,
+                python=look.python,
+                boot_id=look.boot_id,
+                is_server_host=machine is not None and _is_same(look, machine.look),
+                facts=look.facts,
+                pgbench=pgbench.program,
+                version=pgbench.version,
+                empty_tps=empty_tps,
+                empty_clients=share,
+                round_trip_s=round_trip_s,
+            )
+        )
+    ui.end_step("; ".join(_describe(host) for host in found))
+    return ReadyLoad(
+        hosts=tuple(found),
+        links={host.name: host.link for host in hosts},
+        generator=PgbenchGroup(hosts, local, user),
+    )
+
+
+def check_same_load(then: Sequence[LoadHostFacts], now: Sequence[LoadHostFacts]) -> None:
+    """Raise a HostError unless the load comes from the machines and the pgbench of a record."""
+    of_then, of_now = ([_identify(host) for host in hosts] for hosts in (then, now))
+    if of_then != of_now:
+        raise HostError(
+            "the load came from other load hosts, or from another pgbench",
+            detail=f"then {of_then}\nnow  {of_now}",
+            hint="trials of two machines do not belong in one estimate: begin a new study",
+        )
+
+
+def _identify(host: LoadHostFacts) -> tuple[str | int | None, ...]:
+    return host.name, host.facts.host_name, host.facts.cpu_model, host.facts.cpu_count, host.version
+
+
+def _is_same(look: FarLook, other: FarLook) -> bool:
+    return (look.boot_id, look.pid_namespace) == (other.boot_id, other.pid_namespace)
+
+
+def _describe(host: LoadHostFacts) -> str:
+    cpus = format_cpus(host.facts.usable_cpu_count)
+    return f"{host.name}: pgbench {host.version}, {cpus}, {host.empty_tps:,.0f} empty statements a second"
+
+
+def check_reach(group: PgbenchGroup, host: LoadHost, address: Address) -> float:
+    """Run empty statements with one client, and make sure that they come to the same server. Return the median seconds of one.
+
+    Raises:
+        HostError: The host does not reach the server, or reaches another one.
+        StepFailedError: It gets next to no answers.
+    """
+    token = f"pgdyno-{uuid.uuid4().hex[:12]}"
+    named = msgspec.structs.replace(address, parameters={**address.parameters, "application_name": token})
+    is_seen = False
+    with sql.connect(address) as connection:
+
+        def look() -> None:
+            nonlocal is_seen
+            is_seen = is_seen or sql.count_sessions(connection, token) > 0
+
+        run = _make_run(host.link, named, clients=1, threads=1, duration_s=_REACH_S)
+        folder = host.link.folder / "reach"
+        shutil.rmtree(folder, ignore_errors=True)
+        log = group.start_log(
+            folder / TRANSACTIONS_DIR,
+            columns=LogColumns.PLAIN,
+            sampling_rate=1.0,
+            latency_limit_us=None,
+            flush_period_s=None,
+        )
+        try:
+            with closing(log):
+                run = msgspec.structs.replace(run, log_prefix=log.log_prefix)
+                group.run_load(run, directory=folder, should_abort=look)
+                seen = log.finish().summary
+        except PgdynoError as exc:
+            if isinstance(exc, HostError):
+                raise
+            hint = next(hint for words, hint in _REACHES if words in exc.reason)
+            raise HostError(f"{host.name} does not reach the server", detail=exc.reason, hint=hint) from exc
+    if not is_seen:
+        raise HostError(
+            f"{host.name} reaches another server",
+            detail=f"its session was not seen in the server at {address.host}:{address.port}",
+            hint="an address such as localhost is another machine there: name one that means the same everywhere",
+        )
+    # Stale stamps make some of them look as if they took no time: see ADR 6.
+    median_us = None if seen is None else seen.latency().quantile(0.5).value_us
+    if median_us is None:
+        raise StepFailedError(f"too few empty statements came back to {host.name} in {_REACH_S:g} s")
+    return median_us / 1e6
+
+
+def _time_empty(group: PgbenchGroup, link: SshLink, address: Address, *, clients: int, threads: int) -> float:
+    run = _make_run(link, address, clients=clients, threads=threads, duration_s=EMPTY_S)
+    return group.run_load(run, directory=link.folder / "empty").summary.tps or 0.0
+
+
+def _make_run(link: SshLink, address: Address, *, clients: int, threads: int, duration_s: float) -> LoadRun:
+    script = Path(link.folder) / "empty.sql"
+    script.write_text("SELECT;\n", encoding="utf-8")
+    return LoadRun(
+        address=address,
+        scripts=((str(script), 1),),
+        mode=QueryMode.SIMPLE,
+        clients=clients,
+        threads=threads,
+        duration_s=duration_s,
+        reports_statements=False,
+    )

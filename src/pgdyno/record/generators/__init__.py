@@ -1,0 +1,1 @@
+"""Keep what each load host did in a trial, and merge it into what one generator would have done."""

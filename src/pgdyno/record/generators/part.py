@@ -1,0 +1,29 @@
+"""Define the part that a load host has in a trial's load."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class LoadPart(msgspec.Struct, frozen=True, kw_only=True):
+    """One pgbench of a load that comes from load hosts. Its times are CLOCK_MONOTONIC of its own machine."""
+
+    host: str
+    """Name of the load host in the study."""
+    argv: tuple[str, ...]
+    pid: int
+    clients: int
+    threads: int
+    start_far_s: float
+    """When pgbench started; its clients go on together later."""
+    epoch_offset_s: float
+    """From that clock to seconds since the epoch, as that machine had it when pgbench started."""
+    release_near_s: float | None = None
+    """When its clients, all connected, were let go, on the clock of the machine that pgdyno ran on."""
+    end_far_s: float | None = None
+    exit_code: int | None = None
+    cpu_s: float | None = None
+    """CPU seconds of pgbench; None if it had to be stopped."""
+    stream_cpu_s: float | None = None
+    """CPU seconds of the program that streamed its log, from the release on."""
+    notes: tuple[str, ...] = ()

@@ -1,0 +1,64 @@
+"""Describe the part that each load host has in a trial's load, and convert its times.
+
+`loads/NAME/` of a trial has the files of one pgbench on the load host NAME: what it printed, its transactions, the samples
+of its machine, and the exchanges with that machine's clock. Times in these files are of that machine. A transaction's stamp
+counts from the time of day there, which pgbench reads once, as it starts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+import numpy as np
+
+from pgdyno.record.generators.part import LoadPart
+from pgdyno.record.samples.clock import ClockExchange, ClockFit, fit_clock, read_exchanges
+
+LOADS_DIR = "loads"
+CLOCK_FILE = "clock.jsonl"
+PART_FILE = "load.json"
+
+
+def find_part_folders(folder: Path) -> tuple[Path, ...]:
+    """Return the folders of the load hosts' files below a trial's folder, in the order of their names."""
+    return tuple(sorted(path for path in (folder / LOADS_DIR).glob("*") if path.is_dir()))
+
+
+def read_part(folder: Path) -> LoadPart:
+    """Read the part of one load host.
+
+    Raises:
+        OSError: It cannot be read.
+        ValueError: It is damaged.
+    """
+    return msgspec.json.decode((folder / PART_FILE).read_bytes(), type=LoadPart)
+
+
+def read_part_clock(folder: Path) -> ClockFit:
+    """Read how the clock of one load host differs.
+
+    Raises:
+        OSError: The exchanges cannot be read.
+        ValueError: They are damaged, or there is none.
+    """
+    return fit_clock(read_exchanges(folder / CLOCK_FILE))
+
+
+def find_clock_offset_s(part: LoadPart, clock: ClockFit) -> float:
+    """Return what converts this machine's CLOCK_MONOTONIC to the stamps of a part's transactions, in the middle of its load."""
+    end_s = part.start_far_s if part.end_far_s is None else part.end_far_s
+    middle_near_s = clock.to_near(np.array([(part.start_far_s + end_s) / 2.0]))
+    return part.epoch_offset_s + float(clock.offset_at(middle_near_s)[0])
+
+
+def find_window_s(parts: Sequence[tuple[LoadPart, Sequence[ClockExchange]]]) -> tuple[float, float]:
+    """Return from when until when all parts ran, on this machine's clock."""
+    begins, ends = [], []
+    for part, exchanges in parts:
+        far_s = np.array([part.start_far_s, part.start_far_s if part.end_far_s is None else part.end_far_s])
+        start_s, end_s = fit_clock(exchanges).to_near(far_s)
+        begins.append(float(start_s) if part.release_near_s is None else part.release_near_s)
+        ends.append(float(end_s))
+    return max(begins), max(*begins, min(ends))

@@ -1,0 +1,113 @@
+"""Build the table of load hosts: what each did, and what it can do at the most."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from pgdyno.analyse.types import GeneratorFigures
+from pgdyno.record.types import LoadHostFacts
+from pgdyno.report.clock_words import format_offset
+from pgdyno.report.format import format_bytes, format_cpus, format_seconds
+from pgdyno.report.input import ReportInput
+from pgdyno.report.table import Cell, Table, columns, text
+from pgdyno.units import format_share
+
+_REMARK = (
+    "Before the trials each load host sent empty statements, alone and as fast as it could. Exchanges are what a load's clients sent"
+    " and waited for. Means over trials; of a share, the highest trial."
+)
+
+
+def load_hosts_table(report: ReportInput) -> Table | None:
+    """Build the table of load hosts; None if the load came from the machine that pgdyno ran on."""
+    hosts = report.record.load_hosts
+    if not hosts:
+        return None
+    rows = [row for host in hosts for row in _list_rows(report, host)]
+    titles = (
+        "Host",
+        "Workload",
+        "Clients",
+        "TPS",
+        "p99",
+        "Exchanges/s",
+        "of empty ones",
+        "Busiest thread",
+        "CPUs busy",
+    )
+    machines = "; ".join(_describe(host) for host in hosts)
+    return Table(
+        caption="Load hosts",
+        columns=columns(*titles, numbers_from=2),
+        rows=tuple(rows),
+        remark=f"{machines}.{_describe_clocks(report)} {_REMARK}",
+    )
+
+
+def _list_rows(report: ReportInput, host: LoadHostFacts) -> Iterator[tuple[Cell, ...]]:
+    for workload in report.analysis.workloads:
+        parts = [part for trial in workload.trials for part in trial.generators if part.host == host.name]
+        if not parts:
+            continue
+        sent_per_s = _mean(parts, lambda part: part.sent_per_s)
+        p99_ms = _mean(parts, lambda part: part.p99_ms)
+        yield (
+            text(host.name),
+            text(workload.name),
+            text(f"{parts[0].clients}"),
+            text(_show(_mean(parts, lambda part: part.tps))),
+            text("" if p99_ms is None else format_seconds(p99_ms / 1000.0)),
+            text(_show(sent_per_s)),
+            text(_show_share(_most(parts, lambda part: part.sent_ratio), host.empty_tps)),
+            text(_show_share(_most(parts, lambda part: part.thread_ratio))),
+            text(_show_share(_most(parts, lambda part: part.machine_cpu_ratio))),
+        )
+
+
+def _describe(host: LoadHostFacts) -> str:
+    size = f"{format_cpus(host.facts.usable_cpu_count)}, {format_bytes(host.facts.usable_memory_bytes)}"
+    same = ", the server's machine" if host.is_server_host else ""
+    return (
+        f"{host.name}: ssh {host.ssh}, {size}{same}, pgbench {host.version}, {host.empty_tps:,.0f} empty statements a second"
+        f" from {host.empty_clients} clients, {format_seconds(host.round_trip_s)} each from one"
+    )
+
+
+def _describe_clocks(report: ReportInput) -> str:
+    clocks = [
+        part.clock
+        for workload in report.analysis.workloads
+        for trial in workload.trials
+        for part in trial.generators
+        if part.clock is not None
+    ]
+    if not clocks:
+        return ""
+    worst = max(clocks, key=lambda one: one.uncertainty_s)
+    return (
+        f" Their clocks were ahead of pgdyno's by {format_offset(clocks[0])} at first, and times are off by"
+        f" {format_seconds(worst.uncertainty_s)} at the most."
+    )
+
+
+def _known(parts: Sequence[GeneratorFigures], get: Callable[[GeneratorFigures], float | None]) -> list[float]:
+    return [value for part in parts if (value := get(part)) is not None]
+
+
+def _mean(parts: Sequence[GeneratorFigures], get: Callable[[GeneratorFigures], float | None]) -> float | None:
+    known = _known(parts, get)
+    return sum(known) / len(known) if known else None
+
+
+def _most(parts: Sequence[GeneratorFigures], get: Callable[[GeneratorFigures], float | None]) -> float | None:
+    return max(_known(parts, get), default=None)
+
+
+def _show(value: float | None) -> str:
+    return "" if value is None else f"{value:,.0f}"
+
+
+def _show_share(ratio: float | None, whole: float | None = None) -> str:
+    if ratio is None:
+        return ""
+    return format_share(ratio) if whole is None else f"{format_share(ratio)} of {whole:,.0f}"

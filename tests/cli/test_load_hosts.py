@@ -1,0 +1,91 @@
+"""A given server whose load comes from load hosts, as a user measures it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator
+
+import pytest
+
+from pgdyno.record.store import open_record
+from pgdyno.record.trial_data import read_trial_data
+from tests.hosts import Sshd
+from tests.ready_program import run_program
+from tests.tools.pgcluster import LOOPBACK, PORT, Cluster, running
+
+from .program import Bench
+
+pytestmark = pytest.mark.cluster
+SHORT = ("--workload", "select-only", "--scale", "1", "--clients", "3", "--rounds", "1", "--duration", "5s")
+DSN = f"postgresql://bench@{LOOPBACK}:{PORT}/postgres"
+CANARY = "canary-7f3b"
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    with running(18) as made:
+        made.stop()
+        (made.data / "pg_hba.conf").write_text("local all all trust\nhost all all all scram-sha-256\n")
+        made.start(f"listen_addresses={LOOPBACK}")
+        made.sql(f"CREATE ROLE bench LOGIN CREATEDB PASSWORD '{CANARY}' IN ROLE pg_monitor")
+        yield made
+
+
+@pytest.fixture
+def bench(tmp_path: object) -> Bench:
+    return Bench(folder=tmp_path)  # type: ignore[arg-type]
+
+
+def run(bench: Bench, *words: str) -> subprocess.CompletedProcess[str]:
+    return run_program(words, cwd=bench.folder, env={**os.environ, "PGPASSWORD": CANARY})
+
+
+def test_two_load_hosts_make_one_load(cluster: Cluster, bench: Bench, by_ssh: Sshd) -> None:
+    hosts = ("--load-host", "db1", "--load-host", "db2", "--server-host", "db1")
+    done = run(bench, "bench", "--dsn", DSN, *hosts, *SHORT, "--warm-up", "1s", "--allow", "busy", "--stock-only")
+    assert done.returncode == 0, done.stderr
+    record = open_record(bench.record).read_record()
+    assert record.format_version == 5
+    assert [(host.name, host.ssh, host.is_server_host) for host in record.load_hosts] == [
+        ("load-db1", "db1", True),
+        ("db2", "db2", True),
+    ]
+    assert all(host.empty_tps > 0 and 0 < host.round_trip_s < 0.1 for host in record.load_hosts)
+    (trial,) = open_record(bench.record).read_trials()
+    assert [part.clients for part in trial.generators] == [2, 1]
+    data = read_trial_data(bench.record / "trials/0001", trial)
+    assert data.transactions is not None
+    assert data.transactions.ok_count == data.transaction_count
+    parts = [one.transactions.ok_count for one in data.generators if one.transactions is not None]
+    assert len(parts) == 2
+    assert sum(parts) == data.transaction_count
+    for path in bench.record.rglob("*"):
+        assert path.is_dir() or CANARY.encode() not in path.read_bytes(), path
+
+
+def test_load_hosts_are_checked_before(cluster: Cluster, bench: Bench, by_ssh: Sshd) -> None:
+    study = bench.folder / "study.toml"
+    pooled = '[hosts.gone]\nrole = "load"\nssh = "db1"\npgbench = "/nowhere/pgbench"\n'
+    study.write_text(
+        f'[server]\nkind = "given"\ndsn = "{DSN}"\n[hosts.load1]\nrole = "load"\nssh = "db2"\n{pooled}'
+        '[[workload]]\nname = "select-only"\n'
+    )
+    done = run(bench, "hosts", str(study))
+    assert done.returncode == 1, done.stderr
+    rows = [line.split() for line in done.stdout.splitlines()]
+    assert rows[1][:2] == ["load1", "load"]
+    assert rows[1][-1] in {"ms", "µs"}, done.stdout
+    assert rows[2] == ["gone", "load", "no", "link"]
+    assert "gone: there is no pgbench that runs" in done.stdout
+
+
+def test_what_load_hosts_cannot_do_is_refused(cluster: Cluster, bench: Bench, by_ssh: Sshd) -> None:
+    assert "--load-host goes with a given server" in bench.refuse("bench", "--load-host", "db1").stderr
+    words = ("compare", "--set", "work_mem=1MB", "--set", "work_mem=8MB", "--design", "live", "--load-host", "db1")
+    refused = run(bench, *words, "--dsn", DSN, *SHORT[:6], "--allow", "busy")
+    assert refused.returncode == 2, refused.stderr
+    assert "a pgbench on a load host is not frozen and thawed quickly enough" in refused.stderr
+    gone = run(bench, "bench", "--dsn", DSN, "--load-host", "unknown", *SHORT, "--allow", "busy")
+    assert (gone.returncode, "the host key of unknown is not known" in gone.stderr) == (3, True), gone.stderr
+    assert not bench.records

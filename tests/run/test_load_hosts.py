@@ -1,0 +1,334 @@
+"""Loads from load hosts: real pgbench through a real sshd, on real servers."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from pgdyno.errors import HostError, StepFailedError
+from pgdyno.record.generators.merge import merge_transactions
+from pgdyno.record.generators.parts import find_clock_offset_s, find_part_folders, read_part, read_part_clock
+from pgdyno.record.pgbench.output import Progress
+from pgdyno.record.transactions.pack import read_packed, read_summary
+from pgdyno.record.transactions.parse import LogColumns
+from pgdyno.record.transactions.tally import TransactionTally
+from pgdyno.record.trial_data import TRANSACTIONS_DIR
+from pgdyno.run.host.process import ServerUser
+from pgdyno.run.link import far_load
+from pgdyno.run.link.ssh import open_link
+from pgdyno.run.load import far_run
+from pgdyno.run.load.argv import LoadRun
+from pgdyno.run.load.far_run import LoadHost, ask_pgbench
+from pgdyno.run.load.generator import LoadOutcome
+from pgdyno.run.load.group import PgbenchGroup
+from pgdyno.run.load.log_stream import LogOutcome
+from pgdyno.run.load.pgbench import Pgbench
+from pgdyno.run.postgres.address import Address
+from pgdyno.run.postgres.installation import find_installation
+from pgdyno.spec.hosts import HostEntry, HostRole
+from pgdyno.spec.study import ServerSpec
+from pgdyno.spec.table import QueryMode
+from tests.hosts import Sshd
+from tests.tools.pgcluster import LOOPBACK, PORT, Cluster, running
+
+pytestmark = pytest.mark.cluster
+Happens = Callable[[PgbenchGroup, Mapping[str, int]], None]
+# pgdyno with a load that lasts, in a process of its own, so that it can be killed.
+CONDUCTOR = """
+    import os, sys
+    from pathlib import Path
+    from pgdyno.run.link.ssh import open_link
+    from pgdyno.run.load.far_run import LoadHost, ask_pgbench
+    from pgdyno.run.load.group import PgbenchGroup
+    from tests.run.test_load_hosts import empty_run, local_pgbench
+    from pgdyno.run.postgres.address import Address
+    from pgdyno.spec.hosts import HostEntry, HostRole
+
+    secret = os.memfd_create("secret")
+    os.write(secret, b"*:*:*:*:canary-7f3b")
+    address = Address(
+        host="{host}", port={port}, user="bench", parameters={{"passfile": "here"}}, inherited=(secret,)
+    )
+    folder = Path(sys.argv[1])
+    folder.mkdir()
+    with open_link(HostEntry(role=HostRole.LOAD, ssh="db1", pgbench="{pgbench}")) as link:
+        host = LoadHost(name="db1", link=link, version_major=ask_pgbench(link, "db1").major)
+        local = local_pgbench()
+        PgbenchGroup([host], local, local.user).run_load(empty_run(address, folder, duration_s=300), directory=folder)
+"""
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    deadline_s = time.monotonic() + 240
+    while not condition():
+        assert time.monotonic() < deadline_s
+        time.sleep(0.02)
+
+
+def read_stat(pid: int) -> list[str]:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+
+
+def parent_of(pid: int) -> int:
+    return int(read_stat(pid)[1])
+
+
+def is_running(pid: int) -> bool:
+    """Whether a process lives; one that nobody has waited for does not."""
+    try:
+        return read_stat(pid)[0] != "Z"
+    except OSError:
+        return False
+
+
+def left_overs() -> set[str]:
+    """What lies in memory of load hosts."""
+    return {path.name for path in Path("/dev/shm").glob("pgdyno-load-*")}
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    with running(18) as made:
+        made.stop()
+        (made.data / "pg_hba.conf").write_text(
+            "local all all trust\nhost all bench all trust\nhost all all all scram-sha-256\n"
+        )
+        made.start(f"listen_addresses={LOOPBACK}")
+        made.sql("CREATE ROLE bench LOGIN SUPERUSER")
+        yield made
+
+
+@pytest.fixture
+def address(cluster: Cluster) -> Address:
+    return Address(host=LOOPBACK, port=PORT, user="bench", dbname="postgres", parameters={"connect_timeout": "10"})
+
+
+def local_pgbench() -> Pgbench:
+    me = ServerUser(name=str(os.geteuid()), uid=os.geteuid(), gid=os.getegid())
+    return Pgbench(installation=find_installation(ServerSpec(), user=me, software_dir=Path("/nonexistent")), user=me)
+
+
+@contextmanager
+def reaching(names: Sequence[str], pgbench: str | None = None, python: str | None = None) -> Iterator[PgbenchGroup]:
+    local = local_pgbench()
+    program = pgbench or local.installation.program("pgbench")
+    with ExitStack() as stack:
+        hosts = []
+        for name in names:
+            link = stack.enter_context(
+                open_link(HostEntry(role=HostRole.LOAD, ssh=name, pgbench=program, python=python))
+            )
+            hosts.append(LoadHost(name=name, link=link, version_major=ask_pgbench(link, name).major))
+        yield PgbenchGroup(hosts, local, local.user)
+
+
+def empty_run(address: Address, folder: Path, *, clients: int = 4, duration_s: float = 3) -> LoadRun:
+    script = folder / "empty.sql"
+    script.write_text("SELECT;\n")
+    return LoadRun(
+        address=address,
+        scripts=((str(script), 1),),
+        mode=QueryMode.SIMPLE,
+        clients=clients,
+        threads=2,
+        duration_s=duration_s,
+        reports_statements=False,
+        random_seed=1,
+    )
+
+
+def load(group: PgbenchGroup, run: LoadRun, folder: Path) -> tuple[LoadOutcome, LogOutcome]:
+    """Make one logged load."""
+    log = group.start_log(
+        folder / TRANSACTIONS_DIR,
+        columns=LogColumns.PLAIN,
+        sampling_rate=1.0,
+        latency_limit_us=None,
+        flush_period_s=None,
+    )
+    with closing(log):
+        outcome = group.run_load(msgspec.structs.replace(run, log_prefix=log.log_prefix), directory=folder)
+        return outcome, log.finish()
+
+
+def test_two_hosts_make_one_load(by_ssh: Sshd, address: Address, tmp_path: Path) -> None:
+    before = left_overs()
+    with reaching(["db1", "db2"]) as group:
+        outcome, log = load(group, empty_run(address, tmp_path, clients=5), tmp_path)
+        assert not group.far_pids
+    assert (log.reason, log.notes) == (None, ())
+    assert left_overs() == before
+    folders = find_part_folders(tmp_path)
+    assert [folder.name for folder in folders] == ["db1", "db2"]
+    # Together they counted and logged the same, and so does one tally of both logs.
+    summaries = [read_summary(folder / TRANSACTIONS_DIR) for folder in folders]
+    parts = [read_part(folder) for folder in folders]
+    assert [part.clients for part in parts] == [3, 2]
+    merged = merge_transactions([(one, 0.0) for one in summaries])
+    tally = TransactionTally(columns=LogColumns.PLAIN)
+    for folder in folders:
+        for batch in read_packed(folder / TRANSACTIONS_DIR):
+            tally.add(batch)
+    whole = tally.summary()
+    assert outcome.summary.transaction_count == merged.ok_count == whole.ok_count > 0
+    assert merged.latency() == whole.latency()
+    assert outcome.summary.client_count == 5
+    # All began at one instant, as their clients' first transactions show.
+    releases = [part.release_near_s for part in parts]
+    assert releases[0] == releases[1] == outcome.start_monotonic_s
+    assert outcome.clock_offset_s is not None
+    begins_us = [one.first_stamp_us or 0 for one in summaries]
+    # A client that is still logging in as its pgbench is frozen comes a little later.
+    assert min(begins_us) / 1e6 - outcome.clock_offset_s >= outcome.start_monotonic_s - 0.005
+    # Each draws numbers of its own.
+    seeds = {word for part in parts for word in part.argv if word.startswith("--random-seed")}
+    assert len(seeds) == 2
+
+
+def test_what_a_load_host_lacks_is_said(by_ssh: Sshd, address: Address, tmp_path: Path) -> None:
+    old = tmp_path / "pgbench-old"
+    old.write_text("#!/bin/sh\necho 'pgbench (PostgreSQL) 14.9'\n")
+    old.chmod(0o755)
+    full = tmp_path / "python-full"
+    # A machine whose memory folder and temporary folder have no room.
+    mounts = "mount -t tmpfs -o size=1m none /dev/shm; mount -t tmpfs -o size=1m none /tmp"
+    full.write_text(f'#!/bin/sh\nexec unshare --mount sh -c \'{mounts}; exec {sys.executable} "$@"\' sh "$@"\n')
+    full.chmod(0o755)
+    for program, words in {
+        "/nowhere/pgbench": "db1: there is no pgbench that runs: [Errno 2]",
+        "/bin/true": "db1: there is no pgbench that runs",
+        str(old): "db1: its pgbench is 14.9, and pgdyno needs 15 or later",
+    }.items():
+        with pytest.raises(HostError) as caught, reaching(["db1"], program):
+            pass
+        assert caught.value.reason.startswith(words)
+        assert caught.value.hint, words
+    if os.geteuid() == 0:
+        with pytest.raises(HostError, match="no room for pgbench's log"), reaching(["db1"], python=str(full)) as group:
+            load(group, empty_run(address, tmp_path), tmp_path / "full")
+    wrong = msgspec.structs.replace(address, user="nobody_there")
+    with reaching(["db1"]) as group, pytest.raises(StepFailedError) as refused:
+        group.run_load(empty_run(wrong, tmp_path), directory=tmp_path / "refused")
+    assert refused.value.fact == "db1: pgbench failed"
+    assert "no password supplied" in refused.value.detail
+
+
+def test_bad_luck_ends_the_load_on_all_hosts(
+    by_ssh: Sshd, address: Address, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(far_run, "SILENCE_S", 4)
+    before = left_overs()
+
+    def cut(group: PgbenchGroup, _: Mapping[str, int]) -> None:
+        master = group.hosts["db2"].link._master
+        assert master is not None
+        master.kill()
+
+    def hang(group: PgbenchGroup, _: Mapping[str, int]) -> None:
+        master = group.hosts["db2"].link._master
+        assert master is not None
+        os.kill(master.pid, signal.SIGSTOP)
+
+    def kill_pgbench(_: PgbenchGroup, pids: Mapping[str, int]) -> None:
+        os.kill(pids["db2"], signal.SIGKILL)
+
+    def kill_program(_: PgbenchGroup, pids: Mapping[str, int]) -> None:
+        os.kill(parent_of(pids["db2"]), signal.SIGKILL)
+
+    for number, (happens, words) in enumerate(
+        {
+            cut: "the load from db2 is lost: the link to db2 was lost",
+            hang: "the load from db2 is lost: nothing has come from there for 4 s",
+            kill_pgbench: "db2: pgbench failed: it was ended by SIGKILL",
+            kill_program: "the load from db2 is lost",
+        }.items()
+    ):
+        with reaching(["db1", "db2"]) as group:
+            run = empty_run(address, tmp_path, duration_s=120)
+            pids: dict[str, int] = {}
+
+            def abort(group: PgbenchGroup = group, happens: Happens = happens, pids: dict[str, int] = pids) -> None:
+                if not pids and group.far_pids:
+                    pids |= group.far_pids
+                    happens(group, pids)
+
+            with pytest.raises(StepFailedError) as caught:
+                group.run_load(run, directory=tmp_path / str(number), should_abort=abort)
+            assert caught.value.reason.startswith(words), words
+            assert len(pids) == 2, words
+            wait_until(lambda pids=pids: not any(map(is_running, pids.values())))  # type: ignore[misc]
+            for host in group.hosts.values():
+                if host.link._master is not None:
+                    os.kill(host.link._master.pid, signal.SIGCONT)
+    assert left_overs() == before
+
+
+def test_a_stopped_pgbench_is_named(
+    by_ssh: Sshd, address: Address, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = tmp_path / "far_load.py"
+    source.write_text(Path(far_load.__file__).read_text().replace("STOPPED_S = 10.0", "STOPPED_S = 1.0"))
+    monkeypatch.setattr(far_load, "__file__", str(source))
+    with reaching(["db1"]) as group:
+        pids: dict[str, int] = {}
+
+        def stop(_: Progress) -> None:
+            if not pids:
+                pids.update(group.far_pids)
+                os.kill(pids["db1"], signal.SIGSTOP)
+
+        run = empty_run(address, tmp_path, duration_s=120)
+        with pytest.raises(StepFailedError, match="db1: pgbench was stopped by a signal for more than 1 s"):
+            group.run_load(run, directory=tmp_path / "stopped", on_progress=stop)
+        wait_until(lambda: not is_running(pids["db1"]))
+
+
+def test_nothing_is_left_there_after_a_killed_pgdyno(by_ssh: Sshd, address: Address, tmp_path: Path) -> None:
+    before = left_overs()
+    code = textwrap.dedent(CONDUCTOR).format(
+        host=address.host, port=address.port, pgbench=local_pgbench().installation.program("pgbench")
+    )
+    environment = {**os.environ, "PATH": by_ssh.path}
+    folder = tmp_path / "killed"
+    conductor = subprocess.Popen([sys.executable, "-c", code, folder], env=environment, stdin=subprocess.PIPE)
+    part = folder / "loads/db1/load.json"
+    wait_until(part.exists)
+    pid = msgspec.json.decode(part.read_bytes())["pid"]
+    assert is_running(pid)
+    for process in (pid, parent_of(pid)):
+        for file in ("cmdline", "environ"):
+            assert b"canary-7f3b" not in Path(f"/proc/{process}/{file}").read_bytes()
+    conductor.kill()
+    conductor.communicate()
+    wait_until(lambda: not is_running(pid))
+    assert left_overs() == before
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root makes a time namespace")
+def test_clocks_of_load_hosts_are_converted_once(by_ssh: Sshd, address: Address, tmp_path: Path) -> None:
+    ahead = tmp_path / "python-ahead"
+    ahead.write_text(f'#!/bin/sh\nexec unshare --time --monotonic 1000 --fork --kill-child {sys.executable} "$@"\n')
+    ahead.chmod(0o755)
+    with reaching(["db1", "db2"], python=str(ahead)) as group:
+        began_s = time.monotonic()
+        outcome, log = load(group, empty_run(address, tmp_path, duration_s=2), tmp_path)
+        ended_s = time.monotonic()
+    assert log.reason is None
+    assert began_s < outcome.start_monotonic_s < outcome.end_monotonic_s < ended_s
+    for part in outcome.parts:
+        clock = read_part_clock(tmp_path / "loads" / part.host)
+        assert abs(clock.offset_s - 1000.0) <= clock.uncertainty_s
+        assert part.start_far_s > began_s + 990.0
+        stamp_us = read_summary(tmp_path / "loads" / part.host / TRANSACTIONS_DIR).first_stamp_us or 0
+        near_s = stamp_us / 1e6 - find_clock_offset_s(part, clock)
+        assert outcome.start_monotonic_s - 0.01 < near_s < outcome.end_monotonic_s
