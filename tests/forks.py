@@ -136,6 +136,7 @@ def _import_all() -> None:
     package = importlib.import_module("pgdyno")
     for module in pkgutil.walk_packages(package.__path__, "pgdyno."):
         importlib.import_module(module.name)
+    importlib.import_module("tests.homes")
     # Comparisons import it when they need it.
     importlib.import_module("scipy.special")
     # Reports would compile them.
@@ -210,7 +211,10 @@ def _run(task: dict[str, Any]) -> None:
         module, sys.argv[1:] = task["helper"][4], task["helper"][5:]
         run_main(module)
     from pgdyno.__main__ import main
+    from pgdyno.run.cluster.server import Server
+    from tests.homes import copied_initdb
 
+    Server.initdb = copied_initdb  # type: ignore[method-assign]
     sys.argv[1:] = task["words"]
     try:
         main()

@@ -51,6 +51,11 @@ def spread_folders(parent: Path) -> None:
         os.close(descriptor)
 
 
+def without_shared(environment: dict[str, str]) -> dict[str, str]:
+    """Return an environment in which a program finds nothing of this run, and makes all of it itself."""
+    return {name: value for name, value in environment.items() if name != _VARIABLE}
+
+
 def make_folder() -> Path:
     """Make a folder that the server's account can reach (pytest's own are closed to it)."""
     # All in that of the run, so that files can be linked; a tool that captures something has none.
@@ -87,9 +92,12 @@ def make_once(bindir: Path, kind: str, data: Path, make: Callable[[], object]) -
     with _locked(kept.name):
         if not kept.exists():
             make()
-            partial = kept.with_suffix(".partial")
-            subprocess.run(["cp", "--archive", "--no-target-directory", str(data), str(partial)], check=True)
-            partial.rename(kept)
+            # In a folder of its own: what is killed here may leave a cp at work.
+            with reachable_folder() as folder:
+                subprocess.run(
+                    ["cp", "--archive", "--no-target-directory", str(data), str(folder / "data")], check=True
+                )
+                (folder / "data").rename(kept)
             return
     # Beside `data`, the copy would lie where the removed clusters of other tests with this folder were.
     with reachable_folder() as folder:

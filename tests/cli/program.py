@@ -17,9 +17,11 @@ from typing import Any
 import pytest
 
 from pgdyno.cli import main
+from pgdyno.run.cluster.server import Server
 from tests.forks import HelperPopen
+from tests.homes import copied_initdb
 from tests.ready_program import Program, run_program
-from tests.shared import reachable_folder, shared_home
+from tests.shared import reachable_folder, shared_home, without_shared
 
 SMALL = ("--stock-only", "--scale", "2", "--clients", "4", "--duration", "1s", "--warm-up", "1s", "--rounds", "1")
 # A load that leaves the CPUs to the tests beside it, for those that need one and not its speed.
@@ -31,6 +33,8 @@ class Bench:
     """A folder with a home in it; records go to `folder/pgdyno-records`."""
 
     folder: Path
+    runs_initdb: bool = False
+    """Whether the program makes its own empty clusters, instead of copying one that this run has made before."""
 
     @property
     def home(self) -> Path:
@@ -80,7 +84,7 @@ class Bench:
             cwd=self.folder,
             timeout=timeout_s,
             stdin=subprocess.DEVNULL,
-            env={**os.environ, "COLUMNS": "200", **program},
+            env={**self._environment(), **program},
         )
 
     @contextlib.contextmanager
@@ -91,7 +95,7 @@ class Bench:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             stdin=subprocess.DEVNULL,
-            env={**os.environ, "COLUMNS": "200"},
+            env=self._environment(),
         )
         try:
             yield process
@@ -99,6 +103,10 @@ class Bench:
             if process.poll() is None:
                 process.kill()
             process.communicate()
+
+    def _environment(self) -> dict[str, str]:
+        environment = {**os.environ, "COLUMNS": "200"}
+        return without_shared(environment) if self.runs_initdb else environment
 
     def processes(self) -> list[tuple[int, str]]:
         """Every process that has this folder in its command line or works in it, but pgdyno itself."""
@@ -132,6 +140,7 @@ def run_here(
     with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         patch.setattr(sys, "argv", ["pgdyno", *arguments])
         patch.setattr(subprocess, "Popen", HelperPopen)
+        patch.setattr(Server, "initdb", copied_initdb)
         patch.delenv("PGDYNO_PROGRAM", raising=False)
         for name, value in {"COLUMNS": str(columns), **environment}.items():
             patch.setenv(name, value)
@@ -149,7 +158,7 @@ def run_here(
 def some_bench(*, is_empty: bool = True) -> Iterator[Bench]:
     """An empty one; or one whose home has what those before it have loaded and measured, and leaves its own there."""
     with reachable_folder() as folder:
-        made = Bench(folder)
+        made = Bench(folder, runs_initdb=is_empty)
         with contextlib.nullcontext() if is_empty else shared_home(made.home):
             yield made
 

@@ -15,7 +15,8 @@ pytestmark = pytest.mark.cluster
 SCHEMA = (
     "CREATE TABLE orders (id int PRIMARY KEY, note text);\nINSERT INTO orders SELECT generate_series(1, 1000), '';\n"
 )
-LOAD = "\\set id random(1, 1000 * :scale)\nUPDATE orders SET note = 'paid' WHERE id = :id;\n"
+# Clients that think leave the CPUs to the tests beside them.
+LOAD = "\\set id random(1, 1000 * :scale)\nUPDATE orders SET note = 'paid' WHERE id = :id;\n\\sleep 20 ms\n"
 SHORT = ("--workload", "pay.sql", "--clients", "1", "--warm-up", "0s", "--duration", "1s")
 
 
@@ -62,8 +63,6 @@ def test_own_tables_are_loaded_measured_and_told(cluster: Cluster, bench: Bench)
 
 
 def test_clients_are_swept_on_own_tables(cluster: Cluster, bench: Bench) -> None:
-    # Clients that think leave the CPUs to the tests beside them.
-    (bench.folder / "pay.sql").write_text(f"{LOAD}\\sleep 20 ms\n")
     words = ("sweep", "clients=1,2", *dsn(cluster), "--init", "schema.sql", "--workload", "pay.sql", "--minutes", "0.5")
     done = run_here((*words, "--warm-up", "0s", "--duration", "1s", "--json"), cwd=bench.folder)
     assert done.returncode == 0, done.stderr
@@ -77,7 +76,7 @@ def test_a_superusers_file_and_one_without_tables_are_told(cluster: Cluster, ben
     )
     assert (done.returncode, said in done.stderr, "makes no table" in done.stderr) == (0, False, False), done.stderr
     (bench.folder / "schema.sql").write_text("SELECT 1;\n")
-    (bench.folder / "pay.sql").write_text("SELECT 1;\n")
+    (bench.folder / "pay.sql").write_text("SELECT 1;\n\\sleep 20 ms\n")
     of_superuser = ("--dsn", f"host={cluster.root} port={PORT} user=postgres dbname=postgres")
     words = ("bench", *of_superuser, "--stock-only", "--init", "schema.sql", *SHORT, "--rounds", "1", "--out", "other")
     done = run_here(words, cwd=bench.folder)

@@ -7,23 +7,14 @@ import subprocess
 import pytest
 
 from pgdyno.run.cluster.server import Server
-from pgdyno.spec.initdb import InitdbChoices, InitdbTable, combine_choices
+from tests import homes
 from tests.forks import HelperPopen
-from tests.homes import initdb
 
 
 @pytest.fixture
 def copied_initdb(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the product copy the empty cluster that its own initdb has made once in this run; `test_server` runs that."""
-    real = Server.initdb
-
-    def copy(server: Server, choices: InitdbTable = InitdbChoices()) -> None:  # noqa: B008 - it cannot change
-        if combine_choices(choices) == InitdbChoices():
-            initdb(server, real)
-        else:
-            real(server, choices)
-
-    monkeypatch.setattr(Server, "initdb", copy)
+    """Let the product copy the empty cluster that its own initdb has made once in this run."""
+    monkeypatch.setattr(Server, "initdb", homes.copied_initdb)
 
 
 @pytest.fixture
