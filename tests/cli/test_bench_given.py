@@ -416,8 +416,9 @@ def test_ctrl_c_leaves_the_loaded_database_only(cluster: Cluster, bench: Bench) 
     assert [name for name in databases(cluster) if name.endswith("_run")] == []
 
 
-@on_15
-@pytest.mark.parametrize("mode", ["session", "transaction"])
+@pytest.mark.parametrize(
+    ("cluster", "mode"), [(15, "session"), (15, "transaction"), (18, "transaction")], indirect=["cluster"]
+)
 def test_through_a_pooler(cluster: Cluster, bench: Bench, mode: str) -> None:
     cluster.sql("DROP ROLE IF EXISTS plain; CREATE ROLE plain LOGIN CREATEDB")
     with pooling(cluster, mode=mode) as folder:

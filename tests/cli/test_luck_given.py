@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.cli.test_apply_given import cloned
 from tests.loops import mounted, needs_root
 from tests.ready_program import Program, run_program
 from tests.tools.pgcluster import PORT, Cluster, running
@@ -47,7 +48,11 @@ def run(bench: Bench, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 def begin(cluster: Cluster, bench: Bench, *more: str) -> subprocess.Popen[str]:
     """Start a bench, and wait until its measured load is at work."""
-    child = Program(words(cluster, *more), cwd=bench.folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    return start(cluster, bench, words(cluster, *more))
+
+
+def start(cluster: Cluster, bench: Bench, argv: tuple[str, ...]) -> subprocess.Popen[str]:
+    child = Program(argv, cwd=bench.folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     query = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'pgbench' AND datname LIKE '%_run'"
     while cluster.sql(query) != "2":
         assert child.poll() is None, child.communicate()
@@ -65,6 +70,31 @@ def test_sessions_that_are_killed_fail_the_trial_which_is_repeated(cluster: Clus
     _, said = child.communicate()
     assert child.returncode == 0, said
     assert "trial 1 is repeated after `terminating connection due to administrator command`" in said
+
+
+def test_a_failover_ends_the_study_and_the_new_primary_goes_on(bench: Bench) -> None:
+    """The string names both; the study that was begun with one does not change over within a trial."""
+    with running(18) as primary, cloned(primary) as standby:
+        primary.sql("CREATE ROLE bench LOGIN CREATEDB")
+        with (standby.data / "postgresql.auto.conf").open("a") as conf:
+            conf.write(f"primary_conninfo = 'host={primary.root} port={PORT} user=postgres'\n")
+        standby.sql("SELECT pg_reload_conf()")
+        places = f"host={primary.root},{standby.root} port={PORT},{PORT}"
+        dsn = f"{places} user=bench dbname=postgres target_session_attrs=read-write"
+        argv = ("bench", "--dsn", dsn, *LOAD, "--scale", "1", "--duration", "5s", "--allow", "busy")
+        child = start(primary, bench, argv)
+        lag = "SELECT pg_wal_lsn_diff(pg_current_wal_lsn(), replay_lsn) FROM pg_stat_replication"
+        while primary.sql(lag) != "0":
+            time.sleep(0.05)
+        primary.stop()
+        standby.run("pg_ctl", "-D", str(standby.data), "-w", "-s", "promote")
+        _, said = child.communicate()
+        assert (child.returncode, "the server does not answer any more" in said) == (4, True), said
+        assert "`pgdyno resume` goes on" in said
+        resumed = run(bench, "resume")
+        assert resumed.returncode == 0, resumed.stderr
+        assert f"at {standby.root}" in resumed.stderr
+        assert "_run" not in databases(standby)
 
 
 def test_connections_that_others_have_taken_meanwhile(cluster: Cluster, bench: Bench) -> None:

@@ -227,6 +227,8 @@ def tell_failure(trial: PlannedTrial, error: PgdynoError, *, tries: int, ui: Ui)
     """Say that a trial has failed, and return whether it is tried again."""
     ui.end_step(f"failed: {error.fact}")
     if tries == TRIES or not isinstance(error, StepFailedError):
+        if isinstance(error, StepFailedError) and not error.hint:
+            error.hint = "what was finished is kept: once the cause is gone, `pgdyno resume` goes on"
         return False
     said = _REASON.search(error.detail)
     # Many lines are the end of a log.
