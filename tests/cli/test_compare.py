@@ -72,6 +72,15 @@ REFUSED: list[tuple[tuple[str, ...], list[str]]] = [
         ["1 minute is too few for a verdict", "s a round", "--minutes "],
     ),
     (("--clients", "abc"), ["--clients abc"]),
+    (
+        ("--set", "commit_delay=5", "--failover", "fire", "--standbys", "1"),
+        ["--failover: 'fire'", "one of crash, stop"],
+    ),
+    (("--set", "commit_delay=5", "--failover", "crash"), ["a failover needs a standby", "--standbys 1"]),
+    (
+        ("--set", "commit_delay=5", "--failover", "stop", "--standbys", "1", "--design", "switchback"),
+        ["paired trials"],
+    ),
 ]
 if os.geteuid() == 0:  # other accounts may set none, whatever its value
     REFUSED.append((("--sysctl", "vm.swappiness=sixty"), ["vm.swappiness cannot be sixty", "now", "it takes a number"]))

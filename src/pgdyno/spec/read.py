@@ -39,6 +39,7 @@ _OPTIONS = {
     "scripts": "--workload",
     "name": "--workload",
     "resolution": "--detect",
+    "how": "--failover",
     # Part of a sweep's axis.
     "latency": "latency",
     "percentile": "percentile",

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from pgdyno.analyse.failover import list_metrics
 from pgdyno.analyse.series import ChartKind
 from pgdyno.analyse.types import TrialAnalysis, WorkloadAnalysis
 from pgdyno.record.frames import pl
@@ -88,8 +89,17 @@ def list_figures(trial: TrialAnalysis) -> dict[str, Any]:
         **trial.quoted,
         **trial.shares,
         **trial.init_s,
+        **_list_failover(trial),
         **{f"{name}_per_{unit}": count for name, count in trial.counts_per_transaction.items()},
     }
+
+
+def _list_failover(trial: TrialAnalysis) -> dict[str, Any]:
+    seen = trial.failover
+    if seen is None:
+        return {}
+    lost = {"lost_probes_count": seen.lost_probes, "lost_transactions_count": seen.lost_transactions}
+    return {**list_metrics(seen), **lost, "confirmed_probes_count": seen.confirmed_probes}
 
 
 def _list_seconds(workload: WorkloadAnalysis, trial: TrialAnalysis) -> Iterator[dict[str, Any]]:
