@@ -223,27 +223,35 @@ def test_what_a_load_host_lacks_is_said(by_ssh: Sshd, address: Address, tmp_path
     assert "no password supplied" in refused.value.detail
 
 
+def cut(group: PgbenchGroup, _: Mapping[str, int]) -> None:
+    master = group.hosts["db2"].link._master
+    assert master is not None
+    master.kill()
+
+
+def hang(group: PgbenchGroup, _: Mapping[str, int]) -> None:
+    master = group.hosts["db2"].link._master
+    assert master is not None
+    os.kill(master.pid, signal.SIGSTOP)
+
+
+def kill_pgbench(_: PgbenchGroup, pids: Mapping[str, int]) -> None:
+    os.kill(pids["db2"], signal.SIGKILL)
+
+
+def kill_program(_: PgbenchGroup, pids: Mapping[str, int]) -> None:
+    os.kill(parent_of(pids["db2"]), signal.SIGKILL)
+
+
+def stop_program(_: PgbenchGroup, pids: Mapping[str, int]) -> None:
+    os.kill(parent_of(pids["db2"]), signal.SIGSTOP)
+
+
 def test_bad_luck_ends_the_load_on_all_hosts(
     by_ssh: Sshd, address: Address, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(far_run, "SILENCE_S", 4)
     before = left_overs()
-
-    def cut(group: PgbenchGroup, _: Mapping[str, int]) -> None:
-        master = group.hosts["db2"].link._master
-        assert master is not None
-        master.kill()
-
-    def hang(group: PgbenchGroup, _: Mapping[str, int]) -> None:
-        master = group.hosts["db2"].link._master
-        assert master is not None
-        os.kill(master.pid, signal.SIGSTOP)
-
-    def kill_pgbench(_: PgbenchGroup, pids: Mapping[str, int]) -> None:
-        os.kill(pids["db2"], signal.SIGKILL)
-
-    def kill_program(_: PgbenchGroup, pids: Mapping[str, int]) -> None:
-        os.kill(parent_of(pids["db2"]), signal.SIGKILL)
 
     for number, (happens, words) in enumerate(
         {
@@ -251,6 +259,7 @@ def test_bad_luck_ends_the_load_on_all_hosts(
             hang: "the load from db2 is lost: nothing has come from there for 4 s",
             kill_pgbench: "db2: pgbench failed: it was ended by SIGKILL",
             kill_program: "the load from db2 is lost",
+            stop_program: "the load from db2 is lost: nothing has come from there for 4 s",
         }.items()
     ):
         with reaching(["db1", "db2"]) as group:

@@ -271,7 +271,8 @@ class Load:
                 pass_fds=inherited,
             )
             said = [program, *self.request["argv"]]
-            say("started", {"pid": self.child.pid, "argv": said, "start_s": start_s, "epoch_offset_s": epoch_offset_s})
+            pids = {"pid": self.child.pid, "program_pid": os.getpid()}
+            say("started", dict(pids, argv=said, start_s=start_s, epoch_offset_s=epoch_offset_s))
             threading.Thread(target=self.note_end, args=(self.child.pid,), daemon=True).start()
             self.hold(folder)
             tail = Tail(stderr.fileno())

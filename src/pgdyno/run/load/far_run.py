@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from pgdyno.record.generators.part import LoadPart
 from pgdyno.record.generators.parts import CLOCK_FILE, PART_FILE
 from pgdyno.record.samples.clock import ClockExchange, fit_clock
 from pgdyno.record.trial_data import STDERR_FILE, STDOUT_FILE
+from pgdyno.run.host import process
 from pgdyno.run.host.clock import monotonic_s
 from pgdyno.run.link import far_load
 from pgdyno.run.link.boot import SILENCE_S
@@ -38,6 +40,7 @@ _NEWER = {
     "max_protocol_version": (18, "3.0"),
     "sslkeylogfile": (18, ""),
 }
+_KILLS_WITHIN_S = 5.0
 CONNECTS_WITHIN_S = 60.0
 """How long the clients may take to connect."""
 _FOLDER, _SECRET = "{folder}", "{secret}"
@@ -78,6 +81,7 @@ class FoundPgbench(msgspec.Struct, frozen=True, kw_only=True):
 
 class _Started(msgspec.Struct, frozen=True, kw_only=True):
     pid: int
+    program_pid: int
     argv: tuple[str, ...]
     start_s: float
     epoch_offset_s: float
@@ -135,6 +139,7 @@ class _Words:
         self.done: _Done | None = None
         self.stderr: list[str] = []
         self.notes: list[str] = []
+        self.is_silent = False
         self._heard_s = monotonic_s()
         self._exchange_count = 0
         self.program = FarProgram(
@@ -176,6 +181,7 @@ class _Words:
                     hint=f"`ssh {self.program.link.destination}` must stay connected",
                 )
         if monotonic_s() - self._heard_s > SILENCE_S:
+            self.is_silent = True
             raise StepFailedError(
                 f"the load from {self.name} is lost",
                 detail=f"nothing has come from there for {SILENCE_S} s",
@@ -310,6 +316,8 @@ class FarRun:
         if self._stderr.closed:
             return self._part
         try:
+            if self._words.is_silent and self._words.started is not None:
+                self._kill_there(self._words.started.program_pid)
             self._words.stop()
             # Why it ended early was said before, or is not asked any more.
             with contextlib.suppress(PgdynoError):
@@ -322,6 +330,21 @@ class FarRun:
             write_durably(self.directory / STDOUT_FILE, b"" if done is None else done.stdout.encode())
         self._write_part()
         return self._part
+
+    def _kill_there(self, pid: int) -> None:
+        """Kill a program that may have been stopped: neither the end of its input nor an alarm would end it."""
+        command = f"exec sh -c 'grep -qa pgdyno /proc/{pid}/cmdline && kill -KILL {pid}'"
+        # Where the link hangs, the program's alarm ends it.
+        with (
+            contextlib.suppress(PgdynoError, OSError, subprocess.TimeoutExpired),
+            Path(os.devnull).open("wb") as nothing,
+        ):
+            child = self.host.link.start(command, stdout=nothing)
+            try:
+                child.communicate(timeout=_KILLS_WITHIN_S)
+            finally:
+                process.stop(child)
+                child.communicate()
 
     def _write_part(self) -> None:
         started, done = self._words.started, self._words.done
