@@ -196,7 +196,8 @@ def _run_on_given(asked: _Experiment, ui: Ui) -> RecordStore:
     dsn, allowed = asked.record.study.server.dsn or "", allowed_again(asked.record)
     clients = most_clients(asked.study)
     data, host = asked.study.data, asked.study.server_host
-    with ready_server(dsn, clients=clients, data=data, host=host, allowed=allowed, ui=ui) as ready:
+    poolers = asked.study.poolers
+    with ready_server(dsn, clients=clients, data=data, host=host, poolers=poolers, allowed=allowed, ui=ui) as ready:
         check_same_server(asked.record, ready)
         planned = plan_given(asked.study, ready)
         asked.ask_and_link(planned, ui)
@@ -246,7 +247,9 @@ def _compose(store: RecordStore, subject: _Subject, wishes: ConfirmOptions) -> S
     """Compose the experiment: the load as it was, and one change."""
     study, variant, was = read_study(store.path / STUDY_FILE), subject.variant, subject.workload.load
     asked = next(one for one in study.workload if one.name == was.name)
-    load = msgspec.structs.replace(asked, clients=was.clients, threads=was.threads, mode=was.mode)
+    load = msgspec.structs.replace(
+        asked, clients=was.clients, threads=was.threads, mode=was.mode, endpoint=was.endpoint
+    )
     if variant is not None:
         study = msgspec.structs.replace(study, server=variant.server)
         data = msgspec.structs.replace(study.data, wal_home=place_of(study.data, variant).wal_home)

@@ -11,6 +11,7 @@ import msgspec
 from pgdyno.errors import PgdynoError, StepFailedError
 from pgdyno.plan.plan import PlannedTrial, PlannedWorkload
 from pgdyno.record.pgbench.output import PgbenchSummary, Progress
+from pgdyno.record.samples.pooler import POOLER
 from pgdyno.record.transactions.parse import LogColumns
 from pgdyno.record.trial_data import TRANSACTION_LOG, TRANSACTIONS_DIR, WARM_UP_DIR
 from pgdyno.record.types import Gap
@@ -73,6 +74,7 @@ def measure_load(
             is_elsewhere=stage.server.pid is None,
             watches_standbys=bool(stage.server.standby_processes),
             watched=stage.server.watched,
+            console=None if stage.server.pooler is None else stage.server.pooler.console,
         )
         watch = LoadWatch(stage.server, duration_s=trial.duration_s)
         observers = _Observers(seen, stream, samplers, watch, server=stage.server, on_load=on_load)
@@ -162,6 +164,8 @@ class _Observers:
         for process in self._server.standby_processes:
             follow = self._samplers.follow_tree if process.has_descendants else self._samplers.follow
             follow(process.label, process.pid)
+        if (pooler := self._server.pooler) is not None and pooler.pid is not None:
+            self._samplers.follow(POOLER, pooler.pid)
         if self._seen.switchback is not None:
             self._seen.switchback.note_start()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
@@ -29,6 +29,7 @@ from pgdyno.run.given.database import check_named
 from pgdyno.run.given.libpq import find_libpq
 from pgdyno.run.given.lock import StudyLock, refuse_second_study
 from pgdyno.run.given.machine import ServerMachine, find_machine
+from pgdyno.run.given.poolers import open_poolers
 from pgdyno.run.given.probe import watch_server
 from pgdyno.run.given.wal_bound import WalBound
 from pgdyno.run.given_server import GivenServerUnderTest
@@ -43,6 +44,7 @@ from pgdyno.run.postgres.address import Address
 from pgdyno.run.postgres.installation import find_installation
 from pgdyno.spec.allowed import Allowed
 from pgdyno.spec.hosts import HostEntry
+from pgdyno.spec.pooler import PoolerSpec
 from pgdyno.spec.study import DataSpec, ServerSpec, Study
 from pgdyno.units import format_bytes, format_cpus
 
@@ -91,7 +93,14 @@ class ReadyServer(msgspec.Struct, frozen=True, kw_only=True):
 
 @contextmanager
 def ready_server(
-    dsn: str, *, clients: int, data: DataSpec, host: NamedHost | None, allowed: Allowed, ui: Ui
+    dsn: str,
+    *,
+    clients: int,
+    data: DataSpec,
+    host: NamedHost | None,
+    poolers: Mapping[str, PoolerSpec],
+    allowed: Allowed,
+    ui: Ui,
 ) -> Iterator[ReadyServer]:
     """Connect, look at the server, and tell what would spoil a measurement.
 
@@ -100,6 +109,7 @@ def ready_server(
         clients: Of the load that is meant.
         data: What the load runs on.
         host: Name and entry of its machine, which is watched by ssh; None: it is not watched.
+        poolers: Poolers in front of it, by name.
         allowed: Whether to load it although others use it, and which database may be written to.
         ui: Shows the progress.
 
@@ -148,6 +158,7 @@ def ready_server(
             if isinstance(ready.under_test, NamedDatabaseUnderTest):
                 ready.under_test.check_guard()
                 ui.say(_describe_use(data, may_write=may_write))
+            ready.under_test.poolers = stack.enter_context(open_poolers(poolers, address))
             yield ready
 
 

@@ -150,7 +150,8 @@ def bench_given(
         check_loading(asked, ())
     check_new(place)
     _refuse_questions(asked)
-    if asked.server.dsn is not None and has_password(asked.server.dsn):
+    strings = [asked.server.dsn, *(pooler.dsn for pooler in asked.poolers.values())]
+    if any(has_password(string) for string in strings if string is not None):
         raise SpecError(
             "a study and its record hold no password", hint="put it into ~/.pgpass, PGPASSFILE or PGPASSWORD"
         )
@@ -160,7 +161,15 @@ def bench_given(
     ui = LoggedUi(ui)
     asked = _with_defaults(asked)
     clients = most_clients(asked)
-    with ready_server(dsn, clients=clients, data=asked.data, host=asked.server_host, allowed=allowed, ui=ui) as ready:
+    with ready_server(
+        dsn,
+        clients=clients,
+        data=asked.data,
+        host=asked.server_host,
+        poolers=asked.poolers,
+        allowed=allowed,
+        ui=ui,
+    ) as ready:
         planned = plan_given(with_given_sweep(asked, ready) if sweeps_clients else asked, ready)
         _ask(planned.study, planned.plan.experiment, ready, ui)
         store = begin_given_record(planned, ready, allowed=allowed, name=name, place=place, ui=ui)
@@ -212,7 +221,15 @@ def resume_given(store: RecordStore, *, allowed: Allowed, ui: Ui) -> StudyReport
     clients = most_clients(record.study)
     allowed = allowed_again(record, allowed)
     study = record.study
-    with ready_server(dsn, clients=clients, data=study.data, host=study.server_host, allowed=allowed, ui=ui) as ready:
+    with ready_server(
+        dsn,
+        clients=clients,
+        data=study.data,
+        host=study.server_host,
+        poolers=study.poolers,
+        allowed=allowed,
+        ui=ui,
+    ) as ready:
         check_same_server(record, ready)
         _ask(record.study, record.plan.experiment, ready, ui)
         reopen_record(store, ready.machine, ui)

@@ -34,6 +34,7 @@ from pgdyno.record.samples.files import (
     read_server_samples,
 )
 from pgdyno.record.samples.pings import PING, PINGS_FILE
+from pgdyno.record.samples.pooler import POOLER, POOLER_FILE, find_end
 from pgdyno.record.trial_data import GENERATOR
 from pgdyno.run.host.helper import helper_argv
 from pgdyno.run.postgres.address import Address
@@ -80,6 +81,7 @@ class Samplers:
             statements are timed on the load's way to the server.
         watches_standbys: Whether to sample how far the server's standbys lag.
         watched: The machine of a server elsewhere, if it is watched.
+        console: Where the counters of the load's pooler are asked for; None without a pooler.
     """
 
     def __init__(
@@ -92,6 +94,7 @@ class Samplers:
         is_elsewhere: bool = False,
         watches_standbys: bool = False,
         watched: WatchedMachine | None = None,
+        console: Address | None = None,
     ) -> None:
         self._directory = directory
         self._address = address
@@ -100,10 +103,12 @@ class Samplers:
         self._is_elsewhere = is_elsewhere
         self._watches_standbys = watches_standbys
         self._watched = watched
+        self._console = console
         self._os: Child | None = None
         self._far: FarSampler | None = None
         self._server: Child | None = None
         self._ping: Child | None = None
+        self._pooler: Child | None = None
         self._gaps: tuple[SamplerGap, ...] = ()
         self._backend_pid: int | None = None
 
@@ -119,6 +124,13 @@ class Samplers:
             self._server = self._connect_child(SERVER, self._server_argv(), SERVER_FILE)
         if self._is_elsewhere:
             self._ping = self._connect_child(PING, self._ping_argv(), PINGS_FILE)
+        if self._console is not None:
+            self._pooler = Child(
+                POOLER,
+                self._pooler_argv(self._console),
+                self._directory / POOLER_FILE,
+                inherited=self._console.inherited,
+            )
         self._wait_until_ready()
         if self._server is not None:
             self._follow_server_sampler(self._server)
@@ -135,6 +147,7 @@ class Samplers:
             *(_find_gaps(self._far, stopped_s, read_os_samples) if self._far else ()),
             *(_find_gaps(self._server, stopped_s, read_server_samples) if self._server else ()),
             *(_find_failure(self._ping, stopped_s) if self._ping else ()),
+            *(_find_pooler_gaps(self._pooler, stopped_s) if self._pooler else ()),
         )
 
     @property
@@ -167,7 +180,7 @@ class Samplers:
 
     @property
     def _children(self) -> list[Child | FarSampler]:
-        return [child for child in (self._os, self._server, self._ping, self._far) if child is not None]
+        return [child for child in (self._os, self._server, self._ping, self._pooler, self._far) if child is not None]
 
     def _watch(self, watched: WatchedMachine) -> FarSampler:
         """Start the sampler on the server's machine; the server is what the study uses there, with the load if that is there."""
@@ -192,6 +205,10 @@ class Samplers:
 
     def _ping_argv(self) -> list[str]:
         return helper_argv("pgdyno.run.sample.pinger", "--conninfo", self._address.aside().conninfo())
+
+    def _pooler_argv(self, console: Address) -> list[str]:
+        place = ("--conninfo", console.conninfo(), "--watched-database", self._address.dbname)
+        return helper_argv("pgdyno.run.sample.pooler_sampler", *place, "--interval", str(self._interval_s))
 
     def _connect_child(self, source: str, argv: list[str], file: str) -> Child:
         return Child(source, argv, self._directory / file, inherited=self._address.inherited)
@@ -256,6 +273,14 @@ def _find_gaps(
         last_s = samples.frame["t_s"][-1] if samples.frame.height else child.started_s
         gaps.append(SamplerGap(source=child.source, reason=failure, from_s=last_s, to_s=stopped_s))
     return tuple(gaps)
+
+
+def _find_pooler_gaps(child: Child, stopped_s: float) -> tuple[SamplerGap, ...]:
+    """Return why a pooler was not sampled to the end, in its own words."""
+    if not child.failure:
+        return ()
+    reason = find_end(child.path) or child.failure
+    return (SamplerGap(source=child.source, reason=reason, from_s=child.started_s, to_s=stopped_s),)
 
 
 def _find_failure(child: Child, stopped_s: float) -> tuple[SamplerGap, ...]:
