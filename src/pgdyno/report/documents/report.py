@@ -12,6 +12,7 @@ import msgspec
 
 from pgdyno.analyse.capacity.types import Capacity
 from pgdyno.analyse.estimate import Doubt, Estimate
+from pgdyno.analyse.poolers import PoolerFigures
 from pgdyno.analyse.series import Event
 from pgdyno.analyse.standbys import StandbyFigures
 from pgdyno.analyse.statements import StatementUse, rank_statements
@@ -108,6 +109,7 @@ class TrialDocument(msgspec.Struct, frozen=True, kw_only=True):
     time: Annotated[TransactionTime | None, says("Where its transactions' time went; null where nobody looked.")]
     network: Annotated[NetworkTime | None, says("The way to the server and back; null on the load's own machine.")]
     standbys: Annotated[StandbyFigures | None, says("What was seen of the standbys; null without any.")]
+    pooler: Annotated[PoolerFigures | None, says("What was seen of the load's pooler; null without one.")]
 
 
 class WorkloadDocument(msgspec.Struct, frozen=True, kw_only=True):
@@ -294,6 +296,7 @@ def _make_trial(workload: WorkloadAnalysis, trial: TrialAnalysis) -> TrialDocume
         time=trial.time,
         network=trial.network,
         standbys=trial.standbys,
+        pooler=trial.pooler,
     )
 
 
