@@ -1,6 +1,6 @@
-"""Measures what pgdyno says of standbys that it runs on this machine.
+"""Measures what pgdyno says of standbys and poolers that it runs on this machine.
 
-Three parts, each named on the command line or all:
+Its parts, each named on the command line or all:
 
 - `modes`: each value of synchronous_commit that waits for the WAL, against `off`, with one standby and three minutes: the verdict and the
   seconds of load that it took. The whole command is run, as a user would.
@@ -13,6 +13,12 @@ Three parts, each named on the command line or all:
   limits, and never where no commit waits for it?
 - `failover`: the primary is killed in each trial of a study, while another program, which shares no code with pgdyno, writes every 10 ms
   through the same list of hosts. The times without service of both are compared.
+- `pooled`: a load through a PgBouncer against the same without it, three minutes: the verdict.
+- `pooler-aa`: a PgBouncer against another one like it, in live pairs: how often is one called faster or slower?
+- `thread`: a PgBouncer held to 1 % of a CPU by a control group (as root), and one that is not: is its thread named as the limit first,
+  and never where it has time left?
+- `pool`: one server connection for eight clients whose transactions sleep, and one for each: is the pool named as the limit first, and
+  never where it is large enough?
 """
 
 from __future__ import annotations
@@ -45,15 +51,28 @@ WAL_BYTES = (1_000_000, 3_000_000, 10_000_000, 30_000_000)
 MESSAGE_BYTES = 100_000
 DELAY = "20ms"
 REPLAY = "replay of WAL by standby1"
+BOTH = ["--endpoint", "primary", "--endpoint", "pool"]
+TWICE = ["--endpoint", "pool", "--endpoint", "pool", "--design", "live"]
+PER_LOAD = ["--scale", "5", "--no-disk", "--yes", "--json"]
+ONE_TRIAL = ["--stock-only", "--rounds", "1", "--duration", "10s", "--warm-up", "2s", "--endpoint", "pool"]
+THREAD, POOL = "one thread of the pooler pool", "number of server connections of the pooler pool"
+GROUPS = Path("/sys/fs/cgroup/cpu"), Path("/sys/fs/cgroup")
+QUOTA_US, PERIOD_US = 1_000, 100_000
+# Each transaction holds its connection for longer than anything else takes.
+SLEEPER = "BEGIN;\nSELECT 1;\n\\sleep 5 ms\nEND;\n"
 
 
 def main() -> None:
     """Run the parts that are asked for."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    names = ["modes", "lag", "named", "flush", "failover", "pooled", "pooler-aa", "thread", "pool"]
+    parser.add_argument("parts", nargs="*", choices=[*names, []], help="default: all")
     parser.add_argument(
-        "parts", nargs="*", choices=["modes", "lag", "named", "flush", "failover", []], help="default: all"
+        "--times",
+        type=int,
+        default=3,
+        help="cases of each kind in `named`, `flush`, `failover`, `pooler-aa`, `thread` and `pool`",
     )
-    parser.add_argument("--times", type=int, default=3, help="cases of each kind in `named`, and of `failover`")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="pgdyno-topologies-", dir="/var/tmp") as made:
         folder = Path(made)
@@ -64,6 +83,10 @@ def main() -> None:
             "named": lambda at: name_replay(at, arguments.times),
             "flush": lambda at: name_flush(at, arguments.times),
             "failover": lambda at: hold_outages(at, arguments.times),
+            "pooled": ask_pooled,
+            "pooler-aa": lambda at: ask_same(at, arguments.times),
+            "thread": lambda at: name_thread(at, arguments.times),
+            "pool": lambda at: name_pool(at, arguments.times),
         }
         for part in arguments.parts or parts:
             parts[part](folder)
@@ -314,6 +337,115 @@ def hold_outages(folder: Path, times: int) -> None:
         target="within 0.1 s of a 10 ms prober's",
         holds=abs(worst) <= 0.1,
     )
+
+
+def ask_pooled(folder: Path) -> None:
+    """Compare a load through a PgBouncer with the same load without it."""
+    for workload in ("select-only", "tpcb-like"):
+        words = [
+            "--workload",
+            workload,
+            "--clients",
+            "16",
+            "--duration",
+            "3s",
+            "--warm-up",
+            "1s",
+            "--minutes",
+            f"{MINUTES:g}",
+        ]
+        verdict = find_verdict(run(folder, "compare", *BOTH, *words, *PER_LOAD))
+        print(workload, verdict["kind"], json.dumps(verdict))
+        effect, low, high = (verdict[key] for key in ("effect_ratio", "low_ratio", "high_ratio"))
+        name, is_decided = f"topologies.pooled.{workload}", verdict["kind"] != "inconclusive"
+        said = {"unit": "ratio", "target": "decided within 3 minutes", "holds": is_decided}
+        say(name, effect, low=low, high=high, n=verdict["n"], **said)
+
+
+def find_verdict(report: dict) -> dict:
+    """Return the verdict on TPS of a comparison of two variants."""
+    (comparison,) = report["experiment"]["comparisons"]
+    return next(one for one in comparison["questions"] if one["metric"] == "tps")["verdict"]
+
+
+def ask_same(folder: Path, times: int) -> None:
+    """Count how often a PgBouncer is called faster or slower than another one like it."""
+    called = []
+    for seed in range(1, times + 1):
+        words = [
+            "--workload",
+            "select-only",
+            "--clients",
+            "16",
+            "--duration",
+            "2s",
+            "--warm-up",
+            "1s",
+            "--minutes",
+            "2",
+        ]
+        verdict = find_verdict(run(folder, "compare", *TWICE, *words, "--seed", str(seed), *PER_LOAD))
+        print(verdict["kind"], verdict["n"], verdict["low_ratio"], verdict["high_ratio"])
+        called.append(verdict["kind"] in {"faster", "slower"})
+    say_share("topologies.pooled.aa", called, target="<= 0.05")
+
+
+@contextmanager
+def held_pgbouncer(folder: Path) -> Iterator[dict[str, str]]:
+    """Yield an environment whose PgBouncer is held to a part of a CPU."""
+    user = find_server_user()
+    root = next(one for one in GROUPS if (one / "cgroup.procs").exists())
+    is_v1 = root.name == "cpu"
+    group, programs = root / f"pgdyno-pooler-{os.getpid()}", folder / "held"
+    programs.mkdir(exist_ok=True)
+    group.mkdir()
+    try:
+        if is_v1:
+            (group / "cpu.cfs_period_us").write_text(str(PERIOD_US))
+            (group / "cpu.cfs_quota_us").write_text(str(QUOTA_US))
+        else:
+            (group / "cpu.max").write_text(f"{QUOTA_US} {PERIOD_US}")
+        os.chown(group / "cgroup.procs", user.uid, user.gid)
+        program = programs / "pgbouncer"
+        program.write_text(
+            f'#!/bin/sh\n[ "$1" = --version ] || echo $$ > {group}/cgroup.procs\nexec /usr/sbin/pgbouncer "$@"\n'
+        )
+        program.chmod(0o755)
+        yield {"PATH": f"{programs}:{os.environ['PATH']}"}
+    finally:
+        group.rmdir()
+
+
+def list_claims(report: dict) -> list[str]:
+    """Return what is said to limit a load, the first limit first."""
+    return [one["claim"] for one in report["explanations"]] if report["explanations"] else report["not_judged"]
+
+
+def name_thread(folder: Path, times: int) -> None:
+    """Count how often a full thread of PgBouncer is named first, and how often one with time left is."""
+    named: dict[bool, list[bool]] = {True: [], False: []}
+    words = ["--workload", "select-only", "--clients", "16", *ONE_TRIAL, *PER_LOAD]
+    with held_pgbouncer(folder) as held:
+        for is_planted in [True, False] * times:
+            claims = list_claims(run(folder, "bench", *words, env=held if is_planted else None))
+            print("planted" if is_planted else "not planted", claims)
+            named[is_planted].append(bool(claims) and THREAD in claims[0])
+    say_share("topologies.named.full_thread", named[True], target=">= 0.95")
+    say_share("topologies.named.thread_with_time", named[False], target="<= 0.05")
+
+
+def name_pool(folder: Path, times: int) -> None:
+    """Count how often a pool that is too small is named first, and how often one that is large enough is."""
+    named: dict[bool, list[bool]] = {True: [], False: []}
+    script = folder / "sleeper.sql"
+    script.write_text(SLEEPER)
+    words = ["--workload", str(script), "--clients", "8", *ONE_TRIAL, *PER_LOAD]
+    for is_planted in [True, False] * times:
+        claims = list_claims(run(folder, "bench", *words, "--pool-size", "1" if is_planted else "8"))
+        print("planted" if is_planted else "not planted", claims)
+        named[is_planted].append(bool(claims) and POOL in claims[0])
+    say_share("topologies.named.small_pool", named[True], target=">= 0.95")
+    say_share("topologies.named.large_pool", named[False], target="<= 0.05")
 
 
 if __name__ == "__main__":

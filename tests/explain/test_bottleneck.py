@@ -14,9 +14,11 @@ from pgdyno.explain.finding import Finding
 from pgdyno.explain.intervention import Intervention, choose_intervention
 from pgdyno.flow.compare import compose_comparison, compose_sweep
 from pgdyno.plan.plan import PlannedWorkload
+from pgdyno.plan.types import PlannedPooler
 from pgdyno.record.statements import StatementCounts
 from pgdyno.record.store import open_record
 from pgdyno.record.types import StudyRecord, WatchedHost
+from pgdyno.spec.pooler import PoolMode
 from pgdyno.spec.study import Study
 from pgdyno.spec.table import QueryMode
 from pgdyno.spec.variant import make_variant
@@ -266,7 +268,28 @@ def test_a_load_of_several_scripts_has_no_command() -> None:
     assert chosen.command == ""
 
 
-@each_row([each for each in Resource if each not in {Resource.UNKNOWN, Resource.STANDBY, Resource.NETWORK}])
+def test_a_load_through_a_pooler_is_tried_without_it() -> None:
+    pooler = PlannedPooler(name="pool", mode=PoolMode.SESSION, size=8, most_clients=8)
+    record = make_record(scale=20)
+    record = msgspec.structs.replace(record, plan=msgspec.structs.replace(record.plan, poolers=(pooler,)))
+    through = msgspec.structs.replace(LOAD, endpoint="pool")
+    for resource in (Resource.POOL, Resource.POOLER):
+        assert choose(resource) is None
+        chosen = choose_intervention(say(resource), record, load=through)
+        assert chosen is not None
+        assert (chosen.varied, chosen.levels) == ("endpoint", ("pool", "primary"))
+        assert chosen.command.startswith("pgdyno compare --endpoint pool --endpoint primary ")
+        assert " --pool-mode session --pool-size 8 " in chosen.command
+    other = choose_intervention(say(Resource.CLIENT), record, load=through)
+    assert other is not None
+    assert " --endpoint pool " in other.command
+    assert " --pool-mode session --pool-size 8 " in other.command
+
+
+_WITHOUT_COMMAND = {Resource.UNKNOWN, Resource.STANDBY, Resource.NETWORK, Resource.POOL, Resource.POOLER}
+
+
+@each_row([each for each in Resource if each not in _WITHOUT_COMMAND])
 def test_a_command_asks_what_the_experiment_is(resource: Resource) -> None:
     chosen = choose(resource, scale=20, temp_buffers="16MB", search_path="'a b'")
     assert chosen is not None

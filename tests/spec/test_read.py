@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from pgdyno.errors import ExitCode, SpecError
 from pgdyno.spec.complaint import find_line
+from pgdyno.spec.pooler import PoolerSpec
 from pgdyno.spec.read import format_study, make_study, parse_study, read_study
 from pgdyno.spec.scaling import ScalingSpec
 from pgdyno.spec.search import SearchSpec
@@ -113,7 +114,18 @@ def test_the_template_is_right_in_the_search_it_mentions() -> None:
 
 
 @each_row(
-    [ServerSpec, DataSpec, WorkloadSpec, TrialsSpec, VariantSpec, SweepSpec, ScalingSpec, SearchSpec, ExperimentSpec]
+    [
+        ServerSpec,
+        DataSpec,
+        PoolerSpec,
+        WorkloadSpec,
+        TrialsSpec,
+        VariantSpec,
+        SweepSpec,
+        ScalingSpec,
+        SearchSpec,
+        ExperimentSpec,
+    ]
 )
 def test_the_template_names_every_key(table: type[msgspec.Struct]) -> None:
     text = TEMPLATE.read_text()

@@ -66,6 +66,11 @@ class Thresholds(msgspec.Struct, frozen=True, kw_only=True):
     short_deviations: float = 3.0
     """Standard deviations of a random count of arrivals by which a kept schedule may fall short. Source: Poisson, the
     deviation is the root of the expected count."""
+    busy_connections_ratio: float = 0.5
+    """Share of the time of a pool's busy connections: above it, in queues for CPUs that are short or for row locks, more connections
+    would only make these queues longer."""
+    full_pool_ratio: float = 0.8
+    """Share of a pool's server connections in use, at the moments of samples: above it, the pool is full much of the time."""
     flushing_ratio: float = 0.5
     """Share of the load during which a flush was under way, or share of the TPS that flushes allow. Flushes run one
     after the other, so 1 is their maximum."""

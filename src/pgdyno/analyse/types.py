@@ -12,6 +12,7 @@ from pgdyno.analyse.episodes.types import Episode, EpisodeCauses
 from pgdyno.analyse.estimate import Doubt, Estimate
 from pgdyno.analyse.failover import FailoverFigures
 from pgdyno.analyse.health.types import HealthRow
+from pgdyno.analyse.poolers import PoolerFigures
 from pgdyno.analyse.prediction import JudgedPrediction
 from pgdyno.analyse.series import ChartKind, Event, Series
 from pgdyno.analyse.standbys import StandbyFigures
@@ -147,6 +148,8 @@ class TrialAnalysis(msgspec.Struct, frozen=True, kw_only=True):
     """Figures that DBAs quote, by name; see `trial.quoted.measure_quoted`."""
     standbys: StandbyFigures | None = None
     """What was seen of the standbys; None without any, or if they were not sampled."""
+    pooler: PoolerFigures | None = None
+    """What was seen of the load's pooler; None if it connected to the server itself."""
     waiting: tuple[WaitingSessions, ...] = ()
     """Client sessions by wait event, most first; empty if they were not sampled."""
     episodes: tuple[Episode, ...] = ()

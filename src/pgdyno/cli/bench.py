@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from pgdyno.cli.endpoints import EndpointOption, PoolModeOption, PoolSizeOption, read_endpoints
 from pgdyno.cli.given_options import (
     AllowOption,
     DatabaseOption,
@@ -137,6 +138,9 @@ def bench(
     server: ServerOption = None,
     pg_bindir: BindirOption = None,
     standbys: StandbysOption = None,
+    endpoint: EndpointOption = None,
+    pool_mode: PoolModeOption = None,
+    pool_size: PoolSizeOption = None,
     settings: Annotated[
         list[str] | None,
         typer.Option(
@@ -179,8 +183,16 @@ def bench(
     quiet: QuietOption = False,
 ) -> None:
     """Measure PostgreSQL on this machine: with stock settings, with derived settings, and by number of clients."""
-    load = given(clients=clients, threads=threads, mode=mode, rate_tps=rate, latency_limit=latency_limit)
     with session(json=json, quiet=quiet, yes=yes, live=LiveOptions(live, listen, metrics_port)) as (ui, show):
+        through, poolers = read_endpoints([] if endpoint is None else [endpoint], mode=pool_mode, size=pool_size)
+        load = given(
+            clients=clients,
+            threads=threads,
+            mode=mode,
+            rate_tps=rate,
+            latency_limit=latency_limit,
+            endpoint=through[0] if through else None,
+        )
         from pgdyno.conduct.workspace import Workspace
         from pgdyno.flow.bench import bench as run_bench
         from pgdyno.flow.compose_bench import choose_goal, compose_study
@@ -198,6 +210,7 @@ def bench(
                 "set": settings,
                 "port": port,
                 "standbys": standbys,
+                "endpoint": endpoint,
                 "home": home,
                 "wal-home": wal_home,
                 "emulate": emulate,
@@ -237,6 +250,7 @@ def bench(
             ),
             "trials": given(rounds=rounds, duration=duration, warm_up=warm_up, cache=cache, seed=seed),
             "experiment": given(minutes=minutes, design=design),
+            "poolers": poolers,
         }
         study = compose_study(workloads=workload or [], load=load, tables=tables, goal=goal, folder=Path.cwd())
         study = put_emulated(study, emulate)

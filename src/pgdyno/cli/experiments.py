@@ -8,6 +8,14 @@ from typing import Annotated
 
 import typer
 
+from pgdyno.cli.endpoints import (
+    EndpointOption,
+    EndpointsOption,
+    PoolModeOption,
+    PoolSizeOption,
+    read_endpoints,
+    read_pooler_axes,
+)
 from pgdyno.cli.gate import BmfOption, FailIfOption, JunitOption, show_gated
 from pgdyno.cli.given_options import (
     AllowOption,
@@ -140,6 +148,9 @@ def compare(
     ] = None,
     standbys: StandbysOption = None,
     failover: FailoverOption = None,
+    endpoint: EndpointsOption = None,
+    pool_mode: PoolModeOption = None,
+    pool_size: PoolSizeOption = None,
     mode: Annotated[
         list[str] | None,
         typer.Option("--mode", "-M", help="simple, extended or prepared; two or more are compared."),
@@ -237,6 +248,7 @@ def compare(
         take_password_command(password_command, dsn=dsn)
         check_apply_with(apply_with, dsn=dsn)
         check_hosts(server_host, load_host, dsn=dsn)
+        endpoints, poolers = read_endpoints(endpoint or [], mode=pool_mode, size=pool_size)
         single_home, homes = split_places(home)
         single_wal_home, wal_homes = split_places([] if wal_home == [Path("none")] else wal_home)
         study = compose_comparison(
@@ -248,6 +260,7 @@ def compare(
                 "server": server or [],
                 "mode": mode or [],
                 "clients": clients or [],
+                "endpoint": endpoints,
                 "scale": scale or [],
                 "cache": cache or [],
                 "script": script or [],
@@ -271,6 +284,7 @@ def compare(
                 | read_init_steps(init_steps),
                 "trials": given(duration=duration, warm_up=warm_up, seed=seed),
                 "experiment": given(minutes=minutes, detect=detect, confidence=confidence, design=design),
+                "poolers": poolers,
             },
             folder=Path.cwd(),
         )
@@ -300,7 +314,7 @@ def sweep(
         list[str],
         typer.Argument(
             help="NAME=LEVEL,LEVEL,… or NAME=FIRST..LAST (doubling): a setting, a sysctl, clients, threads, mode, scale,"
-            " server, cache, home, wal_home, or a choice of initdb such as checksums. Two axes: every combination. Or 'latency<LIMIT@pQQ', in quotes for the shell: find the largest"
+            " endpoint, pool_size, server, cache, home, wal_home, or a choice of initdb such as checksums. Two axes: every combination. Or 'latency<LIMIT@pQQ', in quotes for the shell: find the largest"
             " rate that holds the limit; the default is p99.",
             show_default=False,
         ),
@@ -323,6 +337,9 @@ def sweep(
     server: ServerOption = None,
     pg_bindir: BindirOption = None,
     standbys: StandbysOption = None,
+    endpoint: EndpointOption = None,
+    pool_mode: PoolModeOption = None,
+    pool_size: PoolSizeOption = None,
     dsn: DsnOption = None,
     server_host: ServerHostOption = None,
     load_host: LoadHostOption = None,
@@ -375,10 +392,11 @@ def sweep(
         take_password_command(password_command, dsn=dsn)
         check_apply_with(apply_with, dsn=dsn)
         check_hosts(server_host, load_host, dsn=dsn)
+        axes, through, poolers = read_pooler_axes(axes, endpoint, mode=pool_mode, size=pool_size)
         study = compose_sweep(
             axes=axes,
             workloads=workload or [],
-            load=given(clients=clients, threads=threads, mode=mode, rate_tps=rate),
+            load=given(clients=clients, threads=threads, mode=mode, rate_tps=rate, endpoint=through),
             tables={
                 "server": server_table(
                     server=server, bindir=pg_bindir, port=None, settings=settings or [], standbys=standbys
@@ -394,6 +412,7 @@ def sweep(
                 ),
                 "trials": given(duration=duration, warm_up=warm_up, seed=seed),
                 "experiment": given(minutes=minutes, detect=detect, confidence=confidence, design=design),
+                "poolers": poolers,
             },
             folder=Path.cwd(),
             shared={
@@ -436,6 +455,7 @@ COMPARE_EXAMPLES = (
     " --standbys 1` · what does it cost to wait for a standby?\n\n"
     "`pgdyno compare --set synchronous_commit=local --set synchronous_commit=on --standbys 1 --failover crash` · how long is the"
     " service away when the primary dies, and what is lost?\n\n"
+    "`pgdyno compare --endpoint primary --endpoint pool --clients 64` · is a connection pooler faster or slower?\n\n"
     "`pgdyno compare --wal-home none --wal-home /mnt/wal` · one disk, or one more for pg_wal?\n\n"
     "`pgdyno compare --home /mnt/a --home /mnt/b` · which disk is faster for this load?\n\n"
     "`pgdyno compare --initdb checksums=on --initdb checksums=off` · what do checksums cost?\n\n"
@@ -447,6 +467,8 @@ SWEEP_EXAMPLES = (
     "Examples:\n\n`pgdyno sweep clients=1..64` · find scaling, knee and peak\n\n"
     "`pgdyno sweep commit_delay=0,10,20,50,100 --mode prepared`\n\n"
     "`pgdyno sweep mode=simple,extended,prepared clients=1,8`\n\n"
+    "`pgdyno sweep clients=8..512 endpoint=primary,pool` · from how many clients on does a pooler pay?\n\n"
+    "`pgdyno sweep pool_size=2..32 --clients 64` · how large should the pool be?\n\n"
     "`pgdyno sweep 'latency<20ms@p99' --detect 10%` · find the largest rate that holds the limit, to 10 %\n\n"
     "`pgdyno sweep clients=1..64 --dsn postgresql://bench@db1/postgres` · on a server of yours"
 )

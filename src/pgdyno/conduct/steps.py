@@ -34,6 +34,7 @@ from pgdyno.run.trial import TrialOutcome, run_trial
 from pgdyno.run.trial_stage import TrialStage
 from pgdyno.run.under_test import ServerUnderTest
 from pgdyno.spec.initdb import SEGMENTS_OF_MAX_WAL, combine_choices, show_choices
+from pgdyno.spec.pooler import PRIMARY
 from pgdyno.spec.study import DataSpec, ServerKind
 from pgdyno.spec.table import CacheState, SettingValue
 from pgdyno.units import format_bytes
@@ -259,9 +260,11 @@ def describe_outcome(outcome: TrialOutcome) -> str:
 def _predict(folder: Path, store: RecordStore, stage: TrialStage, trial: PlannedTrial) -> None:
     """Write predictions for a trial into its empty folder.
 
-    Nothing is predicted of variants that alternate, of loading, nor of a given server, whose checkpoints and caches others determine, too.
+    Nothing is predicted of variants that alternate, of loading, of loads through a pooler, which decides how many transactions run at a
+    time, nor of a given server, whose checkpoints and caches others determine, too.
     """
-    if trial.is_block or stage.study.server.kind is ServerKind.GIVEN or stage.plan.find_load(trial).is_loading:
+    load = stage.plan.find_load(trial)
+    if trial.is_block or stage.study.server.kind is ServerKind.GIVEN or load.is_loading or load.endpoint != PRIMARY:
         return
     place = store.read_record().find_place(trial.variants)
     predictions = predict_trial(

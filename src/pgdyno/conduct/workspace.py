@@ -9,6 +9,7 @@ import msgspec
 
 from pgdyno.plan.places import Place
 from pgdyno.plan.plan import Machine
+from pgdyno.plan.types import PoolerProgram
 from pgdyno.plan.variants import list_places, name_places
 from pgdyno.record.machine.disk_facts import DiskFacts
 from pgdyno.record.machine.host_facts import HostFacts
@@ -16,8 +17,9 @@ from pgdyno.record.types import StudyRecord
 from pgdyno.run.cluster.home import choose_home, find_existing_folder
 from pgdyno.run.cluster.wal_home import check_wal_home
 from pgdyno.run.host.facts import read_disk_facts, read_host_facts
+from pgdyno.run.pooler.program import find_pgbouncer
 from pgdyno.run.preflight import VariantFolder
-from pgdyno.spec.study import Study
+from pgdyno.spec.study import ServerKind, Study
 
 
 class Workspace(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,6 +68,7 @@ def machine_of(
     version_major: int,
     scales: frozenset[int] = frozenset(),
     others: OtherDisks | None = None,
+    pooler: PoolerProgram | None = None,
 ) -> Machine:
     """Return what a plan needs of a machine, of its PostgreSQL and of the data that are loaded there.
 
@@ -74,6 +77,7 @@ def machine_of(
         version_major: Of its PostgreSQL.
         scales: Of the data that are loaded.
         others: The disks of its WAL and of further homes; None: all lie on that of the data.
+        pooler: Its PgBouncer; None if the study needs none.
     """
     others = others or OtherDisks()
     return Machine(
@@ -84,6 +88,7 @@ def machine_of(
         loaded_scales=scales,
         wal_free_bytes=min((wal.free_bytes for wal in others.wals), default=None),
         homes_free_bytes={home.path: home.free_bytes for home in others.homes},
+        pooler=pooler,
     )
 
 
@@ -97,7 +102,18 @@ def read_machine(study: Study, home: Path, *, version_major: int) -> Machine:
     places = list_places(study)
     check_wal_homes(places, home)
     host = read_host_facts(find_existing_folder(home))
-    return machine_of(host, version_major=version_major, others=read_other_disks(places))
+    pooler = find_pooler(study)
+    return machine_of(host, version_major=version_major, others=read_other_disks(places), pooler=pooler)
+
+
+def find_pooler(study: Study) -> PoolerProgram | None:
+    """Find the program of the poolers that a study starts; None if it starts none.
+
+    Raises:
+        HostError: It is not installed.
+    """
+    starts_some = study.server.kind is not ServerKind.GIVEN and any(one.dsn is None for one in study.poolers.values())
+    return find_pgbouncer() if starts_some else None
 
 
 def list_variant_folders(study: Study, root: Path) -> tuple[VariantFolder, ...]:

@@ -16,6 +16,7 @@ from pgdyno.plan.places import place_of
 from pgdyno.plan.plan import PlannedWorkload, apply_variant
 from pgdyno.record.types import StudyRecord
 from pgdyno.spec.initdb import combine_choices, show_choices
+from pgdyno.spec.pooler import PRIMARY, PoolMode
 from pgdyno.spec.study import DataSpec, RestorePolicy, ServerKind, ServerSpec
 from pgdyno.spec.table import CacheState, QueryMode, SettingValue
 from pgdyno.spec.variant import show_value
@@ -102,6 +103,7 @@ def write_command(
         *_server_options(asked.server, command, without),
         *_joined("sysctl", sysctl),
         *_load_options(asked, load, without),
+        *_pooler_options(asked, load),
         *_joined("initdb", asked.initdb),
         *write_place(asked.record, variant),
         *(word for name, _ in load.scripts for word in ("--workload", name)),
@@ -165,12 +167,20 @@ def _load_options(asked: MeasuredLoad, load: PlannedWorkload, without: Collectio
         "mode": None if load.mode is QueryMode.SIMPLE else load.mode.value,
         "clients": load.clients,
         "threads": load.threads,
+        "endpoint": None if load.endpoint == PRIMARY else load.endpoint,
         "scale": asked.scale,
         "cache": None if asked.cache is CacheState.WARM else asked.cache.value,
     }
     for name, value in said.items():
         if value is not None and name not in without:
             yield from (f"--{name}", str(value))
+
+
+def _pooler_options(asked: MeasuredLoad, load: PlannedWorkload) -> Iterator[str]:
+    pooler = asked.record.plan.find_pooler(load.endpoint)
+    if pooler is not None:
+        yield from ("--pool-mode", pooler.mode.value) if pooler.mode is not PoolMode.TRANSACTION else ()
+        yield from ("--pool-size", str(pooler.size)) if pooler.size is not None else ()
 
 
 def _joined(option: str, values: Mapping[str, SettingValue]) -> tuple[str, ...]:

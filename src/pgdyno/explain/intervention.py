@@ -18,6 +18,7 @@ from pgdyno.explain.commands import Command, MeasuredLoad, write_command, write_
 from pgdyno.plan.experiment import Variant
 from pgdyno.plan.plan import PlannedWorkload
 from pgdyno.record.types import StudyRecord
+from pgdyno.spec.pooler import PRIMARY
 from pgdyno.spec.study import BUILTIN_SCRIPTS
 from pgdyno.spec.table import QueryMode, SettingValue
 from pgdyno.spec.variant import OF_LOAD, read_number, show_value
@@ -183,6 +184,17 @@ def _no_standby(base: _Base) -> Intervention | None:
     )
 
 
+def _no_pooler(base: _Base) -> Intervention | None:
+    if base.load.endpoint == PRIMARY:
+        return None
+    return Intervention(
+        varied="endpoint",
+        levels=(base.load.endpoint, PRIMARY),
+        expects=VerdictKind.FASTER,
+        why="Clients with connections of their own wait for no pooler.",
+    )
+
+
 def _more_buffers(base: _Base) -> Intervention | None:
     now_mb = base.number("shared_buffers") * PAGE_BYTES / _MB
     dataset = base.record.dataset
@@ -264,6 +276,8 @@ _CHOICES: Mapping[Resource, Callable[[_Base], Intervention | None]] = {
     Resource.DATA_WRITE: _fewer_checkpoints,
     Resource.TEMP_FILE: _more_work_mem,
     Resource.STANDBY: _no_standby,
+    Resource.POOL: _no_pooler,
+    Resource.POOLER: _no_pooler,
     Resource.LOCK: _more_rows,
     Resource.CLIENT: _more_clients,
     Resource.LOAD_GENERATOR: _more_threads,
@@ -275,6 +289,8 @@ _GIVEN_CHOICES: Mapping[Resource, Callable[[_Base], Intervention | None]] = {
     Resource.WAL_FLUSH: _no_flushes,
     Resource.WAL_LOCK: _fewer_clients,
     Resource.LOCK: _fewer_clients,
+    Resource.POOL: _no_pooler,
+    Resource.POOLER: _no_pooler,
     Resource.NETWORK: _more_clients,
     Resource.CLIENT: _more_clients,
     Resource.LOAD_GENERATOR: _more_threads,

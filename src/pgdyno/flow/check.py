@@ -8,7 +8,7 @@ import msgspec
 from rich.console import RenderableType
 
 from pgdyno.conduct.planned_server import describe_main_server, find_variant_obstacles
-from pgdyno.conduct.workspace import check_wal_homes, list_variant_folders, machine_of, read_other_disks
+from pgdyno.conduct.workspace import check_wal_homes, find_pooler, list_variant_folders, machine_of, read_other_disks
 from pgdyno.errors import ExitCode, HostError, SpecError, with_program
 from pgdyno.explain.finding import Finding, Severity
 from pgdyno.explain.preflight.rule_input import IntendedLoad, Intent
@@ -118,7 +118,8 @@ def check_study(study: Study, *, home: Path, is_planned: bool) -> Check:
     if refusal is not None:
         uncounted = Unseen(what="how many huge pages the server would take (estimated instead)", reason=refusal.reason)
         facts = msgspec.structs.replace(facts, unseen=(uncounted, *facts.unseen))
-    machine = machine_of(host, version_major=programs.major, others=read_other_disks(places))
+    pooler = find_pooler(study)
+    machine = machine_of(host, version_major=programs.major, others=read_other_disks(places), pooler=pooler)
     named = f"PostgreSQL {programs.version}, not started"
     try:
         check_wal_homes(places, home)

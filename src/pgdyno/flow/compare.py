@@ -45,11 +45,11 @@ def compose_comparison(
     Args:
         variants: `stock` or files with settings, as in postgresql.conf.
         varied: What options say of the variants: `set` (`name=value`, several in one text), `sysctl`, `server`, `mode`,
-            `clients`, `scale`, `cache`, `script`, `home`, `wal-home`, `initdb`. An option given several times makes a variant of each; given once, it holds for all. If
+            `clients`, `endpoint`, `scale`, `cache`, `script`, `home`, `wal-home`, `initdb`. An option given several times makes a variant of each; given once, it holds for all. If
             nothing makes several, a lone `set`, `sysctl`, `initdb` or file is compared with the server as it is.
         workloads: Built-in names or script files.
         load: Keys that hold for each workload.
-        tables: The tables `server`, `data`, `trials`, `experiment` and `failover`, as far as they were given.
+        tables: The tables `server`, `data`, `trials`, `experiment`, `failover` and `poolers`, as far as they were given.
         folder: Where files are looked up.
 
     Raises:
@@ -204,6 +204,7 @@ def _base(
         "trials": {**_TRIALS, **tables["trials"]},
         "experiment": tables["experiment"],
         **({"failover": tables["failover"]} if tables.get("failover") else {}),
+        "poolers": tables.get("poolers", {}),
     }
 
 
@@ -280,7 +281,11 @@ def _tell_apart(variants: Sequence[VariantSpec]) -> list[VariantSpec]:
 
 
 def _load_of(shared: VariantSpec) -> dict[str, object]:
-    said = {"clients": shared.clients, "mode": None if shared.mode is None else shared.mode.value}
+    said = {
+        "clients": shared.clients,
+        "endpoint": shared.endpoint,
+        "mode": None if shared.mode is None else shared.mode.value,
+    }
     return {name: value for name, value in said.items() if value is not None}
 
 

@@ -137,6 +137,7 @@ def compose_study(
         ],
         "trials": {**_DEFAULTS[goal].trials, **tables["trials"]},
         "experiment": tables["experiment"],
+        "poolers": tables.get("poolers", {}),
     }
     return make_study(raw, source="the command line", folder=folder)
 

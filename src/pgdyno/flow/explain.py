@@ -245,7 +245,9 @@ def _compose(store: RecordStore, subject: _Subject, wishes: ConfirmOptions) -> S
     """Compose the experiment: the load as it was, and one change."""
     study, variant, was = read_study(store.path / STUDY_FILE), subject.variant, subject.workload.load
     asked = next(one for one in study.workload if one.name == was.name)
-    load = msgspec.structs.replace(asked, clients=was.clients, threads=was.threads, mode=was.mode)
+    load = msgspec.structs.replace(
+        asked, clients=was.clients, threads=was.threads, mode=was.mode, endpoint=was.endpoint
+    )
     if variant is not None:
         study = msgspec.structs.replace(study, server=variant.server)
         data = msgspec.structs.replace(study.data, wal_home=place_of(study.data, variant).wal_home)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from pgdyno.errors import SpecError
 from pgdyno.facts import gucs
+from pgdyno.plan.endpoints import has_several_endpoints
 from pgdyno.plan.experiment import Variant, changed_settings, changed_sysctls, identify_server
 from pgdyno.plan.live import find_given_live_obstacle, find_live_obstacle
 from pgdyno.plan.places import place_of
@@ -64,7 +65,7 @@ def choose_design(
     if asked is not None:
         return asked, obstacle or "as asked for"
     if obstacle is not None:
-        return DesignKind.PAIRED, obstacle
+        return _choose_for_restarts(study, variants, obstacle)
     names = (
         *(n for n in changed_settings(variants) if _is_changed(n, variants, version_major)),
         *changed_sysctls(variants),
@@ -73,6 +74,13 @@ def choose_design(
         return DesignKind.SWITCHBACK, "the variants have the same settings: an A/A test under one load"
     them = "it" if len(names) == 1 else "them"
     return DesignKind.SWITCHBACK, f"{', '.join(names)}: a running server takes {them} at once"
+
+
+def _choose_for_restarts(study: Study, variants: tuple[Variant, ...], obstacle: str) -> tuple[DesignKind, str]:
+    """Return the design for variants that cannot alternate under one load: live pairs between endpoints, else paired trials."""
+    if has_several_endpoints(study, variants) and find_live_obstacle(study, variants) is None:
+        return DesignKind.LIVE, "the load of each endpoint has a server of its own, and slices alternate among them"
+    return DesignKind.PAIRED, obstacle
 
 
 def _choose_for_given(
@@ -150,7 +158,18 @@ def _is_changed(name: str, variants: tuple[Variant, ...], major: int) -> bool:
 
 def _find_obstacle(study: Study, variants: tuple[Variant, ...], major: int) -> tuple[str | None, bool]:
     """Return why the variants should not alternate under one load, and whether alternating is impossible."""
-    for what in ("server", "scale", "mode", "clients", "threads", "scripts", "cache", *OF_PLACE, *INITDB_KEYS):
+    for what in (
+        "server",
+        "scale",
+        "mode",
+        "clients",
+        "threads",
+        "endpoint",
+        "scripts",
+        "cache",
+        *OF_PLACE,
+        *INITDB_KEYS,
+    ):
         if _differs(study, variants, what):
             return f"{what} cannot change under a running load", True
     modes = {variant.mode or workload.mode for variant in variants for workload in study.workload}

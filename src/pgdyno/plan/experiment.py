@@ -41,6 +41,7 @@ class Variant(msgspec.Struct, frozen=True, kw_only=True):
     mode: QueryMode | None = None
     clients: int | None = None
     threads: int | None = None
+    endpoint: str | None = None
     scripts: tuple[tuple[str, int], ...] = ()
     """Name or path of each script with its weight; empty where the workload's run."""
     cache: CacheState | None = None

@@ -66,10 +66,8 @@ def find_given_live_obstacle(study: Study, variants: tuple[Variant, ...], *, wit
         variants: What is compared.
         withheld: Settings that its sessions may not choose for themselves, in lower case.
     """
-    if (obstacle := _find_load_obstacle(study)) is not None:
+    if (obstacle := _find_given_load_obstacle(study)) is not None:
         return obstacle
-    if study.data.database is not None:
-        return "a frozen client would keep its locks in the named database, of which the variants have no copies of their own"
     names = changed_settings(variants)
     if names and study.server.apply is not None:
         return "the command changes settings of the whole server, which all variants share"
@@ -108,6 +106,16 @@ def _find_load_obstacle(study: Study) -> str | None:
     if any(workload.rate_tps is not None for workload in study.workload):
         return "a schedule of transactions (rate) runs on while its load is frozen"
     return None
+
+
+def _find_given_load_obstacle(study: Study) -> str | None:
+    if study.poolers:
+        return (
+            "a pooler in between takes no options, by which sessions outlive the time in which their client is frozen"
+        )
+    if study.data.database is not None:
+        return "a frozen client would keep its locks in the named database, of which the variants have no copies of their own"
+    return _find_load_obstacle(study)
 
 
 def _find_timeout(variants: tuple[Variant, ...], when: str) -> str | None:

@@ -12,6 +12,7 @@ from pgdyno.errors import SpecError
 from pgdyno.plan.experiment import Variant
 from pgdyno.plan.loading import plan_loading_workload
 from pgdyno.plan.types import Choice, Machine, PlannedWorkload
+from pgdyno.spec.pooler import PRIMARY
 from pgdyno.spec.study import ServerKind, ServerSpec, Study, WorkloadSpec
 from pgdyno.units import parse_in_unit
 
@@ -67,8 +68,10 @@ def _plan_workload(
         rate_tps=workload.rate_tps,
         latency_limit_ms=workload.latency_limit_ms,
         max_tries=workload.max_tries,
+        endpoint=workload.endpoint or PRIMARY,
     )
-    if not variants:
+    # Through a pooler clients have no connection of their own; the pool's size is checked instead.
+    if not variants and planned.endpoint == PRIMARY:
         _check_clients(f"workload {workload.name}", clients, study.server)
     return planned
 
@@ -80,7 +83,8 @@ def _check_variants(workloads: tuple[PlannedWorkload, ...], variants: Sequence[V
             # With fewer clients than the workload has threads, use fewer threads, unless the threads are under test.
             if variant.threads is not None and variant.threads > clients:
                 raise _too_many_threads(what, variant.threads, clients)
-            _check_clients(what, clients, variant.server)
+            if (variant.endpoint or workload.endpoint) == PRIMARY:
+                _check_clients(what, clients, variant.server)
 
 
 def _too_many_threads(what: str, threads: int, clients: int) -> SpecError:

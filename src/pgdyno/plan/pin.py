@@ -41,6 +41,12 @@ def pin_study(study: Study, plan: Plan, *, scripts: Mapping[str, str]) -> Study:
         with_synchronous_names(study, study.variant),
         data=_pin_data(study.data, plan, scripts=scripts),
         workload=workloads,
+        poolers={
+            name: asked
+            if (planned := plan.find_pooler(name)) is None
+            else msgspec.structs.replace(asked, size=planned.size)
+            for name, asked in study.poolers.items()
+        },
         variant=tuple(_pin_variant(asked, scripts=scripts) for asked in study.variant),
         experiment=_pin_experiment(study.experiment, plan),
         trials=_pin_trials(study.trials, plan),

@@ -14,6 +14,7 @@ import msgspec
 
 from pgdyno.errors import SpecError
 from pgdyno.plan.design import HINT_PAIRED
+from pgdyno.plan.endpoints import plan_poolers
 from pgdyno.plan.experiment import Experiment, Variant, count_starts
 from pgdyno.plan.failover import check_failover, with_failover
 from pgdyno.plan.live import find_crowding
@@ -96,6 +97,7 @@ def plan_study(study: Study, machine: Machine, *, load_budget_s: float = 20.0) -
         check_loading(study, variants)
     search = plan_search(study)
     workloads = with_failover(study, plan_loads(study, variants, machine, choices), choices)
+    poolers = plan_poolers(study, variants, workloads, machine, choices)
     if search is not None:
         workloads = tuple(msgspec.structs.replace(each, latency_limit_ms=search.limit_ms) for each in workloads)
     if is_loading(study):
@@ -105,8 +107,7 @@ def plan_study(study: Study, machine: Machine, *, load_budget_s: float = 20.0) -
         size = plan_size(study, variants, workloads, machine=machine, load_budget_s=load_budget_s, choices=choices)
     check_s = CHECK_S + try_variants_s(count_starts(variants))
     if experiment is not None and experiment.design is DesignKind.LIVE:
-        _check_live_room(variants, size, machine)
-        experiment = _note_crowding(experiment, size, machine)
+        experiment = _fit_live(study, experiment, size, machine)
     if experiment is not None:
         choices.append(Choice(name="design", value=experiment.design.value, reason=experiment.reason))
     note_standbys(study, variants, choices)
@@ -140,6 +141,7 @@ def plan_study(study: Study, machine: Machine, *, load_budget_s: float = 20.0) -
         search=search,
         between=size.between,
         data_name=_name_data(study.data),
+        poolers=poolers,
     )
 
 
@@ -149,10 +151,18 @@ def _name_data(data: DataSpec) -> str | None:
     return None if data.database is None else f"database {data.database}"
 
 
-def _check_live_room(variants: tuple[Variant, ...], size: DataSize, machine: Machine) -> None:
-    missing = find_missing_room(variants, size, machine)
-    if missing is not None:
+def _fit_live(study: Study, experiment: Experiment, size: DataSize, machine: Machine) -> Experiment:
+    """Return the experiment in live pairs if there is room for them, else in paired trials.
+
+    Raises:
+        SpecError: Live pairs were asked for, and there is no room.
+    """
+    missing = find_missing_room(experiment.variants, size, machine)
+    if missing is None:
+        return _note_crowding(experiment, size, machine)
+    if study.experiment.design is not None:
         raise SpecError("these variants cannot be compared live here", detail=missing, hint=HINT_PAIRED)
+    return msgspec.structs.replace(experiment, design=DesignKind.PAIRED, reason=missing)
 
 
 def _note_crowding(experiment: Experiment, size: DataSize, machine: Machine) -> Experiment:

@@ -12,8 +12,25 @@ import msgspec
 from pgdyno.plan.experiment import Experiment, Variant
 from pgdyno.plan.search import Search
 from pgdyno.spec.failover import FailoverKind
+from pgdyno.spec.pooler import PRIMARY, PoolMode
 from pgdyno.spec.study import RestorePolicy
 from pgdyno.spec.table import QueryMode
+
+# Source: PgBouncer's changelog, 1.21.0: max_prepared_statements.
+_KEEPS_STATEMENTS_SINCE = (1, 21)
+
+
+class PoolerProgram(msgspec.Struct, frozen=True, kw_only=True):
+    """An installed PgBouncer."""
+
+    path: str
+    version: tuple[int, int]
+    """Its major and minor number, such as 1 and 18."""
+
+    @property
+    def keeps_statements(self) -> bool:
+        """True if prepared statements work where transactions share server connections."""
+        return self.version >= _KEEPS_STATEMENTS_SINCE
 
 
 class Machine(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,6 +51,8 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
     """Sequential write rate of the disk; None if it was not measured."""
     read_bytes_per_s: float | None = None
     """Sequential read rate of the disk; None if it was not measured."""
+    pooler: PoolerProgram | None = None
+    """The PgBouncer that pgdyno would start; None if the study needs none."""
     random_write_iops: float | None = None
     """Pages that the disk writes here and there in a second; None if it was not measured."""
     withheld_settings: frozenset[str] = frozenset()
@@ -82,11 +101,28 @@ class PlannedWorkload(msgspec.Struct, frozen=True, kw_only=True):
     max_tries: int
     failover: PlannedFailover | None = None
     """None: the server stays up."""
+    endpoint: str = PRIMARY
+    """What the clients connect to: the server itself, or a pooler by its name."""
 
     @property
     def is_loading(self) -> bool:
         """True if each trial of this workload loads the data."""
         return not self.scripts
+
+
+class PlannedPooler(msgspec.Struct, frozen=True, kw_only=True):
+    """A pooler with all choices made: a PgBouncer that pgdyno starts beside its own server, or one that runs already."""
+
+    name: str
+    mode: PoolMode
+    size: int | None
+    """Server connections of its pool; None of one that runs already."""
+    most_clients: int
+    """Connections of the largest load that it takes."""
+    dsn: str | None = None
+    """Where one that runs already is reached; None of one that pgdyno starts."""
+    program: PoolerProgram | None = None
+    """What pgdyno starts; None of one that runs already."""
 
 
 class PlannedTrial(msgspec.Struct, frozen=True, kw_only=True):
@@ -171,6 +207,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """The time between two trials; None in older records, and for data whose size only loading shows."""
     data_name: str | None = None
     """What the data are called: the name of an SQL file, or `database NAME`; None for pgbench's tables."""
+    poolers: tuple[PlannedPooler, ...] = ()
+    """Those that loads connect to."""
 
     @property
     def data_words(self) -> str:
@@ -203,6 +241,10 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
             return self.workloads
         return tuple(apply_variant(each, variant) for each in self.workloads for variant in self.experiment.variants)
 
+    def find_pooler(self, endpoint: str) -> PlannedPooler | None:
+        """Return the pooler that an endpoint names; None for the server itself."""
+        return next((one for one in self.poolers if one.name == endpoint), None)
+
     def find_load(self, trial: PlannedTrial) -> PlannedWorkload:
         """Return the load of a trial: its workload under its variant. Alternating variants share one load."""
         workload = self.find_workload(trial.workload)
@@ -222,6 +264,7 @@ def apply_variant(workload: PlannedWorkload, variant: Variant) -> PlannedWorkloa
         mode=variant.mode or workload.mode,
         clients=clients,
         threads=min(variant.threads or workload.threads, clients),
+        endpoint=variant.endpoint or workload.endpoint,
     )
 
 

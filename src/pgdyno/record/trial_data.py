@@ -36,6 +36,7 @@ from pgdyno.record.samples.files import (
     read_server_samples,
 )
 from pgdyno.record.samples.pings import PING, PINGS_FILE, Pings, read_pings
+from pgdyno.record.samples.pooler import POOLER, POOLER_FILE, PoolerSamples, read_pooler
 from pgdyno.record.samples.series import Floats, Sampled
 from pgdyno.record.samples.server_machine import convert_samples, read_server_clock, read_server_machine
 from pgdyno.record.serverlog import AnyLogEvent, read_serverlog
@@ -66,6 +67,7 @@ FILES = {
     "server log": SERVER_LOG,
     PING: PINGS_FILE,
     "failover": FAILOVER_FILE,
+    POOLER: POOLER_FILE,
 }
 """The file of a trial that each source of a gap should have written."""
 
@@ -120,6 +122,8 @@ class TrialData(msgspec.Struct, frozen=True, kw_only=True):
     """Predictions made before the trial ran."""
     pings: Pings | None = None
     """Round trips of empty statements beside the load; None for servers of pgdyno's own, and in older records."""
+    pooler: PoolerSamples | None = None
+    """What the pooler's console said; None without a pooler."""
     generator: OsSamples | None = None
     """Samples of the machine that the load came from, of a server of the user's; of several, the busiest pgbench's. None in
     older records."""
@@ -214,6 +218,7 @@ def read_trial_data(folder: Path, record: TrialRecord) -> TrialData:
         else None,
         generators=generators,
         pings=attempt(PING, lambda: read_pings(folder)) if (folder / PINGS_FILE).exists() else None,
+        pooler=attempt(POOLER, lambda: read_pooler(folder)) if (folder / POOLER_FILE).exists() else None,
         predictions=attempt(PREDICTIONS_FILE, lambda: read_predictions(folder)) or (),
         gaps=tuple(attempt.gaps),
         # A slice is useless without its transactions.

@@ -18,6 +18,7 @@ from pgdyno.report.sections import (
     first_page,
     head,
     layers,
+    poolers,
     reading,
     repeating,
     standbys,
@@ -51,6 +52,7 @@ def _list_blocks(report: ReportInput) -> Iterator[Block]:
     yield from search.build_answers(report)
     yield from failover.build_failover(report)
     yield from standbys.build_standbys(report)
+    yield from poolers.build_poolers(report)
     yield from head.build_cards(report)
     yield from first_page.build_first_page(report)
     yield from findings.build_findings(report)

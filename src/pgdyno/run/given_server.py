@@ -20,6 +20,7 @@ import msgspec
 from pgdyno.errors import PgdynoError, SpecError, StepFailedError
 from pgdyno.plan.experiment import Variant
 from pgdyno.plan.live import TIMEOUTS
+from pgdyno.plan.types import PlannedPooler
 from pgdyno.record.types import UNREAD_LOG, UNSEEN_GAPS, Dataset, Gap, ServerFacts
 from pgdyno.run.given.bounds import Bound
 from pgdyno.run.given.database import (
@@ -36,6 +37,7 @@ from pgdyno.run.given.database import (
 from pgdyno.run.given.init_file import build_psql_argv, run_init_file
 from pgdyno.run.given.lock import StudyLock
 from pgdyno.run.given.machine import ServerMachine
+from pgdyno.run.given.poolers import check_way, try_databases, try_pooler
 from pgdyno.run.host.clock import monotonic_s
 from pgdyno.run.load.argv import InitRun, build_init_argv
 from pgdyno.run.load.generator import InitOutcome
@@ -44,9 +46,10 @@ from pgdyno.run.load.watch import LoadWatch
 from pgdyno.run.postgres import sql
 from pgdyno.run.postgres.address import Address
 from pgdyno.run.postgres.hints import is_restarting
+from pgdyno.run.postgres.pooler_console import CONSOLE
 from pgdyno.run.sample.child import WatchedMachine
 from pgdyno.run.sample.samplers import SERVER
-from pgdyno.run.under_test import FollowedProcess, SettingsSwitch
+from pgdyno.run.under_test import FollowedProcess, SettingsSwitch, WatchedPooler
 from pgdyno.spec.init_file import hash_init_file
 from pgdyno.spec.initdb import INITDB_KEYS
 from pgdyno.spec.study import DataSpec
@@ -111,6 +114,9 @@ class GivenServerUnderTest:
         self._loaded: OwnDatabase | None = None
         self._copy: OwnDatabase | None = None
         self._settings: Mapping[str, SettingValue] = {}
+        self.poolers: Mapping[str, Address] = {}
+        """Where poolers in front of it are reached, by name; their `dbname` is any database that they know."""
+        self._endpoint: PlannedPooler | None = None
         self._lifted: Mapping[str, SettingValue] = {}
         self._slots: dict[int, GivenServerUnderTest] = {}
         self._machine = machine
@@ -130,8 +136,22 @@ class GivenServerUnderTest:
 
     @property
     def load_address(self) -> Address:
-        """Where the load reaches it, with the settings that its sessions ask for."""
+        """Where the load reaches it, with the settings that its sessions ask for; of a pooler, they ask for none."""
+        if self._endpoint is not None:
+            return self.find_way(self._endpoint.name)
         return with_settings(self.address, {**self._settings, **self._lifted})
+
+    def find_way(self, pooler: str) -> Address:
+        """Return where a pooler has the database that trials run on."""
+        return msgspec.structs.replace(self.poolers[pooler], dbname=self.address.dbname)
+
+    @property
+    def pooler(self) -> WatchedPooler | None:
+        """The pooler that the load connects to, while it runs."""
+        if self._endpoint is None:
+            return None
+        console = msgspec.structs.replace(self.poolers[self._endpoint.name], dbname=CONSOLE)
+        return WatchedPooler(name=self._endpoint.name, pid=None, console=console)
 
     @property
     def pid(self) -> None:
@@ -237,10 +257,16 @@ class GivenServerUnderTest:
         return names
 
     @contextlib.contextmanager
-    def running(self, settings: Mapping[str, SettingValue], *, log_path: Path) -> Iterator[None]:  # noqa: ARG002 - it has none
+    def running(
+        self,
+        settings: Mapping[str, SettingValue],
+        *,
+        log_path: Path,  # noqa: ARG002 - it has none
+        pooler: PlannedPooler | None = None,
+    ) -> Iterator[None]:
         """Let sessions ask for settings, and watch that the server is not restarted, for the length of a `with` block."""
         self._check_bounds()
-        self._settings = settings
+        self._settings, self._endpoint = settings, pooler
         if self.switch is not None:
             self.switch.apply(settings)
             self._settings = self.switch.common(settings)
@@ -252,7 +278,11 @@ class GivenServerUnderTest:
             # A restart explains every other failure.
             self._check_start(started_at, cause=exc)
             _tell_full_disk(exc)
+            if pooler is not None:
+                check_way(pooler, self.find_way(pooler.name), cause=exc)
             raise
+        finally:
+            self._endpoint = None
         self._check_start(started_at)
 
     def close(self) -> None:
@@ -291,6 +321,12 @@ class GivenServerUnderTest:
                 f"a session does not get what it asks for: {', '.join(lost)}",
                 hint="a pooler in between forgets it: connect to the server itself",
             )
+
+    def try_pooler(self, pooler: PlannedPooler, *, keeps_statements: bool) -> None:
+        """Try a pooler in front of the server; see `poolers.try_pooler`."""
+        way = self.poolers[pooler.name]
+        try_pooler(pooler, way, started_at=self._read_start(), keeps_statements=keeps_statements)
+        try_databases(pooler, way)
 
     def prepare_cache(self, state: CacheState) -> None:
         """Read the data into the caches, or leave them as they are.

@@ -140,7 +140,10 @@ class MemberRun:
     def prepare(self, on_activity: Callable[[str], None]) -> None:
         """Start its server, warm it up, and read what is in force and counted."""
         stage = self._stage
-        self._open.enter_context(stage.server.running(stage.settings, log_path=self._folder / SERVER_LOG))
+        pooler = stage.pooler_of(self.trial)
+        self._open.enter_context(
+            stage.server.running(stage.settings, log_path=self._folder / SERVER_LOG, pooler=pooler)
+        )
         self._open.callback(self.thaw)
         on_activity("preparing caches")
         stage.server.prepare_cache(stage.cache_of(self.trial))
@@ -179,11 +182,13 @@ class MemberRun:
         self._open.callback(self.thaw)
 
     def freeze(self) -> None:
-        """Freeze its load and, where it is pgdyno's own, its server, with all processes of both."""
+        """Freeze its load and, where they are pgdyno's own, its pooler and its server, with all processes of them."""
         if self._thawed_s is not None:
             self._ran_s, self._thawed_s = self.ran_s(), None
         loads = [] if self._load is None else [self._load.pid]
-        self._freezer.freeze([*loads, *filter(None, [self._stage.server.pid])])
+        server, pooler = self._stage.server, self._stage.server.pooler
+        between = [] if pooler is None else [pooler.pid]
+        self._freezer.freeze([*loads, *filter(None, [*between, server.pid])])
 
     def thaw(self) -> None:
         """Let its server and its load go on."""

@@ -11,6 +11,7 @@ import msgspec
 from pgdyno.errors import PgdynoError, StepFailedError
 from pgdyno.plan.plan import PlannedTrial, PlannedWorkload
 from pgdyno.record.pgbench.output import PgbenchSummary, Progress
+from pgdyno.record.samples.pooler import POOLER
 from pgdyno.record.transactions.parse import LogColumns
 from pgdyno.record.trial_data import TRANSACTION_LOG, TRANSACTIONS_DIR, WARM_UP_DIR
 from pgdyno.record.types import Gap
@@ -75,6 +76,7 @@ def measure_load(
             watched=stage.server.watched,
             load_links=stage.load_links,
             shared_hosts=stage.shared_hosts,
+            console=None if stage.server.pooler is None else stage.server.pooler.console,
         )
         watch = LoadWatch(stage.server, duration_s=trial.duration_s, find_stall=stage.server.find_stall)
         observers = _Observers(seen, stream, samplers, watch, stage=stage, on_load=on_load)
@@ -171,6 +173,8 @@ class _Observers:
         for process in self._server.standby_processes:
             follow = self._samplers.follow_tree if process.has_descendants else self._samplers.follow
             follow(process.label, process.pid)
+        if (pooler := self._server.pooler) is not None and pooler.pid is not None:
+            self._samplers.follow(POOLER, pooler.pid)
         if self._seen.switchback is not None:
             self._seen.switchback.note_start()
 

@@ -11,10 +11,12 @@ from pathlib import Path
 import msgspec
 
 from pgdyno.errors import SpecError
+from pgdyno.plan.types import PlannedPooler
 from pgdyno.record.types import Dataset, ServerFacts
 from pgdyno.run.given.bounds import Bound
 from pgdyno.run.given.lock import StudyLock
 from pgdyno.run.given.machine import ServerMachine
+from pgdyno.run.given.poolers import try_pooler
 from pgdyno.run.given_server import GivenServerUnderTest, with_settings
 from pgdyno.run.load.pgbench import Pgbench
 from pgdyno.run.postgres import sql
@@ -72,6 +74,8 @@ class NamedDatabaseUnderTest(GivenServerUnderTest):
     @property
     def load_address(self) -> Address:
         """Where the load reaches it; of two options of one name the last counts."""
+        if self._endpoint is not None:
+            return self.find_way(self._endpoint.name)
         return with_settings(with_settings(self._named, self._settings), self._guard)
 
     def check_guard(self) -> None:
@@ -95,6 +99,21 @@ class NamedDatabaseUnderTest(GivenServerUnderTest):
                 "sessions cannot be kept from writing: a pooler in between is in transaction mode",
                 hint="connect to the server itself",
             )
+
+    def try_pooler(self, pooler: PlannedPooler, *, keeps_statements: bool) -> None:
+        """Try a pooler in front of the server; see `poolers.try_pooler`.
+
+        Raises:
+            SpecError: The load may only read, and the pooler's sessions cannot be kept from writing.
+        """
+        if self._guard:
+            raise SpecError(
+                f"sessions through the pooler {pooler.name} cannot be kept from writing",
+                detail="that is an option of their connections, which poolers refuse or forget",
+                hint=f"allow it with --allow writes={self._named.dbname}, or leave out --database: pgdyno then loads one of its own",
+            )
+        way = self.find_way(pooler.name)
+        try_pooler(pooler, way, started_at=self._read_start(), keeps_statements=keeps_statements)
 
     def load(
         self,

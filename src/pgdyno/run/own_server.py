@@ -15,6 +15,7 @@ import msgspec
 
 from pgdyno.errors import PgdynoError, StepFailedError
 from pgdyno.plan.experiment import Variant
+from pgdyno.plan.types import PlannedPooler
 from pgdyno.record.statements import STATEMENTS
 from pgdyno.record.types import Dataset, Gap, ServerFacts
 from pgdyno.run.cluster.home import Home
@@ -26,10 +27,11 @@ from pgdyno.run.cluster.variant_settings import VariantFiles
 from pgdyno.run.host.clock import monotonic_s
 from pgdyno.run.host.facts import read_disk_facts
 from pgdyno.run.load.pgbench import Pgbench
+from pgdyno.run.pooler.pgbouncer import Pgbouncer
 from pgdyno.run.postgres import sql
 from pgdyno.run.postgres.address import Address
 from pgdyno.run.postgres.installation import Installation
-from pgdyno.run.under_test import FollowedProcess
+from pgdyno.run.under_test import FollowedProcess, WatchedPooler
 from pgdyno.spec.study import DataSpec, RestorePolicy
 from pgdyno.spec.table import CacheState, SettingValue
 
@@ -67,6 +69,7 @@ class OwnServer:
         self._retired: Server | None = None
         self._ended: frozenset[int] = frozenset()
         self._standbys = Standbys(standbys, installation=installation, home=home, take_over=fails_over)
+        self._pooler: Pgbouncer | None = None
 
     def in_slot(self, number: int) -> OwnServer:
         """Return a server of the same PostgreSQL and data that runs beside others, each in a slot of its own.
@@ -101,8 +104,13 @@ class OwnServer:
 
     @property
     def load_address(self) -> Address:
-        """The same: settings are those of the whole server."""
-        return self.address
+        """The same, or its pooler: settings are those of the whole server."""
+        return self.address if self._pooler is None else self._pooler.address
+
+    @property
+    def pooler(self) -> WatchedPooler | None:
+        """The pooler that the load connects to, while it runs."""
+        return None if self._pooler is None else self._pooler.watched
 
     @property
     def pid(self) -> int:
@@ -165,8 +173,10 @@ class OwnServer:
         return restore_s + self._standbys.reset(self._template, on_activity)
 
     @contextlib.contextmanager
-    def running(self, settings: Mapping[str, SettingValue], *, log_path: Path) -> Iterator[None]:
-        """Run the server and its standbys for the length of a `with` block.
+    def running(
+        self, settings: Mapping[str, SettingValue], *, log_path: Path, pooler: PlannedPooler | None = None
+    ) -> Iterator[None]:
+        """Run the server, its standbys and its pooler for the length of a `with` block.
 
         It ends without a checkpoint, because its data are thrown away; in order if the next trial goes on with them.
         """
@@ -181,6 +191,9 @@ class OwnServer:
             if self.seeks_statements:
                 with self.connect(database="postgres") as connection:
                     sql.create_statements_extension(connection)
+            if pooler is not None:
+                self._pooler = Pgbouncer(pooler, server, log_folder=log_path.parent)
+                self._pooler.start()
             yield
             if (failure := self.find_failure()) is not None:
                 raise failure
@@ -194,6 +207,9 @@ class OwnServer:
                 raise
             raise failure from exc
         finally:
+            if self._pooler is not None:
+                self._pooler.abandon()
+                self._pooler = None
             self._standbys.abandon()
             if self._retired is not None:
                 self._running.abandon()
@@ -265,8 +281,9 @@ class OwnServer:
         return Pgbench(installation=self._installation, user=self._home.user, script_directory=self._home.scripts)
 
     def find_failure(self) -> StepFailedError | None:
-        """Return the error to raise if the server or a standby has ended, or a server that ended is back; None while all is well."""
-        return self._running.find_failure() or self._standbys.find_failure() or self._find_return()
+        """Return the error to raise if the server, a standby or the pooler has ended, or a server that ended is back; else None."""
+        failure = self._running.find_failure() or self._standbys.find_failure() or self._find_return()
+        return failure or (None if self._pooler is None else self._pooler.find_failure())
 
     def find_stall(self, session: sql.Connection) -> StepFailedError | None:
         """Return the error of a standby that streams no more, for which commits may wait forever."""

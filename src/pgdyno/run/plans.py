@@ -20,7 +20,7 @@ from pgdyno.record.plans import PLANS, StatementPlan
 from pgdyno.record.types import Gap
 from pgdyno.run.postgres import sql
 from pgdyno.run.trial_stage import Observed, TrialStage
-from pgdyno.run.under_test import SettingsSwitch
+from pgdyno.run.under_test import SettingsSwitch, find_session_address
 from pgdyno.spec.study import BUILTIN_SCRIPTS
 from pgdyno.spec.table import QueryMode
 
@@ -108,12 +108,14 @@ def _draw(stage: TrialStage, commands: Sequence[Command]) -> tuple[dict[int, dic
         f"--scale={stage.dataset.scale}",
         "--file=-",
     )
-    return read_drawing(drawing, stage.generator.ask(options, script=drawing.text, address=stage.server.load_address))
+    return read_drawing(
+        drawing, stage.generator.ask(options, script=drawing.text, address=find_session_address(stage.server))
+    )
 
 
 def _plan(stage: TrialStage, variant: Variant, asked: Sequence[_Asked], mode: QueryMode) -> Iterator[StatementPlan]:
     """Plan the statements in a session with the variant's settings."""
-    with sql.connect(stage.server.load_address) as session, sql.planning(session):
+    with sql.connect(find_session_address(stage.server)) as session, sql.planning(session):
         for one in asked:
             # In extended mode each execution is the first of a statement.
             draws = one.draws if mode is QueryMode.PREPARED else one.draws[:1]

@@ -34,7 +34,7 @@ from pgdyno.run.postgres import sql
 from pgdyno.run.postgres.hints import hint_for
 from pgdyno.run.switchback import SliceSchedule, Switchback
 from pgdyno.run.trial_stage import Observed, TrialStage
-from pgdyno.run.under_test import ServerUnderTest
+from pgdyno.run.under_test import ServerUnderTest, find_session_address
 
 
 class TrialOutcome(msgspec.Struct, frozen=True, kw_only=True):
@@ -137,7 +137,7 @@ def _measure(
     block: _Block | None,
 ) -> None:
     server = stage.server
-    with server.running(stage.settings, log_path=folder / SERVER_LOG):
+    with server.running(stage.settings, log_path=folder / SERVER_LOG, pooler=stage.pooler_of(trial)):
         on_activity("preparing caches")
         server.prepare_cache(stage.cache_of(trial))
         if trial.warm_up_s > 0:
@@ -171,7 +171,7 @@ def _measure(
 
 def read_before(server: ServerUnderTest, seen: Observed) -> None:
     """Checkpoint, and read what is in force and counted before the measured load."""
-    with sql.connect(server.load_address) as session:
+    with sql.connect(find_session_address(server)) as session:
         seen.settings = sql.read_settings(session)
     with server.connect() as connection:
         server.checkpoint(connection)

@@ -9,6 +9,7 @@ import msgspec
 
 from pgdyno.plan.experiment import Variant
 from pgdyno.plan.plan import Plan, PlannedTrial
+from pgdyno.plan.types import PlannedPooler
 from pgdyno.record.failover import FailoverRecord
 from pgdyno.record.plans import StatementPlan
 from pgdyno.record.statements import StatementCounts, StatementsLook
@@ -45,6 +46,10 @@ class TrialStage(msgspec.Struct, frozen=True, kw_only=True):
         """Return the variants of a trial; none in a study that compares nothing."""
         experiment = self.plan.experiment
         return () if experiment is None else tuple(experiment.find_variant(name) for name in trial.variants)
+
+    def pooler_of(self, trial: PlannedTrial) -> PlannedPooler | None:
+        """Return the pooler that a trial's load connects to; None for the server itself."""
+        return self.plan.find_pooler(self.plan.find_load(trial).endpoint)
 
     def cache_of(self, trial: PlannedTrial) -> CacheState:
         """Return the state of the caches with which a trial begins."""

@@ -11,6 +11,7 @@ import msgspec
 
 from pgdyno.errors import PgdynoError
 from pgdyno.plan.experiment import Variant
+from pgdyno.plan.types import PlannedPooler
 from pgdyno.record.types import Dataset, Gap, ServerFacts
 from pgdyno.run.postgres import sql
 from pgdyno.run.postgres.address import Address
@@ -27,6 +28,16 @@ class FollowedProcess(msgspec.Struct, frozen=True, kw_only=True):
     pid: int
     has_descendants: bool = False
     """Whether its descendants are followed with it, as one."""
+
+
+class WatchedPooler(msgspec.Struct, frozen=True, kw_only=True):
+    """The pooler that the load connects to, for the samplers."""
+
+    name: str
+    pid: int | None
+    """Its process; None of one that pgdyno has not started."""
+    console: Address
+    """Where its counters are asked for."""
 
 
 class SettingsChanger(Protocol):
@@ -69,6 +80,11 @@ class ServerUnderTest(Protocol):
     @property
     def load_address(self) -> Address:
         """Where the load reaches it, with what only its own sessions ask for."""
+        ...
+
+    @property
+    def pooler(self) -> WatchedPooler | None:
+        """The pooler that the load connects to, while it runs; None if the load connects to the server itself."""
         ...
 
     @property
@@ -133,8 +149,15 @@ class ServerUnderTest(Protocol):
         """
         ...
 
-    def running(self, settings: Mapping[str, SettingValue], *, log_path: Path) -> AbstractContextManager[None]:
+    def running(
+        self, settings: Mapping[str, SettingValue], *, log_path: Path, pooler: PlannedPooler | None = None
+    ) -> AbstractContextManager[None]:
         """Run the server with these settings for the length of a `with` block, and append its log to a file.
+
+        Args:
+            settings: Of the server.
+            log_path: The file; logs of what runs beside the server lie in its folder.
+            pooler: What the load connects to in place of the server.
 
         Raises:
             SpecError: The server refuses a setting.
@@ -169,3 +192,8 @@ class ServerUnderTest(Protocol):
     def log_tail(self) -> str:
         """Return the last lines of the server's log."""
         ...
+
+
+def find_session_address(server: ServerUnderTest) -> Address:
+    """Return where a session has the settings of the load's sessions: behind a pooler, whose own sessions are the load's."""
+    return server.load_address if server.pooler is None else server.address

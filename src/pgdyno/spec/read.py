@@ -18,6 +18,7 @@ import msgspec
 from pgdyno.errors import SpecError
 from pgdyno.spec.complaint import find_line, read_complaint
 from pgdyno.spec.hosts import make_hosts
+from pgdyno.spec.pooler import check_poolers
 from pgdyno.spec.shipped import find_shipped, suggest_shipped
 from pgdyno.spec.study import BUILTIN_SCRIPTS, Study
 from pgdyno.spec.variant import OF_PLACE, WITH_DATA, SweepSpec, VariantSpec
@@ -103,6 +104,8 @@ def make_study(raw: dict[str, object], *, source: str, folder: Path, text: str =
     """
     if "hosts" in raw:
         make_hosts(raw["hosts"], source=source, text=text)
+    if "poolers" in raw:
+        check_poolers(raw["poolers"], source=source, text=text)
     try:
         study = msgspec.convert(raw, Study)
     except msgspec.ValidationError as exc:
@@ -192,7 +195,8 @@ def _without_defaults(value: object) -> object:
         kept = {}
         for field in msgspec.structs.fields(value):
             item = getattr(value, field.name)
-            if item is not None and (field.required or item != field.default):
+            # An empty table says nothing.
+            if item is not None and item != {} and (field.required or item != field.default):
                 kept[field.name] = _without_defaults(item)
         return kept
     if isinstance(value, dict):

@@ -16,6 +16,7 @@ from pgdyno.spec.failover import FailoverSpec
 from pgdyno.spec.host import HostSpec
 from pgdyno.spec.hosts import HostEntry, HostRole
 from pgdyno.spec.initdb import InitdbTable, show_choices
+from pgdyno.spec.pooler import PRIMARY, PoolerSpec, check_pooler_name
 from pgdyno.spec.scaling import ScalingSpec
 from pgdyno.spec.search import SearchSpec
 from pgdyno.spec.table import (
@@ -215,6 +216,7 @@ class WorkloadSpec(StudyTable, frozen=True, kw_only=True):
         rate_tps: Open loop: transactions are scheduled at this rate, and latency counts from the scheduled start.
         latency_limit: Slower transactions are counted; with `rate_tps`, those that are already too late are skipped.
         max_tries: Number of tries of a transaction that fails by serialization or deadlock.
+        endpoint: What the clients connect to: `primary`, which is the server itself, or a pooler by its name; absent: `primary`.
     """
 
     name: str
@@ -225,6 +227,7 @@ class WorkloadSpec(StudyTable, frozen=True, kw_only=True):
     rate_tps: float | None = None
     latency_limit: str | None = None
     max_tries: int = 1
+    endpoint: str | None = None
 
     def __post_init__(self) -> None:
         """Check ranges and the scripts' form."""
@@ -327,6 +330,8 @@ class Study(StudyTable, frozen=True, kw_only=True):
     """Declared properties of the machine; the others are observed."""
     hosts: dict[str, HostEntry] = {}
     """Machines that are reached by ssh, by name."""
+    poolers: dict[str, PoolerSpec] = {}
+    """Connection poolers that the load may connect to, by name."""
 
     def __post_init__(self) -> None:
         """Refuse a study without a workload, and two workloads with the same name."""
@@ -354,6 +359,7 @@ class Study(StudyTable, frozen=True, kw_only=True):
         if self.server.kind is ServerKind.GIVEN:
             self._check_given()
         self._check_hosts()
+        self._check_endpoints()
 
     def _check_given(self) -> None:
         if self.data.restore is not RestorePolicy.COPY:
@@ -372,6 +378,19 @@ class Study(StudyTable, frozen=True, kw_only=True):
             raise ValueError("scripts of variants take the place of the workload's: name one workload")
         if self.workload[0].is_loading:
             raise ValueError(f"scripts of variants do not go with the workload {LOADING}, which has none")
+
+    def _check_endpoints(self) -> None:
+        for name in self.poolers:
+            check_pooler_name(name)
+        levels = [str(level) for axis in self.sweep if axis.name == "endpoint" for level in axis.levels]
+        asked = [*(one.endpoint for one in self.workload), *(one.endpoint for one in self.variant)]
+        named = [endpoint for endpoint in asked if endpoint is not None]
+        known = (PRIMARY, *self.poolers)
+        for name in (*named, *levels):
+            if name not in known:
+                raise ValueError(
+                    f"endpoint {name!r} is none of {', '.join(known)}: a pooler has a table [poolers.{name}]"
+                )
 
     def _check_hosts(self) -> None:
         if self.hosts and self.server.kind is not ServerKind.GIVEN:

@@ -40,7 +40,7 @@ _OF_MOUNT = "mount:/"
 _SYSFS_FOLDERS = ("/sys/", "sys/", "block/", "devices/", "kernel/mm/")
 OF_PLACE = ("home", "wal_home")
 """Names of the places that a variant may set: the folder of its cluster, and that of its pg_wal."""
-OF_LOAD = frozenset({"server", "scale", "mode", "clients", "threads", "cache", *OF_PLACE, *INITDB_KEYS})
+OF_LOAD = frozenset({"server", "scale", "mode", "clients", "threads", "endpoint", "cache", *OF_PLACE, *INITDB_KEYS})
 """Names of the properties of server and load that a variant may set in addition to settings."""
 WITH_DATA = "none"
 """The WAL home of a variant whose pg_wal lies with the data, whatever the study's is."""
@@ -60,6 +60,7 @@ class VariantSpec(InitdbTable, frozen=True, kw_only=True):
         mode: How queries are sent.
         clients: Connections.
         threads: pgbench's threads.
+        endpoint: What the clients connect to: `primary`, or a pooler by its name.
         scripts: Another load in place of the workload's: built-in names or script files, as in `WorkloadSpec`. A transaction of
             each variant should do the same work.
         cache: State of the caches when its trials begin: `warm`, `cold` or `asis`.
@@ -77,6 +78,7 @@ class VariantSpec(InitdbTable, frozen=True, kw_only=True):
     mode: QueryMode | None = None
     clients: int | None = None
     threads: int | None = None
+    endpoint: str | None = None
     scripts: tuple[str, ...] = ()
     cache: CacheState | None = None
     home: str | None = None
@@ -130,6 +132,7 @@ class VariantSpec(InitdbTable, frozen=True, kw_only=True):
             "mode": None if self.mode is None else self.mode.value,
             "clients": self.clients,
             "threads": self.threads,
+            "endpoint": self.endpoint,
             "script": " + ".join(text.rpartition("/")[2] for text in self.scripts) or None,
             "cache": None if self.cache is None else self.cache.value,
             **{key: getattr(self, key) for key in OF_PLACE},
@@ -254,6 +257,7 @@ def make_variant(levels: Mapping[str, SettingValue]) -> VariantSpec:
         mode=None if mode is None else QueryMode(mode),
         clients=_read_whole("clients", levels),
         threads=_read_whole("threads", levels),
+        endpoint=_read_text("endpoint", levels),
         cache=None if cache is None else CacheState(cache),
         home=_read_text("home", levels),
         wal_home=_read_text("wal_home", levels),

@@ -3,6 +3,8 @@
 The largest share of the clients' time is named, after symptoms have moved to their causes:
 
 - If the load fills the CPUs, waits of every kind are attributed to the CPUs, as their probable cause.
+- The queue for a pool's connections is moved to the pooler's thread if that is full, or to what the busy connections wait for if
+  more of them would only wait for the same.
 - Pgbench's own time is a limit only if its busiest thread has no time left; it then ranks before the CPUs, which it
   lacks, too.
 - Flushes that may wait behind pages of data are attributed to those, with the flushes as a rival.
@@ -45,6 +47,11 @@ _PARTS = {
     Stage.WRITE: "the way of WAL to",
     Stage.FLUSH: "the WAL flush of",
     Stage.REPLAY: "the replay of WAL by",
+}
+
+_OF_POOLER = {
+    Resource.POOL: "the number of server connections of the pooler {name}",
+    Resource.POOLER: "the one thread of the pooler {name}",
 }
 
 
@@ -102,7 +109,7 @@ def _judge(record: StudyRecord, load: PlannedWorkload, trial: TrialAnalysis) -> 
         return _unknown_bottleneck(trial.time, signs, reason=signs.ambiguous_cpu)
     ranked = rank_shares(trial.time, signs)
     order = ranked.order()
-    if signs.saturated_cpu is not None and order[:1] != [Resource.CPU]:
+    if signs.saturated_cpu is not None and order[:1] not in ([Resource.CPU], [Resource.POOLER]):
         return _attribute_to_cpu(trial.time, signs, signs.saturated_cpu)
     return _judge_order(order, ranked, trial.time, signs)
 
@@ -153,6 +160,8 @@ def _name_part(resource: Resource, signs: Signs) -> str:
     """Name what of a resource takes the time; empty where that is not told apart."""
     if resource is Resource.LOAD_GENERATOR and (busiest := signs.busiest_generator) is not None:
         return f"pgbench on {busiest.host}"
+    if resource in _OF_POOLER and signs.pooler is not None:
+        return _OF_POOLER[resource].format(name=signs.pooler.name)
     found = find_standby_part(signs) if resource is Resource.STANDBY else None
     return "" if found is None else f"{_PARTS[found[1]]} {found[0]}"
 

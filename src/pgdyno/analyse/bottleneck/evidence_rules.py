@@ -157,6 +157,32 @@ def _standby_context(signs: Signs) -> Iterator[str]:
             yield f"{cpu.name} used {cpu.cpus:.2g} CPUs of this machine, which the server then lacks"
 
 
+def _support_pooler(signs: Signs) -> Iterator[str]:
+    if signs.saturated_pooler is not None:
+        yield signs.saturated_pooler
+
+
+def _pooler_context(signs: Signs) -> Iterator[str]:
+    if signs.pooler is not None and signs.pooler.queries_per_s is not None:
+        yield f"it passed on {signs.pooler.queries_per_s:,.0f} queries a second"
+
+
+def _support_pool(signs: Signs) -> Iterator[str]:
+    pooler = signs.pooler
+    if pooler is None or pooler.waiting_clients is None or pooler.active_servers is None or pooler.size is None:
+        return
+    if pooler.active_servers.mean >= THRESHOLDS.full_pool_ratio * pooler.size:
+        yield (
+            f"at {pooler.samples} looks {pooler.active_servers.mean:.3g} of {pooler.size} server connections were in use on average,"
+            f" and {pooler.waiting_clients.mean:.3g} clients waited for one"
+        )
+
+
+def _pool_context(signs: Signs) -> Iterator[str]:
+    if signs.pooler is not None and signs.pooler.wait_ms is not None:
+        yield f"a transaction waited {signs.pooler.wait_ms:.3g} ms for a server connection"
+
+
 def _support_writes(signs: Signs) -> Iterator[str]:
     is_busy = signs.busy_ratio is not None and signs.busy_ratio >= THRESHOLDS.busy_device_ratio
     # A disk that only flushes slowly is just as busy without writing a page of data.
@@ -190,6 +216,8 @@ _SUPPORT: Mapping[Resource, Callable[[Signs], Iterator[str]]] = {
     Resource.DATA_READ: _support_reads,
     Resource.DATA_WRITE: _support_writes,
     Resource.STANDBY: _support_standby,
+    Resource.POOL: _support_pool,
+    Resource.POOLER: _support_pooler,
     Resource.LOCK: _support_locks,
     Resource.LOAD_GENERATOR: _support_generator,
     Resource.CLIENT: _support_client,
@@ -198,4 +226,6 @@ _CONTEXT: Mapping[Resource, Callable[[Signs], Iterator[str]]] = {
     Resource.CPU: _cpu_context,
     Resource.WAL_FLUSH: _flush_context,
     Resource.STANDBY: _standby_context,
+    Resource.POOL: _pool_context,
+    Resource.POOLER: _pooler_context,
 }

@@ -31,6 +31,7 @@ class Ranking(msgspec.Struct):
     moved: dict[Resource, Resource] = {}
     """Resource that most of another's weight came from, if not from its own share."""
     is_generator_first: bool = False
+    is_pooler_first: bool = False
 
     def move(self, source: Resource, targets: Iterable[Resource]) -> bool:
         """Distribute a share over others, in proportion to theirs; return False if theirs are too small to cause it."""
@@ -51,17 +52,21 @@ class Ranking(msgspec.Struct):
             self.symptoms.append(symptom.format(format_share(weight)))
 
     def order(self) -> list[Resource]:
-        """Return the resources, largest first; a saturated pgbench comes before the CPUs, whose limit it hides."""
+        """Return the resources, largest first; a saturated pgbench or pooler comes before the CPUs, whose limit it hides."""
         order = sorted((each for each in self.weights if self.weights[each] > 0.0), key=lambda one: -self.weights[one])
         if self.is_generator_first and order[0] is Resource.CPU:
             order.remove(Resource.LOAD_GENERATOR)
             order.insert(0, Resource.LOAD_GENERATOR)
+        if self.is_pooler_first and order[0] in {Resource.CPU, Resource.LOAD_GENERATOR}:
+            order.remove(Resource.POOLER)
+            order.insert(0, Resource.POOLER)
         return order
 
 
 def rank_shares(time: TransactionTime, signs: Signs) -> Ranking:
     """Rank the shares of a trial, with its signs."""
     ranked = Ranking(weights={share.resource: share.ratio for share in time.shares}, evidence=[], symptoms=[])
+    _settle_pooler(ranked, signs)
     _settle_generator(ranked, signs)
     if signs.has_no_think_time and ranked.weights.get(Resource.CLIENT, 0.0) < THRESHOLDS.round_trips_ratio:
         ranked.leave_out(Resource.CLIENT, "round trips, {} of the time: waking the other side up")
@@ -81,6 +86,42 @@ def rank_shares(time: TransactionTime, signs: Signs) -> Ranking:
                 f"WAL flush, {format_share(flushes)} of the time: behind pages of data on the same disk"
             )
     return ranked
+
+
+def _settle_pooler(ranked: Ranking, signs: Signs) -> None:
+    """Move the queue for a pool's connections to its cause: a full thread of the pooler, or what its busy connections wait for.
+
+    It is no limit of its own where more connections would only wait for the same: for CPUs that are short, or row locks.
+    """
+    if signs.pooler is None:
+        return
+    pool = ranked.weights.get(Resource.POOL, 0.0)
+    if signs.saturated_pooler is not None:
+        ranked.weights[Resource.POOLER] = ranked.weights.get(Resource.POOLER, 0.0) + ranked.weights.pop(
+            Resource.POOL, 0.0
+        )
+        ranked.moved[Resource.POOLER] = Resource.POOL
+        if pool >= THRESHOLDS.mentioned_ratio:
+            ranked.symptoms.append(
+                f"waits for a server connection, {format_share(pool)} of the time: the pooler's thread serves them late"
+            )
+        ranked.is_pooler_first = ranked.weights[Resource.POOLER] >= THRESHOLDS.named_ratio
+        return
+    ranked.leave_out(Resource.POOLER, "the pooler's own work, {} of the time, with time left in its thread")
+    held = {each: ranked.weights.get(each, 0.0) for each in (Resource.CPU, *WAITING)}
+    busy = sum(held.values())
+    # A connection in use whose backend is idle waits for its client, and another one would wait beside it.
+    in_use = 0.0 if signs.pooler.active_servers is None else signs.pooler.active_servers.mean / signs.load.clients
+    stuck = held[Resource.LOCK] + (held[Resource.CPU] if signs.is_cpu_short else 0.0)
+    if not pool or not busy or stuck < THRESHOLDS.busy_connections_ratio * max(busy, in_use):
+        return
+    del ranked.weights[Resource.POOL]
+    ranked.weights |= {each: own + pool * own / busy for each, own in held.items() if own > 0.0}
+    if pool >= THRESHOLDS.mentioned_ratio:
+        ranked.symptoms.append(
+            f"waits for a server connection, {format_share(pool)} of the time: a queue for what the connections that there are"
+            " wait for"
+        )
 
 
 def _settle_generator(ranked: Ranking, signs: Signs) -> None:

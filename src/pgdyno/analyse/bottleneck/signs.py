@@ -11,6 +11,7 @@ from collections.abc import Iterator
 import msgspec
 
 from pgdyno.analyse.disk.demand import UseKind
+from pgdyno.analyse.poolers import PoolerFigures
 from pgdyno.analyse.series import ChartKind, Series
 from pgdyno.analyse.standbys import StandbyFigures
 from pgdyno.analyse.thresholds import THRESHOLDS
@@ -61,6 +62,8 @@ class Signs(msgspec.Struct, kw_only=True):
     absent: list[str]
     standbys: StandbyFigures | None = None
     """What was seen of the standbys; None without any."""
+    pooler: PoolerFigures | None = None
+    """What was seen of the load's pooler; None without one."""
     may_sleep: bool = False
     """True if a script of the load has `\\sleep`: its clients then wait for themselves."""
     round_trip_ms: float | None = None
@@ -180,6 +183,24 @@ class Signs(msgspec.Struct, kw_only=True):
         )
 
     @property
+    def saturated_pooler(self) -> str | None:
+        """Why the pooler's thread has no time left; None if it has, or is only as short of CPUs as all others."""
+        ratio = None if self.time is None else self.time.pooler_ratio
+        thread = None if self.pooler is None else self.pooler.thread
+        if ratio is None or thread is None or ratio < THRESHOLDS.full_thread_ratio:
+            return None
+        return (
+            f"the pooler's thread had a CPU {format_share(thread.running_ratio)} of the time, and waited for one"
+            f" {format_share(thread.waiting_ratio)}"
+        )
+
+    @property
+    def is_cpu_short(self) -> bool:
+        """True if backends queue for the CPUs, so that more of them at a time would do no more."""
+        queueing = None if self.time is None else self.time.queueing_ratio
+        return self.saturated_cpu is not None or (queueing or 0.0) >= THRESHOLDS.queueing_ratio
+
+    @property
     def generator_ratio(self) -> float | None:
         """Share of time that pgbench's busiest thread had a CPU or waited for one; only had one, if waits were not counted."""
         counted = None if self.time is None else self.time.generator_ratio
@@ -241,6 +262,7 @@ def read_signs(record: StudyRecord, load: PlannedWorkload, trial: TrialAnalysis)
         busy_ratio=trial.shares.get("disk_util_ratio"),
         absent=list(_list_absent(trial) if record.host is not None else _list_unseen(trial)),
         standbys=trial.standbys,
+        pooler=trial.pooler,
         may_sleep=any(one.statement.startswith(r"\sleep") for one in trial.statements),
         round_trip_ms=_find_round_trip_ms(record),
         generators=trial.generators,

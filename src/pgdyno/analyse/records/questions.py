@@ -19,6 +19,7 @@ from pgdyno.analyse.types import WHOLE_CYCLES, TrialAnalysis
 from pgdyno.facts.durability import durability_given_up
 from pgdyno.facts.memory_fit import MemoryFit, classify_fit
 from pgdyno.spec.initdb import INITDB_KEYS
+from pgdyno.spec.pooler import PRIMARY
 from pgdyno.spec.study import BUILTIN_SCRIPTS, RestorePolicy
 from pgdyno.units import PAGE_BYTES, format_bytes
 
@@ -60,8 +61,20 @@ def load(first: Side, other: Side) -> Iterator[RecordDifference]:
     if standbys[0] != standbys[1]:
         yield refuse("standbys", *map(str, standbys), why="a standby on the same machine takes CPUs and disk, and commits may wait for it",
                       hint=f"--standbys {standbys[0]} on both")  # fmt: skip
+    ways = [_describe_endpoint(side) for side in (first, other)]
+    if ways[0] != ways[1]:
+        yield refuse("endpoint", *ways, why="a pooler takes CPU time, and says how many transactions run at a time",
+                      hint="connect both alike; `compare --endpoint primary --endpoint pool` compares the two ways")  # fmt: skip
     if one.threads != two.threads:
         yield declare("pgbench's threads", str(one.threads), str(two.threads), why="each needs a CPU of its own")
+
+
+def _describe_endpoint(side: Side) -> str:
+    pooler = side.record.plan.find_pooler(side.load.endpoint)
+    if pooler is None:
+        return PRIMARY
+    size = "" if pooler.size is None else f" of {pooler.size} connections"
+    return f"pool in {pooler.mode.value} mode{size}"
 
 
 def data(first: Side, other: Side) -> Iterator[RecordDifference]:

@@ -9,6 +9,8 @@ A wait event tells where a backend sleeps, not what it lacks. Five corrections f
   the waits for clients.
 - A backend that waits for its client waits for pgbench's thread, for the CPU of that thread, or for the network and the
   client's think time. A thread's utilisation tells how many of its clients are at it, at most those that wait.
+- Behind a pooler there are fewer backends than clients. Its own count of the time that clients wait for a server connection, and
+  the utilisation of its thread, say where the others are.
 - Pgbench's own wait for a CPU counts as CPU if backends wait for one just as long; if pgbench waits longer, the excess
   is pgbench's own.
 - Pgbench's built-in scripts have no think time and use local sockets. If CPUs are short, samples are taken late, when
@@ -27,8 +29,10 @@ from collections.abc import Mapping
 import msgspec
 import numpy as np
 
+from pgdyno.analyse.poolers import PoolerFigures
 from pgdyno.analyse.thresholds import THRESHOLDS
 from pgdyno.analyse.transaction_time.network import NetworkTime
+from pgdyno.analyse.transaction_time.pooling import find_pooler_ratio, split_off_pooler
 from pgdyno.analyse.transaction_time.shares import Resource, TimeShare, TransactionTime
 from pgdyno.analyse.transaction_time.theory import autocorrelated_half_width, count_clients_at_thread
 from pgdyno.facts.wait_events import find_resource
@@ -92,7 +96,10 @@ class _CpuCounts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def measure_time(
-    data: TrialData, workload: PlannedWorkload, network: NetworkTime | None = None
+    data: TrialData,
+    workload: PlannedWorkload,
+    network: NetworkTime | None = None,
+    pooler: PoolerFigures | None = None,
 ) -> TransactionTime | None:
     """Estimate the mean time of a trial's transaction by resource; None if there are too few samples of the server's waits.
 
@@ -102,6 +109,7 @@ def measure_time(
         data: The trial's data.
         workload: The trial's load.
         network: Of a server of the user's.
+        pooler: What was seen of the pooler that the load connected to; None if that was the server itself.
     """
     if data.record.status is not TrialStatus.FINISHED or data.server is None or data.server.header is None:
         return None
@@ -113,7 +121,9 @@ def measure_time(
     if activity is None:
         return None
     cpu = _count_cpu(data, start_s, end_s)
-    parts = _split(activity, cpu, workload.clients)
+    if pooler is not None:
+        activity.by_activity[Resource.POOL] = np.array(pooler.waiting_by_s)
+    parts = _split(activity, cpu, workload.clients, pooler)
     per_transaction_ms = (end_s - start_s) / count * 1000.0
     absent = dict(cpu.absent)
     if network is not None:
@@ -133,6 +143,7 @@ def measure_time(
         running_ms=None if running is None else running * per_transaction_ms,
         queueing_ratio=None if running is None or queueing is None else queueing / (running + queueing),
         generator_ratio=None if cpu.threads is None else max(map(sum, cpu.threads)),
+        pooler_ratio=None if pooler is None else find_pooler_ratio(pooler, cpu.backends if cpu.are_shared else None),
         absent=absent,
     )
 
@@ -219,13 +230,17 @@ def _measure_threads(samples: OsSamples, start_s: float, end_s: float) -> tuple[
     )
 
 
-def _split(activity: _BackendActivity, cpu: _CpuCounts, clients: int) -> dict[Resource, float]:
+def _split(
+    activity: _BackendActivity, cpu: _CpuCounts, clients: int, pooler: PoolerFigures | None
+) -> dict[Resource, float]:
     """Split the mean number of clients by resource, with all corrections."""
     parts = {resource: activity.mean(resource) for resource in (*WAITING, Resource.UNKNOWN)}
     parts[Resource.CLIENT] = activity.mean(Resource.CLIENT) + activity.mean(IDLE)
     parts[Resource.CPU] = activity.mean(RUNNING)
     if cpu.backends is not None:
         _correct_for_queueing(parts, sum(cpu.backends))
+    if pooler is not None:
+        split_off_pooler(parts, pooler, cpu.backends if cpu.are_shared else None, clients)
     if cpu.threads is not None:
         # Where pgbench has CPUs of its own, its waits for one are no sign of the server's.
         _split_off_generator(parts, cpu.threads, cpu.backends if cpu.are_shared else None, clients)
@@ -293,6 +308,8 @@ _HOW: Mapping[Resource, str] = {
     Resource.CPU: "backends on a CPU or waiting for one, counted by the kernel, with pgbench's wait for one",
     Resource.CLIENT: "backends whose client was not in pgbench's threads",
     Resource.LOAD_GENERATOR: "backends whose client was in pgbench's threads",
+    Resource.POOL: "clients that waited for a server connection, by the pooler's own count",
+    Resource.POOLER: "clients in the pooler's thread, by how busy that was",
     Resource.UNKNOWN: "backends that waited for what is not known, or ran without a CPU",
 }
 
@@ -325,6 +342,7 @@ def _series_of(resource: Resource, activity: _BackendActivity, cpu: _CpuCounts) 
         Resource.CPU: (RUNNING,),
         Resource.CLIENT: (Resource.CLIENT, IDLE),
         Resource.LOAD_GENERATOR: (Resource.CLIENT, IDLE),
+        Resource.POOLER: (Resource.CLIENT, IDLE),
     }
     if resource is Resource.CPU and cpu.spread is not None:
         return cpu.spread

@@ -24,6 +24,10 @@ class Resource(enum.Enum):
     STANDBY = "synchronous standby"
     """Waiting until the WAL of a commit is where synchronous_standby_names requires it."""
     LOCK = "row and lock contention"
+    POOL = "connections of the pool"
+    """Waiting at a pooler until a server connection is free."""
+    POOLER = "pooler"
+    """The pooler's own thread, between client and server."""
     NETWORK = "network"
     """The way to a server of the user's and back, as far as empty statements show it."""
     CLIENT = "client and network"
@@ -58,6 +62,8 @@ class TransactionTime(msgspec.Struct, frozen=True, kw_only=True):
     """Share of the runnable time of backends that they waited for a CPU; None if it was not counted."""
     generator_ratio: float | None = None
     """Share of its time that pgbench's busiest thread had a CPU or waited for one; None if it was not counted."""
+    pooler_ratio: float | None = None
+    """Share of its time that the pooler's thread had a CPU, or waited for one longer than backends do; None if it was not counted."""
     absent: dict[str, str] = {}
     """Why a value is absent, by field or resource."""
 

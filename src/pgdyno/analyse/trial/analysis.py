@@ -15,6 +15,7 @@ from pgdyno.analyse.episodes.causes import find_causes
 from pgdyno.analyse.episodes.detection import DetectedEpisodes, describe_episodes, find_trial_episodes
 from pgdyno.analyse.failover import measure_failover
 from pgdyno.analyse.health.assessment import assess_health
+from pgdyno.analyse.poolers import measure_pooler
 from pgdyno.analyse.prediction import judge_predictions
 from pgdyno.analyse.series import ChartKind, Series
 from pgdyno.analyse.standbys import measure_standbys
@@ -79,6 +80,7 @@ def analyse_trial(
         if limits is None or not is_finished
         else measure_disk_demand(data, workload, limits, device=device, wal_device=record.wal_device, tps=tps)
     )
+    pooler = measure_pooler(data, record.plan.find_pooler(workload.endpoint))
     network = None if is_mixed else _measure_network(record, workload, data, figures)
     return msgspec.structs.replace(
         figures,
@@ -88,10 +90,11 @@ def analyse_trial(
         predictions=judge_predictions(
             data.predictions, data, tps=tps, counts_per_transaction=figures.counts_per_transaction
         ),
-        time=None if is_mixed else measure_time(data, workload, network),
+        time=None if is_mixed else measure_time(data, workload, network, pooler),
         quoted={} if is_mixed or not is_finished else measure_quoted(data, tps=tps, charts=charts, device=device),
         waiting=() if is_mixed else list_waiting_sessions(data),
         network=network,
+        pooler=pooler,
         standbys=measure_standbys(data, count=record.study.server.standbys),
         disk=disk,
         health=assess_health(record, data, throughput=throughput, disk=disk),

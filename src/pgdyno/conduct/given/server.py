@@ -29,6 +29,7 @@ from pgdyno.run.given.conninfo import has_password
 from pgdyno.run.given.database import check_named
 from pgdyno.run.given.lock import StudyLock, refuse_second_study
 from pgdyno.run.given.machine import ServerMachine, find_machine
+from pgdyno.run.given.poolers import open_poolers
 from pgdyno.run.given.probe import watch_server
 from pgdyno.run.given_server import GivenServerUnderTest
 from pgdyno.run.host.facts import read_host_facts
@@ -165,6 +166,7 @@ def ready_server(dsn: str, *, study: Study, clients: int, allowed: Allowed, ui: 
                     ui=ui,
                 )
                 ready = msgspec.structs.replace(ready, load=load, load_host=load.least)
+            ready.under_test.poolers = stack.enter_context(open_poolers(study.poolers, address))
             yield ready
 
 

@@ -19,6 +19,7 @@ from pgdyno.conduct.study import PlannedStudy
 from pgdyno.conduct.ui import Ui
 from pgdyno.errors import SpecError
 from pgdyno.plan.experiment import Experiment, Variant
+from pgdyno.plan.plan import Plan
 from pgdyno.record.durable import writing
 from pgdyno.record.store import RecordStore
 from pgdyno.record.types import StudyRecord
@@ -88,6 +89,7 @@ def run_given_trials(store: RecordStore, ready: ReadyServer, ui: Ui) -> None:
     experiment = record.plan.experiment
     switch = find_switch(record.study, experiment, address=ready.address, seen=ready.seen, under_test=ready.under_test)
     with closing(ready.under_test):
+        _try_poolers(record.plan, ready, ui)
         if experiment is not None:
             _try_variants(experiment, switch, ready, ui)
             if experiment.design is DesignKind.LIVE:
@@ -161,6 +163,22 @@ def _try_variants(experiment: Experiment, switch: GivenSwitch | None, ready: Rea
             error.fact = f"{variant.name}: {error.fact}"
             raise
     ui.end_step("the server takes their settings")
+
+
+def _try_poolers(plan: Plan, ready: ReadyServer, ui: Ui) -> None:
+    """Try the poolers that loads connect to.
+
+    Raises:
+        SpecError: One cannot take its load.
+    """
+    if not plan.poolers:
+        return
+    ui.begin_step("try the poolers", predicted_s=0.2 * len(plan.poolers))
+    through = [plan.find_load(trial) for trial in plan.trials]
+    for pooler in plan.poolers:
+        modes = {load.mode for load in through if load.endpoint == pooler.name}
+        ready.under_test.try_pooler(pooler, keeps_statements=QueryMode.PREPARED in modes)
+    ui.end_step("they lead to the server")
 
 
 def _lift_timeouts(ready: ReadyServer, ui: Ui) -> None:

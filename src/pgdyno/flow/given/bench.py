@@ -163,7 +163,8 @@ def bench_given(
         check_loading(asked, ())
     check_new(place)
     _refuse_questions(asked)
-    if asked.server.dsn is not None and has_password(asked.server.dsn):
+    strings = [asked.server.dsn, *(pooler.dsn for pooler in asked.poolers.values())]
+    if any(has_password(string) for string in strings if string is not None):
         raise SpecError(
             "a study and its record hold no password", hint="put it into ~/.pgpass, PGPASSFILE or PGPASSWORD"
         )

@@ -13,6 +13,7 @@ import msgspec
 from pgdyno.analyse.capacity.types import Capacity
 from pgdyno.analyse.estimate import Doubt, Estimate
 from pgdyno.analyse.failover import FailoverFigures
+from pgdyno.analyse.poolers import PoolerFigures
 from pgdyno.analyse.series import Event
 from pgdyno.analyse.standbys import StandbyFigures
 from pgdyno.analyse.statements import StatementUse, rank_statements
@@ -132,6 +133,7 @@ class TrialDocument(msgspec.Struct, frozen=True, kw_only=True):
         tuple[GeneratorFigures, ...], says("What each load host did; empty if pgdyno's own machine made the load.")
     ]
     standbys: Annotated[StandbyFigures | None, says("What was seen of the standbys; null without any.")]
+    pooler: Annotated[PoolerFigures | None, says("What was seen of the load's pooler; null without one.")]
 
 
 class WorkloadDocument(msgspec.Struct, frozen=True, kw_only=True):
@@ -324,6 +326,7 @@ def _make_trial(workload: WorkloadAnalysis, trial: TrialAnalysis) -> TrialDocume
         network=trial.network,
         generators=trial.generators,
         standbys=trial.standbys,
+        pooler=trial.pooler,
     )
 
 

@@ -12,7 +12,7 @@ import os
 import shutil
 import signal
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import IO
 
@@ -30,6 +30,7 @@ from pgdyno.run.host.session import end_session
 # Source: Linux sun_path is 108 bytes (unix(7)); the socket's own name takes up to 22.
 _MAX_SOCKET_DIR = 85
 _PROGRAM = "postgres"
+_POOLER = "pgbouncer"
 _SLOT = "slot-"
 _SCRIPTS = "scripts-"
 OTHER_HOME = "other-home"
@@ -137,7 +138,7 @@ class Home:
         Raises:
             HostError: What a restore command has mounted here cannot be unmounted.
         """
-        found = self.end_servers()
+        found = self.end_servers(_POOLER, _PROGRAM)
         end_session(self.restore_session)
         unmount_all(self.work)
         self.clear_data()
@@ -158,15 +159,19 @@ class Home:
             self.data.unlink()
         shutil.rmtree(self.data, ignore_errors=True)
 
-    def end_servers(self) -> list[str]:
+    def end_servers(self, *programs: str) -> list[str]:
         """Stop every process of this home's cluster, and of those in its slots, and free their shared memory.
+
+        Args:
+            programs: The names of the programs that are stopped; none: PostgreSQL only.
 
         Returns:
             A description of each process that was stopped.
         """
-        found = [f"{_PROGRAM} (pid {pid})" for pid in self.server_pids()]
+        named = frozenset(programs or (_PROGRAM,))
+        found = [f"{name} (pid {pid})" for pid, name in self._find_processes(named)]
         for sign in (signal.SIGQUIT, signal.SIGKILL):
-            pids = list(self.server_pids())
+            pids = [pid for pid, _ in self._find_processes(named)]
             if not pids:
                 break
             for pid in pids:
@@ -175,7 +180,7 @@ class Home:
                     # A process that a live round froze takes no other signal before it continues.
                     os.kill(pid, signal.SIGCONT)
             deadline = time.monotonic() + 10.0
-            while pids and time.monotonic() < deadline and any(True for _ in self.server_pids()):
+            while pids and time.monotonic() < deadline and any(True for _ in self._find_processes(named)):
                 time.sleep(0.05)
         for data in (self.data, *(folder / self.data.name for folder in self._slot_folders())):
             free_shared_memory(data, self.user)
@@ -227,8 +232,11 @@ class Home:
 
     def server_pids(self, *, is_alone: bool = False) -> Iterator[int]:
         """Find the processes of this home's cluster, and unless it `is_alone` of those in its slots."""
-        # Every PostgreSQL process changes to its data directory, which identifies this home's processes without
-        # trusting recorded pids. A shell or an editor in that directory is left alone.
+        return (pid for pid, _ in self._find_processes({_PROGRAM}, is_alone=is_alone))
+
+    def _find_processes(self, programs: Collection[str], *, is_alone: bool = False) -> Iterator[tuple[int, str]]:
+        # Every PostgreSQL process changes to its data directory, and a pooler is started in the folder of its socket, which
+        # identifies this home's processes without trusting recorded pids. A shell or an editor in that directory is left alone.
         inside = f"{(self.data if is_alone else self.work).resolve()}/"
         for pid in filter(str.isdigit, os.listdir("/proc")):  # noqa: PTH208 - a Path of each takes longer than the look
             try:
@@ -239,8 +247,8 @@ class Home:
             except OSError:
                 continue
             facts = dict(line.split(":\t", 1) for line in status.splitlines() if ":\t" in line)
-            if facts["Name"] == _PROGRAM and int(facts["Uid"].split()[0]) == self.user.uid:
-                yield int(pid)
+            if facts["Name"] in programs and int(facts["Uid"].split()[0]) == self.user.uid:
+                yield int(pid), facts["Name"]
 
 
 def default_home() -> Path:

@@ -34,6 +34,7 @@ from pgdyno.record.samples.files import (
     read_server_samples,
 )
 from pgdyno.record.samples.pings import PING, PINGS_FILE
+from pgdyno.record.samples.pooler import POOLER, POOLER_FILE, find_end
 from pgdyno.record.samples.rows import ServerHeader
 from pgdyno.record.trial_data import GENERATOR
 from pgdyno.run.host.helper import helper_argv
@@ -84,6 +85,7 @@ class Samplers:
         watched: The machine of a server elsewhere, if it is watched.
         load_links: Load hosts by name, which are sampled in place of this machine.
         shared_hosts: Those that are the watched machine, too.
+        console: Where the counters of the load's pooler are asked for; None without a pooler.
     """
 
     def __init__(
@@ -98,6 +100,7 @@ class Samplers:
         watched: WatchedMachine | None = None,
         load_links: Mapping[str, SshLink] | None = None,
         shared_hosts: frozenset[str] = frozenset(),
+        console: Address | None = None,
     ) -> None:
         self._directory = directory
         self._address = address
@@ -109,10 +112,12 @@ class Samplers:
         self._load_links = load_links or {}
         self._shared_hosts = shared_hosts
         self._loads: dict[str, FarSampler] = {}
+        self._console = console
         self._os: Child | None = None
         self._far: FarSampler | None = None
         self._server: Child | None = None
         self._ping: Child | None = None
+        self._pooler: Child | None = None
         self._gaps: tuple[SamplerGap, ...] = ()
         self._backend_pid: int | None = None
 
@@ -134,6 +139,13 @@ class Samplers:
         # From here to the server is not the way of a load from elsewhere.
         if self._is_elsewhere and not self._load_links:
             self._ping = self._connect_child(PING, self._ping_argv(), PINGS_FILE)
+        if self._console is not None:
+            self._pooler = Child(
+                POOLER,
+                self._pooler_argv(self._console),
+                self._directory / POOLER_FILE,
+                inherited=self._console.inherited,
+            )
         self._wait_until_ready()
         if self._server is not None:
             self._follow_server_sampler(self._server)
@@ -151,6 +163,7 @@ class Samplers:
             *(gap for one in self._loads.values() for gap in _find_gaps(one, stopped_s, read_os_samples)),
             *(_find_gaps(self._server, stopped_s, read_server_samples) if self._server else ()),
             *(_find_failure(self._ping, stopped_s) if self._ping else ()),
+            *(_find_pooler_gaps(self._pooler, stopped_s) if self._pooler else ()),
         )
 
     @property
@@ -189,7 +202,7 @@ class Samplers:
 
     @property
     def _children(self) -> list[Child | FarSampler]:
-        children = (self._os, self._server, self._ping, self._far, *self._loads.values())
+        children = (self._os, self._server, self._ping, self._pooler, self._far, *self._loads.values())
         return [child for child in children if child is not None]
 
     def _watch(self, watched: WatchedMachine) -> FarSampler:
@@ -220,6 +233,10 @@ class Samplers:
 
     def _ping_argv(self) -> list[str]:
         return helper_argv("pgdyno.run.sample.pinger", "--conninfo", self._address.aside().conninfo())
+
+    def _pooler_argv(self, console: Address) -> list[str]:
+        place = ("--conninfo", console.conninfo(), "--watched-database", self._address.dbname)
+        return helper_argv("pgdyno.run.sample.pooler_sampler", *place, "--interval", str(self._interval_s))
 
     def _connect_child(self, source: str, argv: list[str], file: str) -> Child:
         return Child(source, argv, self._directory / file, inherited=self._address.inherited)
@@ -284,6 +301,14 @@ def _find_gaps(
         last_s = samples.frame["t_s"][-1] if samples.frame.height else child.started_s
         gaps.append(SamplerGap(source=child.source, reason=failure, from_s=last_s, to_s=stopped_s))
     return tuple(gaps)
+
+
+def _find_pooler_gaps(child: Child, stopped_s: float) -> tuple[SamplerGap, ...]:
+    """Return why a pooler was not sampled to the end, in its own words."""
+    if not child.failure:
+        return ()
+    reason = find_end(child.path) or child.failure
+    return (SamplerGap(source=child.source, reason=reason, from_s=child.started_s, to_s=stopped_s),)
 
 
 def _find_failure(child: Child, stopped_s: float) -> tuple[SamplerGap, ...]:

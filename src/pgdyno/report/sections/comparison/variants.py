@@ -94,6 +94,7 @@ def _list_sets(experiment: Experiment, variant: Variant, *, has_own_server: bool
         "mode": None if variant.mode is None else variant.mode.value,
         "clients": variant.clients,
         "threads": variant.threads,
+        "endpoint": variant.endpoint,
         "cache": None if variant.cache is None else variant.cache.value,
         **{key: getattr(variant, key) for key in OF_PLACE},
         **_list_choices(experiment, variant),

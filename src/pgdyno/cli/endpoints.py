@@ -1,0 +1,132 @@
+"""Define the options of commands whose load may connect to a pooler, and read what they say."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+from pgdyno.cli.option_values import given
+from pgdyno.errors import SpecError
+
+_PRIMARY = "primary"
+_ENDPOINT_AXIS, _SIZE_AXIS = "endpoint=", "pool_size="
+_POOL = "pool"
+
+EndpointOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help="What the clients connect to: primary, or any other name for a PgBouncer that pgdyno starts. [default: primary]",
+        show_default=False,
+    ),
+]
+EndpointsOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--endpoint",
+        metavar="NAME",
+        help="What the clients connect to: primary, or any other name for a PgBouncer that pgdyno starts; with --dsn"
+        " NAME=CONNINFO, a pooler that runs already. Two or more are compared.",
+        show_default=False,
+    ),
+]
+PoolModeOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="MODE",
+        help="transaction or session: when a pooler takes a server connection back. [default: transaction]",
+        show_default=False,
+    ),
+]
+PoolSizeOption = Annotated[
+    int | None,
+    typer.Option(
+        metavar="N",
+        help="Server connections of a PgBouncer that pgdyno starts. [default: 2 for each CPU, and one]",
+        show_default=False,
+    ),
+]
+
+
+def read_endpoints(
+    endpoints: Sequence[str], *, mode: str | None, size: int | None
+) -> tuple[list[str], dict[str, object]]:
+    """Read endpoints into their names, and a study's tables of poolers.
+
+    Args:
+        endpoints: Names, or `NAME=CONNINFO` of poolers that run already.
+        mode: Of all poolers.
+        size: Of all pools.
+
+    Raises:
+        SpecError: One name means two poolers, or the primary is given a connection string.
+    """
+    names: list[str] = []
+    poolers: dict[str, object] = {}
+    for text in endpoints:
+        name, equals, conninfo = text.partition("=")
+        names.append(name)
+        if name == _PRIMARY:
+            if equals:
+                raise SpecError(
+                    f"--endpoint {text}: the primary is the server itself", hint="--dsn says where that is reached"
+                )
+            continue
+        table = given(mode=mode, size=size, dsn=conninfo if equals else None)
+        if poolers.setdefault(name, table) != table:
+            raise SpecError(f"--endpoint {name} comes twice with two meanings", hint="give each pooler its own name")
+    if not poolers:
+        for option, value in (("--pool-mode", mode), ("--pool-size", size)):
+            if value is not None:
+                raise SpecError(f"{option} {value}: no pooler is named", hint="name one with --endpoint pool")
+    return names, poolers
+
+
+def read_pooler_axes(
+    axes: Sequence[str], endpoint: str | None, *, mode: str | None, size: int | None
+) -> tuple[list[str], str | None, dict[str, object]]:
+    """Read the axes of a sweep that vary poolers, and the endpoint of all levels.
+
+    Sizes of a pool become poolers of their own: `pool_size=2,8` is `endpoint=pool2,pool8`.
+
+    Returns:
+        The axes, the endpoint of all levels or None, and the tables of poolers.
+
+    Raises:
+        SpecError: As for `read_endpoints`; or a size is no whole number.
+    """
+    written, varied, sizes = [], [] if endpoint is None else [endpoint], {}
+    for axis in axes:
+        levels = axis.partition("=")[2]
+        if axis.startswith(_ENDPOINT_AXIS):
+            varied += levels.split(",")
+        if not axis.startswith(_SIZE_AXIS):
+            written.append(axis)
+            continue
+        sizes = {f"{_POOL}{level}": _read_size(axis, level) for level in _list_levels(levels)}
+        written.append(_ENDPOINT_AXIS + ",".join(sizes))
+    if sizes:
+        if size is not None:
+            raise SpecError("--pool-size and the axis pool_size exclude each other", hint="leave one out")
+        # The sizes are of the one pooler that --endpoint may name.
+        return written, None, {pool: given(mode=mode, size=count) for pool, count in sizes.items()}
+    names, poolers = read_endpoints(varied, mode=mode, size=size)
+    return written, None if endpoint is None else names[0], poolers
+
+
+def _list_levels(text: str) -> list[str]:
+    first, dots, last = text.partition("..")
+    if not dots or not (first.isdigit() and last.isdigit()) or not 0 < int(first) < int(last):
+        return text.split(",")
+    levels = [int(first)]
+    while levels[-1] * 2 < int(last):
+        levels.append(levels[-1] * 2)
+    return [str(level) for level in (*levels, int(last))]
+
+
+def _read_size(axis: str, level: str) -> int:
+    if not level.strip().isdigit():
+        raise SpecError(f"{axis}: {level} is not a whole number", hint="for example pool_size=2,4,8 or pool_size=2..32")
+    return int(level)

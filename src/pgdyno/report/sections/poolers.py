@@ -1,0 +1,135 @@
+"""Build the section on the poolers that loads connected to: their traffic, their one thread, and the clients that waited."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from pgdyno.analyse.poolers import AtLooks, PoolerFigures
+from pgdyno.analyse.types import WorkloadAnalysis
+from pgdyno.plan.types import PlannedPooler
+from pgdyno.report.document import Block, Prose, Section
+from pgdyno.report.format import format_number, format_percent
+from pgdyno.report.input import ReportInput
+from pgdyno.report.level import Level
+from pgdyno.report.table import Cell, Column, Table, columns, number, text
+from pgdyno.spec.pooler import PoolMode
+
+_REMARK = (
+    "Means over trials with samplers. Of the clients that waited for a server connection, the mean number and the time of a"
+    " transaction are of the pooler's own clock; connections in use are those at the samples' moments, and the most of them. A thread that"
+    " had a CPU, or waited for one, nearly all of the time is the most that one PgBouncer does."
+)
+_UNSAID = "the pooler's console did not say"
+_UNSEEN = "the pooler's process was not sampled"
+_MODES = {
+    PoolMode.TRANSACTION: "transaction mode: a client has a server connection for the length of a transaction",
+    PoolMode.SESSION: "session mode: a client has a server connection for as long as it is connected",
+}
+
+
+def build_poolers(report: ReportInput) -> Iterator[Section]:
+    """Yield the section on the poolers; nothing where no load connected to one."""
+    poolers = report.record.plan.poolers
+    if not poolers:
+        return
+    blocks: list[Block] = [
+        Prose(words=_describe(one, _list_figures(report, one)), level=Level.HEADLINE) for one in poolers
+    ]
+    rows = [
+        _make_row(workload, figures)
+        for workload in report.analysis.workloads
+        if (figures := [trial.pooler for trial in workload.trials if trial.pooler is not None and trial.pooler.samples])
+    ]
+    if rows:
+        blocks.append(
+            Table(
+                caption="What went through the pooler",
+                columns=_list_columns(),
+                rows=tuple(rows),
+                remark=_REMARK,
+                level=Level.HEADLINE,
+            )
+        )
+    else:
+        blocks.append(Prose(words="What went through it was not sampled.", level=Level.HEADLINE))
+    yield Section(title="Poolers", id="poolers", blocks=tuple(blocks), level=Level.HEADLINE, is_listed=True)
+
+
+def _list_figures(report: ReportInput, pooler: PlannedPooler) -> list[PoolerFigures]:
+    trials = [trial for workload in report.analysis.workloads for trial in workload.trials]
+    return [one for trial in trials if (one := trial.pooler) is not None and one.name == pooler.name]
+
+
+def _describe(pooler: PlannedPooler, figures: Sequence[PoolerFigures]) -> str:
+    version = next((one.version for one in figures if one.version), "a pooler whose version is not known")
+    mode = _MODES[pooler.mode]
+    if pooler.size is None:
+        return f"{pooler.name} is {version}, which ran already; it was taken to be in {mode}."
+    return (
+        f"{pooler.name} is {version} in {mode}; its pool has {pooler.size} of them. It runs on the machine of server and load, and takes"
+        " its CPU time from them."
+    )
+
+
+def _list_columns() -> tuple[Column, ...]:
+    more = ("Transactions/s", "Waiting clients", "Waiting at looks")
+    titles = (
+        "Load",
+        "Pool",
+        "Queries/s",
+        more[0],
+        "Wait, ms",
+        *more[1:],
+        "Connections in use",
+        "Its thread, %",
+        "Samples",
+    )
+    levels = dict.fromkeys(more, Level.STANDARD)
+    made = columns(*titles, numbers_from=2)
+    return tuple(
+        Column(title=one.title, is_number=one.is_number, level=levels.get(one.title, Level.HEADLINE)) for one in made
+    )
+
+
+def _make_row(workload: WorkloadAnalysis, figures: Sequence[PoolerFigures]) -> tuple[Cell, ...]:
+    first = figures[0]
+    size = "" if first.size is None else f" of {first.size}"
+    return (
+        text(workload.name),
+        text(f"{first.name}{size}"),
+        _show(_mean(figures, lambda one: one.queries_per_s)),
+        _show(_mean(figures, lambda one: one.transactions_per_s)),
+        _show(_mean(figures, lambda one: one.wait_ms)),
+        _show(_mean(figures, lambda one: one.waiting_count)),
+        _show_looks([one.waiting_clients for one in figures]),
+        _show_looks([one.active_servers for one in figures]),
+        _show_thread(figures),
+        text(f"{sum(one.samples for one in figures):,}"),
+    )
+
+
+def _show(value: float | None) -> Cell:
+    return number(value, format_number, _UNSAID)
+
+
+def _show_looks(figures: Sequence[AtLooks | None]) -> Cell:
+    seen = [one for one in figures if one is not None]
+    if not seen:
+        return number(None, format_number, _UNSAID)
+    mean = sum(one.mean for one in seen) / len(seen)
+    return Cell(text=format_number(mean), detail=f"up to {format_number(max(one.largest for one in seen))}")
+
+
+def _show_thread(figures: Sequence[PoolerFigures]) -> Cell:
+    threads = [one.thread for one in figures if one.thread is not None]
+    if not threads:
+        return number(None, format_number, _UNSEEN)
+    ran, waited = (
+        sum(each) / len(threads) for each in zip(*((t.running_ratio, t.waiting_ratio) for t in threads), strict=True)
+    )
+    return Cell(text=format_percent(ran).removesuffix(" %"), detail=f"and {format_percent(waited)} waiting for a CPU")
+
+
+def _mean(figures: Sequence[PoolerFigures], read: Callable[[PoolerFigures], float | None]) -> float | None:
+    values = [value for one in figures if (value := read(one)) is not None]
+    return sum(values) / len(values) if values else None

@@ -1,0 +1,152 @@
+"""Reach poolers that run already in front of a given server, and try them before anything is loaded."""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+from collections.abc import Iterator, Mapping
+
+import msgspec
+import psycopg
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+from pgdyno.errors import PgdynoError, SpecError, StepFailedError
+from pgdyno.plan.types import PlannedPooler
+from pgdyno.run.given.access import open_access
+from pgdyno.run.postgres import sql
+from pgdyno.run.postgres.address import Address
+from pgdyno.spec.pooler import PoolerSpec
+
+_UNKNOWN_TO_SERVER = "does not exist"
+_HINT_DATABASES = "let it pass on databases that it does not list (PgBouncer: a line `* = host=…` in [databases]), or name one with --database"
+
+
+@contextlib.contextmanager
+def open_poolers(poolers: Mapping[str, PoolerSpec], server: Address) -> Iterator[dict[str, Address]]:
+    """Connect once to each pooler, and yield their addresses by name, for the length of a `with` block.
+
+    Args:
+        poolers: Those with a connection string; what it leaves out of user and database is the server's.
+        server: Where the server itself is reached.
+
+    Raises:
+        SpecError: One is no connection string, or needs a secret that cannot be handed on.
+        StepFailedError: There is no connection to one.
+    """
+    with contextlib.ExitStack() as stack:
+        found = {}
+        for name, pooler in poolers.items():
+            if pooler.dsn is None:
+                continue
+            try:
+                found[name] = stack.enter_context(open_access(_complete(pooler.dsn, server)))
+            except PgdynoError as error:
+                error.fact = f"the pooler {name}: {error.fact}"
+                raise
+        yield found
+
+
+def try_pooler(pooler: PlannedPooler, way: Address, *, started_at: str, keeps_statements: bool) -> None:
+    """Make sure that a pooler leads to the server under test, knows databases that are made later, and takes the load's statements.
+
+    Args:
+        pooler: The pooler.
+        way: Where it is reached, with a database that it knows.
+        started_at: When the server under test started, which tells it from others.
+        keeps_statements: Whether a load through it uses prepared statements.
+
+    Raises:
+        SpecError: It does not.
+        StepFailedError: There is no connection.
+    """
+    with sql.connect(way) as connection:
+        if (there := sql.read_start_time(connection)) != started_at:
+            raise SpecError(
+                f"the pooler {pooler.name} leads to another server",
+                detail=f"that one started at {there}, the server under test at {started_at}",
+                hint="name the server behind the pooler with --dsn",
+            )
+    if keeps_statements and (refusal := _find_statement_refusal(way)) is not None:
+        raise SpecError(
+            f"prepared statements do not work through the pooler {pooler.name}",
+            detail=refusal,
+            hint="use --mode simple or extended, a pool in session mode, or a PgBouncer from 1.21 on",
+        )
+
+
+def try_databases(pooler: PlannedPooler, way: Address) -> None:
+    """Make sure that a pooler passes on a database that it does not know: trials run in copies that are made later.
+
+    Raises:
+        SpecError: It does not.
+    """
+    unknown = msgspec.structs.replace(way, dbname=f"pgdyno_{secrets.token_hex(4)}")
+    try:
+        sql.connect(unknown).close()
+    except StepFailedError as error:
+        # The server's own words: the pooler has asked it.
+        if _UNKNOWN_TO_SERVER in error.detail:
+            return
+        raise SpecError(
+            f"the pooler {pooler.name} does not know the databases that pgdyno makes",
+            detail=error.detail,
+            hint=_HINT_DATABASES,
+        ) from error
+
+
+def check_way(pooler: PlannedPooler, way: Address, *, cause: PgdynoError) -> None:
+    """Say whether a pooler explains the failure of a load through it; return if it does not.
+
+    Raises:
+        StepFailedError: It does not answer any more, or it has closed the load's connections.
+    """
+    try:
+        with sql.connect(way) as connection:
+            sql.read_start_time(connection)
+    except StepFailedError as error:
+        raise StepFailedError(
+            f"the pooler {pooler.name} does not answer any more",
+            detail=error.reason,
+            hint="see its log, or ask who runs it",
+        ) from cause
+    if "closed the connection" in cause.detail or "terminating connection" in cause.detail:
+        raise StepFailedError(
+            f"the pooler {pooler.name} closed connections of the load",
+            detail=cause.detail,
+            hint="it was restarted, or a limit of its own ended them: see its log",
+        ) from cause
+
+
+def _complete(dsn: str, server: Address) -> str:
+    try:
+        named = conninfo_to_dict(dsn)
+    except psycopg.ProgrammingError:
+        # `open_access` says what is wrong with it.
+        return dsn
+    missing = {key: value for key, value in (("user", server.user), ("dbname", server.dbname)) if key not in named}
+    return make_conninfo(dsn, **missing)
+
+
+def _find_statement_refusal(way: Address) -> str | None:
+    """Prepare a statement of one name in two sessions, as pgbench's clients do; return what the pooler says, None if it takes them.
+
+    In transaction mode both get the same server connection, one after the other.
+    """
+    name, query = f"pgdyno_{secrets.token_hex(4)}".encode(), b"SELECT 1"
+    with sql.connect(way) as first, sql.connect(way) as second:
+        try:
+            for session in (first, second):
+                _require(session, session.pgconn.prepare(name, query))
+            for session in (first, second, first):
+                _require(session, session.pgconn.exec_prepared(name, None))
+        except psycopg.Error as exc:
+            return str(exc).strip()
+        finally:
+            # Else it would stay with a server connection that others get.
+            first.pgconn.exec_(b"DEALLOCATE " + name)
+    return None
+
+
+def _require(session: sql.Connection, result: psycopg.pq.abc.PGresult) -> None:
+    if result.status not in {psycopg.pq.ExecStatus.COMMAND_OK, psycopg.pq.ExecStatus.TUPLES_OK}:
+        raise psycopg.OperationalError(result.get_error_message(session.info.encoding))

@@ -1,0 +1,178 @@
+"""Run a PgBouncer in front of a server of pgdyno's own, for the length of a trial.
+
+It runs as the server's account, listens on a socket beside the server's, and dies with pgdyno as the server does. Its
+configuration says what the study says, and otherwise what PgBouncer has built in.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import msgspec
+
+from pgdyno.errors import HostError, PgdynoError, StepFailedError
+from pgdyno.plan.types import PlannedPooler
+from pgdyno.record.durable import writing
+from pgdyno.record.samples.pooler import POOLER_INI, POOLER_LOG
+from pgdyno.run.cluster.server import Server
+from pgdyno.run.host import process
+from pgdyno.run.host.host import THIS_HOST
+from pgdyno.run.host.log import LOG
+from pgdyno.run.postgres import sql
+from pgdyno.run.postgres.address import Address
+from pgdyno.run.postgres.pooler_console import CONSOLE, open_console
+from pgdyno.run.under_test import WatchedPooler
+
+# The socket lies in a folder of this server alone.
+_PORT = 6432
+_START_PATIENCE_S = 20.0
+_LOOK_EVERY_S = 0.02
+# pgdyno's own connections: the console, and one that shows that transactions get through.
+_OWN_CLIENTS = 10
+_LOG_TAIL_LINES = 8
+# More than the statements of any script.
+_KEPT_STATEMENTS = 200
+_HINT = "see pooler.log in the trial's folder; what was finished is kept, and `pgdyno resume` goes on"
+
+
+class Pgbouncer:
+    """One PgBouncer. Use it from the main thread.
+
+    Args:
+        planned: What to run.
+        server: The server behind it, which runs.
+        log_folder: The folder for its log, and for a copy of its configuration.
+    """
+
+    def __init__(self, planned: PlannedPooler, server: Server, *, log_folder: Path) -> None:
+        self._planned = planned
+        self._server = server
+        self._log_path = log_folder / POOLER_LOG
+        self._ini_copy = log_folder / POOLER_INI
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def address(self) -> Address:
+        """Where clients reach the server's database through it."""
+        return msgspec.structs.replace(self._server.address, port=_PORT)
+
+    @property
+    def watched(self) -> WatchedPooler:
+        """What samplers look at."""
+        if self._process is None:
+            raise RuntimeError("the pooler was not started")
+        console = msgspec.structs.replace(self.address, dbname=CONSOLE)
+        return WatchedPooler(name=self._planned.name, pid=self._process.pid, console=console)
+
+    def start(self) -> None:
+        """Start it, and return once transactions get through.
+
+        Raises:
+            HostError: The plan's program is not there.
+            StepFailedError: It does not start, or lets nothing through.
+        """
+        if self._planned.program is None:
+            raise HostError(f"the pooler {self._planned.name} has no program", hint="install the package pgbouncer")
+        home = self._server.home
+        ini, users = home.work / "pgbouncer.ini", home.work / "pgbouncer-users.txt"
+        text = format_ini(self._planned, self.address, server_port=self._server.port, users=users)
+        self._server.write_file(users, f'"{self.address.user}" ""\n')
+        self._server.write_file(ini, text)
+        with writing(self._log_path):
+            self._ini_copy.write_text(text, encoding="utf-8")
+            log_file = self._log_path.open("ab")
+        with log_file as log:
+            self._process = THIS_HOST.start(
+                [self._planned.program.path, str(ini)],
+                user=home.user,
+                stdout=log,
+                stderr=log,
+                # Where it is found after a kill -9.
+                cwd=home.sockets,
+            )
+        try:
+            self._await_answer()
+        except PgdynoError:
+            self.abandon()
+            raise
+        LOG.info("the pooler %s, pid %d, lets transactions through", self._planned.name, self._process.pid)
+
+    def find_failure(self) -> StepFailedError | None:
+        """Return the error to raise if it has ended, with the end of its log; None while it lives."""
+        if self._process is None or self._process.poll() is None:
+            return None
+        code = self._process.returncode
+        how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+        return StepFailedError(f"the pooler {self._planned.name} {how}", detail=self._log_tail(), hint=_HINT)
+
+    def abandon(self) -> None:
+        """End it at once."""
+        if self._process is not None:
+            process.stop(self._process)
+            self._process = None
+
+    def _await_answer(self) -> None:
+        deadline_s = time.monotonic() + _START_PATIENCE_S
+        last = ""
+        while time.monotonic() < deadline_s:
+            if (failure := self.find_failure()) is not None:
+                raise failure
+            try:
+                # A client gets its login before any server connection is there.
+                with sql.connect(self.address) as connection:
+                    sql.read_setting(connection, "server_version")
+            except StepFailedError as error:
+                last = error.reason
+                time.sleep(_LOOK_EVERY_S)
+                continue
+            with contextlib.closing(open_console(self.watched.console)):
+                return
+        detail = f"{last}\n{self._log_tail()}".strip()
+        raise StepFailedError(
+            f"the pooler {self._planned.name} lets nothing through within {_START_PATIENCE_S:g} s", detail=detail
+        )
+
+    def _log_tail(self) -> str:
+        try:
+            text = self._log_path.read_text(encoding="utf-8", errors="replace")
+        except FileNotFoundError:
+            return ""
+        return "\n".join(text.splitlines()[-_LOG_TAIL_LINES:])
+
+
+def format_ini(planned: PlannedPooler, address: Address, *, server_port: int, users: Path) -> str:
+    """Format the configuration of a PgBouncer, as far as it is not what PgBouncer has built in.
+
+    Args:
+        planned: What to run.
+        address: Where it listens; its folder is also that of the server's socket.
+        server_port: Port of the server's socket.
+        users: Its file of users.
+    """
+    values: dict[str, object] = {
+        "listen_port": address.port,
+        # An empty one: it listens on the socket only.
+        "listen_addr": "",
+        "unix_socket_dir": address.host,
+        # The folder's permissions protect the socket.
+        "auth_type": "trust",
+        "auth_file": users,
+        "admin_users": address.user,
+        "pool_mode": planned.mode.value,
+        "default_pool_size": planned.size,
+        "max_client_conn": planned.most_clients + _OWN_CLIENTS,
+    }
+    if planned.program is not None and planned.program.keeps_statements:
+        values["max_prepared_statements"] = _KEPT_STATEMENTS
+    lines = [
+        "[databases]",
+        f"{address.dbname} = host={address.host} port={server_port} dbname={address.dbname}",
+        "",
+        "[pgbouncer]",
+        *(f"{name} = {value}".rstrip() for name, value in values.items()),
+    ]
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,256 @@
+"""A real PgBouncer between load and server: what a trial records of it, and that it never outlives its trial or pgdyno."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from pgdyno.errors import HostError
+from pgdyno.plan.plan import Machine, Plan, plan_study
+from pgdyno.record.pgbench.output import Progress
+from pgdyno.record.trial_data import read_trial_data
+from pgdyno.run.cluster.home import Home, open_home
+from pgdyno.run.host.freezer import is_stopped
+from pgdyno.run.host.process import find_server_user
+from pgdyno.run.live_member import LiveMember
+from pgdyno.run.live_round import run_live_round
+from pgdyno.run.own_server import OwnServer
+from pgdyno.run.pooler import program
+from pgdyno.run.pooler.program import find_pgbouncer
+from pgdyno.run.trial import TrialOutcome, run_trial
+from pgdyno.run.trial_stage import TrialStage
+from pgdyno.spec.read import make_study
+from tests.homes import installation_of, reachable_folder, some_home
+from tests.run.test_live_round import SLICE_S, once_alternating
+from tests.run.test_switchback import assert_nothing_is_left
+
+pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("forked_helpers")]
+# Its clients wait for the two connections, each of which one of them holds while it sleeps.
+HOLDING = "BEGIN;\nSELECT abalance FROM pgbench_accounts WHERE aid = 1;\n\\sleep 5 ms\nEND;\n"
+
+
+@pytest.fixture(scope="module")
+def home() -> Iterator[Home]:
+    with some_home(is_empty=False) as made:
+        yield made
+
+
+def make_stage(
+    home: Home, folder: Path, *, major: int = 18, pool: dict[str, object] | None = None, cache: str = "warm"
+) -> TrialStage:
+    (folder / "script.sql").write_text(HOLDING)
+    raw: dict[str, object] = {
+        "data": {"scale": 1},
+        "workload": [{"name": "holding", "scripts": ["script.sql"], "clients": 6, "threads": 1}],
+        "trials": {"duration": "3s", "warm_up": "1s", "cache": cache},
+        "poolers": {"pool": pool or {"size": 2}},
+        "variant": [{"endpoint": "primary"}, {"endpoint": "pool"}],
+    }
+    study = make_study(raw, source="test", folder=folder)
+    machine = Machine(
+        version_major=major, cpu_count=2, memory_bytes=8 << 30, disk_free_bytes=10**11, pooler=find_pgbouncer()
+    )
+    plan = plan_study(study, machine)
+    (folder / "init").mkdir()
+    server = OwnServer(installation=installation_of(major, home), home=home)
+    dataset = server.load(study.data, plan.scale, settings={}, output_dir=folder / "init", on_activity=lambda _: None)
+    return TrialStage(
+        server=server,
+        generator=server.make_generator(),
+        dataset=dataset,
+        study=study,
+        plan=plan,
+        settings={},
+        cpu_count=2.0,
+    )
+
+
+def find_trial(plan: Plan, endpoint: str) -> int:
+    return next(n for n, trial in enumerate(plan.trials) if plan.find_load(trial).endpoint == endpoint)
+
+
+def run_through(
+    stage: TrialStage, folder: Path, endpoint: str, on_load: Callable[[Progress], None] = lambda _: None
+) -> TrialOutcome:
+    (folder / endpoint).mkdir()
+    trial = msgspec.structs.replace(stage.plan.trials[find_trial(stage.plan, endpoint)], duration_s=3.0)
+    return run_trial(stage, trial, folder=folder / endpoint, on_activity=lambda _: None, on_load=on_load)
+
+
+def list_poolers(home: Home) -> list[int]:
+    found = subprocess.run(["pgrep", "-f", f"pgbouncer {home.work}/"], capture_output=True, text=True, check=False)
+    return [int(pid) for pid in found.stdout.split()]
+
+
+@pytest.mark.parametrize(("major", "cache"), [(18, "warm"), (15, "cold")])
+def test_a_trial_through_a_pooler_records_its_queue_and_its_thread(
+    home: Home, tmp_path: Path, major: int, cache: str
+) -> None:
+    stage = make_stage(home, tmp_path, major=major, cache=cache)
+    outcome = run_through(stage, tmp_path, "pool")
+    assert outcome.error is None, outcome.error
+    assert outcome.record.gaps == ()
+    data = read_trial_data(tmp_path / "pool", outcome.record)
+    assert data.pooler is not None
+    assert data.pooler.version.startswith("PgBouncer 1.")
+    start_s, end_s = outcome.record.load_start_monotonic_s, outcome.record.load_end_monotonic_s
+    assert start_s is not None
+    assert end_s is not None
+    inside = [one for one in data.pooler.samples if start_s < one.t_s < end_s]
+    assert len(inside) >= 2
+    assert max(one.active_servers or 0 for one in inside) == 2
+    assert max(one.waiting_clients or 0 for one in inside) >= 3
+    first, last = inside[0], inside[-1]
+    assert (last.queries or 0) - (first.queries or 0) == pytest.approx(
+        3 * ((last.transactions or 0) - (first.transactions or 0)), abs=12
+    )
+    # Four of six wait nearly always.
+    assert 3.0 < ((last.wait_us or 0) - (first.wait_us or 0)) / 1e6 / (last.t_s - first.t_s) < 4.5
+    assert data.os is not None
+    assert any(name.startswith("thread.pooler.") for name in data.os.frame.columns)
+    assert "pool_mode = transaction\ndefault_pool_size = 2\n" in (tmp_path / "pool/pooler.ini").read_text()
+    assert "process up" in (tmp_path / "pool/pooler.log").read_text()
+    assert any(word.endswith("--port=6432") for word in outcome.record.argv)
+    assert list_poolers(home) == []
+    assert_nothing_is_left(home)
+
+
+def test_a_load_without_the_pooler_has_none(home: Home, tmp_path: Path) -> None:
+    outcome = run_through(make_stage(home, tmp_path), tmp_path, "primary")
+    assert outcome.error is None
+    assert not list((tmp_path / "primary").glob("pooler*"))
+    assert any(word.endswith("--port=5432") for word in outcome.record.argv)
+
+
+def test_a_pooler_that_ends_in_a_trial_fails_it_by_name(home: Home, tmp_path: Path) -> None:
+    killed: list[int] = []
+
+    def kill(_: Progress) -> None:
+        if not killed:
+            killed.extend(list_poolers(home))
+            os.kill(killed[0], signal.SIGKILL)
+
+    outcome = run_through(make_stage(home, tmp_path), tmp_path, "pool", kill)
+    assert len(killed) == 1
+    assert outcome.error is not None
+    assert outcome.error.fact == "the pooler pool was killed by SIGKILL"
+    assert "login attempt" in outcome.error.detail
+    assert_nothing_is_left(home)
+
+
+def test_session_mode_gives_each_client_a_connection(home: Home, tmp_path: Path) -> None:
+    stage = make_stage(home, tmp_path, pool={"mode": "session"})
+    outcome = run_through(stage, tmp_path, "pool")
+    assert outcome.error is None
+    data = read_trial_data(tmp_path / "pool", outcome.record)
+    assert data.pooler is not None
+    assert max(one.active_servers or 0 for one in data.pooler.samples) == 6
+    assert max(one.waiting_clients or 0 for one in data.pooler.samples) == 0
+
+
+def test_a_frozen_member_has_a_frozen_pooler(home: Home, tmp_path: Path) -> None:
+    stage = make_stage(home, tmp_path)
+    members = []
+    for number, endpoint in enumerate(("primary", "primary", "pool"), start=1):
+        slot = stage.server.in_slot(number)  # type: ignore[attr-defined]
+        trial = msgspec.structs.replace(
+            stage.plan.trials[find_trial(stage.plan, endpoint)], number=number, round=1, duration_s=1.5
+        )
+        (tmp_path / f"{number}").mkdir()
+        made = msgspec.structs.replace(stage, server=slot, generator=slot.make_generator())
+        members.append(LiveMember(stage=made, trial=trial, folder=tmp_path / f"{number}"))
+    seen: list[bool] = []
+
+    def look() -> None:
+        (pid,) = list_poolers(home)
+        seen.append(is_stopped(pid))
+
+    outcomes = run_live_round(
+        members,
+        slice_s=SLICE_S,
+        seed=1,
+        on_activity=lambda _: None,
+        on_load=lambda _: None,
+        should_stop=once_alternating(members, look),
+    )
+    assert [outcome.error for outcome in outcomes] == [None] * 3
+    assert seen == [True]
+    counts = [read_trial_data(m.folder, o.record).transaction_count for m, o in zip(members, outcomes, strict=True)]
+    assert all(counts)
+    # Two connections do less than six.
+    assert (counts[2] or 0) < (counts[0] or 0)
+    assert_nothing_is_left(home)
+
+
+def test_a_program_that_is_not_there_is_said_to_be_missing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(program, "_USUAL_PLACE", str(tmp_path / "pgbouncer"))
+    with pytest.raises(HostError, match="PgBouncer is not installed"):
+        find_pgbouncer()
+
+
+# Runs a server with a pooler in a home, tells the pooler's process, stops it if asked, and waits to be killed.
+HOLDER = """
+import os, signal, sys, time
+from pathlib import Path
+from pgdyno.plan.types import PlannedPooler
+from pgdyno.run.cluster.home import open_home
+from pgdyno.run.host.process import find_server_user
+from pgdyno.run.own_server import OwnServer
+from pgdyno.run.pooler.program import find_pgbouncer
+from pgdyno.spec.pooler import PoolMode
+from pgdyno.spec.study import DataSpec
+from tests.homes import installation_of
+
+folder = Path(sys.argv[1])
+pool = PlannedPooler(name="pool", mode=PoolMode.TRANSACTION, size=2, most_clients=2, program=find_pgbouncer())
+with open_home(folder / "home", find_server_user()) as home:
+    server = OwnServer(installation=installation_of(18, home), home=home)
+    server.load(DataSpec(), 0, settings={}, output_dir=folder, on_activity=lambda _: None)
+    server.reset()
+    with server.running({}, log_path=folder / "server.log", pooler=pool):
+        os.kill(server.pooler.pid, signal.SIGSTOP)
+        print(server.pooler.pid, flush=True)
+        time.sleep(600)
+"""
+
+
+def test_a_pooler_does_not_outlive_a_killed_pgdyno_frozen_or_not() -> None:
+    with reachable_folder() as folder:
+        holder = subprocess.Popen([sys.executable, "-c", HOLDER, str(folder)], stdout=subprocess.PIPE, text=True)
+        assert holder.stdout is not None
+        pid = int(holder.stdout.readline())
+        assert Path(f"/proc/{pid}").exists()
+        holder.kill()
+        holder.wait()
+        holder.stdout.close()
+        with open_home(folder / "home", find_server_user()) as home:
+            assert list_poolers(home) == []
+            assert_nothing_is_left(home)
+
+
+def test_a_pooler_that_its_parent_left_running_is_ended_by_the_next_pgdyno(home: Home) -> None:
+    """Where the kernel's signal for the death of a parent was lost."""
+    user = home.user
+    ini = home.work / "pgbouncer.ini"
+    ini.write_text(f"[databases]\n[pgbouncer]\nlisten_addr =\nunix_socket_dir = {home.sockets}\nlisten_port = 6432\n")
+    ini.chmod(0o644)
+    child = subprocess.Popen(
+        [find_pgbouncer().path, str(ini)],
+        user=None if user.is_self else user.uid,
+        group=None if user.is_self else user.gid,
+        cwd=home.sockets,
+        stderr=subprocess.DEVNULL,
+    )
+    found: list[str] = []
+    while not found and child.poll() is None:
+        found = home.end_left_overs()
+    assert found == [f"pgbouncer (pid {child.pid})"]
+    assert child.wait(timeout=60) != 0
