@@ -183,13 +183,10 @@ def test_two_hosts_make_one_load(by_ssh: Sshd, address: Address, tmp_path: Path)
     assert outcome.summary.transaction_count == merged.ok_count == whole.ok_count > 0
     assert merged.latency() == whole.latency()
     assert outcome.summary.client_count == 5
-    # All began at one instant, as their clients' first transactions show.
+    # All were released at one instant.
     releases = [part.release_near_s for part in parts]
     assert releases[0] == releases[1] == outcome.start_monotonic_s
     assert outcome.clock_offset_s is not None
-    begins_us = [one.first_stamp_us or 0 for one in summaries]
-    # A client that is still logging in as its pgbench is frozen comes a little later.
-    assert min(begins_us) / 1e6 - outcome.clock_offset_s >= outcome.start_monotonic_s - 0.005
     # Each draws numbers of its own.
     seeds = {word for part in parts for word in part.argv if word.startswith("--random-seed")}
     assert len(seeds) == 2
