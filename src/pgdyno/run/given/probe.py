@@ -152,6 +152,7 @@ def _watch_transactions(connection: sql.Connection) -> int:
     numbers: dict[str, list[int]] = {}
     with timeouts.limit(connection), connection.transaction(force_rollback=True):
         sql.begin_carefully(connection)
+        sql.wait_within(connection)
         for _ in range(_LOOKS):
             time.sleep(_WATCH_S / _LOOKS)
             for session, number in _read(sql.list_virtual_transactions, connection) or ():

@@ -169,6 +169,7 @@ SELECT jsonb_build_object(
 # For a server of which only a connection string is known. Each is a query of its own, because a server may refuse any.
 # The server itself ends what takes long, so that nothing goes on there when this session has given up.
 BEGIN_CAREFULLY = "SET LOCAL search_path = pg_catalog; SET LOCAL statement_timeout = '5s'"
+WAIT_WITHIN = "SET LOCAL idle_in_transaction_session_timeout = 0"
 STATEMENTS_SCHEMA = """
 SELECT nspname AS schema FROM pg_extension JOIN pg_namespace n ON n.oid = extnamespace WHERE extname = 'pg_stat_statements'"""
 STATEMENTS_INFO = """
@@ -530,6 +531,11 @@ def named_server_query(names: Sequence[str]) -> str:
 def begin_carefully(connection: Connection) -> None:
     """Take, to the end of the transaction, pg_catalog's functions only, and no statement that takes longer than 5 s."""
     _execute(connection, BEGIN_CAREFULLY)
+
+
+def wait_within(connection: Connection) -> None:
+    """Let the transaction wait between its statements for longer than the role's timeout."""
+    _execute(connection, WAIT_WITHIN)
 
 
 def read_given_server(connection: Connection) -> dict[str, Any]:
