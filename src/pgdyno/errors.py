@@ -79,6 +79,26 @@ class HostError(PgdynoError):
     exit_code = ExitCode.HOST
 
 
+class ShortPoolError(HostError):
+    """The kernel made fewer huge pages than were asked for; how many it can make changes with what is in memory.
+
+    Args:
+        name: The kernel setting.
+        asked: Huge pages that were asked for.
+        made: Huge pages that the kernel made.
+    """
+
+    def __init__(self, name: str, *, asked: int, made: int) -> None:
+        super().__init__(
+            f"the kernel did not take {name} = {asked}",
+            detail=f"it made {made} huge pages, also after moving memory together: the rest is in use or too fragmented",
+            hint=f"ask for fewer or leave {name} out; a reboot, or `echo 1 > /proc/sys/vm/drop_caches`, makes room for them",
+        )
+        self.name = name
+        self.asked = asked
+        self.made = made
+
+
 class StepFailedError(PgdynoError):
     """A step of a study failed while it ran: a server, a load generator, a sampler."""
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from pgdyno.errors import HostError, SpecError
+from pgdyno.errors import HostError, ShortPoolError, SpecError
 from pgdyno.run.change import sysctl
 from pgdyno.run.change.journal import ChangeKind, Journal, UndoOutcome, begin_change
 from pgdyno.run.change.kernel import KernelSettings, changed_sysctls, restore_left_overs
@@ -193,8 +193,9 @@ class TestRefusals:
         monkeypatch.setattr(sysctl, "_ROOT", tmp_path)
         monkeypatch.setattr(sysctl, "write_value", write_limited)
         if pieces < 1000:
-            with pytest.raises(HostError, match=r"did not take vm\.nr_hugepages = 1000"):
+            with pytest.raises(ShortPoolError, match=r"did not take vm\.nr_hugepages = 1000") as caught:
                 sysctl.write_values({"vm.nr_hugepages": "1000"})
+            assert (caught.value.asked, caught.value.made) == (1000, pieces)
         else:
             sysctl.write_values({"vm.nr_hugepages": "1000"})
         assert pool.read_text() == str(min(pieces, 1000))

@@ -46,7 +46,7 @@ def test_ctrl_c_ends_the_wait_for_the_last_look_and_spoils_no_result(
 
     with pytest.raises(KeyboardInterrupt) if is_stopped else contextlib.nullcontext():
         page.close(is_stopped=is_stopped, say=press)
-    assert said == ["the last state is still served, for 30 s at most; Ctrl-C ends that"]
+    assert said == ["the live page hands out the last state and ends, within 30 s; Ctrl-C ends it at once"]
     assert child.returncode == -signal.SIGKILL
 
 

@@ -16,16 +16,18 @@ import msgspec
 import numpy as np
 import pytest
 
+from pgdyno.errors import ShortPoolError
 from pgdyno.plan.experiment import Experiment, Variant
 from pgdyno.plan.plan import Machine, plan_study
 from pgdyno.record.transactions.pack import read_packed
 from pgdyno.record.transactions.slices import SlicePhase
 from pgdyno.record.trial_data import TRANSACTIONS_DIR, TrialData, read_trial_data
 from pgdyno.record.types import TrialStatus
+from pgdyno.run.change import sysctl
 from pgdyno.run.cluster.home import Home, open_home
 from pgdyno.run.host.freezer import Freezer, is_stopped
 from pgdyno.run.host.process import find_server_user
-from pgdyno.run.live_member import LiveMember
+from pgdyno.run.live_member import LiveMember, OtherMemberFailedError
 from pgdyno.run.live_round import run_live_round
 from pgdyno.run.load import watch as load_watch
 from pgdyno.run.own_server import OwnServer
@@ -303,6 +305,29 @@ def test_huge_pages_are_there_for_the_server_that_asks_for_them_and_gone_afterwa
             if read_setting(asking, "huge_pages_status") == "on":
                 return
         pytest.fail("the server got no huge pages in any of 6 rounds")
+
+
+@needs_proc_sys
+def test_huge_pages_that_the_kernel_cannot_make_are_the_failure_of_the_variant_that_asks(
+    home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    variants = (variant("without"), variant("with", sysctl={"vm.nr_hugepages": "2000"}))
+    members = make_members(home, tmp_path, ("without", "with"), variants, warm_up="0s")
+    write = sysctl.write_value
+
+    def write_limited(path: Path, value: str, *, name: str) -> None:
+        write(path, "20" if value == "2000" else value, name=name)
+
+    # A kernel that makes 20 pages, and not the 4 GB that others here may need.
+    monkeypatch.setattr(sysctl, "write_value", write_limited)
+    with machine_settings("vm.nr_hugepages"):
+        before = read_sysctl("vm.nr_hugepages")
+        other, failed = run_round(members)
+        assert read_sysctl("vm.nr_hugepages") == before
+    assert isinstance(failed.error, ShortPoolError)
+    assert (failed.error.asked, failed.error.made) == (2000, 20)
+    assert isinstance(other.error, OtherMemberFailedError)
+    assert_nothing_is_left(home)
 
 
 def test_the_round_stops_between_cycles_when_it_is_asked_to(home: Home, tmp_path: Path) -> None:

@@ -40,9 +40,7 @@ def run_scaling(store: RecordStore, *, machine: Machine, home: Home, ui: Ui) -> 
         _begin_on_own(store, machine=machine, home=home, ui=ui)
     elif are_own_trials_finished(store.scaling):
         return
-    record = store.scaling.read_record()
-    assert record.plan.experiment is not None  # noqa: S101 - it is a sweep
-    run_experiment(store.scaling, record, record.plan.experiment, home=home, ui=ui)
+    run_experiment(store.scaling, tuned=store.read_record().tuned, home=home, ui=ui)
 
 
 def choose_winner(comparison: Comparison) -> Winner:

@@ -5,15 +5,16 @@ The study's data and its number of clients are known before it runs: the setting
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 import msgspec
 
 from pgdyno.conduct.accepted_settings import accept_settings
 from pgdyno.conduct.cards.known import find_cards, with_cards
 from pgdyno.conduct.machine import ReadyMachine
+from pgdyno.conduct.short_pool import describe_giving_way, explain_left_out
 from pgdyno.conduct.ui import Ui
-from pgdyno.errors import PgdynoError, SpecError
+from pgdyno.errors import PgdynoError, ShortPoolError, SpecError
 from pgdyno.plan.live import find_sysctl_obstacle
 from pgdyno.plan.minutes import Budget, split_minutes
 from pgdyno.plan.plan import Machine, Plan, plan_study
@@ -49,6 +50,8 @@ class DerivedStudy(msgspec.Struct, frozen=True, kw_only=True):
     """The derived settings with their reasons; None where nothing is to be compared."""
     chosen: TrialSet
     """The part of them that is tried."""
+    short_pools: tuple[ShortPoolError, ...] = ()
+    """Of the settings that are left out, the numbers of huge pages that the kernel cannot make."""
     why_paired: str | None = None
     """Why they are not compared live; None where they are, or where the study asks for another design."""
 
@@ -79,6 +82,8 @@ def derive_variants(
     ui.end_step(
         f"to be tried: {count_things(len(chosen.settings()), 'PostgreSQL setting')}, {count_things(len(chosen.sysctls()), 'kernel setting')}"
     )
+    for error in derived.short_pools:
+        ui.say(describe_giving_way(error))
     if derived.why_paired is not None:
         ui.say(f"compared by paired trials, which take longer to decide: {derived.why_paired}")
     if chosen.sysctls():
@@ -111,7 +116,11 @@ def _derive(study: Study, *, is_layered: bool, budget: Budget, ready: ReadyMachi
     subject = with_cards(subject, find_cards(home.root, seen), is_here=True)
     tuning = accept_settings(derive(subject, fixed=fixed), installation, user=home.user, fixed=fixed)
     wanted = choose_trial_set(tuning, fixed=fixed, refused={})
-    refused = _find_refused(wanted.sysctls().items())
+    errors = _find_refused(wanted.sysctls().items())
+    refused = {
+        name: explain_left_out(error) if isinstance(error, ShortPoolError) else error.fact
+        for name, error in errors.items()
+    }
     slow = {name: _SLOW_REASON for name in wanted.sysctls() if find_sysctl_obstacle(name) is not None}
     chosen = choose_trial_set(tuning, fixed=fixed, refused={**slow, **refused})
     design, why_paired = choose_design(study, chosen, is_layered=is_layered, budget=budget, machine=machine)
@@ -122,7 +131,13 @@ def _derive(study: Study, *, is_layered: bool, budget: Budget, ready: ReadyMachi
         study = _with_variants(study, chosen, is_layered=is_layered, design=design)
         tuned = describe_tuned(tuning, chosen, planned, is_layered=is_layered)
     study = split_minutes(with_scaling(study, planned), machine, budget)
-    return DerivedStudy(study=study, tuned=tuned, chosen=chosen, why_paired=why_paired if chosen.layers else None)
+    return DerivedStudy(
+        study=study,
+        tuned=tuned,
+        chosen=chosen,
+        short_pools=tuple(error for error in errors.values() if isinstance(error, ShortPoolError)),
+        why_paired=why_paired if chosen.layers else None,
+    )
 
 
 def choose_design(
@@ -218,15 +233,15 @@ def _know_load(plan: Plan) -> MeasuredLoad:
     )
 
 
-def _find_refused(sysctls: Iterable[tuple[str, str]]) -> Mapping[str, str]:
-    """Try each kernel setting, put it back, and return those that cannot be changed here, with the reason."""
+def _find_refused(sysctls: Iterable[tuple[str, str]]) -> dict[str, PgdynoError]:
+    """Try each kernel setting, put it back, and return those that cannot be changed here, with the error."""
     refused = {}
     for name, value in sysctls:
         try:
             with changed_sysctls({name: value}):
                 pass
         except PgdynoError as error:
-            refused[name] = error.fact
+            refused[name] = error
     return refused
 
 

@@ -9,25 +9,49 @@ import msgspec
 
 from pgdyno.conduct.runner import TrialRunner, refuse_variants
 from pgdyno.conduct.sequential import SequentialComparison
+from pgdyno.conduct.short_pool import give_way, is_derived
 from pgdyno.conduct.steps import make_stage, move_stage
 from pgdyno.conduct.ui import Ui
-from pgdyno.errors import SpecError
+from pgdyno.errors import ShortPoolError, SpecError
 from pgdyno.plan.experiment import Experiment, Variant, count_starts
 from pgdyno.plan.places import place_of
 from pgdyno.plan.plan import try_variants_s
 from pgdyno.record.store import RecordStore
+from pgdyno.record.tuned import Tuned
 from pgdyno.record.types import StudyRecord
 from pgdyno.run.change.kernel_file import check_values
 from pgdyno.run.cluster.home import Home
 from pgdyno.run.cluster.template import EMPTY
 from pgdyno.run.cluster.trial_settings import VariantServer, try_variants
 from pgdyno.run.postgres.installation import find_installation
+from pgdyno.run.trial import fact_of
 from pgdyno.run.trial_stage import TrialStage
 from pgdyno.spec.initdb import with_choices
 
 
-def run_experiment(store: RecordStore, record: StudyRecord, experiment: Experiment, *, home: Home, ui: Ui) -> None:
-    """Run the trials of a comparison that are still of use."""
+def run_experiment(store: RecordStore, *, tuned: Tuned | None, home: Home, ui: Ui) -> None:
+    """Run the trials of a comparison that are still of use.
+
+    Args:
+        store: Of its record.
+        tuned: The derived settings among those of its variants; they give way to the machine.
+        home: Where its servers run.
+        ui: Shows the progress.
+    """
+    can_go_on = True
+    while can_go_on:
+        can_go_on = False
+        try:
+            _run_ready(store, store.read_record(), tuned=tuned, home=home, ui=ui)
+        except ShortPoolError as error:
+            if not is_derived(error, tuned):
+                raise
+            can_go_on = give_way(store, error, ui=ui)
+
+
+def _run_ready(store: RecordStore, record: StudyRecord, *, tuned: Tuned | None, home: Home, ui: Ui) -> None:
+    experiment = record.plan.experiment
+    assert experiment is not None  # noqa: S101 - the caller looked
     scripts = store.keep_scripts(record.plan)
     servers = {
         variant.name: VariantServer(
@@ -35,7 +59,7 @@ def run_experiment(store: RecordStore, record: StudyRecord, experiment: Experime
         )
         for variant in experiment.variants
     }
-    record = _try_variants(store, record, experiment, servers, home=home, ui=ui)
+    record = _try_variants(store, record, experiment, servers, tuned=tuned, home=home, ui=ui)
     stages = _make_stages(store, record, experiment, servers, scripts=scripts, home=home, ui=ui)
     # Where trials load their data themselves, none are there before.
     if record.dataset is None and not any(workload.is_loading for workload in record.plan.workloads):
@@ -59,6 +83,7 @@ def _try_variants(
     experiment: Experiment,
     servers: Mapping[str, VariantServer],
     *,
+    tuned: Tuned | None,
     home: Home,
     ui: Ui,
 ) -> StudyRecord:
@@ -67,6 +92,9 @@ def _try_variants(
     ui.begin_step("try the variants", predicted_s=try_variants_s(count_starts(experiment.variants)))
     refused = try_variants(home, list(servers.values()), on_activity=ui.show_activity)
     ui.end_step("all start" if not refused else f"{len(refused)} of {len(servers)} do not start")
+    for error in refused.values():
+        if isinstance(error, ShortPoolError) and is_derived(error, tuned):
+            raise error
     reference = experiment.reference.name
     if reference in refused:
         error = refused[reference]
@@ -80,7 +108,8 @@ def _try_variants(
     for name, error in refused.items():
         ui.say(f"{name}: {error.fact}: {error.detail}")
     # A resumed study tries again what did not start, or was given up: its reason may be gone.
-    return refuse_variants(store, msgspec.structs.replace(record, refused_variants={}), refused)
+    facts = {name: fact_of(error) for name, error in refused.items()}
+    return refuse_variants(store, msgspec.structs.replace(record, refused_variants={}), facts)
 
 
 def _make_stages(

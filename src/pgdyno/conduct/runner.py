@@ -22,9 +22,10 @@ from pgdyno.conduct.block_schedule import BlockSchedule
 from pgdyno.conduct.live_rounds import find_culprit, live_round_step
 from pgdyno.conduct.progress_line import describe_loads, describe_progress
 from pgdyno.conduct.sequential import SequentialComparison
+from pgdyno.conduct.short_pool import is_derived
 from pgdyno.conduct.steps import TRIES, describe_outcome, find_overrun_s, list_open_trials, tell_failure, trial_step
 from pgdyno.conduct.ui import Ui
-from pgdyno.errors import PgdynoError
+from pgdyno.errors import PgdynoError, ShortPoolError
 from pgdyno.plan.experiment import Experiment, count_least_rounds, is_client_sweep
 from pgdyno.plan.extra_rounds import add_rounds
 from pgdyno.plan.plan import Plan, PlannedTrial, Step, StepKind, count_planned_rounds
@@ -284,6 +285,9 @@ class TrialRunner:
 
     def _give_up(self, variant: str, error: PgdynoError) -> None:
         if variant == self._experiment.reference.name or self._suspects:
+            raise error
+        # Huge pages that pgdyno derived are short for every variant that has them.
+        if isinstance(error, ShortPoolError) and is_derived(error, self._record.tuned):
             raise error
         self._sequential.give_up(variant)
         if self._sequential.is_settled:

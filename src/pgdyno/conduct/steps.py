@@ -17,7 +17,7 @@ from pgdyno.conduct.block_schedule import BlockSchedule
 from pgdyno.conduct.cards.limits import read_limits
 from pgdyno.conduct.progress_line import shorten
 from pgdyno.conduct.ui import Ui
-from pgdyno.errors import PgdynoError, StepFailedError
+from pgdyno.errors import PgdynoError, ShortPoolError, StepFailedError
 from pgdyno.plan.plan import PlannedTrial, Step, StepKind
 from pgdyno.plan.standbys import with_synchronous_names
 from pgdyno.record.durable import writing
@@ -227,7 +227,7 @@ def trial_step(
 def tell_failure(trial: PlannedTrial, error: PgdynoError, *, tries: int, ui: Ui) -> bool:
     """Say that a trial has failed, and return whether it is tried again."""
     ui.end_step(f"failed: {error.fact}")
-    if tries == TRIES or not isinstance(error, StepFailedError):
+    if tries == TRIES or not isinstance(error, StepFailedError | ShortPoolError):
         if isinstance(error, StepFailedError) and not error.hint:
             error.hint = "what was finished is kept: once the cause is gone, `pgdyno resume` goes on"
         return False

@@ -156,9 +156,7 @@ def draft_record(planned: PlannedStudy, *, name: str, server: ServerFacts) -> St
 
 def create_record(store: RecordStore, record: StudyRecord) -> None:
     """Create a record, with its study as a file."""
-    init = record.study.data.init
-    places = store.name_scripts(record.plan) | ({} if init is None else {init: store.name_init(init)})
-    pinned = format_pinned(record.study, record.plan, scripts=places)
+    pinned = format_pinned(record.study, record.plan, scripts=store.name_copies(record))
     store.create(record, study_toml=pinned)
 
 
@@ -217,11 +215,11 @@ def run_trials(store: RecordStore, ready: ReadyMachine, ui: Ui) -> None:
     """Run the trials of a record that are still wanted: of an experiment, of a search, or all of its plan."""
     record = store.read_record()
     home, installation = ready.home, ready.installation
-    experiment, search = record.plan.experiment, record.plan.search
+    search = record.plan.search
     if are_own_trials_finished(store):
         return
-    if experiment is not None:
-        run_experiment(store, record, experiment, home=home, ui=ui)
+    if record.plan.experiment is not None:
+        run_experiment(store, tuned=record.tuned, home=home, ui=ui)
         return
     stage = prepare_stage(store, record, home=home, installation=installation, ui=ui)
     if search is not None:

@@ -144,8 +144,7 @@ class RecordStore:
                 f"cannot write a record to {self.path}", detail=why(exc), hint="name another folder with --out"
             ) from exc
         try:
-            with writing(self.path / STUDY_FILE):
-                write_durably(self.path / STUDY_FILE, study_toml.encode())
+            self.write_study(study_toml)
             self.write_record(record)
         except StepFailedError:
             # An incomplete record would block the next attempt.
@@ -234,6 +233,11 @@ class RecordStore:
             for name in sorted(names.difference(BUILTIN_SCRIPTS))
         }
 
+    def name_copies(self, record: StudyRecord) -> dict[str, str]:
+        """Return the paths of the copies of all files that a study names, relative to the record's folder, by their names."""
+        init = record.study.data.init
+        return self.name_scripts(record.plan) | ({} if init is None else {init: self.name_init(init)})
+
     def _keep_script(self, source: Path, copy: Path) -> Path:
         if copy.exists():
             return copy
@@ -258,6 +262,15 @@ class RecordStore:
         """
         with writing(self.path / RECORD_FILE):
             write_durably(self.path / RECORD_FILE, msgspec.json.format(msgspec.json.encode(record), indent=1))
+
+    def write_study(self, study_toml: str) -> None:
+        """Replace `study.toml`.
+
+        Raises:
+            StepFailedError: The file cannot be written; the old one stays.
+        """
+        with writing(self.path / STUDY_FILE):
+            write_durably(self.path / STUDY_FILE, study_toml.encode())
 
     def _check_name(self) -> None:
         shown = describe_path(self.path)
@@ -300,12 +313,22 @@ class RecordStore:
             StepFailedError: The folder cannot be made.
         """
         folder = self.trial_dir(number)
+        if folder.exists():
+            self.set_aside(number)
         with writing(folder):
-            if folder.exists():
-                tries = sum(1 for _ in folder.parent.glob(f"{folder.name}.cut-*"))
-                folder.rename(folder.with_name(f"{folder.name}.cut-{tries + 1}"))
             folder.mkdir()
         return folder
+
+    def set_aside(self, number: int) -> None:
+        """Take a trial out of the record; its folder stays beside the others as `NNNN.cut-K`.
+
+        Raises:
+            StepFailedError: The folder cannot be renamed.
+        """
+        folder = self.trial_dir(number)
+        tries = sum(1 for _ in folder.parent.glob(f"{folder.name}.cut-*"))
+        with writing(folder):
+            folder.rename(folder.with_name(f"{folder.name}.cut-{tries + 1}"))
 
     def write_trial(self, trial: TrialRecord) -> None:
         """Make a trial part of the record: flush all its files and folders, then write its `trial.json`.

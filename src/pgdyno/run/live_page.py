@@ -130,7 +130,9 @@ class LivePage:
         try:
             self._child.wait(_SILENT_S)
         except subprocess.TimeoutExpired:
-            say(f"the last state is still served, for {_END_S:.0f} s at most; Ctrl-C ends that")
+            # True as well of a process that nobody watches and that is only slow to end on a busy machine.
+            served = "live page" if self._request.address is not None else "metrics server"
+            say(f"the {served} hands out the last state and ends, within {_END_S:.0f} s; Ctrl-C ends it at once")
             self._child.wait(_END_S)
 
 

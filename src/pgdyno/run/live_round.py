@@ -117,8 +117,8 @@ class _LiveRound:
                 run.restore(on_activity)
         # The server that asks for huge pages starts last: any other would take them.
         for run in sorted(self._shuffled(), key=lambda run: HUGE_PAGES in run.sysctl):
-            kernel.switch(run.sysctl)
             with run.blamed():
+                kernel.switch(run.sysctl)
                 run.prepare(on_activity)
                 run.freeze()
         # Pages of the copies that the kernel writes back in the middle of a slice stall that slice alone.

@@ -13,7 +13,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from pgdyno.errors import HostError, SpecError, did_you_mean
+from pgdyno.errors import HostError, ShortPoolError, SpecError, did_you_mean
 from pgdyno.run.change.pseudo_file import write_value
 from pgdyno.run.host.tree import swap_dots
 
@@ -121,6 +121,7 @@ def write_values(expected: Mapping[str, str]) -> None:
 
     Raises:
         SpecError: The kernel refuses a value.
+        ShortPoolError: The kernel made fewer huge pages.
         HostError: A value cannot be written, or the kernel took it differently.
     """
     for name, value in expected.items():
@@ -132,6 +133,8 @@ def write_values(expected: Mapping[str, str]) -> None:
             _fill_pool(name, value)
     for name, value in expected.items():
         if (found := read_value(name)) != value:
+            if name in _POOLS and value.isdigit() and int(found) < int(value):
+                raise ShortPoolError(name, asked=int(value), made=int(found))
             raise HostError(
                 f"the kernel did not take {name} = {value}",
                 detail=f"it is {found} after setting it",

@@ -14,7 +14,6 @@ import msgspec
 
 from pgdyno.errors import PgdynoError, SpecError
 from pgdyno.plan.experiment import Variant, has_same_server
-from pgdyno.record.types import ErrorFact
 from pgdyno.run.change.kernel import changed_sysctls
 from pgdyno.run.cluster.home import Home
 from pgdyno.run.cluster.server import Server
@@ -35,16 +34,16 @@ class VariantServer(msgspec.Struct, frozen=True, kw_only=True):
 
 def try_variants(
     home: Home, variants: Sequence[VariantServer], *, on_activity: Callable[[str], None]
-) -> dict[str, ErrorFact]:
+) -> dict[str, PgdynoError]:
     """Start each variant's server once on a temporary empty cluster. Call this from the main thread.
 
     Returns:
-        The variants that do not start, by name, with the reason.
+        The variants that do not start, by name, with the error.
 
     Raises:
         StepFailedError: initdb failed.
     """
-    refused: dict[str, ErrorFact] = {}
+    refused: dict[str, PgdynoError] = {}
     clusters = {(str(each.installation.bindir), each.variant.initdb): each.installation for each in variants}
     for (_, initdb), installation in clusters.items():
         home.clear_data()
@@ -60,7 +59,7 @@ def try_variants(
             server.initdb(initdb)
             refused |= _try_all(server, alike, on_activity)
         except SpecError as exc:
-            refused |= {one.name: ErrorFact(fact=exc.fact, detail=exc.detail, hint=exc.hint) for one in alike}
+            refused |= dict.fromkeys((one.name for one in alike), exc)
         finally:
             server.abandon()
             home.clear_data()
@@ -68,8 +67,8 @@ def try_variants(
     return refused
 
 
-def _try_all(server: Server, variants: Sequence[Variant], on_activity: Callable[[str], None]) -> dict[str, ErrorFact]:
-    refused, tried = {}, list[tuple[Variant, ErrorFact | None]]()
+def _try_all(server: Server, variants: Sequence[Variant], on_activity: Callable[[str], None]) -> dict[str, PgdynoError]:
+    refused, tried = {}, list[tuple[Variant, PgdynoError | None]]()
     for variant in variants:
         # Variants that differ only in their load start alike.
         like = next((seen for seen in tried if has_same_server(seen[0], variant)), None)
@@ -82,12 +81,13 @@ def _try_all(server: Server, variants: Sequence[Variant], on_activity: Callable[
     return refused
 
 
-def _try_variant(server: Server, variant: Variant) -> ErrorFact | None:
+def _try_variant(server: Server, variant: Variant) -> PgdynoError | None:
     try:
         with changed_sysctls(variant.sysctl):
             server.start(variant.server.settings)
     except PgdynoError as exc:
-        return ErrorFact(fact=exc.fact, detail=_words_of(exc.detail), hint=exc.hint)
+        exc.detail = _words_of(exc.detail)
+        return exc
     finally:
         server.abandon()
     return None

@@ -1,0 +1,116 @@
+"""`pgdyno bench` where the kernel is short of the huge pages that were derived: it goes on without them, and says so."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.program import Bench, wait_until
+from tests.sysctls import machine_settings, needs_proc_sys, read_sysctl
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1800), needs_proc_sys]
+
+# Memory that is in pieces cannot be had to order: the real kernel is asked for 20 pages where it is to make no more.
+PROGRAM = """
+import sys
+from pgdyno.run.change import sysctl
+
+write, freely = sysctl.write_value, int(sys.argv.pop(1))
+
+def write_limited(path, value, *, name):
+    global freely
+    if name == "vm.nr_hugepages" and int(value) > 20:
+        freely -= 1
+        value = value if freely >= 0 else "20"
+    write(path, value, name=name)
+
+sysctl.write_value = write_limited
+from pgdyno.cli.main import run_program
+run_program()
+"""
+ASKED = (
+    "--quick",
+    "--scale",
+    "2",
+    "--clients",
+    "2",
+    "--duration",
+    "1s",
+    "--warm-up",
+    "0s",
+    "--set",
+    "shared_buffers=256MB",
+)
+
+
+def run_until(bench: Bench, trial: str, *arguments: str, freely: int) -> str:
+    """Run until a trial is finished, on a kernel that makes all pages only the first times; return what was said."""
+    file = bench.folder / "out" / trial / "trial.json"
+    with subprocess.Popen(
+        [sys.executable, "-c", PROGRAM, str(freely), *bench.words(*arguments)],
+        cwd=bench.folder,
+        stdin=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        env={**os.environ, "COLUMNS": "400"},
+        text=True,
+    ) as process:
+        assert wait_until(lambda: process.poll() is not None or is_finished(file), seconds=600)
+        process.send_signal(signal.SIGINT)
+        _, stderr = process.communicate(timeout=600)
+    assert process.returncode == 130, stderr
+    return stderr
+
+
+def is_finished(file: Path) -> bool:
+    return file.exists() and json.loads(file.read_text())["status"] == "finished"
+
+
+def read_derived(bench: Bench) -> tuple[dict[str, str], dict[str, Any]]:
+    """The derived variant's kernel settings, and what the record says of the pool."""
+    record = json.loads((bench.folder / "out" / "record.json").read_text())
+    (derived,) = (one for one in record["study"]["variant"] if one["name"] == "derived")
+    (pool,) = (one for one in record["tuned"]["settings"] if one["name"] == "vm.nr_hugepages")
+    return derived.get("sysctl", {}), pool
+
+
+@pytest.mark.parametrize(("freely", "failed"), [(0, 0), (2, 2)], ids=["when it is derived", "in the first trial"])
+def test_derived_huge_pages_give_way(bench: Bench, freely: int, failed: int) -> None:
+    with machine_settings("vm.nr_hugepages"):
+        before = read_sysctl("vm.nr_hugepages")
+        said = run_until(bench, "trials/0002", "bench", *ASKED, "--out", "out", freely=freely)
+        assert read_sysctl("vm.nr_hugepages") == before
+    sysctls, pool = read_derived(bench)
+    assert f"the kernel made only 20 of {pool['value']} huge pages, so vm.nr_hugepages stays as it is" in said
+    assert said.count("failed: the kernel did not take vm.nr_hugepages") == failed
+    assert "vm.nr_hugepages" not in sysctls
+    assert pool["left_out"].startswith(f"the kernel made only 20 of {pool['value']} huge pages")
+    assert "nr_hugepages" not in (bench.folder / "out" / "study.toml").read_text().partition("\n\n")[2]
+    assert len(list((bench.folder / "out" / "trials").glob("*.cut-*"))) >= failed
+
+
+def test_rounds_with_huge_pages_are_followed_by_none_without(bench: Bench) -> None:
+    with machine_settings("vm.nr_hugepages"):
+        # When they are derived and tried, for the trial that is only observed, and in the first round.
+        said = run_until(bench, "clients/trials/0001", "bench", *ASKED, "--out", "out", freely=4)
+    sysctls, pool = read_derived(bench)
+    assert f"the comparison ends early: the kernel made only 20 of {pool['value']} huge pages" in said
+    assert sysctls["vm.nr_hugepages"] == pool["value"]
+    assert pool["left_out"] is None
+    assert list_finished_rounds(bench) == {0, 1}
+    with machine_settings("vm.nr_hugepages"):
+        run_until(bench, "trials/0008", "resume", "out", freely=1000)
+    assert list_finished_rounds(bench) >= {0, 1, 2}
+    assert read_derived(bench) == (sysctls, pool)
+
+
+def list_finished_rounds(bench: Bench) -> set[int]:
+    """The rounds of the comparison that have finished trials; 0 is what is only observed."""
+    trials = [json.loads(file.read_text()) for file in (bench.folder / "out" / "trials").glob("????/trial.json")]
+    return {one["planned"]["round"] for one in trials if one["status"] == "finished"}
