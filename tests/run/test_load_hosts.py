@@ -15,6 +15,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from pgdyno.cli.terminal.display import Display
+from pgdyno.conduct.given.load_hosts import ReadyLoad, check_pooler_ways
 from pgdyno.errors import HostError, StepFailedError
 from pgdyno.record.generators.merge import merge_transactions
 from pgdyno.record.generators.parts import find_clock_offset_s, find_part_folders, read_part, read_part_clock
@@ -39,6 +41,7 @@ from pgdyno.spec.hosts import HostEntry, HostRole
 from pgdyno.spec.study import ServerSpec
 from pgdyno.spec.table import QueryMode
 from tests.hosts import Sshd
+from tests.run.test_privileges import pooling
 from tests.tools.pgcluster import LOOPBACK, PORT, Cluster, running
 
 pytestmark = pytest.mark.cluster
@@ -221,6 +224,31 @@ def test_what_a_load_host_lacks_is_said(by_ssh: Sshd, address: Address, tmp_path
         group.run_load(empty_run(wrong, tmp_path), directory=tmp_path / "refused")
     assert refused.value.fact == "db1: pgbench failed"
     assert "no password supplied" in refused.value.detail
+
+
+def test_each_host_must_reach_the_server_through_each_pooler(
+    by_ssh: Sshd, cluster: Cluster, address: Address, tmp_path: Path
+) -> None:
+    local = local_pgbench()
+    # Where the time zone of a session differs from that of another one, the server is the same.
+    cluster.sql("CREATE DATABASE far_away")
+    cluster.sql("ALTER DATABASE far_away SET timezone = 'Asia/Tokyo'")
+    with pooling(cluster, mode="transaction", database="*") as folder, running(15) as other, reaching(["db1"]) as group:
+        other.sql("CREATE ROLE plain LOGIN")
+        cluster.sql("CREATE ROLE plain LOGIN")
+        load = ReadyLoad(hosts=(), links={}, generator=group)
+        pooled = msgspec.structs.replace(address, host=str(folder), user="plain", dbname="far_away")
+
+        def check(**ways: Address) -> None:
+            check_pooler_ways(load, ways, server=address, local=local, user=local.user, ui=Display(quiet=True))
+
+        check(pool=pooled)
+        elsewhere = msgspec.structs.replace(address, host=str(other.root), user="plain")
+        with pytest.raises(HostError, match="db1 reaches another server through the pooler two"):
+            check(one=pooled, two=elsewhere)
+        with pytest.raises(HostError, match="db1 does not reach the server through the pooler pool") as caught:
+            check(pool=msgspec.structs.replace(pooled, host=str(tmp_path)))
+        assert "a socket is on one machine only" in caught.value.hint
 
 
 def cut(group: PgbenchGroup, _: Mapping[str, int]) -> None:
