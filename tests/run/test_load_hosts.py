@@ -198,6 +198,13 @@ def test_two_hosts_make_one_load(by_ssh: Sshd, address: Address, tmp_path: Path)
     assert len(seeds) == 2
 
 
+def test_a_load_of_fewer_clients_than_hosts_comes_from_as_many(by_ssh: Sshd, address: Address, tmp_path: Path) -> None:
+    with reaching(["db1", "db2"]) as group:
+        outcome, _ = load(group, empty_run(address, tmp_path, clients=1, duration_s=1), tmp_path)
+    assert [part.host for part in outcome.parts] == ["db1"]
+    assert [folder.name for folder in find_part_folders(tmp_path)] == ["db1"]
+
+
 def test_what_a_load_host_lacks_is_said(by_ssh: Sshd, address: Address, tmp_path: Path) -> None:
     old = tmp_path / "pgbench-old"
     old.write_text("#!/bin/sh\necho 'pgbench (PostgreSQL) 14.9'\n")
