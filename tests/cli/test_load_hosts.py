@@ -51,7 +51,7 @@ def test_two_load_hosts_make_one_load(cluster: Cluster, bench: Bench, by_ssh: Ss
         ("load-db1", "db1", True),
         ("db2", "db2", True),
     ]
-    assert all(host.empty_tps > 0 and 0 < host.round_trip_s < 0.1 for host in record.load_hosts)
+    assert all(host.empty_tps > 0 and host.round_trip_s > 0 for host in record.load_hosts)
     (trial,) = open_record(bench.record).read_trials()
     assert [part.clients for part in trial.generators] == [2, 1]
     data = read_trial_data(bench.record / "trials/0001", trial)

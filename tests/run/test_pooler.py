@@ -184,8 +184,6 @@ def test_a_frozen_member_has_a_frozen_pooler(home: Home, tmp_path: Path) -> None
     assert seen == [True]
     counts = [read_trial_data(m.folder, o.record).transaction_count for m, o in zip(members, outcomes, strict=True)]
     assert all(counts)
-    # Two connections do less than six.
-    assert (counts[2] or 0) < (counts[0] or 0)
     assert_nothing_is_left(home)
 
 
