@@ -43,7 +43,9 @@ def run(bench: Bench, *words: str) -> subprocess.CompletedProcess[str]:
 
 def test_two_load_hosts_make_one_load(cluster: Cluster, bench: Bench, by_ssh: Sshd) -> None:
     hosts = ("--load-host", "db1", "--load-host", "db2", "--server-host", "db1")
-    done = run(bench, "bench", "--dsn", DSN, *hosts, *SHORT, "--warm-up", "1s", "--allow", "busy", "--stock-only")
+    # A load that is so slow that each of its transactions is logged.
+    slow = ("--warm-up", "1s", "--rate", "300")
+    done = run(bench, "bench", "--dsn", DSN, *hosts, *SHORT, *slow, "--allow", "busy", "--stock-only")
     assert done.returncode == 0, done.stderr
     record = open_record(bench.record).read_record()
     assert record.format_version == 5
