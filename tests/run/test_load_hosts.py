@@ -15,6 +15,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from pgdyno.cli.terminal.display import Display
+from pgdyno.conduct.given.load_hosts import ReadyLoad, check_pooler_ways
 from pgdyno.errors import HostError, StepFailedError
 from pgdyno.record.generators.merge import merge_transactions
 from pgdyno.record.generators.parts import find_clock_offset_s, find_part_folders, read_part, read_part_clock
@@ -39,6 +41,7 @@ from pgdyno.spec.hosts import HostEntry, HostRole
 from pgdyno.spec.study import ServerSpec
 from pgdyno.spec.table import QueryMode
 from tests.hosts import Sshd
+from tests.run.test_privileges import pooling
 from tests.tools.pgcluster import LOOPBACK, PORT, Cluster, running
 
 pytestmark = pytest.mark.cluster
@@ -192,6 +195,13 @@ def test_two_hosts_make_one_load(by_ssh: Sshd, address: Address, tmp_path: Path)
     assert len(seeds) == 2
 
 
+def test_a_load_of_fewer_clients_than_hosts_comes_from_as_many(by_ssh: Sshd, address: Address, tmp_path: Path) -> None:
+    with reaching(["db1", "db2"]) as group:
+        outcome, _ = load(group, empty_run(address, tmp_path, clients=1, duration_s=1), tmp_path)
+    assert [part.host for part in outcome.parts] == ["db1"]
+    assert [folder.name for folder in find_part_folders(tmp_path)] == ["db1"]
+
+
 def test_what_a_load_host_lacks_is_said(by_ssh: Sshd, address: Address, tmp_path: Path) -> None:
     old = tmp_path / "pgbench-old"
     old.write_text("#!/bin/sh\necho 'pgbench (PostgreSQL) 14.9'\n")
@@ -218,6 +228,31 @@ def test_what_a_load_host_lacks_is_said(by_ssh: Sshd, address: Address, tmp_path
         group.run_load(empty_run(wrong, tmp_path), directory=tmp_path / "refused")
     assert refused.value.fact == "db1: pgbench failed"
     assert "no password supplied" in refused.value.detail
+
+
+def test_each_host_must_reach_the_server_through_each_pooler(
+    by_ssh: Sshd, cluster: Cluster, address: Address, tmp_path: Path
+) -> None:
+    local = local_pgbench()
+    # Where the time zone of a session differs from that of another one, the server is the same.
+    cluster.sql("CREATE DATABASE far_away")
+    cluster.sql("ALTER DATABASE far_away SET timezone = 'Asia/Tokyo'")
+    with pooling(cluster, mode="transaction", database="*") as folder, running(15) as other, reaching(["db1"]) as group:
+        other.sql("CREATE ROLE plain LOGIN")
+        cluster.sql("CREATE ROLE plain LOGIN")
+        load = ReadyLoad(hosts=(), links={}, generator=group)
+        pooled = msgspec.structs.replace(address, host=str(folder), user="plain", dbname="far_away")
+
+        def check(**ways: Address) -> None:
+            check_pooler_ways(load, ways, server=address, local=local, user=local.user, ui=Display(quiet=True))
+
+        check(pool=pooled)
+        elsewhere = msgspec.structs.replace(address, host=str(other.root), user="plain")
+        with pytest.raises(HostError, match="db1 reaches another server through the pooler two"):
+            check(one=pooled, two=elsewhere)
+        with pytest.raises(HostError, match="db1 does not reach the server through the pooler pool") as caught:
+            check(pool=msgspec.structs.replace(pooled, host=str(tmp_path)))
+        assert "a socket is on one machine only" in caught.value.hint
 
 
 def cut(group: PgbenchGroup, _: Mapping[str, int]) -> None:
@@ -247,16 +282,16 @@ def stop_program(_: PgbenchGroup, pids: Mapping[str, int]) -> None:
 def test_bad_luck_ends_the_load_on_all_hosts(
     by_ssh: Sshd, address: Address, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(far_run, "SILENCE_S", 4)
+    monkeypatch.setattr(far_run, "SILENCE_S", 8)
     before = left_overs()
 
     for number, (happens, words) in enumerate(
         {
             cut: "the load from db2 is lost: the link to db2 was lost",
-            hang: "the load from db2 is lost: nothing has come from there for 4 s",
+            hang: "the load from db2 is lost: nothing has come from there for 8 s",
             kill_pgbench: "db2: pgbench failed: it was ended by SIGKILL",
             kill_program: "the load from db2 is lost",
-            stop_program: "the load from db2 is lost: nothing has come from there for 4 s",
+            stop_program: "the load from db2 is lost: nothing has come from there for 8 s",
         }.items()
     ):
         with reaching(["db1", "db2"]) as group:
@@ -337,4 +372,4 @@ def test_clocks_of_load_hosts_are_converted_once(by_ssh: Sshd, address: Address,
         assert part.start_far_s > began_s + 990.0
         stamp_us = read_summary(tmp_path / "loads" / part.host / TRANSACTIONS_DIR).first_stamp_us or 0
         near_s = stamp_us / 1e6 - find_clock_offset_s(part, clock)
-        assert outcome.start_monotonic_s - 0.01 < near_s < outcome.end_monotonic_s
+        assert outcome.start_monotonic_s - 0.01 - clock.uncertainty_s < near_s < outcome.end_monotonic_s

@@ -160,7 +160,7 @@ def _check(study: Study, home: Home, places: Sequence[Place], ui: Ui) -> ReadyMa
         version_major=installation.facts.major,
         scales=find_loaded_scales(home, installation, reference_data(study)),
         others=read_other_disks(places),
-        pooler=find_pooler(study),
+        pooler=find_pooler(study, home.user),
     )
     return ReadyMachine(
         home=home,

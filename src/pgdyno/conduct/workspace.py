@@ -17,6 +17,7 @@ from pgdyno.record.types import StudyRecord
 from pgdyno.run.cluster.home import choose_home, find_existing_folder
 from pgdyno.run.cluster.wal_home import check_wal_home
 from pgdyno.run.host.facts import read_disk_facts, read_host_facts
+from pgdyno.run.host.process import ServerUser
 from pgdyno.run.pooler.program import find_pgbouncer
 from pgdyno.run.preflight import VariantFolder
 from pgdyno.spec.study import ServerKind, Study
@@ -106,14 +107,18 @@ def read_machine(study: Study, home: Path, *, version_major: int) -> Machine:
     return machine_of(host, version_major=version_major, others=read_other_disks(places), pooler=pooler)
 
 
-def find_pooler(study: Study) -> PoolerProgram | None:
+def find_pooler(study: Study, user: ServerUser | None = None) -> PoolerProgram | None:
     """Find the program of the poolers that a study starts; None if it starts none.
 
+    Args:
+        study: The study.
+        user: The account that will run it; None where nothing is run.
+
     Raises:
-        HostError: It is not installed.
+        HostError: It is not installed, or that account cannot run it.
     """
     starts_some = study.server.kind is not ServerKind.GIVEN and any(one.dsn is None for one in study.poolers.values())
-    return find_pgbouncer() if starts_some else None
+    return find_pgbouncer(user) if starts_some else None
 
 
 def list_variant_folders(study: Study, root: Path) -> tuple[VariantFolder, ...]:

@@ -47,17 +47,24 @@ def _explain(workload: str, network: NetworkEstimate, *, is_advised: bool) -> Fi
         rule=NETWORK,
         claim=f"The network takes {'about' if network.is_far else 'at most'} {_format(ratio)} of a transaction:"
         f" {exchanges} of {ping.value:.2g} ms.",
-        evidence="an exchange is the quickest of the empty statements that one more client sent beside the load, with the"
-        f" work of both ends, 0.05 to 0.1 ms; {_add(network)}",
+        evidence=f"an exchange is {_name_exchange(network)}, with the work of both ends, 0.05 to 0.1 ms; {_add(network)}",
         advice=ADVICE if is_much and not is_advised else "",
         workload=workload,
     )
+
+
+def _name_exchange(network: NetworkEstimate) -> str:
+    if network.median_ratio.value is None:
+        return "the median of the empty statements that load hosts sent to the server before the trials"
+    return "the quickest of the empty statements that one more client sent beside the load"
 
 
 def _add(network: NetworkEstimate) -> str:
     """Say what cannot be told apart."""
     if not network.is_far:
         return "in one this quick, that may be all"
+    if network.median_ratio.value is None:
+        return "uneven delays, and waits for a CPU at either end, are in it and cannot be told apart"
     return (
         f"with their median it would be {format_share(network.median_ratio.value)}: between the two are uneven delays,"
         " and waits for a CPU at either end, which cannot be told apart"

@@ -9,6 +9,7 @@ import msgspec
 from pgdyno.errors import SpecError
 from pgdyno.plan.loading import is_loading
 from pgdyno.plan.types import Choice, PlannedFailover, PlannedWorkload
+from pgdyno.spec.pooler import PRIMARY
 from pgdyno.spec.study import Study
 from pgdyno.spec.variant import DesignKind
 
@@ -59,6 +60,12 @@ def _find_refusals(study: Study) -> Iterator[tuple[str, str, str]]:
     if study.search is not None or study.sweep or study.scaling is not None:
         why = "each trial of theirs needs one server from its beginning to its end"
         yield "sweeps and searches go without a failover", why, f"compare variants: {_EXAMPLE}"
+    asked_endpoints = [*(one.endpoint for one in study.workload), *(one.endpoint for one in study.variant)]
+    if pooler := next((name for name in asked_endpoints if name not in {None, PRIMARY}), None):
+        why = (
+            "the clients find the standby that takes over by libpq's list of hosts, and a pooler knows one server only"
+        )
+        yield f"a failover is not measured through the pooler {pooler}", why, "leave out --endpoint, or the failover"
     if study.server.port is not None:
         why = "the standby that takes over listens on its own socket only"
         yield "a port makes no sense with a failover", why, "leave out port"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import shutil
 import uuid
@@ -35,6 +36,7 @@ from pgdyno.spec.table import QueryMode
 from pgdyno.units import format_cpus
 
 EMPTY_S = 3.0
+_ELSEWHERE = "pgdyno-elsewhere"
 _REACH_S = 1.0
 _REACHES = (
     ("pg_hba.conf", "let it in there, as the role of --dsn"),
@@ -42,6 +44,8 @@ _REACHES = (
     ("No such file or directory", "a socket is on one machine only: name the server by an address that both reach"),
     ("", "the server must be reached from there by the same connection string as from here"),
 )
+
+_HINT_ELSEWHERE = "an address such as localhost is another machine there: name one that means the same everywhere"
 
 
 def find_local_pgbench() -> Pgbench:
@@ -146,6 +150,44 @@ def ready_load_hosts(
     )
 
 
+def check_pooler_ways(
+    load: ReadyLoad, ways: Mapping[str, Address], *, server: Address, local: Pgbench, user: ServerUser, ui: Ui
+) -> None:
+    """Make sure that each load host reaches the server through each pooler.
+
+    Args:
+        load: The load hosts.
+        ways: Where poolers are reached, by name, with a database that they know.
+        server: Where the server itself is reached.
+        local: pgbench on this machine.
+        user: This account.
+        ui: Shows the progress.
+
+    Raises:
+        HostError: A load host does not reach a pooler, or another one that leads to another server.
+    """
+    if not ways:
+        return
+    with sql.connect(server) as connection:
+        started_at = sql.read_start_time(connection)
+    text = sql.format_start_check(started_at, _ELSEWHERE)
+    hosts = load.generator.hosts.values()
+    ui.begin_step("load hosts to poolers", predicted_s=len(hosts) * len(ways) * (_REACH_S + 1.0))
+    for host, (name, way) in itertools.product(hosts, ways.items()):
+        ui.show_activity(f"from {host.name} through {name}")
+        run = _make_run(host.link, way, clients=1, threads=1, duration_s=_REACH_S, text=text)
+        try:
+            PgbenchGroup([host], local, user).run_load(run, directory=host.link.folder / "pooler")
+        except PgdynoError as exc:
+            if _ELSEWHERE in exc.reason:
+                fact, hint = f"{host.name} reaches another server through the pooler {name}", _HINT_ELSEWHERE
+            else:
+                fact = f"{host.name} does not reach the server through the pooler {name}"
+                hint = next(hint for words, hint in _REACHES if words in exc.reason)
+            raise HostError(fact, detail=exc.reason, hint=hint) from exc
+    ui.end_step("all lead to the server")
+
+
 def check_same_load(then: Sequence[LoadHostFacts], now: Sequence[LoadHostFacts]) -> None:
     """Raise a HostError unless the load comes from the machines and the pgbench of a record."""
     of_then, of_now = ([_identify(host) for host in hosts] for hosts in (then, now))
@@ -210,7 +252,7 @@ def check_reach(group: PgbenchGroup, host: LoadHost, address: Address) -> float:
         raise HostError(
             f"{host.name} reaches another server",
             detail=f"its session was not seen in the server at {address.host}:{address.port}",
-            hint="an address such as localhost is another machine there: name one that means the same everywhere",
+            hint=_HINT_ELSEWHERE,
         )
     # Stale stamps make some of them look as if they took no time: see ADR 6.
     median_us = None if seen is None else seen.latency().quantile(0.5).value_us
@@ -224,9 +266,11 @@ def _time_empty(group: PgbenchGroup, link: SshLink, address: Address, *, clients
     return group.run_load(run, directory=link.folder / "empty").summary.tps or 0.0
 
 
-def _make_run(link: SshLink, address: Address, *, clients: int, threads: int, duration_s: float) -> LoadRun:
-    script = Path(link.folder) / "empty.sql"
-    script.write_text("SELECT;\n", encoding="utf-8")
+def _make_run(
+    link: SshLink, address: Address, *, clients: int, threads: int, duration_s: float, text: str = "SELECT;\n"
+) -> LoadRun:
+    script = Path(link.folder) / "script.sql"
+    script.write_text(text, encoding="utf-8")
     return LoadRun(
         address=address,
         scripts=((str(script), 1),),

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from pgdyno.conduct.given.load_hosts import ReadyLoad, find_local_pgbench, ready_load_hosts
+from pgdyno.conduct.given.load_hosts import ReadyLoad, check_pooler_ways, find_local_pgbench, ready_load_hosts
 from pgdyno.conduct.study import PlannedStudy
 from pgdyno.conduct.ui import Ui
 from pgdyno.errors import HostError, SpecError
@@ -166,7 +166,14 @@ def ready_server(dsn: str, *, study: Study, clients: int, allowed: Allowed, ui: 
                     ui=ui,
                 )
                 ready = msgspec.structs.replace(ready, load=load, load_host=load.least)
-            ready.under_test.poolers = stack.enter_context(open_poolers(study.poolers, address))
+            ways = stack.enter_context(open_poolers(study.poolers, address))
+            if ready.load is not None:
+                if data.database is not None:
+                    # A pooler may have each database in another server.
+                    ways = {name: msgspec.structs.replace(way, dbname=data.database) for name, way in ways.items()}
+                local = ready.generator
+                check_pooler_ways(ready.load, ways, server=address, local=local, user=local.user, ui=ui)
+            ready.under_test.poolers = ways
             yield ready
 
 

@@ -19,11 +19,17 @@ from pgdyno.record.samples.clock import ClockExchange, ClockFit, fit_clock, read
 LOADS_DIR = "loads"
 CLOCK_FILE = "clock.jsonl"
 PART_FILE = "load.json"
+# What lies there before pgbench is asked for, and all that does where a load has fewer clients than there are hosts.
+_WITHOUT_LOAD = frozenset({"transactions", "generator"})
 
 
 def find_part_folders(folder: Path) -> tuple[Path, ...]:
-    """Return the folders of the load hosts' files below a trial's folder, in the order of their names."""
-    return tuple(sorted(path for path in (folder / LOADS_DIR).glob("*") if path.is_dir()))
+    """Return the folders of the load hosts that take part, below a trial's folder, in the order of their names."""
+    return tuple(sorted(path for path in (folder / LOADS_DIR).glob("*") if path.is_dir() and _takes_part(path)))
+
+
+def _takes_part(folder: Path) -> bool:
+    return any(path.stem not in _WITHOUT_LOAD for path in folder.iterdir())
 
 
 def read_part(folder: Path) -> LoadPart:

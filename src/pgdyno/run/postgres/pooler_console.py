@@ -12,6 +12,7 @@ import psycopg
 from pgdyno.errors import StepFailedError
 from pgdyno.run.postgres import sql
 from pgdyno.run.postgres.address import Address
+from pgdyno.run.postgres.timeouts import NoAnswerError
 
 CONSOLE = "pgbouncer"
 """The database that stands for the console; PgCat, pgdog and others have it, too."""
@@ -46,7 +47,13 @@ def open_console(address: Address) -> Console:
     Raises:
         StepFailedError: The pooler lets this user not in, or does not answer.
     """
-    connection = sql.connect(address, application_name=APPLICATION_NAME)
+    try:
+        connection = sql.connect(address, application_name=APPLICATION_NAME)
+    except NoAnswerError:
+        raise
+    except StepFailedError as exc:
+        fact = "the pooler does not let this role into its console; PgBouncer does if its stats_users name it"
+        raise StepFailedError(fact, detail=exc.detail) from exc
     # A statement that is asked again and again would be prepared.
     connection.prepare_threshold = None
     return Console(connection)

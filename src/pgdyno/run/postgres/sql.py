@@ -255,7 +255,11 @@ WHERE NOT datistemplate AND pg_catalog.has_database_privilege(oid, 'CONNECT') AN
 # The name of a session is shown to every role.
 NAMED_SESSIONS = "SELECT count(*)::int AS count FROM pg_catalog.pg_stat_get_activity(NULL) WHERE application_name = %s"
 NAME_SESSION = "SELECT pg_catalog.set_config('application_name', %s, false), pg_catalog.set_config('idle_session_timeout', '0', false)"
-START_TIME = "SELECT pg_catalog.pg_postmaster_start_time()::text AS started_at"
+# As it is in all sessions, whatever TimeZone and DateStyle of role and database are.
+_STARTED_AT = (
+    "pg_catalog.to_char(pg_catalog.pg_postmaster_start_time() AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS.US \"UTC\"')"
+)
+START_TIME = f"SELECT {_STARTED_AT} AS started_at"
 SOURCES = "SELECT lower(name) AS name, source FROM pg_catalog.pg_settings WHERE lower(name) = ANY(%s)"
 # `backend` settings can be asked for when a session begins.
 POSITIVE_SETTINGS = """
@@ -688,6 +692,11 @@ def ping(connection: Connection) -> None:
 def read_start_time(connection: Connection) -> str:
     """Read when the server was started."""
     return str(_one(connection, START_TIME)["started_at"])
+
+
+def format_start_check(started_at: str, otherwise: str) -> str:
+    """Return a script for pgbench that fails in a server that started at another time, with an error that has the word `otherwise`."""
+    return f"SELECT (CASE WHEN {_STARTED_AT} = '{started_at}' THEN '1' ELSE '{otherwise}' END)::int;\n"
 
 
 def read_sources(connection: Connection, names: Sequence[str]) -> dict[str, str]:
