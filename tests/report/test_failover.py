@@ -75,6 +75,8 @@ def test_each_load_has_a_row_and_a_study_without_failovers_no_section() -> None:
     for table in (outages, parts):
         assert {row[0].text for row in table.rows} == names
     assert outages.rows[0][1].text == "0.300 s"
+    first = make_report().analysis.workloads[0]
+    assert (outages.rows[0][-1].text, outages.rows[0][-1].detail) == ("0", f"of {len(first.trials)}")
     assert list(build_failover(build_paired())) == []
 
 
