@@ -84,4 +84,4 @@ def check_pooler_name(name: str) -> None:
     if name in {PRIMARY, _NOT_YET}:
         raise ValueError(f"poolers {name} is the name of another endpoint")
     if not _NAME.fullmatch(name):
-        raise ValueError(f"poolers {name!r} is no name: letters, digits and _, at most 31")
+        raise ValueError(f"poolers {name!r} is no name: a letter, then letters, digits and _, at most 31 in all")

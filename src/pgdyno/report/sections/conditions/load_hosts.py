@@ -69,7 +69,7 @@ def _describe(host: LoadHostFacts) -> str:
     same = ", the server's machine" if host.is_server_host else ""
     return (
         f"{host.name}: ssh {host.ssh}, {size}{same}, pgbench {host.version}, {host.empty_tps:,.0f} empty statements a second"
-        f" from {host.empty_clients} clients, {format_seconds(host.round_trip_s)} each from one"
+        f" from {host.empty_clients} clients; with one client a statement took {format_seconds(host.round_trip_s)}"
     )
 
 
