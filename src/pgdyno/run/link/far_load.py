@@ -399,12 +399,12 @@ def main() -> None:
     # Until pgbench has opened its files, there is something to remove.
     for number in (signal.SIGALRM, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, clean_up)
+    threading.Thread(target=load.listen, daemon=True).start()
     try:
         try:
             program, version = find_pgbench(request["pgbench"])
             room = find_room(MEMORY_FOLDER)
             say("found", {"program": program, "version": version, "memory_folder_bytes": room})
-            threading.Thread(target=load.listen, daemon=True).start()
             if request["argv"] is not None:
                 folder = make_folder()
                 load.run(program, folder)
