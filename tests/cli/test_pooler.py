@@ -64,7 +64,7 @@ def test_a_bench_through_a_pooler(tmp_path: Path, home: Path, server: str) -> No
 
     report = (tmp_path / "record/report.md").read_text()
     assert "Poolers" in report
-    assert "its pool has 2 of them" in report
+    assert "its pool has 2 server connections" in report
     code, out, err = run(tmp_path, "plan", str(tmp_path / "record/study.toml"))
     assert code == 0, err
     assert "[poolers.pool]\nsize = 2" in (tmp_path / "record/study.toml").read_text()
@@ -100,7 +100,7 @@ def test_prepared_statements_through_debians_pgbouncer_are_refused_before_loadin
 
 def test_options_that_do_not_fit_are_refused(tmp_path: Path) -> None:
     rows = [
-        (("compare", *BOTH, "--pool-mode", "statement"), "--pool-mode: pooler pool: mode 'statement' is not known"),
+        (("compare", *BOTH, "--pool-mode", "statement"), "--pool-mode 'statement' is not known"),
         (("compare", "--endpoint", "primary", "--endpoint", "primary", "--pool-size", "3"), "no pooler is named"),
         (("compare", "--endpoint", "primary=port=1", "--endpoint", "pool"), "the primary is the server itself"),
         (("compare", "--endpoint", "pool", "--endpoint", "pool=port=1"), "comes twice with two meanings"),
@@ -108,7 +108,10 @@ def test_options_that_do_not_fit_are_refused(tmp_path: Path) -> None:
             ("compare", "--endpoint", "a=port=1 password=x", "--endpoint", "primary", "--dsn", "host=/nowhere"),
             "no password",
         ),
+        (("compare", *BOTH, "--pool-size", "0"), "--pool-size 0 is not within 1 to 10000"),
+        (("compare", "--endpoint", "primary", "--endpoint", "po ol"), "--endpoint: 'po ol' is no name"),
         (("sweep", "pool_size=2,many"), "many is not a whole number"),
+        (("sweep", "pool_size=2,4", "endpoint=primary,pool"), "the axes endpoint and pool_size exclude each other"),
         (("sweep", "pool_size=2,4", "--pool-size", "2"), "exclude each other"),
         (("bench", "--endpoint", "pool", "--dsn", "host=/nowhere"), "leave out endpoint"),
     ]

@@ -14,7 +14,7 @@ from pgdyno.explain.finding import Finding
 from pgdyno.explain.intervention import Intervention, choose_intervention
 from pgdyno.flow.compare import compose_comparison, compose_sweep
 from pgdyno.plan.plan import PlannedWorkload
-from pgdyno.plan.types import PlannedPooler
+from pgdyno.plan.types import PlannedPooler, PoolerProgram
 from pgdyno.record.statements import StatementCounts
 from pgdyno.record.store import open_record
 from pgdyno.record.types import StudyRecord, WatchedHost
@@ -280,10 +280,22 @@ def test_a_load_through_a_pooler_is_tried_without_it() -> None:
         assert (chosen.varied, chosen.levels) == ("endpoint", ("pool", "primary"))
         assert chosen.command.startswith("pgdyno compare --endpoint pool --endpoint primary ")
         assert " --pool-mode session --pool-size 8 " in chosen.command
+    assert choose_intervention(say(Resource.CPU), record, load=through) is not None
     other = choose_intervention(say(Resource.CLIENT), record, load=through)
     assert other is not None
     assert " --endpoint pool " in other.command
     assert " --pool-mode session --pool-size 8 " in other.command
+
+
+def test_prepared_statements_are_not_advised_through_a_pooler_that_loses_them() -> None:
+    for version, is_advised in (((1, 18), False), ((1, 21), True)):
+        program = PoolerProgram(path="/usr/sbin/pgbouncer", version=version)
+        pooler = PlannedPooler(name="pool", mode=PoolMode.TRANSACTION, size=8, most_clients=8, program=program)
+        record = make_record(scale=20)
+        record = msgspec.structs.replace(record, plan=msgspec.structs.replace(record.plan, poolers=(pooler,)))
+        through = msgspec.structs.replace(LOAD, endpoint="pool")
+        chosen = choose_intervention(say(Resource.CPU), record, load=through)
+        assert (chosen is not None) == is_advised
 
 
 _WITHOUT_COMMAND = {Resource.UNKNOWN, Resource.STANDBY, Resource.NETWORK, Resource.POOL, Resource.POOLER}

@@ -127,5 +127,6 @@ def test_what_no_pooler_can_take_is_refused() -> None:
     assert there.poolers[0].mode is PoolMode.TRANSACTION
     assert there.experiment is not None
     assert there.experiment.design is DesignKind.PAIRED
+    assert any("connects to its variant's endpoint" in choice.reason for choice in there.choices)
     live = make("primary", "pool", pool={"dsn": "port=6432"}, server=given, experiment={"design": "live"})
     assert "a pooler in between" in refuse(live).detail

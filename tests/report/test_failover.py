@@ -10,7 +10,9 @@ from pgdyno.explain.finding import Severity
 from pgdyno.plan.types import PlannedFailover
 from pgdyno.record.types import SettingFact
 from pgdyno.report.input import ReportInput
+from pgdyno.report.sections.comparison.answers import answer_study
 from pgdyno.report.sections.failover import build_failover
+from pgdyno.report.sections.next_steps import list_steps
 from pgdyno.report.table import Table
 from pgdyno.spec.failover import FailoverKind
 from tests.report.build_comparison import build_paired
@@ -75,6 +77,8 @@ def test_each_load_has_a_row_and_a_study_without_failovers_no_section() -> None:
     for table in (outages, parts):
         assert {row[0].text for row in table.rows} == names
     assert outages.rows[0][1].text == "0.300 s"
+    first = make_report().analysis.workloads[0]
+    assert (outages.rows[0][-1].text, outages.rows[0][-1].detail) == ("0", f"of {len(first.trials)}")
     assert list(build_failover(build_paired())) == []
 
 
@@ -91,3 +95,19 @@ def test_what_was_lost_is_a_finding_and_graver_where_commits_wait() -> None:
         assert len(findings) == len(report.analysis.workloads)
         assert {finding.severity for finding in findings} == {severity}
         assert all(words in finding.claim for finding in findings)
+
+
+def test_no_variant_is_advised_where_the_time_without_service_is_undecided() -> None:
+    report = build_paired()
+    (plain,) = answer_study(report)
+    judged = tuple(
+        msgspec.structs.replace(one, verdict=msgspec.structs.replace(one.verdict, metric="outage_s"))
+        for one in plain.answers
+        if one.verdict is not None
+    )
+    (faster,) = list_steps(report, (plain,), ())
+    (away,) = list_steps(report, (msgspec.structs.replace(plain, answers=judged),), ())
+    assert faster.words.startswith("Stay with ")
+    assert away.words.startswith(
+        "Look at what was lost before you choose: no variant is proven to be away for less time"
+    )

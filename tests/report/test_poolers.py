@@ -54,7 +54,7 @@ def test_a_load_through_a_pooler_has_a_row() -> None:
     words, table = section.blocks
     assert isinstance(words, Prose)
     assert words.words.startswith("pool is PgBouncer 1.18.0 in transaction mode: a client has a server connection for")
-    assert "its pool has 5 of them" in words.words
+    assert "its pool has 5 server connections" in words.words
     assert isinstance(table, Table)
     assert len(table.rows) == len(report.analysis.workloads) - 1
     row = dict(zip((column.title for column in table.columns), table.rows[0], strict=True))

@@ -105,6 +105,33 @@ def test_idle_sessions_of_a_pooler_do_not_keep_it_from_being_copied(cluster: Clu
     assert names(cluster) == [loaded.name]
 
 
+def test_autovacuum_at_work_does_not_keep_it_from_being_dropped(cluster: Cluster, address: Address) -> None:
+    """A role without pg_signal_backend may not end it, and an idle session of a pooler is there, too."""
+    slowly = ("autovacuum_naptime = '1s'", "autovacuum_vacuum_cost_delay = 100", "autovacuum_vacuum_cost_limit = 1")
+    for setting in slowly:
+        cluster.sql(f"ALTER SYSTEM SET {setting}")
+    cluster.sql("SELECT pg_reload_conf()")
+    try:
+        made = create_database(address)
+        inside = msgspec.structs.replace(address, dbname=made.name)
+        with sql.connect(inside) as connection:
+            connection.execute("CREATE TABLE wide AS SELECT repeat('x', 1000) AS x FROM generate_series(1, 100000)")
+            connection.execute("UPDATE wide SET x = x")
+            workers = (
+                f"SELECT count(*) FROM pg_stat_activity WHERE datname = '{made.name}' AND backend_type LIKE 'autov%'"
+            )
+            deadline_s = time.monotonic() + 120
+            while cluster.sql(workers) == "0":
+                assert time.monotonic() < deadline_s
+                time.sleep(0.05)
+            drop_database(address, made)
+        assert names(cluster) == []
+    finally:
+        for setting in slowly:
+            cluster.sql(f"ALTER SYSTEM RESET {setting.partition(' ')[0]}")
+        cluster.sql("SELECT pg_reload_conf()")
+
+
 def test_a_copy_has_its_rows_and_a_search_path_that_finds_them(cluster: Cluster, address: Address) -> None:
     cluster.sql("ALTER ROLE bench SET search_path = elsewhere")
     try:

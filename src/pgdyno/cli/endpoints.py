@@ -36,7 +36,7 @@ PoolModeOption = Annotated[
     str | None,
     typer.Option(
         metavar="MODE",
-        help="transaction or session: when a pooler takes a server connection back. [default: transaction]",
+        help="transaction or session: at whose end a pooler takes a server connection back. [default: transaction]",
         show_default=False,
     ),
 ]
@@ -44,7 +44,7 @@ PoolSizeOption = Annotated[
     int | None,
     typer.Option(
         metavar="N",
-        help="Server connections of a PgBouncer that pgdyno starts. [default: 2 for each CPU, and one]",
+        help="Server connections of a PgBouncer that pgdyno starts. [default: 2 for each CPU and one for the disk]",
         show_default=False,
     ),
 ]
@@ -108,6 +108,11 @@ def read_pooler_axes(
         sizes = {f"{_POOL}{level}": _read_size(axis, level) for level in _list_levels(levels)}
         written.append(_ENDPOINT_AXIS + ",".join(sizes))
     if sizes:
+        if any(axis.startswith(_ENDPOINT_AXIS) for axis in axes):
+            raise SpecError(
+                "the axes endpoint and pool_size exclude each other",
+                hint="each size is an endpoint: sweep one, then the other",
+            )
         if size is not None:
             raise SpecError("--pool-size and the axis pool_size exclude each other", hint="leave one out")
         # The sizes are of the one pooler that --endpoint may name.

@@ -118,7 +118,10 @@ def choose_intervention(
     return msgspec.structs.replace(chosen, command=_write_command(chosen, base.measured))
 
 
-def _other_work(base: _Base) -> Intervention:
+def _other_work(base: _Base) -> Intervention | None:
+    pooler = base.record.plan.find_pooler(base.load.endpoint)
+    if pooler is not None and pooler.loses_statements:
+        return None
     if base.load.mode is QueryMode.PREPARED:
         return Intervention(
             varied="mode",

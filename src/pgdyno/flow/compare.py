@@ -231,7 +231,7 @@ def _with_reference(given: Sequence[VariantSpec]) -> list[VariantSpec]:
     if not given:
         raise SpecError(
             "nothing to compare",
-            hint="for example --set commit_delay=0 --set commit_delay=50, or --server 15 --server embedded",
+            hint="for example --set commit_delay=0 --set commit_delay=50, --server 15 --server embedded, or --endpoint primary --endpoint pool",
         )
     return [VariantSpec(name="as it is"), _merge(given)]
 

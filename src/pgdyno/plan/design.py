@@ -123,7 +123,12 @@ def _choose_for_given(
     if study.server.apply is not None and names:
         return DesignKind.PAIRED, obstacle or "the command that applies settings takes a time that is not known"
     if not of_server:
-        return DesignKind.PAIRED, "each session of a given server asks for its variant's settings when it begins"
+        asks = (
+            "connects to its variant's endpoint"
+            if has_several_endpoints(study, variants)
+            else "asks for its variant's settings"
+        )
+        return DesignKind.PAIRED, f"each session of a given server {asks} when it begins"
     if asked is not None or obstacle is not None:
         return DesignKind.PAIRED, obstacle or "as asked for"
     return DesignKind.SWITCHBACK, f"sessions of this role cannot choose {', '.join(of_server)}, and a reload changes it"

@@ -124,6 +124,11 @@ class PlannedPooler(msgspec.Struct, frozen=True, kw_only=True):
     program: PoolerProgram | None = None
     """What pgdyno starts; None of one that runs already."""
 
+    @property
+    def loses_statements(self) -> bool:
+        """True if prepared statements are known not to work through it; of one that runs already, only trying them tells."""
+        return self.mode is PoolMode.TRANSACTION and self.program is not None and not self.program.keeps_statements
+
 
 class PlannedTrial(msgspec.Struct, frozen=True, kw_only=True):
     """One load that runs from a known state; `number` and `round` count from 1, `number` in the order of running.

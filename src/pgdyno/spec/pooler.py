@@ -46,7 +46,7 @@ class PoolerSpec(StudyTable, frozen=True, kw_only=True):
         if self.size is not None:
             check_range("size", self.size, 1, MOST_SIZE)
         if self.dsn is not None and self.size is not None:
-            raise ValueError("size is of a pooler that pgdyno starts: one with a dsn has its own")
+            raise ValueError("size is for a pooler that pgdyno starts: one that runs already has its own")
 
 
 def check_poolers(raw: object, *, source: str, text: str = "") -> None:
@@ -66,8 +66,12 @@ def check_poolers(raw: object, *, source: str, text: str = "") -> None:
         except msgspec.ValidationError as exc:
             found = read_complaint(str(exc), PoolerSpec)
             line = find_line(text, f"poolers.{name}.{found.path}".rstrip("."))
-            where = f"{source}, line {line}" if line else source if text else f"--pool-{found.key}"
-            hint = f"one of {', '.join(found.choices)}" if found.choices else "the keys are mode, size and dsn"
+            choices = f"one of {', '.join(found.choices)}" if found.choices else ""
+            if not text:
+                said = found.fact.removeprefix(f"{found.key} ")
+                raise SpecError(f"--pool-{found.key} {said}", hint=choices) from exc
+            where = f"{source}, line {line}" if line else source
+            hint = choices or "the keys are mode, size and dsn"
             raise SpecError(f"{where}: pooler {name}: {found.fact}", hint=hint) from exc
 
 
@@ -80,4 +84,4 @@ def check_pooler_name(name: str) -> None:
     if name in {PRIMARY, _NOT_YET}:
         raise ValueError(f"poolers {name} is the name of another endpoint")
     if not _NAME.fullmatch(name):
-        raise ValueError(f"poolers {name!r} is no name: letters, digits and _, at most 31")
+        raise ValueError(f"poolers {name!r} is no name: a letter, then letters, digits and _, at most 31 in all")

@@ -41,6 +41,7 @@ _OPTIONS = {
     "name": "--workload",
     "resolution": "--detect",
     "how": "--failover",
+    "poolers": "--endpoint",
     # Part of a sweep's axis.
     "latency": "latency",
     "percentile": "percentile",

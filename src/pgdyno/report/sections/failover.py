@@ -8,7 +8,7 @@ from pgdyno.analyse.failover import PARTS, FailoverFigures, FailoverSummary, sum
 from pgdyno.plan.types import PlannedFailover
 from pgdyno.record.types import TrialStatus
 from pgdyno.report.document import Prose, Section
-from pgdyno.report.format import format_number, format_seconds
+from pgdyno.report.format import format_seconds
 from pgdyno.report.input import ReportInput
 from pgdyno.report.level import Level
 from pgdyno.report.sections.comparison.tables import estimate_cell
@@ -16,7 +16,7 @@ from pgdyno.report.table import Cell, Column, Table, absent, columns, text
 from pgdyno.spec.failover import FailoverKind
 
 _ENDS = {
-    FailoverKind.CRASH: "all processes of the primary were killed at once, as by the end of its machine",
+    FailoverKind.CRASH: "all processes of the primary were killed at once (SIGKILL)",
     FailoverKind.STOP: "the primary was stopped in order (fast shutdown), which sends the standby all of its WAL",
 }
 _PARTS = {
@@ -27,14 +27,14 @@ _PARTS = {
     "first_write_s": "First write",
 }
 _OUTAGE_REMARK = (
-    "From the last write that was confirmed before the primary ended to the first that was confirmed afterwards: by a prober, which"
-    " writes a row every 10 ms through libpq's list of hosts and reconnects, and by the log of the load, which is pgbench. pgbench"
-    " ends with its connections, so that its time includes the start of another one. Geometric means over failovers, with 95 %"
-    " intervals. Lost: of the writes and transactions that were confirmed, how many the new primary does not have; of pgbench's at"
-    " least so many, since those committed and not yet confirmed may hide as many more as there are clients."
+    "From the last write that was confirmed before the primary ended to the first that was confirmed afterwards. The prober writes a"
+    " row every 10 ms through libpq's list of hosts, and reconnects by itself. The load is pgbench, which ends with its connections: its"
+    " time, from its log, includes the start of another one. Geometric means over failovers, with 95 % intervals. Lost are confirmed"
+    " writes and transactions that the new primary does not have. Lost transactions of the load are a lower bound: those committed but"
+    " not yet confirmed may hide as many more as there are clients."
 )
 _PARTS_REMARK = (
-    "Seconds, which overlap. First error and primary gone: since the primary was killed or told to stop. WAL replayed and promoted:"
+    "These times overlap. First error and primary gone: since the primary was killed or told to stop. WAL replayed and promoted:"
     " since the standby's log has the request to promote. First write: from the standby's message that it takes connections to the"
     " prober's first confirmed write."
 )
@@ -72,23 +72,20 @@ def _make_outages(seen: dict[str, FailoverSummary]) -> Table:
         caption="Time without service",
         columns=(
             Column(title="Load"),
-            *columns("Seconds without service", "Longest", "By pgbench", numbers_from=0),
-            *columns("Lost writes of the prober", "Lost transactions", "Failovers", numbers_from=0),
+            *columns("By the prober", "Its longest", "By the load", numbers_from=0),
+            *columns("Lost writes of the prober", "Lost transactions", "Failovers with losses", numbers_from=0),
         ),
         rows=tuple(
             (
                 text(name),
                 _seconds(one, "outage_s"),
-                text(None if one.longest_s is None else format_number(one.longest_s)),
+                text(None if one.longest_s is None else format_seconds(one.longest_s)),
                 _seconds(one, "load_outage_s"),
                 Cell(text=f"{one.lost_probes:,}", detail=f"of {one.confirmed_probes:,}", hue=_hue(one.lost_probes)),
                 absent(_UNCOUNTED)
                 if one.lost_transactions is None
                 else Cell(text=f"{one.lost_transactions:,}", hue=_hue(one.lost_transactions)),
-                Cell(
-                    text=f"{one.failovers:,}",
-                    detail=f"{one.losing_failovers:,} lost something" if one.losing_failovers else "",
-                ),
+                Cell(text=f"{one.losing_failovers:,}", detail=f"of {one.failovers:,}"),
             )
             for name, one in seen.items()
         ),

@@ -13,6 +13,7 @@ import msgspec
 
 from pgdyno.analyse.comparison.derived_gain import find_gains
 from pgdyno.analyse.comparison.verdict import Verdict, VerdictKind
+from pgdyno.analyse.failover import OUTAGE_METRICS
 from pgdyno.analyse.transaction_time.shares import Certainty
 from pgdyno.explain.bottleneck import LIMITS
 from pgdyno.explain.capacity import CEILING
@@ -234,6 +235,9 @@ def _stay(shown: Sequence[_Shown], reference: str, *, is_lone: bool) -> Iterator
         yield NextStep(standing=StepCertainty.PROVEN, words=words)
     elif shown:
         words = f"Stay with {reference} for now: no variant is proven to be faster."
+        if any(one.verdict is not None and one.verdict.metric in OUTAGE_METRICS for one in shown):
+            # To stay is no advice here: the reference may be the variant that loses transactions.
+            words = f"Look at what was lost before you choose: no variant is proven to be away for less time than {reference}."
         yield NextStep(standing=StepCertainty.UNKNOWN, words=words, badge="undecided")
 
 

@@ -15,9 +15,9 @@ from pgdyno.report.table import Cell, Column, Table, columns, number, text
 from pgdyno.spec.pooler import PoolMode
 
 _REMARK = (
-    "Means over trials with samplers. Of the clients that waited for a server connection, the mean number and the time of a"
-    " transaction are of the pooler's own clock; connections in use are those at the samples' moments, and the most of them. A thread that"
-    " had a CPU, or waited for one, nearly all of the time is the most that one PgBouncer does."
+    "Means over trials with samplers. Wait is how long a transaction waited for a server connection, by the pooler's own clock; so is"
+    " the number of waiting clients. Connections in use are those at the moments of the samples: their mean, and their largest number."
+    " Once the thread has a CPU, or waits for one, nearly all of the time, one PgBouncer can do no more."
 )
 _UNSAID = "the pooler's console did not say"
 _UNSEEN = "the pooler's process was not sampled"
@@ -66,8 +66,8 @@ def _describe(pooler: PlannedPooler, figures: Sequence[PoolerFigures]) -> str:
     if pooler.size is None:
         return f"{pooler.name} is {version}, which ran already; it was taken to be in {mode}."
     return (
-        f"{pooler.name} is {version} in {mode}; its pool has {pooler.size} of them. It runs on the machine of server and load, and takes"
-        " its CPU time from them."
+        f"{pooler.name} is {version} in {mode}; its pool has {pooler.size} server connections. It runs on the machine of server and load, and takes"
+        " its CPU time from both."
     )
 
 

@@ -167,10 +167,14 @@ def drop_database(address: Address, database: OwnDatabase) -> None:
     """
     if not _check_own(address, database.name):
         return
+    words: LiteralString = "DROP DATABASE IF EXISTS {name}"
     with _refusing("drop a database"), sql.connect(address) as connection:
-        _execute(
-            connection, "DROP DATABASE IF EXISTS {name} WITH (FORCE)", database.name, size_bytes=database.size_bytes
-        )
+        try:
+            _execute(connection, words + " WITH (FORCE)", database.name, size_bytes=database.size_bytes)
+        except psycopg.errors.InsufficientPrivilege:
+            # Only pg_signal_backend may force autovacuum out of a database; without FORCE the server itself ends it there.
+            connection.execute(_END_OWN_SESSIONS, (database.name,))
+            _execute(connection, words, database.name, size_bytes=database.size_bytes)
 
 
 def drop_left_overs(address: Address) -> None:

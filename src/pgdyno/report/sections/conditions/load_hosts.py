@@ -13,8 +13,8 @@ from pgdyno.report.table import Cell, Table, columns, text
 from pgdyno.units import format_share
 
 _REMARK = (
-    "Before the trials each load host sent empty statements, alone and as fast as it could. Exchanges are what a load's clients sent"
-    " and waited for. Means over trials; of a share, the highest trial."
+    "Before the trials each load host sent empty statements, alone and as fast as it could: this is its maximum. An exchange is a"
+    " statement that a client of the load sent, and the answer that it waited for. Means over trials; of a share, the highest trial."
 )
 
 
@@ -31,7 +31,7 @@ def load_hosts_table(report: ReportInput) -> Table | None:
         "TPS",
         "p99",
         "Exchanges/s",
-        "of empty ones",
+        "Of its maximum",
         "Busiest thread",
         "CPUs busy",
     )
@@ -69,7 +69,7 @@ def _describe(host: LoadHostFacts) -> str:
     same = ", the server's machine" if host.is_server_host else ""
     return (
         f"{host.name}: ssh {host.ssh}, {size}{same}, pgbench {host.version}, {host.empty_tps:,.0f} empty statements a second"
-        f" from {host.empty_clients} clients, {format_seconds(host.round_trip_s)} each from one"
+        f" from {host.empty_clients} clients; with one client a statement took {format_seconds(host.round_trip_s)}"
     )
 
 
