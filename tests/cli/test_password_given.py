@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -56,17 +56,20 @@ def give_password(form: str, folder: Path) -> tuple[list[str], dict[str, str]]:
     return given[form]
 
 
-def read_processes(own_pid: int, seen: dict[str, set[bytes]], is_over: threading.Event) -> None:
+def read_processes(own: Sequence[str], seen: dict[str, set[bytes]], is_over: threading.Event) -> None:
     """Read arguments and environment of every process of this machine but the program's own, again and again."""
     while not is_over.wait(0.1):
         for place in Path("/proc").glob("[0-9]*"):
-            if int(place.name) == own_pid:
-                continue
-            for name, contents in seen.items():
-                try:
-                    contents.add((place / name).read_bytes())
-                except OSError:
+            try:
+                # Until it has become another program, a child shows the arguments and the environment of its parent.
+                if (arguments := (place / "cmdline").read_bytes()).split(b"\0")[:-1] == [
+                    os.fsencode(word) for word in own
+                ]:
                     continue
+                seen["cmdline"].add(arguments)
+                seen["environ"].add((place / "environ").read_bytes())
+            except OSError:
+                continue
 
 
 def holds_secret(content: bytes) -> bool:
@@ -83,7 +86,7 @@ def run_watched(words: list[str], folder: Path, environment: dict[str, str]) -> 
     with subprocess.Popen(
         argv, cwd=folder, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     ) as program:
-        reader = threading.Thread(target=read_processes, args=(program.pid, seen, is_over))
+        reader = threading.Thread(target=read_processes, args=(argv, seen, is_over))
         reader.start()
         said, _ = program.communicate()
         is_over.set()
