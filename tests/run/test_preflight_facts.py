@@ -201,7 +201,7 @@ def test_swap() -> None:
 
 @contextlib.contextmanager
 def nested_groups(controller: str) -> Iterator[tuple[Path, Path]]:
-    """A control group of version 1 and one in it, both empty at the end."""
+    """A control group of version 1 and one in it, which holds a process: a systemd that starts meanwhile removes empty groups."""
     outer = CGROUPS / controller / "pgdyno-test"
     if not (CGROUPS / controller / "cgroup.procs").exists() or not os.access(
         CGROUPS / controller, os.W_OK, effective_ids=True
@@ -213,11 +213,14 @@ def nested_groups(controller: str) -> Iterator[tuple[Path, Path]]:
         pytest.skip(f"no control group of our own here: {exc}")
     inner = outer / "inner"
     inner.mkdir()
-    try:
-        yield outer, inner
-    finally:
-        inner.rmdir()
-        outer.rmdir()
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as holder:
+        try:
+            (inner / "cgroup.procs").write_text(str(holder.pid))
+            yield outer, inner
+        finally:
+            holder.communicate()
+            inner.rmdir()
+            outer.rmdir()
 
 
 def read_limits_inside(*groups: Path) -> dict[LimitKind, tuple[float, str]]:
