@@ -16,17 +16,16 @@ import signal
 import sys
 import time
 
-import msgspec
 import psycopg
 
 from pgdyno.errors import PgdynoError
 from pgdyno.run.postgres import sql
 from pgdyno.run.postgres.address import Address
+from pgdyno.run.sample.lines import STOP_SIGNALS, write_line
 
 FORMAT_VERSION = 1
 APPLICATION_NAME = "pgdyno-ping"
 STATEMENT = "SELECT"
-STOP_SIGNALS = {signal.SIGTERM, signal.SIGINT}
 _RATE_PER_S = 10.0
 
 
@@ -39,7 +38,7 @@ def main() -> None:
     signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
     try:
         with sql.connect(address, application_name=APPLICATION_NAME) as connection:
-            _write({"format": FORMAT_VERSION, "kind": "ping", "statement": STATEMENT, "rate_per_s": _RATE_PER_S})
+            write_line({"format": FORMAT_VERSION, "kind": "ping", "statement": STATEMENT, "rate_per_s": _RATE_PER_S})
             _ping(connection)
     except PgdynoError as exc:
         sys.exit(exc.reason)
@@ -57,10 +56,6 @@ def _ping(connection: sql.Connection) -> None:
         ended_s = time.monotonic()
         if result.status != psycopg.pq.ExecStatus.TUPLES_OK:
             raise psycopg.OperationalError(result.get_error_message())
-        _write((began_s, ended_s - began_s))
+        write_line((began_s, ended_s - began_s))
         # What was missed is not made up for.
         due_s = max(due_s + random.expovariate(_RATE_PER_S), ended_s)
-
-
-def _write(line: object) -> None:
-    os.write(1, msgspec.json.encode(line) + b"\n")

@@ -18,8 +18,8 @@ from pgdyno.errors import PgdynoError
 from pgdyno.record.samples.pooler import FORMAT_VERSION
 from pgdyno.run.postgres.address import Address
 from pgdyno.run.postgres.pooler_console import Console, open_console
+from pgdyno.run.sample.lines import STOP_SIGNALS, write_line
 
-STOP_SIGNALS = {signal.SIGTERM, signal.SIGINT}
 # Some poolers send their counters as decimals.
 _ENCODER = msgspec.json.Encoder(decimal_format="number")
 
@@ -35,12 +35,12 @@ def main() -> int:
     try:
         console = open_console(Address.read(arguments.conninfo))
         version = next((str(value) for row in console.show("VERSION") for value in row.values()), "")
-        _write({"format": FORMAT_VERSION, "kind": "pooler", "version": version})
+        write_line({"format": FORMAT_VERSION, "kind": "pooler", "version": version})
         reason = _watch(console, database=arguments.watched_database, interval_s=arguments.interval)
     except PgdynoError as exc:
         reason = f"failed: {exc.reason}"
     try:
-        _write({"t": time.monotonic(), "end": reason})
+        write_line({"t": time.monotonic(), "end": reason})
     except OSError:
         return 1
     return 1 if reason.startswith("failed") else 0
@@ -53,7 +53,7 @@ def _watch(console: Console, *, database: str, interval_s: float) -> str:
         stop = signal.sigtimedwait(STOP_SIGNALS, max(0.0, due_s - time.monotonic()))
         began_s = time.monotonic()
         rows = {what: _select(console.show(what.upper()), database) for what in ("stats", "pools")}
-        _write({"t": began_s, **rows})
+        write_line({"t": began_s, **rows}, _ENCODER)
         if stop is not None:
             return f"signal {stop.si_signo}"
         # What was missed is not made up for.
@@ -63,9 +63,3 @@ def _watch(console: Console, *, database: str, interval_s: float) -> str:
 
 def _select(rows: list[dict[str, Any]], database: str) -> list[dict[str, Any]]:
     return [row for row in rows if row.get("database") == database]
-
-
-def _write(line: object) -> None:
-    data = _ENCODER.encode(line) + b"\n"
-    while data:
-        data = data[os.write(1, data) :]

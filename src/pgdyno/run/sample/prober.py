@@ -12,15 +12,14 @@ import os
 import signal
 import time
 
-import msgspec
 from psycopg import pq
 from psycopg.pq.abc import PGconn
 
 from pgdyno.record.failover import PROBE_PERIOD_S
 from pgdyno.run.postgres import sql
+from pgdyno.run.sample.lines import STOP_SIGNALS, write_line
 
 FORMAT_VERSION = 1
-STOP_SIGNALS = {signal.SIGTERM, signal.SIGINT}
 
 
 def main() -> None:
@@ -29,7 +28,7 @@ def main() -> None:
     parser.add_argument("--conninfo", required=True, help="with all hosts, and target_session_attrs=read-write")
     conninfo = parser.parse_args().conninfo.encode()
     signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
-    _write({"format": FORMAT_VERSION, "kind": "probe", "period_s": PROBE_PERIOD_S})
+    write_line({"format": FORMAT_VERSION, "kind": "probe", "period_s": PROBE_PERIOD_S})
     _probe(conninfo)
 
 
@@ -45,11 +44,11 @@ def _probe(conninfo: bytes) -> None:
         failure = _try_write(session, number)
         ended_s = time.monotonic()
         if failure is None:
-            _write((number, began_s, ended_s))
+            write_line((number, began_s, ended_s))
         else:
             session.finish()
             session = None
-            _write((number, began_s, ended_s, failure))
+            write_line((number, began_s, ended_s, failure))
         # What was missed is not made up for.
         due_s = max(due_s + PROBE_PERIOD_S, ended_s)
 
@@ -60,7 +59,3 @@ def _try_write(session: PGconn, number: int) -> str | None:
         return session.get_error_message()
     result = session.exec_((sql.PROBE % number).encode())
     return None if result.status == pq.ExecStatus.COMMAND_OK else result.get_error_message()
-
-
-def _write(line: object) -> None:
-    os.write(1, msgspec.json.encode(line) + b"\n")

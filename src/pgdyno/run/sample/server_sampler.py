@@ -22,7 +22,6 @@ import time
 from collections import Counter
 from typing import Any
 
-import msgspec
 import psycopg
 
 from pgdyno.errors import PgdynoError, StepFailedError
@@ -35,12 +34,12 @@ from pgdyno.facts.views import (
 )
 from pgdyno.run.postgres import sql
 from pgdyno.run.postgres.address import Address
+from pgdyno.run.sample.lines import STOP_SIGNALS, write_line
 
 FORMAT_VERSION = 1
 APPLICATION_NAME = "pgdyno-sampler"
 # Compiling or planning these queries each time would cost more than running them.
 SESSION_OPTIONS = "-c jit=off -c plan_cache_mode=force_generic_plan"
-STOP_SIGNALS = {signal.SIGTERM, signal.SIGINT}
 WAIT_COLUMNS = ("backend_type", "state", "wait_event_type", "wait_event")
 CLIENT_BACKEND = "client backend"
 PREPARED_WAITS = b"pgdyno_waits"
@@ -137,14 +136,14 @@ def watch(reader: ServerReader, *, interval_s: float, looks: int) -> str:
         if stop is not None:
             # The last sample is left out if its interval would be too short to give rates.
             if next_line_s - time.monotonic() < interval_s / 2:
-                _write(_sample(reader, waits, observed))
+                write_line(_sample(reader, waits, observed))
             return f"signal {stop.si_signo}"
         look: Counter[WaitKey] = Counter()
         reader.observe_waits(look)
         waits.update(look)
         observed += 1
         if due_s >= next_line_s - tick_s / 2:
-            _write(_sample(reader, waits, observed, look))
+            write_line(_sample(reader, waits, observed, look))
             waits.clear()
             observed = 0
             next_line_s = _next(next_line_s, interval_s)
@@ -169,14 +168,14 @@ def main() -> int:
         reader = ServerReader(
             connection, watched_database=arguments.watched_database, watches_standbys=arguments.standbys
         )
-        _write(_header(reader, arguments))
+        write_line(_header(reader, arguments))
         reason = watch(reader, interval_s=arguments.interval, looks=arguments.looks)
     except PgdynoError as exc:
         reason = f"failed: {exc.reason}"
     except psycopg.Error as exc:
         reason = f"failed: {str(exc).strip()}"
     try:
-        _write({"t": time.monotonic(), "cost_s": time.process_time(), "end": reason})
+        write_line({"t": time.monotonic(), "cost_s": time.process_time(), "end": reason})
     except OSError:
         return 1
     return 1 if reason.startswith("failed") else 0
@@ -244,9 +243,3 @@ def _next(due_s: float, step_s: float) -> float:
 
 def _text(value: bytes | None) -> str | None:
     return None if value is None else value.decode()
-
-
-def _write(line: dict[str, Any]) -> None:
-    data = msgspec.json.encode(line) + b"\n"
-    while data:
-        data = data[os.write(1, data) :]
