@@ -97,6 +97,8 @@ def read_pooler_axes(
     Raises:
         SpecError: As for `read_endpoints`; or a size is no whole number.
     """
+    from pgdyno.flow.compare import read_levels  # noqa: PLC0415 - --help needs no flow
+
     written, varied, sizes = [], [] if endpoint is None else [endpoint], {}
     for axis in axes:
         levels = axis.partition("=")[2]
@@ -105,7 +107,7 @@ def read_pooler_axes(
         if not axis.startswith(_SIZE_AXIS):
             written.append(axis)
             continue
-        sizes = {f"{_POOL}{level}": _read_size(axis, level) for level in _list_levels(levels)}
+        sizes = {f"{_POOL}{level}": _read_size(axis, level) for level in read_levels(axis, levels)}
         written.append(_ENDPOINT_AXIS + ",".join(sizes))
     if sizes:
         if any(axis.startswith(_ENDPOINT_AXIS) for axis in axes):
@@ -119,16 +121,6 @@ def read_pooler_axes(
         return written, None, {pool: given(mode=mode, size=count) for pool, count in sizes.items()}
     names, poolers = read_endpoints(varied, mode=mode, size=size)
     return written, None if endpoint is None else names[0], poolers
-
-
-def _list_levels(text: str) -> list[str]:
-    first, dots, last = text.partition("..")
-    if not dots or not (first.isdigit() and last.isdigit()) or not 0 < int(first) < int(last):
-        return text.split(",")
-    levels = [int(first)]
-    while levels[-1] * 2 < int(last):
-        levels.append(levels[-1] * 2)
-    return [str(level) for level in (*levels, int(last))]
 
 
 def _read_size(axis: str, level: str) -> int:

@@ -342,9 +342,7 @@ def _read_axis(text: str, folder: Path) -> SweepSpec:
         raise SpecError(
             f"{text} is no axis", hint="for example clients=1..64, commit_delay=0,50,100 or mode=simple,prepared"
         )
-    name, levels = found["name"], []
-    for piece in found["levels"].split(","):
-        levels += _read_levels(text, piece.strip())
+    name, levels = found["name"], read_levels(text, found["levels"])
     if name == "server":
         levels = [_read_server(text, level, folder) for level in levels]
     try:
@@ -354,7 +352,16 @@ def _read_axis(text: str, folder: Path) -> SweepSpec:
         raise SpecError(f"{text}: {reason}", hint="`pgdyno sweep --help` explains axes") from exc
 
 
-def _read_levels(text: str, piece: str) -> list[str]:
+def read_levels(text: str, levels: str) -> list[str]:
+    """Read the levels of the axis `text`: `level,level,...`, in which `first..last` doubles from level to level.
+
+    Raises:
+        SpecError: One is empty, or no range.
+    """
+    return [level for piece in levels.split(",") for level in _read_piece(text, piece.strip())]
+
+
+def _read_piece(text: str, piece: str) -> list[str]:
     """Read one level, or all levels of a range."""
     span = _RANGE.fullmatch(piece)
     if span is None:
