@@ -254,19 +254,15 @@ class Server:
         """Return the error to raise if the postmaster has ended, with the end of its log; None while it lives."""
         if self._process is None or self._process.poll() is None:
             return None
-        code = self._process.returncode
-        how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
         return StepFailedError(
-            f"{self.name} {how}", detail=self.log_tail(), hint="what was finished is kept; `pgdyno resume` goes on"
+            f"{self.name} {process.describe_end(self._process.returncode)}",
+            detail=self.log_tail(),
+            hint="what was finished is kept; `pgdyno resume` goes on",
         )
 
     def log_tail(self, lines: int = _LOG_TAIL_LINES) -> str:
         """Return the last lines of the server's log."""
-        try:
-            text = self.log_path.read_text(encoding="utf-8", errors="replace")
-        except FileNotFoundError:
-            return ""
-        return "\n".join(text.splitlines()[-lines:])
+        return read_tail(self.log_path, lines)
 
     @property
     def address(self) -> Address:
@@ -423,3 +419,12 @@ def _writing(path: Path) -> Iterator[None]:
         yield
     except OSError as exc:
         raise StepFailedError(f"cannot write {path}", detail=str(exc), hint=hint_for(str(exc))) from exc
+
+
+def read_tail(log: Path, lines: int) -> str:
+    """Return the last lines of a log; nothing where it is not there yet."""
+    try:
+        text = log.read_text(encoding="utf-8", errors="replace")
+    except FileNotFoundError:
+        return ""
+    return "\n".join(text.splitlines()[-lines:])

@@ -276,6 +276,11 @@ def _require_program(program: str, environment: Mapping[str, str]) -> None:
         )
 
 
+def describe_end(code: int) -> str:
+    """Say how a program ended, by its exit code; a negative one is the number of the signal that killed it."""
+    return f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+
+
 def clean_environment() -> dict[str, str]:
     """Return the environment for children: the caller's, without PG* variables and with LC_ALL=C.
 

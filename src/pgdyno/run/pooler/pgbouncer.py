@@ -7,7 +7,6 @@ configuration says what the study says, and otherwise what PgBouncer has built i
 from __future__ import annotations
 
 import contextlib
-import signal
 import subprocess
 import time
 from pathlib import Path
@@ -18,7 +17,7 @@ from pgdyno.errors import HostError, PgdynoError, StepFailedError
 from pgdyno.plan.types import PlannedPooler
 from pgdyno.record.durable import writing
 from pgdyno.record.samples.pooler import POOLER_INI, POOLER_LOG
-from pgdyno.run.cluster.server import Server
+from pgdyno.run.cluster.server import Server, read_tail
 from pgdyno.run.host import process
 from pgdyno.run.host.host import THIS_HOST
 from pgdyno.run.host.log import LOG
@@ -105,9 +104,10 @@ class Pgbouncer:
         """Return the error to raise if it has ended, with the end of its log; None while it lives."""
         if self._process is None or self._process.poll() is None:
             return None
-        code = self._process.returncode
-        how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
-        return StepFailedError(f"the pooler {self._planned.name} {how}", detail=self._log_tail(), hint=_HINT)
+        how = process.describe_end(self._process.returncode)
+        return StepFailedError(
+            f"the pooler {self._planned.name} {how}", detail=read_tail(self._log_path, _LOG_TAIL_LINES), hint=_HINT
+        )
 
     def abandon(self) -> None:
         """End it at once."""
@@ -131,17 +131,10 @@ class Pgbouncer:
                 continue
             with contextlib.closing(open_console(self.watched.console)):
                 return
-        detail = f"{last}\n{self._log_tail()}".strip()
+        detail = f"{last}\n{read_tail(self._log_path, _LOG_TAIL_LINES)}".strip()
         raise StepFailedError(
             f"the pooler {self._planned.name} lets nothing through within {_START_PATIENCE_S:g} s", detail=detail
         )
-
-    def _log_tail(self) -> str:
-        try:
-            text = self._log_path.read_text(encoding="utf-8", errors="replace")
-        except FileNotFoundError:
-            return ""
-        return "\n".join(text.splitlines()[-_LOG_TAIL_LINES:])
 
 
 def format_ini(planned: PlannedPooler, address: Address, *, server_port: int, users: Path) -> str:
