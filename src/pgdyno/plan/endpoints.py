@@ -21,7 +21,7 @@ from pgdyno.spec.table import QueryMode
 # Source: wiki.postgresql.org/wiki/Number_Of_Database_Connections: active connections = cores * 2 + effective spindles.
 _CONNECTIONS_PER_CPU = 2
 _CONNECTIONS_FOR_DISK = 1
-_HINT_MODE = "use --mode simple or extended, a pool in session mode, or a PgBouncer from 1.21 on"
+HINT_MODE = "use --mode simple or extended, a pool in session mode, or a PgBouncer from 1.21 on"
 
 
 class _Use(msgspec.Struct, frozen=True, kw_only=True):
@@ -157,7 +157,7 @@ def _check_modes(name: str, asked: PoolerSpec, uses: Sequence[_Use], machine: Ma
                 f"{use.title}: prepared statements do not work through {name}",
                 detail=f"PgBouncer {version} in transaction mode gives each transaction any server connection, and another"
                 " client's statement of the same name may be there already",
-                hint=_HINT_MODE,
+                hint=HINT_MODE,
             )
 
 

@@ -40,9 +40,8 @@ def check_given_scripts(planned: PlannedStudy, ready: ReadyServer, ui: Ui) -> No
     Raises:
         SpecError: A script is wrong, or the pooler loses what its clients prepare.
     """
-    prepared = next((load for load in planned.plan.loads if load.mode is QueryMode.PREPARED), None)
-    if ready.seen.has_pooled_transactions and prepared is not None:
-        check_prepared(ready.address, ready.generator, prepared)
+    if ready.seen.has_pooled_transactions and any(load.mode is QueryMode.PREPARED for load in planned.plan.loads):
+        check_prepared(ready.address)
     if planned.study.data.is_own or not has_script_files(planned.plan.script_loads):
         return
     ui.begin_step("check scripts", predicted_s=SCRIPT_CHECK_S)

@@ -11,6 +11,7 @@ import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from pgdyno.errors import PgdynoError, SpecError, StepFailedError
+from pgdyno.plan.endpoints import HINT_MODE
 from pgdyno.plan.types import PlannedPooler
 from pgdyno.run.given.access import open_access
 from pgdyno.run.postgres import sql
@@ -66,11 +67,11 @@ def try_pooler(pooler: PlannedPooler, way: Address, *, started_at: str, keeps_st
                 detail=f"that one started at {there}, the server under test at {started_at}",
                 hint="name the server behind the pooler with --dsn",
             )
-    if keeps_statements and (refusal := _find_statement_refusal(way)) is not None:
+    if keeps_statements and (refusal := find_statement_refusal(way)) is not None:
         raise SpecError(
             f"prepared statements do not work through the pooler {pooler.name}",
             detail=refusal,
-            hint="use --mode simple or extended, a pool in session mode, or a PgBouncer from 1.21 on",
+            hint=HINT_MODE,
         )
 
 
@@ -127,7 +128,7 @@ def _complete(dsn: str, server: Address) -> str:
     return make_conninfo(dsn, **missing)
 
 
-def _find_statement_refusal(way: Address) -> str | None:
+def find_statement_refusal(way: Address) -> str | None:
     """Prepare a statement of one name in two sessions, as pgbench's clients do; return what the pooler says, None if it takes them.
 
     In transaction mode both get the same server connection, one after the other.

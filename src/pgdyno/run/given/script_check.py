@@ -17,6 +17,7 @@ import msgspec
 from pgdyno.errors import SpecError, StepFailedError, why
 from pgdyno.plan.plan import PlannedWorkload
 from pgdyno.run.given.database import create_database, drop_if_possible
+from pgdyno.run.given.poolers import find_statement_refusal
 from pgdyno.run.host.clock import monotonic_s
 from pgdyno.run.load.little_run import PATIENCE_S, list_scripts, plan_little_data, plan_script_run
 from pgdyno.run.load.pgbench import Pgbench
@@ -42,8 +43,6 @@ WHERE a.datname = pg_catalog.current_database() AND a.usename = current_user AND
 # Not of the whole database: ANALYZE writes into its catalogs.
 _WRITTEN: LiteralString = """
 SELECT coalesce(sum(n_tup_ins + n_tup_upd + n_tup_del), 0)::bigint AS rows FROM pg_catalog.pg_stat_user_tables"""
-# With another number of parameters: pgbench ignores that a name is taken, and would execute the statement of that name.
-_APART = ("SELECT 1;\n", "\\set one 1\nSELECT :one;\n")
 # What no other data would avoid: PostgreSQL's class 42 in words, since pgbench does not print the class.
 _MISTAKES = re.compile(r"syntax error|does not exist|undefined variable|is ambiguous|invalid command|permission denied")
 
@@ -85,34 +84,25 @@ def check_scripts_there(
     return tuple(remarks)
 
 
-def check_prepared(address: Address, generator: Pgbench, workload: PlannedWorkload) -> None:
-    """Run two statements through a pooler of transactions, one after the other, in the prepared mode of a workload.
-
-    An older pooler hands the second run a session in which the first has prepared a statement under the same name. It is a
-    session of a database of pgdyno's own, so that no other client gets it.
+def check_prepared(address: Address) -> None:
+    """Make sure that a pooler of transactions keeps prepared statements, in a database of pgdyno's own: no other client gets its sessions.
 
     Raises:
-        SpecError: The pooler does not keep the statements of its clients apart.
+        SpecError: It does not keep the statements of its clients apart.
         StepFailedError: The server refuses the database.
     """
     made = create_database(address)
     try:
-        with TemporaryDirectory(prefix="pgdyno-scripts-") as name:
-            there = msgspec.structs.replace(address, dbname=made.name)
-            for number, text in enumerate(_APART):
-                script = Path(name) / f"{number}.sql"
-                script.write_text(text, encoding="ascii")
-                run = plan_script_run(there, workload, str(script))
-                generator.run_load(run, directory=Path(name) / str(number))
-    except StepFailedError as error:
-        raise SpecError(
-            "the pooler in between loses prepared statements",
-            detail=error.detail or error.fact,
-            hint="connect to the server itself, use --mode simple or extended, or PgBouncer 1.21 or newer with"
-            " max_prepared_statements; nothing is loaded yet",
-        ) from error
+        refusal = find_statement_refusal(msgspec.structs.replace(address, dbname=made.name))
     finally:
         drop_if_possible(address, made)
+    if refusal is not None:
+        raise SpecError(
+            "the pooler in between loses prepared statements",
+            detail=refusal,
+            hint="connect to the server itself, use --mode simple or extended, or PgBouncer 1.21 or newer with"
+            " max_prepared_statements; nothing is loaded yet",
+        )
 
 
 def check_scripts_on_data(
