@@ -64,6 +64,10 @@ class ClockFit(msgspec.Struct, frozen=True, kw_only=True):
         """Return how far the other clock is ahead at times of this machine's clock."""
         return self.offset_s + self.drift_ratio * (near_s - self.at_s)
 
+    def to_far(self, near_s: float) -> float:
+        """Convert a time of this machine's clock to the other one's."""
+        return near_s + float(self.offset_at(np.array(near_s)))
+
     def to_near(self, far_s: Floats) -> Floats:
         """Convert times of the other clock to this machine's."""
         after_s = far_s - self.offset_s - self.at_s

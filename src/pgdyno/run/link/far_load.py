@@ -78,8 +78,8 @@ def read_line() -> bytes:
     return line
 
 
-def find_pgbench(named: str | None) -> tuple[str, str]:
-    """Return path and version of the named pgbench, or of the newest one in PATH and in the usual places."""
+def find_pgbench(named: str | None) -> tuple[str, str, int]:
+    """Return path, version and major version of the named pgbench, or of the newest one in PATH and in the usual places."""
     paths = [named] if named else [path for path in [shutil.which("pgbench")] if path]
     if not named:
         paths += [path for pattern in PLACES for path in glob.glob(pattern)]  # noqa: PTH207
@@ -104,7 +104,7 @@ def find_pgbench(named: str | None) -> tuple[str, str]:
             path,
             "install a newer one there, or name one with pgbench = in its [hosts] table",
         )
-    return path, version
+    return path, version, major
 
 
 def make_folder() -> str:
@@ -411,9 +411,9 @@ def main() -> None:
     threading.Thread(target=load.listen, daemon=True).start()
     try:
         try:
-            program, version = find_pgbench(request["pgbench"])
+            program, version, major = find_pgbench(request["pgbench"])
             room = find_room(MEMORY_FOLDER)
-            say("found", {"program": program, "version": version, "memory_folder_bytes": room})
+            say("found", {"program": program, "version": version, "major": major, "memory_folder_bytes": room})
             if request["argv"] is not None:
                 folder = make_folder()
                 load.run(program, folder)

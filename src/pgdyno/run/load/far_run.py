@@ -70,13 +70,10 @@ class FoundPgbench(msgspec.Struct, frozen=True, kw_only=True):
 
     program: str
     version: str
+    major: int
+    """Major version."""
     memory_folder_bytes: int
     """Free room in /dev/shm."""
-
-    @property
-    def major(self) -> int:
-        """Major version."""
-        return int("".join(c if c.isdigit() else " " for c in self.version).split()[0])
 
 
 class _Started(msgspec.Struct, frozen=True, kw_only=True):
@@ -302,8 +299,7 @@ class FarRun:
     def release(self, near_s: float) -> None:
         """Let the clients go at an instant of this machine's clock."""
         self._release_near_s = near_s
-        clock = fit_clock(self.exchanges)
-        far_s = near_s + clock.offset_s + clock.drift_ratio * (near_s - clock.at_s)
+        far_s = fit_clock(self.exchanges).to_far(near_s)
         self._words.program.say(f"go {round(far_s * 1e9)}\n")
         self._write_part()
 
