@@ -17,10 +17,9 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-import msgspec
 from figures import say, say_share
 from observer import interval
 
@@ -41,7 +40,7 @@ from pgdyno.record.trial_data import TRANSACTIONS_DIR, read_trial_data
 from pgdyno.run.link.ssh import open_link
 from pgdyno.run.load.argv import LoadRun
 from pgdyno.run.load.far_run import LoadHost, ask_pgbench
-from pgdyno.run.load.generator import LoadGenerator, LoadOutcome
+from pgdyno.run.load.generator import LoadGenerator, LoadOutcome, run_logged_load
 from pgdyno.run.load.group import PgbenchGroup
 from pgdyno.run.postgres.address import Address
 from pgdyno.spec.hosts import HostEntry, HostRole
@@ -93,9 +92,7 @@ def main() -> None:
         daemon = stack.enter_context(running_sshd(folder))
         os.environ["PATH"] = daemon.path
         cluster = stack.enter_context(running(18))
-        cluster.stop()
-        (cluster.data / "pg_hba.conf").write_text("local all all trust\nhost all all all trust\n")
-        cluster.start(f"listen_addresses={LOOPBACK}")
+        cluster.listen()
         cluster.sql("CREATE ROLE bench LOGIN SUPERUSER")
         measure_loads(options.loads, options.pairs, options.seconds, folder)
         held = stack.enter_context(holding_wrapper(folder, options.held)) if os.geteuid() == 0 else None
@@ -153,24 +150,7 @@ def measure_loads(loads: int, pairs: int, seconds: float, folder: Path) -> None:
 
 def load(generator: LoadGenerator, run: LoadRun, place: Path) -> tuple[LoadOutcome, Sequence[TransactionSummary]]:
     """Make one logged load."""
-    place.mkdir()
-    log = generator.start_log(
-        place / TRANSACTIONS_DIR,
-        columns=LogColumns.PLAIN,
-        sampling_rate=1.0,
-        latency_limit_us=None,
-        flush_period_s=None,
-    )
-    with closing(log):
-        outcome = generator.run_load(
-            msgspec.structs.replace(run, log_prefix=log.log_prefix),
-            directory=place,
-            on_progress=lambda _: None,
-            on_start=lambda _: None,
-            should_abort=lambda: None,
-            should_end=lambda: False,
-        )
-        log.finish()
+    outcome, _ = run_logged_load(generator, run, directory=place)
     return outcome, [read_summary(part / TRANSACTIONS_DIR) for part in find_part_folders(place) or (place,)]
 
 

@@ -64,9 +64,7 @@ def main() -> None:
     folder = Path(tempfile.mkdtemp(prefix="pgdyno-network-", dir=options.folder))
     try:
         with running(18) as cluster:
-            cluster.stop()
-            (cluster.data / "pg_hba.conf").write_text("local all all trust\nhost all all all trust\n")
-            cluster.start(f"listen_addresses={LOOPBACK}")
+            cluster.listen()
             for delay_ms in options.delays:
                 for mode in MODES:
                     for one in measure(folder, delay_ms, mode, options):

@@ -61,9 +61,7 @@ warm_up = "0s"
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
     with running(18) as made:
-        made.stop()
-        (made.data / "pg_hba.conf").write_text("local all all trust\nhost all all all trust\n")
-        made.start(f"listen_addresses={LOOPBACK}")
+        made.listen()
         made.sql("CREATE ROLE bench LOGIN CREATEDB IN ROLE pg_monitor")
         made.sql("CREATE ROLE plain LOGIN CREATEDB")
         yield made

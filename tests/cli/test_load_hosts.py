@@ -25,9 +25,7 @@ CANARY = "canary-7f3b"
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
     with running(18) as made:
-        made.stop()
-        (made.data / "pg_hba.conf").write_text("local all all trust\nhost all all all scram-sha-256\n")
-        made.start(f"listen_addresses={LOOPBACK}")
+        made.listen("scram-sha-256")
         made.sql(f"CREATE ROLE bench LOGIN CREATEDB PASSWORD '{CANARY}' IN ROLE pg_monitor")
         yield made
 

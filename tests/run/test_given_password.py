@@ -26,9 +26,7 @@ cluster_test = pytest.mark.cluster
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
     with running(18, conf="password_encryption = 'scram-sha-256'\n") as made:
-        (made.data / "pg_hba.conf").write_text("local all all trust\nhost all all all scram-sha-256\n")
-        made.stop()
-        made.start(f"listen_addresses={LOOPBACK}")
+        made.listen("scram-sha-256")
         made.sql(f"CREATE ROLE bird LOGIN PASSWORD '{SECRET}'")
         yield made
 

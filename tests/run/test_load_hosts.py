@@ -9,7 +9,7 @@ import sys
 import textwrap
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import msgspec
@@ -31,9 +31,8 @@ from pgdyno.run.link.ssh import open_link
 from pgdyno.run.load import far_run
 from pgdyno.run.load.argv import LoadRun
 from pgdyno.run.load.far_run import LoadHost, ask_pgbench
-from pgdyno.run.load.generator import LoadOutcome
+from pgdyno.run.load.generator import run_logged_load
 from pgdyno.run.load.group import PgbenchGroup
-from pgdyno.run.load.log_stream import LogOutcome
 from pgdyno.run.load.pgbench import Pgbench
 from pgdyno.run.postgres.address import Address
 from pgdyno.run.postgres.installation import find_installation
@@ -102,11 +101,7 @@ def left_overs() -> set[str]:
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
     with running(18) as made:
-        made.stop()
-        (made.data / "pg_hba.conf").write_text(
-            "local all all trust\nhost all bench all trust\nhost all all all scram-sha-256\n"
-        )
-        made.start(f"listen_addresses={LOOPBACK}")
+        made.listen("scram-sha-256", trusted="bench")
         made.sql("CREATE ROLE bench LOGIN SUPERUSER")
         yield made
 
@@ -150,24 +145,10 @@ def empty_run(address: Address, folder: Path, *, clients: int = 4, duration_s: f
     )
 
 
-def load(group: PgbenchGroup, run: LoadRun, folder: Path) -> tuple[LoadOutcome, LogOutcome]:
-    """Make one logged load."""
-    log = group.start_log(
-        folder / TRANSACTIONS_DIR,
-        columns=LogColumns.PLAIN,
-        sampling_rate=1.0,
-        latency_limit_us=None,
-        flush_period_s=None,
-    )
-    with closing(log):
-        outcome = group.run_load(msgspec.structs.replace(run, log_prefix=log.log_prefix), directory=folder)
-        return outcome, log.finish()
-
-
 def test_two_hosts_make_one_load(by_ssh: Sshd, address: Address, tmp_path: Path) -> None:
     before = left_overs()
     with reaching(["db1", "db2"]) as group:
-        outcome, log = load(group, empty_run(address, tmp_path, clients=5), tmp_path)
+        outcome, log = run_logged_load(group, empty_run(address, tmp_path, clients=5), directory=tmp_path)
         assert not group.far_pids
     assert (log.reason, log.notes) == (None, ())
     assert not left_overs() - before
@@ -197,7 +178,7 @@ def test_two_hosts_make_one_load(by_ssh: Sshd, address: Address, tmp_path: Path)
 
 def test_a_load_of_fewer_clients_than_hosts_comes_from_as_many(by_ssh: Sshd, address: Address, tmp_path: Path) -> None:
     with reaching(["db1", "db2"]) as group:
-        outcome, _ = load(group, empty_run(address, tmp_path, clients=1, duration_s=1), tmp_path)
+        outcome, _ = run_logged_load(group, empty_run(address, tmp_path, clients=1, duration_s=1), directory=tmp_path)
     assert [part.host for part in outcome.parts] == ["db1"]
     assert [folder.name for folder in find_part_folders(tmp_path)] == ["db1"]
 
@@ -222,7 +203,7 @@ def test_what_a_load_host_lacks_is_said(by_ssh: Sshd, address: Address, tmp_path
         assert caught.value.hint, words
     if os.geteuid() == 0:
         with pytest.raises(HostError, match="no room for pgbench's log"), reaching(["db1"], python=str(full)) as group:
-            load(group, empty_run(address, tmp_path), tmp_path / "full")
+            run_logged_load(group, empty_run(address, tmp_path), directory=tmp_path / "full")
     wrong = msgspec.structs.replace(address, user="nobody_there")
     with reaching(["db1"]) as group, pytest.raises(StepFailedError) as refused:
         group.run_load(empty_run(wrong, tmp_path), directory=tmp_path / "refused")
@@ -362,7 +343,7 @@ def test_clocks_of_load_hosts_are_converted_once(by_ssh: Sshd, address: Address,
     ahead.chmod(0o755)
     with reaching(["db1", "db2"], python=str(ahead)) as group:
         began_s = time.monotonic()
-        outcome, log = load(group, empty_run(address, tmp_path, duration_s=2), tmp_path)
+        outcome, log = run_logged_load(group, empty_run(address, tmp_path, duration_s=2), directory=tmp_path)
         ended_s = time.monotonic()
     assert log.reason is None
     assert began_s < outcome.start_monotonic_s < outcome.end_monotonic_s < ended_s

@@ -28,9 +28,7 @@ CLOCKS = 0.99
 @pytest.fixture(scope="module", params=(15, 18))
 def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
     with running(request.param) as made:
-        (made.data / "pg_hba.conf").write_text("local all all trust\nhost all all all trust\n")
-        made.stop()
-        made.start(f"listen_addresses={LOOPBACK}")
+        made.listen()
         made.sql("CREATE DATABASE loaded")
         yield made
 

@@ -67,6 +67,13 @@ class Cluster:
         log = str(self.root / "server.log")
         self.run("pg_ctl", "-D", str(self.data), "-w", "-s", "-l", log, "-o", f"-p {PORT} {text}", "start")
 
+    def listen(self, method: str = "trust", *, trusted: str = "") -> None:
+        """Start it again so that it listens on LOOPBACK, too, where roles but the `trusted` one show who they are by a method."""
+        self.stop()
+        first = f"host all {trusted} all trust\n" if trusted else ""
+        (self.data / "pg_hba.conf").write_text(f"local all all trust\n{first}host all all all {method}\n")
+        self.start(f"listen_addresses={LOOPBACK}")
+
     def make_certificate(self) -> Path:
         """Give the server a key and a certificate of its own for `localhost`, which `ssl=on` uses; return the certificate."""
         key, certificate = self.data / "server.key", self.data / "server.crt"

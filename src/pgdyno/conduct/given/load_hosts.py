@@ -7,7 +7,7 @@ import os
 import shutil
 import uuid
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 from pathlib import Path
 
 import msgspec
@@ -15,8 +15,6 @@ import msgspec
 from pgdyno.conduct.ui import Ui
 from pgdyno.errors import HostError, PgdynoError, StepFailedError
 from pgdyno.record.machine.host_facts import HostFacts
-from pgdyno.record.transactions.parse import LogColumns
-from pgdyno.record.trial_data import TRANSACTIONS_DIR
 from pgdyno.record.types import LoadHostFacts
 from pgdyno.run.given.libpq import find_libpq
 from pgdyno.run.given.machine import ServerMachine
@@ -25,6 +23,7 @@ from pgdyno.run.link.look import FarLook, look_at
 from pgdyno.run.link.ssh import SshLink, open_link
 from pgdyno.run.load.argv import LoadRun
 from pgdyno.run.load.far_run import LoadHost, ask_pgbench
+from pgdyno.run.load.generator import run_logged_load
 from pgdyno.run.load.group import PgbenchGroup
 from pgdyno.run.load.pgbench import Pgbench
 from pgdyno.run.postgres import sql
@@ -231,18 +230,8 @@ def check_reach(group: PgbenchGroup, host: LoadHost, address: Address) -> float:
         run = _make_run(host.link, named, clients=1, threads=1, duration_s=_REACH_S)
         folder = host.link.folder / "reach"
         shutil.rmtree(folder, ignore_errors=True)
-        log = group.start_log(
-            folder / TRANSACTIONS_DIR,
-            columns=LogColumns.PLAIN,
-            sampling_rate=1.0,
-            latency_limit_us=None,
-            flush_period_s=None,
-        )
         try:
-            with closing(log):
-                run = msgspec.structs.replace(run, log_prefix=log.log_prefix)
-                group.run_load(run, directory=folder, should_abort=look)
-                seen = log.finish().summary
+            _, log = run_logged_load(group, run, directory=folder, should_abort=look)
         except PgdynoError as exc:
             if isinstance(exc, HostError):
                 raise
@@ -255,7 +244,7 @@ def check_reach(group: PgbenchGroup, host: LoadHost, address: Address) -> float:
             hint=_HINT_ELSEWHERE,
         )
     # Stale stamps make some of them look as if they took no time: see ADR 6.
-    median_us = None if seen is None else seen.latency().quantile(0.5).value_us
+    median_us = None if log.summary is None else log.summary.latency().quantile(0.5).value_us
     if median_us is None:
         raise StepFailedError(f"too few empty statements came back to {host.name} in {_REACH_S:g} s")
     return median_us / 1e6

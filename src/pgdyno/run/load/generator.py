@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -12,6 +13,7 @@ import msgspec
 from pgdyno.record.generators.part import LoadPart
 from pgdyno.record.pgbench.output import PgbenchSummary, Progress, parse_summary
 from pgdyno.record.transactions.parse import LogColumns
+from pgdyno.record.trial_data import TRANSACTIONS_DIR
 from pgdyno.run.load.argv import InitRun, LoadRun
 from pgdyno.run.load.log_stream import LogOutcome
 from pgdyno.run.load.process import Invocation, Running, ShouldAbort, ShouldEnd
@@ -189,3 +191,30 @@ class LoadGenerator(Protocol):
             StepFailedError: It did not end in time.
         """
         ...
+
+
+def run_logged_load(
+    generator: LoadGenerator,
+    run: LoadRun,
+    *,
+    directory: Path,
+    should_abort: ShouldAbort = lambda: None,
+) -> tuple[LoadOutcome, LogOutcome]:
+    """Make one load of which each transaction is logged, and keep its log in `directory`, too; raises as `run_load`."""
+    log = generator.start_log(
+        directory / TRANSACTIONS_DIR,
+        columns=LogColumns.PLAIN,
+        sampling_rate=1.0,
+        latency_limit_us=None,
+        flush_period_s=None,
+    )
+    with contextlib.closing(log):
+        outcome = generator.run_load(
+            msgspec.structs.replace(run, log_prefix=log.log_prefix),
+            directory=directory,
+            on_progress=lambda _: None,
+            on_start=lambda _: None,
+            should_abort=should_abort,
+            should_end=lambda: False,
+        )
+        return outcome, log.finish()
