@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import enum
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -233,6 +233,12 @@ def smallest_detectable_effect(
     if n < 2:
         return None
     return (t_quantile(n - 1, (1 + confidence) / 2) + t_quantile(n - 1, power)) * sd / math.sqrt(n)
+
+
+def mean_of_known(values: Iterable[float | None]) -> float | None:
+    """Return the mean of the values that are known; None without any."""
+    known = [value for value in values if value is not None]
+    return _mean(known) if known else None
 
 
 # Pure Python, because there are as few values as trials, and importing numpy would delay every command that shows an

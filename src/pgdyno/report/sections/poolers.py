@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
+from pgdyno.analyse.estimate import mean_of_known
 from pgdyno.analyse.poolers import AtLooks, PoolerFigures
 from pgdyno.analyse.types import WorkloadAnalysis
 from pgdyno.plan.types import PlannedPooler
@@ -97,10 +98,10 @@ def _make_row(workload: WorkloadAnalysis, figures: Sequence[PoolerFigures]) -> t
     return (
         text(workload.name),
         text(f"{first.name}{size}"),
-        _show(_mean(figures, lambda one: one.queries_per_s)),
-        _show(_mean(figures, lambda one: one.transactions_per_s)),
-        _show(_mean(figures, lambda one: one.wait_ms)),
-        _show(_mean(figures, lambda one: one.waiting_count)),
+        _show(mean_of_known(one.queries_per_s for one in figures)),
+        _show(mean_of_known(one.transactions_per_s for one in figures)),
+        _show(mean_of_known(one.wait_ms for one in figures)),
+        _show(mean_of_known(one.waiting_count for one in figures)),
         _show_looks([one.waiting_clients for one in figures]),
         _show_looks([one.active_servers for one in figures]),
         _show_thread(figures),
@@ -128,8 +129,3 @@ def _show_thread(figures: Sequence[PoolerFigures]) -> Cell:
         sum(each) / len(threads) for each in zip(*((t.running_ratio, t.waiting_ratio) for t in threads), strict=True)
     )
     return Cell(text=format_percent(ran).removesuffix(" %"), detail=f"and {format_percent(waited)} waiting for a CPU")
-
-
-def _mean(figures: Sequence[PoolerFigures], read: Callable[[PoolerFigures], float | None]) -> float | None:
-    values = [value for one in figures if (value := read(one)) is not None]
-    return sum(values) / len(values) if values else None

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 
-from pgdyno.analyse.types import GeneratorFigures
+from pgdyno.analyse.estimate import mean_of_known
 from pgdyno.record.types import LoadHostFacts
 from pgdyno.report.clock_words import format_offset
 from pgdyno.report.format import format_bytes, format_cpus, format_seconds
@@ -49,18 +49,18 @@ def _list_rows(report: ReportInput, host: LoadHostFacts) -> Iterator[tuple[Cell,
         parts = [part for trial in workload.trials for part in trial.generators if part.host == host.name]
         if not parts:
             continue
-        sent_per_s = _mean(parts, lambda part: part.sent_per_s)
-        p99_ms = _mean(parts, lambda part: part.p99_ms)
+        sent_per_s = mean_of_known(part.sent_per_s for part in parts)
+        p99_ms = mean_of_known(part.p99_ms for part in parts)
         yield (
             text(host.name),
             text(workload.name),
             text(f"{parts[0].clients}"),
-            text(_show(_mean(parts, lambda part: part.tps))),
+            text(_show(mean_of_known(part.tps for part in parts))),
             text("" if p99_ms is None else format_seconds(p99_ms / 1000.0)),
             text(_show(sent_per_s)),
-            text(_show_share(_most(parts, lambda part: part.sent_ratio), host.empty_tps)),
-            text(_show_share(_most(parts, lambda part: part.thread_ratio))),
-            text(_show_share(_most(parts, lambda part: part.machine_cpu_ratio))),
+            text(_show_share(_most(part.sent_ratio for part in parts), host.empty_tps)),
+            text(_show_share(_most(part.thread_ratio for part in parts))),
+            text(_show_share(_most(part.machine_cpu_ratio for part in parts))),
         )
 
 
@@ -90,17 +90,8 @@ def _describe_clocks(report: ReportInput) -> str:
     )
 
 
-def _known(parts: Sequence[GeneratorFigures], get: Callable[[GeneratorFigures], float | None]) -> list[float]:
-    return [value for part in parts if (value := get(part)) is not None]
-
-
-def _mean(parts: Sequence[GeneratorFigures], get: Callable[[GeneratorFigures], float | None]) -> float | None:
-    known = _known(parts, get)
-    return sum(known) / len(known) if known else None
-
-
-def _most(parts: Sequence[GeneratorFigures], get: Callable[[GeneratorFigures], float | None]) -> float | None:
-    return max(_known(parts, get), default=None)
+def _most(values: Iterable[float | None]) -> float | None:
+    return max((value for value in values if value is not None), default=None)
 
 
 def _show(value: float | None) -> str:
