@@ -25,10 +25,10 @@ from pgdyno.run.own_server import OwnServer
 from pgdyno.run.postgres import sql
 from pgdyno.run.postgres.address import Address
 from pgdyno.run.trial import TrialOutcome, run_trial
-from pgdyno.run.trial_stage import TrialStage
 from pgdyno.spec.read import make_study
-from tests.homes import installation_of, reachable_folder, some_home
+from tests.homes import reachable_folder, some_home
 from tests.run.test_switchback import assert_nothing_is_left
+from tests.stages import prepare_stage
 
 pytestmark = pytest.mark.cluster
 MACHINE = Machine(version_major=18, cpu_count=2, memory_bytes=8 << 30, disk_free_bytes=10**11)
@@ -61,19 +61,10 @@ def run_failover(
     }
     study = make_study(raw, source="test", folder=folder)
     plan = plan_study(study, MACHINE)
-    (folder / "init").mkdir()
     (folder / "trial").mkdir()
-    server = OwnServer(installation=installation_of(major, home), home=home, standbys=standbys, fails_over=True)
-    dataset = server.load(study.data, plan.scale, settings={}, output_dir=folder / "init", on_activity=lambda _: None)
-    stage = TrialStage(
-        server=server,
-        generator=server.make_generator(),
-        dataset=dataset,
-        study=study,
-        plan=plan,
-        settings=study.server.settings,
-        cpu_count=2.0,
-    )
+    stage = prepare_stage(home, folder, study, plan, major=major, standbys=standbys, fails_over=True)
+    server = stage.server
+    assert isinstance(server, OwnServer)
     return run_trial(
         stage,
         plan.trials[0],

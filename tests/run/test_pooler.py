@@ -21,7 +21,6 @@ from pgdyno.run.host.freezer import is_stopped
 from pgdyno.run.host.process import find_server_user
 from pgdyno.run.live_member import LiveMember
 from pgdyno.run.live_round import run_live_round
-from pgdyno.run.own_server import OwnServer
 from pgdyno.run.pooler import program
 from pgdyno.run.pooler.program import find_pgbouncer
 from pgdyno.run.postgres.address import Address
@@ -29,10 +28,11 @@ from pgdyno.run.postgres.pooler_console import CONSOLE, open_console
 from pgdyno.run.trial import TrialOutcome, run_trial
 from pgdyno.run.trial_stage import TrialStage
 from pgdyno.spec.read import make_study
-from tests.homes import installation_of, reachable_folder, some_home
+from tests.homes import reachable_folder, some_home
 from tests.run.test_live_round import SLICE_S, once_alternating
 from tests.run.test_privileges import pooling
 from tests.run.test_switchback import assert_nothing_is_left
+from tests.stages import prepare_stage
 from tests.tools.pgcluster import PORT, running
 
 pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("forked_helpers")]
@@ -62,18 +62,7 @@ def make_stage(
         version_major=major, cpu_count=2, memory_bytes=8 << 30, disk_free_bytes=10**11, pooler=find_pgbouncer()
     )
     plan = plan_study(study, machine)
-    (folder / "init").mkdir()
-    server = OwnServer(installation=installation_of(major, home), home=home)
-    dataset = server.load(study.data, plan.scale, settings={}, output_dir=folder / "init", on_activity=lambda _: None)
-    return TrialStage(
-        server=server,
-        generator=server.make_generator(),
-        dataset=dataset,
-        study=study,
-        plan=plan,
-        settings={},
-        cpu_count=2.0,
-    )
+    return prepare_stage(home, folder, study, plan, major=major)
 
 
 def find_trial(plan: Plan, endpoint: str) -> int:

@@ -19,15 +19,14 @@ from pgdyno.record.transactions.slices import Slice
 from pgdyno.run.cluster.home import Home, open_home
 from pgdyno.run.host.process import find_server_user
 from pgdyno.run.load import watch
-from pgdyno.run.own_server import OwnServer
 from pgdyno.run.postgres import sql
 from pgdyno.run.postgres.address import Address
 from pgdyno.run.switchback import SliceSchedule
 from pgdyno.run.trial import TrialOutcome, run_trial
-from pgdyno.run.trial_stage import TrialStage
 from pgdyno.spec.read import make_study
-from tests.homes import installation_of, reachable_folder, some_home
+from tests.homes import reachable_folder, some_home
 from tests.run.test_switchback import Rounds, assert_nothing_is_left, read_block
+from tests.stages import prepare_stage
 
 pytestmark = pytest.mark.cluster
 MACHINE = Machine(version_major=18, cpu_count=2, memory_bytes=8 << 30, disk_free_bytes=10**11)
@@ -53,19 +52,9 @@ def run_block(home: Home, folder: Path, schedule: SliceSchedule, *, major: int, 
     study = make_study(raw, source="test", folder=folder)
     plan = plan_study(study, MACHINE)
     assert plan.experiment is not None
-    (folder / "init").mkdir()
     (folder / "trial").mkdir()
-    server = OwnServer(installation=installation_of(major, home), home=home, standbys=1)
-    dataset = server.load(study.data, plan.scale, settings={}, output_dir=folder / "init", on_activity=lambda _: None)
-    stage = TrialStage(
-        server=server,
-        generator=server.make_generator(),
-        dataset=dataset,
-        study=study,
-        plan=plan,
-        settings=plan.experiment.reference.server.settings,
-        cpu_count=2.0,
-    )
+    settings = plan.experiment.reference.server.settings
+    stage = prepare_stage(home, folder, study, plan, major=major, settings=settings, standbys=1)
     trial = msgspec.structs.replace(plan.trials[0], duration_s=20.0)
     return run_trial(
         stage, trial, folder=folder / "trial", on_activity=lambda _: None, on_load=lambda _: None, schedule=schedule

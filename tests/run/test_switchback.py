@@ -27,16 +27,15 @@ from pgdyno.record.trial_data import TRANSACTIONS_DIR, TrialData, read_trial_dat
 from pgdyno.record.types import TrialStatus
 from pgdyno.run.cluster.home import Home
 from pgdyno.run.host.clock import wall_clock_offset_s
-from pgdyno.run.own_server import OwnServer
 from pgdyno.run.switchback import LEAST_WASHOUT_S, SliceRound, SliceSchedule
 from pgdyno.run.trial import TrialOutcome, run_trial
-from pgdyno.run.trial_stage import TrialStage
 from pgdyno.spec.read import make_study
 from pgdyno.spec.study import ServerSpec
 from pgdyno.spec.table import SettingValue
 from pgdyno.spec.variant import DesignKind
-from tests.homes import installation_of, some_home
+from tests.homes import some_home
 from tests.run.test_trial import gaps_beside_late_samples
+from tests.stages import prepare_stage
 from tests.sysctls import machine_settings, needs_proc_sys, read_sysctl
 
 pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("forked_helpers")]
@@ -101,20 +100,9 @@ def run_block(
     experiment = Experiment(
         variants=tuple(variants), design=DesignKind.SWITCHBACK, reason="", budget_s=60.0, alpha=0.05, detect_ratio=0.03
     )
-    installation = installation_of(major, home)
-    (folder / "init").mkdir()
     (folder / "trial").mkdir()
-    server = OwnServer(installation=installation, home=home)
-    dataset = server.load(study.data, plan.scale, settings={}, output_dir=folder / "init", on_activity=lambda _: None)
-    stage = TrialStage(
-        server=server,
-        generator=server.make_generator(),
-        dataset=dataset,
-        study=study,
-        plan=msgspec.structs.replace(plan, experiment=experiment),
-        settings=variants[0].server.settings,
-        cpu_count=2.0,
-    )
+    alternating = msgspec.structs.replace(plan, experiment=experiment)
+    stage = prepare_stage(home, folder, study, alternating, major=major, settings=variants[0].server.settings)
     trial = msgspec.structs.replace(
         plan.trials[0], variants=tuple(variant.name for variant in variants), duration_s=duration_s
     )

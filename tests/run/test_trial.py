@@ -21,11 +21,11 @@ from pgdyno.record.types import FORMAT_VERSION, Gap, StudyRecord, TrialStatus
 from pgdyno.run.cluster.home import Home
 from pgdyno.run.host.facts import read_host_facts
 from pgdyno.run.measured_load import choose_sampling_rate
-from pgdyno.run.own_server import OwnServer
 from pgdyno.run.trial import TrialOutcome, run_trial
 from pgdyno.run.trial_stage import TrialStage
 from pgdyno.spec.read import make_study
-from tests.homes import installation_of, some_home
+from tests.homes import some_home
+from tests.stages import prepare_stage
 
 pytestmark = pytest.mark.cluster
 # A load that leaves the CPUs to the tests beside it.
@@ -97,19 +97,7 @@ def make_stage(
     }
     study = make_study(raw, source="test", folder=folder)
     plan = plan_study(study, MACHINE)
-    installation = installation_of(major, home)
-    (folder / "init").mkdir()
-    server = OwnServer(installation=installation, home=home)
-    dataset = server.load(study.data, plan.scale, settings={}, output_dir=folder / "init", on_activity=lambda _: None)
-    return TrialStage(
-        server=server,
-        generator=server.make_generator(),
-        dataset=dataset,
-        study=study,
-        plan=plan,
-        settings=study.server.settings,
-        cpu_count=cpu_count,
-    )
+    return prepare_stage(home, folder, study, plan, major=major, cpu_count=cpu_count)
 
 
 def run_first(stage: TrialStage, folder: Path, on_load: Callable[[Path], None] = lambda _: None) -> TrialOutcome:
