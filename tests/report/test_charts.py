@@ -190,6 +190,15 @@ def test_a_load_without_an_interval_is_no_dot() -> None:
     assert len(drawn.marks["law"]) == 80
 
 
+def test_a_knee_or_a_peak_that_is_not_settled_is_no_line() -> None:
+    sweep = build_client_sweep().analysis.sweeps["tpcb-like"]
+    assert [mark["kind"] for mark in curve_chart(sweep).marks["at"]] == ["knee", "highest TPS"]
+    unsettled = msgspec.structs.replace(sweep, peak=msgspec.structs.replace(sweep.peak, high=None))
+    chart = curve_chart(unsettled)
+    assert [mark["kind"] for mark in chart.marks["at"]] == ["knee"]
+    assert "highest TPS" not in {entry.label for entry in chart.legend}
+
+
 def test_no_strip_for_a_single_trial() -> None:
     assert strip_chart(build_report(rounds=1).analysis.workloads[0]) is None
 

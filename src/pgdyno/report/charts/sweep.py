@@ -34,10 +34,11 @@ def curve_chart(sweep: ClientSweep) -> Chart:
     seen = [name for name in STATUS_HUES if name in statuses]
     # A curve drawn past the loads that are left out would pass for a measurement.
     law = [] if left_out else _law(sweep)
+    # Without an upper end of its interval a place is not settled, and a line at it would pass for one that is.
     marks: list[dict[str, Any]] = [
         {"kind": kind, "at": shorten(estimate.value)}
         for kind, estimate in (("knee", sweep.knee), ("highest TPS", sweep.peak))
-        if estimate.value is not None and estimate.low is not None
+        if estimate.value is not None and estimate.low is not None and estimate.high is not None
     ]
     legend = [LegendEntry(label=name, hue=STATUS_HUES[name], field="", is_line=False) for name in seen]
     if law:
