@@ -12,7 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy import optimize, stats
 
-from pgdyno.analyse.sweep.client_trials import ClientTrial
+from pgdyno.analyse.sweep.client_trials import NO_NOISE, ClientTrial
 from pgdyno.analyse.sweep.scaling import ClientSweep, LoadStatus, analyse_client_sweep, list_undecided_clients
 from pgdyno.analyse.sweep.usl import UslFit
 from tests.examples import TIMES
@@ -405,6 +405,16 @@ def test_one_round_decides_nothing() -> None:
     assert (sweep.knee.value, sweep.knee.low, sweep.knee.high) == (24, None, None)
     assert (sweep.peak.value, sweep.peak.low, sweep.peak.high) == (32, None, None)
     assert list_undecided_clients(sweep) == tuple(R8G)
+
+
+def test_two_trials_of_one_load_that_agree_by_chance_decide_nothing() -> None:
+    trials = simulate(R8G, rounds=1, sd=0.05)
+    sweep = analyse([*trials, trials[0]])
+    assert list_undecided_clients(sweep) == tuple(R8G)
+    for point in sweep.points:
+        assert (point.status, point.reason) == (None, NO_NOISE)
+        assert (point.tps.low, point.tps.high, point.tps.reason) == (None, None, NO_NOISE)
+    assert (sweep.knee.low, sweep.peak.low) == (None, None)
 
 
 def test_only_undecided_loads_are_repeated_with_the_best() -> None:

@@ -21,6 +21,9 @@ from pgdyno.analyse.estimate import Estimate
 Floats = NDArray[np.float64]
 
 NO_NOISE = "too few loads were repeated in common rounds: noise cannot be told from scaling"
+# As many as four pairs have, the fewest that decide a question. From a reference that ran twice in one round, noise has
+# one, and two trials that happen to count as many transactions would say that there is none.
+_MIN_DEGREES = 3
 
 
 class ClientTrial(msgspec.Struct, frozen=True, kw_only=True):
@@ -89,7 +92,7 @@ class LoadContrasts(msgspec.Struct, frozen=True, kw_only=True):
     """All differences between loads: ln TPS of row minus column, with simultaneous half-widths.
 
     A half-width is infinite if the noise is unknown, and a ratio is meaningless if no chain of rounds links two loads.
-    `rss` is the residual sum of squares of the model of loads plus rounds.
+    `rss` is the residual sum of squares of the model of loads plus rounds, with `degrees` degrees of freedom.
     """
 
     log_ratio: Floats
@@ -97,6 +100,11 @@ class LoadContrasts(msgspec.Struct, frozen=True, kw_only=True):
     half: Floats
     degrees: int
     rss: float
+
+    @property
+    def is_noise_known(self) -> bool:
+        """Whether enough trials were repeated to tell noise from differences between loads."""
+        return self.degrees >= _MIN_DEGREES
 
     @property
     def best(self) -> int:
@@ -153,7 +161,7 @@ def contrast_loads(sweep: SweepTrials) -> LoadContrasts:
     unseen = (np.eye(len(effects)) - inverse @ design)[:count]
     is_linked = np.abs(unseen[:, None] - unseen).max(axis=2) < 1e-9
     half = np.full((count, count), math.inf)
-    if degrees:
+    if degrees >= _MIN_DEGREES:
         spread = (inverse @ inverse.T)[:count, :count]
         variance = np.maximum(np.diag(spread)[:, None] + np.diag(spread) - 2 * spread, 0.0) * rss / degrees
         quantile = _range_quantile(max(2, count), degrees, sweep.confidence) / math.sqrt(2)

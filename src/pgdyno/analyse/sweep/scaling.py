@@ -216,6 +216,8 @@ def _describe_points(
     low, high = compared.log_ratio - compared.half, compared.log_ratio + compared.half
     trials_of_loads = [np.exp(sweep.log_tps[sweep.of_load == i]).tolist() for i in range(len(sweep.loads))]
     tps = estimate_geometric_means(trials_of_loads, unit="tps", confidence=sweep.confidence)
+    if not compared.is_noise_known:
+        tps = tuple(msgspec.structs.replace(one, low=None, high=None, reason=NO_NOISE) for one in tps)
     points = []
     for i, clients in enumerate(sweep.loads.astype(int).tolist()):
         log_to_best = float(compared.log_ratio[i, compared.best])
@@ -261,8 +263,8 @@ def _estimate_ratio(sweep: SweepTrials, i: int, value: float | None, low: float,
 def _why_undecided(sweep: SweepTrials, compared: LoadContrasts, possible: tuple[LoadStatus, ...]) -> str:
     if len(sweep.loads) == 1:
         return "one load has nothing to be compared with"
-    if not compared.degrees or not compared.is_linked.all():
-        return _NOT_LINKED if compared.degrees else NO_NOISE
+    if not compared.is_noise_known or not compared.is_linked.all():
+        return _NOT_LINKED if compared.is_noise_known else NO_NOISE
     names = [status.word for status in possible]
     return f"could be {', '.join(names[:-1])} or {names[-1]}"
 
@@ -279,7 +281,7 @@ def _read_points(
         why = "only one load was tried" if len(loads) == 1 else why
         return sweep.unknown("clients", why), sweep.unknown("clients", why)
     knee, peak = at_peak[0], loads[compared.best]
-    if not compared.degrees:
+    if not compared.is_noise_known:
         return (
             sweep.estimate(knee, None, None, "clients", NO_NOISE),
             sweep.estimate(peak, None, None, "clients", NO_NOISE),

@@ -208,7 +208,7 @@ def _test_lack_of_fit(sweep: SweepTrials, compared: LoadContrasts, theta: Floats
     off = np.bincount(sweep.of_load, residuals) / np.bincount(sweep.of_load)
     furthest = int(np.argmax(np.abs(off)))
     p_value = None
-    if compared.degrees:
+    if compared.is_noise_known:
         between = degrees - compared.degrees
         # Trials that repeat exactly have no noise to explain a distance.
         within = max(compared.rss / compared.degrees, np.finfo(float).tiny)
@@ -218,7 +218,7 @@ def _test_lack_of_fit(sweep: SweepTrials, compared: LoadContrasts, theta: Floats
         p_value=p_value,
         largest_ratio=math.expm1(off[furthest]),
         largest_clients=int(sweep.loads[furthest]),
-        reason=None if compared.degrees else NO_NOISE,
+        reason=None if compared.is_noise_known else NO_NOISE,
     )
 
 
