@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -21,13 +22,16 @@ from pgdyno.run.host.freezer import is_stopped
 from pgdyno.run.host.process import find_server_user
 from pgdyno.run.live_member import LiveMember
 from pgdyno.run.live_round import run_live_round
+from pgdyno.run.load import watch as load_watch
 from pgdyno.run.pooler import program
 from pgdyno.run.pooler.program import find_pgbouncer
+from pgdyno.run.postgres import pooler_console, sql
 from pgdyno.run.postgres.address import Address
-from pgdyno.run.postgres.pooler_console import CONSOLE, open_console
+from pgdyno.run.postgres.pooler_console import CONSOLE, SilentPoolerError, open_console
 from pgdyno.run.trial import TrialOutcome, run_trial
 from pgdyno.run.trial_stage import TrialStage
 from pgdyno.spec.read import make_study
+from tests.cli.program import wait_until
 from tests.homes import reachable_folder, some_home
 from tests.run.test_live_round import SLICE_S, once_alternating
 from tests.run.test_privileges import pooling
@@ -136,6 +140,52 @@ def test_a_pooler_that_ends_in_a_trial_fails_it_by_name(home: Home, tmp_path: Pa
     assert outcome.error.fact == "the pooler pool was killed by SIGKILL"
     assert "login attempt" in outcome.error.detail
     assert_nothing_is_left(home)
+
+
+def test_a_pooler_that_hangs_in_a_trial_fails_it_by_name(
+    home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(_: Progress) -> None:
+        monkeypatch.setattr(load_watch, "SILENCE_S", 1.5)
+        monkeypatch.setattr(pooler_console, "LOGIN_PATIENCE_S", 2)
+        for pid in list_poolers(home):
+            os.kill(pid, signal.SIGSTOP)
+
+    outcome = run_through(make_stage(home, tmp_path), tmp_path, "pool", stop)
+    assert outcome.error is not None
+    assert outcome.error.fact == "the pooler pool does not answer"
+    assert "no transaction ends any more" in outcome.error.detail
+    assert "login attempt" in outcome.error.detail
+    assert list_poolers(home) == []
+    assert_nothing_is_left(home)
+
+
+def test_a_pool_that_is_full_is_not_silent(home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stage = make_stage(home, tmp_path)
+    server, trial = stage.server, stage.plan.trials[find_trial(stage.plan, "pool")]
+    server.reset(lambda _: None)
+    with (
+        server.running({}, log_path=tmp_path / "server.log", pooler=stage.pooler_of(trial)),
+        server.connect() as session,
+        contextlib.ExitStack() as holders,
+    ):
+        assert server.pooler is not None
+        for _ in range(2):
+            holder = holders.enter_context(contextlib.closing(sql.connect(server.load_address)))
+            holder.execute("BEGIN")
+            holder.execute("SELECT 1")
+        waiting = holders.enter_context(contextlib.closing(sql.connect(server.load_address)))
+        waiting.pgconn.send_query(b"SELECT 1")
+        with contextlib.closing(open_console(server.pooler.console)) as console:
+            assert wait_until(lambda: any(row["cl_waiting"] for row in console.show("POOLS")))
+            assert server.find_stall(session) is None
+            monkeypatch.setattr(pooler_console, "LOGIN_PATIENCE_S", 2)
+            monkeypatch.setattr(pooler_console, "SHOW_PATIENCE_S", 0.5)
+            assert server.pooler.pid is not None
+            os.kill(server.pooler.pid, signal.SIGSTOP)
+            assert isinstance(server.find_stall(session), SilentPoolerError)
+            with pytest.raises(StepFailedError, match="the pooler does not answer"):
+                console.show("POOLS")
 
 
 def test_session_mode_gives_each_client_a_connection(home: Home, tmp_path: Path) -> None:

@@ -353,7 +353,7 @@ def pooling(cluster: Cluster, *, mode: str, database: str = "postgres", more: st
     users.write_text('"plain" ""\n')
     ini.write_text(
         f"[databases]\n{database} = host={cluster.root} port={PORT}\n[pgbouncer]\nlisten_addr =\nlisten_port = {PORT}\n"
-        f"unix_socket_dir = {folder}\nauth_type = trust\nauth_file = {users}\npool_mode = {mode}\nlogfile = {folder}/log\n{more}\n"
+        f"unix_socket_dir = {folder}\nauth_type = trust\nauth_file = {users}\npool_mode = {mode}\nlogfile = {folder}/log\npidfile = {folder}/pid\n{more}\n"
     )
     child = process.start(
         ["/usr/sbin/pgbouncer", str(ini)], user=cluster.user, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
