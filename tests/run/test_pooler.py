@@ -257,7 +257,7 @@ def test_a_program_that_the_servers_account_cannot_run_is_refused(monkeypatch: p
     assert "this account can run" in caught.value.hint
 
 
-# Runs a server with a pooler in a home, tells the pooler's process, stops it if asked, and waits to be killed.
+# Runs a server with a pooler in a home and the samplers of both, stops both, tells the processes, and waits to be killed.
 HOLDER = """
 import os, signal, sys, time
 from pathlib import Path
@@ -266,6 +266,7 @@ from pgdyno.run.cluster.home import open_home
 from pgdyno.run.host.process import find_server_user
 from pgdyno.run.own_server import OwnServer
 from pgdyno.run.pooler.program import find_pgbouncer
+from pgdyno.run.sample.samplers import OS, SERVER, Samplers
 from pgdyno.spec.pooler import PoolMode
 from pgdyno.spec.study import DataSpec
 from tests.homes import installation_of
@@ -277,21 +278,28 @@ with open_home(folder / "home", find_server_user()) as home:
     server.load(DataSpec(), 0, settings={}, output_dir=folder, on_activity=lambda _: None)
     server.reset()
     with server.running({}, log_path=folder / "server.log", pooler=pool):
-        os.kill(server.pooler.pid, signal.SIGSTOP)
-        print(server.pooler.pid, flush=True)
-        time.sleep(600)
+        samplers = Samplers(directory=folder, address=server.address, interval_s=0.2, left_out=frozenset([OS]),
+                            console=server.pooler.console)
+        with samplers:
+            for pid in (server.pooler.pid, *home.server_pids()):
+                os.kill(pid, signal.SIGSTOP)
+            print(server.pooler.pid, samplers.pids["pooler"], samplers.pids[SERVER], flush=True)
+            time.sleep(600)
 """
 
 
-def test_a_pooler_does_not_outlive_a_killed_pgdyno_frozen_or_not() -> None:
+def test_neither_a_pooler_nor_a_sampler_outlives_a_killed_pgdyno() -> None:
     with reachable_folder() as folder:
         holder = subprocess.Popen([sys.executable, "-c", HOLDER, str(folder)], stdout=subprocess.PIPE, text=True)
         assert holder.stdout is not None
-        pid = int(holder.stdout.readline())
-        assert Path(f"/proc/{pid}").exists()
+        pids = [int(word) for word in holder.stdout.readline().split()]
+        assert all(Path(f"/proc/{pid}").exists() for pid in pids)
+        # Both samplers wait for an answer that never comes.
+        assert wait_until(lambda: all("poll" in Path(f"/proc/{pid}/wchan").read_text() for pid in pids[1:]))
         holder.kill()
         holder.wait()
         holder.stdout.close()
+        assert wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids[1:]))
         with open_home(folder / "home", find_server_user()) as home:
             assert list_poolers(home) == []
             assert_nothing_is_left(home)
