@@ -19,19 +19,11 @@ import msgspec
 
 from pgdyno.errors import HostError, PgdynoError
 from pgdyno.run.change import kernel_file, sysfs
-from pgdyno.run.change.journal import (
-    Change,
-    ChangeKind,
-    Journal,
-    TuningState,
-    Undo,
-    UndoOutcome,
-    begin_change,
-    own_journal,
-    uninterrupted,
-)
+from pgdyno.run.change.changes import Change, ChangeKind, TuningState, Undo, UndoOutcome, begin_change
+from pgdyno.run.change.journal import Journal, own_journal
 from pgdyno.run.change.kernel_lock import SettingLock
 from pgdyno.run.change.sysctl import PARTNERS, UNUSED, namespace_exists
+from pgdyno.run.host.ctrl_c import uninterrupted
 from pgdyno.run.host.log import LOG
 from pgdyno.run.host.process_id import is_running, read_boot_id
 

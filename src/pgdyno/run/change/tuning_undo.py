@@ -16,7 +16,7 @@ from pathlib import Path
 import msgspec
 
 from pgdyno.errors import HostError, PgdynoError, StepFailedError
-from pgdyno.run.change.journal import (
+from pgdyno.run.change.changes import (
     AnyChange,
     AppliedTuning,
     FileChange,

@@ -22,13 +22,14 @@ from pathlib import Path
 import msgspec
 
 from pgdyno.errors import HostError, StepFailedError, why
+from pgdyno.run.change.changes import EmulationChange, UndoOutcome
 from pgdyno.run.change.emulation.groups import Rates, enter_group, lift_throttles, plan_groups, throttle
 from pgdyno.run.change.emulation.latency import Latency, delayed, find_compiler
 from pgdyno.run.change.emulation.loop import LoopDevice, attach, keep_flushes_above
 from pgdyno.run.change.emulation.note import EmulationNote, undo_left_emulations
-from pgdyno.run.change.journal import EmulationChange, UndoOutcome, uninterrupted
 from pgdyno.run.device.scratch import open_scratch
 from pgdyno.run.host.clock import local_now, monotonic_s
+from pgdyno.run.host.ctrl_c import uninterrupted
 from pgdyno.run.host.host import THIS_HOST
 from pgdyno.run.host.process_id import this_process
 from pgdyno.run.host.stale import name_of_this_process
