@@ -28,7 +28,7 @@ from pgdyno.run.change.changes import (
     UndoOutcome,
 )
 from pgdyno.run.change.kept_file import FileCopy, discard_partial, read_copy, write_copy
-from pgdyno.run.change.kernel import undo_changes
+from pgdyno.run.change.kernel_undo import undo_changes
 from pgdyno.run.change.named_server import NamedServer, open_server
 from pgdyno.run.change.server_conf import NAME, take_back
 from pgdyno.run.change.settings_state import reload_server
