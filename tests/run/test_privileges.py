@@ -15,7 +15,8 @@ import pytest
 from pgdyno.errors import SpecError, StepFailedError
 from pgdyno.explain.preflight.given import find_given_obstacles
 from pgdyno.facts.privileges import Probe, make_probes, probe_counters, recognise_service
-from pgdyno.facts.views import name_place, server_counters
+from pgdyno.facts.readable_counters import name_place
+from pgdyno.facts.views import server_counters
 from pgdyno.flow.given.check import check_given
 from pgdyno.record.machine.given_server import Capability, GivenServer
 from pgdyno.run.given import conninfo
