@@ -11,7 +11,8 @@ from collections.abc import Iterator, Mapping
 
 import msgspec
 
-from pgdyno.analyse.bottleneck.signs import Signs, read_signs
+from pgdyno.analyse.bottleneck.sign_reading import read_signs
+from pgdyno.analyse.bottleneck.signs import Signs
 from pgdyno.analyse.comparison.verdict import VerdictKind
 from pgdyno.analyse.series import ChartKind
 from pgdyno.analyse.statements import EXECUTION, rank_statements
