@@ -24,8 +24,6 @@ from pgdyno.plan.types import PlannedPooler
 from pgdyno.record.types import UNREAD_LOG, UNSEEN_GAPS, Dataset, Gap, ServerFacts
 from pgdyno.run.given.bounds import Bound
 from pgdyno.run.given.database import (
-    HINT_DISK_FULL,
-    OwnDatabase,
     copy_database,
     create_database,
     drop_if_possible,
@@ -37,6 +35,7 @@ from pgdyno.run.given.database import (
 from pgdyno.run.given.init_file import build_psql_argv, run_init_file
 from pgdyno.run.given.lock import StudyLock
 from pgdyno.run.given.machine import ServerMachine
+from pgdyno.run.given.own_databases import HINT_DISK_FULL, OwnDatabase
 from pgdyno.run.given.poolers import HINT_SILENT, check_way, try_databases, try_pooler
 from pgdyno.run.host.clock import monotonic_s
 from pgdyno.run.load.argv import InitRun, build_init_argv
