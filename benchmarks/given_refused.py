@@ -25,7 +25,8 @@ import msgspec
 from figures import say_share
 
 from pgdyno.facts.privileges import make_probes
-from pgdyno.facts.views import name_place, server_counters
+from pgdyno.facts.readable_counters import name_place
+from pgdyno.facts.views import server_counters
 from pgdyno.record.machine.given_server import GivenServer
 from pgdyno.run.cluster.home import open_home
 from pgdyno.run.given.probe import probe_server

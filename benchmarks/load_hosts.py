@@ -25,7 +25,7 @@ from observer import interval
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from pgdyno.analyse.bottleneck.diagnosis import judge_workload
+from pgdyno.analyse.bottleneck.agreement import judge_workload
 from pgdyno.analyse.transaction_time.shares import Resource
 from pgdyno.analyse.trial.analysis import analyse_trial
 from pgdyno.conduct.given.load_hosts import find_local_pgbench

@@ -95,7 +95,8 @@ def started_child(
 ) -> Iterator[subprocess.Popen[str]]:
     """Start a program with what it needs imported; with `as_user` it is an ordinary account also where this one is root."""
     lines = ["import ctypes, os, pathlib, sys, time", "from pgdyno.run.change.kernel import *"]
-    lines += ["from pgdyno.run.change.journal import *", "from pgdyno.errors import *"]
+    modules = ("run.change.journal", "run.change.changes", "run.host.ctrl_c", "errors")
+    lines += [f"from pgdyno.{module} import *" for module in modules]
     lines += [imports, f"journal = Journal(pathlib.Path({str(journal)!r}))"]
     if as_user and os.geteuid() == 0:
         user = find_server_user()

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pgdyno.analyse.bottleneck.diagnosis import judge_workload
-from pgdyno.analyse.bottleneck.signs import read_signs
+from pgdyno.analyse.bottleneck.agreement import judge_workload
+from pgdyno.analyse.bottleneck.sign_reading import read_signs
 from pgdyno.analyse.series import ChartKind, Event, Series
 from pgdyno.analyse.study import analyse_study
 from pgdyno.analyse.transaction_time.model import measure_time

@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from pgdyno.analyse.bottleneck.diagnosis import judge_workload
+from pgdyno.analyse.bottleneck.agreement import judge_workload
 from pgdyno.analyse.poolers import PoolerFigures, measure_pooler
 from pgdyno.analyse.transaction_time.pooling import split_off_pooler
 from pgdyno.analyse.transaction_time.shares import Bottleneck, Resource

@@ -8,7 +8,7 @@ import msgspec
 import polars as pl
 import pytest
 
-from pgdyno.analyse.bottleneck.diagnosis import judge_workload
+from pgdyno.analyse.bottleneck.agreement import judge_workload
 from pgdyno.analyse.standbys import Stage, join_lags, join_waits, measure_standbys
 from pgdyno.analyse.transaction_time.shares import Bottleneck, Resource
 from pgdyno.analyse.trial.analysis import analyse_trial

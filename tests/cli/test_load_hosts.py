@@ -48,7 +48,7 @@ def test_two_load_hosts_make_one_load(cluster: Cluster, bench: Bench, by_ssh: Ss
     record = open_record(bench.record).read_record()
     assert record.format_version == 5
     assert [(host.name, host.ssh, host.is_server_host) for host in record.load_hosts] == [
-        ("load-db1", "db1", True),
+        ("db1", "db1", True),
         ("db2", "db2", True),
     ]
     assert all(host.empty_tps > 0 and host.round_trip_s > 0 for host in record.load_hosts)

@@ -113,7 +113,10 @@ def test_options_that_do_not_fit_are_refused(tmp_path: Path) -> None:
         (("sweep", "pool_size=2,many"), "many is not a whole number"),
         (("sweep", "pool_size=2,4", "endpoint=primary,pool"), "the axes endpoint and pool_size exclude each other"),
         (("sweep", "pool_size=2,4", "--pool-size", "2"), "exclude each other"),
-        (("bench", "--endpoint", "pool", "--dsn", "host=/nowhere"), "leave out endpoint"),
+        (
+            ("bench", "--endpoint", "pool", "--dsn", "host=/nowhere"),
+            "compare --dsn CONNINFO --endpoint primary --endpoint NAME=",
+        ),
     ]
     for words, said in rows:
         code, out, err = run(tmp_path, *words)

@@ -9,6 +9,7 @@ import pytest
 
 from pgdyno.errors import SpecError
 from pgdyno.facts.gucs import ChangeCost, Context, VarType, change_cost, find_guc, majors_with, read_value, same_value
+from pgdyno.facts.readable_counters import ServerCatalogue, confirm_counters, describe_lost, functions_read, views_read
 from pgdyno.facts.versions import CATALOGUED_MAJORS, NEWEST_TRIED_MAJOR, TRIED_MAJORS, covers, find_range, stand_ins
 from pgdyno.facts.views import (
     IO_DIMENSIONS,
@@ -18,14 +19,9 @@ from pgdyno.facts.views import (
     FromColumn,
     FromIoColumn,
     FromSum,
-    ServerCatalogue,
     ServerCounters,
     Unit,
-    confirm_counters,
-    describe_lost,
-    functions_read,
     server_counters,
-    views_read,
 )
 from pgdyno.facts.wait_events import find_resource, list_event_resources
 from pgdyno.run.postgres import sql

@@ -11,8 +11,11 @@ import pytest
 from pgdyno.conduct.short_pool import give_way, is_derived
 from pgdyno.conduct.ui import Ui
 from pgdyno.errors import ShortPoolError
+from pgdyno.plan.design import choose_design
 from pgdyno.record.store import RecordStore
 from pgdyno.record.types import StudyRecord
+from pgdyno.spec.study import ServerSpec
+from pgdyno.spec.variant import DesignKind
 from tests.report.build_derived import build_derived
 
 POOL = "vm.nr_hugepages"
@@ -57,6 +60,25 @@ def test_the_record_no_longer_asks_for_them(tmp_path: Path) -> None:
     assert not is_derived(ERROR, record.tuned)
     assert POOL not in (store.path / "study.toml").read_text()
     assert "2800 of 2915 huge pages" in said.lines[0]
+
+
+def test_the_reason_for_the_design_no_longer_names_them(tmp_path: Path) -> None:
+    record = change_derived(server=ServerSpec(settings={"work_mem": "16MB"}))
+    study = msgspec.structs.replace(
+        record.study, experiment=msgspec.structs.replace(record.study.experiment, design=DesignKind.LIVE)
+    )
+    experiment = record.plan.experiment
+    assert experiment is not None
+    design, reason = choose_design(study, experiment.variants, version_major=record.server.major)
+    assert POOL in reason
+    live = msgspec.structs.replace(experiment, design=design, reason=reason)
+    plan = msgspec.structs.replace(record.plan, experiment=live)
+    store = make_store(tmp_path, msgspec.structs.replace(record, study=study, plan=plan))
+    assert give_way(store, ERROR, ui=cast("Ui", Said()))
+    smaller = store.read_record().plan.experiment
+    assert smaller is not None
+    assert smaller.design is DesignKind.LIVE
+    assert POOL not in smaller.reason
 
 
 def test_what_the_user_named_is_not_derived() -> None:

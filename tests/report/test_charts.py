@@ -14,6 +14,7 @@ from pgdyno.analyse.comparison.answers import Question
 from pgdyno.analyse.series import ChartKind, Series
 from pgdyno.report.charts import palette
 from pgdyno.report.charts.evidence import evidence_chart, pairs_chart
+from pgdyno.report.charts.intervals import intervals_chart
 from pgdyno.report.charts.strip import strip_chart
 from pgdyno.report.charts.sweep import curve_chart
 from pgdyno.report.charts.thin import to_columns
@@ -160,6 +161,27 @@ def test_many_pairs_are_joined_and_the_chart_says_so_and_counts_those_beyond_it(
     assert len(chart.marks["pairs"]) == 547
     assert "Each dot is the mean of 3 neighbouring pairs" in chart.caption
     assert "1 of 1,641 pairs lie outside the chart" in chart.caption
+
+
+def test_an_interval_that_leaves_the_chart_ends_in_an_arrow_with_its_figure() -> None:
+    question = _question("commit_delay=50")
+    wide = msgspec.structs.replace(question.verdict, effect_ratio=0.05, low_ratio=-0.02, high_ratio=0.8)
+    for verdict, shown in ((wide, "+80 %"), (question.verdict, None)):
+        chart = intervals_chart([verdict], titles={verdict.variant: "a"}, reference="stock")
+        check_vega_lite(chart)
+        assert chart is not None
+        (row,) = chart.marks["intervals"]
+        low, high = chart.spec["layer"][0]["encoding"]["x"]["scale"]["domain"]
+        assert row.get("beyond_end") == shown
+        assert row.get("beyond") == (None if shown is None else high)
+        assert "before" not in row
+        # One that ends in the chart ends visibly before its edge.
+        assert low < row["low"]
+        assert shown is not None or row["high"] < high
+    pairs = pairs_chart(msgspec.structs.replace(question, verdict=wide), title="Pairs")
+    check_vega_lite(pairs)
+    assert pairs is not None
+    assert "beyond" in pairs.marks["end"][0]
 
 
 def test_the_evidence_reaches_its_line_where_there_is_a_verdict() -> None:

@@ -11,6 +11,7 @@ import pytest
 from rich.console import Console
 
 from pgdyno.analyse.transaction_time.shares import Certainty
+from pgdyno.analyse.types import GeneratorFigures
 from pgdyno.explain.bottleneck import LIMITS
 from pgdyno.explain.capacity import CEILING
 from pgdyno.explain.finding import Finding, Severity
@@ -25,6 +26,7 @@ from pgdyno.report.sections.findings import list_explanations, list_findings
 from pgdyno.report.sections.first_page import FirstPage, make_first_page
 from pgdyno.report.sections.head import build_head
 from pgdyno.report.sections.next_steps import StepCertainty
+from pgdyno.report.study import build_report as build_document
 from tests.report.build import build_report
 from tests.report.build_comparison import build_paired, build_switchback
 from tests.report.build_derived import build_derived, build_layers
@@ -229,3 +231,31 @@ def test_an_old_record_is_explained_as_far_as_it_goes_and_nothing_is_said_twice(
     lines, last = out.getvalue().split("charts and figures:")
     assert last.strip() == str(RECORDS / name / "report.html")
     assert max(map(len, lines.splitlines())) <= 80
+
+
+def test_load_hosts_that_were_not_the_limit_are_said_not_to_be() -> None:
+    def say(*sent_per_s: float, thread_ratio: float = 0.2) -> str:
+        report = build_report(names=("tpcb-like",), rounds=1)
+        (workload,) = report.analysis.workloads
+        hosts = tuple(
+            GeneratorFigures(
+                host=f"load{number}", clients=4, threads=1, tps=each, p99_ms=1.0, cpu_s=1.0, stream_cpu_s=0.1,
+                thread_ratio=thread_ratio, machine_cpu_ratio=0.3, sent_per_s=each, empty_per_s=10_000.0, clock=None,
+            )
+            for number, each in enumerate(sent_per_s, start=1)
+        )  # fmt: skip
+        trials = tuple(msgspec.structs.replace(trial, generators=hosts) for trial in workload.trials)
+        loaded = msgspec.structs.replace(workload, trials=trials)
+        analysis = msgspec.structs.replace(report.analysis, workloads=(loaded,))
+        out = io.StringIO()
+        document = build_document(msgspec.structs.replace(report, analysis=analysis))
+        Console(file=out, width=200, no_color=True, highlight=False).print(
+            print_terminal(document, level=Level.HEADLINE)
+        )
+        return out.getvalue()
+
+    room = "No load host was the limit: each sent at most 20 % of the statements that it can send."
+    assert room in say(1000.0, 2000.0)
+    assert "The load host was not the limit: it sent at most" in say(1000.0)
+    for words in (say(1000.0, 6000.0), say(1000.0, thread_ratio=0.9), say()):
+        assert "the limit: " not in words

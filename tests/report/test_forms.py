@@ -24,8 +24,9 @@ from pgdyno.report.forms.html import print_html
 from pgdyno.report.forms.markdown import escape, mark, print_markdown
 from pgdyno.report.forms.terminal import print_terminal
 from pgdyno.report.input import ReportInput
-from pgdyno.report.sections.context import format_setting, host_table, key_settings_table
+from pgdyno.report.sections.context import format_setting, key_settings_table
 from pgdyno.report.sections.findings import FindingText, list_findings
+from pgdyno.report.sections.machine import host_table
 from pgdyno.report.sections.repeating import list_choices
 from pgdyno.report.study import build_report as build_report_document
 from pgdyno.report.table import Cell, Table, columns

@@ -13,7 +13,7 @@ from pgdyno.report.documents.check import check_document
 from pgdyno.report.forms.terminal import print_terminal
 from pgdyno.report.level import Level
 from pgdyno.report.sections.conditions.preflight import build_check, summarise
-from pgdyno.report.sections.context import preflight_table
+from pgdyno.report.sections.machine import preflight_table
 from tests.proc_trees import Scenario, look, read_scenarios
 from tests.report.build import build_report
 

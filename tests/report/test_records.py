@@ -10,8 +10,8 @@ from pgdyno.analyse.records.sides import Side
 from pgdyno.report.charts.records import records_chart
 from pgdyno.report.forms.html import print_html
 from pgdyno.report.records import build_records
-from pgdyno.report.sections.context import host_table
 from pgdyno.report.sections.head import describe_bench, describe_study
+from pgdyno.report.sections.machine import host_table
 from pgdyno.report.sections.records.pairs import (
     NamedRecord,
     describe_pair,

@@ -20,7 +20,8 @@ from pgdyno.flow.restore import restore_host
 from pgdyno.run.change import prepare_apply as apply_look
 from pgdyno.run.change import sysctl
 from pgdyno.run.change.apply import Applied, apply_tuning
-from pgdyno.run.change.journal import AppliedTuning, Journal, TuningState
+from pgdyno.run.change.changes import AppliedTuning, TuningState
+from pgdyno.run.change.journal import Journal
 from pgdyno.run.change.kernel import changed_sysctls, restore_left_overs
 from pgdyno.run.change.prepare_apply import find_named_server, prepare_apply
 from pgdyno.run.change.server_conf import read_conf

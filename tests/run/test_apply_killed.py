@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from pgdyno.run.change.journal import TuningState
+from pgdyno.run.change.changes import TuningState
 from pgdyno.run.change.tuning_restore import restore_tuning
 from tests.applying import RELOADED, RESTARTED, SYSCTLS, SYSFS, Bench, some_bench
 from tests.sysctls import needs_proc_sys

@@ -14,12 +14,12 @@ from pathlib import Path
 import pytest
 
 from pgdyno.errors import HostError
+from pgdyno.run.change.changes import EmulationChange, UndoOutcome
 from pgdyno.run.change.emulation.groups import Rates, plan_groups
 from pgdyno.run.change.emulation.latency import find_compiler
 from pgdyno.run.change.emulation.loop import attach, keep_flushes_above
 from pgdyno.run.change.emulation.machine import EmulatedDisk, check_emulation
 from pgdyno.run.change.emulation.note import EmulationNote
-from pgdyno.run.change.journal import EmulationChange, UndoOutcome
 from pgdyno.run.host.process_id import this_process
 from tests.loops import needs_root
 from tests.run.emulating import IOPS, LATENCY_S, MEMORY_BYTES

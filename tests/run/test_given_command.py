@@ -15,10 +15,11 @@ from msgspec.structs import replace
 from pgdyno.errors import HostError, SpecError, StepFailedError
 from pgdyno.plan.experiment import Variant
 from pgdyno.record.machine.given_server import write_address
+from pgdyno.run.change.changes import ApplyCommand, UndoOutcome
 from pgdyno.run.change.given.command import changing_by_command, check_command_switch, restore_by_command
 from pgdyno.run.change.given.command_run import await_shown
 from pgdyno.run.change.given.target import GivenSwitch
-from pgdyno.run.change.journal import ApplyCommand, Journal, UndoOutcome
+from pgdyno.run.change.journal import Journal
 from pgdyno.run.given.access import open_access
 from pgdyno.run.postgres import sql
 from pgdyno.run.postgres.address import Address

@@ -15,15 +15,8 @@ import msgspec
 import pytest
 
 from pgdyno.errors import StepFailedError
-from pgdyno.run.given.database import (
-    OwnDatabase,
-    copy_database,
-    create_database,
-    drop_database,
-    find_loaded,
-    list_databases,
-    note_loaded,
-)
+from pgdyno.run.given.database import copy_database, create_database, drop_database, find_loaded, note_loaded
+from pgdyno.run.given.own_databases import OwnDatabase, list_databases
 from pgdyno.run.postgres import sql
 from pgdyno.run.postgres.address import Address
 from tests.rows import check_rows

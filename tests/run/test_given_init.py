@@ -11,7 +11,8 @@ import pytest
 from pgdyno.errors import SpecError
 from pgdyno.record.types import Dataset
 from pgdyno.run.given.access import open_access
-from pgdyno.run.given.database import drop_database, list_databases
+from pgdyno.run.given.database import drop_database
+from pgdyno.run.given.own_databases import list_databases
 from pgdyno.run.given_server import GivenServerUnderTest
 from pgdyno.run.postgres import sql
 from pgdyno.run.postgres.address import Address

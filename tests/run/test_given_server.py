@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from pgdyno.errors import HostError, SpecError
+from pgdyno.plan.types import PlannedPooler
 from pgdyno.record.types import ServerFacts
 from pgdyno.run.given.access import open_access
 from pgdyno.run.given.bounds import bound_data, bound_wal
 from pgdyno.run.given.database import create_database, drop_database
+from pgdyno.run.given.poolers import check_way
 from pgdyno.run.given_server import GivenServerUnderTest
 from pgdyno.run.host.process import ServerUser
 from pgdyno.run.load.argv import LoadRun
 from pgdyno.run.load.pgbench import Pgbench
-from pgdyno.run.postgres import sql
+from pgdyno.run.postgres import pooler_console, sql, timeouts
 from pgdyno.run.postgres.installation import find_installation
+from pgdyno.run.postgres.pooler_console import SilentPoolerError
+from pgdyno.spec.pooler import PoolMode
 from pgdyno.spec.study import CacheState, ServerSpec
 from pgdyno.spec.table import QueryMode
 from tests.cli.program import wait_until
@@ -154,6 +159,31 @@ def test_a_pooler_that_refuses_or_forgets_what_a_session_asks_for(cluster: Clust
         pytest.raises(SpecError, match="does not get what it asks for: work_mem"),
     ):
         make_server(cluster, address).try_settings({"work_mem": "5MB"})
+
+
+def test_a_pooler_that_hangs_is_named(
+    cluster: Cluster, server: GivenServerUnderTest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    planned = PlannedPooler(name="bouncer", mode=PoolMode.TRANSACTION, size=None, most_clients=1, dsn="")
+    monkeypatch.setattr(pooler_console, "LOGIN_PATIENCE_S", 2)
+    with pooling(cluster, mode="transaction", database="*") as folder, open_access(dsn(folder)) as address:
+        server.poolers = {"bouncer": address}
+        server.try_pooler(planned, keeps_statements=False)
+        pid = int((folder / "pid").read_text())
+        with server.running({}, log_path=tmp_path / "log", pooler=planned), server.connect() as session:
+            # It does not let this role into its console, which is an answer.
+            assert server.find_stall(session) is None
+            os.kill(pid, signal.SIGSTOP)
+            try:
+                silence = server.find_stall(session)
+                assert silence is not None
+                assert silence.fact == "the pooler bouncer does not answer"
+                monkeypatch.setattr(timeouts, "CONNECT_PATIENCE_S", 2)
+                check_way(planned, address, cause=silence)
+                with pytest.raises(SilentPoolerError, match="the pooler bouncer does not answer"):
+                    server.try_pooler(planned, keeps_statements=True)
+            finally:
+                os.kill(pid, signal.SIGCONT)
 
 
 def test_what_cannot_be_done_to_it(server: GivenServerUnderTest) -> None:

@@ -15,12 +15,13 @@ from msgspec.structs import replace
 from pgdyno.errors import HostError, PgdynoError, SpecError, StepFailedError
 from pgdyno.plan.experiment import Variant
 from pgdyno.record.machine.given_server import write_address
+from pgdyno.run.change.changes import TuningState, UndoOutcome
 from pgdyno.run.change.given.check import check_switch
 from pgdyno.run.change.given.settings import changing_settings
 from pgdyno.run.change.given.target import GivenSwitch
 from pgdyno.run.change.given.tuning import apply_given_tuning, prepare_tuning
 from pgdyno.run.change.given.undo import restore_settings
-from pgdyno.run.change.journal import Journal, TuningState, UndoOutcome
+from pgdyno.run.change.journal import Journal
 from pgdyno.run.change.server_conf import read_conf
 from pgdyno.run.given.access import open_access
 from pgdyno.run.host.process import find_server_user

@@ -8,7 +8,7 @@ import pytest
 
 from pgdyno.errors import HostError
 from pgdyno.record.machine.host_facts import CpuTopology
-from pgdyno.report.sections.context import host_table
+from pgdyno.report.sections.machine import host_table
 from pgdyno.run.host.facts import read_disk_facts, read_host_facts
 from pgdyno.run.host.host import Host
 from tests.loops import mounted, needs_root

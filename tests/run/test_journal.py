@@ -13,17 +13,17 @@ import msgspec
 import pytest
 
 from pgdyno.errors import HostError
-from pgdyno.run.change.journal import (
+from pgdyno.run.change.changes import (
     AppliedTuning,
     Change,
     ChangeKind,
     FileChange,
-    Journal,
     SavedFile,
     TuningState,
     begin_change,
-    uninterrupted,
 )
+from pgdyno.run.change.journal import Journal
+from pgdyno.run.host.ctrl_c import uninterrupted
 from pgdyno.run.host.process_id import is_running, read_boot_id, this_process
 from tests.sysctls import started_child
 

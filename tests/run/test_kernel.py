@@ -14,7 +14,8 @@ import pytest
 
 from pgdyno.errors import HostError, ShortPoolError, SpecError
 from pgdyno.run.change import sysctl
-from pgdyno.run.change.journal import ChangeKind, Journal, UndoOutcome, begin_change
+from pgdyno.run.change.changes import ChangeKind, UndoOutcome, begin_change
+from pgdyno.run.change.journal import Journal
 from pgdyno.run.change.kernel import KernelSettings, changed_sysctls, restore_left_overs
 from pgdyno.run.change.sysctl import check_sysctls, find_namespace, resolve_sysctl
 from tests.shared import reachable_folder

@@ -12,7 +12,8 @@ import msgspec
 import pytest
 
 from pgdyno.errors import HostError
-from pgdyno.run.change.journal import Change, ChangeKind, Journal, UndoOutcome, begin_change
+from pgdyno.run.change.changes import Change, ChangeKind, UndoOutcome, begin_change
+from pgdyno.run.change.journal import Journal
 from pgdyno.run.change.kernel import changed_sysctls, restore_left_overs
 from pgdyno.run.change.kernel_lock import SettingLock, _devices, check_unlocked
 from tests.sysctls import machine_settings, needs_proc_sys, read_sysctl, started_child, write

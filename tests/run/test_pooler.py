@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -21,13 +22,16 @@ from pgdyno.run.host.freezer import is_stopped
 from pgdyno.run.host.process import find_server_user
 from pgdyno.run.live_member import LiveMember
 from pgdyno.run.live_round import run_live_round
+from pgdyno.run.load import watch as load_watch
 from pgdyno.run.pooler import program
 from pgdyno.run.pooler.program import find_pgbouncer
+from pgdyno.run.postgres import pooler_console, sql
 from pgdyno.run.postgres.address import Address
-from pgdyno.run.postgres.pooler_console import CONSOLE, open_console
+from pgdyno.run.postgres.pooler_console import CONSOLE, SilentPoolerError, open_console
 from pgdyno.run.trial import TrialOutcome, run_trial
 from pgdyno.run.trial_stage import TrialStage
 from pgdyno.spec.read import make_study
+from tests.cli.program import wait_until
 from tests.homes import reachable_folder, some_home
 from tests.run.test_live_round import SLICE_S, once_alternating
 from tests.run.test_privileges import pooling
@@ -138,6 +142,52 @@ def test_a_pooler_that_ends_in_a_trial_fails_it_by_name(home: Home, tmp_path: Pa
     assert_nothing_is_left(home)
 
 
+def test_a_pooler_that_hangs_in_a_trial_fails_it_by_name(
+    home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(_: Progress) -> None:
+        monkeypatch.setattr(load_watch, "SILENCE_S", 1.5)
+        monkeypatch.setattr(pooler_console, "LOGIN_PATIENCE_S", 2)
+        for pid in list_poolers(home):
+            os.kill(pid, signal.SIGSTOP)
+
+    outcome = run_through(make_stage(home, tmp_path), tmp_path, "pool", stop)
+    assert outcome.error is not None
+    assert outcome.error.fact == "the pooler pool does not answer"
+    assert "no transaction ends any more" in outcome.error.detail
+    assert "login attempt" in outcome.error.detail
+    assert list_poolers(home) == []
+    assert_nothing_is_left(home)
+
+
+def test_a_pool_that_is_full_is_not_silent(home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stage = make_stage(home, tmp_path)
+    server, trial = stage.server, stage.plan.trials[find_trial(stage.plan, "pool")]
+    server.reset(lambda _: None)
+    with (
+        server.running({}, log_path=tmp_path / "server.log", pooler=stage.pooler_of(trial)),
+        server.connect() as session,
+        contextlib.ExitStack() as holders,
+    ):
+        assert server.pooler is not None
+        for _ in range(2):
+            holder = holders.enter_context(contextlib.closing(sql.connect(server.load_address)))
+            holder.execute("BEGIN")
+            holder.execute("SELECT 1")
+        waiting = holders.enter_context(contextlib.closing(sql.connect(server.load_address)))
+        waiting.pgconn.send_query(b"SELECT 1")
+        with contextlib.closing(open_console(server.pooler.console)) as console:
+            assert wait_until(lambda: any(row["cl_waiting"] for row in console.show("POOLS")))
+            assert server.find_stall(session) is None
+            monkeypatch.setattr(pooler_console, "LOGIN_PATIENCE_S", 2)
+            monkeypatch.setattr(pooler_console, "SHOW_PATIENCE_S", 0.5)
+            assert server.pooler.pid is not None
+            os.kill(server.pooler.pid, signal.SIGSTOP)
+            assert isinstance(server.find_stall(session), SilentPoolerError)
+            with pytest.raises(StepFailedError, match="the pooler does not answer"):
+                console.show("POOLS")
+
+
 def test_session_mode_gives_each_client_a_connection(home: Home, tmp_path: Path) -> None:
     stage = make_stage(home, tmp_path, pool={"mode": "session"})
     outcome = run_through(stage, tmp_path, "pool")
@@ -207,7 +257,7 @@ def test_a_program_that_the_servers_account_cannot_run_is_refused(monkeypatch: p
     assert "this account can run" in caught.value.hint
 
 
-# Runs a server with a pooler in a home, tells the pooler's process, stops it if asked, and waits to be killed.
+# Runs a server with a pooler in a home and the samplers of both, stops both, tells the processes, and waits to be killed.
 HOLDER = """
 import os, signal, sys, time
 from pathlib import Path
@@ -216,6 +266,7 @@ from pgdyno.run.cluster.home import open_home
 from pgdyno.run.host.process import find_server_user
 from pgdyno.run.own_server import OwnServer
 from pgdyno.run.pooler.program import find_pgbouncer
+from pgdyno.run.sample.samplers import OS, SERVER, Samplers
 from pgdyno.spec.pooler import PoolMode
 from pgdyno.spec.study import DataSpec
 from tests.homes import installation_of
@@ -227,21 +278,28 @@ with open_home(folder / "home", find_server_user()) as home:
     server.load(DataSpec(), 0, settings={}, output_dir=folder, on_activity=lambda _: None)
     server.reset()
     with server.running({}, log_path=folder / "server.log", pooler=pool):
-        os.kill(server.pooler.pid, signal.SIGSTOP)
-        print(server.pooler.pid, flush=True)
-        time.sleep(600)
+        samplers = Samplers(directory=folder, address=server.address, interval_s=0.2, left_out=frozenset([OS]),
+                            console=server.pooler.console)
+        with samplers:
+            for pid in (server.pooler.pid, *home.server_pids()):
+                os.kill(pid, signal.SIGSTOP)
+            print(server.pooler.pid, samplers.pids["pooler"], samplers.pids[SERVER], flush=True)
+            time.sleep(600)
 """
 
 
-def test_a_pooler_does_not_outlive_a_killed_pgdyno_frozen_or_not() -> None:
+def test_neither_a_pooler_nor_a_sampler_outlives_a_killed_pgdyno() -> None:
     with reachable_folder() as folder:
         holder = subprocess.Popen([sys.executable, "-c", HOLDER, str(folder)], stdout=subprocess.PIPE, text=True)
         assert holder.stdout is not None
-        pid = int(holder.stdout.readline())
-        assert Path(f"/proc/{pid}").exists()
+        pids = [int(word) for word in holder.stdout.readline().split()]
+        assert all(Path(f"/proc/{pid}").exists() for pid in pids)
+        # Both samplers wait for an answer that never comes.
+        assert wait_until(lambda: all("poll" in Path(f"/proc/{pid}/wchan").read_text() for pid in pids[1:]))
         holder.kill()
         holder.wait()
         holder.stdout.close()
+        assert wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids[1:]))
         with open_home(folder / "home", find_server_user()) as home:
             assert list_poolers(home) == []
             assert_nothing_is_left(home)

@@ -15,7 +15,8 @@ import pytest
 from pgdyno.errors import SpecError, StepFailedError
 from pgdyno.explain.preflight.given import find_given_obstacles
 from pgdyno.facts.privileges import Probe, make_probes, probe_counters, recognise_service
-from pgdyno.facts.views import name_place, server_counters
+from pgdyno.facts.readable_counters import name_place
+from pgdyno.facts.views import server_counters
 from pgdyno.flow.given.check import check_given
 from pgdyno.record.machine.given_server import Capability, GivenServer
 from pgdyno.run.given import conninfo
@@ -353,7 +354,7 @@ def pooling(cluster: Cluster, *, mode: str, database: str = "postgres", more: st
     users.write_text('"plain" ""\n')
     ini.write_text(
         f"[databases]\n{database} = host={cluster.root} port={PORT}\n[pgbouncer]\nlisten_addr =\nlisten_port = {PORT}\n"
-        f"unix_socket_dir = {folder}\nauth_type = trust\nauth_file = {users}\npool_mode = {mode}\nlogfile = {folder}/log\n{more}\n"
+        f"unix_socket_dir = {folder}\nauth_type = trust\nauth_file = {users}\npool_mode = {mode}\nlogfile = {folder}/log\npidfile = {folder}/pid\n{more}\n"
     )
     child = process.start(
         ["/usr/sbin/pgbouncer", str(ini)], user=cluster.user, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL

@@ -19,7 +19,6 @@ from pgdyno.run.load.watch import LoadWatch
 from pgdyno.run.postgres import sql
 from pgdyno.run.postgres import timeouts as patience
 from pgdyno.run.postgres.timeouts import NoAnswerError
-from pgdyno.run.sample import child
 from pgdyno.spec.study import DataSpec
 from tests.homes import initdb, installation_of, some_home
 from tests.run.test_trial import make_stage, run_first
@@ -42,8 +41,6 @@ def hang(home: Home, monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
         monkeypatch.setattr(load_watch, "ANSWER_PATIENCE_S", 2)
         monkeypatch.setattr(patience, "CONNECT_PATIENCE_S", 2)
         monkeypatch.setattr(patience, "QUERY_PATIENCE_S", 2.0)
-        # A sampler waits for the server, too.
-        monkeypatch.setattr(child, "_STOP_WITHIN_S", 2.0)
         for pid in home.server_pids():
             os.kill(pid, signal.SIGSTOP)
 

@@ -50,8 +50,8 @@ def test_hosts_are_read_from_a_file_of_their_own_and_from_a_study(tmp_path: Path
 def test_machines_that_a_command_line_names_have_their_roles() -> None:
     hosts = make_named_hosts("db1", ["db1", "admin@load2"])
     assert {name: (one.role, one.ssh) for name, one in hosts.items()} == {
-        "db1": (HostRole.SERVER, "db1"),
-        "load-db1": (HostRole.LOAD, "db1"),
+        "server-db1": (HostRole.SERVER, "db1"),
+        "db1": (HostRole.LOAD, "db1"),
         "admin@load2": (HostRole.LOAD, "admin@load2"),
     }
     assert make_named_hosts(None) == {}

@@ -1,8 +1,8 @@
 """Find what a cluster gives up of durability beside its settings: by mount options, and by commits that wait for no standby.
 
-Mount options count as they are in force in the trials. A device without a cache that could be lost is sent no flushes, whatever
-the options say: there nothing is given up. An emulated disk stands for one that may have such a cache, so its options count as
-declared.
+Mount options count as they are in force in the trials. The kernel sends no flushes to a device without a volatile cache, whatever
+the options say, so that nothing is given up there. An emulated disk stands for one that may have such a cache, so its options
+count as declared.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def find_disk_losses(record: StudyRecord, variant: Variant | None = None) -> tup
 
     Args:
         record: The study's record, with the options in force when it began.
-        variant: Whose trials are meant: they may lie on other disks, or be run with other options.
+        variant: The variant whose disks and options count; None: those of the study.
     """
     there = record if variant is None else record.at((variant.name,))
     set_options = {} if variant is None else dict(_list_barriers(variant))
@@ -44,7 +44,7 @@ def find_disk_losses(record: StudyRecord, variant: Variant | None = None) -> tup
 
 
 def find_standby_losses(record: StudyRecord, variant: Variant) -> tuple[GivenUp, ...]:
-    """Find whether a variant's commits wait for no standby, in a comparison with variants whose commits do."""
+    """Return the loss of a variant whose commits wait for no standby while those of another variant do; else nothing."""
     standbys, experiment = record.study.server.standbys, record.plan.experiment
     if not standbys or experiment is None:
         return ()
@@ -82,6 +82,6 @@ def _judge(content: str, disk: DiskFacts, set_options: Mapping[str, str], *, is_
     is_off = bool(NO_BARRIER.intersection(disk.mount_options.split(",")))
     if mounts:
         is_off = set_options[max(mounts, key=len)] == "off"
-    # Named by what lies there: of two machines, the mount points differ.
+    # The name says what lies there, because mount points differ from machine to machine.
     name = f"{BARRIER} of the file system of {content}"
     return GivenUp(setting=name, value="off", kind=Loss.DURABILITY, label=_LABEL, source=_SOURCE) if is_off else None

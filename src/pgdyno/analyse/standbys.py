@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from pgdyno.analyse.transaction_time.model import RUNNING, classify_backend
+from pgdyno.analyse.transaction_time.observations import RUNNING, classify_backend
 from pgdyno.analyse.transaction_time.shares import Resource
 from pgdyno.record.samples import os_series
 from pgdyno.record.samples.files import ServerSamples

@@ -7,7 +7,7 @@ from typing import Protocol
 
 import msgspec
 
-from pgdyno.analyse.bottleneck.diagnosis import judge_workload
+from pgdyno.analyse.bottleneck.agreement import judge_workload
 from pgdyno.analyse.capacity.estimate import CapacityLoad, estimate_capacity
 from pgdyno.analyse.capacity.types import Capacity
 from pgdyno.analyse.comparison.answers import Round, compare, primary_metric

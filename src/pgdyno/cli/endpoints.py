@@ -97,7 +97,7 @@ def read_pooler_axes(
     Raises:
         SpecError: As for `read_endpoints`; or a size is no whole number.
     """
-    from pgdyno.flow.compare import read_levels  # noqa: PLC0415 - --help needs no flow
+    from pgdyno.flow.comparison_options import read_levels  # noqa: PLC0415 - --help needs no flow
 
     written, varied, sizes = [], [] if endpoint is None else [endpoint], {}
     for axis in axes:

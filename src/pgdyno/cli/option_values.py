@@ -253,6 +253,15 @@ def parse_amount(said: str, text: str, unit: str, *, hint: str) -> float:
     return value
 
 
+# Where another command does what an option asks for.
+_INSTEAD = {
+    "--dsn": {
+        "endpoint": "a pooler that runs in front of that server is measured by"
+        " `pgdyno compare --dsn CONNINFO --endpoint primary --endpoint NAME=CONNINFO`"
+    }
+}
+
+
 def refuse_others(what: str, **options: object) -> None:
     """Refuse options that something else determines already.
 
@@ -261,4 +270,5 @@ def refuse_others(what: str, **options: object) -> None:
     """
     others = [name.replace("_", "-") for name, value in options.items() if value]
     if others:
-        raise SpecError(f"{what} already determines these options: leave out {', '.join(others)}")
+        hint = _INSTEAD.get(what, {}).get(others[0], "")
+        raise SpecError(f"{what} already determines these options: leave out {', '.join(others)}", hint=hint)

@@ -14,6 +14,7 @@ import msgspec
 
 from pgdyno.conduct.ui import Ui
 from pgdyno.errors import ShortPoolError
+from pgdyno.plan.design import choose_design
 from pgdyno.plan.experiment import Experiment, Variant
 from pgdyno.plan.identical import find_identical
 from pgdyno.plan.pin import format_pinned
@@ -89,11 +90,15 @@ def _leave_out(record: StudyRecord, experiment: Experiment, error: ShortPoolErro
     )
     if len(find_identical(smaller, version_major=major)) > len(find_identical(experiment, version_major=major)):
         return None
+    study = msgspec.structs.replace(
+        record.study, variant=tuple(_without(variant, name) for variant in record.study.variant)
+    )
+    # The reason may be that this setting takes a restart.
+    _, reason = choose_design(study, smaller.variants, version_major=major)
+    smaller = msgspec.structs.replace(smaller, reason=reason)
     return msgspec.structs.replace(
         record,
-        study=msgspec.structs.replace(
-            record.study, variant=tuple(_without(variant, name) for variant in record.study.variant)
-        ),
+        study=study,
         plan=msgspec.structs.replace(_note(record.plan, error), experiment=smaller),
         tuned=None if record.tuned is None else _without_tuned(record.tuned, error),
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pgdyno.run.change.journal import Change, FileChange, SettingChange, Undo, UndoOutcome
+from pgdyno.run.change.changes import Change, FileChange, SettingChange, Undo, UndoOutcome
 
 
 def describe_undo(undo: Undo) -> str:

@@ -11,7 +11,8 @@ from collections.abc import Iterator, Mapping
 
 import msgspec
 
-from pgdyno.analyse.bottleneck.signs import Signs, read_signs
+from pgdyno.analyse.bottleneck.sign_reading import read_signs
+from pgdyno.analyse.bottleneck.signs import Signs
 from pgdyno.analyse.comparison.verdict import VerdictKind
 from pgdyno.analyse.series import ChartKind
 from pgdyno.analyse.statements import EXECUTION, rank_statements
@@ -158,7 +159,9 @@ def _name_place(resource: Resource, record: StudyRecord) -> str:
         return ""
     if resource is Resource.LOAD_GENERATOR:
         return "" if load is None or load.host_name is None else f" on {load.host_name}"
-    return f" on {server.name}" if resource in _OF_MACHINE else ""
+    # A machine that is a load host, too, may have two names in a study; ssh has one for it.
+    is_shared = any(host.ssh == server.ssh for host in record.load_hosts)
+    return f" on {server.ssh if is_shared else server.name}" if resource in _OF_MACHINE else ""
 
 
 def _claim(found: Bottleneck, place: str) -> str:

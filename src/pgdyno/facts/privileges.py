@@ -12,7 +12,8 @@ from collections.abc import Collection, Iterator
 import msgspec
 
 from pgdyno.facts.data_file import read_toml
-from pgdyno.facts.views import FromColumn, FromFunction, FromIoColumn, FromSum, ServerCounters, name_functions
+from pgdyno.facts.readable_counters import name_functions
+from pgdyno.facts.views import FromColumn, FromFunction, FromIoColumn, FromSum, ServerCounters
 
 _VIEW_QUERY = "SELECT {columns} FROM pg_catalog.{view} LIMIT 1"
 

@@ -3,15 +3,13 @@
 PostgreSQL moves, drops and redefines counters (17 moved checkpoints, 18 moved WAL timing). Samplers and reports
 therefore use canonical names that end in their unit; only this room knows the view and column of each. Nothing is
 guessed: a counter that a version lacks is absent with a reason. A version newer than the versions that pgdyno was tried with is
-read as the newest of them, after its own catalogue has confirmed each column (`confirm_counters`).
+read as the newest of them, after its own catalogue has confirmed each column (`readable_counters.py`).
 """
 
 from __future__ import annotations
 
 import enum
 import functools
-import re
-from collections.abc import Mapping
 from typing import TypeVar
 
 import msgspec
@@ -21,7 +19,6 @@ from pgdyno.facts.data_file import read_toml
 from pgdyno.facts.versions import WHAT_IS_SUPPORTED, find_range, is_supported
 
 _Source = TypeVar("_Source")
-
 IO_VIEW = "pg_stat_io"
 STANDBY_DIMENSIONS = ("name", "state", "sync_state")
 """What is sampled of each standby beside its lags: its name, and what it is to the server."""
@@ -33,8 +30,6 @@ Source: PostgreSQL 18 manual, section 19.9.1, track_wal_io_timing.
 """
 TIMING_SETTINGS = ("track_io_timing", "track_wal_io_timing")
 _OF_DATABASE = "pg_stat_database"
-_COLUMN = re.compile(r"[a-z_]\w*")
-_FUNCTION = re.compile(r"([a-z_]\w*)\(")
 
 
 class Unit(enum.Enum):
@@ -124,9 +119,6 @@ class StandbyColumn(msgspec.Struct, frozen=True, kw_only=True):
     unit: Unit
     meaning: str
     source: FromStandby
-
-
-_Readable = TypeVar("_Readable", Counter, IoColumn)
 
 
 class ServerCounters(msgspec.Struct, frozen=True, kw_only=True):
@@ -246,90 +238,6 @@ def list_shared_counters() -> frozenset[str]:
     )
 
 
-class ServerCatalogue(msgspec.Struct, frozen=True, kw_only=True):
-    """What a real server has of that which counters are read from."""
-
-    columns: dict[str, frozenset[str]]
-    """By view."""
-    functions: frozenset[str]
-    io_objects: frozenset[str]
-    """That rows of pg_stat_io are about."""
-
-
-def views_read(facts: ServerCounters) -> tuple[str, ...]:
-    """List the views that counters are read from."""
-    named = {c.source.view for c in facts.counters if isinstance(c.source, FromColumn | FromSum)}
-    return tuple(sorted(named | {IO_VIEW}))
-
-
-def functions_read(facts: ServerCounters) -> tuple[str, ...]:
-    """List the functions that counters are read from."""
-    calls = (c.source.call for c in facts.counters if isinstance(c.source, FromFunction))
-    return tuple(sorted({name for call in calls for name in name_functions(call)}))
-
-
-def name_functions(call: str) -> tuple[str, ...]:
-    """List the functions in an SQL expression."""
-    return tuple(_FUNCTION.findall(call))
-
-
-def confirm_counters(facts: ServerCounters, server: ServerCatalogue) -> ServerCounters:
-    """Keep the counters that a real server has where the facts say; each of the others is absent, with the reason."""
-    io_columns = tuple(
-        msgspec.structs.replace(c, source=_confirm_io(c.source, facts, server)) for c in facts.io_columns
-    )
-    readable = {c.name for c in io_columns if isinstance(c.source, FromIoColumn)}
-    counters = []
-    for counter in facts.counters:
-        lacking = _find_lacking(counter.source, server, readable)
-        source = Absent(reason=_say_lacking(facts, lacking)) if lacking else counter.source
-        counters.append(msgspec.structs.replace(counter, source=source))
-    return msgspec.structs.replace(facts, counters=tuple(counters), io_columns=io_columns)
-
-
-def describe_lost(expected: ServerCounters, confirmed: ServerCounters) -> str:
-    """Name the counters that a server does not have where they are expected; empty where it has all."""
-    lost = [
-        f"{name} ({describe_source(source)})"
-        for name, source in expected.sources.items()
-        if not isinstance(source, Absent) and isinstance(confirmed.sources[name], Absent)
-    ]
-    return (
-        f"this PostgreSQL {expected.version_major} does not have, where older versions have them: {', '.join(lost)}"
-        if lost
-        else ""
-    )
-
-
-def without_refused(facts: ServerCounters, refused: Mapping[str, str]) -> ServerCounters:
-    """Return the counters without those that a server refuses to this role; these are absent, with the server's words.
-
-    Args:
-        facts: The counters that the server has.
-        refused: The server's words, by place as in `name_place`.
-    """
-
-    def replace(one: _Readable) -> _Readable:
-        words = refused.get(name_place(one.source))
-        return one if words is None else msgspec.structs.replace(one, source=Absent(reason=words))
-
-    io_columns = tuple(map(replace, facts.io_columns))
-    return msgspec.structs.replace(facts, counters=tuple(map(replace, facts.counters)), io_columns=io_columns)
-
-
-def name_place(source: FromColumn | FromFunction | FromSum | FromIo | FromIoColumn | Absent) -> str:
-    """Return the view or function that a role must be allowed to read for a counter; empty for one that is absent."""
-    match source:
-        case FromColumn() | FromSum():
-            return source.view
-        case FromFunction():
-            return f"{name_functions(source.call)[0]}()"
-        case FromIo() | FromIoColumn():
-            return IO_VIEW
-        case Absent():
-            return ""
-
-
 def describe_source(source: FromColumn | FromFunction | FromSum | FromIo | FromIoColumn | Absent) -> str:
     """Say where a counter is read, as PostgreSQL calls it."""
     match source:
@@ -343,31 +251,3 @@ def describe_source(source: FromColumn | FromFunction | FromSum | FromIo | FromI
             return f"{IO_VIEW}.{source.sql}"
         case Absent():
             return ""
-
-
-def _find_lacking(
-    source: FromColumn | FromFunction | FromSum | FromIo | Absent, server: ServerCatalogue, readable: set[str]
-) -> str:
-    """Find what a source needs and the server lacks; empty where it lacks nothing."""
-    match source:
-        case FromColumn() | FromSum():
-            is_there = source.column in server.columns.get(source.view, ())
-        case FromFunction():
-            is_there = server.functions.issuperset(name_functions(source.call))
-        case FromIo():
-            is_there = source.column in readable and source.object in server.io_objects
-        case Absent():
-            is_there = True
-    return "" if is_there else describe_source(source)
-
-
-def _confirm_io(source: FromIoColumn | Absent, facts: ServerCounters, server: ServerCatalogue) -> FromIoColumn | Absent:
-    if isinstance(source, Absent):
-        return source
-    lacking = {*IO_DIMENSIONS, *_COLUMN.findall(source.sql)} - server.columns.get(IO_VIEW, frozenset())
-    named = ", ".join(f"{IO_VIEW}.{name}" for name in sorted(lacking))
-    return Absent(reason=_say_lacking(facts, named)) if lacking else source
-
-
-def _say_lacking(facts: ServerCounters, lacking: str) -> str:
-    return f"this PostgreSQL {facts.version_major} has no {lacking}, where older versions have it"

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import os
 import re
-import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import msgspec
 
 from pgdyno.errors import SpecError
+from pgdyno.flow.comparison_options import parse_pairs, read_axis, read_server
 from pgdyno.flow.compose_bench import workload_tables
 from pgdyno.spec.conf import read_conf
 from pgdyno.spec.initdb import INITDB_KEYS, read_choices, with_choices
 from pgdyno.spec.read import make_study
 from pgdyno.spec.study import LOADING, Study
-from pgdyno.spec.variant import SweepSpec, VariantSpec, make_variant
+from pgdyno.spec.variant import VariantSpec, make_variant
 
 # Trials of a restart-only comparison: many short ones, because longer trials vary as much.
 _TRIALS = {"duration": "10s", "warm_up": "3s"}
@@ -26,9 +25,7 @@ SCRIPTS = "scripts"
 """Name of the workload whose scripts are the variants'."""
 _MOST_AXES = 2
 _CURVE_QUESTION = "How does TPS follow the number of clients?"
-_AXIS = re.compile(r"(?P<name>[A-Za-z_][\w./:-]*)=(?P<levels>.+)")
 _SEARCH = re.compile(r"\s*latency\s*<=?\s*(?P<limit>[^@\s]+)\s*(?:@\s*p(?P<percentile>[0-9]+(?:\.[0-9]+)?)\s*)?")
-_RANGE = re.compile(r"(?P<first>[0-9]{1,12})\.\.(?P<last>[0-9]{1,12})")
 
 
 def compose_comparison(
@@ -142,7 +139,7 @@ def compose_sweep(
             detail=" ".join(axes),
             hint="say what stays the same by an option, such as --clients, --mode or --set",
         )
-    sweeps = [_read_axis(text, folder) for text in axes]
+    sweeps = [read_axis(text, folder) for text in axes]
     raw = _base(workloads, load, tables)
     names = " and ".join(axis.name for axis in sweeps)
     question = f"What {'does' if len(sweeps) == 1 else 'do'} {names} do?"
@@ -242,15 +239,15 @@ def _read_option(option: str, text: str, folder: Path) -> VariantSpec:
     try:
         match option:
             case "set":
-                return VariantSpec(settings=dict(_parse_pairs(said, text)))
+                return VariantSpec(settings=dict(parse_pairs(said, text)))
             case "sysctl":
-                return VariantSpec(sysctl=dict(_parse_pairs(said, text)))
+                return VariantSpec(sysctl=dict(parse_pairs(said, text)))
             case "initdb":
-                return with_choices(VariantSpec(), read_choices(_parse_pairs(said, text)))
+                return with_choices(VariantSpec(), read_choices(parse_pairs(said, text)))
             case "script":
                 return VariantSpec(name=text, scripts=(text,))
             case "server":
-                return make_variant({option: _read_server(said, text, folder)})
+                return make_variant({option: read_server(said, text, folder)})
             case _:
                 return make_variant({option.replace("-", "_"): text})
     except ValueError as exc:
@@ -304,81 +301,3 @@ def _with_shared(tables: Mapping[str, Mapping[str, object]], shared: VariantSpec
         server |= {"kind": "local", "bindir": text}
     trials = {**tables["trials"], **({} if shared.cache is None else {"cache": shared.cache.value})}
     return {**{name: dict(table) for name, table in tables.items()}, "server": server, "data": data, "trials": trials}
-
-
-def _read_server(said: str, text: str, folder: Path) -> str:
-    if text == "embedded" or (text.isascii() and text.isdigit()):
-        return text
-    if not text or not os.path.isdir(folder / text):  # noqa: PTH112 - False, not an error, in a folder that is closed to us
-        raise SpecError(
-            f"{said}: neither `embedded` nor a major version nor a folder",
-            hint="for example --server 15 --server embedded, or the folder with postgres and initdb in it",
-        )
-    return str((folder / text).absolute())
-
-
-def _parse_pairs(said: str, text: str) -> dict[str, str]:
-    pairs: dict[str, str] = {}
-    try:
-        words = shlex.split(text)
-    except ValueError as exc:
-        raise SpecError(f"{said}: {exc}", hint="quotes come in pairs") from exc
-    for word in words or [""]:
-        name, equals, value = word.partition("=")
-        if not equals or not name:
-            raise SpecError(
-                f"{said}: not of the form NAME=VALUE",
-                hint='for example --set commit_delay=50, or several at once: --set "commit_delay=50 commit_siblings=10"',
-            )
-        if name in pairs:
-            raise SpecError(f"{said}: {name} comes twice", hint="a variant for each value takes an option for each")
-        pairs[name] = value
-    return pairs
-
-
-def _read_axis(text: str, folder: Path) -> SweepSpec:
-    found = _AXIS.fullmatch(text)
-    if found is None:
-        raise SpecError(
-            f"{text} is no axis", hint="for example clients=1..64, commit_delay=0,50,100 or mode=simple,prepared"
-        )
-    name, levels = found["name"], read_levels(text, found["levels"])
-    if name == "server":
-        levels = [_read_server(text, level, folder) for level in levels]
-    try:
-        return SweepSpec(name=name, levels=tuple(levels))
-    except ValueError as exc:
-        reason = str(exc).removeprefix(f"levels of {name}: ")
-        raise SpecError(f"{text}: {reason}", hint="`pgdyno sweep --help` explains axes") from exc
-
-
-def read_levels(text: str, levels: str) -> list[str]:
-    """Read the levels of the axis `text`: `level,level,...`, in which `first..last` doubles from level to level.
-
-    Raises:
-        SpecError: One is empty, or no range.
-    """
-    return [level for piece in levels.split(",") for level in _read_piece(text, piece.strip())]
-
-
-def _read_piece(text: str, piece: str) -> list[str]:
-    """Read one level, or all levels of a range."""
-    span = _RANGE.fullmatch(piece)
-    if span is None:
-        if not piece or ".." in piece.partition("/")[0]:
-            what = f"{piece} is no range" if piece else "a level is empty"
-            raise SpecError(f"{text}: {what}", hint="a range is of two whole numbers, the smaller first: clients=1..64")
-        return [piece]
-    first, last = int(span["first"]), int(span["last"])
-    if first >= last:
-        raise SpecError(
-            f"{text}: {piece} is no range", hint=f"the smaller first: {min(first, last)}..{max(first, last)}"
-        )
-    return [str(level) for level in _double(first, last)]
-
-
-def _double(first: int, last: int) -> list[int]:
-    levels = [first]
-    while (level := max(1, levels[-1] * 2)) < last:
-        levels.append(level)
-    return [*levels, last]

@@ -12,19 +12,12 @@ from pgdyno.conduct.ui import Ui
 from pgdyno.conduct.undo_words import describe_undo
 from pgdyno.errors import HostError, with_program
 from pgdyno.report.forms.plain import Heading, render_line, render_rows
+from pgdyno.run.change.changes import Change, SettingChange, TuningState, Undo, UndoOutcome
 from pgdyno.run.change.emulation.note import undo_left_emulations
 from pgdyno.run.change.given.command import restore_by_command
 from pgdyno.run.change.given.target import restore_words
 from pgdyno.run.change.given.undo import restore_settings
-from pgdyno.run.change.journal import (
-    Change,
-    Journal,
-    SettingChange,
-    TuningState,
-    Undo,
-    UndoOutcome,
-    own_journal,
-)
+from pgdyno.run.change.journal import Journal, own_journal
 from pgdyno.run.change.kernel import undo_left_overs
 from pgdyno.run.change.tuning_restore import find_other_journals, restore_tuning
 from pgdyno.run.given import conninfo

@@ -53,6 +53,12 @@ class EffectText(msgspec.Struct, frozen=True, kw_only=True):
     interval: str
     """Such as `[-25.1, -19.7]`; empty where there is none."""
 
+    @property
+    def ends(self) -> tuple[str, str]:
+        """Both ends of the interval, such as `-25.1 %` and `-19.7 %`; two empty texts where there is none."""
+        start, _, end = self.interval.strip("[]").partition(", ")
+        return (f"{start} %", f"{end} %") if start else ("", "")
+
     def __str__(self) -> str:
         """Return both, as they appear in a sentence."""
         return f"{self.value} {self.interval}".rstrip()

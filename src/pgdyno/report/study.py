@@ -28,6 +28,7 @@ from pgdyno.report.sections import (
 from pgdyno.report.sections.comparison import section as comparison
 from pgdyno.report.sections.comparison.method import TRIALS_REMARK
 from pgdyno.report.sections.conditions import burst
+from pgdyno.report.sections.machine import build_machine
 from pgdyno.report.sections.search import section as search
 from pgdyno.report.sections.search.answers import TRIALS_REMARK as SEARCH_TRIALS_REMARK
 
@@ -69,7 +70,7 @@ def _list_blocks(report: ReportInput) -> Iterator[Block]:
     yield from context.build_dataset(report)
     yield from layers.build_derived(report)
     yield from context.build_settings(report)
-    yield from context.build_machine(report)
+    yield from build_machine(report)
     yield from repeating.build_repeating(report)
     yield from reading.build_reading(report)
     yield Prose(words="", brief=f"report: {report.record_dir}/report.html", level=Level.HEADLINE)

@@ -24,8 +24,6 @@ from pgdyno.plan.types import PlannedPooler
 from pgdyno.record.types import UNREAD_LOG, UNSEEN_GAPS, Dataset, Gap, ServerFacts
 from pgdyno.run.given.bounds import Bound
 from pgdyno.run.given.database import (
-    HINT_DISK_FULL,
-    OwnDatabase,
     copy_database,
     create_database,
     drop_if_possible,
@@ -37,7 +35,8 @@ from pgdyno.run.given.database import (
 from pgdyno.run.given.init_file import build_psql_argv, run_init_file
 from pgdyno.run.given.lock import StudyLock
 from pgdyno.run.given.machine import ServerMachine
-from pgdyno.run.given.poolers import check_way, try_databases, try_pooler
+from pgdyno.run.given.own_databases import HINT_DISK_FULL, OwnDatabase
+from pgdyno.run.given.poolers import HINT_SILENT, check_way, try_databases, try_pooler
 from pgdyno.run.host.clock import monotonic_s
 from pgdyno.run.load.argv import InitRun, build_init_argv
 from pgdyno.run.load.generator import InitOutcome
@@ -46,7 +45,8 @@ from pgdyno.run.load.watch import LoadWatch
 from pgdyno.run.postgres import sql
 from pgdyno.run.postgres.address import Address
 from pgdyno.run.postgres.hints import is_restarting
-from pgdyno.run.postgres.pooler_console import CONSOLE
+from pgdyno.run.postgres.pooler_console import CONSOLE, find_silence
+from pgdyno.run.postgres.timeouts import NoAnswerError
 from pgdyno.run.sample.child import WatchedMachine
 from pgdyno.run.sample.samplers import SERVER
 from pgdyno.run.under_test import FollowedProcess, SettingsSwitch, WatchedPooler
@@ -218,7 +218,13 @@ class GivenServerUnderTest:
         return dataset
 
     def reset(self, on_activity: Callable[[str], None] = lambda _: None) -> float:  # noqa: ARG002 - nothing is known
-        """Make a new copy of the loaded database. Return the seconds that it took."""
+        """Make a new copy of the loaded database, once the server answers. Return the seconds that it took.
+
+        Raises:
+            StepFailedError: The server does not answer, or refuses.
+        """
+        # All that follows would wait for a server that hangs.
+        self._await_return()
         self._check_bounds()
         if self._lock is not None:
             self._lock.check()
@@ -359,9 +365,9 @@ class GivenServerUnderTest:
         """
         return next((excess for one in self._bounds if (excess := one.find_excess()) is not None), None)
 
-    def find_stall(self, session: sql.Connection) -> None:  # noqa: ARG002 - of the protocol
-        """Return nothing: whether its commits wait for standbys of its own is not pgdyno's to judge."""
-        return
+    def find_stall(self, session: sql.Connection) -> PgdynoError | None:  # noqa: ARG002 - of the protocol
+        """Return the error of a pooler that does not answer; whether commits wait for standbys is not pgdyno's to judge."""
+        return None if self.pooler is None else find_silence(self.pooler.name, self.pooler.console, hint=HINT_SILENT)
 
     def log_tail(self) -> str:
         """Return nothing: its log is not seen."""
@@ -430,9 +436,11 @@ class GivenServerUnderTest:
             detail = f"it had started at {started_at}, and again at {now}"
             raise StepFailedError("the server was restarted in the middle of a trial", detail=detail) from cause
 
-    def _await_return(self, cause: PgdynoError | None) -> str:
+    def _await_return(self, cause: PgdynoError | None = None) -> str:
         """Return when the server started, once it answers."""
-        deadline_s = monotonic_s() + _RETURNS_WITHIN_S
+        # The watch over the load has waited for one that hangs already.
+        patience_s = 0.0 if isinstance(cause, NoAnswerError) else _RETURNS_WITHIN_S
+        deadline_s = monotonic_s() + patience_s
         while True:
             try:
                 return self._read_start()

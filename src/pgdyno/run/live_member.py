@@ -165,7 +165,10 @@ class MemberRun:
     def start_load(self, on_load: Callable[[Progress], None]) -> None:
         """Start its load, which goes on until `finish`."""
         assert self._stream is not None  # noqa: S101 - the round has started it
-        self._watch = LoadWatch(self._stage.server, duration_s=self.trial.duration_s, clock=self.ran_s)
+        server = self._stage.server
+        self._watch = LoadWatch(
+            server, duration_s=self.trial.duration_s, clock=self.ran_s, find_stall=server.find_stall
+        )
         run = make_measured_run(self._stage, self.trial, self.seen, self._stream, duration_s=_NO_END_S)
         begun = self._stage.generator.start_load(
             run,

@@ -286,7 +286,9 @@ class OwnServer:
         return failure or (None if self._pooler is None else self._pooler.find_failure())
 
     def find_stall(self, session: sql.Connection) -> StepFailedError | None:
-        """Return the error of a standby that streams no more, for which commits may wait forever."""
+        """Return the error of a pooler that does not answer, or of a standby that streams no more, for which commits may wait forever."""
+        if self._pooler is not None and (silence := self._pooler.find_silence()) is not None:
+            return silence
         return None if self._retired is not None else self._standbys.find_stall(session, self._running)
 
     def log_tail(self) -> str:

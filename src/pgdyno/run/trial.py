@@ -22,7 +22,7 @@ from pgdyno.record.transactions import pack as txpack
 from pgdyno.record.trial_data import SERVER_LOG
 from pgdyno.record.types import ErrorFact, Gap, TrialRecord, TrialStatus
 from pgdyno.run import statements
-from pgdyno.run.change.journal import UndoOutcome
+from pgdyno.run.change.changes import UndoOutcome
 from pgdyno.run.change.kernel import KernelSettings, changed_sysctls
 from pgdyno.run.host.clock import wall_clock_offset_s
 from pgdyno.run.host.log import LOG

@@ -129,7 +129,7 @@ def make_named_hosts(server: str | None, loads: Sequence[str] = ()) -> dict[str,
 
     Args:
         server: The server's machine; None: it is not watched.
-        loads: The load hosts. One that is the server's machine, too, has a name of its own.
+        loads: The load hosts, which are named as they are reached. The server's machine is named otherwise if it is one of them.
 
     Raises:
         SpecError: A name is no ssh destination, or a load host is named twice.
@@ -138,9 +138,11 @@ def make_named_hosts(server: str | None, loads: Sequence[str] = ()) -> dict[str,
     if repeated:
         raise SpecError(f"--load-host {repeated[0]} is named twice", hint="a load host runs one pgbench")
     try:
-        hosts = {} if server is None else {server: HostEntry(role=HostRole.SERVER, ssh=server)}
-        for name in loads:
-            hosts[f"load-{name}" if name == server else name] = HostEntry(role=HostRole.LOAD, ssh=name)
+        hosts = {name: HostEntry(role=HostRole.LOAD, ssh=name) for name in loads}
+        if server is not None:
+            # Reports name load hosts by these names, and the server's machine by its own host name.
+            name = f"server-{server}" if server in hosts else server
+            hosts = {name: HostEntry(role=HostRole.SERVER, ssh=server), **hosts}
     except ValueError as exc:
         raise SpecError(str(exc)) from exc
     for name in hosts:

@@ -18,7 +18,6 @@ than half must agree. All thresholds are in `thresholds.py`.
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Iterator, Sequence
 
 import msgspec
@@ -33,14 +32,14 @@ from pgdyno.analyse.bottleneck.evidence_rules import (
     list_support,
 )
 from pgdyno.analyse.bottleneck.ranking import Ranking, rank_shares, share_of
-from pgdyno.analyse.bottleneck.signs import Signs, read_signs
-from pgdyno.analyse.estimate import estimate_mean_of_trials
+from pgdyno.analyse.bottleneck.sign_reading import read_signs
+from pgdyno.analyse.bottleneck.signs import Signs
 from pgdyno.analyse.standbys import Stage
 from pgdyno.analyse.thresholds import THRESHOLDS
 from pgdyno.analyse.transaction_time.shares import Bottleneck, Certainty, Resource, TimeShare, TransactionTime
 from pgdyno.analyse.types import GeneratorFigures, TrialAnalysis
 from pgdyno.plan.plan import PlannedWorkload
-from pgdyno.record.types import StudyRecord, TrialStatus, why_missing
+from pgdyno.record.types import StudyRecord, why_missing
 from pgdyno.units import format_share
 
 _PARTS = {
@@ -48,53 +47,13 @@ _PARTS = {
     Stage.FLUSH: "the WAL flush of",
     Stage.REPLAY: "the replay of WAL by",
 }
-
 _OF_POOLER = {
     Resource.POOL: "the number of server connections of the pooler {name}",
     Resource.POOLER: "the one thread of the pooler {name}",
 }
 
 
-def judge_workload(record: StudyRecord, load: PlannedWorkload, trials: Sequence[TrialAnalysis]) -> Bottleneck | None:
-    """Diagnose what limits a load in more than half of its finished trials; None if no trial ran it alone.
-
-    Args:
-        record: The study's record.
-        load: The load of the trials.
-        trials: All trials of that load and variant.
-    """
-    finished = [
-        trial
-        for trial in trials
-        # If variants alternate within a trial, a wait cannot be assigned to one of them.
-        if trial.record.status is TrialStatus.FINISHED
-        and trial.tps is not None
-        and len(trial.record.planned.variants) <= 1
-    ]
-    # Of live pairs nothing was sampled.
-    finished = [trial for trial in finished if trial.record.planned.is_observed] or finished
-    judged = [_judge_trial(record, load, trial) for trial in finished]
-    if not judged:
-        return None
-    counts = Counter(each.resource for each in judged)
-    resource, count = counts.most_common(1)[0]
-    if 2 * count <= len(judged):
-        return _report_disagreement(judged, counts)
-    same = sorted((each for each in judged if each.resource is resource), key=lambda each: _ratio(each.share))
-    middle = same[len(same) // 2]
-    if count == len(judged):
-        return _estimate_share(middle, judged)
-    others = ", ".join(f"{other.value} in {n}" for other, n in counts.items() if other is not resource)
-    # The interval over only the trials that agree would be too narrow.
-    said = _with_interval(middle, None, None)
-    return msgspec.structs.replace(
-        said,
-        certainty=Certainty.UNKNOWN if resource is Resource.UNKNOWN else Certainty.LIKELY,
-        evidence=(*said.evidence, f"{count} of {len(judged)} trials say so; {others}"),
-    )
-
-
-def _judge_trial(record: StudyRecord, load: PlannedWorkload, trial: TrialAnalysis) -> Bottleneck:
+def judge_trial(record: StudyRecord, load: PlannedWorkload, trial: TrialAnalysis) -> Bottleneck:
     """Diagnose what limits a load in one trial."""
     return msgspec.structs.replace(_judge(record, load, trial), trial=trial.record.planned.number)
 
@@ -142,7 +101,7 @@ def _judge_order(order: Sequence[Resource], ranked: Ranking, time: TransactionTi
         and _is_clear(share, order[1:], ranked, time)
         else Certainty.LIKELY,
         evidence=(
-            _format_share(share),
+            describe_share(share),
             *ranked.evidence,
             *support,
             *list_context(signs, first),
@@ -245,7 +204,7 @@ def _attribute_to_cpu(time: TransactionTime, signs: Signs, why: str) -> Bottlene
         resource=Resource.CPU,
         certainty=Certainty.LIKELY,
         evidence=(
-            "none of the clients' time was observed on them" if seen is None else _format_share(seen),
+            "none of the clients' time was observed on them" if seen is None else describe_share(seen),
             f"{why}: the rest of that time is attributed to them, too",
             *list_context(signs, Resource.CPU),
         ),
@@ -268,7 +227,7 @@ def _attribute_to_generator(time: TransactionTime, signs: Signs, full: Generator
         certainty=Certainty.LIKELY,
         part=f"pgbench on {full.host}",
         evidence=(
-            "" if seen is None else _format_share(seen),
+            "" if seen is None else describe_share(seen),
             signs.generator_use or "",
         ),
         share=seen,
@@ -342,55 +301,11 @@ def _judge_without_waits(trial: TrialAnalysis, signs: Signs) -> Bottleneck:
     return Bottleneck(resource=Resource.UNKNOWN, certainty=Certainty.UNKNOWN, evidence=evidence, absent=absent)
 
 
-def _report_disagreement(judged: Sequence[Bottleneck], counts: Counter[Resource]) -> Bottleneck:
-    """Return an unknown bottleneck for trials of which no half names one resource."""
-    said = ", ".join(f"{resource.value} in {count}" for resource, count in counts.most_common())
-    return Bottleneck(
-        resource=Resource.UNKNOWN,
-        certainty=Certainty.UNKNOWN,
-        evidence=(f"the {len(judged)} trials do not agree: {said}",),
-        rivals=tuple(
-            (resource, f"named in {count} of {len(judged)} trials only")
-            for resource, count in counts.most_common()
-            if resource is not Resource.UNKNOWN
-        ),
-        absent=judged[0].absent,
-    )
-
-
-def _estimate_share(middle: Bottleneck, judged: Sequence[Bottleneck]) -> Bottleneck:
-    """Give the middle one of several agreeing trials the interval over all, which includes variation between trials."""
-    ratios = [each.share.ratio for each in judged if each.share is not None]
-    if middle.share is None or len(ratios) < 2:
-        return middle
-    mean = estimate_mean_of_trials(ratios, unit="ratio")
-    low, high = max(0.0, mean.low or 0.0), min(1.0, mean.high or 1.0)
-    said = _with_interval(middle, min(low, middle.share.ratio), max(high, middle.share.ratio), trials_count=len(ratios))
-    is_sure = low >= THRESHOLDS.named_ratio
-    return said if is_sure or said.certainty is not Certainty.STRONG else _weaken(said)
-
-
-def _weaken(found: Bottleneck) -> Bottleneck:
-    return msgspec.structs.replace(found, certainty=Certainty.LIKELY)
-
-
-def _with_interval(found: Bottleneck, low: float | None, high: float | None, *, trials_count: int = 1) -> Bottleneck:
-    """Replace the interval of the share, in its evidence, too."""
-    if found.share is None:
-        return found
-    how = f"{found.share.how}, the interval over {trials_count} trials" if trials_count > 1 else found.share.how
-    share = msgspec.structs.replace(found.share, low_ratio=low, high_ratio=high, how=how)
-    return msgspec.structs.replace(found, share=share, evidence=(_format_share(share), *found.evidence[1:]))
-
-
-def _format_share(share: TimeShare) -> str:
+def describe_share(share: TimeShare) -> str:
+    """Describe a share with its interval: `77 % (70 to 83 %) of the clients' time, 23.5 ms of a transaction: …`."""
     interval = ""
     if share.low_ratio is not None and share.high_ratio is not None:
         interval = f" ({share.low_ratio * 100:.0f} to {format_share(share.high_ratio)})"
     return (
         f"{format_share(share.ratio)}{interval} of the clients' time, {share.ms:.3g} ms of a transaction: {share.how}"
     )
-
-
-def _ratio(share: TimeShare | None) -> float:
-    return 0.0 if share is None else share.ratio

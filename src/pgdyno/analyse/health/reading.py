@@ -9,8 +9,9 @@ import msgspec
 
 from pgdyno.analyse.disk.demand import DiskDemand
 from pgdyno.analyse.throughput import TrialThroughput
+from pgdyno.facts.readable_counters import name_place
 from pgdyno.facts.versions import is_supported
-from pgdyno.facts.views import Absent, name_place, server_counters
+from pgdyno.facts.views import Absent, server_counters
 from pgdyno.record.samples import os_series as series
 from pgdyno.record.samples import server_series
 from pgdyno.record.trial_data import TrialData

@@ -26,32 +26,30 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import msgspec
 import numpy as np
 
 from pgdyno.analyse.poolers import PoolerFigures
-from pgdyno.analyse.thresholds import THRESHOLDS
 from pgdyno.analyse.transaction_time.network import NetworkTime
+from pgdyno.analyse.transaction_time.observations import (
+    IDLE,
+    RUNNING,
+    UNSEEN_CLIENT,
+    BackendActivity,
+    CpuCounts,
+    count_cpu,
+    observe_backends,
+)
 from pgdyno.analyse.transaction_time.pooling import find_pooler_ratio, split_off_pooler
 from pgdyno.analyse.transaction_time.shares import Resource, TimeShare, TransactionTime
 from pgdyno.analyse.transaction_time.theory import autocorrelated_half_width, count_clients_at_thread
-from pgdyno.facts.wait_events import find_resource
 from pgdyno.plan.plan import PlannedWorkload
-from pgdyno.record.samples import os_series as series
-from pgdyno.record.samples.files import OsSamples, ServerSamples
-from pgdyno.record.samples.series import Floats, gauge
-from pgdyno.record.samples.server_series import CLIENT_BACKEND, list_wait_counts
+from pgdyno.record.samples.series import Floats
 from pgdyno.record.trial_data import TrialData
-from pgdyno.record.types import UNSEEN_MACHINE, TrialStatus, why_missing
+from pgdyno.record.types import TrialStatus
 from pgdyno.spec.study import BUILTIN_SCRIPTS
 
-# With fewer sampled seconds than the first number, the shares are unknown; with fewer than the second, only several
-# trials show how far they vary.
-_MIN_SECONDS = 2
+# With fewer sampled seconds, only several trials show how far shares vary.
 _MIN_SPREAD_SECONDS = 3
-_UNSEEN_CLIENT = "pgbench and the network were not sampled"
-RUNNING = "running"
-IDLE = "idle"
 WAITING = (
     Resource.WAL_FLUSH,
     Resource.WAL_LOCK,
@@ -62,37 +60,6 @@ WAITING = (
     Resource.LOCK,
 )
 """Resources that backends wait for inside the server, if the cause is known."""
-
-
-class _BackendActivity(msgspec.Struct, frozen=True, kw_only=True):
-    """Mean numbers of clients' backends in each second by activity, and the number of samples."""
-
-    by_activity: dict[Resource | str, Floats]
-    samples_count: int
-
-    def mean(self, what: Resource | str) -> float:
-        return float(self.by_activity[what].mean()) if what in self.by_activity else 0.0
-
-
-class _CpuCounts(msgspec.Struct, frozen=True, kw_only=True):
-    """Means over the load of what the kernel counted; absent values are None, with a reason."""
-
-    backends: tuple[float, float] | None
-    """Mean number of clients' backends that had a CPU, and that waited for one."""
-    threads: tuple[tuple[float, float], ...] | None
-    """The same for each pgbench thread."""
-    absent: dict[str, str]
-    spread: Floats | None = None
-    """Sum of both numbers of backends, by second."""
-    are_shared: bool = True
-    """Whether pgbench's threads and the backends share CPUs; not where the load comes from another machine."""
-
-    @property
-    def is_short(self) -> bool:
-        """True if backends wait for CPUs much of the time, and pgbench's part is known."""
-        if self.backends is None or self.threads is None:
-            return False
-        return self.backends[1] >= THRESHOLDS.queueing_ratio * sum(self.backends)
 
 
 def measure_time(
@@ -117,10 +84,10 @@ def measure_time(
     count = data.transaction_count
     if start_s is None or end_s is None or not count:
         return None
-    activity = _observe_backends(data.server, workload, start_s, end_s)
+    activity = observe_backends(data.server, workload, start_s, end_s)
     if activity is None:
         return None
-    cpu = _count_cpu(data, start_s, end_s)
+    cpu = count_cpu(data, start_s, end_s)
     if pooler is not None:
         activity.by_activity[Resource.POOL] = np.array(pooler.waiting_by_s)
     parts = _split(activity, cpu, workload.clients, pooler)
@@ -148,90 +115,8 @@ def measure_time(
     )
 
 
-def _observe_backends(
-    samples: ServerSamples, workload: PlannedWorkload, start_s: float, end_s: float
-) -> _BackendActivity | None:
-    """Count the activities of clients' backends in each second of the load."""
-    times_s, looks = gauge(samples.frame, "t_s"), gauge(samples.frame, "n")
-    inside = (times_s > start_s) & (times_s <= end_s) & (looks > 0)
-    # The samples of a row were taken in the second before it.
-    inside[1:] &= times_s[:-1] >= start_s
-    inside[:1] = False
-    if inside.sum() < _MIN_SECONDS or samples.header is None:
-        return None
-    major = samples.header.version_num // 10_000
-    by_activity: dict[Resource | str, Floats] = {}
-    for observed in list_wait_counts(samples, CLIENT_BACKEND):
-        what = classify_backend(major, observed.state, observed.wait_event_type, observed.wait_event)
-        if what == IDLE and workload.rate_tps is not None:
-            continue
-        backends = observed.counts[inside] / looks[inside]
-        by_activity[what] = by_activity.get(what, np.zeros(len(backends))) + backends
-    _drop_idle_sessions(by_activity, workload.clients)
-    return _BackendActivity(by_activity=by_activity, samples_count=int(looks[inside].sum()))
-
-
-def classify_backend(major: int, state: str, wait_event_type: str, wait_event: str) -> Resource | str:
-    """Return what a client's backend in such a state waits for; `RUNNING` if for nothing, `IDLE` if it has nothing to do."""
-    if not wait_event_type:
-        return RUNNING
-    if wait_event_type == "Client" and state == "idle":
-        return IDLE
-    waited = find_resource(major, wait_event_type, wait_event)
-    return Resource.UNKNOWN if waited is None else Resource(waited)
-
-
-def _drop_idle_sessions(by_activity: dict[Resource | str, Floats], clients: int) -> None:
-    """Remove sessions that are not part of the load: idle backends beyond the number of clients."""
-    if IDLE in by_activity:
-        beyond = sum(by_activity.values()) - clients
-        by_activity[IDLE] = by_activity[IDLE] - np.clip(beyond, 0.0, by_activity[IDLE])
-
-
-def _count_cpu(data: TrialData, start_s: float, end_s: float) -> _CpuCounts:
-    if data.of_load is None:
-        reason = why_missing(data.gaps, "os sampler") or "the machine was not sampled"
-        # Of a server elsewhere, the network is in the clients' time, too.
-        of_client = _UNSEEN_CLIENT if reason == UNSEEN_MACHINE else reason
-        return _CpuCounts(
-            backends=None, threads=None, absent={"running_ms": reason, Resource.LOAD_GENERATOR.value: of_client}
-        )
-    absent: dict[str, str] = {}
-    running = queueing = np.empty(0)
-    if data.os is None:
-        absent["running_ms"] = why_missing(data.gaps, "os sampler") or UNSEEN_MACHINE
-    else:
-        lines = series.backends_on_cpu(data.os)
-        running, queueing = map(data.within_load, lines)
-        if not len(running) or not len(queueing) or running.mean() <= 0.0:
-            absent["running_ms"] = lines[0].absent or "this kernel does not count it"
-    loads = [one.os for one in data.generators if one.os is not None] or [data.of_load]
-    threads = tuple(thread for samples in loads for thread in _measure_threads(samples, start_s, end_s))
-    if not threads:
-        absent[Resource.LOAD_GENERATOR.value] = "how long pgbench's threads waited for a CPU was not recorded"
-    return _CpuCounts(
-        backends=None if "running_ms" in absent else (float(running.mean()), float(queueing.mean())),
-        threads=threads or None,
-        absent=absent,
-        spread=None if "running_ms" in absent else running + queueing,
-        # On a machine of its own pgbench is not followed by the sampler of the server's.
-        are_shared=data.generator is None or data.os is None or bool(series.busy_threads(data.os)),
-    )
-
-
-def _measure_threads(samples: OsSamples, start_s: float, end_s: float) -> tuple[tuple[float, float], ...]:
-    """Measure for which shares of the load each of pgbench's threads had a CPU, and waited for one."""
-    times_s = gauge(samples.frame, "t_s")
-    inside = (times_s[:-1] >= start_s) & (times_s[1:] <= end_s)
-    return tuple(
-        (float(np.nanmean(had[inside])), float(np.nanmean(waited[inside])))
-        for had, waited in series.busy_threads(samples).values()
-        if np.isfinite(had[inside]).any() and np.isfinite(waited[inside]).any()
-    )
-
-
 def _split(
-    activity: _BackendActivity, cpu: _CpuCounts, clients: int, pooler: PoolerFigures | None
+    activity: BackendActivity, cpu: CpuCounts, clients: int, pooler: PoolerFigures | None
 ) -> dict[Resource, float]:
     """Split the mean number of clients by resource, with all corrections."""
     parts = {resource: activity.mean(resource) for resource in (*WAITING, Resource.UNKNOWN)}
@@ -315,14 +200,14 @@ _HOW: Mapping[Resource, str] = {
 
 
 def _share(
-    resource: Resource, ratio: float, transaction_ms: float, activity: _BackendActivity, cpu: _CpuCounts
+    resource: Resource, ratio: float, transaction_ms: float, activity: BackendActivity, cpu: CpuCounts
 ) -> TimeShare:
     values = _series_of(resource, activity, cpu)
     half = None
     if values is not None and len(values) >= _MIN_SPREAD_SECONDS and values.mean():
         half = autocorrelated_half_width(values) / float(values.mean()) * ratio
     how = _HOW.get(resource, "backends seen in such a wait")
-    if resource is Resource.CLIENT and cpu.absent.get(Resource.LOAD_GENERATOR.value) == _UNSEEN_CLIENT:
+    if resource is Resource.CLIENT and cpu.absent.get(Resource.LOAD_GENERATOR.value) == UNSEEN_CLIENT:
         how = "backends that waited for pgbench or for the network"
     if resource is Resource.CPU and cpu.backends is None:
         how = "backends that waited for nothing, whether or not they had a CPU"
@@ -336,7 +221,7 @@ def _share(
     )
 
 
-def _series_of(resource: Resource, activity: _BackendActivity, cpu: _CpuCounts) -> Floats | None:
+def _series_of(resource: Resource, activity: BackendActivity, cpu: CpuCounts) -> Floats | None:
     """Return the series that shows how a resource's share varies from second to second."""
     sources: dict[Resource, tuple[Resource | str, ...]] = {
         Resource.CPU: (RUNNING,),

@@ -9,8 +9,9 @@ from pgdyno.conduct.ui import Ui
 from pgdyno.errors import SpecError
 from pgdyno.report.forms.plain import render_line
 from pgdyno.run.given.access import open_access
-from pgdyno.run.given.database import ForeignDatabase, OwnDatabase, drop_database, list_databases
+from pgdyno.run.given.database import drop_database
 from pgdyno.run.given.lock import refuse_second_study
+from pgdyno.run.given.own_databases import ForeignDatabase, OwnDatabase, list_databases
 from pgdyno.units import count_things, format_bytes
 
 

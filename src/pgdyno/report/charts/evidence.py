@@ -44,10 +44,7 @@ def pairs_chart(question: Question, *, title: str, hue: str | None = None) -> Ch
         notes.append(f"Each dot is the mean of {joined} neighbouring pairs; report.json has every pair.")
     if stray_count:
         notes.append(f"{stray_count} of {verdict.n:,} pairs lie outside the chart.")
-    end = [] if verdict.low_ratio is None else [
-        {"n": verdict.n * 1.025, "low": percent(verdict.low_ratio), "high": percent(verdict.high_ratio or 0.0),
-         "effect": percent(verdict.effect_ratio or 0.0)}
-    ]  # fmt: skip
+    end = _end(verdict, low, high)
     metric = METRIC_WORDS[verdict.metric]
     return Chart(
         kind="pairs",
@@ -147,6 +144,15 @@ def _pairs_spec(band: str, n: int, domain: tuple[float, float]) -> dict[str, Any
                 "mark": {"type": "rule", "color": hue, "strokeWidth": 5, "clip": True},
                 "encoding": {"x": {"field": "n", **x}, "y": {"field": "low", **y}, "y2": {"field": "high"}},
             },
+            # An interval that goes on beyond the axis ends in an arrow.
+            *(
+                {
+                    "data": {"name": "end"},
+                    "mark": {"type": "point", "shape": shape, "size": 90, "filled": True, "opacity": 1, "color": hue},
+                    "encoding": {"x": {"field": "n", **x}, "y": {"field": field, **y}},
+                }
+                for shape, field in (("triangle-down", "before"), ("triangle-up", "beyond"))
+            ),
         ],
         "config": CONFIG,
     }
@@ -176,6 +182,22 @@ def _evidence_spec(hue: str, n: int, domain: tuple[float, float]) -> dict[str, A
         ],
         "config": CONFIG,
     }
+
+
+def _end(verdict: Verdict, lowest: float, highest: float) -> _Rows:
+    """Return the last interval, and the ends of the axis that it goes on beyond; nothing before the first interval."""
+    if verdict.low_ratio is None:
+        return []
+    low, high = percent(verdict.low_ratio), percent(verdict.high_ratio or 0.0)
+    return [
+        {
+            "n": verdict.n * 1.025,
+            "low": low,
+            "high": high,
+            **({"before": lowest} if low < lowest else {}),
+            **({"beyond": highest} if high > highest else {}),
+        }
+    ]
 
 
 def _whole_ticks(low: float, high: float) -> list[int]:

@@ -10,13 +10,15 @@ from pgdyno.analyse.comparison.verdict import Verdict, VerdictKind
 from pgdyno.report.charts.chart import CONFIG, Chart, colour_by, colour_of
 from pgdyno.report.charts.thin import shorten
 from pgdyno.report.format import format_within
-from pgdyno.report.verdict_words import HUES, METRIC_WORDS, describe_verdict
+from pgdyno.report.verdict_words import HUES, METRIC_WORDS, describe_verdict, effect_of
 
 PERCENT_LABEL = "(datum.value > 0 ? '+' : '') + format(datum.value, ',~g') + ' %'"
 """How an axis labels changes, as a Vega expression."""
 _BAR_HEIGHT, _LINE_HEIGHT = 30, 15
 # The longest label line, in characters, that fits on a telephone.
 _LINE_LETTERS = 46
+# Room at both ends of the axis, so that an interval that ends in the chart does not seem to go on.
+_MARGIN_SHARE = 0.04
 
 
 def intervals_chart(verdicts: Iterable[Verdict], *, titles: Mapping[str, str], reference: str) -> Chart | None:
@@ -59,11 +61,14 @@ def intervals_chart(verdicts: Iterable[Verdict], *, titles: Mapping[str, str], r
 
 def _interval_row(verdict: Verdict, domain: tuple[float, float]) -> dict[str, Any]:
     low, high = percent(verdict.low_ratio or 0.0), percent(verdict.high_ratio or 0.0)
-    ends = {"before": domain[0] if low < domain[0] else None, "beyond": domain[1] if high > domain[1] else None}
+    start, end = effect_of(verdict).ends
+    before = {"before": domain[0], "before_end": start} if low < domain[0] else {}
+    beyond = {"beyond": domain[1], "beyond_end": end} if high > domain[1] else {}
     return {
         "low": max(low, domain[0]),
         "high": min(high, domain[1]),
-        **{name: end for name, end in ends.items() if end is not None},
+        **before,
+        **beyond,
         "effect": percent(verdict.effect_ratio or 0.0),
         "kind": verdict.kind.value,
     }
@@ -77,7 +82,10 @@ def _common_domain(verdicts: list[Verdict]) -> tuple[float, float]:
     wanted = [percent(ratio) for ratio in (*decided, *effects)] + [2 * bounds["from"], 2 * bounds["until"]]
     low, high = 2 * min(wanted), 2 * max(wanted)
     open_ends = [percent(end) for one in verdicts for end in (one.low_ratio or 0.0, one.high_ratio or 0.0)]
-    return min(*wanted, *(max(low, end) for end in open_ends)), max(*wanted, *(min(high, end) for end in open_ends))
+    least = min(*wanted, *(max(low, end) for end in open_ends))
+    most = max(*wanted, *(min(high, end) for end in open_ends))
+    margin = _MARGIN_SHARE * (most - least)
+    return least - margin, most + margin
 
 
 def _intervals_spec(rows: int, height: int, domain: tuple[float, float]) -> dict[str, Any]:
@@ -95,6 +103,7 @@ def _intervals_spec(rows: int, height: int, domain: tuple[float, float]) -> dict
     def layer(mark: dict[str, Any], **encoding: Any) -> dict[str, Any]:
         return {"data": {"name": "intervals"}, "mark": mark, "encoding": encoding}
 
+    figures = {"baseline": "top", "dy": 7, "fontSize": 11, "color": colour_of("muted")}
     return {
         "width": "container",
         "height": height,
@@ -111,11 +120,15 @@ def _intervals_spec(rows: int, height: int, domain: tuple[float, float]) -> dict
             },
             layer({"type": "rule", "strokeWidth": 9, "opacity": 0.45, "clip": True},
                   x={"field": "low", **x}, x2={"field": "high"}, y=y("bar"), color=colour),
-            # An interval that goes on beyond the axis ends in an arrow.
+            # An interval that goes on beyond the axis ends in an arrow, with its end in figures.
             layer({"type": "point", "shape": "triangle-left", "size": 130, "filled": True, "opacity": 1},
                   x={"field": "before", **x}, y=y("bar"), color=colour),
             layer({"type": "point", "shape": "triangle-right", "size": 130, "filled": True, "opacity": 1},
                   x={"field": "beyond", **x}, y=y("bar"), color=colour),
+            layer({"type": "text", "align": "left", **figures},
+                  x={"field": "before", **x}, y=y("bar"), text={"field": "before_end"}),
+            layer({"type": "text", "align": "right", **figures},
+                  x={"field": "beyond", **x}, y=y("bar"), text={"field": "beyond_end"}),
             layer({"type": "tick", "orient": "vertical", "size": 15, "thickness": 3, "clip": True},
                   x={"field": "effect", **x}, y=y("bar"), color=colour),
             layer({"type": "text", "align": "left", "baseline": "top", "fontSize": 12, "lineHeight": 15, "limit": {"expr": "width"},

@@ -1,4 +1,4 @@
-"""Build the tables around the trials: dataset, settings, machine, versions, choices, and gaps in the samples."""
+"""Build the tables around the trials: dataset, settings, versions, choices, and gaps in the samples."""
 
 from __future__ import annotations
 
@@ -7,38 +7,22 @@ from collections.abc import Callable, Iterable, Iterator
 
 import msgspec
 
-from pgdyno.explain.preflight.study import list_obstacles
 from pgdyno.facts.durability import durability_given_up
 from pgdyno.facts.settings import key_settings
-from pgdyno.record.machine.disk_facts import DiskFacts
-from pgdyno.record.machine.host_facts import CpuTopology, HostFacts
 from pgdyno.record.types import UNSEEN_GAPS, Dataset, Gap, SettingFact, StudyRecord
-from pgdyno.report.document import Block, Prose, Section, Tone
+from pgdyno.report.document import Block, Prose, Section
 from pgdyno.report.format import ABSENT, format_bytes, format_count, format_number, format_seconds
 from pgdyno.report.input import ReportInput
 from pgdyno.report.level import Level
-from pgdyno.report.sections.conditions.emulated import emulation_table
-from pgdyno.report.sections.conditions.given_server import build_given_machine, given_table
-from pgdyno.report.sections.conditions.load_hosts import load_hosts_table
-from pgdyno.report.sections.conditions.places import places_table
-from pgdyno.report.sections.conditions.preflight import summarise
-from pgdyno.report.sections.conditions.watched import watched_table
-from pgdyno.report.sections.disk.declared import compare_with_declared, declared_tables, explain_declared
-from pgdyno.report.sections.disk.uses import card_tables
-from pgdyno.report.sections.head import SIZES_REMARK
 from pgdyno.report.sections.repeating import list_choices
-from pgdyno.report.severity_words import name_severity
 from pgdyno.report.table import Cell, Table, code, columns, number, text
 from pgdyno.spec.table import CacheState
-from pgdyno.units import count_things
 
 # Source: PostgreSQL 15 to 18, guc_tables.c: shared_buffers has the built-in value of 16384 pages of 8 kB.
 _DEFAULT_SHARED_BUFFERS_BYTES = 128 * 1024**2
 _MEMORY_UNITS = {"B": 1, "kB": 1024, "MB": 1024**2, "GB": 1024**3}
 # Source: PostgreSQL 18 manual, pg_settings: these values come from the server, not from files, commands or users.
 _OWN_SOURCES = frozenset({"default", "override"})
-# The drivers of virtual disks report no reliable facts about the medium behind them.
-_VIRTUAL_DISKS = ("vd", "xvd", "nvme")
 
 
 def build_dataset(report: ReportInput) -> Iterator[Section]:
@@ -64,34 +48,6 @@ def build_settings(report: ReportInput) -> Iterator[Section]:
         blocks.append(msgspec.structs.replace(computed, level=Level.DETAIL))
     blocks += [choices] if choices is not None else []
     yield Section(title="Settings", id="settings", blocks=tuple(blocks), is_listed=True)
-
-
-def build_machine(report: ReportInput) -> Iterator[Section]:
-    """Yield the section on the machine, its disk, the preflight, and the programs; of a given server also on that."""
-    host, given = report.record.host, report.record.given
-    made = (
-        emulation_table(report),
-        None if host is None else host_table(host, report.record.wal_disk),
-        watched_table(report),
-        load_hosts_table(report),
-        places_table(report.record),
-        None if host is None or not host.kernel_settings else kernel_table(host),
-        None if given is None else given_table(given),
-        *card_tables(report),
-        *declared_tables(report),
-        preflight_table(report),
-        gaps_table(report),
-        msgspec.structs.replace(versions_table(report), level=Level.DETAIL),
-    )
-    standing = compare_with_declared(report)
-    words = tuple(
-        Prose(words=one, tone=Tone.SMALL, level=Level.HEADLINE if one in standing else Level.STANDARD)
-        for one in explain_declared(report)
-    )
-    tables = tuple(table for table in made if table is not None)
-    seen = () if given is None else tuple(build_given_machine(report, given))
-    title = "Server" if host is None else "Machine"
-    yield Section(title=title, id="machine", blocks=(*words, *tables, *seen), is_listed=True)
 
 
 def relations_table(dataset: Dataset) -> Table:
@@ -189,93 +145,6 @@ def server_settings_table(report: ReportInput) -> Table | None:
     return _settings_table(caption, report, lambda fact: fact.source in _OWN_SOURCES)
 
 
-def _describe_topology(seen: CpuTopology) -> str:
-    parts = [
-        count_things(seen.socket_count, "socket"),
-        count_things(seen.core_count, "core"),
-        f"{count_things(round(seen.thread_count / seen.core_count), 'thread')} a core",
-    ]
-    parts += [count_things(seen.numa_node_count, "NUMA node")] if seen.numa_node_count else []
-    parts += [f"last-level cache of {seen.last_cache.replace('K', ' kB')}"] if seen.last_cache else []
-    return ", ".join(parts)
-
-
-def host_table(host: HostFacts, wal: DiskFacts | None = None) -> Table:
-    """Build the table of the machine's facts.
-
-    Args:
-        host: The machine.
-        wal: The disk of pg_wal; None if it is that of the data.
-    """
-    disk = host.data_disk
-    limit = None if host.cpu_limit is None else f"{host.cpu_limit:g} of {host.cpu_count} (cgroup limit)"
-    memory = format_bytes(host.memory_bytes)
-    if host.memory_limit_bytes is not None:
-        memory = f"{format_bytes(host.memory_limit_bytes)} of {memory} (cgroup limit)"
-    optional = {"virtualization": "Virtualization", "clock_source": "Clock source", "governor": "CPU governor",
-                "transparent_huge_pages": "Transparent huge pages"}  # fmt: skip
-    facts: list[tuple[str, Cell]] = [
-        *([] if host.host_name is None else [("Name", text(host.host_name))]),
-        ("System", text(f"{host.os_name}, Linux {host.kernel}, {host.architecture}")),
-        ("CPU", text(host.cpu_model)),
-        ("CPUs", text(limit or str(host.cpu_count))),
-        *([] if host.topology is None else [("Topology of CPUs", text(_describe_topology(host.topology)))]),
-        ("Memory", text(memory)),
-        ("Swap", text(format_bytes(host.swap_bytes) if host.swap_bytes else "none")),
-        *((title, text(getattr(host, name), note=None if getattr(host, name) else host.absent.get(name, "not found"))) for name, title in optional.items()),
-        ("Load average at the start", text(format_number(host.load_average_1min))),
-        *(_list_disk(host, disk, wal) if disk.is_known else [("Disk", text(None, note="the role may not know the data's folder"))]),
-    ]  # fmt: skip
-    rows = tuple((text(name), cell) for name, cell in facts)
-    return Table(caption="Machine", columns=columns("", "Value"), rows=rows, remark=SIZES_REMARK)
-
-
-def _list_disk(host: HostFacts, disk: DiskFacts, wal: DiskFacts | None) -> list[tuple[str, Cell]]:
-    room = f"{format_bytes(disk.free_bytes)} free of {format_bytes(disk.size_bytes)}" if disk.size_bytes else None
-    return [
-        ("Data directory", code(disk.path)),
-        ("Disk", text(_describe_disk(host, disk))),
-        ("File system", text(f"{disk.filesystem} ({disk.mount_options})")),
-        *([] if wal is None else [
-            ("Disk of pg_wal", text(_describe_disk(host, wal))),
-            ("File system of pg_wal", text(f"{wal.filesystem} ({wal.mount_options}), {format_bytes(wal.free_bytes)} free of {format_bytes(wal.size_bytes)}")),
-        ]),
-        ("Disk space", text(room, note=None if room else "this account may not look at it")),
-        ("I/O scheduler", text(disk.scheduler, note=None if disk.scheduler else host.absent.get("scheduler", "not found"))),
-        ("Read-ahead", text(f"{disk.read_ahead_kb} kB" if disk.read_ahead_kb is not None else None,
-                            note=None if disk.read_ahead_kb is not None else host.absent.get("read_ahead_kb", "not found"))),
-    ]  # fmt: skip
-
-
-def kernel_table(host: HostFacts) -> Table:
-    """Build the table of the kernel's settings, as they were before the first trial."""
-    rows = tuple((code(name), text(value)) for name, value in host.kernel_settings.items())
-    remark = "Before the first trial; what a variant changes for its trials is in its own settings."
-    return Table(
-        caption="Kernel settings", columns=columns("Setting", "Value"), rows=rows, remark=remark, level=Level.DETAIL
-    )
-
-
-def preflight_table(report: ReportInput) -> Table | None:
-    """Build the table of a study's preflight; None for records that have none."""
-    facts, given = report.record.preflight, report.record.given
-    if facts is None and given is None:
-        return None
-    unseen = () if facts is None else facts.unseen
-    findings = list_obstacles(report.record, report.analysis)
-    rows = [
-        (text(name_severity(one)), text(one.claim), text(one.evidence), text(one.why), text(one.advice))
-        for one in findings
-    ]
-    rows += [(text("not checked"), text(one.what), text(one.reason), text(None), text(None)) for one in unseen]
-    return Table(
-        caption=f"Preflight: state of the {'server' if report.record.given else 'machine'} before the first trial",
-        columns=columns("", "What", "Seen", "Effect", "Fix"),
-        rows=tuple(rows),
-        remark=f"In all: {summarise(findings)}.",
-    )
-
-
 def choices_table(report: ReportInput) -> Table | None:
     """Build the table of what the study left open and pgdyno chose."""
     rows = tuple((text(one.name), text(one.value), text(one.reason)) for one in list_choices(report))
@@ -330,16 +199,6 @@ def format_setting(value: str, unit: str | None) -> str:
         return format_bytes(size)
     is_counted = unit is not None and re.fullmatch(r"\d+(\.\d+)?", value) and value != "0"
     return f"{value} {unit}" if is_counted and size is None else value or "''"
-
-
-def _describe_disk(host: HostFacts, disk: DiskFacts) -> str:
-    parts = [disk.device]
-    if disk.block_device is not None and disk.block_device != disk.device.removeprefix("/dev/"):
-        parts.append(f"on {disk.block_device}")
-    is_virtual = (disk.block_device or "").startswith(_VIRTUAL_DISKS) or host.virtualization not in {None, "none"}
-    if disk.is_rotational is not None and not is_virtual:
-        parts.append("rotating" if disk.is_rotational else "solid state")
-    return ", ".join(parts)
 
 
 def _memory_bytes(value: str, unit: str | None) -> int | None:

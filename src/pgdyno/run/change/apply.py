@@ -17,15 +17,8 @@ import msgspec
 from pgdyno.errors import HostError, PgdynoError, StepFailedError
 from pgdyno.run.change import sysctl, sysfs
 from pgdyno.run.change.boot_files import find_overriding
-from pgdyno.run.change.journal import (
-    AppliedTuning,
-    Journal,
-    OpenJournal,
-    TuningState,
-    UndoOutcome,
-    own_journal,
-    uninterrupted,
-)
+from pgdyno.run.change.changes import AppliedTuning, TuningState, UndoOutcome
+from pgdyno.run.change.journal import Journal, OpenJournal, own_journal
 from pgdyno.run.change.kept_file import write_copy
 from pgdyno.run.change.kernel import check_unheld
 from pgdyno.run.change.kernel_lock import check_unlocked
@@ -34,6 +27,7 @@ from pgdyno.run.change.prepare_apply import LeftOut, Prepared
 from pgdyno.run.change.settings_state import RunningSettings, ask_state, find_differing, read_conf_value, reload_server
 from pgdyno.run.change.tuning_plan import Steps, merge_tunings, plan_steps
 from pgdyno.run.change.tuning_undo import undo_tuning
+from pgdyno.run.host.ctrl_c import uninterrupted
 from pgdyno.run.host.process_id import is_running
 
 Tell = Callable[[str], None]

@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 
 from pgdyno.run.change import sysfs
-from pgdyno.run.change.journal import Change, ChangeKind
+from pgdyno.run.change.changes import Change, ChangeKind
 from pgdyno.run.change.kernel import with_partners
 from pgdyno.run.change.sysctl import PARTNERS, UNUSED
 

@@ -17,7 +17,8 @@ from pathlib import Path
 import msgspec
 
 from pgdyno.errors import HostError
-from pgdyno.run.change.journal import Journal, SavedFile
+from pgdyno.run.change.changes import SavedFile
+from pgdyno.run.change.journal import Journal
 
 
 class FileCopy(msgspec.Struct, frozen=True, kw_only=True):

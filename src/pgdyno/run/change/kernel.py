@@ -19,24 +19,14 @@ import msgspec
 
 from pgdyno.errors import HostError, PgdynoError
 from pgdyno.run.change import kernel_file, sysfs
-from pgdyno.run.change.journal import (
-    Change,
-    ChangeKind,
-    Journal,
-    TuningState,
-    Undo,
-    UndoOutcome,
-    begin_change,
-    own_journal,
-    uninterrupted,
-)
+from pgdyno.run.change.changes import Change, TuningState, Undo, UndoOutcome, begin_change
+from pgdyno.run.change.journal import Journal, own_journal
 from pgdyno.run.change.kernel_lock import SettingLock
-from pgdyno.run.change.sysctl import PARTNERS, UNUSED, namespace_exists
+from pgdyno.run.change.kernel_undo import own_values, undo_changes
+from pgdyno.run.change.sysctl import PARTNERS, UNUSED
+from pgdyno.run.host.ctrl_c import uninterrupted
 from pgdyno.run.host.log import LOG
 from pgdyno.run.host.process_id import is_running, read_boot_id
-
-# The kernel allocates these pages one by one: if it is interrupted or runs out of memory, it keeps those it has.
-_REACHED_BY_STEPS = frozenset({"vm.nr_hugepages", "vm.nr_hugepages_mempolicy", "nr_hugepages"})
 
 
 class KernelSettings:
@@ -131,7 +121,7 @@ class KernelSettings:
         # What a new scheduler resets is put back with it.
         takes |= {reset: None for name in wanted for reset in sysfs.reset_with(name) if reset not in wanted}
         if all(
-            name in self._changes and (value is None or value in _own_values(self._changes[name]))
+            name in self._changes and (value is None or value in own_values(self._changes[name]))
             for name, value in takes.items()
         ):
             return
@@ -141,7 +131,7 @@ class KernelSettings:
                 for name, value in takes.items():
                     change = held.get(name) or self._begin(name, page.changes)
                     current.setdefault(name, (*change.new_values, change.old_value)[0])
-                    if value is not None and value not in _own_values(change):
+                    if value is not None and value not in own_values(change):
                         change = msgspec.structs.replace(change, new_values=(*change.new_values, value))
                     held[name] = change
                 before = set(self._changes.values())
@@ -276,10 +266,6 @@ def with_partners(wanted: Mapping[str, str]) -> dict[str, str]:
     return {**{PARTNERS[name]: UNUSED for name in wanted if name in PARTNERS}, **wanted}
 
 
-def _own_values(change: Change) -> tuple[str, ...]:
-    return (change.old_value, *change.new_values)
-
-
 def check_unheld(change: Change, changes: Sequence[Change]) -> None:
     """Check that no measurement holds a setting or has left it changed.
 
@@ -301,82 +287,3 @@ def check_unheld(change: Change, changes: Sequence[Change]) -> None:
         detail=f"it was {other.old_value} before {other.at}",
         hint="`pgdyno restore` puts it back",
     )
-
-
-def undo_changes(changes: Iterable[Change], *, is_lasting: bool = False) -> tuple[Undo, ...]:
-    """Put settings back to their old values, unless another program has changed them since.
-
-    Args:
-        changes: Changes of sysctls and of files below /sys.
-        is_lasting: Whether files set these values again at each boot, except for those of disks.
-    """
-    groups: dict[tuple[str, str | None], list[Change]] = {}
-    for change in changes:
-        groups.setdefault((_group_of(change), change.namespace), []).append(change)
-    return tuple(undo for group in groups.values() for undo in _undo_group(group, is_lasting=is_lasting))
-
-
-def _group_of(change: Change) -> str:
-    if change.kind is ChangeKind.SYSFS:
-        scheduler = f"{change.what.rpartition('/')[0]}/scheduler"
-        return scheduler if change.what in sysfs.reset_with(scheduler) else change.what
-    return min(change.what, PARTNERS.get(change.what, change.what))
-
-
-def _undo_group(group: Sequence[Change], *, is_lasting: bool) -> list[Undo]:
-    """Undo the change of one setting, or of several whose values only make sense together."""
-    settled = [undo for change in group if (undo := _settle_unseen(change, is_lasting=is_lasting)) is not None]
-    if settled:
-        return settled
-    try:
-        found = {change.what: kernel_file.read_value(change.what) for change in group}
-        if any(not _is_own_value(change, found[change.what]) for change in group):
-            return [_leave(change, found[change.what]) for change in group]
-        kernel_file.write_values({change.what: change.old_value for change in group})
-    except PgdynoError as error:
-        return [Undo(change=change, outcome=UndoOutcome.FAILED, reason=error.reason) for change in group]
-    return [
-        Undo(
-            change=change,
-            outcome=UndoOutcome.UNNEEDED if found[change.what] == change.old_value else UndoOutcome.UNDONE,
-            found_value=found[change.what],
-        )
-        for change in group
-    ]
-
-
-def _is_sysfs(change: Change) -> bool:
-    return change.kind is ChangeKind.SYSFS
-
-
-def _settle_unseen(change: Change, *, is_lasting: bool) -> Undo | None:
-    """Return the outcome for a setting that is not visible from here; None if it is visible."""
-    is_earlier_boot = change.owner.boot_id != read_boot_id()
-    # Disks and namespaces may have other names after a reboot.
-    if is_earlier_boot and not (is_lasting and (not _is_sysfs(change) or sysfs.is_same_after_boot(change.what))):
-        return Undo(change=change, outcome=UndoOutcome.GONE, reason="a reboot has undone it")
-    if not is_earlier_boot and not _is_sysfs(change) and change.namespace != kernel_file.find_namespace(change.what):
-        if change.namespace is not None and namespace_exists(change.namespace):
-            reason = f"it belongs to the namespace {change.namespace}: run `pgdyno restore` in there"
-            return Undo(change=change, outcome=UndoOutcome.FAILED, reason=reason)
-        return Undo(change=change, outcome=UndoOutcome.GONE, reason="its namespace is gone")
-    if not kernel_file.is_there(change.what):
-        return Undo(change=change, outcome=UndoOutcome.GONE, reason="the kernel no longer has it")
-    return None
-
-
-def _is_own_value(change: Change, value: str) -> bool:
-    # A change of scheduler resets these settings to values that pgdyno did not choose.
-    if value in _own_values(change) or (_is_sysfs(change) and not change.new_values):
-        return True
-    if change.what.rpartition("/")[2] not in _REACHED_BY_STEPS:
-        return False
-    own = [int(own) for own in _own_values(change)]
-    return min(own) <= int(value) <= max(own)
-
-
-def _leave(change: Change, found: str) -> Undo:
-    if found == change.old_value:
-        return Undo(change=change, outcome=UndoOutcome.UNNEEDED, found_value=found)
-    reason = "another program has changed it since, so pgdyno left it as it is"
-    return Undo(change=change, outcome=UndoOutcome.LEFT, found_value=found, reason=reason)

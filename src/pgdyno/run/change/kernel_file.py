@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Protocol
 
 from pgdyno.run.change import mount_option, sysctl, sysfs
-from pgdyno.run.change.journal import ChangeKind
+from pgdyno.run.change.changes import ChangeKind
 
 
 def kind_of(name: str) -> ChangeKind:

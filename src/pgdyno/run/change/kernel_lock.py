@@ -20,7 +20,7 @@ from typing import Self
 import msgspec
 
 from pgdyno.errors import HostError
-from pgdyno.run.change.journal import Change
+from pgdyno.run.change.changes import Change
 from pgdyno.run.host.log import LOG
 
 _PREFIX = "pgdyno-"

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from pgdyno.errors import HostError, StepFailedError
-from pgdyno.run.change.journal import Starter
+from pgdyno.run.change.changes import Starter
 from pgdyno.run.given.data_folder import DataFolder, find_asker
 from pgdyno.run.host.clock import monotonic_s
 from pgdyno.run.host.host import THIS_HOST

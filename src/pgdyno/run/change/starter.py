@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 
 from pgdyno.errors import HostError
-from pgdyno.run.change.journal import Starter
+from pgdyno.run.change.changes import Starter
 from pgdyno.run.change.named_server import NamedServer, show_unit
 
 # No match can be taken for an option of systemctl.

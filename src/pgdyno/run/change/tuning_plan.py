@@ -14,7 +14,7 @@ import msgspec
 from pgdyno.errors import HostError
 from pgdyno.run.change import sysctl, sysfs
 from pgdyno.run.change.boot_files import BootFile, plan_boot_files
-from pgdyno.run.change.journal import (
+from pgdyno.run.change.changes import (
     AppliedTuning,
     Change,
     ChangeKind,

@@ -13,22 +13,12 @@ from pathlib import Path
 import msgspec
 
 from pgdyno.errors import HostError
-from pgdyno.run.change.journal import (
-    CHANGES,
-    HOME_FOLDER,
-    AppliedTuning,
-    Change,
-    FileChange,
-    Journal,
-    ServerChange,
-    TuningState,
-    Undo,
-    UndoOutcome,
-    uninterrupted,
-)
+from pgdyno.run.change.changes import AppliedTuning, Change, FileChange, ServerChange, TuningState, Undo, UndoOutcome
+from pgdyno.run.change.journal import CHANGES, HOME_FOLDER, Journal
 from pgdyno.run.change.kept_file import load_copy
 from pgdyno.run.change.starter import find_origin
 from pgdyno.run.change.tuning_undo import open_changed, undo_tuning
+from pgdyno.run.host.ctrl_c import uninterrupted
 from pgdyno.run.host.process_id import is_running, this_process
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 import msgspec
 
 from pgdyno.errors import HostError, PgdynoError, StepFailedError
-from pgdyno.run.change.journal import (
+from pgdyno.run.change.changes import (
     AnyChange,
     AppliedTuning,
     FileChange,
@@ -28,7 +28,7 @@ from pgdyno.run.change.journal import (
     UndoOutcome,
 )
 from pgdyno.run.change.kept_file import FileCopy, discard_partial, read_copy, write_copy
-from pgdyno.run.change.kernel import undo_changes
+from pgdyno.run.change.kernel_undo import undo_changes
 from pgdyno.run.change.named_server import NamedServer, open_server
 from pgdyno.run.change.server_conf import NAME, take_back
 from pgdyno.run.change.settings_state import reload_server

@@ -33,7 +33,7 @@ PRIMARY_SETTINGS: Mapping[str, SettingValue] = {"max_slot_wal_keep_size": SLOT_W
 """What a primary with standbys has where the study says nothing else: a standby that falls behind fills no disk."""
 # One that takes over has no standby for which its commits could wait.
 _SUCCESSOR_SETTINGS: Mapping[str, SettingValue] = {"synchronous_standby_names": ""}
-# Its own 5 s would be most of a restart.
+# The default of 5 s would be most of the time of a restart.
 _RETRIES: Mapping[str, SettingValue] = {"wal_retrieve_retry_interval": "100ms"}
 _STREAMS_WITHIN_S = 60.0
 _LOOK_EVERY_S = 0.02
@@ -46,7 +46,7 @@ class Standbys:
     """All standbys of one primary, which may be none. Use it from the main thread.
 
     Args:
-        count: How many.
+        count: The number of standbys.
         installation: Their PostgreSQL, which is the primary's.
         home: That of the primary.
         take_over: Whether one of them takes the primary's place in each trial.
@@ -62,7 +62,7 @@ class Standbys:
         self._settings: Mapping[str, SettingValue] = {}
         self._changing: list[sql.Connection] = []
         self.processes: tuple[FollowedProcess, ...] = ()
-        """What the OS sampler follows of those that run."""
+        """Their processes, which the OS sampler follows; empty while none runs."""
 
     def __bool__(self) -> bool:
         """Return whether there are any."""
@@ -129,7 +129,12 @@ class Standbys:
                 raise stall
 
     def find_stall(self, session: sql.Connection, primary: Server) -> StepFailedError | None:
-        """Return the error to raise if one streams no more; None while all do. The session is one of the primary."""
+        """Return the error to raise if one streams no more; None while all do.
+
+        Args:
+            session: A session of the primary.
+            primary: The primary, the end of whose log the error shows.
+        """
         streaming = sql.list_streams(session) if self else frozenset[str]()
         for server in self._servers:
             if server.name not in streaming:
@@ -143,11 +148,11 @@ class Standbys:
 
     @property
     def socket_folders(self) -> tuple[str, ...]:
-        """Where each of them is reached."""
+        """The folder of each one's socket."""
         return tuple(str(home.sockets) for home in self._homes)
 
     def name_successor(self) -> Server:
-        """Return the standby that has flushed most of the primary's WAL; from now on it is none of these.
+        """Return the standby that has flushed most of the primary's WAL, and take it out of the standbys.
 
         Raises:
             StepFailedError: One of them has ended, or does not answer.
@@ -159,7 +164,7 @@ class Standbys:
         return successor
 
     def abandon(self) -> None:
-        """End all at once, and the sessions that changed their settings."""
+        """End all standbys at once, and the sessions that change their settings."""
         for connection in self._changing:
             connection.close()
         for server in self._servers:

@@ -16,6 +16,8 @@ from pgdyno.units import format_bytes
 
 # Each look is a connection, and twice as many are made as the rate so far would need until the bound is reached.
 _SOONEST_S, _LATEST_S = 0.5, 5.0
+# Of a server that hangs, the watch over the load tells; a look that waits keeps it from that.
+_PATIENCE_S = 10.0
 _OWN_SIZES: LiteralString = """
 SELECT coalesce(sum(pg_catalog.pg_database_size(d.oid)), 0)::bigint AS size_bytes
 FROM pg_catalog.pg_database d, pg_catalog.pg_roles r
@@ -119,7 +121,7 @@ def _refuse_data(seen_bytes: int, most_bytes: float) -> HostError:
 def _read_wal(address: Address) -> int | None:
     """Return the WAL written since the cluster was made; None where the role may not know, or nothing answers now."""
     try:
-        with sql.connect(address) as connection:
+        with sql.connect(address) as connection, timeouts.limit(connection, _PATIENCE_S):
             return sql.read_wal_bytes(connection)
     except StepFailedError:
         return None
@@ -128,7 +130,7 @@ def _read_wal(address: Address) -> int | None:
 def _read_data(address: Address) -> int | None:
     """Return the bytes of pgdyno's databases; None where nothing answers now, or one is just being dropped."""
     try:
-        with sql.connect(address) as connection, timeouts.limit(connection):
+        with sql.connect(address) as connection, timeouts.limit(connection, _PATIENCE_S):
             size_bytes: int = connection.execute(_OWN_SIZES).fetchall()[0]["size_bytes"]
             return size_bytes
     except (psycopg.Error, StepFailedError):

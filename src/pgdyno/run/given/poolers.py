@@ -14,12 +14,16 @@ from pgdyno.errors import PgdynoError, SpecError, StepFailedError
 from pgdyno.plan.endpoints import HINT_MODE
 from pgdyno.plan.types import PlannedPooler
 from pgdyno.run.given.access import open_access
-from pgdyno.run.postgres import sql
+from pgdyno.run.postgres import sql, timeouts
 from pgdyno.run.postgres.address import Address
+from pgdyno.run.postgres.pooler_console import SilentPoolerError
+from pgdyno.run.postgres.timeouts import NoAnswerError
 from pgdyno.spec.pooler import PoolerSpec
 
 _UNKNOWN_TO_SERVER = "does not exist"
 _HINT_DATABASES = "let it pass on databases that it does not list (PgBouncer: a line `* = host=…` in [databases]), or name one with --database"
+
+HINT_SILENT = "see its log, or ask who runs it; `pgdyno resume` goes on once it answers"
 
 
 @contextlib.contextmanager
@@ -58,16 +62,20 @@ def try_pooler(pooler: PlannedPooler, way: Address, *, started_at: str, keeps_st
 
     Raises:
         SpecError: It does not.
-        StepFailedError: There is no connection.
+        StepFailedError: There is no connection, or no answer.
     """
-    with sql.connect(way) as connection:
+    with _named(pooler), sql.connect(way) as connection:
         if (there := sql.read_start_time(connection)) != started_at:
             raise SpecError(
                 f"the pooler {pooler.name} leads to another server",
                 detail=f"that one started at {there}, the server under test at {started_at}",
                 hint="name the server behind the pooler with --dsn",
             )
-    if keeps_statements and (refusal := find_statement_refusal(way)) is not None:
+    if not keeps_statements:
+        return
+    with _named(pooler):
+        refusal = find_statement_refusal(way)
+    if refusal is not None:
         raise SpecError(
             f"prepared statements do not work through the pooler {pooler.name}",
             detail=refusal,
@@ -80,10 +88,14 @@ def try_databases(pooler: PlannedPooler, way: Address) -> None:
 
     Raises:
         SpecError: It does not.
+        SilentPoolerError: It does not answer.
     """
     unknown = msgspec.structs.replace(way, dbname=f"pgdyno_{secrets.token_hex(4)}")
     try:
-        sql.connect(unknown).close()
+        with _named(pooler):
+            sql.connect(unknown).close()
+    except SilentPoolerError:
+        raise
     except StepFailedError as error:
         # The server's own words: the pooler has asked it.
         if _UNKNOWN_TO_SERVER in error.detail:
@@ -96,19 +108,21 @@ def try_databases(pooler: PlannedPooler, way: Address) -> None:
 
 
 def check_way(pooler: PlannedPooler, way: Address, *, cause: PgdynoError) -> None:
-    """Say whether a pooler explains the failure of a load through it; return if it does not.
+    """Say whether a pooler explains the failure of a load through it; return if it does not, or if the failure says so itself.
 
     Raises:
         StepFailedError: It does not answer any more, or it has closed the load's connections.
     """
+    if isinstance(cause, SilentPoolerError):
+        return
     try:
         with sql.connect(way) as connection:
             sql.read_start_time(connection)
     except StepFailedError as error:
         raise StepFailedError(
             f"the pooler {pooler.name} does not answer any more",
-            detail=error.reason,
-            hint="see its log, or ask who runs it",
+            detail=error.detail or error.fact,
+            hint=HINT_SILENT,
         ) from cause
     if "closed the connection" in cause.detail or "terminating connection" in cause.detail:
         raise StepFailedError(
@@ -116,6 +130,15 @@ def check_way(pooler: PlannedPooler, way: Address, *, cause: PgdynoError) -> Non
             detail=cause.detail,
             hint="it was restarted, or a limit of its own ended them: see its log",
         ) from cause
+
+
+@contextlib.contextmanager
+def _named(pooler: PlannedPooler) -> Iterator[None]:
+    """Raise a SilentPoolerError in place of the error that says that the server does not answer."""
+    try:
+        yield
+    except NoAnswerError as error:
+        raise SilentPoolerError(pooler.name, detail=error.detail, hint=HINT_SILENT) from error
 
 
 def _complete(dsn: str, server: Address) -> str:
@@ -132,19 +155,24 @@ def find_statement_refusal(way: Address) -> str | None:
     """Prepare a statement of one name in two sessions, as pgbench's clients do; return what the pooler says, None if it takes them.
 
     In transaction mode both get the same server connection, one after the other.
+
+    Raises:
+        NoAnswerError: The pooler does not answer.
+        StepFailedError: There is no connection.
     """
     name, query = f"pgdyno_{secrets.token_hex(4)}".encode(), b"SELECT 1"
-    with sql.connect(way) as first, sql.connect(way) as second:
-        try:
-            for session in (first, second):
-                _require(session, session.pgconn.prepare(name, query))
-            for session in (first, second, first):
-                _require(session, session.pgconn.exec_prepared(name, None))
-        except psycopg.Error as exc:
-            return str(exc).strip()
-        finally:
-            # Else it would stay with a server connection that others get.
-            first.pgconn.exec_(b"DEALLOCATE " + name)
+    try:
+        with sql.connect(way) as first, sql.connect(way) as second, timeouts.limit(first), timeouts.limit(second):
+            try:
+                for session in (first, second):
+                    _require(session, session.pgconn.prepare(name, query))
+                for session in (first, second, first):
+                    _require(session, session.pgconn.exec_prepared(name, None))
+            finally:
+                # Else it would stay with a server connection that others get.
+                first.pgconn.exec_(b"DEALLOCATE " + name)
+    except psycopg.Error as exc:
+        return str(exc).strip()
     return None
 
 

@@ -23,7 +23,7 @@ from pgdyno.run.host.host import THIS_HOST
 from pgdyno.run.host.log import LOG
 from pgdyno.run.postgres import sql
 from pgdyno.run.postgres.address import Address
-from pgdyno.run.postgres.pooler_console import CONSOLE, open_console
+from pgdyno.run.postgres.pooler_console import CONSOLE, SilentPoolerError, find_silence, open_console
 from pgdyno.run.under_test import WatchedPooler
 
 # The socket lies in a folder of this server alone.
@@ -108,6 +108,13 @@ class Pgbouncer:
         return StepFailedError(
             f"the pooler {self._planned.name} {how}", detail=read_tail(self._log_path, _LOG_TAIL_LINES), hint=_HINT
         )
+
+    def find_silence(self) -> SilentPoolerError | None:
+        """Return the error to raise if it does not answer a new connection, with the end of its log; None if it does."""
+        silence = find_silence(self._planned.name, self.watched.console, hint=_HINT)
+        if silence is not None:
+            silence.detail = f"{silence.detail}\n{read_tail(self._log_path, _LOG_TAIL_LINES)}".strip()
+        return silence
 
     def abandon(self) -> None:
         """End it at once."""

@@ -10,13 +10,24 @@ from typing import Any
 import psycopg
 
 from pgdyno.errors import StepFailedError
-from pgdyno.run.postgres import sql
+from pgdyno.run.postgres import sql, timeouts
 from pgdyno.run.postgres.address import Address
 from pgdyno.run.postgres.timeouts import NoAnswerError
 
 CONSOLE = "pgbouncer"
 """The database that stands for the console; PgCat, pgdog and others have it, too."""
 APPLICATION_NAME = "pgdyno-pooler"
+SHOW_PATIENCE_S = 10.0
+"""How long the console may take for one answer. It reads counters in memory, and waits for no server."""
+LOGIN_PATIENCE_S = 30
+"""How long a pooler may take to answer a new connection to its console, before it counts as one that hangs."""
+
+
+class SilentPoolerError(StepFailedError):
+    """The error of a pooler that takes connections and answers none."""
+
+    def __init__(self, name: str, *, detail: str, hint: str) -> None:
+        super().__init__(f"the pooler {name} does not answer", detail=detail, hint=hint)
 
 
 class Console:
@@ -29,10 +40,13 @@ class Console:
         """Return the rows of `SHOW`, by their columns' names.
 
         Raises:
-            StepFailedError: The pooler does not say.
+            StepFailedError: The pooler refuses, or does not answer within `SHOW_PATIENCE_S`; then the connection is unusable.
         """
         try:
-            return self._connection.execute(f"SHOW {what}".encode()).fetchall()
+            with timeouts.limit(self._connection, SHOW_PATIENCE_S):
+                return self._connection.execute(f"SHOW {what}".encode()).fetchall()
+        except NoAnswerError as exc:
+            raise StepFailedError("the pooler does not answer", detail=exc.detail) from exc
         except psycopg.Error as exc:
             raise StepFailedError(f"the pooler does not show its {what.lower()}", detail=str(exc).strip()) from exc
 
@@ -57,3 +71,23 @@ def open_console(address: Address) -> Console:
     # A statement that is asked again and again would be prepared.
     connection.prepare_threshold = None
     return Console(connection)
+
+
+def find_silence(name: str, console: Address, *, hint: str) -> SilentPoolerError | None:
+    """Return the error of a pooler that does not answer; None if it does.
+
+    A refusal is an answer. The console needs no server connection, so that a pool whose connections are all in use is no silence.
+
+    Args:
+        name: What the study calls the pooler.
+        console: Where its console is reached.
+        hint: What the user may try.
+    """
+    try:
+        sql.connect(console, application_name=APPLICATION_NAME, patience_s=LOGIN_PATIENCE_S).close()
+    except NoAnswerError as exc:
+        detail = f"no transaction ends any more, and while the server answers, the pooler gave {exc.detail}"
+        return SilentPoolerError(name, detail=detail, hint=hint)
+    except StepFailedError:
+        return None
+    return None

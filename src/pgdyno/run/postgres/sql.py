@@ -18,6 +18,14 @@ from psycopg import sql as compose
 from psycopg.rows import dict_row
 
 from pgdyno.errors import StepFailedError
+from pgdyno.facts.readable_counters import (
+    ServerCatalogue,
+    confirm_counters,
+    describe_lost,
+    functions_read,
+    views_read,
+    without_refused,
+)
 from pgdyno.facts.versions import is_untried
 from pgdyno.facts.views import (
     IO_DIMENSIONS,
@@ -30,16 +38,10 @@ from pgdyno.facts.views import (
     FromIoColumn,
     FromSum,
     IoColumn,
-    ServerCatalogue,
     ServerCounters,
     Unit,
-    confirm_counters,
-    describe_lost,
-    functions_read,
     server_counters,
     standby_columns,
-    views_read,
-    without_refused,
 )
 from pgdyno.run.postgres import timeouts
 from pgdyno.run.postgres.address import Address

@@ -18,6 +18,8 @@ from pgdyno.run.sample import os_sampler
 
 # On a very busy machine a sampler writes its last line late; killing it earlier would leave a gap.
 _STOP_WITHIN_S = 20.0
+# What it would still write counts for nothing where the load has failed, often because nothing answers the sampler, either.
+_STOP_FAILED_WITHIN_S = 2.0
 
 
 class WatchedMachine(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,7 +47,8 @@ class Child:
             with path.open("ab") as output:
                 self.process = THIS_HOST.start(
                     argv,
-                    death_signal="TERM",
+                    # Another signal would find it blocked while it waits for a server that does not answer.
+                    death_signal="KILL",
                     stdin=subprocess.PIPE,
                     stdout=output,
                     stderr=subprocess.PIPE,
@@ -78,12 +81,16 @@ class Child:
         except OSError as exc:
             self.failure = self.failure or f"it does not listen any more: {exc}"
 
-    def stop(self) -> None:
-        """Stop the sampler; if it had ended earlier, `failure` says why."""
+    def stop(self, *, has_failed: bool = False) -> None:
+        """Stop the sampler; if it had ended earlier, `failure` says why.
+
+        Args:
+            has_failed: Whether the load has failed: then the sampler is killed if it does not end within 2 s, else within 20 s.
+        """
         if self.process is None:
             return
         died = self.process.poll() is not None
-        code = process.stop(self.process, patience_s=_STOP_WITHIN_S)
+        code = process.stop(self.process, patience_s=_STOP_FAILED_WITHIN_S if has_failed else _STOP_WITHIN_S)
         said = self.process.stderr.read().decode(errors="replace").strip() if self.process.stderr else ""
         for stream in (self.process.stdin, self.process.stderr):
             if stream is not None:
@@ -132,7 +139,7 @@ class FarSampler:
         if self._program is not None:
             self._program.say(line)
 
-    def stop(self) -> None:
+    def stop(self, *, has_failed: bool = False) -> None:  # noqa: ARG002 - as a `Child`; it answers, or its link is lost
         """Stop it; if it had ended earlier, `failure` says why."""
         if self._program is not None:
             self._program.stop()

@@ -156,7 +156,7 @@ class Samplers:
     ) -> None:
         stopped_s = time.monotonic()
         for child in self._children:
-            child.stop()
+            child.stop(has_failed=kind is not None)
         self._gaps = (
             *(_find_gaps(self._os, stopped_s, read_os_samples) if self._os else ()),
             *(_find_gaps(self._far, stopped_s, read_os_samples) if self._far else ()),

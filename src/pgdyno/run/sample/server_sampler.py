@@ -25,13 +25,8 @@ from typing import Any
 import psycopg
 
 from pgdyno.errors import PgdynoError, StepFailedError
-from pgdyno.facts.views import (
-    IO_DIMENSIONS,
-    STANDBY_DIMENSIONS,
-    TIMING_SETTINGS,
-    standby_columns,
-    without_refused,
-)
+from pgdyno.facts.readable_counters import without_refused
+from pgdyno.facts.views import IO_DIMENSIONS, STANDBY_DIMENSIONS, TIMING_SETTINGS, standby_columns
 from pgdyno.run.postgres import sql
 from pgdyno.run.postgres.address import Address
 from pgdyno.run.sample.lines import STOP_SIGNALS, write_line

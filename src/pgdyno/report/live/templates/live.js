@@ -166,6 +166,10 @@ function draw_interval(row, reach, delta) {
   if (row.low !== null) {
     svg.append(shape("line", { class: `now hue-${row.hue}`, x1: held(row.low), x2: held(row.high), y1: 41, y2: 41 }));
     svg.append(shape("line", { class: `tick hue-${row.hue}`, x1: held(row.effect), x2: held(row.effect), y1: 34, y2: 48 }));
+    // An interval that goes on beyond the axis ends in an arrow; its figures stand above.
+    for (const [goes_on, at, back] of [[row.low < -reach, x(-reach), 10], [row.high > reach, x(reach), -10]]) {
+      if (goes_on) svg.append(shape("path", { class: `arrow hue-${row.hue}`, d: `M${at + back} 33L${at} 41L${at + back} 49Z` }));
+    }
   }
   return svg;
 }

@@ -1,10 +1,11 @@
-"""Build the table of load hosts: what each did, and what it can do at the most."""
+"""Say what each load host did, and what it can do at the most."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
 from pgdyno.analyse.estimate import mean_of_known
+from pgdyno.analyse.thresholds import THRESHOLDS
 from pgdyno.record.types import LoadHostFacts
 from pgdyno.report.clock_words import format_offset
 from pgdyno.report.format import format_bytes, format_cpus, format_seconds
@@ -42,6 +43,19 @@ def load_hosts_table(report: ReportInput) -> Table | None:
         rows=tuple(rows),
         remark=f"{machines}.{_describe_clocks(report)} {_REMARK}",
     )
+
+
+def describe_load_room(report: ReportInput) -> str | None:
+    """Say that no load host was the limit; None if one may have been, or if that is not known of one of them in a trial."""
+    parts = [part for workload in report.analysis.workloads for trial in workload.trials for part in trial.generators]
+    sent = [part.sent_ratio for part in parts if part.sent_ratio is not None]
+    if not sent or len(sent) < len(parts) or max(sent) >= THRESHOLDS.full_generator_ratio:
+        return None
+    if any((part.thread_ratio or 0.0) >= THRESHOLDS.full_thread_ratio for part in parts):
+        return None
+    are_several = len({part.host for part in parts}) > 1
+    what = "No load host was the limit: each sent" if are_several else "The load host was not the limit: it sent"
+    return f"{what} at most {format_share(max(sent))} of the statements that it can send."
 
 
 def _list_rows(report: ReportInput, host: LoadHostFacts) -> Iterator[tuple[Cell, ...]]:

@@ -22,13 +22,14 @@ from pathlib import Path
 import msgspec
 
 from pgdyno.errors import HostError, StepFailedError, why
+from pgdyno.run.change.changes import EmulationChange, UndoOutcome
 from pgdyno.run.change.emulation.groups import Rates, enter_group, lift_throttles, plan_groups, throttle
 from pgdyno.run.change.emulation.latency import Latency, delayed, find_compiler
 from pgdyno.run.change.emulation.loop import LoopDevice, attach, keep_flushes_above
 from pgdyno.run.change.emulation.note import EmulationNote, undo_left_emulations
-from pgdyno.run.change.journal import EmulationChange, UndoOutcome, uninterrupted
 from pgdyno.run.device.scratch import open_scratch
 from pgdyno.run.host.clock import local_now, monotonic_s
+from pgdyno.run.host.ctrl_c import uninterrupted
 from pgdyno.run.host.host import THIS_HOST
 from pgdyno.run.host.process_id import this_process
 from pgdyno.run.host.stale import name_of_this_process
@@ -39,13 +40,13 @@ _NEW_MOUNTS, _RECURSIVE, _PRIVATE = 0x20000, 0x4000, 0x40000
 _FILL_BYTES = 8 * 2**20
 _MKFS = {
     "xfs": ("mkfs.xfs", "-q", "-K"),
-    # Without the initialisation that ext4 puts off, and does beside the first measurement.
+    # ext4 would finish its initialisation later, beside the first measurement.
     "ext4": ("mkfs.ext4", "-q", "-E", "nodiscard,lazy_itable_init=0,lazy_journal_init=0"),
 }
 _PACKAGES = {"xfs": "xfsprogs", "ext4": "e2fsprogs"}
-# A flush of everything that a study has written.
+# Unmounting flushes everything that a study has written.
 _UNMOUNT_S = 600.0
-# Of the last processes that a study has ended.
+# The last processes that a study has ended may still have files open.
 _PATIENCE_S, _RETRY_S = 10.0, 0.1
 
 
@@ -61,7 +62,9 @@ class EmulatedDisk(msgspec.Struct, frozen=True, kw_only=True):
     """As in fstab; empty for the defaults."""
     rates: Rates
     flush_s: float
+    """Seconds that a flush takes."""
     read_s: float
+    """Seconds that a read takes."""
 
 
 class EmulatedMachine(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,9 +72,9 @@ class EmulatedMachine(msgspec.Struct, frozen=True, kw_only=True):
 
     disks: tuple[EmulatedDisk, ...]
     cpu_count: int | None
-    """None where this machine has no more."""
+    """Number of CPUs; None: all that this machine has."""
     memory_bytes: int | None
-    """Likewise."""
+    """Bytes of memory; None: all that this machine has."""
 
 
 def check_emulation(disks: Sequence[EmulatedDisk]) -> None:

@@ -17,9 +17,10 @@ import msgspec
 
 from pgdyno.errors import HostError, why
 from pgdyno.record.durable import write_durably
+from pgdyno.run.change.changes import EmulationChange, Undo, UndoOutcome
 from pgdyno.run.change.emulation.groups import GroupFiles, lift_throttles, remove_group
 from pgdyno.run.change.emulation.loop import keep_flushes_above
-from pgdyno.run.change.journal import HOST_FOLDER, EmulationChange, Undo, UndoOutcome
+from pgdyno.run.change.journal import HOST_FOLDER
 from pgdyno.run.host.process_id import is_running, read_boot_id
 
 _FOLDER = HOST_FOLDER / "emulations"

@@ -10,11 +10,8 @@ from typing import Any
 
 from pgdyno.errors import SpecError
 from pgdyno.facts.gucs import same_value
+from pgdyno.run.change.changes import SettingChange, TuningState
 from pgdyno.run.change.given.target import GivenSwitch, GivenTarget
-from pgdyno.run.change.journal import (
-    SettingChange,
-    TuningState,
-)
 from pgdyno.run.host.clock import local_now
 from pgdyno.run.host.process_id import this_process
 from pgdyno.run.postgres import sql

@@ -14,18 +14,13 @@ from pathlib import Path
 from pgdyno.errors import SpecError, StepFailedError
 from pgdyno.facts.gucs import as_shown, find_guc, read_value
 from pgdyno.plan.experiment import Variant
+from pgdyno.run.change.changes import SettingChange, Undo, UndoOutcome
 from pgdyno.run.change.given.check import hidden_setting, unseen_setting
 from pgdyno.run.change.given.command_run import SHOWN_WITHIN_S, Connect, Tell, await_end, await_shown, run_command
 from pgdyno.run.change.given.settings import HeldSettings, holding
 from pgdyno.run.change.given.target import GivenSwitch, find_text
 from pgdyno.run.change.given.undo import IsMoved, find_places, refuse_held, stay
-from pgdyno.run.change.journal import (
-    Journal,
-    SettingChange,
-    Undo,
-    UndoOutcome,
-    own_journal,
-)
+from pgdyno.run.change.journal import Journal, own_journal
 from pgdyno.run.host.clock import local_now
 from pgdyno.run.host.process_id import this_process
 from pgdyno.run.postgres import sql

@@ -14,12 +14,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from pgdyno.errors import StepFailedError
-from pgdyno.run.change.journal import (
-    ApplyCommand,
-    uninterrupted,
-)
+from pgdyno.run.change.changes import ApplyCommand
 from pgdyno.run.host import process
 from pgdyno.run.host.clock import monotonic_s
+from pgdyno.run.host.ctrl_c import uninterrupted
 from pgdyno.run.host.session import find_session, note_session
 from pgdyno.run.postgres import sql
 from pgdyno.run.postgres.hints import is_restarting

@@ -15,17 +15,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pgdyno.errors import PgdynoError, StepFailedError
 from pgdyno.facts.gucs import same_value
 from pgdyno.plan.experiment import Variant
+from pgdyno.run.change.changes import SettingChange, Undo
 from pgdyno.run.change.given.check import check_switch
 from pgdyno.run.change.given.reload import await_reload
 from pgdyno.run.change.given.target import GivenSwitch, find_text, restore_words
 from pgdyno.run.change.given.undo import refuse_left, undo_settings
-from pgdyno.run.change.journal import (
-    Journal,
-    SettingChange,
-    Undo,
-    own_journal,
-    uninterrupted,
-)
+from pgdyno.run.change.journal import Journal, own_journal
+from pgdyno.run.host.ctrl_c import uninterrupted
 from pgdyno.run.host.log import LOG
 from pgdyno.run.postgres import sql
 from pgdyno.run.under_test import SettingsChanger

@@ -8,9 +8,7 @@ from collections.abc import Mapping
 import msgspec
 
 from pgdyno.plan.experiment import Variant
-from pgdyno.run.change.journal import (
-    ApplyCommand,
-)
+from pgdyno.run.change.changes import ApplyCommand
 from pgdyno.run.postgres.address import Address
 from pgdyno.spec.table import SettingValue
 from pgdyno.spec.variant import show_value

@@ -12,12 +12,14 @@ import msgspec
 
 from pgdyno.errors import HostError, PgdynoError, SpecError
 from pgdyno.facts.gucs import same_value
+from pgdyno.run.change.changes import SettingChange, TuningState
 from pgdyno.run.change.given.check import acts_by_reload, check_setting, find_grants, plan_change
 from pgdyno.run.change.given.reload import await_reload
 from pgdyno.run.change.given.target import GivenTarget, restore_words
 from pgdyno.run.change.given.undo import refuse_left, undo_settings
-from pgdyno.run.change.journal import Journal, SettingChange, TuningState, own_journal, uninterrupted
+from pgdyno.run.change.journal import Journal, own_journal
 from pgdyno.run.change.prepare_apply import LeftOut
+from pgdyno.run.host.ctrl_c import uninterrupted
 from pgdyno.run.postgres import sql
 
 

@@ -9,15 +9,10 @@ from collections.abc import Callable, Iterable, Sequence
 
 from pgdyno.errors import HostError, StepFailedError
 from pgdyno.record.machine.given_server import write_address
+from pgdyno.run.change.changes import SettingChange, TuningState, Undo, UndoOutcome
 from pgdyno.run.change.given.reload import await_reload
 from pgdyno.run.change.given.target import restore_words
-from pgdyno.run.change.journal import (
-    Journal,
-    SettingChange,
-    TuningState,
-    Undo,
-    UndoOutcome,
-)
+from pgdyno.run.change.journal import Journal
 from pgdyno.run.host.process_id import is_running
 from pgdyno.run.postgres import sql
 

@@ -1,0 +1,160 @@
+"""Recognise the databases that pgdyno made in a given server.
+
+A database is pgdyno's only if this role owns it, its name holds a uuid, and that uuid stands in the database's comment or in a row
+inside it. Between CREATE DATABASE and its marks a pgdyno may be killed: an empty database of such a name counts, too, since
+nothing can be lost with it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, LiteralString
+
+import msgspec
+import psycopg
+
+from pgdyno.errors import StepFailedError
+from pgdyno.run.postgres import sql, timeouts
+from pgdyno.run.postgres.address import Address
+
+OWN_NAME = re.compile(r"pgdyno_([0-9a-f]{32})(_[0-9a-f]{8}_run)?")
+OWN_COMMENT = re.compile(r"pgdyno ([0-9a-f]{32}) [-0-9]+: may be dropped(?:; (.*))?", re.DOTALL)
+_LIST: LiteralString = """
+SELECT d.datname AS name, coalesce(pg_catalog.shobj_description(d.oid, 'pg_database'), '') AS comment,
+       d.datdba = r.oid AS is_own, d.datconnlimit = -2 AS is_broken, CASE WHEN d.datdba = r.oid THEN pg_catalog.pg_database_size(d.oid) ELSE 0 END AS size_bytes,
+       (SELECT count(*) FROM pg_catalog.pg_stat_get_activity(NULL) a WHERE a.datid = d.oid AND a.usesysid IS NOT NULL)::int AS sessions
+FROM pg_catalog.pg_database d, pg_catalog.pg_roles r
+WHERE r.rolname = current_user AND d.datname LIKE 'pgdyno\\_%' ORDER BY d.datname"""
+_HAS_TABLE: LiteralString = "SELECT pg_catalog.to_regclass('pgdyno.mark') IS NOT NULL AS has_table"
+_READ_ROW: LiteralString = "SELECT uuid FROM pgdyno.mark"
+# Objects of users have oids from 16384 on. Source: PostgreSQL 18 src/include/access/transam.h, FirstNormalObjectId.
+_COUNT_OBJECTS: LiteralString = """
+SELECT ((SELECT count(*) FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+         WHERE n.nspname NOT IN ('pg_catalog', 'information_schema', 'pg_toast') AND (n.nspname, c.relname) <> ('pgdyno', 'mark'))
+      + (SELECT count(*) FROM pg_catalog.pg_proc WHERE oid >= 16384)
+      + (SELECT count(*) FROM pg_catalog.pg_largeobject_metadata))::int AS count"""
+HINT_DISK_FULL = "the server's disk is full: load less data (--scale), or free some space there"
+_HINTS = (
+    (psycopg.errors.DiskFull, HINT_DISK_FULL),
+    (psycopg.errors.InsufficientPrivilege, "`pgdyno check --dsn` says what this role may do, and which GRANT gives it"),
+    (psycopg.errors.ObjectInUse, "somebody is connected to pgdyno's own database: end that session"),
+    (psycopg.errors.QueryCanceled, "a statement_timeout of this role or server ends what takes long"),
+)
+
+
+class OwnDatabase(msgspec.Struct, frozen=True, kw_only=True):
+    """A database that pgdyno made in a given server."""
+
+    name: str
+    content: str
+    """What is loaded; empty until it is complete, and for the copy that a trial runs in."""
+    size_bytes: int
+    sessions: int
+    """Sessions that are connected to it, without the server's own workers."""
+
+    @property
+    def is_copy(self) -> bool:
+        """Whether a trial runs in it."""
+        return self.name.endswith("_run")
+
+
+class ForeignDatabase(msgspec.Struct, frozen=True, kw_only=True):
+    """A database whose name begins as pgdyno's do, and which pgdyno does not touch."""
+
+    name: str
+    reason: str
+
+
+def list_databases(address: Address) -> tuple[tuple[OwnDatabase, ...], tuple[ForeignDatabase, ...]]:
+    """List pgdyno's databases, and those whose names only look so, each with the reason.
+
+    Raises:
+        StepFailedError: The server refuses to tell.
+    """
+    own: list[OwnDatabase] = []
+    foreign: list[ForeignDatabase] = []
+    with refusing("list databases"), sql.connect(address) as connection:
+        with timeouts.limit(connection), connection.transaction(force_rollback=True):
+            sql.begin_carefully(connection)
+            rows = connection.execute(_LIST).fetchall()
+        for row in rows:
+            reason = _find_doubt(address, row)
+            if reason:
+                foreign.append(ForeignDatabase(name=row["name"], reason=reason))
+                continue
+            said = OWN_COMMENT.fullmatch(row["comment"])
+            content = (said[2] or "") if said else ""
+            own.append(
+                OwnDatabase(name=row["name"], content=content, size_bytes=row["size_bytes"], sessions=row["sessions"])
+            )
+    return tuple(own), tuple(foreign)
+
+
+def _find_doubt(address: Address, row: dict[str, Any]) -> str:
+    """Return why a database is not pgdyno's; empty if it is."""
+    named = OWN_NAME.fullmatch(row["name"])
+    if named is None:
+        return "its name is not one that pgdyno gives"
+    if not row["is_own"]:
+        return "another role owns it"
+    if row["is_broken"]:
+        # DROP DATABASE was broken off in it: it can only be dropped. Source: PostgreSQL's DATCONNLIMIT_INVALID_DB.
+        return ""
+    said = OWN_COMMENT.fullmatch(row["comment"])
+    if said is not None:
+        return "" if said[1] == named[1] else "its comment names another database"
+    return "its comment is not pgdyno's" if row["comment"] else _look_into(address, row["name"], token=named[1])
+
+
+def _look_into(address: Address, name: str, *, token: str) -> str:
+    """Return why a database without a comment is not pgdyno's; empty if a pgdyno was killed before it wrote one."""
+    try:
+        with connect_to(address, name) as inside:
+            if inside.execute(_HAS_TABLE).fetchall()[0]["has_table"]:
+                rows = inside.execute(_READ_ROW).fetchall()
+                if rows:
+                    return "" if [one["uuid"] for one in rows] == [token] else "its row names another database"
+            count = inside.execute(_COUNT_OBJECTS).fetchall()[0]["count"]
+    except (psycopg.Error, StepFailedError) as error:
+        words = error.detail if isinstance(error, StepFailedError) else str(error)
+        return f"it has no comment, and cannot be looked into: {words.strip()}"
+    return f"it has no mark, and holds {count} objects" if count else ""
+
+
+def check_own(address: Address, name: str) -> bool:
+    """Return whether a database of that name is there; raise an error if it is not pgdyno's."""
+    own, foreign = list_databases(address)
+    doubt = next((one.reason for one in foreign if one.name == name), None)
+    if doubt is not None:
+        raise StepFailedError(f"the database {name} is not pgdyno's", detail=doubt)
+    return any(one.name == name for one in own)
+
+
+@contextmanager
+def connect_to(address: Address, name: str) -> Iterator[sql.Connection]:
+    """Connect to a database for the length of a block, which may take as long as a query may.
+
+    Raises:
+        StepFailedError: There is no connection, or no answer.
+    """
+    try:
+        connection = sql.connect(msgspec.structs.replace(address, dbname=name))
+    except StepFailedError as error:
+        error.hint = (
+            "a pooler in between must pass on databases that it was not told of: in PgBouncer, `* =` below [databases]"
+        )
+        raise
+    with connection, timeouts.limit(connection):
+        yield connection
+
+
+@contextmanager
+def refusing(what: str) -> Iterator[None]:
+    """Turn what the server says into an error with a hint."""
+    try:
+        yield
+    except psycopg.Error as error:
+        hint = next((hint for kind, hint in _HINTS if isinstance(error, kind)), "")
+        raise StepFailedError(f"cannot {what}", detail=str(error).strip(), hint=hint) from error
