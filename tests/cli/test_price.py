@@ -36,6 +36,16 @@ def test_the_newest_record(folder: Path) -> None:
     assert "Your load is 30.0 % of full load on average over the month." in done.stdout
 
 
+def test_a_topology(folder: Path) -> None:
+    done = run_price("--host", "c7g.large", "--standbys", "1", "--pooler-host", "c7g.medium", cwd=folder)
+    assert done.returncode == 0, done.stderr
+    shown = " ".join(done.stdout.split())
+    assert "c7g.large with 1 standby and a pooler (c7g.medium) costs $" in shown
+    assert "measured with no standby, and priced with 1" in shown
+    wrong = run_price("--host", "c7g.large", "--standby-host", "c7g.medium", cwd=folder)
+    assert (wrong.returncode, "add --standbys N" in wrong.stderr) == (2, True)
+
+
 def test_json(folder: Path) -> None:
     done = run_price("pgdyno-records/one", "--host", "c7g.large", "--json", cwd=folder)
     assert done.returncode == 0, done.stderr

@@ -92,7 +92,22 @@ def test_the_forms() -> None:
     assert "vm." not in server_only
 
 
+def test_a_topology() -> None:
+    around = ("--standbys", "2", "--pooler", "--connections", "400", "--host", "r8g.large")
+    told = run_tune(*around)
+    assert told.returncode == 0, told.stderr
+    assert "max_slot_wal_keep_size" in told.stdout
+    assert "hot_standby_feedback" in told.stdout, "with its trade, also where nothing changes"
+    assert "synchronous_standby_names and synchronous_commit are left to you" in told.stdout.replace("\n  ", " ")
+    file = run_tune(*around, "--form", "pgbouncer").stdout
+    assert "\nmax_client_conn = 440\n" in file
+    assert "\n[" not in file, "PgBouncer resets a section that begins once more"
+
+
 REFUSED = [
+    (("--form", "pgbouncer"), "--form pgbouncer is a file for a pooler", "add --pooler"),
+    (("--standbys", "1000"), "--standbys 1000 is not within 0 to 100", ""),
+    (("--pool-mode", "statement"), "--pool-mode statement: not one of transaction, session", "choose one"),
     (("--workload", "oltp-wirte"), "--workload oltp-wirte: not one of", "did you mean oltp-write?"),
     (("--form", "yaml"), "--form yaml: not one of", "choose one of them"),
     (("--dataset", "20"), "--dataset 20: it has no unit", "for example --dataset 20GB"),

@@ -8,7 +8,8 @@ from typing import Any
 
 import msgspec
 
-from pgdyno.tune.types import Device, Disk, DiskKind, Kernel, Known, Origin, TuningSubject, WorkloadClass
+from pgdyno.spec.pooler import PoolMode
+from pgdyno.tune.types import Device, Disk, DiskKind, Kernel, Known, Origin, Pooling, TuningSubject, WorkloadClass
 
 MB, GB = 1024**2, 1024**3
 FIGURES = {
@@ -66,6 +67,12 @@ def make_subject(machine: str = "vm", **changes: Any) -> TuningSubject:
     return msgspec.convert(values, TuningSubject, from_attributes=True)
 
 
+def make_pooling(clients: int, **changes: Any) -> Pooling:
+    """A pooler in transaction mode for so many clients."""
+    values = {"mode": PoolMode.TRANSACTION, "clients": known(clients, name="clients"), **changes}
+    return Pooling(**values)
+
+
 def grid() -> Iterator[TuningSubject]:
     """All classes and versions on all machines, disks, in containers and out of them, with data of three sizes."""
     kernels = (
@@ -86,6 +93,10 @@ def grid() -> Iterator[TuningSubject]:
             yield make_subject(machine, major=major, workload=workload, disk=make_disk(kind), kernel=kernel)
     for major, workload in itertools.product((15, 16, 17, 18), WorkloadClass):
         yield make_seen(major=major, workload=workload)
+        yield make_subject(
+            "middle", major=major, workload=workload, standbys=known(2, name="standbys"), pooling=make_pooling(300, version=(1, major)),
+            settings={"wal_level": "minimal"},
+        )  # fmt: skip
         yield make_subject(
             "middle",
             major=major,

@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 
+import msgspec
 import pytest
 
 from pgdyno.facts.gucs import same_value
+from pgdyno.report.sections.tuning.files import format_pgbouncer_file
+from pgdyno.report.sections.tuning.view import Tried, TuningView
 from pgdyno.run.host import process
+from pgdyno.run.pooler.program import find_pgbouncer
 from pgdyno.run.postgres import sql
+from pgdyno.run.postgres.address import Address
+from pgdyno.run.postgres.pooler_console import CONSOLE, open_console
 from pgdyno.tune.derive import derive
 from pgdyno.tune.draft import Draft
 from pgdyno.tune.memory import shared_bytes
 from pgdyno.tune.types import Target, WorkloadClass
 from tests.facts.clusters import made_cluster
-from tests.tune.subjects import GB, MB, make_subject
+from tests.run.test_privileges import pooling
+from tests.tools.pgcluster import PORT, running
+from tests.tune.subjects import GB, MB, known, make_pooling, make_subject
 
 MISSING = {"wal_compression": ("lz4", "zstd"), "io_method": ("io_uring",)}
 
@@ -26,8 +35,9 @@ def test_servers_start_with_derived_sets_and_show_them(major: int) -> None:
     with made_cluster(major) as cluster:
         for workload, cpus in ((WorkloadClass.OLTP_WRITE, 2), (WorkloadClass.ANALYTIC, 64)):
             subject = make_subject(
-                "vm", memory=2 * GB, connections=40, cpus=cpus, major=major, workload=workload, missing_values=missing
-            )
+                "vm", memory=2 * GB, connections=40, cpus=cpus, major=major, workload=workload, missing_values=missing,
+                standbys=known(2, name="standbys"), pooling=make_pooling(40),
+            )  # fmt: skip
             derived = {one.name: one.value for one in derive(subject).of(Target.POSTGRESQL)}
             cluster.start(**derived)
             with sql.connect(cluster.address) as connection:
@@ -37,6 +47,31 @@ def test_servers_start_with_derived_sets_and_show_them(major: int) -> None:
                     assert same_value(name, row["shown"], value, major), f"{name}: {row['shown']} for {value}"
             cluster.stop()
         _compare_shared_memory(cluster.bindir, cluster.root / "data", major)
+
+
+@pytest.mark.cluster
+def test_a_real_pgbouncer_starts_with_the_derived_file_and_lets_queries_through() -> None:
+    version = find_pgbouncer().version
+    subject = make_subject("vm", connections=700, pooling=make_pooling(700, version=version))
+    tuning = derive(subject)
+    view = TuningView(
+        tuning=tuning, server="PostgreSQL", machine="this machine", is_workload_said=True, now={}, now_of="", tried=Tried.VALUES,
+        version="15", is_named=False,
+    )  # fmt: skip
+    with running(15) as cluster:
+        cluster.sql("CREATE ROLE plain LOGIN")
+        (cluster.root / "pgdyno.ini").write_text(format_pgbouncer_file(view))
+        more = f"admin_users = plain\n%include {cluster.root}/pgdyno.ini"
+        with pooling(cluster, mode="session", more=more) as folder:
+            address = Address(host=str(folder), port=PORT, user="plain", dbname="postgres")
+            with sql.connect(address) as connection:
+                assert sql.read_setting(connection, "server_version")
+            console = msgspec.structs.replace(address, dbname=CONSOLE)
+            with contextlib.closing(open_console(console)) as opened:
+                shown = {row["key"]: row["value"] for row in opened.show("CONFIG")}
+    derived = tuning.values_of(Target.POOLER)
+    assert {"pool_mode", "default_pool_size", "max_client_conn"} <= derived.keys()
+    assert {name: shown[name] for name in derived} == derived
 
 
 def _compare_shared_memory(bindir, data, major: int) -> None:

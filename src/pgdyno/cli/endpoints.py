@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pgdyno.cli.option_values import given
+from pgdyno.cli.option_values import choose, given
 from pgdyno.errors import SpecError
+
+if TYPE_CHECKING:
+    from pgdyno.spec.topology import TopologySpec
 
 _PRIMARY = "primary"
 _ENDPOINT_AXIS, _SIZE_AXIS = "endpoint=", "pool_size="
@@ -48,6 +51,46 @@ PoolSizeOption = Annotated[
         show_default=False,
     ),
 ]
+
+PoolerOption = Annotated[
+    bool,
+    typer.Option(
+        "--pooler",
+        help="PgBouncer stands in front of the server: derive its settings, and max_connections from its pool.",
+    ),
+]
+TunedPoolSizeOption = Annotated[
+    int | None,
+    typer.Option(
+        metavar="N",
+        help="Server connections of the pool, instead of deriving them; with --pooler.",
+        show_default=False,
+    ),
+]
+TunedStandbysOption = Annotated[
+    int | None,
+    typer.Option(
+        metavar="N", help="Standbys that stream from the server, each with a slot. [default: none]", show_default=False
+    ),
+]
+
+
+def read_topology(*, standbys: int | None, pooler: bool, mode: str | None, size: int | None) -> TopologySpec:
+    """Read what stands around a server; a pool's mode says that there is a pooler, too.
+
+    Raises:
+        SpecError: A number is out of range, or no such mode is known.
+    """
+    from pgdyno.spec.pooler import PoolMode  # noqa: PLC0415 - --help needs no types
+    from pgdyno.spec.topology import TopologySpec  # noqa: PLC0415
+
+    named = None if mode is None else choose("--pool-mode", mode, PoolMode)
+    if named is None and pooler:
+        named = PoolMode.TRANSACTION
+    try:
+        return TopologySpec(standbys=standbys, pooler=named, pool_size=size)
+    except ValueError as exc:
+        raise SpecError(f"--{str(exc).replace('pool_size', 'pool-size', 1)}") from exc
 
 
 def read_endpoints(

@@ -24,7 +24,8 @@ PRICE_EXAMPLES = (
     "`pgdyno price --prices mine.toml` · with your own prices; `pgdyno studies prices/template` explains them\n\n"
     "`pgdyno price results/graviton results/intel --host c7g.2xlarge --host c7i.2xlarge` · compare two machines\n\n"
     "`pgdyno price --host c7g.2xlarge --host c7i.2xlarge --tps c7g.2xlarge=15000 --tps c7i.2xlarge=17000` · the same"
-    " without records"
+    " without records\n\n"
+    "`pgdyno price --host r8g.2xlarge --standbys 2 --pooler-host c7g.large` · with two standbys, and a machine for the pooler"
 )
 
 
@@ -63,6 +64,30 @@ def price(
     utilisation: Annotated[
         str | None, typer.Option(help="Your average load as a share of full load, such as 30%.", show_default=False)
     ] = None,
+    standbys: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            help="Standbys of each server, which are paid for, too. [default: as in the record or the host file]",
+            show_default=False,
+        ),
+    ] = None,
+    standby_host: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST",
+            help="The machine of each standby, as for --host; an instance has the server's volumes. [default: the server's]",
+            show_default=False,
+        ),
+    ] = None,
+    pooler_host: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST",
+            help="A machine that the pooler has for itself, as for --host. [default: it runs beside the server]",
+            show_default=False,
+        ),
+    ] = None,
     folder: RecordsOption = DEFAULT_RECORDS,
     json: JsonOption = False,
 ) -> None:
@@ -71,22 +96,25 @@ def price(
     Nothing is measured. Every price has its date and source; a price without a source stays unknown.
     """
     with session(json=json, quiet=True, yes=True) as (ui, show):
-        from pgdyno.flow.price import price_machines, price_records
+        from pgdyno.flow.price import AskedSurroundings, price_machines, price_records
         from pgdyno.flow.records.find import find_record_to_read
         from pgdyno.record.store import find_records
 
         average, by_host = _read_tps(tps or ())
         load = _read_load(average, utilisation)
         hosts = host or ()
+        if standbys is not None and standbys < 0:
+            raise SpecError(f"--standbys {standbys}: below 0", hint="0 prices the server alone")
+        around = AskedSurroundings(standbys=standbys, standby_host=standby_host, pooler_host=pooler_host)
         if not records and (by_host or len(hosts) > 1 or (hosts and not find_records(folder))):
             if average is not None and not by_host:
                 raise SpecError(f"--tps {average:g}: on which machine?", hint="without a record, say --tps HOST=TPS")
-            show(price_machines(hosts, tps=by_host, prices=prices, load=load))
+            show(price_machines(hosts, tps=by_host, prices=prices, load=load, around=around))
             return
         if by_host:
             raise SpecError("a record has TPS of its own", hint="leave out either the record or --tps HOST=TPS")
         stores = [find_record_to_read(path, folder, ui=ui) for path in records or (None,)]
-        show(price_records(stores, hosts=hosts, prices=prices, load=load))
+        show(price_records(stores, hosts=hosts, prices=prices, load=load, around=around))
 
 
 def _read_tps(texts: Sequence[str]) -> tuple[float | None, dict[str, float]]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from pgdyno.cli.endpoints import PoolerOption, PoolModeOption, TunedPoolSizeOption, TunedStandbysOption, read_topology
 from pgdyno.cli.given_options import PasswordCommandOption, read_allowed, take_password_command
 from pgdyno.cli.option_values import choose, read_amount, read_pairs, refuse_others, server_table
 from pgdyno.cli.options import BindirOption, HomeOption, JsonOption, RunAsOption, ServerOption, YesOption
@@ -25,6 +26,8 @@ TUNE_EXAMPLES = (
     "`pgdyno tune --host r8g.2xlarge --dataset 500GB` · for another machine\n\n"
     "`pgdyno tune --dsn postgresql://bench@db1/postgres --host r8g.2xlarge` · for a server of yours on that machine; --apply"
     " applies what it takes by a reload\n\n"
+    "`pgdyno tune --standbys 2 --pooler --connections 500` · with two standbys, and PgBouncer in front of the server\n\n"
+    "`pgdyno tune --pooler --record pgdyno-records/20261121-093000-sweep --form pgbouncer` · a pool by the knee of your sweep\n\n"
     "`pgdyno tune --disk-card pgdyno-disks/20261121-093000-db1-data.json` · with the figures that `pgdyno disk` measured\n\n"
     "`pgdyno tune --explain shared_buffers` · show formula, inputs and source\n\n"
     "`sudo pgdyno tune --pgdata /var/lib/postgresql/15/main --apply --restart` · apply the settings; `pgdyno restore` undoes them"
@@ -102,7 +105,9 @@ def tune(
         list[str] | None,
         typer.Option("--set", help="NAME=VALUE to use instead of deriving it; may be repeated.", show_default=False),
     ] = None,
-    form: Annotated[str, typer.Option(help="table, explain, diff, conf, alter-system, sysctl or json.")] = "table",
+    form: Annotated[
+        str, typer.Option(help="table, explain, diff, conf, alter-system, sysctl, pgbouncer or json.")
+    ] = "table",
     explain: Annotated[
         list[str] | None,
         typer.Option(
@@ -111,6 +116,10 @@ def tune(
             show_default=False,
         ),
     ] = None,
+    standbys: TunedStandbysOption = None,
+    pooler: PoolerOption = False,
+    pool_mode: PoolModeOption = None,
+    pool_size: TunedPoolSizeOption = None,
     apply: Annotated[
         bool,
         typer.Option(
@@ -188,6 +197,7 @@ def tune(
                 recovery_s=read_amount("--recovery", recovery, "s", "5min"),
                 stall_s=read_amount("--stall", stall, "s", "500ms"),
                 leaves_kernel=not kernel,
+                topology=read_topology(standbys=standbys, pooler=pooler, mode=pool_mode, size=pool_size),
             ),
             fixed=read_pairs(settings or []),
             home=choose_home(home),

@@ -66,7 +66,7 @@ def apply(question: TuneRequest, *, may_restart: bool, ui: Ui, show: Callable[[T
         )
     tuned = tune(question, form=Form.DIFF, is_to_be_started=True)
     prepared = _prepare(question, tuned)
-    advice = sum(1 for one in tuned.view.tuning.settings if one.target in {Target.LIMIT, Target.STORAGE})
+    advice = sum(1 for one in tuned.view.tuning.settings if one.target in {Target.LIMIT, Target.STORAGE, Target.POOLER})
     show(tuned)
     if not (prepared.settings or prepared.sysctls or prepared.sysfs):
         return AppliedTuning(applied=None, was_running=prepared.running is not None, advice_count=advice)

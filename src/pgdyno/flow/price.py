@@ -14,6 +14,7 @@ from pgdyno.flow.report import compose_report, price_report
 from pgdyno.flow.terminal import print_document
 from pgdyno.price.book import PriceBook
 from pgdyno.price.study import PriceOptions, price_machine
+from pgdyno.price.topology import Surroundings
 from pgdyno.price.worth import Load
 from pgdyno.record.store import RecordStore
 from pgdyno.report.sections.price.words import PricedRecord, describe_alarm
@@ -39,8 +40,36 @@ class Priced(msgspec.Struct, frozen=True, kw_only=True):
         return print_document(build_prices(self.records))
 
 
+class AskedSurroundings(msgspec.Struct, frozen=True, kw_only=True):
+    """What stands around the server, as the user names it."""
+
+    standbys: int | None = None
+    standby_host: str | None = None
+    pooler_host: str | None = None
+
+    def read(self) -> Surroundings:
+        """Read the machines that are named.
+
+        Raises:
+            SpecError: One of them is not understood.
+        """
+        return Surroundings(
+            standbys=self.standbys,
+            standby_host=read_declared(self.standby_host),
+            pooler_host=read_declared(self.pooler_host),
+        )
+
+
+_ALONE = AskedSurroundings()
+
+
 def price_records(
-    stores: Sequence[RecordStore], *, hosts: Sequence[str], prices: Path | None, load: Load | None
+    stores: Sequence[RecordStore],
+    *,
+    hosts: Sequence[str],
+    prices: Path | None,
+    load: Load | None,
+    around: AskedSurroundings = _ALONE,
 ) -> Priced:
     """Price records, and compare them.
 
@@ -49,6 +78,7 @@ def price_records(
         hosts: Machines as the user names them: none, one for all, or one for each record.
         prices: The user's own file of prices; None: only pgdyno's.
         load: The user's own; None: none is said.
+        around: What stands around each server.
 
     Raises:
         SpecError: A machine or the prices are not understood, or a record holds no trial that ended.
@@ -58,18 +88,25 @@ def price_records(
             f"--host is given {len(hosts)} times for {len(stores)} records",
             hint="give it once for all, or once for each",
         )
-    book = PriceBook(own=None if prices is None else read_prices(prices))
+    book, beside = PriceBook(own=None if prices is None else read_prices(prices)), around.read()
     declared = [read_declared(host) for host in hosts] or [None]
     named = declared * len(stores) if len(declared) == 1 else declared
     return Priced(
         records=tuple(
-            _price_record(store, PriceOptions(host=host, book=book, load=load))
+            _price_record(store, PriceOptions(host=host, book=book, load=load, around=beside))
             for store, host in zip(stores, named, strict=True)
         )
     )
 
 
-def price_machines(hosts: Sequence[str], *, tps: Mapping[str, float], prices: Path | None, load: Load | None) -> Priced:
+def price_machines(
+    hosts: Sequence[str],
+    *,
+    tps: Mapping[str, float],
+    prices: Path | None,
+    load: Load | None,
+    around: AskedSurroundings = _ALONE,
+) -> Priced:
     """Price machines without a record, and compare them.
 
     Args:
@@ -77,6 +114,7 @@ def price_machines(hosts: Sequence[str], *, tps: Mapping[str, float], prices: Pa
         tps: Their TPS at full load, by these names; may lack some.
         prices: The user's own file of prices; None: only pgdyno's.
         load: The user's own; None: none is said.
+        around: What stands around each machine.
 
     Raises:
         SpecError: A machine or the prices are not understood, or TPS are of none of the machines.
@@ -88,11 +126,12 @@ def price_machines(hosts: Sequence[str], *, tps: Mapping[str, float], prices: Pa
         )
     if len(set(hosts)) < len(hosts):
         raise SpecError("--host names a machine twice", hint="name each machine once")
-    book = PriceBook(own=None if prices is None else read_prices(prices))
+    book, beside = PriceBook(own=None if prices is None else read_prices(prices)), around.read()
     priced = []
     for named in hosts:
         host = read_declared(named)
-        price = price_machine(host or HostSpec(), tps.get(named), PriceOptions(host=host, book=book, load=load))
+        options = PriceOptions(host=host, book=book, load=load, around=beside)
+        price = price_machine(host or HostSpec(), tps.get(named), options)
         priced.append(PricedRecord(record_dir="", name=price.cost.name, price=price))
     return Priced(records=tuple(priced))
 

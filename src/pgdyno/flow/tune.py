@@ -13,12 +13,13 @@ from rich.console import RenderableType
 
 from pgdyno.conduct.accepted_settings import accept_settings
 from pgdyno.conduct.cards.known import find_cards, read_cards, with_cards
+from pgdyno.errors import SpecError
 from pgdyno.facts.instances import find_instance
 from pgdyno.facts.versions import is_untried
 from pgdyno.flow.terminal import print_document
+from pgdyno.flow.tuned_load import find_pooler_version, read_load
 from pgdyno.record.machine.preflight import ServerOrigin, Unseen
 from pgdyno.record.machine.tunables import ServerState
-from pgdyno.record.store import open_record
 from pgdyno.record.types import ServerFacts
 from pgdyno.report.documents.tuning import tune_document
 from pgdyno.report.sections.tuning.view import Tried, TuningView
@@ -33,15 +34,14 @@ from pgdyno.run.postgres.installation import Installation, find_installation
 from pgdyno.spec.host import read_host
 from pgdyno.spec.setting import check_tunable
 from pgdyno.spec.study import ServerSpec
+from pgdyno.spec.topology import merge_topologies
 from pgdyno.tune.derive import derive
 from pgdyno.tune.hosts import MachineShape, make_shape
 from pgdyno.tune.subject import (
     LoadHints,
-    MeasuredLoad,
     assume_distribution,
     make_subject,
     make_subject_from_shape,
-    read_measured,
 )
 from pgdyno.tune.types import DerivedSettings, Target, TuningSubject
 
@@ -55,6 +55,7 @@ class Form(enum.Enum):
     SYSCTL = "sysctl"
     DIFF = "diff"
     EXPLAIN = "explain"
+    PGBOUNCER = "pgbouncer"
     JSON = "json"
 
 
@@ -124,6 +125,7 @@ class TuneResult(msgspec.Struct, frozen=True, kw_only=True):
             Form.CONF: files.format_conf_file,
             Form.ALTER_SYSTEM: files.format_alter_system_script,
             Form.SYSCTL: files.format_sysctl_file,
+            Form.PGBOUNCER: files.format_pgbouncer_file,
         }
         return writers[self.form](self.view) if self.form in writers else None
 
@@ -160,6 +162,7 @@ def tune(
         check_tunable(name)
     asked = find_asked(question)
     subject, machine = _see(question, asked)
+    check_form(form, subject)
     tuning = derive(subject, fixed=question.fixed)
     tuning = accept_settings(
         tuning,
@@ -217,9 +220,9 @@ def find_asked(question: TuneRequest) -> Asked:
 
 def _see(question: TuneRequest, asked: Asked) -> tuple[TuningSubject, str]:
     """Return what settings are derived for, and the machine's name."""
-    measured = read_record(question.record)
     if question.host is not None:
         shape = find_shape(question.host)
+        measured = read_load(question.record, merge_topologies(question.wishes.topology, shape.topology))
         # Nobody said which PostgreSQL runs there, and it is hardly pgdyno's own.
         server = asked.facts if question.server is not None else assume_distribution(asked.facts)
         subject = make_subject_from_shape(shape, server, question.wishes, measured=measured)
@@ -230,7 +233,11 @@ def _see(question: TuneRequest, asked: Asked) -> tuple[TuningSubject, str]:
         None if folder is None else folder.path / "pg_wal",
         server_pid=None if folder is None else folder.pid,
     )
+    measured = read_load(question.record, question.wishes.topology)
     subject = make_subject(machine, asked.facts, question.wishes, state=asked.state, measured=measured)
+    if subject.pooling is not None:
+        pooling = msgspec.structs.replace(subject.pooling, version=find_pooler_version())
+        subject = msgspec.structs.replace(subject, pooling=pooling)
     cards = find_cards(question.home, machine) if question.cards is None else read_cards(question.cards)
     subject = with_cards(subject, cards, is_here=True)
     return subject, "this container" if subject.kernel.is_container else "this machine"
@@ -247,12 +254,14 @@ def find_shape(host: str) -> MachineShape:
     return make_shape(read_host(path) if is_file else find_instance(host))
 
 
-def read_record(path: Path | None) -> MeasuredLoad | None:
-    """Read the load that a record measured; None without one."""
-    if path is None:
-        return None
-    store = open_record(path)
-    return read_measured(store.read_record(), store.read_trials(), name=store.path.name)
+def check_form(form: Form, subject: TuningSubject) -> None:
+    """Refuse the form of a file that would be empty.
+
+    Raises:
+        SpecError: The form is for a pooler, and none is asked for.
+    """
+    if form is Form.PGBOUNCER and subject.pooling is None:
+        raise SpecError("--form pgbouncer is a file for a pooler, and none is asked for", hint="add --pooler")
 
 
 def _shaping(asked: Asked) -> dict[str, str]:

@@ -19,7 +19,8 @@ from pgdyno.spec.study import ServerKind, Study
 from pgdyno.spec.table import QueryMode
 
 # Source: wiki.postgresql.org/wiki/Number_Of_Database_Connections: active connections = cores * 2 + effective spindles.
-_CONNECTIONS_PER_CPU = 2
+CONNECTIONS_PER_CPU = 2
+"""Transactions under way at once that PostgreSQL's rule of thumb has for each CPU."""
 _CONNECTIONS_FOR_DISK = 1
 HINT_MODE = "use --mode simple or extended, a pool in session mode, or a PgBouncer from 1.21 on"
 
@@ -132,7 +133,7 @@ def _choose_size(name: str, mode: PoolMode, most_clients: int, *, allowed: int, 
         return Choice(name=f"size of {name}", value=str(most_clients), reason=reason)
     wanted = choose_pool_size(cpu_count)
     size = max(1, min(wanted, most_clients, allowed))
-    rule = f"{_CONNECTIONS_PER_CPU} for each of {cpu_count:g} CPUs and one for the disk"
+    rule = f"{CONNECTIONS_PER_CPU} for each of {cpu_count:g} CPUs and one for the disk"
     reason = f"{rule}, PostgreSQL's rule of thumb"
     if size < wanted:
         most = "there are clients" if size == most_clients else "max_connections allows"
@@ -142,7 +143,7 @@ def _choose_size(name: str, mode: PoolMode, most_clients: int, *, allowed: int, 
 
 def choose_pool_size(cpu_count: float) -> int:
     """Return how many transactions a server should have under way at once, for as many CPUs and one disk."""
-    return max(2, round(_CONNECTIONS_PER_CPU * cpu_count)) + _CONNECTIONS_FOR_DISK
+    return max(2, round(CONNECTIONS_PER_CPU * cpu_count)) + _CONNECTIONS_FOR_DISK
 
 
 def _check_modes(name: str, asked: PoolerSpec, uses: Sequence[_Use], machine: Machine) -> None:

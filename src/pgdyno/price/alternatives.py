@@ -10,7 +10,7 @@ projected: for a larger instance, the result is the factor of TPS at which a tra
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import msgspec
 
@@ -86,13 +86,16 @@ class Alternatives(msgspec.Struct, frozen=True, kw_only=True):
     next_size: NextSize | None = None
 
 
-def find_alternatives(host: HostSpec, cost: HostCost, book: PriceBook) -> Alternatives:
+def find_alternatives(
+    host: HostSpec, cost: HostCost, book: PriceBook, *, price: Callable[[HostSpec], HostCost] | None = None
+) -> Alternatives:
     """Find alternatives to a machine.
 
     Args:
         host: The machine as declared.
-        cost: Its cost.
+        cost: Its cost, with that of all machines that stand around it.
         book: Prices to use.
+        price: What prices another machine in its place, with those around it; None: it stands alone.
     """
     limits = limits_of(host)
     return Alternatives(
@@ -102,7 +105,7 @@ def find_alternatives(host: HostSpec, cost: HostCost, book: PriceBook) -> Altern
             if what in _NEEDED
             for other in _list_other_volumes(what, disk, limits, book, cost.region)
         ),
-        next_size=_find_next_size(host, cost, book),
+        next_size=_find_next_size(host, cost, price or (lambda one: price_host(one, book))),
     )
 
 
@@ -224,7 +227,7 @@ def _check(found: DiskSpec, wanted: _Wanted, limits: InstanceLimits | None) -> f
     return None if flush is None else flush.value_s
 
 
-def _find_next_size(host: HostSpec, cost: HostCost, book: PriceBook) -> NextSize | None:
+def _find_next_size(host: HostSpec, cost: HostCost, price: Callable[[HostSpec], HostCost]) -> NextSize | None:
     """Find the next larger instance of the family; return None for the largest, or if a price is missing."""
     now = cost.find(Term.ON_DEMAND)
     if host.instance is None or now is None:
@@ -235,7 +238,7 @@ def _find_next_size(host: HostSpec, cost: HostCost, book: PriceBook) -> NextSize
     if not larger:
         return None
     next_one = min(larger, key=lambda one: one.cpu_count)
-    found = price_host(msgspec.structs.replace(host, instance=next_one.name), book).find(Term.ON_DEMAND)
+    found = price(msgspec.structs.replace(host, instance=next_one.name)).find(Term.ON_DEMAND)
     if found is None:
         return None
     return NextSize(

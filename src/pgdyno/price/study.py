@@ -7,7 +7,7 @@ own: neither is priced. The largest rate that holds a latency limit is priced.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -21,10 +21,12 @@ from pgdyno.price.alternatives import Alternatives, find_alternatives
 from pgdyno.price.book import PriceBook
 from pgdyno.price.cost import HostCost, price_host
 from pgdyno.price.loading import Loading, price_loadings
+from pgdyno.price.topology import Surroundings, TopologyPrice, price_topology
 from pgdyno.price.worth import Load, Worth, cost_of_load, share_of_full
 from pgdyno.record.machine.host_facts import HostFacts
 from pgdyno.record.types import StudyRecord
 from pgdyno.spec.host import HostSpec
+from pgdyno.spec.pooler import PRIMARY
 from pgdyno.units import format_bytes, format_cpus
 
 # Source: MemTotal of EC2 instances is 2 to 8 % below the data sheet's memory, more on small ones: the kernel's own
@@ -54,6 +56,7 @@ class StudyPrice(msgspec.Struct, frozen=True, kw_only=True):
     """Cost of a record's machine and transactions."""
 
     cost: HostCost
+    """Cost of the machine, or of all machines of a topology."""
     mismatch: str | None
     """Difference between the measured and the priced machine, or why it is not known; None if they may be the same."""
     load: Load | None
@@ -66,6 +69,8 @@ class StudyPrice(msgspec.Struct, frozen=True, kw_only=True):
     """Size of the workloads' data."""
     data_to_memory_ratio: float | None
     """Ratio of the data's size to the memory; None if one of the two is not known."""
+    topology: TopologyPrice | None = None
+    """The machines that the cost is made of; None for the server alone."""
     loadings: tuple[Loading, ...] = ()
     """The cost of loading, of a record that measured that; it has no workloads."""
 
@@ -77,6 +82,7 @@ class PriceOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The machine that the user names; None for the machine in the study or the record."""
     book: PriceBook = PriceBook()
     load: Load | None = None
+    around: Surroundings = Surroundings()
 
 
 def price_study(
@@ -95,12 +101,16 @@ def price_study(
         losses: Settings that give up durability, by the name of the analysed workload.
     """
     host = options.host or find_host(record)
-    cost = price_host(host, options.book)
+    topology = price_topology(host, options.around, options.book, record=record)
+    cost = price_host(host, options.book) if topology is None else topology.cost
     if record.host is None and Term.OWN.value in cost.absent:
         cost = msgspec.structs.replace(
             cost, absent={**cost.absent, Term.OWN.value: "the server's machine was not observed"}
         )
     loadings = price_loadings(record, analysis, cost, losses)
+    # A load that connects to the server itself needs no pooler, if the record compares both ways.
+    endpoints = {one.name: one.load.endpoint for one in analysis.workloads}
+    direct = {name for name, to in endpoints.items() if to == PRIMARY} if {*endpoints.values()} - {PRIMARY} else set()
     # Of a record on loading, the data set is the empty cluster that each load begins with.
     data_bytes = _find_data_bytes(record) if not loadings else round(loadings[0].loaded_bytes or 0) or None
     memory_bytes = record.usable_memory_bytes
@@ -112,20 +122,31 @@ def price_study(
             _weigh_workload(
                 name,
                 tps,
-                cost=cost,
+                cost=topology.without_pooler() if topology is not None and of in direct else cost,
                 options=options,
                 cpu_count=record.usable_cpu_count,
                 given_up=tuple(losses.get(of, ())),
             )
             for name, of, tps in _list_tps(record, analysis)
         ),
-        alternatives=find_alternatives(host, cost, options.book),
+        alternatives=find_alternatives(host, cost, options.book, price=_pricer(options, record)),
         cpu_count=record.usable_cpu_count,
         memory_bytes=memory_bytes,
         data_bytes=data_bytes,
         data_to_memory_ratio=None if data_bytes is None or memory_bytes is None else data_bytes / memory_bytes,
+        topology=topology,
         loadings=loadings,
     )
+
+
+def _pricer(options: PriceOptions, record: StudyRecord | None) -> Callable[[HostSpec], HostCost]:
+    """Return what prices another machine in the place of the server, with all that stands around it."""
+
+    def price(host: HostSpec) -> HostCost:
+        topology = price_topology(host, options.around, options.book, record=record)
+        return price_host(host, options.book) if topology is None else topology.cost
+
+    return price
 
 
 def _find_data_bytes(record: StudyRecord) -> int | None:
@@ -140,7 +161,8 @@ def price_machine(host: HostSpec, tps: float | None, options: PriceOptions) -> S
         tps: Its TPS at full load, taken as exact; None: not given.
         options: The prices and the load.
     """
-    cost = price_host(host, options.book)
+    topology = price_topology(host, options.around, options.book)
+    cost = price_host(host, options.book) if topology is None else topology.cost
     sheet = None if host.instance is None else find_instance(host.instance)
     cpu_count = host.cpus or (None if sheet is None else sheet.cpu_count)
     memory_bytes = host.memory_bytes or (None if sheet is None else sheet.memory_bytes)
@@ -152,7 +174,8 @@ def price_machine(host: HostSpec, tps: float | None, options: PriceOptions) -> S
         workloads=()
         if tps is None
         else (_weigh_workload(GIVEN_LOAD, given, cost=cost, options=options, cpu_count=cpu_count, given_up=()),),
-        alternatives=find_alternatives(host, cost, options.book),
+        alternatives=find_alternatives(host, cost, options.book, price=_pricer(options, None)),
+        topology=topology,
         cpu_count=cpu_count,
         memory_bytes=None if memory_bytes is None else round(memory_bytes),
         data_bytes=None,

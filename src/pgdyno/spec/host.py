@@ -20,6 +20,7 @@ from pgdyno.facts.volumes import Ability, DiskKindName, ability_of, find_volume
 from pgdyno.spec.complaint import find_line, read_complaint
 from pgdyno.spec.shipped import find_shipped, suggest_shipped
 from pgdyno.spec.table import StudyTable, check_above_0
+from pgdyno.spec.topology import TopologySpec
 from pgdyno.units import parse_in_unit
 
 _GIBIBYTE = 2**30
@@ -146,6 +147,7 @@ class HostSpec(StudyTable, frozen=True, kw_only=True):
         root_disk: Disk of the operating system, which adds to the price; absent: it adds nothing.
         region: Region, which decides the prices; absent: the region of the prices.
         emulate: Whether a study runs on an emulation of this machine's disks and size.
+        topology: What stands around the server on this machine.
     """
 
     name: str | None = None
@@ -160,6 +162,7 @@ class HostSpec(StudyTable, frozen=True, kw_only=True):
     root_disk: DiskSpec | None = None
     region: str | None = None
     emulate: bool = False
+    topology: TopologySpec | None = None
 
     def __post_init__(self) -> None:
         """Refuse an unknown instance and impossible figures."""

@@ -16,11 +16,14 @@ from pgdyno.facts.versions import NEWEST_TRIED_MAJOR, OLDEST_MAJOR, is_untried
 from pgdyno.tune.checkpoints import COMPRESSIONS, interval_s, recovery_s, wal_rate
 from pgdyno.tune.draft import Draft
 from pgdyno.tune.memory import check_memory, reserve_bytes, total_bytes
+from pgdyno.tune.pooling import with_pool
 from pgdyno.tune.rules.io import derive_io, derive_writer
 from pgdyno.tune.rules.kernel import derive_kernel, derive_limits
 from pgdyno.tune.rules.memory import derive_memory
 from pgdyno.tune.rules.planner import derive_autovacuum, derive_planner
+from pgdyno.tune.rules.pooler import derive_pooler
 from pgdyno.tune.rules.sessions import derive_connections, derive_logging, derive_parallelism
+from pgdyno.tune.rules.standbys import derive_standbys, find_absence
 from pgdyno.tune.rules.storage import derive_storage
 from pgdyno.tune.rules.wal import compression_of, derive_wal
 from pgdyno.tune.types import Derived, DerivedSettings, Estimated, Layer, Target, TuningSubject, WorkloadClass
@@ -35,10 +38,12 @@ _WHAT_IFS = {
 }
 _LAYERS = (
     derive_connections,
+    derive_pooler,
     derive_parallelism,
     derive_autovacuum,
     derive_memory,
     derive_wal,
+    derive_standbys,
     derive_writer,
     derive_io,
     derive_planner,
@@ -59,6 +64,7 @@ def derive(subject: TuningSubject, *, fixed: Mapping[str, str] | None = None) ->
     Raises:
         SpecError: The version lacks a fixed setting, or the set exceeds memory or disk.
     """
+    subject = with_pool(subject, fixed or {})
     draft = Draft(subject, fixed or {})
     for layer in _LAYERS:
         layer(draft)
@@ -153,6 +159,7 @@ def _estimate(draft: Draft) -> tuple[Estimated, ...]:
             unit="s",
             how=f"checkpoint_timeout or max_wal_size / (1 + checkpoint_completion_target) at {format_bytes(rate)}/s",
         ),
+        *find_absence(draft),
     ]
     background, dirty = (draft.decided.get(f"vm.dirty_{name}") for name in ("background_bytes", "bytes"))
     if background is not None and dirty is not None:

@@ -32,6 +32,7 @@ _LAYERS = {
     "Vacuuming": Layer.AUTOVACUUM,
     "Autovacuum": Layer.AUTOVACUUM,
     "Connections": Layer.CONNECTIONS,
+    "Replication": Layer.REPLICATION,
     "Reporting": Layer.LOGGING,
     "Statistics": Layer.LOGGING,
 }
@@ -167,7 +168,12 @@ class Draft:
         trades: str = "",
     ) -> None:
         """Decide something other than a PostgreSQL setting; see `put` for the arguments."""
-        change = {Target.SYSCTL: ChangeCost.KERNEL, Target.SYSFS: ChangeCost.KERNEL, Target.LIMIT: ChangeCost.RESTART}
+        change = {
+            Target.SYSCTL: ChangeCost.KERNEL,
+            Target.SYSFS: ChangeCost.KERNEL,
+            Target.LIMIT: ChangeCost.RESTART,
+            Target.POOLER: ChangeCost.RELOAD,
+        }
         self.decided[name] = Derived(
             name=name,
             value=value,

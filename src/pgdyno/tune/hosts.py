@@ -24,6 +24,7 @@ from pgdyno.facts.instances import Instance, find_instance
 from pgdyno.facts.mount_options import OptionKind, judge_mount_options
 from pgdyno.facts.volumes import find_volume
 from pgdyno.spec.host import DiskSpec, HostSpec
+from pgdyno.spec.topology import TopologySpec
 from pgdyno.tune.disk.classes import ASSUMED, TITLES
 from pgdyno.tune.types import Device, Disk, DiskKind, Known, Origin
 
@@ -47,6 +48,7 @@ class MachineShape(msgspec.Struct, frozen=True, kw_only=True):
     wal_disk: Disk | None = None
     remarks: tuple[str, ...] = ()
     """What is doubtful about the declaration, each in a sentence."""
+    topology: TopologySpec | None = None
 
 
 def make_shape(host: Instance | HostSpec) -> MachineShape:
@@ -71,6 +73,7 @@ def make_shape(host: Instance | HostSpec) -> MachineShape:
         disk=_make_disk(spec.disk, limits) if spec.disk else _assume_disk(instance, limits),
         wal_disk=_make_disk(spec.wal_disk, limits) if spec.wal_disk else None,
         remarks=(*_judge_mounts("data", spec.disk), *_judge_mounts("WAL", spec.wal_disk)),
+        topology=spec.topology,
     )
 
 

@@ -29,6 +29,7 @@ _NOT_OURS = {
     Target.SYSFS: "block devices and memory management are not changed while something is measured",
     Target.STORAGE: "it is advice for creating the volumes",
     Target.LIMIT: "it is a limit of the service that starts the server",
+    Target.POOLER: "it is the pooler's, and no setting of the server",
 }
 # Settings that affect all programs of a machine and make none of them faster are not tried.
 _GUARDS = frozenset({"vm.overcommit_memory", "vm.overcommit_ratio", "vm.overcommit_kbytes"})

@@ -18,10 +18,12 @@ from pgdyno.facts.gucs import VarType, all_gucs
 from pgdyno.record.machine.preflight import MemoryFacts
 from pgdyno.record.machine.tunables import ServerState, Tunables
 from pgdyno.record.types import ServerFacts, StudyRecord, TrialRecord
+from pgdyno.spec.topology import TopologySpec
 from pgdyno.tune.checkpoints import COMPRESSIONS
 from pgdyno.tune.disk.observed import make_disk
 from pgdyno.tune.hosts import MachineShape
-from pgdyno.tune.types import Disk, Kernel, Known, TuningSubject, WorkloadClass
+from pgdyno.tune.pooling import find_pooling, find_standbys
+from pgdyno.tune.types import Disk, Kernel, Known, MeasuredKnee, TuningSubject, WorkloadClass
 from pgdyno.units import format_bytes
 
 DEFAULT_WORKLOAD = WorkloadClass.MIXED
@@ -52,6 +54,7 @@ class LoadHints(msgspec.Struct, frozen=True, kw_only=True):
     recovery_s: float | None = None
     stall_s: float | None = None
     leaves_kernel: bool = False
+    topology: TopologySpec = TopologySpec()
 
 
 class MeasuredLoad(msgspec.Struct, frozen=True, kw_only=True):
@@ -61,6 +64,8 @@ class MeasuredLoad(msgspec.Struct, frozen=True, kw_only=True):
     wal_compression: str = "off"
     active: Known | None = None
     dataset: Known | None = None
+    knee: MeasuredKnee | str = ""
+    """The knee of its sweep over clients, or why there is none; empty where none was looked for."""
 
 
 def make_subject(
@@ -132,6 +137,7 @@ def make_subject_from_shape(
         cpus=shape.cpus,
         memory=shape.memory,
         remarks=shape.remarks,
+        declared=shape.topology,
         disk=shape.disk,
         room_bytes=shape.disk.free_bytes.value,
         wal_disk=shape.wal_disk,
@@ -210,6 +216,7 @@ def _complete(
     state: ServerState | None,
     measured: MeasuredLoad,
     remarks: tuple[str, ...] = (),
+    declared: TopologySpec | None = None,
 ) -> TuningSubject:
     workload = wishes.workload or DEFAULT_WORKLOAD
     connections = _find_connections(wishes, state)
@@ -238,6 +245,8 @@ def _complete(
         recovery_s=_wish("recovery time", wishes.recovery_s, "s", "--recovery", _RECOVERY_S),
         remarks=remarks,
         stall_s=_wish("longest stall", wishes.stall_s, "s", "--stall", _STALL_S),
+        standbys=find_standbys(wishes.topology, declared),
+        pooling=find_pooling(wishes.topology, declared, clients=connections, knee=measured.knee),
     )
 
 

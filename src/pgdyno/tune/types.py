@@ -10,6 +10,7 @@ import enum
 import msgspec
 
 from pgdyno.facts.gucs import ChangeCost
+from pgdyno.spec.pooler import PoolMode
 from pgdyno.units import PAGE_BYTES
 
 
@@ -142,6 +143,36 @@ class Kernel(msgspec.Struct, frozen=True, kw_only=True):
         return self.is_container or self.is_left
 
 
+class MeasuredKnee(msgspec.Struct, frozen=True, kw_only=True):
+    """The number of clients from which on more of them hardly raise TPS, as a sweep over clients found it."""
+
+    clients: float
+    low: float | None
+    """Ends of its interval; None where the sweep left them open."""
+    high: float | None
+    cpu_count: float | None
+    """CPUs of the machine that it was found on; None if that was not seen."""
+    how: str
+    """Where it is from, in a clause."""
+    is_beyond: bool = False
+    """True if TPS still grew at these clients, the most that were tried: the knee lies there or beyond."""
+
+
+class Pooling(msgspec.Struct, frozen=True, kw_only=True):
+    """A connection pooler in front of the server."""
+
+    mode: PoolMode
+    clients: Known
+    """Number of clients that connect to it."""
+    size: Known | None = None
+    """Server connections of its pool; None as long as they are not chosen."""
+    knee: MeasuredKnee | None = None
+    no_knee_reason: str = ""
+    """Why a record that was named has no knee; empty without such a record."""
+    version: tuple[int, int] | None = None
+    """Version of PgBouncer; None if it is not known."""
+
+
 class TuningSubject(msgspec.Struct, frozen=True, kw_only=True):
     """The machine, server and load that settings are derived for."""
 
@@ -156,7 +187,7 @@ class TuningSubject(msgspec.Struct, frozen=True, kw_only=True):
     cpus: Known
     memory: Known
     connections: Known
-    """Maximum number of concurrent sessions."""
+    """Maximum number of concurrent sessions; behind a pooler, the connections of its pool."""
     active: Known
     """Number of sessions that are active at once."""
     dataset: Known
@@ -176,6 +207,9 @@ class TuningSubject(msgspec.Struct, frozen=True, kw_only=True):
     """Time of one clock reading, from pg_test_timing; None if not measured."""
     remarks: tuple[str, ...] = ()
     """What is doubtful about a declared machine, each in a sentence."""
+    standbys: Known | None = None
+    """Number of standbys that stream from the server; None if there are none."""
+    pooling: Pooling | None = None
 
 
 class Target(enum.Enum):
@@ -189,6 +223,8 @@ class Target(enum.Enum):
     """Advice for creating volumes, which pgdyno does not apply."""
     LIMIT = "limit"
     """A limit of the service or session that starts the server."""
+    POOLER = "pgbouncer"
+    """A setting of PgBouncer's, which pgdyno does not apply."""
 
 
 class Layer(enum.Enum):
@@ -202,6 +238,8 @@ class Layer(enum.Enum):
     PARALLEL = "parallelism"
     AUTOVACUUM = "autovacuum"
     CONNECTIONS = "connections"
+    REPLICATION = "replication"
+    POOLER = "pooler"
     LOGGING = "logging"
     KERNEL = "kernel"
     STORAGE = "storage"

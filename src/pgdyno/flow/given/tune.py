@@ -10,13 +10,15 @@ import msgspec
 from pgdyno.conduct.cards.known import read_cards, with_cards
 from pgdyno.errors import SpecError
 from pgdyno.facts.gucs import VarType, find_guc
-from pgdyno.flow.tune import Form, TuneRequest, TuneResult, find_shape, read_record
+from pgdyno.flow.tune import Form, TuneRequest, TuneResult, check_form, find_shape
+from pgdyno.flow.tuned_load import read_load
 from pgdyno.record.machine.given_server import GivenServer
 from pgdyno.record.types import ServerFacts
 from pgdyno.report.sections.tuning.view import GivenRole, Tried, TuningView
 from pgdyno.run.given.probe import probe_server
 from pgdyno.run.given.settings import GivenSettings, read_given_settings
 from pgdyno.run.host.program import program_name
+from pgdyno.spec.topology import merge_topologies
 from pgdyno.tune.derive import derive, leave_out
 from pgdyno.tune.subject import make_subject_from_shape
 from pgdyno.tune.types import DerivedSettings, Target, TuningSubject
@@ -46,10 +48,11 @@ def tune_given(
         )
     seen, found = seen or probe_server(dsn), read_given_settings(dsn)
     subject, machine = _make_subject(question, question.host, found, seen)
+    check_form(form, subject)
     tuning = _accept(derive(subject, fixed=question.fixed), found)
     if seen.service is not None:
         # Whoever runs it decides about its volumes and limits.
-        tuning = msgspec.structs.replace(tuning, settings=tuning.of(Target.POSTGRESQL))
+        tuning = msgspec.structs.replace(tuning, settings=(*tuning.of(Target.POSTGRESQL), *tuning.of(Target.POOLER)))
     view = TuningView(
         tuning=tuning,
         server=f"PostgreSQL {seen.version} at {seen.address}",
@@ -81,7 +84,7 @@ def _make_subject(
         facts,
         msgspec.structs.replace(question.wishes, leaves_kernel=True),
         state=found.state,
-        measured=read_record(question.record),
+        measured=read_load(question.record, merge_topologies(question.wishes.topology, shape.topology)),
     )
     # Unlike the options of its build, which SQL does not show, these are what it takes.
     missing = {name: tuple(v for v in values if v not in found.words.get(name, ())) for name, values in _built(found)}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from pgdyno.tune.draft import MB, Draft
+from pgdyno.tune.pooling import spare_connections
 from pgdyno.tune.types import Layer, Origin, WorkloadClass
 
 # Source: a counter of the CPU is read in 20 to 50 ns, any other clock in a µs; pg_test_timing's manual page.
@@ -24,7 +25,16 @@ def derive_connections(draft: Draft) -> None:
     """Decide max_connections."""
     subject = draft.subject
     expected = subject.connections.value
-    if subject.connections.origin is Origin.ASSUMED:
+    if subject.pooling is not None:
+        needed = _count_connections(draft, expected)
+        # A server with clients may have some that do not come through the pooler yet.
+        own = int(draft.number("max_connections")) if "max_connections" in subject.settings else 0
+        value = max(needed, own)
+        reason = "the pool's connections, some for maintenance and monitoring, and those reserved for superusers are all that it needs."
+        if own > needed:
+            reason = f"the server's own, which is kept; behind the pooler {needed} do: --set max_connections={needed} when all clients are."
+        formula = "pool + a tenth, at least 5, + superuser_reserved_connections, in tens; not less than a server has"
+    elif subject.connections.origin is Origin.ASSUMED:
         # No number was requested: a small increase is not worth a restart.
         is_sorting = subject.workload in {WorkloadClass.MIXED, WorkloadClass.ANALYTIC}
         each = _BYTES_PER_ASSUMED_SORTING if is_sorting else _BYTES_PER_ASSUMED
@@ -38,8 +48,7 @@ def derive_connections(draft: Draft) -> None:
         reason = "the server's own, which is kept; `--connections N` derives another."
         formula = "as it is"
     else:
-        spare = max(5, math.ceil(expected / 10))
-        value = math.ceil((expected + spare + draft.number("superuser_reserved_connections")) / 10) * 10
+        value = _count_connections(draft, expected)
         reason = "it is the expected connections, some more for maintenance and monitoring, and those reserved for superusers."
         formula = "connections + a tenth, at least 5, + superuser_reserved_connections, in tens"
     draft.put(
@@ -53,11 +62,16 @@ def derive_connections(draft: Draft) -> None:
         trades="shared memory and longer snapshots for each, used or not",
         keeps_default=True,
     )
-    if expected > _MANY_PER_CPU * subject.cpus.value:
+    if expected > _MANY_PER_CPU * subject.cpus.value and subject.pooling is None:
         draft.notes.append(
-            f"{expected:.0f} connections on {subject.cpus.value:g} CPUs: use a connection pooler if most of them are idle; throughput "
+            f"{expected:.0f} connections on {subject.cpus.value:g} CPUs: use a connection pooler (`pgdyno tune --pooler`) if most of them are idle; throughput "
             f"peaks near {max(4, math.ceil(_PEAK_PER_CPU * subject.cpus.value))} at work, and a few more on slow disks."
         )
+
+
+def _count_connections(draft: Draft, expected: float) -> int:
+    reserved = draft.number("superuser_reserved_connections")
+    return math.ceil((expected + spare_connections(expected) + reserved) / 10) * 10
 
 
 def derive_parallelism(draft: Draft) -> None:

@@ -8,14 +8,17 @@ import msgspec
 
 from pgdyno.analyse.estimate import Estimate
 from pgdyno.price.alternatives import OtherVolumes
-from pgdyno.price.cost import Part
+from pgdyno.price.cost import HostCost, Part
 from pgdyno.price.loading import Loading
 from pgdyno.price.study import StudyPrice, WorkloadWorth
+from pgdyno.price.topology import MachineGroup
 from pgdyno.price.worth import Worth
 from pgdyno.report.format import ABSENT, format_bytes, format_estimate, format_number
 from pgdyno.report.sections.disk.layout import describe_declared
 from pgdyno.report.sections.price.words import format_money, is_exact, symbol_of, tag_of
 from pgdyno.report.table import Cell, Table, absent, columns, text
+
+_ONE_MACHINE = " Prices are those of the server's machine alone."
 
 
 def cost_table(price: StudyPrice) -> Table | None:
@@ -28,6 +31,8 @@ def cost_table(price: StudyPrice) -> Table | None:
         (text(part.what), *(_part_cell(one.parts[place], cost.currency) for one in cost.costs))
         for place, part in enumerate(cost.costs[0].parts)
     ]
+    if price.topology is not None:
+        rows = [row for group in price.topology.groups for row in _group_rows(group, cost)]
     if len(rows) > 1:
         totals = [Cell(text=format_money(one.per_month, cost.currency), is_strong=True) for one in cost.costs]
         rows.append((text("together"), *totals))
@@ -36,6 +41,17 @@ def cost_table(price: StudyPrice) -> Table | None:
         columns=columns("", *(one.term.value for one in cost.costs), numbers_from=1),
         rows=tuple(rows),
     )
+
+
+def _group_rows(group: MachineGroup, cost: HostCost) -> Iterator[tuple[Cell, ...]]:
+    """Yield what machines of one kind cost, on the terms on which all machines have a price."""
+    terms = [found for one in cost.costs if (found := group.cost.find(one.term)) is not None]
+    for place, part in enumerate(terms[0].parts if terms else ()):
+        cells = (_part_cell(one.parts[place], cost.currency) for one in terms)
+        yield text(f"{group.role}: {part.what}"), *cells
+    if terms and len(terms[0].parts) > 1:
+        cells = (text(format_money(one.per_month, cost.currency)) for one in terms)
+        yield text(f"{group.role}: together"), *cells
 
 
 def worth_table(price: StudyPrice) -> Table | None:
@@ -92,6 +108,7 @@ def alternatives_table(price: StudyPrice) -> Table | None:
             "By data sheets and declarations, each has at least the same capacity, flush latency and sustained"
             " performance on this instance as the declared volumes: reads, writes and MB/s for data; MB/s and"
             " consecutive flushes for a separate WAL volume. Without a mirror, a lost volume is restored from a backup."
+            f"{_ONE_MACHINE if price.topology is not None else ''}"
         ),
     )
 

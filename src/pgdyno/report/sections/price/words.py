@@ -63,7 +63,7 @@ def describe_price(price: StudyPrice, *, program: str = "pgdyno") -> str:
     months = [f"{format_money(first.per_month, cost.currency)} a month {name_term(first.term)}"]
     months += [f"{format_money(one.per_month, cost.currency)} {name_term(one.term)}" for one in others]
     without = f", without {join_names(list(cost.left_out))}" if cost.left_out else ""
-    sentence = f"{cost.name} costs {join_names(months)}{without}"
+    sentence = f"{cost.name} costs {join_names(months)}{_say_machines(price)}{without}"
     by_cost = [
         (worth.per_million.value, f"{_say(worth.per_million, cost.currency)} of {_name_workload(workload)}")
         for workload in price.workloads
@@ -81,6 +81,25 @@ def describe_price(price: StudyPrice, *, program: str = "pgdyno") -> str:
         f" But {price.mismatch}: the cost applies only if that machine performs the same." if price.mismatch else ""
     )
     return f"{sentence}.{caution}"
+
+
+def _say_topology(price: StudyPrice) -> Iterator[str]:
+    if price.topology is None:
+        return
+    first, groups = price.cost.costs[0], price.topology.groups
+    parts = [(group.role, found.per_month) for group in groups if (found := group.cost.find(first.term)) is not None]
+    if len(parts) > 1:
+        shares = [f"{role} {format_percent(per_month / first.per_month)}" for role, per_month in parts]
+        yield f"Shares of this price {name_term(first.term)}, and of the cost of each transaction: {join_names(shares)}."
+    yield from price.topology.remarks
+
+
+def _say_machines(price: StudyPrice) -> str:
+    return (
+        ""
+        if price.topology is None or price.topology.machine_count == 1
+        else f" for {price.topology.machine_count} machines"
+    )
 
 
 def describe_costs(report: ReportInput) -> tuple[str, ...]:
@@ -113,6 +132,7 @@ def explain_price(price: StudyPrice) -> Iterator[str]:
     else:
         yield _say_full_load()
     yield from _say_load(price)
+    yield from _say_topology(price)
     where = "" if cost.is_region_declared else ", assumed because no region is declared"
     if Term.OWN not in {one.term for one in cost.costs}:
         yield f"Prices are those of {cost.region}{where}; without taxes, traffic, snapshots and support."
@@ -174,10 +194,11 @@ def _say_sizes(price: StudyPrice) -> Iterator[str]:
     larger = price.alternatives.next_size
     if larger is not None:
         money = format_money(larger.per_month, price.cost.currency)
+        of_all = "" if price.topology is None else " for all machines"
         unit, more = ("load", "the speed") if price.loadings else ("transaction", "the TPS")
         yield (
             f"The next size up, {larger.instance} ({larger.cpu_count} CPUs, {format_bytes(larger.memory_bytes)}), costs"
-            f" {money} a month on demand with the same volumes: {format_number(larger.times)} times as much, which is"
+            f" {money} a month on demand{of_all} with the same volumes: {format_number(larger.times)} times as much, which is"
             f" cheaper per {unit} only if it reaches more than {format_number(larger.times)} times {more}."
         )
     done = [
@@ -186,7 +207,8 @@ def _say_sizes(price: StudyPrice) -> Iterator[str]:
         if one.tps_per_cpu.value is not None
     ]
     if done:
-        yield f"TPS for each CPU: {join_names(done)}."
+        of_server = "" if price.topology is None else " of the server"
+        yield f"TPS for each CPU{of_server}: {join_names(done)}."
     if price.data_to_memory_ratio is not None:
         ratio = price.data_to_memory_ratio
         yield f"The data were {f'{format_number(ratio)} times' if ratio >= 1 else format_percent(ratio) + ' of'} the memory."

@@ -20,6 +20,7 @@ from pgdyno.report.sections.tuning.view import (
     describe_trial,
 )
 from pgdyno.report.setting_words import format_alter_system, format_conf
+from pgdyno.tune.rules.pooler import list_left_to_user
 from pgdyno.tune.types import Derived, Layer, Target
 
 _WIDTH = 100
@@ -77,6 +78,21 @@ def format_sysctl_file(view: TuningView) -> str:
         ]
     for one in others:
         lines += ["#", *_comment("#", one.reason), f"#   w /sys/{one.name} - - - - {one.value}"]
+    return "\n".join(lines) + "\n"
+
+
+def format_pgbouncer_file(view: TuningView) -> str:
+    """Return a file for PgBouncer's configuration to include; what only its owner can say is named in comments.
+
+    It has no section of its own: PgBouncer resets all of [pgbouncer] to what it has built in where that begins once more.
+    """
+    pooling = view.tuning.subject.pooling
+    how = "Include it as the last line of the section [pgbouncer] in pgbouncer.ini: %include /etc/pgbouncer/pgdyno.ini"
+    lines = [*_comment(";", f"Derived by pgdyno. {describe_subject(view)}."), *_comment(";", f"{how}.")]
+    for words in () if pooling is None else list_left_to_user(pooling):
+        lines += _comment(";", words)
+    for one in view.tuning.of(Target.POOLER):
+        lines += ["", *_comment(";", one.reason.rstrip(".")), f"{one.name} = {one.value}"]
     return "\n".join(lines) + "\n"
 
 

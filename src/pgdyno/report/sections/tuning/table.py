@@ -23,6 +23,7 @@ from pgdyno.report.sections.tuning.view import (
     format_known,
     format_quantity,
 )
+from pgdyno.tune.rules.standbys import AWAY
 from pgdyno.tune.types import Derived, DerivedSettings, Known, Layer, Origin, Target
 
 _TITLES = ("setting", "now", "derived", "takes")
@@ -31,15 +32,16 @@ _WIDEST = (38, 11, 11, 12)
 _WIDEST_FIGURES = (38, 12, 12)
 _BY = {"restart": "a restart", "reload": "a reload"}
 # The estimates above the table.
-_TOLD_FIRST = {"recovery after a crash", "checkpoint interval"}
+_TOLD_FIRST = {"recovery after a crash", "checkpoint interval", AWAY}
 # Parts of the memory total that are smaller than this are added up.
 _SMALL_SHARE = 0.05
-# How the server is started and how its volumes were made cannot be observed from here.
-_NOT_SEEN = {Target.LIMIT, Target.STORAGE}
+# How the server is started, how its volumes were made, and what a pooler has cannot be observed from here.
+_NOT_SEEN = {Target.LIMIT, Target.STORAGE, Target.POOLER}
 # How to replace an assumption by a fact, by the input's name.
 _BETTER = {
     "dataset": "--dataset SIZE",
-    "connections": "--connections N",
+    **dict.fromkeys(("connections", "clients"), "--connections N"),
+    "pool size": "--record DIR of a `pgdyno sweep clients=1..N` with your load",
     "active sessions": "--clients N, or --record DIR of a bench with your load",
     "WAL rate": "--record DIR of a bench with your load",
     "recovery time": "--recovery TIME",
@@ -55,16 +57,26 @@ _BETTER = {
 
 
 def build_tuning(view: TuningView) -> Document:
-    """Return what changes and why, layer by layer, after the total of memory and what to know first."""
+    """Return what changes and why, layer by layer, after the total of memory and what to know first.
+
+    What standbys need is shown with its reasons also where the server has it already: its trade-offs are to be known.
+    """
     return Document(title=describe_subject(view), blocks=tuple(_list_blocks(view)), is_titled=False)
 
 
 def _list_blocks(view: TuningView) -> Iterator[Block]:
     tuning = view.tuning
-    rows = {one.name: _row(view, one) for one in tuning.settings if not change_of(view, one).is_same}
+    rows = {
+        one.name: _row(view, one)
+        for one in tuning.settings
+        if one.layer is Layer.REPLICATION or not change_of(view, one).is_same
+    }
     yield Prose(words=describe_subject(view))
     yield from (Prose(words=line) for line in _summarise(view))
-    notes = tuple(Prose(words=note) for note in (*describe_file_errors(view), *describe_rights(view), *tuning.notes))
+    notes = tuple(
+        Prose(words=with_program(note, view.program))
+        for note in (*describe_file_errors(view), *describe_rights(view), *tuning.notes)
+    )
     yield Section(title="Notes", blocks=notes)
     groups = (
         (title, tuple(rows[one.name] for one in settings if one.name in rows)) for title, settings in _by_title(tuning)
@@ -109,6 +121,7 @@ def _by_title(tuning: DerivedSettings) -> Iterator[tuple[str, Sequence[Derived]]
     postgresql = tuning.of(Target.POSTGRESQL)
     for layer in Layer:
         yield layer.value, [one for one in postgresql if one.layer is layer]
+    yield "PgBouncer", tuning.of(Target.POOLER)
     yield "kernel", [*tuning.of(Target.SYSCTL), *tuning.of(Target.SYSFS)]
     yield "advice on volumes", tuning.of(Target.STORAGE)
     yield "limits and environment of the service that starts the server", tuning.of(Target.LIMIT)
@@ -149,7 +162,8 @@ def build_diff(view: TuningView) -> Document:
 def _row(view: TuningView, one: Derived) -> ListRow:
     change = change_of(view, one)
     now = ABSENT if change.now is None else change.now or "empty"
-    cells = (one.name, now, one.value or "empty", COST_WORDS[one.change])
+    takes = ABSENT if change.is_same else COST_WORDS[one.change]
+    cells = (one.name, now, one.value or "empty", takes)
     return ListRow(cells=cells, words=one.reason)
 
 
@@ -194,6 +208,8 @@ def _next_steps(view: TuningView) -> list[ListRow]:
         "--form diff": "only what would change",
         "--form conf > pgdyno.conf": "a file for postgresql.conf to include",
     }
+    if view.tuning.of(Target.POOLER):
+        steps["--form pgbouncer > pgdyno.ini"] = "a file for pgbouncer.ini to include"
     if view.given is not None:
         steps["--form alter-system > pgdyno.sql"] = "a script for psql"
     else:

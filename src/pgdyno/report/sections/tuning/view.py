@@ -8,7 +8,7 @@ import msgspec
 
 from pgdyno.facts.gucs import ChangeCost
 from pgdyno.record.machine.preflight import Unseen
-from pgdyno.report.format import format_bytes, format_number, format_seconds
+from pgdyno.report.format import count_things, format_bytes, format_number, format_seconds
 from pgdyno.report.setting_words import show_setting
 from pgdyno.tune.differences import find_difference
 from pgdyno.tune.types import Derived, DerivedSettings, DiskKind, Known, Origin, Target, TuningSubject
@@ -120,8 +120,9 @@ def describe_subject(view: TuningView) -> str:
         f"{format_known(subject.cpus)} CPU{'' if subject.cpus.value == 1 else 's'}, {format_known(subject.memory)} of"
         f" memory, data on {_describe_disk(subject)}"
     )
-    load = f"{workload}, {_with_origin(subject.dataset)} of data, {_with_origin(subject.connections)} connections"
-    return f"{view.server}; {view.machine}: {size}; {load}, {_with_origin(subject.active)} of them active"
+    load = f"{workload}, {_with_origin(subject.dataset)} of data, {_describe_sessions(subject)}"
+    standbys = f"; {count_things(round(subject.standbys.value), 'standby')}" if subject.standbys is not None else ""
+    return f"{view.server}; {view.machine}: {size}; {load}{standbys}"
 
 
 def describe_trial(view: TuningView) -> str:
@@ -183,6 +184,14 @@ def format_quantity(value: float, unit: str) -> str:
         return format_seconds(value)
     number = f"{value:,.0f}" if value == round(value) else format_number(value)
     return f"{number}{'/s' if unit == '1/s' else ''}"
+
+
+def _describe_sessions(subject: TuningSubject) -> str:
+    pooling = subject.pooling
+    if pooling is None:
+        return f"{_with_origin(subject.connections)} connections, {_with_origin(subject.active)} of them active"
+    clients, pool = _with_origin(pooling.clients), _with_origin(subject.connections)
+    return f"{clients} clients through PgBouncer in {pooling.mode.value} mode, which has {pool} connections"
 
 
 def _with_origin(known: Known) -> str:

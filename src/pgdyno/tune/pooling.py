@@ -1,0 +1,218 @@
+"""Find what stands around the server, and choose how many connections the pool of a pooler has.
+
+The pool decides max_connections, and with it the memory of all sessions. The best source is a sweep over clients with the user's
+load: from its knee on, more sessions at once gain nothing. Without one it is PostgreSQL's rule of thumb. In session mode each client
+keeps a connection, and nothing is left to choose.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import msgspec
+
+from pgdyno.analyse.sweep.scaling import ClientSweep, LoadStatus
+from pgdyno.errors import SpecError
+from pgdyno.plan.endpoints import CONNECTIONS_PER_CPU
+from pgdyno.record.types import StudyRecord
+from pgdyno.spec.pooler import PRIMARY, PoolMode
+from pgdyno.spec.topology import TopologySpec, merge_topologies
+from pgdyno.tune.disk.classes import find_read_latency
+from pgdyno.tune.types import Known, MeasuredKnee, Pooling, TuningSubject
+
+SIZE = "pool size"
+"""Name of the input that other settings are derived from."""
+_HOST_FILE = "the host file"
+ASKED = ("--pool-size", _HOST_FILE)
+"""Origins of a size that the user wants."""
+# Connections for maintenance and monitoring, beside the pool: as for clients without one.
+_SPARE_SHARE, _LEAST_SPARE = 0.1, 5
+# Built-in default of superuser_reserved_connections.
+_RESERVED = 3
+# A connection of a pool is idle while a transaction's client thinks, so that a pool at the knee has fewer at work; and by its
+# definition twice the knee gains too little to matter.
+_ABOVE_KNEE, _MOST_ABOVE_KNEE = 1.1, 2.0
+# Reads that the disk does at once let more connections wait for it, but no source says that more than this helps.
+_MOST_READS_PER_CPU = 2
+# The same machine, but for rounding of a quota.
+_SAME_CPUS_RATIO = 0.05
+
+
+def spare_connections(count: float) -> int:
+    """Return the connections for maintenance and monitoring beside this many for the load."""
+    return max(_LEAST_SPARE, math.ceil(count * _SPARE_SHARE))
+
+
+def find_standbys(said: TopologySpec, declared: TopologySpec | None) -> Known | None:
+    """Return the number of standbys, as options or else a host file say; None if there are none."""
+    count = merge_topologies(said, declared).standbys
+    return Known.declared("standbys", count, "count", _say_where(said.standbys, "--standbys")) if count else None
+
+
+def find_pooling(
+    said: TopologySpec, declared: TopologySpec | None, *, clients: Known, knee: MeasuredKnee | str
+) -> Pooling | None:
+    """Return the pooler that options or else a host file say; None without one.
+
+    Args:
+        said: By options.
+        declared: By a host file.
+        clients: That connect to it.
+        knee: Of a record's sweep over clients, or why there is none.
+    """
+    topology = merge_topologies(said, declared)
+    mode, size = topology.pool_mode, topology.pool_size
+    if mode is None:
+        return None
+    return Pooling(
+        mode=mode,
+        clients=msgspec.structs.replace(clients, name="clients"),
+        size=None if size is None else Known.declared(SIZE, size, "count", _say_where(said.pool_size, "--pool-size")),
+        knee=None if isinstance(knee, str) else knee,
+        no_knee_reason=knee if isinstance(knee, str) else "",
+    )
+
+
+def _say_where(said: int | None, option: str) -> str:
+    return _HOST_FILE if said is None else option
+
+
+def read_knee(record: StudyRecord, sweeps: Mapping[str, ClientSweep], *, name: str) -> MeasuredKnee | str:
+    """Read the knee from the sweep over clients of a record, the largest of several workloads; or say why there is none.
+
+    Args:
+        record: The study that swept.
+        sweeps: How TPS follows the number of clients, by workload.
+        name: Name of the record.
+    """
+    direct = {
+        workload: sweep for workload, sweep in sweeps.items() if record.plan.find_workload(workload).endpoint == PRIMARY
+    }
+    if not direct:
+        return f"{name} has no sweep over clients" + (" that connect to the server itself" if sweeps else "")
+    known = {workload: found for workload, sweep in direct.items() if (found := _find_knee(sweep)) is not None}
+    if not known:
+        reasons = ", ".join(dict.fromkeys(sweep.knee.reason or "it is not settled" for sweep in direct.values()))
+        return f"{name} found no knee ({reasons})"
+    workload, (clients, low, high) = max(known.items(), key=lambda one: one[1][0])
+    cpu_count, points = record.usable_cpu_count, direct[workload].points
+    place = "a machine that was not seen" if cpu_count is None else f"{cpu_count:g} CPUs"
+    return MeasuredKnee(
+        clients=clients,
+        low=low,
+        high=high,
+        cpu_count=cpu_count,
+        how=f"{workload} in {name} ({place}), {points[0].clients} to {points[-1].clients} clients",
+        is_beyond=direct[workload].knee.value is None,
+    )
+
+
+def _find_knee(sweep: ClientSweep) -> tuple[float, float | None, float | None] | None:
+    """Return the knee with the ends of its interval; the largest load if TPS still grow there; None if neither is known."""
+    knee, last = sweep.knee, sweep.points[-1]
+    if knee.value is not None:
+        return knee.value, knee.low, knee.high
+    is_growing = len(sweep.points) > 1 and set(last.possible) <= {LoadStatus.LINEAR, LoadStatus.UNDER_USED}
+    return (last.clients, last.clients, None) if is_growing else None
+
+
+def with_pool(subject: TuningSubject, fixed: Mapping[str, str]) -> TuningSubject:
+    """Return the subject with its pool chosen, whose connections are then all that the server has for the load.
+
+    Args:
+        subject: What settings are derived for; returned as it is without a pooler.
+        fixed: PostgreSQL settings that the user fixed, by name.
+
+    Raises:
+        SpecError: The pool that the user wants does not fit the max_connections that the user fixed.
+    """
+    pooling = subject.pooling
+    if pooling is None:
+        return subject
+    size = pooling.size or _choose_size(subject, pooling)
+    size = _fit(size, fixed.get("max_connections"), is_asked=pooling.size is not None)
+    connections = Known(name=SIZE, value=size.value, unit="count", origin=size.origin, how=size.how)
+    active = subject.active
+    if pooling.mode is PoolMode.TRANSACTION:
+        how = "each connection of the pool may be at work at once"
+        active = Known(name="sessions at work", value=size.value, unit="count", origin=size.origin, how=how)
+    return msgspec.structs.replace(
+        subject, connections=connections, active=active, pooling=msgspec.structs.replace(pooling, size=connections)
+    )
+
+
+def find_usable_knee(subject: TuningSubject) -> MeasuredKnee | None:
+    """Return the knee that a pool is sized by; None without one, or if it was found with other CPUs."""
+    knee = None if subject.pooling is None else subject.pooling.knee
+    if knee is None or knee.cpu_count is None:
+        return knee
+    is_same = math.isclose(knee.cpu_count, subject.cpus.value, rel_tol=_SAME_CPUS_RATIO)
+    return knee if is_same else None
+
+
+def describe_knee(knee: MeasuredKnee) -> str:
+    """Describe a knee with its interval: `12 clients [10, 16]`."""
+    if knee.is_beyond:
+        return f"{knee.clients:.3g} clients or more"
+    if knee.low is None and knee.high is None:
+        return f"{knee.clients:.3g} clients"
+    ends = ("?" if end is None else f"{end:.3g}" for end in (knee.low, knee.high))
+    return f"{knee.clients:.3g} clients [{', '.join(ends)}]"
+
+
+def _choose_size(subject: TuningSubject, pooling: Pooling) -> Known:
+    clients = pooling.clients
+    if pooling.mode is PoolMode.SESSION:
+        how = f"one for each client, which keeps it to the end of its session; {clients.how}"
+        return Known(name=SIZE, value=clients.value, unit="count", origin=clients.origin, how=how)
+    knee = find_usable_knee(subject)
+    if knee is not None:
+        value = max(1, min(_go_above(knee), int(clients.value)))
+        return Known.measured(SIZE, value, "count", f"knee at {describe_knee(knee)} of {knee.how}")
+    cpus, reads = subject.cpus.value, find_reads_at_once(subject)
+    value = max(1, min(max(2, round(CONNECTIONS_PER_CPU * cpus)) + reads, int(clients.value)))
+    how = f"{CONNECTIONS_PER_CPU} for each of {cpus:g} CPUs and {reads} for the disk, PostgreSQL's rule of thumb"
+    return Known.assumed(SIZE, value, "count", how)
+
+
+def _go_above(knee: MeasuredKnee) -> int:
+    """Return the number of connections that a knee asks for: its upper end within bounds, a tenth more if it has no interval."""
+    if knee.is_beyond:
+        return round(knee.clients)
+    least, most = _ABOVE_KNEE * knee.clients, _MOST_ABOVE_KNEE * knee.clients
+    high = knee.high
+    if high is None:
+        high = least if knee.low is None else most
+    return math.ceil(min(most, max(high, least)))
+
+
+def find_reads_at_once(subject: TuningSubject) -> int:
+    """Return how many connections the disk can serve beside those that the CPUs serve.
+
+    The rule of thumb has one for each spindle, and none if all data are cached. A disk of another kind counts as the reads that it
+    does at once (Little's law), as far as data exceed the memory.
+    """
+    disk = subject.disk
+    outside = max(0.0, 1 - subject.memory.value / max(1.0, subject.dataset.value))
+    busy = disk.random_read_iops.value * find_read_latency(disk).value
+    most = max(1, round(_MOST_READS_PER_CPU * subject.cpus.value))
+    return max(1, min(most, round(outside * busy)))
+
+
+def _fit(size: Known, fixed_connections: str | None, *, is_asked: bool) -> Known:
+    """Fit a pool into the max_connections that the user fixed."""
+    if fixed_connections is None or not fixed_connections.isdigit():
+        return size
+    most = int(fixed_connections) - _RESERVED
+    room = max(1, most - spare_connections(most))
+    if size.value <= room:
+        return size
+    if is_asked:
+        raise SpecError(
+            f"a pool of {size.value:g} does not fit into max_connections = {fixed_connections}",
+            detail=f"{room} are left beside those for superusers, maintenance and monitoring",
+            hint=f"ask for a pool of {room}, or for more max_connections",
+        )
+    how = f"what max_connections = {fixed_connections} leaves; {size.value:g} would be {size.how}"
+    return Known.declared(SIZE, room, "count", how)
