@@ -23,12 +23,15 @@ def home() -> Iterator[Home]:
         yield made
 
 
-def check(home: Home, folder: Path, *scripts: str, major: int = 18, mode: str = "simple") -> tuple[str, ...]:
+def check(
+    home: Home, folder: Path, *scripts: str, major: int = 18, mode: str = "simple", endpoint: str = "primary"
+) -> tuple[str, ...]:
     names = []
     for number, text in enumerate(scripts, start=1):
         (folder / f"own-{number}.sql").write_text(text)
         names.append(f"own-{number}.sql")
-    raw: dict[str, object] = {"workload": [{"name": "own", "scripts": names, "mode": mode}]}
+    workload = {"name": "own", "scripts": names, "mode": mode, "endpoint": endpoint}
+    raw: dict[str, object] = {"server": {"standbys": 1}, "workload": [workload]}
     study = make_study(raw, source="test", folder=folder)
     plan = plan_study(study, MACHINE)
     assert has_script_files(plan.workloads)
@@ -79,3 +82,14 @@ def test_what_may_be_owed_to_the_little_data_is_only_told(home: Home, tmp_path: 
 
 def test_a_script_may_spoil_the_cluster_that_it_is_tried_on(home: Home, tmp_path: Path) -> None:
     assert check(home, tmp_path, "ALTER SYSTEM SET work_mem = '64kB';\nDROP TABLE IF EXISTS pgbench_history;\n") == ()
+
+
+def test_what_a_standby_refuses_is_refused_with_its_statement(home: Home, tmp_path: Path) -> None:
+    reads = "SELECT abalance FROM pgbench_accounts WHERE aid = 1;\n"
+    assert check(home, tmp_path, reads, endpoint="replicas") == ()
+    writes = "SELECT 1;\nUPDATE pgbench_accounts SET abalance = 0 WHERE aid = 1;\n"
+    with pytest.raises(SpecError) as caught:
+        check(home, tmp_path, reads, writes, endpoint="replicas")
+    assert caught.value.fact == f"script {tmp_path / 'own-2.sql'} cannot run on a standby"
+    assert "cannot execute UPDATE in a read-only transaction" in caught.value.detail
+    assert caught.value.detail.endswith("UPDATE pgbench_accounts SET abalance = 0 WHERE aid = 1;")

@@ -11,6 +11,7 @@ from pgdyno.analyse.bottleneck.agreement import judge_workload
 from pgdyno.analyse.capacity.estimate import CapacityLoad, estimate_capacity
 from pgdyno.analyse.capacity.types import Capacity
 from pgdyno.analyse.comparison.answers import Round, compare, primary_metric
+from pgdyno.analyse.comparison.parts import compare_parts, rounds_of_block_part, rounds_of_parts
 from pgdyno.analyse.comparison.pilot import SliceChoice, choose_from_slices
 from pgdyno.analyse.comparison.rounds import rounds_of_block, rounds_of_trials
 from pgdyno.analyse.disk.demand import DiskLimits
@@ -21,6 +22,7 @@ from pgdyno.analyse.sweep.scaling import ClientSweep, analyse_workload_sweep
 from pgdyno.analyse.transaction_time.network import estimate_network
 from pgdyno.analyse.trial.analysis import analyse_trial
 from pgdyno.analyse.trial.latency import estimate_latencies
+from pgdyno.analyse.trial.parts import estimate_parts
 from pgdyno.analyse.types import TrialAnalysis, WorkloadAnalysis
 from pgdyno.plan.experiment import is_client_sweep
 from pgdyno.plan.plan import PlannedWorkload, apply_variant, count_planned_rounds
@@ -75,6 +77,7 @@ def analyse_study(
         workload.name: [trial for one in analysed if one.load.name == workload.name for trial in one.trials]
         for workload in record.plan.workloads
     }
+    planned_rounds = count_planned_rounds(record.plan)
     sweeps = {
         name: analyse_workload_sweep(of, experiment) for name, of in by_workload.items() if is_client_sweep(experiment)
     }
@@ -85,7 +88,25 @@ def analyse_study(
             experiment,
             primary={workload.name: primary_metric(workload) for workload in record.plan.workloads},
             final_looks=record.final_looks or {},
-            planned_rounds=count_planned_rounds(record.plan),
+            planned_rounds=planned_rounds,
+        ),
+        part_comparisons=compare_parts(
+            {
+                (workload.name, part.name): (
+                    *(
+                        one
+                        for data in blocks
+                        if data.record.planned.workload == workload.name
+                        for one in rounds_of_block_part(data, part.name)
+                    ),
+                    *rounds_of_parts(by_workload[workload.name], part.name),
+                )
+                for workload in record.plan.workloads
+                for part in workload.parts
+            },
+            experiment,
+            final_looks=record.final_looks or {},
+            planned_rounds=planned_rounds,
         ),
         sweeps={name: sweep for name, sweep in sweeps.items() if sweep is not None},
         pilots=_find_pilots(blocks),
@@ -244,4 +265,5 @@ def _estimate_load(
         if workload.is_loading or workload.failover is not None
         else judge_workload(record, workload, analysed),
         network=estimate_network([trial.network for trial in finished]),
+        parts=estimate_parts([trial for trial in finished if not trial.record.planned.is_block]),
     )

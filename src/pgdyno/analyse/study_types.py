@@ -9,6 +9,7 @@ import msgspec
 
 from pgdyno.analyse.capacity.types import Capacity
 from pgdyno.analyse.comparison.answers import Comparison
+from pgdyno.analyse.comparison.parts import PartComparison
 from pgdyno.analyse.comparison.pilot import SliceChoice
 from pgdyno.analyse.search.rate_search import RateSearch
 from pgdyno.analyse.sweep.scaling import ClientSweep
@@ -22,6 +23,8 @@ class StudyAnalysis(msgspec.Struct, frozen=True, kw_only=True):
     workloads: tuple[WorkloadAnalysis, ...]
     comparisons: tuple[Comparison, ...] = ()
     """One comparison for each workload, in a study that compares variants."""
+    part_comparisons: tuple[PartComparison, ...] = ()
+    """One comparison for each part of each load that has parts."""
     sweeps: dict[str, ClientSweep] = {}
     """How TPS follows the number of clients, by workload, in a sweep over clients."""
     pilots: dict[str, SliceChoice] = {}
@@ -32,6 +35,15 @@ class StudyAnalysis(msgspec.Struct, frozen=True, kw_only=True):
     """How much of each load the machine can carry; one entry per workload in a sweep over clients."""
     scaling: ScalingStudy | None = None
     """The sweep over clients that followed the study; None without one."""
+
+    def compared_parts(self, workload: str) -> tuple[Comparison, ...]:
+        """Return the comparisons of the parts of a workload; none of a load without parts."""
+        return tuple(one.comparison for one in self.part_comparisons if one.workload == workload)
+
+    def list_undecided(self, comparison: Comparison) -> tuple[str, ...]:
+        """List the variants that are undecided on a workload; of a load in parts, on any of its parts."""
+        parts = self.compared_parts(comparison.workload)
+        return tuple(dict.fromkeys(variant for one in parts or (comparison,) for variant in one.undecided))
 
 
 class ScalingStudy(msgspec.Struct, frozen=True, kw_only=True):

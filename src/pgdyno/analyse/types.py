@@ -89,6 +89,21 @@ class GeneratorFigures(msgspec.Struct, frozen=True, kw_only=True):
         return None if self.sent_per_s is None or not self.empty_per_s else self.sent_per_s / self.empty_per_s
 
 
+class PartFigures(msgspec.Struct, frozen=True, kw_only=True):
+    """What one part of a load did in a trial, or what the load's clients at one standby did."""
+
+    name: str
+    endpoints: tuple[str, ...]
+    """What its clients connected to: one entry for each pgbench."""
+    clients: int
+    tps: float | None
+    """Transactions a second over the steady part of the whole load."""
+    latency_mean_ms: float | None
+    percentiles: tuple[Percentile, ...]
+    """Over the same time; empty if its transactions were not read."""
+    failed_count: int | None
+
+
 class TrialAnalysis(msgspec.Struct, frozen=True, kw_only=True):
     """The analysis of one trial. Numbers are None if the trial failed; `record.error` then says why."""
 
@@ -144,6 +159,9 @@ class TrialAnalysis(msgspec.Struct, frozen=True, kw_only=True):
     generators: tuple[GeneratorFigures, ...] = ()
     """What each load host did; none if the load came from the machine that pgdyno ran on."""
 
+    parts: tuple[PartFigures, ...] = ()
+    """What each part of the load did; none of a load that one pgbench made, or that came from load hosts."""
+
     quoted: dict[str, float] = {}
     """Figures that DBAs quote, by name; see `trial.quoted.measure_quoted`."""
     standbys: StandbyFigures | None = None
@@ -168,6 +186,17 @@ class TrialAnalysis(msgspec.Struct, frozen=True, kw_only=True):
         return None if None in grown else round(sum(filter(None, grown)))
 
 
+class PartAnalysis(msgspec.Struct, frozen=True, kw_only=True):
+    """What one part of a load did, over all its finished trials."""
+
+    name: str
+    endpoints: tuple[str, ...]
+    clients: int
+    tps: Estimate
+    latency_ms: dict[str, Estimate]
+    """Latency by name, as of a workload."""
+
+
 class WorkloadAnalysis(msgspec.Struct, frozen=True, kw_only=True):
     """The analysis of one workload over all its finished trials. The trial is the unit of every estimate."""
 
@@ -182,6 +211,8 @@ class WorkloadAnalysis(msgspec.Struct, frozen=True, kw_only=True):
     """The resource that limits the workload; None if no trial can be judged."""
     network: NetworkEstimate | None = None
     """The way to the server and back; None for a server on the load's machine."""
+    parts: tuple[PartAnalysis, ...] = ()
+    """What each part of the load did; none of a load that one pgbench made, or in whose trials variants alternated."""
 
     @property
     def representative(self) -> TrialAnalysis | None:

@@ -1,4 +1,4 @@
-"""Define the options of commands whose load may connect to a pooler, and read what they say."""
+"""Define the options of commands whose load may connect to standbys or a pooler, and read what they say."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pgdyno.errors import SpecError
 if TYPE_CHECKING:
     from pgdyno.spec.topology import TopologySpec
 
-_PRIMARY = "primary"
+_PRIMARY, _REPLICAS = "primary", "replicas"
 _ENDPOINT_AXIS, _SIZE_AXIS = "endpoint=", "pool_size="
 _POOL = "pool"
 
@@ -21,7 +21,8 @@ EndpointOption = Annotated[
     str | None,
     typer.Option(
         metavar="NAME",
-        help="What the clients connect to: primary, or any other name for a PgBouncer that pgdyno starts. [default: primary]",
+        help="What the clients connect to: primary; replicas, the standbys of --standbys, for loads that only read; or any other name"
+        " for a PgBouncer that pgdyno starts. [default: primary]",
         show_default=False,
     ),
 ]
@@ -30,8 +31,8 @@ EndpointsOption = Annotated[
     typer.Option(
         "--endpoint",
         metavar="NAME",
-        help="What the clients connect to: primary, or any other name for a PgBouncer that pgdyno starts; with --dsn"
-        " NAME=CONNINFO, a pooler that runs already. Two or more are compared.",
+        help="What the clients connect to: primary; replicas, the standbys of --standbys, for loads that only read; or any other name"
+        " for a PgBouncer that pgdyno starts; with --dsn NAME=CONNINFO, a pooler that runs already. Two or more are compared.",
         show_default=False,
     ),
 ]
@@ -104,7 +105,7 @@ def read_endpoints(
         size: Of all pools.
 
     Raises:
-        SpecError: One name means two poolers, or the primary is given a connection string.
+        SpecError: One name means two poolers, or the primary or its standbys are given a connection string.
     """
     names: list[str] = []
     poolers: dict[str, object] = {}
@@ -115,6 +116,13 @@ def read_endpoints(
             if equals:
                 raise SpecError(
                     f"--endpoint {text}: the primary is the server itself", hint="--dsn says where that is reached"
+                )
+            continue
+        if name == _REPLICAS:
+            if equals:
+                raise SpecError(
+                    f"--endpoint {text}: replicas are the standbys that pgdyno starts",
+                    hint="--standbys N says how many; replicas of a server of yours cannot be measured yet",
                 )
             continue
         table = given(mode=mode, size=size, dsn=conninfo if equals else None)

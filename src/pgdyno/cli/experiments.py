@@ -456,6 +456,7 @@ COMPARE_EXAMPLES = (
     "`pgdyno compare --set synchronous_commit=local --set synchronous_commit=on --standbys 1 --failover crash` · how long is the"
     " service away when the primary dies, and what is lost?\n\n"
     "`pgdyno compare --endpoint primary --endpoint pool --clients 64` · is a connection pooler faster or slower?\n\n"
+    "`pgdyno compare --endpoint primary --endpoint replicas --standbys 1 --workload select-only` · is a standby as fast for reading?\n\n"
     "`pgdyno compare --wal-home none --wal-home /mnt/wal` · one disk, or one more for pg_wal?\n\n"
     "`pgdyno compare --home /mnt/a --home /mnt/b` · which disk is faster for this load?\n\n"
     "`pgdyno compare --initdb checksums=on --initdb checksums=off` · what do checksums cost?\n\n"

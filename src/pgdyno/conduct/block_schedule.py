@@ -10,14 +10,14 @@ import threading
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
+from pgdyno.analyse.comparison.answers import Round
 from pgdyno.analyse.comparison.pilot import PILOT_SLICE_S, PILOT_SLICES, choose_from_slices
 from pgdyno.analyse.comparison.rounds import rounds_of_slices
-from pgdyno.conduct.progress_line import describe_progress
-from pgdyno.conduct.sequential import SequentialComparison
+from pgdyno.conduct.sequential import SequentialComparison, describe_state
 from pgdyno.plan.experiment import Experiment, draw_orders
 from pgdyno.plan.plan import PlannedTrial
 from pgdyno.record.generators.parts import find_part_folders
-from pgdyno.record.generators.slices import MergedSliceReader
+from pgdyno.record.generators.slices import MergedSliceReader, merge_loads
 from pgdyno.record.transactions.slices import Slice, SliceLoad, SlicePhase, SliceReader
 from pgdyno.record.trial_data import TRANSACTIONS_DIR
 from pgdyno.run.host.clock import wall_clock_offset_s
@@ -55,6 +55,7 @@ class BlockSchedule:
         self._orders: list[list[str]] = []
         self._reader: SliceReader | MergedSliceReader | None = None
         self._loads: list[SliceLoad] = []
+        self._part_loads: dict[str, list[SliceLoad]] = {}
         self._has_round = False
         self._asked: tuple[str, ...] = (self._reference,)
         self._asked_after = 0
@@ -102,22 +103,32 @@ class BlockSchedule:
                 if find_part_folders(folder)
                 else SliceReader(folder / TRANSACTIONS_DIR, clock_offset_s=wall_clock_offset_s())
             )
-        self._loads.extend(self._reader.take(slices))
+        if isinstance(self._reader, SliceReader):
+            self._loads.extend(self._reader.take(slices))
+        else:
+            for of_slice in self._reader.take_parts(slices):
+                self._loads.append(merge_loads(list(of_slice.values())))
+                for name, load in of_slice.items():
+                    self._part_loads.setdefault(name, []).append(load)
         known = slices[: len(self._loads)]
         if self._slice_s is None:
             self._choose_slice(known)
             return
         # The last round may still lack a slice; the sampling rate is in all variants alike and does not matter here.
-        rounds = rounds_of_slices(known, self._loads, trial=self._trial.number, sampling_rate=1.0)[:-1]
+        rounds = self._make_rounds(known, self._loads)
         if not rounds:
             return
         workload = self._trial.workload
-        self.news = describe_progress(self._sequential.compare_workload(workload, rounds), without=self._gone)
-        undecided = self._sequential.undecided(workload, rounds)
+        parts = {name: self._make_rounds(known, loads) for name, loads in self._part_loads.items() if name}
+        self.news = describe_state(self._sequential, workload, rounds, parts, without=self._gone)
+        undecided = self._sequential.undecided(workload, rounds, parts)
         with self._lock:
             variants = tuple(variant for variant in self._variants if variant in undecided)
             if variants != self._variants:
                 self._variants, self._orders = variants, []
+
+    def _make_rounds(self, known: Sequence[Slice], loads: Sequence[SliceLoad]) -> tuple[Round, ...]:
+        return rounds_of_slices(known, loads, trial=self._trial.number, sampling_rate=1.0)[:-1]
 
     def _draw_round(self) -> SliceRound:
         if self._slice_s is None:

@@ -20,8 +20,8 @@ import msgspec
 
 from pgdyno.conduct.block_schedule import BlockSchedule
 from pgdyno.conduct.live_rounds import find_culprit, live_round_step
-from pgdyno.conduct.progress_line import describe_loads, describe_progress
-from pgdyno.conduct.sequential import SequentialComparison
+from pgdyno.conduct.progress_line import describe_loads
+from pgdyno.conduct.sequential import SequentialComparison, describe_state
 from pgdyno.conduct.short_pool import is_derived
 from pgdyno.conduct.steps import TRIES, describe_outcome, find_overrun_s, list_open_trials, tell_failure, trial_step
 from pgdyno.conduct.ui import Ui
@@ -173,7 +173,7 @@ class TrialRunner:
         self._sequential.look(looks)
         gone = {*self._record.refused_variants, *self._suspects}
         for workload in looks:
-            told = describe_progress(self._sequential.compare_workload(workload), without=gone)
+            told = describe_state(self._sequential, workload, without=gone)
             LOG.info("final look at %s: %s", workload, told)
             self._ui.say(f"final look at {workload}: {told}")
 
@@ -335,7 +335,7 @@ class TrialRunner:
         if is_client_sweep(self._experiment):
             return describe_loads(len(self._sequential.undecided(workload)), len(self._experiment.variants))
         gone = {*self._record.refused_variants, *self._suspects}
-        return describe_progress(self._sequential.compare_workload(workload), without=gone)
+        return describe_state(self._sequential, workload, without=gone)
 
 
 def refuse_variants(store: RecordStore, record: StudyRecord, errors: Mapping[str, ErrorFact]) -> StudyRecord:

@@ -6,18 +6,22 @@ had never stopped.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from pgdyno.analyse.comparison.answers import Comparison, Round, compare, primary_metric
+from pgdyno.analyse.comparison.parts import PartComparison, compare_parts, rounds_of_block_part, rounds_of_parts
 from pgdyno.analyse.comparison.rounds import rounds_of_block, rounds_of_trials
 from pgdyno.analyse.sweep.scaling import analyse_workload_sweep, list_undecided_clients
 from pgdyno.analyse.trial.analysis import measure_trial
 from pgdyno.analyse.types import TrialAnalysis
+from pgdyno.conduct.progress_line import describe_progress
 from pgdyno.plan.experiment import LEAST_TESTED_PAIRS, Experiment, count_least_rounds, is_client_sweep
 from pgdyno.plan.plan import PlannedTrial, count_planned_rounds
 from pgdyno.record.store import RecordStore
 from pgdyno.record.trial_data import TrialData, read_trial_data
 from pgdyno.record.types import StudyRecord, TrialStatus
+
+_NOTHING: Mapping[str, Sequence[Round]] = {}
 
 
 class SequentialComparison:
@@ -34,6 +38,9 @@ class SequentialComparison:
         self._cpu_count = record.usable_cpu_count
         names = [workload.name for workload in record.plan.workloads]
         self._blocks: dict[str, list[Round]] = {name: [] for name in names}
+        self._part_blocks: dict[tuple[str, str], list[Round]] = {
+            (workload.name, part.name): [] for workload in record.plan.workloads for part in workload.parts
+        }
         self._trials: dict[str, list[TrialAnalysis]] = {name: [] for name in names}
         self._slice_s: dict[str, float] = {}
         self._given_up: set[str] = set(record.refused_variants)
@@ -53,12 +60,15 @@ class SequentialComparison:
         self._finished[planned.workload] = max(planned.number, self._finished.get(planned.workload, 0))
         if planned.is_block:
             self._blocks[planned.workload].extend(rounds_of_block(data))
+            for (workload, part), rounds in self._part_blocks.items():
+                if workload == planned.workload:
+                    rounds.extend(rounds_of_block_part(data, part))
             if data.record.slice_s is not None:
                 self._slice_s[planned.workload] = data.record.slice_s
         else:
-            workload = self._record.plan.find_load(planned)
+            load = self._record.plan.find_load(planned)
             # Figures alone: the next trial waits, and a long sweep keeps thousands.
-            self._trials[planned.workload].append(measure_trial(self._record, workload, data))
+            self._trials[planned.workload].append(measure_trial(self._record, load, data))
         self._review()
 
     def give_up(self, variant: str) -> None:
@@ -115,11 +125,35 @@ class SequentialComparison:
         """Compare the variants on one workload, with the rounds of a block that still runs."""
         return next(one for one in self.compare({workload: live}) if one.workload == workload)
 
-    def undecided(self, workload: str, live: Sequence[Round] = ()) -> tuple[str, ...]:
+    def compare_parts(
+        self, workload: str, live: Mapping[str, Sequence[Round]] = _NOTHING
+    ) -> tuple[PartComparison, ...]:
+        """Compare the variants on each part of a workload, with the rounds of a block that still runs; none without parts."""
+        if not any(of == workload for of, _ in self._part_blocks):
+            return ()
+        rounds = {
+            (of, part): (
+                *blocks,
+                *rounds_of_parts(self._trials[of], part),
+                *(live.get(part, ()) if of == workload else ()),
+            )
+            for (of, part), blocks in self._part_blocks.items()
+        }
+        compared = compare_parts(
+            rounds,
+            self._experiment,
+            final_looks=self._final_looks,
+            planned_rounds=count_planned_rounds(self._record.plan),
+        )
+        return tuple(one for one in compared if one.workload == workload)
+
+    def undecided(
+        self, workload: str, live: Sequence[Round] = (), live_parts: Mapping[str, Sequence[Round]] = _NOTHING
+    ) -> tuple[str, ...]:
         """Return the variants that still need rounds on a workload; the rounds of a block that still runs count, too."""
         if not live:
             return self._undecided[workload]
-        return self._find_undecided(workload, self.compare({workload: live}))
+        return self._find_undecided(workload, self.compare({workload: live}), live_parts)
 
     def wants(self, trial: PlannedTrial) -> bool:
         """Return whether a planned trial is still of use."""
@@ -141,9 +175,18 @@ class SequentialComparison:
         comparisons = self.compare()
         self._undecided = {name: self._find_undecided(name, comparisons) for name in self._undecided}
 
-    def _find_undecided(self, workload: str, comparisons: tuple[Comparison, ...]) -> tuple[str, ...]:
+    def _find_undecided(
+        self,
+        workload: str,
+        comparisons: tuple[Comparison, ...],
+        live_parts: Mapping[str, Sequence[Round]] = _NOTHING,
+    ) -> tuple[str, ...]:
         comparison = next(one for one in comparisons if one.workload == workload)
         variants = comparison.undecided
+        if parts := self.compare_parts(workload, live_parts):
+            # The TPS of unlike transactions added up decides nothing.
+            open_ones = {variant for one in parts for variant in one.comparison.undecided}
+            variants = tuple(one.name for one in self._experiment.variants if one.name in open_ones)
         if is_client_sweep(self._experiment) and self._trials[workload]:
             variants = self._undecided[workload] if self._is_midway(workload) else self._find_open_loads(workload)
         return tuple(variant for variant in variants if variant not in self._given_up)
@@ -167,3 +210,18 @@ class SequentialComparison:
             trial.workload == workload and trial.round == latest and trial.number not in rounds and self.wants(trial)
             for trial in self._record.plan.trials
         )
+
+
+def describe_state(
+    sequential: SequentialComparison,
+    workload: str,
+    live: Sequence[Round] = (),
+    live_parts: Mapping[str, Sequence[Round]] = _NOTHING,
+    *,
+    without: Collection[str] = (),
+) -> str:
+    """Describe the state of every variant on a workload in a line, or on each of its parts."""
+    parts = sequential.compare_parts(workload, live_parts)
+    if not parts:
+        return describe_progress(sequential.compare_workload(workload, live), without=without)
+    return "; ".join(f"{one.part}: {describe_progress(one.comparison, without=without)}" for one in parts)

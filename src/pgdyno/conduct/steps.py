@@ -260,11 +260,12 @@ def describe_outcome(outcome: TrialOutcome) -> str:
 def _predict(folder: Path, store: RecordStore, stage: TrialStage, trial: PlannedTrial) -> None:
     """Write predictions for a trial into its empty folder.
 
-    Nothing is predicted of variants that alternate, of loading, of loads through a pooler, which decides how many transactions run at a
-    time, nor of a given server, whose checkpoints and caches others determine, too.
+    Nothing is predicted of variants that alternate, of loading, of loads in parts or on standbys, of loads through a pooler, which
+    decides how many transactions run at a time, nor of a given server, whose checkpoints and caches others determine, too.
     """
     load = stage.plan.find_load(trial)
-    if trial.is_block or stage.study.server.kind is ServerKind.GIVEN or load.is_loading or load.endpoint != PRIMARY:
+    is_plain = not load.is_loading and not load.parts and load.endpoint == PRIMARY
+    if trial.is_block or stage.study.server.kind is ServerKind.GIVEN or not is_plain:
         return
     place = store.read_record().find_place(trial.variants)
     predictions = predict_trial(

@@ -93,6 +93,7 @@ def write_command(
         or study.is_emulated
         or any(getattr(study.data, key) != getattr(DataSpec(), key) for key in _UNSAID)
         or len(load.scripts) != 1
+        or bool(load.parts)
         # A bench has no options for these.
         or (command is Command.BENCH and bool(sysctl or asked.initdb))
     )

@@ -112,7 +112,8 @@ def choose_intervention(
         shown={} if record.given is None else (shown or {}),
     )
     choose = (_CHOICES if record.given is None else _GIVEN_CHOICES).get(bottleneck.resource)
-    chosen = None if choose is None or load.rate_tps is not None else choose(base)
+    # What is varied is one value for all clients, and parts have their own.
+    chosen = None if choose is None or load.rate_tps is not None or load.parts else choose(base)
     if chosen is None or record.given is not None:
         return chosen
     return msgspec.structs.replace(chosen, command=_write_command(chosen, base.measured))

@@ -193,7 +193,9 @@ def intent_of(plan: Plan) -> Intent:
                 name=name,
                 clients=clients,
                 scale=scale,
-                is_writing_branches=any(script == _BRANCH_WRITER for script, _ in workload.scripts),
+                is_writing_branches=any(script == _BRANCH_WRITER for script, _ in workload.scripts)
+                # Of a load in parts only some clients write.
+                and not (workload.parts and scale >= workload.writing_clients),
             )
             for (name, clients, scale), workload in loads.items()
         ),

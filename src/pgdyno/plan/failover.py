@@ -9,7 +9,7 @@ import msgspec
 from pgdyno.errors import SpecError
 from pgdyno.plan.loading import is_loading
 from pgdyno.plan.types import Choice, PlannedFailover, PlannedWorkload
-from pgdyno.spec.pooler import PRIMARY
+from pgdyno.spec.pooler import PRIMARY, REPLICAS
 from pgdyno.spec.study import Study
 from pgdyno.spec.variant import DesignKind
 
@@ -61,7 +61,10 @@ def _find_refusals(study: Study) -> Iterator[tuple[str, str, str]]:
         why = "each trial of theirs needs one server from its beginning to its end"
         yield "sweeps and searches go without a failover", why, f"compare variants: {_EXAMPLE}"
     asked_endpoints = [*(one.endpoint for one in study.workload), *(one.endpoint for one in study.variant)]
-    if pooler := next((name for name in asked_endpoints if name not in {None, PRIMARY}), None):
+    if REPLICAS in asked_endpoints:
+        why = "the load of a failover writes, and finds the standby that takes over by itself"
+        yield "a failover is not measured with the endpoint replicas", why, "leave out --endpoint, or the failover"
+    if pooler := next((name for name in asked_endpoints if name not in {None, PRIMARY, REPLICAS}), None):
         why = (
             "the clients find the standby that takes over by libpq's list of hosts, and a pooler knows one server only"
         )

@@ -103,6 +103,8 @@ def find_crowding(variants_count: int, *, dataset_bytes: int | None, shared_buff
 
 
 def _find_load_obstacle(study: Study) -> str | None:
+    if any(workload.parts for workload in study.workload):
+        return "a load in parts has several pgbenches, and slices freeze one"
     if any(workload.rate_tps is not None for workload in study.workload):
         return "a schedule of transactions (rate) runs on while its load is frozen"
     return None

@@ -11,8 +11,9 @@ from collections.abc import Sequence
 from pgdyno.errors import SpecError
 from pgdyno.plan.experiment import Variant
 from pgdyno.plan.loading import plan_loading_workload
-from pgdyno.plan.types import Choice, Machine, PlannedWorkload
-from pgdyno.spec.pooler import PRIMARY
+from pgdyno.plan.parts import plan_parts
+from pgdyno.plan.types import Choice, Machine, PlannedWorkload, apply_variant
+from pgdyno.spec.pooler import PRIMARY, REPLICAS
 from pgdyno.spec.study import ServerKind, ServerSpec, Study, WorkloadSpec
 from pgdyno.units import parse_in_unit
 
@@ -45,6 +46,11 @@ def _plan_workload(
 ) -> PlannedWorkload:
     if workload.is_loading:
         return plan_loading_workload()
+    if workload.parts:
+        planned = plan_parts(workload, machine)
+        if not variants:
+            _check_load(f"workload {workload.name}", planned, study.server)
+        return planned
     of_variants = [variant.clients for variant in variants]
     clients = workload.clients
     if clients is None and of_variants:
@@ -70,9 +76,8 @@ def _plan_workload(
         max_tries=workload.max_tries,
         endpoint=workload.endpoint or PRIMARY,
     )
-    # Through a pooler clients have no connection of their own; the pool's size is checked instead.
-    if not variants and planned.endpoint == PRIMARY:
-        _check_clients(f"workload {workload.name}", clients, study.server)
+    if not variants:
+        _check_load(f"workload {workload.name}", planned, study.server)
     return planned
 
 
@@ -83,8 +88,7 @@ def _check_variants(workloads: tuple[PlannedWorkload, ...], variants: Sequence[V
             # With fewer clients than the workload has threads, use fewer threads, unless the threads are under test.
             if variant.threads is not None and variant.threads > clients:
                 raise _too_many_threads(what, variant.threads, clients)
-            if (variant.endpoint or workload.endpoint) == PRIMARY:
-                _check_clients(what, clients, variant.server)
+            _check_load(what, apply_variant(workload, variant), variant.server)
 
 
 def _too_many_threads(what: str, threads: int, clients: int) -> SpecError:
@@ -92,6 +96,16 @@ def _too_many_threads(what: str, threads: int, clients: int) -> SpecError:
         f"{what}: {threads} threads for {clients} clients",
         hint="a pgbench thread serves one or more clients: set threads to at most the number of clients",
     )
+
+
+def _check_load(what: str, load: PlannedWorkload, server: ServerSpec) -> None:
+    # Through a pooler clients have no connection of their own; the pool's size is checked instead.
+    clients = {
+        endpoint: sum(part.clients for part in load.list_parts() if part.endpoint == endpoint)
+        for endpoint in (PRIMARY, REPLICAS)
+    }
+    _check_clients(what, clients[PRIMARY], server)
+    _check_clients(f"{what}, on each standby", -(-clients[REPLICAS] // max(1, server.standbys)), server)
 
 
 def _check_clients(what: str, clients: int, server: ServerSpec) -> None:

@@ -64,6 +64,18 @@ def _pin_data(asked: DataSpec, plan: Plan, *, scripts: Mapping[str, str]) -> Dat
 def _pin_workload(asked: WorkloadSpec, planned: PlannedWorkload, *, scripts: Mapping[str, str]) -> WorkloadSpec:
     if planned.is_loading:
         return asked
+    if asked.parts:
+        return msgspec.structs.replace(
+            asked,
+            parts=tuple(
+                msgspec.structs.replace(
+                    part,
+                    scripts=tuple(f"{scripts.get(name, name)}@{weight}" for name, weight in chosen.scripts),
+                    threads=chosen.threads,
+                )
+                for part, chosen in zip(asked.parts, planned.parts, strict=True)
+            ),
+        )
     places = tuple(f"{scripts.get(name, name)}@{weight}" for name, weight in planned.scripts) if asked.scripts else ()
     return msgspec.structs.replace(asked, scripts=places, clients=planned.clients, threads=planned.threads)
 

@@ -21,6 +21,8 @@ from pgdyno.plan.live import find_crowding
 from pgdyno.plan.loading import check_loading, is_loading, plan_loading_size, plan_loading_trials
 from pgdyno.plan.loads import plan_loads
 from pgdyno.plan.order import Times, choose_budget, order_comparison, order_plain
+from pgdyno.plan.parts import check_parts
+from pgdyno.plan.replicas import check_replicas
 from pgdyno.plan.search import Search, least_duration_s, order_search, plan_search
 from pgdyno.plan.search import choose_budget as choose_search_budget
 from pgdyno.plan.size import BYTES_PER_SCALE, DataSize, find_missing_room, plan_size
@@ -92,11 +94,13 @@ def plan_study(study: Study, machine: Machine, *, load_budget_s: float = 20.0) -
     )
     variants = () if experiment is None else experiment.variants
     check_failover(study)
+    check_parts(study, variants)
     check_standbys(study, variants)
     if is_loading(study):
         check_loading(study, variants)
     search = plan_search(study)
     workloads = with_failover(study, plan_loads(study, variants, machine, choices), choices)
+    check_replicas(study, variants, workloads)
     poolers = plan_poolers(study, variants, workloads, machine, choices)
     if search is not None:
         workloads = tuple(msgspec.structs.replace(each, latency_limit_ms=search.limit_ms) for each in workloads)

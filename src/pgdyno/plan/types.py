@@ -12,8 +12,8 @@ import msgspec
 from pgdyno.plan.experiment import Experiment, Variant
 from pgdyno.plan.search import Search
 from pgdyno.spec.failover import FailoverKind
-from pgdyno.spec.pooler import PRIMARY, PoolMode
-from pgdyno.spec.study import RestorePolicy
+from pgdyno.spec.pooler import PRIMARY, REPLICAS, PoolMode
+from pgdyno.spec.study import READING_SCRIPTS, RestorePolicy
 from pgdyno.spec.table import QueryMode
 
 # Source: PgBouncer's changelog, 1.21.0: max_prepared_statements.
@@ -88,6 +88,16 @@ class PlannedFailover(msgspec.Struct, frozen=True, kw_only=True):
     promote_within_s: float
 
 
+class PlannedPart(msgspec.Struct, frozen=True, kw_only=True):
+    """One part of a load, which a pgbench of its own makes; one for each standby that its clients read from."""
+
+    name: str
+    scripts: tuple[tuple[str, int], ...]
+    clients: int
+    threads: int
+    endpoint: str
+
+
 class PlannedWorkload(msgspec.Struct, frozen=True, kw_only=True):
     """A completely planned load. One without scripts loads the data by `pgbench -i`."""
 
@@ -102,12 +112,39 @@ class PlannedWorkload(msgspec.Struct, frozen=True, kw_only=True):
     failover: PlannedFailover | None = None
     """None: the server stays up."""
     endpoint: str = PRIMARY
-    """What the clients connect to: the server itself, or a pooler by its name."""
+    """What the clients connect to: the server itself, its standbys, or a pooler by its name."""
+
+    parts: tuple[PlannedPart, ...] = ()
+    """What runs side by side as this load, whose scripts follow each other in `scripts`; empty of a load of one kind of clients."""
 
     @property
     def is_loading(self) -> bool:
         """True if each trial of this workload loads the data."""
         return not self.scripts
+
+    @property
+    def endpoints(self) -> tuple[str, ...]:
+        """What its clients connect to, each once."""
+        return tuple(dict.fromkeys(one.endpoint for one in self.list_parts()))
+
+    @property
+    def writing_clients(self) -> int:
+        """Clients that may write."""
+        return sum(
+            part.clients for part in self.list_parts() if any(name not in READING_SCRIPTS for name, _ in part.scripts)
+        )
+
+    def list_parts(self) -> tuple[PlannedPart, ...]:
+        """List its parts; a load without parts is the only one of its own."""
+        return self.parts or (
+            PlannedPart(
+                name=self.name,
+                scripts=self.scripts,
+                clients=self.clients,
+                threads=self.threads,
+                endpoint=self.endpoint,
+            ),
+        )
 
 
 class PlannedPooler(msgspec.Struct, frozen=True, kw_only=True):
@@ -236,8 +273,13 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def script_loads(self) -> tuple[PlannedWorkload, ...]:
-        """Return the load of each workload, once for each list of scripts that its variants have."""
-        return tuple({(load.name, load.scripts): load for load in self.loads}.values())
+        """Return the load of each workload, once for each list of scripts that its variants have, and of each part, where it may write and where not."""
+        loads = (
+            msgspec.structs.replace(load, scripts=part.scripts, endpoint=part.endpoint, parts=())
+            for load in self.loads
+            for part in (load.list_parts() if load.parts else (load,))
+        )
+        return tuple({(load.name, load.scripts, load.endpoint == REPLICAS): load for load in loads}.values())
 
     @property
     def loads(self) -> tuple[PlannedWorkload, ...]:
@@ -247,7 +289,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         return tuple(apply_variant(each, variant) for each in self.workloads for variant in self.experiment.variants)
 
     def find_pooler(self, endpoint: str) -> PlannedPooler | None:
-        """Return the pooler that an endpoint names; None for the server itself."""
+        """Return the pooler that an endpoint names; None for the server itself and its standbys."""
         return next((one for one in self.poolers if one.name == endpoint), None)
 
     def find_load(self, trial: PlannedTrial) -> PlannedWorkload:

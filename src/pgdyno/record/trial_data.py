@@ -14,7 +14,7 @@ import numpy as np
 
 from pgdyno.errors import PgdynoError
 from pgdyno.record.failover import AFTER_DIR, FAILOVER_FILE, FailoverRecord, Probes, read_failover, read_probes
-from pgdyno.record.generators.merge import merge_pgbench, merge_transactions
+from pgdyno.record.generators.merge import merge_load, merge_transactions, shift_scripts
 from pgdyno.record.generators.part import LoadPart
 from pgdyno.record.generators.parts import (
     LOADS_DIR,
@@ -23,7 +23,7 @@ from pgdyno.record.generators.parts import (
     read_part,
     read_part_clock,
 )
-from pgdyno.record.generators.slices import MergedSliceReader
+from pgdyno.record.generators.slices import MergedSliceReader, merge_loads
 from pgdyno.record.pgbench.init import InitSteps, parse_init
 from pgdyno.record.pgbench.output import PgbenchSummary, parse_summary
 from pgdyno.record.predictions import PREDICTIONS_FILE, Prediction, read_predictions
@@ -87,7 +87,7 @@ class FailoverData(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GeneratorData(msgspec.Struct, frozen=True, kw_only=True):
-    """What one load host left of a trial; None where it is missing."""
+    """What one load host, or one part on this machine, left of a trial; None where it is missing."""
 
     part: LoadPart
     pgbench: PgbenchSummary | None
@@ -116,6 +116,8 @@ class TrialData(msgspec.Struct, frozen=True, kw_only=True):
     """Slices of a switchback block, or of a trial of a live round, in order."""
     slice_loads: tuple[SliceLoad, ...] = ()
     """Transactions of each slice."""
+    part_loads: dict[str, tuple[SliceLoad, ...]] = {}
+    """Transactions of each slice by part of the load; none of a load without parts."""
     last_scheduled_epoch_s: float | None = None
     """Last scheduled start that pgbench took, of a trial at a rate that a search chose."""
     predictions: tuple[Prediction, ...] = ()
@@ -190,7 +192,8 @@ def read_trial_data(folder: Path, record: TrialRecord) -> TrialData:
     attempt = _Attempts(record.gaps)
 
     slices = attempt("slices", lambda: read_slices(folder)) or ()
-    loads = attempt("slices", lambda: _read_loads(folder, slices, record)) if slices else ()
+    parts = (attempt("slices", lambda: _read_loads(folder, slices, record)) if slices else None) or []
+    loads = tuple(merge_loads(list(one.values())) for one in parts)
     is_loading = record.is_loading
     summary = None if is_loading else attempt("pgbench", lambda: _read_measured(folder, record))
     folders = [place / TRANSACTIONS_DIR for place in find_part_folders(folder) or (folder,)]
@@ -223,7 +226,8 @@ def read_trial_data(folder: Path, record: TrialRecord) -> TrialData:
         gaps=tuple(attempt.gaps),
         # A slice is useless without its transactions.
         slices=slices if loads else (),
-        slice_loads=loads or (),
+        slice_loads=loads,
+        part_loads={name: tuple(one[name] for one in parts) for name in (parts[0] if parts else ()) if name},
         last_scheduled_epoch_s=None
         if limit_ms is None
         else attempt(
@@ -260,21 +264,24 @@ class _Attempts:
             return None
 
 
-def _read_loads(folder: Path, slices: tuple[Slice, ...], record: TrialRecord) -> tuple[SliceLoad, ...]:
+def _read_loads(folder: Path, slices: tuple[Slice, ...], record: TrialRecord) -> list[dict[str, SliceLoad]]:
+    """Read the transactions of each slice by part of the load; the only one of a load without parts has no name."""
     if record.generators:
-        return tuple(MergedSliceReader(folder, TRANSACTIONS_DIR).take(slices, is_ended=True))
-    return tuple(read_slice_loads(folder / TRANSACTIONS_DIR, slices, clock_offset_s=record.clock_offset_s))
+        return list(MergedSliceReader(folder, TRANSACTIONS_DIR).take_parts(slices, is_ended=True))
+    loads = read_slice_loads(folder / TRANSACTIONS_DIR, slices, clock_offset_s=record.clock_offset_s)
+    return [{"": load} for load in loads]
 
 
 def _read_generator(folder: Path, part: LoadPart, attempt: _Attempts) -> GeneratorData:
     """Read what a load host left, with the samples of its machine on this machine's clock."""
     place, source = folder / LOADS_DIR / part.host, f"{GENERATOR}: {part.host}"
+    has_machine = not part.is_here
     return GeneratorData(
         part=part,
-        pgbench=attempt("pgbench", lambda: _read_summary(place)),
+        pgbench=attempt("pgbench", lambda: _read_printed(place)),
         transactions=attempt(TRANSACTION_LOG, lambda: _read_own_transactions(place)),
-        clock=attempt(source, lambda: read_part_clock(place)),
-        os=attempt(source, lambda: _read_load_machine(place)),
+        clock=attempt(source, lambda: read_part_clock(place)) if has_machine else None,
+        os=attempt(source, lambda: _read_load_machine(place)) if has_machine else None,
     )
 
 
@@ -292,8 +299,10 @@ def _read_transactions(folder: Path) -> TransactionSummary:
     places = find_part_folders(folder)
     if not places:
         return _read_own_transactions(folder)
-    offsets_s = [find_clock_offset_s(read_part(place), read_part_clock(place)) for place in places]
-    pairs = zip((_read_own_transactions(place) for place in places), offsets_s, strict=True)
+    parts = [read_part(place) for place in places]
+    offsets_s = [find_clock_offset_s(part, read_part_clock(place)) for part, place in zip(parts, places, strict=True)]
+    read = (shift_scripts(part, _read_own_transactions(place)) for part, place in zip(parts, places, strict=True))
+    pairs = zip(read, offsets_s, strict=True)
     summary = merge_transactions([(one, offsets_s[0] - offset_s) for one, offset_s in pairs])
     _ = summary.series
     return summary
@@ -316,8 +325,14 @@ def _read_measured(folder: Path, record: TrialRecord) -> PgbenchSummary:
 
 
 def _read_summary(folder: Path) -> PgbenchSummary:
-    places = find_part_folders(folder) or (folder,)
-    return merge_pgbench([parse_summary((place / STDOUT_FILE).read_text(errors="replace")) for place in places])
+    places = find_part_folders(folder)
+    if not places:
+        return _read_printed(folder)
+    return merge_load([(read_part(place), _read_printed(place)) for place in places])
+
+
+def _read_printed(folder: Path) -> PgbenchSummary:
+    return parse_summary((folder / STDOUT_FILE).read_text(errors="replace"))
 
 
 def _read_steps(folder: Path) -> InitSteps:

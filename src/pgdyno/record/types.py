@@ -25,7 +25,7 @@ from pgdyno.spec.study import Study
 
 FORMAT_VERSION = 5
 """1: studies without comparisons. 2: variants, sweeps and searches. 3: given servers. 4: given servers whose machine was watched
-by ssh, with samples on its own clock. 5: loads from load hosts. All can be read: new fields have defaults."""
+by ssh, with samples on its own clock. 5: loads of several pgbenches, from load hosts or in parts. All can be read: new fields have defaults."""
 WATCHED_FORMAT = 4
 """Of records of given servers whose machine was watched."""
 OWN_SERVER_FORMAT = 2
@@ -223,7 +223,7 @@ class TrialRecord(msgspec.Struct, frozen=True, kw_only=True):
     statements: tuple[StatementCounts, ...] | None = None
     """What pg_stat_statements counted of the measured load; None where it is not there, and in older records."""
     generators: tuple[LoadPart, ...] = ()
-    """The pgbenches of the measured load, if it came from load hosts; times of the trial are then while all of them ran."""
+    """The pgbenches of the measured load, if it came from load hosts or in parts; times of the trial are then while all of them ran."""
     plans: tuple[StatementPlan, ...] | None = None
     """The plans of the load's statements after the measured load; None in studies that compare nothing, and in older records."""
 

@@ -18,6 +18,7 @@ from pgdyno.report.sections import (
     first_page,
     head,
     layers,
+    parts,
     poolers,
     reading,
     repeating,
@@ -52,6 +53,7 @@ def _list_blocks(report: ReportInput) -> Iterator[Block]:
     yield from comparison.build_sweep_verdicts(report)
     yield from search.build_answers(report)
     yield from failover.build_failover(report)
+    yield from parts.build_parts(report)
     yield from standbys.build_standbys(report)
     yield from poolers.build_poolers(report)
     yield from head.build_cards(report)

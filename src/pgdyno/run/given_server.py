@@ -49,7 +49,7 @@ from pgdyno.run.postgres.pooler_console import CONSOLE, find_silence
 from pgdyno.run.postgres.timeouts import NoAnswerError
 from pgdyno.run.sample.child import WatchedMachine
 from pgdyno.run.sample.samplers import SERVER
-from pgdyno.run.under_test import FollowedProcess, SettingsSwitch, WatchedPooler
+from pgdyno.run.under_test import FollowedProcess, LoadServer, SettingsSwitch, WatchedPooler
 from pgdyno.spec.init_file import hash_init_file
 from pgdyno.spec.initdb import INITDB_KEYS
 from pgdyno.spec.study import DataSpec
@@ -157,6 +157,11 @@ class GivenServerUnderTest:
     def pid(self) -> None:
         """None: its machine is not this one, or nobody knows that it is."""
         return
+
+    @property
+    def readers(self) -> tuple[LoadServer, ...]:
+        """None: its standbys are not pgdyno's."""
+        return ()
 
     @property
     def standby_processes(self) -> tuple[FollowedProcess, ...]:

@@ -23,6 +23,7 @@ from pgdyno.run.load.log_stream import LogOutcome
 from pgdyno.run.load.watch import LoadWatch
 from pgdyno.run.sample.samplers import LOAD_LABEL, Samplers
 from pgdyno.run.trial_stage import Observed, TrialStage
+from pgdyno.spec.pooler import REPLICAS
 
 # Source: benchmarks/observer.py: a logged transaction costs pgbench and the reader about 1 us of CPU time.
 _LOGGED_PER_CPU_S = 10_000
@@ -70,6 +71,7 @@ def measure_load(
         samplers = Samplers(
             directory=folder,
             address=stage.server.address,
+            loaded=[one.address for one in stage.servers_of(trial)],
             left_out=left_out,
             # Between a server of pgdyno's own and its load there is no network, and one machine has both.
             is_elsewhere=stage.server.pid is None,
@@ -81,7 +83,7 @@ def measure_load(
             console=None if stage.server.pooler is None else stage.server.pooler.console,
         )
         watch = LoadWatch(stage.server, duration_s=trial.duration_s, find_stall=stage.server.find_stall)
-        observers = _Observers(seen, stream, samplers, watch, stage=stage, on_load=on_load)
+        observers = _Observers(seen, stream, samplers, watch, stage=stage, trial=trial, on_load=on_load)
         log_gaps: tuple[Gap, ...] = ()
         try:
             with samplers, seen.switchback or contextlib.nullcontext():
@@ -151,9 +153,11 @@ class _Observers:
         watch: LoadWatch,
         *,
         stage: TrialStage,
+        trial: PlannedTrial,
         on_load: Callable[[Progress], None],
     ) -> None:
         self._seen = seen
+        self._postmasters = [one.pid for one in stage.servers_of(trial) if one.pid is not None]
         self._server = stage.server
         self._generator = stage.generator
         self._stream = stream
@@ -168,10 +172,10 @@ class _Observers:
             for name, far_pid in far_pids.items():
                 self._samplers.follow_far(name, LOAD_LABEL, far_pid)
         else:
-            self._samplers.follow(LOAD_LABEL, pid)
+            self._samplers.follow(LOAD_LABEL, *(self._generator.part_pids or (pid,)))
         self._samplers.follow(LOG_READER_LABEL, self._stream.pid)
-        if self._server.pid is not None:
-            self._samplers.follow_backends(self._server.pid)
+        if self._postmasters:
+            self._samplers.follow_backends(*self._postmasters)
         for process in self._server.standby_processes:
             follow = self._samplers.follow_tree if process.has_descendants else self._samplers.follow
             follow(process.label, process.pid)
@@ -200,7 +204,8 @@ def _load_run(
     stage: TrialStage, workload: PlannedWorkload, trial: PlannedTrial, *, duration_s: float, reports_statements: bool
 ) -> LoadRun:
     return LoadRun(
-        address=stage.server.load_address,
+        # Of a load in several parts, each has its own.
+        address=stage.servers_of(trial)[0].address if workload.endpoint == REPLICAS else stage.server.load_address,
         scripts=tuple((str(stage.scripts.get(name, name)), weight) for name, weight in workload.scripts),
         mode=workload.mode,
         clients=workload.clients,

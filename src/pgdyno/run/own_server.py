@@ -31,7 +31,7 @@ from pgdyno.run.pooler.pgbouncer import Pgbouncer
 from pgdyno.run.postgres import sql
 from pgdyno.run.postgres.address import Address
 from pgdyno.run.postgres.installation import Installation
-from pgdyno.run.under_test import FollowedProcess, WatchedPooler
+from pgdyno.run.under_test import FollowedProcess, LoadServer, WatchedPooler
 from pgdyno.spec.study import DataSpec, RestorePolicy
 from pgdyno.spec.table import CacheState, SettingValue
 
@@ -121,6 +121,11 @@ class OwnServer:
     def standby_processes(self) -> tuple[FollowedProcess, ...]:
         """The processes of its standbys, while they run."""
         return self._standbys.processes
+
+    @property
+    def readers(self) -> tuple[LoadServer, ...]:
+        """Its standbys, from which a load may read, while they run."""
+        return self._standbys.readers
 
     @property
     def block_device(self) -> str | None:

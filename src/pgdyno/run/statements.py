@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from pgdyno.errors import StepFailedError
 from pgdyno.record.statements import STATEMENTS, StatementsLook, subtract
 from pgdyno.record.types import Gap
 from pgdyno.run.postgres import sql
 from pgdyno.run.trial_stage import Observed
-from pgdyno.run.under_test import ServerUnderTest
+from pgdyno.run.under_test import LoadServer, ServerUnderTest
 
 _REMEDY = (
     "shared_preload_libraries = 'pg_stat_statements' and CREATE EXTENSION pg_stat_statements in {database} show them"
 )
 
 
-def look_before(server: ServerUnderTest, seen: Observed) -> None:
-    """Keep what the view counted before the measured load."""
-    if server.seeks_statements:
-        seen.statements_before = _look(server, seen)
+def look_before(server: ServerUnderTest, seen: Observed, loaded: Sequence[LoadServer] = ()) -> None:
+    """Keep what the view counted before the measured load; of a load that reads from standbys, nothing."""
+    if not server.seeks_statements:
+        return
+    if any(one.address != server.address for one in loaded):
+        reason = "the load reads from standbys, of which statements are not counted"
+        seen.gaps = (*seen.gaps, Gap(source=STATEMENTS, reason=reason))
+        return
+    seen.statements_before = _look(server, seen)
 
 
 def look_after(server: ServerUnderTest, seen: Observed) -> None:

@@ -8,7 +8,7 @@ settings of several variants alternate under the measured load: see `switchback`
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import msgspec
@@ -26,6 +26,7 @@ from pgdyno.run.change.changes import UndoOutcome
 from pgdyno.run.change.kernel import KernelSettings, changed_sysctls
 from pgdyno.run.host.clock import wall_clock_offset_s
 from pgdyno.run.host.log import LOG
+from pgdyno.run.load_division import divide_load, read_counters, warm_readers
 from pgdyno.run.measured_failover import measure_failover
 from pgdyno.run.measured_load import measure_load, warm_up
 from pgdyno.run.measured_loading import measure_loading, time_checkpoint
@@ -34,7 +35,8 @@ from pgdyno.run.postgres import sql
 from pgdyno.run.postgres.hints import hint_for
 from pgdyno.run.switchback import SliceSchedule, Switchback
 from pgdyno.run.trial_stage import Observed, TrialStage
-from pgdyno.run.under_test import ServerUnderTest, find_session_address
+from pgdyno.run.under_test import LoadServer, ServerUnderTest, find_session_address
+from pgdyno.spec.table import CacheState
 
 
 class TrialOutcome(msgspec.Struct, frozen=True, kw_only=True):
@@ -140,10 +142,14 @@ def _measure(
     with server.running(stage.settings, log_path=folder / SERVER_LOG, pooler=stage.pooler_of(trial)):
         on_activity("preparing caches")
         server.prepare_cache(stage.cache_of(trial))
+        if stage.cache_of(trial) is CacheState.WARM:
+            warm_readers(server, stage.servers_of(trial))
+        stage = divide_load(stage, trial)
+        loaded = stage.servers_of(trial)
         if trial.warm_up_s > 0:
             on_activity("warming up")
             warm_up(stage, trial, seen, folder=folder)
-        read_before(server, seen)
+        read_before(server, seen, loaded)
         on_activity("measuring")
         LOG.info(
             "trial %d: the measured load begins, %g %% of its transactions logged",
@@ -162,30 +168,36 @@ def _measure(
             measure_loading(stage, seen, folder=folder, on_activity=on_activity)
         else:
             measure_load(stage, trial, seen, folder=folder, on_load=on_load)
-        read_after(server, seen)
+        read_after(server, seen, loaded)
         if load.is_loading:
             on_activity("writing what loading left")
             seen.checkpoint_s = time_checkpoint(server)
         ask_plans(stage, trial, seen, switch=None if block is None else block.switch)
 
 
-def read_before(server: ServerUnderTest, seen: Observed) -> None:
-    """Checkpoint, and read what is in force and counted before the measured load."""
+def read_before(server: ServerUnderTest, seen: Observed, loaded: Sequence[LoadServer] = ()) -> None:
+    """Checkpoint, and read what is in force and counted before the measured load.
+
+    Args:
+        server: The server.
+        seen: Gets what is read.
+        loaded: The servers that the load connects to, whose counters are added up; empty for the server alone.
+    """
     with sql.connect(find_session_address(server)) as session:
         seen.settings = sql.read_settings(session)
     with server.connect() as connection:
         server.checkpoint(connection)
-        seen.counters_before = sql.read_counters(connection, watched_database=server.address.dbname)
+        seen.counters_before = read_counters(server, connection, loaded)
         seen.gaps = (*seen.gaps, *sql.find_gaps(connection))
         seen.tables_before = sql.read_table_states(connection)
-    statements.look_before(server, seen)
+    statements.look_before(server, seen, loaded)
 
 
-def read_after(server: ServerUnderTest, seen: Observed) -> None:
-    """Read what is counted after the measured load."""
+def read_after(server: ServerUnderTest, seen: Observed, loaded: Sequence[LoadServer] = ()) -> None:
+    """Read what is counted after the measured load; see `read_before`."""
     statements.look_after(server, seen)
     with server.connect() as connection:
-        seen.counters_after = sql.read_counters(connection, watched_database=server.address.dbname)
+        seen.counters_after = read_counters(server, connection, loaded)
         seen.tables_after = sql.read_table_states(connection)
 
 

@@ -17,7 +17,7 @@ from pgdyno.record.types import Dataset, Gap, SettingFact, TableState
 from pgdyno.run.link.ssh import SshLink
 from pgdyno.run.load.generator import InitOutcome, LoadGenerator, LoadOutcome
 from pgdyno.run.switchback import Switchback
-from pgdyno.run.under_test import ServerUnderTest
+from pgdyno.run.under_test import LoadServer, ServerUnderTest, list_load_servers
 from pgdyno.spec.study import Study
 from pgdyno.spec.table import CacheState, SettingValue
 
@@ -50,6 +50,10 @@ class TrialStage(msgspec.Struct, frozen=True, kw_only=True):
     def pooler_of(self, trial: PlannedTrial) -> PlannedPooler | None:
         """Return the pooler that a trial's load connects to; None for the server itself."""
         return self.plan.find_pooler(self.plan.find_load(trial).endpoint)
+
+    def servers_of(self, trial: PlannedTrial) -> tuple[LoadServer, ...]:
+        """Return the servers that a trial's load connects to, directly or through a pooler, while they run."""
+        return list_load_servers(self.server, self.plan.find_load(trial))
 
     def cache_of(self, trial: PlannedTrial) -> CacheState:
         """Return the state of the caches with which a trial begins."""

@@ -11,11 +11,12 @@ import msgspec
 
 from pgdyno.errors import PgdynoError
 from pgdyno.plan.experiment import Variant
-from pgdyno.plan.types import PlannedPooler
+from pgdyno.plan.types import PlannedPooler, PlannedWorkload
 from pgdyno.record.types import Dataset, Gap, ServerFacts
 from pgdyno.run.postgres import sql
 from pgdyno.run.postgres.address import Address
 from pgdyno.run.sample.child import WatchedMachine
+from pgdyno.spec.pooler import PRIMARY, REPLICAS
 from pgdyno.spec.study import DataSpec
 from pgdyno.spec.table import CacheState, SettingValue
 
@@ -28,6 +29,16 @@ class FollowedProcess(msgspec.Struct, frozen=True, kw_only=True):
     pid: int
     has_descendants: bool = False
     """Whether its descendants are followed with it, as one."""
+
+
+class LoadServer(msgspec.Struct, frozen=True, kw_only=True):
+    """A server that clients of the load connect to, directly or through a pooler."""
+
+    name: str
+    address: Address
+    """Where its loaded database is reached."""
+    pid: int | None
+    """The postmaster's process id; None if its machine is not this one."""
 
 
 class WatchedPooler(msgspec.Struct, frozen=True, kw_only=True):
@@ -95,6 +106,11 @@ class ServerUnderTest(Protocol):
     @property
     def standby_processes(self) -> tuple[FollowedProcess, ...]:
         """The processes of the standbys that pgdyno runs beside it, while it runs."""
+        ...
+
+    @property
+    def readers(self) -> tuple[LoadServer, ...]:
+        """The standbys that pgdyno runs beside it, from which a load may read, while it runs."""
         ...
 
     @property
@@ -197,3 +213,13 @@ class ServerUnderTest(Protocol):
 def find_session_address(server: ServerUnderTest) -> Address:
     """Return where a session has the settings of the load's sessions: behind a pooler, whose own sessions are the load's."""
     return server.load_address if server.pooler is None else server.address
+
+
+def list_load_servers(server: ServerUnderTest, load: PlannedWorkload) -> tuple[LoadServer, ...]:
+    """List the servers that a load's clients connect to, directly or through a pooler."""
+    found: list[LoadServer] = []
+    if any(endpoint != REPLICAS for endpoint in load.endpoints):
+        found.append(LoadServer(name=PRIMARY, address=server.address, pid=server.pid))
+    if REPLICAS in load.endpoints:
+        found += server.readers
+    return tuple(found)

@@ -14,9 +14,10 @@ from pgdyno.spec.table import StudyTable, check_range
 PRIMARY = "primary"
 """The endpoint of a load that connects to the server itself."""
 MOST_SIZE = 10_000
+REPLICAS = "replicas"
+"""The endpoint of a load that reads from the standbys, among which its clients are divided."""
 # It becomes part of a log's name, and of labels in the samples.
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,30}")
-_NOT_YET = "replicas"
 
 
 class PoolMode(enum.Enum):
@@ -81,7 +82,7 @@ def check_pooler_name(name: str) -> None:
     Raises:
         ValueError: It is no name, or one that means something else.
     """
-    if name in {PRIMARY, _NOT_YET}:
+    if name in {PRIMARY, REPLICAS}:
         raise ValueError(f"poolers {name} is the name of another endpoint")
     if not _NAME.fullmatch(name):
         raise ValueError(f"poolers {name!r} is no name: a letter, then letters, digits and _, at most 31 in all")

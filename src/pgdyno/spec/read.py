@@ -20,7 +20,7 @@ from pgdyno.spec.complaint import find_line, read_complaint
 from pgdyno.spec.hosts import make_hosts
 from pgdyno.spec.pooler import check_poolers
 from pgdyno.spec.shipped import find_shipped, suggest_shipped
-from pgdyno.spec.study import BUILTIN_SCRIPTS, Study
+from pgdyno.spec.study import BUILTIN_SCRIPTS, Study, WorkloadSpec
 from pgdyno.spec.variant import OF_PLACE, WITH_DATA, SweepSpec, VariantSpec
 
 
@@ -122,13 +122,23 @@ def make_study(raw: dict[str, object], *, source: str, folder: Path, text: str =
     if data.restore_command is not None:
         command = resolve_command(data.restore_command, folder, RESTORE_USE)
         data = msgspec.structs.replace(data, restore_command=command)
-    workloads = tuple(
-        msgspec.structs.replace(one, scripts=_resolve_scripts(f"workload {one.name}", one.weighted_scripts, folder))
-        for one in study.workload
-    )
+    workloads = tuple(_resolve_workload(one, folder) for one in study.workload)
     variants = tuple(_resolve_variant(variant, folder) for variant in study.variant)
     sweeps = tuple(_resolve_levels(sweep, folder) for sweep in study.sweep)
     return msgspec.structs.replace(study, server=server, data=data, workload=workloads, variant=variants, sweep=sweeps)
+
+
+def _resolve_workload(workload: WorkloadSpec, folder: Path) -> WorkloadSpec:
+    if not workload.parts:
+        scripts = _resolve_scripts(f"workload {workload.name}", workload.weighted_scripts, folder)
+        return msgspec.structs.replace(workload, scripts=scripts)
+    parts = tuple(
+        msgspec.structs.replace(
+            part, scripts=_resolve_scripts(f"part {part.name} of {workload.name}", part.weighted_scripts, folder)
+        )
+        for part in workload.parts
+    )
+    return msgspec.structs.replace(workload, parts=parts)
 
 
 def _resolve_variant(variant: VariantSpec, folder: Path) -> VariantSpec:

@@ -16,7 +16,8 @@ from pgdyno.spec.failover import FailoverSpec
 from pgdyno.spec.host import HostSpec
 from pgdyno.spec.hosts import HostEntry, HostRole
 from pgdyno.spec.initdb import InitdbTable, show_choices
-from pgdyno.spec.pooler import PRIMARY, PoolerSpec, check_pooler_name
+from pgdyno.spec.part import MOST_PARTS, PartSpec
+from pgdyno.spec.pooler import PRIMARY, REPLICAS, PoolerSpec, check_pooler_name
 from pgdyno.spec.scaling import ScalingSpec
 from pgdyno.spec.search import SearchSpec
 from pgdyno.spec.table import (
@@ -216,7 +217,9 @@ class WorkloadSpec(StudyTable, frozen=True, kw_only=True):
         rate_tps: Open loop: transactions are scheduled at this rate, and latency counts from the scheduled start.
         latency_limit: Slower transactions are counted; with `rate_tps`, those that are already too late are skipped.
         max_tries: Number of tries of a transaction that fails by serialization or deadlock.
-        endpoint: What the clients connect to: `primary`, which is the server itself, or a pooler by its name; absent: `primary`.
+        endpoint: What the clients connect to: `primary`, which is the server itself, `replicas`, its standbys, or a pooler by its
+            name; absent: `primary`.
+        parts: Loads that run side by side as one, in place of scripts, clients, threads, rate_tps and endpoint.
     """
 
     name: str
@@ -228,12 +231,15 @@ class WorkloadSpec(StudyTable, frozen=True, kw_only=True):
     latency_limit: str | None = None
     max_tries: int = 1
     endpoint: str | None = None
+    parts: tuple[PartSpec, ...] = ()
 
     def __post_init__(self) -> None:
         """Check ranges and the scripts' form."""
         if not self.name.strip():
             raise ValueError("name is empty")
-        if not self.scripts and self.name not in (known := (*BUILTIN_SCRIPTS, LOADING)):
+        if self.parts:
+            self._check_parts()
+        elif not self.scripts and self.name not in (known := (*BUILTIN_SCRIPTS, LOADING)):
             raise ValueError(f"workload {self.name!r} has no scripts and is none of {', '.join(known)}")
         if self.clients is not None:
             check_range("clients", self.clients, 1, 10_000)
@@ -247,18 +253,35 @@ class WorkloadSpec(StudyTable, frozen=True, kw_only=True):
         for script in self.weighted_scripts:
             check_range(f"weight of {script[0]}", script[1], 1, 1_000_000)
 
+    def _check_parts(self) -> None:
+        for key in ("scripts", "clients", "threads", "rate_tps", "endpoint"):
+            if getattr(self, key) not in (None, ()):
+                raise ValueError(f"parts of workload {self.name} take the place of {key}")
+        if not 2 <= len(self.parts) <= MOST_PARTS:
+            raise ValueError(f"parts of workload {self.name}: {len(self.parts)} is not within 2 to {MOST_PARTS}")
+        names = [part.name for part in self.parts]
+        if repeated := [name for name in names if names.count(name) > 1]:
+            raise ValueError(f"parts: {repeated[0]} comes twice")
+        for part in self.parts:
+            if not part.scripts and part.name not in BUILTIN_SCRIPTS:
+                raise ValueError(f"part {part.name!r} has no scripts and is none of {', '.join(BUILTIN_SCRIPTS)}")
+            if part.endpoint not in {PRIMARY, REPLICAS}:
+                raise ValueError(f"endpoint {part.endpoint!r} of part {part.name} is neither {PRIMARY} nor {REPLICAS}")
+
     @property
     def is_loading(self) -> bool:
         """True if each trial of this workload loads the data."""
-        return self.name == LOADING and not self.scripts
+        return self.name == LOADING and not self.scripts and not self.parts
 
     @property
     def weighted_scripts(self) -> tuple[tuple[str, int], ...]:
-        """Name or path of each script with its weight; none of loading.
+        """Name or path of each script with its weight, those of each part after those of the part before; none of loading.
 
         Raises:
             ValueError: What follows the last `@` is not a whole number.
         """
+        if self.parts:
+            return tuple(script for part in self.parts for script in part.weighted_scripts)
         names = self.scripts or (() if self.is_loading else (self.name,))
         return tuple(split_weight(text) for text in names)
 
@@ -385,7 +408,7 @@ class Study(StudyTable, frozen=True, kw_only=True):
         levels = [str(level) for axis in self.sweep if axis.name == "endpoint" for level in axis.levels]
         asked = [*(one.endpoint for one in self.workload), *(one.endpoint for one in self.variant)]
         named = [endpoint for endpoint in asked if endpoint is not None]
-        known = (PRIMARY, *self.poolers)
+        known = (PRIMARY, REPLICAS, *self.poolers)
         for name in (*named, *levels):
             if name not in known:
                 raise ValueError(

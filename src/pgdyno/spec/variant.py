@@ -60,7 +60,7 @@ class VariantSpec(InitdbTable, frozen=True, kw_only=True):
         mode: How queries are sent.
         clients: Connections.
         threads: pgbench's threads.
-        endpoint: What the clients connect to: `primary`, or a pooler by its name.
+        endpoint: What the clients connect to: `primary`, `replicas`, or a pooler by its name.
         scripts: Another load in place of the workload's: built-in names or script files, as in `WorkloadSpec`. A transaction of
             each variant should do the same work.
         cache: State of the caches when its trials begin: `warm`, `cold` or `asis`.

@@ -13,6 +13,7 @@ from pgdyno.analyse.bottleneck.signs import Signs
 from pgdyno.analyse.standbys import Stage
 from pgdyno.analyse.thresholds import THRESHOLDS
 from pgdyno.analyse.transaction_time.shares import Resource
+from pgdyno.spec.pooler import REPLICAS
 from pgdyno.units import format_share
 
 PART_WORDS: Mapping[Stage, str] = {
@@ -87,6 +88,8 @@ def _cpu_context(signs: Signs) -> Iterator[str]:
     others = signs.others_ratio
     if others is not None and others >= THRESHOLDS.others_mentioned_ratio:
         yield f"programs that are no part of the study used {format_share(others)} of the CPUs"
+    if REPLICAS in signs.load.endpoints:
+        yield "the server and its standbys share these CPUs: standbys on machines of their own would have others"
     if signs.saturated_generator is not None:
         yield f"but {signs.saturated_generator}"
 
@@ -196,7 +199,7 @@ def _support_writes(signs: Signs) -> Iterator[str]:
 def _support_locks(signs: Signs) -> Iterator[str]:
     if signs.has_few_branches:
         branches = "one branch" if signs.scale == 1 else f"{signs.scale} branches"
-        yield f"{signs.load.clients} clients update the rows of {branches}"
+        yield f"{signs.load.writing_clients} clients update the rows of {branches}"
 
 
 def _support_generator(signs: Signs) -> Iterator[str]:

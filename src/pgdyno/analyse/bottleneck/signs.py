@@ -207,7 +207,8 @@ class Signs(msgspec.Struct, kw_only=True):
     @property
     def has_few_branches(self) -> bool:
         """True if there are more clients than branches, so that they must meet at the same rows."""
-        return self.scale < self.load.clients and any(name in _WRITING_SCRIPTS for name, _ in self.load.scripts)
+        is_writing = any(name in _WRITING_SCRIPTS for name, _ in self.load.scripts)
+        return is_writing and self.scale < self.load.writing_clients
 
     @property
     def has_chance_locks(self) -> bool:

@@ -19,7 +19,6 @@ from pgdyno.analyse.types import WHOLE_CYCLES, TrialAnalysis
 from pgdyno.facts.durability import durability_given_up
 from pgdyno.facts.memory_fit import MemoryFit, classify_fit
 from pgdyno.spec.initdb import INITDB_KEYS
-from pgdyno.spec.pooler import PRIMARY
 from pgdyno.spec.study import BUILTIN_SCRIPTS, RestorePolicy
 from pgdyno.units import PAGE_BYTES, format_bytes
 
@@ -63,7 +62,7 @@ def load(first: Side, other: Side) -> Iterator[RecordDifference]:
                       hint=f"--standbys {standbys[0]} on both")  # fmt: skip
     ways = [_describe_endpoint(side) for side in (first, other)]
     if ways[0] != ways[1]:
-        yield refuse("endpoint", *ways, why="a pooler takes CPU time, and says how many transactions run at a time",
+        yield refuse("endpoint", *ways, why="a pooler takes CPU time and says how many transactions run at a time, and a standby replays WAL",
                       hint="connect both alike; `compare --endpoint primary --endpoint pool` compares the two ways")  # fmt: skip
     if one.threads != two.threads:
         yield declare("pgbench's threads", str(one.threads), str(two.threads), why="each needs a CPU of its own")
@@ -71,8 +70,10 @@ def load(first: Side, other: Side) -> Iterator[RecordDifference]:
 
 def _describe_endpoint(side: Side) -> str:
     pooler = side.record.plan.find_pooler(side.load.endpoint)
+    if side.load.parts:
+        return ", ".join(f"{part.clients} of {part.name} at the {part.endpoint}" for part in side.load.parts)
     if pooler is None:
-        return PRIMARY
+        return side.load.endpoint
     size = "" if pooler.size is None else f" of {pooler.size} connections"
     return f"pool in {pooler.mode.value} mode{size}"
 

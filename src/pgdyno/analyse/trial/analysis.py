@@ -25,6 +25,7 @@ from pgdyno.analyse.transaction_time.network import NetworkTime, measure_network
 from pgdyno.analyse.trial.charts import chart_slices, chart_trial, list_events
 from pgdyno.analyse.trial.generators import measure_generators
 from pgdyno.analyse.trial.latency import PERCENTILES, measure_mean_ms, measure_percentiles
+from pgdyno.analyse.trial.parts import measure_parts
 from pgdyno.analyse.trial.quoted import list_waiting_sessions, measure_quoted
 from pgdyno.analyse.trial.slices import measure_slices
 from pgdyno.analyse.types import Percentile, StatementTime, TrialAnalysis
@@ -166,6 +167,7 @@ def _make_figures(
         schedule_lag_ms=None if data.pgbench is None else data.pgbench.schedule_lag_average_ms,
         server_clock=data.server_clock,
         generators=measure_generators(record, workload, data),
+        parts=measure_parts(data, throughput),
         cpus_seen_count=None if data.os is None else len(series.list_cpus(data.os)) or None,
     )
 
@@ -177,7 +179,7 @@ def _measure_throughput(workload: PlannedWorkload, data: TrialData) -> TrialThro
         clients=workload.clients,
         is_closed_loop=workload.rate_tps is None,
         # Clients that a failover ends one by one count for pgbench until the last has gone.
-        # In what pgbench divides by, it waits until the clients of all load hosts are connected.
+        # In what pgbench divides by, it waits until the clients of all pgbenches are connected.
         tps=None if data.pgbench is None or data.failover is not None or data.generators else data.pgbench.tps,
         transactions_count=_count(data, "transaction_count"),
     )

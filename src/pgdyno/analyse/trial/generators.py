@@ -20,13 +20,14 @@ from pgdyno.record.types import StudyRecord
 
 def measure_generators(record: StudyRecord, workload: PlannedWorkload, data: TrialData) -> tuple[GeneratorFigures, ...]:
     """Measure each load host's part; none if the load came from the machine that pgdyno ran on."""
-    if not data.generators:
+    hosts = [one for one in data.generators if not one.part.is_here]
+    if not hosts:
         return ()
     try:
         exchanges = count_exchanges(workload, data.warm_up, data.pgbench)
     except UncountableError:
         exchanges = None
-    return tuple(_measure(record, data, one, exchanges) for one in data.generators)
+    return tuple(_measure(record, data, one, exchanges) for one in hosts)
 
 
 def _measure(

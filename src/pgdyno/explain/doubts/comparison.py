@@ -54,7 +54,12 @@ def find_losses(record: StudyRecord, variant: Variant) -> tuple[GivenUp, ...]:
 
 
 def _noise_verdict(experiment: Experiment, analysis: StudyAnalysis) -> Iterator[Finding]:
-    for comparison in analysis.comparisons:
+    found = [
+        (whole.workload, one)
+        for whole in analysis.comparisons
+        for one in (whole, *analysis.compared_parts(whole.workload))
+    ]
+    for workload, comparison in found:
         noise = comparison.find_noise(comparison.primary)
         if noise is None or not noise.verdict.is_different:
             continue
@@ -67,7 +72,7 @@ def _noise_verdict(experiment: Experiment, analysis: StudyAnalysis) -> Iterator[
                 f" by chance at most {experiment.alpha * 100:g} in 100 studies show that"
             ),
             advice="Look for what differs between runs on this machine, and measure again.",
-            workload=comparison.workload,
+            workload=workload,
         )
 
 
@@ -104,7 +109,7 @@ def _cause(one: GivenUp, names: list[str]) -> str:
 
 def _early_end(record: StudyRecord, experiment: Experiment, analysis: StudyAnalysis) -> Iterator[Finding]:
     for comparison in analysis.comparisons:
-        sweep, variants = analysis.sweeps.get(comparison.workload), comparison.undecided
+        sweep, variants = analysis.sweeps.get(comparison.workload), analysis.list_undecided(comparison)
         if sweep is not None:
             # A sweep decides by its curve, which requires less than comparing every load with the first.
             clients = {point.clients for point in sweep.points if point.status is None}

@@ -183,11 +183,11 @@ def _branches(record: StudyRecord, analysis: StudyAnalysis) -> Iterator[Finding]
         # The finding that locks limit the load says this already.
         if workload.bottleneck is not None and workload.bottleneck.resource is Resource.LOCK:
             continue
-        if is_writing_branches and record.plan.scale < workload.load.clients:
+        if is_writing_branches and record.plan.scale < (clients := workload.load.writing_clients):
             yield Finding(
                 severity=Severity.WARNING,
                 claim="There are fewer branches than clients, so clients wait for each other's rows.",
-                evidence=f"Scale {record.plan.scale}, {workload.load.clients} clients",
+                evidence=f"Scale {record.plan.scale}, {clients} clients",
                 advice="Use a scale of at least the clients, or what is measured is lock waiting.",
                 workload=workload.name,
             )

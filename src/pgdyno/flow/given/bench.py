@@ -37,6 +37,7 @@ from pgdyno.flow.compose_bench import Goal, compose_study
 from pgdyno.flow.report import StudyReport, keeping_what_is_finished, report_step
 from pgdyno.plan.experiment import Experiment
 from pgdyno.plan.loading import check_loading, is_loading
+from pgdyno.plan.replicas import refuse_given_replicas
 from pgdyno.plan.variants import list_specs
 from pgdyno.record.machine.given_server import GivenServer
 from pgdyno.record.machine.host_facts import HostFacts
@@ -120,10 +121,11 @@ def put_on_given(
         apply_with: The command line that puts settings in force; None: sessions and ALTER SYSTEM do it.
 
     Raises:
-        SpecError: The study names a server, or there is no such command.
+        SpecError: The study names a server, its load would read from standbys, or there is no such command.
     """
     if asked.server.kind is not ServerKind.EMBEDDED:
         raise SpecError("--dsn already determines the server: leave out server")
+    refuse_given_replicas(asked)
     command = None if apply_with is None else resolve_command(apply_with, Path.cwd(), APPLY_USE)
     server = ServerSpec(kind=ServerKind.GIVEN, dsn=hide_secrets(dsn), settings=asked.server.settings, apply=command)
     return msgspec.structs.replace(asked, server=server, hosts=make_named_hosts(server_host, load_hosts))

@@ -1,4 +1,4 @@
-"""Merge what the pgbenches of several load hosts printed and logged.
+"""Merge what several pgbenches printed and logged, on load hosts or in parts.
 
 Counts and latencies over the whole load are exact: histograms merge without loss. A second of the wall clock on another
 machine is the nearest one of the first machine, so that it may be off by half a second where their wall clocks differ.
@@ -8,10 +8,11 @@ Only seconds that all of them have are kept, because TPS is that of all together
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import msgspec
 
+from pgdyno.record.generators.part import LoadPart
 from pgdyno.record.pgbench.output import PgbenchSummary, Progress, ScriptResult, StatementResult
 from pgdyno.record.transactions.histogram import LatencyHistogram
 from pgdyno.record.transactions.summary import ScriptSummary, SecondSummary, TransactionSummary
@@ -43,6 +44,37 @@ def merge_pgbench(parts: Sequence[PgbenchSummary]) -> PgbenchSummary:
         scripts=tuple(_merge_script(each) for each in zip(*(part.scripts for part in parts), strict=False)),
         unknown_lines=tuple(line for part in parts for line in part.unknown_lines),
     )
+
+
+def merge_load(parts: Sequence[tuple[LoadPart, PgbenchSummary]]) -> PgbenchSummary:
+    """Merge what all pgbenches of a load printed; of a load in parts, the scripts of each follow those of the part before."""
+    groups: dict[int, list[PgbenchSummary]] = {}
+    for part, summary in parts:
+        groups.setdefault(part.first_script, []).append(summary)
+    merged = [(first, merge_pgbench(of)) for first, of in sorted(groups.items())]
+    if len(merged) == 1:
+        return merged[0][1]
+    scripts = tuple(script for first, summary in merged for script in _list_scripts(first, summary))
+    whole = merge_pgbench([summary for _, summary in merged])
+    return msgspec.structs.replace(whole, transaction_type="multiple scripts", statements=(), scripts=scripts)
+
+
+def _list_scripts(first: int, summary: PgbenchSummary) -> Iterator[ScriptResult]:
+    """List the results of a part's scripts, numbered as those of the whole load; pgbench has no list of a single one."""
+    for script in summary.scripts:
+        yield msgspec.structs.replace(script, number=first + script.number)
+    if not summary.scripts:
+        kept = {*ScriptResult.__struct_fields__} & {*PgbenchSummary.__struct_fields__}
+        values = {name: getattr(summary, name) for name in kept}
+        yield ScriptResult(number=first + 1, name=summary.transaction_type or "", **values)
+
+
+def shift_scripts(part: LoadPart, summary: TransactionSummary) -> TransactionSummary:
+    """Return a part's transactions with its scripts numbered as those of the whole load."""
+    if not part.first_script:
+        return summary
+    scripts = tuple(msgspec.structs.replace(one, script=one.script + part.first_script) for one in summary.scripts)
+    return msgspec.structs.replace(summary, scripts=scripts)
 
 
 _SUMS_OF_RUN = ("client_count", "thread_count", "above_limit_count")

@@ -1,4 +1,4 @@
-"""Define the part that a load host has in a trial's load."""
+"""Define the part that one of several pgbenches has in a trial's load."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import msgspec
 
 
 class LoadPart(msgspec.Struct, frozen=True, kw_only=True):
-    """One pgbench of a load that comes from load hosts. Its times are CLOCK_MONOTONIC of its own machine."""
+    """One pgbench of a load that several make. Its times are CLOCK_MONOTONIC of its own machine."""
 
     host: str
-    """Name of the load host in the study."""
+    """Name of its folder in the record: that of the load host in the study, or of the part on this machine."""
     argv: tuple[str, ...]
     pid: int
     clients: int
@@ -27,3 +27,14 @@ class LoadPart(msgspec.Struct, frozen=True, kw_only=True):
     stream_cpu_s: float | None = None
     """CPU seconds of the program that streamed its log, from the release on."""
     notes: tuple[str, ...] = ()
+    endpoint: str | None = None
+    """What its clients connect to, of a pgbench on the machine that pgdyno ran on; None of one on a load host."""
+    part: str = ""
+    """Name of the study's part that it belongs to; empty of a load without parts."""
+    first_script: int = 0
+    """Number of its first script among those of the whole load."""
+
+    @property
+    def is_here(self) -> bool:
+        """True if it ran on the machine that pgdyno ran on, and has that machine's clock."""
+        return self.endpoint is not None

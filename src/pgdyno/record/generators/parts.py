@@ -1,7 +1,8 @@
-"""Describe the part that each load host has in a trial's load, and convert its times.
+"""Describe the part that each of several pgbenches has in a trial's load, and convert its times.
 
-`loads/NAME/` of a trial has the files of one pgbench on the load host NAME: what it printed, its transactions, the samples
-of its machine, and the exchanges with that machine's clock. Times in these files are of that machine. A transaction's stamp
+`loads/NAME/` of a trial has the files of one pgbench, on the load host NAME or for the part NAME: what it printed and its
+transactions; of a load host also the samples of its machine, and the exchanges with that machine's clock. Times in these files
+are of that machine. A transaction's stamp
 counts from the time of day there, which pgbench reads once, as it starts.
 """
 
@@ -19,6 +20,8 @@ from pgdyno.record.samples.clock import ClockExchange, ClockFit, fit_clock, read
 LOADS_DIR = "loads"
 CLOCK_FILE = "clock.jsonl"
 PART_FILE = "load.json"
+SAME_CLOCK = ClockFit(at_s=0.0, offset_s=0.0, drift_ratio=0.0, uncertainty_s=0.0, exchange_count=0)
+"""Of a part that ran on the machine that pgdyno ran on."""
 # What lies there before pgbench is asked for, and all that does where a load has fewer clients than there are hosts.
 _WITHOUT_LOAD = frozenset({"transactions", "generator"})
 
@@ -43,12 +46,14 @@ def read_part(folder: Path) -> LoadPart:
 
 
 def read_part_clock(folder: Path) -> ClockFit:
-    """Read how the clock of one load host differs.
+    """Read how the clock of one part's machine differs.
 
     Raises:
         OSError: The exchanges cannot be read.
         ValueError: They are damaged, or there is none.
     """
+    if read_part(folder).is_here:
+        return SAME_CLOCK
     return fit_clock(read_exchanges(folder / CLOCK_FILE))
 
 

@@ -93,6 +93,9 @@ class ExperimentDocument(msgspec.Struct, frozen=True, kw_only=True):
     error_rate: Annotated[str, says("What share of verdicts may be false, in words.")]
     variants: tuple[VariantDocument, ...] = msgspec.field(name="arms")
     comparisons: Annotated[tuple[ComparisonDocument, ...], says("One for each workload.")]
+    part_comparisons: Annotated[
+        tuple[ComparisonDocument, ...], says("One for each part of each workload that has parts, in their order.")
+    ]
 
 
 class ScalingDocument(msgspec.Struct, frozen=True, kw_only=True):
@@ -109,7 +112,7 @@ def make_experiment(report: ReportInput) -> ExperimentDocument | None:
     experiment = report.record.plan.experiment
     if experiment is None:
         return None
-    variants = describe_variants(report.record, experiment)
+    variants, answered = describe_variants(report.record, experiment), answer_study(report)
     return ExperimentDocument(
         design=experiment.design,
         reason=experiment.reason,
@@ -118,7 +121,8 @@ def make_experiment(report: ReportInput) -> ExperimentDocument | None:
         budget_s=experiment.budget_s,
         error_rate=describe_error_rate(experiment),
         variants=tuple(_make_variant(experiment, variant) for variant in variants.values()),
-        comparisons=tuple(_make_comparison(report, answers) for answers in answer_study(report)),
+        comparisons=tuple(_make_comparison(report, answers) for answers in answered),
+        part_comparisons=tuple(_make_comparison(report, part) for answers in answered for part in answers.parts),
     )
 
 

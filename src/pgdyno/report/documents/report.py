@@ -21,6 +21,8 @@ from pgdyno.analyse.transaction_time.network import NetworkEstimate, NetworkTime
 from pgdyno.analyse.transaction_time.shares import Bottleneck, TransactionTime
 from pgdyno.analyse.types import (
     GeneratorFigures,
+    PartAnalysis,
+    PartFigures,
     Percentile,
     StatementTime,
     TrialAnalysis,
@@ -132,6 +134,10 @@ class TrialDocument(msgspec.Struct, frozen=True, kw_only=True):
     generators: Annotated[
         tuple[GeneratorFigures, ...], says("What each load host did; empty if pgdyno's own machine made the load.")
     ]
+    parts: Annotated[
+        tuple[PartFigures, ...],
+        says("What each part of the load did, or the clients at each standby; empty of a load that one pgbench made."),
+    ]
     standbys: Annotated[StandbyFigures | None, says("What was seen of the standbys; null without any.")]
     pooler: Annotated[PoolerFigures | None, says("What was seen of the load's pooler; null without one.")]
 
@@ -149,6 +155,12 @@ class WorkloadDocument(msgspec.Struct, frozen=True, kw_only=True):
     health: Annotated[tuple[HealthDocument, ...], says("The counters that DBAs watch, over its trials.")]
     bottleneck: Annotated[Bottleneck | None, says("What limits it; null where no trial can be judged.")]
     network: Annotated[NetworkEstimate | None, says("The way to the server and back; null on the load's own machine.")]
+    parts: Annotated[
+        tuple[PartAnalysis, ...],
+        says(
+            "What each part of the load did, or the clients at each standby; empty where variants alternate in its trials."
+        ),
+    ]
     statement_uses: Annotated[
         tuple[StatementUse, ...],
         says("Shares of execution time, as pg_stat_statements counted; empty where it is not there."),
@@ -272,6 +284,7 @@ def _make_workload(report: ReportInput, workload: WorkloadAnalysis) -> WorkloadD
         health=make_health(workload),
         bottleneck=workload.bottleneck,
         network=workload.network,
+        parts=workload.parts,
         statement_uses=rank_statements(workload.trials),
         trials=tuple(_make_trial(workload, trial) for trial in workload.trials),
     )
@@ -325,6 +338,7 @@ def _make_trial(workload: WorkloadAnalysis, trial: TrialAnalysis) -> TrialDocume
         time=trial.time,
         network=trial.network,
         generators=trial.generators,
+        parts=trial.parts,
         standbys=trial.standbys,
         pooler=trial.pooler,
     )

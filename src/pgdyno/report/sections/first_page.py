@@ -160,8 +160,9 @@ def _why_not_judged(workload: WorkloadAnalysis, *, standbys: int) -> str:
     if workload.load.failover is not None:
         return "its server ends within each trial; without the failover, the same load shows it"
     if any(head.is_mixed(trial) for trial in workload.trials):
-        command = f"pgdyno bench --standbys {standbys}" if standbys else "pgdyno bench"
-        return f"variants alternate in its trials; `{command}` shows it"
+        bench = f"`pgdyno bench --standbys {standbys}` shows it" if standbys else "`pgdyno bench` shows it"
+        paired = 'paired trials show it (design = "paired" in [experiment])'
+        return f"variants alternate in its trials; {paired if workload.load.parts else bench}"
     if not any(trial.charts for trial in workload.trials):
         return "nothing was sampled while it ran"
     return "the samples do not show it"

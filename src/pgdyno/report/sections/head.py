@@ -253,6 +253,10 @@ def describe_load(workload: PlannedWorkload) -> str:
         count_things(workload.clients, "client"),
         f"{workload.mode.value} protocol",
     ]
+    if workload.parts:
+        parts.append(
+            f"in parts: {join_names([f'{part.clients} of {part.name} at the {part.endpoint}' for part in workload.parts])}"
+        )
     if workload.rate_tps is not None:
         parts.append(f"open loop at {format_number(workload.rate_tps)} tps")
     if workload.failover is not None:

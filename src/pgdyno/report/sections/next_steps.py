@@ -186,10 +186,12 @@ def _from_answers(compared: Sequence[WorkloadAnswers], trusted: Mapping[str, str
     shown: dict[str, list[_Shown]] = {}
     for answers in compared:
         if answers.workload in trusted and answers.sweep is None:
-            for answer in answers.answers:
-                variants[answer.variant.name] = answer.variant
-                one = _Shown(verdict=answer.verdict, workload=answers.workload, anchor=trusted[answers.workload])
-                shown.setdefault(answer.variant.name, []).append(one)
+            # The TPS of unlike transactions added up is no reason to choose anything.
+            for part in answers.parts or (answers,):
+                for answer in part.answers:
+                    variants[answer.variant.name] = answer.variant
+                    one = _Shown(verdict=answer.verdict, workload=part.workload, anchor=trusted[answers.workload])
+                    shown.setdefault(answer.variant.name, []).append(one)
     if not shown:
         return
     reference = compared[0].reference

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
+from pgdyno.analyse.estimate import mean_of_known
 from pgdyno.analyse.standbys import ClientWaits, Spread, Stage, StandbyFigures, StandbyLag, join_lags, join_waits
 from pgdyno.analyse.transaction_time.shares import Resource
+from pgdyno.analyse.types import PartFigures, WorkloadAnalysis
 from pgdyno.plan.standbys import with_synchronous_names
 from pgdyno.plan.variants import list_specs
 from pgdyno.report.document import Block, Prose, Section
-from pgdyno.report.format import format_bytes, format_number, format_percent
+from pgdyno.report.format import format_bytes, format_number, format_percent, format_seconds
 from pgdyno.report.input import ReportInput
 from pgdyno.report.level import Level
 from pgdyno.report.lists import join_names
 from pgdyno.report.table import Cell, Column, Table, columns, number, text
+from pgdyno.spec.pooler import REPLICAS
 from pgdyno.spec.study import name_standbys
 
 _STAGES: Mapping[Stage, str] = {Stage.WRITE: "written", Stage.FLUSH: "flushed", Stage.REPLAY: "replayed"}
@@ -35,13 +38,14 @@ def build_standbys(report: ReportInput) -> Iterator[Section]:
     if not count:
         return
     blocks: list[Block] = [Prose(words=_describe(report, count), level=Level.HEADLINE)]
+    blocks += _describe_reading(report, count)
     by_load: dict[str, list[StandbyFigures]] = {}
     for workload in report.analysis.workloads:
         seen = [trial.standbys for trial in workload.trials if trial.standbys is not None]
         by_load.setdefault(workload.load.name, []).extend(seen)
     for name, figures in by_load.items():
         blocks += _make_tables(name if len(by_load) > 1 else "", figures)
-    if len(blocks) == 1:
+    if not any(isinstance(block, Table) for block in blocks):
         blocks.append(Prose(words="How far they lagged was not sampled.", level=Level.HEADLINE))
     yield Section(title="Standbys", id="standbys", blocks=tuple(blocks), level=Level.HEADLINE, is_listed=True)
 
@@ -51,6 +55,8 @@ def _describe(report: ReportInput, count: int) -> str:
     used = [
         cpu.cpus
         for workload in report.analysis.workloads
+        # Where clients read there, its CPUs are theirs as well.
+        if REPLICAS not in workload.load.endpoints
         for trial in workload.trials
         for cpu in (() if trial.standbys is None else trial.standbys.cpus)
         if cpu.cpus is not None
@@ -63,6 +69,62 @@ def _describe(report: ReportInput, count: int) -> str:
         f" {'its' if is_one else 'their'} own, the server has these for itself, and each commit that waits also takes a round trip over"
         f" the network.{_say_filled(report)}"
     )
+
+
+def _describe_reading(report: ReportInput, count: int) -> Iterator[Block]:
+    """Say which loads read from the standbys, and what the clients at each of several did."""
+    reading = [one for one in report.analysis.workloads if REPLICAS in one.load.endpoints]
+    if not reading:
+        return
+    names = join_names([*name_standbys(count)])
+    divided = ", among which the clients are divided evenly" if count > 1 else ""
+    yield Prose(
+        words=f"The clients of {join_names([one.name for one in reading])} read from {names}{divided}. All servers share this machine's CPUs:"
+        f" what reading here takes, the server lacks. {_count_conflicts(reading)}",
+        level=Level.HEADLINE,
+    )
+    # Those of a load in parts have a table of their own.
+    rows = [row for workload in reading if not workload.load.parts for row in _list_reading_rows(workload)]
+    if rows:
+        titles = ("Load", "Standby", "Clients", "TPS", "p99")
+        remark = "Means over trials; TPS and p99 are of the steady part of the whole load."
+        yield Table(
+            caption="What each standby served",
+            columns=columns(*titles, numbers_from=2),
+            rows=tuple(rows),
+            remark=remark,
+            level=Level.HEADLINE,
+        )
+
+
+def _count_conflicts(reading: Sequence[WorkloadAnalysis]) -> str:
+    grown = [trial.record.growth("conflicts_count") for workload in reading for trial in workload.trials]
+    known = [count for count in grown if count is not None]
+    if not known:
+        return "Conflicts with replay were not counted."
+    if not (total := round(sum(known))):
+        return "Replay cancelled none of their queries."
+    return (
+        f"Replay cancelled {total:,} of their queries, because these needed rows that the server had removed:"
+        " hot_standby_feedback makes it keep them, and a larger max_standby_streaming_delay lets replay wait longer."
+    )
+
+
+def _list_reading_rows(workload: WorkloadAnalysis) -> Iterator[tuple[Cell, ...]]:
+    seen: dict[str, list[PartFigures]] = {}
+    for trial in workload.trials:
+        for part in trial.parts:
+            seen.setdefault(part.name, []).append(part)
+    for name, parts in seen.items():
+        tps = mean_of_known(part.tps for part in parts)
+        p99_ms = mean_of_known(one.value_ms for part in parts for one in part.percentiles if one.name == "p99")
+        yield (
+            text(workload.name),
+            text(name),
+            text(f"{parts[0].clients}"),
+            number(tps, format_number, "its transactions were not read"),
+            text("" if p99_ms is None else format_seconds(p99_ms / 1000.0)),
+        )
 
 
 def _say_filled(report: ReportInput) -> str:

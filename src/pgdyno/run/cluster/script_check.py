@@ -2,7 +2,8 @@
 
 The check uses its own temporary cluster, because a script may change anything in it. It refuses errors that no data can
 avoid: what pgbench cannot parse, and errors of PostgreSQL's class 42, such as wrong syntax or an unknown column. Other
-failures may come from the small amount of data; they are only reported, and the trial decides.
+failures may come from the small amount of data; they are only reported, and the trial decides. Scripts of loads that read from
+standbys are run on one: the cluster is restarted as a standby.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from pgdyno.run.load.pgbench import Pgbench
 from pgdyno.run.load.process import INVOCATION_FILE, Invocation
 from pgdyno.run.postgres import sql
 from pgdyno.run.postgres.installation import Installation
+from pgdyno.spec.pooler import REPLICAS
 from pgdyno.spec.study import DataSpec
 from pgdyno.spec.table import SettingValue
 
@@ -31,6 +33,10 @@ from pgdyno.spec.table import SettingValue
 _REFUSED_EXIT_CODE = 1
 # Source: PostgreSQL 18 manual, appendix A: "Syntax Error or Access Rule Violation".
 _MISTAKE_CLASS = "42"
+# Source: PostgreSQL 18 manual, appendix A: what a standby answers to statements that write, lock or ask for more than it can do:
+# read_only_sql_transaction, object_not_in_prerequisite_state, feature_not_supported.
+_REFUSED_BY_STANDBY = frozenset({"25006", "55000", "0A000"})
+_STANDBY_SIGNAL = "standby.signal"
 _UNDEFINED_VARIABLE = "undefined variable"
 
 
@@ -63,7 +69,13 @@ def check_scripts(
         server.initdb(data)
         server.start(settings)
         _load_a_little(server, data, folder / "init")
-        for number, (workload, name) in enumerate(list_scripts(workloads)):
+        scripts = sorted(list_scripts(workloads), key=lambda one: _reads_standbys(one[0]))
+        is_standby = False
+        for number, (workload, name) in enumerate(scripts):
+            if _reads_standbys(workload) and not is_standby:
+                is_standby = True
+                on_activity("starting a standby")
+                _restart_as_standby(server, settings)
             on_activity(name)
             remark = _try_script(server, workload, name, folder / str(number))
             if remark is not None:
@@ -78,6 +90,17 @@ def check_scripts(
         home.clear_data()
         shutil.rmtree(folder, ignore_errors=True)
     return tuple(remarks)
+
+
+def _reads_standbys(workload: PlannedWorkload) -> bool:
+    return workload.endpoint == REPLICAS
+
+
+def _restart_as_standby(server: Server, settings: Mapping[str, SettingValue]) -> None:
+    """Go on as a standby that has replayed all there is: it refuses what standbys refuse, and follows nobody."""
+    server.stop()
+    server.write_file(server.home.data / _STANDBY_SIGNAL, "")
+    server.start({**settings, "hot_standby": True})
 
 
 def _load_a_little(server: Server, data: DataSpec, directory: Path) -> None:
@@ -108,7 +131,14 @@ def _try_script(server: Server, workload: PlannedWorkload, name: str, directory:
             raise
         # pgbench names a copy of the script; the user knows the original.
         words = exc.detail.replace(str(directory / f"script-1-{Path(name).name}"), name)
-        if not _is_mistake(directory, words, server.log_path.read_bytes()[log_start:].decode(errors="replace")):
+        log = server.log_path.read_bytes()[log_start:].decode(errors="replace")
+        if _reads_standbys(workload) and (statement := _find_refused_statement(log)) is not None:
+            raise SpecError(
+                f"script {name} cannot run on a standby",
+                detail=f"{words}\n{statement}".strip(),
+                hint="a standby only reads: leave that statement out, or use the endpoint primary; nothing is loaded yet",
+            ) from exc
+        if not _is_mistake(directory, words, log):
             return words or exc.fact
         raise SpecError(f"script {name} fails", detail=words, hint="correct the script; nothing is loaded yet") from exc
     return None
@@ -121,3 +151,11 @@ def _is_mistake(directory: Path, words: str, log: str) -> bool:
         return True
     states = [event.origin.sqlstate for event in parse_serverlog(log, clock_offset_s=0.0) if event.origin is not None]
     return any(state.startswith(_MISTAKE_CLASS) for state in states)
+
+
+def _find_refused_statement(log: str) -> str | None:
+    """Return the first statement that a standby refused because it is one, by its log; None without any."""
+    for event in parse_serverlog(log, clock_offset_s=0.0):
+        if event.origin is not None and event.origin.sqlstate in _REFUSED_BY_STANDBY:
+            return event.attached.get("STATEMENT", "")
+    return None

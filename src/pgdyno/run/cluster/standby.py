@@ -25,7 +25,7 @@ from pgdyno.run.host.clock import monotonic_s
 from pgdyno.run.host.log import LOG
 from pgdyno.run.postgres import sql
 from pgdyno.run.postgres.installation import Installation
-from pgdyno.run.under_test import FollowedProcess
+from pgdyno.run.under_test import FollowedProcess, LoadServer
 from pgdyno.spec.study import SLOT_WAL, name_standbys
 from pgdyno.spec.table import SettingValue
 
@@ -150,6 +150,11 @@ class Standbys:
     def socket_folders(self) -> tuple[str, ...]:
         """The folder of each one's socket."""
         return tuple(str(home.sockets) for home in self._homes)
+
+    @property
+    def readers(self) -> tuple[LoadServer, ...]:
+        """Those that run, for a load that reads from them."""
+        return tuple(LoadServer(name=one.name, address=one.address, pid=one.pid) for one in self._servers)
 
     def name_successor(self) -> Server:
         """Return the standby that has flushed most of the primary's WAL, and take it out of the standbys.

@@ -26,7 +26,7 @@ class LoadOutcome(Invocation, frozen=True, kw_only=True):
     stdout: bytes
     stderr: bytes
     parts: tuple[LoadPart, ...] = ()
-    """Of each load host; empty if pgbench ran on this machine."""
+    """Of each load host, or each part on this machine; empty if one pgbench ran on this machine."""
     clock_offset_s: float | None = None
     """From this machine's CLOCK_MONOTONIC to the stamps of the transactions; None if pgbench ran on this machine."""
 
@@ -90,6 +90,11 @@ class LoadGenerator(Protocol):
     @property
     def far_pids(self) -> Mapping[str, int]:
         """The process ids of the running pgbenches by load host; none if pgbench runs on this machine."""
+        ...
+
+    @property
+    def part_pids(self) -> tuple[int, ...]:
+        """The process ids of the running pgbenches of a load in parts on this machine; none of any other load."""
         ...
 
     def start_log(

@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 
 from pgdyno.errors import StepFailedError
-from pgdyno.record.generators.merge import merge_pgbench, merge_progress
+from pgdyno.record.generators.merge import merge_load, merge_progress
 from pgdyno.record.generators.part import LoadPart
 from pgdyno.record.generators.parts import LOADS_DIR, find_clock_offset_s, find_window_s
 from pgdyno.record.pgbench.failure import is_client_abort
@@ -23,13 +23,13 @@ from pgdyno.record.transactions.parse import LogColumns
 from pgdyno.record.trial_data import STDERR_FILE, STDOUT_FILE
 from pgdyno.run.host.clock import monotonic_s
 from pgdyno.run.host.process import ServerUser
-from pgdyno.run.load.argv import InitRun, LoadRun
+from pgdyno.run.load.argv import LoadRun
 from pgdyno.run.load.far_run import CONNECTS_WITHIN_S, FarRun, LoadHost
-from pgdyno.run.load.generator import InitOutcome, LoadOutcome, RunningLoad
+from pgdyno.run.load.generator import LoadOutcome, RunningLoad
+from pgdyno.run.load.joined import JoinedPgbenches
 from pgdyno.run.load.log_stream import LogOutcome, LogStream, start_log_stream
 from pgdyno.run.load.pgbench import Pgbench, load_failure
-from pgdyno.run.load.process import ShouldAbort, ShouldEnd, poll_until_done
-from pgdyno.run.postgres.address import Address
+from pgdyno.run.load.process import ShouldAbort
 
 FRAMED_LOG = "framed"
 # The word reaches every host before the instant that it names.
@@ -44,7 +44,8 @@ class GroupOutcome(LoadOutcome, frozen=True, kw_only=True):
     @property
     def summary(self) -> PgbenchSummary:
         """What the pgbenches printed, merged."""
-        return merge_pgbench([parse_summary(stdout.decode(errors="replace")) for stdout in self.stdouts])
+        printed = [parse_summary(stdout.decode(errors="replace")) for stdout in self.stdouts]
+        return merge_load(list(zip(self.parts, printed, strict=True)))
 
 
 class GroupLog:
@@ -87,7 +88,7 @@ class GroupLog:
             stream.close()
 
 
-class PgbenchGroup:
+class PgbenchGroup(JoinedPgbenches):
     """Makes loads from load hosts; implements `LoadGenerator`. Use it from the main thread.
 
     Args:
@@ -98,7 +99,7 @@ class PgbenchGroup:
 
     def __init__(self, hosts: Sequence[LoadHost], local: Pgbench, user: ServerUser) -> None:
         self._hosts = tuple(hosts)
-        self._local = local
+        super().__init__(local)
         self._user = user
         self._log: GroupLog | None = None
         self._pids: dict[str, int] = {}
@@ -112,6 +113,11 @@ class PgbenchGroup:
     def far_pids(self) -> Mapping[str, int]:
         """The process ids of the running pgbenches, by load host."""
         return self._pids
+
+    @property
+    def part_pids(self) -> tuple[int, ...]:
+        """None: no load of it is in parts on this machine."""
+        return ()
 
     def start_log(
         self,
@@ -143,21 +149,6 @@ class PgbenchGroup:
         self._log = GroupLog(streams)
         return self._log
 
-    def run_load(
-        self,
-        run: LoadRun,
-        *,
-        directory: Path,
-        on_progress: Callable[[Progress], None] = lambda _: None,
-        on_start: Callable[[int], None] = lambda _: None,
-        should_abort: ShouldAbort = lambda: None,
-        should_end: ShouldEnd = lambda: False,
-    ) -> LoadOutcome:
-        """Make one load; see `LoadGenerator`."""
-        with self.start_load(run, directory=directory, on_progress=on_progress, should_abort=should_abort) as load:
-            on_start(load.pid)
-            return poll_until_done(load, should_abort=should_abort, should_end=should_end)
-
     @contextlib.contextmanager
     def start_load(
         self,
@@ -180,24 +171,6 @@ class PgbenchGroup:
             self._pids = {member.host.name: member.pid for member in members if member.pid is not None}
             stack.callback(self._pids.clear)
             yield load
-
-    def run_init(
-        self,
-        run: InitRun,
-        *,
-        directory: Path,
-        on_activity: Callable[[str], None] = lambda _: None,
-        on_start: Callable[[int], None] = lambda _: None,
-        should_abort: ShouldAbort = lambda: None,
-    ) -> InitOutcome:
-        """Load pgbench's tables, from this machine; see `LoadGenerator`."""
-        return self._local.run_init(
-            run, directory=directory, on_activity=on_activity, on_start=on_start, should_abort=should_abort
-        )
-
-    def ask(self, options: Sequence[str], *, script: str = "", address: Address | None = None) -> str:
-        """Run pgbench on this machine for what it prints on stderr; see `LoadGenerator`."""
-        return self._local.ask(options, script=script, address=address)
 
 
 class _GroupLoad:

@@ -72,6 +72,11 @@ class Pgbench(msgspec.Struct, frozen=True, kw_only=True):
         """None: pgbench runs on this machine."""
         return {}
 
+    @property
+    def part_pids(self) -> tuple[int, ...]:
+        """None: no load of it is in parts on this machine."""
+        return ()
+
     def run_load(
         self,
         run: LoadRun,

@@ -906,7 +906,12 @@ def warm_dataset(connection: Connection) -> Warming:
     try:
         with timeouts.limit(connection):
             connection.execute(CREATE_PREWARM)
-    except (psycopg.errors.UndefinedFile, psycopg.errors.InsufficientPrivilege):
+    except (
+        psycopg.errors.UndefinedFile,
+        psycopg.errors.InsufficientPrivilege,
+        # A standby makes no functions.
+        psycopg.errors.ReadOnlySqlTransaction,
+    ):
         return _warm_by_index_scans(connection)
     except psycopg.Error as exc:
         raise StepFailedError("cannot make the function that warms the cache", detail=str(exc).strip()) from exc
@@ -939,7 +944,8 @@ def _counter_sql(counter: Counter) -> str:
     if isinstance(source, FromColumn):
         expression = f"{source.view}.{source.column}"
     elif isinstance(source, FromFunction):
-        expression = source.call
+        # A standby writes no WAL of its own, and refuses to say where it would.
+        expression = f"CASE WHEN NOT pg_is_in_recovery() THEN {source.call} END"
     elif isinstance(source, FromSum):
         expression = f"(SELECT sum({source.column}) FROM {source.view})"  # noqa: S608 - facts only
     else:

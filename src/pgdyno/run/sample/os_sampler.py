@@ -12,9 +12,9 @@ this program so far, and each other key a source with its values in the order th
 left out is unchanged, a source that is null is gone. The last line carries `end`, the reason for ending, and `given_up`,
 the reason for each request that needed more open files than this process may have: a part of it would be a wrong sum.
 
-The program ends when stdin closes, on SIGTERM or SIGINT, or when its parent dies. A line `LABEL=PID` on stdin makes it
-follow one more process, a line `LABEL+=PID,PID` processes with all their descendants as one, and a line `LABEL*=PID` the
-backends of the postmaster's clients as one. A line `clock WORD` is answered at once, on stderr, with CLOCK_MONOTONIC.
+The program ends when stdin closes, on SIGTERM or SIGINT, or when its parent dies. A line `LABEL=PID,PID` on stdin makes it
+follow processes as one, a line `LABEL+=PID,PID` processes with all their descendants as one, and a line `LABEL*=PID,PID` the
+backends of the postmasters' clients as one. A line `clock WORD` is answered at once, on stderr, with CLOCK_MONOTONIC.
 """
 
 from __future__ import annotations
@@ -247,46 +247,48 @@ class Cgroup:
 
 
 class SampledProcess:
-    """The CPU time of one process and of each of its threads in nanoseconds, and each thread's wait for a CPU."""
+    """The CPU time of some processes as one, and of each of their threads in nanoseconds, and each thread's wait for a CPU."""
 
-    def __init__(self, label: str, pid: int) -> None:
+    def __init__(self, label: str, *pids: int) -> None:
         self.label = label
-        self._folder = f"/proc/{pid}"
-        self._pid = str(pid).encode()
-        self._stat = PseudoFile(f"{self._folder}/stat")
+        self._pids = pids
+        self._stats = [PseudoFile(f"/proc/{pid}/stat") for pid in pids]
         self._threads: dict[bytes, PseudoFile] = {}
-        self._thread_count = b""
+        self._thread_counts: dict[int, bytes] = {}
 
     def read(self, out: dict[bytes, bytes]) -> bool:
-        """Add what is known; False when the process is gone."""
-        data = self._stat.read()
-        if data is None:
-            return False
-        values = data[data.rfind(b")") + 2 :].split()
-        out[b"process." + self.label.encode()] = array([self._pid, values[11], values[12]])
-        if values[17] != self._thread_count:
-            self._find_threads(values[17])
+        """Add what is known; False when one of the processes is gone."""
+        user = system = 0
+        for pid, stat in zip(self._pids, self._stats):  # noqa: B905 - strict came with Python 3.10
+            data = stat.read()
+            if data is None:
+                return False
+            values = data[data.rfind(b")") + 2 :].split()
+            user, system = user + int(values[11]), system + int(values[12])
+            if values[17] != self._thread_counts.get(pid):
+                self._find_threads(pid, values[17])
+        out[b"process." + self.label.encode()] = array([b"%d" % self._pids[0], b"%d" % user, b"%d" % system])
         for tid, file in self._threads.items():
             run = file.read()
             if run is not None:
                 out[b"thread." + self.label.encode() + b"." + tid] = array(run.split()[:2])
         return True
 
-    def _find_threads(self, thread_count: bytes) -> None:
+    def _find_threads(self, pid: int, thread_count: bytes) -> None:
         try:
-            names = os.listdir(f"{self._folder}/task")  # noqa: PTH208
+            names = os.listdir(f"/proc/{pid}/task")  # noqa: PTH208
         except OSError as exc:
             if is_out_of_files(exc):
                 raise
             return
-        self._thread_count = thread_count
+        self._thread_counts[pid] = thread_count
         for name in names:
             if name.encode() not in self._threads:
-                self._threads[name.encode()] = PseudoFile(f"{self._folder}/task/{name}/schedstat")
+                self._threads[name.encode()] = PseudoFile(f"/proc/{pid}/task/{name}/schedstat")
 
     def close(self) -> None:
         """Close all its files."""
-        for file in (self._stat, *self._threads.values()):
+        for file in (*self._stats, *self._threads.values()):
             file.close()
 
 
@@ -345,30 +347,31 @@ class ProcessTree:
 
 
 class Backends:
-    """The time for which the backends of a server's clients had a CPU, and for which they were ready and had none.
+    """The time for which the backends of the clients of some servers had a CPU, and for which they were ready and had none.
 
     Ended backends count with their last reading, so that sums never go back. Where the kernel does not count, both
     times are 0.
     """
 
-    def __init__(self, label: str, postmaster_pid: int) -> None:
+    def __init__(self, label: str, *postmaster_pids: int) -> None:
         self._key = b"backends." + label.encode()
-        self._postmaster = PseudoFile(f"/proc/{postmaster_pid}/stat")
-        self._children = PseudoFile(f"/proc/{postmaster_pid}/task/{postmaster_pid}/children")
+        self._postmasters = [
+            (PseudoFile(f"/proc/{pid}/stat"), PseudoFile(f"/proc/{pid}/task/{pid}/children")) for pid in postmaster_pids
+        ]
         self._others: set[bytes] = set()
         self._files: dict[bytes, PseudoFile] = {}
         self._seen: dict[bytes, tuple[int, int]] = {}
         self._ended_ns = (0, 0)
 
     def read(self, out: dict[bytes, bytes]) -> bool:
-        """Add what is known; False when the server is gone, or its children cannot be told."""
+        """Add what is known; False when a server is gone, or its children cannot be told."""
         # The list of children of an ended server is empty, which is no error.
-        data = None if self._postmaster.read() is None else self._children.read()
-        pids = set() if data is None else set(data.split())
+        lists = [None if stat.read() is None else children.read() for stat, children in self._postmasters]
+        pids = {pid for data in lists if data is not None for pid in data.split()}
         for pid in self._seen.keys() - pids:
             self._ended_ns = add(self._ended_ns, self._seen.pop(pid))
             self._files.pop(pid).close()
-        if data is None:
+        if None in lists:
             return False
         self._others &= pids
         for pid in pids - self._files.keys() - self._others:
@@ -385,7 +388,7 @@ class Backends:
 
     def close(self) -> None:
         """Close all its files."""
-        for file in (self._postmaster, self._children, *self._files.values()):
+        for file in (*(file for pair in self._postmasters for file in pair), *self._files.values()):
             file.close()
 
     def _tell(self, pid: bytes) -> None:
@@ -420,7 +423,7 @@ class Sampler:
         self._last: dict[bytes, bytes] = {}
 
     def follow(self, request: str) -> None:
-        """Follow what `LABEL=PID` names from the next sample on; `+=`: with descendants; `*=`: a server's backends."""
+        """Follow what `LABEL=PID,PID` names as one from the next sample on; `+=`: with descendants; `*=`: servers' backends."""
         label, _, pid = request.strip().partition("=")
         pids = pid.split(",")
         name = label.rstrip("+*")
@@ -430,8 +433,7 @@ class Sampler:
             "*": Backends,
         }
         follow = kinds.get(label[len(name) :])
-        is_one = follow is ProcessTree or len(pids) == 1
-        if follow is None or not name.isidentifier() or not all(map(str.isdigit, pids)) or not is_one:
+        if follow is None or not name.isidentifier() or not all(map(str.isdigit, pids)):
             sys.stderr.write(f"not LABEL=PID: {request!r}\n")
             return
         try:

@@ -13,7 +13,7 @@ import contextlib
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -66,7 +66,7 @@ class SamplerGap(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _FirstLine(msgspec.Struct):
-    backend_pid: int | None = None
+    backend_pids: tuple[int, ...] = ()
 
 
 class Samplers:
@@ -77,6 +77,7 @@ class Samplers:
     Args:
         directory: The existing folder for `os.jsonl` or `generator.jsonl`, `server.jsonl` and `pings.jsonl`.
         address: The server, and in `dbname` the database whose counters are read.
+        loaded: The servers that the load connects to, whose counters are added up; empty if that is the server alone.
         interval_s: The seconds between samples.
         left_out: `OS`, `SERVER` or both, which are not sampled.
         is_elsewhere: Whether the server is a given one: then this machine is sampled as the load's alone, and empty
@@ -93,6 +94,7 @@ class Samplers:
         *,
         directory: Path,
         address: Address,
+        loaded: Sequence[Address] = (),
         interval_s: float = 1.0,
         left_out: frozenset[str] = frozenset(),
         is_elsewhere: bool = False,
@@ -104,6 +106,7 @@ class Samplers:
     ) -> None:
         self._directory = directory
         self._address = address
+        self._loaded = loaded or (address,)
         self._interval_s = interval_s
         self._left_out = left_out
         self._is_elsewhere = is_elsewhere
@@ -119,7 +122,7 @@ class Samplers:
         self._ping: Child | None = None
         self._pooler: Child | None = None
         self._gaps: tuple[SamplerGap, ...] = ()
-        self._backend_pid: int | None = None
+        self._backend_pids: tuple[int, ...] = ()
 
     def __enter__(self) -> Self:
         for name, link in self._load_links.items():
@@ -175,16 +178,17 @@ class Samplers:
     def pids(self) -> dict[str, int]:
         """Return the process ids of the running samplers, and of the backend that serves one, by name."""
         running = {child.source: child.pid for child in self._children if child.pid is not None}
-        return running if self._backend_pid is None else {**running, BACKEND_LABEL: self._backend_pid}
+        return {**running, BACKEND_LABEL: self._backend_pids[0]} if self._backend_pids else running
 
-    def follow(self, label: str, pid: int) -> None:
-        """Tell the OS sampler to follow one more process and its threads.
+    def follow(self, label: str, *pids: int) -> None:
+        """Tell the OS sampler to follow one more process and its threads, or several as one.
 
         `label` is the name in the samples; `LOAD_LABEL` for the load generator.
         """
-        self._tell_os(f"{label}={pid}")
+        request = f"{label}={','.join(map(str, pids))}"
+        self._tell_os(request)
         if self._far is not None and self._watched is not None and self._watched.is_here:
-            self._far.say(f"{label}={pid}\n")
+            self._far.say(f"{request}\n")
 
     def follow_far(self, host: str, label: str, pid: int) -> None:
         """Tell the OS sampler on a load host to follow one more process there and its threads."""
@@ -196,9 +200,9 @@ class Samplers:
         """Tell the OS sampler to follow a process with all its descendants as one."""
         self._tell_os(f"{label}+={pid}")
 
-    def follow_backends(self, postmaster_pid: int) -> None:
-        """Tell the OS sampler to follow the backends of the server's clients as one, as `SERVER_LABEL`."""
-        self._tell_os(f"{SERVER_LABEL}*={postmaster_pid}")
+    def follow_backends(self, *postmaster_pids: int) -> None:
+        """Tell the OS sampler to follow the backends of the clients of one server or more as one, as `SERVER_LABEL`."""
+        self._tell_os(f"{SERVER_LABEL}*={','.join(map(str, postmaster_pids))}")
 
     @property
     def _children(self) -> list[Child | FarSampler]:
@@ -227,9 +231,11 @@ class Samplers:
         return [sys.executable, "-S", "-I", os_sampler.__file__, str(self._interval_s)]
 
     def _server_argv(self) -> list[str]:
-        place = ("--conninfo", self._address.aside().conninfo(), "--watched-database", self._address.dbname)
-        watched = ("--standbys",) if self._watches_standbys else ()
-        return helper_argv("pgdyno.run.sample.server_sampler", *place, "--interval", str(self._interval_s), *watched)
+        places = [word for one in self._loaded for word in ("--conninfo", one.aside().conninfo())]
+        database = ("--watched-database", self._address.dbname)
+        watched = ("--primary", self._address.aside().conninfo()) if self._watches_standbys else ()
+        interval = ("--interval", str(self._interval_s))
+        return helper_argv("pgdyno.run.sample.server_sampler", *places, *database, *interval, *watched)
 
     def _ping_argv(self) -> list[str]:
         return helper_argv("pgdyno.run.sample.pinger", "--conninfo", self._address.aside().conninfo())
@@ -256,16 +262,17 @@ class Samplers:
             first_line = child.path.read_bytes().partition(b"\n")[0]
             # An invalid first line is reported as a gap when all is read.
             with contextlib.suppress(msgspec.DecodeError):
-                self._backend_pid = msgspec.json.decode(first_line, type=_FirstLine).backend_pid
-            if self._backend_pid is not None:
-                self._follow_backend(self._backend_pid)
+                self._backend_pids = msgspec.json.decode(first_line, type=_FirstLine).backend_pids
+            if self._backend_pids:
+                self._follow_backends(self._backend_pids)
 
-    def _follow_backend(self, pid: int) -> None:
-        """Follow the sampler's own backend where the server runs."""
+    def _follow_backends(self, pids: Sequence[int]) -> None:
+        """Follow the sampler's own backends where the servers run."""
+        request = f"{BACKEND_LABEL}={','.join(map(str, pids))}"
         if not self._is_elsewhere:
-            self._tell_os(f"{BACKEND_LABEL}={pid}")
+            self._tell_os(request)
         elif self._far is not None and self._watched is not None and self._watched.has_same_pids:
-            self._far.say(f"{BACKEND_LABEL}={pid}\n")
+            self._far.say(f"{request}\n")
 
 
 def _find_gaps(

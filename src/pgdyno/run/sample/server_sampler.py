@@ -1,5 +1,7 @@
 """Sample the server: a child program with one connection that prints a JSON line each second.
 
+Where the load connects to several servers, such as standbys, there is a connection to each, and a line has the sums over all.
+
 Counters are read once a second, wait events ten times, and the observations of a second are added up into one line, so
 that the record stays small. The program prints what PostgreSQL reports, under canonical names: which state or process
 type counts as load is decided from the record. The program ends with its connection: the last line reports a lost
@@ -20,6 +22,7 @@ import os
 import signal
 import time
 from collections import Counter
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import psycopg
@@ -45,7 +48,7 @@ WaitKey = tuple["str | None", ...]
 class ServerReader:
     """The prepared queries of one connection."""
 
-    def __init__(self, connection: sql.Connection, *, watched_database: str, watches_standbys: bool = False) -> None:
+    def __init__(self, connection: sql.Connection, *, watched_database: str) -> None:
         self._connection = connection
         self._database = watched_database
         self.state: dict[str, Any] = connection.execute(sql.SERVER_STATE).fetchall()[0]
@@ -58,9 +61,8 @@ class ServerReader:
         self._io = sql.io_query(facts)
         self._standbys: str | None = None
         self.standby_names: tuple[str, ...] = ()
-        if watches_standbys:
-            self._find_standbys(connection)
-        self._last_io: dict[tuple[str, ...], list[Any]] = {}
+        self.last_io: dict[tuple[str, ...], list[Any]] = {}
+        """The rows of pg_stat_io at the last call of `changed_io`, by their dimensions."""
         # libpq's own call costs a third less CPU than a cursor, which matters at ten a second.
         prepared = connection.pgconn.prepare(PREPARED_WAITS, sql.WAITS.encode())
         if prepared.status != psycopg.pq.ExecStatus.COMMAND_OK:
@@ -71,17 +73,17 @@ class ServerReader:
         rows = self._connection.execute(self._counters, (self._database,), prepare=True).fetchall()
         return [rows[0][name] for name in self.counter_names] if rows else []
 
-    def changed_io(self) -> list[list[Any]]:
-        """Read the rows of pg_stat_io that changed since the last call: the dimensions, then `io_names`."""
+    def changed_io(self) -> list[tuple[str, ...]]:
+        """Read pg_stat_io, and return the dimensions of the rows that changed since the last call."""
         if self._io is None:
             return []
         changed = []
         for row in self._connection.execute(self._io, prepare=True):
             key = tuple(row[name] for name in IO_DIMENSIONS)
             values = [row[name] for name in self.io_names]
-            if self._last_io.get(key) != values:
-                self._last_io[key] = values
-                changed.append([*key, *values])
+            if self.last_io.get(key) != values:
+                self.last_io[key] = values
+                changed.append(key)
         return changed
 
     def standbys(self) -> list[list[Any]]:
@@ -91,12 +93,13 @@ class ServerReader:
         rows = self._connection.execute(self._standbys, prepare=True)
         return [[row[name] for name in self.standby_names] for row in rows]
 
-    def _find_standbys(self, connection: sql.Connection) -> None:
+    def watch_standbys(self) -> None:
+        """Prepare to read how far the standbys of this server lag."""
         major = self.state["version_num"] // 10_000
         try:
-            sql.read_standbys(connection, major)
+            sql.read_standbys(self._connection, major)
         except StepFailedError as error:
-            if connection.broken:
+            if self._connection.broken:
                 raise
             # A version that pgdyno was not tried with may have changed the view.
             self.refused["pg_stat_replication"] = error.detail.partition("\n")[0]
@@ -119,7 +122,52 @@ class ServerReader:
         result.clear()
 
 
-def watch(reader: ServerReader, *, interval_s: float, looks: int) -> str:
+class SummedReader:
+    """All servers that the load connects to, whose counters and waits are added up.
+
+    Args:
+        readers: One for each server. All are of one version, and their roles may read the same.
+        primary: That of the server whose standbys are watched; None without any.
+    """
+
+    def __init__(self, readers: Sequence[ServerReader], primary: ServerReader | None) -> None:
+        self._readers = readers
+        self._primary = primary
+        first = readers[0]
+        self.state = first.state
+        self.counter_names, self.io_names = first.counter_names, first.io_names
+        self.standby_names = () if primary is None else primary.standby_names
+        self.backend_pids = tuple(reader.state["backend_pid"] for reader in readers)
+        """Those of this program's sessions on the servers that it adds up."""
+        self.refused = {**first.refused, **({} if primary is None else primary.refused)}
+
+    def counters(self) -> list[Any]:
+        """Read the direct counters in the order of `counter_names`; empty if the watched database is gone."""
+        return [_add(values) for values in zip(*(reader.counters() for reader in self._readers), strict=False)]
+
+    def changed_io(self) -> list[list[Any]]:
+        """Read the rows of pg_stat_io that changed since the last call: the dimensions, then `io_names`."""
+        changed = dict.fromkeys(key for reader in self._readers for key in reader.changed_io())
+        found = {key: [reader.last_io[key] for reader in self._readers if key in reader.last_io] for key in changed}
+        return [[*key, *(_add(values) for values in zip(*rows, strict=True))] for key, rows in found.items()]
+
+    def standbys(self) -> list[list[Any]]:
+        """Read how far each standby lags, in the order of `standby_names`."""
+        return [] if self._primary is None else self._primary.standbys()
+
+    def observe_waits(self, counts: Counter[WaitKey]) -> None:
+        """Add the present backends to `counts`, without this sampler's own."""
+        for reader in self._readers:
+            reader.observe_waits(counts)
+
+
+def _add(values: Iterable[Any]) -> Any:
+    """Return the sum of what is known; None if nothing is."""
+    known = [value for value in values if value is not None]
+    return sum(known) if known else None
+
+
+def watch(reader: SummedReader, *, interval_s: float, looks: int) -> str:
     """Print a line each interval, with `looks` observations of waits in each; return the reason for ending."""
     parent = os.getppid()
     tick_s = interval_s / looks
@@ -150,19 +198,17 @@ def main() -> int:
     """Read the arguments, sample to the end, and print the reason for ending."""
     parser = argparse.ArgumentParser(description="Print a PostgreSQL server's counters and waits as JSON lines.")
     # The sampler's own transactions and page reads count for the database it is connected to.
-    parser.add_argument("--conninfo", required=True, help="of another database than the watched")
+    parser.add_argument(
+        "--conninfo", required=True, action="append", help="of another database than the watched; once for each server"
+    )
     parser.add_argument("--watched-database", required=True, help="whose counters are read")
     parser.add_argument("--interval", type=float, default=1.0, metavar="S")
-    parser.add_argument("--standbys", action="store_true", help="watch how far standbys lag")
+    parser.add_argument("--primary", metavar="CONNINFO", help="of the server whose standbys are watched")
     parser.add_argument("--looks", type=int, default=10, help="observations of wait events in an interval")
     arguments = parser.parse_args()
     signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
-    address = Address.read(arguments.conninfo)
     try:
-        connection = _connect(address)
-        reader = ServerReader(
-            connection, watched_database=arguments.watched_database, watches_standbys=arguments.standbys
-        )
+        reader = _make_reader(arguments)
         write_line(_header(reader, arguments))
         reason = watch(reader, interval_s=arguments.interval, looks=arguments.looks)
     except PgdynoError as exc:
@@ -176,6 +222,17 @@ def main() -> int:
     return 1 if reason.startswith("failed") else 0
 
 
+def _make_reader(arguments: argparse.Namespace) -> SummedReader:
+    readers = {
+        conninfo: ServerReader(_connect(Address.read(conninfo)), watched_database=arguments.watched_database)
+        for conninfo in dict.fromkeys((*arguments.conninfo, *filter(None, (arguments.primary,))))
+    }
+    primary = readers.get(arguments.primary)
+    if primary is not None:
+        primary.watch_standbys()
+    return SummedReader([readers[conninfo] for conninfo in arguments.conninfo], primary)
+
+
 def _connect(address: Address) -> sql.Connection:
     """Connect with options of the session's own, or without where a pooler refuses them."""
     try:
@@ -187,7 +244,7 @@ def _connect(address: Address) -> sql.Connection:
 
 
 def _sample(
-    reader: ServerReader, waits: Counter[WaitKey], observed: int, look: Counter[WaitKey] | None = None
+    reader: SummedReader, waits: Counter[WaitKey], observed: int, look: Counter[WaitKey] | None = None
 ) -> dict[str, Any]:
     before_s = time.monotonic()
     counters = reader.counters()
@@ -209,7 +266,7 @@ def _list_clients(look: Counter[WaitKey]) -> list[list[Any]]:
     return [[*key[1:], count] for key, count in look.items() if key[0] == CLIENT_BACKEND]
 
 
-def _header(reader: ServerReader, arguments: argparse.Namespace) -> dict[str, Any]:
+def _header(reader: SummedReader, arguments: argparse.Namespace) -> dict[str, Any]:
     return {
         "format": FORMAT_VERSION,
         "kind": "server",
@@ -219,7 +276,8 @@ def _header(reader: ServerReader, arguments: argparse.Namespace) -> dict[str, An
         "looks": arguments.looks,
         "version_num": reader.state["version_num"],
         "block_bytes": reader.state["block_bytes"],
-        "backend_pid": reader.state["backend_pid"],
+        "backend_pid": reader.backend_pids[0],
+        "backend_pids": reader.backend_pids,
         "settings": {name: reader.state[name] for name in TIMING_SETTINGS},
         "watched_database": arguments.watched_database,
         "counters": reader.counter_names,

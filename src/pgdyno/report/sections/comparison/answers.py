@@ -58,6 +58,8 @@ class WorkloadAnswers(msgspec.Struct, frozen=True, kw_only=True):
     """The plans of the workload's statements under all variants; none where they were not asked for."""
     plans_missing: tuple[str, ...]
     """Why the plans of a trial could not be asked for."""
+    parts: tuple[WorkloadAnswers, ...] = ()
+    """The answers about each part of the load; none of a load without parts."""
 
     @property
     def workload(self) -> str:
@@ -93,8 +95,27 @@ def answer_study(report: ReportInput) -> tuple[WorkloadAnswers, ...]:
             curve=_describe_curve(report.analysis.sweeps.get(comparison.workload), experiment.detect_ratio),
             plans=compare_plans(trials[comparison.workload], list(variants)),
             plans_missing=find_missing_plans(trials[comparison.workload]),
+            parts=tuple(
+                _answer_part(one.comparison, variants)
+                for one in report.analysis.part_comparisons
+                if one.workload == comparison.workload
+            ),
         )
         for comparison in report.analysis.comparisons
+    )
+
+
+def _answer_part(comparison: Comparison, variants: dict[str, VariantText]) -> WorkloadAnswers:
+    return WorkloadAnswers(
+        comparison=comparison,
+        variants=variants,
+        answers=tuple(
+            _answer(comparison, variants, variant) for variant in variants.values() if not variant.is_reference
+        ),
+        sweep=None,
+        curve=(),
+        plans=(),
+        plans_missing=(),
     )
 
 

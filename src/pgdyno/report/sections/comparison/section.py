@@ -37,6 +37,7 @@ from pgdyno.report.sections.comparison.tables import (
 from pgdyno.report.verdict_words import HUES, MARKS, name_verdict
 
 _DO_NOT_TRUST = "Do not trust these verdicts:"
+_OF_ALL = "This adds up unlike transactions, and rises as well where slow ones give way to quick ones: the verdicts are those of the parts."
 # With at most this many variants all charts are shown open.
 _MOST_OPEN = 3
 
@@ -117,7 +118,13 @@ def _build_panel(part_id: str, answers: WorkloadAnswers, report: ReportInput) ->
         blocks += [Prose(words=words, tone=Tone.CLAIM, level=Level.HEADLINE) for words in answers.curve]
         blocks.append(statuses_table(sweep))
     elif not is_layered:
-        blocks.append(Claims(claims=tuple(_make_claim(answer) for answer in answers.answers)))
+        said = [answer for of in answers.parts or (answers,) for answer in of.answers]
+        blocks.append(Claims(claims=tuple(map(_make_claim, said))))
+        if answers.parts:
+            changes = "; ".join(f"{one.variant.title}: {one.change}" for one in answers.answers)
+            blocks.append(
+                Prose(words=f"All parts together: {changes}. {_OF_ALL}", tone=Tone.SMALL, level=Level.HEADLINE)
+            )
     if (steps := steps_table(answers)) is not None:
         blocks.append(steps)
     if is_noise_loud(answers):
@@ -186,7 +193,11 @@ def _list_tables(answers: WorkloadAnswers, experiment: Experiment) -> Iterator[B
     sweep = answers.sweep
     if sweep is None:
         matrix, counts = matrix_table(answers, experiment), counts_table(answers)
-        yield from (table for table in (matrix, verdict_table(answers), counts) if table is not None)
+        of_parts = [
+            msgspec.structs.replace(table, caption=f"{table.caption}: {part.workload}")
+            for part, table in ((part, verdict_table(part)) for part in answers.parts)
+        ]
+        yield from (table for table in (matrix, verdict_table(answers), *of_parts, counts) if table is not None)
         return
     clients = {one.clients: one.name for one in experiment.variants if one.clients is not None}
     yield loads_table(answers, sweep, clients)

@@ -1,0 +1,88 @@
+"""Measure what each part of a load did; of a load without parts that is divided among standbys, what each standby served.
+
+All are measured over the same steady part, that of the whole load, so that their TPS add up to the whole's.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+
+from pgdyno.analyse.estimate import estimate_over_trials
+from pgdyno.analyse.throughput import TrialThroughput
+from pgdyno.analyse.trial.latency import estimate_latencies, measure_mean_ms, measure_percentiles
+from pgdyno.analyse.types import PartAnalysis, PartFigures, TrialAnalysis
+from pgdyno.record.transactions.histogram import LatencyHistogram
+from pgdyno.record.trial_data import GeneratorData, TrialData
+
+
+def measure_parts(data: TrialData, throughput: TrialThroughput | None) -> tuple[PartFigures, ...]:
+    """Measure each part of a load; nothing of a load that one pgbench made, or of a trial that failed.
+
+    Args:
+        data: The data that the trial left.
+        throughput: That of the whole load.
+    """
+    if throughput is None:
+        return ()
+    return tuple(_measure_each([one for one in data.generators if one.part.is_here], data, throughput))
+
+
+def _measure_each(
+    members: Sequence[GeneratorData], data: TrialData, throughput: TrialThroughput
+) -> Iterator[PartFigures]:
+    for name, group in itertools.groupby(members, key=lambda one: one.part.part or one.part.host):
+        of = list(group)
+        seen = [_find_latency(one, throughput) for one in of]
+        known = [one for one in seen if one is not None]
+        latency = LatencyHistogram.merged(known) if len(known) == len(seen) else None
+        length_s = _find_length_s(data, throughput)
+        counted = None if latency is None or not length_s else latency.count / data.record.log_sampling_rate / length_s
+        yield PartFigures(
+            name=name,
+            endpoints=tuple(one.part.endpoint or "" for one in of),
+            clients=sum(one.part.clients for one in of),
+            tps=counted,
+            latency_mean_ms=None if latency is None else measure_mean_ms(latency),
+            percentiles=() if latency is None else measure_percentiles(latency),
+            failed_count=_count_failed(of),
+        )
+
+
+def _find_latency(member: GeneratorData, throughput: TrialThroughput) -> LatencyHistogram | None:
+    if member.transactions is None:
+        return None
+    if throughput.from_epoch_s is None or throughput.until_epoch_s is None:
+        return member.transactions.latency()
+    return member.transactions.window(throughput.from_epoch_s, throughput.until_epoch_s)
+
+
+def _find_length_s(data: TrialData, throughput: TrialThroughput) -> float | None:
+    if throughput.from_epoch_s is None or throughput.until_epoch_s is None:
+        return data.record.load_s
+    return throughput.until_epoch_s - throughput.from_epoch_s
+
+
+def _count_failed(members: Sequence[GeneratorData]) -> int | None:
+    counts = [None if one.pgbench is None else one.pgbench.failed_count for one in members]
+    return None if None in counts else sum(filter(None, counts))
+
+
+def estimate_parts(trials: Sequence[TrialAnalysis]) -> tuple[PartAnalysis, ...]:
+    """Estimate what each part of a load did, over the trials of one variant."""
+    seen: dict[str, list[PartFigures]] = {}
+    for part in (part for trial in trials for part in trial.parts):
+        seen.setdefault(part.name, []).append(part)
+    return tuple(
+        PartAnalysis(
+            name=name,
+            endpoints=of[0].endpoints,
+            clients=of[0].clients,
+            tps=estimate_over_trials([part.tps for part in of], unit="tps"),
+            latency_ms=estimate_latencies(
+                [part.percentiles for part in of if part.percentiles],
+                [part.latency_mean_ms for part in of if part.percentiles],
+            ),
+        )
+        for name, of in seen.items()
+    )

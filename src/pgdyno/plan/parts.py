@@ -1,0 +1,71 @@
+"""Plan the parts of loads that run side by side as one, and refuse what cannot be measured with parts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from pgdyno.errors import SpecError
+from pgdyno.plan.experiment import Variant
+from pgdyno.plan.types import Machine, PlannedPart, PlannedWorkload
+from pgdyno.spec.study import ServerKind, Study, WorkloadSpec
+from pgdyno.spec.variant import DesignKind
+
+# What a variant would change in all parts at once, whose values differ.
+_OF_PARTS = ("clients", "threads", "endpoint", "scripts")
+
+
+def plan_parts(workload: WorkloadSpec, machine: Machine) -> PlannedWorkload:
+    """Plan a workload that has parts."""
+    total = sum(part.clients for part in workload.parts)
+    threads = min(total, machine.cpu_count)
+    parts = tuple(
+        PlannedPart(
+            name=part.name,
+            scripts=part.weighted_scripts,
+            clients=part.clients,
+            threads=part.threads or max(1, min(part.clients, round(threads * part.clients / total))),
+            endpoint=part.endpoint,
+        )
+        for part in workload.parts
+    )
+    return PlannedWorkload(
+        name=workload.name,
+        scripts=workload.weighted_scripts,
+        mode=workload.mode,
+        clients=total,
+        threads=sum(part.threads for part in parts),
+        rate_tps=None,
+        latency_limit_ms=workload.latency_limit_ms,
+        max_tries=workload.max_tries,
+        parts=parts,
+    )
+
+
+def check_parts(study: Study, variants: Sequence[Variant]) -> None:
+    """Refuse what cannot be measured with loads in parts.
+
+    Raises:
+        SpecError: The study asks for such a thing.
+    """
+    named = next((workload.name for workload in study.workload if workload.parts), None)
+    for fact, why, hint in () if named is None else _find_refusals(study, variants):
+        raise SpecError(f"workload {named} has parts: {fact}", detail=why, hint=hint)
+
+
+def _find_refusals(study: Study, variants: Sequence[Variant]) -> Iterator[tuple[str, str, str]]:
+    if study.server.kind is ServerKind.GIVEN:
+        why = "parts run on this machine, beside a server of pgdyno's own"
+        yield "these are not for a server of yours", why, "name a workload without parts, or leave out dsn"
+    if study.search is not None or study.scaling is not None:
+        why = "a rate or a number of clients would have to be divided among the parts"
+        yield "it cannot be searched or swept over clients", why, "compare variants, or measure it by itself"
+    if study.failover is not None:
+        yield "it goes without a failover", "each part would need a successor", "leave out failover"
+    if study.experiment.design is DesignKind.LIVE:
+        why = "slices of live pairs freeze one pgbench at a time"
+        yield "its variants cannot be compared live", why, "leave out design, or choose paired"
+    for variant in variants:
+        for key in _OF_PARTS:
+            if getattr(variant, key):
+                why = f"{variant.name} would set it for all parts, which have their own"
+                yield f"variants cannot change {key}", why, "compare settings, or make two workloads of it"

@@ -1,0 +1,100 @@
+"""Build the section on the parts of loads: what each did beside the others, and what it became under each variant."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pgdyno.analyse.estimate import Estimate
+from pgdyno.analyse.types import PartAnalysis, WorkloadAnalysis
+from pgdyno.plan.types import PlannedPart, PlannedWorkload
+from pgdyno.report.document import Block, Prose, Section
+from pgdyno.report.format import count_things
+from pgdyno.report.input import ReportInput
+from pgdyno.report.level import Level
+from pgdyno.report.lists import join_names
+from pgdyno.report.sections.comparison.tables import estimate_cell
+from pgdyno.report.table import Cell, Column, Table, absent, columns, text
+
+_LATENCIES = ("mean", "p50", "p95", "p99")
+_TERSE = frozenset({"p95", "p99"})
+_IN_ALL = "in all"
+_REMARK = (
+    "The parts begin and end at one instant. TPS and latencies are of the steady part of the whole load, so that the TPS of the parts add"
+    " up to the whole's in each trial. Intervals are over trials."
+)
+
+
+def build_parts(report: ReportInput) -> Iterator[Section]:
+    """Yield the section on the parts of loads; nothing where no load has parts."""
+    loads = [load for load in report.record.plan.workloads if load.parts]
+    if not loads:
+        return
+    blocks: list[Block] = [Prose(words=_describe(load), level=Level.HEADLINE) for load in loads]
+    rows = [row for workload in report.analysis.workloads if workload.load.parts for row in _list_rows(workload)]
+    if rows:
+        blocks.append(
+            Table(
+                caption="What each part did",
+                columns=_list_columns(),
+                rows=tuple(rows),
+                remark=_REMARK,
+                level=Level.HEADLINE,
+            )
+        )
+    yield Section(title="Parts", id="parts", blocks=tuple(blocks), level=Level.HEADLINE, is_listed=True)
+
+
+def describe_parts(load: PlannedWorkload) -> str:
+    """Describe the parts of a load in a line."""
+    return join_names([_describe_part(part) for part in load.parts])
+
+
+def _describe(load: PlannedWorkload) -> str:
+    return f"{load.name} is {describe_parts(load)}, side by side as one load."
+
+
+def _describe_part(part: PlannedPart) -> str:
+    clients = count_things(part.clients, "client")
+    scripts = " + ".join(name.rpartition("/")[2] for name, _ in part.scripts)
+    of = part.name if scripts == part.name else f"{part.name} ({scripts})"
+    return f"{of} with {clients} at the {part.endpoint}"
+
+
+def _list_columns() -> tuple[Column, ...]:
+    made = columns("Load", "Part", "Clients", "TPS", *_LATENCIES, numbers_from=2)
+    return tuple(
+        Column(
+            title=one.title,
+            is_number=one.is_number,
+            level=Level.STANDARD if one.title in _LATENCIES and one.title not in _TERSE else Level.HEADLINE,
+        )
+        for one in made
+    )
+
+
+def _list_rows(workload: WorkloadAnalysis) -> Iterator[tuple[Cell, ...]]:
+    if not workload.parts:
+        return
+    for part in workload.parts:
+        yield _make_row(workload, _name(part), part.clients, part.tps, part.latency_ms)
+    yield _make_row(workload, _IN_ALL, workload.load.clients, workload.tps, workload.latency_ms)
+
+
+def _name(part: PartAnalysis) -> str:
+    return f"{part.name} at {join_names(list(dict.fromkeys(part.endpoints)))}"
+
+
+def _make_row(
+    workload: WorkloadAnalysis, name: str, clients: int, tps: Estimate, latency_ms: dict[str, Estimate]
+) -> tuple[Cell, ...]:
+    return (
+        text(workload.name),
+        text(name),
+        text(f"{clients:,}"),
+        _show(tps),
+        *(_show(latency_ms.get(each)) for each in _LATENCIES),
+    )
+
+
+def _show(estimate: Estimate | None) -> Cell:
+    return absent("its transactions were not read") if estimate is None else estimate_cell(estimate)

@@ -1,0 +1,138 @@
+"""Make one load by several pgbenches on this machine: their clients are connected, and then let go at one instant.
+
+Each pgbench has a part of the load: an address, clients and scripts of its own. Their files are kept part by part, as those of
+load hosts are, and merge in the same way. When one pgbench fails, all end.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+
+from pgdyno.record.durable import writing
+from pgdyno.record.generators.parts import LOADS_DIR
+from pgdyno.record.pgbench.output import Progress
+from pgdyno.record.transactions.parse import LogColumns
+from pgdyno.run.load.argv import LoadRun
+from pgdyno.run.load.far_run import CONNECTS_WITHIN_S
+from pgdyno.run.load.generator import RunningLoad
+from pgdyno.run.load.group import GroupLog
+from pgdyno.run.load.joined import JoinedPgbenches
+from pgdyno.run.load.parts_load import PartMember, PartRun, PartsLoad
+from pgdyno.run.load.pgbench import Pgbench
+from pgdyno.run.load.process import ShouldAbort
+
+# Each draws random numbers of its own.
+_SEED_STEP = 7919
+
+
+class PgbenchParts(JoinedPgbenches):
+    """Makes a load by several pgbenches on this machine; implements `LoadGenerator`. Use it from the main thread.
+
+    Args:
+        local: Runs each of them.
+        parts: What each of them does.
+    """
+
+    def __init__(self, local: Pgbench, parts: Sequence[PartRun]) -> None:
+        super().__init__(local)
+        self._parts = tuple(parts)
+        self._prefixes: Mapping[str, Path] = {}
+        self._pids: tuple[int, ...] = ()
+
+    @property
+    def far_pids(self) -> Mapping[str, int]:
+        """None: all run on this machine."""
+        return {}
+
+    @property
+    def part_pids(self) -> tuple[int, ...]:
+        """The process ids of the running pgbenches."""
+        return self._pids
+
+    def start_log(
+        self,
+        directory: Path,
+        *,
+        columns: LogColumns,
+        sampling_rate: float,
+        latency_limit_us: int | None,
+        flush_period_s: float | None,
+    ) -> GroupLog:
+        """Start to follow the transaction logs of the next load; see `LoadGenerator`."""
+        with contextlib.ExitStack() as stack:
+            streams = {}
+            for part in self._parts:
+                stream = self._local.start_log(
+                    directory.parent / LOADS_DIR / part.name / directory.name,
+                    columns=columns,
+                    sampling_rate=sampling_rate,
+                    latency_limit_us=latency_limit_us,
+                    flush_period_s=flush_period_s,
+                )
+                streams[part.name] = stack.enter_context(contextlib.closing(stream))
+            stack.pop_all()
+        self._prefixes = {name: stream.log_prefix for name, stream in streams.items()}
+        return GroupLog(streams)
+
+    @contextlib.contextmanager
+    def start_load(
+        self,
+        run: LoadRun,
+        *,
+        directory: Path,
+        on_progress: Callable[[Progress], None] = lambda _: None,
+        should_abort: ShouldAbort = lambda: None,
+    ) -> Iterator[RunningLoad]:
+        """Begin one load; see `LoadGenerator`."""
+        load = PartsLoad(run.duration_s, on_progress, should_abort)
+        with contextlib.ExitStack() as stack:
+            for number, part in enumerate(self._parts):
+                place = directory / LOADS_DIR / part.name
+                with writing(place):
+                    place.mkdir(parents=True, exist_ok=True)
+                member = PartMember(part, self._aim(run, number), place)
+                started = self._name_scripts(part.name).start_load(
+                    member.run,
+                    directory=place,
+                    on_progress=member.seconds.append,
+                    should_abort=should_abort,
+                )
+                member.load = stack.enter_context(started)
+                load.add(member)
+            # A frozen pgbench is thawed before it is ended.
+            stack.callback(load.freezer.thaw)
+            load.release()
+            self._pids = load.pids
+            stack.callback(self._forget)
+            yield load
+
+    def _aim(self, run: LoadRun, number: int) -> LoadRun:
+        """Return the run of one part of a load."""
+        part = self._parts[number]
+        return msgspec.structs.replace(
+            run,
+            address=part.address,
+            scripts=part.scripts,
+            mode=part.mode,
+            clients=part.clients,
+            threads=part.threads,
+            rate_tps=part.rate_tps,
+            # All are ended together, when the time since their release is over.
+            duration_s=run.duration_s + CONNECTS_WITHIN_S,
+            random_seed=None if run.random_seed is None else (run.random_seed + _SEED_STEP * number) % (1 << 32),
+            log_prefix=None if run.log_prefix is None else self._prefixes[part.name],
+        )
+
+    def _name_scripts(self, name: str) -> Pgbench:
+        """Return the pgbench of one part, which has a folder of its own for copies of scripts."""
+        folder = self._local.script_directory
+        if folder is None:
+            return self._local
+        return msgspec.structs.replace(self._local, script_directory=folder.with_name(f"{folder.name}-{name}"))
+
+    def _forget(self) -> None:
+        self._pids = ()

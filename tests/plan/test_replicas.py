@@ -1,0 +1,129 @@
+"""Loads that read from standbys: what cannot run there, and how they are compared with loads at the primary."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from pgdyno.errors import SpecError
+from pgdyno.plan.pin import format_pinned
+from pgdyno.plan.plan import Machine, plan_study
+from pgdyno.spec.read import make_study
+from pgdyno.spec.study import Study
+from pgdyno.spec.variant import DesignKind
+
+MACHINE = Machine(version_major=18, cpu_count=2, memory_bytes=8 << 30, disk_free_bytes=10**11)
+
+
+def make(*endpoints: str, standbys: int = 1, workload: dict[str, object] | None = None, **tables: object) -> Study:
+    raw: dict[str, object] = {
+        "server": {"standbys": standbys},
+        "data": {"scale": 5},
+        "workload": [{"name": "select-only", "clients": 16, **(workload or {})}],
+        "variant": [{"endpoint": endpoint} for endpoint in endpoints],
+        **tables,
+    }
+    return make_study(raw, source="test", folder=Path("/"))
+
+
+def test_what_cannot_read_from_standbys_is_refused_with_what_to_do() -> None:
+    given = {"kind": "given", "dsn": "host=db1"}
+    reads = {"endpoint": "replicas"}
+    rows = [
+        (make("primary", "replicas", standbys=0), "needs standbys", "--standbys 1"),
+        (make(standbys=0, workload=reads), "needs standbys", "--standbys 1"),
+        (make(workload=reads | {"name": "tpcb-like"}), "workload tpcb-like cannot run on a standby", "select-only"),
+        (
+            make(workload=reads | {"scripts": ["select-only@9", "simple-update"]}),
+            "cannot run on a standby",
+            "select-only",
+        ),
+        (make("primary", "replicas", server=given), "standbys that pgdyno starts", "cannot be measured yet"),
+        (
+            make("primary", "replicas", failover={"how": "crash"}),
+            "not measured with the endpoint replicas",
+            "leave out",
+        ),
+        (make("primary", "replicas", workload={"clients": 100}), "100 clients do not fit", "max_connections"),
+        (make(standbys=2, workload=reads | {"clients": 200}), "on each standby: 100 clients do not fit", "200"),
+    ]
+    for study, fact, hint in rows:
+        with pytest.raises(SpecError) as caught:
+            plan_study(study, MACHINE)
+        assert fact in caught.value.fact, fact
+        assert hint in caught.value.hint or hint == "200", fact
+        assert caught.value.detail, fact
+    assert plan_study(make(standbys=2, workload=reads | {"clients": 180}), MACHINE).workloads[0].clients == 180
+
+
+def test_primary_and_replicas_are_compared_in_trials_of_their_own() -> None:
+    plan = plan_study(make("primary", "replicas"), MACHINE)
+    assert plan.experiment is not None
+    assert plan.experiment.design is DesignKind.PAIRED
+    assert {load.endpoints for load in plan.loads} == {("primary",), ("replicas",)}
+
+
+READS = {"name": "reads", "scripts": ["select-only"], "clients": 12, "endpoint": "replicas"}
+WRITES = {"name": "tpcb-like", "clients": 4}
+
+
+def split(*parts: dict[str, object], **tables: object) -> Study:
+    return make(**{"workload": {"name": "split", "clients": None, "parts": list(parts or (WRITES, READS))}, **tables})
+
+
+def test_parts_are_planned_as_one_load_and_pinned() -> None:
+    study = split()
+    plan = plan_study(study, MACHINE)
+    (load,) = plan.workloads
+    assert (load.clients, load.endpoints, load.writing_clients) == (16, ("primary", "replicas"), 4)
+    assert load.scripts == (("tpcb-like", 1), ("select-only", 1))
+    assert [part.threads for part in load.parts] == [1, 2]
+    assert [(one.endpoint, one.scripts) for one in plan.script_loads] == [
+        ("primary", (("tpcb-like", 1),)),
+        ("replicas", (("select-only", 1),)),
+    ]
+    pinned = make_study(tomllib.loads(format_pinned(study, plan, scripts={})), source="test", folder=Path("/"))
+    assert plan_study(pinned, MACHINE).workloads == plan.workloads
+
+
+def test_what_parts_cannot_be_is_refused() -> None:
+    apart: tuple[dict[str, object], dict[str, object]] = (
+        {"settings": {"work_mem": "4MB"}},
+        {"settings": {"work_mem": "8MB"}},
+    )
+    rows: list[tuple[dict[str, object], str]] = [
+        ({"variant": [{"clients": 4}, {"clients": 8}]}, "variants cannot change clients"),
+        ({"sweep": [{"name": "endpoint", "levels": ["primary", "replicas"]}]}, "variants cannot change endpoint"),
+        ({"variant": list(apart), "experiment": {"design": "live"}}, "cannot be compared live"),
+        ({"search": {"latency": "20ms"}}, "searched or swept"),
+        ({"failover": {"how": "crash"}}, "without a failover"),
+        ({"server": {"kind": "given", "dsn": "host=db1"}}, "not for a server of yours"),
+    ]
+    for tables, words in rows:
+        with pytest.raises(SpecError) as caught:
+            plan_study(split(**tables), MACHINE)
+        assert words in f"{caught.value.fact} {caught.value.detail}", tables
+    for parts, words in (
+        ((WRITES | {"endpoint": "replicas"}, READS), "part tpcb-like of split cannot run on a standby"),
+        ((WRITES | {"clients": 96}, READS), "96 clients do not fit"),
+    ):
+        with pytest.raises(SpecError) as caught:
+            plan_study(split(*parts), MACHINE)
+        assert words in caught.value.fact
+
+
+def test_parts_that_make_no_load_are_refused_by_their_key() -> None:
+    rows: list[tuple[tuple[dict[str, object], ...], str]] = [
+        ((WRITES,), "1 is not within 2 to 8"),
+        ((WRITES, WRITES), "tpcb-like comes twice"),
+        ((WRITES, {"name": "reads", "clients": 1}), "has no scripts"),
+        ((WRITES, READS | {"endpoint": "pool"}), "neither primary nor replicas"),
+        ((WRITES, READS | {"clients": 0}), "0 is not within 1 to"),
+        ((WRITES, READS | {"name": "a/b"}), "is no name"),
+    ]
+    for parts, words in rows:
+        with pytest.raises(SpecError) as caught:
+            split(*parts)
+        assert words in caught.value.fact, words
