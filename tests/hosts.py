@@ -16,15 +16,19 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from tests.shared import reachable_folder
+
 SSHD = Path("/usr/sbin/sshd")
 
 
 class Sshd:
     """A running sshd, and what its clients need."""
 
-    def __init__(self, folder: Path, port: int) -> None:
+    def __init__(self, folder: Path, port: int, home: Path) -> None:
         self.folder = folder
         self.port = port
+        self.home = home
+        """The account's home on the machines, empty at first."""
 
     @property
     def path(self) -> str:
@@ -57,6 +61,7 @@ PasswordAuthentication no
 KbdInteractiveAuthentication no
 PermitRootLogin prohibit-password
 MaxStartups 100
+SetEnv HOME={home} XDG_CACHE_HOME={home}/.cache
 # The shell of one of the machines prints something before it does what it is told.
 Match LocalAddress 127.0.0.2
 ForceCommand echo hello from a shell; exec sh -c "$SSH_ORIGINAL_COMMAND"
@@ -87,6 +92,12 @@ _ADDRESSES = {
 @contextmanager
 def running_sshd(folder: Path) -> Iterator[Sshd]:
     """Run an sshd in a folder of its own."""
+    with reachable_folder() as home, _running_sshd(folder, home) as sshd:
+        yield sshd
+
+
+@contextmanager
+def _running_sshd(folder: Path, home: Path) -> Iterator[Sshd]:
     port = _free_port()
     _keygen(folder / "host_key")
     _keygen(folder / "user_key")
@@ -94,7 +105,7 @@ def running_sshd(folder: Path) -> Iterator[Sshd]:
     key, other = ((folder / f"{name}.pub").read_text().strip() for name in ("host_key", "other_key"))
     known = [f"{name} {key}" for name in _ADDRESSES if name not in {"unknown", "changed"}]
     (folder / "known_hosts").write_text("\n".join([*known, f"changed {other}", ""]))
-    (folder / "sshd_config").write_text(_SSHD_CONFIG.format(folder=folder, port=port))
+    (folder / "sshd_config").write_text(_SSHD_CONFIG.format(folder=folder, port=port, home=home))
     accounts = {"stranger": "nobody-here"}
     config = [
         _SSH_CONFIG.format(
@@ -119,7 +130,7 @@ def running_sshd(folder: Path) -> Iterator[Sshd]:
             assert daemon.poll() is None, log.read_text()
             assert time.monotonic() < deadline_s
             time.sleep(0.01)
-        yield Sshd(folder, port)
+        yield Sshd(folder, port, home)
     finally:
         daemon.terminate()
         daemon.wait()

@@ -22,6 +22,7 @@ from tests.cli.program import run_here
 COMMANDS = [
     "check",
     "hosts",
+    "on",
     "disk",
     "tune",
     "bench",

@@ -17,7 +17,7 @@ from pgdyno.cli.given_options import (
     LoadHostOption,
     PasswordCommandOption,
     ServerHostOption,
-    check_hosts,
+    check_load_hosts,
     read_allowed,
     take_password_command,
 )
@@ -50,6 +50,7 @@ from pgdyno.cli.options import (
     WalHomeOption,
     YesOption,
 )
+from pgdyno.cli.over import go_over_if_named
 from pgdyno.cli.session import session
 
 BENCH_EXAMPLES = (
@@ -59,6 +60,7 @@ BENCH_EXAMPLES = (
     "`pgdyno bench --stock-only --workload select-only --mode prepared` · measure without comparing\n\n"
     "`pgdyno bench --server 15 --scale 100 --clients 16 --set shared_buffers=2GB` · the same setting in both variants\n\n"
     "`pgdyno bench --dsn postgresql://bench@db1/postgres --quick` · measure a server of yours as it stands: 5 minutes\n\n"
+    "`pgdyno bench --server-host db1` · all of it on the machine that `ssh db1` reaches, where only Python 3.11 is needed\n\n"
     "`pgdyno bench --quick --emulate hosts/c7g.2xlarge-gp3-raid10` · rehearse on the disks of another machine\n\n"
     "`pgdyno bench --workload pay.sql@3 --workload select-only@7` · mix your script and a built-in 3 to 7"
 )
@@ -184,6 +186,8 @@ def bench(
 ) -> None:
     """Measure PostgreSQL on this machine: with stock settings, with derived settings, and by number of clients."""
     with session(json=json, quiet=quiet, yes=yes, live=LiveOptions(live, listen, metrics_port)) as (ui, show):
+        go_over_if_named(server_host, dsn=dsn, ui=ui)
+        check_load_hosts(load_host, dsn=dsn)
         through, poolers = read_endpoints([] if endpoint is None else [endpoint], mode=pool_mode, size=pool_size)
         load = given(
             clients=clients,
@@ -198,7 +202,6 @@ def bench(
         from pgdyno.flow.compose_bench import choose_goal, compose_study
 
         allowed = read_allowed(allow, dsn=dsn)
-        check_hosts(server_host, load_host, dsn=dsn)
         take_password_command(password_command, dsn=dsn)
         if dsn is not None:
             from pgdyno.flow.given.bench import bench_given, compose_given

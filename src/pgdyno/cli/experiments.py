@@ -27,7 +27,7 @@ from pgdyno.cli.given_options import (
     PasswordCommandOption,
     ServerHostOption,
     check_apply_with,
-    check_hosts,
+    check_load_hosts,
     read_allowed,
     take_password_command,
 )
@@ -63,6 +63,7 @@ from pgdyno.cli.options import (
     WalHomeOption,
     YesOption,
 )
+from pgdyno.cli.over import go_over_if_named
 from pgdyno.cli.session import session
 
 WorkloadOption = Annotated[
@@ -237,6 +238,8 @@ def compare(
 ) -> None:
     """Compare settings, versions, modes or kernel settings, and give a verdict with a known error rate."""
     with session(json=json, quiet=quiet, yes=yes, live=LiveOptions(live, listen, metrics_port)) as (ui, show):
+        go_over_if_named(server_host, dsn=dsn, ui=ui)
+        check_load_hosts(load_host, dsn=dsn)
         from pgdyno.conduct.workspace import Workspace
         from pgdyno.flow.compare import compose_comparison
         from pgdyno.flow.gate import apply_gate, check_gate, plan_gate
@@ -247,7 +250,6 @@ def compare(
         allowed = read_allowed(allow, dsn=dsn)
         take_password_command(password_command, dsn=dsn)
         check_apply_with(apply_with, dsn=dsn)
-        check_hosts(server_host, load_host, dsn=dsn)
         endpoints, poolers = read_endpoints(endpoint or [], mode=pool_mode, size=pool_size)
         single_home, homes = split_places(home)
         single_wal_home, wal_homes = split_places([] if wal_home == [Path("none")] else wal_home)
@@ -381,6 +383,8 @@ def sweep(
 ) -> None:
     """Vary one or two parameters over several levels, or find the largest rate that holds a latency limit."""
     with session(json=json, quiet=quiet, yes=yes, live=LiveOptions(live, listen, metrics_port)) as (ui, show):
+        go_over_if_named(server_host, dsn=dsn, ui=ui)
+        check_load_hosts(load_host, dsn=dsn)
         from pgdyno.conduct.workspace import Workspace
         from pgdyno.flow.compare import compose_sweep
         from pgdyno.flow.gate import apply_gate, check_gate, plan_gate
@@ -391,7 +395,6 @@ def sweep(
         allowed = read_allowed(allow, dsn=dsn)
         take_password_command(password_command, dsn=dsn)
         check_apply_with(apply_with, dsn=dsn)
-        check_hosts(server_host, load_host, dsn=dsn)
         axes, through, poolers = read_pooler_axes(axes, endpoint, mode=pool_mode, size=pool_size)
         study = compose_sweep(
             axes=axes,

@@ -25,7 +25,8 @@ ServerHostOption = Annotated[
     str | None,
     typer.Option(
         metavar="DEST",
-        help="The machine of a given server as you would give it to ssh: it is watched while a load runs.",
+        help="A machine as you would give it to ssh. Alone: everything runs there, with pgdyno's own server, and the record comes"
+        " here. With --dsn: the machine of that server, which is watched while a load runs.",
         show_default=False,
     ),
 ]
@@ -93,15 +94,14 @@ def check_apply_with(command: str | None, *, dsn: str | None) -> None:
         )
 
 
-def check_hosts(server: str | None, loads: list[str] | None, *, dsn: str | None) -> None:
-    """Refuse machines that are reached by ssh for a server that is not given.
+def check_load_hosts(named: list[str] | None, *, dsn: str | None) -> None:
+    """Refuse load hosts of a server that is not given.
 
     Raises:
         SpecError: No server of the user's is named.
     """
-    option = "--server-host" if server is not None else "--load-host" if loads else None
-    if option is not None and dsn is None:
-        raise SpecError(f"{option} goes with a given server", hint="name it with --dsn CONNINFO")
+    if named and dsn is None:
+        raise SpecError("--load-host goes with a given server", hint="name it with --dsn CONNINFO")
 
 
 def take_password_command(command: str | None, *, dsn: str | None) -> None:

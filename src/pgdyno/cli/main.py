@@ -20,6 +20,7 @@ from pgdyno.cli.experiments import COMPARE_EXAMPLES, SWEEP_EXAMPLES, compare, sw
 from pgdyno.cli.explain import EXPLAIN_EXAMPLES, explain
 from pgdyno.cli.hosts import HOSTS_EXAMPLES, hosts
 from pgdyno.cli.machine import CHECK_EXAMPLES, CLEAN_EXAMPLES, RESTORE_EXAMPLES, check, clean, restore
+from pgdyno.cli.over import ON_EXAMPLES, on
 from pgdyno.cli.price import PRICE_EXAMPLES, price
 from pgdyno.cli.publish import PUBLISH_EXAMPLES, publish
 from pgdyno.cli.records import (
@@ -93,6 +94,7 @@ app.command(epilog=CLEAN_EXAMPLES)(clean)
 app.command(epilog=RESTORE_EXAMPLES)(restore)
 app.command(epilog=CHECK_EXAMPLES)(check)
 app.command(epilog=HOSTS_EXAMPLES)(hosts)
+app.command(epilog=ON_EXAMPLES, context_settings={"allow_interspersed_args": False})(on)
 app.command(epilog=DISK_EXAMPLES)(disk)
 app.command(epilog=TUNE_EXAMPLES)(tune)
 app.command(epilog=COMPARE_EXAMPLES)(compare)

@@ -36,6 +36,7 @@ from pgdyno.cli.options import (
     WalHomeOption,
     YesOption,
 )
+from pgdyno.cli.over import resume_there
 from pgdyno.cli.session import session
 from pgdyno.errors import SpecError
 
@@ -164,12 +165,21 @@ def resume(
 ) -> None:
     """Continue a study that was stopped by Ctrl-C, a failure, a crash or kill -9."""
     with session(json=json, quiet=quiet, yes=yes, live=LiveOptions(live, listen, metrics_port)) as (ui, show):
+        from pgdyno.conduct.finished import is_finished
         from pgdyno.conduct.workspace import Workspace
         from pgdyno.flow.gate import apply_gate, check_gate, plan_gate
         from pgdyno.flow.records.find import find_record
         from pgdyno.flow.resume import resume_study
+        from pgdyno.record.far import read_far
 
         gate, store = plan_gate(fail_if or [], junit=junit, bmf=bmf), find_record(record, records)
+        if (far := read_far(store.path)) is not None and not is_finished(store):
+            valued = {"--junit": junit, "--bmf": bmf, "--listen": listen, "--metrics-port": metrics_port}
+            valued |= {"--home": home, "--run-as": run_as}
+            options = [word for name, value in valued.items() if value is not None for word in (name, str(value))]
+            options += [word for condition in fail_if or [] for word in ("--fail-if", condition)]
+            flags = {"--json": json, "--yes": yes, "--quiet": quiet, "--live": live}
+            resume_there(store, far, [*options, *(name for name, is_set in flags.items() if is_set)], ui)
         study = store.read_record().study
         check_gate(gate, study)
         allowed = read_allowed(allow, dsn=study.server.dsn)

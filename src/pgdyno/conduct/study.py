@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import platform
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -33,7 +32,7 @@ from pgdyno.record.types import FORMAT_VERSION, OWN_SERVER_FORMAT, ServerFacts, 
 from pgdyno.run.cluster.script_check import check_scripts
 from pgdyno.run.host.clock import local_now
 from pgdyno.run.host.log import LOG, logging_into
-from pgdyno.run.host.program import program_name
+from pgdyno.run.host.program import typed_command
 from pgdyno.run.load.little_run import SCRIPT_CHECK_S, has_script_files
 from pgdyno.spec.pooler import REPLICAS
 from pgdyno.spec.study import Study
@@ -143,7 +142,7 @@ def draft_record(planned: PlannedStudy, *, name: str, server: ServerFacts) -> St
         format_version=FORMAT_VERSION if _is_divided(planned) else OWN_SERVER_FORMAT,
         name=name,
         started_at=local_now().isoformat(timespec="seconds"),
-        command=(program_name(), *sys.argv[1:]),
+        command=typed_command(),
         tool_versions={"pgdyno": __version__, "python": platform.python_version()},
         study=planned.study,
         plan=planned.plan,

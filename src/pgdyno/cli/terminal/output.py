@@ -9,7 +9,7 @@ from rich.console import Console, RenderableType
 from rich.markup import escape
 
 from pgdyno.errors import PgdynoError, with_program
-from pgdyno.run.host.program import program_name
+from pgdyno.run.host.program import machine_name, program_name
 
 _UNWRAPPED_WIDTH = 200
 
@@ -40,7 +40,9 @@ def show_result(result: Result, *, as_json: bool) -> None:
 def show_error(error: PgdynoError, *, as_json: bool) -> None:
     """Print an error (fact, detail, hint) on stderr, and with --json also on stdout."""
     console = Console(stderr=True, highlight=False, soft_wrap=True)
-    console.print(f"[bold red]error:[/bold red] {escape(error.fact)}")
+    machine = machine_name()
+    place = "" if machine is None else f" on {machine}"
+    console.print(f"[bold red]error{escape(place)}:[/bold red] {escape(error.fact)}")
     for line in error.detail.splitlines():
         console.print(f"  {escape(line)}")
     hint = with_program(error.hint, program_name())

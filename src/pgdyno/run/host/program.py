@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import sys
@@ -9,6 +10,8 @@ from pathlib import Path
 
 _NAME = "pgdyno"
 PROGRAM_VARIABLE = "PGDYNO_PROGRAM"
+COMMAND_VARIABLE = "PGDYNO_COMMAND"
+MACHINE_VARIABLE = "PGDYNO_MACHINE"
 # uvx sets it, and puts the program into the PATH of this one process: the user's shell does not find it there.
 _UVX = "UV"
 
@@ -20,6 +23,17 @@ def program_name() -> str:
     that program, such as `venv/bin/pgdyno`.
     """
     return os.environ.get(PROGRAM_VARIABLE) or _name_installed(sys.argv[0])
+
+
+def typed_command() -> tuple[str, ...]:
+    """Return the command as the user typed it, on whichever machine that was."""
+    typed = os.environ.get(COMMAND_VARIABLE)
+    return (program_name(), *sys.argv[1:]) if typed is None else tuple(json.loads(typed))
+
+
+def machine_name() -> str | None:
+    """Return the machine on which this program runs, as the user named it on another one; None if it was started here."""
+    return os.environ.get(MACHINE_VARIABLE)
 
 
 def _name_installed(called: str) -> str:

@@ -12,12 +12,16 @@ import shlex
 import zlib
 from collections.abc import Sequence
 
+from pgdyno.errors import HostError, PgdynoError, StepFailedError
+from pgdyno.run.link.ssh import SSH_FAILED, explain_refusal
+from pgdyno.spec.hosts import HostEntry
+
 READY = b"pgdyno is here"
 NO_PYTHON = b"pgdyno finds no Python"
 LEAST_PYTHON = (3, 7)
 SILENCE_S = 30
 """Seconds without a word from this machine after which a program there ends, whatever has happened to the link."""
-_NAMES = ("python3", *(f"python3.{minor}" for minor in range(14, LEAST_PYTHON[1] - 1, -1)))
+_NEWEST_MINOR = 14
 # Neither a backslash nor an exclamation mark: they mean something to fish and csh even between quotes. The alarm's default
 # action is the kernel's own, which also ends a program that hangs in a write.
 _BOOT = """
@@ -41,7 +45,15 @@ def pack_program(source: str) -> bytes:
     return zlib.compress(source.encode(), 9)
 
 
-def build_command(size: int, arguments: Sequence[str], *, python: str | None, silence_s: int = SILENCE_S) -> str:
+def build_command(
+    size: int,
+    arguments: Sequence[str],
+    *,
+    python: str | None,
+    silence_s: int = SILENCE_S,
+    least: tuple[int, int] = LEAST_PYTHON,
+    preferred: str = "python3",
+) -> str:
     """Return the line for the shell of the account on the other machine.
 
     Args:
@@ -49,13 +61,50 @@ def build_command(size: int, arguments: Sequence[str], *, python: str | None, si
         arguments: Of the program.
         python: The Python that the user named; None: the first one that is new enough.
         silence_s: Seconds after which the kernel ends it, unless the program asks for more time.
+        least: The oldest Python that the program runs on.
+        preferred: The Python that is tried first, where the user named none.
     """
-    candidates = " ".join(map(shlex.quote, _NAMES if python is None else (python,)))
-    first = shlex.quote(_NAMES[0] if python is None else python)
-    is_old = f"import sys; sys.exit(sys.version_info < {LEAST_PYTHON})"
+    newer = (f"python3.{minor}" for minor in range(_NEWEST_MINOR, least[1] - 1, -1))
+    names = (preferred, "python3", *newer) if python is None else (python,)
+    candidates = " ".join(map(shlex.quote, names))
+    first = shlex.quote("python3" if python is None else python)
+    is_old = f"import sys; sys.exit(sys.version_info < {least})"
     script = (
         f'for p in {candidates}; do "$p" -c "{is_old}" 2>/dev/null && exec "$p" -S -I -c "$@"; done;'
         f' echo "{NO_PYTHON.decode()}"; {first} -V 2>&1; exit 127'
     )
     boot = f"exec({json.dumps(_BOOT)})"
     return "exec " + shlex.join(["sh", "-c", script, "pgdyno", boot, str(silence_s), str(size), *arguments])
+
+
+def explain_no_start(
+    entry: HostEntry, *, printed: bytes, said: bytes, code: int | None, least: tuple[int, int] = LEAST_PYTHON
+) -> PgdynoError:
+    """Return the error for a program that does not start there.
+
+    Args:
+        entry: The machine.
+        printed: What came on standard output.
+        said: What came on standard error.
+        code: The exit code of ssh; None: it has not ended.
+        least: The oldest Python that the program runs on.
+    """
+    if NO_PYTHON in printed:
+        needed = ".".join(map(str, least))
+        return HostError(
+            f"{entry.ssh} has no Python {needed} or later",
+            detail=printed.partition(NO_PYTHON)[2].decode(errors="replace").strip(),
+            hint=f"python = {entry.python!r} must name one there"
+            if entry.python is not None
+            else "install python3 there, or name one with python = in its [hosts] table"
+            if least == LEAST_PYTHON
+            else f"install Python {needed} there, such as the package python{needed}; it needs to be in the account's PATH",
+        )
+    words = (printed + said).decode(errors="replace").strip()
+    if code == SSH_FAILED:
+        return explain_refusal(entry.ssh, words)
+    return StepFailedError(
+        f"no program starts on {entry.ssh}",
+        detail=words or f"exit code {code}",
+        hint=f"the account's shell must run commands: `ssh {entry.ssh} true`",
+    )

@@ -18,13 +18,12 @@ from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
 
-from pgdyno.errors import HostError, StepFailedError
 from pgdyno.record.samples.clock import ClockExchange, append_exchanges
 from pgdyno.run.host import process
 from pgdyno.run.host.clock import monotonic_s
 from pgdyno.run.host.log import LOG
-from pgdyno.run.link.boot import LEAST_PYTHON, NO_PYTHON, READY, SILENCE_S, build_command, pack_program
-from pgdyno.run.link.ssh import ANSWERS_WITHIN_S, SshLink, explain_refusal
+from pgdyno.run.link.boot import READY, SILENCE_S, build_command, explain_no_start, pack_program
+from pgdyno.run.link.ssh import ANSWERS_WITHIN_S, SSH_FAILED, SshLink, explain_refusal
 
 BURST_COUNT = 8
 _MOST_IN_A_BURST = 32
@@ -35,7 +34,6 @@ _EXCHANGE_WITHIN_S = 5.0
 _HEARS_EVERY_S = 0.1
 _STOPS_WITHIN_S = 20.0
 _ANSWER = re.compile(rb"clock (\S+) (\d+)\n")
-_SSH_FAILED = 255
 
 
 class FarProgram:
@@ -135,7 +133,7 @@ class FarProgram:
         if (died or code != 0) and not self.failure:
             said = self._said.decode(errors="replace").strip()
             how = f"the program on {self.link.destination} ended with exit code {code}"
-            if code in {_SSH_FAILED, -15, -9}:
+            if code in {SSH_FAILED, -15, -9}:
                 how = (
                     f"the link to {self.link.destination} was lost, or nothing went through it for {self._silence_s} s"
                 )
@@ -179,29 +177,9 @@ class FarProgram:
             LOG.info("the shell of %s prints: %r", self.link.destination, remark[:1000])
         os.truncate(self.path, 0)
 
-    def _refuse_python(self, printed: bytes) -> None:
-        needed = ".".join(map(str, LEAST_PYTHON))
-        named = self.link.entry.python
-        raise HostError(
-            f"{self.link.destination} has no Python {needed} or later",
-            detail=printed.partition(NO_PYTHON)[2].decode(errors="replace").strip(),
-            hint="install python3 there, or name one with python = in its [hosts] table"
-            if named is None
-            else f"python = {named!r} must name one there",
-        )
-
     def _explain_end(self, printed: bytes) -> None:
-        if NO_PYTHON in printed:
-            self._refuse_python(printed)
         said = os.read(self._stderr.fileno(), 65536) if select.select([self._stderr], [], [], 1.0)[0] else b""
-        words = (printed + said).decode(errors="replace").strip()
-        if self.process.returncode == _SSH_FAILED:
-            raise explain_refusal(self.link.destination, words)
-        raise StepFailedError(
-            f"no program starts on {self.link.destination}",
-            detail=words or f"exit code {self.process.returncode}",
-            hint=f"the account's shell must run commands: `ssh {self.link.destination} true`",
-        )
+        raise explain_no_start(self.link.entry, printed=printed, said=said, code=self.process.returncode)
 
     def _listen(self) -> None:
         """Exchange clocks in bursts until the end; the last burst follows the last word of the main thread."""

@@ -24,6 +24,7 @@ from pgdyno.spec.hosts import HostEntry
 
 _MARK = "pgdyno-ssh-"
 ANSWERS_WITHIN_S = 30.0
+SSH_FAILED = 255
 _OPTIONS = (
     *("BatchMode=yes", "ForwardAgent=no", "ForwardX11=no", "ClearAllForwardings=yes", "PermitLocalCommand=no"),
     *("RemoteCommand=none", "RequestTTY=no", "EscapeChar=none", "Tunnel=no", "UpdateHostKeys=no", "LogLevel=ERROR"),
@@ -100,7 +101,7 @@ class SshLink:
                 raise explain_refusal(self.destination, f"timed out after {ANSWERS_WITHIN_S:g} s")
             time.sleep(0.005)
 
-    def start(self, command: str, *, stdout: IO[bytes]) -> subprocess.Popen[bytes]:
+    def start(self, command: str, *, stdout: int | IO[bytes]) -> subprocess.Popen[bytes]:
         """Start a command there; it ends with pgdyno. Its standard input and error are pipes.
 
         Raises:

@@ -1,0 +1,51 @@
+"""Note in a record which machine it comes from, where pgdyno ran on a machine that is reached by ssh."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from pgdyno.errors import SpecError
+from pgdyno.record.durable import write_durably, writing
+
+FAR_FILE = "ssh.json"
+
+
+class FarRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where a record was made, and where the study goes on."""
+
+    ssh: str
+    """The machine as for ssh."""
+    folder: str
+    """The folder there in which pgdyno runs."""
+    record: str
+    """The record's path in that folder."""
+
+
+def write_far(record: Path, far: FarRecord) -> None:
+    """Write the note into a record's folder.
+
+    Raises:
+        StepFailedError: It cannot be written.
+    """
+    with writing(record / FAR_FILE):
+        write_durably(record / FAR_FILE, msgspec.json.encode(far) + b"\n")
+
+
+def read_far(record: Path) -> FarRecord | None:
+    """Return where a record comes from; None if it was made here.
+
+    Raises:
+        SpecError: The note is damaged.
+    """
+    try:
+        raw = (record / FAR_FILE).read_bytes()
+    except OSError:
+        return None
+    try:
+        return msgspec.json.decode(raw, type=FarRecord)
+    except msgspec.DecodeError as exc:
+        raise SpecError(
+            f"{record / FAR_FILE} is damaged", detail=str(exc), hint="put it back from a copy of the record"
+        ) from exc

@@ -1,0 +1,189 @@
+"""Carry pgdyno to another machine, as far as it is not there: its packages, and itself."""
+
+from __future__ import annotations
+
+import platform
+import sys
+import tarfile
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from pgdyno.errors import HostError
+from pgdyno.run.link.ssh import SshLink
+from pgdyno.run.over import far_carry
+from pgdyno.run.over.parcels import Parcel, Platform, pack_packages, pack_program
+from pgdyno.run.over.talk import FarTalk
+
+_COMPILES_WITHIN_S = 900.0
+# What Python compiles there takes less than this share of the files.
+_COMPILED_SHARE = 0.3
+_SPEND_LITTLE_ON_PACKING = 1
+_FRAME_BYTES = 1 << 18
+# Source: zlib.h, deflateInit2().
+_GZIP = 31
+
+
+class Carried(msgspec.Struct, frozen=True, kw_only=True):
+    """What lies on a machine, ready to be run."""
+
+    program: str
+    """The folder of pgdyno there."""
+    packages: str
+    """The folder of its packages there."""
+    python: str
+    """The version of the Python that runs it."""
+    sent_bytes: int
+    """How much went through the link for it, compressed; 0: all was there."""
+
+
+class _FarMachine(msgspec.Struct, frozen=True):
+    python: tuple[int, int, int]
+    is_cpython: bool
+    machine: str
+    libc: tuple[str, str]
+
+
+class _FarFolders(msgspec.Struct, frozen=True):
+    base: str
+    missing: tuple[str, ...] = ()
+    room_bytes: int = 0
+    failure: str = ""
+
+
+class _Taken(msgspec.Struct, frozen=True):
+    taken: str = ""
+    failure: str = ""
+
+
+def carry(
+    link: SshLink,
+    *,
+    tell: Callable[[str], None],
+    pack: Callable[[Platform, Platform], Parcel] = pack_packages,
+) -> Carried:
+    """Carry what is missing on a machine.
+
+    Args:
+        link: The machine.
+        tell: Shows what is being done, and how far it is.
+        pack: Chooses the packages for that machine, from its platform and the one here.
+
+    Raises:
+        HostError: There is no connection, no suitable Python, or no room.
+        StepFailedError: The packages cannot be fetched, or the link is lost.
+    """
+    talk = FarTalk(link, Path(far_carry.__file__))
+    try:
+        seen = msgspec.json.decode(talk.hear(), type=_FarMachine)
+        there = read_platform(link.destination, seen)
+        here = _FarMachine(
+            python=sys.version_info[:3], is_cpython=True, machine=platform.machine(), libc=platform.libc_ver()
+        )
+        packages = pack(there, read_platform("this machine", here))
+        program = pack_program(there, packages)
+        talk.ask([packages.name, program.name])
+        folders = msgspec.json.decode(talk.hear(None), type=_FarFolders)
+        if folders.failure:
+            raise _refuse(link.destination, folders.base, folders.failure)
+        sender = _Sender(talk, link.destination, folders, tell)
+        for parcel in (packages, program):
+            if parcel.name in folders.missing:
+                sender.send(parcel)
+    finally:
+        talk.close()
+    return Carried(
+        program=f"{folders.base}/{program.name}",
+        packages=f"{folders.base}/{packages.name}",
+        python=".".join(map(str, seen.python)),
+        sent_bytes=sender.sent_bytes,
+    )
+
+
+def read_platform(name: str, seen: _FarMachine) -> Platform:
+    """Return what packages must be built for.
+
+    Raises:
+        HostError: There are none for such a machine.
+    """
+    words = seen.libc[1].split(".")
+    if not seen.is_cpython or seen.libc[0] != "glibc" or len(words) < 2 or not words[1].isdigit():
+        raise HostError(
+            f"pgdyno does not run on {name}",
+            detail=f"{seen.machine}, {' '.join(seen.libc) or 'no glibc'}"
+            + ("" if seen.is_cpython else ", not CPython"),
+            hint="it needs Linux with glibc, and CPython 3.11 or later",
+        )
+    return Platform(minor=seen.python[1], architecture=seen.machine, glibc_minor=int(words[1]))
+
+
+def _without_owner(entry: tarfile.TarInfo) -> tarfile.TarInfo:
+    entry.uid = entry.gid = 0
+    entry.uname = entry.gname = ""
+    return entry
+
+
+def _refuse(name: str, base: str, why: str) -> HostError:
+    return HostError(
+        f"{name} does not take pgdyno",
+        detail=f"{base}: {why}",
+        hint="pgdyno is carried to ~/.cache there: make it a folder that the account can write to",
+    )
+
+
+class _Sender:
+    """Sends parcels as tars in frames, and says how far it is."""
+
+    def __init__(self, talk: FarTalk, name: str, folders: _FarFolders, tell: Callable[[str], None]) -> None:
+        self._talk, self._name, self._folders, self._tell = talk, name, folders, tell
+        self._room_bytes = folders.room_bytes
+        self._pending = bytearray()
+        self._packer = zlib.compressobj()
+        self.sent_bytes = 0
+
+    def send(self, parcel: Parcel) -> None:
+        """Send one and wait until it is whole there."""
+        self._tell(f"collecting {parcel.title}")
+        files = parcel.list_files()
+        sizes = {path: source.stat().st_size for path, source in files.items()}
+        total = sum(sizes.values())
+        needed = int(total * (1.0 + _COMPILED_SHARE))
+        if needed > self._room_bytes:
+            raise HostError(
+                f"{self._name} has no room for pgdyno",
+                detail=f"{parcel.title}: {needed / 1e6:,.0f} MB are needed in {self._folders.base},"
+                f" {self._room_bytes / 1e6:,.0f} MB are free",
+                hint="free some of it there: `df -h`",
+            )
+        self._room_bytes -= needed
+        self._talk.ask({"take": parcel.name, "packages": parcel.packages})
+        done = 0
+        # tarfile itself takes a level only from Python 3.12 on.
+        self._packer = zlib.compressobj(_SPEND_LITTLE_ON_PACKING, wbits=_GZIP)
+        with tarfile.open(fileobj=self, mode="w|") as tar:  # type: ignore[call-overload]
+            for path, source in files.items():
+                tar.add(source.resolve(), arcname=path, recursive=False, filter=_without_owner)
+                done += sizes[path]
+                self._tell(f"carrying {parcel.title}: {done / 1e6:,.0f} of {total / 1e6:,.0f} MB")
+        self._pending += self._packer.flush()
+        self._flush()
+        self._talk.send(b"0\n")
+        self._tell(f"unpacking {parcel.title} there")
+        taken = msgspec.json.decode(self._talk.hear(_COMPILES_WITHIN_S), type=_Taken)
+        if taken.failure:
+            raise _refuse(self._name, self._folders.base, taken.failure)
+
+    def write(self, data: bytes) -> int:
+        """Take a part of a tar."""
+        self._pending += self._packer.compress(data)
+        if len(self._pending) >= _FRAME_BYTES:
+            self._flush()
+        return len(data)
+
+    def _flush(self) -> None:
+        if self._pending:
+            self._talk.send(b"%d\n" % len(self._pending) + bytes(self._pending))
+            self.sent_bytes += len(self._pending)
+            self._pending.clear()

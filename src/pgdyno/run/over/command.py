@@ -1,0 +1,260 @@
+"""Run a command of pgdyno on another machine: its output appears here, Ctrl-C goes there, and what it has made comes home."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import os
+import select
+import shutil
+import signal
+import sys
+import tarfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TextIO
+
+import msgspec
+
+from pgdyno.errors import HostError, StepFailedError
+from pgdyno.run.host.clock import monotonic_s
+from pgdyno.run.host.program import COMMAND_VARIABLE, MACHINE_VARIABLE, PROGRAM_VARIABLE, program_name, typed_command
+from pgdyno.run.link.boot import SILENCE_S
+from pgdyno.run.link.ssh import SshLink
+from pgdyno.run.over import far_run
+from pgdyno.run.over.carry import Carried
+from pgdyno.run.over.talk import FarTalk
+
+_BEATS_EVERY_S = 5.0
+_LOOKS_EVERY_S = 0.25
+# After so many, this program ends at once; the one there then stops by itself.
+_MOST_STOPS = 3
+_SHOWN = ("TERM", "COLORTERM", "NO_COLOR", "FORCE_COLOR", "COLUMNS")
+
+
+class Order(msgspec.Struct, frozen=True, kw_only=True):
+    """A command for another machine."""
+
+    words: tuple[str, ...]
+    """What follows the program's name."""
+    files: Mapping[str, Path] = {}
+    """The files here that it names, by their paths there."""
+    folder: str | None = None
+    """Where an earlier command has worked there; None: a new folder."""
+    result: str | None = None
+    """The path in that folder of what is brought home; None: nothing is."""
+
+
+class Began(msgspec.Struct, frozen=True, kw_only=True):
+    """A record there has begun."""
+
+    folder: str
+    files: dict[str, str]
+    """The texts of the record's first files."""
+
+
+class Ended(msgspec.Struct, frozen=True, kw_only=True):
+    """How a command has ended."""
+
+    code: int
+    folder: str
+    has_result: bool
+
+
+class FarCommand:
+    """A command that runs on another machine; see `running`."""
+
+    def __init__(self, link: SshLink, carried: Carried, order: Order, *, silence_s: int) -> None:
+        self._name = link.destination
+        self._stop_count = self._passed_count = 0
+        self._talk = FarTalk(link, Path(far_run.__file__))
+        self._beat_s = monotonic_s()
+        request = {
+            "program": carried.program,
+            "packages": carried.packages,
+            "words": order.words,
+            "variables": _choose_variables(self._name),
+            "files": {name: _read(source) for name, source in order.files.items()},
+            "folder": order.folder,
+            "result": order.result,
+            "silence_s": silence_s,
+            "out": _measure(sys.stdout),
+            "err": _measure(sys.stderr),
+        }
+        self._talk.ask(request)
+
+    def run(self, *, began: Callable[[Began], None]) -> Ended:
+        """Show what it prints until it has ended.
+
+        Args:
+            began: Called when its record has begun.
+
+        Raises:
+            HostError: It cannot be run there.
+            StepFailedError: The link is lost: it then stops there by itself.
+            KeyboardInterrupt: The user has asked for it several times.
+        """
+        with self._passing_signals():
+            while True:
+                word, data = self._hear_frame()
+                if word == "out":
+                    _show(sys.stdout, data)
+                elif word == "err":
+                    _show(sys.stderr, data)
+                elif word == "began":
+                    began(msgspec.json.decode(data, type=Began))
+                elif word == "ended":
+                    return msgspec.json.decode(data, type=Ended)
+
+    def fetch(self, folder: Path) -> None:
+        """Bring home what it has made, into a new folder.
+
+        Raises:
+            StepFailedError: The link is lost, or what comes cannot be written.
+        """
+        self._talk.send(b"fetch\n")
+        try:
+            folder.mkdir(parents=True)
+            with tarfile.open(fileobj=_Incoming(self._hear_tar), mode="r|gz") as tar:  # type: ignore[call-overload]
+                for entry in tar:
+                    _extract(tar, entry, folder)
+        except (OSError, tarfile.TarError) as exc:
+            raise StepFailedError(f"what comes from {self._name} cannot be written", detail=str(exc)) from exc
+        while self._hear_tar():
+            pass
+
+    def remove(self) -> None:
+        """Remove its folder there.
+
+        Raises:
+            StepFailedError: The link is lost.
+        """
+        self._talk.send(b"remove\n")
+        while self._hear_frame()[0] != "removed":
+            pass
+
+    def close(self) -> None:
+        """End the program there; pgdyno stops there, if it still runs."""
+        self._talk.close()
+
+    def _hear_tar(self) -> bytes:
+        while (frame := self._hear_frame())[0] != "tar":
+            pass
+        return frame[1]
+
+    def _hear_frame(self) -> tuple[str, bytes]:
+        while not self._talk.has_line():
+            self._keep_alive()
+            if select.select([self._talk.output], [], [], _LOOKS_EVERY_S)[0]:
+                self._talk.fill()
+        self._keep_alive()
+        word, size = self._talk.hear().decode().split(" ")
+        data = self._talk.take(int(size))
+        if word == "refused":
+            refused = msgspec.json.decode(data, type=dict[str, str])
+            raise HostError(f"{self._name}: {refused['fact']}", detail=refused["detail"], hint=refused["hint"])
+        return word, data
+
+    def _keep_alive(self) -> None:
+        while self._passed_count < self._stop_count:
+            self._passed_count += 1
+            self._talk.send(b"stop\n")
+        if monotonic_s() - self._beat_s >= _BEATS_EVERY_S:
+            self._beat_s = monotonic_s()
+            self._talk.send(b"beat\n")
+
+    @contextmanager
+    def _passing_signals(self) -> Iterator[None]:
+        """Pass Ctrl-C and its like on; the program there decides what becomes of it."""
+
+        def pass_on(number: int, _frame: object) -> None:
+            # Nothing is sent from here, which may be in the middle of sending something.
+            self._stop_count += 1
+            if self._stop_count >= _MOST_STOPS:
+                raise KeyboardInterrupt(signal.Signals(number).name)
+
+        numbers = [n for n in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP) if signal.getsignal(n) != signal.SIG_IGN]
+        earlier = {number: signal.signal(number, pass_on) for number in numbers}
+        try:
+            yield
+        finally:
+            for number, handler in earlier.items():
+                signal.signal(number, handler)
+
+
+@contextmanager
+def running(link: SshLink, carried: Carried, order: Order, *, silence_s: int = SILENCE_S) -> Iterator[FarCommand]:
+    """Start a command on another machine; it ends with the `with` block.
+
+    Args:
+        link: The machine.
+        carried: pgdyno there.
+        order: The command.
+        silence_s: Seconds without a word from here after which it is stopped there.
+
+    Raises:
+        HostError: There is no connection, or no Python that is new enough.
+        StepFailedError: The program does not start.
+    """
+    command = FarCommand(link, carried, order, silence_s=silence_s)
+    try:
+        yield command
+    finally:
+        command.close()
+
+
+class _Incoming:
+    """Frames of a tar as a file."""
+
+    def __init__(self, hear: Callable[[], bytes]) -> None:
+        self._hear = hear
+        self._data = b""
+        self._is_over = False
+
+    def read(self, size: int) -> bytes:
+        while not self._data and not self._is_over:
+            self._data = self._hear()
+            self._is_over = not self._data
+        part, self._data = self._data[:size], self._data[size:]
+        return part
+
+
+def _extract(tar: tarfile.TarFile, entry: tarfile.TarInfo, folder: Path) -> None:
+    """Extract files and folders that lie in the folder, and nothing else."""
+    target = folder / entry.name
+    if ".." in target.parts or entry.name.startswith("/"):
+        raise tarfile.TarError(f"{entry.name} leads elsewhere")
+    if entry.isdir():
+        target.mkdir(exist_ok=True)
+    elif entry.isfile() and (source := tar.extractfile(entry)) is not None:
+        with target.open("wb") as copy:
+            shutil.copyfileobj(source, copy)
+        os.utime(target, (entry.mtime, entry.mtime))
+
+
+def _choose_variables(name: str) -> dict[str, str]:
+    shown = {key: os.environ[key] for key in _SHOWN if key in os.environ}
+    typed = msgspec.json.encode(typed_command()).decode()
+    return {**shown, PROGRAM_VARIABLE: program_name(), COMMAND_VARIABLE: typed, MACHINE_VARIABLE: name}
+
+
+def _read(source: Path) -> dict[str, Any]:
+    return {"mode": source.stat().st_mode & 0o777, "data": base64.b64encode(source.read_bytes()).decode()}
+
+
+def _measure(stream: TextIO) -> tuple[int, int] | None:
+    """Return the columns and lines of the terminal that a stream goes to; None if it goes elsewhere."""
+    try:
+        size = os.get_terminal_size(stream.fileno())
+    except (OSError, ValueError):
+        return None
+    return size.columns, size.lines
+
+
+def _show(stream: TextIO, data: bytes) -> None:
+    # A closed terminal or pipe must not keep the record from coming home.
+    with contextlib.suppress(OSError, ValueError):
+        stream.flush()
+        stream.buffer.write(data)
+        stream.buffer.flush()

@@ -1,0 +1,355 @@
+"""Run one command of pgdyno on a machine: a stdlib-only program that is sent to it and outlives neither its link nor the command.
+
+It imports nothing of pgdyno and runs on Python 3.11 or later. The first line on stdin is the request: `program` and `packages`, the folders
+that were carried; `words`, the command; `variables` for it; `silence_s`; `files` by path with mode and content; `folder`, where an earlier command works, or
+null; `result`, the path in that folder of what is brought home, or null; and as `out` and `err` the size of the terminal
+that shows that output, or null.
+
+Standard output is in frames: a line with a word and a size, and so many bytes. Later lines on stdin are words: `beat`, `stop`,
+`fetch`, `remove`. `stop` is Ctrl-C for pgdyno; so is the end of stdin, and its silence. Pgdyno then stops in order, which
+puts kernel settings back; what is left of it after a while is killed.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import ctypes
+import fcntl
+import json
+import os
+import pty
+import select
+import shutil
+import signal
+import struct
+import subprocess
+import tarfile
+import termios
+import time
+import tty
+import zlib
+from pathlib import Path
+from typing import Any
+
+SILENCE_S = 30
+STOPS_WITHIN_S = 180.0
+WAITS_S = 240.0
+LOOKS_EVERY_S = 0.2
+MOST_PENDING_BYTES = 4 << 20
+PLACE = "pgdyno-on"
+NOTED = ("record.json", "study.toml")
+PR_SET_PDEATHSIG = 1
+LIBC = ctypes.CDLL(None)
+
+
+class GoneError(Exception):
+    """Nobody is at the other end any more."""
+
+
+class Refusal(Exception):  # noqa: N818 - it is an answer
+    """An error for pgdyno: fact, detail and hint."""
+
+
+class Link:
+    """The other end: words from there, frames to there; neither blocks."""
+
+    def __init__(self) -> None:
+        self.heard = b""
+        self.words: list[bytes] = []
+        self.pending = b""
+        self.heard_s = time.monotonic()
+        self.silence_s = SILENCE_S
+        self.is_gone = False
+        os.set_blocking(0, False)
+        os.set_blocking(1, False)
+
+    def send(self, word: str, data: bytes) -> None:
+        """Send a frame, as soon as there is room for it."""
+        if self.is_gone:
+            return
+        self.pending += b"%b %d\n" % (word.encode(), len(data)) + data
+
+    def turn(self, timeout_s: float, others: list[int]) -> list[int]:
+        """Wait until there is something to do; return which of the other descriptors can be read."""
+        # Should this program hang, the kernel ends it, and with it pgdyno.
+        signal.alarm(2 * SILENCE_S)
+        if len(self.pending) > MOST_PENDING_BYTES:
+            others = []
+        ours = [] if self.is_gone else [0]
+        readable, writable, _ = select.select(
+            [*ours, *others], [1] if self.pending and not self.is_gone else [], [], timeout_s
+        )
+        if writable:
+            self._write()
+        if 0 in readable:
+            self._read()
+        if time.monotonic() - self.heard_s > self.silence_s:
+            self._lose()
+        return [one for one in readable if one != 0]
+
+    def flush(self) -> None:
+        """Wait until all was taken."""
+        while self.pending:
+            if self.is_gone:
+                raise GoneError
+            self.turn(LOOKS_EVERY_S, [])
+
+    def write(self, data: bytes) -> None:
+        """Take a part of a tar."""
+        if data:
+            self.send("tar", data)
+        if len(self.pending) > MOST_PENDING_BYTES // 4:
+            self.flush()
+
+    def _lose(self) -> None:
+        self.is_gone = True
+        self.pending = b""
+
+    def _write(self) -> None:
+        try:
+            self.pending = self.pending[os.write(1, self.pending) :]
+        except BlockingIOError:
+            pass
+        except OSError:
+            self._lose()
+
+    def _read(self) -> None:
+        try:
+            more = os.read(0, 1 << 16)
+        except BlockingIOError:
+            return
+        except OSError:
+            more = b""
+        if not more:
+            self._lose()
+            return
+        self.heard_s = time.monotonic()
+        *lines, self.heard = (self.heard + more).split(b"\n")
+        self.words += lines
+
+
+def hold(folder: Path, how: int) -> int | None:
+    """Lock a folder and return the descriptor that holds it; None if another process is in the way."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(descriptor, how | fcntl.LOCK_NB)
+    except OSError:
+        os.close(descriptor)
+        return None
+    return descriptor
+
+
+def remove_left(place: Path) -> None:
+    """Remove the folders of commands that were cut off before they had a record."""
+    for folder in place.iterdir():
+        if not folder.is_dir() or list(folder.glob("**/record.json")):
+            continue
+        held = hold(folder, fcntl.LOCK_EX)
+        if held is not None:
+            shutil.rmtree(folder, ignore_errors=True)
+            os.close(held)
+
+
+def open_folder(request: dict[str, Any], link: Link) -> tuple[Path, int]:
+    """Return the folder to work in, and the descriptor that holds it: a new one, or that of an earlier command."""
+    place = Path.home() / PLACE
+    if request["folder"] is None:
+        place.mkdir(mode=0o755, exist_ok=True)
+        remove_left(place)
+        folder = place / f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
+        folder.mkdir()
+    else:
+        folder = Path(request["folder"])
+        if not (folder / request["result"] / NOTED[0]).exists():
+            raise Refusal(
+                "it no longer has this record",
+                str(folder / request["result"]),
+                "what was brought home stays; begin again for the rest",
+            )
+    until_s = time.monotonic() + WAITS_S
+    held = hold(folder, fcntl.LOCK_EX)
+    while held is None:
+        if time.monotonic() > until_s or link.is_gone or b"stop" in link.words:
+            raise Refusal("another pgdyno is at work on this record there", str(folder), "wait for it")
+        link.turn(LOOKS_EVERY_S, [])
+        held = hold(folder, fcntl.LOCK_EX)
+    return folder, held
+
+
+def put_files(folder: Path, files: dict[str, Any]) -> None:
+    """Write the files that the command names."""
+    for name, file in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(base64.b64decode(file["data"]))
+        path.chmod(file["mode"])
+
+
+def open_output(size: list[int] | None) -> tuple[int, int]:
+    """Return the two ends of an output: a terminal as it is at the other end, or a pipe."""
+    if size is None:
+        return os.pipe()
+    ours, its = pty.openpty()
+    tty.setraw(its)
+    fcntl.ioctl(its, termios.TIOCSWINSZ, struct.pack("HHHH", size[1], size[0], 0, 0))
+    return ours, its
+
+
+def prepare_child() -> None:
+    """Let Ctrl-C reach it, and have the kernel send that with the end of this program."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE, signal.SIGALRM):
+        signal.signal(number, signal.SIG_DFL)
+    signal.alarm(0)
+    LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGINT, 0, 0, 0)
+
+
+class Command:
+    """Pgdyno at work."""
+
+    def __init__(self, request: dict[str, Any], link: Link, folder: Path, held: list[int]) -> None:
+        self.link = link
+        self.folder = folder
+        self.result = None if request["result"] is None else folder / request["result"]
+        self.is_noted = self.result is None
+        ends = {word: open_output(request[word]) for word in ("out", "err")}
+        kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+        self.child = subprocess.Popen(
+            [f"{request['program']}/bin/python", "-I", "-m", "pgdyno", *request["words"]],
+            cwd=folder,
+            stdin=subprocess.DEVNULL,
+            stdout=ends["out"][1],
+            stderr=ends["err"][1],
+            env={**kept, **request["variables"]},
+            start_new_session=True,
+            preexec_fn=prepare_child,  # noqa: PLW1509 - there is no other thread
+            # Who looks whether the folders are in use must see it, even when this program was killed.
+            pass_fds=held,
+        )
+        self.outputs = {}
+        for word, (ours, its) in ends.items():
+            os.close(its)
+            self.outputs[ours] = word
+        self.stopped_s: float | None = None
+
+    def stop(self) -> None:
+        """Send Ctrl-C."""
+        if self.child.poll() is None:
+            self.child.send_signal(signal.SIGINT)
+
+    def run(self) -> int:
+        """Pass on what it prints until it has ended; return its exit code."""
+        while self.outputs or self.child.poll() is None:
+            for output in self.link.turn(LOOKS_EVERY_S, list(self.outputs)):
+                self.pass_on(output)
+            if not self.is_noted:
+                self.note_record()
+            while self.link.words:
+                if self.link.words.pop(0) == b"stop":
+                    self.stop()
+            if self.link.is_gone:
+                self.end()
+            if self.child.poll() is not None and self.outputs and not select.select(list(self.outputs), [], [], 0.0)[0]:
+                # Another process still holds them: they are of no one's interest now.
+                break
+        return self.child.wait()
+
+    def end(self) -> None:
+        """Stop it in order; kill it if that takes too long."""
+        now_s = time.monotonic()
+        if self.stopped_s is None:
+            self.stopped_s = now_s
+            self.stop()
+        elif now_s - self.stopped_s > STOPS_WITHIN_S and self.child.poll() is None:
+            os.killpg(self.child.pid, signal.SIGKILL)
+
+    def pass_on(self, output: int) -> None:
+        """Pass on what it has printed."""
+        try:
+            data = os.read(output, 1 << 16)
+        except OSError:
+            # Of a terminal, this is the end.
+            data = b""
+        if data:
+            self.link.send(self.outputs[output], data)
+        else:
+            os.close(output)
+            del self.outputs[output]
+
+    def note_record(self) -> None:
+        """Send what its record begins with, as soon as there is one."""
+        if self.result is None or not (self.result / NOTED[0]).exists():
+            return
+        self.is_noted = True
+        with contextlib.suppress(OSError):
+            texts = {name: (self.result / name).read_text(encoding="utf-8") for name in NOTED}
+            self.link.send("began", json.dumps({"folder": str(self.folder), "files": texts}).encode())
+
+
+def explain_code(code: int) -> int:
+    """Return the exit code as a shell would."""
+    return 128 - code if code < 0 else code
+
+
+def send_tar(folder: Path, link: Link) -> None:
+    """Send all that is in a folder, as a compressed tar in frames to an empty one."""
+    packer = zlib.compressobj(1, wbits=31)
+
+    class Packed:
+        """Compresses little, as tarfile itself does only from Python 3.12 on."""
+
+        def write(self, data: bytes) -> int:
+            link.write(packer.compress(data))
+            return len(data)
+
+    with tarfile.open(fileobj=Packed(), mode="w|") as tar:  # type: ignore[call-overload]
+        tar.add(folder, arcname=".")
+    link.write(packer.flush())
+    link.send("tar", b"")
+
+
+def serve(command: Command, link: Link) -> None:
+    """Bring the record home, and remove the folder, as asked."""
+    while not link.is_gone:
+        while link.words:
+            word = link.words.pop(0)
+            if word == b"fetch" and command.result is not None:
+                send_tar(command.result, link)
+            elif word == b"remove":
+                shutil.rmtree(command.folder, ignore_errors=True)
+                with contextlib.suppress(OSError):
+                    command.folder.parent.rmdir()
+                link.send("removed", b"")
+        link.turn(LOOKS_EVERY_S, [])
+
+
+def main() -> None:
+    """Run what is asked for."""
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    link = Link()
+    try:
+        while not link.words:
+            link.turn(LOOKS_EVERY_S, [])
+            if link.is_gone:
+                return
+        request = json.loads(link.words.pop(0))
+        link.silence_s = request["silence_s"]
+        used = [hold(Path(request[name]), fcntl.LOCK_SH) for name in ("program", "packages")]
+        folder, held = open_folder(request, link)
+        put_files(folder, request["files"])
+        command = Command(request, link, folder, [held, *(one for one in used if one is not None)])
+        code = explain_code(command.run())
+        has_result = command.result is not None and command.result.exists()
+        link.send("ended", json.dumps({"code": code, "folder": str(folder), "has_result": has_result}).encode())
+        serve(command, link)
+    except (Refusal, OSError) as exc:
+        fact, detail, hint = exc.args if isinstance(exc, Refusal) else ("it refuses", str(exc), "")
+        link.send("refused", json.dumps({"fact": fact, "detail": detail, "hint": hint}).encode())
+        with contextlib.suppress(GoneError):
+            link.flush()
+    except GoneError:
+        pass
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,159 @@
+"""Talk with a program that was sent to another machine, through its standard input and output."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from pgdyno.errors import StepFailedError
+from pgdyno.run.host import process
+from pgdyno.run.host.clock import monotonic_s
+from pgdyno.run.link.boot import READY, SILENCE_S, build_command, explain_no_start, pack_program
+from pgdyno.run.link.ssh import ANSWERS_WITHIN_S, SshLink, explain_refusal
+
+LEAST_PYTHON = (3, 11)
+_ENDS_WITHIN_S = 20.0
+
+
+class FarTalk:
+    """A program there, and what goes to and fro. Start and close it from the main thread.
+
+    Args:
+        link: The machine.
+        source: The program's file, which imports the standard library only.
+
+    Raises:
+        HostError: There is no connection, or no Python that is new enough.
+        StepFailedError: The program does not start.
+    """
+
+    def __init__(self, link: SshLink, source: Path) -> None:
+        self._link = link
+        self._data = b""
+        program = pack_program(source.read_text(encoding="utf-8"))
+        # The same Python as here needs no other packages.
+        preferred = f"python3.{sys.version_info.minor}"
+        command = build_command(
+            len(program), (), python=link.entry.python, silence_s=SILENCE_S, least=LEAST_PYTHON, preferred=preferred
+        )
+        self.process: subprocess.Popen[bytes] = link.start(command, stdout=subprocess.PIPE)
+        stdin, stdout, stderr = self.process.stdin, self.process.stdout, self.process.stderr
+        if stdin is None or stdout is None or stderr is None:
+            raise RuntimeError("a link starts programs with pipes")
+        self._stdin, self._stdout, self._stderr = stdin, stdout, stderr
+        try:
+            self._await_python()
+            self.send(program + b"\n")
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def output(self) -> int:
+        """The descriptor to wait at for more of what the program says."""
+        return self._stdout.fileno()
+
+    def send(self, data: bytes) -> None:
+        """Send bytes.
+
+        Raises:
+            StepFailedError: The link is lost, or the program has ended.
+        """
+        try:
+            self._stdin.write(data)
+            self._stdin.flush()
+        except OSError as exc:
+            raise self.explain_end() from exc
+
+    def ask(self, value: Any) -> None:
+        """Send a value as a line of JSON."""
+        self.send(msgspec.json.encode(value) + b"\n")
+
+    def hear(self, timeout_s: float | None = ANSWERS_WITHIN_S) -> bytes:
+        """Return the next line, without its end.
+
+        Raises:
+            StepFailedError: The link is lost, the program has ended, or it says nothing for so long.
+        """
+        while b"\n" not in self._data:
+            self._wait(timeout_s)
+        line, _, self._data = self._data.partition(b"\n")
+        return line
+
+    def has_line(self) -> bool:
+        """Return whether a line is there already."""
+        return b"\n" in self._data
+
+    def take(self, size: int) -> bytes:
+        """Return so many bytes.
+
+        Raises:
+            StepFailedError: The link is lost, or the program has ended.
+        """
+        parts, left = [self._data[:size]], size - len(self._data)
+        self._data = self._data[size:]
+        while left > 0:
+            self._wait(ANSWERS_WITHIN_S)
+            parts.append(self._data[:left])
+            left, self._data = left - len(self._data), self._data[left:]
+        return b"".join(parts)
+
+    def close(self) -> None:
+        """End the program by closing its input."""
+        with contextlib.suppress(OSError):
+            self._stdin.close()
+        try:
+            self.process.wait(timeout=_ENDS_WITHIN_S)
+        except subprocess.TimeoutExpired:
+            process.stop(self.process)
+        self._stdout.close()
+        self._stderr.close()
+
+    def explain_end(self) -> StepFailedError:
+        """Return the error for a program that has ended, or whose link is lost."""
+        with contextlib.suppress(OSError):
+            self._stdin.close()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(timeout=_ENDS_WITHIN_S)
+        said = ""
+        if not self._stderr.closed and select.select([self._stderr], [], [], 1.0)[0]:
+            said = os.read(self._stderr.fileno(), 65536).decode(errors="replace").strip()
+        return StepFailedError(f"the link to {self._link.destination} was lost", detail=said)
+
+    def _wait(self, timeout_s: float | None) -> None:
+        if not select.select([self._stdout], [], [], timeout_s)[0]:
+            raise StepFailedError(f"{self._link.destination} has said nothing for {timeout_s:g} s")
+        self.fill()
+
+    def fill(self) -> None:
+        """Take what it has said meanwhile, or wait for that.
+
+        Raises:
+            StepFailedError: The link is lost, or the program has ended.
+        """
+        more = os.read(self._stdout.fileno(), 1 << 18)
+        if not more:
+            raise self.explain_end()
+        self._data += more
+
+    def _await_python(self) -> None:
+        """Wait until Python is there, and drop what the account's shell has printed before."""
+        until_s, mark = monotonic_s() + ANSWERS_WITHIN_S, READY + b"\n"
+        while mark not in self._data:
+            left_s = until_s - monotonic_s()
+            if left_s <= 0.0 or not select.select([self._stdout], [], [], left_s)[0]:
+                raise explain_refusal(self._link.destination, f"timed out: no Python within {ANSWERS_WITHIN_S:g} s")
+            more = os.read(self._stdout.fileno(), 65536)
+            if not more:
+                code = self.process.wait()
+                said = self._stderr.read()
+                raise explain_no_start(self._link.entry, printed=self._data, said=said, code=code, least=LEAST_PYTHON)
+            self._data += more
+        self._data = self._data.partition(mark)[2]

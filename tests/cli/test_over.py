@@ -1,0 +1,127 @@
+"""Whole commands on another machine: carried there, killed here in the middle, resumed, and their records at home."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sysconfig
+from pathlib import Path
+
+import pytest
+
+from pgdyno.run.link.ssh import open_link
+from pgdyno.run.over.carry import carry
+from pgdyno.run.over.parcels import Parcel, Platform, pack_packages
+from pgdyno.spec.hosts import HostEntry, HostRole
+from tests.cli.experiments import QUICK_COMMITS, SLOW_COMMITS, THINKING, read_report, write_study
+from tests.cli.program import run_here, some_bench, wait_until
+from tests.hosts import Sshd
+from tests.sysctls import machine_settings, read_sysctl
+
+pytestmark = pytest.mark.cluster
+
+SETTING = "vm.swappiness"
+VALUE = 61
+
+
+@pytest.fixture
+def carried(by_ssh: Sshd, tmp_path: Path) -> Sshd:
+    """Put this environment's packages where they are carried to: as one line that names them, instead of 600 MB."""
+    line = tmp_path / "here.pth"
+    line.write_text(sysconfig.get_path("purelib") + "\n")
+
+    def pack_line(there: Platform, here: Platform) -> Parcel:
+        name = pack_packages(there, here).name
+        return Parcel(name=name, title="one line", list_files=lambda: {line.name: line})
+
+    with open_link(HostEntry(role=HostRole.SERVER, ssh="db1")) as link:
+        carry(link, tell=lambda _: None, pack=pack_line)
+    return by_ssh
+
+
+def test_a_study_that_is_killed_here_stops_there_and_goes_on(carried: Sshd) -> None:
+    is_root = os.geteuid() == 0
+    kernel = machine_settings(SETTING) if is_root else contextlib.nullcontext()
+    with some_bench(is_empty=False) as bench, kernel:
+        before = read_sysctl(SETTING)
+        (bench.folder / "think.sql").write_text(THINKING)
+        changed = f'sysctl = {{ "{SETTING}" = {VALUE} }}' if is_root else f"settings = {{ {QUICK_COMMITS} }}"
+        reference = "" if is_root else f"settings = {{ {SLOW_COMMITS} }}"
+        study = write_study(
+            bench,
+            f'name = "as it is"\n{reference}',
+            f'name = "changed"\n{changed}',
+            confidence="60%",
+            warm_up="0s",
+            duration="1s",
+            load='scripts = ["think.sql"]',
+        )
+        far = carried.home / "pgdyno-on"
+        with bench.started("on", "db1", "run", study, "--home", str(bench.home), "--out", "mine") as process:
+            # In the second trial or a later one, under a setting that is not the machine's own.
+            assert wait_until(
+                lambda: (
+                    process.poll() is not None
+                    or (
+                        any(far.glob("*/mine/trials/*[2-9]/os.jsonl"))
+                        and (not is_root or read_sysctl(SETTING) == str(VALUE))
+                    )
+                )
+            )
+            assert process.poll() is None, process.communicate()
+            listed = bench.read("list", "--records", ".").stdout
+            process.kill()
+            process.wait()
+        bench.assert_nothing_runs()
+        assert "being measured" in listed
+        assert read_sysctl(SETTING) == before
+        record = bench.folder / "mine"
+        assert json.loads((record / "ssh.json").read_text())["ssh"] == "db1"
+        assert not list((record / "trials").iterdir())
+        done = bench.run("resume", "mine")
+        assert done.returncode == 0, done.stderr
+        bench.assert_nothing_runs()
+        assert read_sysctl(SETTING) == before
+        # It is home, whole, and nothing but what is carried is left there.
+        assert not far.exists()
+        assert [*record.glob("trials/*.cut-1")]
+        report = read_report(record)
+        assert report["command"][1:4] == ["on", "db1", "run"]
+        assert report["experiment"]["comparisons"][0]["questions"]
+        assert "report: mine/report.html" in done.stdout or "mine/report.html" in done.stdout + done.stderr
+        assert "nothing is left to measure" in bench.read("resume", "mine").stderr
+
+
+def test_errors_there_name_the_machine(carried: Sshd) -> None:
+    with some_bench() as bench:
+        done = bench.run("bench", "--server-host", "db1", "--set", "shared_bufers=1GB", "--quick")
+        assert done.returncode == 2, done.stderr
+        assert done.stderr.startswith("error on db1: ")
+        assert not bench.records
+        assert not (carried.home / "pgdyno-on").exists()
+
+
+def test_what_cannot_be_done_there_is_refused_here(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "out.sql").write_text("SELECT 1;\n")
+    for words, fact in {
+        (
+            "bench",
+            "--server-host",
+            "db1",
+            "--load-host",
+            "load1",
+        ): "--load-host does not work with a command on another",
+        ("bench", "--server-host=db1", "--live"): "--live does not work with a command on another machine",
+        ("compare", "--server-host", "db1", "--junit", "x.xml"): "--junit does not work",
+        ("bench", "--server-host", "db1", "--out", "/tmp/mine"): "--out lies outside of this folder",
+        ("on", "db1", "bench", "--workload", "../out.sql@3"): "../out.sql lies outside of this folder",
+        ("on", "db1", "explain"): "`explain` is not run on another machine",
+        ("on", "-oProxyCommand=x", "bench"): "there is no option -o",
+        ("bench", "--server-host", "-oProxyCommand=x"): "ssh '-oProxyCommand=x' is no destination",
+    }.items():
+        done = run_here(words, cwd=tmp_path / "in")
+        assert done.returncode == 2, words
+        assert fact in done.stderr, (words, done.stderr)
+        assert not [*(tmp_path / "in").iterdir()]

@@ -1,0 +1,264 @@
+"""Carry pgdyno to a machine, and run commands there: with a small set of packages, and with a program that stands for pgdyno."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from pgdyno.errors import HostError, StepFailedError
+from pgdyno.run.link.ssh import SshLink, open_link
+from pgdyno.run.over import parcels
+from pgdyno.run.over.carry import Carried, carry
+from pgdyno.run.over.command import Began, FarCommand, Order, running
+from pgdyno.run.over.parcels import Parcel, Platform, pack_packages
+from pgdyno.spec.hosts import HostEntry, HostRole
+from tests.hosts import Sshd
+from tests.run.test_link import is_running, wait_until
+
+pytestmark = pytest.mark.cluster
+
+SMALL = "msgspec==0\ntomli-w==0\n"
+# Stands for pgdyno: it says that it is there, does what its argument says, and puts something back when it is stopped.
+STAND_IN = """
+    import os, pathlib, sys, time
+    print("out", *sys.argv[1:], os.environ["PGDYNO_MACHINE"], flush=True)
+    print("err", sys.stderr.isatty(), file=sys.stderr, flush=True)
+    if sys.argv[1] == "wait":
+        pathlib.Path("records/mine").mkdir(parents=True)
+        pathlib.Path("records/mine/record.json").write_text("{}")
+        pathlib.Path("records/mine/study.toml").write_text(f"pid = {os.getpid()}")
+        try:
+            time.sleep(600)
+        except KeyboardInterrupt:
+            pathlib.Path("records/mine/put-back").touch()
+            sys.exit(130)
+    sys.exit(7)
+"""
+# In a process of its own, so that it can be killed.
+CONDUCTOR = """
+    import json, sys
+    from pgdyno.run.link.ssh import open_link
+    from pgdyno.run.over.carry import Carried
+    from pgdyno.run.over.command import Order, running
+    from pgdyno.spec.hosts import HostEntry, HostRole
+
+    folder = sys.argv[1]
+    carried = Carried(program=f"{folder}/program", packages=f"{folder}/packages", python="3.11", sent_bytes=0)
+    order = Order(words=("wait",), result="records/mine")
+    with open_link(HostEntry(role=HostRole.SERVER, ssh="db1")) as link, running(link, carried, order) as command:
+        ended = command.run(began=lambda began: print(began.folder, began.files["study.toml"], flush=True))
+        print(json.dumps({"code": ended.code, "has_result": ended.has_result}))
+"""
+
+
+def db1(python: str | None = None) -> HostEntry:
+    return HostEntry(role=HostRole.SERVER, ssh="db1", python=python)
+
+
+@pytest.fixture
+def small_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A lock file of two packages, so that carrying them takes no time."""
+    lock = tmp_path / "requirements.lock"
+    lock.write_text(SMALL)
+    monkeypatch.setattr(parcels, "find_lock", lambda: lock)
+    return lock
+
+
+def carry_to_db1(python: str | None = None) -> tuple[Carried, list[str]]:
+    told: list[str] = []
+    with open_link(db1(python)) as link:
+        return carry(link, tell=told.append), told
+
+
+def test_what_is_carried_is_whole_and_carried_once(by_ssh: Sshd, small_lock: Path) -> None:
+    base = by_ssh.home / ".cache/pgdyno/carried"
+    for name in ("packages-used", "packages-unused", "packages-half.part-1"):
+        (base / name).mkdir(parents=True)
+    used = os.open(base / "packages-used", os.O_RDONLY)
+    fcntl.flock(used, fcntl.LOCK_SH)
+    first, told = carry_to_db1()
+    assert first.sent_bytes > 0
+    assert any(words.startswith("carrying 2 packages for Python 3.") for words in told)
+    # Its own packages and pgdyno itself, and nothing of this environment.
+    code = "import pgdyno.spec.read, msgspec, sys; print(*sys.path, msgspec.__file__, pgdyno.__file__)"
+    argv = [f"{first.program}/bin/python", "-I", "-c", code]
+    seen = subprocess.run(argv, capture_output=True, text=True, check=True, cwd="/").stdout
+    assert sys.prefix not in seen
+    assert f"{first.packages}/msgspec/" in seen
+    assert (base / "packages-used").exists()
+    assert {path.name for path in base.iterdir()} == {
+        "packages-used",
+        Path(first.program).name,
+        Path(first.packages).name,
+    }
+    os.close(used)
+    again, told = carry_to_db1()
+    assert (again.sent_bytes, told) == (0, [])
+    # Damaged: only what is damaged is carried again.
+    (Path(first.packages) / "tomli_w/__init__.py").unlink()
+    mended, told = carry_to_db1()
+    assert mended.program == first.program
+    assert (Path(first.packages) / "tomli_w/__init__.py").exists()
+    assert 0 < mended.sent_bytes < first.sent_bytes
+    # Another version: what it replaces is not needed any more.
+    small_lock.write_text("msgspec==0\n")
+    other, _ = carry_to_db1()
+    assert {path.name for path in base.iterdir()} == {Path(other.program).name, Path(other.packages).name}
+
+
+def test_a_machine_that_cannot_take_it_is_refused(by_ssh: Sshd, tmp_path: Path, small_lock: Path) -> None:
+    old = tmp_path / "python3.10"
+    old.write_text('#!/bin/sh\n[ "$1" = -V ] && echo Python 3.10.12\nexit 1\n')
+    old.chmod(0o755)
+    with pytest.raises(HostError, match=r"db1 has no Python 3\.11 or later") as caught:
+        carry_to_db1(str(old))
+    assert caught.value.detail == "Python 3.10.12"
+    with pytest.raises(HostError, match=r"db1 has no Python 3\.11 or later"):
+        carry_to_db1("/nowhere/python3")
+    huge = tmp_path / "huge"
+    with huge.open("wb") as file:
+        os.truncate(file.fileno(), 1 << 43)
+
+    def pack_huge(there: Platform, here: Platform) -> Parcel:
+        return Parcel(name="packages-huge", title="a huge file", list_files=lambda: {"huge": huge})
+
+    with open_link(db1()) as link, pytest.raises(HostError, match="db1 has no room for pgdyno") as caught:
+        carry(link, tell=lambda _: None, pack=pack_huge)
+    assert caught.value.detail.startswith("a huge file: 11,434,")
+    cache = by_ssh.home / ".cache"
+    cache.mkdir(exist_ok=True)
+    cache.rename(by_ssh.home / "moved")
+    cache.write_text("no folder")
+    try:
+        with pytest.raises(HostError, match="db1 does not take pgdyno"):
+            carry_to_db1()
+    finally:
+        cache.unlink()
+        (by_ssh.home / "moved").rename(cache)
+
+
+def test_packages_of_another_python_are_fetched_and_kept(small_lock: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fetched: list[Path] = []
+
+    def fetch(folder: Path, lock: Path, there: Platform) -> None:
+        fetched.append(folder)
+        folder.mkdir()
+        (folder / "module.py").touch()
+
+    monkeypatch.setattr(parcels, "_fetch", fetch)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(small_lock.parent))
+    here = Platform(minor=11, architecture="x86_64", glibc_minor=36)
+    others = [
+        pack_packages(Platform(minor=12, architecture="x86_64", glibc_minor=39), here),
+        pack_packages(Platform(minor=11, architecture="aarch64", glibc_minor=36), here),
+    ]
+    assert len({one.name for one in (*others, pack_packages(here, here))}) == 3
+    for one in (*others, *others):
+        assert [*one.list_files()] == ["module.py"]
+    assert len(fetched) == 2
+    assert "msgspec/__init__.py" in pack_packages(here, here).list_files()
+
+
+def put_stand_in(folder: Path) -> Carried:
+    """What lies on a machine, with a program in the place of pgdyno."""
+    for name in ("program/bin", "program/site", "packages"):
+        (folder / name).mkdir(parents=True)
+    (folder / "program/site/pgdyno.py").write_text(textwrap.dedent(STAND_IN))
+    python = folder / "program/bin/python"
+    python.write_text(f'#!/bin/sh\nshift 3\nexec {sys.executable} -u {folder}/program/site/pgdyno.py "$@"\n')
+    python.chmod(0o755)
+    return describe_stand_in(folder)
+
+
+def describe_stand_in(folder: Path) -> Carried:
+    return Carried(program=f"{folder}/program", packages=f"{folder}/packages", python="3.11", sent_bytes=0)
+
+
+@contextmanager
+def started(folder: Path, *words: str, silence_s: int = 30) -> Iterator[tuple[SshLink, FarCommand]]:
+    """The stand-in at work on db1."""
+    order = Order(words=words, result="records/mine")
+    with open_link(db1()) as link, running(link, describe_stand_in(folder), order, silence_s=silence_s) as command:
+        yield link, command
+
+
+def test_output_and_exit_code_come_here_and_files_come_home(
+    by_ssh: Sshd, tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    carried = put_stand_in(tmp_path)
+    (tmp_path / "a.sql").write_text("SELECT 1;")
+    order = Order(words=("end", "naïve"), files={"below/a.sql": tmp_path / "a.sql"}, result="below")
+    with open_link(db1()) as link, running(link, carried, order) as command:
+        ended = command.run(began=lambda _: None)
+        assert (ended.code, ended.has_result) == (7, True)
+        command.fetch(tmp_path / "home")
+        assert Path(ended.folder).is_relative_to(by_ssh.home / "pgdyno-on")
+        command.remove()
+    assert (tmp_path / "home/a.sql").read_text() == "SELECT 1;"
+    assert not (by_ssh.home / "pgdyno-on").exists()
+    out, err = capfdbinary.readouterr()
+    assert out.decode() == "out end naïve db1\n"
+    assert err == b"err False\n"
+
+
+def test_pgdyno_there_stops_in_order_with_the_conductor_its_link_and_ctrl_c(by_ssh: Sshd, tmp_path: Path) -> None:
+    put_stand_in(tmp_path)
+    environment = {**os.environ, "PATH": by_ssh.path}
+    argv = [sys.executable, "-c", textwrap.dedent(CONDUCTOR), str(tmp_path)]
+
+    def conduct() -> tuple[subprocess.Popen[str], Path, int]:
+        conductor = subprocess.Popen(argv, stdout=subprocess.PIPE, env=environment, text=True)
+        assert conductor.stdout is not None
+        assert conductor.stdout.readline() == "out wait db1\n"
+        folder, _, pid = conductor.stdout.readline().rpartition(" pid = ")
+        assert is_running(int(pid))
+        return conductor, Path(folder), int(pid)
+
+    conductor, folder, pid = conduct()
+    conductor.kill()
+    conductor.communicate()
+    wait_until(lambda: not is_running(pid))
+    assert (folder / "records/mine/put-back").exists()
+    # The folder of a command that was cut off with a record stays for it.
+    conductor, other, pid = conduct()
+    assert folder.exists()
+    conductor.send_signal(signal.SIGINT)
+    out, _ = conductor.communicate()
+    assert json.loads(out.splitlines()[-1]) == {"code": 130, "has_result": True}
+    assert (other / "records/mine/put-back").exists()
+    # A link that hangs: only the silence tells the program there.
+    with started(tmp_path, "wait", silence_s=2) as (link, command):
+        seen: list[int] = []
+        assert link._master is not None
+
+        def hang(began: Began) -> None:
+            seen.append(int(began.files["study.toml"].split()[-1]))
+            assert link._master is not None
+            os.kill(link._master.pid, signal.SIGSTOP)
+            wait_until(lambda: not is_running(seen[0]))
+            os.kill(link._master.pid, signal.SIGCONT)
+
+        with pytest.raises(StepFailedError, match="the link to db1 was lost"):
+            command.run(began=hang)
+    assert seen
+
+
+def test_a_record_that_is_gone_there_cannot_be_resumed(by_ssh: Sshd, tmp_path: Path) -> None:
+    carried = put_stand_in(tmp_path)
+    order = Order(words=("end",), folder=str(tmp_path / "nowhere"), result="records/mine")
+    with (
+        open_link(db1()) as link,
+        running(link, carried, order) as command,
+        pytest.raises(HostError, match="db1: it no longer has this record"),
+    ):
+        command.run(began=lambda _: None)
