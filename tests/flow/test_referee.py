@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import re
 import shutil
 from collections.abc import Callable
@@ -50,16 +51,23 @@ def trials_of(record: StudyRecord, workload: str) -> list[PlannedTrial]:
     return [trial for trial in record.plan.trials if trial.workload == workload]
 
 
+@functools.cache
+def read_stored_data() -> TrialData:
+    return read_trial_data(RECORD / "trials" / "0001", open_record(RECORD).read_trials()[0])
+
+
 def build_data(planned: PlannedTrial, *, tps: float = 1000.0) -> TrialData:
     """A finished trial that left nothing but what pgbench printed."""
-    trial = open_record(RECORD).read_trials()[0]
-    data = read_trial_data(RECORD / "trials" / "0001", trial)
+    data = read_stored_data()
     assert data.pgbench is not None
     return msgspec.structs.replace(
         data,
-        record=msgspec.structs.replace(trial, planned=planned),
+        record=msgspec.structs.replace(data.record, planned=planned),
         pgbench=msgspec.structs.replace(data.pgbench, tps=tps),
         transactions=None,
+        os=None,
+        server=None,
+        log=(),
     )
 
 

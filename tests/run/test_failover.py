@@ -6,7 +6,6 @@ import itertools
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -26,8 +25,10 @@ from pgdyno.run.postgres import sql
 from pgdyno.run.postgres.address import Address
 from pgdyno.run.trial import TrialOutcome, run_trial
 from pgdyno.spec.read import make_study
-from tests.homes import reachable_folder, some_home
+from tests.homes import some_home
+from tests.ready_program import Program, run_program
 from tests.run.test_switchback import assert_nothing_is_left
+from tests.shared import reachable_folder, shared_home
 from tests.stages import prepare_stage
 
 pytestmark = pytest.mark.cluster
@@ -55,8 +56,9 @@ def run_failover(
     raw: dict[str, object] = {
         "server": {"standbys": standbys, "settings": settings},
         "data": {"scale": 2},
-        "workload": [{"name": "tpcb-like", "clients": 2, "threads": 1}],
-        "trials": {"duration": "4s", "warm_up": "1s", "rounds": 1},
+        # A rate that leaves the CPUs to the tests beside it.
+        "workload": [{"name": "tpcb-like", "clients": 2, "threads": 1, "rate_tps": 100.0}],
+        "trials": {"duration": "4s", "warm_up": "0s", "rounds": 1},
         "failover": {"how": how, "promote_within": promote_within},
     }
     study = make_study(raw, source="test", folder=folder)
@@ -249,6 +251,7 @@ scale = 1
 [[workload]]
 name = "tpcb-like"
 clients = 2
+rate_tps = 100.0
 [trials]
 rounds = 1
 duration = "4s"
@@ -259,12 +262,11 @@ warm_up = "0s"
 @pytest.mark.parametrize("instant", ["trials/0001/probes.jsonl", "trials/0001/after/pgbench.stderr"])
 def test_killed_at_any_moment_it_leaves_no_server_and_the_record_resumes(instant: str) -> None:
     """pgdyno is killed once the prober has written, and once the load goes on at the standby."""
-    with reachable_folder() as folder:
+    with reachable_folder() as folder, shared_home(folder / "home"):
         (folder / "study.toml").write_text(STUDY)
         record, place = folder / "record", folder / "home"
-        words = [sys.executable, "-m", "pgdyno"]
-        options = ["--home", str(place), "--out", str(record)]
-        run = subprocess.Popen([*words, "run", str(folder / "study.toml"), *options], stdout=subprocess.DEVNULL)
+        words = ["run", str(folder / "study.toml"), "--home", str(place), "--out", str(record)]
+        run = Program(words, stdout=subprocess.DEVNULL)
         seen = record / instant
         until_s = time.monotonic() + 600
         while not (seen.exists() and seen.stat().st_size):
@@ -275,8 +277,7 @@ def test_killed_at_any_moment_it_leaves_no_server_and_the_record_resumes(instant
         run.wait()
         with open_home(place, find_server_user()) as found:
             assert_nothing_is_left(found)
-        resume = [*words, "resume", str(record)]
-        done = subprocess.run(resume, check=False, capture_output=True, text=True)
+        done = run_program(["resume", str(record)])
         assert done.returncode == 0, done.stderr
         assert (record / "trials/0001/failover.json").exists()
         assert not (place / "work/slot-1").exists()

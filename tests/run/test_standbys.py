@@ -33,6 +33,8 @@ MACHINE = Machine(version_major=18, cpu_count=2, memory_bytes=8 << 30, disk_free
 LOCAL, APPLIED = "synchronous_commit=local", "synchronous_commit=remote_apply"
 # Far longer than a commit takes on any machine that runs the tests, and quick enough for them.
 DELAY_MS = 60.0
+# Clients that think leave the CPUs to the tests beside them.
+THINKING = "\\set aid random(1, 200000)\nUPDATE pgbench_accounts SET abalance = :aid WHERE aid = :aid;\n\\sleep 5 ms\n"
 
 
 @pytest.fixture(scope="module")
@@ -42,10 +44,11 @@ def home() -> Iterator[Home]:
 
 
 def run_block(home: Home, folder: Path, schedule: SliceSchedule, *, major: int, cache: str = "warm") -> TrialOutcome:
+    (folder / "thinking.sql").write_text(THINKING)
     raw: dict[str, object] = {
         "server": {"standbys": 1, "settings": {"recovery_min_apply_delay": f"{DELAY_MS:g}ms"}},
         "data": {"scale": 2},
-        "workload": [{"name": "simple-update", "clients": 2, "threads": 1}],
+        "workload": [{"name": "thinking", "scripts": ["thinking.sql"], "clients": 2, "threads": 1}],
         "trials": {"duration": "20s", "warm_up": "1s", "cache": cache},
         "variant": [{"settings": {"synchronous_commit": value}} for value in ("local", "remote_apply")],
     }

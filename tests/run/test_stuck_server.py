@@ -21,7 +21,7 @@ from pgdyno.run.postgres import timeouts as patience
 from pgdyno.run.postgres.timeouts import NoAnswerError
 from pgdyno.spec.study import DataSpec
 from tests.homes import initdb, installation_of, some_home
-from tests.run.test_trial import make_stage, run_first
+from tests.run.test_trial import GENTLE, make_stage, run_first
 
 pytestmark = pytest.mark.cluster
 
@@ -52,7 +52,7 @@ def assert_nothing_is_left(home: Home) -> None:
 
 
 def test_under_load(home: Home, tmp_path: Path, hang: Callable[[], None]) -> None:
-    stage = make_stage(home, tmp_path, name="tpcb-like", trials={"duration": "200s", "warm_up": "0s"})
+    stage = make_stage(home, tmp_path, trials={"duration": "200s", "warm_up": "0s"}, **GENTLE)
     outcome = run_first(stage, tmp_path / "trial", on_load=lambda _: hang())
     assert outcome.error is not None
     assert outcome.error.fact == "the server does not answer"
