@@ -223,13 +223,13 @@ class GivenServerUnderTest:
         return dataset
 
     def reset(self, on_activity: Callable[[str], None] = lambda _: None) -> float:  # noqa: ARG002 - nothing is known
-        """Make a new copy of the loaded database, once the server answers. Return the seconds that it took.
+        """Make a new copy of the loaded database. Return the seconds that it took.
 
         Raises:
             StepFailedError: The server does not answer, or refuses.
         """
-        # All that follows would wait for a server that hangs.
-        self._await_return()
+        # Each step that follows would wait for a server that hangs.
+        self._await_return(None, patience_s=0.0)
         self._check_bounds()
         if self._lock is not None:
             self._lock.check()
@@ -436,15 +436,15 @@ class GivenServerUnderTest:
 
     def _check_start(self, started_at: str, *, cause: PgdynoError | None = None) -> None:
         """Raise an error if the server was restarted, or does not come back."""
-        now = self._await_return(cause)
+        # The watch over the load has waited for one that hangs already.
+        patience_s = 0.0 if isinstance(cause, NoAnswerError) else _RETURNS_WITHIN_S
+        now = self._await_return(cause, patience_s=patience_s)
         if now != started_at:
             detail = f"it had started at {started_at}, and again at {now}"
             raise StepFailedError("the server was restarted in the middle of a trial", detail=detail) from cause
 
-    def _await_return(self, cause: PgdynoError | None = None) -> str:
+    def _await_return(self, cause: PgdynoError | None, *, patience_s: float) -> str:
         """Return when the server started, once it answers."""
-        # The watch over the load has waited for one that hangs already.
-        patience_s = 0.0 if isinstance(cause, NoAnswerError) else _RETURNS_WITHIN_S
         deadline_s = monotonic_s() + patience_s
         while True:
             try:
