@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from pgdyno.errors import StepFailedError
+from pgdyno.record.pgbench.output import Progress
 from pgdyno.run.cluster.home import Home
 from pgdyno.run.cluster.server import Server
 from pgdyno.run.cluster.template import prepare_template
@@ -111,6 +112,19 @@ def test_one_that_merely_has_nothing_to_do_is_left_alone(server: Server, monkeyp
     while time.monotonic() < until_s:
         assert watch.find_failure() is None
         time.sleep(0.1)
+
+
+def test_a_transaction_that_ends_while_the_server_is_asked_calls_it_off(
+    server: Server, hang: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watch = LoadWatch(server)
+    hang()
+    monkeypatch.setattr(load_watch, "SILENCE_S", 0.0)
+    assert watch.find_failure() is None, "asked without an answer"
+    assert isinstance(watch.find_failure(), NoAnswerError)
+    monkeypatch.setattr(load_watch, "SILENCE_S", 600.0)
+    watch.see(Progress(elapsed_s=1.0, tps=1.0, latency_average_ms=1.0, latency_stddev_ms=0.0, failed_count=0))
+    assert watch.find_failure() is None
 
 
 def test_one_that_lets_nobody_in_answers(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:

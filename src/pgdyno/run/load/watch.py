@@ -63,12 +63,14 @@ class LoadWatch:
         self._find_stall = find_stall
         self._clock = clock
         self._sign_s = clock()
+        self._unanswered: PgdynoError | None = None
         self._end_s = None if duration_s is None else self._sign_s + duration_s + _OVERTIME_S
 
     def see(self, second: Progress) -> None:
         """Take a second of the load as a sign of life if a transaction ended in it."""
         if second.tps > 0:
             self._sign_s = self._clock()
+            self._unanswered = None
 
     def find_failure(self) -> PgdynoError | None:
         """Return the error to end the load with: the server is dead or hangs, or the load goes on long after its time."""
@@ -80,17 +82,24 @@ class LoadWatch:
                 detail=self._server.log_tail(),
                 hint="transactions that take so long need a longer --duration; if none should, the disk may hang",
             )
+        if self._unanswered is not None:
+            return self._unanswered
         if self._clock() - self._sign_s < SILENCE_S:
             return None
+        # Transactions that end while it is asked are seen only afterwards: with one of them, the next call finds nothing.
+        self._unanswered = self._ask()
+        if self._unanswered is None:
+            self._sign_s = self._clock()
+        return None
+
+    def _ask(self) -> PgdynoError | None:
+        """Return why no transaction ends; None where the server is merely slow."""
         try:
             with self._server.connect(database="postgres", patience_s=ANSWER_PATIENCE_S) as session:
-                if (stall := self._find_stall(session)) is not None:
-                    return stall
+                return self._find_stall(session)
         except NoAnswerError as exc:
             exc.detail = f"{exc.detail}; no transaction had ended for {SILENCE_S:g} s\n{self._server.log_tail()}"
             return exc
         except StepFailedError:
             # The server refuses the connection, so it lives; if it is about to die, the next check will show it.
-            pass
-        self._sign_s = self._clock()
-        return None
+            return None
