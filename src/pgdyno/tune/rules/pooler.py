@@ -140,10 +140,6 @@ def _note(draft: Draft, pooling: Pooling, size: Known, most: int) -> Iterator[st
         f"the pool of {size.value:.0f} is for one pair of database and user: with several, divide it among them (pool_size in [databases]),"
         " or raise max_connections by each further pool."
     )
-    yield (
-        f"max_connections = {draft.text('max_connections')} is for clients that come through the pooler: count what connects past it,"
-        " such as backups, jobs and other poolers."
-    )
     knee = pooling.knee
     if pooling.no_knee_reason:
         yield f"the pool does not follow from a measurement: {pooling.no_knee_reason}."
