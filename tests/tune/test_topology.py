@@ -94,6 +94,8 @@ def test_a_measured_knee_stands_before_the_rule_and_the_pool_is_a_little_above_i
         found = pooled(knee=msgspec.structs.replace(KNEE, **changes))
         assert size(found) == wanted
         assert any(words in note for note in found.notes)
+        (one,) = (one for one in found.settings if one.name == "default_pool_size")
+        assert ("twice that" in one.reason) == (wanted == 20)
 
 
 @pytest.mark.parametrize(
