@@ -138,6 +138,7 @@ def test_loads_that_need_no_pooler_do_not_pay_for_its_machine() -> None:
     direct, pooled, *_ = price(HOST, both, pooler_host=POOLER).workloads
     for one, month in ((direct, alone(HOST)), (pooled, alone(HOST) + alone(POOLER))):
         assert one.worths[0].per_million.value == pytest.approx(month / ((one.tps.value or 0.0) * 2.628))
+    assert "are priced without the pooler's machine." in show(price(HOST, both, pooler_host=POOLER))
     beside = price(HOST, both)
     assert whole(beside) == pytest.approx(alone(HOST))
     assert beside.topology is not None

@@ -17,7 +17,7 @@ STUDIES = Path(__file__).parents[2] / "studies"
 
 def test_every_shipped_file_has_a_name() -> None:
     assert set(list_shipped().values()) == set(STUDIES.rglob("*.toml"))
-    assert list(list_shipped())[:3] == ["failover", "pooler", "read-write-split"]
+    assert list(list_shipped())[:3] == ["failover", "pooler-clients", "pooler"]
 
 
 def test_names_lead_to_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

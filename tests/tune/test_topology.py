@@ -18,6 +18,7 @@ from pgdyno.tune.subject import LoadHints, MeasuredLoad, make_subject_from_shape
 from pgdyno.tune.types import (
     DerivedSettings,
     DiskKind,
+    Known,
     MeasuredKnee,
     Origin,
     Pooling,
@@ -93,6 +94,8 @@ def test_a_measured_knee_stands_before_the_rule_and_the_pool_is_a_little_above_i
         found = pooled(knee=msgspec.structs.replace(KNEE, **changes))
         assert size(found) == wanted
         assert any(words in note for note in found.notes)
+        (one,) = (one for one in found.settings if one.name == "default_pool_size")
+        assert ("twice that" in one.reason) == (wanted == 20)
 
 
 @pytest.mark.parametrize(
@@ -126,8 +129,7 @@ def test_a_server_that_has_more_connections_keeps_them_until_its_clients_come_th
     subject = make_subject(connections=500, pooling=make_pooling(500), settings={"max_connections": "300"})
     tuning = derive(subject)
     assert value(tuning, "max_connections") == "300"
-    (one,) = (one for one in tuning.settings if one.name == "max_connections")
-    assert "--set max_connections=20 when all clients are" in one.reason
+    assert any("once all come through it, 20 do: --set max_connections=20" in note for note in tuning.notes)
     assert value(derive(subject, fixed={"max_connections": "20"}), "max_connections") == "20"
     few = msgspec.structs.replace(subject, settings={"max_connections": "10"})
     assert value(derive(few), "max_connections") == "20"
@@ -212,6 +214,19 @@ def test_the_wal_of_slots_and_checkpoints_fits_the_disk_and_lasts_a_day_at_most(
     assert away == pytest.approx(kept / (5 * MB))
     assert any("before it has to be made anew" in note for note in tuning.notes) == (away < 1800)
     assert value(tuning, "wal_keep_size") == "0"
+
+
+def test_declared_data_that_do_not_leave_room_and_assumed_data() -> None:
+    disk = make_disk(free=40 * GB)
+
+    def kept(dataset: Known) -> float:
+        tuning = standing(disk=disk, dataset=dataset, wal_bytes_per_s=5 * MB)
+        return parse_in_unit(value(tuning, "max_slot_wal_keep_size"), "B", is_integer=False)
+
+    assumed = known(100 * GB, "bytes", name="dataset", origin=Origin.ASSUMED)
+    assert kept(assumed) > kept(known(20 * GB, "bytes", name="dataset")) > 1 * GB
+    full = standing(disk=disk, dataset=known(38 * GB, "bytes", name="dataset"), wal_bytes_per_s=5 * MB)
+    assert value(full, "max_slot_wal_keep_size") == value(full, "max_wal_size"), "less would save no space"
 
 
 def test_a_bound_of_the_user_and_the_wal_that_a_server_keeps_stay() -> None:

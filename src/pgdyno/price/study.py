@@ -111,6 +111,9 @@ def price_study(
     # A load that connects to the server itself needs no pooler, if the record compares both ways.
     endpoints = {one.name: one.load.endpoint for one in analysis.workloads}
     direct = {name for name, to in endpoints.items() if to == PRIMARY} if {*endpoints.values()} - {PRIMARY} else set()
+    if topology is not None and topology.has_pooler and direct:
+        remark = "Loads that connect to the server itself are priced without the pooler's machine."
+        topology = msgspec.structs.replace(topology, remarks=(*topology.remarks, remark))
     # Of a record on loading, the data set is the empty cluster that each load begins with.
     data_bytes = _find_data_bytes(record) if not loadings else round(loadings[0].loaded_bytes or 0) or None
     memory_bytes = record.usable_memory_bytes

@@ -55,6 +55,11 @@ class TopologyPrice(msgspec.Struct, frozen=True, kw_only=True):
         """Number of machines."""
         return sum(group.count for group in self.groups)
 
+    @property
+    def has_pooler(self) -> bool:
+        """True if a pooler has a machine of its own."""
+        return any(group.role == _POOLER for group in self.groups)
+
     def without_pooler(self) -> HostCost:
         """Return the cost without a pooler's own machine."""
         return _add_groups([group for group in self.groups if group.role != _POOLER])

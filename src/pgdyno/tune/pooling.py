@@ -155,10 +155,10 @@ def describe_knee(knee: MeasuredKnee) -> str:
     """Describe a knee with its interval: `12 clients [10, 16]`."""
     if knee.is_beyond:
         return f"{knee.clients:.3g} clients or more"
-    if knee.low is None and knee.high is None:
+    if knee.low is None:
         return f"{knee.clients:.3g} clients"
-    ends = ("?" if end is None else f"{end:.3g}" for end in (knee.low, knee.high))
-    return f"{knee.clients:.3g} clients [{', '.join(ends)}]"
+    interval = f"({knee.low:.3g} or more)" if knee.high is None else f"[{knee.low:.3g}, {knee.high:.3g}]"
+    return f"{knee.clients:.3g} clients {interval}"
 
 
 def _choose_size(subject: TuningSubject, pooling: Pooling) -> Known:

@@ -95,6 +95,8 @@ def _put_size(draft: Draft, pooling: Pooling, size: Known) -> None:
         reason, formula = "in session mode each client keeps a connection.", "the expected clients"
     elif size.origin is Origin.MEASURED and knee is not None:
         reason = f"your load gains little beyond {describe_knee(knee)} at work, and the pool is a little above that."
+        if knee.low is not None and knee.high is None:
+            reason = f"your load gains little beyond {describe_knee(knee)} at work; the pool is twice that, as it may be more."
         if knee.is_beyond:
             reason = f"your load still gained at {knee.clients:.0f} clients at work, the most that the sweep tried."
         formula = "upper end of the knee's interval, at least 1.1 times the knee and at most twice, or the most clients that were tried; no more than clients"
@@ -139,10 +141,6 @@ def _note(draft: Draft, pooling: Pooling, size: Known, most: int) -> Iterator[st
     yield (
         f"the pool of {size.value:.0f} is for one pair of database and user: with several, divide it among them (pool_size in [databases]),"
         " or raise max_connections by each further pool."
-    )
-    yield (
-        f"max_connections = {draft.text('max_connections')} is for clients that come through the pooler: count what connects past it,"
-        " such as backups, jobs and other poolers."
     )
     knee = pooling.knee
     if pooling.no_knee_reason:

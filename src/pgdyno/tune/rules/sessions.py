@@ -32,7 +32,8 @@ def derive_connections(draft: Draft) -> None:
         value = max(needed, own)
         reason = "the pool's connections, some for maintenance and monitoring, and those reserved for superusers are all that it needs."
         if own > needed:
-            reason = f"the server's own, which is kept; behind the pooler {needed} do: --set max_connections={needed} when all clients are."
+            reason = "the server's own, which is kept."
+        draft.notes.append(_note_connections(value, needed))
         formula = "pool + a tenth, at least 5, + superuser_reserved_connections, in tens; not less than a server has"
     elif subject.connections.origin is Origin.ASSUMED:
         # No number was requested: a small increase is not worth a restart.
@@ -67,6 +68,18 @@ def derive_connections(draft: Draft) -> None:
             f"{expected:.0f} connections on {subject.cpus.value:g} CPUs: use a connection pooler (`pgdyno tune --pooler`) if most of them are idle; throughput "
             f"peaks near {max(4, math.ceil(_PEAK_PER_CPU * subject.cpus.value))} at work, and a few more on slow disks."
         )
+
+
+def _note_connections(value: int, needed: int) -> str:
+    if value > needed:
+        return (
+            f"max_connections = {value} is the server's own and is kept, as clients may still connect past the pooler; once all come through"
+            f" it, {needed} do: --set max_connections={needed}."
+        )
+    return (
+        f"max_connections = {value} is for clients that come through the pooler: count what connects past it, such as backups, jobs and"
+        " other poolers."
+    )
 
 
 def _count_connections(draft: Draft, expected: float) -> int:

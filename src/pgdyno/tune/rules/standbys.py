@@ -108,19 +108,24 @@ def _put_slot_wal(draft: Draft, standbys: Known) -> None:
     subject = draft.subject
     disk, rate = wal_disk(subject), wal_rate(subject, compression_of(draft))
     share = _SHARED_DISK_SHARE if subject.wal_disk is None else _OWN_DISK_SHARE
-    # Data that are not measured are not there yet.
-    is_to_come = subject.wal_disk is None and subject.dataset.origin is not Origin.MEASURED
+    # Declared data are not all there yet; of assumed data the share of a shared disk takes care.
+    is_shared = subject.wal_disk is None
+    is_to_come = is_shared and subject.dataset.origin is Origin.DECLARED
     free = disk.free_bytes.value - (subject.dataset.value if is_to_come else 0.0)
-    room = max(0.0, free * share - draft.number("max_wal_size"))
-    wanted = max(GB, rate.value * _LONGEST_S)
-    value = max(MB, round_down(min(room, wanted)) // MB * MB)
+    checkpoints = draft.number("max_wal_size")
+    # Checkpoints keep this much anyway, so that a smaller bound would save no space.
+    least = checkpoints if is_shared else MB
+    room, wanted = free * share - checkpoints, max(GB, rate.value * _LONGEST_S)
+    value = max(least, round_down(max(0.0, min(room, wanted)))) // MB * MB
     bound = f"a day of WAL at {format_bytes(rate.value)}/s" if wanted <= room else "what the disk has room for"
+    if value > max(room, 0.0):
+        bound = "as much as checkpoints keep anyway, since the disk has no room for more"
     draft.put(
         "max_slot_wal_keep_size",
         size(value),
         layer=Layer.REPLICATION,
         reason=f"a slot keeps WAL for a standby that is away, without a bound until the disk is full; this is {bound}.",
-        formula=f"WAL rate × 24 h, at least 1 GB, at most {share:g} of the space that data leave free, less max_wal_size",
+        formula=f"WAL rate × 24 h, at least 1 GB, at most {share:g} of the space that data leave free, less max_wal_size, on a shared disk at least max_wal_size",
         inputs=(standbys, rate, disk.free_bytes, *((subject.dataset,) if is_to_come else ())),
         source=f"{_SENDING}, max_slot_wal_keep_size; src/backend/access/transam/xlog.c, KeepLogSeg()",
         trades="a standby that falls further behind has lost its slot and is made anew",
@@ -128,7 +133,7 @@ def _put_slot_wal(draft: Draft, standbys: Known) -> None:
     lasts_s = draft.number("max_slot_wal_keep_size") / rate.value if rate.value else _LONGEST_S
     if draft.text("max_slot_wal_keep_size") != "-1" and lasts_s < _SHORT_S:
         draft.notes.append(
-            f"a standby may be away for {lasts_s / 60:.0f} min at {format_bytes(rate.value)}/s of WAL before it has to be made anew: a larger"
+            f"a standby may be away for only {lasts_s / 60:.1f} min at {format_bytes(rate.value)}/s of WAL before it has to be made anew: a larger"
             " disk for pg_wal, or an archive with restore_command, gives it longer."
         )
 

@@ -90,7 +90,7 @@ def _say_topology(price: StudyPrice) -> Iterator[str]:
     parts = [(group.role, found.per_month) for group in groups if (found := group.cost.find(first.term)) is not None]
     if len(parts) > 1:
         shares = [f"{role} {format_percent(per_month / first.per_month)}" for role, per_month in parts]
-        yield f"Shares of this price {name_term(first.term)}, and of the cost of each transaction: {join_names(shares)}."
+        yield f"Shares of this price {name_term(first.term)}, and of what a transaction costs: {join_names(shares)}."
     yield from price.topology.remarks
 
 
