@@ -92,6 +92,13 @@ def test_a_study_that_is_killed_here_stops_there_and_goes_on(carried: Sshd) -> N
         assert report["experiment"]["comparisons"][0]["questions"]
         assert "report: mine/report.html" in done.stdout
         assert "nothing is left to measure" in bench.read("resume", "mine").stderr
+        # A trial that is wanted again runs there, although only this folder has the record by now.
+        last = max(record.glob("trials/[0-9][0-9][0-9][0-9]/trial.json"))
+        last.unlink()
+        again = bench.run("resume", "mine")
+        assert again.returncode == 0, again.stderr
+        assert "carry" not in again.stderr
+        assert (last.exists(), [*far.glob("*/mine")]) == (True, [])
         refused = bench.read("explain", "mine", "--confirm")
         assert (refused.returncode, "the record was made on db1" in refused.stderr) == (3, True)
 

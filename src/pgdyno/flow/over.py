@@ -13,7 +13,7 @@ import msgspec
 
 from pgdyno.conduct.ui import Ui
 from pgdyno.errors import SpecError, StepFailedError, why
-from pgdyno.record.far import FarRecord, write_far
+from pgdyno.record.far import FAR_FILE, FarRecord, write_far
 from pgdyno.record.store import RECORD_FILE, RecordStore
 from pgdyno.report.format import format_bytes
 from pgdyno.run.host.clock import local_now
@@ -134,7 +134,9 @@ def resume_over(
 
 
 def _list_record(record: Path, there: str) -> Mapping[str, Path]:
-    return {f"{there}/{path.relative_to(record)}": path for path in record.rglob("*") if path.is_file()}
+    # Without the note that it is made elsewhere: it is made there.
+    paths = [path for path in record.rglob("*") if path.is_file() and path != record / FAR_FILE]
+    return {f"{there}/{path.relative_to(record)}": path for path in paths}
 
 
 def _refuse_options(words: Sequence[str]) -> None:
