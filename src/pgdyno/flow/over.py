@@ -9,9 +9,11 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
+import msgspec
+
 from pgdyno.conduct.ui import Ui
 from pgdyno.errors import SpecError, StepFailedError, why
-from pgdyno.record.far import FarRecord, write_far
+from pgdyno.record.far import FAR_FILE, FarRecord, write_far
 from pgdyno.record.store import RECORD_FILE, RecordStore
 from pgdyno.report.format import format_bytes
 from pgdyno.run.host.clock import local_now
@@ -119,12 +121,22 @@ def resume_over(
 ) -> int:
     """Go on with a study on the machine where it was begun; see `run_over`."""
     _refuse_options(options)
-    words = ("resume", far.record, *options)
+    order = Order(
+        words=("resume", far.record, *options),
+        files={} if far.folder is not None else _list_record(store.path, far.record),
+        folder=far.folder,
+        result=far.record,
+    )
     with store.locked(), open_link(make_entry(far.ssh)) as link:
         carried = _carry(link, ui)
         before_output()
-        order = Order(words=words, folder=far.folder, result=far.record)
         return _run(link, carried, order, store.path)
+
+
+def _list_record(record: Path, there: str) -> Mapping[str, Path]:
+    # Without the note that it is made elsewhere: it is made there.
+    paths = [path for path in record.rglob("*") if path.is_file() and path != record / FAR_FILE]
+    return {f"{there}/{path.relative_to(record)}": path for path in paths}
 
 
 def _refuse_options(words: Sequence[str]) -> None:
@@ -162,7 +174,9 @@ def _run(link: SshLink, carried: Carried, order: Order, home: Path | None) -> in
         if home is None or order.result is None:
             return
         note = FarRecord(ssh=link.destination, folder=began.folder, record=order.result)
-        if not home.exists():
+        if home.exists():
+            write_far(home, note)
+        else:
             _write_stub(home, note, began.files)
             stack.enter_context(RecordStore(home).locked())
 
@@ -171,7 +185,11 @@ def _run(link: SshLink, carried: Carried, order: Order, home: Path | None) -> in
             ended = command.run(began=begin)
             if home is not None:
                 _take_home(command, ended, home, note)
-            if _may_be_removed(ended, home, note):
+            if home is None or note is None or not ended.has_result:
+                command.remove()
+            elif RecordStore(home).read_record().is_ended:
+                # All of it is here: that comes first.
+                write_far(home, msgspec.structs.replace(note, folder=None))
                 command.remove()
         except StepFailedError as error:
             if note is not None:
@@ -189,13 +207,6 @@ def _take_home(command: FarCommand, ended: Ended, home: Path, note: FarRecord | 
     elif note is not None and not RecordStore(home).has_trials:
         # The study was refused before its first trial, and there, too, its record is removed.
         RecordStore(home).remove()
-
-
-def _may_be_removed(ended: Ended, home: Path | None, note: FarRecord | None) -> bool:
-    """Return whether nothing there is needed any more: there was no record, or the study has ended and is home."""
-    if not ended.has_result or home is None or note is None:
-        return True
-    return RecordStore(home).read_record().is_ended is True
 
 
 def _write_stub(home: Path, note: FarRecord, files: Mapping[str, str]) -> None:
