@@ -11,7 +11,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from pgdyno.conduct.ui import Ui
-from pgdyno.errors import InterruptedStudyError, SpecError, StepFailedError, why
+from pgdyno.errors import ExitCode, InterruptedStudyError, SpecError, StepFailedError, why
 from pgdyno.record.far import FarRecord, write_far
 from pgdyno.record.store import RECORD_FILE, STUDY_FILE, RecordStore
 from pgdyno.report.format import format_bytes
@@ -41,6 +41,8 @@ _REFUSED = {
 _WEIGHT = re.compile(r"@\d+$")
 _OF_NO_NAME = re.compile(r"[^A-Za-z0-9._-]+")
 _MOST_CARRIED_BYTES = 16 << 20
+# As a shell says it.
+_KILLED_BY = 128
 _CARRYING_S = 30.0
 
 
@@ -186,7 +188,13 @@ def _run(link: SshLink, carried: Carried, order: Order, home: Path | None) -> in
         except KeyboardInterrupt as interrupt:
             goes_on = "" if note is None else f"; `pgdyno resume {home}` goes on"
             raise InterruptedStudyError("stopped here", hint=f"{hint}{goes_on}") from interrupt
-        return ended.code
+    if ended.code > _KILLED_BY and ended.code != ExitCode.INTERRUPTED:
+        raise StepFailedError(
+            f"pgdyno was killed on {link.destination}, by signal {ended.code - _KILLED_BY}",
+            detail="by a person there, or by the kernel for want of memory: `dmesg` there tells",
+            hint="" if note is None else f"what was finished is here; `pgdyno resume {home}` goes on",
+        )
+    return ended.code
 
 
 def _take_home(command: FarCommand, ended: Ended, home: Path, note: FarRecord | None) -> None:
