@@ -46,7 +46,7 @@ def go_over(machine: str, words: Sequence[str], ui: Any) -> NoReturn:
     """Run a command line on another machine, and exit with its exit code."""
     from pgdyno.flow.over import make_entry, read_order, run_over
 
-    raise SystemExit(run_over(make_entry(machine), read_order(words), ui=ui, before_output=ui.close))
+    raise SystemExit(run_over(make_entry(machine), read_order(words, machine), ui=ui, before_output=ui.close))
 
 
 def go_over_if_named(machine: str | None, *, dsn: str | None, ui: Any) -> None:

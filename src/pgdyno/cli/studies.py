@@ -175,9 +175,10 @@ def resume(
         gate, store = plan_gate(fail_if or [], junit=junit, bmf=bmf), find_record(record, records)
         if (far := read_far(store.path)) is not None and not is_finished(store):
             valued = {"--junit": junit, "--bmf": bmf, "--listen": listen, "--metrics-port": metrics_port}
-            valued |= {"--home": home, "--run-as": run_as}
+            valued |= {"--home": home, "--run-as": run_as, "--password-command": password_command}
             options = [word for name, value in valued.items() if value is not None for word in (name, str(value))]
             options += [word for condition in fail_if or [] for word in ("--fail-if", condition)]
+            options += [word for what in allow or [] for word in ("--allow", what)]
             flags = {"--json": json, "--yes": yes, "--quiet": quiet, "--live": live}
             resume_there(store, far, [*options, *(name for name, is_set in flags.items() if is_set)], ui)
         study = store.read_record().study

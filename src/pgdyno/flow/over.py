@@ -5,16 +5,17 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+import tomllib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import msgspec
 
 from pgdyno.conduct.ui import Ui
-from pgdyno.errors import SpecError, StepFailedError, why
+from pgdyno.errors import ExitCode, InterruptedStudyError, SpecError, StepFailedError, why
 from pgdyno.record.far import FAR_FILE, FarRecord, write_far
-from pgdyno.record.store import RECORD_FILE, RecordStore
+from pgdyno.record.store import RECORD_FILE, STUDY_FILE, RecordStore
 from pgdyno.report.format import format_bytes
 from pgdyno.run.host.clock import local_now
 from pgdyno.run.host.stale import name_of_this_process, remove_stale_folders
@@ -22,7 +23,6 @@ from pgdyno.run.link.ssh import SshLink, open_link
 from pgdyno.run.over.carry import Carried, carry
 from pgdyno.run.over.command import Began, Ended, FarCommand, Order, running
 from pgdyno.spec.hosts import HostEntry, HostRole
-from pgdyno.spec.read import read_study
 
 _RECORDS = Path("pgdyno-records")
 _CARDS = "pgdyno-disks"
@@ -41,7 +41,10 @@ _REFUSED = {
     "--bmf": "write it from the record when that is home: `pgdyno report RECORD --bmf FILE`",
 }
 _WEIGHT = re.compile(r"@\d+$")
+_OF_NO_NAME = re.compile(r"[^A-Za-z0-9._-]+")
 _MOST_CARRIED_BYTES = 16 << 20
+# As a shell says it.
+_KILLED_BY = 128
 _CARRYING_S = 30.0
 
 
@@ -57,11 +60,12 @@ def make_entry(named: str) -> HostEntry:
         raise SpecError(str(exc)) from exc
 
 
-def read_order(words: Sequence[str]) -> Order:
+def read_order(words: Sequence[str], machine: str) -> Order:
     """Return what is to be run there for a command line: with the files that it names, and the record that comes home.
 
     Args:
         words: What follows the program's name, and what would be typed on that machine.
+        machine: That machine as for ssh, which a record is named after.
 
     Raises:
         SpecError: The command, an option or a file cannot be used there.
@@ -90,7 +94,8 @@ def read_order(words: Sequence[str]) -> Order:
             raise SpecError("--out does not work on another machine here", hint=f"cards come home into {_CARDS}")
         return Order(words=tuple(words), files=files, result=_CARDS if command == "disk" else None)
     if out is None:
-        made = f"{_RECORDS}/{local_now():%Y%m%d-%H%M%S}-{command}"
+        # Several machines may begin in the same second.
+        made = f"{_RECORDS}/{local_now():%Y%m%d-%H%M%S}-{command}-{_OF_NO_NAME.sub('-', machine)}"
         return Order(words=(*words, "--out", made), files=files, result=made)
     _check_inside("--out", out)
     RecordStore(Path(out)).check_new()
@@ -130,7 +135,7 @@ def resume_over(
     with store.locked(), open_link(make_entry(far.ssh)) as link:
         carried = _carry(link, ui)
         before_output()
-        return _run(link, carried, order, store.path)
+        return _run(link, carried, order, store.path, is_new=False)
 
 
 def _list_record(record: Path, there: str) -> Mapping[str, Path]:
@@ -164,7 +169,7 @@ def _carry(link: SshLink, ui: Ui) -> Carried:
     return carried
 
 
-def _run(link: SshLink, carried: Carried, order: Order, home: Path | None) -> int:
+def _run(link: SshLink, carried: Carried, order: Order, home: Path | None, *, is_new: bool = True) -> int:
     """Run it, and bring its result home to a path."""
     note: FarRecord | None = None
 
@@ -174,36 +179,56 @@ def _run(link: SshLink, carried: Carried, order: Order, home: Path | None) -> in
         if home is None or order.result is None:
             return
         note = FarRecord(ssh=link.destination, folder=began.folder, record=order.result)
-        if home.exists():
-            write_far(home, note)
-        else:
+        if is_new:
             _write_stub(home, note, began.files)
             stack.enter_context(RecordStore(home).locked())
+        else:
+            write_far(home, note)
 
     with ExitStack() as stack, running(link, carried, order) as command:
+        hint = "pgdyno there stops by itself within a minute or two, and puts settings back"
         try:
             ended = command.run(began=begin)
+            hint = f"the command has ended there, and what it made stays in {ended.folder}"
             if home is not None:
                 _take_home(command, ended, home, note)
-            if home is None or note is None or not ended.has_result:
-                command.remove()
-            elif RecordStore(home).read_record().is_ended:
-                # All of it is here: that comes first.
-                write_far(home, msgspec.structs.replace(note, folder=None))
+            if _may_be_removed(ended, home, note):
+                hint = f"all is here; {ended.folder} there is not needed any more: remove it"
                 command.remove()
         except StepFailedError as error:
-            if note is not None:
-                error.hint = (
-                    "pgdyno there stops by itself within a minute or two, and puts settings back;"
-                    f" `pgdyno resume {home}` goes on"
-                )
+            if not error.hint:
+                error.hint = hint if note is None else f"{hint}; `pgdyno resume {home}` goes on"
             raise
-        return ended.code
+        except KeyboardInterrupt as interrupt:
+            goes_on = "" if note is None else f"; `pgdyno resume {home}` goes on"
+            raise InterruptedStudyError("stopped here", hint=f"{hint}{goes_on}") from interrupt
+    if ended.code > _KILLED_BY and ended.code != ExitCode.INTERRUPTED:
+        raise StepFailedError(
+            f"pgdyno was killed on {link.destination}, by signal {ended.code - _KILLED_BY}",
+            detail="by a person there, or by the kernel for want of memory: `dmesg` there tells",
+            hint="" if note is None else f"what was finished is here; `pgdyno resume {home}` goes on",
+        )
+    return ended.code
+
+
+def _may_be_removed(ended: Ended, home: Path | None, note: FarRecord | None) -> bool:
+    """Return whether nothing there is needed any more: there was no record, or the study has ended and is home.
+
+    The record then says that it is whole, before anything is removed.
+    """
+    if not ended.has_result or home is None or note is None:
+        return True
+    if not RecordStore(home).read_record().is_ended:
+        return False
+    write_far(home, msgspec.structs.replace(note, folder=None))
+    return True
 
 
 def _take_home(command: FarCommand, ended: Ended, home: Path, note: FarRecord | None) -> None:
-    if ended.has_result:
+    if ended.has_result and note is not None:
         _bring_home(command, home, note)
+    elif ended.has_result and home == Path(_CARDS):
+        _bring_cards(command, home)
     elif note is not None and not RecordStore(home).has_trials:
         # The study was refused before its first trial, and there, too, its record is removed.
         RecordStore(home).remove()
@@ -211,36 +236,52 @@ def _take_home(command: FarCommand, ended: Ended, home: Path, note: FarRecord | 
 
 def _write_stub(home: Path, note: FarRecord, files: Mapping[str, str]) -> None:
     try:
-        (home / "trials").mkdir(parents=True)
+        # Another pgdyno may have made it meanwhile.
+        home.mkdir(parents=True)
+        (home / "trials").mkdir()
         write_far(home, note)
-        # A folder is a record when it has this file.
-        for name in sorted(files, key=lambda name: name == RECORD_FILE):
-            (home / name).write_text(files[name], encoding="utf-8")
+        # That machine has no say in the names. A folder is a record when it has the second one.
+        for name in (STUDY_FILE, RECORD_FILE):
+            (home / name).write_text(files.get(name, ""), encoding="utf-8")
     except OSError as exc:
         raise StepFailedError(f"cannot write a record to {home}", detail=why(exc)) from exc
 
 
-def _bring_home(command: FarCommand, home: Path, note: FarRecord | None) -> None:
-    """Fetch a result to a temporary name, and put it in its place when it is whole."""
-    parent = home.absolute().parent
-    parent.mkdir(parents=True, exist_ok=True)
+def _bring_home(command: FarCommand, home: Path, note: FarRecord) -> None:
+    """Fetch a record to a temporary name, and put it in its place when it is whole."""
+    with _fetched(command, home.absolute().parent) as part:
+        write_far(part / "new", note)
+        os.sync()
+        # What was there is older: it is of the same study.
+        home.rename(part / "old")
+        try:
+            (part / "new").rename(home)
+        except OSError:
+            (part / "old").rename(home)
+            raise
+        os.sync()
+
+
+def _bring_cards(command: FarCommand, home: Path) -> None:
+    """Fetch disk cards, and put them beside those that are here."""
+    with _fetched(command, home.absolute().parent) as part:
+        home.mkdir(exist_ok=True)
+        for card in (part / "new").iterdir():
+            if os.path.lexists(home / card.name):
+                raise StepFailedError(f"{home / card.name} exists already", hint="move it away, and measure again")
+            card.rename(home / card.name)
+
+
+@contextmanager
+def _fetched(command: FarCommand, parent: Path) -> Iterator[Path]:
+    """Fetch what a command has made, as `new` in a temporary folder."""
     remove_stale_folders(parent, _BRINGING)
     part = parent / f"{name_of_this_process(_BRINGING)}x"
     try:
         command.fetch(part / "new")
-        if note is None:
-            home.mkdir(exist_ok=True)
-            for card in (part / "new").iterdir():
-                card.replace(home / card.name)
-            return
-        write_far(part / "new", note)
-        # What was there is older: it is of the same study.
-        if home.exists():
-            home.rename(part / "old")
-        (part / "new").rename(home)
-        os.sync()
+        yield part
     except OSError as exc:
-        raise StepFailedError(f"cannot write what comes home to {home}", detail=why(exc)) from exc
+        raise StepFailedError(f"cannot write what comes home to {parent}", detail=why(exc)) from exc
     finally:
         shutil.rmtree(part, ignore_errors=True)
 
@@ -259,26 +300,41 @@ def _find_files(words: Sequence[str]) -> Mapping[str, Path]:
     found = {}
     for word in words:
         for name in (word, word.partition("=")[2], _WEIGHT.sub("", word)):
-            path = Path(name)
-            if name and not path.is_absolute() and path.is_file():
+            if _is_file_here(name, Path()):
                 _check_inside(name, name)
-                found[os.path.normpath(name)] = path
+                found[os.path.normpath(name)] = Path(name)
     return found
 
 
 def _find_scripts(study: Path) -> Mapping[str, Path]:
-    """Return the files that a study names, by their paths relative to this folder."""
-    asked, here = read_study(study), Path.cwd()
-    scripts = [one.weighted_scripts for one in asked.workload] + [one.weighted_scripts for one in asked.variant]
-    named = [name for weighted in scripts for name, _ in weighted]
-    named += [asked.data.init] if asked.data.init is not None else []
+    """Return the files that a study names, by their paths relative to this folder: every string may be one.
+
+    A study that is damaged is refused there.
+    """
+    try:
+        words = _find_strings(tomllib.loads(study.read_text(encoding="utf-8")))
+    except ValueError:
+        return {}
     found = {}
-    for name in named:
-        if Path(name).is_file():
-            relative = os.path.relpath(Path(name).resolve(), here)
-            _check_inside(f"{study}: {name}", relative)
-            found[relative] = Path(name)
+    for name in (_WEIGHT.sub("", word) for word in words):
+        if _is_file_here(name, study.parent):
+            path = os.path.normpath(study.parent / name)
+            _check_inside(f"{study}: {name}", path)
+            found[path] = study.parent / name
     return found
+
+
+def _find_strings(value: object) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict | list):
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from _find_strings(item)
+
+
+def _is_file_here(name: str, folder: Path) -> bool:
+    # Unlike a Path, it returns False for a text that is too long for a name, or in a folder without permission.
+    return name != "" and not Path(name).is_absolute() and os.path.isfile(folder / name)  # noqa: PTH113
 
 
 def _check_inside(what: str, path: str) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 
-from pgdyno.errors import SpecError
+from pgdyno.errors import HostError, SpecError, why
 from pgdyno.record.durable import write_durably, writing
 
 FAR_FILE = "ssh.json"
@@ -38,11 +38,14 @@ def read_far(record: Path) -> FarRecord | None:
 
     Raises:
         SpecError: The note is damaged.
+        HostError: It cannot be read.
     """
     try:
         raw = (record / FAR_FILE).read_bytes()
-    except OSError:
+    except FileNotFoundError:
         return None
+    except OSError as exc:
+        raise HostError(f"cannot read where the record {record} was made", detail=why(exc)) from exc
     try:
         return msgspec.json.decode(raw, type=FarRecord)
     except msgspec.DecodeError as exc:

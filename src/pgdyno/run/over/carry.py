@@ -119,9 +119,11 @@ def read_platform(name: str, seen: _FarMachine) -> Platform:
     return Platform(minor=seen.python[1], architecture=seen.machine, glibc_minor=int(words[1]))
 
 
-def _without_owner(entry: tarfile.TarInfo) -> tarfile.TarInfo:
+def _as_packed(entry: tarfile.TarInfo) -> tarfile.TarInfo:
     entry.uid = entry.gid = 0
     entry.uname = entry.gname = ""
+    # Root may run it, and the account of the server reads it, whatever this account's umask was.
+    entry.mode = 0o755 if entry.mode & 0o100 else 0o644
     return entry
 
 
@@ -165,7 +167,7 @@ class _Sender:
         self._packer = zlib.compressobj(_SPEND_LITTLE_ON_PACKING, wbits=_GZIP)
         with tarfile.open(fileobj=self, mode="w|") as tar:  # type: ignore[call-overload]
             for path, source in files.items():
-                tar.add(source.resolve(), arcname=path, recursive=False, filter=_without_owner)
+                tar.add(source.resolve(), arcname=path, recursive=False, filter=_as_packed)
                 done += sizes[path]
                 self._tell(f"carrying {parcel.title}: {done / 1e6:,.0f} of {total / 1e6:,.0f} MB")
         self._pending += self._packer.flush()

@@ -10,6 +10,7 @@ import shutil
 import signal
 import sys
 import tarfile
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,7 +19,6 @@ from typing import Any, TextIO
 import msgspec
 
 from pgdyno.errors import HostError, StepFailedError
-from pgdyno.run.host.clock import monotonic_s
 from pgdyno.run.host.program import COMMAND_VARIABLE, MACHINE_VARIABLE, PROGRAM_VARIABLE, program_name, typed_command
 from pgdyno.run.link.boot import SILENCE_S
 from pgdyno.run.link.ssh import SshLink
@@ -69,7 +69,7 @@ class FarCommand:
         self._name = link.destination
         self._stop_count = self._passed_count = 0
         self._talk = FarTalk(link, Path(far_run.__file__))
-        self._beat_s = monotonic_s()
+        self._ending = threading.Event()
         request = {
             "program": carried.program,
             "packages": carried.packages,
@@ -83,6 +83,9 @@ class FarCommand:
             "err": _measure(sys.stderr),
         }
         self._talk.ask(request)
+        # Not from the main thread: a terminal that takes nothing, after Ctrl-S, must not end the command there.
+        self._beating = threading.Thread(target=self._beat, daemon=True)
+        self._beating.start()
 
     def run(self, *, began: Callable[[Began], None]) -> Ended:
         """Show what it prints until it has ended.
@@ -136,7 +139,13 @@ class FarCommand:
 
     def close(self) -> None:
         """End the program there; pgdyno stops there, if it still runs."""
+        self._ending.set()
+        self._beating.join()
         self._talk.close()
+
+    def _beat(self) -> None:
+        while not self._ending.wait(_BEATS_EVERY_S):
+            self._talk.say_alive(b"beat\n")
 
     def _hear_tar(self) -> bytes:
         while (frame := self._hear_frame())[0] != "tar":
@@ -145,10 +154,10 @@ class FarCommand:
 
     def _hear_frame(self) -> tuple[str, bytes]:
         while not self._talk.has_line():
-            self._keep_alive()
+            self._pass_stops()
             if select.select([self._talk.output], [], [], _LOOKS_EVERY_S)[0]:
                 self._talk.fill()
-        self._keep_alive()
+        self._pass_stops()
         word, size = self._talk.hear().decode().split(" ")
         data = self._talk.take(int(size))
         if word == "refused":
@@ -156,13 +165,10 @@ class FarCommand:
             raise HostError(f"{self._name}: {refused['fact']}", detail=refused["detail"], hint=refused["hint"])
         return word, data
 
-    def _keep_alive(self) -> None:
+    def _pass_stops(self) -> None:
         while self._passed_count < self._stop_count:
             self._passed_count += 1
             self._talk.send(b"stop\n")
-        if monotonic_s() - self._beat_s >= _BEATS_EVERY_S:
-            self._beat_s = monotonic_s()
-            self._talk.send(b"beat\n")
 
     @contextmanager
     def _passing_signals(self) -> Iterator[None]:

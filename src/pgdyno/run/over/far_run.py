@@ -164,7 +164,8 @@ def open_folder(request: dict[str, Any], link: Link) -> tuple[Path, int]:
         folder.mkdir()
     else:
         folder = Path(request["folder"])
-        if not (folder / request["result"] / NOTED[0]).exists():
+        # It comes from a record, which may be of anybody, and is removed in the end: nothing else may be.
+        if folder.parent != place or folder.name == ".." or not (folder / request["result"] / NOTED[0]).exists():
             raise Refusal(
                 "it no longer has this record",
                 str(folder / request["result"]),
@@ -285,10 +286,10 @@ class Command:
         """Send what its record begins with, as soon as there is one."""
         if self.result is None or not (self.result / NOTED[0]).exists():
             return
-        self.is_noted = True
         with contextlib.suppress(OSError):
             texts = {name: (self.result / name).read_text(encoding="utf-8") for name in NOTED}
             self.link.send("began", json.dumps({"folder": str(self.folder), "files": texts}).encode())
+            self.is_noted = True
 
 
 def explain_code(code: int) -> int:

@@ -128,6 +128,12 @@ class FarTalk:
             left, self._data = left - len(self._data), self._data[left:]
         return b"".join(parts)
 
+    def say_alive(self, word: bytes) -> None:
+        """Send a word from any thread. Who listens in the main thread finds out that the link is lost."""
+        with contextlib.suppress(OSError, ValueError):
+            self._stdin.write(word)
+            self._stdin.flush()
+
     def close(self) -> None:
         """End the program by closing its input."""
         with contextlib.suppress(OSError):

@@ -1,0 +1,42 @@
+"""What goes to another machine with a command, and what a machine that lies can write here."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pgdyno.errors import SpecError, StepFailedError
+from pgdyno.flow.over import _write_stub, read_order
+from pgdyno.record.far import FarRecord
+
+NOTE = FarRecord(ssh="db1", folder="/home/me/pgdyno-on/1", record="mine")
+
+
+def test_a_machine_has_no_say_in_the_names_of_files_here(tmp_path: Path) -> None:
+    home, other = tmp_path / "records" / "mine", tmp_path / "other"
+    _write_stub(home, NOTE, {str(other): "x", "../../other": "x", "record.json": "{}", "study.toml": ""})
+    assert not other.exists()
+    assert {path.name for path in home.iterdir()} == {"trials", "ssh.json", "record.json", "study.toml"}
+    with pytest.raises(StepFailedError, match="cannot write a record"):
+        _write_stub(home, NOTE, {"record.json": "of another study"})
+    assert (home / "record.json").read_text() == "{}"
+
+
+def test_what_words_and_studies_name_by_relative_paths_goes_along(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    below = tmp_path / "below"
+    below.mkdir()
+    (below / "a.sql").touch()
+    (below / "mine.toml").write_text('[[workload]]\nscripts = ["a.sql@3", "/of/that/machine.sql", "select-only"]\n')
+    order = read_order(["run", "below/mine.toml", "--set", "a=" + 300 * "x"], "me@db1")
+    assert set(order.files) == {"below/mine.toml", "below/a.sql"}
+    assert order.result is not None
+    assert order.result.endswith("-run-me-db1")
+    (tmp_path / "out.sql").touch()
+    (below / "mine.toml").write_text('[[workload]]\nscripts = ["../out.sql"]\n')
+    monkeypatch.chdir(below)
+    with pytest.raises(SpecError, match=r"mine\.toml: \.\./out\.sql lies outside of this folder"):
+        read_order(["run", "mine.toml"], "db1")
