@@ -11,13 +11,16 @@ from pathlib import Path
 
 import pytest
 
+from tests.cli.experiments import THINKING
 from tests.cli.test_compare_given import run, start
 from tests.homes import reachable_folder
 from tests.run.test_privileges import pooling
 from tests.tools.pgcluster import PORT, Cluster, running
 
 pytestmark = pytest.mark.cluster
-LOAD = ("--workload", "select-only", "--scale", "1", "--clients", "4", "--warm-up", "1s", "--yes", "--json")
+ALIKE = ("--scale", "1", "--clients", "4", "--warm-up", "0s", "--yes", "--json")
+# At a rate that leaves the CPUs to the tests beside it.
+LOAD = ("--workload", "select-only", "--rate", "200", *ALIKE)
 ONE = ("--stock-only", "--rounds", "1", "--duration", "5s", "--no-disk")
 # Where nothing is to run: enough for a plan.
 LONG = ("--minutes", "5")
@@ -30,9 +33,9 @@ def home() -> Iterator[Path]:
         yield made / "home"
 
 
-@pytest.fixture(scope="module", params=(15, 18))
-def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
-    with running(request.param) as made:
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    with running(18) as made:
         made.sql("CREATE ROLE plain LOGIN CREATEDB")
         yield made
 
@@ -45,9 +48,8 @@ def list_processes(home: Path) -> str:
     return subprocess.run(["pgrep", "-af", f"{home}/work"], capture_output=True, text=True, check=False).stdout
 
 
-@pytest.mark.parametrize("server", ["15", "embedded"])
-def test_a_bench_through_a_pooler(tmp_path: Path, home: Path, server: str) -> None:
-    words = ("--endpoint", "pool", "--pool-size", "2", "--server", server, "--home", str(home), *ONE, *LOAD)
+def test_a_bench_through_a_pooler(tmp_path: Path, home: Path) -> None:
+    words = ("--endpoint", "pool", "--pool-size", "2", "--server", "15", "--home", str(home), *ONE, *LOAD)
     code, out, err = run(tmp_path, "bench", *words, "--out", str(tmp_path / "record"))
     assert code == 0, err
     (workload,) = json.loads(out)["workloads"]
@@ -71,7 +73,10 @@ def test_a_bench_through_a_pooler(tmp_path: Path, home: Path, server: str) -> No
 
 
 def test_direct_against_pooled_alternates_live_and_ctrl_c_leaves_nothing(tmp_path: Path, home: Path) -> None:
-    words = (*BOTH, "--home", str(home), "--no-disk", "--duration", "1s", *LOAD, *LONG)
+    # Loads at a rate do not alternate live; clients that think leave the CPUs to others as well.
+    (tmp_path / "thinking.sql").write_text(THINKING)
+    load = ("--workload", "thinking.sql", "--duration", "1s", *ALIKE)
+    words = (*BOTH, "--home", str(home), "--no-disk", *load, *LONG)
     child = start(tmp_path, "compare", *words, "--out", str(tmp_path / "record"))
     trials = tmp_path / "record/trials"
     # Both observed trials, then a round in which three members take turns.
@@ -124,9 +129,9 @@ def test_options_that_do_not_fit_are_refused(tmp_path: Path) -> None:
 def test_a_pooler_that_runs_already_against_the_server_behind_it(tmp_path: Path, cluster: Cluster) -> None:
     with pooling(cluster, mode="transaction", database="*", more="stats_users = plain") as folder:
         words = ("--dsn", dsn(cluster), "--endpoint", "primary", "--endpoint", f"bouncer={dsn(cluster, folder)}")
-        code, out, err = run(
-            tmp_path, "compare", *words, *LOAD, "--duration", "2s", "--minutes", "2", "--detect", "80%"
-        )
+        # The fewest rounds that can decide anything do.
+        few = ("--duration", "2s", "--minutes", "2", "--detect", "90%", "--confidence", "50%")
+        code, out, err = run(tmp_path, "compare", *words, *LOAD, *few)
     assert code == 0, err
     report = json.loads(out)
     assert report["experiment"]["design"] == "paired"
@@ -154,7 +159,7 @@ def test_poolers_that_cannot_take_the_load_are_refused_before_loading(tmp_path: 
         assert "prepared statements do not work through the pooler bouncer" in refuse(folder, "--mode", "prepared")
         assert "these variants cannot be compared live" in refuse(folder, "--design", "live")
     assert "the pooler bouncer: cannot connect" in refuse(folder)
-    with running(18 if cluster.version_major == 15 else 15) as other:
+    with running(15) as other:
         other.sql("CREATE ROLE plain LOGIN CREATEDB")
         assert "leads to another server" in refuse(other.root)
     assert cluster.sql("SELECT count(*) FROM pg_database WHERE datname ~ '^pgdyno_'") in {"0", "1"}
