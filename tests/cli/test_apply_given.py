@@ -62,6 +62,7 @@ def journals(folder: Path) -> list[Path]:
     return list((folder / "state").rglob("changes.json"))
 
 
+@on_15
 def test_a_superuser_applies_and_restores_to_the_byte(cluster: Cluster, tmp_path: Path) -> None:
     before, shown = conf(cluster), values(cluster)
     code, _, said = run(tmp_path, *tune(cluster))
@@ -122,6 +123,7 @@ def test_options_that_do_nothing_are_refused(tmp_path: Path) -> None:
         assert (code, said in err) == (2, True), err
 
 
+@on_18
 def test_a_role_with_exactly_the_printed_grants(cluster: Cluster, tmp_path: Path) -> None:
     before = conf(cluster)
     code, _, said = run(tmp_path, *tune(cluster, "--yes", user="plain"))

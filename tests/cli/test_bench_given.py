@@ -148,17 +148,14 @@ def test_what_limits_a_load_is_confirmed_on_the_same_server(cluster: Cluster, be
     assert cluster.sql("SELECT name, setting FROM pg_settings ORDER BY 1") == settings
 
 
+@on_15
 def test_a_password_is_nowhere(cluster: Cluster, bench: Bench) -> None:
     """It is in the string that the user typed, and pgbench and the sampler got it."""
-    dsn = f"postgresql://bench:{ENCODED}@{LOOPBACK}:{PORT}/postgres"
-    if cluster.version_major == 15:
-        (bench.folder / "ca.crt").write_bytes((cluster.data / "server.crt").read_bytes())
-        dsn += "?sslmode=verify-ca&sslrootcert=ca.crt"
+    (bench.folder / "ca.crt").write_bytes((cluster.data / "server.crt").read_bytes())
+    dsn = f"postgresql://bench:{ENCODED}@{LOOPBACK}:{PORT}/postgres?sslmode=verify-ca&sslrootcert=ca.crt"
     done = run(bench, "bench", "--dsn", dsn, *SHORT)
     assert done.returncode == 0, done.stderr
-    assert json.loads((bench.record / "record.json").read_text())["given"]["is_encrypted"] is (
-        cluster.version_major == 15
-    )
+    assert json.loads((bench.record / "record.json").read_text())["given"]["is_encrypted"] is True
     trial = json.loads(next(bench.record.glob("trials/*/trial.json")).read_text())
     assert [gap["source"] for gap in trial["gaps"]] == ["os sampler", "server log", "pg_stat_statements"]
     for file in (one for one in bench.folder.rglob("*") if one.is_file()):
@@ -198,6 +195,7 @@ def test_a_service_file_and_a_password_file(cluster: Cluster, bench: Bench, tmp_
     environment = {"PGSERVICEFILE": str(services), "PGPASSFILE": str(passwords)}
     done = run(bench, "bench", "--dsn", "service=mine", *SHORT, environment=environment)
     assert done.returncode == 0, done.stderr
+    assert json.loads((bench.record / "record.json").read_text())["given"]["is_encrypted"] is False
     cleaned = run(bench, "clean", "--dsn", "", "--yes", environment={**environment, "PGSERVICE": "mine"})
     assert cleaned.returncode == 0, cleaned.stderr
     assert databases(cluster) == []
@@ -416,9 +414,7 @@ def test_ctrl_c_leaves_the_loaded_database_only(cluster: Cluster, bench: Bench) 
     assert [name for name in databases(cluster) if name.endswith("_run")] == []
 
 
-@pytest.mark.parametrize(
-    ("cluster", "mode"), [(15, "session"), (15, "transaction"), (18, "transaction")], indirect=["cluster"]
-)
+@pytest.mark.parametrize(("cluster", "mode"), [(15, "session"), (18, "transaction")], indirect=["cluster"])
 def test_through_a_pooler(cluster: Cluster, bench: Bench, mode: str) -> None:
     cluster.sql("DROP ROLE IF EXISTS plain; CREATE ROLE plain LOGIN CREATEDB")
     with pooling(cluster, mode=mode) as folder:

@@ -76,6 +76,7 @@ def wait_for_load(cluster: Cluster, child: subprocess.Popen[str], *, before: byt
         time.sleep(0.05)
 
 
+@on_18
 def test_a_role_with_exactly_the_printed_grants(cluster: Cluster, tmp_path: Path) -> None:
     """Its plans show that each variant was in force; at this rate there is no verdict."""
     before = conf(cluster)

@@ -19,9 +19,9 @@ PAY = "\\set id random(1, 1000)\nUPDATE orders SET note = 'paid' WHERE id = :id;
 SHORT = ("--clients", "2", "--rounds", "2", "--warm-up", "0s", "--duration", "1s", *GENTLE)
 
 
-@pytest.fixture(scope="module", params=(15, 18))
-def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
-    with running(request.param, conf=f"log_statement = all\nlog_line_prefix = '{LOG_PREFIX}'\n") as made:
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    with running(15, conf=f"log_statement = all\nlog_line_prefix = '{LOG_PREFIX}'\n") as made:
         made.sql("CREATE ROLE bench LOGIN")
         for name in ("app", "neighbour"):
             made.sql(f"CREATE DATABASE {name} OWNER bench")
@@ -87,8 +87,6 @@ def test_it_is_only_read(cluster: Cluster, bench: Bench) -> None:
     assert dump(cluster) == before
 
 
-# What a comparison asks for besides is the same on both.
-@pytest.mark.parametrize("cluster", [18], indirect=True)
 def test_variants_are_compared_there(cluster: Cluster, bench: Bench) -> None:
     before, begins = dump(cluster), len(log(cluster))
     varied = ("--set", "work_mem=4MB", "--set", "work_mem=8MB", "--workload", "read.sql", "--minutes", "1")

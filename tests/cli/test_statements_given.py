@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.test_compare_given import run
+from tests.cli.experiments import THINKING
+from tests.cli.test_compare_given import on_15, on_18, run
 from tests.given import LOG_PREFIX, list_unexpected
 from tests.run.test_privileges import without_key
 from tests.tools.pgcluster import PORT, Cluster, running
@@ -54,6 +55,7 @@ def ask(cluster: Cluster, folder: Path, role: str, *words: str, changes: tuple[s
     return out + said
 
 
+@on_15
 def test_settings_of_the_whole_server(cluster: Cluster, neighbour: None, tmp_path: Path) -> None:
     values = ("--set", "commit_delay=10", "--set", "commit_delay=20", "--design", "switchback", "--minutes", "1")
     ask(cluster, tmp_path, "chief", "compare", *values, *LOAD, *QUICK_ANSWER, changes=("commit_delay",))
@@ -65,12 +67,14 @@ def test_settings_of_the_whole_server(cluster: Cluster, neighbour: None, tmp_pat
     assert "dropped 1 database" in ask(cluster, tmp_path, "chief", "clean")
 
 
+@on_18
 def test_a_live_sweep_a_file_and_a_check(cluster: Cluster, neighbour: None, tmp_path: Path) -> None:
     cluster.sql("ALTER ROLE bench SET statement_timeout = '60s'")
     (tmp_path / "schema.sql").write_text("CREATE TABLE orders AS SELECT generate_series(1, 100) AS id;\n")
     (tmp_path / "count.sql").write_text("SELECT count(*) FROM orders;\n")
     short = ("--warm-up", "0s", "--duration", "1s")
-    live = ("sweep", "clients=1,2", "--design", "live", "--scale", "1", "--workload", "select-only", "--minutes", "2")
+    (tmp_path / "thinking.sql").write_text(THINKING)
+    live = ("sweep", "clients=1,2", "--design", "live", "--scale", "1", "--workload", "thinking.sql", "--minutes", "2")
     assert "ask for no statement_timeout" in ask(
         cluster, tmp_path, "bench", *live, *short, *QUICK_ANSWER, "--out", "live"
     )

@@ -245,7 +245,9 @@ def test_what_the_server_has_counts_is_put_right_or_told(cluster: Cluster) -> No
         assert any(note.startswith("synchronous_commit = off, which the server keeps") for note in one.notes)
 
 
+# How settings are applied is tested on both versions, by tests/run/test_apply.py.
 @pytest.mark.cluster
+@pytest.mark.parametrize("cluster", [15], indirect=True)
 def test_apply_and_restore(cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As the server's own account, which may change no kernel: this machine stays as it is."""
     monkeypatch.setenv("XDG_STATE_HOME", str(cluster.root / "state"))
@@ -279,6 +281,7 @@ def test_apply_and_restore(cluster: Cluster, tmp_path: Path, monkeypatch: pytest
 
 
 @pytest.mark.cluster
+@pytest.mark.parametrize("cluster", [18], indirect=True)
 def test_the_kernel_is_left_alone_and_the_server_still_starts(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -321,6 +324,7 @@ def test_the_kernel_is_left_alone_and_the_server_still_starts(
 
 @needs_root
 @pytest.mark.cluster
+@pytest.mark.parametrize("cluster", [15], indirect=True)
 def test_without_rights(cluster: Cluster) -> None:
     nobody = pwd.getpwnam("nobody")
     tune(question(data_dir=cluster.data, fixed=SMALL), form=Form.TABLE)
@@ -338,6 +342,7 @@ def test_without_rights(cluster: Cluster) -> None:
 
 
 @pytest.mark.cluster
+@pytest.mark.parametrize("cluster", [18], indirect=True)
 def test_a_server_that_is_down_and_one_that_lets_nobody_in(cluster: Cluster) -> None:
     programs = ServerSpec(kind=ServerKind.LOCAL, bindir=str(cluster.bin_directory))
     cluster.run("pg_ctl", "-D", str(cluster.data), "-m", "fast", "-w", "-s", "stop")

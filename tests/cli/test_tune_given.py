@@ -87,6 +87,7 @@ def test_a_superuser_runs_the_script(cluster: Cluster) -> None:
     assert {one["takes"] for one in again["changes"] if one["name"] in waiting} <= {"restart"}
 
 
+@pytest.mark.parametrize("cluster", [18], indirect=True)
 def test_what_it_does_not_do(cluster: Cluster) -> None:
     without = [word for word in tune(cluster) if word not in {"--host", "r8g.2xlarge"}]
     for words, said in (
