@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from tests.cli.experiments import THINKING
 from tests.cli.program import Bench, wait_until
 from tests.sysctls import machine_settings, needs_proc_sys, read_sysctl
 
@@ -32,11 +33,20 @@ def write_limited(path, value, *, name):
     write(path, value, name=name)
 
 sysctl.write_value = write_limited
+# Its helpers are forked, and its empty clusters copied, as those of the tests' other programs are.
+import subprocess
+from pgdyno.run.cluster.server import Server
+from tests.forks import HelperPopen
+from tests.homes import copied_initdb
+
+subprocess.Popen, Server.initdb = HelperPopen, copied_initdb
 from pgdyno.cli.main import run_program
 run_program()
 """
 ASKED = (
     "--quick",
+    "--workload",
+    "thinking.sql",
     "--scale",
     "2",
     "--clients",
@@ -52,13 +62,14 @@ ASKED = (
 
 def run_until(bench: Bench, trial: str, *arguments: str, freely: int) -> str:
     """Run until a trial is finished, on a kernel that makes all pages only the first times; return what was said."""
+    (bench.folder / "thinking.sql").write_text(THINKING)
     file = bench.folder / "out" / trial / "trial.json"
     with subprocess.Popen(
         [sys.executable, "-c", PROGRAM, str(freely), *bench.words(*arguments)],
         cwd=bench.folder,
         stdin=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
-        env={**os.environ, "COLUMNS": "400"},
+        env={**os.environ, "COLUMNS": "400", "PYTHONPATH": str(Path(__file__).parents[2])},
         text=True,
     ) as process:
         assert wait_until(lambda: process.poll() is not None or is_finished(file), seconds=600)

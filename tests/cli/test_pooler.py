@@ -11,17 +11,16 @@ from pathlib import Path
 
 import pytest
 
+from tests.cli.experiments import THINKING
 from tests.cli.test_compare_given import run, start
 from tests.homes import reachable_folder
 from tests.run.test_privileges import pooling
 from tests.tools.pgcluster import PORT, Cluster, running
 
 pytestmark = pytest.mark.cluster
+ALIKE = ("--scale", "1", "--clients", "4", "--warm-up", "0s", "--yes", "--json")
 # At a rate that leaves the CPUs to the tests beside it.
-LOAD = (
-    *("--workload", "select-only", "--scale", "1", "--clients", "4", "--rate", "200", "--warm-up", "0s"),
-    *("--yes", "--json"),
-)
+LOAD = ("--workload", "select-only", "--rate", "200", *ALIKE)
 ONE = ("--stock-only", "--rounds", "1", "--duration", "5s", "--no-disk")
 # Where nothing is to run: enough for a plan.
 LONG = ("--minutes", "5")
@@ -74,7 +73,10 @@ def test_a_bench_through_a_pooler(tmp_path: Path, home: Path) -> None:
 
 
 def test_direct_against_pooled_alternates_live_and_ctrl_c_leaves_nothing(tmp_path: Path, home: Path) -> None:
-    words = (*BOTH, "--home", str(home), "--no-disk", "--duration", "1s", *LOAD, *LONG)
+    # Loads at a rate do not alternate live; clients that think leave the CPUs to others as well.
+    (tmp_path / "thinking.sql").write_text(THINKING)
+    load = ("--workload", "thinking.sql", "--duration", "1s", *ALIKE)
+    words = (*BOTH, "--home", str(home), "--no-disk", *load, *LONG)
     child = start(tmp_path, "compare", *words, "--out", str(tmp_path / "record"))
     trials = tmp_path / "record/trials"
     # Both observed trials, then a round in which three members take turns.

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -12,6 +10,7 @@ from pgdyno.errors import SpecError
 from pgdyno.flow.explain import explain
 from pgdyno.record.device.disk_card import write_card
 from pgdyno.record.store import RecordStore
+from tests.cli.program import run_here
 from tests.disk_cards import make_card
 
 RECORD = Path(__file__).parent.parent / "data" / "records" / "v1-pg18"
@@ -36,7 +35,6 @@ def test_a_card_that_is_none(tmp_path: Path) -> None:
 
 
 def test_a_disk_is_imagined_or_this_one_measured(tmp_path: Path) -> None:
-    words = ["explain", str(RECORD), "--confirm", "--disk", str(tmp_path / "any.json")]
-    done = subprocess.run([sys.executable, "-m", "pgdyno", *words], check=False, capture_output=True, text=True)
+    done = run_here(["explain", str(RECORD), "--confirm", "--disk", str(tmp_path / "any.json")])
     assert done.returncode == 2
     assert "--disk assumes another disk" in done.stderr
