@@ -7,10 +7,12 @@ import os
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
+import msgspec
 import pytest
 
+from pgdyno.analyse.comparison.parts import PartComparison
 from pgdyno.errors import ExitCode, HostError, SpecError
-from pgdyno.flow.gate import apply_gate, check_gate, plan_gate
+from pgdyno.flow.gate import GatedReport, apply_gate, check_gate, plan_gate
 from pgdyno.flow.report import StudyReport
 from tests.report.build import build_report
 from tests.report.build_comparison import build_client_sweep, build_paired, build_product, build_switchback
@@ -29,6 +31,34 @@ def test_files_are_written_whether_or_not_the_gate_fails(tmp_path: Path) -> None
         assert "tpcb-like: " in next(iter(json.loads(bmf.read_bytes())))
         assert gated.to_json() == StudyReport(report=report).to_json()
     assert sorted(path.suffix for path in tmp_path.iterdir()) == [".json", ".json", ".json", ".xml", ".xml", ".xml"]
+
+
+def test_a_load_in_parts_is_judged_by_its_parts_and_not_by_their_sum(tmp_path: Path) -> None:
+    report, junit, bmf = build_switchback(), tmp_path / "a.xml", tmp_path / "a.json"
+    slower, same = report.analysis.comparisons
+    named = msgspec.structs.replace(slower, workload="part writers of select-only")
+    parts = (PartComparison(workload="select-only", part="writers", comparison=named),)
+
+    def judge(*wholes: object) -> GatedReport:
+        analysis = msgspec.structs.replace(report.analysis, comparisons=wholes, part_comparisons=parts)
+        of = StudyReport(report=msgspec.structs.replace(report, analysis=analysis))
+        return apply_gate(plan_gate(["tps<-10%"], junit=junit, bmf=bmf), of)
+
+    gated = judge(same)
+    assert gated.result is not None
+    assert {one.workload for one in gated.result.failures} == {"part writers of select-only"}
+    assert gated.result.false_ratio == report.record.plan.experiment.alpha  # type: ignore[union-attr]
+    cases = [
+        (one.attrib["classname"], one.attrib["name"]) for one in ET.fromstring(junit.read_bytes()).iter("testcase")
+    ]
+    assert any(of == "pgdyno.part writers of select-only" and name.endswith(": tps") for of, name in cases)
+    assert any(of == "pgdyno.select-only" and name.endswith("wal_bytes") for of, name in cases)
+    assert not any(of == "pgdyno.select-only" and name.endswith(": tps") for of, name in cases)
+    assert any(name.startswith("part writers of select-only: ") for name in json.loads(bmf.read_bytes()))
+    # Loads without parts are a family of their own.
+    beside = judge(slower, same)
+    assert beside.result is not None
+    assert beside.result.false_ratio == 2 * gated.result.false_ratio
 
 
 def test_without_conditions_there_is_no_gate(tmp_path: Path) -> None:

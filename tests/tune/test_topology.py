@@ -147,6 +147,9 @@ def test_a_fixed_max_connections_bounds_the_pool_unless_its_size_was_asked_for()
     with pytest.raises(SpecError, match="a pool of 40 does not fit into max_connections = 30"):
         pooled("middle", fixed={"max_connections": "30"}, size=known(40, name="pool size"))
     assert size(pooled("middle", size=known(40, name="pool size"))) == 40
+    kept = {"max_connections": "60", "superuser_reserved_connections": "20"}
+    with pytest.raises(SpecError, match="a pool of 40 does not fit into max_connections = 60"):
+        pooled("middle", fixed=kept, size=known(40, name="pool size"))
 
 
 @pytest.mark.parametrize(
@@ -216,17 +219,24 @@ def test_the_wal_of_slots_and_checkpoints_fits_the_disk_and_lasts_a_day_at_most(
     assert value(tuning, "wal_keep_size") == "0"
 
 
-def test_declared_data_that_do_not_leave_room_and_assumed_data() -> None:
-    disk = make_disk(free=40 * GB)
+def test_data_whose_size_is_only_assumed_leave_a_slot_its_wal_and_a_full_disk_a_part_of_the_wal_of_checkpoints() -> (
+    None
+):
+    disk = make_disk(free=60 * GB)
+    for dataset, least_gb in (
+        (known(90 * GB, "bytes", name="dataset", origin=Origin.ASSUMED), 10),
+        (known(90 * GB, "bytes", name="dataset"), 1),
+    ):
+        tuning = standing(disk=disk, dataset=dataset, wal_bytes_per_s=10 * MB)
+        kept = parse_in_unit(value(tuning, "max_slot_wal_keep_size"), "B", is_integer=False)
+        checkpoints = parse_in_unit(value(tuning, "max_wal_size"), "B", is_integer=False)
+        assert least_gb * GB <= kept <= 30 * GB - checkpoints
+        assert not any("away for 0" in note for note in tuning.notes)
 
-    def kept(dataset: Known) -> float:
-        tuning = standing(disk=disk, dataset=dataset, wal_bytes_per_s=5 * MB)
-        return parse_in_unit(value(tuning, "max_slot_wal_keep_size"), "B", is_integer=False)
 
-    assumed = known(100 * GB, "bytes", name="dataset", origin=Origin.ASSUMED)
-    assert kept(assumed) > kept(known(20 * GB, "bytes", name="dataset")) > 1 * GB
-    full = standing(disk=disk, dataset=known(38 * GB, "bytes", name="dataset"), wal_bytes_per_s=5 * MB)
-    assert value(full, "max_slot_wal_keep_size") == value(full, "max_wal_size"), "less would save no space"
+def test_senders_that_are_too_few_for_the_standbys_are_refused() -> None:
+    with pytest.raises(SpecError, match="max_wal_senders = 1 is too few for 2 standbys"):
+        derive(make_subject(standbys=known(2, name="standbys")), fixed={"max_wal_senders": "1"})
 
 
 def test_a_bound_of_the_user_and_the_wal_that_a_server_keeps_stay() -> None:

@@ -5,10 +5,12 @@ Results are recomputed from the record and never stored in it.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import msgspec
 
 from pgdyno.analyse.capacity.types import Capacity
-from pgdyno.analyse.comparison.answers import Comparison
+from pgdyno.analyse.comparison.answers import SPEED_METRICS, Comparison
 from pgdyno.analyse.comparison.parts import PartComparison
 from pgdyno.analyse.comparison.pilot import SliceChoice
 from pgdyno.analyse.search.rate_search import RateSearch
@@ -39,6 +41,24 @@ class StudyAnalysis(msgspec.Struct, frozen=True, kw_only=True):
     def compared_parts(self, workload: str) -> tuple[Comparison, ...]:
         """Return the comparisons of the parts of a workload; none of a load without parts."""
         return tuple(one.comparison for one in self.part_comparisons if one.workload == workload)
+
+    def list_judged(self) -> Iterator[Comparison]:
+        """Yield the comparisons that verdicts are taken from: of a load in parts those of its parts, and its own without speeds.
+
+        The TPS of unlike transactions added up says nothing of either, and counts are known of all parts together only.
+        """
+        for whole in self.comparisons:
+            parts = self.compared_parts(whole.workload)
+            yield from parts
+            questions = tuple(one for one in whole.questions if not parts or one.metric not in SPEED_METRICS)
+            noise = tuple(one for one in whole.noise if not parts or one.metric not in SPEED_METRICS)
+            if questions or not parts:
+                yield msgspec.structs.replace(whole, questions=questions, noise=noise)
+
+    def count_families(self) -> int:
+        """Return the number of families of questions about speed, each with an error rate of its own: of whole loads, and of parts."""
+        with_parts = {one.workload for one in self.part_comparisons}
+        return max(1, bool(with_parts) + any(one.workload not in with_parts for one in self.comparisons))
 
     def list_undecided(self, comparison: Comparison) -> tuple[str, ...]:
         """List the variants that are undecided on a workload; of a load in parts, on any of its parts."""

@@ -107,7 +107,13 @@ def apply_gate(gate: Gate, report: StudyReport) -> GatedReport:
     found, experiment = report.report, report.report.record.plan.experiment
     if not gate.is_asked or experiment is None:
         return GatedReport(report=report)
-    result = judge_gate(found.analysis.comparisons, experiment, gate.conditions, dropped=found.record.refused_variants)
+    result = judge_gate(
+        tuple(found.analysis.list_judged()),
+        experiment,
+        gate.conditions,
+        dropped=found.record.refused_variants,
+        family_count=found.analysis.count_families(),
+    )
     if gate.junit is not None:
         from pgdyno.report.exports.junit import render_junit  # noqa: PLC0415 - each form loads what it needs
 

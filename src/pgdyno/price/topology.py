@@ -130,7 +130,7 @@ def _with_volumes(standby: HostSpec, host: HostSpec) -> HostSpec:
         disk=host.disk,
         wal_disk=host.wal_disk,
         root_disk=standby.root_disk or host.root_disk,
-        region=host.region,
+        region=standby.region or host.region,
     )
 
 

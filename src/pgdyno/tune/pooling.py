@@ -28,8 +28,8 @@ ASKED = ("--pool-size", _HOST_FILE)
 """Origins of a size that the user wants."""
 # Connections for maintenance and monitoring, beside the pool: as for clients without one.
 _SPARE_SHARE, _LEAST_SPARE = 0.1, 5
-# Built-in default of superuser_reserved_connections.
-_RESERVED = 3
+# Connections that the load never gets, with their built-in defaults.
+_RESERVED = {"superuser_reserved_connections": 3, "reserved_connections": 0}
 # A connection of a pool is idle while a transaction's client thinks, so that a pool at the knee has fewer at work; and by its
 # definition twice the knee gains too little to matter.
 _ABOVE_KNEE, _MOST_ABOVE_KNEE = 1.1, 2.0
@@ -131,7 +131,9 @@ def with_pool(subject: TuningSubject, fixed: Mapping[str, str]) -> TuningSubject
     if pooling is None:
         return subject
     size = pooling.size or _choose_size(subject, pooling)
-    size = _fit(size, fixed.get("max_connections"), is_asked=pooling.size is not None)
+    own = {**subject.settings, **fixed}
+    reserved = sum(int(own.get(name, built_in)) for name, built_in in _RESERVED.items())
+    size = _fit(size, fixed.get("max_connections"), reserved, is_asked=pooling.size is not None)
     connections = Known(name=SIZE, value=size.value, unit="count", origin=size.origin, how=size.how)
     active = subject.active
     if pooling.mode is PoolMode.TRANSACTION:
@@ -200,11 +202,11 @@ def find_reads_at_once(subject: TuningSubject) -> int:
     return max(1, min(most, round(outside * busy)))
 
 
-def _fit(size: Known, fixed_connections: str | None, *, is_asked: bool) -> Known:
+def _fit(size: Known, fixed_connections: str | None, reserved: int, *, is_asked: bool) -> Known:
     """Fit a pool into the max_connections that the user fixed."""
     if fixed_connections is None or not fixed_connections.isdigit():
         return size
-    most = int(fixed_connections) - _RESERVED
+    most = int(fixed_connections) - reserved
     room = max(1, most - spare_connections(most))
     if size.value <= room:
         return size

@@ -83,14 +83,16 @@ def judge_gate(
     conditions: Sequence[Condition],
     *,
     dropped: Mapping[str, object] | None = None,
+    family_count: int = 1,
 ) -> GateResult:
     """Judge a comparison by conditions.
 
     Args:
-        comparisons: The comparison on each workload.
+        comparisons: The comparison on each workload, or on each part of one.
         experiment: The experiment; its error rate and number of variants set the level of the intervals.
         conditions: What must not be proven.
         dropped: The variants that dropped out, by name.
+        family_count: The families of questions that each metric has, with an alpha of its own in each.
     """
     gone = tuple(variant.name for variant in experiment.variants if variant.name in (dropped or {}))
     asked = [
@@ -118,7 +120,7 @@ def judge_gate(
         undecided=() if VerdictWord.INCONCLUSIVE in conditions else tuple(_name(one) for one in undecided),
         unobserved=tuple(condition for condition, of in judged.items() if not of),
         metrics=tuple(metrics),
-        false_ratio=min(1.0, experiment.alpha * len(metrics)),
+        false_ratio=min(1.0, experiment.alpha * len(metrics) * family_count),
         loud=tuple(
             _name(_Asked(comparison, noise))
             for comparison in comparisons

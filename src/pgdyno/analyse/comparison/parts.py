@@ -1,7 +1,8 @@
 """Compare variants by the parts of a load: each part has TPS and latencies of its own, and verdicts of its own.
 
-The rounds are those of the whole load, whose deciding metric ends the experiment. The parts are a family of questions by
-themselves: all variants on all parts of the study's loads, for each metric.
+The rounds are those of the whole load, and the experiment ends once every part is decided: the TPS of unlike transactions added
+up decide nothing. The parts are a family of questions by themselves: all variants on all parts of the study's loads, for each
+metric.
 """
 
 from __future__ import annotations

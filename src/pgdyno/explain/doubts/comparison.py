@@ -57,7 +57,8 @@ def _noise_verdict(experiment: Experiment, analysis: StudyAnalysis) -> Iterator[
     found = [
         (whole.workload, one)
         for whole in analysis.comparisons
-        for one in (whole, *analysis.compared_parts(whole.workload))
+        # Verdicts are those of the parts. Asking of the whole as well would double how often chance is found.
+        for one in analysis.compared_parts(whole.workload) or (whole,)
     ]
     for workload, comparison in found:
         noise = comparison.find_noise(comparison.primary)

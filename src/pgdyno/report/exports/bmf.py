@@ -1,6 +1,6 @@
 """Make a Bencher Metric Format document: every variant's figures and its ratio to the reference, with intervals.
 
-A benchmark is a variant on a workload. Its measures are those of the comparison (`tps`, `latency_p95_ms`, …) and, except for
+A benchmark is a variant on a workload, or on a part of one. Its measures are those of the comparison (`tps`, `latency_p95_ms`, …) and, except for
 the reference, `tps_ratio` and so on: the variant over the reference, from pairs. Only the ratios compare like with like:
 figures of two runs were measured at different times.
 
@@ -27,7 +27,8 @@ Measure = dict[str, float]
 def render_bmf(report: ReportInput) -> bytes:
     """Return the document."""
     benchmarks: dict[str, dict[str, Measure]] = {}
-    for comparison in report.analysis.comparisons:
+    parts = (one.comparison for one in report.analysis.part_comparisons)
+    for comparison in (*report.analysis.comparisons, *parts):
         for figures in comparison.figures:
             measures = {
                 name: _measure(estimate.value, estimate.low, estimate.high)

@@ -1,4 +1,4 @@
-"""Make a JUnit XML document: a test suite for each workload, a test case for each question of variant and metric.
+"""Make a JUnit XML document: a test suite for each workload or part of one, a test case for each question of variant and metric.
 
 A test case fails if a condition of the gate holds for its question. It is skipped if no condition holds and the question
 is inconclusive. Its output has the figures. A variant that dropped out is one more test case, which fails.
@@ -26,7 +26,7 @@ _REPLACEMENT = "\ufffd"
 
 def render_junit(report: ReportInput, gate: GateResult) -> bytes:
     """Return the document."""
-    suites = [_make_suite(comparison, report, gate) for comparison in report.analysis.comparisons]
+    suites = [_make_suite(comparison, report, gate) for comparison in report.analysis.list_judged()]
     counts = _count([case for suite in suites for case in suite.iter("testcase")])
     # The schema has no count of skipped cases here.
     del counts["skipped"]

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from pgdyno.errors import SpecError
 from pgdyno.tune.checkpoints import wal_disk, wal_rate
 from pgdyno.tune.draft import GB, MB, Draft, round_down, size
 from pgdyno.tune.rules.wal import compression_of
 from pgdyno.tune.types import Estimated, Known, Layer, Origin, WorkloadClass
-from pgdyno.units import format_bytes
+from pgdyno.units import count_things, format_bytes
 
 _SENDING = "PostgreSQL 18 manual, section 19.6.1 “Sending Servers”"
 _STANDBY = "PostgreSQL 18 manual, section 19.6.3 “Standby Servers”"
@@ -24,6 +25,9 @@ _SPARE_SLOTS = 2
 _SHARED_DISK_SHARE, _OWN_DISK_SHARE = 0.5, 0.9
 # A standby that was away for longer is copied anew in less time than it takes to replay.
 _LONGEST_S = 24 * 3600.0
+# Share of max_wal_size that a slot may keep in any case. It takes no space: the WAL since the last checkpoint, which begins at most
+# max_wal_size / (1 + checkpoint_completion_target) back, stays for a recovery. Source: xlog.c, KeepLogSeg().
+_LEAST_SHARE = 0.25
 _SHORT_S = 1800.0
 _OLTP_DELAY_S = 30.0
 AWAY = "longest absence of a standby"
@@ -90,6 +94,12 @@ def _put_count(
     draft: Draft, name: str, needed: int, standbys: Known, *, reason: str, formula: str, trades: str
 ) -> None:
     now = round(draft.number(name))
+    if draft.is_fixed(name) and now < standbys.value:
+        raise SpecError(
+            f"{name} = {now} is too few for {count_things(round(standbys.value), 'standby')}",
+            detail="each standby takes one",
+            hint=f"leave it out of --set, or ask for {needed}",
+        )
     is_enough = now >= needed and not draft.is_fixed(name)
     draft.put(
         name,
@@ -108,24 +118,22 @@ def _put_slot_wal(draft: Draft, standbys: Known) -> None:
     subject = draft.subject
     disk, rate = wal_disk(subject), wal_rate(subject, compression_of(draft))
     share = _SHARED_DISK_SHARE if subject.wal_disk is None else _OWN_DISK_SHARE
-    # Declared data are not all there yet; of assumed data the share of a shared disk takes care.
-    is_shared = subject.wal_disk is None
-    is_to_come = is_shared and subject.dataset.origin is Origin.DECLARED
+    # Data that are declared are not there yet. A size that is assumed may be as large as the disk, and leaves nothing to reckon with.
+    is_to_come = subject.wal_disk is None and subject.dataset.origin is Origin.DECLARED
     free = disk.free_bytes.value - (subject.dataset.value if is_to_come else 0.0)
-    checkpoints = draft.number("max_wal_size")
-    # Checkpoints keep this much anyway, so that a smaller bound would save no space.
-    least = checkpoints if is_shared else MB
-    room, wanted = free * share - checkpoints, max(GB, rate.value * _LONGEST_S)
-    value = max(least, round_down(max(0.0, min(room, wanted)))) // MB * MB
+    room = max(0.0, free * share - draft.number("max_wal_size"))
+    wanted = max(GB, rate.value * _LONGEST_S)
+    least = draft.number("max_wal_size") * _LEAST_SHARE
+    value = max(MB, round_down(max(least, min(room, wanted))) // MB * MB)
     bound = f"a day of WAL at {format_bytes(rate.value)}/s" if wanted <= room else "what the disk has room for"
-    if value > max(room, 0.0):
-        bound = "as much as checkpoints keep anyway, since the disk has no room for more"
+    if least >= min(room, wanted):
+        bound = "a quarter of max_wal_size, which takes no space of its own"
     draft.put(
         "max_slot_wal_keep_size",
         size(value),
         layer=Layer.REPLICATION,
         reason=f"a slot keeps WAL for a standby that is away, without a bound until the disk is full; this is {bound}.",
-        formula=f"WAL rate × 24 h, at least 1 GB, at most {share:g} of the space that data leave free, less max_wal_size, on a shared disk at least max_wal_size",
+        formula=f"WAL rate × 24 h, at least 1 GB, at most {share:g} of the space that data leave free, less max_wal_size; never less than max_wal_size / 4",
         inputs=(standbys, rate, disk.free_bytes, *((subject.dataset,) if is_to_come else ())),
         source=f"{_SENDING}, max_slot_wal_keep_size; src/backend/access/transam/xlog.c, KeepLogSeg()",
         trades="a standby that falls further behind has lost its slot and is made anew",
@@ -133,9 +141,13 @@ def _put_slot_wal(draft: Draft, standbys: Known) -> None:
     lasts_s = draft.number("max_slot_wal_keep_size") / rate.value if rate.value else _LONGEST_S
     if draft.text("max_slot_wal_keep_size") != "-1" and lasts_s < _SHORT_S:
         draft.notes.append(
-            f"a standby may be away for only {lasts_s / 60:.1f} min at {format_bytes(rate.value)}/s of WAL before it has to be made anew: a larger"
+            f"a standby may be away for {_say_length(lasts_s)} at {format_bytes(rate.value)}/s of WAL before it has to be made anew: a larger"
             " disk for pg_wal, or an archive with restore_command, gives it longer."
         )
+
+
+def _say_length(seconds: float) -> str:
+    return f"{seconds / 60:.0f} min" if seconds >= 120 else f"{seconds:.0f} s"
 
 
 def _put_kept_wal(draft: Draft, standbys: Known) -> None:

@@ -90,7 +90,13 @@ def _describe_budgets(experiment: Experiment) -> str:
 
 
 def describe_noise(answers: WorkloadAnswers) -> tuple[str, ...]:
-    """Describe how far two identical variants differed, and what that means for the verdicts; a sentence each."""
+    """Describe how far two identical variants differed, and what that means for the verdicts; a sentence each.
+
+    Of a load in parts, whose verdicts are those of its parts, the first sentence is of each of them.
+    """
+    if answers.parts:
+        described = [describe_noise(part) for part in answers.parts]
+        return (" ".join(one[0] for one in described), *dict.fromkeys(words for one in described for words in one[1:]))
     noise = answers.comparison.find_noise(answers.comparison.primary)
     if noise is None:
         return ("The reference did not run twice in any round, so the noise of this machine is not known.",)
@@ -119,7 +125,9 @@ def describe_noise(answers: WorkloadAnswers) -> tuple[str, ...]:
 
 
 def is_noise_loud(answers: WorkloadAnswers) -> bool:
-    """Return whether the reference was found to differ from itself in the primary metric."""
+    """Return whether the reference was found to differ from itself in the primary metric; of a load in parts, in any of them."""
+    if answers.parts:
+        return any(map(is_noise_loud, answers.parts))
     noise = answers.comparison.find_noise(answers.comparison.primary)
     return noise is not None and noise.verdict.is_different
 

@@ -191,7 +191,7 @@ def _describe_sessions(subject: TuningSubject) -> str:
     if pooling is None:
         return f"{_with_origin(subject.connections)} connections, {_with_origin(subject.active)} of them active"
     clients, pool = _with_origin(pooling.clients), _with_origin(subject.connections)
-    return f"{clients} clients through PgBouncer in {pooling.mode.value} mode, which has {pool} connections"
+    return f"{clients} clients through PgBouncer in {pooling.mode.value} mode, whose pool has a size of {pool}"
 
 
 def _with_origin(known: Known) -> str:
