@@ -139,6 +139,10 @@ def test_loads_that_need_no_pooler_do_not_pay_for_its_machine() -> None:
     for one, month in ((direct, alone(HOST)), (pooled, alone(HOST) + alone(POOLER))):
         assert one.worths[0].per_million.value == pytest.approx(month / ((one.tps.value or 0.0) * 2.628))
     assert "are priced without the pooler's machine." in show(price(HOST, both, pooler_host=POOLER))
+    apart = with_pooler(report, "primary", *["replicas"] * (count - 1))
+    for one in price(HOST, apart, pooler_host=POOLER).workloads:
+        paid = (one.worths[0].per_million.value or 0.0) * (one.tps.value or 0.0) * 2.628
+        assert paid == pytest.approx(alone(HOST) + alone(POOLER)), "no load is through a pooler: all are compared with one"
     beside = price(HOST, both)
     assert whole(beside) == pytest.approx(alone(HOST))
     assert beside.topology is not None

@@ -18,7 +18,6 @@ from pgdyno.tune.subject import LoadHints, MeasuredLoad, make_subject_from_shape
 from pgdyno.tune.types import (
     DerivedSettings,
     DiskKind,
-    Known,
     MeasuredKnee,
     Origin,
     Pooling,

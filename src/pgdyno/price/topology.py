@@ -192,7 +192,7 @@ def _name_left_out(groups: Sequence[MachineGroup]) -> Iterator[str]:
     for group in groups:
         for part in group.cost.left_out:
             if not (group.role == _POOLER and part.startswith("the data")):
-                by_part.setdefault(part, []).append(f"the {group.role}")
+                by_part.setdefault(part, []).append(f"the {group.role.removeprefix('1 ')}")
     for part, roles in by_part.items():
         what, _, why = part.partition(" (")
         where = "each machine" if len(roles) == len(groups) else " and ".join(roles)
