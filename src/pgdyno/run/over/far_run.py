@@ -16,6 +16,7 @@ import base64
 import contextlib
 import ctypes
 import fcntl
+import functools
 import json
 import os
 import pty
@@ -200,12 +201,18 @@ def open_output(size: list[int] | None) -> tuple[int, int]:
     return ours, its
 
 
-def prepare_child() -> None:
-    """Let Ctrl-C reach it, and have the kernel send that with the end of this program."""
+def prepare_child(parent: int) -> None:
+    """Let Ctrl-C reach it, and have the kernel send that with the end of this program.
+
+    A change of accounts, which pgdyno makes as root, drops the latter: its next line of output finds no reader then.
+    """
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE, signal.SIGALRM):
         signal.signal(number, signal.SIG_DFL)
     signal.alarm(0)
     LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGINT, 0, 0, 0)
+    # The kernel sends it only for an end that comes after this.
+    if os.getppid() != parent:
+        os._exit(1)
 
 
 class Command:
@@ -226,7 +233,7 @@ class Command:
             stderr=ends["err"][1],
             env={**kept, **request["variables"]},
             start_new_session=True,
-            preexec_fn=prepare_child,  # noqa: PLW1509 - there is no other thread
+            preexec_fn=functools.partial(prepare_child, os.getpid()),  # noqa: PLW1509 - there is no other thread
             # Who looks whether the folders are in use must see it, even when this program was killed.
             pass_fds=held,
         )
