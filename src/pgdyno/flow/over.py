@@ -150,7 +150,11 @@ def _carry(link: SshLink, ui: Ui) -> Carried:
             ui.begin_step("carry", predicted_s=_CARRYING_S)
         ui.show_activity(text)
 
-    carried = carry(link, tell=tell)
+    try:
+        carried = carry(link, tell=tell)
+    except StepFailedError as error:
+        error.hint = error.hint or "nothing has begun there: call it again"
+        raise
     if is_shown:
         sent = format_bytes(carried.sent_bytes)
         ui.end_step(f"{sent} through ssh, to {Path(carried.program).parent}; Python {carried.python} runs it")
