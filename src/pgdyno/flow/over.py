@@ -72,7 +72,9 @@ def read_order(words: Sequence[str], machine: str) -> Order:
     if command not in COMMANDS:
         raise SpecError(
             f"`{command}` is not run on another machine" if command else "no command is named",
-            hint=f"one of {', '.join(COMMANDS)}: for example `pgdyno on db1 check`",
+            hint="`pgdyno resume RECORD` goes on there by itself: the record knows its machine"
+            if command == "resume"
+            else f"one of {', '.join(COMMANDS)}: for example `pgdyno on db1 check`",
         )
     _refuse_options(words)
     files = dict(_find_files(words[1:]))
