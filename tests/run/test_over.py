@@ -147,6 +147,24 @@ def test_a_machine_that_cannot_take_it_is_refused(by_ssh: Sshd, tmp_path: Path, 
         (by_ssh.home / "moved").rename(cache)
 
 
+def test_a_link_that_is_cut_while_pgdyno_is_carried_is_told_as_that(by_ssh: Sshd, tmp_path: Path) -> None:
+    large = tmp_path / "large"
+    # More than pipes and sshd hold, compressed.
+    large.write_bytes(os.urandom(64 << 20))
+    with open_link(db1()) as link:
+
+        def cut() -> dict[str, Path]:
+            assert link._master is not None
+            link._master.kill()
+            return {"large": large}
+
+        def pack_large(there: Platform, here: Platform) -> Parcel:
+            return Parcel(name="packages-large", title="a large file", list_files=cut)
+
+        with pytest.raises(StepFailedError, match="the link to db1 was lost"):
+            carry(link, tell=lambda _: None, pack=pack_large)
+
+
 def test_packages_of_another_python_are_fetched_and_kept(small_lock: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fetched: list[Path] = []
 

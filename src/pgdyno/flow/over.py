@@ -74,7 +74,9 @@ def read_order(words: Sequence[str], machine: str) -> Order:
     if command not in COMMANDS:
         raise SpecError(
             f"`{command}` is not run on another machine" if command else "no command is named",
-            hint=f"one of {', '.join(COMMANDS)}: for example `pgdyno on db1 check`",
+            hint="`pgdyno resume RECORD` goes on there by itself: the record knows its machine"
+            if command == "resume"
+            else f"one of {', '.join(COMMANDS)}: for example `pgdyno on db1 check`",
         )
     _refuse_options(words)
     files = dict(_find_files(words[1:]))
@@ -162,7 +164,11 @@ def _carry(link: SshLink, ui: Ui) -> Carried:
             ui.begin_step("carry", predicted_s=_CARRYING_S)
         ui.show_activity(text)
 
-    carried = carry(link, tell=tell)
+    try:
+        carried = carry(link, tell=tell)
+    except StepFailedError as error:
+        error.hint = error.hint or "nothing has begun there: call it again"
+        raise
     if is_shown:
         sent = format_bytes(carried.sent_bytes)
         ui.end_step(f"{sent} through ssh, to {Path(carried.program).parent}; Python {carried.python} runs it")

@@ -144,6 +144,17 @@ def hold(folder: Path, how: int) -> int | None:
     return descriptor
 
 
+def use(folders: list[Path]) -> list[int]:
+    """Return the descriptors that hold what was carried, so that nobody removes it."""
+    held = [hold(folder, fcntl.LOCK_SH) if folder.is_dir() else None for folder in folders]
+    used = [one for one in held if one is not None]
+    if len(used) < len(folders):
+        raise Refusal(
+            "what was carried is gone", "another pgdyno carries its own version there just now", "call it again"
+        )
+    return used
+
+
 def remove_left(place: Path) -> None:
     """Remove the folders of commands that were cut off before they had a record."""
     for folder in place.iterdir():
@@ -347,10 +358,10 @@ def main() -> None:
                 return
         request = json.loads(link.words.pop(0))
         link.silence_s = request["silence_s"]
-        used = [hold(Path(request[name]), fcntl.LOCK_SH) for name in ("program", "packages")]
+        used = use([Path(request[name]) for name in ("program", "packages")])
         folder, held = open_folder(request, link)
         put_files(folder, request["files"])
-        command = Command(request, link, folder, [held, *(one for one in used if one is not None)])
+        command = Command(request, link, folder, [held, *used])
         code = explain_code(command.run())
         has_result = command.result is not None and command.result.exists()
         link.send("ended", json.dumps({"code": code, "folder": str(folder), "has_result": has_result}).encode())

@@ -73,7 +73,8 @@ class FarTalk:
         try:
             self._stdin.write(data)
             self._stdin.flush()
-        except OSError as exc:
+        except (OSError, ValueError) as exc:
+            # The second one: a writer of a tar goes on to write after the first error.
             raise self.explain_end() from exc
 
     def ask(self, value: Any) -> None:
