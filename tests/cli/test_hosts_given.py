@@ -171,4 +171,3 @@ def test_a_machine_that_the_server_does_not_run_on_is_refused(cluster: Cluster, 
         done = run(bench, *words)
         assert (done.returncode, fact in done.stderr) == (3, True), done.stderr
     assert not bench.records
-    assert "--server-host goes with a given server" in bench.refuse("bench", "--server-host", "db1").stderr

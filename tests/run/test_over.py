@@ -35,8 +35,8 @@ STAND_IN = """
     print("err", sys.stderr.isatty(), file=sys.stderr, flush=True)
     if sys.argv[1] == "wait":
         pathlib.Path("records/mine").mkdir(parents=True)
-        pathlib.Path("records/mine/record.json").write_text("{}")
         pathlib.Path("records/mine/study.toml").write_text(f"pid = {os.getpid()}")
+        pathlib.Path("records/mine/record.json").write_text("{}")
         try:
             time.sleep(600)
         except KeyboardInterrupt:
@@ -216,16 +216,18 @@ def test_output_and_exit_code_come_here_and_files_come_home(
     carried = put_stand_in(tmp_path)
     (tmp_path / "a.sql").write_text("SELECT 1;")
     order = Order(words=("end", "naïve"), files={"below/a.sql": tmp_path / "a.sql"}, result="below")
-    with open_link(db1()) as link, running(link, carried, order) as command:
+    # The shell of db2 prints something first.
+    db2 = HostEntry(role=HostRole.SERVER, ssh="db2")
+    with open_link(db2) as link, running(link, carried, order) as command:
         ended = command.run(began=lambda _: None)
         assert (ended.code, ended.has_result) == (7, True)
         command.fetch(tmp_path / "home")
         assert Path(ended.folder).is_relative_to(by_ssh.home / "pgdyno-on")
         command.remove()
     assert (tmp_path / "home/a.sql").read_text() == "SELECT 1;"
-    assert not (by_ssh.home / "pgdyno-on").exists()
+    assert not Path(ended.folder).exists()
     out, err = capfdbinary.readouterr()
-    assert out.decode() == "out end naïve db1\n"
+    assert out.decode() == "out end naïve db2\n"
     assert err == b"err False\n"
 
 

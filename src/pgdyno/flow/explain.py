@@ -31,7 +31,7 @@ from pgdyno.conduct.study import (
 )
 from pgdyno.conduct.ui import Ui
 from pgdyno.conduct.workspace import Workspace
-from pgdyno.errors import InterruptedStudyError, SpecError
+from pgdyno.errors import HostError, InterruptedStudyError, SpecError
 from pgdyno.explain.bottleneck import LIMITS
 from pgdyno.explain.intervention import Intervention, choose_intervention
 from pgdyno.flow.given.bench import allowed_again, begin_given_record, check_same_server, most_clients
@@ -47,6 +47,7 @@ from pgdyno.plan.experiment import Variant
 from pgdyno.plan.places import place_of
 from pgdyno.record.confirmation import Confirmation, add_confirmation
 from pgdyno.record.device.disk_card import read_card
+from pgdyno.record.far import read_far
 from pgdyno.record.store import STUDY_FILE, RecordStore
 from pgdyno.record.types import StudyRecord
 from pgdyno.report.input import ReportInput
@@ -169,6 +170,11 @@ def confirm(
         HostError: The record was made elsewhere, or with another PostgreSQL.
         InterruptedStudyError: The user does not want it.
     """
+    if (far := read_far(store.path)) is not None:
+        raise HostError(
+            f"the record was made on {far.ssh}, and its experiments belong there",
+            hint=f"`pgdyno compare --server-host {far.ssh}` compares there what the finding names",
+        )
     report = compose_report(store).report
     subject = _choose(report, workload)
     study = _compose(store, subject, wishes)

@@ -10,9 +10,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+import msgspec
+
 from pgdyno.conduct.ui import Ui
 from pgdyno.errors import ExitCode, InterruptedStudyError, SpecError, StepFailedError, why
-from pgdyno.record.far import FarRecord, write_far
+from pgdyno.record.far import FAR_FILE, FarRecord, write_far
 from pgdyno.record.store import RECORD_FILE, STUDY_FILE, RecordStore
 from pgdyno.report.format import format_bytes
 from pgdyno.run.host.clock import local_now
@@ -25,6 +27,7 @@ from pgdyno.spec.hosts import HostEntry, HostRole
 _RECORDS = Path("pgdyno-records")
 _CARDS = "pgdyno-disks"
 _BRINGING = ".bringing-"
+_RESUME = "resume"
 _WITH_RECORD = ("bench", "compare", "sweep", "run")
 COMMANDS = (*_WITH_RECORD, "check", "clean", "disk", "plan", "restore", "tune")
 """What can be run on another machine."""
@@ -73,7 +76,7 @@ def read_order(words: Sequence[str], machine: str) -> Order:
         raise SpecError(
             f"`{command}` is not run on another machine" if command else "no command is named",
             hint="`pgdyno resume RECORD` goes on there by itself: the record knows its machine"
-            if command == "resume"
+            if command == _RESUME
             else f"one of {', '.join(COMMANDS)}: for example `pgdyno on db1 check`",
         )
     _refuse_options(words)
@@ -126,12 +129,22 @@ def resume_over(
 ) -> int:
     """Go on with a study on the machine where it was begun; see `run_over`."""
     _refuse_options(options)
-    words = ("resume", far.record, *options)
+    order = Order(
+        words=(_RESUME, far.record, *options),
+        files={} if far.folder is not None else _list_record(store.path, far.record),
+        folder=far.folder,
+        result=far.record,
+    )
     with store.locked(), open_link(make_entry(far.ssh)) as link:
         carried = _carry(link, ui)
         before_output()
-        order = Order(words=words, folder=far.folder, result=far.record)
         return _run(link, carried, order, store.path)
+
+
+def _list_record(record: Path, there: str) -> Mapping[str, Path]:
+    # Without the note that it is made elsewhere: it is made there.
+    paths = [path for path in record.rglob("*") if path.is_file() and path != record / FAR_FILE]
+    return {f"{there}/{path.relative_to(record)}": path for path in paths}
 
 
 def _refuse_options(words: Sequence[str]) -> None:
@@ -173,7 +186,9 @@ def _run(link: SshLink, carried: Carried, order: Order, home: Path | None) -> in
         if home is None or order.result is None:
             return
         note = FarRecord(ssh=link.destination, folder=began.folder, record=order.result)
-        if order.folder is None:
+        if order.words[0] == _RESUME:
+            write_far(home, note)
+        else:
             _write_stub(home, note, began.files)
             stack.enter_context(RecordStore(home).locked())
 
@@ -184,7 +199,11 @@ def _run(link: SshLink, carried: Carried, order: Order, home: Path | None) -> in
             hint = f"the command has ended there, and what it made stays in {ended.folder}"
             if home is not None:
                 _take_home(command, ended, home, note)
-            if _may_be_removed(ended, home, note):
+            if home is None or note is None or not ended.has_result:
+                command.remove()
+            elif RecordStore(home).read_record().is_ended:
+                # All of it is here: that comes first.
+                write_far(home, msgspec.structs.replace(note, folder=None))
                 hint = f"all is here; {ended.folder} there is not needed any more: remove it"
                 command.remove()
         except StepFailedError as error:
@@ -194,13 +213,17 @@ def _run(link: SshLink, carried: Carried, order: Order, home: Path | None) -> in
         except KeyboardInterrupt as interrupt:
             goes_on = "" if note is None else f"; `pgdyno resume {home}` goes on"
             raise InterruptedStudyError("stopped here", hint=f"{hint}{goes_on}") from interrupt
-    if ended.code > _KILLED_BY and ended.code != ExitCode.INTERRUPTED:
-        raise StepFailedError(
-            f"pgdyno was killed on {link.destination}, by signal {ended.code - _KILLED_BY}",
-            detail="by a person there, or by the kernel for want of memory: `dmesg` there tells",
-            hint="" if note is None else f"what was finished is here; `pgdyno resume {home}` goes on",
-        )
+    _check_not_killed(link.destination, ended.code, None if note is None else home)
     return ended.code
+
+
+def _check_not_killed(name: str, code: int, record: Path | None) -> None:
+    if code > _KILLED_BY and code != ExitCode.INTERRUPTED:
+        raise StepFailedError(
+            f"pgdyno was killed on {name}, by signal {code - _KILLED_BY}",
+            detail="by a person there, or by the kernel for want of memory: `dmesg` there tells",
+            hint="" if record is None else f"what was finished is here; `pgdyno resume {record}` goes on",
+        )
 
 
 def _take_home(command: FarCommand, ended: Ended, home: Path, note: FarRecord | None) -> None:
@@ -211,13 +234,6 @@ def _take_home(command: FarCommand, ended: Ended, home: Path, note: FarRecord | 
     elif note is not None and not RecordStore(home).has_trials:
         # The study was refused before its first trial, and there, too, its record is removed.
         RecordStore(home).remove()
-
-
-def _may_be_removed(ended: Ended, home: Path | None, note: FarRecord | None) -> bool:
-    """Return whether nothing there is needed any more: there was no record, or the study has ended and is home."""
-    if not ended.has_result or home is None or note is None:
-        return True
-    return RecordStore(home).read_record().is_ended is True
 
 
 def _write_stub(home: Path, note: FarRecord, files: Mapping[str, str]) -> None:

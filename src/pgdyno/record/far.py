@@ -17,8 +17,8 @@ class FarRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
     ssh: str
     """The machine as for ssh."""
-    folder: str
-    """The folder there in which pgdyno runs."""
+    folder: str | None
+    """The folder there in which pgdyno runs; None: it is removed, since all of the record is here."""
     record: str
     """The record's path in that folder."""
 

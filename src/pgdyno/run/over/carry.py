@@ -148,7 +148,8 @@ class _Sender:
     def send(self, parcel: Parcel) -> None:
         """Send one and wait until it is whole there."""
         self._tell(f"collecting {parcel.title}")
-        files = parcel.list_files()
+        with self._talk.kept_alive():
+            files = parcel.list_files()
         sizes = {path: source.stat().st_size for path, source in files.items()}
         total = sum(sizes.values())
         needed = int(total * (1.0 + _COMPILED_SHARE))

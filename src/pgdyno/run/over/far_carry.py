@@ -46,10 +46,12 @@ class Input:
         self.data += more
 
     def line(self) -> bytes:
-        """Return the next line."""
-        while b"\n" not in self.data:
-            self.fill()
-        line, _, self.data = self.data.partition(b"\n")
+        """Return the next line that is not empty: empty ones say that the other end lives."""
+        line = b""
+        while not line:
+            while b"\n" not in self.data:
+                self.fill()
+            line, _, self.data = self.data.partition(b"\n")
         return line
 
     def read(self, size: int) -> bytes:
@@ -167,8 +169,11 @@ def take(base: Path, wanted: dict[str, Any], incoming: Input) -> None:
         compileall.compile_dir(part, quiet=2, workers=0)
         signal.alarm(SILENCE_S)
         final = base / name
+        if is_whole(final):
+            # Another one has made it meanwhile.
+            shutil.rmtree(part, ignore_errors=True)
+            return
         if final.exists() or final.is_symlink():
-            # Another one has made it meanwhile, or it is damaged.
             old = base / f"{name}{PART}old-{os.getpid()}"
             final.rename(old)
             shutil.rmtree(old, ignore_errors=True)

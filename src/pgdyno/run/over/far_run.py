@@ -55,8 +55,8 @@ class Link:
     """The other end: words from there, frames to there; neither blocks."""
 
     def __init__(self) -> None:
-        self.heard = b""
-        self.words: list[bytes] = []
+        self.heard = bytearray()
+        self.words: list[bytearray] = []
         self.pending = b""
         self.heard_s = time.monotonic()
         self.silence_s = SILENCE_S
@@ -125,8 +125,11 @@ class Link:
             self._lose()
             return
         self.heard_s = time.monotonic()
-        *lines, self.heard = (self.heard + more).split(b"\n")
-        self.words += lines
+        self.heard += more
+        # A request may be long: it is not looked through again for each of its parts.
+        if b"\n" in more:
+            *lines, self.heard = self.heard.split(b"\n")
+            self.words += lines
 
 
 def hold(folder: Path, how: int) -> int | None:
@@ -192,6 +195,9 @@ def open_folder(request: dict[str, Any], link: Link) -> tuple[Path, int]:
 def put_files(folder: Path, files: dict[str, Any]) -> None:
     """Write the files that the command names."""
     for name, file in files.items():
+        # A name may come from a record, which may be of anybody.
+        if Path(name).is_absolute() or ".." in Path(name).parts:
+            raise Refusal("a file leads out of its folder", name, "look at the record's ssh.json: who made it?")
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(base64.b64decode(file["data"]))
@@ -357,7 +363,8 @@ def main() -> None:
         link.send("ended", json.dumps({"code": code, "folder": str(folder), "has_result": has_result}).encode())
         serve(command, link)
     except (Refusal, OSError) as exc:
-        fact, detail, hint = exc.args if isinstance(exc, Refusal) else ("it refuses", str(exc), "")
+        unfit = ("pgdyno cannot work there", str(exc), "the account needs a home folder that it can write to")
+        fact, detail, hint = exc.args if isinstance(exc, Refusal) else unfit
         link.send("refused", json.dumps({"fact": fact, "detail": detail, "hint": hint}).encode())
         with contextlib.suppress(GoneError):
             link.flush()

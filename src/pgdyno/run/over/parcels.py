@@ -86,6 +86,9 @@ def pack_program(there: Platform, packages: Parcel) -> Parcel:
     """Return pgdyno itself, with its studies, as an environment that sees the packages."""
     inside = f"lib/python3.{there.minor}/site-packages"
     files = {f"{inside}/{path}": source for path, source in _list_program().items()}
+    compiled: dict[str, Path] = {}
+    for path, source in files.items():
+        compiled |= _find_compiled(path, source)
     digest = hashlib.sha256(packages.name.encode())
     for path, source in sorted(files.items()):
         digest.update(f"{path}\n".encode())
@@ -93,7 +96,7 @@ def pack_program(there: Platform, packages: Parcel) -> Parcel:
     return Parcel(
         name=f"pgdyno-{digest.hexdigest()[:_SUM_LENGTH]}",
         title="pgdyno itself",
-        list_files=lambda: files,
+        list_files=lambda: files | compiled,
         packages=packages.name,
     )
 

@@ -7,12 +7,15 @@ import os
 import select
 import subprocess
 import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from pgdyno.errors import StepFailedError
+from pgdyno.errors import PgdynoError, StepFailedError
 from pgdyno.run.host import process
 from pgdyno.run.host.clock import monotonic_s
 from pgdyno.run.link.boot import READY, SILENCE_S, build_command, explain_no_start, pack_program
@@ -20,6 +23,7 @@ from pgdyno.run.link.ssh import ANSWERS_WITHIN_S, SshLink, explain_refusal
 
 LEAST_PYTHON = (3, 11)
 _ENDS_WITHIN_S = 20.0
+_BEATS_WITHIN_SILENCE = 6
 
 
 class FarTalk:
@@ -76,6 +80,25 @@ class FarTalk:
     def ask(self, value: Any) -> None:
         """Send a value as a line of JSON."""
         self.send(msgspec.json.encode(value) + b"\n")
+
+    @contextmanager
+    def kept_alive(self) -> Iterator[None]:
+        """Send empty lines meanwhile, so that the program there does not end for want of a word. Send nothing else."""
+        ending = threading.Event()
+
+        def beat() -> None:
+            # What comes next finds out that the link is lost.
+            with contextlib.suppress(PgdynoError):
+                while not ending.wait(SILENCE_S / _BEATS_WITHIN_SILENCE):
+                    self.send(b"\n")
+
+        thread = threading.Thread(target=beat, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            ending.set()
+            thread.join()
 
     def hear(self, timeout_s: float | None = ANSWERS_WITHIN_S) -> bytes:
         """Return the next line, without its end.
