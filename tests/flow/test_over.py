@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from pgdyno.errors import SpecError, StepFailedError
-from pgdyno.flow.over import _write_stub, read_order
+from pgdyno.flow.far_order import read_order
+from pgdyno.flow.over import _write_stub
 from pgdyno.record.far import FarRecord
 
 NOTE = FarRecord(ssh="db1", folder="/home/me/pgdyno-on/1", record="mine")

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from pgdyno.run.over.command import _extract
+from pgdyno.run.over.far_run import Refusal, put_files
 
 
 def extract(folder: Path, *entries: tarfile.TarInfo) -> None:
@@ -45,3 +46,12 @@ def test_nothing_that_comes_home_lands_outside_of_its_folder(tmp_path: Path) -> 
     assert not [*other.iterdir()]
     extract(home, entry("good"))
     assert not os.access(home / "good", os.X_OK)
+
+
+def test_no_name_of_a_record_leads_out_of_its_folder_there(tmp_path: Path) -> None:
+    (tmp_path / "work").mkdir()
+    for name in ("../a", str(tmp_path / "a"), "mine/../../a"):
+        with pytest.raises(Refusal):
+            put_files(tmp_path / "work", {name: {"mode": 0o644, "data": ""}})
+    put_files(tmp_path / "work", {"mine/a..b": {"mode": 0o644, "data": ""}})
+    assert [path.name for path in tmp_path.rglob("a*")] == ["a..b"]

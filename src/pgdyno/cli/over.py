@@ -44,7 +44,8 @@ def on(
 
 def go_over(machine: str, words: Sequence[str], ui: Any) -> NoReturn:
     """Run a command line on another machine, and exit with its exit code."""
-    from pgdyno.flow.over import make_entry, read_order, run_over
+    from pgdyno.flow.far_order import make_entry, read_order
+    from pgdyno.flow.over import run_over
 
     raise SystemExit(run_over(make_entry(machine), read_order(words, machine), ui=ui, before_output=ui.close))
 

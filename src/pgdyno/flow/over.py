@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import re
 import shutil
-import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -13,95 +11,21 @@ from pathlib import Path
 import msgspec
 
 from pgdyno.conduct.ui import Ui
-from pgdyno.errors import ExitCode, InterruptedStudyError, SpecError, StepFailedError, why
+from pgdyno.errors import ExitCode, InterruptedStudyError, StepFailedError, why
+from pgdyno.flow.far_order import CARDS, RESUME, make_entry, refuse_options
 from pgdyno.record.far import FAR_FILE, FarRecord, write_far
 from pgdyno.record.store import RECORD_FILE, STUDY_FILE, RecordStore
 from pgdyno.report.format import format_bytes
-from pgdyno.run.host.clock import local_now
 from pgdyno.run.host.stale import name_of_this_process, remove_stale_folders
 from pgdyno.run.link.ssh import SshLink, open_link
 from pgdyno.run.over.carry import Carried, carry
 from pgdyno.run.over.command import Began, Ended, FarCommand, Order, running
-from pgdyno.spec.hosts import HostEntry, HostRole
+from pgdyno.spec.hosts import HostEntry
 
-_RECORDS = Path("pgdyno-records")
-_CARDS = "pgdyno-disks"
 _BRINGING = ".bringing-"
-_WITH_RECORD = ("bench", "compare", "sweep", "run")
-COMMANDS = (*_WITH_RECORD, "check", "clean", "disk", "plan", "restore", "tune")
-"""What can be run on another machine."""
-_WITH_STUDY = ("check", "plan", "run")
-_REFUSED = {
-    "--live": "watch it from here when the record is home: `pgdyno watch RECORD`",
-    "--listen": "leave it out",
-    "--metrics-port": "leave it out",
-    "--load-host": "the load comes from the server's own machine; for load hosts, name a server of yours with --dsn",
-    "--server-host": "name the machine once",
-    "--junit": "write it from the record when that is home: `pgdyno report RECORD --fail-if slower --junit FILE`",
-    "--bmf": "write it from the record when that is home: `pgdyno report RECORD --bmf FILE`",
-}
-_WEIGHT = re.compile(r"@\d+$")
-_OF_NO_NAME = re.compile(r"[^A-Za-z0-9._-]+")
-_MOST_CARRIED_BYTES = 16 << 20
+_CARRYING_S = 30.0
 # As a shell says it.
 _KILLED_BY = 128
-_CARRYING_S = 30.0
-
-
-def make_entry(named: str) -> HostEntry:
-    """Return the machine that is named as for ssh.
-
-    Raises:
-        SpecError: It is no ssh destination.
-    """
-    try:
-        return HostEntry(role=HostRole.SERVER, ssh=named)
-    except ValueError as exc:
-        raise SpecError(str(exc)) from exc
-
-
-def read_order(words: Sequence[str], machine: str) -> Order:
-    """Return what is to be run there for a command line: with the files that it names, and the record that comes home.
-
-    Args:
-        words: What follows the program's name, and what would be typed on that machine.
-        machine: That machine as for ssh, which a record is named after.
-
-    Raises:
-        SpecError: The command, an option or a file cannot be used there.
-    """
-    command = words[0] if words else ""
-    if command not in COMMANDS:
-        raise SpecError(
-            f"`{command}` is not run on another machine" if command else "no command is named",
-            hint="`pgdyno resume RECORD` goes on there by itself: the record knows its machine"
-            if command == "resume"
-            else f"one of {', '.join(COMMANDS)}: for example `pgdyno on db1 check`",
-        )
-    _refuse_options(words)
-    files = dict(_find_files(words[1:]))
-    if command in _WITH_STUDY:
-        for path in [path for path in files.values() if path.suffix == ".toml"]:
-            files |= _find_scripts(path)
-    size_bytes = sum(path.stat().st_size for path in files.values())
-    if size_bytes > _MOST_CARRIED_BYTES:
-        raise SpecError(
-            f"the files that the command names have {format_bytes(size_bytes)}",
-            detail=", ".join(files),
-            hint=f"at most {format_bytes(_MOST_CARRIED_BYTES)} go along; copy larger ones there, and name them by their absolute paths",
-        )
-    out = _find_out(words)
-    if command not in _WITH_RECORD:
-        if out is not None:
-            raise SpecError("--out does not work on another machine here", hint=f"cards come home into {_CARDS}")
-        return Order(words=tuple(words), files=files, result=_CARDS if command == "disk" else None)
-    if out is None:
-        # Several machines may begin in the same second.
-        made = f"{_RECORDS}/{local_now():%Y%m%d-%H%M%S}-{command}-{_OF_NO_NAME.sub('-', machine)}"
-        return Order(words=(*words, "--out", made), files=files, result=made)
-    _check_inside("--out", out)
-    RecordStore(Path(out)).check_new()
-    return Order(words=tuple(words), files=files, result=out)
 
 
 def run_over(entry: HostEntry, order: Order, *, ui: Ui, before_output: Callable[[], None]) -> int:
@@ -127,9 +51,9 @@ def resume_over(
     store: RecordStore, far: FarRecord, options: Sequence[str], *, ui: Ui, before_output: Callable[[], None]
 ) -> int:
     """Go on with a study on the machine where it was begun; see `run_over`."""
-    _refuse_options(options)
+    refuse_options(options)
     order = Order(
-        words=("resume", far.record, *options),
+        words=(RESUME, far.record, *options),
         files={} if far.folder is not None else _list_record(store.path, far.record),
         folder=far.folder,
         result=far.record,
@@ -137,20 +61,13 @@ def resume_over(
     with store.locked(), open_link(make_entry(far.ssh)) as link:
         carried = _carry(link, ui)
         before_output()
-        return _run(link, carried, order, store.path, is_new=False)
+        return _run(link, carried, order, store.path)
 
 
 def _list_record(record: Path, there: str) -> Mapping[str, Path]:
     # Without the note that it is made elsewhere: it is made there.
     paths = [path for path in record.rglob("*") if path.is_file() and path != record / FAR_FILE]
     return {f"{there}/{path.relative_to(record)}": path for path in paths}
-
-
-def _refuse_options(words: Sequence[str]) -> None:
-    options = {word.partition("=")[0] for word in words}
-    for option, hint in _REFUSED.items():
-        if option in options:
-            raise SpecError(f"{option} does not work with a command on another machine", hint=hint)
 
 
 def _carry(link: SshLink, ui: Ui) -> Carried:
@@ -175,7 +92,7 @@ def _carry(link: SshLink, ui: Ui) -> Carried:
     return carried
 
 
-def _run(link: SshLink, carried: Carried, order: Order, home: Path | None, *, is_new: bool = True) -> int:
+def _run(link: SshLink, carried: Carried, order: Order, home: Path | None) -> int:
     """Run it, and bring its result home to a path."""
     note: FarRecord | None = None
 
@@ -185,11 +102,11 @@ def _run(link: SshLink, carried: Carried, order: Order, home: Path | None, *, is
         if home is None or order.result is None:
             return
         note = FarRecord(ssh=link.destination, folder=began.folder, record=order.result)
-        if is_new:
+        if order.words[0] == RESUME:
+            write_far(home, note)
+        else:
             _write_stub(home, note, began.files)
             stack.enter_context(RecordStore(home).locked())
-        else:
-            write_far(home, note)
 
     with ExitStack() as stack, running(link, carried, order) as command:
         hint = "pgdyno there stops by itself within a minute or two, and puts settings back"
@@ -198,7 +115,11 @@ def _run(link: SshLink, carried: Carried, order: Order, home: Path | None, *, is
             hint = f"the command has ended there, and what it made stays in {ended.folder}"
             if home is not None:
                 _take_home(command, ended, home, note)
-            if _may_be_removed(ended, home, note):
+            if home is None or note is None or not ended.has_result:
+                command.remove()
+            elif RecordStore(home).read_record().is_ended:
+                # All of it is here: that comes first.
+                write_far(home, msgspec.structs.replace(note, folder=None))
                 hint = f"all is here; {ended.folder} there is not needed any more: remove it"
                 command.remove()
         except StepFailedError as error:
@@ -208,32 +129,23 @@ def _run(link: SshLink, carried: Carried, order: Order, home: Path | None, *, is
         except KeyboardInterrupt as interrupt:
             goes_on = "" if note is None else f"; `pgdyno resume {home}` goes on"
             raise InterruptedStudyError("stopped here", hint=f"{hint}{goes_on}") from interrupt
-    if ended.code > _KILLED_BY and ended.code != ExitCode.INTERRUPTED:
-        raise StepFailedError(
-            f"pgdyno was killed on {link.destination}, by signal {ended.code - _KILLED_BY}",
-            detail="by a person there, or by the kernel for want of memory: `dmesg` there tells",
-            hint="" if note is None else f"what was finished is here; `pgdyno resume {home}` goes on",
-        )
+    _check_not_killed(link.destination, ended.code, None if note is None else home)
     return ended.code
 
 
-def _may_be_removed(ended: Ended, home: Path | None, note: FarRecord | None) -> bool:
-    """Return whether nothing there is needed any more: there was no record, or the study has ended and is home.
-
-    The record then says that it is whole, before anything is removed.
-    """
-    if not ended.has_result or home is None or note is None:
-        return True
-    if not RecordStore(home).read_record().is_ended:
-        return False
-    write_far(home, msgspec.structs.replace(note, folder=None))
-    return True
+def _check_not_killed(name: str, code: int, record: Path | None) -> None:
+    if code > _KILLED_BY and code != ExitCode.INTERRUPTED:
+        raise StepFailedError(
+            f"pgdyno was killed on {name}, by signal {code - _KILLED_BY}",
+            detail="by a person there, or by the kernel for want of memory: `dmesg` there tells",
+            hint="" if record is None else f"what was finished is here; `pgdyno resume {record}` goes on",
+        )
 
 
 def _take_home(command: FarCommand, ended: Ended, home: Path, note: FarRecord | None) -> None:
     if ended.has_result and note is not None:
         _bring_home(command, home, note)
-    elif ended.has_result and home == Path(_CARDS):
+    elif ended.has_result and home == Path(CARDS):
         _bring_cards(command, home)
     elif note is not None and not RecordStore(home).has_trials:
         # The study was refused before its first trial, and there, too, its record is removed.
@@ -290,63 +202,3 @@ def _fetched(command: FarCommand, parent: Path) -> Iterator[Path]:
         raise StepFailedError(f"cannot write what comes home to {parent}", detail=why(exc)) from exc
     finally:
         shutil.rmtree(part, ignore_errors=True)
-
-
-def _find_out(words: Sequence[str]) -> str | None:
-    for place, word in enumerate(words):
-        if word == "--out" and place + 1 < len(words):
-            return words[place + 1]
-        if word.startswith("--out="):
-            return word.partition("=")[2]
-    return None
-
-
-def _find_files(words: Sequence[str]) -> Mapping[str, Path]:
-    """Return the files here that words name by a relative path; an absolute one is of that machine."""
-    found = {}
-    for word in words:
-        for name in (word, word.partition("=")[2], _WEIGHT.sub("", word)):
-            if _is_file_here(name, Path()):
-                _check_inside(name, name)
-                found[os.path.normpath(name)] = Path(name)
-    return found
-
-
-def _find_scripts(study: Path) -> Mapping[str, Path]:
-    """Return the files that a study names, by their paths relative to this folder: every string may be one.
-
-    A study that is damaged is refused there.
-    """
-    try:
-        words = _find_strings(tomllib.loads(study.read_text(encoding="utf-8")))
-    except ValueError:
-        return {}
-    found = {}
-    for name in (_WEIGHT.sub("", word) for word in words):
-        if _is_file_here(name, study.parent):
-            path = os.path.normpath(study.parent / name)
-            _check_inside(f"{study}: {name}", path)
-            found[path] = study.parent / name
-    return found
-
-
-def _find_strings(value: object) -> Iterator[str]:
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, dict | list):
-        for item in value.values() if isinstance(value, dict) else value:
-            yield from _find_strings(item)
-
-
-def _is_file_here(name: str, folder: Path) -> bool:
-    # Unlike a Path, it returns False for a text that is too long for a name, or in a folder without permission.
-    return name != "" and not Path(name).is_absolute() and os.path.isfile(folder / name)  # noqa: PTH113
-
-
-def _check_inside(what: str, path: str) -> None:
-    if Path(path).is_absolute() or os.path.normpath(path).startswith(".."):
-        raise SpecError(
-            f"{what} lies outside of this folder",
-            detail="what a command on another machine reads and writes here lies in this folder, or below it",
-            hint="call pgdyno in a folder that holds it, and name it by a relative path",
-        )

@@ -196,6 +196,9 @@ def open_folder(request: dict[str, Any], link: Link) -> tuple[Path, int]:
 def put_files(folder: Path, files: dict[str, Any]) -> None:
     """Write the files that the command names."""
     for name, file in files.items():
+        # A name may come from a record, which may be of anybody.
+        if Path(name).is_absolute() or ".." in Path(name).parts:
+            raise Refusal("a file leads out of its folder", name, "look at the record's ssh.json: who made it?")
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(base64.b64decode(file["data"]))
