@@ -141,7 +141,9 @@ def test_loads_that_need_no_pooler_do_not_pay_for_its_machine() -> None:
     apart = with_pooler(report, "primary", *["replicas"] * (count - 1))
     for one in price(HOST, apart, pooler_host=POOLER).workloads:
         paid = (one.worths[0].per_million.value or 0.0) * (one.tps.value or 0.0) * 2.628
-        assert paid == pytest.approx(alone(HOST) + alone(POOLER)), "no load is through a pooler: all are compared with one"
+        assert paid == pytest.approx(alone(HOST) + alone(POOLER)), (
+            "no load is through a pooler: all are compared with one"
+        )
     beside = price(HOST, both)
     assert whole(beside) == pytest.approx(alone(HOST))
     assert beside.topology is not None
