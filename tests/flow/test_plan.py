@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from pgdyno.conduct.workspace import Workspace
 from pgdyno.errors import HostError
@@ -26,6 +28,16 @@ def test_a_declared_disk_that_is_larger_than_this_one_has_its_own_room(tmp_path:
     )
     view = plan(tmp_path, declared)
     assert [one.value for one in view.plan.choices if one.name == "room for data"] == ["256 TB"]
+
+
+def test_the_clients_of_each_part_are_shown(tmp_path: Path) -> None:
+    parts = '[{ name = "simple-update", clients = 1 }, { name = "select-only", clients = 3, endpoint = "replicas" }]'
+    text = f'[server]\nstandbys = 1\n[data]\nscale = 1\n[[workload]]\nname = "split"\nparts = {parts}\n'
+    study = parse_study(text, source="study", folder=Path())
+    view = view_plan(study, place=Workspace.make(out=None, home=tmp_path, run_as=None))
+    Console(file=(out := io.StringIO()), width=200).print(view.to_terminal())
+    shown = out.getvalue()
+    assert "split, 4 clients (1 simple-update at primary, 3 select-only at replicas), round 1" in shown
 
 
 def test_data_that_fit_neither_disk_are_refused(tmp_path: Path) -> None:

@@ -101,6 +101,7 @@ def test_progress_of_one_second_is_added() -> None:
     seconds = [parse_progress(line) for line in lines]
     merged = merge_progress([second for second in seconds if second is not None])
     assert (merged.tps, merged.failed_count, merged.elapsed_s) == (400.0, 3, 1.1)
+    assert not merged.has_silent_part
     assert merged.latency_average_ms == pytest.approx(3.5)
 
 

@@ -18,7 +18,10 @@ from pgdyno.plan.plan import Machine, plan_study
 from pgdyno.record.pgbench.output import Progress
 from pgdyno.record.transactions.pack import read_packed
 from pgdyno.record.trial_data import TRANSACTIONS_DIR, TrialData, read_trial_data
+from pgdyno.run.cluster import standby
 from pgdyno.run.cluster.home import Home
+from pgdyno.run.host.freezer import Freezer
+from pgdyno.run.load import watch as load_watch
 from pgdyno.run.trial import TrialOutcome, run_trial
 from pgdyno.spec.read import make_study
 from tests.homes import some_home
@@ -41,13 +44,14 @@ def run(
     *,
     standbys: int,
     major: int = 18,
+    duration: str = "4s",
     on_load: Callable[[Progress], None] = lambda _: None,
 ) -> TrialOutcome:
     raw: dict[str, object] = {
         "server": {"standbys": standbys},
         "data": {"scale": 1},
         "workload": [{"name": "select-only", "clients": 3, "threads": 1, "endpoint": "replicas"}],
-        "trials": {"duration": "4s", "warm_up": "1s"},
+        "trials": {"duration": duration, "warm_up": "1s"},
     }
     study = make_study(raw, source="test", folder=folder)
     plan = plan_study(study, MACHINE)
@@ -119,6 +123,24 @@ def test_a_standby_that_ends_under_its_readers_fails_the_trial_by_name(home: Hom
     outcome = run(home, tmp_path, standbys=2, on_load=kill)
     assert outcome.error is not None
     assert outcome.error.fact == "standby2 was killed by SIGKILL"
+    assert_nothing_is_left(home)
+
+
+def test_a_standby_that_hangs_under_its_readers_ends_the_load_by_name(
+    home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(load_watch, "SILENCE_S", 1.0)
+    monkeypatch.setattr(standby, "ANSWERS_WITHIN_S", 2)
+    freezer = Freezer()
+
+    def freeze(_: Progress) -> None:
+        pid = int((home.work / "slot-2/data/postmaster.pid").read_text().split()[0])
+        freezer.freeze([pid])
+
+    # The readers of the other standby go on.
+    outcome = run(home, tmp_path, standbys=2, duration="60s", on_load=freeze)
+    assert outcome.error is not None
+    assert outcome.error.fact == "standby2 does not answer"
     assert_nothing_is_left(home)
 
 

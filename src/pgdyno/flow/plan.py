@@ -29,7 +29,7 @@ from pgdyno.run.host.process import find_server_user
 from pgdyno.run.host.tunables import read_tunables
 from pgdyno.run.postgres.installation import Installation, read_named_facts
 from pgdyno.spec.study import ServerKind, Study
-from pgdyno.units import format_bytes
+from pgdyno.units import count_things, format_bytes
 
 # A file system has some per cent less room than its disk.
 _SAME_DISK_RATIO = 0.8
@@ -87,7 +87,9 @@ def _describe_step(plan: Plan, step: Step) -> str:
         return loaded if step.kind is StepKind.LOAD else ""
     workload = plan.find_load(step.trial)
     when = "only observed" if step.trial.is_observed else f"round {step.trial.round}"
-    how = f"at {plan.data_words}" if is_loading else f"{workload.clients} clients"
+    how = f"at {plan.data_words}" if is_loading else count_things(workload.clients, "client")
+    if workload.parts:
+        how += f" ({', '.join(f'{part.clients} {part.name} at {part.endpoint}' for part in workload.parts)})"
     return f"{step.trial.number}: {workload.name}, {how}, {when}"
 
 

@@ -43,8 +43,9 @@ class TopologySpec(StudyTable, frozen=True, kw_only=True):
 
     @property
     def pool_mode(self) -> PoolMode | None:
-        """The pooler's mode; None without a pooler. A size alone says that there is one, too."""
-        return PoolMode.TRANSACTION if self.pooler is None and self.pool_size is not None else self.pooler
+        """The pooler's mode; None without a pooler. A size or an instance alone says that there is one, too."""
+        is_said = self.pool_size is not None or self.pooler_instance is not None
+        return PoolMode.TRANSACTION if self.pooler is None and is_said else self.pooler
 
 
 def merge_topologies(said: TopologySpec, declared: TopologySpec | None) -> TopologySpec:

@@ -6,9 +6,10 @@ says so.
 
 The rate of a gate is the share of runs in which it fails although no variant changes anything. Each metric has its own
 family of questions, all variants on all workloads, in which anything false is found with a probability of at most alpha
-(see `verdict.py`); a gate that judges several metrics fails by chance with at most the sum. The interval that a threshold
-is compared with is that at 1 - alpha/m for all m questions (Bonferroni). The narrower intervals that Holm's step-down gives
-to variants that differ hold for each variant alone, and m thresholds at once would be crossed by chance too often.
+(see `verdict.py`); parts of loads are one more family. A gate that judges several families fails by chance with at most the
+sum. The interval that a threshold is compared with is that at 1 - alpha/m for all m questions (Bonferroni). The narrower
+intervals that Holm's step-down gives to variants that differ hold for each variant alone, and m thresholds at once would be
+crossed by chance too often.
 """
 
 from __future__ import annotations

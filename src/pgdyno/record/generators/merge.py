@@ -152,6 +152,7 @@ def merge_progress(parts: Sequence[Progress]) -> Progress:
         skipped_count=_whole(_add([part.skipped_count for part in parts])),
         retried_count=_whole(_add([part.retried_count for part in parts])),
         retry_count=_whole(_add([part.retry_count for part in parts])),
+        has_silent_part=any(part.tps == 0 for part in parts),
     )
 
 

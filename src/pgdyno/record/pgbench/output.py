@@ -116,6 +116,8 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
     skipped_count: int | None = None
     retried_count: int | None = None
     retry_count: int | None = None
+    has_silent_part: bool = False
+    """Whether one of several pgbenches ended no transaction, such as one whose server hangs."""
 
 
 # Spelled as PostgreSQL's own printf writes NaN and Infinity.

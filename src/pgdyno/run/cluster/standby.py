@@ -25,6 +25,7 @@ from pgdyno.run.host.clock import monotonic_s
 from pgdyno.run.host.log import LOG
 from pgdyno.run.postgres import sql
 from pgdyno.run.postgres.installation import Installation
+from pgdyno.run.postgres.timeouts import NoAnswerError
 from pgdyno.run.under_test import FollowedProcess, LoadServer
 from pgdyno.spec.study import SLOT_WAL, name_standbys
 from pgdyno.spec.table import SettingValue
@@ -37,6 +38,8 @@ _SUCCESSOR_SETTINGS: Mapping[str, SettingValue] = {"synchronous_standby_names": 
 _RETRIES: Mapping[str, SettingValue] = {"wal_retrieve_retry_interval": "100ms"}
 _STREAMS_WITHIN_S = 60.0
 _LOOK_EVERY_S = 0.02
+ANSWERS_WITHIN_S = 30
+"""How long a standby may take to answer a new connection, before it counts as one that hangs; as long as the primary may."""
 _SIGNAL_FILE = "standby.signal"
 _HINT_BEHIND = "a larger max_slot_wal_keep_size lets a standby fall further behind"
 _HINT_WAITS = "commits that wait for it would wait until it is back; the ends of both logs have the reason"
@@ -129,7 +132,7 @@ class Standbys:
                 raise stall
 
     def find_stall(self, session: sql.Connection, primary: Server) -> StepFailedError | None:
-        """Return the error to raise if one streams no more; None while all do.
+        """Return the error to raise if one streams no more, or does not answer; None while all do.
 
         Args:
             session: A session of the primary.
@@ -144,7 +147,7 @@ class Standbys:
                 )
                 detail = f"{server.log_tail()}\n{primary.log_tail()}".strip()
                 return StepFailedError(fact, detail=detail, hint=_HINT_BEHIND if lost else _HINT_WAITS)
-        return None
+        return next(filter(None, map(_find_silence, self._servers)), None)
 
     @property
     def socket_folders(self) -> tuple[str, ...]:
@@ -211,6 +214,19 @@ class Standbys:
                 time.sleep(_LOOK_EVERY_S)
         late = "\n".join(server.log_tail() for server in self._servers)
         raise StepFailedError(f"a standby does not stream within {_STREAMS_WITHIN_S:g} s", detail=late)
+
+
+def _find_silence(server: Server) -> StepFailedError | None:
+    """Return the error of a standby that hangs: to the primary it streams until wal_sender_timeout is over."""
+    try:
+        server.connect(database="postgres", patience_s=ANSWERS_WITHIN_S).close()
+    except NoAnswerError as exc:
+        detail = f"{exc.detail}, while the primary answers\n{server.log_tail()}".strip()
+        return StepFailedError(f"{server.name} does not answer", detail=detail, hint=exc.hint)
+    except StepFailedError:
+        # A refusal is an answer.
+        return None
+    return None
 
 
 class SwitchedFiles:

@@ -23,6 +23,7 @@ _BACKUP_SENDERS = 2
 _SPARE_SLOTS = 2
 # Share of the space for all WAL, slots included: the data of a shared disk grow, too.
 _SHARED_DISK_SHARE, _OWN_DISK_SHARE = 0.5, 0.9
+_UNKNOWN_DATA_SHARE = 0.25
 # A standby that was away for longer is copied anew in less time than it takes to replay.
 _LONGEST_S = 24 * 3600.0
 # Share of max_wal_size that a slot may keep in any case. It takes no space: the WAL since the last checkpoint, which begins at most
@@ -118,10 +119,13 @@ def _put_slot_wal(draft: Draft, standbys: Known) -> None:
     subject = draft.subject
     disk, rate = wal_disk(subject), wal_rate(subject, compression_of(draft))
     share = _SHARED_DISK_SHARE if subject.wal_disk is None else _OWN_DISK_SHARE
-    # Data that are declared are not there yet. A size that is assumed may be as large as the disk, and leaves nothing to reckon with.
+    # Data that are declared are not there yet.
     is_to_come = subject.wal_disk is None and subject.dataset.origin is Origin.DECLARED
     free = disk.free_bytes.value - (subject.dataset.value if is_to_come else 0.0)
     room = max(0.0, free * share - draft.number("max_wal_size"))
+    if subject.wal_disk is None and subject.dataset.origin is Origin.ASSUMED:
+        # They may take half of the disk, or be there already: as much as checkpoints may have leaves room for both.
+        room = min(room, free * _UNKNOWN_DATA_SHARE)
     wanted = max(GB, rate.value * _LONGEST_S)
     least = draft.number("max_wal_size") * _LEAST_SHARE
     value = max(MB, round_down(max(least, min(room, wanted))) // MB * MB)
@@ -133,7 +137,7 @@ def _put_slot_wal(draft: Draft, standbys: Known) -> None:
         size(value),
         layer=Layer.REPLICATION,
         reason=f"a slot keeps WAL for a standby that is away, without a bound until the disk is full; this is {bound}.",
-        formula=f"WAL rate × 24 h, at least 1 GB, at most {share:g} of the space that data leave free, less max_wal_size; never less than max_wal_size / 4",
+        formula=f"WAL rate × 24 h, at least 1 GB, at most {share:g} of the space that data leave free, less max_wal_size, and a quarter of it where the size of data is only assumed; never less than max_wal_size / 4",
         inputs=(standbys, rate, disk.free_bytes, *((subject.dataset,) if is_to_come else ())),
         source=f"{_SENDING}, max_slot_wal_keep_size; src/backend/access/transam/xlog.c, KeepLogSeg()",
         trades="a standby that falls further behind has lost its slot and is made anew",
