@@ -140,9 +140,11 @@ def list_verdicts(study: StudyAnalysis, record: str) -> Iterator[NamedLine]:
     ends = [(end_s, trial.record) for trial in trials if (end_s := _end_s(trial)) is not None]
     if not ends:
         return
-    for comparison in study.comparisons:
+    of_parts = {one.comparison.workload: one.workload for one in study.part_comparisons}
+    for comparison in study.list_judged():
+        workload = of_parts.get(comparison.workload, comparison.workload)
         yield from _list_questions(comparison, record, max(end_s for end_s, _ in ends))
-        own = [(end_s, one) for end_s, one in ends if one.planned.workload == comparison.workload]
+        own = [(end_s, one) for end_s, one in ends if one.planned.workload == workload]
         for question in comparison.questions:
             verdict = question.verdict
             if question.metric == comparison.primary and verdict.is_decided and own:
