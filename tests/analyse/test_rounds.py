@@ -6,8 +6,9 @@ import msgspec
 import numpy as np
 import pytest
 
+from pgdyno.analyse.comparison.parts import rounds_of_parts
 from pgdyno.analyse.comparison.rounds import rounds_of_slices, rounds_of_trials
-from pgdyno.analyse.types import Percentile, TrialAnalysis
+from pgdyno.analyse.types import PartFigures, Percentile, TrialAnalysis
 from pgdyno.plan.plan import PlannedTrial
 from pgdyno.record.transactions.slices import Slice, SliceLoad, SlicePhase
 from pgdyno.record.types import TrialRecord, TrialStatus
@@ -202,6 +203,30 @@ def test_a_trial_in_which_nothing_ended_is_no_gap() -> None:
     # What ended outside of the steady part is known.
     trials[1] = msgspec.structs.replace(trials[1], pgbench_tps=0.3, transactions_count=3)
     assert rounds_of_trials(trials, cpu_count=2.0)[0].values["B"][0]["tps"] == 0.3
+
+
+def test_rounds_of_a_part_have_its_figures_alone_and_a_part_that_stalls_is_no_gap() -> None:
+    def with_part(trial: TrialAnalysis, tps: float) -> TrialAnalysis:
+        p99 = Percentile(name="p99", value_ms=9.0)
+        part = PartFigures(
+            name="reads",
+            endpoints=("standby1",),
+            clients=2,
+            tps=tps,
+            latency_mean_ms=3.0,
+            percentiles=(p99,),
+            failed_count=0,
+        )
+        return msgspec.structs.replace(trial, parts=(part,))
+
+    trials = [
+        with_part(build_trial(n, variant), tps)
+        for n, (variant, tps) in enumerate(zip("ABA", (50.0, 0.0, 60.0), strict=True), 1)
+    ]
+    (only,) = rounds_of_parts(trials, "reads")
+    assert only.values["A"] == ({"tps": 50.0, "latency_p99_ms": 9.0}, {"tps": 60.0, "latency_p99_ms": 9.0})
+    assert only.values["B"][0]["tps"] == 0.05
+    assert rounds_of_parts(trials, "writes") == ()
 
 
 def test_trials_that_were_only_observed_are_in_no_round() -> None:

@@ -195,6 +195,8 @@ class PartAnalysis(msgspec.Struct, frozen=True, kw_only=True):
     tps: Estimate
     latency_ms: dict[str, Estimate]
     """Latency by name, as of a workload."""
+    failed_count: int | None
+    """Transactions that failed, in all trials; None if that is not known of one."""
 
 
 class WorkloadAnalysis(msgspec.Struct, frozen=True, kw_only=True):

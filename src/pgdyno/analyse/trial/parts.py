@@ -45,7 +45,7 @@ def _measure_each(
             tps=counted,
             latency_mean_ms=None if latency is None else measure_mean_ms(latency),
             percentiles=() if latency is None else measure_percentiles(latency),
-            failed_count=_count_failed(of),
+            failed_count=_sum_known([None if one.pgbench is None else one.pgbench.failed_count for one in of]),
         )
 
 
@@ -63,8 +63,7 @@ def _find_length_s(data: TrialData, throughput: TrialThroughput) -> float | None
     return throughput.until_epoch_s - throughput.from_epoch_s
 
 
-def _count_failed(members: Sequence[GeneratorData]) -> int | None:
-    counts = [None if one.pgbench is None else one.pgbench.failed_count for one in members]
+def _sum_known(counts: Sequence[int | None]) -> int | None:
     return None if None in counts else sum(filter(None, counts))
 
 
@@ -83,6 +82,7 @@ def estimate_parts(trials: Sequence[TrialAnalysis]) -> tuple[PartAnalysis, ...]:
                 [part.percentiles for part in of if part.percentiles],
                 [part.latency_mean_ms for part in of if part.percentiles],
             ),
+            failed_count=_sum_known([part.failed_count for part in of]),
         )
         for name, of in seen.items()
     )

@@ -8,7 +8,7 @@ from pgdyno.analyse.estimate import Estimate
 from pgdyno.analyse.types import PartAnalysis, WorkloadAnalysis
 from pgdyno.plan.types import PlannedPart, PlannedWorkload
 from pgdyno.report.document import Block, Prose, Section
-from pgdyno.report.format import count_things
+from pgdyno.report.format import count_things, format_estimate
 from pgdyno.report.input import ReportInput
 from pgdyno.report.level import Level
 from pgdyno.report.lists import join_names
@@ -30,12 +30,14 @@ def build_parts(report: ReportInput) -> Iterator[Section]:
     if not loads:
         return
     blocks: list[Block] = [Prose(words=_describe(load), level=Level.HEADLINE) for load in loads]
-    rows = [row for workload in report.analysis.workloads if workload.load.parts for row in _list_rows(workload)]
+    measured = [workload for workload in report.analysis.workloads if workload.parts and workload.load.parts]
+    has_failed = any(part.failed_count for workload in measured for part in workload.parts)
+    rows = [row for workload in measured for row in _list_rows(workload, has_failed=has_failed)]
     if rows:
         blocks.append(
             Table(
                 caption="What each part did",
-                columns=_list_columns(),
+                columns=_list_columns(has_failed=has_failed),
                 rows=tuple(rows),
                 remark=_REMARK,
                 level=Level.HEADLINE,
@@ -60,8 +62,8 @@ def _describe_part(part: PlannedPart) -> str:
     return f"{of} with {clients} at the {part.endpoint}"
 
 
-def _list_columns() -> tuple[Column, ...]:
-    made = columns("Load", "Part", "Clients", "TPS", *_LATENCIES, numbers_from=2)
+def _list_columns(*, has_failed: bool) -> tuple[Column, ...]:
+    made = columns("Load", "Part", "Clients", "TPS", *_LATENCIES, *["Failed"] * has_failed, numbers_from=2)
     return tuple(
         Column(
             title=one.title,
@@ -72,12 +74,13 @@ def _list_columns() -> tuple[Column, ...]:
     )
 
 
-def _list_rows(workload: WorkloadAnalysis) -> Iterator[tuple[Cell, ...]]:
-    if not workload.parts:
-        return
+def _list_rows(workload: WorkloadAnalysis, *, has_failed: bool) -> Iterator[tuple[Cell, ...]]:
     for part in workload.parts:
-        yield _make_row(workload, _name(part), part.clients, part.tps, part.latency_ms)
-    yield _make_row(workload, _IN_ALL, workload.load.clients, workload.tps, workload.latency_ms)
+        row = _make_row(workload, _name(part), part.clients, part.tps, part.latency_ms)
+        yield (*row, *[_count(part.failed_count)] * has_failed)
+    row = _make_row(workload, _IN_ALL, workload.load.clients, workload.tps, workload.latency_ms)
+    counts = [part.failed_count for part in workload.parts]
+    yield (*row, *[_count(None if None in counts else sum(filter(None, counts)))] * has_failed)
 
 
 def _name(part: PartAnalysis) -> str:
@@ -97,4 +100,12 @@ def _make_row(
 
 
 def _show(estimate: Estimate | None) -> Cell:
-    return absent("its transactions were not read") if estimate is None else estimate_cell(estimate)
+    if estimate is None or estimate.value is None or estimate.low is not None:
+        return absent("its transactions were not read") if estimate is None else estimate_cell(estimate)
+    # One trial has a value and no interval.
+    unit = "" if estimate.unit == "tps" else f" {estimate.unit}"
+    return Cell(text=f"{format_estimate(estimate).value}{unit}", note=estimate.reason)
+
+
+def _count(failed: int | None) -> Cell:
+    return absent("its pgbench did not say") if failed is None else text(f"{failed:,}")

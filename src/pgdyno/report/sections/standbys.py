@@ -79,7 +79,7 @@ def _describe_reading(report: ReportInput, count: int) -> Iterator[Block]:
     names = join_names([*name_standbys(count)])
     divided = ", among which the clients are divided evenly" if count > 1 else ""
     yield Prose(
-        words=f"The clients of {join_names([one.name for one in reading])} read from {names}{divided}. All servers share this machine's CPUs:"
+        words=f"The clients of {join_names(_name_loads(report, reading))} read from {names}{divided}. All servers share this machine's CPUs:"
         f" what reading here takes, the server lacks. {_count_conflicts(reading)}",
         level=Level.HEADLINE,
     )
@@ -95,6 +95,12 @@ def _describe_reading(report: ReportInput, count: int) -> Iterator[Block]:
             remark=remark,
             level=Level.HEADLINE,
         )
+
+
+def _name_loads(report: ReportInput, reading: Sequence[WorkloadAnalysis]) -> list[str]:
+    """Name the loads that read from standbys; those that do so under some variants only, with these variants."""
+    others = {one.load.name for one in report.analysis.workloads if REPLICAS not in one.load.endpoints}
+    return list(dict.fromkeys(one.name if one.load.name in others else one.load.name for one in reading))
 
 
 def _count_conflicts(reading: Sequence[WorkloadAnalysis]) -> str:
