@@ -13,6 +13,7 @@ import msgspec
 from pgdyno.conduct.ui import Ui
 from pgdyno.errors import ExitCode, InterruptedStudyError, StepFailedError, why
 from pgdyno.flow.far_order import CARDS, RESUME, make_entry, refuse_options
+from pgdyno.record.durable import put_in_place
 from pgdyno.record.far import FAR_FILE, FarRecord, write_far
 from pgdyno.record.store import RECORD_FILE, STUDY_FILE, RecordStore
 from pgdyno.report.format import format_bytes
@@ -171,12 +172,7 @@ def _bring_home(command: FarCommand, home: Path, note: FarRecord) -> None:
         write_far(part / "new", note)
         os.sync()
         # What was there is older: it is of the same study.
-        home.rename(part / "old")
-        try:
-            (part / "new").rename(home)
-        except OSError:
-            (part / "old").rename(home)
-            raise
+        put_in_place(part / "new", home, aside=part / "old")
         os.sync()
 
 

@@ -10,6 +10,8 @@ from pathlib import Path
 
 from pgdyno.errors import StepFailedError, why
 
+# Source: linux/fcntl.h and linux/fs.h.
+_HERE, _EXCHANGE = -100, 2
 _FULL_DISK = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
@@ -61,3 +63,28 @@ def sync_folder(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def put_in_place(new: Path, place: Path, *, aside: Path) -> None:
+    """Put a folder in the place of another one, which is then at `aside`, all on one file system.
+
+    A kill leaves one of them in its place; where the file system cannot exchange them, such as ZFS before 2.2, it may leave
+    neither for an instant.
+
+    Raises:
+        OSError: They cannot be moved; the old one is in its place.
+
+    Source: renameat2(2), RENAME_EXCHANGE; glibc has it since 2.28.
+    """
+    import ctypes  # noqa: PLC0415 - few commands need it
+
+    rename = getattr(ctypes.CDLL(None), "renameat2", None)
+    if rename is not None and rename(_HERE, os.fsencode(new), _HERE, os.fsencode(place), _EXCHANGE) == 0:
+        new.rename(aside)
+        return
+    place.rename(aside)
+    try:
+        new.rename(place)
+    except OSError:
+        aside.rename(place)
+        raise

@@ -1,0 +1,34 @@
+"""Folders that take each other's place."""
+
+from __future__ import annotations
+
+import ctypes
+from pathlib import Path
+
+import pytest
+
+from pgdyno.record.durable import put_in_place
+
+
+@pytest.mark.parametrize("can_exchange", [True, False])
+def test_a_folder_takes_the_place_of_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, can_exchange: bool
+) -> None:
+    new, place, aside = (tmp_path / name for name in ("new", "place", "aside"))
+    for folder in (new, place):
+        folder.mkdir()
+        (folder / "file").write_text(folder.name)
+    if not can_exchange:
+        # As with a libc that has no such call.
+        monkeypatch.setattr(ctypes, "CDLL", lambda _: object())
+    put_in_place(new, place, aside=aside)
+    assert ((place / "file").read_text(), (aside / "file").read_text()) == ("new", "place")
+    assert not new.exists()
+
+
+def test_without_a_new_one_the_old_one_stays(tmp_path: Path) -> None:
+    place = tmp_path / "place"
+    place.mkdir()
+    with pytest.raises(FileNotFoundError):
+        put_in_place(tmp_path / "new", place, aside=tmp_path / "aside")
+    assert place.is_dir()
