@@ -14,6 +14,7 @@ from pgdyno.analyse.estimate import (
     estimate_geometric_mean,
     estimate_geometric_means,
     estimate_mean_of_trials,
+    estimate_over_trials,
     exact_estimate,
     scale_estimate,
     smallest_detectable_effect,
@@ -164,6 +165,15 @@ def test_a_ratio_without_an_interval_says_why() -> None:
     below = Estimate(value=1.0, low=-1.0, high=3.0, n=3, unit="tps")
     assert divide_estimates(below, many, unit="ratio").reason == "an interval reaches to 0"
     assert divide_estimates(exact_estimate(0.0, unit="tps"), many, unit="ratio").reason == "it is not above 0"
+
+
+def test_values_that_agree_to_their_resolution_still_have_a_spread() -> None:
+    step = 0.01
+    same = estimate_over_trials([5.0, 5.0, 5.0], unit="ms", resolution_ratio=step)
+    half = stats.t.ppf(0.975, 2) * step / math.sqrt(12) / math.sqrt(3)
+    assert (same.low, same.high) == pytest.approx((5.0 * math.exp(-half), 5.0 * math.exp(half)))
+    apart = [4.0, 5.0, 6.0]
+    assert estimate_over_trials(apart, unit="ms", resolution_ratio=step) == estimate_over_trials(apart, unit="ms")
 
 
 def test_groups_whose_noise_is_alike_share_it() -> None:

@@ -91,7 +91,9 @@ def estimate_mean_of_trials(values: Sequence[float], *, unit: str, confidence: f
     return _estimate_with_t(values, unit=unit, confidence=confidence)
 
 
-def estimate_geometric_mean(values: Sequence[float], *, unit: str, confidence: float = CONFIDENCE) -> Estimate:
+def estimate_geometric_mean(
+    values: Sequence[float], *, unit: str, confidence: float = CONFIDENCE, resolution_ratio: float = 0.0
+) -> Estimate:
     """Estimate the geometric mean over trials, with Student's t interval on logarithms: for rates and latencies.
 
     The noise of a load is multiplicative (a neighbour takes a share, not a number of transactions), and the ratio of
@@ -101,11 +103,18 @@ def estimate_geometric_mean(values: Sequence[float], *, unit: str, confidence: f
         values: One positive finite number for each trial.
         unit: Unit of the values.
         confidence: Confidence level of the interval, in (0, 1).
+        resolution_ratio: The steps in which values are read, as a share of them. Values that fall into one step have a
+            spread that is not seen; a step is taken for it, uniformly filled.
 
     Raises:
         ValueError: A value is not positive.
+
+    Source: JCGM 100:2008, Guide to the expression of uncertainty in measurement, F.2.2.1: a step's standard deviation is
+    its width / sqrt(12).
     """
-    return map_estimate(_estimate_with_t(_logarithms(values), unit=unit, confidence=confidence), math.exp)
+    least_sd = resolution_ratio / math.sqrt(12)
+    of_logs = _estimate_with_t(_logarithms(values), unit=unit, confidence=confidence, least_sd=least_sd)
+    return map_estimate(of_logs, math.exp)
 
 
 def estimate_geometric_means(
@@ -134,20 +143,23 @@ def estimate_geometric_means(
     )
 
 
-def estimate_over_trials(trials: Sequence[float | None], *, unit: str, missing: str = "no number") -> Estimate:
+def estimate_over_trials(
+    trials: Sequence[float | None], *, unit: str, missing: str = "no number", resolution_ratio: float = 0.0
+) -> Estimate:
     """Estimate a geometric mean over the trials that have a number; an arithmetic mean if a number is 0.
 
     Args:
         trials: One value for each trial, None where it has none.
         unit: Unit of the values.
         missing: What trials without a value lack, for the reason.
+        resolution_ratio: As for `estimate_geometric_mean`.
     """
     known = [value for value in trials if value is not None]
     reasons = []
     if len(known) < len(trials):
         reasons.append(f"{len(trials) - len(known)} of {len(trials)} trials: {missing}")
     if all(known):
-        estimate = estimate_geometric_mean(known, unit=unit)
+        estimate = estimate_geometric_mean(known, unit=unit, resolution_ratio=resolution_ratio)
     else:
         estimate = estimate_mean_of_trials(known, unit=unit)
         reasons.append("a trial has 0, which has no geometric mean: this is the arithmetic one")
@@ -259,7 +271,9 @@ def _sum_of_squares(values: Sequence[float]) -> float:
     return math.fsum((value - mean) ** 2 for value in values)
 
 
-def _estimate_with_t(values: Sequence[float], *, unit: str, confidence: float, noise: Noise | None = None) -> Estimate:
+def _estimate_with_t(
+    values: Sequence[float], *, unit: str, confidence: float, noise: Noise | None = None, least_sd: float = 0.0
+) -> Estimate:
     if not all(map(math.isfinite, values)):
         raise ValueError("an estimate needs finite values; leave out trials without one")
     n = len(values)
@@ -270,7 +284,7 @@ def _estimate_with_t(values: Sequence[float], *, unit: str, confidence: float, n
     if noise is None:
         reason = "one trial has no interval"
         return Estimate(value=mean, low=None, high=None, n=1, unit=unit, confidence=confidence, reason=reason)
-    half_width = t_quantile(noise.degrees, (1 + confidence) / 2) * noise.sd / math.sqrt(n)
+    half_width = t_quantile(noise.degrees, (1 + confidence) / 2) * max(noise.sd, least_sd) / math.sqrt(n)
     return Estimate(value=mean, low=mean - half_width, high=mean + half_width, n=n, unit=unit, confidence=confidence)
 
 

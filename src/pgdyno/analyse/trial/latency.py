@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from pgdyno.analyse.estimate import Estimate, estimate_over_trials
 from pgdyno.analyse.types import Percentile
-from pgdyno.record.transactions.histogram import LatencyHistogram
+from pgdyno.record.transactions.histogram import RESOLUTION_RATIO, LatencyHistogram
 
 PERCENTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99, "p99.9": 0.999, "max": 1.0}
 """Quantile of each percentile, by its name in reports."""
@@ -49,5 +49,9 @@ def estimate_latencies(
     for name in PERCENTILES:
         of_trials = [next(p for p in trial if p.name == name) for trial in percentiles]
         missing = next((p.reason for p in of_trials if p.reason is not None), "no number")
-        estimates[name] = estimate_over_trials([p.value_ms for p in of_trials], unit="ms", missing=missing)
+        # The maximum is exact.
+        step = 0.0 if name == "max" else RESOLUTION_RATIO
+        estimates[name] = estimate_over_trials(
+            [p.value_ms for p in of_trials], unit="ms", missing=missing, resolution_ratio=step
+        )
     return estimates

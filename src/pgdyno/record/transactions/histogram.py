@@ -31,6 +31,9 @@ _ONE = 1023 << _MANTISSA_BITS
 _OCTAVES = 41
 _BUCKETS = (_OCTAVES << _MANTISSA_BITS) + 1
 
+RESOLUTION_RATIO = 2.0**-_MANTISSA_BITS
+"""The width of a bucket as a share of its values, at most: quantiles come in steps of this size."""
+
 LIMIT_US = 1 << _OCTAVES
 """Values at or above this limit (25 days) are refused: no transaction takes that long."""
 
