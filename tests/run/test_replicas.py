@@ -47,10 +47,13 @@ def run(
     duration: str = "4s",
     on_load: Callable[[Progress], None] = lambda _: None,
 ) -> TrialOutcome:
+    # Slow enough for every transaction to be logged, however fast the machine is.
+    (folder / "read.sql").write_text("\\sleep 5 ms\nSELECT abalance FROM pgbench_accounts WHERE aid = 1;\n")
+    load = {"name": "read", "scripts": ["read.sql"], "clients": 3, "threads": 1, "endpoint": "replicas"}
     raw: dict[str, object] = {
         "server": {"standbys": standbys},
         "data": {"scale": 1},
-        "workload": [{"name": "select-only", "clients": 3, "threads": 1, "endpoint": "replicas"}],
+        "workload": [load],
         "trials": {"duration": duration, "warm_up": "1s"},
     }
     study = make_study(raw, source="test", folder=folder)
@@ -146,7 +149,7 @@ def test_a_standby_that_hangs_under_its_readers_ends_the_load_by_name(
 
 LOCAL, APPLIED = "synchronous_commit=local", "synchronous_commit=remote_apply"
 # Far longer than a commit takes on any machine that runs the tests.
-DELAY_MS = 60.0
+DELAY_MS = 150.0
 
 
 def test_writers_and_readers_run_side_by_side_and_variants_act_on_each_part(home: Home, tmp_path: Path) -> None:
@@ -172,7 +175,7 @@ def test_writers_and_readers_run_side_by_side_and_variants_act_on_each_part(home
         folder=tmp_path / "trial",
         on_activity=lambda _: None,
         on_load=lambda _: None,
-        schedule=Rounds(LOCAL, APPLIED, LOCAL, times=4, slice_s=0.6),
+        schedule=Rounds(LOCAL, APPLIED, LOCAL, times=4, slice_s=0.8),
     )
     assert outcome.error is None, (outcome.error.fact, outcome.error.detail)
     data = read_trial_data(tmp_path / "trial", outcome.record)

@@ -158,7 +158,9 @@ def take(base: Path, wanted: dict[str, Any], incoming: Input) -> None:
     held = hold(part, fcntl.LOCK_SH)
     try:
         with tarfile.open(fileobj=incoming, mode="r|gz") as tar:  # type: ignore[call-overload]
-            tar.extractall(part, filter="data") if hasattr(tarfile, "data_filter") else tar.extractall(part)  # noqa: S202
+            # Python has it since 3.11.4.
+            tar.extraction_filter = getattr(tarfile, "data_filter", None)
+            tar.extractall(part)  # noqa: S202 - it is our own
         while incoming.read(1 << 18):
             pass
         if wanted["packages"] is not None:
