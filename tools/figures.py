@@ -16,6 +16,7 @@ format of Python. In a name, `[a,b,c]` makes a cell of each. What a figure lacks
 
 from __future__ import annotations
 
+import argparse
 import datetime as dt
 import json
 import re
@@ -87,8 +88,10 @@ def merge_lines(kept: Iterable[str], printed: Iterable[str], *, date: str) -> li
 
 def main() -> None:
     """Take the figures on stdin into the named file, if one is named; then write the page."""
-    if len(sys.argv) > 1:
-        path = FIGURES / f"{sys.argv[1]}.jsonl"
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("name", nargs="?", help="of the file that the figures on stdin belong to")
+    if (name := parser.parse_args().name) is not None:
+        path = FIGURES / f"{name}.jsonl"
         kept = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
         lines = merge_lines(kept, sys.stdin, date=dt.datetime.now(dt.UTC).date().isoformat())
         path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
