@@ -201,6 +201,7 @@ random.seed({seed})
 os.environ["XDG_STATE_HOME"] = {folder!r}
 with open_access({dsn!r}) as address:
     for number in range({kills}):
+        others = list_sessions(address)
         child = os.fork()
         if child == 0:
             switch = make_switch(address)
@@ -212,6 +213,8 @@ with open_access({dsn!r}) as address:
         wait_to_kill(address, 0.3, is_last=number == {kills} - 1)
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
+        # What its session had been sent is still executed, and restoring does not wait for that.
+        wait_until(lambda: list_sessions(address) <= others)
         with sql.connect(address) as connection:
             held = len(own_journal().read_settings())
             outcomes = [one.outcome.value for one in restore_settings(connection, own_journal())]
@@ -219,6 +222,15 @@ with open_access({dsn!r}) as address:
             values = [sql.read_setting(connection, name) for name in ("commit_delay", "bgwriter_delay")]
         print(held, *outcomes, texts, values, sep=" | ", flush=True)
 """
+
+
+def list_sessions(address: Address) -> set[int]:
+    """The processes of all other sessions."""
+    with sql.connect(address) as connection:
+        rows = connection.execute(
+            "SELECT pid FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND usename IS NOT NULL"
+        )
+        return {pid for (pid,) in rows}
 
 
 def wait_to_kill(address: Address, most_s: float, *, is_last: bool) -> None:
@@ -269,6 +281,7 @@ os.environ["XDG_STATE_HOME"] = {folder!r}
 with open_access({dsn!r}) as address:
     target = make_switch(address)
     for number in range({kills}):
+        others = list_sessions(address)
         child = os.fork()
         if child == 0:
             while True:
@@ -277,6 +290,8 @@ with open_access({dsn!r}) as address:
         wait_to_kill(address, 0.2, is_last=number == {kills} - 1)
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
+        # What its session had been sent is still executed, and restoring does not wait for that.
+        wait_until(lambda: list_sessions(address) <= others)
         with sql.connect(address) as connection:
             states = [one.tuning.value for one in own_journal().read_settings()]
             outcomes = [one.outcome.value for one in restore_settings(connection, own_journal())]

@@ -31,7 +31,9 @@ SMALL = "msgspec==0\ntomli-w==0\n"
 # Stands for pgdyno: it says that it is there, does what its argument says, and puts something back when it is stopped.
 STAND_IN = """
     import os, pathlib, sys, time
-    print("out", *sys.argv[1:], os.environ["PGDYNO_MACHINE"], flush=True)
+    # All at once: in pieces, other words could come between.
+    sys.stdout.write(" ".join(["out", *sys.argv[1:], os.environ["PGDYNO_MACHINE"]]) + "\\n")
+    sys.stdout.flush()
     print("err", sys.stderr.isatty(), file=sys.stderr, flush=True)
     if sys.argv[1] == "wait":
         pathlib.Path("records/mine").mkdir(parents=True)
@@ -239,8 +241,10 @@ def test_pgdyno_there_stops_in_order_with_the_conductor_its_link_and_ctrl_c(by_s
     def conduct() -> tuple[subprocess.Popen[str], Path, int]:
         conductor = subprocess.Popen(argv, stdout=subprocess.PIPE, env=environment, text=True)
         assert conductor.stdout is not None
-        assert conductor.stdout.readline() == "out wait db1\n"
-        folder, _, pid = conductor.stdout.readline().rpartition(" pid = ")
+        # In either order.
+        lines = {conductor.stdout.readline(), conductor.stdout.readline()}
+        assert "out wait db1\n" in lines
+        folder, _, pid = (lines - {"out wait db1\n"}).pop().rpartition(" pid = ")
         assert is_running(int(pid))
         return conductor, Path(folder), int(pid)
 
