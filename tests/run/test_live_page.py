@@ -13,6 +13,7 @@ from pgdyno.run import live_page
 from pgdyno.run.host import process
 from pgdyno.run.live_page import LivePage, PageRequest
 from pgdyno.run.page_server import listen
+from tests.cli.program import wait_until
 
 
 def test_a_port_or_an_address_that_cannot_be_had_is_said_and_nothing_is_started(tmp_path: Path) -> None:
@@ -56,6 +57,8 @@ def test_the_page_names_the_program_as_the_user_called_it(tmp_path: Path, monkey
     (said,) = page.open(tmp_path / "record")
     assert said.startswith("live page: http://127.0.0.1:")
     assert page._child is not None
-    words = Path(f"/proc/{page._child.pid}/environ").read_bytes().split(b"\0")
+    environment = Path(f"/proc/{page._child.pid}/environ")
+    # Until it has become another program, it shows nothing or what is its parent's.
+    is_named = wait_until(lambda: b"PGDYNO_PROGRAM=../pgdyno" in environment.read_bytes().split(b"\0"))
     page.close(is_stopped=True, say=print)
-    assert b"PGDYNO_PROGRAM=../pgdyno" in words
+    assert is_named
