@@ -225,7 +225,7 @@ def check_reach(group: PgbenchGroup, host: LoadHost, address: Address) -> float:
 
         def look() -> None:
             nonlocal is_seen
-            is_seen = is_seen or sql.count_sessions(connection, token) > 0
+            is_seen = is_seen or sql.count_named_sessions(connection, token) > 0
 
         run = _make_run(host.link, named, clients=1, threads=1, duration_s=_REACH_S)
         folder = host.link.folder / "reach"

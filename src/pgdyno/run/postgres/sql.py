@@ -334,11 +334,6 @@ OWN_SESSION = """
 """
 
 
-OWN_SESSIONS_NAMED = """
-    SELECT count(*) AS count FROM pg_catalog.pg_stat_activity WHERE application_name = %s
-"""
-
-
 def connect(
     address: Address, *, application_name: str = "pgdyno", options: str = "", patience_s: int | None = None
 ) -> Connection:
@@ -739,11 +734,6 @@ def read_own_session(connection: Connection) -> dict[str, Any]:
     `data_directory` is NULL where the role may not know it.
     """
     return _one(connection, OWN_SESSION)
-
-
-def count_sessions(connection: Connection, application_name: str) -> int:
-    """Count the sessions of this role that have a name."""
-    return int(_rows(connection, OWN_SESSIONS_NAMED, (application_name,))[0]["count"])
 
 
 def read_backend_pid(connection: Connection) -> int:
