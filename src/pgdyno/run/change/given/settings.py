@@ -20,6 +20,7 @@ from pgdyno.run.change.given.check import check_switch
 from pgdyno.run.change.given.reload import await_reload
 from pgdyno.run.change.given.target import GivenSwitch, find_text, restore_words
 from pgdyno.run.change.given.undo import refuse_left, undo_settings
+from pgdyno.run.change.given.writer import connect_writer
 from pgdyno.run.change.journal import Journal, own_journal
 from pgdyno.run.host.ctrl_c import uninterrupted
 from pgdyno.run.host.log import LOG
@@ -98,7 +99,7 @@ class HeldSettings:
         with self._guard:
             self._hang_up()
             # Rights on functions are those in the database that the user named.
-            self._writer = sql.connect(self._switch.address)
+            self._writer = connect_writer(self._switch.address)
         return _Changer(connection, self)
 
     def apply(self, settings: Mapping[str, SettingValue]) -> None:

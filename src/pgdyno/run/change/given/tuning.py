@@ -17,6 +17,7 @@ from pgdyno.run.change.given.check import acts_by_reload, check_setting, find_gr
 from pgdyno.run.change.given.reload import await_reload
 from pgdyno.run.change.given.target import GivenTarget, restore_words
 from pgdyno.run.change.given.undo import refuse_left, undo_settings
+from pgdyno.run.change.given.writer import connect_writer
 from pgdyno.run.change.journal import Journal, own_journal
 from pgdyno.run.change.prepare_apply import LeftOut
 from pgdyno.run.host.ctrl_c import uninterrupted
@@ -152,7 +153,7 @@ def _carry_out(prepared: PreparedTuning) -> None:
         shown = zip(names, loaded.shown, strict=True)
         return all(same_value(name, texts[name], value, target.major) for name, value in shown)
 
-    with sql.connect(target.address) as connection:
+    with connect_writer(target.address) as connection:
         loaded = sql.read_loaded(connection, names)
         for name in names:
             sql.alter_system(connection, name, texts[name])

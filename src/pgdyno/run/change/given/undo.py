@@ -12,6 +12,7 @@ from pgdyno.record.machine.given_server import write_address
 from pgdyno.run.change.changes import SettingChange, TuningState, Undo, UndoOutcome
 from pgdyno.run.change.given.reload import await_reload
 from pgdyno.run.change.given.target import restore_words
+from pgdyno.run.change.given.writer import await_writers
 from pgdyno.run.change.journal import Journal
 from pgdyno.run.host.process_id import is_running
 from pgdyno.run.postgres import sql
@@ -109,7 +110,7 @@ def restore_settings(connection: sql.Connection, journal: Journal, *, is_moved: 
 
     Raises:
         HostError: It is a standby, a running pgdyno changes it, or the journal cannot be read or written.
-        StepFailedError: The server refuses; the journal keeps the changes.
+        StepFailedError: The server refuses, or a session of the killed pgdyno does not end; the journal keeps the changes.
     """
     places = find_places(connection, journal.read_settings(), is_moved)
     undone: list[Undo] = []
@@ -117,6 +118,7 @@ def restore_settings(connection: sql.Connection, journal: Journal, *, is_moved: 
         own = [one for one in page.settings if (one.system_identifier, one.server) in places]
         refuse_held(one for one in own if one.tuning is not TuningState.APPLIED)
         changes = [one for one in own if one.command is None]
+        await_writers(connection, (one.owner for one in changes))
         # A study may have begun on a tuned server, never the other way round; the last address was tuned last.
         for of_study in (True, False):
             for server in dict.fromkeys(one.server for one in reversed(changes)):
