@@ -26,10 +26,8 @@ from pgdyno.price.worth import Load, Worth, cost_of_load, share_of_full
 from pgdyno.record.machine.host_facts import HostFacts
 from pgdyno.record.types import StudyRecord
 from pgdyno.spec.host import HostSpec
-from pgdyno.spec.pooler import PRIMARY, REPLICAS
 from pgdyno.units import format_bytes, format_cpus
 
-_SERVERS = frozenset({PRIMARY, REPLICAS})
 # Source: MemTotal of EC2 instances is 2 to 8 % below the data sheet's memory, more on small ones: the kernel's own
 # part.
 _MEMORY_RATIO = 0.85
@@ -109,9 +107,8 @@ def price_study(
         )
     loadings = price_loadings(record, analysis, cost, losses)
     # A load that connects to servers themselves needs no pooler, if the record also has loads through one.
-    endpoints = {one.name: one.load.endpoint for one in analysis.workloads}
-    direct = {name for name, to in endpoints.items() if to in _SERVERS}
-    direct = direct if len(direct) < len(endpoints) else set()
+    direct = {one.name for one in analysis.workloads if record.plan.find_pooler(one.load.endpoint) is None}
+    direct = direct if len(direct) < len(analysis.workloads) else set()
     if topology is not None and topology.has_pooler and direct:
         remark = "Loads that connect to servers themselves are priced without the pooler's machine."
         topology = msgspec.structs.replace(topology, remarks=(*topology.remarks, remark))
