@@ -152,6 +152,19 @@ def test_a_fixed_max_connections_bounds_the_pool_unless_its_size_was_asked_for()
 
 
 @pytest.mark.parametrize(
+    ("fixed", "words"),
+    [
+        ({"MAX_CONNECTIONS": "30"}, "a pool of 40 does not fit into max_connections = 30"),
+        ({"max_connections": "0x1E"}, "a pool of 40 does not fit into max_connections = 0x1E"),
+        ({"superuser_reserved_connections": "abc"}, "superuser_reserved_connections cannot be abc"),
+    ],
+)
+def test_a_fixed_setting_is_read_as_the_server_reads_it(fixed: dict[str, str], words: str) -> None:
+    with pytest.raises(SpecError, match=words):
+        pooled("middle", fixed=fixed, size=known(40, name="pool size"))
+
+
+@pytest.mark.parametrize(
     ("version", "is_derived", "words"),
     [
         ((1, 24), True, None),

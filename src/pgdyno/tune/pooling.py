@@ -19,6 +19,7 @@ from pgdyno.record.types import StudyRecord
 from pgdyno.spec.pooler import PRIMARY, PoolMode
 from pgdyno.spec.topology import TopologySpec, merge_topologies
 from pgdyno.tune.disk.classes import find_read_latency
+from pgdyno.tune.draft import Draft
 from pgdyno.tune.types import Known, MeasuredKnee, Pooling, TuningSubject
 
 SIZE = "pool size"
@@ -28,8 +29,8 @@ ASKED = ("--pool-size", _HOST_FILE)
 """Origins of a size that the user wants."""
 # Connections for maintenance and monitoring, beside the pool: as for clients without one.
 _SPARE_SHARE, _LEAST_SPARE = 0.1, 5
-# Connections that the load never gets, with their built-in defaults.
-_RESERVED = {"superuser_reserved_connections": 3, "reserved_connections": 0}
+# Connections that the load never gets.
+_RESERVED = ("superuser_reserved_connections", "reserved_connections")
 # A connection of a pool is idle while a transaction's client thinks, so that a pool at the knee has fewer at work; and by its
 # definition twice the knee gains too little to matter.
 _ABOVE_KNEE, _MOST_ABOVE_KNEE = 1.1, 2.0
@@ -117,30 +118,25 @@ def _find_knee(sweep: ClientSweep) -> tuple[float, float | None, float | None] |
     return (last.clients, last.clients, None) if is_growing else None
 
 
-def with_pool(subject: TuningSubject, fixed: Mapping[str, str]) -> TuningSubject:
+def with_pool(draft: Draft) -> TuningSubject:
     """Return the subject with its pool chosen, whose connections are then all that the server has for the load.
 
     Args:
-        subject: What settings are derived for; returned as it is without a pooler.
-        fixed: PostgreSQL settings that the user fixed, by name.
+        draft: What settings are derived for, before the first decision; its subject is returned as it is without a pooler.
 
     Raises:
         SpecError: The pool that the user wants does not fit the max_connections that the user fixed.
     """
-    pooling = subject.pooling
+    subject, pooling = draft.subject, draft.subject.pooling
     if pooling is None:
         return subject
-    size = pooling.size or _choose_size(subject, pooling)
-    own = {**subject.settings, **fixed}
-    reserved = sum(int(own.get(name, built_in)) for name, built_in in _RESERVED.items())
-    size = _fit(size, fixed.get("max_connections"), reserved, is_asked=pooling.size is not None)
-    connections = Known(name=SIZE, value=size.value, unit="count", origin=size.origin, how=size.how)
+    size = _fit(draft, pooling.size or _choose_size(subject, pooling), is_asked=pooling.size is not None)
     active = subject.active
     if pooling.mode is PoolMode.TRANSACTION:
         how = "each connection of the pool may be at work at once"
         active = Known(name="sessions at work", value=size.value, unit="count", origin=size.origin, how=how)
     return msgspec.structs.replace(
-        subject, connections=connections, active=active, pooling=msgspec.structs.replace(pooling, size=connections)
+        subject, connections=size, active=active, pooling=msgspec.structs.replace(pooling, size=size)
     )
 
 
@@ -202,19 +198,20 @@ def find_reads_at_once(subject: TuningSubject) -> int:
     return max(1, min(most, round(outside * busy)))
 
 
-def _fit(size: Known, fixed_connections: str | None, reserved: int, *, is_asked: bool) -> Known:
+def _fit(draft: Draft, size: Known, *, is_asked: bool) -> Known:
     """Fit a pool into the max_connections that the user fixed."""
-    if fixed_connections is None or not fixed_connections.isdigit():
+    if not draft.is_fixed("max_connections"):
         return size
-    most = int(fixed_connections) - reserved
+    reserved = sum(draft.number(name) for name in _RESERVED if draft.guc(name) is not None)
+    most, fixed = int(draft.number("max_connections") - reserved), draft.text("max_connections")
     room = max(1, most - spare_connections(most))
     if size.value <= room:
         return size
     if is_asked:
         raise SpecError(
-            f"a pool of {size.value:g} does not fit into max_connections = {fixed_connections}",
+            f"a pool of {size.value:g} does not fit into max_connections = {fixed}",
             detail=f"{room} are left beside those for superusers, maintenance and monitoring",
             hint=f"ask for a pool of {room}, or for more max_connections",
         )
-    how = f"what max_connections = {fixed_connections} leaves; {size.value:g} would be {size.how}"
+    how = f"what max_connections = {fixed} leaves; {size.value:g} would be {size.how}"
     return Known.declared(SIZE, room, "count", how)
