@@ -14,7 +14,7 @@ import msgspec
 
 from pgdyno.analyse.sweep.scaling import ClientSweep, LoadStatus
 from pgdyno.errors import SpecError
-from pgdyno.plan.endpoints import CONNECTIONS_PER_CPU
+from pgdyno.plan.endpoints import CONNECTIONS_PER_CPU, choose_pool_size
 from pgdyno.record.types import StudyRecord
 from pgdyno.spec.pooler import PRIMARY, PoolMode
 from pgdyno.spec.topology import TopologySpec, merge_topologies
@@ -169,7 +169,7 @@ def _choose_size(subject: TuningSubject, pooling: Pooling) -> Known:
         value = max(1, min(_go_above(knee), int(clients.value)))
         return Known.measured(SIZE, value, "count", f"knee at {describe_knee(knee)} of {knee.how}")
     cpus, reads = subject.cpus.value, find_reads_at_once(subject)
-    value = max(1, min(max(2, round(CONNECTIONS_PER_CPU * cpus)) + reads, int(clients.value)))
+    value = max(1, min(choose_pool_size(cpus, for_disk=reads), int(clients.value)))
     how = f"{CONNECTIONS_PER_CPU} for each of {cpus:g} CPUs and {reads} for the disk, PostgreSQL's rule of thumb"
     return Known.assumed(SIZE, value, "count", how)
 
