@@ -68,12 +68,20 @@ def derive_standbys(draft: Draft) -> None:
 
 def find_absence(draft: Draft) -> Iterator[Estimated]:
     """Yield for how long a standby may be away before its slot is given up; nothing without standbys or a bound."""
-    if draft.subject.standbys is None or draft.text("max_slot_wal_keep_size") == "-1":
+    if draft.subject.standbys is None:
         return
     rate = wal_rate(draft.subject, compression_of(draft))
-    if rate.value > 0:
+    lasts_s = _find_absence_s(draft, rate)
+    if lasts_s is not None:
         how = f"max_slot_wal_keep_size at {format_bytes(rate.value)}/s of WAL; then the standby is made anew"
-        yield Estimated(what=AWAY, value=draft.number("max_slot_wal_keep_size") / rate.value, unit="s", how=how)
+        yield Estimated(what=AWAY, value=lasts_s, unit="s", how=how)
+
+
+def _find_absence_s(draft: Draft, rate: Known) -> float | None:
+    """Return how long the WAL that a slot keeps lasts at a rate; None without a bound or without WAL."""
+    if draft.text("max_slot_wal_keep_size") == "-1" or not rate.value:
+        return None
+    return draft.number("max_slot_wal_keep_size") / rate.value
 
 
 def _put_level(draft: Draft, standbys: Known) -> None:
@@ -142,8 +150,8 @@ def _put_slot_wal(draft: Draft, standbys: Known) -> None:
         source=f"{_SENDING}, max_slot_wal_keep_size; src/backend/access/transam/xlog.c, KeepLogSeg()",
         trades="a standby that falls further behind has lost its slot and is made anew",
     )
-    lasts_s = draft.number("max_slot_wal_keep_size") / rate.value if rate.value else _LONGEST_S
-    if draft.text("max_slot_wal_keep_size") != "-1" and lasts_s < _SHORT_S:
+    lasts_s = _find_absence_s(draft, rate)
+    if lasts_s is not None and lasts_s < _SHORT_S:
         draft.notes.append(
             f"a standby may be away for {_say_length(lasts_s)} at {format_bytes(rate.value)}/s of WAL before it has to be made anew: a larger"
             " disk for pg_wal, or an archive with restore_command, gives it longer."
