@@ -102,19 +102,19 @@ def _put_level(draft: Draft, standbys: Known) -> None:
 def _put_count(
     draft: Draft, name: str, needed: int, standbys: Known, *, reason: str, formula: str, trades: str
 ) -> None:
-    now = round(draft.number(name))
-    if draft.is_fixed(name) and now < standbys.value:
+    now, is_fixed = round(draft.number(name)), draft.is_fixed(name)
+    if is_fixed and now < standbys.value:
         raise SpecError(
             f"{name} = {now} is too few for {count_things(round(standbys.value), 'standby')}",
             detail="each standby takes one",
             hint=f"leave it out of --set, or ask for {needed}",
         )
-    is_enough = now >= needed and not draft.is_fixed(name)
+    is_more = now > needed and not is_fixed
     draft.put(
         name,
-        str(max(now, needed)) if not draft.is_fixed(name) else str(needed),
+        str(now if is_more else needed),
         layer=Layer.REPLICATION,
-        reason=f"{reason.removesuffix('.')}; {needed} would do." if is_enough and now > needed else reason,
+        reason=f"{reason.removesuffix('.')}; {needed} would do." if is_more else reason,
         formula=formula,
         inputs=(standbys,),
         source=f"{_SENDING}, {name}",
