@@ -12,7 +12,7 @@ from pgdyno.errors import SpecError
 from pgdyno.tune.checkpoints import wal_disk, wal_rate
 from pgdyno.tune.draft import GB, MB, Draft, round_down, size
 from pgdyno.tune.rules.wal import compression_of
-from pgdyno.tune.types import Estimated, Known, Layer, Origin, WorkloadClass
+from pgdyno.tune.types import Estimated, Known, Layer, Origin
 from pgdyno.units import count_things, format_bytes
 
 _SENDING = "PostgreSQL 18 manual, section 19.6.1 “Sending Servers”"
@@ -181,8 +181,7 @@ def _put_kept_wal(draft: Draft, standbys: Known) -> None:
 
 
 def _put_feedback(draft: Draft, standbys: Known) -> None:
-    workload = draft.subject.workload
-    is_long = workload in {WorkloadClass.MIXED, WorkloadClass.ANALYTIC}
+    is_long = draft.subject.workload.has_long_queries
     draft.put(
         "hot_standby_feedback",
         "on" if is_long else "off",
@@ -202,7 +201,7 @@ def _put_feedback(draft: Draft, standbys: Known) -> None:
 
 def _put_delay(draft: Draft, standbys: Known) -> None:
     subject = draft.subject
-    is_long = subject.workload in {WorkloadClass.MIXED, WorkloadClass.ANALYTIC}
+    is_long = subject.workload.has_long_queries
     value = subject.recovery_s.value if is_long else min(_OLTP_DELAY_S, subject.recovery_s.value)
     value = max(1.0, value // 1)
     shown = f"{value / 60:.0f}min" if value % 60 == 0 else f"{value:.0f}s"
