@@ -12,7 +12,7 @@ from pgdyno.spec.pooler import PoolMode
 from pgdyno.spec.topology import TopologySpec
 from pgdyno.tune.derive import derive
 from pgdyno.tune.hosts import make_shape
-from pgdyno.tune.pooling import read_knee
+from pgdyno.tune.knee import read_knee
 from pgdyno.tune.rules.standbys import AWAY
 from pgdyno.tune.subject import LoadHints, MeasuredLoad, make_subject_from_shape
 from pgdyno.tune.types import (
