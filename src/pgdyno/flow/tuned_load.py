@@ -1,4 +1,4 @@
-"""Read what settings are derived from and the machine does not show: a record's load, its knee, and the version of PgBouncer."""
+"""Read what settings are derived from besides the machine: a record's load, its knee, and the version of PgBouncer."""
 
 from __future__ import annotations
 

@@ -95,7 +95,7 @@ def find_alternatives(
         host: The machine as declared.
         cost: Its cost, with that of all machines that stand around it.
         book: Prices to use.
-        price: What prices another machine in its place, with those around it.
+        price: Function that prices another machine in its place, with those around it.
     """
     limits = limits_of(host)
     return Alternatives(

@@ -1,6 +1,7 @@
 """Add up the machines of a topology: the server, its standbys, and a pooler's own machine.
 
-The machines that a load comes from are not counted: they are there to measure, and their place is that of the users' own programs.
+The machines that a load comes from are not counted: they only serve the measurement; in production the users' own
+programs are in their place.
 """
 
 from __future__ import annotations
