@@ -83,11 +83,14 @@ def test_what_it_prints_and_how_it_exits(tmp_path: Path) -> None:
     assert re.match(r"[1-9]\d* problems?, ", told.stdout.splitlines()[-1])
 
 
-def test_it_waits_for_no_analysis() -> None:
+@pytest.mark.parametrize(
+    "arguments", [["check"], ["tune", "--host", "r8g.2xlarge", "--standbys", "2", "--pooler"]], ids=["check", "tune"]
+)
+def test_it_waits_for_no_analysis(arguments: list[str]) -> None:
     """Libraries of tables and statistics take a third of a second to load, and it has two."""
     heavy = "print({'numpy', 'polars', 'psycopg', 'scipy'} & set(sys.modules), file=sys.stderr)"
     whole = f"import atexit, sys, pgdyno.__main__ as program; atexit.register(lambda: {heavy}); program.main()"
-    argv = [sys.executable, "-c", whole, "check", "--home", "/var/tmp"]
+    argv = [sys.executable, "-c", whole, *arguments, "--home", "/var/tmp"]
     done = subprocess.run(argv, capture_output=True, text=True, check=False)
     assert done.stderr.splitlines()[-1:] == ["set()"], done.stderr
 

@@ -29,7 +29,7 @@ def host_of(disk: str, *, instance: str = "c7g.2xlarge") -> HostSpec:
 
 def alternatives(host: HostSpec) -> Alternatives:
     book = PriceBook()
-    return find_alternatives(host, price_host(host, book), book)
+    return find_alternatives(host, price_host(host, book), book, price=lambda one: price_host(one, book))
 
 
 def by_name(disk: str) -> dict[tuple[int, str], OtherVolumes]:

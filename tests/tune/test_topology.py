@@ -12,7 +12,7 @@ from pgdyno.spec.pooler import PoolMode
 from pgdyno.spec.topology import TopologySpec
 from pgdyno.tune.derive import derive
 from pgdyno.tune.hosts import make_shape
-from pgdyno.tune.pooling import read_knee
+from pgdyno.tune.knee import read_knee
 from pgdyno.tune.rules.standbys import AWAY
 from pgdyno.tune.subject import LoadHints, MeasuredLoad, make_subject_from_shape
 from pgdyno.tune.types import (
@@ -149,6 +149,19 @@ def test_a_fixed_max_connections_bounds_the_pool_unless_its_size_was_asked_for()
     kept = {"max_connections": "60", "superuser_reserved_connections": "20"}
     with pytest.raises(SpecError, match="a pool of 40 does not fit into max_connections = 60"):
         pooled("middle", fixed=kept, size=known(40, name="pool size"))
+
+
+@pytest.mark.parametrize(
+    ("fixed", "words"),
+    [
+        ({"MAX_CONNECTIONS": "30"}, "a pool of 40 does not fit into max_connections = 30"),
+        ({"max_connections": "0x1E"}, "a pool of 40 does not fit into max_connections = 0x1E"),
+        ({"superuser_reserved_connections": "abc"}, "superuser_reserved_connections cannot be abc"),
+    ],
+)
+def test_a_fixed_setting_is_read_as_the_server_reads_it(fixed: dict[str, str], words: str) -> None:
+    with pytest.raises(SpecError, match=words):
+        pooled("middle", fixed=fixed, size=known(40, name="pool size"))
 
 
 @pytest.mark.parametrize(

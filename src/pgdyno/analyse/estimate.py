@@ -103,8 +103,8 @@ def estimate_geometric_mean(
         values: One positive finite number for each trial.
         unit: Unit of the values.
         confidence: Confidence level of the interval, in (0, 1).
-        resolution_ratio: The steps in which values are read, as a share of them. Values that fall into one step have a
-            spread that is not seen; a step is taken for it, uniformly filled.
+        resolution_ratio: Width of the steps that values are rounded to, as a share of a value. Values within one step
+            show no spread, so the spread counts as at least that of values spread evenly over a step.
 
     Raises:
         ValueError: A value is not positive.

@@ -1,4 +1,4 @@
-"""Read what settings are derived from and the machine does not show: a record's load, its knee, and the version of PgBouncer."""
+"""Read what settings are derived from besides the machine: a record's load, its knee, and the version of PgBouncer."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from pgdyno.errors import HostError
 from pgdyno.record.store import open_record
 from pgdyno.run.pooler.program import find_pgbouncer
 from pgdyno.spec.topology import TopologySpec
-from pgdyno.tune.pooling import read_knee
 from pgdyno.tune.subject import MeasuredLoad, read_measured
 
 
@@ -29,6 +28,7 @@ def read_load(path: Path | None, topology: TopologySpec) -> MeasuredLoad | None:
     if topology.pool_mode is None:
         return measured
     from pgdyno.flow.report import compose_report  # noqa: PLC0415 - an analysis takes long, and only a pool needs it
+    from pgdyno.tune.knee import read_knee  # noqa: PLC0415
 
     analysis = compose_report(store).report.analysis
     sweeps, followed = analysis.sweeps, analysis.scaling

@@ -141,9 +141,14 @@ def _choose_size(name: str, mode: PoolMode, most_clients: int, *, allowed: int, 
     return Choice(name=f"size of {name}", value=str(size), reason=reason)
 
 
-def choose_pool_size(cpu_count: float) -> int:
-    """Return how many transactions a server should have under way at once, for as many CPUs and one disk."""
-    return max(2, round(CONNECTIONS_PER_CPU * cpu_count)) + _CONNECTIONS_FOR_DISK
+def choose_pool_size(cpu_count: float, *, for_disk: int = _CONNECTIONS_FOR_DISK) -> int:
+    """Return how many transactions a server should have under way at once.
+
+    Args:
+        cpu_count: Its CPUs.
+        for_disk: Transactions that its disk serves meanwhile.
+    """
+    return max(2, round(CONNECTIONS_PER_CPU * cpu_count)) + for_disk
 
 
 def _check_modes(name: str, asked: PoolerSpec, uses: Sequence[_Use], machine: Machine) -> None:

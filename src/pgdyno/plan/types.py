@@ -17,7 +17,8 @@ from pgdyno.spec.study import READING_SCRIPTS, RestorePolicy
 from pgdyno.spec.table import QueryMode
 
 # Source: PgBouncer's changelog, 1.21.0: max_prepared_statements.
-_KEEPS_STATEMENTS_SINCE = (1, 21)
+KEEPS_STATEMENTS_SINCE = (1, 21)
+"""The first version of PgBouncer that keeps prepared statements in transaction mode."""
 
 
 class PoolerProgram(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,7 +31,7 @@ class PoolerProgram(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def keeps_statements(self) -> bool:
         """True if prepared statements work where transactions share server connections."""
-        return self.version >= _KEEPS_STATEMENTS_SINCE
+        return self.version >= KEEPS_STATEMENTS_SINCE
 
 
 class Machine(msgspec.Struct, frozen=True, kw_only=True):

@@ -21,7 +21,7 @@ from pgdyno.facts.instances import find_instance, list_instances
 from pgdyno.facts.prices import Term
 from pgdyno.facts.volumes import Volume, find_volume, list_volumes
 from pgdyno.price.book import PriceBook
-from pgdyno.price.cost import HostCost, paths_of, price_disk, price_host
+from pgdyno.price.cost import HostCost, paths_of, price_disk
 from pgdyno.spec.host import DiskSpec, HostSpec
 from pgdyno.units import PAGE_BYTES
 
@@ -87,7 +87,7 @@ class Alternatives(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def find_alternatives(
-    host: HostSpec, cost: HostCost, book: PriceBook, *, price: Callable[[HostSpec], HostCost] | None = None
+    host: HostSpec, cost: HostCost, book: PriceBook, *, price: Callable[[HostSpec], HostCost]
 ) -> Alternatives:
     """Find alternatives to a machine.
 
@@ -95,7 +95,7 @@ def find_alternatives(
         host: The machine as declared.
         cost: Its cost, with that of all machines that stand around it.
         book: Prices to use.
-        price: What prices another machine in its place, with those around it; None: it stands alone.
+        price: Function that prices another machine in its place, with those around it.
     """
     limits = limits_of(host)
     return Alternatives(
@@ -105,7 +105,7 @@ def find_alternatives(
             if what in _NEEDED
             for other in _list_other_volumes(what, disk, limits, book, cost.region)
         ),
-        next_size=_find_next_size(host, cost, price or (lambda one: price_host(one, book))),
+        next_size=_find_next_size(host, cost, price),
     )
 
 

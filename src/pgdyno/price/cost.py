@@ -79,13 +79,13 @@ def price_host(host: HostSpec, book: PriceBook) -> HostCost:
         if isinstance(found, str) or unpriced is not None:
             absent[term.value] = found if isinstance(found, str) else unpriced or ""
         else:
-            costs.append(_add_up(term, found, *volumes))
+            costs.append(add_up(term, found, *volumes))
     if host.instance is None:
         own = _price_machine(host, book)
         if own is None:
             absent[Term.OWN.value] = "this machine is no cloud instance that pgdyno knows"
         else:
-            costs.append(_add_up(Term.OWN, own))
+            costs.append(add_up(Term.OWN, own))
     return HostCost(
         name=host.name or host.instance or "This machine",
         region=region,
@@ -142,7 +142,8 @@ def paths_of(host: HostSpec) -> dict[str, DiskSpec]:
     return {what: disk for what, disk in declared.items() if disk is not None}
 
 
-def _add_up(term: Term, *parts: Part) -> Cost:
+def add_up(term: Term, *parts: Part) -> Cost:
+    """Add up the parts of a cost."""
     return Cost(term=term, parts=parts, per_month=sum(part.per_month for part in parts))
 
 

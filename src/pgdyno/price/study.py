@@ -7,7 +7,7 @@ own: neither is priced. The largest rate that holds a latency limit is priced.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -26,10 +26,8 @@ from pgdyno.price.worth import Load, Worth, cost_of_load, share_of_full
 from pgdyno.record.machine.host_facts import HostFacts
 from pgdyno.record.types import StudyRecord
 from pgdyno.spec.host import HostSpec
-from pgdyno.spec.pooler import PRIMARY, REPLICAS
 from pgdyno.units import format_bytes, format_cpus
 
-_SERVERS = frozenset({PRIMARY, REPLICAS})
 # Source: MemTotal of EC2 instances is 2 to 8 % below the data sheet's memory, more on small ones: the kernel's own
 # part.
 _MEMORY_RATIO = 0.85
@@ -102,17 +100,15 @@ def price_study(
         losses: Settings that give up durability, by the name of the analysed workload.
     """
     host = options.host or find_host(record)
-    topology = price_topology(host, options.around, options.book, record=record)
-    cost = price_host(host, options.book) if topology is None else topology.cost
+    topology, cost = _price(host, options, record)
     if record.host is None and Term.OWN.value in cost.absent:
         cost = msgspec.structs.replace(
             cost, absent={**cost.absent, Term.OWN.value: "the server's machine was not observed"}
         )
     loadings = price_loadings(record, analysis, cost, losses)
     # A load that connects to servers themselves needs no pooler, if the record also has loads through one.
-    endpoints = {one.name: one.load.endpoint for one in analysis.workloads}
-    direct = {name for name, to in endpoints.items() if to in _SERVERS}
-    direct = direct if len(direct) < len(endpoints) else set()
+    direct = {one.name for one in analysis.workloads if record.plan.find_pooler(one.load.endpoint) is None}
+    direct = direct if len(direct) < len(analysis.workloads) else set()
     if topology is not None and topology.has_pooler and direct:
         remark = "Loads that connect to servers themselves are priced without the pooler's machine."
         topology = msgspec.structs.replace(topology, remarks=(*topology.remarks, remark))
@@ -134,7 +130,7 @@ def price_study(
             )
             for name, of, tps in _list_tps(record, analysis)
         ),
-        alternatives=find_alternatives(host, cost, options.book, price=_pricer(options, record)),
+        alternatives=find_alternatives(host, cost, options.book, price=lambda one: _price(one, options, record)[1]),
         cpu_count=record.usable_cpu_count,
         memory_bytes=memory_bytes,
         data_bytes=data_bytes,
@@ -144,14 +140,12 @@ def price_study(
     )
 
 
-def _pricer(options: PriceOptions, record: StudyRecord | None) -> Callable[[HostSpec], HostCost]:
-    """Return what prices another machine in the place of the server, with all that stands around it."""
-
-    def price(host: HostSpec) -> HostCost:
-        topology = price_topology(host, options.around, options.book, record=record)
-        return price_host(host, options.book) if topology is None else topology.cost
-
-    return price
+def _price(
+    host: HostSpec, options: PriceOptions, record: StudyRecord | None = None
+) -> tuple[TopologyPrice | None, HostCost]:
+    """Price a server with all that stands around it; the first is None for a server alone."""
+    topology = price_topology(host, options.around, options.book, record=record)
+    return topology, price_host(host, options.book) if topology is None else topology.cost
 
 
 def _find_data_bytes(record: StudyRecord) -> int | None:
@@ -166,8 +160,7 @@ def price_machine(host: HostSpec, tps: float | None, options: PriceOptions) -> S
         tps: Its TPS at full load, taken as exact; None: not given.
         options: The prices and the load.
     """
-    topology = price_topology(host, options.around, options.book)
-    cost = price_host(host, options.book) if topology is None else topology.cost
+    topology, cost = _price(host, options)
     sheet = None if host.instance is None else find_instance(host.instance)
     cpu_count = host.cpus or (None if sheet is None else sheet.cpu_count)
     memory_bytes = host.memory_bytes or (None if sheet is None else sheet.memory_bytes)
@@ -179,7 +172,7 @@ def price_machine(host: HostSpec, tps: float | None, options: PriceOptions) -> S
         workloads=()
         if tps is None
         else (_weigh_workload(GIVEN_LOAD, given, cost=cost, options=options, cpu_count=cpu_count, given_up=()),),
-        alternatives=find_alternatives(host, cost, options.book, price=_pricer(options, None)),
+        alternatives=find_alternatives(host, cost, options.book, price=lambda one: _price(one, options)[1]),
         topology=topology,
         cpu_count=cpu_count,
         memory_bytes=None if memory_bytes is None else round(memory_bytes),

@@ -1,6 +1,7 @@
 """Add up the machines of a topology: the server, its standbys, and a pooler's own machine.
 
-The machines that a load comes from are not counted: they are there to measure, and their place is that of the users' own programs.
+The machines that a load comes from are not counted: they only serve the measurement; in production the users' own
+programs are in their place.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from pgdyno.errors import SpecError
 from pgdyno.facts.instances import find_instance
 from pgdyno.facts.prices import Term
 from pgdyno.price.book import PriceBook
-from pgdyno.price.cost import Cost, HostCost, Part, price_host
+from pgdyno.price.cost import HostCost, Part, add_up, price_host
 from pgdyno.record.types import StudyRecord
 from pgdyno.spec.host import HostSpec
 from pgdyno.units import count_things
@@ -79,7 +80,7 @@ def price_topology(
     Raises:
         SpecError: A machine of standbys is named, and there are none.
     """
-    standbys, measured = count_standbys(host, around, record), _count_measured(record)
+    standbys, measured = _count_standbys(host, around, record), _count_measured(record)
     standby, pooler = _find_standby(host, around), _find_pooler(host, around)
     pools = () if record is None else record.plan.poolers
     if not standbys and pooler is None and not measured and not pools and around.standby_host is None:
@@ -103,7 +104,7 @@ def price_topology(
     )
 
 
-def count_standbys(host: HostSpec, around: Surroundings, record: StudyRecord | None) -> int:
+def _count_standbys(host: HostSpec, around: Surroundings, record: StudyRecord | None) -> int:
     """Return the number of standbys to be priced: as the user, else the host file, else the record says."""
     declared = None if host.topology is None else host.topology.standbys
     said = around.standbys if around.standbys is not None else declared
@@ -145,16 +146,12 @@ def _times(cost: HostCost, count: int) -> HostCost:
     """Return the cost of equal machines."""
     if count == 1:
         return cost
-    costs = [_sum(one.term, [_multiply(part, count) for part in one.parts]) for one in cost.costs]
+    costs = [add_up(one.term, *(_multiply(part, count) for part in one.parts)) for one in cost.costs]
     return msgspec.structs.replace(cost, costs=tuple(costs))
 
 
 def _multiply(part: Part, count: int) -> Part:
     return msgspec.structs.replace(part, per_month=part.per_month * count, how=f"{count} times {part.how}")
-
-
-def _sum(term: Term, parts: Sequence[Part]) -> Cost:
-    return Cost(term=term, parts=tuple(parts), per_month=sum(part.per_month for part in parts))
 
 
 def _add_groups(groups: Sequence[MachineGroup]) -> HostCost:
@@ -175,7 +172,7 @@ def _add_groups(groups: Sequence[MachineGroup]) -> HostCost:
         if lacking:
             absent[term.value] = lacking
         else:
-            costs.append(_sum(term, parts))
+            costs.append(add_up(term, *parts))
     return msgspec.structs.replace(
         server,
         name=_name(groups),

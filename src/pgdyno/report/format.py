@@ -50,14 +50,13 @@ class EffectText(msgspec.Struct, frozen=True, kw_only=True):
 
     value: str
     """Such as `-22.5 %`."""
-    interval: str
-    """Such as `[-25.1, -19.7]`; empty where there is none."""
+    ends: tuple[str, ...]
+    """Both ends of the interval in percent, such as `-25.1` and `-19.7`; empty where there is none."""
 
     @property
-    def ends(self) -> tuple[str, str]:
-        """Both ends of the interval, such as `-25.1 %` and `-19.7 %`; two empty texts where there is none."""
-        start, _, end = self.interval.strip("[]").partition(", ")
-        return (f"{start} %", f"{end} %") if start else ("", "")
+    def interval(self) -> str:
+        """Such as `[-25.1, -19.7]`; empty where there is none."""
+        return f"[{', '.join(self.ends)}]" if self.ends else ""
 
     def __str__(self) -> str:
         """Return both, as they appear in a sentence."""
@@ -70,14 +69,14 @@ def format_effect(effect: float | None, low: float | None, high: float | None) -
     Round to a finer place where an interval that excludes 0 would otherwise appear to include it.
     """
     if effect is None or low is None or high is None:
-        return EffectText(value=ABSENT, interval="")
+        return EffectText(value=ABSENT, ends=())
     half_width = (high - low) * 50.0
     decimals = min(2, _DOUBT_DIGITS - 1 - _exponent(half_width)) if half_width > 0 else 2
     nearest = max(low, -high, 0.0) * 100.0
     if nearest > 0 and round(nearest, decimals) == 0 and -_exponent(nearest) <= 2:
         decimals = -_exponent(nearest)
     value, start, end = (_with_sign(one * 100.0, decimals) for one in (effect, low, high))
-    return EffectText(value=f"{value} %", interval=f"[{start}, {end}]")
+    return EffectText(value=f"{value} %", ends=(start, end))
 
 
 def format_within(ratio: float) -> str:

@@ -64,8 +64,8 @@ def derive(subject: TuningSubject, *, fixed: Mapping[str, str] | None = None) ->
     Raises:
         SpecError: The version lacks a fixed setting, or the set exceeds memory or disk.
     """
-    subject = with_pool(subject, fixed or {})
     draft = Draft(subject, fixed or {})
+    subject = draft.subject = with_pool(draft)
     for layer in _LAYERS:
         layer(draft)
     draft.put_remaining_fixed()

@@ -182,7 +182,7 @@ def _temp_bytes(draft: Draft) -> float:
     """Return the temporary buffers of a session: none for OLTP, unless temp_buffers was raised."""
     guc = find_guc("temp_buffers", draft.subject.major)
     is_raised = guc is not None and draft.number("temp_buffers") > float(guc.boot or 0) * unit_size(guc.unit)
-    is_used = is_raised or draft.subject.workload in {WorkloadClass.MIXED, WorkloadClass.ANALYTIC}
+    is_used = is_raised or draft.subject.workload.has_long_queries
     return draft.number("temp_buffers") if is_used else 0.0
 
 

@@ -8,17 +8,15 @@ keeps a connection, and nothing is left to choose.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 
 import msgspec
 
-from pgdyno.analyse.sweep.scaling import ClientSweep, LoadStatus
 from pgdyno.errors import SpecError
-from pgdyno.plan.endpoints import CONNECTIONS_PER_CPU
-from pgdyno.record.types import StudyRecord
-from pgdyno.spec.pooler import PRIMARY, PoolMode
+from pgdyno.plan.endpoints import CONNECTIONS_PER_CPU, choose_pool_size
+from pgdyno.spec.pooler import PoolMode
 from pgdyno.spec.topology import TopologySpec, merge_topologies
 from pgdyno.tune.disk.classes import find_read_latency
+from pgdyno.tune.draft import Draft
 from pgdyno.tune.types import Known, MeasuredKnee, Pooling, TuningSubject
 
 SIZE = "pool size"
@@ -28,8 +26,8 @@ ASKED = ("--pool-size", _HOST_FILE)
 """Origins of a size that the user wants."""
 # Connections for maintenance and monitoring, beside the pool: as for clients without one.
 _SPARE_SHARE, _LEAST_SPARE = 0.1, 5
-# Connections that the load never gets, with their built-in defaults.
-_RESERVED = {"superuser_reserved_connections": 3, "reserved_connections": 0}
+# Connections that the load never gets.
+_RESERVED = ("superuser_reserved_connections", "reserved_connections")
 # A connection of a pool is idle while a transaction's client thinks, so that a pool at the knee has fewer at work; and by its
 # definition twice the knee gains too little to matter.
 _ABOVE_KNEE, _MOST_ABOVE_KNEE = 1.1, 2.0
@@ -78,69 +76,25 @@ def _say_where(said: int | None, option: str) -> str:
     return _HOST_FILE if said is None else option
 
 
-def read_knee(record: StudyRecord, sweeps: Mapping[str, ClientSweep], *, name: str) -> MeasuredKnee | str:
-    """Read the knee from the sweep over clients of a record, the largest of several workloads; or say why there is none.
-
-    Args:
-        record: The study that swept.
-        sweeps: How TPS follows the number of clients, by workload.
-        name: Name of the record.
-    """
-    direct = {
-        workload: sweep for workload, sweep in sweeps.items() if record.plan.find_workload(workload).endpoint == PRIMARY
-    }
-    if not direct:
-        return f"{name} has no sweep over clients" + (" that connect to the server itself" if sweeps else "")
-    known = {workload: found for workload, sweep in direct.items() if (found := _find_knee(sweep)) is not None}
-    if not known:
-        reasons = ", ".join(dict.fromkeys(sweep.knee.reason or "it is not settled" for sweep in direct.values()))
-        return f"{name} found no knee ({reasons})"
-    workload, (clients, low, high) = max(known.items(), key=lambda one: one[1][0])
-    cpu_count, points = record.usable_cpu_count, direct[workload].points
-    place = "a machine that was not seen" if cpu_count is None else f"{cpu_count:g} CPUs"
-    return MeasuredKnee(
-        clients=clients,
-        low=low,
-        high=high,
-        cpu_count=cpu_count,
-        how=f"{workload} in {name} ({place}), {points[0].clients} to {points[-1].clients} clients",
-        is_beyond=direct[workload].knee.value is None,
-    )
-
-
-def _find_knee(sweep: ClientSweep) -> tuple[float, float | None, float | None] | None:
-    """Return the knee with the ends of its interval; the largest load if TPS still grow there; None if neither is known."""
-    knee, last = sweep.knee, sweep.points[-1]
-    if knee.value is not None:
-        return knee.value, knee.low, knee.high
-    is_growing = len(sweep.points) > 1 and set(last.possible) <= {LoadStatus.LINEAR, LoadStatus.UNDER_USED}
-    return (last.clients, last.clients, None) if is_growing else None
-
-
-def with_pool(subject: TuningSubject, fixed: Mapping[str, str]) -> TuningSubject:
+def with_pool(draft: Draft) -> TuningSubject:
     """Return the subject with its pool chosen, whose connections are then all that the server has for the load.
 
     Args:
-        subject: What settings are derived for; returned as it is without a pooler.
-        fixed: PostgreSQL settings that the user fixed, by name.
+        draft: What settings are derived for, before the first decision; its subject is returned as it is without a pooler.
 
     Raises:
         SpecError: The pool that the user wants does not fit the max_connections that the user fixed.
     """
-    pooling = subject.pooling
+    subject, pooling = draft.subject, draft.subject.pooling
     if pooling is None:
         return subject
-    size = pooling.size or _choose_size(subject, pooling)
-    own = {**subject.settings, **fixed}
-    reserved = sum(int(own.get(name, built_in)) for name, built_in in _RESERVED.items())
-    size = _fit(size, fixed.get("max_connections"), reserved, is_asked=pooling.size is not None)
-    connections = Known(name=SIZE, value=size.value, unit="count", origin=size.origin, how=size.how)
+    size = _fit(draft, pooling.size or _choose_size(subject, pooling), is_asked=pooling.size is not None)
     active = subject.active
     if pooling.mode is PoolMode.TRANSACTION:
         how = "each connection of the pool may be at work at once"
         active = Known(name="sessions at work", value=size.value, unit="count", origin=size.origin, how=how)
     return msgspec.structs.replace(
-        subject, connections=connections, active=active, pooling=msgspec.structs.replace(pooling, size=connections)
+        subject, connections=size, active=active, pooling=msgspec.structs.replace(pooling, size=size)
     )
 
 
@@ -173,7 +127,7 @@ def _choose_size(subject: TuningSubject, pooling: Pooling) -> Known:
         value = max(1, min(_go_above(knee), int(clients.value)))
         return Known.measured(SIZE, value, "count", f"knee at {describe_knee(knee)} of {knee.how}")
     cpus, reads = subject.cpus.value, find_reads_at_once(subject)
-    value = max(1, min(max(2, round(CONNECTIONS_PER_CPU * cpus)) + reads, int(clients.value)))
+    value = max(1, min(choose_pool_size(cpus, for_disk=reads), int(clients.value)))
     how = f"{CONNECTIONS_PER_CPU} for each of {cpus:g} CPUs and {reads} for the disk, PostgreSQL's rule of thumb"
     return Known.assumed(SIZE, value, "count", how)
 
@@ -202,19 +156,20 @@ def find_reads_at_once(subject: TuningSubject) -> int:
     return max(1, min(most, round(outside * busy)))
 
 
-def _fit(size: Known, fixed_connections: str | None, reserved: int, *, is_asked: bool) -> Known:
+def _fit(draft: Draft, size: Known, *, is_asked: bool) -> Known:
     """Fit a pool into the max_connections that the user fixed."""
-    if fixed_connections is None or not fixed_connections.isdigit():
+    if not draft.is_fixed("max_connections"):
         return size
-    most = int(fixed_connections) - reserved
+    reserved = sum(draft.number(name) for name in _RESERVED if draft.guc(name) is not None)
+    most, fixed = int(draft.number("max_connections") - reserved), draft.text("max_connections")
     room = max(1, most - spare_connections(most))
     if size.value <= room:
         return size
     if is_asked:
         raise SpecError(
-            f"a pool of {size.value:g} does not fit into max_connections = {fixed_connections}",
+            f"a pool of {size.value:g} does not fit into max_connections = {fixed}",
             detail=f"{room} are left beside those for superusers, maintenance and monitoring",
             hint=f"ask for a pool of {room}, or for more max_connections",
         )
-    how = f"what max_connections = {fixed_connections} leaves; {size.value:g} would be {size.how}"
+    how = f"what max_connections = {fixed} leaves; {size.value:g} would be {size.how}"
     return Known.declared(SIZE, room, "count", how)

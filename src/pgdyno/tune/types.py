@@ -64,6 +64,11 @@ class WorkloadClass(enum.Enum):
     MIXED = "mixed"
     ANALYTIC = "analytic"
 
+    @property
+    def has_long_queries(self) -> bool:
+        """True if some of its queries sort and join much, and run for long."""
+        return self in {WorkloadClass.MIXED, WorkloadClass.ANALYTIC}
+
 
 class DiskKind(enum.Enum):
     """The kinds of disks that the rules distinguish."""

@@ -93,7 +93,7 @@ def judge_gate(
         experiment: The experiment; its error rate and number of variants set the level of the intervals.
         conditions: What must not be proven.
         dropped: The variants that dropped out, by name.
-        family_count: The families of questions that each metric has, with an alpha of its own in each.
+        family_count: Number of families of questions about each metric; each family has an alpha of its own.
     """
     gone = tuple(variant.name for variant in experiment.variants if variant.name in (dropped or {}))
     asked = [

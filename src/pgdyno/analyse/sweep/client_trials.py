@@ -21,8 +21,9 @@ from pgdyno.analyse.estimate import Estimate
 Floats = NDArray[np.float64]
 
 NO_NOISE = "too few loads were repeated in common rounds: noise cannot be told from scaling"
-# As many as four pairs have, the fewest that decide a question. From a reference that ran twice in one round, noise has
-# one, and two trials that happen to count as many transactions would say that there is none.
+# The fewest degrees of freedom that noise is estimated from: those of four pairs, the fewest that decide a question. A
+# reference that ran twice in one round gives one, and if both trials happen to count as many transactions, there would
+# seem to be no noise.
 _MIN_DEGREES = 3
 
 
@@ -103,7 +104,7 @@ class LoadContrasts(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_noise_known(self) -> bool:
-        """Whether enough trials were repeated to tell noise from differences between loads."""
+        """True if enough trials were repeated to tell noise from differences between loads."""
         return self.degrees >= _MIN_DEGREES
 
     @property

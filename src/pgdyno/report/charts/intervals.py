@@ -62,8 +62,8 @@ def intervals_chart(verdicts: Iterable[Verdict], *, titles: Mapping[str, str], r
 def _interval_row(verdict: Verdict, domain: tuple[float, float]) -> dict[str, Any]:
     low, high = percent(verdict.low_ratio or 0.0), percent(verdict.high_ratio or 0.0)
     start, end = effect_of(verdict).ends
-    before = {"before": domain[0], "before_end": start} if low < domain[0] else {}
-    beyond = {"beyond": domain[1], "beyond_end": end} if high > domain[1] else {}
+    before = {"before": domain[0], "before_end": f"{start} %"} if low < domain[0] else {}
+    beyond = {"beyond": domain[1], "beyond_end": f"{end} %"} if high > domain[1] else {}
     return {
         "low": max(low, domain[0]),
         "high": min(high, domain[1]),

@@ -46,13 +46,8 @@ def build_parts(report: ReportInput) -> Iterator[Section]:
     yield Section(title="Parts", id="parts", blocks=tuple(blocks), level=Level.HEADLINE, is_listed=True)
 
 
-def describe_parts(load: PlannedWorkload) -> str:
-    """Describe the parts of a load in a line."""
-    return join_names([_describe_part(part) for part in load.parts])
-
-
 def _describe(load: PlannedWorkload) -> str:
-    return f"{load.name} is {describe_parts(load)}, side by side as one load."
+    return f"{load.name} is {join_names([*map(_describe_part, load.parts)])}, side by side as one load."
 
 
 def _describe_part(part: PlannedPart) -> str:

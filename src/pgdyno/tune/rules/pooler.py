@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+from pgdyno.plan.types import KEEPS_STATEMENTS_SINCE
 from pgdyno.spec.pooler import PoolMode
 from pgdyno.tune.draft import Draft
 from pgdyno.tune.pooling import ASKED, describe_knee, find_reads_at_once, find_usable_knee, spare_connections
@@ -12,9 +13,8 @@ from pgdyno.tune.types import Known, Layer, MeasuredKnee, Origin, Pooling, Targe
 
 _CONFIG = "PgBouncer's manual, config"
 _RULE = "PostgreSQL wiki, “Number Of Database Connections”"
-# Source: PgBouncer 1.24's own default. The first version that keeps prepared statements in transaction mode is 1.21.
+# Source: PgBouncer 1.24's own default.
 _KEPT_STATEMENTS = 200
-_KEEPING_VERSION = (1, 21)
 # Source: PgBouncer's manual, features: 2 kB for each connection by default.
 _CLIENT_KB = 2
 # Open files that a service may have without LimitNOFILE. Source: systemd's DefaultLimitNOFILE, 1024 of them soft.
@@ -60,7 +60,7 @@ def list_left_to_user(pooling: Pooling) -> Iterator[str]:
 
 
 def _keeps_statements(pooling: Pooling) -> bool:
-    is_new = pooling.version is not None and pooling.version >= _KEEPING_VERSION
+    is_new = pooling.version is not None and pooling.version >= KEEPS_STATEMENTS_SINCE
     return is_new and pooling.mode is PoolMode.TRANSACTION
 
 

@@ -37,8 +37,7 @@ def derive_connections(draft: Draft) -> None:
         formula = "pool + a tenth, at least 5, + superuser_reserved_connections, in tens; not less than a server has"
     elif subject.connections.origin is Origin.ASSUMED:
         # No number was requested: a small increase is not worth a restart.
-        is_sorting = subject.workload in {WorkloadClass.MIXED, WorkloadClass.ANALYTIC}
-        each = _BYTES_PER_ASSUMED_SORTING if is_sorting else _BYTES_PER_ASSUMED
+        each = _BYTES_PER_ASSUMED_SORTING if subject.workload.has_long_queries else _BYTES_PER_ASSUMED
         known = 1 if subject.active.origin is Origin.ASSUMED else subject.active.value
         borne = max(known, subject.memory.value // each)
         expected = value = math.ceil(min(expected, borne) / 10) * 10

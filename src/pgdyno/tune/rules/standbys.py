@@ -12,7 +12,7 @@ from pgdyno.errors import SpecError
 from pgdyno.tune.checkpoints import wal_disk, wal_rate
 from pgdyno.tune.draft import GB, MB, Draft, round_down, size
 from pgdyno.tune.rules.wal import compression_of
-from pgdyno.tune.types import Estimated, Known, Layer, Origin, WorkloadClass
+from pgdyno.tune.types import Estimated, Known, Layer, Origin
 from pgdyno.units import count_things, format_bytes
 
 _SENDING = "PostgreSQL 18 manual, section 19.6.1 “Sending Servers”"
@@ -68,12 +68,20 @@ def derive_standbys(draft: Draft) -> None:
 
 def find_absence(draft: Draft) -> Iterator[Estimated]:
     """Yield for how long a standby may be away before its slot is given up; nothing without standbys or a bound."""
-    if draft.subject.standbys is None or draft.text("max_slot_wal_keep_size") == "-1":
+    if draft.subject.standbys is None:
         return
     rate = wal_rate(draft.subject, compression_of(draft))
-    if rate.value > 0:
+    lasts_s = _find_absence_s(draft, rate)
+    if lasts_s is not None:
         how = f"max_slot_wal_keep_size at {format_bytes(rate.value)}/s of WAL; then the standby is made anew"
-        yield Estimated(what=AWAY, value=draft.number("max_slot_wal_keep_size") / rate.value, unit="s", how=how)
+        yield Estimated(what=AWAY, value=lasts_s, unit="s", how=how)
+
+
+def _find_absence_s(draft: Draft, rate: Known) -> float | None:
+    """Return how long the WAL that a slot keeps lasts at a rate; None without a bound or without WAL."""
+    if draft.text("max_slot_wal_keep_size") == "-1" or not rate.value:
+        return None
+    return draft.number("max_slot_wal_keep_size") / rate.value
 
 
 def _put_level(draft: Draft, standbys: Known) -> None:
@@ -94,19 +102,19 @@ def _put_level(draft: Draft, standbys: Known) -> None:
 def _put_count(
     draft: Draft, name: str, needed: int, standbys: Known, *, reason: str, formula: str, trades: str
 ) -> None:
-    now = round(draft.number(name))
-    if draft.is_fixed(name) and now < standbys.value:
+    now, is_fixed = round(draft.number(name)), draft.is_fixed(name)
+    if is_fixed and now < standbys.value:
         raise SpecError(
             f"{name} = {now} is too few for {count_things(round(standbys.value), 'standby')}",
             detail="each standby takes one",
             hint=f"leave it out of --set, or ask for {needed}",
         )
-    is_enough = now >= needed and not draft.is_fixed(name)
+    is_more = now > needed and not is_fixed
     draft.put(
         name,
-        str(max(now, needed)) if not draft.is_fixed(name) else str(needed),
+        str(now if is_more else needed),
         layer=Layer.REPLICATION,
-        reason=f"{reason.removesuffix('.')}; {needed} would do." if is_enough and now > needed else reason,
+        reason=f"{reason.removesuffix('.')}; {needed} would do." if is_more else reason,
         formula=formula,
         inputs=(standbys,),
         source=f"{_SENDING}, {name}",
@@ -142,8 +150,8 @@ def _put_slot_wal(draft: Draft, standbys: Known) -> None:
         source=f"{_SENDING}, max_slot_wal_keep_size; src/backend/access/transam/xlog.c, KeepLogSeg()",
         trades="a standby that falls further behind has lost its slot and is made anew",
     )
-    lasts_s = draft.number("max_slot_wal_keep_size") / rate.value if rate.value else _LONGEST_S
-    if draft.text("max_slot_wal_keep_size") != "-1" and lasts_s < _SHORT_S:
+    lasts_s = _find_absence_s(draft, rate)
+    if lasts_s is not None and lasts_s < _SHORT_S:
         draft.notes.append(
             f"a standby may be away for {_say_length(lasts_s)} at {format_bytes(rate.value)}/s of WAL before it has to be made anew: a larger"
             " disk for pg_wal, or an archive with restore_command, gives it longer."
@@ -173,8 +181,7 @@ def _put_kept_wal(draft: Draft, standbys: Known) -> None:
 
 
 def _put_feedback(draft: Draft, standbys: Known) -> None:
-    workload = draft.subject.workload
-    is_long = workload in {WorkloadClass.MIXED, WorkloadClass.ANALYTIC}
+    is_long = draft.subject.workload.has_long_queries
     draft.put(
         "hot_standby_feedback",
         "on" if is_long else "off",
@@ -194,7 +201,7 @@ def _put_feedback(draft: Draft, standbys: Known) -> None:
 
 def _put_delay(draft: Draft, standbys: Known) -> None:
     subject = draft.subject
-    is_long = subject.workload in {WorkloadClass.MIXED, WorkloadClass.ANALYTIC}
+    is_long = subject.workload.has_long_queries
     value = subject.recovery_s.value if is_long else min(_OLTP_DELAY_S, subject.recovery_s.value)
     value = max(1.0, value // 1)
     shown = f"{value / 60:.0f}min" if value % 60 == 0 else f"{value:.0f}s"

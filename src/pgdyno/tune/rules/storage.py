@@ -76,7 +76,7 @@ def _put_schedulers(draft: Draft) -> None:
 
 
 def _put_read_ahead(draft: Draft) -> None:
-    if draft.subject.workload not in {WorkloadClass.ANALYTIC, WorkloadClass.MIXED}:
+    if not draft.subject.workload.has_long_queries:
         return
     for role, disk in _roles(draft):
         top, latency, wanted = next(iter(disk.devices), None), find_read_latency(disk), compute_read_ahead_kb(disk)

@@ -88,18 +88,12 @@ def answer_study(report: ReportInput) -> tuple[WorkloadAnswers, ...]:
         WorkloadAnswers(
             comparison=comparison,
             variants=variants,
-            answers=tuple(
-                _answer(comparison, variants, variant) for variant in variants.values() if not variant.is_reference
-            ),
+            answers=_answer_all(comparison, variants),
             sweep=report.analysis.sweeps.get(comparison.workload),
             curve=_describe_curve(report.analysis.sweeps.get(comparison.workload), experiment.detect_ratio),
             plans=compare_plans(trials[comparison.workload], list(variants)),
             plans_missing=find_missing_plans(trials[comparison.workload]),
-            parts=tuple(
-                _answer_part(one.comparison, variants)
-                for one in report.analysis.part_comparisons
-                if one.workload == comparison.workload
-            ),
+            parts=tuple(_answer_part(one, variants) for one in report.analysis.compared_parts(comparison.workload)),
         )
         for comparison in report.analysis.comparisons
     )
@@ -109,14 +103,16 @@ def _answer_part(comparison: Comparison, variants: dict[str, VariantText]) -> Wo
     return WorkloadAnswers(
         comparison=comparison,
         variants=variants,
-        answers=tuple(
-            _answer(comparison, variants, variant) for variant in variants.values() if not variant.is_reference
-        ),
+        answers=_answer_all(comparison, variants),
         sweep=None,
         curve=(),
         plans=(),
         plans_missing=(),
     )
+
+
+def _answer_all(comparison: Comparison, variants: dict[str, VariantText]) -> tuple[Answer, ...]:
+    return tuple(_answer(comparison, variants, variant) for variant in variants.values() if not variant.is_reference)
 
 
 def _answer(comparison: Comparison, variants: dict[str, VariantText], variant: VariantText) -> Answer:

@@ -92,7 +92,7 @@ def _describe_budgets(experiment: Experiment) -> str:
 def describe_noise(answers: WorkloadAnswers) -> tuple[str, ...]:
     """Describe how far two identical variants differed, and what that means for the verdicts; a sentence each.
 
-    Of a load in parts, whose verdicts are those of its parts, the first sentence is of each of them.
+    Of a load in parts, each part has a first sentence of its own, because verdicts are those of the parts.
     """
     if answers.parts:
         described = [describe_noise(part) for part in answers.parts]

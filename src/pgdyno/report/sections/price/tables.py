@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
 from pgdyno.analyse.estimate import Estimate
 from pgdyno.price.alternatives import OtherVolumes
-from pgdyno.price.cost import HostCost, Part
+from pgdyno.price.cost import Cost, HostCost, Part
 from pgdyno.price.loading import Loading
 from pgdyno.price.study import StudyPrice, WorkloadWorth
 from pgdyno.price.topology import MachineGroup
@@ -26,12 +26,9 @@ def cost_table(price: StudyPrice) -> Table | None:
     cost = price.cost
     if not cost.costs:
         return None
-    # The instance comes first and has another price on each of the terms; volumes cost the same on all.
-    rows = [
-        (text(part.what), *(_part_cell(one.parts[place], cost.currency) for one in cost.costs))
-        for place, part in enumerate(cost.costs[0].parts)
-    ]
-    if price.topology is not None:
+    if price.topology is None:
+        rows = list(_part_rows(cost.costs, cost.currency))
+    else:
         rows = [row for group in price.topology.groups for row in _group_rows(group, cost)]
     if len(rows) > 1:
         totals = [Cell(text=format_money(one.per_month, cost.currency), is_strong=True) for one in cost.costs]
@@ -43,13 +40,18 @@ def cost_table(price: StudyPrice) -> Table | None:
     )
 
 
+def _part_rows(costs: Sequence[Cost], currency: str, *, role: str = "") -> Iterator[tuple[Cell, ...]]:
+    """Yield each part of a machine's cost on each of the terms."""
+    # The instance comes first and has another price on each of the terms; volumes cost the same on all.
+    for place, part in enumerate(costs[0].parts):
+        yield text(f"{role}{part.what}"), *(_part_cell(one.parts[place], currency) for one in costs)
+
+
 def _group_rows(group: MachineGroup, cost: HostCost) -> Iterator[tuple[Cell, ...]]:
     """Yield what machines of one kind cost, on the terms on which all machines have a price."""
     terms = [found for one in cost.costs if (found := group.cost.find(one.term)) is not None]
-    for place, part in enumerate(terms[0].parts if terms else ()):
-        cells = (_part_cell(one.parts[place], cost.currency) for one in terms)
-        yield text(f"{group.role}: {part.what}"), *cells
-    if terms and len(terms[0].parts) > 1:
+    yield from _part_rows(terms, cost.currency, role=f"{group.role}: ")
+    if len(terms[0].parts) > 1:
         cells = (text(format_money(one.per_month, cost.currency)) for one in terms)
         yield text(f"{group.role}: together"), *cells
 

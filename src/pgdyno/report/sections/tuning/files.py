@@ -84,7 +84,7 @@ def format_sysctl_file(view: TuningView) -> str:
 def format_pgbouncer_file(view: TuningView) -> str:
     """Return a file for PgBouncer's configuration to include; what only its owner can say is named in comments.
 
-    It has no section of its own: PgBouncer resets all of [pgbouncer] to what it has built in where that begins once more.
+    It begins no section: where [pgbouncer] begins a second time, PgBouncer resets all settings of it to their defaults.
     """
     pooling = view.tuning.subject.pooling
     how = "Include it as the last line of the section [pgbouncer] in pgbouncer.ini: %include /etc/pgbouncer/pgdyno.ini"
