@@ -5,9 +5,9 @@ that were carried; `words`, the command; `variables` for it; `silence_s`; `files
 null; `result`, the path in that folder of what is brought home, or null; and as `out` and `err` the size of the terminal
 that shows that output, or null.
 
-Standard output is in frames: a line with a word and a size, and so many bytes. Later lines on stdin are words: `beat`, `stop`,
-`fetch`, `remove`. `stop` is Ctrl-C for pgdyno; so is the end of stdin, and its silence. Pgdyno then stops in order, which
-puts kernel settings back; what is left of it after a while is killed.
+Standard output is in frames: a line with a word and a size, and so many bytes. Later lines on stdin are words: `stop`,
+`fetch`, `remove`; an empty line says that the other end lives. `stop` is Ctrl-C for pgdyno; so is the end of stdin, and its
+silence. Pgdyno then stops in order, which puts kernel settings back; what is left of it after a while is killed.
 """
 
 from __future__ import annotations

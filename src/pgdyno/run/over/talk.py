@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from pgdyno.errors import PgdynoError, StepFailedError
+from pgdyno.errors import StepFailedError
 from pgdyno.run.host import process
 from pgdyno.run.host.clock import monotonic_s
 from pgdyno.run.link.boot import READY, SILENCE_S, build_command, explain_no_start, pack_program
@@ -83,14 +83,18 @@ class FarTalk:
 
     @contextmanager
     def kept_alive(self) -> Iterator[None]:
-        """Send empty lines meanwhile, so that the program there does not end for want of a word. Send nothing else."""
+        """Send empty lines from a thread meanwhile, so that the program there does not end for want of a word.
+
+        Whole lines may be sent beside them, and nothing else.
+        """
         ending = threading.Event()
 
         def beat() -> None:
-            # What comes next finds out that the link is lost.
-            with contextlib.suppress(PgdynoError):
-                while not ending.wait(SILENCE_S / _BEATS_WITHIN_SILENCE):
-                    self.send(b"\n")
+            while not ending.wait(SILENCE_S / _BEATS_WITHIN_SILENCE):
+                # Who listens in the main thread finds out that the link is lost.
+                with contextlib.suppress(OSError, ValueError):
+                    self._stdin.write(b"\n")
+                    self._stdin.flush()
 
         thread = threading.Thread(target=beat, daemon=True)
         thread.start()
@@ -128,12 +132,6 @@ class FarTalk:
             parts.append(self._data[:left])
             left, self._data = left - len(self._data), self._data[left:]
         return b"".join(parts)
-
-    def say_alive(self, word: bytes) -> None:
-        """Send a word from any thread. Who listens in the main thread finds out that the link is lost."""
-        with contextlib.suppress(OSError, ValueError):
-            self._stdin.write(word)
-            self._stdin.flush()
 
     def close(self) -> None:
         """End the program by closing its input."""
