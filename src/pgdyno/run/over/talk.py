@@ -16,13 +16,11 @@ from typing import Any
 import msgspec
 
 from pgdyno.errors import StepFailedError
-from pgdyno.run.host import process
 from pgdyno.run.host.clock import monotonic_s
-from pgdyno.run.link.boot import READY, SILENCE_S, build_command, explain_no_start, pack_program
+from pgdyno.run.link.boot import READY, SILENCE_S, build_command, end_program, explain_no_start, pack_program
 from pgdyno.run.link.ssh import ANSWERS_WITHIN_S, SshLink, explain_refusal
 
 LEAST_PYTHON = (3, 11)
-_ENDS_WITHIN_S = 20.0
 _BEATS_WITHIN_SILENCE = 6
 
 
@@ -47,8 +45,8 @@ class FarTalk:
         command = build_command(
             len(program), (), python=link.entry.python, silence_s=SILENCE_S, least=LEAST_PYTHON, preferred=preferred
         )
-        self.process: subprocess.Popen[bytes] = link.start(command, stdout=subprocess.PIPE)
-        stdin, stdout, stderr = self.process.stdin, self.process.stdout, self.process.stderr
+        self._process: subprocess.Popen[bytes] = link.start(command, stdout=subprocess.PIPE)
+        stdin, stdout, stderr = self._process.stdin, self._process.stdout, self._process.stderr
         if stdin is None or stdout is None or stderr is None:
             raise RuntimeError("a link starts programs with pipes")
         self._stdin, self._stdout, self._stderr = stdin, stdout, stderr
@@ -135,21 +133,13 @@ class FarTalk:
 
     def close(self) -> None:
         """End the program by closing its input."""
-        with contextlib.suppress(OSError):
-            self._stdin.close()
-        try:
-            self.process.wait(timeout=_ENDS_WITHIN_S)
-        except subprocess.TimeoutExpired:
-            process.stop(self.process)
+        end_program(self._process)
         self._stdout.close()
         self._stderr.close()
 
     def explain_end(self) -> StepFailedError:
         """Return the error for a program that has ended, or whose link is lost."""
-        with contextlib.suppress(OSError):
-            self._stdin.close()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self.process.wait(timeout=_ENDS_WITHIN_S)
+        end_program(self._process)
         said = ""
         if not self._stderr.closed and select.select([self._stderr], [], [], 1.0)[0]:
             said = os.read(self._stderr.fileno(), 65536).decode(errors="replace").strip()
@@ -180,7 +170,7 @@ class FarTalk:
                 raise explain_refusal(self._link.destination, f"timed out: no Python within {ANSWERS_WITHIN_S:g} s")
             more = os.read(self._stdout.fileno(), 65536)
             if not more:
-                code = self.process.wait()
+                code = self._process.wait()
                 said = self._stderr.read()
                 raise explain_no_start(self._link.entry, printed=self._data, said=said, code=code, least=LEAST_PYTHON)
             self._data += more
