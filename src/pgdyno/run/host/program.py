@@ -35,7 +35,7 @@ def typed_command() -> tuple[str, ...]:
 
 
 def machine_name() -> str | None:
-    """Return the machine on which this program runs, as the user named it on another one; None if it was started here."""
+    """Return what the user called this machine when starting this program from another one; None if it was started here."""
     return os.environ.get(MACHINE_VARIABLE)
 
 

@@ -216,9 +216,9 @@ def open_output(size: list[int] | None) -> tuple[int, int]:
 
 
 def prepare_child(parent: int) -> None:
-    """Let Ctrl-C reach it, and have the kernel send that with the end of this program.
+    """Let Ctrl-C reach pgdyno, and have the kernel send it Ctrl-C when this program ends.
 
-    A change of accounts, which pgdyno makes as root, drops the latter: its next line of output finds no reader then.
+    As root, pgdyno changes accounts, and the kernel then sends it nothing: it ends at its next line of output, which nobody reads.
     """
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE, signal.SIGALRM):
         signal.signal(number, signal.SIG_DFL)

@@ -151,7 +151,7 @@ class FarTalk:
         self.fill()
 
     def fill(self) -> None:
-        """Take what it has said meanwhile, or wait for that.
+        """Take what the program has said; wait until it says something.
 
         Raises:
             StepFailedError: The link is lost, or the program has ended.
