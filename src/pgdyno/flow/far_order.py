@@ -116,7 +116,8 @@ def _find_files(words: Sequence[str]) -> Mapping[str, Path]:
     """Return the files here that words name by a relative path; an absolute one is of that machine."""
     found = {}
     for word in words:
-        for name in (word, word.partition("=")[2], _WEIGHT.sub("", word)):
+        plain = _WEIGHT.sub("", word)
+        for name in (word, word.partition("=")[2], plain, plain.partition("=")[2]):
             if _is_file_here(name, Path()):
                 _check_inside(name, name)
                 found[os.path.normpath(name)] = Path(name)
