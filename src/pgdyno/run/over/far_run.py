@@ -236,7 +236,7 @@ class Command:
         self.link = link
         self.folder = folder
         self.result = None if request["result"] is None else folder / request["result"]
-        self.is_noted = self.result is None
+        self.is_noted = False
         ends = {word: open_output(request[word]) for word in ("out", "err")}
         kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
         self.child = subprocess.Popen(
@@ -267,8 +267,7 @@ class Command:
         while self.outputs or self.child.poll() is None:
             for output in self.link.turn(LOOKS_EVERY_S, list(self.outputs)):
                 self.pass_on(output)
-            if not self.is_noted:
-                self.note_record()
+            self.note_record()
             while self.link.words:
                 if self.link.words.pop(0) == b"stop":
                     self.stop()
@@ -277,8 +276,7 @@ class Command:
             if self.child.poll() is not None and self.outputs and not select.select(list(self.outputs), [], [], 0.0)[0]:
                 # Another process still holds them: they are of no one's interest now.
                 break
-        if not self.is_noted:
-            self.note_record()
+        self.note_record()
         return self.child.wait()
 
     def end(self) -> None:
@@ -304,8 +302,8 @@ class Command:
             del self.outputs[output]
 
     def note_record(self) -> None:
-        """Send what its record begins with, as soon as there is one."""
-        if self.result is None or not (self.result / NOTED[0]).exists():
+        """Send once what its record begins with, as soon as there is one."""
+        if self.is_noted or self.result is None or not (self.result / NOTED[0]).exists():
             return
         with contextlib.suppress(OSError):
             texts = {name: (self.result / name).read_text(encoding="utf-8") for name in NOTED}
