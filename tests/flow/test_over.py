@@ -36,6 +36,8 @@ def test_what_words_and_studies_name_by_relative_paths_goes_along(
     assert set(order.files) == {"below/mine.toml", "below/a.sql"}
     assert order.result is not None
     assert order.result.endswith("-run-me-db1")
+    for words in (["--workload", "below/a.sql@3"], ["--workload=below/a.sql@3"], ["--workload=below/a.sql"]):
+        assert set(read_order(["bench", *words], "db1").files) == {"below/a.sql"}
     (tmp_path / "out.sql").touch()
     (below / "mine.toml").write_text('[[workload]]\nscripts = ["../out.sql"]\n')
     monkeypatch.chdir(below)

@@ -95,7 +95,7 @@ def check_apply_with(command: str | None, *, dsn: str | None) -> None:
 
 
 def check_load_hosts(named: list[str] | None, *, dsn: str | None) -> None:
-    """Refuse load hosts of a server that is not given.
+    """Refuse load hosts where the user gives no server.
 
     Raises:
         SpecError: No server of the user's is named.

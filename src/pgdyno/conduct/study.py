@@ -5,7 +5,6 @@ from __future__ import annotations
 import platform
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import msgspec
 
@@ -19,7 +18,7 @@ from pgdyno.conduct.progress import note_end
 from pgdyno.conduct.search import run_search
 from pgdyno.conduct.steps import prepare_stage, run_stage
 from pgdyno.conduct.ui import Ui
-from pgdyno.conduct.workspace import Workspace
+from pgdyno.conduct.workspace import Workspace, choose_record
 from pgdyno.errors import InterruptedStudyError, SpecError
 from pgdyno.plan.identical import find_identical
 from pgdyno.plan.pin import format_pinned
@@ -128,7 +127,7 @@ def announce(planned: PlannedStudy, *, version_major: int, name: str, place: Wor
     Raises:
         InterruptedStudyError: The user does not want it.
     """
-    store = RecordStore(place.out or Path("pgdyno-records") / f"{local_now():%Y%m%d-%H%M%S}-{name}")
+    store = RecordStore(place.out or choose_record(name))
     _show_plan(planned, version_major, store, ui)
     question = f"run for {planned.predicted_s / 3600:.1f} hours?"
     if planned.predicted_s > _ASK_ABOVE_S and not ui.confirm(question, default=True):

@@ -16,11 +16,19 @@ from pgdyno.record.machine.host_facts import HostFacts
 from pgdyno.record.types import StudyRecord
 from pgdyno.run.cluster.home import choose_home, find_existing_folder
 from pgdyno.run.cluster.wal_home import check_wal_home
+from pgdyno.run.host.clock import local_now
 from pgdyno.run.host.facts import read_disk_facts, read_host_facts
 from pgdyno.run.host.process import ServerUser
 from pgdyno.run.pooler.program import find_pgbouncer
 from pgdyno.run.preflight import VariantFolder
 from pgdyno.spec.study import ServerKind, Study
+
+_RECORDS = Path("pgdyno-records")
+
+
+def choose_record(name: str, *, folder: Path = _RECORDS) -> Path:
+    """Return the place of a new record that the user does not name: the present time and a name, in a folder of records."""
+    return folder / f"{local_now():%Y%m%d-%H%M%S}-{name}"
 
 
 class Workspace(msgspec.Struct, frozen=True, kw_only=True):

@@ -19,6 +19,7 @@ from pgdyno.errors import HostError, InterruptedStudyError, SpecError, StepFaile
 from pgdyno.flow.disk_view import DiskResult, read_declared, view_card
 from pgdyno.plan.disk import FLUSH_TESTS, LEAST_FILE_BYTES, LEAST_RUNTIME_S, MOST_RUNTIME_S, make_disk_plan
 from pgdyno.record.device.disk_card import (
+    CARDS,
     DiskCard,
     add_declared_disk,
     find_kept_card,
@@ -41,7 +42,6 @@ from pgdyno.run.postgres.installation import read_named_facts
 from pgdyno.spec.study import ServerSpec
 from pgdyno.units import format_bytes
 
-CARDS = Path("pgdyno-disks")
 _SUFFIX, _PAGE_SUFFIX = ".json", ".md"
 # Past this, a person is asked first.
 _ASK_ABOVE_S = 600.0

@@ -30,7 +30,7 @@ from pgdyno.conduct.study import (
     run_trials,
 )
 from pgdyno.conduct.ui import Ui
-from pgdyno.conduct.workspace import Workspace
+from pgdyno.conduct.workspace import Workspace, choose_record
 from pgdyno.errors import HostError, InterruptedStudyError, SpecError
 from pgdyno.explain.bottleneck import LIMITS
 from pgdyno.explain.intervention import Intervention, choose_intervention
@@ -51,7 +51,6 @@ from pgdyno.record.far import read_far
 from pgdyno.record.store import STUDY_FILE, RecordStore
 from pgdyno.record.types import StudyRecord
 from pgdyno.report.input import ReportInput
-from pgdyno.run.host.clock import local_now
 from pgdyno.spec.initdb import with_choices
 from pgdyno.spec.read import read_study
 from pgdyno.spec.study import Study, TrialsSpec
@@ -178,7 +177,7 @@ def confirm(
     report = compose_report(store).report
     subject = _choose(report, workload)
     study = _compose(store, subject, wishes)
-    out = place.out or store.path.parent / f"{local_now():%Y%m%d-%H%M%S}-confirm"
+    out = place.out or choose_record("confirm", folder=store.path.parent)
     place = msgspec.structs.replace(place.on_disk_of(report.record), out=out)
     check_new(place)
     run = _run_on_own if report.record.given is None else _run_on_given

@@ -8,15 +8,14 @@ import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from pgdyno.conduct.workspace import choose_record
 from pgdyno.errors import SpecError
+from pgdyno.record.device.disk_card import CARDS
 from pgdyno.record.store import RecordStore
 from pgdyno.report.format import format_bytes
-from pgdyno.run.host.clock import local_now
 from pgdyno.run.over.command import Order
 from pgdyno.spec.hosts import HostEntry, HostRole
 
-_RECORDS = Path("pgdyno-records")
-CARDS = "pgdyno-disks"
 RESUME = "resume"
 _WITH_RECORD = ("bench", "compare", "sweep", "run")
 COMMANDS = (*_WITH_RECORD, "check", "clean", "disk", "plan", "restore", "tune")
@@ -82,10 +81,10 @@ def read_order(words: Sequence[str], machine: str) -> Order:
     if command not in _WITH_RECORD:
         if out is not None:
             raise SpecError("--out does not work on another machine here", hint=f"cards come home into {CARDS}")
-        return Order(words=tuple(words), files=files, result=CARDS if command == "disk" else None)
+        return Order(words=tuple(words), files=files, result=str(CARDS) if command == "disk" else None)
     if out is None:
         # Several machines may begin in the same second.
-        made = f"{_RECORDS}/{local_now():%Y%m%d-%H%M%S}-{command}-{_OF_NO_NAME.sub('-', machine)}"
+        made = str(choose_record(f"{command}-{_OF_NO_NAME.sub('-', machine)}"))
         return Order(words=(*words, "--out", made), files=files, result=made)
     _check_inside("--out", out)
     RecordStore(Path(out)).check_new()
@@ -117,7 +116,8 @@ def _find_files(words: Sequence[str]) -> Mapping[str, Path]:
     """Return the files here that words name by a relative path; an absolute one is of that machine."""
     found = {}
     for word in words:
-        for name in (word, word.partition("=")[2], _WEIGHT.sub("", word)):
+        plain = _WEIGHT.sub("", word)
+        for name in (word, word.partition("=")[2], plain, plain.partition("=")[2]):
             if _is_file_here(name, Path()):
                 _check_inside(name, name)
                 found[os.path.normpath(name)] = Path(name)

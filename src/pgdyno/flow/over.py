@@ -12,7 +12,8 @@ import msgspec
 
 from pgdyno.conduct.ui import Ui
 from pgdyno.errors import ExitCode, InterruptedStudyError, StepFailedError, why
-from pgdyno.flow.far_order import CARDS, RESUME, make_entry, refuse_options
+from pgdyno.flow.far_order import RESUME, make_entry, refuse_options
+from pgdyno.record.device.disk_card import CARDS
 from pgdyno.record.durable import put_in_place
 from pgdyno.record.far import FAR_FILE, FarRecord, write_far
 from pgdyno.record.store import RECORD_FILE, STUDY_FILE, RecordStore
@@ -146,7 +147,7 @@ def _check_not_killed(name: str, code: int, record: Path | None) -> None:
 def _take_home(command: FarCommand, ended: Ended, home: Path, note: FarRecord | None) -> None:
     if ended.has_result and note is not None:
         _bring_home(command, home, note)
-    elif ended.has_result and home == Path(CARDS):
+    elif ended.has_result and home == CARDS:
         _bring_cards(command, home)
     elif note is not None and not RecordStore(home).has_trials:
         # The study was refused before its first trial, and there, too, its record is removed.

@@ -66,10 +66,10 @@ def sync_folder(path: Path) -> None:
 
 
 def put_in_place(new: Path, place: Path, *, aside: Path) -> None:
-    """Put a folder in the place of another one, which is then at `aside`, all on one file system.
+    """Put a folder in the place of another one, and move that one to `aside`. All three lie on one file system.
 
-    A kill leaves one of them in its place; where the file system cannot exchange them, such as ZFS before 2.2, it may leave
-    neither for an instant.
+    Whenever this process is killed, one of the two is in the place. Only on a file system that cannot exchange them, such as ZFS
+    before 2.2, there is neither for an instant.
 
     Raises:
         OSError: They cannot be moved; the old one is in its place.

@@ -24,6 +24,8 @@ from pgdyno.record.machine.tunables import StorageStack
 from pgdyno.spec.host import DiskSpec, HostSpec
 
 FORMAT = 1
+CARDS = Path("pgdyno-disks")
+"""Where cards go that the user does not place elsewhere."""
 # A volume may have been changed, moved or filled since: a card that is a month old does not describe today's disk.
 MAX_AGE = dt.timedelta(days=30)
 _KEPT = "disks"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import sys
@@ -28,11 +27,15 @@ def program_name() -> str:
 def typed_command() -> tuple[str, ...]:
     """Return the command as the user typed it, on whichever machine that was."""
     typed = os.environ.get(COMMAND_VARIABLE)
-    return (program_name(), *sys.argv[1:]) if typed is None else tuple(json.loads(typed))
+    if typed is None:
+        return (program_name(), *sys.argv[1:])
+    import json  # noqa: PLC0415 - every command imports this module, and few run on another machine
+
+    return tuple(json.loads(typed))
 
 
 def machine_name() -> str | None:
-    """Return the machine on which this program runs, as the user named it on another one; None if it was started here."""
+    """Return what the user called this machine when starting this program from another one; None if it was started here."""
     return os.environ.get(MACHINE_VARIABLE)
 
 

@@ -7,12 +7,15 @@ the account's own shell. A program that is sent imports the standard library onl
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shlex
+import subprocess
 import zlib
 from collections.abc import Sequence
 
 from pgdyno.errors import HostError, PgdynoError, StepFailedError
+from pgdyno.run.host import process
 from pgdyno.run.link.ssh import SSH_FAILED, explain_refusal
 from pgdyno.spec.hosts import HostEntry
 
@@ -22,6 +25,7 @@ LEAST_PYTHON = (3, 7)
 SILENCE_S = 30
 """Seconds without a word from this machine after which a program there ends, whatever has happened to the link."""
 _NEWEST_MINOR = 14
+_ENDS_WITHIN_S = 20.0
 # Neither a backslash nor an exclamation mark: they mean something to fish and csh even between quotes. The alarm's default
 # action is the kernel's own, which also ends a program that hangs in a write.
 _BOOT = """
@@ -75,6 +79,18 @@ def build_command(
     )
     boot = f"exec({json.dumps(_BOOT)})"
     return "exec " + shlex.join(["sh", "-c", script, "pgdyno", boot, str(silence_s), str(size), *arguments])
+
+
+def end_program(child: subprocess.Popen[bytes]) -> None:
+    """End a program there by closing its input; if that takes too long, stop the ssh here that reaches it."""
+    if child.stdin is not None:
+        # What it did not take any more is lost with it.
+        with contextlib.suppress(OSError):
+            child.stdin.close()
+    try:
+        child.wait(timeout=_ENDS_WITHIN_S)
+    except subprocess.TimeoutExpired:
+        process.stop(child)
 
 
 def explain_no_start(

@@ -19,10 +19,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from pgdyno.record.samples.clock import ClockExchange, append_exchanges
-from pgdyno.run.host import process
 from pgdyno.run.host.clock import monotonic_s
 from pgdyno.run.host.log import LOG
-from pgdyno.run.link.boot import READY, SILENCE_S, build_command, explain_no_start, pack_program
+from pgdyno.run.link.boot import READY, SILENCE_S, build_command, end_program, explain_no_start, pack_program
 from pgdyno.run.link.ssh import ANSWERS_WITHIN_S, SSH_FAILED, SshLink, explain_refusal
 
 BURST_COUNT = 8
@@ -32,7 +31,6 @@ _HELD_UP = 2.0
 _BURSTS_WITHIN_SILENCE = 3
 _EXCHANGE_WITHIN_S = 5.0
 _HEARS_EVERY_S = 0.1
-_STOPS_WITHIN_S = 20.0
 _ANSWER = re.compile(rb"clock (\S+) (\d+)\n")
 
 
@@ -140,12 +138,7 @@ class FarProgram:
             self.failure = ": ".join(filter(None, (how, said)))
 
     def _end(self) -> None:
-        with contextlib.suppress(OSError):
-            self._stdin.close()
-        try:
-            self.process.wait(timeout=_STOPS_WITHIN_S)
-        except subprocess.TimeoutExpired:
-            process.stop(self.process)
+        end_program(self.process)
         with contextlib.suppress(OSError):
             while self._hear():
                 pass

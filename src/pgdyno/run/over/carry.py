@@ -103,10 +103,10 @@ def carry(
 
 
 def read_platform(name: str, seen: _FarMachine) -> Platform:
-    """Return what packages must be built for.
+    """Return the platform that packages for a machine must be built for.
 
     Raises:
-        HostError: There are none for such a machine.
+        HostError: There are no packages for such a machine.
     """
     words = seen.libc[1].split(".")
     if not seen.is_cpython or seen.libc[0] != "glibc" or len(words) < 2 or not words[1].isdigit():
@@ -146,7 +146,7 @@ class _Sender:
         self.sent_bytes = 0
 
     def send(self, parcel: Parcel) -> None:
-        """Send one and wait until it is whole there."""
+        """Send a parcel, and wait until it is whole there."""
         self._tell(f"collecting {parcel.title}")
         with self._talk.kept_alive():
             files = parcel.list_files()

@@ -10,7 +10,6 @@ import shutil
 import signal
 import sys
 import tarfile
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -26,7 +25,6 @@ from pgdyno.run.over import far_run
 from pgdyno.run.over.carry import Carried
 from pgdyno.run.over.talk import FarTalk
 
-_BEATS_EVERY_S = 5.0
 _LOOKS_EVERY_S = 0.25
 # After so many, this program ends at once; the one there then stops by itself.
 _MOST_STOPS = 3
@@ -65,27 +63,10 @@ class Ended(msgspec.Struct, frozen=True, kw_only=True):
 class FarCommand:
     """A command that runs on another machine; see `running`."""
 
-    def __init__(self, link: SshLink, carried: Carried, order: Order, *, silence_s: int) -> None:
-        self._name = link.destination
+    def __init__(self, talk: FarTalk, name: str) -> None:
+        self._talk = talk
+        self._name = name
         self._stop_count = self._passed_count = 0
-        self._talk = FarTalk(link, Path(far_run.__file__))
-        self._ending = threading.Event()
-        request = {
-            "program": carried.program,
-            "packages": carried.packages,
-            "words": order.words,
-            "variables": _choose_variables(self._name),
-            "files": {name: _read(source) for name, source in order.files.items()},
-            "folder": order.folder,
-            "result": order.result,
-            "silence_s": silence_s,
-            "out": _measure(sys.stdout),
-            "err": _measure(sys.stderr),
-        }
-        self._talk.ask(request)
-        # Not from the main thread: a terminal that takes nothing, after Ctrl-S, must not end the command there.
-        self._beating = threading.Thread(target=self._beat, daemon=True)
-        self._beating.start()
 
     def run(self, *, began: Callable[[Began], None]) -> Ended:
         """Show what it prints until it has ended.
@@ -136,16 +117,6 @@ class FarCommand:
         self._talk.send(b"remove\n")
         while self._hear_frame()[0] != "removed":
             pass
-
-    def close(self) -> None:
-        """End the program there; pgdyno stops there, if it still runs."""
-        self._ending.set()
-        self._beating.join()
-        self._talk.close()
-
-    def _beat(self) -> None:
-        while not self._ending.wait(_BEATS_EVERY_S):
-            self._talk.say_alive(b"beat\n")
 
     def _hear_tar(self) -> bytes:
         while (frame := self._hear_frame())[0] != "tar":
@@ -203,11 +174,26 @@ def running(link: SshLink, carried: Carried, order: Order, *, silence_s: int = S
         HostError: There is no connection, or no Python that is new enough.
         StepFailedError: The program does not start.
     """
-    command = FarCommand(link, carried, order, silence_s=silence_s)
+    talk = FarTalk(link, Path(far_run.__file__))
     try:
-        yield command
+        request = {
+            "program": carried.program,
+            "packages": carried.packages,
+            "words": order.words,
+            "variables": _choose_variables(link.destination),
+            "files": {name: _read(source) for name, source in order.files.items()},
+            "folder": order.folder,
+            "result": order.result,
+            "silence_s": silence_s,
+            "out": _measure(sys.stdout),
+            "err": _measure(sys.stderr),
+        }
+        talk.ask(request)
+        # Not from the main thread: a terminal that takes nothing, after Ctrl-S, must not end the command there.
+        with talk.kept_alive():
+            yield FarCommand(talk, link.destination)
     finally:
-        command.close()
+        talk.close()
 
 
 class _Incoming:

@@ -5,9 +5,9 @@ that were carried; `words`, the command; `variables` for it; `silence_s`; `files
 null; `result`, the path in that folder of what is brought home, or null; and as `out` and `err` the size of the terminal
 that shows that output, or null.
 
-Standard output is in frames: a line with a word and a size, and so many bytes. Later lines on stdin are words: `beat`, `stop`,
-`fetch`, `remove`. `stop` is Ctrl-C for pgdyno; so is the end of stdin, and its silence. Pgdyno then stops in order, which
-puts kernel settings back; what is left of it after a while is killed.
+Standard output is in frames: a line with a word and a size, and so many bytes. Later lines on stdin are words: `stop`,
+`fetch`, `remove`; an empty line says that the other end lives. `stop` is Ctrl-C for pgdyno; so is the end of stdin, and its
+silence. Pgdyno then stops in order, which puts kernel settings back; what is left of it after a while is killed.
 """
 
 from __future__ import annotations
@@ -216,9 +216,9 @@ def open_output(size: list[int] | None) -> tuple[int, int]:
 
 
 def prepare_child(parent: int) -> None:
-    """Let Ctrl-C reach it, and have the kernel send that with the end of this program.
+    """Let Ctrl-C reach pgdyno, and have the kernel send it Ctrl-C when this program ends.
 
-    A change of accounts, which pgdyno makes as root, drops the latter: its next line of output finds no reader then.
+    As root, pgdyno changes accounts, and the kernel then sends it nothing: it ends at its next line of output, which nobody reads.
     """
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE, signal.SIGALRM):
         signal.signal(number, signal.SIG_DFL)
@@ -236,7 +236,7 @@ class Command:
         self.link = link
         self.folder = folder
         self.result = None if request["result"] is None else folder / request["result"]
-        self.is_noted = self.result is None
+        self.is_noted = False
         ends = {word: open_output(request[word]) for word in ("out", "err")}
         kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
         self.child = subprocess.Popen(
@@ -267,8 +267,7 @@ class Command:
         while self.outputs or self.child.poll() is None:
             for output in self.link.turn(LOOKS_EVERY_S, list(self.outputs)):
                 self.pass_on(output)
-            if not self.is_noted:
-                self.note_record()
+            self.note_record()
             while self.link.words:
                 if self.link.words.pop(0) == b"stop":
                     self.stop()
@@ -277,8 +276,7 @@ class Command:
             if self.child.poll() is not None and self.outputs and not select.select(list(self.outputs), [], [], 0.0)[0]:
                 # Another process still holds them: they are of no one's interest now.
                 break
-        if not self.is_noted:
-            self.note_record()
+        self.note_record()
         return self.child.wait()
 
     def end(self) -> None:
@@ -304,8 +302,8 @@ class Command:
             del self.outputs[output]
 
     def note_record(self) -> None:
-        """Send what its record begins with, as soon as there is one."""
-        if self.result is None or not (self.result / NOTED[0]).exists():
+        """Send once what its record begins with, as soon as there is one."""
+        if self.is_noted or self.result is None or not (self.result / NOTED[0]).exists():
             return
         with contextlib.suppress(OSError):
             texts = {name: (self.result / name).read_text(encoding="utf-8") for name in NOTED}

@@ -74,11 +74,10 @@ def pack_packages(there: Platform, here: Platform) -> Parcel:
     versions = pinned if own is None else {name: one.version for name, one in own.items()}
     words = [f"3.{there.minor}", there.architecture, *(f"{name}=={version}" for name, version in versions.items())]
     name = f"packages-{_sum(words)}"
-    fetched = own is None
     return Parcel(
         name=name,
         title=f"{len(versions)} packages for Python 3.{there.minor}",
-        list_files=(lambda: _list_fetched(name, lock, there)) if fetched else (lambda: _list_own(own or {})),
+        list_files=lambda: _list_fetched(name, lock, there) if own is None else _list_own(own),
     )
 
 
@@ -86,9 +85,6 @@ def pack_program(there: Platform, packages: Parcel) -> Parcel:
     """Return pgdyno itself, with its studies, as an environment that sees the packages."""
     inside = f"lib/python3.{there.minor}/site-packages"
     files = {f"{inside}/{path}": source for path, source in _list_program().items()}
-    compiled: dict[str, Path] = {}
-    for path, source in files.items():
-        compiled |= _find_compiled(path, source)
     digest = hashlib.sha256(packages.name.encode())
     for path, source in sorted(files.items()):
         digest.update(f"{path}\n".encode())
@@ -96,7 +92,7 @@ def pack_program(there: Platform, packages: Parcel) -> Parcel:
     return Parcel(
         name=f"pgdyno-{digest.hexdigest()[:_SUM_LENGTH]}",
         title="pgdyno itself",
-        list_files=lambda: files | compiled,
+        list_files=lambda: _add_compiled(files),
         packages=packages.name,
     )
 
@@ -138,16 +134,18 @@ def _list_own(packages: Mapping[str, Distribution]) -> Mapping[str, Path]:
             source = Path(str(file.locate()))
             if source.is_file():
                 found[path] = source
-                found |= _find_compiled(path, source)
+    return _add_compiled(found)
+
+
+def _add_compiled(files: Mapping[str, Path]) -> Mapping[str, Path]:
+    """Return files with what Python has compiled of the modules among them: that need not be done again there."""
+    found = dict(files)
+    for path, source in files.items():
+        name = f"{source.stem}.{sys.implementation.cache_tag}.pyc"
+        compiled = source.parent / _COMPILED / name
+        if source.suffix == ".py" and compiled.is_file():
+            found[str(Path(path).parent / _COMPILED / name)] = compiled
     return found
-
-
-def _find_compiled(path: str, source: Path) -> Mapping[str, Path]:
-    """Return what Python has compiled of a module: it need not be compiled again there."""
-    name = f"{source.stem}.{sys.implementation.cache_tag}.pyc"
-    compiled = source.parent / _COMPILED / name
-    is_there = source.suffix == ".py" and compiled.is_file()
-    return {str(Path(path).parent / _COMPILED / name): compiled} if is_there else {}
 
 
 def _list_program() -> Mapping[str, Path]:

@@ -15,14 +15,12 @@ from typing import Any
 
 import msgspec
 
-from pgdyno.errors import PgdynoError, StepFailedError
-from pgdyno.run.host import process
+from pgdyno.errors import StepFailedError
 from pgdyno.run.host.clock import monotonic_s
-from pgdyno.run.link.boot import READY, SILENCE_S, build_command, explain_no_start, pack_program
+from pgdyno.run.link.boot import READY, SILENCE_S, build_command, end_program, explain_no_start, pack_program
 from pgdyno.run.link.ssh import ANSWERS_WITHIN_S, SshLink, explain_refusal
 
 LEAST_PYTHON = (3, 11)
-_ENDS_WITHIN_S = 20.0
 _BEATS_WITHIN_SILENCE = 6
 
 
@@ -47,8 +45,8 @@ class FarTalk:
         command = build_command(
             len(program), (), python=link.entry.python, silence_s=SILENCE_S, least=LEAST_PYTHON, preferred=preferred
         )
-        self.process: subprocess.Popen[bytes] = link.start(command, stdout=subprocess.PIPE)
-        stdin, stdout, stderr = self.process.stdin, self.process.stdout, self.process.stderr
+        self._process: subprocess.Popen[bytes] = link.start(command, stdout=subprocess.PIPE)
+        stdin, stdout, stderr = self._process.stdin, self._process.stdout, self._process.stderr
         if stdin is None or stdout is None or stderr is None:
             raise RuntimeError("a link starts programs with pipes")
         self._stdin, self._stdout, self._stderr = stdin, stdout, stderr
@@ -83,14 +81,18 @@ class FarTalk:
 
     @contextmanager
     def kept_alive(self) -> Iterator[None]:
-        """Send empty lines meanwhile, so that the program there does not end for want of a word. Send nothing else."""
+        """Send empty lines from a thread meanwhile, so that the program there does not end for want of a word.
+
+        Whole lines may be sent beside them, and nothing else.
+        """
         ending = threading.Event()
 
         def beat() -> None:
-            # What comes next finds out that the link is lost.
-            with contextlib.suppress(PgdynoError):
-                while not ending.wait(SILENCE_S / _BEATS_WITHIN_SILENCE):
-                    self.send(b"\n")
+            while not ending.wait(SILENCE_S / _BEATS_WITHIN_SILENCE):
+                # Who listens in the main thread finds out that the link is lost.
+                with contextlib.suppress(OSError, ValueError):
+                    self._stdin.write(b"\n")
+                    self._stdin.flush()
 
         thread = threading.Thread(target=beat, daemon=True)
         thread.start()
@@ -129,29 +131,15 @@ class FarTalk:
             left, self._data = left - len(self._data), self._data[left:]
         return b"".join(parts)
 
-    def say_alive(self, word: bytes) -> None:
-        """Send a word from any thread. Who listens in the main thread finds out that the link is lost."""
-        with contextlib.suppress(OSError, ValueError):
-            self._stdin.write(word)
-            self._stdin.flush()
-
     def close(self) -> None:
         """End the program by closing its input."""
-        with contextlib.suppress(OSError):
-            self._stdin.close()
-        try:
-            self.process.wait(timeout=_ENDS_WITHIN_S)
-        except subprocess.TimeoutExpired:
-            process.stop(self.process)
+        end_program(self._process)
         self._stdout.close()
         self._stderr.close()
 
     def explain_end(self) -> StepFailedError:
         """Return the error for a program that has ended, or whose link is lost."""
-        with contextlib.suppress(OSError):
-            self._stdin.close()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self.process.wait(timeout=_ENDS_WITHIN_S)
+        end_program(self._process)
         said = ""
         if not self._stderr.closed and select.select([self._stderr], [], [], 1.0)[0]:
             said = os.read(self._stderr.fileno(), 65536).decode(errors="replace").strip()
@@ -163,7 +151,7 @@ class FarTalk:
         self.fill()
 
     def fill(self) -> None:
-        """Take what it has said meanwhile, or wait for that.
+        """Take what the program has said; wait until it says something.
 
         Raises:
             StepFailedError: The link is lost, or the program has ended.
@@ -182,7 +170,7 @@ class FarTalk:
                 raise explain_refusal(self._link.destination, f"timed out: no Python within {ANSWERS_WITHIN_S:g} s")
             more = os.read(self._stdout.fileno(), 65536)
             if not more:
-                code = self.process.wait()
+                code = self._process.wait()
                 said = self._stderr.read()
                 raise explain_no_start(self._link.entry, printed=self._data, said=said, code=code, least=LEAST_PYTHON)
             self._data += more
