@@ -181,11 +181,14 @@ def test_packages_of_another_python_are_fetched_and_kept(small_lock: Path, monke
     others = [
         pack_packages(Platform(minor=12, architecture="x86_64", glibc_minor=39), here),
         pack_packages(Platform(minor=11, architecture="aarch64", glibc_minor=36), here),
+        pack_packages(Platform(minor=11, architecture="x86_64", glibc_minor=35), here),
     ]
-    assert len({one.name for one in (*others, pack_packages(here, here))}) == 3
+    newer = pack_packages(Platform(minor=11, architecture="x86_64", glibc_minor=39), here)
+    assert newer.name == pack_packages(here, here).name
+    assert len({one.name for one in (*others, newer)}) == 4
     for one in (*others, *others):
         assert [*one.list_files()] == ["module.py"]
-    assert len(fetched) == 2
+    assert len(fetched) == 3
     assert "msgspec/__init__.py" in pack_packages(here, here).list_files()
 
 

@@ -70,9 +70,12 @@ def pack_packages(there: Platform, here: Platform) -> Parcel:
     """
     lock = find_lock()
     pinned = dict(_PINNED.findall(lock.read_text(encoding="utf-8")))
-    own = _find_own(pinned) if (there.minor, there.architecture) == (here.minor, here.architecture) else None
+    is_alike = (there.minor, there.architecture) == (here.minor, here.architecture)
+    # What was built for a newer glibc does not load with an older one.
+    own = _find_own(pinned) if is_alike and there.glibc_minor >= here.glibc_minor else None
     versions = pinned if own is None else {name: one.version for name, one in own.items()}
     words = [f"3.{there.minor}", there.architecture, *(f"{name}=={version}" for name, version in versions.items())]
+    words += [] if own is not None else [f"glibc 2.{there.glibc_minor}"]
     name = f"packages-{_sum(words)}"
     return Parcel(
         name=name,
