@@ -8,6 +8,7 @@ import msgspec
 
 from pgdyno.plan.plan import PlannedTrial, PlannedWorkload
 from pgdyno.plan.types import PlannedPart
+from pgdyno.run.load.joined import share_clients
 from pgdyno.run.load.parts import PgbenchParts
 from pgdyno.run.load.parts_load import PartRun
 from pgdyno.run.load.pgbench import Pgbench
@@ -58,10 +59,9 @@ def _share_clients(server: ServerUnderTest, part: PlannedPart) -> Iterator[tuple
     if part.endpoint != REPLICAS:
         yield part.endpoint, server.load_address, part.clients
         return
-    each, more = divmod(part.clients, len(server.readers))
-    for place, reader in enumerate(server.readers):
-        if clients := each + (place < more):
-            yield reader.name, reader.address, clients
+    shares = share_clients(part.clients, len(server.readers))
+    for reader, clients in zip(server.readers, shares, strict=False):
+        yield reader.name, reader.address, clients
 
 
 def warm_readers(server: ServerUnderTest, loaded: Sequence[LoadServer]) -> None:

@@ -20,7 +20,7 @@ from pgdyno.run.host.freezer import Freezer
 from pgdyno.run.load.argv import LoadRun
 from pgdyno.run.load.far_run import CONNECTS_WITHIN_S
 from pgdyno.run.load.generator import LoadOutcome, RunningLoad
-from pgdyno.run.load.group import GroupOutcome
+from pgdyno.run.load.joined import JoinedOutcome, join_outcome
 from pgdyno.run.load.process import ShouldAbort
 from pgdyno.run.postgres.address import Address
 from pgdyno.spec.table import QueryMode
@@ -119,7 +119,7 @@ class PartsLoad:
         self._should_abort = should_abort
         self._release_s = 0.0
         self._is_told = False
-        self._outcome: GroupOutcome | None = None
+        self._outcome: JoinedOutcome | None = None
 
     @property
     def pid(self) -> int:
@@ -161,7 +161,7 @@ class PartsLoad:
         for member in self._members:
             member.write(self._release_s)
 
-    def poll(self) -> GroupOutcome | None:
+    def poll(self) -> JoinedOutcome | None:
         """Take what has come; return the outcome once all have ended."""
         if self._outcome is not None:
             return self._outcome
@@ -174,20 +174,13 @@ class PartsLoad:
         done = [member.outcome for member in self._members if member.outcome is not None]
         if len(done) < len(self._members):
             return None
-        parts = tuple(member.write(self._release_s) for member in self._members)
-        spent = [one.cpu_s for one in done]
-        self._outcome = GroupOutcome(
-            argv=done[0].argv,
-            pid=done[0].pid,
-            exit_code=0,
-            start_monotonic_s=self._release_s,
-            end_monotonic_s=min(one.end_monotonic_s for one in done),
-            cpu_s=None if None in spent else sum(filter(None, spent)),
-            stdout=b"",
-            stderr=b"",
+        parts = [member.write(self._release_s) for member in self._members]
+        self._outcome = join_outcome(
+            parts,
+            [one.stdout for one in done],
+            start_s=self._release_s,
+            end_s=min(one.end_monotonic_s for one in done),
             clock_offset_s=parts[0].epoch_offset_s,
-            parts=parts,
-            stdouts=tuple(one.stdout for one in done),
         )
         return self._outcome
 
