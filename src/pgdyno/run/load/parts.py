@@ -57,7 +57,7 @@ class PgbenchParts(JoinedPgbenches):
         should_abort: ShouldAbort = lambda: None,
     ) -> Iterator[RunningLoad]:
         """Begin one load; see `LoadGenerator`."""
-        load = PartsLoad(run.duration_s, on_progress, should_abort)
+        members: list[PartMember] = []
         with contextlib.ExitStack() as stack:
             for number, part in enumerate(self._parts):
                 place = directory / LOADS_DIR / part.name
@@ -71,7 +71,8 @@ class PgbenchParts(JoinedPgbenches):
                     should_abort=should_abort,
                 )
                 member.load = stack.enter_context(started)
-                load.add(member)
+                members.append(member)
+            load = PartsLoad(members, run.duration_s, on_progress, should_abort)
             # A frozen pgbench is thawed before it is ended.
             stack.callback(load.freezer.thaw)
             load.release()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import msgspec
@@ -111,9 +111,15 @@ class PartMember:
 class PartsLoad:
     """A load that runs; implements `RunningLoad`."""
 
-    def __init__(self, duration_s: float, on_progress: Callable[[Progress], None], should_abort: ShouldAbort) -> None:
+    def __init__(
+        self,
+        members: Sequence[PartMember],
+        duration_s: float,
+        on_progress: Callable[[Progress], None],
+        should_abort: ShouldAbort,
+    ) -> None:
         self.freezer = Freezer()
-        self._members: list[PartMember] = []
+        self._members = members
         self._duration_s = duration_s
         self._on_progress = on_progress
         self._should_abort = should_abort
@@ -130,10 +136,6 @@ class PartsLoad:
     def pids(self) -> tuple[int, ...]:
         """The process ids of all."""
         return tuple(member.running.pid for member in self._members)
-
-    def add(self, member: PartMember) -> None:
-        """Take one more pgbench, which was started."""
-        self._members.append(member)
 
     def release(self) -> None:
         """Wait until all clients are connected, and let all go at one instant.
