@@ -280,13 +280,13 @@ def _read_generator(folder: Path, part: LoadPart, attempt: _Attempts) -> Generat
         part=part,
         pgbench=attempt("pgbench", lambda: _read_printed(place)),
         transactions=attempt(TRANSACTION_LOG, lambda: _read_own_transactions(place)),
-        clock=attempt(source, lambda: read_part_clock(place)) if has_machine else None,
-        os=attempt(source, lambda: _read_load_machine(place)) if has_machine else None,
+        clock=attempt(source, lambda: read_part_clock(place, part)) if has_machine else None,
+        os=attempt(source, lambda: _read_load_machine(place, part)) if has_machine else None,
     )
 
 
-def _read_load_machine(folder: Path) -> OsSamples:
-    return convert_samples(read_os_samples(folder, name=GENERATOR_FILE), read_part_clock(folder))
+def _read_load_machine(folder: Path, part: LoadPart) -> OsSamples:
+    return convert_samples(read_os_samples(folder, name=GENERATOR_FILE), read_part_clock(folder, part))
 
 
 def _choose_generator(generators: Sequence[GeneratorData]) -> OsSamples | None:
@@ -299,9 +299,9 @@ def _read_transactions(folder: Path) -> TransactionSummary:
     places = find_part_folders(folder)
     if not places:
         return _read_own_transactions(folder)
-    parts = [read_part(place) for place in places]
-    offsets_s = [find_clock_offset_s(part, read_part_clock(place)) for part, place in zip(parts, places, strict=True)]
-    read = (shift_scripts(part, _read_own_transactions(place)) for part, place in zip(parts, places, strict=True))
+    parts = [(place, read_part(place)) for place in places]
+    offsets_s = [find_clock_offset_s(part, read_part_clock(place, part)) for place, part in parts]
+    read = (shift_scripts(part, _read_own_transactions(place)) for place, part in parts)
     pairs = zip(read, offsets_s, strict=True)
     summary = merge_transactions([(one, offsets_s[0] - offset_s) for one, offset_s in pairs])
     _ = summary.series

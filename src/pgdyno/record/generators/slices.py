@@ -27,7 +27,7 @@ class MergedSliceReader:
         self._readers: list[tuple[str, SliceReader]] = []
         for place in find_part_folders(folder):
             part = read_part(place)
-            offset_s = find_clock_offset_s(part, read_part_clock(place))
+            offset_s = find_clock_offset_s(part, read_part_clock(place, part))
             self._readers.append((part.part, SliceReader(place / transactions, clock_offset_s=offset_s)))
         self._found: list[list[SliceLoad]] = [[] for _ in self._readers]
 
