@@ -80,18 +80,13 @@ def read_counters(
     Args:
         server: The server.
         connection: To its loaded database.
-        loaded: Those that the load connects to; empty for the server alone.
+        loaded: Those that the load connects to.
     """
     found = []
-    for one in loaded or (None,):
-        if one is None or one.address == server.address:
+    for one in loaded:
+        if one.address == server.address:
             found.append(sql.read_counters(connection, watched_database=server.address.dbname))
             continue
         with sql.connect(one.address) as other:
             found.append(sql.read_counters(other, watched_database=one.address.dbname))
-    return {name: _add([values.get(name) for values in found]) for name in found[0]}
-
-
-def _add(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return sum(known) if known else None
+    return {name: sql.add_counts(values.get(name) for values in found) for name in found[0]}
