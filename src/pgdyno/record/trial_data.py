@@ -272,7 +272,7 @@ def _read_loads(folder: Path, slices: tuple[Slice, ...], record: TrialRecord) ->
 
 
 def _read_generator(folder: Path, part: LoadPart, attempt: _Attempts) -> GeneratorData:
-    """Read what a load host left, with the samples of its machine on this machine's clock."""
+    """Read what one of several pgbenches left; of one on a load host also the samples of its machine, on this machine's clock."""
     place, source = folder / LOADS_DIR / part.host, f"{GENERATOR}: {part.host}"
     has_machine = not part.is_here
     return GeneratorData(

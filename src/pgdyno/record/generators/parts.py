@@ -26,7 +26,7 @@ _WITHOUT_LOAD = frozenset({"transactions", "generator"})
 
 
 def find_part_folders(folder: Path) -> tuple[Path, ...]:
-    """Return the folders of the load hosts that take part, below a trial's folder, in the order of their names."""
+    """Return the folders of the load hosts or parts that take part, below a trial's folder, in the order of their names."""
     return tuple(sorted(path for path in (folder / LOADS_DIR).glob("*") if path.is_dir() and _takes_part(path)))
 
 
@@ -35,7 +35,7 @@ def _takes_part(folder: Path) -> bool:
 
 
 def read_part(folder: Path) -> LoadPart:
-    """Read the part of one load host.
+    """Read what is known of one of several pgbenches from its folder.
 
     Raises:
         OSError: It cannot be read.

@@ -217,7 +217,7 @@ class Standbys:
 
 
 def _find_silence(server: Server) -> StepFailedError | None:
-    """Return the error of a standby that hangs: to the primary it streams until wal_sender_timeout is over."""
+    """Return the error of a standby that hangs, which the primary lists as streaming until wal_sender_timeout is over; None if it answers."""
     try:
         server.connect(database="postgres", patience_s=ANSWERS_WITHIN_S).close()
     except NoAnswerError as exc:
