@@ -111,7 +111,7 @@ class BlockSchedule:
         if not rounds:
             return
         workload = self._trial.workload
-        parts = {name: self._make_rounds(known, loads) for name, loads in self._part_loads.items()}
+        parts = {(workload, name): self._make_rounds(known, loads) for name, loads in self._part_loads.items()}
         self.news = describe_state(self._sequential, workload, rounds, parts, without=self._gone)
         undecided = self._sequential.undecided(workload, rounds, parts)
         with self._lock:
