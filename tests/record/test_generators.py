@@ -151,7 +151,8 @@ def test_slices_find_transactions_of_machines_with_clocks_of_their_own(tmp_path:
         )
         for place in range(3)
     ]
-    loads = list(MergedSliceReader(tmp_path, "transactions").take(slices, is_ended=True))
+    reader = MergedSliceReader(tmp_path, "transactions", clock_offset_s=0.0)
+    loads = [merged.whole for merged in reader.take(slices, is_ended=True)]
     for one, load in zip(slices, loads, strict=True):
         expected = 0
         for name, batch in batches.items():

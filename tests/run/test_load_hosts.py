@@ -355,7 +355,7 @@ def test_clocks_of_load_hosts_are_converted_once(by_ssh: Sshd, address: Address,
     assert log.reason is None
     assert began_s < outcome.start_monotonic_s < outcome.end_monotonic_s < ended_s
     for part in outcome.parts:
-        clock = read_part_clock(tmp_path / "loads" / part.host)
+        clock = read_part_clock(tmp_path / "loads" / part.host, part)
         assert abs(clock.offset_s - 1000.0) <= clock.uncertainty_s
         assert part.start_far_s > began_s + 990.0
         stamp_us = read_summary(tmp_path / "loads" / part.host / TRANSACTIONS_DIR).first_stamp_us or 0

@@ -133,7 +133,7 @@ def test_a_standby_that_hangs_under_its_readers_ends_the_load_by_name(
     home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(load_watch, "SILENCE_S", 1.0)
-    monkeypatch.setattr(standby, "ANSWERS_WITHIN_S", 2)
+    monkeypatch.setattr(standby, "ANSWER_PATIENCE_S", 2)
     freezer = Freezer()
 
     def freeze(_: Progress) -> None:

@@ -45,7 +45,7 @@ def observe(cluster: Cluster, role: str) -> Observed:
     seen = Observed()
     with open_access(dsn(cluster.root, user=role)) as address:
         server = make_server(cluster, address, kind=BesideLoad)
-        statements.look_before(server, seen)
+        statements.look_before(server, seen, ())
         with server.connect() as connection:
             for number in range(10):
                 connection.execute(f"SELECT generate_series(1, {number + 1})".encode())

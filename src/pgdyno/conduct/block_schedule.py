@@ -16,9 +16,8 @@ from pgdyno.analyse.comparison.rounds import rounds_of_slices
 from pgdyno.conduct.sequential import SequentialComparison, describe_state
 from pgdyno.plan.experiment import Experiment, draw_orders
 from pgdyno.plan.plan import PlannedTrial
-from pgdyno.record.generators.parts import find_part_folders
-from pgdyno.record.generators.slices import MergedSliceReader, merge_loads
-from pgdyno.record.transactions.slices import Slice, SliceLoad, SlicePhase, SliceReader
+from pgdyno.record.generators.slices import MergedSliceReader
+from pgdyno.record.transactions.slices import Slice, SliceLoad, SlicePhase
 from pgdyno.record.trial_data import TRANSACTIONS_DIR
 from pgdyno.run.host.clock import wall_clock_offset_s
 from pgdyno.run.switchback import SliceRound
@@ -53,7 +52,7 @@ class BlockSchedule:
         self._slice_s = sequential.find_slice_s(trial.workload)
         self._variants = sequential.undecided(trial.workload)
         self._orders: list[list[str]] = []
-        self._reader: SliceReader | MergedSliceReader | None = None
+        self._reader: MergedSliceReader | None = None
         self._loads: list[SliceLoad] = []
         self._part_loads: dict[str, list[SliceLoad]] = {}
         self._has_round = False
@@ -98,18 +97,11 @@ class BlockSchedule:
     def review(self, folder: Path, slices: Sequence[Slice]) -> None:
         """Read the slices that have ended, and decide. Called by the main thread."""
         if self._reader is None:
-            self._reader = (
-                MergedSliceReader(folder, TRANSACTIONS_DIR)
-                if find_part_folders(folder)
-                else SliceReader(folder / TRANSACTIONS_DIR, clock_offset_s=wall_clock_offset_s())
-            )
-        if isinstance(self._reader, SliceReader):
-            self._loads.extend(self._reader.take(slices))
-        else:
-            for of_slice in self._reader.take_parts(slices):
-                self._loads.append(merge_loads(list(of_slice.values())))
-                for name, load in of_slice.items():
-                    self._part_loads.setdefault(name, []).append(load)
+            self._reader = MergedSliceReader(folder, TRANSACTIONS_DIR, clock_offset_s=wall_clock_offset_s())
+        for one in self._reader.take(slices):
+            self._loads.append(one.whole)
+            for name, load in one.parts.items():
+                self._part_loads.setdefault(name, []).append(load)
         known = slices[: len(self._loads)]
         if self._slice_s is None:
             self._choose_slice(known)
@@ -119,7 +111,7 @@ class BlockSchedule:
         if not rounds:
             return
         workload = self._trial.workload
-        parts = {name: self._make_rounds(known, loads) for name, loads in self._part_loads.items() if name}
+        parts = {(workload, name): self._make_rounds(known, loads) for name, loads in self._part_loads.items()}
         self.news = describe_state(self._sequential, workload, rounds, parts, without=self._gone)
         undecided = self._sequential.undecided(workload, rounds, parts)
         with self._lock:

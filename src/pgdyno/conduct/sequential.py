@@ -21,7 +21,7 @@ from pgdyno.record.store import RecordStore
 from pgdyno.record.trial_data import TrialData, read_trial_data
 from pgdyno.record.types import StudyRecord, TrialStatus
 
-_NOTHING: Mapping[str, Sequence[Round]] = {}
+_NOTHING: Mapping[tuple[str, str], Sequence[Round]] = {}
 
 
 class SequentialComparison:
@@ -46,7 +46,8 @@ class SequentialComparison:
         self._given_up: set[str] = set(record.refused_variants)
         self._final_looks = dict(record.final_looks or {})
         self._finished: dict[str, int] = {}
-        self._undecided = {name: self._find_undecided(name, self.compare()) for name in names}
+        self._undecided: dict[str, tuple[str, ...]] = dict.fromkeys(names, ())
+        self._review()
 
     def take_finished(self, store: RecordStore) -> None:
         """Take every trial of a record that is finished."""
@@ -125,35 +126,35 @@ class SequentialComparison:
         """Compare the variants on one workload, with the rounds of a block that still runs."""
         return next(one for one in self.compare({workload: live}) if one.workload == workload)
 
-    def compare_parts(
-        self, workload: str, live: Mapping[str, Sequence[Round]] = _NOTHING
-    ) -> tuple[PartComparison, ...]:
-        """Compare the variants on each part of a workload, with the rounds of a block that still runs; none without parts."""
-        if not any(of == workload for of, _ in self._part_blocks):
+    def compare_parts(self, live: Mapping[tuple[str, str], Sequence[Round]] = _NOTHING) -> tuple[PartComparison, ...]:
+        """Compare the variants on each part of each workload, with the rounds of a block that still runs, by workload and part."""
+        if not self._part_blocks:
             return ()
         rounds = {
-            (of, part): (
+            (workload, part): (
                 *blocks,
-                *rounds_of_parts(self._trials[of], part),
-                *(live.get(part, ()) if of == workload else ()),
+                *rounds_of_parts(self._trials[workload], part),
+                *live.get((workload, part), ()),
             )
-            for (of, part), blocks in self._part_blocks.items()
+            for (workload, part), blocks in self._part_blocks.items()
         }
-        compared = compare_parts(
+        return compare_parts(
             rounds,
             self._experiment,
             final_looks=self._final_looks,
             planned_rounds=count_planned_rounds(self._record.plan),
         )
-        return tuple(one for one in compared if one.workload == workload)
 
     def undecided(
-        self, workload: str, live: Sequence[Round] = (), live_parts: Mapping[str, Sequence[Round]] = _NOTHING
+        self,
+        workload: str,
+        live: Sequence[Round] = (),
+        live_parts: Mapping[tuple[str, str], Sequence[Round]] = _NOTHING,
     ) -> tuple[str, ...]:
         """Return the variants that still need rounds on a workload; the rounds of a block that still runs count, too."""
         if not live:
             return self._undecided[workload]
-        return self._find_undecided(workload, self.compare({workload: live}), live_parts)
+        return self._find_undecided(workload, self.compare({workload: live}), self.compare_parts(live_parts))
 
     def wants(self, trial: PlannedTrial) -> bool:
         """Return whether a planned trial is still of use."""
@@ -172,20 +173,20 @@ class SequentialComparison:
         return self._experiment.slice_s or self._slice_s.get(workload)
 
     def _review(self) -> None:
-        comparisons = self.compare()
-        self._undecided = {name: self._find_undecided(name, comparisons) for name in self._undecided}
+        comparisons, parts = self.compare(), self.compare_parts()
+        self._undecided = {name: self._find_undecided(name, comparisons, parts) for name in self._undecided}
 
     def _find_undecided(
         self,
         workload: str,
         comparisons: tuple[Comparison, ...],
-        live_parts: Mapping[str, Sequence[Round]] = _NOTHING,
+        parts: tuple[PartComparison, ...],
     ) -> tuple[str, ...]:
         comparison = next(one for one in comparisons if one.workload == workload)
         variants = comparison.undecided
-        if parts := self.compare_parts(workload, live_parts):
+        if of_parts := [one for one in parts if one.workload == workload]:
             # The TPS of unlike transactions added up decides nothing.
-            open_ones = {variant for one in parts for variant in one.comparison.undecided}
+            open_ones = {variant for one in of_parts for variant in one.comparison.undecided}
             variants = tuple(one.name for one in self._experiment.variants if one.name in open_ones)
         if is_client_sweep(self._experiment) and self._trials[workload]:
             variants = self._undecided[workload] if self._is_midway(workload) else self._find_open_loads(workload)
@@ -216,12 +217,12 @@ def describe_state(
     sequential: SequentialComparison,
     workload: str,
     live: Sequence[Round] = (),
-    live_parts: Mapping[str, Sequence[Round]] = _NOTHING,
+    live_parts: Mapping[tuple[str, str], Sequence[Round]] = _NOTHING,
     *,
     without: Collection[str] = (),
 ) -> str:
     """Describe the state of every variant on a workload in a line, or on each of its parts."""
-    parts = sequential.compare_parts(workload, live_parts)
+    parts = [one for one in sequential.compare_parts(live_parts) if one.workload == workload]
     if not parts:
         return describe_progress(sequential.compare_workload(workload, live), without=without)
     return "; ".join(f"{one.part}: {describe_progress(one.comparison, without=without)}" for one in parts)

@@ -90,7 +90,7 @@ class PlannedFailover(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PlannedPart(msgspec.Struct, frozen=True, kw_only=True):
-    """One part of a load, which a pgbench of its own makes; one for each standby that its clients read from."""
+    """One part of a load. A pgbench of its own makes it, or one for each standby that its clients read from."""
 
     name: str
     scripts: tuple[tuple[str, int], ...]
@@ -116,7 +116,7 @@ class PlannedWorkload(msgspec.Struct, frozen=True, kw_only=True):
     """What the clients connect to: the server itself, its standbys, or a pooler by its name."""
 
     parts: tuple[PlannedPart, ...] = ()
-    """What runs side by side as this load, whose scripts follow each other in `scripts`; empty of a load of one kind of clients."""
+    """The parts that run side by side as this load; their scripts follow each other in `scripts`. Empty if all clients do the same."""
 
     @property
     def is_loading(self) -> bool:
@@ -136,7 +136,7 @@ class PlannedWorkload(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def list_parts(self) -> tuple[PlannedPart, ...]:
-        """List its parts; a load without parts is the only one of its own."""
+        """List its parts; a load without parts counts as its own only part."""
         return self.parts or (
             PlannedPart(
                 name=self.name,
@@ -274,7 +274,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def script_loads(self) -> tuple[PlannedWorkload, ...]:
-        """Return the load of each workload, once for each list of scripts that its variants have, and of each part, where it may write and where not."""
+        """Return the loads of each workload, or of its parts, that differ in their scripts or in whether they run on standbys."""
         loads = (
             msgspec.structs.replace(load, scripts=part.scripts, endpoint=part.endpoint, parts=())
             for load in self.loads

@@ -23,7 +23,7 @@ from pgdyno.record.generators.parts import (
     read_part,
     read_part_clock,
 )
-from pgdyno.record.generators.slices import MergedSliceReader, merge_loads
+from pgdyno.record.generators.slices import MergedSlice, MergedSliceReader
 from pgdyno.record.pgbench.init import InitSteps, parse_init
 from pgdyno.record.pgbench.output import PgbenchSummary, parse_summary
 from pgdyno.record.predictions import PREDICTIONS_FILE, Prediction, read_predictions
@@ -192,8 +192,7 @@ def read_trial_data(folder: Path, record: TrialRecord) -> TrialData:
     attempt = _Attempts(record.gaps)
 
     slices = attempt("slices", lambda: read_slices(folder)) or ()
-    parts = (attempt("slices", lambda: _read_loads(folder, slices, record)) if slices else None) or []
-    loads = tuple(merge_loads(list(one.values())) for one in parts)
+    loads = (attempt("slices", lambda: _read_loads(folder, slices, record)) if slices else None) or []
     is_loading = record.is_loading
     summary = None if is_loading else attempt("pgbench", lambda: _read_measured(folder, record))
     folders = [place / TRANSACTIONS_DIR for place in find_part_folders(folder) or (folder,)]
@@ -226,8 +225,8 @@ def read_trial_data(folder: Path, record: TrialRecord) -> TrialData:
         gaps=tuple(attempt.gaps),
         # A slice is useless without its transactions.
         slices=slices if loads else (),
-        slice_loads=loads,
-        part_loads={name: tuple(one[name] for one in parts) for name in (parts[0] if parts else ()) if name},
+        slice_loads=tuple(one.whole for one in loads),
+        part_loads={name: tuple(one.parts[name] for one in loads) for name in (loads[0].parts if loads else ())},
         last_scheduled_epoch_s=None
         if limit_ms is None
         else attempt(
@@ -264,29 +263,29 @@ class _Attempts:
             return None
 
 
-def _read_loads(folder: Path, slices: tuple[Slice, ...], record: TrialRecord) -> list[dict[str, SliceLoad]]:
-    """Read the transactions of each slice by part of the load; the only one of a load without parts has no name."""
-    if record.generators:
-        return list(MergedSliceReader(folder, TRANSACTIONS_DIR).take_parts(slices, is_ended=True))
+def _read_loads(folder: Path, slices: tuple[Slice, ...], record: TrialRecord) -> list[MergedSlice]:
+    if record.generators and find_part_folders(folder):
+        reader = MergedSliceReader(folder, TRANSACTIONS_DIR, clock_offset_s=record.clock_offset_s)
+        return list(reader.take(slices, is_ended=True))
     loads = read_slice_loads(folder / TRANSACTIONS_DIR, slices, clock_offset_s=record.clock_offset_s)
-    return [{"": load} for load in loads]
+    return [MergedSlice(whole=load) for load in loads]
 
 
 def _read_generator(folder: Path, part: LoadPart, attempt: _Attempts) -> GeneratorData:
-    """Read what a load host left, with the samples of its machine on this machine's clock."""
+    """Read what one of several pgbenches left; of one on a load host also the samples of its machine, on this machine's clock."""
     place, source = folder / LOADS_DIR / part.host, f"{GENERATOR}: {part.host}"
     has_machine = not part.is_here
     return GeneratorData(
         part=part,
         pgbench=attempt("pgbench", lambda: _read_printed(place)),
         transactions=attempt(TRANSACTION_LOG, lambda: _read_own_transactions(place)),
-        clock=attempt(source, lambda: read_part_clock(place)) if has_machine else None,
-        os=attempt(source, lambda: _read_load_machine(place)) if has_machine else None,
+        clock=attempt(source, lambda: read_part_clock(place, part)) if has_machine else None,
+        os=attempt(source, lambda: _read_load_machine(place, part)) if has_machine else None,
     )
 
 
-def _read_load_machine(folder: Path) -> OsSamples:
-    return convert_samples(read_os_samples(folder, name=GENERATOR_FILE), read_part_clock(folder))
+def _read_load_machine(folder: Path, part: LoadPart) -> OsSamples:
+    return convert_samples(read_os_samples(folder, name=GENERATOR_FILE), read_part_clock(folder, part))
 
 
 def _choose_generator(generators: Sequence[GeneratorData]) -> OsSamples | None:
@@ -299,9 +298,9 @@ def _read_transactions(folder: Path) -> TransactionSummary:
     places = find_part_folders(folder)
     if not places:
         return _read_own_transactions(folder)
-    parts = [read_part(place) for place in places]
-    offsets_s = [find_clock_offset_s(part, read_part_clock(place)) for part, place in zip(parts, places, strict=True)]
-    read = (shift_scripts(part, _read_own_transactions(place)) for part, place in zip(parts, places, strict=True))
+    parts = [(place, read_part(place)) for place in places]
+    offsets_s = [find_clock_offset_s(part, read_part_clock(place, part)) for place, part in parts]
+    read = (shift_scripts(part, _read_own_transactions(place)) for place, part in parts)
     pairs = zip(read, offsets_s, strict=True)
     summary = merge_transactions([(one, offsets_s[0] - offset_s) for one, offset_s in pairs])
     _ = summary.series

@@ -151,7 +151,7 @@ class MemberRun:
             on_activity("warming up")
             warm_up(stage, self.trial, self.seen, folder=self._folder)
             self.first_latency_s = self.seen.warm_up_latency_s
-        read_before(stage.server, self.seen)
+        read_before(stage.server, self.seen, stage.servers_of(self.trial))
         if not self.is_here:
             self.seen.counters_before = _keep_own(self.seen.counters_before)
 
@@ -233,7 +233,7 @@ class MemberRun:
             self.seen.gaps = (*self.seen.gaps, *find_log_gaps(log))
             if log.packed is None:
                 raise lost_log(log.reason or "")
-            read_after(self._stage.server, self.seen)
+            read_after(self._stage.server, self.seen, self._stage.servers_of(self.trial))
             if not self.is_here:
                 self.seen.counters_after = _keep_own(self.seen.counters_after)
             ask_plans(self._stage, self.trial, self.seen)

@@ -8,6 +8,7 @@ import msgspec
 
 from pgdyno.plan.plan import PlannedTrial, PlannedWorkload
 from pgdyno.plan.types import PlannedPart
+from pgdyno.run.load.joined import share_clients
 from pgdyno.run.load.parts import PgbenchParts
 from pgdyno.run.load.parts_load import PartRun
 from pgdyno.run.load.pgbench import Pgbench
@@ -58,10 +59,9 @@ def _share_clients(server: ServerUnderTest, part: PlannedPart) -> Iterator[tuple
     if part.endpoint != REPLICAS:
         yield part.endpoint, server.load_address, part.clients
         return
-    each, more = divmod(part.clients, len(server.readers))
-    for place, reader in enumerate(server.readers):
-        if clients := each + (place < more):
-            yield reader.name, reader.address, clients
+    shares = share_clients(part.clients, len(server.readers))
+    for reader, clients in zip(server.readers, shares, strict=False):
+        yield reader.name, reader.address, clients
 
 
 def warm_readers(server: ServerUnderTest, loaded: Sequence[LoadServer]) -> None:
@@ -80,18 +80,13 @@ def read_counters(
     Args:
         server: The server.
         connection: To its loaded database.
-        loaded: Those that the load connects to; empty for the server alone.
+        loaded: Those that the load connects to.
     """
     found = []
-    for one in loaded or (None,):
-        if one is None or one.address == server.address:
+    for one in loaded:
+        if one.address == server.address:
             found.append(sql.read_counters(connection, watched_database=server.address.dbname))
             continue
         with sql.connect(one.address) as other:
             found.append(sql.read_counters(other, watched_database=one.address.dbname))
-    return {name: _add([values.get(name) for values in found]) for name in found[0]}
-
-
-def _add(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return sum(known) if known else None
+    return {name: sql.add_counts(values.get(name) for values in found) for name in found[0]}

@@ -16,7 +16,7 @@ _REMEDY = (
 )
 
 
-def look_before(server: ServerUnderTest, seen: Observed, loaded: Sequence[LoadServer] = ()) -> None:
+def look_before(server: ServerUnderTest, seen: Observed, loaded: Sequence[LoadServer]) -> None:
     """Keep what the view counted before the measured load; of a load that reads from standbys, nothing."""
     if not server.seeks_statements:
         return

@@ -175,13 +175,13 @@ def _measure(
         ask_plans(stage, trial, seen, switch=None if block is None else block.switch)
 
 
-def read_before(server: ServerUnderTest, seen: Observed, loaded: Sequence[LoadServer] = ()) -> None:
+def read_before(server: ServerUnderTest, seen: Observed, loaded: Sequence[LoadServer]) -> None:
     """Checkpoint, and read what is in force and counted before the measured load.
 
     Args:
         server: The server.
         seen: Gets what is read.
-        loaded: The servers that the load connects to, whose counters are added up; empty for the server alone.
+        loaded: The servers that the load connects to, whose counters are added up.
     """
     with sql.connect(find_session_address(server)) as session:
         seen.settings = sql.read_settings(session)
@@ -193,7 +193,7 @@ def read_before(server: ServerUnderTest, seen: Observed, loaded: Sequence[LoadSe
     statements.look_before(server, seen, loaded)
 
 
-def read_after(server: ServerUnderTest, seen: Observed, loaded: Sequence[LoadServer] = ()) -> None:
+def read_after(server: ServerUnderTest, seen: Observed, loaded: Sequence[LoadServer]) -> None:
     """Read what is counted after the measured load; see `read_before`."""
     statements.look_after(server, seen)
     with server.connect() as connection:

@@ -1,8 +1,7 @@
 """Measure what each load host did in a trial, and how much of what it can send that was.
 
-Before the trials each pgbench sent empty statements as fast as it could, alone. The nearer the
-rate of a load's exchanges is to the rate of those empty statements, the less room is left in the load host and on its way to the
-server.
+Before the trials each pgbench sent empty statements as fast as it could, alone. The nearer the rate of a load's exchanges is to
+the rate of those empty statements, the less room is left in the load host and on its way to the server.
 """
 
 from __future__ import annotations

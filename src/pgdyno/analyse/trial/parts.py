@@ -31,12 +31,13 @@ def measure_parts(data: TrialData, throughput: TrialThroughput | None) -> tuple[
 def _measure_each(
     members: Sequence[GeneratorData], data: TrialData, throughput: TrialThroughput
 ) -> Iterator[PartFigures]:
+    steady = _find_steady_part(throughput)
+    length_s = data.record.load_s if steady is None else steady[1] - steady[0]
     for name, group in itertools.groupby(members, key=lambda one: one.part.part or one.part.host):
         of = list(group)
-        seen = [_find_latency(one, throughput) for one in of]
+        seen = [_find_latency(one, steady) for one in of]
         known = [one for one in seen if one is not None]
         latency = LatencyHistogram.merged(known) if len(known) == len(seen) else None
-        length_s = _find_length_s(data, throughput)
         counted = None if latency is None or not length_s else latency.count / data.record.log_sampling_rate / length_s
         yield PartFigures(
             name=name,
@@ -49,18 +50,17 @@ def _measure_each(
         )
 
 
-def _find_latency(member: GeneratorData, throughput: TrialThroughput) -> LatencyHistogram | None:
+def _find_steady_part(throughput: TrialThroughput) -> tuple[int, int] | None:
+    """Return from when until when the whole load was steady; None if the run is too short for that, and all of it counts."""
+    if throughput.from_epoch_s is None or throughput.until_epoch_s is None:
+        return None
+    return throughput.from_epoch_s, throughput.until_epoch_s
+
+
+def _find_latency(member: GeneratorData, steady: tuple[int, int] | None) -> LatencyHistogram | None:
     if member.transactions is None:
         return None
-    if throughput.from_epoch_s is None or throughput.until_epoch_s is None:
-        return member.transactions.latency()
-    return member.transactions.window(throughput.from_epoch_s, throughput.until_epoch_s)
-
-
-def _find_length_s(data: TrialData, throughput: TrialThroughput) -> float | None:
-    if throughput.from_epoch_s is None or throughput.until_epoch_s is None:
-        return data.record.load_s
-    return throughput.until_epoch_s - throughput.from_epoch_s
+    return member.transactions.latency() if steady is None else member.transactions.window(*steady)
 
 
 def _sum_known(counts: Sequence[int | None]) -> int | None:

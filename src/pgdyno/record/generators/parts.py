@@ -2,8 +2,7 @@
 
 `loads/NAME/` of a trial has the files of one pgbench, on the load host NAME or for the part NAME: what it printed and its
 transactions; of a load host also the samples of its machine, and the exchanges with that machine's clock. Times in these files
-are of that machine. A transaction's stamp
-counts from the time of day there, which pgbench reads once, as it starts.
+are of that machine. A transaction's stamp counts from the time of day there, which pgbench reads once, as it starts.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ _WITHOUT_LOAD = frozenset({"transactions", "generator"})
 
 
 def find_part_folders(folder: Path) -> tuple[Path, ...]:
-    """Return the folders of the load hosts that take part, below a trial's folder, in the order of their names."""
+    """Return the folders of the load hosts or parts that take part, below a trial's folder, in the order of their names."""
     return tuple(sorted(path for path in (folder / LOADS_DIR).glob("*") if path.is_dir() and _takes_part(path)))
 
 
@@ -36,7 +35,7 @@ def _takes_part(folder: Path) -> bool:
 
 
 def read_part(folder: Path) -> LoadPart:
-    """Read the part of one load host.
+    """Read what is known of one of several pgbenches from its folder.
 
     Raises:
         OSError: It cannot be read.
@@ -45,14 +44,18 @@ def read_part(folder: Path) -> LoadPart:
     return msgspec.json.decode((folder / PART_FILE).read_bytes(), type=LoadPart)
 
 
-def read_part_clock(folder: Path) -> ClockFit:
-    """Read how the clock of one part's machine differs.
+def read_part_clock(folder: Path, part: LoadPart) -> ClockFit:
+    """Read how the clock of the machine differs that a part ran on.
+
+    Args:
+        folder: The part's.
+        part: What is known of it.
 
     Raises:
         OSError: The exchanges cannot be read.
         ValueError: They are damaged, or there is none.
     """
-    if read_part(folder).is_here:
+    if part.is_here:
         return SAME_CLOCK
     return fit_clock(read_exchanges(folder / CLOCK_FILE))
 

@@ -23,6 +23,7 @@ from pgdyno.run.cluster.template import Template, drop_file_cache, warm_file_cac
 from pgdyno.run.cluster.variant_settings import VariantFiles, VariantSettings
 from pgdyno.run.host.clock import monotonic_s
 from pgdyno.run.host.log import LOG
+from pgdyno.run.load.watch import ANSWER_PATIENCE_S
 from pgdyno.run.postgres import sql
 from pgdyno.run.postgres.installation import Installation
 from pgdyno.run.postgres.timeouts import NoAnswerError
@@ -38,8 +39,6 @@ _SUCCESSOR_SETTINGS: Mapping[str, SettingValue] = {"synchronous_standby_names": 
 _RETRIES: Mapping[str, SettingValue] = {"wal_retrieve_retry_interval": "100ms"}
 _STREAMS_WITHIN_S = 60.0
 _LOOK_EVERY_S = 0.02
-ANSWERS_WITHIN_S = 30
-"""How long a standby may take to answer a new connection, before it counts as one that hangs; as long as the primary may."""
 _SIGNAL_FILE = "standby.signal"
 _HINT_BEHIND = "a larger max_slot_wal_keep_size lets a standby fall further behind"
 _HINT_WAITS = "commits that wait for it would wait until it is back; the ends of both logs have the reason"
@@ -217,9 +216,12 @@ class Standbys:
 
 
 def _find_silence(server: Server) -> StepFailedError | None:
-    """Return the error of a standby that hangs: to the primary it streams until wal_sender_timeout is over."""
+    """Return the error of a standby that hangs, which the primary lists as streaming until wal_sender_timeout is over; None if it answers.
+
+    It may take as long to answer as the primary may.
+    """
     try:
-        server.connect(database="postgres", patience_s=ANSWERS_WITHIN_S).close()
+        server.connect(database="postgres", patience_s=ANSWER_PATIENCE_S).close()
     except NoAnswerError as exc:
         detail = f"{exc.detail}, while the primary answers\n{server.log_tail()}".strip()
         return StepFailedError(f"{server.name} does not answer", detail=detail, hint=exc.hint)

@@ -16,7 +16,7 @@ from pgdyno.units import format_bytes
 
 # Each look is a connection, and twice as many are made as the rate so far would need until the bound is reached.
 _SOONEST_S, _LATEST_S = 0.5, 5.0
-# Of a server that hangs, the watch over the load tells; a look that waits keeps it from that.
+# The watch over the load finds a server that hangs, and cannot while a look waits for its answer.
 _PATIENCE_S = 10.0
 _OWN_SIZES: LiteralString = """
 SELECT coalesce(sum(pg_catalog.pg_database_size(d.oid)), 0)::bigint AS size_bytes

@@ -108,7 +108,7 @@ def try_databases(pooler: PlannedPooler, way: Address) -> None:
 
 
 def check_way(pooler: PlannedPooler, way: Address, *, cause: PgdynoError) -> None:
-    """Say whether a pooler explains the failure of a load through it; return if it does not, or if the failure says so itself.
+    """Raise an error if a pooler explains the failure of a load through it, and that failure does not name the pooler itself.
 
     Raises:
         StepFailedError: It does not answer any more, or it has closed the load's connections.

@@ -13,79 +13,25 @@ from pathlib import Path
 import msgspec
 
 from pgdyno.errors import StepFailedError
-from pgdyno.record.generators.merge import merge_load, merge_progress
+from pgdyno.record.generators.merge import merge_progress
 from pgdyno.record.generators.part import LoadPart
 from pgdyno.record.generators.parts import LOADS_DIR, find_clock_offset_s, find_window_s
 from pgdyno.record.pgbench.failure import is_client_abort
-from pgdyno.record.pgbench.output import PgbenchSummary, Progress, parse_progress, parse_summary
+from pgdyno.record.pgbench.output import Progress, parse_progress
 from pgdyno.record.samples.clock import fit_clock
-from pgdyno.record.transactions.parse import LogColumns
 from pgdyno.record.trial_data import STDERR_FILE, STDOUT_FILE
 from pgdyno.run.host.clock import monotonic_s
 from pgdyno.run.host.process import ServerUser
 from pgdyno.run.load.argv import LoadRun
 from pgdyno.run.load.far_run import CONNECTS_WITHIN_S, FarRun, LoadHost
-from pgdyno.run.load.generator import LoadOutcome, RunningLoad
-from pgdyno.run.load.joined import JoinedPgbenches
-from pgdyno.run.load.log_stream import LogOutcome, LogStream, start_log_stream
+from pgdyno.run.load.generator import RunningLoad
+from pgdyno.run.load.joined import JoinedOutcome, JoinedPgbenches, join_outcome, share_clients, step_seed
 from pgdyno.run.load.pgbench import Pgbench, load_failure
 from pgdyno.run.load.process import ShouldAbort
 
 FRAMED_LOG = "framed"
 # The word reaches every host before the instant that it names.
 _RELEASE_AFTER_S = 0.05
-
-
-class GroupOutcome(LoadOutcome, frozen=True, kw_only=True):
-    """A load from load hosts that ran to its end. Its times are of this machine, while all hosts ran."""
-
-    stdouts: tuple[bytes, ...]
-
-    @property
-    def summary(self) -> PgbenchSummary:
-        """What the pgbenches printed, merged."""
-        printed = [parse_summary(stdout.decode(errors="replace")) for stdout in self.stdouts]
-        return merge_load(list(zip(self.parts, printed, strict=True)))
-
-
-class GroupLog:
-    """The transaction logs of all hosts; like a `LogStream`."""
-
-    def __init__(self, streams: Mapping[str, LogStream]) -> None:
-        self._streams = streams
-
-    @property
-    def log_prefix(self) -> Path:
-        """Return where the first log lies; load hosts choose places of their own."""
-        return next(iter(self._streams.values())).log_prefix
-
-    @property
-    def pid(self) -> int:
-        """Return the process id of the first reader."""
-        return next(iter(self._streams.values())).pid
-
-    def find_file(self, host: str) -> Path:
-        """Return the file that gets the log of a host."""
-        return self._streams[host].log_prefix.with_name(FRAMED_LOG)
-
-    def poll(self) -> bool:
-        """Return whether all readers live; empty the log of one that does not."""
-        lives = [stream.poll() for stream in self._streams.values()]
-        return all(lives)
-
-    def finish(self) -> LogOutcome:
-        """Finish all readers; return what the first of them says that failed, else what the first one says."""
-        outcomes = {name: stream.finish() for name, stream in self._streams.items()}
-        failed = {name: one for name, one in outcomes.items() if one.reason is not None or one.packed is None}
-        name, outcome = next(iter((failed or outcomes).items()))
-        reason = None if outcome.reason is None else f"{name}: {outcome.reason}"
-        notes = tuple(dict.fromkeys(note for one in outcomes.values() for note in one.notes))
-        return msgspec.structs.replace(outcome, reason=reason, notes=notes)
-
-    def close(self) -> None:
-        """Stop all readers and delete the logs."""
-        for stream in self._streams.values():
-            stream.close()
 
 
 class PgbenchGroup(JoinedPgbenches):
@@ -99,9 +45,7 @@ class PgbenchGroup(JoinedPgbenches):
 
     def __init__(self, hosts: Sequence[LoadHost], local: Pgbench, user: ServerUser) -> None:
         self._hosts = tuple(hosts)
-        super().__init__(local)
-        self._user = user
-        self._log: GroupLog | None = None
+        super().__init__(local, [host.name for host in hosts], user=user, is_framed=True)
         self._pids: dict[str, int] = {}
 
     @property
@@ -119,36 +63,6 @@ class PgbenchGroup(JoinedPgbenches):
         """None: no load of it is in parts on this machine."""
         return ()
 
-    def start_log(
-        self,
-        directory: Path,
-        *,
-        columns: LogColumns,
-        sampling_rate: float,
-        latency_limit_us: int | None,
-        flush_period_s: float | None,
-    ) -> GroupLog:
-        """Start to follow the transaction logs of the next load; see `LoadGenerator`."""
-        with contextlib.ExitStack() as stack:
-            streams = {}
-            for host in self._hosts:
-                streams[host.name] = stack.enter_context(
-                    contextlib.closing(
-                        start_log_stream(
-                            directory.parent / LOADS_DIR / host.name / directory.name,
-                            user=self._user,
-                            columns=columns,
-                            sampling_rate=sampling_rate,
-                            latency_limit_us=latency_limit_us,
-                            flush_period_s=flush_period_s,
-                            is_framed=True,
-                        )
-                    )
-                )
-            stack.pop_all()
-        self._log = GroupLog(streams)
-        return self._log
-
     @contextlib.contextmanager
     def start_load(
         self,
@@ -162,7 +76,8 @@ class PgbenchGroup(JoinedPgbenches):
         with contextlib.ExitStack() as stack:
             members = []
             for host, share in zip(self._hosts, share_load(run, len(self._hosts)), strict=False):
-                log = None if run.log_prefix is None or self._log is None else self._log.find_file(host.name)
+                prefix = self._find_prefix(run, host.name)
+                log = None if prefix is None else prefix.with_name(FRAMED_LOG)
                 member = FarRun(host, share, directory / LOADS_DIR / host.name, log=log)
                 stack.callback(member.close)
                 members.append(member)
@@ -184,7 +99,7 @@ class _GroupLoad:
         self._should_abort = should_abort
         self._rests = [""] * len(members)
         self._seconds: list[list[Progress]] = [[] for _ in members]
-        self._outcome: GroupOutcome | None = None
+        self._outcome: JoinedOutcome | None = None
 
     @property
     def pid(self) -> int:
@@ -212,7 +127,7 @@ class _GroupLoad:
         for member in self._members:
             member.release(release_s)
 
-    def poll(self) -> GroupOutcome | None:
+    def poll(self) -> JoinedOutcome | None:
         """Take what has come; return the outcome once all have ended."""
         if self._outcome is not None:
             return self._outcome
@@ -252,35 +167,21 @@ def share_load(run: LoadRun, count: int) -> tuple[LoadRun, ...]:
 
     Each draws random numbers of its own.
     """
-    each, more = divmod(run.clients, count)
-    clients = [n for n in (each + (place < more) for place in range(count)) if n]
     return tuple(
         msgspec.structs.replace(
             run,
             clients=n,
             threads=min(run.threads, n),
             rate_tps=None if run.rate_tps is None else run.rate_tps * n / run.clients,
-            random_seed=None if run.random_seed is None else (run.random_seed + 7919 * place) % (1 << 32),
+            random_seed=step_seed(run.random_seed, place),
         )
-        for place, n in enumerate(clients)
+        for place, n in enumerate(share_clients(run.clients, count))
     )
 
 
-def _conclude(members: Sequence[FarRun], parts: Sequence[LoadPart]) -> GroupOutcome:
+def _conclude(members: Sequence[FarRun], parts: Sequence[LoadPart]) -> JoinedOutcome:
     clock_offset_s = find_clock_offset_s(parts[0], fit_clock(members[0].exchanges))
     pairs = [(part, member.exchanges) for part, member in zip(parts, members, strict=True)]
     start_s, end_s = find_window_s(pairs)
-    spent = [part.cpu_s for part in parts]
-    return GroupOutcome(
-        argv=parts[0].argv,
-        pid=parts[0].pid,
-        exit_code=0,
-        start_monotonic_s=start_s,
-        end_monotonic_s=end_s,
-        cpu_s=None if None in spent else sum(filter(None, spent)),
-        stdout=b"",
-        stderr=b"",
-        clock_offset_s=clock_offset_s,
-        parts=tuple(parts),
-        stdouts=tuple((member.directory / STDOUT_FILE).read_bytes() for member in members),
-    )
+    stdouts = [(member.directory / STDOUT_FILE).read_bytes() for member in members]
+    return join_outcome(parts, stdouts, start_s=start_s, end_s=end_s, clock_offset_s=clock_offset_s)

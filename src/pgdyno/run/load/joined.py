@@ -3,16 +3,79 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Callable, Sequence
+import contextlib
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 
-from pgdyno.record.pgbench.output import Progress
+import msgspec
+
+from pgdyno.record.generators.merge import merge_load
+from pgdyno.record.generators.part import LoadPart
+from pgdyno.record.generators.parts import LOADS_DIR
+from pgdyno.record.pgbench.output import PgbenchSummary, Progress, parse_summary
+from pgdyno.record.transactions.parse import LogColumns
+from pgdyno.run.host.process import ServerUser
 from pgdyno.run.load.argv import InitRun, LoadRun
 from pgdyno.run.load.generator import InitOutcome, LoadOutcome, RunningLoad
+from pgdyno.run.load.log_stream import LogOutcome, LogStream, start_log_stream
 from pgdyno.run.load.pgbench import Pgbench
 from pgdyno.run.load.process import ShouldAbort, ShouldEnd, poll_until_done
 from pgdyno.run.postgres.address import Address
+
+_SEED_STEP = 7919
+
+
+class JoinedOutcome(LoadOutcome, frozen=True, kw_only=True):
+    """A load by several pgbenches that ran to its end. Its times are of this machine, while all of them ran."""
+
+    stdouts: tuple[bytes, ...]
+
+    @property
+    def summary(self) -> PgbenchSummary:
+        """What the pgbenches printed, merged."""
+        printed = [parse_summary(stdout.decode(errors="replace")) for stdout in self.stdouts]
+        return merge_load(list(zip(self.parts, printed, strict=True)))
+
+
+class JoinedLog:
+    """The transaction logs of all pgbenches of a load; like a `LogStream`."""
+
+    def __init__(self, streams: Mapping[str, LogStream]) -> None:
+        self._streams = streams
+
+    @property
+    def log_prefix(self) -> Path:
+        """Return where the first log lies; load hosts choose places of their own."""
+        return next(iter(self._streams.values())).log_prefix
+
+    @property
+    def pid(self) -> int:
+        """Return the process id of the first reader."""
+        return next(iter(self._streams.values())).pid
+
+    def find_prefix(self, name: str) -> Path:
+        """Return where the log of a load host, or of a part on this machine, is read."""
+        return self._streams[name].log_prefix
+
+    def poll(self) -> bool:
+        """Return whether all readers live; empty the log of one that does not."""
+        lives = [stream.poll() for stream in self._streams.values()]
+        return all(lives)
+
+    def finish(self) -> LogOutcome:
+        """Finish all readers; return what the first of them says that failed, else what the first one says."""
+        outcomes = {name: stream.finish() for name, stream in self._streams.items()}
+        failed = {name: one for name, one in outcomes.items() if one.reason is not None or one.packed is None}
+        name, outcome = next(iter((failed or outcomes).items()))
+        reason = None if outcome.reason is None else f"{name}: {outcome.reason}"
+        notes = tuple(dict.fromkeys(note for one in outcomes.values() for note in one.notes))
+        return msgspec.structs.replace(outcome, reason=reason, notes=notes)
+
+    def close(self) -> None:
+        """Stop all readers and delete the logs."""
+        for stream in self._streams.values():
+            stream.close()
 
 
 class JoinedPgbenches(abc.ABC):
@@ -20,10 +83,48 @@ class JoinedPgbenches(abc.ABC):
 
     Args:
         local: What is not a load runs with it, on this machine.
+        names: Of the load hosts, or of the parts on this machine: each has a folder of that name in the record.
+        user: The account that writes the logs on this machine.
+        is_framed: Whether the logs come from load hosts.
     """
 
-    def __init__(self, local: Pgbench) -> None:
+    def __init__(self, local: Pgbench, names: Sequence[str], *, user: ServerUser, is_framed: bool) -> None:
         self._local = local
+        self._names = tuple(names)
+        self._user = user
+        self._is_framed = is_framed
+        self._log: JoinedLog | None = None
+
+    def start_log(
+        self,
+        directory: Path,
+        *,
+        columns: LogColumns,
+        sampling_rate: float,
+        latency_limit_us: int | None,
+        flush_period_s: float | None,
+    ) -> JoinedLog:
+        """Start to follow the transaction logs of the next load; see `LoadGenerator`."""
+        with contextlib.ExitStack() as stack:
+            streams = {}
+            for name in self._names:
+                stream = start_log_stream(
+                    directory.parent / LOADS_DIR / name / directory.name,
+                    user=self._user,
+                    columns=columns,
+                    sampling_rate=sampling_rate,
+                    latency_limit_us=latency_limit_us,
+                    flush_period_s=flush_period_s,
+                    is_framed=self._is_framed,
+                )
+                streams[name] = stack.enter_context(contextlib.closing(stream))
+            stack.pop_all()
+        self._log = JoinedLog(streams)
+        return self._log
+
+    def _find_prefix(self, run: LoadRun, name: str) -> Path | None:
+        """Return where the log of one pgbench of a load is read; None if the load has no log."""
+        return None if run.log_prefix is None or self._log is None else self._log.find_prefix(name)
 
     @abc.abstractmethod
     def start_load(
@@ -68,3 +169,42 @@ class JoinedPgbenches(abc.ABC):
     def ask(self, options: Sequence[str], *, script: str = "", address: Address | None = None) -> str:
         """Run pgbench on this machine for what it prints on stderr; see `LoadGenerator`."""
         return self._local.ask(options, script=script, address=address)
+
+
+def share_clients(clients: int, count: int) -> tuple[int, ...]:
+    """Divide clients among so many places as evenly as they can be; fewer places get some if there are fewer clients."""
+    each, more = divmod(clients, count)
+    return tuple(n for n in (each + (place < more) for place in range(count)) if n)
+
+
+def step_seed(seed: int | None, place: int) -> int | None:
+    """Return the seed of one of several pgbenches, which each draw random numbers of their own; None without a seed."""
+    return None if seed is None else (seed + _SEED_STEP * place) % (1 << 32)
+
+
+def join_outcome(
+    parts: Sequence[LoadPart], stdouts: Sequence[bytes], *, start_s: float, end_s: float, clock_offset_s: float
+) -> JoinedOutcome:
+    """Return the outcome of a load whose pgbenches have all ended.
+
+    Args:
+        parts: Of all pgbenches.
+        stdouts: What each of them printed.
+        start_s: When all of them had begun, on this machine's clock.
+        end_s: When the first of them ended.
+        clock_offset_s: From this machine's CLOCK_MONOTONIC to the stamps of the first one's transactions.
+    """
+    spent = [part.cpu_s for part in parts]
+    return JoinedOutcome(
+        argv=parts[0].argv,
+        pid=parts[0].pid,
+        exit_code=0,
+        start_monotonic_s=start_s,
+        end_monotonic_s=end_s,
+        cpu_s=None if None in spent else sum(filter(None, spent)),
+        stdout=b"",
+        stderr=b"",
+        clock_offset_s=clock_offset_s,
+        parts=tuple(parts),
+        stdouts=tuple(stdouts),
+    )

@@ -15,18 +15,13 @@ import msgspec
 from pgdyno.record.durable import writing
 from pgdyno.record.generators.parts import LOADS_DIR
 from pgdyno.record.pgbench.output import Progress
-from pgdyno.record.transactions.parse import LogColumns
 from pgdyno.run.load.argv import LoadRun
 from pgdyno.run.load.far_run import CONNECTS_WITHIN_S
 from pgdyno.run.load.generator import RunningLoad
-from pgdyno.run.load.group import GroupLog
-from pgdyno.run.load.joined import JoinedPgbenches
+from pgdyno.run.load.joined import JoinedPgbenches, step_seed
 from pgdyno.run.load.parts_load import PartMember, PartRun, PartsLoad
 from pgdyno.run.load.pgbench import Pgbench
 from pgdyno.run.load.process import ShouldAbort
-
-# Each draws random numbers of its own.
-_SEED_STEP = 7919
 
 
 class PgbenchParts(JoinedPgbenches):
@@ -38,9 +33,8 @@ class PgbenchParts(JoinedPgbenches):
     """
 
     def __init__(self, local: Pgbench, parts: Sequence[PartRun]) -> None:
-        super().__init__(local)
+        super().__init__(local, [part.name for part in parts], user=local.user, is_framed=False)
         self._parts = tuple(parts)
-        self._prefixes: Mapping[str, Path] = {}
         self._pids: tuple[int, ...] = ()
 
     @property
@@ -53,31 +47,6 @@ class PgbenchParts(JoinedPgbenches):
         """The process ids of the running pgbenches."""
         return self._pids
 
-    def start_log(
-        self,
-        directory: Path,
-        *,
-        columns: LogColumns,
-        sampling_rate: float,
-        latency_limit_us: int | None,
-        flush_period_s: float | None,
-    ) -> GroupLog:
-        """Start to follow the transaction logs of the next load; see `LoadGenerator`."""
-        with contextlib.ExitStack() as stack:
-            streams = {}
-            for part in self._parts:
-                stream = self._local.start_log(
-                    directory.parent / LOADS_DIR / part.name / directory.name,
-                    columns=columns,
-                    sampling_rate=sampling_rate,
-                    latency_limit_us=latency_limit_us,
-                    flush_period_s=flush_period_s,
-                )
-                streams[part.name] = stack.enter_context(contextlib.closing(stream))
-            stack.pop_all()
-        self._prefixes = {name: stream.log_prefix for name, stream in streams.items()}
-        return GroupLog(streams)
-
     @contextlib.contextmanager
     def start_load(
         self,
@@ -88,7 +57,7 @@ class PgbenchParts(JoinedPgbenches):
         should_abort: ShouldAbort = lambda: None,
     ) -> Iterator[RunningLoad]:
         """Begin one load; see `LoadGenerator`."""
-        load = PartsLoad(run.duration_s, on_progress, should_abort)
+        members: list[PartMember] = []
         with contextlib.ExitStack() as stack:
             for number, part in enumerate(self._parts):
                 place = directory / LOADS_DIR / part.name
@@ -102,7 +71,8 @@ class PgbenchParts(JoinedPgbenches):
                     should_abort=should_abort,
                 )
                 member.load = stack.enter_context(started)
-                load.add(member)
+                members.append(member)
+            load = PartsLoad(members, run.duration_s, on_progress, should_abort)
             # A frozen pgbench is thawed before it is ended.
             stack.callback(load.freezer.thaw)
             load.release()
@@ -123,8 +93,8 @@ class PgbenchParts(JoinedPgbenches):
             rate_tps=part.rate_tps,
             # All are ended together, when the time since their release is over.
             duration_s=run.duration_s + CONNECTS_WITHIN_S,
-            random_seed=None if run.random_seed is None else (run.random_seed + _SEED_STEP * number) % (1 << 32),
-            log_prefix=None if run.log_prefix is None else self._prefixes[part.name],
+            random_seed=step_seed(run.random_seed, number),
+            log_prefix=self._find_prefix(run, part.name),
         )
 
     def _name_scripts(self, name: str) -> Pgbench:

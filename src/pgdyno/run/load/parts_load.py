@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import msgspec
@@ -20,7 +20,7 @@ from pgdyno.run.host.freezer import Freezer
 from pgdyno.run.load.argv import LoadRun
 from pgdyno.run.load.far_run import CONNECTS_WITHIN_S
 from pgdyno.run.load.generator import LoadOutcome, RunningLoad
-from pgdyno.run.load.group import GroupOutcome
+from pgdyno.run.load.joined import JoinedOutcome, join_outcome
 from pgdyno.run.load.process import ShouldAbort
 from pgdyno.run.postgres.address import Address
 from pgdyno.spec.table import QueryMode
@@ -111,15 +111,21 @@ class PartMember:
 class PartsLoad:
     """A load that runs; implements `RunningLoad`."""
 
-    def __init__(self, duration_s: float, on_progress: Callable[[Progress], None], should_abort: ShouldAbort) -> None:
+    def __init__(
+        self,
+        members: Sequence[PartMember],
+        duration_s: float,
+        on_progress: Callable[[Progress], None],
+        should_abort: ShouldAbort,
+    ) -> None:
         self.freezer = Freezer()
-        self._members: list[PartMember] = []
+        self._members = members
         self._duration_s = duration_s
         self._on_progress = on_progress
         self._should_abort = should_abort
         self._release_s = 0.0
         self._is_told = False
-        self._outcome: GroupOutcome | None = None
+        self._outcome: JoinedOutcome | None = None
 
     @property
     def pid(self) -> int:
@@ -130,10 +136,6 @@ class PartsLoad:
     def pids(self) -> tuple[int, ...]:
         """The process ids of all."""
         return tuple(member.running.pid for member in self._members)
-
-    def add(self, member: PartMember) -> None:
-        """Take one more pgbench, which was started."""
-        self._members.append(member)
 
     def release(self) -> None:
         """Wait until all clients are connected, and let all go at one instant.
@@ -161,7 +163,7 @@ class PartsLoad:
         for member in self._members:
             member.write(self._release_s)
 
-    def poll(self) -> GroupOutcome | None:
+    def poll(self) -> JoinedOutcome | None:
         """Take what has come; return the outcome once all have ended."""
         if self._outcome is not None:
             return self._outcome
@@ -174,20 +176,13 @@ class PartsLoad:
         done = [member.outcome for member in self._members if member.outcome is not None]
         if len(done) < len(self._members):
             return None
-        parts = tuple(member.write(self._release_s) for member in self._members)
-        spent = [one.cpu_s for one in done]
-        self._outcome = GroupOutcome(
-            argv=done[0].argv,
-            pid=done[0].pid,
-            exit_code=0,
-            start_monotonic_s=self._release_s,
-            end_monotonic_s=min(one.end_monotonic_s for one in done),
-            cpu_s=None if None in spent else sum(filter(None, spent)),
-            stdout=b"",
-            stderr=b"",
+        parts = [member.write(self._release_s) for member in self._members]
+        self._outcome = join_outcome(
+            parts,
+            [one.stdout for one in done],
+            start_s=self._release_s,
+            end_s=min(one.end_monotonic_s for one in done),
             clock_offset_s=parts[0].epoch_offset_s,
-            parts=parts,
-            stdouts=tuple(one.stdout for one in done),
         )
         return self._outcome
 

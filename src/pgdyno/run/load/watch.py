@@ -67,7 +67,7 @@ class LoadWatch:
         self._end_s = None if duration_s is None else self._sign_s + duration_s + _OVERTIME_S
 
     def see(self, second: Progress) -> None:
-        """Take a second of the load as a sign of life if a transaction ended in it; of several pgbenches, in each."""
+        """Take a second of the load as a sign of life if a transaction ended in it; if several pgbenches make it, in each of them."""
         if second.tps > 0 and not second.has_silent_part:
             self._sign_s = self._clock()
             self._unanswered = None

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -478,6 +478,12 @@ def standbys_query(version_major: int) -> str:
 def read_standbys(connection: Connection, version_major: int) -> list[dict[str, Any]]:
     """Read the standbys that stream from the server, with their lags by canonical names."""
     return _rows(connection, standbys_query(version_major))
+
+
+def add_counts(values: Iterable[float | None]) -> float | None:
+    """Return the sum of what several servers count of one kind; None if none of them does."""
+    known = [value for value in values if value is not None]
+    return sum(known) if known else None
 
 
 def read_counters(connection: Connection, *, watched_database: str) -> Values:

@@ -22,7 +22,7 @@ import os
 import signal
 import time
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import psycopg
@@ -143,13 +143,15 @@ class SummedReader:
 
     def counters(self) -> list[Any]:
         """Read the direct counters in the order of `counter_names`; empty if the watched database is gone."""
-        return [_add(values) for values in zip(*(reader.counters() for reader in self._readers), strict=False)]
+        return [
+            sql.add_counts(values) for values in zip(*(reader.counters() for reader in self._readers), strict=False)
+        ]
 
     def changed_io(self) -> list[list[Any]]:
         """Read the rows of pg_stat_io that changed since the last call: the dimensions, then `io_names`."""
         changed = dict.fromkeys(key for reader in self._readers for key in reader.changed_io())
         found = {key: [reader.last_io[key] for reader in self._readers if key in reader.last_io] for key in changed}
-        return [[*key, *(_add(values) for values in zip(*rows, strict=True))] for key, rows in found.items()]
+        return [[*key, *(sql.add_counts(values) for values in zip(*rows, strict=True))] for key, rows in found.items()]
 
     def standbys(self) -> list[list[Any]]:
         """Read how far each standby lags, in the order of `standby_names`."""
@@ -159,12 +161,6 @@ class SummedReader:
         """Add the present backends to `counts`, without this sampler's own."""
         for reader in self._readers:
             reader.observe_waits(counts)
-
-
-def _add(values: Iterable[Any]) -> Any:
-    """Return the sum of what is known; None if nothing is."""
-    known = [value for value in values if value is not None]
-    return sum(known) if known else None
 
 
 def watch(reader: SummedReader, *, interval_s: float, looks: int) -> str:
