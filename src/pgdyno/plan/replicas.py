@@ -41,7 +41,7 @@ def refuse_given_replicas(study: Study) -> None:
         raise SpecError(
             "the endpoint replicas is for standbys that pgdyno starts",
             detail="pgdyno loads data of its own for each trial, and does not wait until replicas of yours have them",
-            hint=f"replicas of a server of yours cannot be measured yet; with a server of pgdyno's own: {_EXAMPLE}",
+            hint=f"replicas of a server of yours cannot be measured yet; with a server of pgdyno's own: `{_EXAMPLE}`",
         )
 
 
@@ -49,7 +49,7 @@ def _find_refusals(
     study: Study, reading: Sequence[tuple[PlannedWorkload, PlannedPart]]
 ) -> Iterator[tuple[str, str, str]]:
     if not study.server.standbys:
-        yield "the endpoint replicas needs standbys", "this study has none", f"add --standbys 1; for example {_EXAMPLE}"
+        yield "the endpoint replicas needs standbys", "this study has none", f"add --standbys 1; for example `{_EXAMPLE}`"
     for load, part in reading:
         if load.is_loading:
             yield "loading cannot run on a standby", "a standby only reads", "leave out --endpoint"

@@ -200,7 +200,8 @@ def main() -> None:
             "python": sys.version_info[:3],
             "is_cpython": platform.python_implementation() == "CPython",
             "machine": platform.machine(),
-            "libc": platform.libc_ver(sys.executable),
+            # Without a file named it asks the library itself; of a file it reads the symbols that the file wants.
+            "libc": platform.libc_ver(),
         }
     )
     names = json.loads(incoming.line())
