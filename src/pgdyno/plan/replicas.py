@@ -49,7 +49,11 @@ def _find_refusals(
     study: Study, reading: Sequence[tuple[PlannedWorkload, PlannedPart]]
 ) -> Iterator[tuple[str, str, str]]:
     if not study.server.standbys:
-        yield "the endpoint replicas needs standbys", "this study has none", f"add --standbys 1; for example `{_EXAMPLE}`"
+        yield (
+            "the endpoint replicas needs standbys",
+            "this study has none",
+            f"add --standbys 1; for example `{_EXAMPLE}`",
+        )
     for load, part in reading:
         if load.is_loading:
             yield "loading cannot run on a standby", "a standby only reads", "leave out --endpoint"
