@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 import msgspec
 
 from pgdyno.analyse.comparison.answers import Comparison, Round, compare, primary_metric
+from pgdyno.analyse.comparison.parts import compare_parts
 from pgdyno.analyse.comparison.pilot import SliceChoice
 from pgdyno.analyse.comparison.verdict import decide_family
 from pgdyno.analyse.study_types import StudyAnalysis
@@ -22,12 +23,13 @@ from pgdyno.plan.plan import Machine, Plan, PlannedTrial, apply_variant, count_p
 from pgdyno.record.plans import StatementPlan
 from pgdyno.record.types import ErrorFact, StudyRecord
 from pgdyno.report.input import ReportInput
+from pgdyno.spec.part import PartSpec
 from pgdyno.spec.study import DataSpec, ServerSpec, Study, TrialsSpec, WorkloadSpec
 from pgdyno.spec.variant import ExperimentSpec, SweepSpec, VariantSpec
 from tests.report.build import GB, HOSTILE, build_failed, build_report, build_trial, build_workload
 
 SLICE_S = 0.5
-_LEVELS = {"tpcb-like": 3412.0, "select-only": 48_300.0}
+_LEVELS = {"tpcb-like": 3412.0, "select-only": 48_300.0, "split": 20_000.0}
 _METRICS = {
     "latency_p50_ms": (0.9, 0.3), "latency_p95_ms": (2.1, 0.5), "latency_p99_ms": (5.4, 0.8), "wal_bytes": (0.0, 0.004),
     "device_flush_count": (0.0, 0.02), "cpu_ms": (0.0, 0.03),
@@ -156,6 +158,36 @@ def build_product() -> ReportInput:
         for delay, commit, tps in ((0, "off", 2.6), (50, "on", 1.0), (50, "off", 2.55), (1000, "on", 0.78), (1000, "off", 2.6))
     }  # fmt: skip
     return compose(study, {"tpcb-like": effects}, rounds=30, noise_ratio=0.05, round_s=4.1)
+
+
+@functools.cache
+def build_split() -> ReportInput:
+    """Writers and readers side by side: each part is decided, and TPS of both together are not."""
+    variants = tuple(VariantSpec(settings={"synchronous_commit": value}) for value in ("local", "remote_apply"))
+    parts = (
+        PartSpec(name="tpcb-like", clients=4),
+        PartSpec(name="select-only", clients=12, endpoint="replicas"),
+    )
+    study = Study(
+        server=ServerSpec(standbys=1),
+        data=DataSpec(scale=100),
+        workload=(WorkloadSpec(name="split", parts=parts),),
+        variant=variants,
+        experiment=ExperimentSpec(minutes=10.0),
+    )
+    other = "synchronous_commit=remote_apply"
+    report = compose(study, {"split": {other: Effect(tps=1.02)}}, rounds=20, noise_ratio=0.15, round_s=2.9)
+    plan = report.record.plan
+    assert plan.experiment is not None
+    rounds = {
+        ("split", name): _draw_rounds(
+            {other: Effect(tps=tps)}, plan, rounds=20, noise_ratio=0.02, round_s=2.9, level=_LEVELS[name]
+        )
+        for name, tps in (("tpcb-like", 0.6), ("select-only", 1.1))
+    }
+    parts_compared = compare_parts(rounds, plan.experiment, final_looks={"split": 1}, planned_rounds={})
+    analysis = msgspec.structs.replace(report.analysis, part_comparisons=parts_compared)
+    return msgspec.structs.replace(report, analysis=analysis)
 
 
 def compose(

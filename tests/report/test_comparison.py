@@ -12,11 +12,13 @@ from pgdyno.explain.doubts.study import find_doubts
 from pgdyno.facts.metrics import all_metrics
 from pgdyno.plan.places import Place
 from pgdyno.record.types import PlaceFacts
+from pgdyno.report.document import ChartBlock, Section
 from pgdyno.report.format import format_effect, format_more_time, format_roughly, format_within
 from pgdyno.report.forms.markdown import print_markdown
 from pgdyno.report.input import ReportInput
 from pgdyno.report.sections.comparison.answers import answer_study
 from pgdyno.report.sections.comparison.method import describe_method, describe_noise
+from pgdyno.report.sections.comparison.section import build_comparisons, build_verdicts
 from pgdyno.report.sections.comparison.tables import matrix_table, variants_table, verdict_table
 from pgdyno.report.sections.comparison.variants import describe_variants
 from pgdyno.report.sections.conditions.places import places_table
@@ -26,7 +28,13 @@ from pgdyno.report.study import build_report as build_report_document
 from pgdyno.report.verdict_words import METRIC_WORDS, describe_outlook, describe_verdict
 from pgdyno.spec.initdb import InitdbChoices
 from tests.report.build import build_report
-from tests.report.build_comparison import build_client_sweep, build_paired, build_product, build_switchback
+from tests.report.build_comparison import (
+    build_client_sweep,
+    build_paired,
+    build_product,
+    build_split,
+    build_switchback,
+)
 
 
 def make_verdict(kind: VerdictKind = VerdictKind.SLOWER, **changes: object) -> Verdict:
@@ -306,3 +314,29 @@ def test_variants_on_disks_of_their_own_are_told_apart() -> None:
     assert told.below == "xfs on vdb"
     assert "gives up detection: damaged pages go unseen" in [one.label for one in told.given_up]
     assert told.is_durable is describe_variants(record, experiment)[first.name].is_durable
+
+
+def test_a_load_in_parts_has_the_verdicts_of_its_parts_and_none_of_its_sum() -> None:
+    report = build_split()
+    (whole,) = answer_study(report)
+    assert whole.answers[0].verdict is not None
+    assert whole.answers[0].verdict.kind is VerdictKind.INCONCLUSIVE
+    shown = print_markdown(build_report_document(report))
+    assert "**inconclusive**" not in shown
+    assert "? inconclusive" not in shown
+    assert re.search(r"▼ slower", shown)
+    assert re.search(r"▲ faster", shown)
+    assert shown.index(
+        "Variants against synchronous_commit=local (gives up durability): part tpcb-like of split"
+    ) < shown.index("**All parts together**")
+    # What is drawn and listed are the parts' pairs as well.
+    sections = [
+        block for section in build_comparisons(report) for block in section.blocks if isinstance(block, Section)
+    ]
+    titles = [section.title for section in sections if section.id.endswith("-q1")]
+    assert [title.rpartition(": ")[2] for title in titles] == ["part tpcb-like of split", "part select-only of split"]
+    charts = [one.chart for panel in build_verdicts(report) for one in panel.beside if isinstance(one, ChartBlock)]
+    assert [chart.title.rpartition(": ")[2] for chart in charts] == [
+        "part tpcb-like of split",
+        "part select-only of split",
+    ]

@@ -105,10 +105,14 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
         """Return the question of a variant and metric; None if the metric was not observed."""
         return next((q for q in self.questions if q.variant == variant and q.metric == metric), None)
 
+    def list_primary(self) -> tuple[Question, ...]:
+        """Return the questions in the deciding metric."""
+        return tuple(question for question in self.questions if question.metric == self.primary)
+
     @property
     def undecided(self) -> tuple[str, ...]:
         """The variants that are still undecided in the primary metric."""
-        return tuple(q.variant for q in self.questions if q.metric == self.primary and not q.verdict.is_decided)
+        return tuple(q.variant for q in self.list_primary() if not q.verdict.is_decided)
 
     def find_noise(self, metric: str) -> Question | None:
         """Return the comparison of the reference with itself in a metric; None if the metric was not observed."""

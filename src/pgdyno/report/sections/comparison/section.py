@@ -27,17 +27,18 @@ from pgdyno.report.sections.comparison.method import (
 from pgdyno.report.sections.comparison.plans import build_plans, headline_plans
 from pgdyno.report.sections.comparison.sweep_tables import describe_law, law_table, loads_table, statuses_table
 from pgdyno.report.sections.comparison.tables import (
+    OF_ALL,
     counts_table,
     describe_brackets,
     matrix_table,
     steps_table,
+    sum_table,
     variants_table,
     verdict_table,
 )
 from pgdyno.report.verdict_words import HUES, MARKS, name_verdict
 
 _DO_NOT_TRUST = "Do not trust these verdicts:"
-_OF_ALL = "This adds up unlike transactions, and rises as well where slow ones give way to quick ones: the verdicts are those of the parts."
 # With at most this many variants all charts are shown open.
 _MOST_OPEN = 3
 
@@ -123,7 +124,7 @@ def _build_panel(part_id: str, answers: WorkloadAnswers, report: ReportInput) ->
         if answers.parts:
             changes = "; ".join(f"{one.variant.title}: {one.change}" for one in answers.answers)
             blocks.append(
-                Prose(words=f"All parts together: {changes}. {_OF_ALL}", tone=Tone.SMALL, level=Level.HEADLINE)
+                Prose(words=f"All parts together: {changes}. {OF_ALL}", tone=Tone.SMALL, level=Level.HEADLINE)
             )
     if (steps := steps_table(answers)) is not None:
         blocks.append(steps)
@@ -133,21 +134,41 @@ def _build_panel(part_id: str, answers: WorkloadAnswers, report: ReportInput) ->
     else:
         blocks.append(Prose(words=first_noise, tone=Tone.SMALL, level=Level.HEADLINE))
     blocks += headline_plans(answers)
-    chart = (
-        curve_chart(sweep)
+    charts = (
+        [_place(part_id, curve_chart(sweep))]
         if sweep is not None
-        else intervals_chart(
-            (answer.verdict for answer in answers.answers if answer.verdict is not None),
-            titles={name: variant.title for name, variant in answers.variants.items()},
-            reference=answers.reference.title,
-        )
+        else [
+            _place(of_id, msgspec.structs.replace(chart, title=_name_part(chart.title, part, answers)))
+            for of_id, part in _list_judged(part_id, answers)
+            if (chart := _draw_intervals(part)) is not None
+        ]
     )
     return Section(
         title=answers.workload,
         sub="" if sweep is not None else f"against {answers.reference.title}",
         blocks=tuple(blocks),
-        beside=() if chart is None else (ChartBlock(id=f"{part_id}-{chart.kind}", chart=chart),),
+        beside=tuple(charts),
         look=Look.VERDICTS,
+    )
+
+
+def _list_judged(part_id: str, answers: WorkloadAnswers) -> Iterator[tuple[str, WorkloadAnswers]]:
+    """Yield the answers that have verdicts, with the prefix of their ids: those of the parts of a load that has parts, else its own."""
+    if not answers.parts:
+        yield part_id, answers
+        return
+    yield from ((f"{part_id}-p{number}", part) for number, part in enumerate(answers.parts, start=1))
+
+
+def _name_part(title: str, part: WorkloadAnswers, answers: WorkloadAnswers) -> str:
+    return title if part is answers else f"{title}: {part.workload}"
+
+
+def _draw_intervals(answers: WorkloadAnswers) -> Chart | None:
+    return intervals_chart(
+        (answer.verdict for answer in answers.answers if answer.verdict is not None),
+        titles={name: variant.title for name, variant in answers.variants.items()},
+        reference=answers.reference.title,
     )
 
 
@@ -170,13 +191,16 @@ def _build_comparison(part_id: str, answers: WorkloadAnswers, report: ReportInpu
     experiment = report.record.plan.experiment
     blocks: list[Block] = [] if experiment is None else list(_list_tables(answers, experiment))
     blocks += build_plans(answers)
-    questions = [one for one in answers.comparison.questions if one.metric == answers.comparison.primary]
-    is_open = answers.sweep is None and len(questions) <= _MOST_OPEN
-    blocks += [
-        _build_question(f"{part_id}-q{number}", one, answers, is_open=is_open)
-        for number, one in enumerate(questions, start=1)
-        if one.log_ratios
+    questions = [
+        (f"{of_id}-q{number}", part, one)
+        for of_id, part in _list_judged(part_id, answers)
+        for number, one in enumerate(part.comparison.list_primary(), start=1)
     ]
+    is_open = answers.sweep is None and len(questions) <= _MOST_OPEN
+    for of_id, part, one in questions:
+        if one.log_ratios:
+            section = _build_question(of_id, one, part, is_open=is_open)
+            blocks.append(msgspec.structs.replace(section, title=_name_part(section.title, part, answers)))
     blocks.append(_build_noise(part_id, answers))
     is_sweep = answers.sweep is not None
     return Section(
@@ -192,12 +216,12 @@ def _build_comparison(part_id: str, answers: WorkloadAnswers, report: ReportInpu
 def _list_tables(answers: WorkloadAnswers, experiment: Experiment) -> Iterator[Block]:
     sweep = answers.sweep
     if sweep is None:
-        matrix, counts = matrix_table(answers, experiment), counts_table(answers)
-        of_parts = [
-            msgspec.structs.replace(table, caption=f"{table.caption}: {part.workload}")
-            for part, table in ((part, verdict_table(part)) for part in answers.parts)
-        ]
-        yield from (table for table in (matrix, verdict_table(answers), *of_parts, counts) if table is not None)
+        for part in answers.parts or (answers,):
+            for table in (matrix_table(part, experiment), verdict_table(part)):
+                if table is not None:
+                    yield msgspec.structs.replace(table, caption=_name_part(table.caption, part, answers))
+        whole = (sum_table(answers) if answers.parts else None, counts_table(answers))
+        yield from (table for table in whole if table is not None)
         return
     clients = {one.clients: one.name for one in experiment.variants if one.clients is not None}
     yield loads_table(answers, sweep, clients)
@@ -224,17 +248,20 @@ def _build_question(part_id: str, question: Question, answers: WorkloadAnswers, 
 
 
 def _build_noise(part_id: str, answers: WorkloadAnswers) -> Section:
-    noise, is_loud = answers.comparison.find_noise(answers.comparison.primary), is_noise_loud(answers)
-    chart = None
-    if noise is not None:
-        hue = "critical" if is_loud else "slate"
-        chart = pairs_chart(noise, title=f"{answers.reference.title} compared with itself", hue=hue)
+    is_loud = is_noise_loud(answers)
+    charts = []
+    for of_id, part in _list_judged(part_id, answers):
+        noise = part.comparison.find_noise(part.comparison.primary)
+        title = _name_part(f"{answers.reference.title} compared with itself", part, answers)
+        hue = "critical" if is_noise_loud(part) else "slate"
+        if noise is not None and (chart := pairs_chart(noise, title=title, hue=hue)) is not None:
+            charts.append(ChartBlock(id=f"{of_id}-noise", chart=chart))
     tone = Tone.ALARM if is_loud else Tone.PLAIN
     return Section(
         title=f"Noise: two identical variants on {answers.workload}",
         id=f"{part_id}-noise-words",
         blocks=tuple(Prose(words=words, tone=tone) for words in describe_noise(answers)),
-        beside=() if chart is None else (ChartBlock(id=f"{part_id}-noise", chart=chart),),
+        beside=tuple(charts),
     )
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
+import msgspec
+
 from pgdyno.analyse.comparison.answers import COUNT_METRICS, INIT_METRICS, SPEED_METRICS, Comparison, Question
 from pgdyno.analyse.comparison.verdict import Verdict
 from pgdyno.analyse.estimate import Estimate
@@ -31,6 +33,8 @@ _SPEED_REMARK = (
 )
 
 
+OF_ALL = "This adds up unlike transactions, and rises as well where slow ones give way to quick ones: the verdicts are those of the parts."
+
 _COMPARED = {INIT_METRICS[0]: INIT_METRICS, OUTAGE_METRICS[0]: (*OUTAGE_METRICS, *SPEED_METRICS)}
 """What is compared beside the deciding metric, where that is none of speed."""
 
@@ -56,6 +60,22 @@ def verdict_table(answers: WorkloadAnswers) -> Table:
         columns=(*columns(*titles, numbers_from=1), Column(title="Verdict"), Column(title="Pairs", is_number=True)),
         rows=tuple(rows),
         remark=f"{_SPEED_REMARK.format(first=first_words[:1].upper() + first_words[1:])} {describe_brackets(comparison.questions)}",
+    )
+
+
+def sum_table(answers: WorkloadAnswers) -> Table:
+    """Build a row for each variant of a load in parts: TPS of all parts together and its change, which decides nothing."""
+    comparison, metric = answers.comparison, SPEED_METRICS[0]
+    rows = []
+    for variant in answers.variants.values():
+        change = msgspec.structs.replace(_change_cell(answers, variant, metric, first=metric), is_strong=False)
+        rows.append((name_cell(variant), figure_cell(comparison, variant.name, metric), change))
+    words = METRIC_WORDS[metric]
+    return Table(
+        caption="All parts together",
+        columns=columns("Variant", words, f"{words} change", numbers_from=1),
+        rows=tuple(rows),
+        remark=OF_ALL,
     )
 
 
