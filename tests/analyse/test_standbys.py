@@ -102,6 +102,37 @@ def test_the_part_of_a_standby_that_commits_wait_for_longest_is_named() -> None:
         assert any("standby1 used 0.3 CPUs of this machine" in words for words in found.evidence), mode
 
 
+@pytest.mark.parametrize(
+    ("sessions", "mode", "part", "shares"),
+    [
+        # Three other sessions keep the standby flushing, so that nearly all WAL that comes waits for that first.
+        (
+            4.0,
+            "on",
+            "the WAL flush of standby1",
+            "1 for sending and writing, 28 for its flush (14 of it before the WAL was written",
+        ),
+        (1.0, "on", "the way of WAL to standby1", "15 for sending and writing, 14 for its flush"),
+        (4.0, "remote_write", "the way of WAL to standby1", "15 for sending and writing"),
+    ],
+)
+def test_wal_that_waits_for_the_flush_of_earlier_wal_waits_for_the_flush(
+    sessions: float, mode: str, part: str, shares: str
+) -> None:
+    waiting = make_timed(
+        {SYNC: 6.5, RUNNING: 1.0, IDLE: 0.5}, backends=(0.9, 0.1), threads=[(0.1, 0.05)], cpu_share=0.1
+    )
+    data = with_standby(waiting, (15.0, 29.0, 30.0))
+    assert data.server is not None
+    looks = data.server.frame.with_columns(pl.lit(sessions).alias("look/active/IPC/SyncRep"))
+    data = msgspec.structs.replace(
+        data, server=ServerSamples(header=data.server.header, frame=looks, end="asked to", torn="")
+    )
+    found = judge(with_settings(data, synchronous_commit=mode, synchronous_standby_names="*"))
+    assert found.part == part
+    assert any(f"by pg_stat_replication: {shares}" in words for words in found.evidence), found.evidence
+
+
 def test_a_startup_process_without_time_left_is_evidence_for_the_replay() -> None:
     waiting = make_timed(
         {SYNC: 6.5, RUNNING: 1.0, IDLE: 0.5}, backends=(0.9, 0.1), threads=[(0.1, 0.05)], cpu_share=0.1

@@ -106,6 +106,31 @@ class StandbyFigures(msgspec.Struct, frozen=True, kw_only=True):
     waited: tuple[Stage, ...]
     """What its commits waited for on a standby; empty for none, and where variants alternated."""
 
+    def divide_wait(self, lag: StandbyLag) -> dict[Stage, float]:
+        """Return the parts of a standby's lag, in ms, with what commits waited for earlier WAL to be flushed counted as its flush.
+
+        The walreceiver writes nothing while it flushes, so WAL that arrives meanwhile is written late: by up to a whole flush, and as
+        often as one is under way for other sessions. Source: src/backend/replication/walreceiver.c, WalReceiverMain().
+        """
+        earlier_ms = self.earlier_flush_ms(lag)
+        parts = lag.parts_ms
+        return parts | {
+            stage: parts[stage] + ms
+            for stage, ms in ((Stage.WRITE, -earlier_ms), (Stage.FLUSH, earlier_ms))
+            if stage in parts
+        }
+
+    def earlier_flush_ms(self, lag: StandbyLag) -> float:
+        """Return how long of the time until WAL was written an earlier flush was under way; 0 where no commit waits for flushes."""
+        parts = lag.parts_ms
+        flush_ms, until_ms = parts.get(Stage.FLUSH, 0.0), parts.get(Stage.WRITE, 0.0)
+        if Stage.FLUSH not in self.waited or not flush_ms:
+            return 0.0
+        waiting = sum(one.sessions * one.ratios.get(Resource.STANDBY, 0.0) for one in self.waits)
+        # Each of the other waiting sessions is at its flush for this share of its wait.
+        busy = min(1.0, max(0.0, waiting - 1) * flush_ms / (until_ms + flush_ms))
+        return min(until_ms, busy * flush_ms)
+
 
 def measure_standbys(data: TrialData, *, count: int) -> StandbyFigures | None:
     """Measure what a trial shows of its standbys; None if they were not sampled.

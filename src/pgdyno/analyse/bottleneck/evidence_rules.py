@@ -129,7 +129,7 @@ def find_standby_part(signs: Signs) -> tuple[str, Stage] | None:
     parts = [
         (ms, lag.name, stage)
         for lag in signs.standbys.lags
-        for stage, ms in lag.parts_ms.items()
+        for stage, ms in signs.standbys.divide_wait(lag).items()
         if stage in signs.standbys.waited and not {*lag.sync_states} <= {"async", "potential"}
     ]
     if not parts:
@@ -145,7 +145,10 @@ def _support_standby(signs: Signs) -> Iterator[str]:
     name, stage = found
     lag = next(lag for lag in figures.lags if lag.name == name)
     last = figures.waited[-1]
-    shares = ", ".join(f"{lag.parts_ms.get(one, 0.0):.2g} {PART_WORDS[one]}" for one in figures.waited)
+    parts, earlier_ms = figures.divide_wait(lag), figures.earlier_flush_ms(lag)
+    shares = ", ".join(f"{parts.get(one, 0.0):.2g} {PART_WORDS[one]}" for one in figures.waited)
+    if earlier_ms > THRESHOLDS.mentioned_ratio * sum(parts.values()):
+        shares += f" ({earlier_ms:.2g} of it before the WAL was written, while the standby still flushed earlier WAL)"
     if last in lag.lag_ms:
         # Not only of commits: what lies between them is replayed without a delay, and is sampled as well.
         yield f"{name} confirmed WAL after {lag.lag_ms[last].mean:.3g} ms on average, by pg_stat_replication: {shares}"
