@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from pgdyno.facts.prices import Term
+from pgdyno.flow.report import price_report
 from pgdyno.price.book import PriceBook
 from pgdyno.price.study import PriceOptions, StudyPrice, find_host, price_study
 from pgdyno.price.worth import Load
@@ -138,10 +139,20 @@ def test_a_search_is_priced_by_its_closed_loop_and_by_the_rate_that_holds_its_li
     assert (absent.worths, absent.reason) == ((), "it is not known which rate holds the limit")
 
 
-def test_variants_that_take_turns_have_no_price_and_those_tried_one_by_one_have() -> None:
-    for one in price(build_switchback(), host=INSTANCE).workloads:
-        assert (one.worths, one.tps.value) == ((), None)
-        assert "take turns" in (one.reason or "")
+def test_variants_that_take_turns_are_priced_by_their_own_slices() -> None:
+    report = build_switchback(workloads=("tpcb-like",))
+    (compared,) = report.analysis.comparisons
+    found = price_report(report, PriceOptions(host=INSTANCE)).workloads
+    assert [one.name for one in found] == [f"tpcb-like, {figures.variant}" for figures in compared.figures]
+    for one, figures in zip(found, compared.figures, strict=True):
+        if figures.variant == "wal_sync_method=open_datasync":
+            assert (one.worths, one.reason) == ((), "it has no round that ended")
+            continue
+        assert one.tps == figures.estimates["tps"]
+        assert None not in (one.tps.low, one.worths[0].per_million.low, one.worths[0].per_million.high)
+    given_up = {one.name: one.durability_given_up for one in found}
+    assert given_up["tpcb-like, asynchronous"] == ("synchronous_commit = off",)
+    assert given_up["tpcb-like, commit_delay=50"] == ()
     paired = price(build_paired(), host=INSTANCE).workloads
     assert any(one.worths for one in paired)
 

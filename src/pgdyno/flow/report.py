@@ -27,7 +27,7 @@ from pgdyno.explain.finding import Finding
 from pgdyno.flow.disk_view import view_card, view_further_cards
 from pgdyno.flow.terminal import print_document
 from pgdyno.plan.plan import REPORT_S
-from pgdyno.price.study import PriceOptions, StudyPrice, price_study
+from pgdyno.price.study import PriceOptions, StudyPrice, name_turn, price_study
 from pgdyno.record.confirmation import locate_experiment, read_confirmations
 from pgdyno.record.durable import write_durably
 from pgdyno.record.store import HTML_FILE, JSON_FILE, MARKDOWN_FILE, RecordStore
@@ -35,7 +35,7 @@ from pgdyno.record.trial_data import read_trial_data
 from pgdyno.record.types import StudyRecord
 from pgdyno.report.input import ReportInput
 from pgdyno.report.level import Level
-from pgdyno.report.sections.durability import find_workload_losses
+from pgdyno.report.sections.durability import find_workload_losses, list_variant_losses
 from pgdyno.run.host.cache import keep_text
 
 
@@ -149,6 +149,11 @@ def _analyse_scaling(
 def price_report(report: ReportInput, question: PriceOptions) -> StudyPrice:
     """Price the machine of a report and its transactions."""
     losses = {workload.name: find_workload_losses(report, workload) for workload in report.analysis.workloads}
+    losses |= {
+        name_turn(workload, variant): lost
+        for workload in report.analysis.workloads
+        for variant, lost in list_variant_losses(report).items()
+    }
     return price_study(report.record, report.analysis, question, losses=losses)
 
 

@@ -1,8 +1,8 @@
 """Compute what a record's machine and its workloads' transactions cost, with caveats.
 
 The price is that of the machine that the user names; the TPS are those of the measured machine. A mismatch between the
-two is reported. Scheduled rates are not capacities, and variants that alternate within one trial have no TPS of their
-own: neither is priced. The largest rate that holds a latency limit is priced.
+two is reported. Scheduled rates are not capacities, and are not priced; the largest rate that holds a latency limit is. Variants
+that alternate within one trial are priced by the TPS of their own slices.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def price_study(
         record: Record of the study.
         analysis: Analysis of the record.
         options: What to price.
-        losses: Settings that give up durability, by the name of the analysed workload.
+        losses: Settings that give up durability, by the name of the analysed workload, or of one with a variant that takes turns in it.
     """
     host = options.host or find_host(record)
     topology, cost = _price(host, options, record)
@@ -126,7 +126,7 @@ def price_study(
                 cost=topology.without_pooler() if topology is not None and of in direct else cost,
                 options=options,
                 cpu_count=record.usable_cpu_count,
-                given_up=tuple(losses.get(of, ())),
+                given_up=tuple(losses.get(name, losses.get(of, ()))),
             )
             for name, of, tps in _list_tps(record, analysis)
         ),
@@ -219,7 +219,7 @@ def _list_tps(record: StudyRecord, analysis: StudyAnalysis) -> Iterator[tuple[st
     if search is None:
         for workload in analysis.workloads:
             if not workload.load.is_loading:
-                yield workload.name, workload.name, _own_tps(workload)
+                yield from ((name, workload.name, tps) for name, tps in _list_own_tps(workload, analysis))
         return
     # Of the rates that a search tried, only the largest that holds its limit is a result.
     loops = [one for one in analysis.workloads if one.load.rate_tps is None]
@@ -245,16 +245,24 @@ def _rate_within(search: RateSearch) -> Estimate:
     )
 
 
-def _own_tps(workload: WorkloadAnalysis) -> Estimate:
-    """Return a workload's TPS at full load; absent with the reason if it was not at full load or not alone."""
-    reason = None
+def _list_own_tps(workload: WorkloadAnalysis, analysis: StudyAnalysis) -> Iterator[tuple[str, Estimate]]:
+    """Yield the TPS of a workload at full load, those of each variant where several take turns in its trials, each with its name."""
     if workload.load.rate_tps is not None:
         reason = f"{workload.load.rate_tps:,g} tps were scheduled, which is not what it can do"
-    elif any(len(trial.record.planned.variants) > 1 for trial in workload.trials):
-        reason = "variants take turns within its trials, and none has a TPS of its own"
-    if reason is None:
-        return workload.tps
-    return msgspec.structs.replace(workload.tps, value=None, low=None, high=None, reason=reason)
+        yield workload.name, msgspec.structs.replace(workload.tps, value=None, low=None, high=None, reason=reason)
+        return
+    compared = next((one for one in analysis.comparisons if one.workload == workload.load.name), None)
+    if compared is None or not any(trial.record.planned.is_block for trial in workload.trials):
+        yield workload.name, workload.tps
+        return
+    for one in compared.figures:
+        absent = absent_estimate("it has no round that ended", unit="tps")
+        yield name_turn(workload, one.variant), one.estimates.get("tps", absent)
+
+
+def name_turn(workload: WorkloadAnalysis, variant: str) -> str:
+    """Return the name of a workload under one of the variants that take turns in its trials."""
+    return f"{workload.name}, {variant}"
 
 
 def _find_mismatch(host: HostSpec, seen: HostFacts | None) -> str | None:

@@ -6,7 +6,12 @@ from pgdyno.analyse.durability import find_disk_losses
 from pgdyno.analyse.types import WorkloadAnalysis
 from pgdyno.facts.durability import Loss, find_given_up
 from pgdyno.report.input import ReportInput
-from pgdyno.report.sections.comparison.variants import describe_variants, find_variant_of, shared_losses
+from pgdyno.report.sections.comparison.variants import (
+    VariantText,
+    describe_variants,
+    find_variant_of,
+    shared_losses,
+)
 
 
 def find_durability_given_up(report: ReportInput) -> tuple[str, ...]:
@@ -33,8 +38,16 @@ def find_workload_losses(report: ReportInput, workload: WorkloadAnalysis) -> tup
     if experiment is None:
         return find_durability_given_up(report)
     variant = find_variant_of(workload, describe_variants(report.record, experiment))
-    return (
-        ()
-        if variant is None
-        else tuple(f"{one.setting} = {one.value}" for one in variant.given_up if one.is_durability)
-    )
+    return () if variant is None else _show_losses(variant)
+
+
+def list_variant_losses(report: ReportInput) -> dict[str, tuple[str, ...]]:
+    """Return the same for each variant of a comparison, by its name."""
+    experiment = report.record.plan.experiment
+    if experiment is None:
+        return {}
+    return {name: _show_losses(one) for name, one in describe_variants(report.record, experiment).items()}
+
+
+def _show_losses(variant: VariantText) -> tuple[str, ...]:
+    return tuple(f"{one.setting} = {one.value}" for one in variant.given_up if one.is_durability)
