@@ -24,8 +24,9 @@ from pgdyno.record.plans import StatementPlan
 from pgdyno.record.types import ErrorFact, StudyRecord
 from pgdyno.report.input import ReportInput
 from pgdyno.spec.part import PartSpec
+from pgdyno.spec.pooler import PoolerSpec
 from pgdyno.spec.study import DataSpec, ServerSpec, Study, TrialsSpec, WorkloadSpec
-from pgdyno.spec.variant import ExperimentSpec, SweepSpec, VariantSpec
+from pgdyno.spec.variant import DesignKind, ExperimentSpec, SweepSpec, VariantSpec
 from tests.report.build import GB, HOSTILE, build_failed, build_report, build_trial, build_workload
 
 SLICE_S = 0.5
@@ -138,6 +139,36 @@ def build_client_sweep(*, rounds: int = 4, loads: tuple[int, ...] = (1, 2, 4, 8,
     return compose(
         study, {"tpcb-like": effects}, rounds=rounds, noise_ratio=0.012, round_s=130.0, level=760.0, sweeps=sweeps
     )
+
+
+@functools.cache
+def build_pool_sweep(
+    *, sizes: tuple[int, ...] = (2, 4, 8, 16, 32, 64), clients: int = 100, best: float = 1e9
+) -> ReportInput:
+    """Pools of several sizes for one load, whose TPS grow with the connections at work and hardly do from about 12 on."""
+    study = Study(
+        data=DataSpec(scale=100),
+        workload=(WorkloadSpec(name="tpcb-like", clients=clients),),
+        poolers={f"pool{size}": PoolerSpec(size=size) for size in sizes},
+        trials=TrialsSpec(duration="10s", warm_up="3s"),
+        sweep=(SweepSpec(name="endpoint", levels=tuple(f"pool{size}" for size in sizes)),),
+        experiment=ExperimentSpec(minutes=60.0, design=DesignKind.PAIRED),
+    )
+    report = compose(study, {"tpcb-like": {}}, rounds=1, noise_ratio=0.01, round_s=130.0)
+    draw, made = random.Random(5), []
+    for workload in report.analysis.workloads:
+        (variant,) = {trial.record.planned.variants[0] for trial in workload.trials}
+        size = min(int(variant.removeprefix("endpoint=pool")), clients)
+        trials = []
+        for number in range(1, 6):
+            trial = workload.trials[0]
+            planned = msgspec.structs.replace(trial.record.planned, round=number, number=len(made) * 10 + number)
+            tps = 700.0 * min(size, best) / (1 + 0.05 * size + 0.003 * size * size) * math.exp(draw.gauss(0, 0.008))
+            trials.append(
+                msgspec.structs.replace(trial, tps=tps, record=msgspec.structs.replace(trial.record, planned=planned))
+            )
+        made.append(msgspec.structs.replace(workload, trials=tuple(trials)))
+    return msgspec.structs.replace(report, analysis=msgspec.structs.replace(report.analysis, workloads=tuple(made)))
 
 
 @functools.cache

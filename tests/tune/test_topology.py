@@ -12,7 +12,7 @@ from pgdyno.spec.pooler import PoolMode
 from pgdyno.spec.topology import TopologySpec
 from pgdyno.tune.derive import derive
 from pgdyno.tune.hosts import make_shape
-from pgdyno.tune.knee import read_knee
+from pgdyno.tune.knee import read_knee, read_pool_knee
 from pgdyno.tune.rules.standbys import AWAY
 from pgdyno.tune.subject import LoadHints, MeasuredLoad, make_subject_from_shape
 from pgdyno.tune.types import (
@@ -27,7 +27,7 @@ from pgdyno.tune.types import (
 )
 from pgdyno.units import parse_in_unit
 from tests.report.build import build_report
-from tests.report.build_comparison import build_client_sweep
+from tests.report.build_comparison import build_client_sweep, build_pool_sweep
 from tests.tune.subjects import GB, MB, known, make_disk, make_pooling, make_subject
 
 KNEE = MeasuredKnee(clients=10, low=9, high=13, cpu_count=2, how="tpcb-like in some-record (2 CPUs), 1 to 64 clients")
@@ -206,6 +206,42 @@ def test_a_knee_is_read_from_a_sweep_whose_clients_connect_to_the_server() -> No
     growing = read_knee(few.record, few.analysis.sweeps, name="x")
     assert isinstance(growing, MeasuredKnee)
     assert (growing.clients, growing.high, growing.is_beyond) == (4, None, True)
+
+
+def test_a_sweep_over_pool_sizes_sizes_the_pool_and_stands_before_one_over_clients() -> None:
+    report = build_pool_sweep()
+    found = read_pool_knee(report.record, report.analysis, name="pools")
+    assert isinstance(found, MeasuredKnee)
+    assert found.is_of_pool
+    assert (found.cpu_count, found.how) == (
+        2,
+        "tpcb-like in pools (2 CPUs), pools of 2 to 64 connections for 100 clients",
+    )
+    assert found.low is not None
+    assert found.high is not None
+    assert 8 < found.low <= found.clients <= found.high < 20
+    tuning = pooled(knee=found)
+    assert size(tuning) == -(-found.high // 1), "the upper end of its interval"
+    (one,) = (one for one in tuning.settings if one.name == "default_pool_size")
+    assert f"{found.clients:.3g} connections [" in one.reason
+    assert "over pool sizes" in one.formula
+    exact = msgspec.structs.replace(found, clients=10, low=10, high=10)
+    assert size(pooled(knee=exact)) == 10, "connections of a pool were idle in the sweep as well"
+    assert read_knee(report.record, report.analysis.sweeps, name="x") == "x has no sweep over clients"
+
+
+def test_pools_larger_than_the_number_of_clients_do_not_show_that_more_gain_nothing() -> None:
+    report = build_pool_sweep(sizes=(2, 4, 16, 64), clients=6)
+    found = read_pool_knee(report.record, report.analysis, name="pools")
+    assert isinstance(found, MeasuredKnee)
+    assert (found.clients, found.is_beyond) == (6, True)
+    notes = pooled(knee=found).notes
+    assert any("TPS still grew at the largest pool" in note and "sweep with larger pools" in note for note in notes)
+
+
+def test_no_knee_of_pools_is_read_from_other_studies() -> None:
+    others = (build_report(), build_client_sweep(), build_pool_sweep(sizes=(32, 64), clients=8))
+    assert [read_pool_knee(one.record, one.analysis, name="x") for one in others] == [None, None, None]
 
 
 def test_senders_and_slots_are_counted_and_never_lowered() -> None:

@@ -18,7 +18,7 @@ def read_load(path: Path | None, topology: TopologySpec) -> MeasuredLoad | None:
 
     Args:
         path: The record.
-        topology: What stands around the server. For a pooler the knee of the record's sweep over clients is read, too.
+        topology: What stands around the server. For a pooler the knee of the record's sweep over pool sizes or clients is read, too.
     """
     if path is None:
         return None
@@ -28,13 +28,17 @@ def read_load(path: Path | None, topology: TopologySpec) -> MeasuredLoad | None:
     if topology.pool_mode is None:
         return measured
     from pgdyno.flow.report import compose_report  # noqa: PLC0415 - an analysis takes long, and only a pool needs it
-    from pgdyno.tune.knee import read_knee  # noqa: PLC0415
+    from pgdyno.tune.knee import read_knee, read_pool_knee  # noqa: PLC0415
 
     analysis = compose_report(store).report.analysis
+    pool_knee = read_pool_knee(record, analysis, name=store.path.name)
     sweeps, followed = analysis.sweeps, analysis.scaling
     if not sweeps and followed is not None:
         record, sweeps = followed.record, followed.analysis.sweeps
-    return msgspec.structs.replace(measured, knee=read_knee(record, sweeps, name=store.path.name))
+    knee = read_knee(record, sweeps, name=store.path.name)
+    if pool_knee is not None and (isinstance(knee, str) or not isinstance(pool_knee, str)):
+        knee = pool_knee
+    return msgspec.structs.replace(measured, knee=knee)
 
 
 def find_pooler_version() -> tuple[int, int] | None:

@@ -1,4 +1,4 @@
-"""Read the knee of a load from a record's sweep over clients: from there on, more sessions at once gain nothing.
+"""Read the knee of a load from a record's sweep over clients or over pool sizes: from there on, more sessions at once gain nothing.
 
 This is a module of its own because it imports numpy, which takes long and which settings are derived without.
 """
@@ -7,9 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pgdyno.analyse.sweep.scaling import ClientSweep, LoadStatus
+import msgspec
+
+from pgdyno.analyse.study_types import StudyAnalysis
+from pgdyno.analyse.sweep.scaling import ClientSweep, LoadStatus, analyse_workload_sweep
+from pgdyno.plan.experiment import Variant
+from pgdyno.plan.types import PlannedWorkload
 from pgdyno.record.types import StudyRecord
-from pgdyno.spec.pooler import PRIMARY
+from pgdyno.spec.pooler import PRIMARY, PoolMode
 from pgdyno.tune.types import MeasuredKnee
 
 
@@ -26,21 +31,75 @@ def read_knee(record: StudyRecord, sweeps: Mapping[str, ClientSweep], *, name: s
     }
     if not direct:
         return f"{name} has no sweep over clients" + (" that connect to the server itself" if sweeps else "")
-    known = {workload: found for workload, sweep in direct.items() if (found := _find_knee(sweep)) is not None}
+    found = _find_largest(direct)
+    if isinstance(found, str):
+        return f"{name} found no knee ({found})"
+    workload, knee = found
+    points = direct[workload].points
+    how = f"{_place(record, workload, name)}, {points[0].clients} to {points[-1].clients} clients"
+    return msgspec.structs.replace(knee, cpu_count=record.usable_cpu_count, how=how)
+
+
+def read_pool_knee(record: StudyRecord, analysis: StudyAnalysis, *, name: str) -> MeasuredKnee | str | None:
+    """Read the knee from a record's sweep over the size of a pool in transaction mode, or say why it found none; None without a sweep.
+
+    A pool larger than the number of clients has no more connections at work than there are clients, and counts as one of that size.
+    """
+    experiment, plan = record.plan.experiment, record.plan
+    if experiment is None or len({_leave_out_endpoint(variant) for variant in experiment.variants}) > 1:
+        return None
+    sizes = {
+        pool.name: pool.size for pool in plan.poolers if pool.size is not None and pool.mode is PoolMode.TRANSACTION
+    }
+    swept: dict[str, ClientSweep] = {}
+    for load in plan.workloads:
+        if len({min(sizes[one.endpoint], load.clients) for one in experiment.variants if one.endpoint in sizes}) < 2:
+            continue
+        trials = (trial for one in analysis.workloads if one.load.name == load.name for trial in one.trials)
+        sweep = analyse_workload_sweep(trials, experiment, level_of=_PoolSizes(sizes, load))
+        if sweep is not None:
+            swept[load.name] = sweep
+    if not swept:
+        return None
+    found = _find_largest(swept)
+    if isinstance(found, str):
+        return f"{name} swept pool sizes and found no knee ({found})"
+    workload, knee = found
+    points, clients = swept[workload].points, plan.find_workload(workload).clients
+    how = f"{_place(record, workload, name)}, pools of {points[0].clients} to {points[-1].clients} connections for {clients} clients"
+    return msgspec.structs.replace(knee, cpu_count=record.usable_cpu_count, how=how, is_of_pool=True)
+
+
+class _PoolSizes:
+    """Finds how many connections of a pool may be at work under a variant."""
+
+    def __init__(self, sizes: Mapping[str, int], load: PlannedWorkload) -> None:
+        self._sizes = sizes
+        self._load = load
+
+    def __call__(self, variant: Variant) -> int | None:
+        size = self._sizes.get(variant.endpoint or self._load.endpoint)
+        return None if size is None else min(size, self._load.clients)
+
+
+def _leave_out_endpoint(variant: Variant) -> bytes:
+    """Return what a variant is but for its endpoint, to be compared with others."""
+    return msgspec.json.encode(msgspec.structs.replace(variant, name="", endpoint=None, levels={}))
+
+
+def _place(record: StudyRecord, workload: str, name: str) -> str:
+    cpus = record.usable_cpu_count
+    return f"{workload} in {name} ({'a machine that was not seen' if cpus is None else f'{cpus:g} CPUs'})"
+
+
+def _find_largest(sweeps: Mapping[str, ClientSweep]) -> tuple[str, MeasuredKnee] | str:
+    """Return the workload with the largest knee, and that knee; or why no workload has one."""
+    known = {workload: found for workload, sweep in sweeps.items() if (found := _find_knee(sweep)) is not None}
     if not known:
-        reasons = ", ".join(dict.fromkeys(sweep.knee.reason or "it is not settled" for sweep in direct.values()))
-        return f"{name} found no knee ({reasons})"
+        return ", ".join(dict.fromkeys(sweep.knee.reason or "it is not settled" for sweep in sweeps.values()))
     workload, (clients, low, high) = max(known.items(), key=lambda one: one[1][0])
-    cpu_count, points = record.usable_cpu_count, direct[workload].points
-    place = "a machine that was not seen" if cpu_count is None else f"{cpu_count:g} CPUs"
-    return MeasuredKnee(
-        clients=clients,
-        low=low,
-        high=high,
-        cpu_count=cpu_count,
-        how=f"{workload} in {name} ({place}), {points[0].clients} to {points[-1].clients} clients",
-        is_beyond=direct[workload].knee.value is None,
-    )
+    is_beyond = sweeps[workload].knee.value is None
+    return workload, MeasuredKnee(clients=clients, low=low, high=high, cpu_count=None, how="", is_beyond=is_beyond)
 
 
 def _find_knee(sweep: ClientSweep) -> tuple[float, float | None, float | None] | None:

@@ -1,7 +1,7 @@
 """Find what stands around the server, and choose how many connections the pool of a pooler has.
 
-The pool decides max_connections, and with it the memory of all sessions. The best source is a sweep over clients with the user's
-load: from its knee on, more sessions at once gain nothing. Without one it is PostgreSQL's rule of thumb. In session mode each client
+The pool decides max_connections, and with it the memory of all sessions. The best source is a sweep over pool sizes with the user's
+load, then one over clients: from its knee on, more sessions at once gain nothing. Without one it is PostgreSQL's rule of thumb. In session mode each client
 keeps a connection, and nothing is left to choose.
 """
 
@@ -109,12 +109,13 @@ def find_usable_knee(subject: TuningSubject) -> MeasuredKnee | None:
 
 def describe_knee(knee: MeasuredKnee) -> str:
     """Describe a knee with its interval: `12 clients [10, 16]`."""
+    found = f"{knee.clients:.3g} {knee.unit}s"
     if knee.is_beyond:
-        return f"{knee.clients:.3g} clients or more"
+        return f"{found} or more"
     if knee.low is None:
-        return f"{knee.clients:.3g} clients"
+        return found
     interval = f"({knee.low:.3g} or more)" if knee.high is None else f"[{knee.low:.3g}, {knee.high:.3g}]"
-    return f"{knee.clients:.3g} clients {interval}"
+    return f"{found} {interval}"
 
 
 def _choose_size(subject: TuningSubject, pooling: Pooling) -> Known:
@@ -133,10 +134,13 @@ def _choose_size(subject: TuningSubject, pooling: Pooling) -> Known:
 
 
 def _go_above(knee: MeasuredKnee) -> int:
-    """Return the number of connections that a knee asks for: its upper end within bounds, a tenth more if it has no interval."""
+    """Return the number of connections that a knee asks for: its upper end within bounds, a tenth more if it has no interval.
+
+    In a sweep over pool sizes, connections were idle for as long as they are.
+    """
     if knee.is_beyond:
         return round(knee.clients)
-    least, most = _ABOVE_KNEE * knee.clients, _MOST_ABOVE_KNEE * knee.clients
+    least, most = knee.clients * (1.0 if knee.is_of_pool else _ABOVE_KNEE), _MOST_ABOVE_KNEE * knee.clients
     high = knee.high
     if high is None:
         high = least if knee.low is None else most

@@ -149,9 +149,10 @@ class Kernel(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MeasuredKnee(msgspec.Struct, frozen=True, kw_only=True):
-    """The number of clients from which on more of them hardly raise TPS, as a sweep over clients found it."""
+    """The number of sessions at work from which on more of them hardly raise TPS, as a sweep over clients or pool sizes found it."""
 
     clients: float
+    """Clients at the server itself, or connections of a pool."""
     low: float | None
     """Ends of its interval; None where the sweep left them open."""
     high: float | None
@@ -161,6 +162,13 @@ class MeasuredKnee(msgspec.Struct, frozen=True, kw_only=True):
     """Where it is from, in a clause."""
     is_beyond: bool = False
     """True if TPS still grew at these clients, the most that were tried: the knee lies there or beyond."""
+    is_of_pool: bool = False
+    """True if it was found by sweeping the size of a pool, and not the number of clients at the server itself."""
+
+    @property
+    def unit(self) -> str:
+        """What is counted."""
+        return "connection" if self.is_of_pool else "client"
 
 
 class Pooling(msgspec.Struct, frozen=True, kw_only=True):

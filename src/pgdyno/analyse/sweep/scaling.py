@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import enum
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 import numpy as np
@@ -30,7 +30,7 @@ from pgdyno.analyse.sweep.client_trials import (
 )
 from pgdyno.analyse.sweep.usl import UslFit, fit_usl
 from pgdyno.analyse.types import TrialAnalysis
-from pgdyno.plan.experiment import Experiment
+from pgdyno.plan.experiment import Experiment, Variant
 from pgdyno.record.types import TrialStatus
 
 # Our reasoning: 80 % of a single client's TPS times the number of clients is still what a DBA calls linear.
@@ -94,10 +94,20 @@ class ClientSweep(msgspec.Struct, frozen=True, kw_only=True):
     """Why knee and peak come from the points alone; None if they come from the law."""
 
 
-def analyse_workload_sweep(trials: Iterable[TrialAnalysis], experiment: Experiment) -> ClientSweep | None:
+def analyse_workload_sweep(
+    trials: Iterable[TrialAnalysis],
+    experiment: Experiment,
+    *,
+    level_of: Callable[[Variant], int | None] = lambda variant: variant.clients,
+) -> ClientSweep | None:
     """Analyse how TPS of one workload follows the number of clients; None before a round of two loads is finished.
 
     A trial in which no transaction ended is the worst result of a load, and not a gap: it counts as in comparisons.
+
+    Args:
+        trials: Trials of one workload.
+        experiment: What was swept.
+        level_of: Returns how many sessions a variant may have at work; None for a variant that does not belong to the sweep.
     """
     seen = [
         ClientTrial(clients=clients, round_index=trial.record.planned.round, tps=tps)
@@ -105,7 +115,7 @@ def analyse_workload_sweep(trials: Iterable[TrialAnalysis], experiment: Experime
         if trial.record.status is TrialStatus.FINISHED
         and not trial.record.planned.is_observed
         and (tps := tps_of_trial(trial)) is not None
-        and (clients := experiment.find_variant(trial.record.planned.variants[0]).clients) is not None
+        and (clients := level_of(experiment.find_variant(trial.record.planned.variants[0]))) is not None
     ]
     if len({one.clients for one in seen}) < 2:
         return None

@@ -13,6 +13,10 @@ from pgdyno.tune.types import Known, Layer, MeasuredKnee, Origin, Pooling, Targe
 
 _CONFIG = "PgBouncer's manual, config"
 _RULE = "PostgreSQL wiki, “Number Of Database Connections”"
+_FORMULAS = {
+    False: "upper end of the knee's interval, at least 1.1 times the knee and at most twice, or the most clients that were tried; no more than clients",
+    True: "upper end of the interval of the knee over pool sizes, at most twice the knee, or the largest pool that was tried; no more than clients",
+}
 # Source: PgBouncer 1.24's own default.
 _KEPT_STATEMENTS = 200
 # Source: PgBouncer's manual, features: 2 kB for each connection by default.
@@ -94,12 +98,7 @@ def _put_size(draft: Draft, pooling: Pooling, size: Known) -> None:
     elif pooling.mode is PoolMode.SESSION:
         reason, formula = "in session mode each client keeps a connection.", "the expected clients"
     elif size.origin is Origin.MEASURED and knee is not None:
-        reason = f"your load gains little beyond {describe_knee(knee)} at work, and the pool is a little above that."
-        if knee.low is not None and knee.high is None:
-            reason = f"your load gains little beyond {describe_knee(knee)} at work; the pool is twice that, as it may be more."
-        if knee.is_beyond:
-            reason = f"your load still gained at {knee.clients:.0f} clients at work, the most that the sweep tried."
-        formula = "upper end of the knee's interval, at least 1.1 times the knee and at most twice, or the most clients that were tried; no more than clients"
+        reason, formula = _explain_knee(knee), _FORMULAS[knee.is_of_pool]
         source += "; docs/guide/sweep.md for the knee"
     elif size.origin is Origin.ASSUMED:
         reads = find_reads_at_once(subject)
@@ -120,6 +119,16 @@ def _put_size(draft: Draft, pooling: Pooling, size: Known) -> None:
         source=source,
         trades="a transaction beyond it waits for a connection; it counts for each pair of database and user",
     )
+
+
+def _explain_knee(knee: MeasuredKnee) -> str:
+    of = " of a pool" if knee.is_of_pool else " at work"
+    if knee.is_beyond:
+        return f"your load still gained at {knee.clients:.0f} {knee.unit}s{of}, the most that the sweep tried."
+    gains = f"your load gains little beyond {describe_knee(knee)}{of}"
+    if knee.low is not None and knee.high is None:
+        return f"{gains}; the pool is twice that, as it may be more."
+    return f"{gains}, and the pool is {'no smaller' if knee.is_of_pool else 'a little above that'}."
 
 
 def _put_clients(draft: Draft, clients: Known) -> int:
@@ -163,18 +172,17 @@ def _note(draft: Draft, pooling: Pooling, size: Known, most: int) -> Iterator[st
 
 def _doubt(knee: MeasuredKnee) -> Iterator[str]:
     """Say what the sweep left open, and what settles it."""
+    load, more = ("pool", "larger pools") if knee.is_of_pool else ("load", "more clients")
     if knee.is_beyond:
-        yield (
-            f"TPS still grew at the largest load of {knee.how}, so that the pool may be too small: sweep with more clients."
-        )
+        yield f"TPS still grew at the largest {load} of {knee.how}, so that the pool may be too small: sweep with {more}."
     elif knee.low is None:
         yield (
-            f"the knee of {knee.how} has no interval, because too few loads were repeated: a longer sweep gives it one."
+            f"the knee of {knee.how} has no interval, because too few {load}s were repeated: a longer sweep gives it one."
         )
     elif knee.high is None:
         yield (
             f"the knee of {knee.how} may lie higher, as its interval has no upper end, so that the pool is twice the knee: sweep for longer, or"
-            " with more clients."
+            f" with {more}."
         )
 
 
