@@ -97,7 +97,7 @@ def test_the_part_of_a_standby_that_commits_wait_for_longest_is_named() -> None:
         assert (found.resource, found.part) == (Resource.STANDBY, part), (mode, lags_ms)
         last_ms = lags_ms[["remote_write", "on", "remote_apply"].index(mode)]
         # Of all WAL: where commits alone are replayed late, each of them takes longer than that.
-        said = f"standby1 confirmed WAL after {last_ms:.3g} ms on average, by pg_stat_replication: "
+        said = f"standby1 confirmed WAL after {last_ms:.3g} ms in the median, by pg_stat_replication: "
         assert any(words.startswith(said) for words in found.evidence), mode
         assert any("standby1 used 0.3 CPUs of this machine" in words for words in found.evidence), mode
 
@@ -131,6 +131,29 @@ def test_wal_that_waits_for_the_flush_of_earlier_wal_waits_for_the_flush(
     found = judge(with_settings(data, synchronous_commit=mode, synchronous_standby_names="*"))
     assert found.part == part
     assert any(f"by pg_stat_replication: {shares}" in words for words in found.evidence), found.evidence
+
+
+def test_one_sample_of_a_process_that_waited_for_a_cpu_does_not_name_a_part() -> None:
+    waiting = make_timed(
+        {SYNC: 6.5, RUNNING: 1.0, IDLE: 0.5}, backends=(0.9, 0.1), threads=[(0.1, 0.05)], cpu_share=0.1
+    )
+    data = with_standby(waiting, (1.0, 16.0, 20.0))
+    assert data.server is not None
+    is_late = pl.int_range(pl.len()) % 12 == 0
+    late = [
+        pl.when(is_late).then(400.0).otherwise(pl.col(name)).alias(name)
+        for name in ("standby/standby1/write_lag_ms", "standby/standby1/flush_lag_ms")
+    ]
+    frame = data.server.frame.with_columns(late)
+    data = msgspec.structs.replace(
+        data, server=ServerSamples(header=data.server.header, frame=frame, end="asked to", torn="")
+    )
+    figures = measure_standbys(with_settings(data, synchronous_commit="on", synchronous_standby_names="*"), count=1)
+    assert figures is not None
+    lag_ms = figures.lags[0].lag_ms
+    assert lag_ms[Stage.WRITE].mean > lag_ms[Stage.FLUSH].mean - lag_ms[Stage.WRITE].mean, "the mean is misled"
+    found = judge(with_settings(data, synchronous_commit="on", synchronous_standby_names="*"))
+    assert found.part == "the WAL flush of standby1"
 
 
 def test_a_startup_process_without_time_left_is_evidence_for_the_replay() -> None:

@@ -41,9 +41,11 @@ WAITED: Mapping[str, tuple[Stage, ...]] = {
 
 
 class Spread(msgspec.Struct, frozen=True, kw_only=True):
-    """Values of samples: their mean, the largest, and their number."""
+    """Values of samples: their mean, the middle one, the largest, and their number."""
 
     mean: float
+    median: float
+    """Of several trials, the mean of their medians."""
     largest: float
     n: int
 
@@ -64,8 +66,11 @@ class StandbyLag(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def parts_ms(self) -> dict[Stage, float]:
-        """The mean time until it had replayed WAL, divided: sending and writing, the flush, the replay."""
-        until = {stage: one.mean for stage, one in self.lag_ms.items()}
+        """The usual time until it had replayed WAL, divided: sending and writing, the flush, the replay.
+
+        By medians: of a dozen samples, one that was taken while a process waited for a CPU would decide the mean.
+        """
+        until = {stage: one.median for stage, one in self.lag_ms.items()}
         parts, before_ms = {}, 0.0
         for stage in Stage:
             if stage in until:
@@ -208,7 +213,9 @@ def _measure_lag(samples: ServerSamples, name: str, variant: str, inside: NDArra
         values = gauge(frame, f"standby/{name}/{stage.value}_lag_{unit}")[inside]
         seen: Floats = values[np.isfinite(values)]
         if len(seen):
-            found[unit][stage] = Spread(mean=float(seen.mean()), largest=float(seen.max()), n=len(seen))
+            found[unit][stage] = Spread(
+                mean=float(seen.mean()), median=float(np.median(seen)), largest=float(seen.max()), n=len(seen)
+            )
     if not states:
         return None
     return StandbyLag(
@@ -256,8 +263,8 @@ def _find_waited(record: TrialRecord) -> tuple[Stage, ...]:
 def _join_spreads(all_of: Iterable[Mapping[Stage, Spread]]) -> dict[Stage, Spread]:
     joined: dict[Stage, Spread] = {}
     for stage, one in (item for spreads in all_of for item in spreads.items()):
-        other = joined.get(stage, Spread(mean=0.0, largest=one.largest, n=0))
+        other = joined.get(stage, Spread(mean=0.0, median=0.0, largest=one.largest, n=0))
         n = other.n + one.n
-        mean = (other.mean * other.n + one.mean * one.n) / n
-        joined[stage] = Spread(mean=mean, largest=max(other.largest, one.largest), n=n)
+        mean, median = ((a * other.n + b * one.n) / n for a, b in ((other.mean, one.mean), (other.median, one.median)))
+        joined[stage] = Spread(mean=mean, median=median, largest=max(other.largest, one.largest), n=n)
     return joined

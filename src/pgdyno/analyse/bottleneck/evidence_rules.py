@@ -151,7 +151,7 @@ def _support_standby(signs: Signs) -> Iterator[str]:
         shares += f" ({earlier_ms:.2g} of it before the WAL was written, while the standby still flushed earlier WAL)"
     if last in lag.lag_ms:
         # Not only of commits: what lies between them is replayed without a delay, and is sampled as well.
-        yield f"{name} confirmed WAL after {lag.lag_ms[last].mean:.3g} ms on average, by pg_stat_replication: {shares}"
+        yield f"{name} confirmed WAL after {lag.lag_ms[last].median:.3g} ms in the median, by pg_stat_replication: {shares}"
     cpu = next((cpu for cpu in figures.cpus if cpu.name == name), None)
     if stage is Stage.REPLAY and cpu is not None and (cpu.replaying or 0.0) >= THRESHOLDS.full_thread_ratio:
         yield f"{name}'s startup process, which alone replays, was on a CPU {format_share(cpu.replaying or 0.0)} of the time"
