@@ -303,3 +303,29 @@ def test_a_server_that_has_moved_is_put_back_on_request(cluster: Cluster, tmp_pa
             code, out, said = run(tmp_path, "restore", "--dsn", dsn(moved, "postgres"), "--yes")
             assert (code, "put back to" in out, conf(moved), journals(tmp_path)) == (0, True, before, []), out + said
             assert f"were changed in {old.root}, port {PORT}; this is {moved.root}, port {PORT}" in said
+
+
+@on_15
+def test_a_bound_that_gives_up_a_slot_is_refused(cluster: Cluster, tmp_path: Path) -> None:
+    cluster.sql("SELECT pg_create_physical_replication_slot('away', true)")
+    try:
+        cluster.sql("SELECT pg_logical_emit_message(false, 'x', repeat('x', 3000000))")
+        before = conf(cluster)
+        bound = ("--standbys", "1", "--set", "max_slot_wal_keep_size=1MB", "--no-kernel")
+        local = ("tune", "--pgdata", str(cluster.data), *bound)
+        words = re.compile(
+            r"max_slot_wal_keep_size = 1MB gives up the replication slot away \([2-9](\.\d+)? MB behind, nothing is\s+connected to it\)"
+        )
+        for asked in (local, ("tune", "--dsn", dsn(cluster, "chief"), *HOST, *bound[:-1])):
+            code, said, err = run(tmp_path, *asked)
+            assert (code, bool(words.search(said))) == (0, True), said + err
+            code, _, said = run(
+                tmp_path, *asked, "--apply", "--yes", *(("--allow", "busy") if "--dsn" in asked else ())
+            )
+            assert (code, bool(words.search(said)), "pg_drop_replication_slot('away')" in said) == (3, True, True), said
+            assert (conf(cluster), journals(tmp_path)) == (before, [])
+        # What keeps more than the slot is behind gives nothing up.
+        code, said, _ = run(tmp_path, *local[:-2], "max_slot_wal_keep_size=64MB", "--no-kernel")
+        assert (code, "gives up the replication" in said) == (0, False), said
+    finally:
+        cluster.sql("SELECT pg_drop_replication_slot('away')")

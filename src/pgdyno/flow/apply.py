@@ -15,6 +15,7 @@ from pgdyno.run.change.apply import Applied, apply_tuning
 from pgdyno.run.change.prepare_apply import Prepared, find_named_server, prepare_apply
 from pgdyno.run.host.program import program_name
 from pgdyno.tune.differences import find_differences
+from pgdyno.tune.slots import refuse_lost_slots
 from pgdyno.tune.types import Target
 
 
@@ -54,7 +55,7 @@ def apply(question: TuneRequest, *, may_restart: bool, ui: Ui, show: Callable[[T
 
     Raises:
         SpecError: No server is named, the settings cannot be, or the user says no; nothing is changed.
-        HostError: Something cannot be applied here; everything is as it was, or the error says what is not.
+        HostError: A standby's slot would be given up, or something cannot be applied here; everything is as it was, or the error says what is not.
         StepFailedError: The server does not start with the settings; likewise.
         InterruptedStudyError: Ctrl-C; everything is as it was.
     """
@@ -65,6 +66,9 @@ def apply(question: TuneRequest, *, may_restart: bool, ui: Ui, show: Callable[[T
             hint="name yours with --pgdata DIR",
         )
     tuned = tune(question, form=Form.DIFF, is_to_be_started=True)
+    view = tuned.view
+    differing = find_differences(view.tuning, view.now, waiting=view.waiting)
+    refuse_lost_slots(view.tuning, {one.derived.name for one in differing if not one.is_same})
     prepared = _prepare(question, tuned)
     advice = sum(1 for one in tuned.view.tuning.settings if one.target in {Target.LIMIT, Target.STORAGE, Target.POOLER})
     show(tuned)

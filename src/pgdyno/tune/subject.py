@@ -231,6 +231,7 @@ def _complete(
         missing_values=find_missing_values(server),
         lacking=frozenset(server.settings_said.lacking if server.settings_said else ()),
         settings={} if state is None else _find_set(state, server.major),
+        slots=() if state is None else state.slots,
         workload=workload,
         cpus=cpus,
         memory=memory,

@@ -10,6 +10,7 @@ import enum
 import msgspec
 
 from pgdyno.facts.gucs import ChangeCost
+from pgdyno.record.machine.tunables import SlotState
 from pgdyno.spec.pooler import PoolMode
 from pgdyno.units import PAGE_BYTES
 
@@ -223,6 +224,8 @@ class TuningSubject(msgspec.Struct, frozen=True, kw_only=True):
     standbys: Known | None = None
     """Number of standbys that stream from the server; None if there are none."""
     pooling: Pooling | None = None
+    slots: tuple[SlotState, ...] = ()
+    """The server's replication slots, as far as they were seen."""
 
 
 class Target(enum.Enum):

@@ -28,6 +28,7 @@ from pgdyno.run.given.lock import StudyLock
 from pgdyno.run.given.probe import watch_server
 from pgdyno.run.host.program import program_name
 from pgdyno.tune.differences import find_differences
+from pgdyno.tune.slots import refuse_lost_slots
 from pgdyno.tune.types import Derived, Target
 
 # Of what is in the way of a load, that which is in the way of a change of settings, too.
@@ -85,7 +86,7 @@ def apply_given(
 
     Raises:
         SpecError: No machine is named, the role may change nothing, or the user says no; nothing is changed.
-        HostError: The server must not be changed, or another pgdyno is at work there.
+        HostError: The server must not be changed, a standby's slot would be given up, or another pgdyno is at work there.
         StepFailedError: There is no connection, or a setting is not in force afterwards; everything is as it was, or what is
             said names the rest.
         InterruptedStudyError: Ctrl-C; likewise.
@@ -96,6 +97,7 @@ def apply_given(
     wanted = {one.name: one.value for one in _find_changing(tuned.view) if one.name not in kept}
     left_out = (LeftOut(what="takes a restart", names=kept, reason=_WHY_KEPT),) if kept else ()
     show(tuned)
+    refuse_lost_slots(tuned.view.tuning, wanted)
     if not wanted:
         return GivenTuned(server=seen.address, dsn=hide_secrets(dsn), settings={}, left_out=left_out)
     with open_access(dsn) as address, closing(StudyLock(address)):

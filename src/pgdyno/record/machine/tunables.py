@@ -52,6 +52,16 @@ class Tunables(msgspec.Struct, frozen=True, kw_only=True):
     """Values by name, without those that cannot be read."""
 
 
+class SlotState(msgspec.Struct, frozen=True, kw_only=True):
+    """A replication slot for which a server keeps WAL."""
+
+    name: str
+    behind_bytes: int
+    """WAL that the server has written since the position that the slot keeps it from."""
+    is_active: bool
+    """True if a standby or a client is connected to it."""
+
+
 class ServerState(msgspec.Struct, frozen=True, kw_only=True):
     """The state of an existing server that its derived settings depend on."""
 
@@ -65,3 +75,5 @@ class ServerState(msgspec.Struct, frozen=True, kw_only=True):
     """Size of the files of all databases."""
     wal_bytes: int
     """Size of the WAL that the server currently keeps."""
+    slots: tuple[SlotState, ...] = ()
+    """Its replication slots, those that have lost their WAL left out; none of a server that did not answer."""

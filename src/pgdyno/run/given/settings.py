@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import msgspec
+import psycopg
 
 from pgdyno.record.machine.preflight import ServerOrigin, ServerSnapshot
-from pgdyno.record.machine.tunables import ServerState
+from pgdyno.record.machine.tunables import ServerState, SlotState
 from pgdyno.run.given import conninfo
 from pgdyno.run.postgres import sql, timeouts
 
@@ -40,6 +41,7 @@ def read_given_settings(dsn: str) -> GivenSettings:
             data_bytes = sql.read_data_bytes(connection)
             quoted_role = sql.read_given_server(connection)["quoted_role"]
         version_num = connection.info.server_version
+        slots = _read_slots(connection)
     state = ServerState(
         look=ServerSnapshot(
             origin=ServerOrigin.RUNNING,
@@ -51,6 +53,7 @@ def read_given_settings(dsn: str) -> GivenSettings:
         unseen=(),
         data_bytes=data_bytes,
         wal_bytes=0,
+        slots=slots,
     )
     return GivenSettings(
         state=state,
@@ -59,3 +62,13 @@ def read_given_settings(dsn: str) -> GivenSettings:
         words={row["name"]: tuple(row["words"]) for row in rows if row["words"]},
         alterable=frozenset(row["name"] for row in rows if row["may_alter"]),
     )
+
+
+def _read_slots(connection: sql.Connection) -> tuple[SlotState, ...]:
+    """Read a server's replication slots; none where it refuses, as servers do that keep their WAL in other ways."""
+    try:
+        with timeouts.limit(connection), connection.transaction(force_rollback=True):
+            sql.begin_carefully(connection)
+            return tuple(SlotState(**row) for row in sql.read_slots(connection))
+    except psycopg.Error:
+        return ()

@@ -21,7 +21,7 @@ from pgdyno.errors import PgdynoError
 from pgdyno.facts.durability import judged_settings, names_wal_file
 from pgdyno.facts.gucs import all_gucs, find_guc
 from pgdyno.record.machine.preflight import ServerOrigin, ServerSnapshot, Unseen
-from pgdyno.record.machine.tunables import ServerState
+from pgdyno.record.machine.tunables import ServerState, SlotState
 from pgdyno.run.given.data_folder import DataFolder, Postmaster
 from pgdyno.run.given.file_errors import find_file_errors
 from pgdyno.run.host.tunables import read_data_bytes, read_wal_bytes
@@ -60,6 +60,7 @@ class _ServerAnswer(msgspec.Struct, frozen=True):
     start_names: frozenset[str]
     """Settings of the command line or environment of its start, which the files do not change."""
     is_in_recovery: bool
+    slots: tuple[SlotState, ...]
     active_sessions: int
 
     @property
@@ -132,6 +133,7 @@ def read_server_state(folder: DataFolder) -> ServerState:
         unseen=tuple(unseen),
         data_bytes=read_data_bytes(folder.path),
         wal_bytes=read_wal_bytes(folder.path),
+        slots=answer.slots if answer else (),
     )
 
 

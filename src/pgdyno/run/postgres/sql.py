@@ -129,6 +129,13 @@ SELECT pg_catalog.pg_conf_load_time()::text AS loaded_at,
        ARRAY(SELECT coalesce(pg_catalog.current_setting(name, true), '') FROM pg_catalog.unnest(%s::text[]) WITH ORDINALITY AS asked (name, place) ORDER BY place)
          AS shown"""
 
+# pg_wal_lsn_diff() of a standby's own slots counts from what it has replayed.
+SLOTS = """
+SELECT slot_name::text AS name, active AS is_active,
+       greatest(0, pg_catalog.pg_wal_lsn_diff(CASE WHEN pg_catalog.pg_is_in_recovery() THEN pg_catalog.pg_last_wal_replay_lsn()
+                                                   ELSE pg_catalog.pg_current_wal_lsn() END, restart_lsn))::int8 AS behind_bytes
+FROM pg_catalog.pg_replication_slots WHERE restart_lsn IS NOT NULL ORDER BY slot_name"""
+
 # For a running server that pgdyno did not create, through psql as the account that owns it; pgdyno chooses `names`. One
 # JSON document.
 SERVER_LOOK = """
@@ -139,6 +146,7 @@ SELECT jsonb_build_object(
     'start_names', (SELECT coalesce(jsonb_agg(name), '[]') FROM pg_settings
                     WHERE source IN ('command line', 'environment variable')),
     'is_in_recovery', pg_is_in_recovery(),
+    'slots', (SELECT coalesce(jsonb_agg(to_jsonb(s)), '[]') FROM ({slots}) AS s),
     'active_sessions', (SELECT count(*) FROM pg_stat_activity
                         WHERE backend_type = 'client backend' AND state <> 'idle' AND pid <> pg_backend_pid()))"""
 
@@ -523,7 +531,7 @@ def _read_rows(
 
 def server_look_query(names: Sequence[str]) -> str:
     """Build the psql query for a running server that pgdyno did not create."""
-    return SERVER_LOOK.format(names=", ".join(f"'{name}'" for name in names))
+    return SERVER_LOOK.format(names=", ".join(f"'{name}'" for name in names), slots=SLOTS)
 
 
 def named_server_query(names: Sequence[str]) -> str:
@@ -558,6 +566,11 @@ def read_given_settings(connection: Connection) -> list[dict[str, Any]]:
 def read_data_bytes(connection: Connection) -> int:
     """Read the size of the databases that the connected role may connect to."""
     return int(_one(connection, DATA_BYTES)["bytes"])
+
+
+def read_slots(connection: Connection) -> list[dict[str, Any]]:
+    """Read the replication slots for which the server keeps WAL: name, whether something is connected, bytes behind."""
+    return _execute(connection, SLOTS).fetchall()
 
 
 def read_tls(connection: Connection) -> str | None:

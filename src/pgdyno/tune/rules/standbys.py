@@ -12,6 +12,7 @@ from pgdyno.errors import SpecError
 from pgdyno.tune.checkpoints import wal_disk, wal_rate
 from pgdyno.tune.draft import GB, MB, Draft, round_down, size
 from pgdyno.tune.rules.wal import compression_of
+from pgdyno.tune.slots import SLOT_WAL, describe_lost_slots
 from pgdyno.tune.types import Estimated, Known, Layer, Origin
 from pgdyno.units import count_things, format_bytes
 
@@ -141,7 +142,7 @@ def _put_slot_wal(draft: Draft, standbys: Known) -> None:
     if least >= min(room, wanted):
         bound = "a quarter of max_wal_size, which takes no space of its own"
     draft.put(
-        "max_slot_wal_keep_size",
+        SLOT_WAL,
         size(value),
         layer=Layer.REPLICATION,
         reason=f"a slot keeps WAL for a standby that is away, without a bound until the disk is full; this is {bound}.",
@@ -150,6 +151,8 @@ def _put_slot_wal(draft: Draft, standbys: Known) -> None:
         source=f"{_SENDING}, max_slot_wal_keep_size; src/backend/access/transam/xlog.c, KeepLogSeg()",
         trades="a standby that falls further behind has lost its slot and is made anew",
     )
+    if (said := describe_lost_slots(draft.subject.slots, draft.text(SLOT_WAL))) is not None:
+        draft.notes.insert(0, f"{said[0]}. {said[1][:1].upper()}{said[1][1:]}.")
     lasts_s = _find_absence_s(draft, rate)
     if lasts_s is not None and lasts_s < _SHORT_S:
         draft.notes.append(
