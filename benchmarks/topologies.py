@@ -427,7 +427,7 @@ def name_thread(folder: Path, times: int) -> None:
     words = ["--workload", "select-only", "--clients", "16", *ONE_TRIAL, *PER_LOAD]
     with held_pgbouncer(folder) as held:
         for is_planted in [True, False] * times:
-            claims = list_claims(run(folder, "bench", *words, env=held if is_planted else None))
+            claims = list_claims(run(folder, "bench", *words, **(held if is_planted else {})))
             print("planted" if is_planted else "not planted", claims)
             named[is_planted].append(bool(claims) and THREAD in claims[0])
     say_share("topologies.named.full_thread", named[True], target=">= 0.95")

@@ -127,7 +127,7 @@ def test_clients_without_a_backend_wait_for_one_or_are_in_the_pooler_or_elsewher
 def split(figures: Mapping[Resource, float], thread: tuple[float, float], **more: object) -> dict[Resource, float]:
     parts = {Resource.CPU: 0.0, Resource.CLIENT: 0.0, **figures}
     seen = measure(with_pooler(make_timed({RUNNING: 1.0}), waiting=0.0, thread=thread))
-    split_off_pooler(parts, seen, more.get("backends"), CLIENTS)  # type: ignore[arg-type]
+    split_off_pooler(parts, seen, more.get("backends"), CLIENTS, CLIENTS)  # type: ignore[arg-type]
     return parts
 
 

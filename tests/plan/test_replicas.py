@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from pgdyno.analyse.comparison.parts import find_primary_metrics
 from pgdyno.errors import SpecError
 from pgdyno.plan.pin import format_pinned
 from pgdyno.plan.plan import Machine, plan_study
@@ -88,6 +89,49 @@ def test_parts_are_planned_as_one_load_and_pinned() -> None:
     assert plan_study(pinned, MACHINE).workloads == plan.workloads
 
 
+def test_parts_connect_to_a_pooler_beside_others_and_run_at_rates() -> None:
+    writes, direct = WRITES | {"endpoint": "pool", "clients": 40}, {"name": "simple-update", "clients": 3}
+    study = split(writes, READS | {"rate_tps": 50}, direct, poolers={"pool": {}})
+    plan = plan_study(study, MACHINE)
+    (load,), (pooler,) = plan.workloads, plan.poolers
+    assert (load.endpoints, load.rate_tps, load.is_scheduled) == (("pool", "replicas", "primary"), None, True)
+    assert plan.find_pooler_of(load) == pooler
+    assert (pooler.size, pooler.most_clients) == (5, 40)
+    pinned = make_study(tomllib.loads(format_pinned(study, plan, scripts={})), source="test", folder=Path("/"))
+    assert plan_study(pinned, MACHINE).workloads == plan.workloads
+    assert find_primary_metrics(plan.workloads) == {
+        ("split", "tpcb-like"): "tps",
+        ("split", "reads"): "latency_p95_ms",
+        ("split", "simple-update"): "tps",
+    }
+    # Its latencies decide, and slices would hold too few.
+    apart = [{"settings": {"synchronous_commit": value}} for value in ("local", "remote_apply")]
+    for parts, design in (
+        ((WRITES, READS), DesignKind.SWITCHBACK),
+        ((WRITES, READS | {"rate_tps": 50}), DesignKind.PAIRED),
+    ):
+        experiment = plan_study(split(*parts, variant=apart), MACHINE).experiment
+        assert experiment is not None
+        assert experiment.design is design
+    # Where every part has a rate, the whole is an open loop.
+    both = plan_study(split(WRITES | {"rate_tps": 10}, READS | {"rate_tps": 50}), MACHINE).workloads[0]
+    assert (both.rate_tps, both.is_scheduled) == (60, True)
+    assert not plan_study(split(), MACHINE).workloads[0].is_scheduled
+
+
+def test_a_pool_and_the_clients_beside_it_must_fit_into_the_server() -> None:
+    writes = WRITES | {"endpoint": "pool", "clients": 40}
+    fits = split(writes, {"name": "simple-update", "clients": 60}, poolers={"pool": {"size": 30}})
+    assert plan_study(fits, MACHINE).poolers[0].size == 30
+    with pytest.raises(SpecError) as caught:
+        plan_study(split(writes, {"name": "simple-update", "clients": 60}, poolers={"pool": {"size": 40}}), MACHINE)
+    assert "40 server connections of the pool pool beside 60 clients of the server itself" in caught.value.fact
+    two = {"poolers": {"pool": {}, "other": {}}}
+    with pytest.raises(SpecError) as caught:
+        plan_study(split(writes, {"name": "simple-update", "clients": 6, "endpoint": "other"}, **two), MACHINE)
+    assert "other and pool are two poolers" in caught.value.fact
+
+
 def test_what_parts_cannot_be_is_refused() -> None:
     apart: tuple[dict[str, object], dict[str, object]] = (
         {"settings": {"work_mem": "4MB"}},
@@ -119,7 +163,8 @@ def test_parts_that_make_no_load_are_refused_by_their_key() -> None:
         ((WRITES,), "1 is not within 2 to 8"),
         ((WRITES, WRITES), "tpcb-like comes twice"),
         ((WRITES, {"name": "reads", "clients": 1}), "has no scripts"),
-        ((WRITES, READS | {"endpoint": "pool"}), "neither primary nor replicas"),
+        ((WRITES, READS | {"endpoint": "pool"}), "a pooler has a table [poolers.pool]"),
+        ((WRITES, READS | {"rate_tps": 0}), "part reads: rate_tps 0 is not above 0"),
         ((WRITES, READS | {"clients": 0}), "0 is not within 1 to"),
         ((WRITES, READS | {"name": "a/b"}), "is no name"),
     ]

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 import msgspec
 
 from pgdyno.analyse.comparison.answers import Comparison, Round, compare, primary_metric
-from pgdyno.analyse.comparison.parts import compare_parts
+from pgdyno.analyse.comparison.parts import compare_parts, find_primary_metrics
 from pgdyno.analyse.comparison.pilot import SliceChoice
 from pgdyno.analyse.comparison.verdict import decide_family
 from pgdyno.analyse.study_types import StudyAnalysis
@@ -216,7 +216,13 @@ def build_split() -> ReportInput:
         )
         for name, tps in (("tpcb-like", 0.6), ("select-only", 1.1))
     }
-    parts_compared = compare_parts(rounds, plan.experiment, final_looks={"split": 1}, planned_rounds={})
+    parts_compared = compare_parts(
+        rounds,
+        plan.experiment,
+        primary=find_primary_metrics(plan.workloads),
+        final_looks={"split": 1},
+        planned_rounds={},
+    )
     analysis = msgspec.structs.replace(report.analysis, part_comparisons=parts_compared)
     return msgspec.structs.replace(report, analysis=analysis)
 

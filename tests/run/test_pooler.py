@@ -13,6 +13,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from pgdyno.analyse.poolers import measure_pooler
+from pgdyno.analyse.transaction_time.model import measure_time
 from pgdyno.errors import HostError, StepFailedError
 from pgdyno.plan.plan import Machine, Plan, plan_study
 from pgdyno.record.pgbench.output import Progress
@@ -116,6 +118,59 @@ def test_a_trial_through_a_pooler_records_its_queue_and_its_thread(
     assert "process up" in (tmp_path / "pool/pooler.log").read_text()
     assert any(word.endswith("--port=6432") for word in outcome.record.argv)
     assert list_poolers(home) == []
+    assert_nothing_is_left(home)
+
+
+def test_parts_run_through_a_pooler_at_a_rate_and_beside_it(home: Home, tmp_path: Path) -> None:
+    (tmp_path / "holding.sql").write_text(HOLDING)
+    parts = [
+        {"name": "holding", "scripts": ["holding.sql"], "clients": 4, "threads": 1, "endpoint": "pool"},
+        {"name": "background", "scripts": ["select-only"], "clients": 1, "rate_tps": 20},
+        {"name": "beside", "scripts": ["holding.sql"], "clients": 3, "threads": 1},
+    ]
+    raw: dict[str, object] = {
+        "data": {"scale": 1},
+        "workload": [{"name": "split", "parts": parts}],
+        "trials": {"duration": "4s", "warm_up": "1s"},
+        "poolers": {"pool": {"size": 2}},
+    }
+    study = make_study(raw, source="test", folder=tmp_path)
+    machine = Machine(
+        version_major=18, cpu_count=2, memory_bytes=8 << 30, disk_free_bytes=10**11, pooler=find_pgbouncer()
+    )
+    plan = plan_study(study, machine)
+    stage = prepare_stage(home, tmp_path, study, plan)
+    (tmp_path / "trial").mkdir()
+    outcome = run_trial(
+        stage,
+        msgspec.structs.replace(plan.trials[0], duration_s=4.0),
+        folder=tmp_path / "trial",
+        on_activity=lambda _: None,
+        on_load=lambda _: None,
+    )
+    assert outcome.error is None, (outcome.error.fact, outcome.error.detail)
+    data = read_trial_data(tmp_path / "trial", outcome.record)
+    assert data.gaps == ()
+    assert [(one.host, one.endpoint) for one in outcome.record.generators] == [
+        ("holding", "pool"), ("background", "primary"), ("beside", "primary"),
+    ]  # fmt: skip
+    counts = {
+        one.part.host: one.transactions.latency().count for one in data.generators if one.transactions is not None
+    }
+    # A client that nothing holds back makes thousands in four seconds.
+    assert 1 <= counts["background"] < 400
+    (load,) = plan.workloads
+    figures = measure_pooler(data, plan.find_pooler_of(load))
+    assert figures is not None
+    # Only the part that connects to it waits there: four clients for two connections.
+    assert figures.active_servers is not None
+    assert figures.waiting_clients is not None
+    assert 0 < figures.active_servers.largest <= 2
+    assert 0 < figures.waiting_clients.largest <= 2
+    time = measure_time(data, load, None, figures)
+    assert time is not None
+    assert "wait for their schedule" in time.absent["client and network"]
+    assert not list_poolers(home)
     assert_nothing_is_left(home)
 
 

@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from pgdyno.analyse.comparison.parts import compare_parts, rounds_of_block_part
+from pgdyno.analyse.comparison.parts import compare_parts, find_primary_metrics, rounds_of_block_part
 from pgdyno.analyse.throughput import PgbenchClaim, measure_throughput
 from pgdyno.analyse.trial.parts import measure_parts
 from pgdyno.plan.plan import Machine, plan_study
@@ -200,7 +200,9 @@ def test_writers_and_readers_run_side_by_side_and_variants_act_on_each_part(home
     assert counts[0] + counts[1] == counts[2]
 
     rounds = {("split", name): rounds_of_block_part(data, name) for name in medians}
-    compared = compare_parts(rounds, plan.experiment, final_looks={}, planned_rounds={})
+    compared = compare_parts(
+        rounds, plan.experiment, primary=find_primary_metrics(plan.workloads), final_looks={}, planned_rounds={}
+    )
     assert [(one.part, one.comparison.rounds) for one in compared] == [("simple-update", 4), ("reads", 4)]
     question = compared[0].comparison.find(APPLIED, "tps")
     assert question is not None

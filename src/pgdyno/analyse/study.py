@@ -11,7 +11,7 @@ from pgdyno.analyse.bottleneck.agreement import judge_workload
 from pgdyno.analyse.capacity.estimate import CapacityLoad, estimate_capacity
 from pgdyno.analyse.capacity.types import Capacity
 from pgdyno.analyse.comparison.answers import Round, compare, primary_metric
-from pgdyno.analyse.comparison.parts import compare_parts, rounds_of_block_part, rounds_of_parts
+from pgdyno.analyse.comparison.parts import compare_parts, find_primary_metrics, rounds_of_block_part, rounds_of_parts
 from pgdyno.analyse.comparison.pilot import SliceChoice, choose_from_slices
 from pgdyno.analyse.comparison.rounds import rounds_of_block, rounds_of_trials
 from pgdyno.analyse.disk.demand import DiskLimits
@@ -105,6 +105,7 @@ def analyse_study(
                 for part in workload.parts
             },
             experiment,
+            primary=find_primary_metrics(record.plan.workloads),
             final_looks=record.final_looks or {},
             planned_rounds=planned_rounds,
         ),

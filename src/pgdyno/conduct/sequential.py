@@ -9,7 +9,13 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 
 from pgdyno.analyse.comparison.answers import Comparison, Round, compare, primary_metric
-from pgdyno.analyse.comparison.parts import PartComparison, compare_parts, rounds_of_block_part, rounds_of_parts
+from pgdyno.analyse.comparison.parts import (
+    PartComparison,
+    compare_parts,
+    find_primary_metrics,
+    rounds_of_block_part,
+    rounds_of_parts,
+)
 from pgdyno.analyse.comparison.rounds import rounds_of_block, rounds_of_trials
 from pgdyno.analyse.sweep.scaling import analyse_workload_sweep, list_undecided_clients
 from pgdyno.analyse.trial.analysis import measure_trial
@@ -141,6 +147,7 @@ class SequentialComparison:
         return compare_parts(
             rounds,
             self._experiment,
+            primary=find_primary_metrics(self._record.plan.workloads),
             final_looks=self._final_looks,
             planned_rounds=count_planned_rounds(self._record.plan),
         )

@@ -178,7 +178,7 @@ def _load_options(asked: MeasuredLoad, load: PlannedWorkload, without: Collectio
 
 
 def _pooler_options(asked: MeasuredLoad, load: PlannedWorkload) -> Iterator[str]:
-    pooler = asked.record.plan.find_pooler(load.endpoint)
+    pooler = asked.record.plan.find_pooler_of(load)
     if pooler is not None:
         yield from ("--pool-mode", pooler.mode.value) if pooler.mode is not PoolMode.TRANSACTION else ()
         yield from ("--pool-size", str(pooler.size)) if pooler.size is not None else ()

@@ -120,7 +120,7 @@ def choose_intervention(
 
 
 def _other_work(base: _Base) -> Intervention | None:
-    pooler = base.record.plan.find_pooler(base.load.endpoint)
+    pooler = base.record.plan.find_pooler_of(base.load)
     if pooler is not None and pooler.loses_statements:
         return None
     if base.load.mode is QueryMode.PREPARED:

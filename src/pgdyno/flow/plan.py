@@ -89,7 +89,7 @@ def _describe_step(plan: Plan, step: Step) -> str:
     when = "only observed" if step.trial.is_observed else f"round {step.trial.round}"
     how = f"at {plan.data_words}" if is_loading else count_things(workload.clients, "client")
     if workload.parts:
-        how += f" ({', '.join(f'{part.clients} {part.name} at {part.endpoint}' for part in workload.parts)})"
+        how += f" ({', '.join(part.words for part in workload.parts)})"
     return f"{step.trial.number}: {workload.name}, {how}, {when}"
 
 

@@ -181,6 +181,10 @@ def _find_obstacle(study: Study, variants: tuple[Variant, ...], major: int) -> t
     is_prepared = QueryMode.PREPARED in modes
     hindrances = [_find_setting_obstacle(name, major, is_prepared=is_prepared) for name in changed_settings(variants)]
     hindrances += [_find_sysctl_obstacle(name) for name in changed_sysctls(variants)]
+    if any(part.rate_tps is not None for workload in study.workload for part in workload.parts):
+        hindrances.append(
+            ("a part runs at a rate, and slices hold too few of its transactions for a p95 latency", False)
+        )
     # Report obstacles that make it impossible first.
     found = sorted(filter(None, hindrances), key=lambda each: not each[1])
     return found[0] if found else (None, False)

@@ -17,6 +17,7 @@ from pgdyno.plan.types import Choice, Machine, PlannedPooler, PlannedWorkload, a
 from pgdyno.spec.pooler import PRIMARY, PoolerSpec, PoolMode
 from pgdyno.spec.study import ServerKind, Study
 from pgdyno.spec.table import QueryMode
+from pgdyno.units import count_things
 
 # Source: wiki.postgresql.org/wiki/Number_Of_Database_Connections: active connections = cores * 2 + effective spindles.
 CONNECTIONS_PER_CPU = 2
@@ -35,6 +36,10 @@ class _Use(msgspec.Struct, frozen=True, kw_only=True):
     def title(self) -> str:
         of = "" if self.variant is None else f" of {self.variant.name}"
         return f"workload {self.load.name}{of}"
+
+    def count_clients(self, endpoint: str) -> int:
+        """Count the clients that connect to an endpoint."""
+        return sum(part.clients for part in self.load.list_parts() if part.endpoint == endpoint)
 
 
 def plan_poolers(
@@ -58,7 +63,7 @@ def plan_poolers(
     """
     planned = []
     for name, asked in study.poolers.items():
-        uses = [use for use in _list_uses(workloads, variants) if use.load.endpoint == name]
+        uses = [use for use in _list_uses(workloads, variants) if name in use.load.endpoints]
         if uses:
             planned.append(_plan_pooler(name, asked, uses, study=study, machine=machine, choices=choices))
     return tuple(planned)
@@ -97,7 +102,7 @@ def _plan_pooler(
         )
     if any(use.load.is_loading for use in uses):
         raise SpecError("loading is not measured through a pooler", hint="leave out --endpoint")
-    most_clients = max(use.load.clients for use in uses)
+    most_clients = max(use.count_clients(name) for use in uses)
     _check_modes(name, asked, uses, machine)
     if asked.dsn is not None:
         _check_settings(name, uses)
@@ -105,7 +110,8 @@ def _plan_pooler(
     size = asked.size
     if size is None:
         servers = [study.server if use.variant is None else use.variant.server for use in uses]
-        allowed = min(allowed_clients(server) for server in servers)
+        direct = max(use.count_clients(PRIMARY) for use in uses)
+        allowed = max(1, min(allowed_clients(server) for server in servers) - direct)
         choice = _choose_size(name, asked.mode, most_clients, allowed=allowed, cpu_count=machine.cpu_count)
         choices.append(choice)
         size = int(choice.value)
@@ -117,12 +123,14 @@ def _plan_pooler(
         )
     for use in uses:
         server = study.server if use.variant is None else use.variant.server
-        if size > (allowed := allowed_clients(server)):
+        allowed, direct = allowed_clients(server), use.count_clients(PRIMARY)
+        if size + direct > allowed:
+            beside = f" beside {count_things(direct, 'client')} of the server itself" if direct else ""
             raise SpecError(
-                f"{use.title}: {size} server connections of the pool {name} do not fit into max_connections ="
+                f"{use.title}: {size} server connections of the pool {name}{beside} do not fit into max_connections ="
                 f" {allowed + RESERVED_CONNECTIONS}",
                 detail=f"{RESERVED_CONNECTIONS} connections are kept for administration and sampling",
-                hint=f"use a smaller pool, or set max_connections = {size + 2 * RESERVED_CONNECTIONS}",
+                hint=f"use a smaller pool, or set max_connections = {size + direct + 2 * RESERVED_CONNECTIONS}",
             )
     return PlannedPooler(name=name, mode=asked.mode, size=size, most_clients=most_clients, program=machine.pooler)
 

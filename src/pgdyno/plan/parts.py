@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from pgdyno.errors import SpecError
 from pgdyno.plan.experiment import Variant
 from pgdyno.plan.types import Machine, PlannedPart, PlannedWorkload
+from pgdyno.spec.pooler import PRIMARY, REPLICAS
 from pgdyno.spec.study import ServerKind, Study, WorkloadSpec
 from pgdyno.spec.variant import DesignKind
 
@@ -25,16 +26,19 @@ def plan_parts(workload: WorkloadSpec, machine: Machine) -> PlannedWorkload:
             clients=part.clients,
             threads=part.threads or max(1, min(part.clients, round(threads * part.clients / total))),
             endpoint=part.endpoint,
+            rate_tps=part.rate_tps,
         )
         for part in workload.parts
     )
+    rates = [part.rate_tps for part in parts if part.rate_tps is not None]
     return PlannedWorkload(
         name=workload.name,
         scripts=workload.weighted_scripts,
         mode=workload.mode,
         clients=total,
         threads=sum(part.threads for part in parts),
-        rate_tps=None,
+        # Of an open loop altogether; beside parts that run as fast as they can, a rate is no limit of the whole.
+        rate_tps=sum(rates) if len(rates) == len(parts) else None,
         latency_limit_ms=workload.latency_limit_ms,
         max_tries=workload.max_tries,
         parts=parts,
@@ -64,6 +68,11 @@ def _find_refusals(study: Study, variants: Sequence[Variant]) -> Iterator[tuple[
     if study.experiment.design is DesignKind.LIVE:
         why = "slices of live pairs freeze one pgbench at a time"
         yield "its variants cannot be compared live", why, "leave out design, or choose paired"
+    for workload in study.workload:
+        poolers = {part.endpoint for part in workload.parts} - {PRIMARY, REPLICAS}
+        if len(poolers) > 1:
+            why = "a trial runs one pooler"
+            yield f"{' and '.join(sorted(poolers))} are two poolers", why, "let its parts connect to one of them"
     for variant in variants:
         for key in _OF_PARTS:
             if getattr(variant, key):

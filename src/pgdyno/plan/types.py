@@ -97,6 +97,14 @@ class PlannedPart(msgspec.Struct, frozen=True, kw_only=True):
     clients: int
     threads: int
     endpoint: str
+    rate_tps: float | None = None
+    """Scheduled transactions per second; None in a closed loop."""
+
+    @property
+    def words(self) -> str:
+        """How it loads what: `4 of tpcb-like at the primary`."""
+        rate = "" if self.rate_tps is None else f" at {self.rate_tps:,g} tps"
+        return f"{self.clients} of {self.name}{rate} at the {self.endpoint}"
 
 
 class PlannedWorkload(msgspec.Struct, frozen=True, kw_only=True):
@@ -129,6 +137,11 @@ class PlannedWorkload(msgspec.Struct, frozen=True, kw_only=True):
         return tuple(dict.fromkeys(one.endpoint for one in self.list_parts()))
 
     @property
+    def is_scheduled(self) -> bool:
+        """True if any of its transactions are scheduled at a rate, so that clients also wait for their schedule."""
+        return any(part.rate_tps is not None for part in self.list_parts())
+
+    @property
     def writing_clients(self) -> int:
         """Clients that may write."""
         return sum(
@@ -144,6 +157,7 @@ class PlannedWorkload(msgspec.Struct, frozen=True, kw_only=True):
                 clients=self.clients,
                 threads=self.threads,
                 endpoint=self.endpoint,
+                rate_tps=self.rate_tps,
             ),
         )
 
@@ -292,6 +306,10 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     def find_pooler(self, endpoint: str) -> PlannedPooler | None:
         """Return the pooler that an endpoint names; None for the server itself and its standbys."""
         return next((one for one in self.poolers if one.name == endpoint), None)
+
+    def find_pooler_of(self, load: PlannedWorkload) -> PlannedPooler | None:
+        """Return the pooler that a load, or one of its parts, connects to; None without one."""
+        return next((one for one in self.poolers if one.name in load.endpoints), None)
 
     def find_load(self, trial: PlannedTrial) -> PlannedWorkload:
         """Return the load of a trial: its workload under its variant. Alternating variants share one load."""

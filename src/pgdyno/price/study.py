@@ -107,7 +107,7 @@ def price_study(
         )
     loadings = price_loadings(record, analysis, cost, losses)
     # A load that connects to servers themselves needs no pooler, if the record also has loads through one.
-    direct = {one.name for one in analysis.workloads if record.plan.find_pooler(one.load.endpoint) is None}
+    direct = {one.name for one in analysis.workloads if record.plan.find_pooler_of(one.load) is None}
     direct = direct if len(direct) < len(analysis.workloads) else set()
     if topology is not None and topology.has_pooler and direct:
         remark = "Loads that connect to servers themselves are priced without the pooler's machine."
@@ -247,8 +247,9 @@ def _rate_within(search: RateSearch) -> Estimate:
 
 def _list_own_tps(workload: WorkloadAnalysis, analysis: StudyAnalysis) -> Iterator[tuple[str, Estimate]]:
     """Yield the TPS of a workload at full load, those of each variant where several take turns in its trials, each with its name."""
-    if workload.load.rate_tps is not None:
-        reason = f"{workload.load.rate_tps:,g} tps were scheduled, which is not what it can do"
+    if workload.load.is_scheduled:
+        rates = [part.rate_tps for part in workload.load.list_parts() if part.rate_tps is not None]
+        reason = f"{sum(rates):,g} tps were scheduled, which is not what it can do"
         yield workload.name, msgspec.structs.replace(workload.tps, value=None, low=None, high=None, reason=reason)
         return
     compared = next((one for one in analysis.comparisons if one.workload == workload.load.name), None)

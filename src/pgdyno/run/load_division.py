@@ -16,7 +16,7 @@ from pgdyno.run.postgres import sql
 from pgdyno.run.postgres.address import Address
 from pgdyno.run.trial_stage import TrialStage
 from pgdyno.run.under_test import LoadServer, ServerUnderTest
-from pgdyno.spec.pooler import REPLICAS
+from pgdyno.spec.pooler import PRIMARY, REPLICAS
 
 
 def divide_load(stage: TrialStage, trial: PlannedTrial) -> TrialStage:
@@ -44,7 +44,7 @@ def _list_runs(stage: TrialStage, load: PlannedWorkload) -> Iterator[PartRun]:
                 mode=load.mode,
                 clients=clients,
                 threads=max(1, part.threads * clients // part.clients),
-                rate_tps=None if load.rate_tps is None else load.rate_tps * clients / load.clients,
+                rate_tps=None if part.rate_tps is None else part.rate_tps * clients / part.clients,
                 part=part.name if load.parts else "",
                 first_script=first,
             )
@@ -57,7 +57,7 @@ def _share_clients(server: ServerUnderTest, part: PlannedPart) -> Iterator[tuple
     Fewer standbys are read than there are if there are fewer clients.
     """
     if part.endpoint != REPLICAS:
-        yield part.endpoint, server.load_address, part.clients
+        yield part.endpoint, server.address if part.endpoint == PRIMARY else server.load_address, part.clients
         return
     shares = share_clients(part.clients, len(server.readers))
     for reader, clients in zip(server.readers, shares, strict=False):

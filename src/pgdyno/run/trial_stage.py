@@ -49,7 +49,7 @@ class TrialStage(msgspec.Struct, frozen=True, kw_only=True):
 
     def pooler_of(self, trial: PlannedTrial) -> PlannedPooler | None:
         """Return the pooler that a trial's load connects to; None for the server itself."""
-        return self.plan.find_pooler(self.plan.find_load(trial).endpoint)
+        return self.plan.find_pooler_of(self.plan.find_load(trial))
 
     def servers_of(self, trial: PlannedTrial) -> tuple[LoadServer, ...]:
         """Return the servers that a trial's load connects to, directly or through a pooler, while they run."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 
 from pgdyno.spec.table import StudyTable, check_range, split_weight
@@ -19,13 +20,15 @@ class PartSpec(StudyTable, frozen=True, kw_only=True):
         scripts: Built-in names or script files with weights, as of a workload. Absent: the built-in script with the part's name.
         clients: Connections.
         threads: pgbench's threads; absent: the part's share of the CPUs, at least one.
-        endpoint: What its clients connect to: `primary`, or `replicas`, the standbys.
+        rate_tps: Open loop: its transactions are scheduled at this rate, and latency counts from the scheduled start.
+        endpoint: What its clients connect to: `primary`, `replicas`, which are the standbys, or a pooler by its name.
     """
 
     name: str
     scripts: tuple[str, ...] = ()
     clients: int
     threads: int | None = None
+    rate_tps: float | None = None
     endpoint: str = "primary"
 
     def __post_init__(self) -> None:
@@ -37,6 +40,8 @@ class PartSpec(StudyTable, frozen=True, kw_only=True):
         check_range("clients", self.clients, 1, 10_000)
         if self.threads is not None:
             check_range("threads", self.threads, 1, self.clients)
+        if self.rate_tps is not None and not (math.isfinite(self.rate_tps) and self.rate_tps > 0):
+            raise ValueError(f"part {self.name}: rate_tps {self.rate_tps:g} is not above 0")
         for script, weight in self.weighted_scripts:
             check_range(f"weight of {script}", weight, 1, 1_000_000)
 

@@ -265,8 +265,6 @@ class WorkloadSpec(StudyTable, frozen=True, kw_only=True):
         for part in self.parts:
             if not part.scripts and part.name not in BUILTIN_SCRIPTS:
                 raise ValueError(f"part {part.name!r} has no scripts and is none of {', '.join(BUILTIN_SCRIPTS)}")
-            if part.endpoint not in {PRIMARY, REPLICAS}:
-                raise ValueError(f"endpoint {part.endpoint!r} of part {part.name} is neither {PRIMARY} nor {REPLICAS}")
 
     @property
     def is_loading(self) -> bool:
@@ -407,6 +405,7 @@ class Study(StudyTable, frozen=True, kw_only=True):
             check_pooler_name(name)
         levels = [str(level) for axis in self.sweep if axis.name == "endpoint" for level in axis.levels]
         asked = [*(one.endpoint for one in self.workload), *(one.endpoint for one in self.variant)]
+        asked += [part.endpoint for one in self.workload for part in one.parts]
         named = [endpoint for endpoint in asked if endpoint is not None]
         known = (PRIMARY, REPLICAS, *self.poolers)
         for name in (*named, *levels):

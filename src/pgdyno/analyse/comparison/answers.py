@@ -23,6 +23,8 @@ from pgdyno.plan.experiment import Experiment
 from pgdyno.plan.plan import PlannedWorkload
 
 SPEED_METRICS = ("tps", "latency_p50_ms", "latency_p95_ms", "latency_p99_ms")
+OPEN_LOOP_METRIC = "latency_p95_ms"
+"""What decides where TPS are scheduled."""
 INIT_METRICS = (
     "init_s",
     "init_tables_s",
@@ -125,7 +127,7 @@ def primary_metric(workload: PlannedWorkload) -> str:
         return OUTAGE_METRICS[0]
     if workload.is_loading:
         return INIT_METRICS[0]
-    return "tps" if workload.rate_tps is None else "latency_p95_ms"
+    return SPEED_METRICS[0] if workload.rate_tps is None else OPEN_LOOP_METRIC
 
 
 def compare(

@@ -7,14 +7,15 @@ metric.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
-from pgdyno.analyse.comparison.answers import SPEED_METRICS, Comparison, Round, compare
+from pgdyno.analyse.comparison.answers import OPEN_LOOP_METRIC, SPEED_METRICS, Comparison, Round, compare
 from pgdyno.analyse.comparison.rounds import rounds_of_slices, rounds_of_trials
 from pgdyno.analyse.types import PartFigures, TrialAnalysis
 from pgdyno.plan.experiment import Experiment
+from pgdyno.plan.types import PlannedWorkload
 from pgdyno.record.trial_data import TrialData
 
 
@@ -45,10 +46,20 @@ def rounds_of_parts(trials: Sequence[TrialAnalysis], part: str) -> tuple[Round, 
     )
 
 
+def find_primary_metrics(workloads: Iterable[PlannedWorkload]) -> dict[tuple[str, str], str]:
+    """Return the deciding metric of each part, by workload and part: TPS, or the tail latency of one whose rate is scheduled."""
+    return {
+        (workload.name, part.name): SPEED_METRICS[0] if part.rate_tps is None else OPEN_LOOP_METRIC
+        for workload in workloads
+        for part in workload.parts
+    }
+
+
 def compare_parts(
     rounds: Mapping[tuple[str, str], Sequence[Round]],
     experiment: Experiment,
     *,
+    primary: Mapping[tuple[str, str], str],
     final_looks: Mapping[str, int],
     planned_rounds: Mapping[str, int],
 ) -> tuple[PartComparison, ...]:
@@ -57,6 +68,7 @@ def compare_parts(
     Args:
         rounds: By workload and part.
         experiment: The experiment.
+        primary: The deciding metric, by workload and part.
         final_looks: By workload, the number of the last trial in its final look; empty while none is made.
         planned_rounds: By workload, the number of rounds that its final look will have, where it is known.
     """
@@ -64,7 +76,7 @@ def compare_parts(
     compared = compare(
         {names[key]: of for key, of in rounds.items()},
         experiment,
-        primary=dict.fromkeys(names.values(), SPEED_METRICS[0]),
+        primary={name: primary[key] for key, name in names.items()},
         metrics=SPEED_METRICS,
         final_looks={names[key]: final_looks[key[0]] for key in rounds if key[0] in final_looks},
         planned_rounds={names[key]: planned_rounds[key[0]] for key in rounds if key[0] in planned_rounds},

@@ -50,7 +50,7 @@ def variation_of(tps: np.ndarray) -> float:
 
 
 def _why_no_variation(seen: ObservedTrial, *, seconds: int, mean_tps: float) -> str | None:
-    if seen.record.plan.find_load(seen.data.record.planned).rate_tps is not None:
+    if seen.record.plan.find_load(seen.data.record.planned).is_scheduled:
         return "the rate was scheduled"
     if seconds < _MIN_SECONDS:
         return f"fewer than {_MIN_SECONDS} steady seconds"

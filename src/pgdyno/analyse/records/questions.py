@@ -69,13 +69,12 @@ def load(first: Side, other: Side) -> Iterator[RecordDifference]:
 
 
 def _describe_endpoint(side: Side) -> str:
-    pooler = side.record.plan.find_pooler(side.load.endpoint)
+    pooler = side.record.plan.find_pooler_of(side.load)
+    size = "" if pooler is None or pooler.size is None else f" of {pooler.size} connections"
+    pool = "" if pooler is None else f"pool in {pooler.mode.value} mode{size}"
     if side.load.parts:
-        return ", ".join(f"{part.clients} of {part.name} at the {part.endpoint}" for part in side.load.parts)
-    if pooler is None:
-        return side.load.endpoint
-    size = "" if pooler.size is None else f" of {pooler.size} connections"
-    return f"pool in {pooler.mode.value} mode{size}"
+        return ", ".join((*(part.words for part in side.load.parts), *filter(None, [pool])))
+    return pool or side.load.endpoint
 
 
 def data(first: Side, other: Side) -> Iterator[RecordDifference]:

@@ -62,6 +62,11 @@ WAITING = (
 """Resources that backends wait for inside the server, if the cause is known."""
 
 
+_WAITS_FOR_SCHEDULE = (
+    "clients of one part wait for their schedule, which cannot be told from what those of others wait for"
+)
+
+
 def measure_time(
     data: TrialData,
     workload: PlannedWorkload,
@@ -90,13 +95,16 @@ def measure_time(
     cpu = count_cpu(data, start_s, end_s)
     if pooler is not None:
         activity.by_activity[Resource.POOL] = np.array(pooler.waiting_by_s)
-    parts = _split(activity, cpu, workload.clients, pooler)
+    parts = _split(activity, cpu, workload, pooler)
     per_transaction_ms = (end_s - start_s) / count * 1000.0
     absent = dict(cpu.absent)
     if network is not None:
         absent |= _split_off_network(parts, network, per_transaction_ms)
     if cpu.is_short and all(name in BUILTIN_SCRIPTS for name, _ in workload.scripts):
         absent |= _drop_client(parts)
+    if workload.parts and workload.is_scheduled:
+        parts[Resource.CLIENT] = 0.0
+        absent[Resource.CLIENT.value] = _WAITS_FOR_SCHEDULE
     total = sum(parts.values())
     if total <= 0.0:
         return None
@@ -116,7 +124,7 @@ def measure_time(
 
 
 def _split(
-    activity: BackendActivity, cpu: CpuCounts, clients: int, pooler: PoolerFigures | None
+    activity: BackendActivity, cpu: CpuCounts, load: PlannedWorkload, pooler: PoolerFigures | None
 ) -> dict[Resource, float]:
     """Split the mean number of clients by resource, with all corrections."""
     parts = {resource: activity.mean(resource) for resource in (*WAITING, Resource.UNKNOWN)}
@@ -125,10 +133,11 @@ def _split(
     if cpu.backends is not None:
         _correct_for_queueing(parts, sum(cpu.backends))
     if pooler is not None:
-        split_off_pooler(parts, pooler, cpu.backends if cpu.are_shared else None, clients)
+        pooled = sum(part.clients for part in load.list_parts() if part.endpoint == pooler.name)
+        split_off_pooler(parts, pooler, cpu.backends if cpu.are_shared else None, load.clients, pooled)
     if cpu.threads is not None:
         # Where pgbench has CPUs of its own, its waits for one are no sign of the server's.
-        _split_off_generator(parts, cpu.threads, cpu.backends if cpu.are_shared else None, clients)
+        _split_off_generator(parts, cpu.threads, cpu.backends if cpu.are_shared else None, load.clients)
     return parts
 
 

@@ -73,7 +73,7 @@ def observe_backends(
     by_activity: dict[Resource | str, Floats] = {}
     for observed in list_wait_counts(samples, CLIENT_BACKEND):
         what = classify_backend(major, observed.state, observed.wait_event_type, observed.wait_event)
-        if what == IDLE and workload.rate_tps is not None:
+        if what == IDLE and workload.is_scheduled:
             continue
         backends = observed.counts[inside] / looks[inside]
         by_activity[what] = by_activity.get(what, np.zeros(len(backends))) + backends

@@ -8,7 +8,11 @@ from pgdyno.analyse.transaction_time.theory import count_clients_at_thread
 
 
 def split_off_pooler(
-    parts: dict[Resource, float], pooler: PoolerFigures, backends: tuple[float, float] | None, clients: int
+    parts: dict[Resource, float],
+    pooler: PoolerFigures,
+    backends: tuple[float, float] | None,
+    clients: int,
+    pooled_clients: int,
 ) -> None:
     """Replace idle backends by the clients that are at no backend, and take out of these what the pooler has.
 
@@ -18,12 +22,15 @@ def split_off_pooler(
         backends: Mean numbers of backends that had a CPU, and that waited for one; None if they were not counted, or have CPUs of
             their own.
         clients: Of the load.
+        pooled_clients: Those of them that connect to the pooler.
     """
     busy = sum(parts.values()) - parts[Resource.CLIENT]
     outside = max(0.0, clients - busy)
     parts[Resource.POOL] = min(outside, pooler.waiting_count or 0.0)
     outside -= parts[Resource.POOL]
-    at_thread = 0.0 if pooler.thread is None else min(outside, count_clients_at_thread(pooler.thread.ratio, clients))
+    at_thread = (
+        0.0 if pooler.thread is None else min(outside, count_clients_at_thread(pooler.thread.ratio, pooled_clients))
+    )
     of_cpu = 0.0
     if pooler.thread is not None and pooler.thread.ratio > 0.0:
         of_cpu = (

@@ -81,7 +81,7 @@ def analyse_trial(
         if limits is None or not is_finished
         else measure_disk_demand(data, workload, limits, device=device, wal_device=record.wal_device, tps=tps)
     )
-    pooler = measure_pooler(data, record.plan.find_pooler(workload.endpoint))
+    pooler = measure_pooler(data, record.plan.find_pooler_of(workload))
     network = None if is_mixed else _measure_network(record, workload, data, figures)
     return msgspec.structs.replace(
         figures,
@@ -177,7 +177,7 @@ def _measure_throughput(workload: PlannedWorkload, data: TrialData) -> TrialThro
         return None
     claim = PgbenchClaim(
         clients=workload.clients,
-        is_closed_loop=workload.rate_tps is None,
+        is_closed_loop=not workload.is_scheduled,
         # Clients that a failover ends one by one count for pgbench until the last has gone.
         # In what pgbench divides by, it waits until the clients of all pgbenches are connected.
         tps=None if data.pgbench is None or data.failover is not None or data.generators else data.pgbench.tps,
@@ -229,7 +229,7 @@ def _detect_episodes(
     if data.record.status is not TrialStatus.FINISHED:
         return DetectedEpisodes(episodes=(), reason="the trial failed")
     is_mixed = data.record.planned.is_block
-    return find_trial_episodes(charts, is_mixed=is_mixed, is_scheduled=workload.rate_tps is not None)
+    return find_trial_episodes(charts, is_mixed=is_mixed, is_scheduled=workload.is_scheduled)
 
 
 def _list_init_times(data: TrialData) -> dict[str, float]:

@@ -38,6 +38,11 @@ class LogColumns(enum.StrEnum):
     LAG_AND_RETRIES = "lag and retries"
 
     @property
+    def with_lag(self) -> LogColumns:
+        """The same with the schedule lag."""
+        return LogColumns.LAG_AND_RETRIES if "retries" in self.value else LogColumns.LAG
+
+    @property
     def fields(self) -> tuple[str, ...]:
         """All columns of a line, in their order."""
         lag = ("lag_us",) if self in {LogColumns.LAG, LogColumns.LAG_AND_RETRIES} else ()

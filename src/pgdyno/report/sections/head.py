@@ -254,10 +254,8 @@ def describe_load(workload: PlannedWorkload) -> str:
         f"{workload.mode.value} protocol",
     ]
     if workload.parts:
-        parts.append(
-            f"in parts: {join_names([f'{part.clients} of {part.name} at the {part.endpoint}' for part in workload.parts])}"
-        )
-    if workload.rate_tps is not None:
+        parts.append(f"in parts: {join_names([part.words for part in workload.parts])}")
+    if workload.rate_tps is not None and not workload.parts:
         parts.append(f"open loop at {format_number(workload.rate_tps)} tps")
     if workload.failover is not None:
         ends = "is killed" if workload.failover.kind is FailoverKind.CRASH else "stops"

@@ -8,7 +8,7 @@ from pgdyno.analyse.estimate import Estimate
 from pgdyno.analyse.types import PartAnalysis, WorkloadAnalysis
 from pgdyno.plan.types import PlannedPart, PlannedWorkload
 from pgdyno.report.document import Block, Prose, Section
-from pgdyno.report.format import count_things, format_estimate
+from pgdyno.report.format import count_things, format_estimate, format_number
 from pgdyno.report.input import ReportInput
 from pgdyno.report.level import Level
 from pgdyno.report.lists import join_names
@@ -54,7 +54,8 @@ def _describe_part(part: PlannedPart) -> str:
     clients = count_things(part.clients, "client")
     scripts = " + ".join(name.rpartition("/")[2] for name, _ in part.scripts)
     of = part.name if scripts == part.name else f"{part.name} ({scripts})"
-    return f"{of} with {clients} at the {part.endpoint}"
+    rate = "" if part.rate_tps is None else f", scheduled at {format_number(part.rate_tps)} tps,"
+    return f"{of} with {clients}{rate} at the {part.endpoint}"
 
 
 def _list_columns(*, has_failed: bool) -> tuple[Column, ...]:

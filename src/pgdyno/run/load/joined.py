@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import abc
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 
@@ -86,13 +86,23 @@ class JoinedPgbenches(abc.ABC):
         names: Of the load hosts, or of the parts on this machine: each has a folder of that name in the record.
         user: The account that writes the logs on this machine.
         is_framed: Whether the logs come from load hosts.
+        lagging: Names of those that alone have a rate, whose logs have the schedule lag.
     """
 
-    def __init__(self, local: Pgbench, names: Sequence[str], *, user: ServerUser, is_framed: bool) -> None:
+    def __init__(
+        self,
+        local: Pgbench,
+        names: Sequence[str],
+        *,
+        user: ServerUser,
+        is_framed: bool,
+        lagging: Collection[str] = (),
+    ) -> None:
         self._local = local
         self._names = tuple(names)
         self._user = user
         self._is_framed = is_framed
+        self._lagging = frozenset(lagging)
         self._log: JoinedLog | None = None
 
     def start_log(
@@ -111,7 +121,7 @@ class JoinedPgbenches(abc.ABC):
                 stream = start_log_stream(
                     directory.parent / LOADS_DIR / name / directory.name,
                     user=self._user,
-                    columns=columns,
+                    columns=columns.with_lag if name in self._lagging else columns,
                     sampling_rate=sampling_rate,
                     latency_limit_us=latency_limit_us,
                     flush_period_s=flush_period_s,

@@ -33,7 +33,13 @@ class PgbenchParts(JoinedPgbenches):
     """
 
     def __init__(self, local: Pgbench, parts: Sequence[PartRun]) -> None:
-        super().__init__(local, [part.name for part in parts], user=local.user, is_framed=False)
+        super().__init__(
+            local,
+            [part.name for part in parts],
+            user=local.user,
+            is_framed=False,
+            lagging=[part.name for part in parts if part.rate_tps is not None],
+        )
         self._parts = tuple(parts)
         self._pids: tuple[int, ...] = ()
 
