@@ -177,6 +177,17 @@ def test_nothing_is_said_of_a_standby_that_no_commit_waits_for() -> None:
     assert measure_standbys(quiet, count=1) is None, "nothing was sampled of it"
 
 
+def test_the_study_s_use_of_the_cpus_is_divided_between_standbys_and_all_else() -> None:
+    busy = make_timed({RUNNING: 5.0, IDLE: 3.0}, backends=(4.0, 1.0), threads=[(0.1, 0.05)], cpu_share=0.5)
+    trial = analyse_trial(make_record(), LOAD, with_standby(busy, (1.0, 2.0, 3.0)))
+    shares = trial.shares
+    assert trial.cpus_seen_count is not None
+    assert shares["cpu_standbys_ratio"] == pytest.approx(0.3 / trial.cpus_seen_count, rel=0.05)
+    parts = [shares[f"cpu_{name}_ratio"] for name in ("server", "standbys", "others")]
+    assert sum(filter(None, parts)) == pytest.approx(shares["cpu_busy_ratio"])
+    assert "cpu_standbys_ratio" not in analyse_trial(make_record(), LOAD, busy).shares
+
+
 def test_samples_of_a_block_count_for_the_variant_in_force() -> None:
     seconds = 12
     data = with_standby(make_timed({RUNNING: 2.0, IDLE: 6.0}, seconds=seconds), (1.0, 2.0, None))

@@ -54,7 +54,10 @@ def test_lags_and_waits_have_a_row_for_each_variant() -> None:
     assert isinstance(section, Section)
     words, *tables = section.blocks
     assert isinstance(words, Prose)
-    assert "shares its CPUs (0.25 CPUs over the load) and its disk" in words.words
+    assert (
+        "shares its CPUs (0.25 of 2 CPUs over the load, which count as the study's own use and not as that of other programs)"
+        in words.words
+    )
     assert "synchronous_standby_names = '*'" in words.words
     variants = {variant.name for variant in build_paired().record.study.variant} or None
     for table in tables:

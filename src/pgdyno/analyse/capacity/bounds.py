@@ -127,6 +127,8 @@ def _bound_cpus(trials: Sequence[_Trial], usable: float | None) -> _Found:
         how = f"{how}, including an unknown share for other programs"
     elif beside:
         how = f"{how}, of which others used up to {beside * 100:.0f} %"
+    if any("cpu_standbys_ratio" in trial.shares for trial, _ in trials):
+        how = f"{how}; standbys' use is counted with the server's"
     limit = exact_estimate(usable, unit="s/s")
     kind, bound = _bound_by_usage(BoundKind.CPU, taken, limit, how=how, unseen="the CPUs were not sampled")
     if isinstance(bound, Bound):

@@ -256,7 +256,21 @@ def _shares(record: StudyRecord, data: TrialData) -> dict[str, float | None]:
             "load_generator_thread_ratio": series.busiest_thread(data.generator),
             "load_generator_cpu_ratio": series.cpu_busy(data.generator),
         }
-    return {**shares, **{name: data.mean_within_load(line) for name, line in observed.items()}}
+    shares |= {name: data.mean_within_load(line) for name, line in observed.items()}
+    return {**shares, **_divide_cpus(record, data, shares)}
+
+
+def _divide_cpus(record: StudyRecord, data: TrialData, shares: Mapping[str, float | None]) -> dict[str, float | None]:
+    """Divide the use of the CPUs between standbys and all else of the study; nothing without standbys."""
+    standbys = measure_standbys(data, count=record.study.server.standbys)
+    busy, others = shares.get("cpu_busy_ratio"), shares.get("cpu_others_ratio")
+    count = None if data.os is None else len(series.list_cpus(data.os))
+    if standbys is None or busy is None or others is None or not count:
+        return {}
+    used = [one.cpus for one in standbys.cpus]
+    of_standbys = None if None in used else sum(filter(None, used)) / count
+    of_server = None if of_standbys is None else max(0.0, busy - others - of_standbys)
+    return {"cpu_server_ratio": of_server, "cpu_standbys_ratio": of_standbys}
 
 
 def _list_machine_shares(record: StudyRecord, samples: OsSamples) -> dict[str, Sampled]:

@@ -62,7 +62,14 @@ def _describe(report: ReportInput, count: int) -> str:
         if cpu.cpus is not None
     ]
     # A mean over standbys and trials, for all standbys together.
-    cpus = f" ({format_number(count * sum(used) / len(used), digits=2)} CPUs over the load)" if used else ""
+    seen = report.record.usable_cpu_count
+    of_machine = "" if seen is None else f" of {seen:g}"
+    cpus = (
+        f" ({format_number(count * sum(used) / len(used), digits=2)}{of_machine} CPUs over the load, which count as the study's own use and not"
+        " as that of other programs)"
+        if used
+        else ""
+    )
     return (
         f"{names} {'streams' if is_one else 'stream'} from the server on the same machine, and {'shares' if is_one else 'share'} its"
         f" CPUs{cpus} and its disk, whether or not commits wait. On {'a machine' if is_one else 'machines'} of"

@@ -34,6 +34,8 @@ _SHARES = {
     "cpu_busy_ratio": "CPU busy",
     "cpu_busiest_core_ratio": "Busiest core",
     "cpu_steal_ratio": "CPU taken by the hypervisor",
+    "cpu_server_ratio": "CPU used by server, pgbench and pgdyno",
+    "cpu_standbys_ratio": "CPU used by standbys",
     "cpu_others_ratio": "CPU used by other programs",
     "load_generator_thread_ratio": "Busiest pgbench thread",
     "load_generator_cpu_ratio": "CPU busy where pgbench ran",
