@@ -5,15 +5,11 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import sysconfig
 from pathlib import Path
 
 import pytest
 
-from pgdyno.run.link.ssh import open_link
-from pgdyno.run.over.carry import carry
-from pgdyno.run.over.parcels import Parcel, Platform, pack_packages
-from pgdyno.spec.hosts import HostEntry, HostRole
+from tests.carrying import carry_in_a_line
 from tests.cli.experiments import QUICK_COMMITS, SLOW_COMMITS, THINKING, read_report, write_study
 from tests.cli.program import run_here, some_bench, wait_until
 from tests.hosts import Sshd
@@ -28,15 +24,7 @@ VALUE = 61
 @pytest.fixture
 def carried(by_ssh: Sshd, tmp_path: Path) -> Sshd:
     """Put this environment's packages where they are carried to: as one line that names them, instead of 600 MB."""
-    line = tmp_path / "here.pth"
-    line.write_text(sysconfig.get_path("purelib") + "\n")
-
-    def pack_line(there: Platform, here: Platform) -> Parcel:
-        name = pack_packages(there, here).name
-        return Parcel(name=name, title="one line", list_files=lambda: {line.name: line})
-
-    with open_link(HostEntry(role=HostRole.SERVER, ssh="db1")) as link:
-        carry(link, tell=lambda _: None, pack=pack_line)
+    carry_in_a_line(tmp_path)
     return by_ssh
 
 
