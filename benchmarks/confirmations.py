@@ -39,7 +39,8 @@ from pgdyno.analyse.study_types import StudyAnalysis
 from pgdyno.conduct.workspace import Workspace
 from pgdyno.errors import PgdynoError, SpecError
 from pgdyno.explain.confirmation import ConfirmationOutcome, Confirmed, judge_confirmation
-from pgdyno.flow.explain import ConfirmOptions, confirm
+from pgdyno.flow.confirm.experiment import ConfirmOptions
+from pgdyno.flow.confirm.here import confirm
 from pgdyno.flow.run import run_study
 from pgdyno.record.confirmation import Confirmation, locate_experiment, read_confirmations
 from pgdyno.record.store import RecordStore

@@ -5,15 +5,11 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import sysconfig
 from pathlib import Path
 
 import pytest
 
-from pgdyno.run.link.ssh import open_link
-from pgdyno.run.over.carry import carry
-from pgdyno.run.over.parcels import Parcel, Platform, pack_packages
-from pgdyno.spec.hosts import HostEntry, HostRole
+from tests.carrying import carry_in_a_line
 from tests.cli.experiments import QUICK_COMMITS, SLOW_COMMITS, THINKING, read_report, write_study
 from tests.cli.program import run_here, some_bench, wait_until
 from tests.hosts import Sshd
@@ -28,15 +24,7 @@ VALUE = 61
 @pytest.fixture
 def carried(by_ssh: Sshd, tmp_path: Path) -> Sshd:
     """Put this environment's packages where they are carried to: as one line that names them, instead of 600 MB."""
-    line = tmp_path / "here.pth"
-    line.write_text(sysconfig.get_path("purelib") + "\n")
-
-    def pack_line(there: Platform, here: Platform) -> Parcel:
-        name = pack_packages(there, here).name
-        return Parcel(name=name, title="one line", list_files=lambda: {line.name: line})
-
-    with open_link(HostEntry(role=HostRole.SERVER, ssh="db1")) as link:
-        carry(link, tell=lambda _: None, pack=pack_line)
+    carry_in_a_line(tmp_path)
     return by_ssh
 
 
@@ -99,8 +87,45 @@ def test_a_study_that_is_killed_here_stops_there_and_goes_on(carried: Sshd) -> N
         assert again.returncode == 0, again.stderr
         assert "carry" not in again.stderr
         assert (last.exists(), [*far.glob("*/mine")]) == (True, [])
-        refused = bench.read("explain", "mine", "--confirm")
-        assert (refused.returncode, "the record was made on db1" in refused.stderr) == (3, True)
+
+
+def test_what_limits_a_load_there_is_confirmed_there(carried: Sshd) -> None:
+    with some_bench(is_empty=False) as bench:
+        (bench.folder / "thinking.sql").write_text(THINKING)
+        small = (
+            "--scale",
+            "1",
+            "--clients",
+            "4",
+            "--duration",
+            "6s",
+            "--warm-up",
+            "0s",
+            "--rounds",
+            "1",
+            "--out",
+            "first",
+        )
+        made = bench.run("bench", "--server-host", "db1", "--stock-only", "--workload", "thinking.sql", *small)
+        assert made.returncode == 0, made.stderr
+        assert "explain first --confirm" in bench.read("explain", "first").stdout
+        done = bench.run("explain", "first", "--confirm", "--minutes", "5", "--duration", "1s", "--yes", "--json")
+        assert done.returncode == 0, done.stderr
+        bench.assert_nothing_runs()
+        record = bench.folder / "first"
+        (asked,) = json.loads((record / "confirmations.json").read_text())["confirmations"]
+        beside = record / asked["record"]
+        assert (beside.name.endswith("-confirm-db1"), (beside / "report.html").exists()) == (True, True)
+        assert json.loads((beside / "ssh.json").read_text()) == {"ssh": "db1", "folder": None, "record": beside.name}
+        evidence = json.loads(done.stdout)["explanations"][0]["evidence"]
+        assert "): clients=8 in place of clients=4: TPS +" in evidence
+        # On another machine than the record's, it ends before it measures anything.
+        told = json.loads((record / "record.json").read_text())
+        told["host"]["cpu_model"] = "of another machine"
+        (record / "record.json").write_text(json.dumps(told))
+        refused = bench.run("explain", "first", "--confirm", "--out", "other", "--yes")
+        assert (refused.returncode, "made on another machine, disk or kernel" in refused.stderr) == (3, True)
+        assert ((bench.folder / "other").exists(), [*carried.home.glob("pgdyno-on/*")]) == (False, [])
 
 
 def test_errors_there_name_the_machine(carried: Sshd) -> None:

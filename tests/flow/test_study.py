@@ -2,32 +2,27 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import msgspec
 import pytest
 
 from pgdyno.conduct.machine import check_same
 from pgdyno.errors import HostError
 from pgdyno.record.machine.preflight import PreflightFacts
-from pgdyno.run.postgres.installation import Installation
 from tests.report.build import build_report
 
 
 def test_a_machine_with_a_new_name_is_the_same_and_one_with_another_cpu_is_not() -> None:
     record = build_report().record
     named = msgspec.structs.replace(record, host=msgspec.structs.replace(record.host, host_name="alpha"))
-    installation = Installation(bindir=Path("/"), facts=record.server)
     for now in (record.host, named.host, msgspec.structs.replace(record.host, host_name="beta")):
-        check_same(named, now, record.preflight, installation)
+        check_same(named, now, record.preflight, record.server)
     other = msgspec.structs.replace(named.host, cpu_model="another")
     with pytest.raises(HostError, match="another machine"):
-        check_same(named, other, record.preflight, installation)
+        check_same(named, other, record.preflight, record.server)
 
 
 def test_the_disk_of_pg_wal_must_be_the_same() -> None:
     record = build_report().record
-    installation = Installation(bindir=Path("/"), facts=record.server)
     disk = record.host.data_disk
 
     def wal_on(device: str) -> PreflightFacts:
@@ -36,7 +31,7 @@ def test_the_disk_of_pg_wal_must_be_the_same() -> None:
 
     apart = msgspec.structs.replace(record, preflight=wal_on("vdb"))
     assert (apart.wal_device, record.wal_device) == ("vdb", None)
-    check_same(apart, record.host, wal_on("vdb"), installation)
+    check_same(apart, record.host, wal_on("vdb"), record.server)
     for now in (wal_on("vdc"), PreflightFacts(wal=disk)):
         with pytest.raises(HostError, match="another machine, disk"):
-            check_same(apart, record.host, now, installation)
+            check_same(apart, record.host, now, record.server)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from pgdyno.run.over.command import _extract
-from pgdyno.run.over.far_run import Refusal, put_files
+from pgdyno.run.over.far_run import put_files
 
 
 def extract(folder: Path, *entries: tarfile.TarInfo) -> None:
@@ -48,10 +48,21 @@ def test_nothing_that_comes_home_lands_outside_of_its_folder(tmp_path: Path) -> 
     assert not os.access(home / "good", os.X_OK)
 
 
+def pack(*entries: tarfile.TarInfo) -> io.BytesIO:
+    file = io.BytesIO()
+    with tarfile.open(fileobj=file, mode="w:gz") as tar:
+        for entry in entries:
+            tar.addfile(entry, io.BytesIO(b"x" * entry.size))
+    file.seek(0)
+    return file
+
+
 def test_no_name_of_a_record_leads_out_of_its_folder_there(tmp_path: Path) -> None:
     (tmp_path / "work").mkdir()
     for name in ("../a", str(tmp_path / "a"), "mine/../../a"):
-        with pytest.raises(Refusal):
-            put_files(tmp_path / "work", {name: {"mode": 0o644, "data": ""}})
-    put_files(tmp_path / "work", {"mine/a..b": {"mode": 0o644, "data": ""}})
+        with pytest.raises(OSError, match="leads out of the folder"):
+            put_files(tmp_path / "work", pack(entry(name)))
+    link = entry("mine/a", kind=tarfile.SYMTYPE, link=str(tmp_path))
+    hard = entry("mine/a", kind=tarfile.LNKTYPE, link="/etc/passwd")
+    put_files(tmp_path / "work", pack(entry("mine/a..b"), link, hard))
     assert [path.name for path in tmp_path.rglob("a*")] == ["a..b"]

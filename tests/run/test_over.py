@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import tracemalloc
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -234,6 +235,54 @@ def test_output_and_exit_code_come_here_and_files_come_home(
     out, err = capfdbinary.readouterr()
     assert out.decode() == "out end naïve db2\n"
     assert err == b"err False\n"
+
+
+def test_a_large_record_is_sent_without_being_held_in_memory(by_ssh: Sshd, tmp_path: Path) -> None:
+    carried = put_stand_in(tmp_path)
+    large = tmp_path / "large"
+    with large.open("wb") as file:
+        os.truncate(file.fileno(), 128 << 20)
+    order = Order(words=("wait",), files={"mine/large": large}, texts={"mine/a.txt": "naïve"}, result="records/mine")
+    most: dict[str, int] = {}
+
+    def look(began: Began) -> None:
+        pid = int(began.files["study.toml"].split()[-1])
+        parent = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1]
+        peak = Path(f"/proc/{parent}/status").read_text().partition("VmHWM:")[2].split()[0]
+        most["there"] = int(peak) << 10
+        assert (Path(began.folder) / "mine/large").stat().st_size == 128 << 20
+        assert (Path(began.folder) / "mine/a.txt").read_text() == "naïve"
+        os.kill(pid, signal.SIGINT)
+
+    told: list[str] = []
+    with open_link(db1()) as link:
+        tracemalloc.start()
+        try:
+            with running(link, carried, order, tell=told.append) as command:
+                most["here"] = tracemalloc.get_traced_memory()[1]
+                assert command.run(began=look).code == 130
+                command.remove()
+        finally:
+            tracemalloc.stop()
+    assert told == ["sending 134 of 134 MB"]
+    assert max(most.values()) < 80 << 20, most
+
+
+def test_files_that_do_not_fit_there_are_refused_with_what_is_free(by_ssh: Sshd, tmp_path: Path) -> None:
+    carried = put_stand_in(tmp_path)
+    huge = tmp_path / "huge"
+    with huge.open("wb") as file:
+        os.truncate(file.fileno(), 1 << 43)
+    order = Order(words=("end",), files={"huge": huge}, result="records/mine")
+    before = {*by_ssh.home.glob("pgdyno-on/*")}
+    with (
+        open_link(db1()) as link,
+        pytest.raises(HostError, match="db1: it has no room for these files") as caught,
+        running(link, carried, order),
+    ):
+        pass
+    assert caught.value.detail.startswith("8,796,093 MB, ")
+    assert {*by_ssh.home.glob("pgdyno-on/*")} <= before
 
 
 def test_pgdyno_there_stops_in_order_with_the_conductor_its_link_and_ctrl_c(by_ssh: Sshd, tmp_path: Path) -> None:

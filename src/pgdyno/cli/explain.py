@@ -20,6 +20,7 @@ from pgdyno.cli.options import (
     RunAsOption,
     YesOption,
 )
+from pgdyno.cli.over import confirm_there
 from pgdyno.cli.session import session
 from pgdyno.errors import SpecError
 
@@ -77,10 +78,11 @@ def explain(
     """Explain what limits a record's loads, how certain that is, what else it could be, and what to do next."""
     with session(json=json, quiet=quiet or not confirm, yes=yes) as (ui, show):
         from pgdyno.conduct.workspace import Workspace
-        from pgdyno.flow.explain import ConfirmOptions
-        from pgdyno.flow.explain import confirm as run_confirmation
+        from pgdyno.flow.confirm.experiment import ConfirmOptions
+        from pgdyno.flow.confirm.here import confirm as run_confirmation
         from pgdyno.flow.explain import explain as explain_record
         from pgdyno.flow.records.find import find_record_to_read
+        from pgdyno.record.far import read_far
 
         store = find_record_to_read(record, records, ui=ui)
         if confirm and disk is not None:
@@ -89,6 +91,9 @@ def explain(
             take_password_command(password_command, dsn=store.read_record().study.server.dsn)
             wishes = ConfirmOptions(minutes=minutes, duration=duration)
             place = Workspace.make(out=out, home=home, run_as=run_as)
+            if (far := read_far(store.path)) is not None:
+                show(confirm_there(store, far, workload=workload, wishes=wishes, place=place, ui=ui))
+                return
             show(run_confirmation(store, workload=workload, wishes=wishes, place=place, ui=ui))
             return
         own = {"password_command": password_command, "home": home, "run_as": run_as}

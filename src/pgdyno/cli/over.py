@@ -63,6 +63,17 @@ def resume_there(store: RecordStore, far: FarRecord, options: Sequence[str], ui:
     raise SystemExit(resume_over(store, far, options, ui=ui, before_output=ui.close))
 
 
+def confirm_there(store: RecordStore, far: FarRecord, *, ui: Any, **asked: Any) -> Any:
+    """Run the experiment about a record where that was made, and return the explanation; exit where the experiment does not end."""
+    from pgdyno.flow.confirm.there import confirm_over
+    from pgdyno.flow.explain import Explanation
+    from pgdyno.flow.report import write_reports
+
+    if code := confirm_over(store, far, ui=ui, before_output=ui.close, **asked):
+        raise SystemExit(code)
+    return Explanation(report=write_reports(store).report)
+
+
 def _without_server_host(words: Sequence[str]) -> list[str]:
     kept: list[str] = []
     is_value = False

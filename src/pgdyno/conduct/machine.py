@@ -32,7 +32,7 @@ from pgdyno.plan.variants import list_places, reference_data
 from pgdyno.record.device.disk_card import ClockTest
 from pgdyno.record.machine.host_facts import HostFacts
 from pgdyno.record.machine.preflight import PreflightFacts
-from pgdyno.record.types import PlaceFacts, StudyRecord
+from pgdyno.record.types import PlaceFacts, ServerFacts, StudyRecord
 from pgdyno.run.change.emulation.note import undo_left_emulations
 from pgdyno.run.change.kernel import restore_left_overs
 from pgdyno.run.cluster.home import Home
@@ -184,7 +184,7 @@ def check_same(
     record: StudyRecord,
     host: HostFacts,
     preflight: PreflightFacts | None,
-    installation: Installation,
+    server: ServerFacts,
     ready_places: Sequence[PlaceFacts] = (),
 ) -> None:
     """Make sure that trials of now may be put beside those of a record.
@@ -192,9 +192,9 @@ def check_same(
     Raises:
         HostError: The machine, its disk or PostgreSQL differ.
     """
-    if installation.facts.version_num != record.server.version_num:
+    if server.version_num != record.server.version_num:
         raise HostError(
-            f"the record was made with PostgreSQL {record.server.version}, here is {installation.facts.version}",
+            f"the record was made with PostgreSQL {record.server.version}, here is {server.version}",
             hint="install that version again, or begin a new study",
         )
     if record.host is None:

@@ -83,12 +83,16 @@ def read_order(words: Sequence[str], machine: str) -> Order:
             raise SpecError("--out does not work on another machine here", hint=f"cards come home into {CARDS}")
         return Order(words=tuple(words), files=files, result=str(CARDS) if command == "disk" else None)
     if out is None:
-        # Several machines may begin in the same second.
-        made = str(choose_record(f"{command}-{_OF_NO_NAME.sub('-', machine)}"))
+        made = str(choose_record(name_far_record(command, machine)))
         return Order(words=(*words, "--out", made), files=files, result=made)
     _check_inside("--out", out)
     RecordStore(Path(out)).check_new()
     return Order(words=tuple(words), files=files, result=out)
+
+
+def name_far_record(command: str, machine: str) -> str:
+    """Return the name of the record that a command makes on a machine; several may begin in the same second."""
+    return f"{command}-{_OF_NO_NAME.sub('-', machine)}"
 
 
 def refuse_options(words: Sequence[str]) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 
 from pgdyno.conduct.ui import Ui
-from pgdyno.errors import ExitCode, InterruptedStudyError, StepFailedError, why
+from pgdyno.errors import ExitCode, InterruptedStudyError, PgdynoError, StepFailedError, why
 from pgdyno.flow.far_order import RESUME, make_entry, refuse_options
 from pgdyno.record.device.disk_card import CARDS
 from pgdyno.record.durable import put_in_place
@@ -24,13 +24,24 @@ from pgdyno.run.over.carry import Carried, carry
 from pgdyno.run.over.command import Began, Ended, FarCommand, Order, running
 from pgdyno.spec.hosts import HostEntry
 
+_NOT_BEGUN = "nothing has begun there: call it again"
 _BRINGING = ".bringing-"
 _CARRYING_S = 30.0
+# Less than this is sent within a second or two.
+_LITTLE_BYTES = 16 << 20
 # As a shell says it.
 _KILLED_BY = 128
 
 
-def run_over(entry: HostEntry, order: Order, *, ui: Ui, before_output: Callable[[], None]) -> int:
+def run_over(
+    entry: HostEntry,
+    order: Order,
+    *,
+    ui: Ui,
+    before_output: Callable[[], None],
+    home: Path | None = None,
+    check: Callable[[RecordStore], None] = lambda _: None,
+) -> int:
     """Carry pgdyno to a machine, run a command there, bring home what it has made, and return its exit code.
 
     Args:
@@ -38,15 +49,16 @@ def run_over(entry: HostEntry, order: Order, *, ui: Ui, before_output: Callable[
         order: The command.
         ui: Shows the progress of carrying.
         before_output: Called before the command's own output appears.
+        home: Where its result goes here; None: to the same path as there.
+        check: Looks at the record that it has begun; what this raises ends it, and removes the record.
 
     Raises:
         HostError: The machine is not reached, or pgdyno does not run there.
         StepFailedError: The link is lost; pgdyno then stops there by itself.
     """
     with open_link(entry) as link:
-        carried = _carry(link, ui)
-        before_output()
-        return _run(link, carried, order, None if order.result is None else Path(order.result))
+        place = home if home is not None or order.result is None else Path(order.result)
+        return _Run(link, order, place, check).run(ui, before_output)
 
 
 def resume_over(
@@ -61,9 +73,7 @@ def resume_over(
         result=far.record,
     )
     with store.locked(), open_link(make_entry(far.ssh)) as link:
-        carried = _carry(link, ui)
-        before_output()
-        return _run(link, carried, order, store.path)
+        return _Run(link, order, store.path).run(ui, before_output)
 
 
 def _list_record(record: Path, there: str) -> Mapping[str, Path]:
@@ -86,7 +96,7 @@ def _carry(link: SshLink, ui: Ui) -> Carried:
     try:
         carried = carry(link, tell=tell)
     except StepFailedError as error:
-        error.hint = error.hint or "nothing has begun there: call it again"
+        error.hint = error.hint or _NOT_BEGUN
         raise
     if is_shown:
         sent = format_bytes(carried.sent_bytes)
@@ -94,45 +104,85 @@ def _carry(link: SshLink, ui: Ui) -> Carried:
     return carried
 
 
-def _run(link: SshLink, carried: Carried, order: Order, home: Path | None) -> int:
-    """Run it, and bring its result home to a path."""
-    note: FarRecord | None = None
+class _Run:
+    """A command on a machine, and where its result goes here."""
 
-    def begin(began: Began) -> None:
-        """Put what the record begins with where it will lie, so that it can be resumed from here whatever happens."""
-        nonlocal note
-        if home is None or order.result is None:
-            return
-        note = FarRecord(ssh=link.destination, folder=began.folder, record=order.result)
-        if order.words[0] == RESUME:
-            write_far(home, note)
-        else:
-            _write_stub(home, note, began.files)
-            stack.enter_context(RecordStore(home).locked())
+    def __init__(
+        self, link: SshLink, order: Order, home: Path | None, check: Callable[[RecordStore], None] = lambda _: None
+    ) -> None:
+        self._link, self._order, self._home, self._check = link, order, home, check
+        self._note: FarRecord | None = None
+        self._refusal: PgdynoError | None = None
+        self._hint = _NOT_BEGUN
 
-    with ExitStack() as stack, running(link, carried, order) as command:
-        hint = "pgdyno there stops by itself within a minute or two, and puts settings back"
+    def run(self, ui: Ui, before_output: Callable[[], None]) -> int:
+        """Run it, bring its result home, and return its exit code."""
+        carried = _carry(self._link, ui)
         try:
-            ended = command.run(began=begin)
-            hint = f"the command has ended there, and what it made stays in {ended.folder}"
-            if home is not None:
-                _take_home(command, ended, home, note)
-            if home is None or note is None or not ended.has_result:
-                command.remove()
-            elif RecordStore(home).read_record().is_ended:
-                # All of it is here: that comes first.
-                write_far(home, msgspec.structs.replace(note, folder=None))
-                hint = f"all is here; {ended.folder} there is not needed any more: remove it"
-                command.remove()
+            with ExitStack() as stack, self._sent(carried, ui) as command:
+                before_output()
+                self._hint = "pgdyno there stops by itself within a minute or two, and puts settings back"
+                ended = command.run(began=lambda began: self._begin(began, command, stack))
+                self._hint = f"the command has ended there, and what it made stays in {ended.folder}"
+                if self._refusal is None and self._home is not None:
+                    _take_home(command, ended, self._home, self._note)
+                if self._is_over(ended):
+                    self._hint = f"all is here; {ended.folder} there is not needed any more: remove it"
+                    command.remove()
         except StepFailedError as error:
-            if not error.hint:
-                error.hint = hint if note is None else f"{hint}; `pgdyno resume {home}` goes on"
+            error.hint = error.hint or f"{self._hint}{self._goes_on}"
             raise
         except KeyboardInterrupt as interrupt:
-            goes_on = "" if note is None else f"; `pgdyno resume {home}` goes on"
-            raise InterruptedStudyError("stopped here", hint=f"{hint}{goes_on}") from interrupt
-    _check_not_killed(link.destination, ended.code, None if note is None else home)
-    return ended.code
+            raise InterruptedStudyError("stopped here", hint=f"{self._hint}{self._goes_on}") from interrupt
+        if self._refusal is not None:
+            raise self._refusal
+        _check_not_killed(self._link.destination, ended.code, None if self._note is None else self._home)
+        return ended.code
+
+    @contextmanager
+    def _sent(self, carried: Carried, ui: Ui) -> Iterator[FarCommand]:
+        """Send it with its files, which may be a whole record."""
+        size_bytes = self._order.size_bytes
+        if size_bytes < _LITTLE_BYTES:
+            with running(self._link, carried, self._order) as command:
+                yield command
+            return
+        ui.begin_step("send", predicted_s=_CARRYING_S)
+        with running(self._link, carried, self._order, tell=ui.show_activity) as command:
+            ui.end_step(f"{format_bytes(size_bytes)}: what is here of the record")
+            yield command
+
+    @property
+    def _goes_on(self) -> str:
+        return "" if self._note is None else f"; `pgdyno resume {self._home}` goes on"
+
+    def _begin(self, began: Began, command: FarCommand, stack: ExitStack) -> None:
+        """Put what the record begins with where it will lie, so that it can be resumed from here whatever happens."""
+        if self._home is None or self._order.result is None:
+            return
+        note = FarRecord(ssh=self._link.destination, folder=began.folder, record=self._order.result)
+        if self._order.words[0] == RESUME:
+            write_far(self._home, note)
+        else:
+            _write_stub(self._home, note, began.files)
+            stack.enter_context(RecordStore(self._home).locked())
+        self._note = note
+        try:
+            self._check(RecordStore(self._home))
+        except PgdynoError as error:
+            self._refusal, self._note = error, None
+            RecordStore(self._home).remove()
+            command.stop()
+
+    def _is_over(self, ended: Ended) -> bool:
+        """Return whether nothing of it is needed there any more."""
+        if self._home is None or self._note is None or not ended.has_result:
+            return True
+        if not RecordStore(self._home).read_record().is_ended:
+            return False
+        # All of it is here: that comes first.
+        write_far(self._home, msgspec.structs.replace(self._note, folder=None))
+        return True
 
 
 def _check_not_killed(name: str, code: int, record: Path | None) -> None:

@@ -38,7 +38,7 @@ def resume_study(store: RecordStore, *, allowed: Allowed = NOTHING, place: Works
     if record.study.server.kind is ServerKind.GIVEN:
         return resume_given(store, allowed=allowed, ui=ui)
     with ready_machine(record.study, place.on_disk_of(record), ui) as ready:
-        check_same(record, ready.host, ready.preflight, ready.installation, ready.places)
+        check_same(record, ready.host, ready.preflight, ready.installation.facts, ready.places)
         reopen_record(store, ready.machine, ui)
         with store.locked(), keeping_what_is_finished(store), recording(store):
             run_missing_card(store, ready, ui)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import platform
 import sys
 import tarfile
-import zlib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,14 +15,11 @@ from pgdyno.run.link.ssh import SshLink
 from pgdyno.run.over import far_carry
 from pgdyno.run.over.parcels import Parcel, Platform, pack_packages, pack_program
 from pgdyno.run.over.talk import FarTalk
+from pgdyno.run.over.tar_sender import TarSender
 
 _COMPILES_WITHIN_S = 900.0
 # What Python compiles there takes less than this share of the files.
 _COMPILED_SHARE = 0.3
-_SPEND_LITTLE_ON_PACKING = 1
-_FRAME_BYTES = 1 << 18
-# Source: zlib.h, deflateInit2().
-_GZIP = 31
 
 
 class Carried(msgspec.Struct, frozen=True, kw_only=True):
@@ -136,14 +132,17 @@ def _refuse(name: str, base: str, why: str) -> HostError:
 
 
 class _Sender:
-    """Sends parcels as tars in frames, and says how far it is."""
+    """Sends parcels, and says how far it is."""
 
     def __init__(self, talk: FarTalk, name: str, folders: _FarFolders, tell: Callable[[str], None]) -> None:
         self._talk, self._name, self._folders, self._tell = talk, name, folders, tell
         self._room_bytes = folders.room_bytes
-        self._pending = bytearray()
-        self._packer = zlib.compressobj()
-        self.sent_bytes = 0
+        self._tars = TarSender(talk)
+
+    @property
+    def sent_bytes(self) -> int:
+        """How much went through the link."""
+        return self._tars.sent_bytes
 
     def send(self, parcel: Parcel) -> None:
         """Send a parcel, and wait until it is whole there."""
@@ -163,30 +162,12 @@ class _Sender:
         self._room_bytes -= needed
         self._talk.ask({"take": parcel.name, "packages": parcel.packages})
         done = 0
-        # tarfile itself takes a level only from Python 3.12 on.
-        self._packer = zlib.compressobj(_SPEND_LITTLE_ON_PACKING, wbits=_GZIP)
-        with tarfile.open(fileobj=self, mode="w|") as tar:  # type: ignore[call-overload]
+        with self._tars.packing() as tar:
             for path, source in files.items():
                 tar.add(source.resolve(), arcname=path, recursive=False, filter=_as_packed)
                 done += sizes[path]
                 self._tell(f"carrying {parcel.title}: {done / 1e6:,.0f} of {total / 1e6:,.0f} MB")
-        self._pending += self._packer.flush()
-        self._flush()
-        self._talk.send(b"0\n")
         self._tell(f"unpacking {parcel.title} there")
         taken = msgspec.json.decode(self._talk.hear(_COMPILES_WITHIN_S), type=_Taken)
         if taken.failure:
             raise _refuse(self._name, self._folders.base, taken.failure)
-
-    def write(self, data: bytes) -> int:
-        """Take a part of a tar."""
-        self._pending += self._packer.compress(data)
-        if len(self._pending) >= _FRAME_BYTES:
-            self._flush()
-        return len(data)
-
-    def _flush(self) -> None:
-        if self._pending:
-            self._talk.send(b"%d\n" % len(self._pending) + bytes(self._pending))
-            self.sent_bytes += len(self._pending)
-            self._pending.clear()

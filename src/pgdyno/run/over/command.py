@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import base64
 import contextlib
+import io
 import os
 import select
 import shutil
@@ -13,7 +13,7 @@ import tarfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TextIO
 
 import msgspec
 
@@ -24,6 +24,7 @@ from pgdyno.run.link.ssh import SshLink
 from pgdyno.run.over import far_run
 from pgdyno.run.over.carry import Carried
 from pgdyno.run.over.talk import FarTalk
+from pgdyno.run.over.tar_sender import TarSender
 
 _LOOKS_EVERY_S = 0.25
 # After so many, this program ends at once; the one there then stops by itself.
@@ -38,10 +39,19 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
     """What follows the program's name."""
     files: Mapping[str, Path] = {}
     """The files here that it names, by their paths there."""
+    texts: Mapping[str, str] = {}
+    """Further files, by their paths there."""
     folder: str | None = None
     """Where an earlier command has worked there; None: a new folder."""
     result: str | None = None
     """The path in that folder of what is brought home; None: nothing is."""
+    shows_result: bool = True
+    """Whether what it writes to standard output appears here."""
+
+    @property
+    def size_bytes(self) -> int:
+        """What goes there for it."""
+        return sum(path.stat().st_size for path in self.files.values()) + sum(map(len, self.texts.values()))
 
 
 class Began(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,9 +73,10 @@ class Ended(msgspec.Struct, frozen=True, kw_only=True):
 class FarCommand:
     """A command that runs on another machine; see `running`."""
 
-    def __init__(self, talk: FarTalk, name: str) -> None:
+    def __init__(self, talk: FarTalk, name: str, *, shows_result: bool = True) -> None:
         self._talk = talk
         self._name = name
+        self._shows_result = shows_result
         self._stop_count = self._passed_count = 0
 
     def run(self, *, began: Callable[[Began], None]) -> Ended:
@@ -83,13 +94,38 @@ class FarCommand:
             while True:
                 word, data = self._hear_frame()
                 if word == "out":
-                    _show(sys.stdout, data)
+                    if self._shows_result:
+                        _show(sys.stdout, data)
                 elif word == "err":
                     _show(sys.stderr, data)
                 elif word == "began":
                     began(msgspec.json.decode(data, type=Began))
                 elif word == "ended":
                     return msgspec.json.decode(data, type=Ended)
+
+    def stop(self) -> None:
+        """Send it Ctrl-C."""
+        self._stop_count += 1
+
+    def send_files(self, order: Order, tell: Callable[[str], None]) -> None:
+        """Send the files of a command, which begins when it has them.
+
+        Raises:
+            HostError: It cannot be run there.
+            StepFailedError: The link is lost.
+        """
+        while self._hear_frame()[0] != "ready":
+            pass
+        done, total = 0, order.size_bytes
+        with TarSender(self._talk).packing() as tar:
+            for name, text in order.texts.items():
+                entry, data = tarfile.TarInfo(name), text.encode()
+                entry.size = len(data)
+                tar.addfile(entry, io.BytesIO(data))
+            for name, source in order.files.items():
+                tar.add(source.resolve(), arcname=name, recursive=False)
+                done += source.stat().st_size
+                tell(f"sending {done / 1e6:,.0f} of {total / 1e6:,.0f} MB")
 
     def fetch(self, folder: Path) -> None:
         """Bring home what it has made, into a new folder.
@@ -161,13 +197,21 @@ class FarCommand:
 
 
 @contextmanager
-def running(link: SshLink, carried: Carried, order: Order, *, silence_s: int = SILENCE_S) -> Iterator[FarCommand]:
+def running(
+    link: SshLink,
+    carried: Carried,
+    order: Order,
+    *,
+    tell: Callable[[str], None] = lambda _: None,
+    silence_s: int = SILENCE_S,
+) -> Iterator[FarCommand]:
     """Start a command on another machine; it ends with the `with` block.
 
     Args:
         link: The machine.
         carried: pgdyno there.
         order: The command.
+        tell: Shows how much of its files is there.
         silence_s: Seconds without a word from here after which it is stopped there.
 
     Raises:
@@ -181,7 +225,7 @@ def running(link: SshLink, carried: Carried, order: Order, *, silence_s: int = S
             "packages": carried.packages,
             "words": order.words,
             "variables": _choose_variables(link.destination),
-            "files": {name: _read(source) for name, source in order.files.items()},
+            "files_bytes": order.size_bytes if order.files or order.texts else None,
             "folder": order.folder,
             "result": order.result,
             "silence_s": silence_s,
@@ -191,7 +235,10 @@ def running(link: SshLink, carried: Carried, order: Order, *, silence_s: int = S
         talk.ask(request)
         # Not from the main thread: a terminal that takes nothing, after Ctrl-S, must not end the command there.
         with talk.kept_alive():
-            yield FarCommand(talk, link.destination)
+            command = FarCommand(talk, link.destination, shows_result=order.shows_result)
+            if order.files or order.texts:
+                command.send_files(order, tell)
+            yield command
     finally:
         talk.close()
 
@@ -229,10 +276,6 @@ def _choose_variables(name: str) -> dict[str, str]:
     shown = {key: os.environ[key] for key in _SHOWN if key in os.environ}
     typed = msgspec.json.encode(typed_command()).decode()
     return {**shown, PROGRAM_VARIABLE: program_name(), COMMAND_VARIABLE: typed, MACHINE_VARIABLE: name}
-
-
-def _read(source: Path) -> dict[str, Any]:
-    return {"mode": source.stat().st_mode & 0o777, "data": base64.b64encode(source.read_bytes()).decode()}
 
 
 def _measure(stream: TextIO) -> tuple[int, int] | None:

@@ -1,18 +1,18 @@
 """Run one command of pgdyno on a machine: a stdlib-only program that is sent to it and outlives neither its link nor the command.
 
 It imports nothing of pgdyno and runs on Python 3.11 or later. The first line on stdin is the request: `program` and `packages`, the folders
-that were carried; `words`, the command; `variables` for it; `silence_s`; `files` by path with mode and content; `folder`, where an earlier command works, or
+that were carried; `words`, the command; `variables` for it; `silence_s`; `files_bytes`, the size of its files, or null; `folder`, where an earlier command works, or
 null; `result`, the path in that folder of what is brought home, or null; and as `out` and `err` the size of the terminal
 that shows that output, or null.
 
-Standard output is in frames: a line with a word and a size, and so many bytes. Later lines on stdin are words: `stop`,
+Standard output is in frames: a line with a word and a size, and so many bytes. After `ready` the files come, as a compressed tar in
+frames: a line with a size, and so many bytes, to a frame of none. Later lines on stdin are words: `stop`,
 `fetch`, `remove`; an empty line says that the other end lives. `stop` is Ctrl-C for pgdyno; so is the end of stdin, and its
 silence. Pgdyno then stops in order, which puts kernel settings back; what is left of it after a while is killed.
 """
 
 from __future__ import annotations
 
-import base64
 import contextlib
 import ctypes
 import fcntl
@@ -39,6 +39,8 @@ WAITS_S = 240.0
 LOOKS_EVERY_S = 0.2
 MOST_PENDING_BYTES = 4 << 20
 PLACE = "pgdyno-on"
+PART = ".part"
+FREE = "free some of that disk: `df -h`"
 NOTED = ("record.json", "study.toml")
 PR_SET_PDEATHSIG = 1
 LIBC = ctypes.CDLL(None)
@@ -57,7 +59,9 @@ class Link:
 
     def __init__(self) -> None:
         self.heard = bytearray()
-        self.words: list[bytearray] = []
+        self.searched = 0
+        self.left = 0
+        self.is_tar = False
         self.pending = b""
         self.heard_s = time.monotonic()
         self.silence_s = SILENCE_S
@@ -88,6 +92,47 @@ class Link:
         if time.monotonic() - self.heard_s > self.silence_s:
             self._lose()
         return [one for one in readable if one != 0]
+
+    def take_word(self) -> bytes | None:
+        """Return the next line; None if it is not there yet, and nothing for one that says that the other end lives."""
+        # A line may be long: it is not looked through again for each of its parts.
+        end = self.heard.find(b"\n", self.searched)
+        self.searched = len(self.heard)
+        if end < 0:
+            return None
+        word = bytes(self.heard[:end])
+        del self.heard[: end + 1]
+        self.searched = 0
+        return word
+
+    def await_word(self) -> bytes:
+        """Wait for the next line that says something."""
+        while not (word := self.take_word()):
+            if word is None:
+                self.await_more()
+        return word
+
+    def await_more(self) -> None:
+        """Wait for more from the other end."""
+        had = len(self.heard)
+        while len(self.heard) == had:
+            if self.is_gone:
+                raise GoneError
+            self.turn(LOOKS_EVERY_S, [])
+
+    def read(self, size: int) -> bytes:
+        """Return up to so many bytes of a tar; none after the last."""
+        if self.is_tar and self.left == 0:
+            self.left = int(self.await_word())
+            self.is_tar = self.left > 0
+        if not self.is_tar:
+            return b""
+        if not self.heard:
+            self.await_more()
+        part = bytes(self.heard[: min(size, self.left)])
+        del self.heard[: len(part)]
+        self.left -= len(part)
+        return part
 
     def flush(self) -> None:
         """Wait until all was taken."""
@@ -127,10 +172,6 @@ class Link:
             return
         self.heard_s = time.monotonic()
         self.heard += more
-        # A request may be long: it is not looked through again for each of its parts.
-        if b"\n" in more:
-            *lines, self.heard = self.heard.split(b"\n")
-            self.words += lines
 
 
 def hold(folder: Path, how: int) -> int | None:
@@ -156,9 +197,10 @@ def use(folders: list[Path]) -> list[int]:
 
 
 def remove_left(place: Path) -> None:
-    """Remove the folders of commands that were cut off before they had a record."""
+    """Remove the folders of commands that were cut off before they had a record, or all of one that was sent."""
     for folder in place.iterdir():
-        if not folder.is_dir() or list(folder.glob("**/record.json")):
+        is_whole = not (folder / PART).exists()
+        if not folder.is_dir() or (is_whole and list(folder.glob("**/record.json"))):
             continue
         held = hold(folder, fcntl.LOCK_EX)
         if held is not None:
@@ -186,23 +228,60 @@ def open_folder(request: dict[str, Any], link: Link) -> tuple[Path, int]:
     until_s = time.monotonic() + WAITS_S
     held = hold(folder, fcntl.LOCK_EX)
     while held is None:
-        if time.monotonic() > until_s or link.is_gone or b"stop" in link.words:
+        if time.monotonic() > until_s or link.is_gone or link.take_word() == b"stop":
             raise Refusal("another pgdyno is at work on this record there", str(folder), "wait for it")
         link.turn(LOOKS_EVERY_S, [])
         held = hold(folder, fcntl.LOCK_EX)
     return folder, held
 
 
-def put_files(folder: Path, files: dict[str, Any]) -> None:
-    """Write the files that the command names."""
-    for name, file in files.items():
-        # A name may come from a record, which may be of anybody.
-        if Path(name).is_absolute() or ".." in Path(name).parts:
-            raise Refusal("a file leads out of its folder", name, "look at the record's ssh.json: who made it?")
-        path = folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(base64.b64decode(file["data"]))
-        path.chmod(file["mode"])
+def check_room(folder: Path, size: int) -> None:
+    """Make sure that so many bytes have room."""
+    room = os.statvfs(folder)
+    free = room.f_bavail * room.f_frsize
+    if size > free:
+        raise Refusal("it has no room for these files", f"{size / 1e6:,.0f} MB, {free / 1e6:,.0f} MB are free", FREE)
+
+
+def take_files(folder: Path, size: int, link: Link) -> None:
+    """Take the files that the command names, which come as a tar; they are in their places when all are there."""
+    part = folder / PART
+    try:
+        check_room(folder, size)
+        part.mkdir()
+        link.send("ready", b"")
+        link.is_tar = True
+        try:
+            put_files(part, link)
+        except OSError as exc:
+            # Else the writer at the other end waits for a reader.
+            while link.read(1 << 16):
+                pass
+            raise Refusal("these files cannot be written there", str(exc), FREE) from exc
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    for path in part.iterdir():
+        path.rename(folder / path.name)
+    part.rmdir()
+
+
+def put_files(folder: Path, incoming: Any) -> None:
+    """Write the files of a tar into a folder."""
+    with tarfile.open(fileobj=incoming, mode="r|gz") as tar:
+        for entry in tar:
+            # A name may come from a record, which may be of anybody.
+            if Path(entry.name).is_absolute() or ".." in Path(entry.name).parts:
+                raise OSError(f"{entry.name} leads out of the folder")
+            source = tar.extractfile(entry) if entry.isfile() else None
+            if source is not None:
+                path = folder / entry.name
+                path.parent.mkdir(parents=True, exist_ok=True)
+                with path.open("wb") as copy:
+                    shutil.copyfileobj(source, copy)
+                path.chmod(entry.mode & 0o777)
+    while incoming.read(1 << 16):
+        pass
 
 
 def open_output(size: list[int] | None) -> tuple[int, int]:
@@ -268,8 +347,8 @@ class Command:
             for output in self.link.turn(LOOKS_EVERY_S, list(self.outputs)):
                 self.pass_on(output)
             self.note_record()
-            while self.link.words:
-                if self.link.words.pop(0) == b"stop":
+            while (word := self.link.take_word()) is not None:
+                if word == b"stop":
                     self.stop()
             if self.link.is_gone:
                 self.end()
@@ -336,8 +415,7 @@ def send_tar(folder: Path, link: Link) -> None:
 def serve(command: Command, link: Link) -> None:
     """Bring the record home, and remove the folder, as asked."""
     while not link.is_gone:
-        while link.words:
-            word = link.words.pop(0)
+        while (word := link.take_word()) is not None:
             if word == b"fetch" and command.result is not None:
                 send_tar(command.result, link)
             elif word == b"remove":
@@ -353,15 +431,12 @@ def main() -> None:
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     link = Link()
     try:
-        while not link.words:
-            link.turn(LOOKS_EVERY_S, [])
-            if link.is_gone:
-                return
-        request = json.loads(link.words.pop(0))
+        request = json.loads(link.await_word())
         link.silence_s = request["silence_s"]
         used = use([Path(request[name]) for name in ("program", "packages")])
         folder, held = open_folder(request, link)
-        put_files(folder, request["files"])
+        if request["files_bytes"] is not None:
+            take_files(folder, request["files_bytes"], link)
         command = Command(request, link, folder, [held, *used])
         code = explain_code(command.run())
         has_result = command.result is not None and command.result.exists()
