@@ -60,7 +60,7 @@ SERVER = GivenServer(
     has_pooled_transactions=False,
     free_connections=96,
     active_sessions=None,
-    round_trip=RoundTrip(median_s=0.00008, low_s=0.000078, high_s=0.000081, n=400),
+    round_trip=RoundTrip(median_s=0.00008, n=400),
     capabilities=(
         Capability(
             name="CREATE DATABASE", group="load", shows="a database of pgdyno's own, so that no other is touched"

@@ -145,6 +145,28 @@ def test_counts_and_clocks_are_compared_with_pgbench() -> None:
     assert kinds(measure_throughput(summary, claim(tps=2100.0))) == [DoubtKind.TPS_MISMATCH]
 
 
+def test_a_slow_first_transaction_is_no_doubt_about_the_clocks() -> None:
+    """Of a new session on a new copy of the data: 276 ms of a trial of 3 s, as a busy server took."""
+    tally = TransactionTally(columns=LogColumns.PLAIN, sampling_rate=1.0)
+    latency = np.array([276_000, *[4_000] * 680])
+    n = len(latency)
+    tally.add(
+        TransactionBatch(
+            client=np.zeros(n, dtype=np.int64),
+            number=np.arange(n),
+            latency_us=latency,
+            outcome=np.full(n, TransactionOutcome.OK, dtype=np.uint8),
+            script=np.zeros(n, dtype=np.int64),
+            stamp_us=1_700_000_000_400_000 + np.cumsum(latency),
+        )
+    )
+    tps = n / (latency.sum() / 1e6)
+    assert kinds(measure_throughput(tally.summary(), claim(clients=1, tps=tps, count=n))) == []
+    assert kinds(measure_throughput(tally.summary(), claim(clients=1, tps=tps * 0.95, count=n))) == [
+        DoubtKind.TPS_MISMATCH
+    ]
+
+
 @pytest.mark.parametrize("version", ["15", "18"])
 def test_real_run_of_less_than_a_second_counts_as_a_whole(version: str) -> None:
     summary = summarise_logs([DATA / version / "plain.log"], columns=LogColumns.PLAIN)

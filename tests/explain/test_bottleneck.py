@@ -6,6 +6,7 @@ from pathlib import Path
 
 import msgspec
 
+from pgdyno.analyse.bottleneck.sign_reading import read_signs
 from pgdyno.analyse.comparison.verdict import VerdictKind
 from pgdyno.analyse.transaction_time.shares import Bottleneck, Certainty, Resource, TimeShare
 from pgdyno.explain.bottleneck import LIMITS, find_bottlenecks
@@ -134,6 +135,19 @@ def test_a_gain_is_a_bound_of_what_is_there() -> None:
     finding = with_change(Resource.CPU, finding_of="thinking")
     assert finding.gain.endswith("expected, not measured")
     assert with_change(Resource.WAL_FLUSH, share=None).gain == ""
+
+
+def test_stopping_other_programs_gains_no_more_than_the_cpus_have() -> None:
+    record, analysis = analyse_kept(find_name("quiet-15-1000"))
+    (workload,) = analysis.workloads
+    (trial,) = workload.trials
+    own = read_signs(record, workload.load, trial).own_cpu_ratio
+    assert own is not None
+    (finding,) = find_bottlenecks(record, analysis)
+    assert finding.advice.startswith("Stop the other programs that use the CPUs")
+    assert finding.gain_ratio is not None
+    assert finding.gain_ratio <= 1.0 / own - 1.0
+    assert finding.gain.endswith("until the CPUs are full; expected, not measured")
 
 
 def test_a_schedule_that_is_kept_asks_for_another_rate() -> None:

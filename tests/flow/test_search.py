@@ -88,13 +88,13 @@ def test_a_limit_is_searched_for_alone() -> None:
 def test_a_line_tells_how_the_search_stands() -> None:
     first, *_, last = run_search(Machine(limit_tps=640.0, sd=0.02), seed=5)
     assert first.answer is not None
-    assert describe_search(first, left=39).endswith("holds —, fails —, more than the 39 trials left")
+    assert describe_search(first, left=39).endswith("tps, no rate settled yet, needs more than the 39 trials left")
     near = msgspec.structs.replace(first, answer=msgspec.structs.replace(first.answer, trials_needed=12))
-    assert describe_search(near, left=12).endswith("holds —, fails —, about 12 more trials")
-    assert describe_search(near, left=0).endswith("holds —, fails —")
+    assert describe_search(near, left=12).endswith("tps, no rate settled yet, needs about 12 more trials")
+    assert describe_search(near, left=0).endswith("tps, no rate settled yet")
     assert last.answer is not None
     told = describe_search(last, left=9)
-    assert f"holds {last.answer.holds_tps:g}, fails {last.answer.fails_tps:g}" in told
+    assert f"{last.answer.holds_tps:g} tps holds, {last.answer.fails_tps:g} tps fails" in told
     assert "more" not in told
     early = msgspec.structs.replace(first, answer=None)
     assert describe_search(early, left=9).startswith("capacity ")

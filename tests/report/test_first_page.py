@@ -27,6 +27,7 @@ from pgdyno.report.sections.first_page import FirstPage, make_first_page
 from pgdyno.report.sections.head import build_head
 from pgdyno.report.sections.next_steps import StepCertainty
 from pgdyno.report.study import build_report as build_document
+from pgdyno.spec.study import ServerKind, ServerSpec
 from tests.report.build import build_report
 from tests.report.build_comparison import build_paired, build_switchback
 from tests.report.build_derived import build_derived, build_layers
@@ -177,12 +178,27 @@ def test_verdicts_lead_to_steps(build: Callable[[], ReportInput], words: str) ->
     [
         (build_report(names=("tpcb-like",), rounds=1, failed=(1,)), "no trial is finished"),
         (build_report(names=("tpcb-like",), is_bare=True), "nothing was sampled while it ran"),
-        (build_switchback(), "variants alternate in its trials; `pgdyno bench` shows it"),
     ],
 )
 def test_what_was_not_judged_is_said_with_the_reason(report: ReportInput, reason: str) -> None:
     (words,) = make_first_page(report).not_judged
     assert words.endswith(f"was not determined: {reason}.")
+
+
+def test_where_variants_alternate_a_bench_of_the_same_load_is_named() -> None:
+    report = build_switchback()
+    for workload, words in zip(report.analysis.workloads, make_first_page(report).not_judged, strict=True):
+        assert f"`pgdyno bench --stock-only --clients {workload.load.clients} " in words
+        assert f"--scale {report.record.plan.scale} " in words
+        assert f"--workload {workload.name}` shows it." in words
+
+
+def test_of_a_given_server_no_bench_of_pgdynos_own_is_named() -> None:
+    report = build_switchback()
+    study = msgspec.structs.replace(report.record.study, server=ServerSpec(kind=ServerKind.GIVEN, dsn="service=bench"))
+    given = msgspec.structs.replace(report, record=msgspec.structs.replace(report.record, study=study))
+    (words,) = make_first_page(given).not_judged
+    assert words.endswith('; paired trials show it (design = "paired" in [experiment]).')
 
 
 def test_limits_come_first_then_the_gravest_and_the_rest_is_folded() -> None:

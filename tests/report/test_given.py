@@ -88,7 +88,7 @@ def test_a_service_is_asked_by_its_console(tmp_path: Path) -> None:
 
 
 def test_obstacles_of_before_are_doubts(tmp_path: Path) -> None:
-    trip = msgspec.structs.replace(SERVER.round_trip, median_s=0.03, low_s=0.029, high_s=0.031)
+    trip = msgspec.structs.replace(SERVER.round_trip, median_s=0.03)
     server = msgspec.structs.replace(SERVER, round_trip=trip, active_sessions=3)
     report = compose_report(give("v1-pg18", tmp_path / "before", server=server, is_older=True)).report
     claims = {finding.claim for finding in report.findings}
@@ -218,6 +218,20 @@ def test_beside_another_record_of_the_same_server(tmp_path: Path) -> None:
     (stores[1].path / "record.json").write_text(json.dumps(record))
     said = words(compare_named([store.path for store in stores]).to_terminal())
     assert "servers at one address (db1.example:5432), whose machine was not seen, 29 hours apart" in said
+
+
+@pytest.mark.parametrize(("factor", "is_declared"), [(1.05, False), (1.2, True), (1 / 1.2, True)])
+def test_a_longer_way_to_the_server_is_to_be_declared(tmp_path: Path, factor: float, is_declared: bool) -> None:
+    """Medians of one moment differ on the same way, too."""
+    store = give("v1-pg18", tmp_path / "a")
+    trip = msgspec.structs.replace(SERVER.round_trip, median_s=SERVER.round_trip.median_s * factor)
+    other = give("v1-pg18", tmp_path / "b", server=msgspec.structs.replace(SERVER, round_trip=trip))
+    record = json.loads((other.path / "record.json").read_text())
+    record["started_at"] = "2026-11-22T10:00:00+00:00"
+    (other.path / "record.json").write_text(json.dumps(record))
+    result = compare_named([store.path, other.path])
+    subjects = {one.subject for one in result.comparisons[0].pairs[0].differences}
+    assert ("pgbench's way to the server" in subjects) == is_declared
 
 
 def test_a_watched_machine_is_reported_as_if_its_clock_were_the_loads(tmp_path: Path) -> None:

@@ -92,13 +92,16 @@ def test_machines_side_by_side(golden: Callable[[Path, str], None]) -> None:
 def test_a_machine_without_a_price_says_in_a_line_how_to_give_one() -> None:
     report = build_report()
     unknown = price(report, None)
-    assert describe_price(unknown, program="./pgdyno") == (
-        "The cost is not known (this machine is no cloud instance that pgdyno knows): name the machine in the study's [host], or"
-        " price the record with `./pgdyno price --host` or `--prices FILE`, with `[[machine]] per_month = …` in the file."
+    assert describe_price(unknown, program="./pgdyno", record="my records/1") == (
+        "The cost is not known (this machine is no cloud instance that pgdyno knows): `./pgdyno price 'my records/1' --host"
+        " c7g.2xlarge` says what it would be on an instance, and with `--prices FILE` at a price of your own, as `./pgdyno studies"
+        " prices/template` explains."
     )
     assert [cost_table(unknown), worth_table(unknown), alternatives_table(unknown)] == [None] * 3
     assert tuple(explain_price(unknown)) == ()
-    assert describe_costs(msgspec.structs.replace(report, price=unknown)) == (describe_price(unknown),)
+    assert describe_costs(msgspec.structs.replace(report, price=unknown)) == (
+        describe_price(unknown, record=report.record_dir),
+    )
     assert describe_costs(report) == ()
 
 

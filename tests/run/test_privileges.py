@@ -59,7 +59,7 @@ def test_a_superuser_is_refused_nothing(cluster: Cluster) -> None:
     assert rules(server) == {}
     assert (server.major, server.role, server.is_superuser) == (cluster.version_major, "postgres", True)
     assert (server.is_local, server.is_encrypted, server.service) == (True, False, None)
-    assert server.round_trip.low_s <= server.round_trip.median_s <= server.round_trip.high_s
+    assert 0.0 < server.round_trip.median_s < 5.0
 
 
 def test_what_a_plain_role_is_refused_comes_with_the_grants_that_give_it(cluster: Cluster) -> None:

@@ -112,13 +112,13 @@ def describe_search(search: RateSearch, *, left: int) -> str:
     answer = search.answer
     if answer is None or not search.levels:
         return f"capacity {search.capacity.value:,.0f} tps" if search.capacity.value else "no capacity yet"
-    holds = "—" if answer.holds_tps is None else f"{answer.holds_tps:,g}"
-    fails = "—" if answer.fails_tps is None else f"{answer.fails_tps:,g}"
+    known = {"holds": answer.holds_tps, "fails": answer.fails_tps}
+    settled = [f"{tps:,g} tps {word}" for word, tps in known.items() if tps is not None] or ["no rate settled yet"]
     about = "" if answer.estimate_tps is None else f"limit about {float(f'{answer.estimate_tps:.3g}'):,.0f} tps, "
     needed = answer.trials_needed
     is_enough = needed is not None and needed <= left
     more = f"about {needed} more trials" if is_enough else f"more than the {left} trial{'s' * (left != 1)} left"
-    return f"{about}holds {holds}, fails {fails}" + ("" if answer.is_settled or not left else f", {more}")
+    return f"{about}{', '.join(settled)}" + ("" if answer.is_settled or not left else f", needs {more}")
 
 
 def _aim(step: Step, trial: PlannedTrial, wanted: NextTrial) -> tuple[Step, PlannedTrial]:

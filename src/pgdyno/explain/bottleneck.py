@@ -194,9 +194,13 @@ def _describe_absent(found: Bottleneck) -> Iterator[str]:
 def _advise(found: Bottleneck, load: PlannedWorkload, others: float | None) -> str:
     if found.resource is Resource.CLIENT and load.rate_tps is not None:
         return "A higher rate, or none, shows what the server can do."
-    if found.resource is Resource.CPU and others is not None and others >= THRESHOLDS.others_stopped_ratio:
+    if _are_others_to_stop(found, others):
         return "Stop the other programs that use the CPUs, or move them elsewhere, and measure again."
     return _ADVICE.get(found.resource, "")
+
+
+def _are_others_to_stop(found: Bottleneck, others: float | None) -> bool:
+    return found.resource is Resource.CPU and others is not None and others >= THRESHOLDS.others_stopped_ratio
 
 
 def _list_rivals(found: Bottleneck, others: float | None, place: str) -> Iterator[Rival]:
@@ -221,7 +225,7 @@ def _bound_gain(found: Bottleneck, signs: Signs) -> _Gain | None:
     value = _growth_without(part * share.ratio)
     low = None if share.low_ratio is None else _growth_without(part * share.low_ratio)
     high = None if share.high_ratio is None else _growth_without(part * share.high_ratio)
-    left = None if found.resource is Resource.CPU else _cpu_left(signs)
+    left = _cpu_left(found, signs)
     if left is not None and left < value:
         return _Gain(value=left, low=None if low is None else min(low, left), high=left, held_by="the CPUs")
     if found.resource is Resource.CPU:
@@ -234,16 +238,22 @@ def _growth_without(ratio: float) -> float:
     return min(_MAX_GAIN, ratio / (1.0 - ratio)) if ratio < 1.0 else _MAX_GAIN
 
 
-def _cpu_left(signs: Signs) -> float | None:
-    """Compute how much the load could grow until the CPUs are full."""
-    own = signs.own_cpu_ratio
-    return None if own is None or own <= 0.0 else max(0.0, (1.0 - (signs.others_ratio or 0.0)) / own - 1.0)
+def _cpu_left(found: Bottleneck, signs: Signs) -> float | None:
+    """Compute how much the load could grow until it fills the CPUs; None where it is to get more of them.
+
+    Where other programs are to be stopped, their share of the CPUs is the load's, too, but no more than that.
+    """
+    own, others = signs.own_cpu_ratio, signs.others_ratio
+    is_theirs = _are_others_to_stop(found, others)
+    if own is None or own <= 0.0 or (found.resource is Resource.CPU and not is_theirs):
+        return None
+    return max(0.0, (1.0 - (0.0 if is_theirs else others or 0.0)) / own - 1.0)
 
 
 def _describe_gain(gain: _Gain) -> str:
     interval = ""
     if gain.low is not None and gain.high is not None and not gain.held_by:
-        interval = f" [{gain.low * 100:+.0f}, {gain.high * 100:+.0f}]"
+        interval = f" [{gain.low * 100:+.0f}, {gain.high * 100:+.0f}{' and more' if gain.high >= _MAX_GAIN else ''}]"
     beyond = " and more" if gain.value >= _MAX_GAIN else ""
     until = f", until {gain.held_by} are full" if gain.held_by else f", {gain.were}"
     return f"up to {gain.value * 100:+.0f} %{beyond} TPS{interval}{until}; expected, not measured"

@@ -19,12 +19,12 @@ class Capability(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RoundTrip(msgspec.Struct, frozen=True, kw_only=True):
-    """How long an empty statement takes from here to the server and back, in seconds."""
+    """How long an empty statement takes from here to the server and back, in seconds.
+
+    The statements follow each other within a moment, so that they say nothing of another one: there is no interval.
+    """
 
     median_s: float
-    low_s: float
-    """Of the interval that holds the median with 95 % confidence."""
-    high_s: float
     n: int
 
 

@@ -13,6 +13,7 @@ import msgspec
 from pgdyno.analyse.types import WorkloadAnalysis
 from pgdyno.explain.bottleneck import LIMITS
 from pgdyno.explain.capacity import CEILING
+from pgdyno.explain.commands import Command, MeasuredLoad, write_command
 from pgdyno.explain.finding import Severity
 from pgdyno.report.document import Block, Claim, Claims, Look, Prose, Section, Steps
 from pgdyno.report.input import ReportInput
@@ -136,9 +137,7 @@ def _list_not_judged(report: ReportInput) -> tuple[str, ...]:
     reasons: dict[str, list[str]] = {}
     for workload in workloads:
         if not judged & {workload.name, workload.load.name}:
-            reasons.setdefault(_why_not_judged(workload, standbys=report.record.study.server.standbys), []).append(
-                workload.name
-            )
+            reasons.setdefault(_why_not_judged(workload, report), []).append(workload.name)
     return tuple(
         f"What limits {_name_loads(tuple(names), report)} was not determined: {reason}."
         for reason, names in reasons.items()
@@ -152,7 +151,7 @@ def _name_loads(names: tuple[str, ...], report: ReportInput) -> str:
     return join_places(named) if any(", " in name for name in named) else join_names(list(named))
 
 
-def _why_not_judged(workload: WorkloadAnalysis, *, standbys: int) -> str:
+def _why_not_judged(workload: WorkloadAnalysis, report: ReportInput) -> str:
     if workload.representative is None:
         return "no trial is finished"
     if workload.load.is_loading:
@@ -160,9 +159,10 @@ def _why_not_judged(workload: WorkloadAnalysis, *, standbys: int) -> str:
     if workload.load.failover is not None:
         return "its server ends within each trial; without the failover, the same load shows it"
     if any(head.is_mixed(trial) for trial in workload.trials):
-        bench = f"`pgdyno bench --standbys {standbys}` shows it" if standbys else "`pgdyno bench` shows it"
+        asked = MeasuredLoad(record=report.record, load=workload.load)
+        bench = write_command(asked, Command.BENCH, "--stock-only")
         paired = 'paired trials show it (design = "paired" in [experiment])'
-        return f"variants alternate in its trials; {paired if workload.load.parts else bench}"
+        return f"variants alternate in its trials; {f'`{bench}` shows it' if bench else paired}"
     if not any(trial.charts for trial in workload.trials):
         return "nothing was sampled while it ran"
     return "the samples do not show it"

@@ -7,7 +7,7 @@ no statement is prepared under a name: behind a pooler, the next client of the s
 
 from __future__ import annotations
 
-import math
+import statistics
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -262,9 +262,6 @@ def _has_pooled_transactions(dsn: str, connection: sql.Connection) -> bool:
 def _time_round_trips(connection: sql.Connection) -> RoundTrip:
     """Time empty statements by libpq's own call, since a cursor of psycopg takes longer than a near server.
 
-    The interval of the median is that of its order statistics, from the binomial distribution's normal approximation.
-    Source: Conover, Practical Nonparametric Statistics, section 3.2.
-
     Raises:
         StepFailedError: One was not answered.
     """
@@ -278,8 +275,4 @@ def _time_round_trips(connection: sql.Connection) -> RoundTrip:
             taken.append(time.perf_counter() - began_s)
             if result.status != psycopg.pq.ExecStatus.TUPLES_OK:
                 raise psycopg.OperationalError(result.get_error_message())
-    taken.sort()
-    n = len(taken)
-    reach = 1.96 * math.sqrt(n) / 2
-    low, high = math.floor(n / 2 - reach), math.ceil(n / 2 + reach)
-    return RoundTrip(median_s=taken[n // 2], low_s=taken[max(low, 0)], high_s=taken[min(high, n - 1)], n=n)
+    return RoundTrip(median_s=statistics.median(taken), n=len(taken))

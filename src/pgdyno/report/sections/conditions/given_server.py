@@ -9,7 +9,7 @@ from statistics import median
 import msgspec
 
 from pgdyno.explain.finding import Finding
-from pgdyno.record.machine.given_server import Capability, GivenServer
+from pgdyno.record.machine.given_server import Capability, GivenServer, RoundTrip
 from pgdyno.record.types import UNSEEN_MACHINE
 from pgdyno.report.document import Block, Claims, Code, Document, Listing, ListRow, Prose, Section, Tone
 from pgdyno.report.format import format_percent, format_seconds
@@ -133,8 +133,7 @@ def given_table(server: GivenServer) -> Table:
         "State": state,
         "Managed service": server.service or "none recognised",
         "Pooler in between": server.pooler or "none seen",
-        "Round trip of an empty statement": f"{format_seconds(trip.median_s)}, median of {trip.n}"
-        f" [{format_seconds(trip.low_s)} – {format_seconds(trip.high_s)}]",
+        "Round trip of an empty statement": f"{format_seconds(trip.median_s)}, {_name_median(trip)}",
         "Sessions of others at work": None if server.active_sessions is None else str(server.active_sessions),
         "Connections that were left": None if server.free_connections is None else str(server.free_connections),
     }
@@ -145,7 +144,7 @@ def given_table(server: GivenServer) -> Table:
     if server.system is None:
         del facts["System"]
     rows = tuple((text(name), text(value, note=None if value else _HIDDEN)) for name, value in facts.items())
-    remark = "As one connection saw it before the first trial. The round trip's interval is of its median, at 95 %."
+    remark = "As one connection saw it before the first trial."
     return Table(caption="Server", columns=columns("", "Value"), rows=rows, remark=remark)
 
 
@@ -171,14 +170,15 @@ def _list_refused(server: GivenServer) -> list[Capability]:
 
 def _describe_round_trip(server: GivenServer, exchanges: Mapping[str, int]) -> str:
     trip = server.round_trip
-    taken = (
-        f"An empty statement takes {format_seconds(trip.median_s)} there and back (median of {trip.n},"
-        f" 95 % interval {format_seconds(trip.low_s)} to {format_seconds(trip.high_s)})."
-    )
+    taken = f"An empty statement takes {format_seconds(trip.median_s)} there and back ({_name_median(trip)})."
     if server.is_local:
         return taken
     bounds = [f"{float(f'{1 / (trip.median_s * count):.2g}'):,.0f} of {name}" for name, count in exchanges.items()]
     return f"{taken} However fast the server is, one client makes at most about {join_names(bounds)} a second."
+
+
+def _name_median(trip: RoundTrip) -> str:
+    return f"median of {trip.n}, one right after the other"
 
 
 def _list_capabilities(capabilities: Sequence[Capability]) -> Listing:

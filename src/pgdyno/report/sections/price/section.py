@@ -22,7 +22,7 @@ def _list_blocks(one: PricedRecord) -> Iterator[Block]:
     price = one.price
     if one.alarm:
         yield Prose(words=one.alarm, tone=Tone.ALARM)
-    yield Prose(words=describe_price(price))
+    yield Prose(words=describe_price(price, record=one.record_dir))
     made = (cost_table(price), worth_table(price), loading_table(price), load_table(price), alternatives_table(price))
     yield from (table for table in made if table is not None)
     yield from (Prose(words=words) for words in explain_price(price))

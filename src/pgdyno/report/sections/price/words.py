@@ -6,6 +6,7 @@ interval. A machine without a price gets a line that says how to give one.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 
 import msgspec
@@ -24,8 +25,8 @@ from pgdyno.report.lists import join_names
 _SYMBOLS = {"USD": "$", "EUR": "€", "GBP": "£"}
 _MOST_NAMED = 4
 _HOW_TO_GIVE = (
-    "name the machine in the study's [host], or price the record with `pgdyno price --host` or `--prices FILE`, with"
-    " `[[machine]] per_month = …` in the file"
+    "`pgdyno price {record} --host c7g.2xlarge` says what it would be on an instance, and with `--prices FILE` at a price of"
+    " your own, as `pgdyno studies prices/template` explains"
 )
 _WHERE_TO_WRITE = "into a file for `pgdyno price --prices FILE`, as `pgdyno studies prices/template` explains"
 
@@ -47,17 +48,18 @@ class PricedRecord(msgspec.Struct, frozen=True, kw_only=True):
         return self.record_dir or self.name
 
 
-def describe_price(price: StudyPrice, *, program: str = "pgdyno") -> str:
+def describe_price(price: StudyPrice, *, program: str = "pgdyno", record: str = "RECORD") -> str:
     """Describe what the machine and a million transactions on it cost; without a price, say how to give one.
 
     Args:
         price: The known prices.
         program: The name under which the user called pgdyno.
+        record: The folder of the record.
     """
     cost = price.cost
     if not cost.costs:
         reasons = "; ".join(dict.fromkeys(cost.absent.values()))
-        how = f"{cost.look_up} {_WHERE_TO_WRITE}" if cost.look_up else _HOW_TO_GIVE
+        how = f"{cost.look_up} {_WHERE_TO_WRITE}" if cost.look_up else _HOW_TO_GIVE.format(record=shlex.quote(record))
         return f"The cost is not known ({reasons}): {with_program(how, program)}."
     first, *others = cost.costs
     months = [f"{format_money(first.per_month, cost.currency)} a month {name_term(first.term)}"]
@@ -108,7 +110,9 @@ def describe_costs(report: ReportInput) -> tuple[str, ...]:
     # A first page on loading is about seconds: only a price that is known adds to it.
     is_loading = all(workload.is_loading for workload in report.record.plan.workloads)
     is_silent = report.price is None or (is_loading and not report.price.cost.costs)
-    return () if is_silent or report.price is None else (describe_price(report.price, program=program),)
+    if is_silent or report.price is None:
+        return ()
+    return (describe_price(report.price, program=program, record=report.record_dir),)
 
 
 def describe_alarm(report: ReportInput) -> str:
