@@ -8,8 +8,8 @@ import shutil
 from pathlib import Path
 
 from pgdyno.record.frames import pl
-from tests.cli.program import Bench
-from tests.records import RECORDS, WRITING, copy_record
+from tests.cli.program import Bench, run_here
+from tests.records import RECORDS, WRITING, copy_record, edit
 
 
 def test_records_that_may_be_compared_end_well_and_those_that_may_not_as_a_wrong_question(tmp_path: Path) -> None:
@@ -74,3 +74,14 @@ def test_tables_of_a_record_are_written_for_other_programs(tmp_path: Path) -> No
     unreached = bench.read("export", record, "--otlp", "http://127.0.0.1:1")
     assert (unreached.returncode, unreached.stdout) == (3, "")
     assert "http://127.0.0.1:1/v1/metrics cannot be reached" in unreached.stderr
+
+
+def test_a_record_of_others_cannot_write_to_the_terminal(tmp_path: Path) -> None:
+    path = copy_record(tmp_path / "pgdyno-records" / "b")
+    edit(path / "record.json", lambda record: record["study"].update(question="Fast?\x1b]0;owned\x07\x9b31m ü"))
+    told = [run_here([*words], cwd=tmp_path) for words in (["list"], ["show"], ["run", "\x1b[31mx.toml"])]
+    assert [one.returncode for one in told] == [0, 0, 2]
+    assert "Fast?]0;owned31m ü" in told[0].stdout
+    assert "[31mx.toml" in told[2].stderr
+    shown = "".join(one.stdout + one.stderr for one in told)
+    assert {letter for letter in shown if not letter.isprintable()} <= {"\n", "\t"}

@@ -36,6 +36,17 @@ def test_data_and_wal(tmp_path: Path) -> None:
     assert [view.declared for view in show_layouts([tmp_path, tmp_path], HOST).views] == [HOST.disk] * 2
 
 
+def test_prices_of_one_region_are_not_shown_for_another(tmp_path: Path) -> None:
+    elsewhere = HostSpec(instance="c7g.2xlarge", region="eu-central-1", disk=HOST.disk, wal_disk=HOST.disk)
+    for view in (*show_layouts([], elsewhere).views, *show_layouts([tmp_path], elsewhere).views):
+        assert view.ceilings.price is None
+        assert view.ceilings.absent["price"] == "no source says what gp3 costs in eu-central-1"
+    assert b"$" not in show_layouts([], elsewhere).to_json()
+    (here,) = show_layouts([], HOST).views
+    assert here.ceilings.price is not None
+    assert here.ceilings.price.how.endswith("in us-east-1")
+
+
 @needs_root
 def test_an_instance_lets_nothing_through_to_memory(tmp_path: Path) -> None:
     with mounted("none", tmp_path / "memory", "-t", "tmpfs") as memory:

@@ -93,7 +93,7 @@ def test_huge_pages_are_for_one_server() -> None:
 def test_servers_that_do_not_fit_side_by_side_are_refused() -> None:
     for machine, words in (
         (msgspec.structs.replace(MACHINE, memory_bytes=1 << 30), "3 servers with their data need about"),
-        (msgspec.structs.replace(MACHINE, disk_free_bytes=3_500_000_000), "of disk at once"),
+        (msgspec.structs.replace(MACHINE, disk_free_bytes=4_000_000_000), "of disk at once"),
         (msgspec.structs.replace(MACHINE, wal_free_bytes=2_500_000_000), "for their WAL at once"),
     ):
         with pytest.raises(SpecError, match="cannot be compared live here") as caught:

@@ -123,18 +123,28 @@ def test_a_large_machine_gets_as_many_clients_as_may_connect() -> None:
 
 
 def test_a_small_disk_gets_a_small_scale() -> None:
-    plan = plan_study(study(), msgspec.structs.replace(MACHINE, disk_free_bytes=4_000_000_000))
+    plan = plan_study(study(), msgspec.structs.replace(MACHINE, disk_free_bytes=4_300_000_000))
     assert plan.scale == 20
     assert "disk" in next(choice.reason for choice in plan.choices if choice.name == "scale")
 
 
 def test_data_that_are_loaded_need_neither_time_nor_room_again() -> None:
-    tight = msgspec.structs.replace(MACHINE, disk_free_bytes=5_000_000_000)
+    tight = msgspec.structs.replace(MACHINE, disk_free_bytes=7_000_000_000)
     asked = study(data={"scale": 100})
     with pytest.raises(HostError):
         plan_study(asked, tight)
     loaded = plan_study(asked, msgspec.structs.replace(tight, loaded_scales=frozenset({100})))
     assert next(step.predicted_s for step in loaded.steps if step.kind is StepKind.LOAD) == 0.0
+
+
+@pytest.mark.parametrize(("scale", "wal_bytes", "most"), [(100, 100 * 15.7e6, 99), (2000, 4.3e9, 1997)])
+def test_the_wal_that_loading_leaves_in_each_cluster_needs_room(scale: int, wal_bytes: float, most: int) -> None:
+    needed = 3e9 + 2 * (scale * 15.7e6 + wal_bytes)
+    plan_study(study(data={"scale": scale}), msgspec.structs.replace(MACHINE, disk_free_bytes=round(needed * 1.001)))
+    less = msgspec.structs.replace(MACHINE, disk_free_bytes=round(needed * 0.999))
+    with pytest.raises(HostError, match="does not fit on the disk") as caught:
+        plan_study(study(data={"scale": scale}), less)
+    assert caught.value.hint.startswith(f"use a scale of at most {most},")
 
 
 def test_a_disk_that_is_too_small_for_the_wal() -> None:

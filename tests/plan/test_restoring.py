@@ -61,11 +61,26 @@ def test_pages_here_and_there_and_comparing_them_take_their_own_time() -> None:
         assert between.restore_s == pytest.approx(restore_s), name
 
 
-def test_data_that_memory_holds_and_a_cold_cache_are_not_warmed_from_the_disk() -> None:
-    for data, trials in [({"scale": SMALL}, {}), ({"scale": LARGE}, {"cache": "cold"})]:
-        plan = plan_for(data, trials=trials)
-        assert plan.between is not None
-        assert plan.between.warm_s == 0.0
+def test_warming_waits_for_the_disk_or_for_the_cpus_of_those_who_read() -> None:
+    large, small = LARGE * BYTES_PER_SCALE, SMALL * BYTES_PER_SCALE
+    fast = {"read_bytes_per_s": 8e9}
+    rows = [
+        ("the disk", LARGE, {}, {}, large / 200e6),
+        ("both CPUs", LARGE, fast, {}, large / 1.8e9),
+        ("three processes that read", LARGE, {**fast, "cpu_count": 8}, {}, large / 2.7e9),
+        ("the session reads by itself", LARGE, {**fast, "version_major": 17}, {}, large / 0.9e9),
+        ("memory holds it", SMALL, {}, {}, small / 4.4e9),
+        ("nothing is warmed", LARGE, {}, {"cache": "cold"}, 0.0),
+        ("nothing is warmed", LARGE, {}, {"cache": "asis"}, 0.0),
+    ]
+    for name, scale, changes, trials, warm_s in rows:
+        machine = msgspec.structs.replace(MACHINE, **changes)
+        between = plan_for({"scale": scale}, machine=machine, trials=trials).between
+        assert between is not None
+        assert between.warm_s == pytest.approx(warm_s), name
+
+
+def test_a_copy_of_data_that_memory_holds_goes_at_the_rate_of_writing() -> None:
     small = plan_for({"scale": SMALL}).between
     assert small is not None
     assert (small.restore_s, small.first_s) == (pytest.approx(SMALL * BYTES_PER_SCALE / 100e6), 0.0)

@@ -43,8 +43,8 @@ def test_the_template(golden: Callable[[Path, str], None]) -> None:
 @pytest.mark.parametrize("disk", DISKS.values(), ids=DISKS)
 def test_a_shell_reads_it(tmp_path: Path, disk: DiskSpec, wal: DiskSpec | None) -> None:
     path = tmp_path / "storage.sh"
-    # A name with line ends stays a comment.
-    path.write_text(script_of(disk, wal=wal, name="db1\nfalse (\n"))
+    # A name with shell's words stays a comment; one with line ends is refused.
+    path.write_text(script_of(disk, wal=wal, name="db1 (; $(false) '"))
     assert subprocess.run(["sh", "-n", path], capture_output=True, text=True, check=False).stderr == ""
     ran = subprocess.run(["sh", path], capture_output=True, text=True, check=False)
     assert ran.returncode != 0

@@ -59,13 +59,16 @@ def show_layouts(paths: Sequence[Path], host: HostSpec | None) -> LayoutResult:
     """
     if not paths and host is not None:
         limits = limits_of(host)
-        views = [_declare("data", host.disk, limits)]
-        views += [_declare("WAL", host.wal_disk, limits)] if host.wal_disk is not None else []
+        views = [_declare("data", host.disk, limits, region=host.region)]
+        if host.wal_disk is not None:
+            views.append(_declare("WAL", host.wal_disk, limits, region=host.region))
         return LayoutResult(views=tuple(views))
     known = host or _find_instance()
     limits = None if known is None else limits_of(known)
     declared = [None, None] if known is None else [known.disk, known.wal_disk or known.disk]
-    return LayoutResult(views=tuple(_find(path, declared[min(place, 1)], limits) for place, path in enumerate(paths)))
+    region = None if known is None else known.region
+    views = [_find(path, declared[min(place, 1)], limits, region=region) for place, path in enumerate(paths)]
+    return LayoutResult(views=tuple(views))
 
 
 def write_storage_script(host: HostSpec) -> str:
@@ -77,14 +80,15 @@ def write_storage_script(host: HostSpec) -> str:
     return format_storage_script(plan_file_systems(host), name=host.name or host.instance or "a described machine")
 
 
-def _declare(title: str, disk: DiskSpec | None, limits: InstanceLimits | None) -> LayoutView:
-    ceilings = ceilings_of_instance(limits) if disk is None else compute_ceilings(disk, limits)
+def _declare(title: str, disk: DiskSpec | None, limits: InstanceLimits | None, *, region: str | None) -> LayoutView:
+    ceilings = ceilings_of_instance(limits) if disk is None else compute_ceilings(disk, limits, region=region)
     return LayoutView(title=title, declared=disk, limits=limits, ceilings=ceilings)
 
 
-def _find(path: Path, disk: DiskSpec | None, limits: InstanceLimits | None) -> LayoutView:
+def _find(path: Path, disk: DiskSpec | None, limits: InstanceLimits | None, *, region: str | None) -> LayoutView:
     machine = read_tunables(path)
-    view = _declare(str(path), disk, None if disk is None and is_own_storage(machine.disk) else limits)
+    is_inside = disk is None and is_own_storage(machine.disk)
+    view = _declare(str(path), disk, None if is_inside else limits, region=region)
     ceilings = apply_throttles(view.ceilings, machine.disk, machine.limits)
     return msgspec.structs.replace(view, look=machine.disk, ceilings=ceilings)
 

@@ -22,6 +22,12 @@ COPY_BYTES_PER_S = 800_000_000
 # n = 24, Python 3.11, 2 CPUs that were shared with other programs), run/cluster/mirror.py with its read-ahead.
 _COMPARED_BYTES_PER_CPU_S = 1.9e9
 _READERS = 2
+# Rates at which one CPU reads tables and indexes into a server's buffers, from memory and from a disk. Source: 0.90 to 1.10
+# and 1.76 to 4.13 CPU seconds of all processes of PostgreSQL 18 for 2.35 GB (medians 1.05 and 2.72, n = 5 each, 2 CPUs that
+# were shared with other programs), pg_prewarm as a trial calls it.
+_WARMED_HELD_BYTES_PER_CPU_S, _WARMED_READ_BYTES_PER_CPU_S = 2.2e9, 0.9e9
+# From this version on, processes of the server's own read for a session: three, unless io_workers says otherwise.
+_SHARED_READING_MAJOR, _IO_WORKERS = 18, 3
 MEMORY_SHARE = 0.7
 """The share of memory that may hold data; the rest is the programs' and the kernel's."""
 # A copy of more data than the kernel leaves dirty, a fifth of memory, goes at the disk's speed: EBS gp3 as it comes.
@@ -60,8 +66,7 @@ def predict_between(
     # The loaded cluster, its copies, and what the server and others keep of them.
     is_held = (2 + servers) * size_bytes <= MEMORY_SHARE * machine.memory_bytes
     copy_s = size_bytes / rates.write + (0.0 if is_held else size_bytes / rates.read)
-    # Warming reads all of the data, and so does a cold start what the load asks for; the rest of that is the load's.
-    warm_s = 0.0 if is_held or study.trials.cache is CacheState.COLD else size_bytes / rates.read
+    warm_s = _predict_warm_s(study, machine, rates, size_bytes, is_held=is_held)
     changed_s = _predict_changed_s(study, workloads, rates, size_bytes)
     match policy:
         case RestorePolicy.COPY if is_held:
@@ -99,6 +104,17 @@ def _predict_compare_s(machine: Machine, rates: _Rates, size_bytes: float) -> fl
     """Predict the seconds for reading both copies and comparing them: the disk's or the CPUs', whichever takes longer."""
     cpus = min(_READERS, machine.cpu_count)
     return 2 * size_bytes / min(rates.read, cpus * _COMPARED_BYTES_PER_CPU_S)
+
+
+def _predict_warm_s(study: Study, machine: Machine, rates: _Rates, size_bytes: float, *, is_held: bool) -> float:
+    """Predict the seconds for reading all data into the server: the disk's or the CPUs', whichever takes longer."""
+    if study.trials.cache is not CacheState.WARM:
+        # What the load asks for is read within the load.
+        return 0.0
+    cpus = min(_IO_WORKERS, machine.cpu_count) if machine.version_major >= _SHARED_READING_MAJOR else 1
+    if is_held:
+        return size_bytes / (cpus * _WARMED_HELD_BYTES_PER_CPU_S)
+    return size_bytes / min(rates.read, cpus * _WARMED_READ_BYTES_PER_CPU_S)
 
 
 def _predict_changed_s(study: Study, workloads: Sequence[PlannedWorkload], rates: _Rates, size_bytes: float) -> float:

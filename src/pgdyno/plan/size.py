@@ -156,7 +156,7 @@ def find_missing_room(variants: Sequence[Variant], size: DataSize, machine: Mach
             f"{servers} servers with their data need about {format_bytes(needed_bytes)} of memory at once;"
             f" {format_bytes(allowed_bytes)} may be used"
         )
-    data_bytes, wal_bytes = servers * size.largest_bytes, servers * _WAL_BYTES
+    data_bytes, wal_bytes = servers * size.largest_bytes, servers * _predict_wal_bytes(size.largest_bytes)
     has_wal = machine.wal_free_bytes is None or any(variant.wal_home is not None for variant in variants)
     disk_bytes = data_bytes + wal_bytes if has_wal else data_bytes
     if disk_bytes > machine.disk_free_bytes:
@@ -165,7 +165,8 @@ def find_missing_room(variants: Sequence[Variant], size: DataSize, machine: Mach
             f" free are {format_bytes(machine.disk_free_bytes)}"
         )
     for home, free_bytes in machine.homes_free_bytes.items():
-        home_bytes = (size.largest_bytes + _WAL_BYTES) * sum(variant.home == home for variant in variants)
+        each_bytes = size.largest_bytes + _predict_wal_bytes(size.largest_bytes)
+        home_bytes = each_bytes * sum(variant.home == home for variant in variants)
         if home_bytes > free_bytes:
             return (
                 f"the servers of {home} need {format_bytes(home_bytes)} of disk at once;"
@@ -203,8 +204,9 @@ def _choose_scale(
             _RESTORE_BUDGET_S * _copy_bytes_per_s(machine) / BYTES_PER_SCALE / (1 + standbys)
         ),
         "the data fit into an eighth of memory": machine.memory_bytes // 8 // (1 + standbys) // BYTES_PER_SCALE,
-        "the disk has room for them": (machine.disk_free_bytes - _slack_bytes(standbys))
-        // ((2 + standbys) * BYTES_PER_SCALE),
+        "the disk has room for them": int(
+            _find_most_data(machine.disk_free_bytes - _slack_bytes(standbys), 2 + standbys) // BYTES_PER_SCALE
+        ),
     }
     binding = min(limits, key=lambda reason: limits[reason])
     scale = max((nice for nice in NICE_SCALES if nice <= limits[binding]), default=1)
@@ -236,8 +238,19 @@ def _check_wal_disk(data_bytes: int, machine: Machine, *, standbys: int) -> None
 
 
 def _predict_wal_bytes(data_bytes: int) -> int:
-    # Each trial begins with the WAL that loading has left, about as much as the data, and up to max_wal_size of then.
-    return _WAL_BYTES + min(data_bytes, _LOADED_WAL_BYTES)
+    return _WAL_BYTES + _predict_loaded_wal(data_bytes)
+
+
+def _predict_loaded_wal(data_bytes: int) -> int:
+    """Return the bytes of WAL that loading leaves, with which each trial begins."""
+    # About as much as the data, and up to max_wal_size of then.
+    return min(data_bytes, _LOADED_WAL_BYTES)
+
+
+def _find_most_data(room_bytes: float, clusters: int) -> float:
+    """Return the bytes of data of which so many clusters, with the WAL that loading leaves, have room."""
+    each_bytes = room_bytes / clusters
+    return max(each_bytes / 2, each_bytes - _LOADED_WAL_BYTES)
 
 
 def _check_homes(data_bytes: int, machine: Machine, *, standbys: int) -> None:
@@ -266,13 +279,15 @@ def _check_disk(
 ) -> None:
     # All loaded clusters and the working copies are on disk at the same time; a snapshot takes what a trial changes.
     slack_bytes = _slack_bytes(max(0, copies - 1))
-    needed = round((sum(to_load) + copies * max(scales)) * bytes_per_scale) + slack_bytes
+    clusters = [round(scale * bytes_per_scale) for scale in (*to_load, *[max(scales)] * copies)]
+    needed = sum(size + _predict_loaded_wal(size) for size in clusters) + slack_bytes
     if needed <= machine.disk_free_bytes:
         return
     hint = "use smaller scales or fewer servers, or free some space"
     if len(scales) == 1:
         of_data = copies + len(to_load)
-        fits = max(0, int((machine.disk_free_bytes - slack_bytes) / (of_data * bytes_per_scale))) if of_data else 0
+        most_bytes = _find_most_data(machine.disk_free_bytes - slack_bytes, of_data) if of_data else 0.0
+        fits = max(0, int(most_bytes / bytes_per_scale))
         hint = f"use a scale of at most {fits}" if fits else "free some space"
     raise HostError(
         f"scale {', '.join(map(str, sorted(set(scales))))} does not fit on the disk",

@@ -173,6 +173,8 @@ class HostSpec(StudyTable, frozen=True, kw_only=True):
                 raise ValueError(f"instance {self.instance!r} is unknown; {exc.hint}") from exc
         for name in ("cpus", "instance_iops", "instance_mb_s"):
             check_above_0(name, getattr(self, name))
+        if not (self.name is None or self.name.isprintable()):
+            raise ValueError(f"name {self.name!r} must be printable, and one line")
         _ = self.memory_bytes
 
     @property

@@ -67,7 +67,7 @@ def ceilings_of(card: DiskCard) -> StorageCeilings | None:
     """Compute the ceilings of a card's declaration; None without one. A declared instance alone has its own limits."""
     limits = instance_limits_of(card)
     if card.declared is not None:
-        return compute_ceilings(card.declared, limits)
+        return compute_ceilings(card.declared, limits, region=None if card.host is None else card.host.region)
     return None if limits is None else ceilings_of_instance(limits)
 
 

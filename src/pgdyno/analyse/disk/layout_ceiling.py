@@ -14,6 +14,7 @@ import msgspec
 from pgdyno.analyse.disk.ceiling import TRANSFERS, Ceiling, InstanceLimits, Limit, Price, StorageCeilings
 from pgdyno.analyse.disk.raid import array_words, times_of
 from pgdyno.facts.instances import find_instance, list_instances
+from pgdyno.facts.prices import REGION
 from pgdyno.facts.volumes import find_volume, price_of
 from pgdyno.spec.host import DiskSpec, HostSpec
 from pgdyno.units import PAGE_BYTES
@@ -77,7 +78,11 @@ def usual_limits(cpu_count: float, provider: str | None) -> InstanceLimits:
 
 
 def compute_ceilings(
-    disk: DiskSpec, limits: InstanceLimits | None = None, *, declared_by: str = "as declared"
+    disk: DiskSpec,
+    limits: InstanceLimits | None = None,
+    *,
+    declared_by: str = "as declared",
+    region: str | None = None,
 ) -> StorageCeilings:
     """Compute the ceilings of a layout.
 
@@ -85,6 +90,7 @@ def compute_ceilings(
         disk: The declared layout.
         limits: Limits of the machine that it is attached to; they apply to network volumes only.
         declared_by: Source of a figure for the whole path, for `how`.
+        region: Declared region, which decides the price; None: that of the known prices.
     """
     each, whole = _published(disk), _declared(disk)
     absent = {
@@ -110,7 +116,7 @@ def compute_ceilings(
         write_bytes_per_s=transfers["write_bytes_per_s"],
         flushes_per_s=None if flush is None else _flushes(flush),
         capacity_bytes=None if disk.size_bytes is None else _capacity(disk, disk.size_bytes),
-        price=_find_price(disk, absent),
+        price=_find_price(disk, region or REGION, absent),
         absent=absent,
     )
 
@@ -298,9 +304,12 @@ def _capacity(disk: DiskSpec, size_bytes: float) -> Ceiling:
     return Ceiling(value=value, unit="bytes", binds=Limit.ARRAY, how=how, volume_value=size_bytes, array_value=value)
 
 
-def _find_price(disk: DiskSpec, absent: dict[str, str]) -> Price | None:
+def _find_price(disk: DiskSpec, region: str, absent: dict[str, str]) -> Price | None:
     if disk.volume is None or disk.size_bytes is None or disk.disk_kind != "network-ssd":
         absent["price"] = "only volumes of clouds have a price of their own"
+        return None
+    if region != REGION:
+        absent["price"] = f"no source says what {disk.volume} costs in {region}"
         return None
     volume, size_gib = find_volume(disk.volume), disk.size_bytes / _GIBIBYTE
     try:
@@ -310,7 +319,7 @@ def _find_price(disk: DiskSpec, absent: dict[str, str]) -> Price | None:
         return None
     return Price(
         usd_per_month=each * disk.count,
-        how=f"{disk.count} × ${each:,.2f} of {disk.volume} of {disk.size}, on demand in us-east-1",
+        how=f"{disk.count} × ${each:,.2f} of {disk.volume} of {disk.size}, on demand in {region}",
         date=volume.price_date,
         source=volume.price_source or volume.source,
     )

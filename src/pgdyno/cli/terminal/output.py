@@ -5,13 +5,16 @@ from __future__ import annotations
 import sys
 from typing import Protocol, runtime_checkable
 
-from rich.console import Console, RenderableType
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.markup import escape
+from rich.segment import Segment
 
 from pgdyno.errors import PgdynoError, with_program
 from pgdyno.run.host.program import machine_name, program_name
 
 _UNWRAPPED_WIDTH = 200
+# Names in a record that somebody else made could move the cursor, or set the terminal's title.
+_CONTROLS = dict.fromkeys({*range(0x20), *range(0x7F, 0xA0)} - {ord("\n"), ord("\t")})
 
 
 @runtime_checkable
@@ -34,7 +37,23 @@ def show_result(result: Result, *, as_json: bool) -> None:
     if not console.is_terminal:
         # A file or a pipe has no screen width.
         console.width = _UNWRAPPED_WIDTH
-    console.print(result.to_terminal())
+    console.print(_Harmless(result.to_terminal()))
+
+
+class _Harmless:
+    """What is printed, without the control characters that its words may have.
+
+    Args:
+        content: What is printed.
+    """
+
+    def __init__(self, content: RenderableType) -> None:
+        self._content = content
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Yield the pieces of the content."""
+        for piece in console.render(self._content, options):
+            yield piece if piece.control else Segment(piece.text.translate(_CONTROLS), piece.style)
 
 
 def show_error(error: PgdynoError, *, as_json: bool) -> None:
@@ -42,12 +61,12 @@ def show_error(error: PgdynoError, *, as_json: bool) -> None:
     console = Console(stderr=True, highlight=False, soft_wrap=True)
     machine = machine_name()
     place = "" if machine is None else f" on {machine}"
-    console.print(f"[bold red]error{escape(place)}:[/bold red] {escape(error.fact)}")
+    console.print(f"[bold red]error{escape(place)}:[/bold red] {_escape(error.fact)}")
     for line in error.detail.splitlines():
-        console.print(f"  {escape(line)}")
+        console.print(f"  {_escape(line)}")
     hint = with_program(error.hint, program_name())
     if hint:
-        console.print(f"[bold]hint:[/bold] {escape(hint)}")
+        console.print(f"[bold]hint:[/bold] {_escape(hint)}")
     if as_json:
         import msgspec  # noqa: PLC0415 - needed only for JSON
 
@@ -55,3 +74,7 @@ def show_error(error: PgdynoError, *, as_json: bool) -> None:
             "error": {"fact": error.fact, "detail": error.detail, "hint": hint, "exit_code": int(error.exit_code)}
         }
         sys.stdout.buffer.write(msgspec.json.encode(document) + b"\n")
+
+
+def _escape(words: str) -> str:
+    return escape(words.translate(_CONTROLS))

@@ -68,7 +68,7 @@ def _find_layout(report: ReportInput) -> LayoutView | None:
     if host is None or host.disk is None:
         return None
     limits = limits_of(host) if host.disk.disk_kind == "network-ssd" else None
-    ceilings = compute_ceilings(host.disk, limits)
+    ceilings = compute_ceilings(host.disk, limits, region=host.region)
     return LayoutView(title="data", declared=host.disk, limits=limits, ceilings=ceilings)
 
 

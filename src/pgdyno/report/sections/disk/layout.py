@@ -30,7 +30,7 @@ _TITLES = {
 }
 _UNDECLARED = (
     "Its limits are not known: nothing is declared (--host FILE), and no limit was found here. To measure them, run"
-    " pgdyno disk without --layout."
+    " `pgdyno disk` without --layout."
 )
 _MACHINE_UNKNOWN = (
     "What the machine lets through to all of its network volumes is not known, and often binds first. Declare instance, or"
