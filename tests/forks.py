@@ -13,6 +13,7 @@ import fcntl
 import functools
 import gc
 import importlib
+import inspect
 import json
 import os
 import pkgutil
@@ -24,9 +25,12 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import ModuleType
 from typing import Any
+
+import msgspec
 
 from pgdyno.run.host.helper import helper_argv
 from pgdyno.run.host.process import wrap
@@ -132,17 +136,37 @@ def _read_at_start(environment: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in environment.items() if name.startswith(("PYTHON", "LC_", "LANG"))}
 
 
-def _import_all() -> None:
+def _make_ready() -> None:
+    """Import, read and compile here what each child would else for itself, as far as it starts no thread."""
     package = importlib.import_module("pgdyno")
-    for module in pkgutil.walk_packages(package.__path__, "pgdyno."):
-        importlib.import_module(module.name)
+    modules = [importlib.import_module(module.name) for module in pkgutil.walk_packages(package.__path__, "pgdyno.")]
     importlib.import_module("tests.homes")
-    # Comparisons import it when they need it.
-    importlib.import_module("scipy.special")
-    # Reports would compile them.
+    # What commands import when they need it: comparisons the first, values on the command line the second.
+    for name in ("scipy.special", "typer._adapters", "polars._utils.parquet", "tomli_w"):
+        importlib.import_module(name)
     templates = importlib.import_module("pgdyno.report.forms.html")._environment()
     for name in templates.list_templates(extensions=["j2"]):
         templates.get_template(name)
+    for module in modules:
+        if module.__name__.startswith("pgdyno.facts."):
+            _read_facts(module)
+    # msgspec keeps what it finds out of a class at its first use.
+    for kind in _list_structs(msgspec.Struct):
+        with contextlib.suppress(TypeError):  # some hold what no file does
+            msgspec.json.Decoder(kind)
+
+
+def _read_facts(module: ModuleType) -> None:
+    """Call what a module calls once and keeps."""
+    for read in vars(module).values():
+        if hasattr(read, "cache_info") and not inspect.signature(read).parameters:
+            read()
+
+
+def _list_structs(base: type) -> Iterator[type]:
+    for kind in base.__subclasses__():
+        yield kind
+        yield from _list_structs(kind)
 
 
 def _fork_until_child(channel: socket.socket) -> dict[str, Any]:
@@ -249,7 +273,7 @@ def _fork_for_helpers() -> dict[str, Any] | None:
 
 
 def _serve(channel: socket.socket) -> None:
-    _import_all()
+    _make_ready()
     # What is there by now is no garbage of a child.
     gc.freeze()
     try:

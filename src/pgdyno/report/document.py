@@ -255,6 +255,8 @@ class Document(msgspec.Struct, frozen=True, kw_only=True):
 
 def name_program(document: Document, program: str, *, recorded: str = "pgdyno") -> Document:
     """Return a document whose commands name the program as given, in place of `pgdyno` or of the name that a record keeps."""
+    if program == recorded == "pgdyno":
+        return document
     kept = f"`{shlex.quote(recorded)} "
 
     def rename(part: Any) -> Any:
