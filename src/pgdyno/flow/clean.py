@@ -14,6 +14,7 @@ from pgdyno.report.forms.plain import render_line
 from pgdyno.run.cluster.home import open_home
 from pgdyno.run.cluster.template import remove_template
 from pgdyno.run.host.process import find_server_user
+from pgdyno.run.host.program import machine_name
 from pgdyno.run.over.stopped import find_stopped, remove_stopped
 from pgdyno.units import count_things, format_bytes
 
@@ -57,7 +58,8 @@ def clean_home(place: Workspace, *, ui: Ui) -> Cleaned:
     """Remove every loaded cluster of a home, and the stopped studies that are at home elsewhere, after asking."""
     with open_home(place.home, find_server_user(place.run_as)) as home:
         templates = sorted(home.templates.iterdir())
-        stopped = find_stopped()
+        # Who names a home on this machine means nothing beside it.
+        stopped = () if place.is_home_named and machine_name() is None else find_stopped()
         sizes = {folder.name: _measure(folder) for folder in templates}
         studies = {one.folder: one for one in stopped if one.is_at_home}
         listed = [f"{name}: {format_bytes(one)}" for name, one in sizes.items()]
