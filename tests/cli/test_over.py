@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -68,6 +69,28 @@ def test_a_study_that_is_killed_here_stops_there_and_goes_on(carried: Sshd) -> N
         record = bench.folder / "mine"
         assert json.loads((record / "ssh.json").read_text())["ssh"] == "db1"
         assert not list((record / "trials").iterdir())
+        with bench.started("resume", "mine") as process:
+            assert wait_until(
+                lambda: (
+                    process.poll() is not None
+                    or (
+                        any(far.glob("*/mine/trials/*.cut-1"))
+                        and any(far.glob(f"*/mine/trials/{4 * '[0-9]'}/os.jsonl"))
+                    )
+                )
+            )
+            process.send_signal(signal.SIGINT)
+            _, said = process.communicate()
+            assert process.returncode == 130, said
+        # It is at home by now, and need not stay there.
+        clean = ("on", "db1", "clean", "--home", str(bench.folder / "empty"))
+        (folder,) = far.glob("*")
+        listed = bench.run(*clean)
+        assert (listed.returncode, f"{folder}: " in listed.stderr) == (2, True), listed.stderr
+        assert (folder / "mine").exists()
+        cleaned = bench.run(*clean, "--yes")
+        assert (cleaned.returncode, "is sent back if it is resumed" in cleaned.stdout) == (0, True), cleaned.stderr
+        assert not [*far.glob("*")]
         done = bench.run("resume", "mine")
         assert done.returncode == 0, done.stderr
         bench.assert_nothing_runs()

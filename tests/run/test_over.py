@@ -14,14 +14,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from pgdyno.errors import HostError, StepFailedError
 from pgdyno.run.link.ssh import SshLink, open_link
-from pgdyno.run.over import parcels
+from pgdyno.run.over import far_run, parcels
 from pgdyno.run.over.carry import Carried, carry
 from pgdyno.run.over.command import Began, FarCommand, Order, running
 from pgdyno.run.over.parcels import Parcel, Platform, pack_packages
+from pgdyno.run.over.stopped import find_stopped, remove_stopped
 from pgdyno.spec.hosts import HostEntry, HostRole
 from tests.hosts import Sshd
 from tests.run.test_link import is_running, wait_until
@@ -338,3 +340,26 @@ def test_a_record_that_is_gone_there_cannot_be_resumed(by_ssh: Sshd, tmp_path: P
         pytest.raises(HostError, match="db1: it no longer has this record"),
     ):
         command.run(began=lambda _: None)
+
+
+def test_a_stopped_study_is_removed_only_where_it_is_at_home_and_nothing_runs_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert find_stopped() == ()
+    at_home, running, lone, empty = (tmp_path / far_run.PLACE / name for name in ("at-home", "running", "lone", "none"))
+    for folder in (at_home, running, lone):
+        (folder / "records/mine").mkdir(parents=True)
+        (folder / "records/mine/record.json").write_text("{}")
+    empty.mkdir()
+    (at_home / far_run.AT_HOME).touch()
+    (running / far_run.AT_HOME).touch()
+    (tmp_path / far_run.PLACE / "link").symlink_to(tmp_path)
+    held = far_run.hold(running, fcntl.LOCK_EX)
+    assert held is not None
+    found = find_stopped()
+    assert [(Path(one.folder).name, one.is_at_home) for one in found] == [("at-home", True), ("lone", False)]
+    as_if = msgspec.structs.replace(found[0], folder=str(running))
+    assert [remove_stopped(one) for one in (*found, as_if)] == [True, False, False]
+    os.close(held)
+    assert {path.name for path in at_home.parent.iterdir()} == {"running", "lone", "none", "link"}

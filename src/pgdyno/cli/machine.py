@@ -117,7 +117,10 @@ def clean(
     json: JsonOption = False,
     yes: YesOption = False,
 ) -> None:
-    """Remove loaded clusters from pgdyno's home, or pgdyno's own databases from a server of yours; records are kept."""
+    """Remove loaded clusters from pgdyno's home, or pgdyno's own databases from a server of yours; records are kept.
+
+    Stopped studies that another machine has sent to this one are removed, too: their records stay there.
+    """
     with session(json=json, quiet=True, yes=yes) as (ui, show):
         take_password_command(password_command, dsn=dsn)
         if dsn is not None:

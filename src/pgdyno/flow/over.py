@@ -68,7 +68,8 @@ def resume_over(
     refuse_options(options)
     order = Order(
         words=(RESUME, far.record, *options),
-        files={} if far.folder is not None else _list_record(store.path, far.record),
+        # What was cut off before anything came home is only there.
+        files=_list_record(store.path, far.record) if far.folder is None or store.has_trials else {},
         folder=far.folder,
         result=far.record,
     )
@@ -129,6 +130,8 @@ class _Run:
                 if self._is_over(ended):
                     self._hint = f"all is here; {ended.folder} there is not needed any more: remove it"
                     command.remove()
+                else:
+                    command.note_home()
         except StepFailedError as error:
             error.hint = error.hint or f"{self._hint}{self._goes_on}"
             raise
@@ -147,9 +150,18 @@ class _Run:
             with running(self._link, carried, self._order) as command:
                 yield command
             return
-        ui.begin_step("send", predicted_s=_CARRYING_S)
-        with running(self._link, carried, self._order, tell=ui.show_activity) as command:
-            ui.end_step(f"{format_bytes(size_bytes)}: what is here of the record")
+        is_shown = False
+
+        def tell(text: str) -> None:
+            nonlocal is_shown
+            if not is_shown:
+                is_shown = True
+                ui.begin_step("send", predicted_s=_CARRYING_S)
+            ui.show_activity(text)
+
+        with running(self._link, carried, self._order, tell=tell) as command:
+            if is_shown:
+                ui.end_step(f"{format_bytes(size_bytes)}: what is here of the record")
             yield command
 
     @property

@@ -42,7 +42,7 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
     texts: Mapping[str, str] = {}
     """Further files, by their paths there."""
     folder: str | None = None
-    """Where an earlier command has worked there; None: a new folder."""
+    """Where an earlier command has worked there; a new one, with the files, if that is gone. None: a new folder."""
     result: str | None = None
     """The path in that folder of what is brought home; None: nothing is."""
     shows_result: bool = True
@@ -108,14 +108,16 @@ class FarCommand:
         self._stop_count += 1
 
     def send_files(self, order: Order, tell: Callable[[str], None]) -> None:
-        """Send the files of a command, which begins when it has them.
+        """Send the files of a command, unless they are there; it begins when it has them.
 
         Raises:
             HostError: It cannot be run there.
             StepFailedError: The link is lost.
         """
-        while self._hear_frame()[0] != "ready":
+        while (word := self._hear_frame()[0]) not in {"ready", "kept"}:
             pass
+        if word == "kept":
+            return
         done, total = 0, order.size_bytes
         with TarSender(self._talk).packing() as tar:
             for name, text in order.texts.items():
@@ -143,6 +145,14 @@ class FarCommand:
             raise StepFailedError(f"what comes from {self._name} cannot be written", detail=str(exc)) from exc
         while self._hear_tar():
             pass
+
+    def note_home(self) -> None:
+        """Note there that what stays is also here.
+
+        Raises:
+            StepFailedError: The link is lost.
+        """
+        self._talk.send(b"home\n")
 
     def remove(self) -> None:
         """Remove its folder there.

@@ -7,7 +7,7 @@ that shows that output, or null.
 
 Standard output is in frames: a line with a word and a size, and so many bytes. After `ready` the files come, as a compressed tar in
 frames: a line with a size, and so many bytes, to a frame of none. Later lines on stdin are words: `stop`,
-`fetch`, `remove`; an empty line says that the other end lives. `stop` is Ctrl-C for pgdyno; so is the end of stdin, and its
+`fetch`, `remove`, and `home`, which says that all is home that stays here; an empty line says that the other end lives. `stop` is Ctrl-C for pgdyno; so is the end of stdin, and its
 silence. Pgdyno then stops in order, which puts kernel settings back; what is left of it after a while is killed.
 """
 
@@ -40,6 +40,7 @@ LOOKS_EVERY_S = 0.2
 MOST_PENDING_BYTES = 4 << 20
 PLACE = "pgdyno-on"
 PART = ".part"
+AT_HOME = ".at-home"
 FREE = "free some of that disk: `df -h`"
 NOTED = ("record.json", "study.toml")
 PR_SET_PDEATHSIG = 1
@@ -208,23 +209,26 @@ def remove_left(place: Path) -> None:
             os.close(held)
 
 
-def open_folder(request: dict[str, Any], link: Link) -> tuple[Path, int]:
-    """Return the folder to work in, and the descriptor that holds it: a new one, or that of an earlier command."""
+def open_folder(request: dict[str, Any], link: Link) -> tuple[Path, int, bool]:
+    """Return the folder to work in, the descriptor that holds it, and whether it is a new one or that of an earlier command."""
     place = Path.home() / PLACE
-    if request["folder"] is None:
-        place.mkdir(mode=0o755, exist_ok=True)
-        remove_left(place)
-        folder = place / f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
-        folder.mkdir()
-    else:
+    is_new = request["folder"] is None
+    if not is_new:
         folder = Path(request["folder"])
         # It comes from a record, which may be of anybody, and is removed in the end: nothing else may be.
-        if folder.parent != place or folder.name == ".." or not (folder / request["result"] / NOTED[0]).exists():
+        is_there = folder.parent == place and folder.name != ".." and (folder / request["result"] / NOTED[0]).exists()
+        if not is_there and request["files_bytes"] is None:
             raise Refusal(
                 "it no longer has this record",
                 str(folder / request["result"]),
                 "what was brought home stays; begin again for the rest",
             )
+        is_new = not is_there
+    if is_new:
+        place.mkdir(mode=0o755, exist_ok=True)
+        remove_left(place)
+        folder = place / f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
+        folder.mkdir()
     until_s = time.monotonic() + WAITS_S
     held = hold(folder, fcntl.LOCK_EX)
     while held is None:
@@ -232,7 +236,8 @@ def open_folder(request: dict[str, Any], link: Link) -> tuple[Path, int]:
             raise Refusal("another pgdyno is at work on this record there", str(folder), "wait for it")
         link.turn(LOOKS_EVERY_S, [])
         held = hold(folder, fcntl.LOCK_EX)
-    return folder, held
+    (folder / AT_HOME).unlink(missing_ok=True)
+    return folder, held, is_new
 
 
 def check_room(folder: Path, size: int) -> None:
@@ -418,6 +423,8 @@ def serve(command: Command, link: Link) -> None:
         while (word := link.take_word()) is not None:
             if word == b"fetch" and command.result is not None:
                 send_tar(command.result, link)
+            elif word == b"home":
+                (command.folder / AT_HOME).touch()
             elif word == b"remove":
                 shutil.rmtree(command.folder, ignore_errors=True)
                 with contextlib.suppress(OSError):
@@ -434,8 +441,10 @@ def main() -> None:
         request = json.loads(link.await_word())
         link.silence_s = request["silence_s"]
         used = use([Path(request[name]) for name in ("program", "packages")])
-        folder, held = open_folder(request, link)
-        if request["files_bytes"] is not None:
+        folder, held, is_new = open_folder(request, link)
+        if request["files_bytes"] is not None and not is_new:
+            link.send("kept", b"")
+        elif request["files_bytes"] is not None:
             take_files(folder, request["files_bytes"], link)
         command = Command(request, link, folder, [held, *used])
         code = explain_code(command.run())
