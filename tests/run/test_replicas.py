@@ -116,6 +116,9 @@ def test_one_standby_is_read_by_one_pgbench(home: Home, tmp_path: Path) -> None:
     read(tmp_path, outcome)
     assert outcome.record.generators == ()
     assert not (tmp_path / "trial/loads").exists()
+    # Its caches were warmed without what a standby refuses: an error in its log would pass for the reason why a trial failed.
+    (log,) = tmp_path.rglob("standby1.log")
+    assert "ERROR" not in log.read_text()
 
 
 def test_a_standby_that_ends_under_its_readers_fails_the_trial_by_name(home: Home, tmp_path: Path) -> None:
