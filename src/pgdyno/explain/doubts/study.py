@@ -308,8 +308,9 @@ def _share_above(
 
 
 def _sentence(words: str) -> str:
-    # A program keeps its name.
-    return words if words.startswith("pgbench") else words[:1].upper() + words[1:]
+    # A program keeps its name, and so does a file.
+    first = words.partition(" ")[0]
+    return words if first.startswith("pgbench") or "/" in first else words[:1].upper() + words[1:]
 
 
 def _trials(analysis: StudyAnalysis) -> Iterator[tuple[WorkloadAnalysis, TrialAnalysis]]:
