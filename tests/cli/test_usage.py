@@ -11,6 +11,11 @@ from pgdyno.cli.main import run_program
 
 WRONG = [
     ("bench --scale big", "--scale big: not a whole number", "`pgdyno bench --help` lists the options"),
+    (
+        "bench --dsn host=db1 --minutes 3",
+        "--dsn already determines these options: leave out minutes",
+        "--rounds and --duration say how long it takes",
+    ),
     ("bench -c 1.5", "--clients 1.5: not a whole number", "`pgdyno bench --help`"),
     ("bench --minutes soon", "--minutes soon: not a number", "`pgdyno bench --help`"),
     ("bench --metrics-port 99999", "--metrics-port 99999: above 65535", "`pgdyno bench --help`"),

@@ -85,6 +85,12 @@ def test_a_damaged_file_is_named_and_what_was_never_seen_is_not(record: StudyRec
     assert found.evidence == "A samples file is damaged: os.parquet"
 
 
+def test_a_damaged_file_keeps_its_name_at_the_beginning_of_a_sentence(record: StudyRecord) -> None:
+    reason = "records/a/trials/0001/transactions/part-00000.parquet is not a part of packed transactions"
+    (found,) = find_doubts(record, analysis_of(record, gaps=(Gap(source="slices", reason=reason),)))
+    assert found.evidence == reason
+
+
 def test_a_reason_of_the_preflight_is_told_once() -> None:
     made = make_record()
     told = [one for one in find_doubts(made, analysis_of(made)) if one.rule]

@@ -66,6 +66,14 @@ def test_a_report_that_fits_its_record_is_read_and_not_written_again(tmp_path: P
     assert (record / "report.json").read_bytes() == before
 
 
+def test_an_interval_that_is_too_wide_is_told_and_not_left_out(tmp_path: Path) -> None:
+    record = copy_record(tmp_path / "one")
+    write_report(record)
+    edit(record / "report.json", lambda one: one["workloads"][0]["tps"].update(value=7200.0, low=3100.0, high=17000.0))
+    (entry,) = journal_of(tmp_path).entries
+    assert entry.answers == ("tpcb-like: 7,200 TPS (3,100 – 17,000: too wide), n = 2",)
+
+
 @pytest.mark.parametrize("stale", ["version", "trials", "damaged", "other", "none"])
 def test_a_report_that_does_not_fit_is_not_believed(tmp_path: Path, stale: str) -> None:
     record = copy_record(tmp_path / "one")

@@ -25,6 +25,7 @@ from pgdyno.record.machine.given_server import GivenServer
 from pgdyno.record.samples.clock import SERVER_CLOCK_FILE
 from pgdyno.record.store import RecordStore
 from pgdyno.report.documents.report import make_schema
+from pgdyno.report.sections.first_page import make_first_page
 from pgdyno.tune.subject import read_measured
 from tests.disk_cards import make_card
 from tests.given import RECORDS, SERVER, give, watch
@@ -85,6 +86,12 @@ def test_a_service_is_asked_by_its_console(tmp_path: Path) -> None:
     assert "The console of Amazon RDS may show it." in markdown
     # Nobody gets a shell there.
     assert "on that machine" not in markdown
+    assert "Name the server's machine" not in markdown
+
+
+def test_how_to_watch_the_machine_is_a_next_step(tmp_path: Path) -> None:
+    page = make_first_page(compose_report(give("v1-pg18", tmp_path)).report)
+    assert any(step.words.startswith("Name the server's machine with `--server-host`") for step in page.steps)
 
 
 def test_obstacles_of_before_are_doubts(tmp_path: Path) -> None:
@@ -152,7 +159,7 @@ def test_another_disk_is_imagined_without_the_first(store: RecordStore, tmp_path
 @pytest.mark.parametrize(
     ("others", "severity", "told"),
     [
-        (0, "note", "up to about 0 transactions a second"),
+        (0, "note", "others ended hardly a transaction in other databases"),
         (40, "note", "up to about 15 "),
         (225, "warning", "up to about 200 "),
     ],

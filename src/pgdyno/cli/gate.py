@@ -41,8 +41,8 @@ def show_gated(gated: GatedReport, show: Any, *, json: bool) -> None:
     """
     show(gated)
     if json and gated.result is not None:
-        from rich.console import Console  # noqa: PLC0415 - needed only here
+        from pgdyno.cli.terminal.output import PipedConsole  # noqa: PLC0415 - needed only here
 
-        Console(stderr=True, highlight=False, soft_wrap=True).print(gated.gate_to_terminal())
+        PipedConsole(stderr=True, highlight=False, soft_wrap=True).print(gated.gate_to_terminal())
     if gated.exit_code:
         raise SystemExit(gated.exit_code)

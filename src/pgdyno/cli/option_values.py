@@ -257,7 +257,8 @@ def parse_amount(said: str, text: str, unit: str, *, hint: str) -> float:
 _INSTEAD = {
     "--dsn": {
         "endpoint": "a pooler that runs in front of that server is measured by"
-        " `pgdyno compare --dsn CONNINFO --endpoint primary --endpoint NAME=CONNINFO`"
+        " `pgdyno compare --dsn CONNINFO --endpoint primary --endpoint NAME=CONNINFO`",
+        "minutes": "--rounds and --duration say how long it takes",
     }
 }
 

@@ -46,8 +46,7 @@ def session(*, json: bool, quiet: bool, yes: bool, live: LiveOptions | None = No
     except KeyboardInterrupt as interrupt:
         fail(_find_pending_error(interrupt) or InterruptedStudyError("stopped"), json=json)
     except BrokenPipeError:
-        # The reader of the output has closed the pipe; Python must not report an error about it at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _leave_pipes()
         raise SystemExit(ExitCode.STEP) from None
     except OSError as error:
         # The last resort: no permission for a file or folder, or a full disk.
@@ -83,5 +82,18 @@ def fail(error: PgdynoError, *, json: bool) -> NoReturn:
     """Print an error and exit with its exit code."""
     from pgdyno.cli.terminal.output import show_error
 
-    show_error(error, as_json=json)
+    try:
+        show_error(error, as_json=json)
+    except BrokenPipeError:
+        _leave_pipes()
     raise SystemExit(error.exit_code)
+
+
+def _leave_pipes() -> None:
+    """Write nothing more: the reader has gone, and Python would report that at exit, with a code of its own.
+
+    With 2>&1 both streams are one pipe.
+    """
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for stream in (sys.stdout, sys.stderr):
+        os.dup2(nowhere, stream.fileno())

@@ -145,11 +145,16 @@ def _name_other_clients(record: StudyRecord, capacity: Capacity) -> Iterator[str
 
 def _unknown(record: StudyRecord, capacity: Capacity) -> Finding:
     reasons = dict.fromkeys(reason for name, reason in capacity.absent.items() if name != "next")
+    # Nobody gets a shell on the machine of a managed service.
+    may_watch = record.given is not None and record.host is None and record.given.service is None
     return Finding(
         rule=CEILING,
         severity=Severity.NOTE,
         claim=f"How much this {'server' if record.given else 'machine'} can carry of this load is not known.",
         evidence="; ".join(reasons) or "Every limit that is known was passed",
+        advice="Name the server's machine with `--server-host`, as you would give it to ssh: its CPUs and disks are then watched."
+        if may_watch
+        else "",
         workload=capacity.workload,
         certainty=Certainty.UNKNOWN,
     )

@@ -125,8 +125,9 @@ def restore_given(dsn: str, *, ui: Ui) -> Restored:
     @functools.cache
     def is_moved(there: str, here: str) -> bool:
         count = len({one.what for one in known if one.server == there})
+        were = "was" if count == 1 else "were"
         ui.say(
-            f"{count_things(count, 'setting')} were changed in {there}; this is {here}, with the same system identifier"
+            f"{count_things(count, 'setting')} {were} changed in {there}; this is {here}, with the same system identifier"
         )
         if ui.confirm(f"is {here} the server that was {there}, and no copy of it?", default=False):
             return True

@@ -12,11 +12,11 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from types import TracebackType
 
-from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 from rich.text import Text
 
+from pgdyno.cli.terminal.output import PipedConsole
 from pgdyno.cli.terminal.progress_bar import RemainingColumn, TrendProgress, format_minutes
 from pgdyno.cli.terminal.trend import Trend
 from pgdyno.errors import with_program
@@ -51,7 +51,7 @@ class Display(AbstractContextManager["Display"]):
         self._assume_yes = assume_yes
         self._page = None if page is None else LivePage(page)
         self._trend = None if page is None or page.address is None else Trend()
-        self.console = Console(stderr=True, highlight=False)
+        self.console = PipedConsole(stderr=True, highlight=False)
         self._quiet = quiet
         self._progress: Progress | None = None
         self._task: TaskID | None = None

@@ -28,12 +28,20 @@ class Result(Protocol):
         """Return the result for the terminal."""
 
 
+class PipedConsole(Console):
+    """A console that leaves a closed pipe to `session`: rich would exit with 1, which says that a gate failed."""
+
+    def on_broken_pipe(self) -> None:
+        """Raise the error again."""
+        raise BrokenPipeError
+
+
 def show_result(result: Result, *, as_json: bool) -> None:
     """Print a flow's result on stdout."""
     if as_json:
         sys.stdout.buffer.write(result.to_json().rstrip() + b"\n")
         return
-    console = Console(highlight=False)
+    console = PipedConsole(highlight=False)
     if not console.is_terminal:
         # A file or a pipe has no screen width.
         console.width = _UNWRAPPED_WIDTH
@@ -58,7 +66,7 @@ class _Harmless:
 
 def show_error(error: PgdynoError, *, as_json: bool) -> None:
     """Print an error (fact, detail, hint) on stderr, and with --json also on stdout."""
-    console = Console(stderr=True, highlight=False, soft_wrap=True)
+    console = PipedConsole(stderr=True, highlight=False, soft_wrap=True)
     machine = machine_name()
     place = "" if machine is None else f" on {machine}"
     console.print(f"[bold red]error{escape(place)}:[/bold red] {_escape(error.fact)}")

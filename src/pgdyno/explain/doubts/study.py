@@ -267,7 +267,10 @@ def _shared_counters(record: StudyRecord, analysis: StudyAnalysis) -> Iterator[F
     beside = [tps for _, trial in _trials(analysis) if (tps := _others_tps(trial.record)) is not None]
     is_shared = max(beside, default=before or 0.0) > IDLE_TPS
     if beside:
-        seen = f"Beside the load, others ended up to about {max(beside):.0f} transactions a second in other databases"
+        most = max(beside)
+        seen = f"Beside the load, others ended up to about {most:.0f} transactions a second in other databases"
+        if round(most) == 0:
+            seen = "Beside the load, others ended hardly a transaction in other databases"
     elif before is not None:
         seen = f"Before the load, others ended {before:.0f} transactions in a second"
     else:
@@ -308,8 +311,9 @@ def _share_above(
 
 
 def _sentence(words: str) -> str:
-    # A program keeps its name.
-    return words if words.startswith("pgbench") else words[:1].upper() + words[1:]
+    # A program keeps its name, and so does a file.
+    first = words.partition(" ")[0]
+    return words if first.startswith("pgbench") or "/" in first else words[:1].upper() + words[1:]
 
 
 def _trials(analysis: StudyAnalysis) -> Iterator[tuple[WorkloadAnalysis, TrialAnalysis]]:

@@ -202,5 +202,6 @@ def _format_tps(tps: Estimate) -> str:
     if tps.value is None:
         return f"no TPS ({tps.reason})" if tps.reason else "no TPS"
     shown = format_estimate(tps)
-    interval = f" {shown.interval}" if shown.interval.startswith("[") else ""
+    # The words for a single trial would say its number again.
+    interval = "" if shown.interval.startswith(shown.n) else f" {shown.beside}"
     return f"{shown.value} TPS{interval}, {shown.n}"
