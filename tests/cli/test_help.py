@@ -184,3 +184,24 @@ def test_ctrl_c_before_there_is_anything_to_end() -> None:
         runpy.run_module("pgdyno", run_name="__main__")"""
     done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
     assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGINT, "", "")
+
+
+def test_a_shell_completes_the_program_of_a_clone(tmp_path: Path) -> None:
+    # A shell script like the clone's, which passes on only variables with names that a shell allows.
+    program = tmp_path / "pgdyno"
+    program.write_text(f'#!/bin/sh\nPGDYNO_PROGRAM=$0 exec {sys.executable} -m pgdyno "$@"\n')
+    program.chmod(0o755)
+    press = """
+        . ./completion
+        press() { COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _pgdyno_completion "$1"; echo "${COMPREPLY[@]}"; }
+        complete -p pgdyno | cut -d' ' -f4-
+        press ./pgdyno compare-r
+        press "$PWD/pgdyno" price --standby-"""
+    shown = subprocess.run(
+        ["bash", "-c", "./pgdyno --show-completion > completion; " + press],
+        check=True,
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+    )
+    assert shown.stdout.splitlines() == ["-F _pgdyno_completion pgdyno", "compare-records", "--standby-host"], shown

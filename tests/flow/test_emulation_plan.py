@@ -7,14 +7,17 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from pgdyno.conduct.emulation import describe_excess, plan_emulation
+from pgdyno.conduct.emulation import _DATA_BYTES, _choose_sizes, describe_excess, plan_emulation
 from pgdyno.conduct.workspace import Workspace
 from pgdyno.errors import HostError, PgdynoError, SpecError
+from pgdyno.plan.plan import Machine, plan_study
 from pgdyno.spec.host import DiskSpec, HostSpec
 from pgdyno.spec.read import make_study
 from pgdyno.spec.study import Study
+from pgdyno.tune.hosts import make_shape
 
 GP3 = DiskSpec(volume="gp3", size="1GB", filesystem="xfs", mount_options="noatime", volume_latency_ms=1.5)
+ROOMY = HostSpec(cpus=1, memory="1GB", disk=DiskSpec(kind="hdd", size="900GB"), emulate=True)
 HOST = HostSpec(cpus=1, memory="256MB", disk=GP3, instance_iops=2_000, instance_mb_s=100, emulate=True)
 
 
@@ -40,6 +43,16 @@ def test_disks_have_what_lasts_and_no_more_of_this_machine_than_declared(tmp_pat
     assert (machine.cpu_count, machine.memory_bytes) == (None, None)
     assert len(list(describe_excess(large, tmp_path))) == 2
     assert list(describe_excess(HOST, tmp_path)) == []
+
+
+def test_an_emulated_disk_has_room_for_what_its_study_asks_for(tmp_path: Path) -> None:
+    # Beyond the least size, and with as much WAL as data: where an image is the tightest.
+    wanted, place = study_of(ROOMY, scale=270), Workspace.make(home=tmp_path, out=None, run_as=None)
+    sizes = _choose_sizes(
+        wanted, [("data", DiskSpec(kind="hdd"), make_shape(ROOMY).disk, _DATA_BYTES)], 2**40, place.home
+    )
+    machine = Machine(version_major=18, cpu_count=2, memory_bytes=2**33, disk_free_bytes=round(sizes["data"] * 0.98))
+    plan_study(msgspec.structs.replace(wanted, host=None), machine)
 
 
 @pytest.mark.parametrize(

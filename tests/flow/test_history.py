@@ -165,6 +165,15 @@ def test_a_history_without_a_change_says_so_and_a_short_one_how_many_it_takes(si
     )
 
 
+def test_a_copy_of_a_record_in_another_folder_counts_once(tmp_path: Path) -> None:
+    first, copy = copy_record(tmp_path / "here/one"), copy_record(tmp_path / "nightly/one")
+    other = copy_record(tmp_path / "nightly/two", at="2026-11-23T10:00:00+00:00")
+    result = read_history([tmp_path / "here", tmp_path / "nightly"], ui=UI)
+    (found,) = result.histories
+    assert [one.path for one in found.results] == [str(first), str(other)]
+    assert result.unreadable == (f"{copy}: a copy of {first}",)
+
+
 def test_a_page_is_written_and_a_broken_record_is_named(tmp_path: Path) -> None:
     records = tmp_path / "records"
     for day in (1, 2):

@@ -147,6 +147,14 @@ def test_the_wal_that_loading_leaves_in_each_cluster_needs_room(scale: int, wal_
     assert caught.value.hint.startswith(f"use a scale of at most {most},")
 
 
+def test_the_wal_of_a_copy_needs_no_room_beside_the_data_if_it_has_a_disk_of_its_own() -> None:
+    one = 100 * 15.7e6
+    apart = msgspec.structs.replace(MACHINE, wal_free_bytes=10**11, disk_free_bytes=round((3e9 + 3 * one) * 1.001))
+    plan_study(study(data={"scale": 100}), apart)
+    with pytest.raises(HostError, match="does not fit on the disk"):
+        plan_study(study(data={"scale": 100}), msgspec.structs.replace(apart, wal_free_bytes=None))
+
+
 def test_a_disk_that_is_too_small_for_the_wal() -> None:
     small, large = (msgspec.structs.replace(MACHINE, wal_free_bytes=free) for free in (1_000_000_000, 3_000_000_000))
     with pytest.raises(HostError, match="the WAL does not fit on its disk") as caught:

@@ -53,7 +53,7 @@ from pgdyno.cli.studies import (
 from pgdyno.cli.tune import TUNE_EXAMPLES, tune
 from pgdyno.cli.watch import WATCH_EXAMPLES, watch
 from pgdyno.errors import ExitCode, with_program
-from pgdyno.run.host.program import program_name
+from pgdyno.run.host.program import name_for_shell, program_name
 
 app = typer.Typer(
     name="pgdyno",
@@ -123,7 +123,7 @@ def run_program() -> None:
     needed = copy(app)
     needed.registered_commands = [named[word] for word in sys.argv[1:2] if word in named] or app.registered_commands
     try:
-        code = needed(sys.argv[1:] or ["--help"], prog_name=program, standalone_mode=False)
+        code = needed(sys.argv[1:] or ["--help"], prog_name=name_for_shell() or program, standalone_mode=False)
         sys.exit(code if sys.argv[1:] else ExitCode.SPEC)
     except _UsageError as error:
         from pgdyno.cli.usage import describe_usage_error

@@ -12,6 +12,7 @@ import msgspec
 from pgdyno.conduct.ui import Ui
 from pgdyno.conduct.workspace import Workspace
 from pgdyno.errors import HostError, SpecError
+from pgdyno.plan.room import DISK_SLACK_BYTES
 from pgdyno.plan.variants import list_places
 from pgdyno.run.change.emulation.groups import Rates
 from pgdyno.run.change.emulation.machine import EmulatedDisk, EmulatedMachine, check_emulation, emulated
@@ -117,7 +118,7 @@ def _choose_sizes(
     """Choose the sizes of the images: as declared, but no more than the study's data may need."""
     needed = {name: most for name, _, _, most in specs}
     if study.data.scale is not None:
-        needed["data"] = max(needed["data"], _COPIES * study.data.scale * _SCALE_BYTES)
+        needed["data"] = max(needed["data"], _COPIES * study.data.scale * _SCALE_BYTES + DISK_SLACK_BYTES)
     sizes = {name: int(min(disk.free_bytes.value, needed[name])) for name, _, disk, _ in specs}
     # Where the scale is left to pgdyno, smaller disks are better than none.
     room = free_bytes * _MOST_OF_FREE

@@ -14,7 +14,8 @@ import msgspec
 from pgdyno.errors import HostError, SpecError
 from pgdyno.plan.experiment import Variant
 from pgdyno.plan.restoring import COPY_BYTES_PER_S, START_STOP_S
-from pgdyno.plan.size import BYTES_PER_SCALE, DISK_SLACK_BYTES, LOAD_BYTES_PER_S, NICE_SCALES, DataSize
+from pgdyno.plan.room import DISK_SLACK_BYTES
+from pgdyno.plan.size import BYTES_PER_SCALE, LOAD_BYTES_PER_S, NICE_SCALES, DataSize
 from pgdyno.plan.types import Between, Choice, Machine, PlannedWorkload
 from pgdyno.spec.study import LOADING, RestorePolicy, ServerKind, Study, TrialsSpec, WorkloadSpec
 from pgdyno.spec.table import QueryMode

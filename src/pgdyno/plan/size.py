@@ -6,10 +6,19 @@ from collections.abc import Sequence
 
 import msgspec
 
-from pgdyno.errors import HostError, SpecError
+from pgdyno.errors import SpecError
 from pgdyno.plan.experiment import Variant, identify_server, reference_server
 from pgdyno.plan.places import place_of
 from pgdyno.plan.restoring import COPY_BYTES_PER_S, MEMORY_SHARE, START_STOP_S, predict_between
+from pgdyno.plan.room import (
+    check_disk,
+    check_homes,
+    check_wal_disk,
+    find_most_data,
+    has_wal_at_home,
+    predict_wal_bytes,
+    slack_bytes_of,
+)
 from pgdyno.plan.types import Between, Choice, Machine, PlannedTrial, PlannedWorkload
 from pgdyno.spec.initdb import combine_choices
 from pgdyno.spec.study import RestorePolicy, ServerKind, Study
@@ -18,14 +27,6 @@ from pgdyno.units import format_bytes
 # Source: sizes of pgbench tables at fillfactor 100, PostgreSQL 15 to 18: 13.4 MB of accounts and 2.2 MB of its key
 # for each unit of scale.
 BYTES_PER_SCALE = 15_700_000
-# Space for the WAL of a trial (max_wal_size is a soft limit of 1 GB), logs and records.
-DISK_SLACK_BYTES = 3_000_000_000
-# Space for the WAL of one server: max_wal_size, a soft limit, is 1 GB by default.
-_WAL_BYTES = 1_100_000_000
-# Source: SLOT_WAL of spec/study.py.
-_SLOT_WAL_BYTES = 2_200_000_000
-# Source: max_wal_size while data are loaded, run/cluster/template.py.
-_LOADED_WAL_BYTES = 4_300_000_000
 # For the prediction of waiting time: loading on small cloud volumes.
 LOAD_BYTES_PER_S = 80_000_000
 # Restoring precedes every trial. On a slow disk the data are smaller, so that restoring does not dominate.
@@ -103,10 +104,11 @@ def plan_size(
     _check_one_cluster(study, variants, len(wanted))
     standbys = study.server.standbys
     copies = 0 if study.data.restore is RestorePolicy.COMMAND else 1 + standbys
-    _check_disk([each for _, each in wanted], to_load, bytes_per_scale, machine, copies=copies)
+    has_wal = has_wal_at_home(variants, machine)
+    check_disk([each for _, each in wanted], to_load, bytes_per_scale, machine, copies=copies, has_wal=has_wal)
     largest = max(each for _, each in wanted)
-    _check_wal_disk(round(largest * bytes_per_scale), machine, standbys=standbys)
-    _check_homes(round(largest * bytes_per_scale), machine, standbys=standbys)
+    check_wal_disk(round(largest * bytes_per_scale), machine, standbys=standbys)
+    check_homes(round(largest * bytes_per_scale), machine, standbys=standbys)
     return DataSize(
         scale=scale,
         dataset_bytes=round(scale * bytes_per_scale),
@@ -156,16 +158,15 @@ def find_missing_room(variants: Sequence[Variant], size: DataSize, machine: Mach
             f"{servers} servers with their data need about {format_bytes(needed_bytes)} of memory at once;"
             f" {format_bytes(allowed_bytes)} may be used"
         )
-    data_bytes, wal_bytes = servers * size.largest_bytes, servers * _predict_wal_bytes(size.largest_bytes)
-    has_wal = machine.wal_free_bytes is None or any(variant.wal_home is not None for variant in variants)
-    disk_bytes = data_bytes + wal_bytes if has_wal else data_bytes
+    data_bytes, wal_bytes = servers * size.largest_bytes, servers * predict_wal_bytes(size.largest_bytes)
+    disk_bytes = data_bytes + wal_bytes if has_wal_at_home(variants, machine) else data_bytes
     if disk_bytes > machine.disk_free_bytes:
         return (
             f"{servers} servers with their data need {format_bytes(disk_bytes)} of disk at once;"
             f" free are {format_bytes(machine.disk_free_bytes)}"
         )
     for home, free_bytes in machine.homes_free_bytes.items():
-        each_bytes = size.largest_bytes + _predict_wal_bytes(size.largest_bytes)
+        each_bytes = size.largest_bytes + predict_wal_bytes(size.largest_bytes)
         home_bytes = each_bytes * sum(variant.home == home for variant in variants)
         if home_bytes > free_bytes:
             return (
@@ -205,7 +206,7 @@ def _choose_scale(
         ),
         "the data fit into an eighth of memory": machine.memory_bytes // 8 // (1 + standbys) // BYTES_PER_SCALE,
         "the disk has room for them": int(
-            _find_most_data(machine.disk_free_bytes - _slack_bytes(standbys), 2 + standbys) // BYTES_PER_SCALE
+            find_most_data(machine.disk_free_bytes - slack_bytes_of(standbys), 2 + standbys) // BYTES_PER_SCALE
         ),
     }
     binding = min(limits, key=lambda reason: limits[reason])
@@ -217,83 +218,5 @@ def _choose_scale(
     return scale
 
 
-def _slack_bytes(standbys: int) -> int:
-    """Return the space for WAL, logs and records: of each standby, its WAL and what the server keeps for it."""
-    return DISK_SLACK_BYTES + standbys * _WAL_BYTES + _kept_wal_bytes(standbys)
-
-
-def _kept_wal_bytes(standbys: int) -> int:
-    """Return the space for the WAL that a server keeps for its standbys: the same WAL for all of them."""
-    return _SLOT_WAL_BYTES if standbys else 0
-
-
-def _check_wal_disk(data_bytes: int, machine: Machine, *, standbys: int) -> None:
-    needed = (1 + standbys) * _predict_wal_bytes(data_bytes) + _kept_wal_bytes(standbys)
-    if machine.wal_free_bytes is not None and needed > machine.wal_free_bytes:
-        raise HostError(
-            "the WAL does not fit on its disk",
-            detail=f"needs {format_bytes(needed)}; free are {format_bytes(machine.wal_free_bytes)}",
-            hint="free some space, or use another disk with --wal-home",
-        )
-
-
-def _predict_wal_bytes(data_bytes: int) -> int:
-    return _WAL_BYTES + _predict_loaded_wal(data_bytes)
-
-
-def _predict_loaded_wal(data_bytes: int) -> int:
-    """Return the bytes of WAL that loading leaves, with which each trial begins."""
-    # About as much as the data, and up to max_wal_size of then.
-    return min(data_bytes, _LOADED_WAL_BYTES)
-
-
-def _find_most_data(room_bytes: float, clusters: int) -> float:
-    """Return the bytes of data of which so many clusters, with the WAL that loading leaves, have room."""
-    each_bytes = room_bytes / clusters
-    return max(each_bytes / 2, each_bytes - _LOADED_WAL_BYTES)
-
-
-def _check_homes(data_bytes: int, machine: Machine, *, standbys: int) -> None:
-    needed = (1 + standbys) * (data_bytes + _predict_wal_bytes(data_bytes)) + _kept_wal_bytes(standbys)
-    for home, free_bytes in machine.homes_free_bytes.items():
-        if needed > free_bytes:
-            raise HostError(
-                f"the data do not fit on the disk of {home}",
-                detail=f"needs {format_bytes(needed)}; free are {format_bytes(free_bytes)}",
-                hint="use a smaller scale, or free some space",
-            )
-
-
 def _copy_bytes_per_s(machine: Machine) -> float:
     return min(COPY_BYTES_PER_S, machine.write_bytes_per_s or COPY_BYTES_PER_S)
-
-
-def _name_copies(copies: int) -> str:
-    if copies > 1:
-        return f"working copies of the server and {copies - 1} standby{'s' * (copies > 2)}, "
-    return "a working copy, " if copies else ""
-
-
-def _check_disk(
-    scales: Sequence[int], to_load: Sequence[int], bytes_per_scale: float, machine: Machine, *, copies: int
-) -> None:
-    # All loaded clusters and the working copies are on disk at the same time; a snapshot takes what a trial changes.
-    slack_bytes = _slack_bytes(max(0, copies - 1))
-    clusters = [round(scale * bytes_per_scale) for scale in (*to_load, *[max(scales)] * copies)]
-    needed = sum(size + _predict_loaded_wal(size) for size in clusters) + slack_bytes
-    if needed <= machine.disk_free_bytes:
-        return
-    hint = "use smaller scales or fewer servers, or free some space"
-    if len(scales) == 1:
-        of_data = copies + len(to_load)
-        most_bytes = _find_most_data(machine.disk_free_bytes - slack_bytes, of_data) if of_data else 0.0
-        fits = max(0, int(most_bytes / bytes_per_scale))
-        hint = f"use a scale of at most {fits}" if fits else "free some space"
-    raise HostError(
-        f"scale {', '.join(map(str, sorted(set(scales))))} does not fit on the disk",
-        detail=(
-            f"needs {format_bytes(needed)} (loaded clusters, {_name_copies(copies)}WAL);"
-            f" free are {format_bytes(machine.disk_free_bytes)}"
-        ),
-        hint=f"{hint}, or use another disk with --home",
-    )

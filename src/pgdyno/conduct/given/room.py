@@ -6,7 +6,7 @@ from pgdyno.conduct.given.server import ReadyServer
 from pgdyno.conduct.study import PlannedStudy
 from pgdyno.errors import HostError
 from pgdyno.plan.plan import Plan
-from pgdyno.plan.size import DISK_SLACK_BYTES
+from pgdyno.plan.room import DISK_SLACK_BYTES
 from pgdyno.run.given.own_databases import list_databases
 from pgdyno.run.given_server import describe_content
 from pgdyno.spec.allowed import Allowed

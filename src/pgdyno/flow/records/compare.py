@@ -100,13 +100,18 @@ def compare_named(paths: Sequence[Path], *, out: Path | None = None) -> RecordsR
     return result
 
 
+def identify_record(record: StudyRecord) -> tuple[object, ...]:
+    """Return what a record has in common with its copies only."""
+    host = record.host
+    machine = None if host is None else (host.kernel, host.memory_bytes)
+    return record.started_at, record.command, machine, record.name
+
+
 def refuse_copies(paths: Sequence[Path], records: Sequence[StudyRecord]) -> None:
     """Refuse a record that is named twice, or a copy of it: it differs from itself only in its path."""
     seen: dict[tuple[object, ...], Path] = {}
     for path, record in zip(paths, records, strict=True):
-        host = record.host
-        machine = None if host is None else (host.kernel, host.memory_bytes)
-        made = (record.started_at, record.command, machine, record.name)
+        made = identify_record(record)
         if made in seen:
             raise SpecError(
                 f"{seen[made]} and {path} are one record",

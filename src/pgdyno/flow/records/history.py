@@ -16,7 +16,7 @@ from pgdyno.analyse.records.sides import list_sides
 from pgdyno.analyse.study import analyse_study
 from pgdyno.conduct.ui import Ui
 from pgdyno.errors import PgdynoError, SpecError
-from pgdyno.flow.records.compare import FORMS, hash_scripts, write_document
+from pgdyno.flow.records.compare import FORMS, hash_scripts, identify_record, write_document
 from pgdyno.flow.terminal import print_document
 from pgdyno.record.store import RecordStore, describe_path, find_records
 from pgdyno.record.trial_data import read_trial_data
@@ -76,10 +76,16 @@ def read_history(folders: Sequence[Path], *, out: Path | None = None, ui: Ui) ->
     program = fingerprint(Path(__file__).parents[1], __version__, suffixes=_SOURCES)
     results: list[Result] = []
     unreadable: list[str] = []
+    seen: dict[tuple[object, ...], RecordStore] = {}
     for number, store in enumerate(stores, start=1):
         ui.show_activity(f"{number} of {len(stores)}")
         try:
-            results += _read_results(store, program)
+            # A copy would count as a result of its own.
+            first = seen.setdefault(identify_record(store.read_record()), store)
+            if first is store:
+                results += _read_results(store, program)
+            else:
+                unreadable.append(f"{describe_path(store.path)}: a copy of {describe_path(first.path)}")
         except (PgdynoError, OSError) as error:
             unreadable.append(
                 f"{describe_path(store.path)}: {error.reason if isinstance(error, PgdynoError) else error}"

@@ -10,6 +10,8 @@ from pathlib import Path
 _NAME = "pgdyno"
 PROGRAM_VARIABLE = "PGDYNO_PROGRAM"
 COMMAND_VARIABLE = "PGDYNO_COMMAND"
+# Source: typer, which makes it of the program's name.
+_COMPLETION_VARIABLE, _COMPLETION_OPTIONS = "_PGDYNO_COMPLETE", {"--install-completion", "--show-completion"}
 MACHINE_VARIABLE = "PGDYNO_MACHINE"
 # uvx sets it, and puts the program into the PATH of this one process: the user's shell does not find it there.
 _UVX = "UV"
@@ -22,6 +24,16 @@ def program_name() -> str:
     that program, such as `venv/bin/pgdyno`.
     """
     return os.environ.get(PROGRAM_VARIABLE) or _name_installed(sys.argv[0])
+
+
+def name_for_shell() -> str | None:
+    """Return the name by which a shell completes this program; None if no shell asks for that.
+
+    Without a path: the shell's variable is named after it, and a script does not pass on one with a slash in its name. Shells
+    find what completes ./pgdyno by its last part.
+    """
+    is_asked = _COMPLETION_VARIABLE in os.environ or not _COMPLETION_OPTIONS.isdisjoint(sys.argv[1:2])
+    return _NAME if is_asked else None
 
 
 def typed_command() -> tuple[str, ...]:
