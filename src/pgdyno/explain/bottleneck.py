@@ -155,6 +155,8 @@ def _name_place(resource: Resource, record: StudyRecord) -> str:
     if record.load_hosts and resource is Resource.LOAD_GENERATOR:
         # The diagnosis names it.
         return ""
+    if server is None and record.load_hosts and record.host is not None and resource in _OF_MACHINE:
+        return f" on {record.host.host_name}" if record.host.host_name else ""
     if server is None or (server.is_load_host and not record.load_hosts):
         return ""
     if resource is Resource.LOAD_GENERATOR:

@@ -34,7 +34,7 @@ from pgdyno.conduct.workspace import Workspace, choose_record
 from pgdyno.errors import HostError, InterruptedStudyError, SpecError
 from pgdyno.explain.bottleneck import LIMITS
 from pgdyno.explain.intervention import Intervention, choose_intervention
-from pgdyno.flow.given.bench import allowed_again, begin_given_record, check_same_server, most_clients
+from pgdyno.flow.given.bench import allowed_again, begin_given_record, check_same_server
 from pgdyno.flow.report import (
     compose_report,
     keeping_what_is_finished,
@@ -45,6 +45,7 @@ from pgdyno.flow.report import (
 from pgdyno.flow.terminal import print_document
 from pgdyno.plan.experiment import Variant
 from pgdyno.plan.places import place_of
+from pgdyno.plan.variants import most_clients
 from pgdyno.record.confirmation import Confirmation, add_confirmation
 from pgdyno.record.device.disk_card import read_card
 from pgdyno.record.far import read_far
