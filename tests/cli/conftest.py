@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import sysconfig
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from pgdyno.run.link.ssh import open_link
+from pgdyno.run.over.carry import carry
+from pgdyno.run.over.parcels import Parcel, Platform, pack_packages
+from pgdyno.spec.hosts import HostEntry, HostRole
 from tests.cli.program import GENTLE, SMALL, Bench, some_bench
+from tests.hosts import Sshd
 
 
 @pytest.fixture
@@ -29,3 +36,18 @@ def loaded() -> Iterator[Bench]:
     with some_bench(is_empty=False) as made:
         assert made.run("bench", "--workload", "select-only", *SMALL, *GENTLE, "--out", "first").returncode == 0
         yield made
+
+
+@pytest.fixture
+def carried(by_ssh: Sshd, tmp_path: Path) -> Sshd:
+    """Put this environment's packages where they are carried to: as one line that names them, instead of 600 MB."""
+    line = tmp_path / "here.pth"
+    line.write_text(sysconfig.get_path("purelib") + "\n")
+
+    def pack_line(there: Platform, here: Platform) -> Parcel:
+        name = pack_packages(there, here).name
+        return Parcel(name=name, title="one line", list_files=lambda: {line.name: line})
+
+    with open_link(HostEntry(role=HostRole.SERVER, ssh="db1")) as link:
+        carry(link, tell=lambda _: None, pack=pack_line)
+    return by_ssh

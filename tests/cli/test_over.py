@@ -5,15 +5,10 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import sysconfig
 from pathlib import Path
 
 import pytest
 
-from pgdyno.run.link.ssh import open_link
-from pgdyno.run.over.carry import carry
-from pgdyno.run.over.parcels import Parcel, Platform, pack_packages
-from pgdyno.spec.hosts import HostEntry, HostRole
 from tests.cli.experiments import QUICK_COMMITS, SLOW_COMMITS, THINKING, read_report, write_study
 from tests.cli.program import run_here, some_bench, wait_until
 from tests.hosts import Sshd
@@ -23,21 +18,6 @@ pytestmark = pytest.mark.cluster
 
 SETTING = "vm.swappiness"
 VALUE = 61
-
-
-@pytest.fixture
-def carried(by_ssh: Sshd, tmp_path: Path) -> Sshd:
-    """Put this environment's packages where they are carried to: as one line that names them, instead of 600 MB."""
-    line = tmp_path / "here.pth"
-    line.write_text(sysconfig.get_path("purelib") + "\n")
-
-    def pack_line(there: Platform, here: Platform) -> Parcel:
-        name = pack_packages(there, here).name
-        return Parcel(name=name, title="one line", list_files=lambda: {line.name: line})
-
-    with open_link(HostEntry(role=HostRole.SERVER, ssh="db1")) as link:
-        carry(link, tell=lambda _: None, pack=pack_line)
-    return by_ssh
 
 
 def test_a_study_that_is_killed_here_stops_there_and_goes_on(carried: Sshd) -> None:
@@ -117,13 +97,6 @@ def test_what_cannot_be_done_there_is_refused_here(tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     (tmp_path / "out.sql").write_text("SELECT 1;\n")
     for words, fact in {
-        (
-            "bench",
-            "--server-host",
-            "db1",
-            "--load-host",
-            "load1",
-        ): "--load-host does not work with a command on another",
         ("bench", "--server-host=db1", "--live"): "--live does not work with a command on another machine",
         ("compare", "--server-host", "db1", "--junit", "x.xml"): "--junit does not work",
         ("bench", "--server-host", "db1", "--out", "/tmp/mine"): "--out lies outside of this folder",

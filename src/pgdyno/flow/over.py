@@ -22,6 +22,7 @@ from pgdyno.run.host.stale import name_of_this_process, remove_stale_folders
 from pgdyno.run.link.ssh import SshLink, open_link
 from pgdyno.run.over.carry import Carried, carry
 from pgdyno.run.over.command import Began, Ended, FarCommand, Order, running
+from pgdyno.run.over.relay import relaying
 from pgdyno.spec.hosts import HostEntry
 
 _BRINGING = ".bringing-"
@@ -30,12 +31,15 @@ _CARRYING_S = 30.0
 _KILLED_BY = 128
 
 
-def run_over(entry: HostEntry, order: Order, *, ui: Ui, before_output: Callable[[], None]) -> int:
+def run_over(
+    entry: HostEntry, order: Order, *, loads: Mapping[str, HostEntry], ui: Ui, before_output: Callable[[], None]
+) -> int:
     """Carry pgdyno to a machine, run a command there, bring home what it has made, and return its exit code.
 
     Args:
         entry: The machine.
         order: The command.
+        loads: The load hosts that it names, which are reached from here.
         ui: Shows the progress of carrying.
         before_output: Called before the command's own output appears.
 
@@ -43,9 +47,10 @@ def run_over(entry: HostEntry, order: Order, *, ui: Ui, before_output: Callable[
         HostError: The machine is not reached, or pgdyno does not run there.
         StepFailedError: The link is lost; pgdyno then stops there by itself.
     """
-    with open_link(entry) as link:
+    with open_link(entry) as link, relaying(entry, loads) as variables:
         carried = _carry(link, ui)
         before_output()
+        order = msgspec.structs.replace(order, variables=variables)
         return _run(link, carried, order, None if order.result is None else Path(order.result))
 
 
@@ -54,16 +59,19 @@ def resume_over(
 ) -> int:
     """Go on with a study on the machine where it was begun; see `run_over`."""
     refuse_options(options)
+    study, entry = store.read_record().study, make_entry(far.ssh)
+    if study.server_host is not None and study.server_host[1].ssh == far.ssh:
+        entry = study.server_host[1]
     order = Order(
         words=(RESUME, far.record, *options),
         files={} if far.folder is not None else _list_record(store.path, far.record),
         folder=far.folder,
         result=far.record,
     )
-    with store.locked(), open_link(make_entry(far.ssh)) as link:
+    with store.locked(), open_link(entry) as link, relaying(entry, study.load_hosts) as variables:
         carried = _carry(link, ui)
         before_output()
-        return _run(link, carried, order, store.path)
+        return _run(link, carried, msgspec.structs.replace(order, variables=variables), store.path)
 
 
 def _list_record(record: Path, there: str) -> Mapping[str, Path]:

@@ -19,7 +19,8 @@ from pgdyno.record.types import LoadHostFacts
 from pgdyno.run.given.libpq import find_libpq
 from pgdyno.run.host.process import ServerUser
 from pgdyno.run.link.look import FarLook, look_at
-from pgdyno.run.link.ssh import SshLink, open_link
+from pgdyno.run.link.relayed import open_load_link
+from pgdyno.run.link.ssh import SshLink
 from pgdyno.run.load.argv import LoadRun
 from pgdyno.run.load.far_run import FoundPgbench, LoadHost, ask_pgbench
 from pgdyno.run.load.generator import run_logged_load
@@ -118,7 +119,7 @@ def reach_load_hosts(entries: Mapping[str, HostEntry], *, stack: ExitStack, ui: 
     found: list[ReachedHost] = []
     for name, entry in entries.items():
         ui.show_activity(f"looking at {name}")
-        link = stack.enter_context(open_link(entry))
+        link = stack.enter_context(open_load_link(entry))
         look, pgbench = look_at(link), ask_pgbench(link, name)
         if found and found[0].pgbench.major != pgbench.major:
             raise HostError(

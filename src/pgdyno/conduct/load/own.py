@@ -24,6 +24,7 @@ from pgdyno.plan.variants import most_clients
 from pgdyno.run.cluster.home import Home
 from pgdyno.run.cluster.load_access import LoadAccess, is_own_address, open_load_access
 from pgdyno.run.cluster.server import Server
+from pgdyno.run.host.program import machine_name, reached_address
 from pgdyno.run.load.group import PgbenchGroup
 from pgdyno.run.load.pgbench import Pgbench
 from pgdyno.run.postgres.installation import Installation
@@ -101,18 +102,21 @@ def _count_clients(study: Study, cpu_count: float) -> int:
 
 
 def _find_address(reached: Sequence[ReachedHost]) -> str:
-    """Return the address of this machine that the first load host sees; pgdyno was carried here through another one.
+    """Return the address of this machine that ssh shows: to the first load host, or where pgdyno was carried here by ssh.
 
     Raises:
-        HostError: It sees an address that is not this machine's.
+        HostError: It shows none of this machine.
     """
     first = reached[0]
-    shown = first.look.client_address
+    if machine_name() is None:
+        shown, who = first.look.client_address, f"{first.host.name} sees"
+    else:
+        shown, who = reached_address(), "ssh led to"
     if shown is not None and is_own_address(shown):
         return shown
     raise HostError(
         "pgdyno does not know by which address load hosts reach this machine",
-        detail=f"{first.host.name} sees {shown or 'no address'}, which is not this machine's",
+        detail=f"{who} {shown or 'no address'}, which is not this machine's",
         hint='name it: --server-address, or address = "10.0.0.5" in the [server] table of a study',
     )
 

@@ -42,6 +42,8 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
     """Where an earlier command has worked there; None: a new folder."""
     result: str | None = None
     """The path in that folder of what is brought home; None: nothing is."""
+    variables: Mapping[str, str] = {}
+    """Further variables for it."""
 
 
 class Began(msgspec.Struct, frozen=True, kw_only=True):
@@ -180,7 +182,7 @@ def running(link: SshLink, carried: Carried, order: Order, *, silence_s: int = S
             "program": carried.program,
             "packages": carried.packages,
             "words": order.words,
-            "variables": _choose_variables(link.destination),
+            "variables": {**_choose_variables(link.destination), **order.variables},
             "files": {name: _read(source) for name, source in order.files.items()},
             "folder": order.folder,
             "result": order.result,

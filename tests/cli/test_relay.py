@@ -1,0 +1,63 @@
+"""The server on one machine, the load from another, and pgdyno on a third: killed there in the middle, and resumed."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from pgdyno.record.store import open_record
+from tests.cli.experiments import QUICK_COMMITS, SLOW_COMMITS, THINKING, read_report, write_study
+from tests.cli.program import some_bench, wait_until
+from tests.hosts import Sshd
+from tests.run.test_load_hosts import is_running, left_overs
+
+pytestmark = pytest.mark.cluster
+HOSTS = '[hosts.db]\nrole = "server"\nssh = "db1"\n[hosts.load]\nrole = "load"\nssh = "db2"\n'
+
+
+def test_a_study_between_two_machines_that_is_killed_here_stops_on_both_and_goes_on(carried: Sshd) -> None:
+    with some_bench(is_empty=False) as bench:
+        (bench.folder / "think.sql").write_text(THINKING)
+        study = write_study(
+            bench,
+            f'name = "slow"\nsettings = {{ {SLOW_COMMITS} }}',
+            f'name = "quick"\nsettings = {{ {QUICK_COMMITS} }}',
+            server=HOSTS,
+            confidence="60%",
+            experiment='design = "paired"\ndetect = "50%"',
+            warm_up="0s",
+            duration="1s",
+            load='scripts = ["think.sql"]',
+        )
+        far, before = carried.home / "pgdyno-on", left_overs()
+        with bench.started("run", study, "--out", "mine") as process:
+            # In the second trial or a later one.
+            running = "*/mine/trials/*[2-9]/loads/load/load.json"
+            assert wait_until(lambda: process.poll() is not None or any(far.glob(running)))
+            assert process.poll() is None, process.communicate()
+            process.kill()
+            process.wait()
+        bench.assert_nothing_runs()
+        pids = [json.loads(path.read_text())["pid"] for path in far.glob("*/mine/trials/*/loads/load/load.json")]
+        assert wait_until(lambda: not any(map(is_running, pids)))
+        assert wait_until(lambda: left_overs() <= before)
+        done = bench.run("resume", "mine")
+        assert done.returncode == 0, done.stderr
+        bench.assert_nothing_runs()
+        assert not [*far.glob("*/mine")]
+        record = open_record(bench.folder / "mine").read_record()
+        assert [(host.name, host.ssh) for host in record.load_hosts] == [("load", "db2")]
+        assert read_report(bench.folder / "mine")["experiment"]["comparisons"][0]["questions"]
+
+
+def test_load_hosts_are_reached_from_here_before_anything_begins_there(carried: Sshd) -> None:
+    with some_bench() as bench:
+        done = bench.run("bench", "--server-host", "db1", "--load-host", "unknown", "--quick")
+        assert (done.returncode, "the host key of unknown is not known" in done.stderr) == (3, True), done.stderr
+        words = ("--workload", "select-only", "--scale", "1", "--quick", "--server-address", "nowhere.invalid")
+        done = bench.run("bench", "--server-host", "db1", "--load-host", "db2", *words)
+        assert done.returncode == 3, done.stderr
+        assert "error on db1: db2 does not reach the server" in done.stderr
+        assert "--server-address" in done.stderr
+        assert not bench.records
