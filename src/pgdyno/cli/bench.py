@@ -62,6 +62,7 @@ BENCH_EXAMPLES = (
     "`pgdyno bench --server 15 --scale 100 --clients 16 --set shared_buffers=2GB` · the same setting in both variants\n\n"
     "`pgdyno bench --dsn postgresql://bench@db1/postgres --quick` · measure a server of yours as it stands: 5 minutes\n\n"
     "`pgdyno bench --server-host db1` · all of it on the machine that `ssh db1` reaches, where only Python 3.11 is needed\n\n"
+    "`pgdyno bench --server-host db1 --load-host load1` · the server there, and pgbench on load1\n\n"
     "`pgdyno bench --quick --emulate hosts/c7g.2xlarge-gp3-raid10` · rehearse on the disks of another machine\n\n"
     "`pgdyno bench --workload pay.sql@3 --workload select-only@7` · mix your script and a built-in 3 to 7"
 )

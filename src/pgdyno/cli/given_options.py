@@ -26,8 +26,8 @@ ServerHostOption = Annotated[
     str | None,
     typer.Option(
         metavar="DEST",
-        help="A machine as you would give it to ssh. Alone: everything runs there, with pgdyno's own server, and the record comes"
-        " here. With --dsn: the machine of that server, which is watched while a load runs.",
+        help="A machine as you would give it to ssh. Without --dsn: everything but the load of load hosts runs there, with pgdyno's own"
+        " server, and the record comes here. With --dsn: the machine of that server, which is watched while a load runs.",
         show_default=False,
     ),
 ]

@@ -1,6 +1,6 @@
 """Pass what pgdyno on this machine has to say to load hosts on to the machine that it came from: a stdlib-only program.
 
-It imports nothing of pgdyno and runs on Python 3.7 or later. It listens at a socket in a private folder, whose path is the
+It imports nothing of pgdyno and runs on Python 3.11 or later. It listens at a socket in a private folder, whose path is the
 first line of standard output. Each connection there is for one program on a load host: first comes a line of JSON that names
 the host and the command, then the program's standard input.
 
@@ -31,11 +31,11 @@ WRITING = threading.Lock()
 def make_folder() -> str:
     """Make the private folder of the socket, and remove those of programs that were killed."""
     parent = tempfile.gettempdir()
-    for old in glob.glob("%s/%s*" % (parent, MARK)):  # noqa: PTH207, UP031
+    for old in glob.glob(f"{parent}/{MARK}*"):  # noqa: PTH207
         pid = old[len(parent) + 1 + len(MARK) :].split("-")[0]
         if pid.isdigit() and not os.path.exists("/proc/" + pid):  # noqa: PTH110
             shutil.rmtree(old, ignore_errors=True)
-    return tempfile.mkdtemp(prefix="%s%d-" % (MARK, os.getpid()), dir=parent)  # noqa: UP031
+    return tempfile.mkdtemp(prefix=f"{MARK}{os.getpid()}-", dir=parent)
 
 
 def send(number: int, word: bytes, data: bytes) -> None:
@@ -135,7 +135,7 @@ def main() -> None:
         listener.bind(path)
         listener.listen(64)
         os.write(1, path.encode() + b"\n")
-        connections = {}  # type: dict[int, socket.socket]
+        connections: dict[int, socket.socket] = {}
         threading.Thread(target=accept, args=(listener, connections), daemon=True).start()
         deliver(connections)
     finally:

@@ -104,6 +104,7 @@ class _Stream:
         self.number = number
         self.child = child
         self.stdin = child.stdin
+        self._outputs = (child.stdout, child.stderr)
         self.open = {child.stdout.fileno(): _OUT, child.stderr.fileno(): _ERR}
 
     def write(self, data: bytes) -> None:
@@ -115,6 +116,13 @@ class _Stream:
                 self.stdin.flush()
             else:
                 self.stdin.close()
+
+    def finish(self) -> int:
+        """Return the exit code of the program, which has ended."""
+        self.write(b"")
+        for output in self._outputs:
+            output.close()
+        return self.child.wait()
 
 
 class _Relay:
@@ -177,8 +185,7 @@ class _Relay:
             return
         del stream.open[descriptor]
         if not stream.open:
-            code = stream.child.wait()
-            stream.write(b"")
+            code = stream.finish()
             del self._streams[stream.number]
             # What runs there sees ssh's own codes; a signal that ended ssh is a link that was lost.
             self._send(stream.number, _EXIT, str(code if code >= 0 else SSH_FAILED).encode())
