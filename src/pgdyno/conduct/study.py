@@ -270,6 +270,7 @@ def _check_scripts(planned: PlannedStudy, ready: ReadyMachine, ui: Ui) -> None:
         data=planned.study.data,
         workloads=planned.plan.script_loads,
         settings=settings,
+        access=None if ready.load is None else ready.load.access,
         on_activity=ui.show_activity,
     )
     ui.end_step("they run" if not remarks else "see the notes")
