@@ -28,7 +28,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from pgdyno.analyse.bottleneck.agreement import judge_workload
 from pgdyno.analyse.transaction_time.shares import Resource
 from pgdyno.analyse.trial.analysis import analyse_trial
-from pgdyno.conduct.given.load_hosts import find_local_pgbench
+from pgdyno.conduct.load.hosts import find_local_pgbench
 from pgdyno.record.generators.merge import merge_transactions
 from pgdyno.record.generators.parts import find_part_folders, read_part
 from pgdyno.record.store import open_record

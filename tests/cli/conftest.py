@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from tests.carrying import carry_in_a_line
 from tests.cli.program import GENTLE, SMALL, Bench, some_bench
+from tests.hosts import Sshd
 
 
 @pytest.fixture
@@ -29,3 +32,10 @@ def loaded() -> Iterator[Bench]:
     with some_bench(is_empty=False) as made:
         assert made.run("bench", "--workload", "select-only", *SMALL, *GENTLE, "--out", "first").returncode == 0
         yield made
+
+
+@pytest.fixture
+def carried(by_ssh: Sshd, tmp_path: Path) -> Sshd:
+    """Put this environment's packages where they are carried to: as one line that names them, instead of 600 MB."""
+    carry_in_a_line(tmp_path)
+    return by_ssh

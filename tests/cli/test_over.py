@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.carrying import carry_in_a_line
 from tests.cli.experiments import QUICK_COMMITS, SLOW_COMMITS, THINKING, read_report, write_study
 from tests.cli.program import run_here, some_bench, wait_until
 from tests.hosts import Sshd
@@ -20,13 +19,6 @@ pytestmark = pytest.mark.cluster
 
 SETTING = "vm.swappiness"
 VALUE = 61
-
-
-@pytest.fixture
-def carried(by_ssh: Sshd, tmp_path: Path) -> Sshd:
-    """Put this environment's packages where they are carried to: as one line that names them, instead of 600 MB."""
-    carry_in_a_line(tmp_path)
-    return by_ssh
 
 
 def test_a_study_that_is_killed_here_stops_there_and_goes_on(carried: Sshd) -> None:
@@ -165,13 +157,6 @@ def test_what_cannot_be_done_there_is_refused_here(tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     (tmp_path / "out.sql").write_text("SELECT 1;\n")
     for words, fact in {
-        (
-            "bench",
-            "--server-host",
-            "db1",
-            "--load-host",
-            "load1",
-        ): "--load-host does not work with a command on another",
         ("bench", "--server-host=db1", "--live"): "--live does not work with a command on another machine",
         ("compare", "--server-host", "db1", "--junit", "x.xml"): "--junit does not work",
         ("bench", "--server-host", "db1", "--out", "/tmp/mine"): "--out lies outside of this folder",

@@ -18,7 +18,8 @@ from pgdyno.plan.plan import PlannedWorkload
 from pgdyno.plan.types import PlannedPooler, PoolerProgram
 from pgdyno.record.statements import StatementCounts
 from pgdyno.record.store import open_record
-from pgdyno.record.types import StudyRecord, WatchedHost
+from pgdyno.record.types import LoadHostFacts, StudyRecord, WatchedHost
+from pgdyno.spec.hosts import HostEntry, HostRole
 from pgdyno.spec.pooler import PoolMode
 from pgdyno.spec.study import Study
 from pgdyno.spec.table import QueryMode
@@ -104,6 +105,34 @@ def test_a_limit_is_named_with_its_machine_where_server_and_load_have_one_each()
     )
     assert with_change(Resource.LOCK, watched=far).claim == with_change(Resource.LOCK).claim
     assert with_change(Resource.CPU, watched=same).claim == with_change(Resource.CPU).claim
+
+
+def test_a_limit_of_pgdynos_own_server_is_named_with_its_machine_where_load_hosts_load_it() -> None:
+    record, analysis = analyse_kept(find_name("slow-flush"))
+    assert record.host is not None
+    host = LoadHostFacts(
+        name="load1",
+        ssh="load1",
+        python="3.11.2",
+        boot_id="2",
+        is_server_host=False,
+        facts=record.host,
+        pgbench="/usr/bin/pgbench",
+        version="18.1",
+        empty_tps=9000.0,
+        empty_clients=8,
+        round_trip_s=0.0002,
+    )
+    here = msgspec.structs.replace(
+        record, load_hosts=(host,), host=msgspec.structs.replace(record.host, host_name="vm")
+    )
+    named = {"db1": HostEntry(role=HostRole.SERVER, ssh="me@db1")}
+    there = msgspec.structs.replace(here, study=msgspec.structs.replace(here.study, hosts=named))
+    (workload,) = analysis.workloads
+    changed = msgspec.structs.replace(workload, bottleneck=say(Resource.CPU))
+    trials = msgspec.structs.replace(analysis, workloads=(changed,))
+    claims = [next(iter(find_bottlenecks(one, trials))).claim for one in (here, there)]
+    assert claims == ["The CPUs on vm probably limit this load.", "The CPUs on db1 probably limit this load."]
 
 
 @each_row([each for each in Resource if each is not Resource.UNKNOWN])

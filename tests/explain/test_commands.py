@@ -15,6 +15,7 @@ from pgdyno.plan.experiment import Variant
 from pgdyno.plan.places import Place
 from pgdyno.record.types import PlaceFacts, StudyRecord
 from pgdyno.spec.host import HostSpec
+from pgdyno.spec.hosts import HostEntry, HostRole
 from pgdyno.spec.initdb import InitdbChoices
 from pgdyno.spec.study import DataSpec, RestorePolicy, ServerKind, ServerSpec
 from pgdyno.spec.table import CacheState
@@ -114,3 +115,24 @@ def test_what_no_option_says_has_no_command() -> None:
     study = msgspec.structs.replace(asked.record.study, host=HostSpec(emulate=True))
     emulated = msgspec.structs.replace(asked.record, study=study)
     assert write_command(msgspec.structs.replace(asked, record=emulated), Command.SWEEP) == ""
+
+
+def test_a_load_between_machines_is_repeated_between_them() -> None:
+    asked = put_apart(DataSpec())
+    hosts = {
+        "db": HostEntry(role=HostRole.SERVER, ssh="me@db1"),
+        "load": HostEntry(role=HostRole.LOAD, ssh="load1"),
+    }
+
+    def write(load: HostEntry) -> str:
+        server = msgspec.structs.replace(asked.record.study.server, address="10.0.0.5")
+        study = msgspec.structs.replace(asked.record.study, hosts={**hosts, "load": load}, server=server)
+        record = msgspec.structs.replace(asked.record, study=study)
+        own = MeasuredLoad(record=record, load=asked.load, variant=asked.variant)
+        return write_comparison(own, "work_mem", ["1MB", "8MB"])
+
+    options = parse(write(hosts["load"]))
+    assert options["server_host"] == "me@db1"
+    assert options["load_host"] == ["load1"]
+    assert options["server_address"] == "10.0.0.5"
+    assert write(msgspec.structs.replace(hosts["load"], pgbench="/opt/pgbench")) == ""

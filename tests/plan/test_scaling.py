@@ -10,7 +10,6 @@ import msgspec
 import pytest
 
 from pgdyno.errors import SpecError
-from pgdyno.flow.given.bench import most_clients
 from pgdyno.plan.experiment import count_starts, is_client_sweep
 from pgdyno.plan.plan import Machine, Plan, plan_study
 from pgdyno.plan.scaling import (
@@ -21,6 +20,7 @@ from pgdyno.plan.scaling import (
     plan_scaling,
     with_scaling,
 )
+from pgdyno.plan.variants import most_clients
 from pgdyno.spec.hosts import make_named_hosts
 from pgdyno.spec.read import format_study, make_study, parse_study
 from pgdyno.spec.scaling import ScalingSpec

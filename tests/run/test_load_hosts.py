@@ -16,7 +16,7 @@ import msgspec
 import pytest
 
 from pgdyno.cli.terminal.display import Display
-from pgdyno.conduct.given.load_hosts import ReadyLoad, check_pooler_ways
+from pgdyno.conduct.load.hosts import ReadyLoad, check_pooler_ways
 from pgdyno.errors import HostError, StepFailedError
 from pgdyno.record.generators.merge import merge_transactions
 from pgdyno.record.generators.parts import find_clock_offset_s, find_part_folders, read_part, read_part_clock

@@ -8,6 +8,7 @@ import pytest
 from pgdyno.errors import SpecError
 from pgdyno.plan.plan import Machine, plan_study
 from pgdyno.run.cluster.home import Home
+from pgdyno.run.cluster.load_access import LoadAccess, open_load_access
 from pgdyno.run.cluster.script_check import check_scripts
 from pgdyno.run.load.little_run import has_script_files
 from pgdyno.spec.read import make_study
@@ -24,7 +25,13 @@ def home() -> Iterator[Home]:
 
 
 def check(
-    home: Home, folder: Path, *scripts: str, major: int = 18, mode: str = "simple", endpoint: str = "primary"
+    home: Home,
+    folder: Path,
+    *scripts: str,
+    major: int = 18,
+    mode: str = "simple",
+    endpoint: str = "primary",
+    access: LoadAccess | None = None,
 ) -> tuple[str, ...]:
     names = []
     for number, text in enumerate(scripts, start=1):
@@ -42,6 +49,7 @@ def check(
             data=study.data,
             workloads=plan.workloads,
             settings={},
+            access=access,
             on_activity=lambda _: None,
         )
     finally:
@@ -93,3 +101,15 @@ def test_what_a_standby_refuses_is_refused_with_its_statement(home: Home, tmp_pa
     assert caught.value.fact == f"script {tmp_path / 'own-2.sql'} cannot run on a standby"
     assert "cannot execute UPDATE in a read-only transaction" in caught.value.detail
     assert caught.value.detail.endswith("UPDATE pgbench_accounts SET abalance = 0 WHERE aid = 1;")
+
+
+def test_scripts_for_load_hosts_have_the_rights_of_their_role(home: Home, tmp_path: Path) -> None:
+    with open_load_access("127.0.0.1", None) as access:
+        writes = (
+            "UPDATE pgbench_accounts SET abalance = 0 WHERE aid = 1;\nCREATE TEMP TABLE IF NOT EXISTS own (x int);\n"
+        )
+        assert check(home, tmp_path, writes, access=access) == ()
+        with pytest.raises(SpecError) as caught:
+            check(home, tmp_path, "SELECT pg_read_file('PG_VERSION');\n", access=access)
+    assert "permission denied" in caught.value.detail
+    assert "pgdyno_load" in caught.value.hint

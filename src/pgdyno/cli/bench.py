@@ -16,8 +16,9 @@ from pgdyno.cli.given_options import (
     InitOption,
     LoadHostOption,
     PasswordCommandOption,
+    ServerAddressOption,
     ServerHostOption,
-    check_load_hosts,
+    put_load_hosts,
     read_allowed,
     take_password_command,
 )
@@ -61,6 +62,7 @@ BENCH_EXAMPLES = (
     "`pgdyno bench --server 15 --scale 100 --clients 16 --set shared_buffers=2GB` · the same setting in both variants\n\n"
     "`pgdyno bench --dsn postgresql://bench@db1/postgres --quick` · measure a server of yours as it stands: 5 minutes\n\n"
     "`pgdyno bench --server-host db1` · all of it on the machine that `ssh db1` reaches, where only Python 3.11 is needed\n\n"
+    "`pgdyno bench --server-host db1 --load-host load1` · the server there, and pgbench on load1\n\n"
     "`pgdyno bench --quick --emulate hosts/c7g.2xlarge-gp3-raid10` · rehearse on the disks of another machine\n\n"
     "`pgdyno bench --workload pay.sql@3 --workload select-only@7` · mix your script and a built-in 3 to 7"
 )
@@ -154,6 +156,7 @@ def bench(
     dsn: DsnOption = None,
     server_host: ServerHostOption = None,
     load_host: LoadHostOption = None,
+    server_address: ServerAddressOption = None,
     init: InitOption = None,
     database: DatabaseOption = None,
     password_command: PasswordCommandOption = None,
@@ -187,7 +190,6 @@ def bench(
     """Measure PostgreSQL on this machine: with stock settings, with derived settings, and by number of clients."""
     with session(json=json, quiet=quiet, yes=yes, live=LiveOptions(live, listen, metrics_port)) as (ui, show):
         go_over_if_named(server_host, dsn=dsn, ui=ui)
-        check_load_hosts(load_host, dsn=dsn)
         through, poolers = read_endpoints([] if endpoint is None else [endpoint], mode=pool_mode, size=pool_size)
         load = given(
             clients=clients,
@@ -212,6 +214,7 @@ def bench(
                 "pg-bindir": pg_bindir,
                 "set": settings,
                 "port": port,
+                "server-address": server_address,
                 "standbys": standbys,
                 "endpoint": endpoint,
                 "home": home,
@@ -256,6 +259,6 @@ def bench(
             "poolers": poolers,
         }
         study = compose_study(workloads=workload or [], load=load, tables=tables, goal=goal, folder=Path.cwd())
-        study = put_emulated(study, emulate)
+        study = put_emulated(put_load_hosts(study, load_host, address=server_address), emulate)
         place = Workspace.make(out=out, home=home, run_as=run_as)
         show(run_bench(study, goal=goal, rounds=rounds, measures_disk=disk, place=place, ui=ui))

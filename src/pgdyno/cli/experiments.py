@@ -25,9 +25,10 @@ from pgdyno.cli.given_options import (
     InitOption,
     LoadHostOption,
     PasswordCommandOption,
+    ServerAddressOption,
     ServerHostOption,
     check_apply_with,
-    check_load_hosts,
+    put_load_hosts,
     read_allowed,
     take_password_command,
 )
@@ -178,6 +179,7 @@ def compare(
     dsn: DsnOption = None,
     server_host: ServerHostOption = None,
     load_host: LoadHostOption = None,
+    server_address: ServerAddressOption = None,
     init: InitOption = None,
     database: DatabaseOption = None,
     password_command: PasswordCommandOption = None,
@@ -239,7 +241,6 @@ def compare(
     """Compare settings, versions, modes or kernel settings, and give a verdict with a known error rate."""
     with session(json=json, quiet=quiet, yes=yes, live=LiveOptions(live, listen, metrics_port)) as (ui, show):
         go_over_if_named(server_host, dsn=dsn, ui=ui)
-        check_load_hosts(load_host, dsn=dsn)
         from pgdyno.conduct.workspace import Workspace
         from pgdyno.flow.compare import compose_comparison
         from pgdyno.flow.gate import apply_gate, check_gate, plan_gate
@@ -294,6 +295,7 @@ def compare(
         if dsn is not None:
             refuse_others(
                 "--dsn",
+                server_address=server_address,
                 standbys=standbys,
                 failover=failover,
                 home=home,
@@ -305,6 +307,8 @@ def compare(
             study = put_on_given(
                 study, dsn=dsn, server_host=server_host, load_hosts=load_host or (), apply_with=apply_with
             )
+        else:
+            study = put_load_hosts(study, load_host, address=server_address)
         study = put_emulated(study, emulate)
         place = Workspace.make(out=out, home=single_home, run_as=run_as)
         report = run_study(study, dsn=dsn, allowed=allowed, name="compare", place=place, ui=ui, measures_disk=disk)
@@ -345,6 +349,7 @@ def sweep(
     dsn: DsnOption = None,
     server_host: ServerHostOption = None,
     load_host: LoadHostOption = None,
+    server_address: ServerAddressOption = None,
     init: InitOption = None,
     database: DatabaseOption = None,
     password_command: PasswordCommandOption = None,
@@ -384,7 +389,6 @@ def sweep(
     """Vary one or two parameters over several levels, or find the largest rate that holds a latency limit."""
     with session(json=json, quiet=quiet, yes=yes, live=LiveOptions(live, listen, metrics_port)) as (ui, show):
         go_over_if_named(server_host, dsn=dsn, ui=ui)
-        check_load_hosts(load_host, dsn=dsn)
         from pgdyno.conduct.workspace import Workspace
         from pgdyno.flow.compare import compose_sweep
         from pgdyno.flow.gate import apply_gate, check_gate, plan_gate
@@ -428,6 +432,7 @@ def sweep(
         if dsn is not None:
             refuse_others(
                 "--dsn",
+                server_address=server_address,
                 standbys=standbys,
                 home=home,
                 wal_home=wal_home,
@@ -438,6 +443,8 @@ def sweep(
             study = put_on_given(
                 study, dsn=dsn, server_host=server_host, load_hosts=load_host or (), apply_with=apply_with
             )
+        else:
+            study = put_load_hosts(study, load_host, address=server_address)
         study = put_emulated(study, emulate)
         place = Workspace.make(out=out, home=home, run_as=run_as)
         report = run_study(study, dsn=dsn, allowed=allowed, name="sweep", place=place, ui=ui, measures_disk=disk)

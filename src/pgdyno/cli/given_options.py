@@ -12,6 +12,7 @@ from pgdyno.errors import SpecError
 
 if TYPE_CHECKING:
     from pgdyno.spec.allowed import Allowed
+    from pgdyno.spec.study import Study
 
 DsnOption = Annotated[
     str | None,
@@ -25,8 +26,8 @@ ServerHostOption = Annotated[
     str | None,
     typer.Option(
         metavar="DEST",
-        help="A machine as you would give it to ssh. Alone: everything runs there, with pgdyno's own server, and the record comes"
-        " here. With --dsn: the machine of that server, which is watched while a load runs.",
+        help="A machine as you would give it to ssh. Without --dsn: everything but the load of load hosts runs there, with pgdyno's own"
+        " server, and the record comes here. With --dsn: the machine of that server, which is watched while a load runs.",
         show_default=False,
     ),
 ]
@@ -34,7 +35,16 @@ LoadHostOption = Annotated[
     list[str] | None,
     typer.Option(
         metavar="DEST",
-        help="Of a given server: a machine that the load comes from, as you would give it to ssh; may be repeated.",
+        help="A machine that the load comes from, as you would give it to ssh; may be repeated.",
+        show_default=False,
+    ),
+]
+ServerAddressOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="ADDR",
+        help="Of pgdyno's own server: the name or IP address by which load hosts reach its machine. [default: the one that ssh"
+        " shows]",
         show_default=False,
     ),
 ]
@@ -94,14 +104,26 @@ def check_apply_with(command: str | None, *, dsn: str | None) -> None:
         )
 
 
-def check_load_hosts(named: list[str] | None, *, dsn: str | None) -> None:
-    """Refuse load hosts where the user gives no server.
+def put_load_hosts(study: Study, named: list[str] | None, *, address: str | None) -> Study:
+    """Return a study of pgdyno's own server whose load comes from the machines that were named, if some were.
+
+    Args:
+        study: The study.
+        named: As for ssh.
+        address: By which these machines reach the server.
 
     Raises:
-        SpecError: No server of the user's is named.
+        SpecError: The load cannot come from there, or there is an address and no load host.
     """
-    if named and dsn is None:
-        raise SpecError("--load-host goes with a given server", hint="name it with --dsn CONNINFO")
+    import msgspec  # noqa: PLC0415 - --help needs no types
+
+    from pgdyno.spec.hosts import make_named_hosts  # noqa: PLC0415 - likewise
+
+    server = msgspec.structs.replace(study.server, address=address)
+    try:
+        return msgspec.structs.replace(study, server=server, hosts=make_named_hosts(None, named or ()))
+    except ValueError as exc:
+        raise SpecError(str(exc)) from exc
 
 
 def take_password_command(command: str | None, *, dsn: str | None) -> None:

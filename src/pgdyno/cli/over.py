@@ -10,10 +10,13 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import typer
 
 from pgdyno.cli.session import session
+from pgdyno.errors import SpecError
 
 if TYPE_CHECKING:
     from pgdyno.record.far import FarRecord
     from pgdyno.record.store import RecordStore
+    from pgdyno.spec.hosts import HostEntry
+    from pgdyno.spec.study import Study
 
 ON_EXAMPLES = (
     "Examples:\n\n`pgdyno on db1 bench --quick` · the same as `bench --server-host db1 --quick`\n\n"
@@ -44,10 +47,38 @@ def on(
 
 def go_over(machine: str, words: Sequence[str], ui: Any) -> NoReturn:
     """Run a command line on another machine, and exit with its exit code."""
-    from pgdyno.flow.far_order import make_entry, read_order
+    from pgdyno.flow.far_order import make_entry
+
+    _go_to(make_entry(machine), words, ui)
+
+
+def go_over_if_studied(study: Study, ui: Any) -> None:
+    """Run this command on the machine of a study's server, if the study names one for a server of pgdyno's own.
+
+    Raises:
+        SpecError: This is another machine to which the command was sent.
+    """
+    if study.server.dsn is not None or study.server_host is None:
+        return
+    from pgdyno.run.host.program import machine_name
+
+    entry, here = study.server_host[1], machine_name()
+    if here == entry.ssh:
+        return
+    if here is not None:
+        raise SpecError(
+            f"the study names {entry.ssh} as the machine of its server",
+            hint=f"leave out `on {here}`: the study goes there by itself",
+        )
+    _go_to(entry, sys.argv[1:], ui)
+
+
+def _go_to(entry: HostEntry, words: Sequence[str], ui: Any) -> NoReturn:
+    from pgdyno.flow.far_order import read_load_hosts, read_order
     from pgdyno.flow.over import run_over
 
-    raise SystemExit(run_over(make_entry(machine), read_order(words, machine), ui=ui, before_output=ui.close))
+    order, loads = read_order(words, entry.ssh), read_load_hosts(words)
+    raise SystemExit(run_over(entry, order, loads=loads, ui=ui, before_output=ui.close))
 
 
 def go_over_if_named(machine: str | None, *, dsn: str | None, ui: Any) -> None:

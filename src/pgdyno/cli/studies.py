@@ -36,7 +36,7 @@ from pgdyno.cli.options import (
     WalHomeOption,
     YesOption,
 )
-from pgdyno.cli.over import resume_there
+from pgdyno.cli.over import go_over_if_studied, resume_there
 from pgdyno.cli.session import session
 from pgdyno.errors import SpecError
 
@@ -106,8 +106,10 @@ def run(
         from pgdyno.flow.run import run_study
         from pgdyno.spec.read import read_study
 
+        named = read_study(study)
+        go_over_if_studied(named, ui)
         gate = plan_gate(fail_if or [], junit=junit, bmf=bmf)
-        asked = put_restoring(put_wal_home(read_study(study), wal_home), restore, restore_command)
+        asked = put_restoring(put_wal_home(named, wal_home), restore, restore_command)
         asked = emulate_host(asked, is_asked=emulate)
         check_gate(gate, asked)
         allowed = read_allowed(allow, dsn=asked.server.dsn)
@@ -132,12 +134,14 @@ def plan(
     json: JsonOption = False,
 ) -> None:
     """Show a study's steps and predicted minutes without running it."""
-    with session(json=json, quiet=False, yes=True) as (_, show):
+    with session(json=json, quiet=False, yes=True) as (ui, show):
         from pgdyno.conduct.workspace import Workspace
         from pgdyno.flow.plan import PlanView, view_plan
         from pgdyno.spec.read import read_study
 
-        asked = put_restoring(put_wal_home(read_study(study), wal_home), restore, restore_command)
+        named = read_study(study)
+        go_over_if_studied(named, ui)
+        asked = put_restoring(put_wal_home(named, wal_home), restore, restore_command)
         view: PlanView = view_plan(asked, place=Workspace.make(out=None, home=home, run_as=None))
         show(view)
 

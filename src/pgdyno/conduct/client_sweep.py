@@ -13,6 +13,7 @@ from pgdyno.analyse.comparison.derived_gain import invert_verdict
 from pgdyno.analyse.comparison.verdict import VerdictKind
 from pgdyno.conduct.experiment import run_experiment
 from pgdyno.conduct.finished import are_own_trials_finished
+from pgdyno.conduct.load.own import OwnLoad
 from pgdyno.conduct.sequential import SequentialComparison
 from pgdyno.conduct.ui import Ui
 from pgdyno.plan.experiment import reference_server
@@ -34,13 +35,13 @@ class Winner(msgspec.Struct, frozen=True, kw_only=True):
     reason: str
 
 
-def run_scaling(store: RecordStore, *, machine: Machine, home: Home, ui: Ui) -> None:
+def run_scaling(store: RecordStore, *, machine: Machine, home: Home, load: OwnLoad | None, ui: Ui) -> None:
     """Run the sweep that follows a study, or what is left of it."""
     if not store.scaling.exists:
         _begin_on_own(store, machine=machine, home=home, ui=ui)
     elif are_own_trials_finished(store.scaling):
         return
-    run_experiment(store.scaling, tuned=store.read_record().tuned, home=home, ui=ui)
+    run_experiment(store.scaling, tuned=store.read_record().tuned, home=home, load=load, ui=ui)
 
 
 def choose_winner(comparison: Comparison) -> Winner:

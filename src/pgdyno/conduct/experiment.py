@@ -7,6 +7,7 @@ from pathlib import Path
 
 import msgspec
 
+from pgdyno.conduct.load.own import OwnLoad
 from pgdyno.conduct.runner import TrialRunner, refuse_variants
 from pgdyno.conduct.sequential import SequentialComparison
 from pgdyno.conduct.short_pool import give_way, is_derived
@@ -29,27 +30,30 @@ from pgdyno.run.trial_stage import TrialStage
 from pgdyno.spec.initdb import with_choices
 
 
-def run_experiment(store: RecordStore, *, tuned: Tuned | None, home: Home, ui: Ui) -> None:
+def run_experiment(store: RecordStore, *, tuned: Tuned | None, home: Home, load: OwnLoad | None, ui: Ui) -> None:
     """Run the trials of a comparison that are still of use.
 
     Args:
         store: Of its record.
         tuned: The derived settings among those of its variants; they give way to the machine.
         home: Where its servers run.
+        load: Load hosts, from which its loads come; None if they come from this machine.
         ui: Shows the progress.
     """
     can_go_on = True
     while can_go_on:
         can_go_on = False
         try:
-            _run_ready(store, store.read_record(), tuned=tuned, home=home, ui=ui)
+            _run_ready(store, store.read_record(), tuned=tuned, home=home, load=load, ui=ui)
         except ShortPoolError as error:
             if not is_derived(error, tuned):
                 raise
             can_go_on = give_way(store, error, ui=ui)
 
 
-def _run_ready(store: RecordStore, record: StudyRecord, *, tuned: Tuned | None, home: Home, ui: Ui) -> None:
+def _run_ready(
+    store: RecordStore, record: StudyRecord, *, tuned: Tuned | None, home: Home, load: OwnLoad | None, ui: Ui
+) -> None:
     experiment = record.plan.experiment
     assert experiment is not None  # noqa: S101 - the caller looked
     scripts = store.keep_scripts(record.plan)
@@ -60,7 +64,7 @@ def _run_ready(store: RecordStore, record: StudyRecord, *, tuned: Tuned | None, 
         for variant in experiment.variants
     }
     record = _try_variants(store, record, experiment, servers, tuned=tuned, home=home, ui=ui)
-    stages = _make_stages(store, record, experiment, servers, scripts=scripts, home=home, ui=ui)
+    stages = _make_stages(store, record, experiment, servers, scripts=scripts, home=home, load=load, ui=ui)
     # Where trials load their data themselves, none are there before.
     if record.dataset is None and not any(workload.is_loading for workload in record.plan.workloads):
         record = msgspec.structs.replace(record, dataset=stages[experiment.reference.name].dataset)
@@ -120,6 +124,7 @@ def _make_stages(
     *,
     scripts: Mapping[str, Path],
     home: Home,
+    load: OwnLoad | None,
     ui: Ui,
 ) -> dict[str, TrialStage]:
     """Make a stage for each variant; variants of one PostgreSQL, one scale and the same choices of initdb share their data."""
@@ -144,6 +149,7 @@ def _make_stages(
             output_dir=store.init_dir if not stages else store.init_dir / str(len(stages)),
             home=home,
             installation=servers[variant.name].installation,
+            load=load,
             ui=ui,
         )
         stages[variant.name] = move_stage(loaded, there)

@@ -6,7 +6,7 @@ import os
 import shlex
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import msgspec
@@ -15,6 +15,7 @@ from pgdyno import __version__
 from pgdyno.analyse.disk.demand import find_limits
 from pgdyno.conduct.cards.study import StudyCard
 from pgdyno.conduct.emulation import emulating
+from pgdyno.conduct.load.own import OwnLoad, ready_own_load
 from pgdyno.conduct.mounts import check_mounts
 from pgdyno.conduct.planned_server import describe_main_server, find_variant_obstacles
 from pgdyno.conduct.ui import Ui
@@ -64,6 +65,8 @@ class ReadyMachine(msgspec.Struct, frozen=True, kw_only=True):
     """The test of its clock; None if it could not be run."""
     places: tuple[PlaceFacts, ...] = ()
     """The disks of the variants' clusters, as the record has them."""
+    load: OwnLoad | None = None
+    """Load hosts, from which the trials' loads come; None if they come from this machine."""
 
     def with_card(self, card: StudyCard | None) -> ReadyMachine:
         """Return the machine with what the card of its disk says, and the seconds that measuring the card still takes."""
@@ -105,8 +108,8 @@ def ready_machine(study: Study, place: Workspace, ui: Ui) -> Iterator[ReadyMachi
         places = list_places(study)
         if there.wal_home is not None:
             places = (msgspec.structs.replace(places[0], wal_home=str(there.wal_home)),)
-        with open_places(there.home, user, places) as home:
-            yield _check(study, home, places, ui)
+        with open_places(there.home, user, places) as home, ExitStack() as stack:
+            yield _with_load_hosts(study, _check(study, home, places, ui), stack, ui)
 
 
 def _check(study: Study, home: Home, places: Sequence[Place], ui: Ui) -> ReadyMachine:
@@ -171,6 +174,21 @@ def _check(study: Study, home: Home, places: Sequence[Place], ui: Ui) -> ReadyMa
         clock=clock,
         places=tuple(_read_places(home)),
     )
+
+
+def _with_load_hosts(study: Study, ready: ReadyMachine, stack: ExitStack, ui: Ui) -> ReadyMachine:
+    if not study.load_hosts:
+        return ready
+    load = ready_own_load(
+        study,
+        home=ready.home,
+        installation=ready.installation,
+        cpu_count=ready.machine.cpu_count,
+        stack=stack,
+        ui=ui,
+    )
+    machine = msgspec.structs.replace(ready.machine, load_cpu_count=load.ready.least.usable_cpu_count)
+    return msgspec.structs.replace(ready, machine=machine, load=load)
 
 
 def _read_places(home: Home) -> Iterator[PlaceFacts]:

@@ -29,10 +29,11 @@ from pgdyno.errors import PgdynoError, ShortPoolError
 from pgdyno.plan.experiment import Experiment, count_least_rounds, is_client_sweep
 from pgdyno.plan.extra_rounds import add_rounds
 from pgdyno.plan.plan import Plan, PlannedTrial, Step, StepKind, count_planned_rounds
+from pgdyno.record.samples.server_machine import SERVER_LOG
 from pgdyno.record.serverlog import ErrorReport, read_serverlog
 from pgdyno.record.store import RecordStore
 from pgdyno.record.transactions.slices import read_slices
-from pgdyno.record.trial_data import SERVER_LOG, read_trial_data
+from pgdyno.record.trial_data import read_trial_data
 from pgdyno.record.types import ErrorFact, StudyRecord, TrialRecord
 from pgdyno.run.host.clock import monotonic_s
 from pgdyno.run.host.ctrl_c import taking_ctrl_c

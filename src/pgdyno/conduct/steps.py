@@ -15,6 +15,7 @@ import msgspec
 from pgdyno.analyse.prediction import PredictionBasis, predict_trial
 from pgdyno.conduct.block_schedule import BlockSchedule
 from pgdyno.conduct.cards.limits import read_limits
+from pgdyno.conduct.load.own import OwnLoad
 from pgdyno.conduct.progress_line import shorten
 from pgdyno.conduct.ui import Ui
 from pgdyno.errors import PgdynoError, ShortPoolError, StepFailedError
@@ -28,6 +29,7 @@ from pgdyno.record.trial_data import TrialData, read_trial_data
 from pgdyno.record.types import Dataset, StudyRecord, TrialStatus
 from pgdyno.run.cluster.home import Home
 from pgdyno.run.cluster.template import EMPTY
+from pgdyno.run.load.group import PgbenchGroup
 from pgdyno.run.own_server import OwnServer
 from pgdyno.run.postgres.installation import Installation
 from pgdyno.run.trial import TrialOutcome, run_trial
@@ -89,7 +91,13 @@ def find_overrun_s(now_s: float, *, began_s: float, allowed_s: float, turns: int
 
 
 def prepare_stage(
-    store: RecordStore, record: StudyRecord, *, home: Home, installation: Installation, ui: Ui
+    store: RecordStore,
+    record: StudyRecord,
+    *,
+    home: Home,
+    installation: Installation,
+    load: OwnLoad | None,
+    ui: Ui,
 ) -> TrialStage:
     """Load the data and keep the scripts of a study that compares nothing, and note both in the record."""
     stage = make_stage(
@@ -100,6 +108,7 @@ def prepare_stage(
         output_dir=store.init_dir,
         home=home,
         installation=installation,
+        load=load,
         ui=ui,
     )
     if record.dataset is None:
@@ -117,6 +126,7 @@ def make_stage(
     output_dir: Path,
     home: Home,
     installation: Installation,
+    load: OwnLoad | None,
     ui: Ui,
 ) -> TrialStage:
     """Load the data of one PostgreSQL and scale, unless they are loaded, and make what its trials share."""
@@ -127,11 +137,14 @@ def make_stage(
         port=asked.port,
         standbys=asked.standbys,
         fails_over=record.study.failover is not None,
+        access=None if load is None else load.access,
     )
     dataset = load_step(server, record, data=data, scale=scale, output_dir=output_dir, ui=ui)
     return TrialStage(
         server=server,
-        generator=server.make_generator(),
+        generator=server.make_generator() if load is None else load.make_generator(server.make_generator()),
+        load_links={} if load is None else load.ready.links,
+        shared_hosts=frozenset() if load is None else load.ready.shared,
         dataset=dataset,
         study=record.study,
         plan=record.plan,
@@ -146,7 +159,9 @@ def move_stage(stage: TrialStage, home: Home) -> TrialStage:
     if not isinstance(stage.server, OwnServer):
         raise TypeError("only pgdyno's own servers can lie elsewhere")
     server = stage.server.in_home(home)
-    return msgspec.structs.replace(stage, server=server, generator=server.make_generator())
+    local, made = server.make_generator(), stage.generator
+    generator = made.beside(local) if isinstance(made, PgbenchGroup) else local
+    return msgspec.structs.replace(stage, server=server, generator=generator)
 
 
 def load_step(
@@ -260,12 +275,12 @@ def describe_outcome(outcome: TrialOutcome) -> str:
 def _predict(folder: Path, store: RecordStore, stage: TrialStage, trial: PlannedTrial) -> None:
     """Write predictions for a trial into its empty folder.
 
-    Nothing is predicted of variants that alternate, of loading, of loads in parts or on standbys, of loads through a pooler, which
+    Nothing is predicted of variants that alternate, of loading, of loads from load hosts, of loads in parts or on standbys, of loads through a pooler, which
     decides how many transactions run at a time, nor of a given server, whose checkpoints and caches others determine, too.
     """
     load = stage.plan.find_load(trial)
     is_plain = not load.is_loading and not load.parts and load.endpoint == PRIMARY
-    if trial.is_block or stage.study.server.kind is ServerKind.GIVEN or not is_plain:
+    if trial.is_block or stage.study.server.kind is ServerKind.GIVEN or stage.load_links or not is_plain:
         return
     place = store.read_record().find_place(trial.variants)
     predictions = predict_trial(

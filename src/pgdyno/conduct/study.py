@@ -115,7 +115,13 @@ def begin_record(
     create_record(
         store,
         msgspec.structs.replace(
-            record, host=ready.host, preflight=ready.preflight, places=ready.places, wants_card=wants_card
+            record,
+            host=ready.host,
+            preflight=ready.preflight,
+            places=ready.places,
+            wants_card=wants_card,
+            load_host=None if ready.load is None else ready.load.ready.least,
+            load_hosts=() if ready.load is None else ready.load.ready.hosts,
         ),
     )
     return store
@@ -154,7 +160,9 @@ def draft_record(planned: PlannedStudy, *, name: str, server: ServerFacts) -> St
 
 
 def _is_divided(planned: PlannedStudy) -> bool:
-    """Return whether several pgbenches make a load, each with files of its own."""
+    """Return whether several pgbenches make a load, or one elsewhere, each with files of its own."""
+    if planned.study.load_hosts:
+        return True
     is_shared = planned.study.server.standbys > 1
     return any(load.parts or (is_shared and REPLICAS in load.endpoints) for load in planned.plan.loads)
 
@@ -224,9 +232,9 @@ def run_trials(store: RecordStore, ready: ReadyMachine, ui: Ui) -> None:
     if are_own_trials_finished(store):
         return
     if record.plan.experiment is not None:
-        run_experiment(store, tuned=record.tuned, home=home, ui=ui)
+        run_experiment(store, tuned=record.tuned, home=home, load=ready.load, ui=ui)
         return
-    stage = prepare_stage(store, record, home=home, installation=installation, ui=ui)
+    stage = prepare_stage(store, record, home=home, installation=installation, load=ready.load, ui=ui)
     if search is not None:
         run_search(store, record, search, stage, ui=ui)
     else:
@@ -236,7 +244,7 @@ def run_trials(store: RecordStore, ready: ReadyMachine, ui: Ui) -> None:
 def run_sweep(store: RecordStore, ready: ReadyMachine, ui: Ui) -> None:
     """Run the sweep over clients that follows a study, where the study asks for one."""
     if store.read_record().study.scaling is not None:
-        run_scaling(store, machine=ready.machine, home=ready.home, ui=ui)
+        run_scaling(store, machine=ready.machine, home=ready.home, load=ready.load, ui=ui)
 
 
 def _show_plan(planned: PlannedStudy, version_major: int, store: RecordStore, ui: Ui) -> None:
@@ -262,6 +270,7 @@ def _check_scripts(planned: PlannedStudy, ready: ReadyMachine, ui: Ui) -> None:
         data=planned.study.data,
         workloads=planned.plan.script_loads,
         settings=settings,
+        access=None if ready.load is None else ready.load.access,
         on_activity=ui.show_activity,
     )
     ui.end_step("they run" if not remarks else "see the notes")

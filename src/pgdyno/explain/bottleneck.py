@@ -155,6 +155,10 @@ def _name_place(resource: Resource, record: StudyRecord) -> str:
     if record.load_hosts and resource is Resource.LOAD_GENERATOR:
         # The diagnosis names it.
         return ""
+    if record.load_hosts and record.given is None:
+        named, host = record.study.server_host, record.host
+        name = named[0] if named is not None else None if host is None else host.host_name
+        return f" on {name}" if name is not None and resource in _OF_MACHINE else ""
     if server is None or (server.is_load_host and not record.load_hosts):
         return ""
     if resource is Resource.LOAD_GENERATOR:

@@ -17,7 +17,7 @@ from pgdyno.plan.plan import PlannedWorkload, apply_variant
 from pgdyno.record.types import StudyRecord
 from pgdyno.spec.initdb import combine_choices, show_choices
 from pgdyno.spec.pooler import PRIMARY, PoolMode
-from pgdyno.spec.study import DataSpec, RestorePolicy, ServerKind, ServerSpec
+from pgdyno.spec.study import DataSpec, RestorePolicy, ServerKind, ServerSpec, Study
 from pgdyno.spec.table import CacheState, QueryMode, SettingValue
 from pgdyno.spec.variant import show_value
 
@@ -94,6 +94,7 @@ def write_command(
         or any(getattr(study.data, key) != getattr(DataSpec(), key) for key in _UNSAID)
         or len(load.scripts) != 1
         or bool(load.parts)
+        or any(entry.python or entry.pgbench for entry in study.hosts.values())
         # A bench has no options for these.
         or (command is Command.BENCH and bool(sysctl or asked.initdb))
     )
@@ -107,9 +108,18 @@ def write_command(
         *_pooler_options(asked, load),
         *_joined("initdb", asked.initdb),
         *write_place(asked.record, variant),
+        *_host_options(study),
         *(word for name, _ in load.scripts for word in ("--workload", name)),
     ]
     return shlex.join([program, command.value, *words, *options])
+
+
+def _host_options(study: Study) -> Iterator[str]:
+    server = study.server_host
+    named = [("server-host", None if server is None else server[1].ssh), ("server-address", study.server.address)]
+    for name, value in (*named, *(("load-host", entry.ssh) for entry in study.load_hosts.values())):
+        if value is not None:
+            yield from (f"--{name}", value)
 
 
 def write_comparison(asked: MeasuredLoad, setting: str, levels: Sequence[SettingValue]) -> str:

@@ -14,7 +14,7 @@ from pgdyno.record.device.disk_card import CARDS
 from pgdyno.record.store import RecordStore
 from pgdyno.report.format import format_bytes
 from pgdyno.run.over.command import Order
-from pgdyno.spec.hosts import HostEntry, HostRole
+from pgdyno.spec.hosts import HostEntry, HostRole, make_named_hosts, read_hosts
 
 RESUME = "resume"
 _WITH_RECORD = ("bench", "compare", "sweep", "run")
@@ -25,7 +25,6 @@ _REFUSED = {
     "--live": "watch it from here when the record is home: `pgdyno watch RECORD`",
     "--listen": "leave it out",
     "--metrics-port": "leave it out",
-    "--load-host": "the load comes from the server's own machine; for load hosts, name a server of yours with --dsn",
     "--server-host": "name the machine once",
     "--junit": "write it from the record when that is home: `pgdyno report RECORD --fail-if slower --junit FILE`",
     "--bmf": "write it from the record when that is home: `pgdyno report RECORD --bmf FILE`",
@@ -45,6 +44,19 @@ def make_entry(named: str) -> HostEntry:
         return HostEntry(role=HostRole.SERVER, ssh=named)
     except ValueError as exc:
         raise SpecError(str(exc)) from exc
+
+
+def read_load_hosts(words: Sequence[str]) -> dict[str, HostEntry]:
+    """Return the load hosts that a command line names, or the study that it runs; they are reached from here.
+
+    Raises:
+        SpecError: One is no ssh destination, or the study cannot be read.
+    """
+    if words[:1] == ["run"]:
+        studies = [Path(word) for word in words[1:] if word.endswith(".toml") and _is_file_here(word, Path())]
+        hosts = [read_hosts(path) for path in studies]
+        return {name: one for found in hosts for name, one in found.items() if one.role is HostRole.LOAD}
+    return make_named_hosts(None, list(_list_values(words, "--load-host")))
 
 
 def read_order(words: Sequence[str], machine: str) -> Order:
@@ -108,12 +120,15 @@ def refuse_options(words: Sequence[str]) -> None:
 
 
 def _find_out(words: Sequence[str]) -> str | None:
+    return next(_list_values(words, "--out"), None)
+
+
+def _list_values(words: Sequence[str], option: str) -> Iterator[str]:
     for place, word in enumerate(words):
-        if word == "--out" and place + 1 < len(words):
-            return words[place + 1]
-        if word.startswith("--out="):
-            return word.partition("=")[2]
-    return None
+        if word == option and place + 1 < len(words):
+            yield words[place + 1]
+        if word.startswith(f"{option}="):
+            yield word.partition("=")[2]
 
 
 def _find_files(words: Sequence[str]) -> Mapping[str, Path]:

@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 from rich.console import Group, RenderableType
 
-from pgdyno.conduct.given.load_hosts import check_reach, find_local_pgbench
+from pgdyno.conduct.load.hosts import check_reach, find_local_pgbench
 from pgdyno.conduct.ui import Ui
 from pgdyno.errors import ExitCode, PgdynoError, SpecError, with_program
 from pgdyno.record.machine.host_facts import HostFacts
@@ -178,7 +178,7 @@ def _look_at_load(line: HostLine, link: SshLink, address: Address | None) -> Hos
     pgbench, reach_s = ask_pgbench(link, line.name), None
     if address is not None:
         host, local = LoadHost(name=line.name, link=link, version_major=pgbench.major), find_local_pgbench()
-        reach_s = check_reach(PgbenchGroup([host], local, local.user), host, address)
+        reach_s = check_reach(PgbenchGroup([host], local, local.user), host, address).round_trip_s
     return msgspec.structs.replace(line, pgbench=pgbench, reach_s=reach_s)
 
 

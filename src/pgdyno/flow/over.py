@@ -22,6 +22,7 @@ from pgdyno.run.host.stale import name_of_this_process, remove_stale_folders
 from pgdyno.run.link.ssh import SshLink, open_link
 from pgdyno.run.over.carry import Carried, carry
 from pgdyno.run.over.command import Began, Ended, FarCommand, Order, running
+from pgdyno.run.over.relay import relaying
 from pgdyno.spec.hosts import HostEntry
 
 _NOT_BEGUN = "nothing has begun there: call it again"
@@ -37,6 +38,7 @@ def run_over(
     entry: HostEntry,
     order: Order,
     *,
+    loads: Mapping[str, HostEntry],
     ui: Ui,
     before_output: Callable[[], None],
     home: Path | None = None,
@@ -47,6 +49,7 @@ def run_over(
     Args:
         entry: The machine.
         order: The command.
+        loads: The load hosts that it names, which are reached from here.
         ui: Shows the progress of carrying.
         before_output: Called before the command's own output appears.
         home: Where its result goes here; None: to the same path as there.
@@ -56,9 +59,9 @@ def run_over(
         HostError: The machine is not reached, or pgdyno does not run there.
         StepFailedError: The link is lost; pgdyno then stops there by itself.
     """
-    with open_link(entry) as link:
+    with open_link(entry) as link, relaying(entry, loads) as variables:
         place = home if home is not None or order.result is None else Path(order.result)
-        return _Run(link, order, place, check).run(ui, before_output)
+        return _Run(link, msgspec.structs.replace(order, variables=variables), place, check).run(ui, before_output)
 
 
 def resume_over(
@@ -66,6 +69,9 @@ def resume_over(
 ) -> int:
     """Go on with a study on the machine where it was begun; see `run_over`."""
     refuse_options(options)
+    study, entry = store.read_record().study, make_entry(far.ssh)
+    if study.server_host is not None and study.server_host[1].ssh == far.ssh:
+        entry = study.server_host[1]
     order = Order(
         words=(RESUME, far.record, *options),
         # What was cut off before anything came home is only there.
@@ -73,8 +79,8 @@ def resume_over(
         folder=far.folder,
         result=far.record,
     )
-    with store.locked(), open_link(make_entry(far.ssh)) as link:
-        return _Run(link, order, store.path).run(ui, before_output)
+    with store.locked(), open_link(entry) as link, relaying(entry, study.load_hosts) as variables:
+        return _Run(link, msgspec.structs.replace(order, variables=variables), store.path).run(ui, before_output)
 
 
 def _list_record(record: Path, there: str) -> Mapping[str, Path]:

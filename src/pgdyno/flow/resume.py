@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pgdyno.conduct.finished import is_finished
+from pgdyno.conduct.load.hosts import check_same_load
 from pgdyno.conduct.logged_ui import LoggedUi
 from pgdyno.conduct.machine import check_same, ready_machine
 from pgdyno.conduct.progress import note_end
@@ -39,6 +40,7 @@ def resume_study(store: RecordStore, *, allowed: Allowed = NOTHING, place: Works
         return resume_given(store, allowed=allowed, ui=ui)
     with ready_machine(record.study, place.on_disk_of(record), ui) as ready:
         check_same(record, ready.host, ready.preflight, ready.installation.facts, ready.places)
+        check_same_load(record.load_hosts, () if ready.load is None else ready.load.ready.hosts)
         reopen_record(store, ready.machine, ui)
         with store.locked(), keeping_what_is_finished(store), recording(store):
             run_missing_card(store, ready, ui)

@@ -107,6 +107,8 @@ def _find_load_obstacle(study: Study) -> str | None:
         return "a load in parts has several pgbenches, and slices freeze one"
     if any(workload.rate_tps is not None for workload in study.workload):
         return "a schedule of transactions (rate) runs on while its load is frozen"
+    if study.load_hosts:
+        return "a pgbench on a load host is not frozen and thawed quickly enough"
     return None
 
 

@@ -62,7 +62,7 @@ def _plan_workload(
     most_clients = max([each or clients for each in of_variants], default=clients)
     threads = workload.threads
     if threads is None:
-        threads = max(1, min(most_clients, int(machine.cpu_count)))
+        threads = max(1, min(most_clients, int(machine.load_cpu_count or machine.cpu_count)))
     elif threads > most_clients:
         raise _too_many_threads(f"workload {workload.name}", threads, most_clients)
     planned = PlannedWorkload(

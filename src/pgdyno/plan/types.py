@@ -38,6 +38,8 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
     """The resources that this process may use, which may be less than the hardware has."""
 
     cpu_count: float
+    load_cpu_count: float | None = None
+    """Of the load host that has the fewest; None where the load comes from this machine."""
     memory_bytes: int
     disk_free_bytes: int
     wal_free_bytes: int | None = None

@@ -15,6 +15,7 @@ from pgdyno.plan.loading import DESIGN_REASON, is_loading
 from pgdyno.plan.places import Place, place_of
 from pgdyno.plan.standbys import with_synchronous_names
 from pgdyno.spec.initdb import INITDB_KEYS, combine_choices, with_choices
+from pgdyno.spec.scaling import ScalingSpec
 from pgdyno.spec.study import DataSpec, Study
 from pgdyno.spec.table import SettingValue
 from pgdyno.spec.variant import MOST_VARIANTS, OF_PLACE, DesignKind, VariantSpec, make_variant, show_value
@@ -183,3 +184,19 @@ def _with_canonical_names(settings: Mapping[str, SettingValue], major: int) -> d
 
     found = {name: find_guc(name, major) for name in settings}
     return {name if (guc := found[name]) is None else guc.name: value for name, value in settings.items()}
+
+
+def most_clients(study: Study) -> int:
+    """Return the connections of a study's largest load; live ones are connected at once, the reference's twice."""
+    of_workloads = max(workload.clients or 1 for workload in study.workload)
+    if not study.is_comparison:
+        return max(of_workloads, _most_swept(study.scaling))
+    loads = [spec.clients or of_workloads for spec, _ in list_specs(study)]
+    return loads[0] + sum(loads) if study.experiment.design is DesignKind.LIVE else max(*loads, of_workloads)
+
+
+def _most_swept(scaling: ScalingSpec | None) -> int:
+    if scaling is None:
+        return 0
+    loads = scaling.clients
+    return loads[0] + sum(loads) if scaling.design is DesignKind.LIVE else loads[-1]

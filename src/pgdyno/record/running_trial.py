@@ -25,9 +25,9 @@ from pgdyno.record.samples.files import (
 )
 from pgdyno.record.samples.growing import GrowingLines, GrowingSamples
 from pgdyno.record.samples.rows import OsHeader, OsRows, ServerHeader, ServerRows
-from pgdyno.record.samples.server_machine import convert_to_near
+from pgdyno.record.samples.server_machine import SERVER_LOG, convert_to_near
 from pgdyno.record.serverlog import read_serverlog
-from pgdyno.record.trial_data import SERVER_LOG, TrialData
+from pgdyno.record.trial_data import TrialData
 from pgdyno.record.types import TrialRecord, TrialStatus
 
 _PROGRESS_FILE = "pgbench.stderr"

@@ -38,7 +38,7 @@ from pgdyno.record.samples.files import (
 from pgdyno.record.samples.pings import PING, PINGS_FILE, Pings, read_pings
 from pgdyno.record.samples.pooler import POOLER, POOLER_FILE, PoolerSamples, read_pooler
 from pgdyno.record.samples.series import Floats, Sampled
-from pgdyno.record.samples.server_machine import convert_samples, read_server_clock, read_server_machine
+from pgdyno.record.samples.server_machine import SERVER_LOG, convert_samples, read_server_clock, read_server_machine
 from pgdyno.record.serverlog import AnyLogEvent, read_serverlog
 from pgdyno.record.transactions.pack import SUMMARY_FILE, find_parts, read_packed, read_span, read_summary
 from pgdyno.record.transactions.parse import TransactionOutcome
@@ -50,7 +50,6 @@ STDOUT_FILE = "pgbench.stdout"
 STDERR_FILE = "pgbench.stderr"
 TRANSACTIONS_DIR = "transactions"
 WARM_UP_DIR = "warm-up"
-SERVER_LOG = "server.log"
 GENERATOR = "load generator's machine"
 """Source name of gaps in the samples of the machine that the load came from, where it is not the server's."""
 TRANSACTION_LOG = "transaction log"

@@ -33,7 +33,7 @@ def describe_given(record: StudyRecord) -> str:
         return describe_unseen(record)
     watched = record.server_host
     is_same = watched is not None and watched.is_load_host and not record.load_hosts
-    load = "; the load came from the same machine" if is_same else _describe_load_host(record)
+    load = "; the load came from the same machine" if is_same else describe_load_host(record)
     machine = after_name(record.host, describe_machine(record))
     return f"PostgreSQL {record.server.version.partition(' ')[0]} at {record.given.address}, on {machine}{load}"
 
@@ -41,7 +41,7 @@ def describe_given(record: StudyRecord) -> str:
 def describe_unseen(record: StudyRecord) -> str:
     """Describe where a server whose machine nobody saw is reached, and where its load came from."""
     at = "" if record.given is None else f" at {record.given.address}"
-    return f"PostgreSQL {record.server.version.partition(' ')[0]}{at}, whose machine was not seen{_describe_load_host(record)}"
+    return f"PostgreSQL {record.server.version.partition(' ')[0]}{at}, whose machine was not seen{describe_load_host(record)}"
 
 
 def after_name(host: HostFacts, words: str) -> str:
@@ -62,7 +62,8 @@ def name_machine(record: StudyRecord) -> str | None:
     return None if record.given is None else record.given.address
 
 
-def _describe_load_host(record: StudyRecord) -> str:
+def describe_load_host(record: StudyRecord) -> str:
+    """Say where the load came from, to follow the server's machine; empty if it came from there."""
     host = record.load_host
     if host is None:
         return ""

@@ -12,8 +12,9 @@ from pgdyno.errors import PgdynoError, StepFailedError
 from pgdyno.facts.views import list_shared_counters
 from pgdyno.plan.plan import PlannedTrial
 from pgdyno.record.pgbench.output import Progress
+from pgdyno.record.samples.server_machine import SERVER_LOG
 from pgdyno.record.transactions.slices import Slice, SliceWriter
-from pgdyno.record.trial_data import GENERATOR, SERVER_LOG
+from pgdyno.record.trial_data import GENERATOR
 from pgdyno.record.types import Gap
 from pgdyno.run.host.clock import monotonic_s, wall_clock_offset_s
 from pgdyno.run.host.freezer import Freezer

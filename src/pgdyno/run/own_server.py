@@ -19,6 +19,7 @@ from pgdyno.plan.types import PlannedPooler
 from pgdyno.record.statements import STATEMENTS
 from pgdyno.record.types import Dataset, Gap, ServerFacts
 from pgdyno.run.cluster.home import Home
+from pgdyno.run.cluster.load_access import LoadAccess
 from pgdyno.run.cluster.restoring import restore_cluster
 from pgdyno.run.cluster.server import DATABASE, Server
 from pgdyno.run.cluster.standby import PRIMARY_SETTINGS, Standbys, SwitchedFiles
@@ -47,6 +48,7 @@ class OwnServer:
         port: On which it listens beside its socket; None: on none.
         standbys: How many standbys stream from it.
         fails_over: Whether it ends in each trial, and one of its standbys takes its place.
+        access: How load hosts reach it; None: the load comes from this machine.
     """
 
     def __init__(
@@ -57,10 +59,12 @@ class OwnServer:
         port: int | None = None,
         standbys: int = 0,
         fails_over: bool = False,
+        access: LoadAccess | None = None,
     ) -> None:
         self._installation = installation
         self._home = home
         self._port = port
+        self._access = access
         self._template: Template | None = None
         self._data = DataSpec()
         self._server: Server | None = None
@@ -87,7 +91,12 @@ class OwnServer:
 
     def _with_data(self, home: Home, *, port: int | None, standbys: int) -> OwnServer:
         other = OwnServer(
-            installation=self._installation, home=home, port=port, standbys=standbys, fails_over=self._fails_over
+            installation=self._installation,
+            home=home,
+            port=port,
+            standbys=standbys,
+            fails_over=self._fails_over,
+            access=self._access,
         )
         other._template, other._data = self._template, self._data
         return other
@@ -104,7 +113,9 @@ class OwnServer:
 
     @property
     def load_address(self) -> Address:
-        """The same, or its pooler: settings are those of the whole server."""
+        """The same, or its pooler, or where load hosts reach it: settings are those of the whole server."""
+        if self._access is not None:
+            return self._access.reach(DATABASE)
         return self.address if self._pooler is None else self._pooler.address
 
     @property
@@ -187,15 +198,15 @@ class OwnServer:
         """
         # What fails leaves data in a state that no trial should begin with.
         self._home.aged_from = None
-        server = Server(installation=self._installation, home=self._home, log_path=log_path, port=self._port)
+        server = Server(
+            installation=self._installation, home=self._home, log_path=log_path, port=self._port, access=self._access
+        )
         self._server, self._retired = server, None
         self._settings = {**PRIMARY_SETTINGS, **settings} if self._standbys else settings
         try:
             server.start(self._settings)
             self._standbys.start(server, self._settings, log_folder=log_path.parent)
-            if self.seeks_statements:
-                with self.connect(database="postgres") as connection:
-                    sql.create_statements_extension(connection)
+            self._prepare_database()
             if pooler is not None:
                 self._pooler = Pgbouncer(pooler, server, log_folder=log_path.parent)
                 self._pooler.start()
@@ -220,6 +231,14 @@ class OwnServer:
                 self._running.abandon()
                 self._retired.home.end_servers()
             server.abandon()
+
+    def _prepare_database(self) -> None:
+        if self._access is not None:
+            with self.connect() as connection:
+                self._access.make_role(connection)
+        if self.seeks_statements:
+            with self.connect(database="postgres") as connection:
+                sql.create_statements_extension(connection)
 
     @property
     def hosts_address(self) -> Address:

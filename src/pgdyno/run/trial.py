@@ -18,8 +18,8 @@ from pgdyno.plan.plan import PlannedTrial
 from pgdyno.record.generators.parts import find_part_folders
 from pgdyno.record.pgbench.output import Progress
 from pgdyno.record.samples.files import pack_samples
+from pgdyno.record.samples.server_machine import SERVER_LOG
 from pgdyno.record.transactions import pack as txpack
-from pgdyno.record.trial_data import SERVER_LOG
 from pgdyno.record.types import ErrorFact, Gap, TrialRecord, TrialStatus
 from pgdyno.run import statements
 from pgdyno.run.change.changes import UndoOutcome

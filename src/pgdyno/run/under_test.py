@@ -211,8 +211,11 @@ class ServerUnderTest(Protocol):
 
 
 def find_session_address(server: ServerUnderTest) -> Address:
-    """Return where a session has the settings of the load's sessions: behind a pooler, whose own sessions are the load's."""
-    return server.load_address if server.pooler is None else server.address
+    """Return where a session has the settings of the load's sessions: behind a pooler, whose own sessions are the load's.
+
+    In a server of pgdyno's own, all sessions have them.
+    """
+    return server.load_address if server.pooler is None and server.pid is None else server.address
 
 
 def list_load_servers(server: ServerUnderTest, load: PlannedWorkload) -> tuple[LoadServer, ...]:

@@ -101,7 +101,10 @@ class ServerSpec(StudyTable, frozen=True, kw_only=True):
             yours, which pgdyno reaches by a connection string and does not start.
         version: Major version of a local installation, such as 15; found in the distributions' usual places.
         bindir: Folder with postgres, initdb and pgbench of a local installation.
-        port: Also listen on 127.0.0.1 at this port, so that the server can be observed; absent: only a private socket.
+        port: Also listen on 127.0.0.1 at this port, so that the server can be observed; absent: only a private socket. With load
+            hosts, the server listens at this port for them, too; absent: at a free one.
+        address: A name or an IP address by which load hosts reach the machine of pgdyno's own server; absent: the address that ssh
+            shows.
         dsn: Connection string of a given server, without a password; empty for what plain psql would reach.
         settings: postgresql.conf settings on top of the server's defaults; of a given server, what each session of the
             load asks for.
@@ -116,6 +119,7 @@ class ServerSpec(StudyTable, frozen=True, kw_only=True):
     version: int | None = None
     bindir: str | None = None
     port: int | None = None
+    address: str | None = None
     settings: dict[str, SettingValue] = {}
     standbys: int = 0
     apply: str | None = None
@@ -389,6 +393,8 @@ class Study(StudyTable, frozen=True, kw_only=True):
             raise ValueError("wal_home is for pgdyno's own servers: pg_wal of a given server stays where it is")
         if self.is_emulated:
             raise ValueError("emulate is for pgdyno's own servers: a given server stays where it is")
+        if self.server.address is not None:
+            raise ValueError("load hosts reach a given server by its dsn: leave out address")
         if chosen := show_choices(self.data):
             raise ValueError(f"{next(iter(chosen))} is for pgdyno's own servers: a given one is there already")
 
@@ -415,13 +421,23 @@ class Study(StudyTable, frozen=True, kw_only=True):
                 )
 
     def _check_hosts(self) -> None:
-        if self.hosts and self.server.kind is not ServerKind.GIVEN:
-            raise ValueError('hosts go with kind = "given": pgdyno\'s own servers run on this machine')
+        if self.load_hosts and self.server.kind is not ServerKind.GIVEN:
+            self._check_own_loads()
+        if self.server.address is not None and not self.load_hosts:
+            raise ValueError("address is where load hosts reach the server, and the study names no load host")
         servers = [name for name, entry in self.hosts.items() if entry.role is HostRole.SERVER]
         if len(servers) > 1:
             raise ValueError(f"hosts {' and '.join(servers)} both have the role of the server: a study has one server")
         if self.load_hosts and any(one.is_loading for one in self.workload):
             raise ValueError(f"the workload {LOADING} loads data from this machine: leave out load hosts")
+
+    def _check_own_loads(self) -> None:
+        if self.server.standbys:
+            raise ValueError("load hosts reach the primary of pgdyno's own only: leave out standbys, or load hosts")
+        if self.poolers:
+            raise ValueError("load hosts do not reach a pooler of pgdyno's own: leave out poolers, or load hosts")
+        if any(one.parts for one in self.workload):
+            raise ValueError("a load in parts comes from one machine: leave out parts, or load hosts")
 
     def _check_own_data(self) -> None:
         named = [*(one.weighted_scripts for one in self.workload), *(one.weighted_scripts for one in self.variant)]

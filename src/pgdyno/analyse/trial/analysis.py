@@ -189,7 +189,7 @@ def _measure_throughput(workload: PlannedWorkload, data: TrialData) -> TrialThro
 def _measure_network(
     record: StudyRecord, workload: PlannedWorkload, data: TrialData, figures: TrialAnalysis
 ) -> NetworkTime | None:
-    if record.given is None:
+    if record.given is None and not record.load_hosts:
         return None
     mean_ms, lag_ms = figures.latency_mean_ms, figures.schedule_lag_ms or 0.0
     latency_ms = None if mean_ms is None else mean_ms - lag_ms
@@ -199,7 +199,7 @@ def _measure_network(
         data,
         workload,
         latency_ms=latency_ms,
-        is_local=record.given.is_local,
+        is_local=record.given is not None and record.given.is_local,
         earlier_ms=max(earlier_s) * 1000.0 if earlier_s else None,
     )
 

@@ -9,7 +9,13 @@ from pathlib import Path
 
 import msgspec
 
-from pgdyno.conduct.given.load_hosts import ReadyLoad, check_pooler_ways, find_local_pgbench, ready_load_hosts
+from pgdyno.conduct.load.hosts import (
+    ReadyLoad,
+    check_pooler_ways,
+    find_local_pgbench,
+    measure_load_hosts,
+    reach_load_hosts,
+)
 from pgdyno.conduct.study import PlannedStudy
 from pgdyno.conduct.ui import Ui
 from pgdyno.errors import HostError, SpecError
@@ -51,7 +57,6 @@ _SWEEP_BUDGET = Budget(minutes=0.0, more_rounds=0, load_s=20.0)
 _POOLED = (
     "a frozen client would keep a session of the pooler within its transaction, and other clients might wait for it"
 )
-_ELSEWHERE = "a pgbench on a load host is not frozen and thawed quickly enough"
 
 NamedHost = tuple[str, HostEntry]
 
@@ -83,17 +88,11 @@ class ReadyServer(msgspec.Struct, frozen=True, kw_only=True):
             memory_bytes=sys.maxsize,
             disk_free_bytes=sys.maxsize,
             withheld_settings=self.under_test.find_withheld(),
-            live_obstacle=self._live_obstacle,
+            live_obstacle=_POOLED if self.seen.has_pooled_transactions else None,
             shared_buffers_bytes=self.shared_buffers_bytes,
             free_connections=self.seen.free_connections,
             has_pooled_sessions=self.seen.pooler is not None and not self.seen.has_pooled_transactions,
         )
-
-    @property
-    def _live_obstacle(self) -> str | None:
-        if self.seen.has_pooled_transactions:
-            return _POOLED
-        return None if self.load is None else _ELSEWHERE
 
 
 @contextmanager
@@ -155,14 +154,14 @@ def ready_server(dsn: str, *, study: Study, clients: int, allowed: Allowed, ui: 
                 ready.under_test.check_guard()
                 ui.say(_describe_use(data, may_write=may_write))
             if study.load_hosts:
-                load = ready_load_hosts(
-                    study.load_hosts,
+                load = measure_load_hosts(
+                    reach_load_hosts(study.load_hosts, stack=stack, ui=ui),
                     address,
+                    seen_at=address,
                     clients=clients,
-                    machine=machine,
+                    place=None if machine is None else (machine.look.boot_id, machine.look.pid_namespace),
                     local=ready.generator,
                     user=ready.generator.user,
-                    stack=stack,
                     ui=ui,
                 )
                 ready = msgspec.structs.replace(ready, load=load, load_host=load.least)

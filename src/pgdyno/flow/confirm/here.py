@@ -14,8 +14,9 @@ from pgdyno.conduct.ui import Ui
 from pgdyno.conduct.workspace import Workspace
 from pgdyno.flow.confirm.experiment import CONFIRM, ConfirmOptions, Experiment, compose_experiment
 from pgdyno.flow.explain import Explanation
-from pgdyno.flow.given.bench import allowed_again, begin_given_record, check_same_server, most_clients
+from pgdyno.flow.given.bench import allowed_again, begin_given_record, check_same_server
 from pgdyno.flow.report import keeping_what_is_finished, report_step, write_reports
+from pgdyno.plan.variants import most_clients
 from pgdyno.record.store import RecordStore
 
 

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import msgspec
 
-from pgdyno.conduct.given.load_hosts import check_same_load
 from pgdyno.conduct.given.room import check_room
 from pgdyno.conduct.given.server import (
     DEFAULT_CLIENTS,
@@ -19,6 +18,7 @@ from pgdyno.conduct.given.server import (
 )
 from pgdyno.conduct.given.switch import ask_for_switch, find_switch
 from pgdyno.conduct.given.trials import check_given_scripts, run_given_sweep, run_given_trials, tell_kept
+from pgdyno.conduct.load.hosts import check_same_load
 from pgdyno.conduct.logged_ui import LoggedUi
 from pgdyno.conduct.study import (
     PlannedStudy,
@@ -38,7 +38,7 @@ from pgdyno.flow.report import StudyReport, keeping_what_is_finished, report_ste
 from pgdyno.plan.experiment import Experiment
 from pgdyno.plan.loading import check_loading, is_loading
 from pgdyno.plan.replicas import refuse_given_replicas
-from pgdyno.plan.variants import list_specs
+from pgdyno.plan.variants import most_clients
 from pgdyno.record.machine.given_server import GivenServer
 from pgdyno.record.machine.host_facts import HostFacts
 from pgdyno.record.store import RecordStore
@@ -48,10 +48,8 @@ from pgdyno.spec.allowed import NOTHING, Allowed
 from pgdyno.spec.hosts import make_named_hosts
 from pgdyno.spec.init_file import hash_init_file
 from pgdyno.spec.read import APPLY_USE, resolve_command
-from pgdyno.spec.scaling import ScalingSpec
 from pgdyno.spec.study import BUILTIN_SCRIPTS, ServerKind, ServerSpec, Study
 from pgdyno.spec.table import CacheState
-from pgdyno.spec.variant import DesignKind
 
 # Five trials of each workload: their scatter has an interval. All three take eight minutes, the quick one two.
 _TRIALS: dict[str, object] = {"rounds": 5, "duration": "20s", "warm_up": "5s"}
@@ -315,19 +313,3 @@ def _refuse_questions(study: Study) -> None:
         )
     if study.trials.cache is CacheState.COLD:
         raise SpecError("a given server cannot begin with cold caches, because it is not restarted")
-
-
-def most_clients(study: Study) -> int:
-    """Return the connections of a study's largest load; live ones are connected at once, the reference's twice."""
-    of_workloads = max(workload.clients or 1 for workload in study.workload)
-    if not study.is_comparison:
-        return max(of_workloads, _most_swept(study.scaling))
-    loads = [spec.clients or of_workloads for spec, _ in list_specs(study)]
-    return loads[0] + sum(loads) if study.experiment.design is DesignKind.LIVE else max(*loads, of_workloads)
-
-
-def _most_swept(scaling: ScalingSpec | None) -> int:
-    if scaling is None:
-        return 0
-    loads = scaling.clients
-    return loads[0] + sum(loads) if scaling.design is DesignKind.LIVE else loads[-1]

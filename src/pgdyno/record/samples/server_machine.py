@@ -10,6 +10,9 @@ from pgdyno.record.frames import pl
 from pgdyno.record.samples.clock import SERVER_CLOCK_FILE, ClockFit, fit_clock, read_exchanges
 from pgdyno.record.samples.files import OsSamples, read_os_samples
 
+SERVER_LOG = "server.log"
+"""PostgreSQL's log of a trial on a server of pgdyno's own."""
+
 
 def read_server_clock(folder: Path) -> ClockFit | None:
     """Read how the clock of the server's machine differs; None if it is the load's machine.
@@ -40,7 +43,9 @@ def convert_to_near(samples: OsSamples, folder: Path) -> OsSamples:
     """
     clock = read_server_clock(folder)
     if clock is None:
-        if any(folder.glob("generator.*")) or any(folder.glob("loads/*/clock.jsonl")):
+        # With load hosts, pgdyno runs on the machine of a server of its own, whose log the trial has.
+        has_loads = any(folder.glob("loads/*/clock.jsonl")) and not (folder / SERVER_LOG).exists()
+        if has_loads or any(folder.glob("generator.*")):
             raise ValueError("the clock of the server's machine was not compared, so that its samples have no time")
         return samples
     return convert_samples(samples, clock)

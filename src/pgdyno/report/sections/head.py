@@ -26,7 +26,7 @@ from pgdyno.report.format import (
     format_number,
     format_seconds,
 )
-from pgdyno.report.host_words import after_name, describe_given, describe_wal_disk
+from pgdyno.report.host_words import after_name, describe_given, describe_load_host, describe_wal_disk
 from pgdyno.report.input import ReportInput
 from pgdyno.report.level import Level
 from pgdyno.report.lists import join_names
@@ -81,7 +81,7 @@ def describe_study(report: ReportInput) -> str:
         f"{measured}, on {servers.get(server_count, 'the PostgreSQL servers of the variants')}{where},"
         f" {format_cpus(host.usable_cpu_count)} ({host.cpu_model}),"
         f" {format_bytes(host.usable_memory_bytes)} of memory and data on {disk.filesystem}"
-        f" ({disk.shown_device}){describe_wal_disk(report.record)}."
+        f" ({disk.shown_device}){describe_wal_disk(report.record)}{describe_load_host(record)}."
     )
 
 

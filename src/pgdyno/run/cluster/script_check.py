@@ -18,12 +18,14 @@ from pgdyno.errors import PgdynoError, SpecError, StepFailedError
 from pgdyno.plan.plan import PlannedWorkload
 from pgdyno.record.serverlog import parse_serverlog
 from pgdyno.run.cluster.home import Home
+from pgdyno.run.cluster.load_access import LoadAccess
 from pgdyno.run.cluster.server import DATABASE, Server
 from pgdyno.run.host.clock import monotonic_s
 from pgdyno.run.load.little_run import PATIENCE_S, list_scripts, plan_little_data, plan_script_run
 from pgdyno.run.load.pgbench import Pgbench
 from pgdyno.run.load.process import INVOCATION_FILE, Invocation
 from pgdyno.run.postgres import sql
+from pgdyno.run.postgres.address import Address
 from pgdyno.run.postgres.installation import Installation
 from pgdyno.spec.pooler import REPLICAS
 from pgdyno.spec.study import DataSpec
@@ -37,6 +39,7 @@ _MISTAKE_CLASS = "42"
 # read_only_sql_transaction, object_not_in_prerequisite_state, feature_not_supported.
 _REFUSED_BY_STANDBY = frozenset({"25006", "55000", "0A000"})
 _STANDBY_SIGNAL = "standby.signal"
+_DENIED = "permission denied"
 _UNDEFINED_VARIABLE = "undefined variable"
 
 
@@ -47,9 +50,19 @@ def check_scripts(
     data: DataSpec,
     workloads: tuple[PlannedWorkload, ...],
     settings: Mapping[str, SettingValue],
+    access: LoadAccess | None = None,
     on_activity: Callable[[str], None],
 ) -> tuple[str, ...]:
     """Run each script file for a second with one client at scale 1. Call this from the main thread.
+
+    Args:
+        installation: The PostgreSQL.
+        home: Where a server runs for that.
+        data: The study's data.
+        workloads: What has the scripts.
+        settings: Of the server.
+        access: How load hosts will reach the server: then the scripts have the rights of their role only.
+        on_activity: Receives what is being done.
 
     Returns:
         A sentence for each script that failed but may succeed on the study's data.
@@ -69,6 +82,7 @@ def check_scripts(
         server.initdb(data)
         server.start(settings)
         _load_a_little(server, data, folder / "init")
+        address = server.address if access is None else _take_role(server, access)
         scripts = sorted(list_scripts(workloads), key=lambda one: _reads_standbys(one[0]))
         is_standby = False
         for number, (workload, name) in enumerate(scripts):
@@ -77,7 +91,7 @@ def check_scripts(
                 on_activity("starting a standby")
                 _restart_as_standby(server, settings)
             on_activity(name)
-            remark = _try_script(server, workload, name, folder / str(number))
+            remark = _try_script(server, address, workload, name, folder / str(number))
             if remark is not None:
                 remarks.append(f"{name} failed on a little data, where scale is 1: {remark}")
     except PgdynoError as exc:
@@ -111,9 +125,16 @@ def _load_a_little(server: Server, data: DataSpec, directory: Path) -> None:
     pgbench.run_init(run, directory=directory, should_abort=server.find_failure)
 
 
-def _try_script(server: Server, workload: PlannedWorkload, name: str, directory: Path) -> str | None:
+def _take_role(server: Server, access: LoadAccess) -> Address:
+    """Make the role of load hosts, and return where sessions of this machine have its rights."""
+    with server.connect() as connection:
+        access.make_role(connection)
+    return msgspec.structs.replace(server.address, parameters={"options": f"-c role={sql.LOAD_ROLE}"})
+
+
+def _try_script(server: Server, address: Address, workload: PlannedWorkload, name: str, directory: Path) -> str | None:
     """Run one script and describe its failure; None if it succeeded or only took too long."""
-    run = plan_script_run(server.address, workload, name)
+    run = plan_script_run(address, workload, name)
     too_long = StepFailedError("the script takes longer than its check")
     began_s = monotonic_s()
 
@@ -140,7 +161,10 @@ def _try_script(server: Server, workload: PlannedWorkload, name: str, directory:
             ) from exc
         if not _is_mistake(directory, words, log):
             return words or exc.fact
-        raise SpecError(f"script {name} fails", detail=words, hint="correct the script; nothing is loaded yet") from exc
+        hint = "correct the script; nothing is loaded yet"
+        if not address.is_plain and _DENIED in words:
+            hint = f"load hosts come by the role {sql.LOAD_ROLE}, which reads and writes all data, and makes tables; nothing is loaded yet"
+        raise SpecError(f"script {name} fails", detail=words, hint=hint) from exc
     return None
 
 

@@ -26,6 +26,7 @@ from pgdyno.errors import HostError, PgdynoError, SpecError, StepFailedError, wh
 from pgdyno.record.durable import writing
 from pgdyno.record.serverlog import LOG_SETTINGS
 from pgdyno.run.cluster.home import Home
+from pgdyno.run.cluster.load_access import LOAD_HBA_FILE, LoadAccess
 from pgdyno.run.host import process
 from pgdyno.run.host.clock import monotonic_s
 from pgdyno.run.host.host import THIS_HOST
@@ -86,6 +87,7 @@ class Server:
         log_path: The file to which the server's log is appended byte for byte.
         port: The port of the socket, and of 127.0.0.1 if one is given; None: only a socket.
         name: What messages call it.
+        access: How load hosts reach it; None: they do not. Its port is the server's.
     """
 
     def __init__(
@@ -96,12 +98,16 @@ class Server:
         log_path: Path,
         port: int | None = None,
         name: str = "the server",
+        access: LoadAccess | None = None,
     ) -> None:
         self.installation = installation
         self.home = home
         self.log_path = log_path
         self.name = name
-        self.port = port if port is not None else _SOCKET_PORT
+        self.access = access
+        self.port = _SOCKET_PORT if port is None else port
+        if access is not None:
+            self.port = access.port
         self._listens = port is not None
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -146,6 +152,8 @@ class Server:
         self._check_version()
         if self._listens:
             check_port(self.port)
+        if self.access is not None:
+            self.access.check_free()
         self._write_settings(settings)
         with writing(self.log_path):
             log_file = self.log_path.open("ab")
@@ -292,10 +300,10 @@ class Server:
             **{name: LOG_SETTINGS[name] for name in _FIXED_LOG_SETTINGS},
             "logging_collector": "off",
             "data_directory": str(self.home.data),
-            "hba_file": str(self.home.data / "pg_hba.conf"),
+            "hba_file": str(self.home.data / ("pg_hba.conf" if self.access is None else LOAD_HBA_FILE)),
             "ident_file": str(self.home.data / "pg_ident.conf"),
             "unix_socket_directories": str(self.home.sockets),
-            "listen_addresses": _LISTEN_ADDRESS if self._listens else "",
+            "listen_addresses": self._list_addresses(),
             "port": self.port,
         }
         lines = [
@@ -303,6 +311,16 @@ class Server:
         ]
         path = self.home.data / _OWN_SETTINGS
         self.write_file(path, "\n".join(lines) + "\n")
+        if self.access is not None:
+            self.write_file(
+                self.home.data / LOAD_HBA_FILE, self.access.format_hba(SUPERUSER if self._listens else None)
+            )
+
+    def _list_addresses(self) -> str:
+        if self.access is None:
+            return _LISTEN_ADDRESS if self._listens else ""
+        there = self.access.listens_on
+        return there if there == "*" or not self._listens else ",".join(dict.fromkeys((_LISTEN_ADDRESS, there)))
 
     def write_file(self, path: Path, text: str) -> None:
         """Write a new file of the cluster, which belongs to its account.

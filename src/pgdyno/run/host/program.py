@@ -51,6 +51,13 @@ def machine_name() -> str | None:
     return os.environ.get(MACHINE_VARIABLE)
 
 
+def reached_address() -> str | None:
+    """Return the IP address of this machine that ssh led to; None if it did not, or does not say."""
+    # Source: ssh(1): the address and port of the client, then those of the server.
+    words = os.environ.get("SSH_CONNECTION", "").split()
+    return words[2] if len(words) > 2 else None
+
+
 def _name_installed(called: str) -> str:
     if "/" not in called or Path(called).name != _NAME:
         return _NAME

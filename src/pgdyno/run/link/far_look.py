@@ -111,6 +111,8 @@ def look(request: dict[str, Any]) -> dict[str, Any]:
     return {
         "session_pid": pid,
         "postmaster_pid": postmaster,
+        # Whence ssh came here: the address of the other end.
+        "client_address": (os.environ.get("SSH_CONNECTION") or "").partition(" ")[0] or None,
         "python": platform.python_version(),
         "kernel": platform.release(),
         "architecture": platform.machine(),

@@ -37,6 +37,8 @@ class FarLook(msgspec.Struct, frozen=True, kw_only=True):
     facts: HostFacts
     python: str
     boot_id: str
+    client_address: str | None
+    """The IP address from which ssh came there; None if the account there is not told."""
     pid_namespace: str
     asked_pid: int | None
     """The session's process id as the server knows it; None if none was asked for."""
@@ -57,6 +59,7 @@ class _FarDisk(msgspec.Struct, kw_only=True):
 class _Looked(msgspec.Struct, kw_only=True):
     session_pid: int | None
     postmaster_pid: int | None
+    client_address: str | None
     python: str
     kernel: str
     architecture: str
@@ -99,6 +102,7 @@ def look_at(link: SshLink, session: ServerSession | None = None) -> FarLook:
         facts=_make_facts(link, looked, session),
         python=looked.python,
         boot_id=looked.boot_id,
+        client_address=looked.client_address,
         pid_namespace=looked.pid_namespace,
         asked_pid=None if session is None else session.pid,
         session_pid=looked.session_pid,

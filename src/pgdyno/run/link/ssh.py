@@ -10,7 +10,7 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
@@ -123,8 +123,12 @@ class SshLink:
 
 
 @contextmanager
-def open_link(entry: HostEntry) -> Iterator[SshLink]:
+def open_link(entry: HostEntry, make: Callable[[HostEntry, Path], SshLink] = SshLink) -> Iterator[SshLink]:
     """Connect to a machine for the length of a `with` block.
+
+    Args:
+        entry: The machine.
+        make: Makes the link from that and a private folder.
 
     Raises:
         HostError: There is no connection; it says why.
@@ -133,7 +137,7 @@ def open_link(entry: HostEntry) -> Iterator[SshLink]:
     parent = Path(tempfile.gettempdir())
     remove_stale_folders(parent, _MARK)
     folder = Path(tempfile.mkdtemp(prefix=name_of_this_process(_MARK), dir=parent))
-    link = SshLink(entry, folder)
+    link = make(entry, folder)
     try:
         link.connect()
         yield link

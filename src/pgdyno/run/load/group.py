@@ -48,6 +48,10 @@ class PgbenchGroup(JoinedPgbenches):
         super().__init__(local, [host.name for host in hosts], user=user, is_framed=True)
         self._pids: dict[str, int] = {}
 
+    def beside(self, local: Pgbench) -> PgbenchGroup:
+        """Return the same load hosts beside another pgbench on this machine."""
+        return PgbenchGroup(self._hosts, local, self._user)
+
     @property
     def hosts(self) -> Mapping[str, LoadHost]:
         """The load hosts, by name."""

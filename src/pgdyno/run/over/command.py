@@ -45,6 +45,8 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
     """Where an earlier command has worked there; a new one, with the files, if that is gone. None: a new folder."""
     result: str | None = None
     """The path in that folder of what is brought home; None: nothing is."""
+    variables: Mapping[str, str] = {}
+    """Further variables for it."""
     shows_result: bool = True
     """Whether what it writes to standard output appears here."""
 
@@ -234,7 +236,7 @@ def running(
             "program": carried.program,
             "packages": carried.packages,
             "words": order.words,
-            "variables": _choose_variables(link.destination),
+            "variables": {**_choose_variables(link.destination), **order.variables},
             "files_bytes": order.size_bytes if order.files or order.texts else None,
             "folder": order.folder,
             "result": order.result,

@@ -180,6 +180,8 @@ SELECT jsonb_build_object(
 # The server itself ends what takes long, so that nothing goes on there when this session has given up.
 BEGIN_CAREFULLY = "SET LOCAL search_path = pg_catalog; SET LOCAL statement_timeout = '5s'"
 WAIT_WITHIN = "SET LOCAL idle_in_transaction_session_timeout = 0"
+LOAD_ROLE = "pgdyno_load"
+"""The role by which load hosts come to servers of pgdyno's own."""
 STATEMENTS_SCHEMA = """
 SELECT nspname AS schema FROM pg_extension JOIN pg_namespace n ON n.oid = extnamespace WHERE extname = 'pg_stat_statements'"""
 STATEMENTS_INFO = """
@@ -190,7 +192,7 @@ FROM {schema}.pg_stat_statements_info"""
 STATEMENTS = """
 SELECT to_jsonb(s) AS statement FROM {schema}.pg_stat_statements AS s
 WHERE dbid = (SELECT oid FROM pg_database WHERE datname = %s) AND toplevel AND queryid IS NOT NULL
-  AND userid = (SELECT oid FROM pg_roles WHERE rolname = current_user)"""
+  AND userid IN (SELECT oid FROM pg_roles WHERE rolname IN (current_user, {load_role}))"""
 GIVEN_SERVER = """
 SELECT current_setting('server_version') AS version, version() AS system, current_user::text AS role, quote_ident(current_user) AS quoted_role,
        current_setting('is_superuser')::bool AS is_superuser, pg_is_in_recovery() AS is_in_recovery,
@@ -264,6 +266,10 @@ SELECT coalesce(sum(pg_catalog.pg_database_size(oid)), 0)::int8 AS bytes FROM pg
 WHERE NOT datistemplate AND pg_catalog.has_database_privilege(oid, 'CONNECT') AND datname !~ '^pgdyno_[0-9a-f]{32}'"""
 # The name of a session is shown to every role.
 NAMED_SESSIONS = "SELECT count(*)::int AS count FROM pg_catalog.pg_stat_get_activity(NULL) WHERE application_name = %s"
+# Whence is shown to those only who may see a session, such as its own role: of others, and of sockets, it is empty.
+NAMED_CLIENTS = """
+SELECT coalesce(pg_catalog.host(client_addr), '') AS client FROM pg_catalog.pg_stat_get_activity(NULL)
+WHERE application_name = %s"""
 NAME_SESSION = "SELECT pg_catalog.set_config('application_name', %s, false), pg_catalog.set_config('idle_session_timeout', '0', false)"
 # As it is in all sessions, whatever TimeZone and DateStyle of role and database are.
 _STARTED_AT = (
@@ -696,6 +702,11 @@ def count_named_sessions(connection: Connection, name: str) -> int:
     return int(_one(connection, NAMED_SESSIONS, (name,))["count"])
 
 
+def list_named_clients(connection: Connection, name: str) -> tuple[str, ...]:
+    """List where the sessions of that name come from: an IP address, or nothing of a socket or where that may not be known."""
+    return tuple(row["client"] for row in _rows(connection, NAMED_CLIENTS, (name,)))
+
+
 def ping(connection: Connection) -> None:
     """Make sure that the server still answers a session.
 
@@ -825,7 +836,9 @@ def read_statements(connection: Connection, *, watched_database: str) -> Stateme
             return None
         schema = compose.Identifier(found[0]["schema"])
         (about,) = _execute(connection, compose.SQL(STATEMENTS_INFO).format(schema=schema)).fetchall()
-        rows = _execute(connection, compose.SQL(STATEMENTS).format(schema=schema), (watched_database,)).fetchall()
+        rows = _execute(
+            connection, compose.SQL(STATEMENTS).format(schema=schema, load_role=LOAD_ROLE), (watched_database,)
+        ).fetchall()
     has_time = {"has_plan_time": about["has_plan_time"], "has_io_time": about["has_io_time"]}
     return StatementsLook(
         statements=tuple(read_statement(row["statement"], **has_time) for row in rows),

@@ -85,7 +85,7 @@ class Samplers:
         watches_standbys: Whether to sample how far the server's standbys lag.
         watched: The machine of a server elsewhere, if it is watched.
         load_links: Load hosts by name, which are sampled in place of this machine.
-        shared_hosts: Those that are the watched machine, too.
+        shared_hosts: Those that are the server's machine, too.
         console: Where the counters of the load's pooler are asked for; None without a pooler.
     """
 
@@ -115,6 +115,7 @@ class Samplers:
         self._load_links = load_links or {}
         self._shared_hosts = shared_hosts
         self._loads: dict[str, FarSampler] = {}
+        self._shared_pids: list[int] = []
         self._console = console
         self._os: Child | None = None
         self._far: FarSampler | None = None
@@ -193,8 +194,15 @@ class Samplers:
     def follow_far(self, host: str, label: str, pid: int) -> None:
         """Tell the OS sampler on a load host to follow one more process there and its threads."""
         self._loads[host].say(f"{label}={pid}\n{STUDY_LABEL}+={pid}\n")
-        if self._far is not None and host in self._shared_hosts:
+        if host not in self._shared_hosts:
+            return
+        if self._far is not None:
             self._far.say(f"{label}={pid}\n")
+        else:
+            self._shared_pids.append(pid)
+            pids = ",".join(map(str, self._shared_pids))
+            self._tell_os(f"{label}={pids}")
+            self._tell_os(f"{STUDY_LABEL}+={os.getpid()},{pids}")
 
     def follow_tree(self, label: str, pid: int) -> None:
         """Tell the OS sampler to follow a process with all its descendants as one."""

@@ -18,6 +18,11 @@ _REMARK = (
     " statement that a client of the load sent, and the answer that it waited for. Means over trials; of a share, the highest trial."
 )
 
+_WAY = (
+    "They reached pgdyno's own server over TCP, by a role that is no superuser, with a password and without encryption; pgdyno itself"
+    " used a socket."
+)
+
 
 def load_hosts_table(report: ReportInput) -> Table | None:
     """Build the table of load hosts; None if the load came from the machine that pgdyno ran on."""
@@ -37,11 +42,12 @@ def load_hosts_table(report: ReportInput) -> Table | None:
         "CPUs busy",
     )
     machines = "; ".join(_describe(host) for host in hosts)
+    way = "" if report.record.given is not None else f" {_WAY}"
     return Table(
         caption="Load hosts",
         columns=columns(*titles, numbers_from=2),
         rows=tuple(rows),
-        remark=f"{machines}.{_describe_clocks(report)} {_REMARK}",
+        remark=f"{machines}.{way}{_describe_clocks(report)} {_REMARK}",
     )
 
 

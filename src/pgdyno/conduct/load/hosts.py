@@ -17,12 +17,12 @@ from pgdyno.errors import HostError, PgdynoError, StepFailedError
 from pgdyno.record.machine.host_facts import HostFacts
 from pgdyno.record.types import LoadHostFacts
 from pgdyno.run.given.libpq import find_libpq
-from pgdyno.run.given.machine import ServerMachine
 from pgdyno.run.host.process import ServerUser
 from pgdyno.run.link.look import FarLook, look_at
-from pgdyno.run.link.ssh import SshLink, open_link
+from pgdyno.run.link.relayed import open_load_link
+from pgdyno.run.link.ssh import SshLink
 from pgdyno.run.load.argv import LoadRun
-from pgdyno.run.load.far_run import LoadHost, ask_pgbench
+from pgdyno.run.load.far_run import FoundPgbench, LoadHost, ask_pgbench
 from pgdyno.run.load.generator import run_logged_load
 from pgdyno.run.load.group import PgbenchGroup
 from pgdyno.run.load.pgbench import Pgbench
@@ -37,7 +37,9 @@ from pgdyno.units import format_cpus
 EMPTY_S = 3.0
 _ELSEWHERE = "pgdyno-elsewhere"
 _REACH_S = 1.0
-_REACHES = (
+Hints = Sequence[tuple[str, str]]
+"""What to try by a part of what pgbench says; the last one, with an empty part, holds for everything else."""
+_REACHES: Hints = (
     ("pg_hba.conf", "let it in there, as the role of --dsn"),
     ("could not translate host name", "name the server by an address that the load host knows, too"),
     ("No such file or directory", "a socket is on one machine only: name the server by an address that both reach"),
@@ -47,16 +49,38 @@ _REACHES = (
 _HINT_ELSEWHERE = "an address such as localhost is another machine there: name one that means the same everywhere"
 
 
+def find_own_user() -> ServerUser:
+    """Return this account, which writes what comes from load hosts."""
+    return ServerUser(name=str(os.geteuid()), uid=os.geteuid(), gid=os.getegid())
+
+
 def find_local_pgbench() -> Pgbench:
     """Return the pgbench that loads data and tries scripts of given servers on this machine, as this account.
 
     Raises:
         HostError: There is none.
     """
-    me = ServerUser(name=str(os.geteuid()), uid=os.geteuid(), gid=os.getegid())
+    me = find_own_user()
     # The newest pgbench works with servers of all versions, and as this account it needs no copy.
     installation = find_installation(ServerSpec(), user=me, software_dir=Path("/nonexistent"))
     return Pgbench(installation=installation, user=me, libpq=find_libpq())
+
+
+class ReachedHost(msgspec.Struct, frozen=True, kw_only=True):
+    """A load host that is reached by ssh, and what was seen of it."""
+
+    host: LoadHost
+    look: FarLook
+    pgbench: FoundPgbench
+
+
+class Reach(msgspec.Struct, frozen=True, kw_only=True):
+    """How a load host reaches the server."""
+
+    round_trip_s: float
+    """Median of an empty statement."""
+    clients: frozenset[str]
+    """The IP addresses from which it came to the server, as far as they are known."""
 
 
 class ReadyLoad(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,6 +89,8 @@ class ReadyLoad(msgspec.Struct, frozen=True, kw_only=True):
     hosts: tuple[LoadHostFacts, ...]
     links: Mapping[str, SshLink]
     generator: PgbenchGroup
+    clients: frozenset[str] = frozenset()
+    """The IP addresses from which they came to the server, as far as they are known."""
 
     @property
     def least(self) -> HostFacts:
@@ -77,75 +103,96 @@ class ReadyLoad(msgspec.Struct, frozen=True, kw_only=True):
         return frozenset(host.name for host in self.hosts if host.is_server_host)
 
 
-def ready_load_hosts(
-    entries: Mapping[str, HostEntry],
-    address: Address,
-    *,
-    clients: int,
-    machine: ServerMachine | None,
-    local: Pgbench,
-    user: ServerUser,
-    stack: ExitStack,
-    ui: Ui,
-) -> ReadyLoad:
-    """Reach load hosts, and time empty statements from each to the server.
+def reach_load_hosts(entries: Mapping[str, HostEntry], *, stack: ExitStack, ui: Ui) -> tuple[ReachedHost, ...]:
+    """Reach load hosts; `measure_load_hosts` ends the step that this begins.
 
     Args:
         entries: The load hosts, by name.
-        address: The server, in a database that exists.
-        clients: Of the largest load.
-        machine: The server's machine, if it is watched.
-        local: pgbench on this machine.
-        user: This account.
         stack: Keeps the connections.
         ui: Shows the progress.
 
     Raises:
-        HostError: A load host is not reached, has no pgbench of one major version with the others, or does not reach
-            the server.
+        HostError: A load host is not reached, or has no pgbench of one major version with the others.
         StepFailedError: A load host does not answer.
     """
     ui.begin_step("load hosts", predicted_s=len(entries) * (EMPTY_S + _REACH_S + 1.0))
-    found: list[LoadHostFacts] = []
-    hosts: list[LoadHost] = []
+    found: list[ReachedHost] = []
     for name, entry in entries.items():
         ui.show_activity(f"looking at {name}")
-        link = stack.enter_context(open_link(entry))
+        link = stack.enter_context(open_load_link(entry))
         look, pgbench = look_at(link), ask_pgbench(link, name)
-        host = LoadHost(name=name, link=link, version_major=pgbench.major)
-        if hosts and hosts[0].version_major != host.version_major:
+        if found and found[0].pgbench.major != pgbench.major:
             raise HostError(
-                f"{hosts[0].name} and {name} have different versions of pgbench",
-                detail=f"{found[0].version} and {pgbench.version}",
+                f"{found[0].host.name} and {name} have different versions of pgbench",
+                detail=f"{found[0].pgbench.version} and {pgbench.version}",
                 hint="one load comes from one version: name it with pgbench = in the [hosts] tables",
             )
+        host = LoadHost(name=name, link=link, version_major=pgbench.major)
+        found.append(ReachedHost(host=host, look=look, pgbench=pgbench))
+    return tuple(found)
+
+
+def measure_load_hosts(
+    reached: Sequence[ReachedHost],
+    way: Address,
+    *,
+    seen_at: Address,
+    hints: Hints = _REACHES,
+    clients: int,
+    place: tuple[str, str] | None,
+    local: Pgbench,
+    user: ServerUser,
+    ui: Ui,
+) -> ReadyLoad:
+    """Make sure that load hosts reach the server, and time empty statements from each.
+
+    Args:
+        reached: From `reach_load_hosts`.
+        way: Where load hosts reach the server, in a database that exists.
+        seen_at: Where pgdyno itself reaches it.
+        hints: What to try if one does not reach it.
+        clients: Of the largest load.
+        place: Boot id and process id namespace of the server's machine, if it is known.
+        local: pgbench on this machine.
+        user: This account.
+        ui: Shows the progress.
+
+    Raises:
+        HostError: A load host does not reach the server.
+        StepFailedError: A load host or the server does not answer.
+    """
+    found: list[LoadHostFacts] = []
+    came_from: frozenset[str] = frozenset()
+    for one in reached:
+        host, look, pgbench = one.host, one.look, one.pgbench
         alone = PgbenchGroup([host], local, user)
-        round_trip_s = check_reach(alone, host, address)
-        share = -(-clients // len(entries))
-        ui.show_activity(f"timing empty statements from {name}")
+        reach = check_reach(alone, host, way, seen_at=seen_at, hints=hints)
+        came_from |= reach.clients
+        share = -(-clients // len(reached))
+        ui.show_activity(f"timing empty statements from {host.name}")
         threads = max(1, min(share, int(look.facts.usable_cpu_count)))
-        empty_tps = _time_empty(alone, link, address, clients=share, threads=threads)
-        hosts.append(host)
         found.append(
             LoadHostFacts(
-                name=name,
-                ssh=entry.ssh,
+                name=host.name,
+                ssh=host.entry.ssh,
                 python=look.python,
                 boot_id=look.boot_id,
-                is_server_host=machine is not None and _is_same(look, machine.look),
+                is_server_host=(look.boot_id, look.pid_namespace) == place,
                 facts=look.facts,
                 pgbench=pgbench.program,
                 version=pgbench.version,
-                empty_tps=empty_tps,
+                empty_tps=_time_empty(alone, host.link, way, clients=share, threads=threads),
                 empty_clients=share,
-                round_trip_s=round_trip_s,
+                round_trip_s=reach.round_trip_s,
             )
         )
-    ui.end_step("; ".join(_describe(host) for host in found))
+    ui.end_step("; ".join(_describe(one) for one in found))
+    hosts = [one.host for one in reached]
     return ReadyLoad(
         hosts=tuple(found),
         links={host.name: host.link for host in hosts},
         generator=PgbenchGroup(hosts, local, user),
+        clients=came_from,
     )
 
 
@@ -202,30 +249,34 @@ def _identify(host: LoadHostFacts) -> tuple[str | int | None, ...]:
     return host.name, host.facts.host_name, host.facts.cpu_model, host.facts.cpu_count, host.version
 
 
-def _is_same(look: FarLook, other: FarLook) -> bool:
-    return (look.boot_id, look.pid_namespace) == (other.boot_id, other.pid_namespace)
-
-
 def _describe(host: LoadHostFacts) -> str:
     cpus = format_cpus(host.facts.usable_cpu_count)
     return f"{host.name}: pgbench {host.version}, {cpus}, {host.empty_tps:,.0f} empty statements a second"
 
 
-def check_reach(group: PgbenchGroup, host: LoadHost, address: Address) -> float:
-    """Run empty statements with one client, and make sure that they come to the same server. Return the median seconds of one.
+def check_reach(
+    group: PgbenchGroup, host: LoadHost, way: Address, *, seen_at: Address | None = None, hints: Hints = _REACHES
+) -> Reach:
+    """Run empty statements with one client, and make sure that they come to the same server.
+
+    Args:
+        group: Of this host alone.
+        host: The load host.
+        way: Where load hosts reach the server.
+        seen_at: Where pgdyno itself reaches it; None: in the same way.
+        hints: What to try if the host does not reach it.
 
     Raises:
         HostError: The host does not reach the server, or reaches another one.
         StepFailedError: It gets next to no answers.
     """
     token = f"pgdyno-{uuid.uuid4().hex[:12]}"
-    named = msgspec.structs.replace(address, parameters={**address.parameters, "application_name": token})
-    is_seen = False
-    with sql.connect(address) as connection:
+    named = msgspec.structs.replace(way, parameters={**way.parameters, "application_name": token})
+    seen: set[str] = set()
+    with sql.connect(way if seen_at is None else seen_at) as connection:
 
         def look() -> None:
-            nonlocal is_seen
-            is_seen = is_seen or sql.count_named_sessions(connection, token) > 0
+            seen.update(sql.list_named_clients(connection, token))
 
         run = _make_run(host.link, named, clients=1, threads=1, duration_s=_REACH_S)
         folder = host.link.folder / "reach"
@@ -235,19 +286,19 @@ def check_reach(group: PgbenchGroup, host: LoadHost, address: Address) -> float:
         except PgdynoError as exc:
             if isinstance(exc, HostError):
                 raise
-            hint = next(hint for words, hint in _REACHES if words in exc.reason)
+            hint = next(hint for words, hint in hints if words in exc.reason)
             raise HostError(f"{host.name} does not reach the server", detail=exc.reason, hint=hint) from exc
-    if not is_seen:
+    if not seen:
         raise HostError(
             f"{host.name} reaches another server",
-            detail=f"its session was not seen in the server at {address.host}:{address.port}",
+            detail=f"its session was not seen in the server at {way.host}:{way.port}",
             hint=_HINT_ELSEWHERE,
         )
     # Stale stamps make some of them look as if they took no time: see ADR 6.
     median_us = None if log.summary is None else log.summary.latency().quantile(0.5).value_us
     if median_us is None:
         raise StepFailedError(f"too few empty statements came back to {host.name} in {_REACH_S:g} s")
-    return median_us / 1e6
+    return Reach(round_trip_s=median_us / 1e6, clients=frozenset(seen - {""}))
 
 
 def _time_empty(group: PgbenchGroup, link: SshLink, address: Address, *, clients: int, threads: int) -> float:

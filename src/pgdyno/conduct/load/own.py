@@ -1,0 +1,134 @@
+"""Let load hosts reach servers of pgdyno's own, which otherwise have a private socket only."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+import msgspec
+
+from pgdyno.conduct.load.hosts import (
+    Hints,
+    ReachedHost,
+    ReadyLoad,
+    find_own_user,
+    measure_load_hosts,
+    reach_load_hosts,
+)
+from pgdyno.conduct.ui import Ui
+from pgdyno.errors import HostError
+from pgdyno.plan.loads import RESERVED_CONNECTIONS, default_clients
+from pgdyno.plan.variants import most_clients
+from pgdyno.run.cluster.home import Home
+from pgdyno.run.cluster.load_access import LoadAccess, is_own_address, open_load_access
+from pgdyno.run.cluster.server import Server
+from pgdyno.run.host.program import machine_name, reached_address
+from pgdyno.run.load.group import PgbenchGroup
+from pgdyno.run.load.pgbench import Pgbench
+from pgdyno.run.postgres.installation import Installation
+from pgdyno.spec.study import Study
+
+_DEFAULT_MAX_CONNECTIONS = 100
+_MAINTENANCE_DATABASE = "postgres"
+
+
+class OwnLoad(msgspec.Struct, frozen=True, kw_only=True):
+    """Load hosts, and how they reach servers of pgdyno's own."""
+
+    ready: ReadyLoad
+    access: LoadAccess
+
+    def make_generator(self, local: Pgbench) -> PgbenchGroup:
+        """Return what makes their loads, beside the pgbench of a server's own installation."""
+        return self.ready.generator.beside(local)
+
+
+def ready_own_load(
+    study: Study, *, home: Home, installation: Installation, cpu_count: float, stack: ExitStack, ui: Ui
+) -> OwnLoad:
+    """Reach the load hosts of a study, and make sure that each reaches an empty server of pgdyno's own.
+
+    Args:
+        study: What is going to run.
+        home: Where its servers run.
+        installation: The PostgreSQL of its reference.
+        cpu_count: CPUs of this machine.
+        stack: Keeps the connections, and the password.
+        ui: Shows the progress.
+
+    Raises:
+        HostError: A load host is not reached, or does not reach the server.
+        StepFailedError: A load host or the server does not answer.
+    """
+    reached = reach_load_hosts(study.load_hosts, stack=stack, ui=ui)
+    address = study.server.address or _find_address(reached)
+    access = stack.enter_context(open_load_access(address, study.server.port))
+    clients = _count_clients(study, cpu_count)
+    folder = home.work / "load-hosts"
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(mode=0o755)
+    server = Server(installation=installation, home=home, log_path=folder / "server.log", access=access)
+    try:
+        ui.show_activity("starting a server for them to reach")
+        server.initdb()
+        server.start({"max_connections": max(_DEFAULT_MAX_CONNECTIONS, clients + 2 * RESERVED_CONNECTIONS)})
+        with server.connect(database=_MAINTENANCE_DATABASE) as connection:
+            access.make_role(connection)
+        load = measure_load_hosts(
+            reached,
+            access.reach(_MAINTENANCE_DATABASE),
+            seen_at=msgspec.structs.replace(server.address, dbname=_MAINTENANCE_DATABASE),
+            hints=_list_hints(access),
+            clients=clients,
+            place=_name_place(),
+            local=Pgbench(installation=installation, user=home.user),
+            user=find_own_user(),
+            ui=ui,
+        )
+    finally:
+        server.abandon()
+        home.clear_data()
+        shutil.rmtree(folder, ignore_errors=True)
+    access.admit_only(load.clients)
+    return OwnLoad(ready=load, access=access)
+
+
+def _count_clients(study: Study, cpu_count: float) -> int:
+    """Return the clients of the largest load, as the plan will choose them."""
+    loads = (msgspec.structs.replace(one, clients=one.clients or default_clients(cpu_count)) for one in study.workload)
+    return most_clients(msgspec.structs.replace(study, workload=tuple(loads)))
+
+
+def _find_address(reached: Sequence[ReachedHost]) -> str:
+    """Return the address of this machine that ssh shows: to the first load host, or where pgdyno was carried here by ssh.
+
+    Raises:
+        HostError: It shows none of this machine.
+    """
+    first = reached[0]
+    if machine_name() is None:
+        shown, who = first.look.client_address, f"{first.host.name} sees"
+    else:
+        shown, who = reached_address(), "ssh led to"
+    if shown is not None and is_own_address(shown):
+        return shown
+    raise HostError(
+        "pgdyno does not know by which address load hosts reach this machine",
+        detail=f"{who} {shown or 'no address'}, which is not this machine's",
+        hint='name it: --server-address, or address = "10.0.0.5" in the [server] table of a study',
+    )
+
+
+def _name_place() -> tuple[str, str]:
+    boot_id = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    return boot_id, str(Path("/proc/self/ns/pid").readlink())
+
+
+def _list_hints(access: LoadAccess) -> Hints:
+    named = 'another address of the server\'s machine is named with --server-address, or with address = "10.0.0.5" in [server]'
+    return (
+        ("could not translate host name", f"the load host does not know that name; {named}"),
+        ("", f"does a firewall let it reach port {access.port} there? `port` in [server] names another port; {named}"),
+    )

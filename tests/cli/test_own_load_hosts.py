@@ -1,0 +1,65 @@
+"""A server of pgdyno's own whose load comes from load hosts, as a user measures it."""
+
+from __future__ import annotations
+
+import json
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
+
+from pgdyno.conduct.load.hosts import ReachedHost
+from pgdyno.conduct.load.own import _find_address
+from pgdyno.errors import HostError
+from pgdyno.record.store import open_record
+from pgdyno.record.trial_data import read_trial_data
+from pgdyno.run.host.program import MACHINE_VARIABLE
+from tests.cli.program import some_bench
+from tests.hosts import Sshd
+
+pytestmark = pytest.mark.cluster
+SHORT = ("--workload", "select-only", "--scale", "1", "--clients", "3", "--rounds", "1", "--duration", "2s")
+SLOW = ("--warm-up", "1s", "--rate", "300", "--stock-only")
+COUNTED = ("--set", "shared_preload_libraries=pg_stat_statements")
+
+
+def test_load_hosts_reach_a_server_of_pgdynos_own(by_ssh: Sshd) -> None:
+    with some_bench() as bench:
+        done = bench.run("bench", "--load-host", "db1", "--load-host", "db2", *SHORT, *SLOW, *COUNTED)
+        assert done.returncode == 0, done.stderr
+        record = open_record(bench.record).read_record()
+        assert record.format_version == 5
+        assert [(host.name, host.is_server_host) for host in record.load_hosts] == [("db1", True), ("db2", True)]
+        (trial,) = open_record(bench.record).read_trials()
+        assert [part.clients for part in trial.generators] == [2, 1]
+        data = read_trial_data(bench.record / "trials/0001", trial)
+        assert data.transactions is not None
+        assert data.transactions.ok_count == data.transaction_count
+        # The server's machine is this one, on its own clock, and counts what the role of the load asks for.
+        assert data.os is not None
+        assert all(part.os is not None for part in data.generators)
+        assert trial.statements is not None
+        assert any("abalance" in (one.query or "") for one in trial.statements)
+        report = json.loads((bench.record / "report.json").read_text())
+        assert "without encryption" in (bench.record / "report.md").read_text()
+        assert report["load_hosts"]
+
+
+def test_the_address_of_load_hosts_is_the_one_that_ssh_shows(monkeypatch: pytest.MonkeyPatch) -> None:
+    def see(address: str | None) -> ReachedHost:
+        # No more of it is looked at.
+        seen = SimpleNamespace(host=SimpleNamespace(name="load1"), look=SimpleNamespace(client_address=address))
+        return cast(ReachedHost, seen)
+
+    assert _find_address([see("127.0.0.7"), see("192.0.2.1")]) == "127.0.0.7"
+    # Reserved for documentation: no machine has it.
+    with pytest.raises(HostError, match="does not know by which address") as caught:
+        _find_address([see("192.0.2.1")])
+    assert "load1 sees 192.0.2.1" in caught.value.detail
+    # What pgdyno was carried to, load hosts reach elsewhere than where they are connected from.
+    monkeypatch.setenv(MACHINE_VARIABLE, "db1")
+    monkeypatch.setenv("SSH_CONNECTION", "192.0.2.9 50000 127.0.0.8 22")
+    assert _find_address([see("127.0.0.7")]) == "127.0.0.8"
+    monkeypatch.delenv("SSH_CONNECTION")
+    with pytest.raises(HostError, match="does not know by which address"):
+        _find_address([see("127.0.0.7")])

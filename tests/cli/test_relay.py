@@ -1,0 +1,70 @@
+"""The server on one machine, the load from another, and pgdyno on a third: killed there in the middle, and resumed."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from pgdyno.record.store import open_record
+from tests.cli.experiments import THINKING, finished_trials
+from tests.cli.program import some_bench, wait_until
+from tests.hosts import Sshd
+from tests.run.test_load_hosts import is_running, left_overs
+
+pytestmark = pytest.mark.cluster
+STUDY = """
+[hosts.db]
+role = "server"
+ssh = "db1"
+[hosts.load]
+role = "load"
+ssh = "db2"
+[data]
+scale = 1
+[trials]
+rounds = 1
+duration = "3s"
+warm_up = "0s"
+[[workload]]
+name = "think"
+scripts = ["think.sql"]
+clients = 2
+"""
+
+
+def test_a_study_between_two_machines_that_is_killed_here_stops_on_both_and_goes_on(carried: Sshd) -> None:
+    with some_bench(is_empty=False) as bench:
+        (bench.folder / "think.sql").write_text(THINKING)
+        (bench.folder / "study.toml").write_text(STUDY)
+        far, before = carried.home / "pgdyno-on", left_overs()
+        with bench.started("run", "study.toml", "--out", "mine") as process:
+            running = "*/mine/trials/0001/loads/load/load.json"
+            assert wait_until(lambda: process.poll() is not None or any(far.glob(running)))
+            assert process.poll() is None, process.communicate()
+            process.kill()
+            process.wait()
+        bench.assert_nothing_runs()
+        pids = [json.loads(path.read_text())["pid"] for path in far.glob("*/mine/trials/*/loads/load/load.json")]
+        assert wait_until(lambda: not any(map(is_running, pids)))
+        assert wait_until(lambda: left_overs() <= before)
+        done = bench.run("resume", "mine")
+        assert done.returncode == 0, done.stderr
+        bench.assert_nothing_runs()
+        assert not [*far.glob("*/mine")]
+        record = open_record(bench.folder / "mine").read_record()
+        assert [(host.name, host.ssh) for host in record.load_hosts] == [("load", "db2")]
+        assert len(finished_trials(bench.folder / "mine")) == 1
+        assert [*(bench.folder / "mine").glob("trials/*.cut-1")]
+
+
+def test_load_hosts_are_reached_from_here_before_anything_begins_there(carried: Sshd) -> None:
+    with some_bench() as bench:
+        done = bench.run("bench", "--server-host", "db1", "--load-host", "unknown", "--quick")
+        assert (done.returncode, "the host key of unknown is not known" in done.stderr) == (3, True), done.stderr
+        words = ("--workload", "select-only", "--scale", "1", "--quick", "--server-address", "nowhere.invalid")
+        done = bench.run("bench", "--server-host", "db1", "--load-host", "db2", *words)
+        assert done.returncode == 3, done.stderr
+        assert "error on db1: db2 does not reach the server" in done.stderr
+        assert "--server-address" in done.stderr
+        assert not bench.records

@@ -1,0 +1,70 @@
+"""The way from a machine that pgdyno was carried to, through this one, to load hosts: what goes to and fro, and what ends."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from pgdyno.errors import HostError
+from pgdyno.run.host.process import stop
+from pgdyno.run.link.look import look_at
+from pgdyno.run.link.relayed import RELAY_VARIABLE, open_load_link
+from pgdyno.run.over.relay import relaying
+from pgdyno.spec.hosts import HostEntry, HostRole
+from tests.hosts import Sshd
+
+pytestmark = pytest.mark.cluster
+SERVER = HostEntry(role=HostRole.SERVER, ssh="db1")
+# The shell of this one prints something first.
+LOAD = HostEntry(role=HostRole.LOAD, ssh="db2")
+MUCH = 3 << 20
+
+
+def run_through(entry: HostEntry, command: str, data: bytes, folder: Path) -> tuple[int, bytes, bytes]:
+    """Run a command on a load host; gives its exit code and both outputs."""
+    with open_load_link(entry) as link, (folder / "out").open("wb") as out:
+        child = link.start(command, stdout=out)
+        try:
+            _, said = child.communicate(data, timeout=240)
+        finally:
+            stop(child)
+        return child.returncode, (folder / "out").read_bytes(), said
+
+
+def test_everything_goes_to_and_fro(by_ssh: Sshd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with relaying(SERVER, {"load": LOAD}) as variables:
+        monkeypatch.setenv(RELAY_VARIABLE, variables[RELAY_VARIABLE])
+        # As on a machine that has no way to a load host itself.
+        monkeypatch.setenv("PATH", "/usr/bin:/bin")
+        data = bytes(range(256)) * (MUCH // 256)
+        code, out, said = run_through(LOAD, "cat; echo gone wrong >&2; exit 7", data, tmp_path)
+        assert (code, said) == (7, b"gone wrong\n")
+        assert out == b"hello from a shell\n" + data
+        with open_load_link(LOAD) as link:
+            look = look_at(link)
+        assert look.boot_id == Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        # The machine may ask for whatever it wants: no other is reached.
+        code, out, said = run_through(HostEntry(role=HostRole.LOAD, ssh="db1"), "true", b"", tmp_path)
+        assert (code, out) == (255, b"")
+        assert b"no load host of this command: 'db1'" in said
+        with open_load_link(LOAD) as link:
+            left = link.start("exec sleep 300", stdout=subprocess.DEVNULL)
+        socket = Path(variables[RELAY_VARIABLE])
+    # All of it ends with the relay.
+    assert left.wait(timeout=240) == 255
+    left.communicate()
+    deadline_s = time.monotonic() + 240
+    while socket.parent.exists():
+        assert time.monotonic() < deadline_s
+        time.sleep(0.02)
+    with pytest.raises(HostError, match="there is no way to db2 any more"), open_load_link(LOAD):
+        pass
+
+
+def test_a_load_host_that_is_not_reached_is_said_at_once(by_ssh: Sshd) -> None:
+    unknown = HostEntry(role=HostRole.LOAD, ssh="unknown")
+    with pytest.raises(HostError, match="the host key of unknown is not known"), relaying(SERVER, {"load": unknown}):
+        pass
