@@ -119,6 +119,8 @@ def follow_in_browser(seconds: float, root: Path) -> None:
         with Browser() as browser:
             browser.view()
             browser.call("Performance.enable")
+            # Else the browser keeps all that the page was sent, up to 20 MB, for its developer tools, which no reader has open.
+            browser.call("Network.disable")
             browser.call("Page.navigate", url=address)
             browser.wait_for("document.documentElement?.dataset.seconds !== undefined", bool)
             began_s, cpu_s = time.monotonic(), process_cpu_s(page)
