@@ -47,8 +47,10 @@ def test_what_does_not_end_is_ended() -> None:
 @pytest.mark.parametrize("begin", [process.run, process.start])
 @pytest.mark.parametrize("program", ["/no/such/program", "no-such-program", "/etc/passwd"])
 def test_a_program_that_is_missing_or_none(begin: Callable[[list[str]], object], program: str) -> None:
-    with pytest.raises(HostError, match=f"cannot start {program}"):
+    with pytest.raises(HostError, match=f"cannot start {program}") as caught:
         begin([program])
+    # No package brings a path that a user gave.
+    assert caught.value.hint.startswith("is the path right?" if "/" in program else "install the package")
 
 
 def test_programs_are_looked_for_where_the_child_would(tmp_path: Path) -> None:

@@ -272,7 +272,9 @@ def _require_program(program: str, environment: Mapping[str, str]) -> None:
         raise HostError(
             f"cannot start {program}",
             detail="there is no such program, or it may not be run",
-            hint="install the package that has it",
+            hint="is the path right? A script needs the right to be executed (chmod +x)"
+            if "/" in program
+            else "install the package that has it",
         )
 
 
