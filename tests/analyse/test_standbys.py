@@ -97,7 +97,7 @@ def test_the_part_of_a_standby_that_commits_wait_for_longest_is_named() -> None:
         assert (found.resource, found.part) == (Resource.STANDBY, part), (mode, lags_ms)
         last_ms = lags_ms[["remote_write", "on", "remote_apply"].index(mode)]
         # Of all WAL: where commits alone are replayed late, each of them takes longer than that.
-        said = f"standby1 confirmed WAL after {last_ms:.3g} ms in the median, by pg_stat_replication: "
+        said = f"standby1 usually confirmed WAL after {last_ms:.3g} ms, by pg_stat_replication: "
         assert any(words.startswith(said) for words in found.evidence), mode
         assert any("standby1 used 0.3 CPUs of this machine" in words for words in found.evidence), mode
 

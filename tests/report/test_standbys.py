@@ -15,14 +15,14 @@ from tests.report.build_comparison import build_paired
 
 
 def make_figures(variant: str) -> StandbyFigures:
-    spread = Spread(mean=2048.0, median=2048.0, largest=65536.0, n=9)
+    spread = Spread(mean=2048.0, usual=2048.0, largest=65536.0, n=9)
     lag = StandbyLag(
         variant=variant,
         name="standby1",
         states=("streaming",),
         sync_states=("sync",),
         lag_bytes=dict.fromkeys(Stage, spread),
-        lag_ms={Stage.WRITE: Spread(mean=0.25, median=0.25, largest=3.0, n=4)},
+        lag_ms={Stage.WRITE: Spread(mean=0.25, usual=0.25, largest=3.0, n=4)},
     )
     waits = ClientWaits(
         variant=variant, looks=9, sessions=4.0, ratios={Resource.STANDBY: 0.75, Resource.DATA_READ: 0.25}

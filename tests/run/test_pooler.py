@@ -131,7 +131,7 @@ def test_parts_run_through_a_pooler_at_a_rate_and_beside_it(home: Home, tmp_path
     raw: dict[str, object] = {
         "data": {"scale": 1},
         "workload": [{"name": "split", "parts": parts}],
-        "trials": {"duration": "4s", "warm_up": "1s"},
+        "trials": {"duration": "3s", "warm_up": "1s"},
         "poolers": {"pool": {"size": 2}},
     }
     study = make_study(raw, source="test", folder=tmp_path)
@@ -140,16 +140,9 @@ def test_parts_run_through_a_pooler_at_a_rate_and_beside_it(home: Home, tmp_path
     )
     plan = plan_study(study, machine)
     stage = prepare_stage(home, tmp_path, study, plan)
-    (tmp_path / "trial").mkdir()
-    outcome = run_trial(
-        stage,
-        msgspec.structs.replace(plan.trials[0], duration_s=4.0),
-        folder=tmp_path / "trial",
-        on_activity=lambda _: None,
-        on_load=lambda _: None,
-    )
+    outcome = run_through(stage, tmp_path, "primary")
     assert outcome.error is None, (outcome.error.fact, outcome.error.detail)
-    data = read_trial_data(tmp_path / "trial", outcome.record)
+    data = read_trial_data(tmp_path / "primary", outcome.record)
     assert data.gaps == ()
     assert [(one.host, one.endpoint) for one in outcome.record.generators] == [
         ("holding", "pool"), ("background", "primary"), ("beside", "primary"),

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
+from scipy.stats import trim_mean
 
 from pgdyno.analyse.transaction_time.observations import RUNNING, classify_backend
 from pgdyno.analyse.transaction_time.shares import Resource
@@ -22,6 +23,8 @@ from pgdyno.record.samples.series import Floats, gauge
 from pgdyno.record.trial_data import TrialData
 from pgdyno.record.types import TrialRecord
 from pgdyno.spec.study import name_standbys
+
+_TRIMMED_RATIO = 1 / 8
 
 
 class Stage(enum.Enum):
@@ -41,11 +44,11 @@ WAITED: Mapping[str, tuple[Stage, ...]] = {
 
 
 class Spread(msgspec.Struct, frozen=True, kw_only=True):
-    """Values of samples: their mean, the middle one, the largest, and their number."""
+    """Values of samples: their mean, that without their ends, the largest, and their number."""
 
     mean: float
-    median: float
-    """Of several trials, the mean of their medians."""
+    usual: float
+    """Mean without the largest and the smallest eighth; of several trials, the mean of theirs."""
     largest: float
     n: int
 
@@ -68,9 +71,10 @@ class StandbyLag(msgspec.Struct, frozen=True, kw_only=True):
     def parts_ms(self) -> dict[Stage, float]:
         """The usual time until it had replayed WAL, divided: sending and writing, the flush, the replay.
 
-        By medians: of a dozen samples, one that was taken while a process waited for a CPU would decide the mean.
+        Of a dozen samples, one that was taken while a process waited for a CPU would decide the mean; a median would leave out the replay
+        where it is late for commits only.
         """
-        until = {stage: one.median for stage, one in self.lag_ms.items()}
+        until = {stage: one.usual for stage, one in self.lag_ms.items()}
         parts, before_ms = {}, 0.0
         for stage in Stage:
             if stage in until:
@@ -214,7 +218,10 @@ def _measure_lag(samples: ServerSamples, name: str, variant: str, inside: NDArra
         seen: Floats = values[np.isfinite(values)]
         if len(seen):
             found[unit][stage] = Spread(
-                mean=float(seen.mean()), median=float(np.median(seen)), largest=float(seen.max()), n=len(seen)
+                mean=float(seen.mean()),
+                usual=float(trim_mean(seen, _TRIMMED_RATIO)),
+                largest=float(seen.max()),
+                n=len(seen),
             )
     if not states:
         return None
@@ -263,8 +270,8 @@ def _find_waited(record: TrialRecord) -> tuple[Stage, ...]:
 def _join_spreads(all_of: Iterable[Mapping[Stage, Spread]]) -> dict[Stage, Spread]:
     joined: dict[Stage, Spread] = {}
     for stage, one in (item for spreads in all_of for item in spreads.items()):
-        other = joined.get(stage, Spread(mean=0.0, median=0.0, largest=one.largest, n=0))
+        other = joined.get(stage, Spread(mean=0.0, usual=0.0, largest=one.largest, n=0))
         n = other.n + one.n
-        mean, median = ((a * other.n + b * one.n) / n for a, b in ((other.mean, one.mean), (other.median, one.median)))
-        joined[stage] = Spread(mean=mean, median=median, largest=max(other.largest, one.largest), n=n)
+        mean, usual = ((a * other.n + b * one.n) / n for a, b in ((other.mean, one.mean), (other.usual, one.usual)))
+        joined[stage] = Spread(mean=mean, usual=usual, largest=max(other.largest, one.largest), n=n)
     return joined

@@ -146,12 +146,12 @@ def _support_standby(signs: Signs) -> Iterator[str]:
     lag = next(lag for lag in figures.lags if lag.name == name)
     last = figures.waited[-1]
     parts, earlier_ms = figures.divide_wait(lag), figures.earlier_flush_ms(lag)
-    shares = ", ".join(f"{parts.get(one, 0.0):.2g} {PART_WORDS[one]}" for one in figures.waited)
-    if earlier_ms > THRESHOLDS.mentioned_ratio * sum(parts.values()):
-        shares += f" ({earlier_ms:.2g} of it before the WAL was written, while the standby still flushed earlier WAL)"
+    earlier = f" ({earlier_ms:.2g} of it before the WAL was written, while the standby still flushed earlier WAL)"
+    remarks = {Stage.FLUSH: earlier if earlier_ms > THRESHOLDS.mentioned_ratio * sum(parts.values()) else ""}
+    shares = ", ".join(f"{parts.get(one, 0.0):.2g} {PART_WORDS[one]}{remarks.get(one, '')}" for one in figures.waited)
     if last in lag.lag_ms:
         # Not only of commits: what lies between them is replayed without a delay, and is sampled as well.
-        yield f"{name} confirmed WAL after {lag.lag_ms[last].median:.3g} ms in the median, by pg_stat_replication: {shares}"
+        yield f"{name} usually confirmed WAL after {lag.lag_ms[last].usual:.3g} ms, by pg_stat_replication: {shares}"
     cpu = next((cpu for cpu in figures.cpus if cpu.name == name), None)
     if stage is Stage.REPLAY and cpu is not None and (cpu.replaying or 0.0) >= THRESHOLDS.full_thread_ratio:
         yield f"{name}'s startup process, which alone replays, was on a CPU {format_share(cpu.replaying or 0.0)} of the time"
