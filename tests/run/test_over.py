@@ -287,6 +287,22 @@ def test_files_that_do_not_fit_there_are_refused_with_what_is_free(by_ssh: Sshd,
     assert {*by_ssh.home.glob("pgdyno-on/*")} <= before
 
 
+def test_files_that_cannot_be_written_there_are_refused_when_all_are_sent(by_ssh: Sshd, tmp_path: Path) -> None:
+    carried = put_stand_in(tmp_path)
+    large = tmp_path / "large"
+    # More than pipes and sshd hold, compressed: who sends it waits for a reader.
+    large.write_bytes(os.urandom(32 << 20))
+    order = Order(words=("end",), files={"a": tmp_path / "program/bin/python", "a/b": large}, result="records/mine")
+    before = {*by_ssh.home.glob("pgdyno-on/*")}
+    with (
+        open_link(db1()) as link,
+        running(link, carried, order) as command,
+        pytest.raises(HostError, match="db1: these files cannot be written there"),
+    ):
+        command.run(began=lambda _: None)
+    assert {*by_ssh.home.glob("pgdyno-on/*")} <= before
+
+
 def test_pgdyno_there_stops_in_order_with_the_conductor_its_link_and_ctrl_c(by_ssh: Sshd, tmp_path: Path) -> None:
     put_stand_in(tmp_path)
     environment = {**os.environ, "PATH": by_ssh.path}
