@@ -68,3 +68,17 @@ def test_load_hosts_are_reached_from_here_before_anything_begins_there(carried: 
         assert "error on db1: db2 does not reach the server" in done.stderr
         assert "--server-address" in done.stderr
         assert not bench.records
+
+
+def test_a_study_goes_to_the_machine_of_its_server_and_to_no_other(carried: Sshd) -> None:
+    with some_bench() as bench:
+        (bench.folder / "study.toml").write_text(f'[server]\nkind = "local"\nbindir = "/nowhere/bin"\n{STUDY}')
+        (bench.folder / "think.sql").write_text(THINKING)
+        for command in ("run", "plan", "check"):
+            done = bench.run(command, "study.toml")
+            assert "error on db1: " in done.stderr, (command, done.stderr)
+            assert "/nowhere/bin" in done.stderr
+        done = bench.run("on", "db2", "run", "study.toml")
+        assert done.returncode == 2, done.stderr
+        assert "error on db2: the study names db1 as the machine of its server" in done.stderr
+        assert not bench.records

@@ -20,6 +20,7 @@ from pgdyno.cli.options import (
     WalHomeOption,
     YesOption,
 )
+from pgdyno.cli.over import go_over_if_studied
 from pgdyno.cli.session import session
 
 CHECK_EXAMPLES = (
@@ -79,7 +80,7 @@ def check(
     json: JsonOption = False,
 ) -> None:
     """Check this machine for problems that would distort a measurement; exit code 1 if there are any."""
-    with session(json=json, quiet=True, yes=True) as (_, show):
+    with session(json=json, quiet=True, yes=True) as (ui, show):
         table = server_table(server=server, bindir=pg_bindir, port=None, settings=settings or [])
         own = {"server": server, "pg-bindir": pg_bindir, "set": settings, "scale": scale, "pgdata": pgdata}
         if study is not None:
@@ -96,6 +97,7 @@ def check(
             from pgdyno.spec.read import read_study
 
             asked = read_study(study) if study is not None else make_default_study(table, scale=scale, clients=clients)
+            go_over_if_studied(asked, ui)
             if pgdata is None:
                 asked = put_wal_home(asked, wal_home)
                 result = check_study(asked, home=choose_home(home), is_planned=study is not None)
