@@ -37,7 +37,7 @@ def test_the_clients_of_each_part_are_shown(tmp_path: Path) -> None:
     view = view_plan(study, place=Workspace.make(out=None, home=tmp_path, run_as=None))
     Console(file=(out := io.StringIO()), width=200).print(view.to_terminal())
     shown = out.getvalue()
-    assert "split, 4 clients (1 simple-update at primary, 3 select-only at replicas), round 1" in shown
+    assert "split, 4 clients (1 of simple-update at the primary, 3 of select-only at the replicas), round 1" in shown
 
 
 def test_data_that_fit_neither_disk_are_refused(tmp_path: Path) -> None:
