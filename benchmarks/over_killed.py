@@ -85,7 +85,7 @@ class Killed:
         if number % RESUMED_EVERY == 0 and (self.bench.folder / record / "record.json").exists():
             self.resumed.append(self.call("resume", record))
         self.call("on", "db1", "plan", self.study)
-        stays += self.list_unknown(record)
+        stays += self.list_unknown(record, child.pid)
         if left or stays:
             print("LEFT", left, stays, flush=True)
         print(
@@ -133,14 +133,14 @@ class Killed:
             where = ""
         return any(folder in command or folder in where for folder in folders)
 
-    def list_unknown(self, record: str) -> list[str]:
+    def list_unknown(self, record: str, pid: int) -> list[str]:
         """Return what lies there but the folder that the record here names."""
         note = self.bench.folder / record / "ssh.json"
         known = json.loads(note.read_text())["folder"] if note.exists() else None
         far = self.sshd.home / "pgdyno-on"
         unknown = [str(path) for path in far.glob("*") if str(path) != known]
-        temporary = Path(tempfile.gettempdir()).glob("pgdyno-ssh-*")
-        mine = [str(path) for path in temporary if not Path("/proc", path.name.split("-")[2]).exists()]
+        # Others may be at work, and be killed, too.
+        mine = [str(path) for path in Path(tempfile.gettempdir()).glob(f"pgdyno-ssh-{pid}-*")]
         return [*unknown, *mine, *(str(path) for path in self.bench.folder.glob(".bringing-*"))]
 
     def call(self, *words: str) -> bool:

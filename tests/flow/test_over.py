@@ -7,9 +7,11 @@ from pathlib import Path
 import pytest
 
 from pgdyno.errors import SpecError, StepFailedError
-from pgdyno.flow.far_order import read_order
-from pgdyno.flow.over import _write_stub
+from pgdyno.flow.far_order import make_entry, read_order
+from pgdyno.flow.over import _Run, _write_stub
 from pgdyno.record.far import FarRecord
+from pgdyno.run.link.ssh import SshLink
+from pgdyno.run.over.command import Order
 
 NOTE = FarRecord(ssh="db1", folder="/home/me/pgdyno-on/1", record="mine")
 
@@ -43,3 +45,10 @@ def test_what_words_and_studies_name_by_relative_paths_goes_along(
     monkeypatch.chdir(below)
     with pytest.raises(SpecError, match=r"mine\.toml: \.\./out\.sql lies outside of this folder"):
         read_order(["run", "mine.toml"], "db1")
+
+
+def test_a_link_that_is_lost_while_a_study_is_resumed_leaves_it_to_be_resumed() -> None:
+    words = {"resume": "; `pgdyno resume mine` goes on", "run": ""}
+    for command, said in words.items():
+        lost = _Run(SshLink(make_entry("db1"), Path()), Order(words=(command,), result="mine"), Path("mine"))
+        assert lost._goes_on == said

@@ -172,7 +172,8 @@ class _Run:
 
     @property
     def _goes_on(self) -> str:
-        return "" if self._note is None else f"; `pgdyno resume {self._home}` goes on"
+        is_known = self._note is not None or self._order.words[0] == RESUME
+        return "" if not is_known else f"; `pgdyno resume {self._home}` goes on"
 
     def _begin(self, began: Began, command: FarCommand, stack: ExitStack) -> None:
         """Put what the record begins with where it will lie, so that it can be resumed from here whatever happens."""
