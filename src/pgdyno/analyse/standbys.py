@@ -13,7 +13,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import trim_mean
 
 from pgdyno.analyse.transaction_time.observations import RUNNING, classify_backend
 from pgdyno.analyse.transaction_time.shares import Resource
@@ -212,6 +211,8 @@ def _measure_lag(samples: ServerSamples, name: str, variant: str, inside: NDArra
         tuple(dict.fromkeys(v for v in frame.filter(inside)[f"standby/{name}/{what}"].to_list() if v is not None))
         for what in ("state", "sync_state")
     )
+    from scipy.stats import trim_mean  # noqa: PLC0415  # a second to load, and only standbys ask for it
+
     found: dict[str, dict[Stage, Spread]] = {"bytes": {}, "ms": {}}
     for unit, stage in ((unit, stage) for unit in found for stage in Stage):
         values = gauge(frame, f"standby/{name}/{stage.value}_lag_{unit}")[inside]
