@@ -13,6 +13,7 @@ from pgdyno.conduct.load.own import _find_address
 from pgdyno.errors import HostError
 from pgdyno.record.store import open_record
 from pgdyno.record.trial_data import read_trial_data
+from pgdyno.run.cluster.load_access import _find_port
 from pgdyno.run.host.program import MACHINE_VARIABLE
 from tests.cli.program import some_bench
 from tests.hosts import Sshd
@@ -25,10 +26,12 @@ COUNTED = ("--set", "shared_preload_libraries=pg_stat_statements")
 
 def test_load_hosts_reach_a_server_of_pgdynos_own(by_ssh: Sshd) -> None:
     with some_bench() as bench:
-        done = bench.run("bench", "--load-host", "db1", "--load-host", "db2", *SHORT, *SLOW, *COUNTED)
+        watched = ("--port", str(_find_port()))
+        done = bench.run("bench", "--load-host", "db1", "--load-host", "db2", *watched, *SHORT, *SLOW, *COUNTED)
         assert done.returncode == 0, done.stderr
         record = open_record(bench.record).read_record()
         assert record.format_version == 5
+        assert "to watch the server while a trial runs" in done.stderr
         assert [(host.name, host.is_server_host) for host in record.load_hosts] == [("db1", True), ("db2", True)]
         (trial,) = open_record(bench.record).read_trials()
         assert [part.clients for part in trial.generators] == [2, 1]
