@@ -20,7 +20,7 @@ class ExitCode(enum.IntEnum):
 
     OK = 0
     PROBLEM_FOUND = 1
-    """The command succeeded, and found what would invalidate a measurement here, or a disk unfit for data."""
+    """The command succeeded, and found what would invalidate a measurement here, a disk unfit for data, or settings that still wait."""
     SPEC = 2
     HOST = 3
     STEP = 4

@@ -18,7 +18,7 @@ from tests.cli.program import wait_until
 from tests.cli.test_compare_given import SECRET, VALUES, dsn, on_15, on_18, run, start
 from tests.run.test_privileges import pooling
 from tests.shared import make_folder
-from tests.tools.pgcluster import PORT, Cluster, running
+from tests.tools.pgcluster import LOOPBACK, PORT, Cluster, running
 
 pytestmark = pytest.mark.cluster
 NAMES = ("max_wal_size", "checkpoint_timeout", "random_page_cost")
@@ -83,7 +83,7 @@ def test_a_superuser_applies_and_restores_to_the_byte(cluster: Cluster, tmp_path
     (journal,) = journals(tmp_path)
     assert SECRET not in journal.read_text()
     code, out, said = run(tmp_path, "restore")
-    assert (code, "max_wal_size of" in out, "restore --dsn 'user=chief" in out) == (0, True, True), out + said
+    assert (code, "max_wal_size of" in out, "restore --dsn 'user=chief" in out) == (1, True, True), out + said
     assert "in use" not in out
     again = run(tmp_path, *tune(cluster, "--yes"))
     assert (again[0], "takes a restart" in again[1]) == (0, True), again[2]
@@ -275,12 +275,12 @@ def test_a_standby_and_a_clone_keep_what_waits_at_the_primary(cluster: Cluster, 
             assert (conf(clone), journal.read_bytes()) == (tuned, noted)
             clone.run("pg_ctl", "-D", str(clone.data), "-w", "-s", "promote")
             code, out, said = run(tmp_path, *restore_clone)
-            assert (code, f"max_wal_size of {primary.root}, port {PORT}" in out, "put back to" in out) == (
-                0,
-                True,
-                False,
-            ), out + said
-            assert f"what was changed in {primary.root}, port {PORT} waits" in said
+            assert (code, "put back to" in out, "nothing to undo" in out) == (0, False, True), out + said
+            assert f"were changed in {primary.root}, port {PORT}: another server" in said
+            assert "pgdyno restore --dsn 'user=postgres" in said
+            # The primary answers, so that a yes to everything does not take its copy for it.
+            code, out, said = run(tmp_path, *restore_clone, "--yes")
+            assert (code, "put back to" in out, "nothing to undo" in out) == (0, False, True), out + said
             assert (conf(clone), journal.read_bytes()) == (tuned, noted)
             # Its own tuning goes back to what it had, and leaves the primary's alone.
             other = ("--set", "max_wal_size=3GB", "--yes")
@@ -300,9 +300,26 @@ def test_a_server_that_has_moved_is_put_back_on_request(cluster: Cluster, tmp_pa
         assert run(tmp_path, *tune(old, "--yes", user="postgres"))[0] == 0
         with cloned(old) as moved:
             moved.run("pg_ctl", "-D", str(moved.data), "-w", "-s", "promote")
+            old.stop()
+            tuned = conf(moved)
+            code, out, said = run(tmp_path, "restore", "--dsn", dsn(moved, "postgres"))
+            assert (code, "max_wal_size" in out, conf(moved) == tuned) == (1, True, True), out + said
+            assert f"what was changed in {old.root}, port {PORT} waits" in said
             code, out, said = run(tmp_path, "restore", "--dsn", dsn(moved, "postgres"), "--yes")
             assert (code, "put back to" in out, conf(moved), journals(tmp_path)) == (0, True, before, []), out + said
             assert f"were changed in {old.root}, port {PORT}; this is {moved.root}, port {PORT}" in said
+
+
+@on_18
+def test_another_address_of_the_server_that_was_tuned(cluster: Cluster, tmp_path: Path) -> None:
+    """Nobody is asked: the address that was tuned answers, and it is the same server."""
+    with running(cluster.version_major) as tuned:
+        tuned.listen()
+        before = conf(tuned)
+        assert run(tmp_path, *tune(tuned, "--yes", user="postgres"))[0] == 0
+        other = f"host={LOOPBACK} port={PORT} user=postgres dbname=postgres"
+        code, out, said = run(tmp_path, "restore", "--dsn", other)
+        assert (code, "put back to" in out, conf(tuned), journals(tmp_path)) == (0, True, before, []), out + said
 
 
 @on_15

@@ -154,6 +154,9 @@ def restore(
         take_password_command(password_command, dsn=dsn)
         if dsn is not None:
             refuse_others("--dsn", restart=restart)
-            show(restore_given(dsn, ui=ui))
-            return
-        show(restore_host(may_restart=restart, on_activity=ui.show_activity))
+            restored = restore_given(dsn, ui=ui)
+        else:
+            restored = restore_host(may_restart=restart, on_activity=ui.show_activity)
+        show(restored)
+        if restored.exit_code:
+            raise SystemExit(restored.exit_code)

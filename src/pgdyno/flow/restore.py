@@ -10,7 +10,7 @@ from rich.console import RenderableType
 
 from pgdyno.conduct.ui import Ui
 from pgdyno.conduct.undo_words import describe_undo
-from pgdyno.errors import HostError, with_program
+from pgdyno.errors import ExitCode, HostError, with_program
 from pgdyno.report.forms.plain import Heading, render_line, render_rows
 from pgdyno.run.change.changes import Change, SettingChange, TuningState, Undo, UndoOutcome
 from pgdyno.run.change.emulation.note import undo_left_emulations
@@ -22,6 +22,7 @@ from pgdyno.run.change.kernel import undo_left_overs
 from pgdyno.run.change.tuning_restore import find_other_journals, restore_tuning
 from pgdyno.run.given import conninfo
 from pgdyno.run.given.access import open_access
+from pgdyno.run.given.same_server import is_same_server
 from pgdyno.run.host.process_id import is_running
 from pgdyno.run.host.program import program_name
 from pgdyno.run.postgres import sql
@@ -45,6 +46,11 @@ class Restored(msgspec.Struct, frozen=True, kw_only=True):
     """As far as this account may see them."""
     waiting: tuple[SettingChange, ...] = ()
     """Settings of servers that only a connection string names; `restore_given` puts them back."""
+
+    @property
+    def exit_code(self) -> ExitCode:
+        """Return PROBLEM_FOUND if settings of a server wait for another command: a script must not take them for put back."""
+        return ExitCode.PROBLEM_FOUND if any(not _is_in_use(change) for change in self.waiting) else ExitCode.OK
 
     def to_json(self) -> bytes:
         """Return the changes as JSON."""
@@ -112,7 +118,8 @@ def restore_given(dsn: str, *, ui: Ui) -> Restored:
 
     Args:
         dsn: The connection string.
-        ui: Asks whether a server has moved, where the journal has its identifier at another address: a clone has it, too.
+        ui: Asks whether a server has moved, where the journal has its identifier at another address that does not answer any
+            more: a clone has it, too.
 
     Raises:
         SpecError: It is no connection string.
@@ -121,14 +128,22 @@ def restore_given(dsn: str, *, ui: Ui) -> Restored:
     """
     journal = own_journal()
     known = journal.read_settings()
+    copied: set[str] = set()
 
     @functools.cache
     def is_moved(there: str, here: str) -> bool:
-        count = len({one.what for one in known if one.server == there})
-        were = "was" if count == 1 else "were"
-        ui.say(
-            f"{count_things(count, 'setting')} {were} changed in {there}; this is {here}, with the same system identifier"
-        )
+        of_there = [one for one in known if one.server == there]
+        count = len({one.what for one in of_there})
+        changed = f"{count_things(count, 'setting')} {'was' if count == 1 else 'were'} changed in {there}"
+        is_same = is_same_server(dsn, of_there[-1].dsn, address=there)
+        if is_same is not None:
+            if not is_same:
+                copied.add(there)
+                ui.say(
+                    f"{changed}: another server, of which {here} is a copy; {restore_words(of_there[-1].dsn)} is for that one"
+                )
+            return is_same
+        ui.say(f"{changed}; this is {here}, with the same system identifier")
         if ui.confirm(f"is {here} the server that was {there}, and no copy of it?", default=False):
             return True
         ui.say(f"what was changed in {there} waits; if that server is now {here}, add --yes")
@@ -145,12 +160,18 @@ def restore_given(dsn: str, *, ui: Ui) -> Restored:
     with open_access(dsn) as address, sql.connect(address) as connection:
         undone = (*undone, *restore_settings(connection, journal, is_moved=is_moved))
         identifier = str(sql.read_system_identifier(connection))
-    waiting = tuple(one for one in journal.read_settings() if one.system_identifier == identifier)
+    waiting = tuple(
+        one for one in journal.read_settings() if one.system_identifier == identifier and one.server not in copied
+    )
     return Restored(undone=undone, in_use=(), waiting=waiting)
 
 
+def _is_in_use(change: SettingChange) -> bool:
+    return change.tuning is not TuningState.APPLIED and is_running(change.owner)
+
+
 def _describe_waiting(change: SettingChange) -> str:
-    if change.tuning is not TuningState.APPLIED and is_running(change.owner):
+    if _is_in_use(change):
         return f"in use by the pgdyno with pid {change.owner.pid}, which puts it back"
     return f"nothing: {restore_words(change.dsn)} puts it back to {change.old_value}"
 
