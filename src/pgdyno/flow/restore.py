@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 
 import msgspec
 from rich.console import RenderableType
@@ -72,10 +72,7 @@ class Restored(msgspec.Struct, frozen=True, kw_only=True):
             (other.what, "–", f"nothing: {other.account} has tuned it, and {other.account} can undo it")
             for other in self.others
         ]
-        waiting = [
-            (f"{change.what} of {change.server}", "–", with_program(_describe_waiting(change), program_name()))
-            for change in self.waiting
-        ]
+        waiting = [(what, "–", with_program(words, program_name())) for what, words in _list_waiting(self.waiting)]
         headings = (Heading("what"), Heading("found"), Heading("what was done"))
         return render_rows(headings, [*undone, *in_use, *others, *waiting])
 
@@ -170,10 +167,21 @@ def _is_in_use(change: SettingChange) -> bool:
     return change.tuning is not TuningState.APPLIED and is_running(change.owner)
 
 
-def _describe_waiting(change: SettingChange) -> str:
-    if _is_in_use(change):
-        return f"in use by the pgdyno with pid {change.owner.pid}, which puts it back"
-    return f"nothing: {restore_words(change.dsn)} puts it back to {change.old_value}"
+def _list_waiting(changes: Sequence[SettingChange]) -> Iterator[tuple[str, str]]:
+    """Yield the settings that wait in each server, and what puts them back."""
+    groups: dict[tuple[str, str, int | None], list[SettingChange]] = {}
+    for change in changes:
+        pid = change.owner.pid if _is_in_use(change) else None
+        groups.setdefault((change.server, change.system_identifier, pid), []).append(change)
+    for (server, _, pid), group in groups.items():
+        names = list(dict.fromkeys(change.what for change in group))
+        them = "it" if len(names) == 1 else "them"
+        words = (
+            f"nothing: {restore_words(group[-1].dsn)} puts {them} back"
+            if pid is None
+            else f"in use by the pgdyno with pid {pid}, which puts {them} back"
+        )
+        yield f"{', '.join(names)} of {server}", words
 
 
 def _find_foreign(host: Journal, own: Journal) -> tuple[Foreign, ...]:
