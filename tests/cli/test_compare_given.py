@@ -149,7 +149,7 @@ def test_after_a_kill_nothing_else_runs_until_restore(cluster: Cluster, tmp_path
     (journal,) = (tmp_path / "state").rglob("changes.json")
     assert SECRET not in journal.read_text()
     code, _, said = run(tmp_path, *compare(cluster, "--yes"))
-    assert (code, "pgdyno restore --dsn" in said) == (3, True), said
+    assert (code, "pgdyno restore --dsn 'user=chief" in said) == (3, True), said
     code, out, said = run(tmp_path, "check", "--dsn", chief)
     assert (code, "journal of changes has commit_delay" in out) == (1, True), said
     code, out, said = run(tmp_path, "restore")

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from pgdyno.explain.finding import Severity
-from pgdyno.explain.preflight.given import IN_USE, find_given_obstacles
+from pgdyno.explain.preflight.given import IN_USE, LeftSettings, find_given_obstacles
 from pgdyno.record.machine.given_server import Capability, GivenServer
 from tests.given import SERVER
 
@@ -59,3 +59,10 @@ def test_each_danger_is_told_alone(seen: dict[str, object], rule: str, severity:
 
 def test_what_others_depend_on_takes_the_users_word() -> None:
     assert {"archiving", "replicas", "sessions-at-work"} == IN_USE
+
+
+def test_settings_left_changed_are_told_with_the_command_to_paste() -> None:
+    left = LeftSettings(names=("commit_delay", "work_mem"), restore="`pgdyno restore --dsn host=db1`")
+    (found,) = find_given_obstacles(SERVER, clients=1, has_password=False, left=left)
+    assert (found.severity, "commit_delay, work_mem" in found.evidence) == (Severity.CRITICAL, True)
+    assert left.restore in found.advice

@@ -20,13 +20,14 @@ from pgdyno.conduct.study import PlannedStudy
 from pgdyno.conduct.ui import Ui
 from pgdyno.errors import HostError, SpecError
 from pgdyno.explain.finding import Finding, Severity
-from pgdyno.explain.preflight.given import IN_USE, find_given_obstacles
+from pgdyno.explain.preflight.given import IN_USE, LeftSettings, find_given_obstacles
 from pgdyno.plan.minutes import Budget, split_minutes
 from pgdyno.plan.plan import CHECK_S, Machine, plan_study
 from pgdyno.plan.scaling import choose_given_design, plan_scaling, with_scaling
 from pgdyno.record.machine.given_server import GivenServer
 from pgdyno.record.machine.host_facts import HostFacts
 from pgdyno.record.types import ServerFacts, WatchedHost
+from pgdyno.run.change.given.target import restore_words
 from pgdyno.run.change.given.undo import find_left
 from pgdyno.run.change.journal import own_journal
 from pgdyno.run.given.access import open_access
@@ -121,7 +122,7 @@ def ready_server(dsn: str, *, study: Study, clients: int, allowed: Allowed, ui: 
                 seen,
                 clients=clients,
                 has_password=has_password(dsn),
-                left_settings=name_left_settings(seen),
+                left=name_left_settings(seen),
                 makes_database=data.database is None,
                 may_write=may_write,
             )
@@ -196,9 +197,12 @@ def _describe_use(data: DataSpec, *, may_write: bool) -> str:
     return f"the database {data.database} is only read: sessions there begin read-only, and nothing is copied"
 
 
-def name_left_settings(seen: GivenServer) -> tuple[str, ...]:
-    """Return the settings of a server that a pgdyno of this account has left changed, or changes now."""
-    return tuple(one.what for one in find_left(own_journal().read_settings(), seen.system_identifier))
+def name_left_settings(seen: GivenServer) -> LeftSettings | None:
+    """Return the settings of a server that a pgdyno of this account has left changed, or changes now; None if there are none."""
+    left = find_left(own_journal().read_settings(), seen.system_identifier)
+    if not left:
+        return None
+    return LeftSettings(names=tuple(one.what for one in left), restore=restore_words(left[0].dsn))
 
 
 def plan_given(study: Study, ready: ReadyServer) -> PlannedStudy:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+import msgspec
+
 from pgdyno.analyse.transaction_time.exchanges import BUILTIN_EXCHANGES
 from pgdyno.analyse.transaction_time.network import FAR_S
 from pgdyno.explain.finding import Finding, Severity
@@ -22,6 +24,16 @@ IN_USE = frozenset({"sessions-at-work", "archiving", "replicas"})
 
 IDLE_TPS = 20.0
 """Transactions of others in a second, above which they count as being at work: monitoring and the server's workers end some."""
+
+
+class LeftSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Settings of a server that a pgdyno changes now, or left changed when it was killed."""
+
+    names: tuple[str, ...]
+    restore: str
+    """The command that puts them back."""
+
+
 _Rule = Callable[[GivenServer, int], Iterator[Finding]]
 
 
@@ -30,7 +42,7 @@ def find_given_obstacles(
     *,
     clients: int,
     has_password: bool,
-    left_settings: tuple[str, ...] = (),
+    left: LeftSettings | None = None,
     makes_database: bool = True,
     may_write: bool = True,
 ) -> tuple[Finding, ...]:
@@ -40,7 +52,7 @@ def find_given_obstacles(
         server: The server.
         clients: Of the load that is meant.
         has_password: Whether the connection string itself holds a password.
-        left_settings: Settings of the whole server that a pgdyno has left changed, or changes now.
+        left: Settings of the whole server that a pgdyno has left changed, or changes now.
         makes_database: Whether the load runs in a database of pgdyno's own.
         may_write: Whether the load may write.
     """
@@ -48,8 +60,8 @@ def find_given_obstacles(
     findings = [finding for rule in _RULES if rule not in left_out for finding in rule(server, clients)]
     if has_password:
         findings.append(_PASSWORD)
-    if left_settings:
-        findings.append(_describe_left(left_settings))
+    if left is not None:
+        findings.append(_describe_left(left))
     order = list(Severity)
     return tuple(sorted(findings, key=lambda finding: order.index(finding.severity)))
 
@@ -63,14 +75,14 @@ _PASSWORD = Finding(
 )
 
 
-def _describe_left(names: tuple[str, ...]) -> Finding:
+def _describe_left(left: LeftSettings) -> Finding:
     return Finding(
         rule="settings-left",
         severity=Severity.CRITICAL,
         claim="A pgdyno changes settings of this server, or was killed before it put them back.",
-        evidence=f"this account's journal of changes has {', '.join(names)}",
+        evidence=f"this account's journal of changes has {', '.join(left.names)}",
         why="What is measured now is not the server as its owner set it.",
-        advice="Wait for it; after a kill, `pgdyno restore --dsn CONNINFO` puts them back.",
+        advice=f"Wait for it; after a kill, {left.restore} puts them back.",
     )
 
 

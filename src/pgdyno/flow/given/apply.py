@@ -31,10 +31,10 @@ from pgdyno.tune.differences import find_differences
 from pgdyno.tune.slots import refuse_lost_slots
 from pgdyno.tune.types import Derived, Target
 
-# Of what is in the way of a load, that which is in the way of a change of settings, too.
+# Of what is in the way of a load, that which is in the way of a change of settings, too; None: its advice is the same.
 _REFUSED = {
     "standby": "Connect to the primary: of several hosts in the string, target_session_attrs=read-write takes it.",
-    "settings-left": "Wait for it; after a kill, {restore} puts them back.",
+    "settings-left": None,
     "sessions-at-work": "Change it when no one else uses it. `--allow busy` changes it all the same.",
 }
 _BUSY = "sessions-at-work"
@@ -92,7 +92,7 @@ def apply_given(
         InterruptedStudyError: Ctrl-C; likewise.
     """
     seen = watch_server(dsn)
-    _refuse(seen, dsn=hide_secrets(dsn), is_busy_allowed=is_busy_allowed)
+    _refuse(seen, is_busy_allowed=is_busy_allowed)
     tuned, kept = _tune_without_restart(question, dsn=dsn, seen=seen)
     wanted = {one.name: one.value for one in _find_changing(tuned.view) if one.name not in kept}
     left_out = (LeftOut(what="takes a restart", names=kept, reason=_WHY_KEPT),) if kept else ()
@@ -146,14 +146,14 @@ def _find_changing(view: TuningView) -> list[Derived]:
     return [one.derived for one in differing if not one.is_same and one.derived.target is Target.POSTGRESQL]
 
 
-def _refuse(seen: GivenServer, *, dsn: str, is_busy_allowed: bool) -> None:
+def _refuse(seen: GivenServer, *, is_busy_allowed: bool) -> None:
     refuse_pooler(seen)
-    for found in find_given_obstacles(seen, clients=1, has_password=False, left_settings=name_left_settings(seen)):
+    for found in find_given_obstacles(seen, clients=1, has_password=False, left=name_left_settings(seen)):
         if found.rule in _REFUSED and not (found.rule == _BUSY and is_busy_allowed):
             raise HostError(
                 found.claim.rstrip("."),
                 detail=found.evidence,
-                hint=_REFUSED[found.rule].format(restore=restore_words(dsn)),
+                hint=_REFUSED[found.rule] or found.advice,
             )
 
 

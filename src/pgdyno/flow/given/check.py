@@ -62,6 +62,6 @@ def check_given(dsn: str, *, clients: int | None) -> GivenCheck:
         server,
         clients=_DEFAULT_CLIENTS if clients is None else clients,
         has_password=conninfo.has_password(dsn),
-        left_settings=name_left_settings(server),
+        left=name_left_settings(server),
     )
     return GivenCheck(server=server, findings=findings)
