@@ -107,7 +107,21 @@ def test_what_is_not_known_has_a_reason() -> None:
 def test_a_machines_own_server_has_no_network_unless_something_delays_the_way() -> None:
     assert measure_network(make_data(), LOAD, latency_ms=10.0, is_local=True) is None
     assert measure_network(with_pings(make_data(), 0.06, 0.5), LOAD, latency_ms=10.0, is_local=True) is None
-    assert measure(with_pings(make_data(), 0.3), is_local=True).ratio == pytest.approx(0.21)
+    tunnel = measure(with_pings(make_data(), 1.2), is_local=True)
+    assert (tunnel.ratio, tunnel.is_local, tunnel.is_far) == (pytest.approx(0.84), False, True)
+
+
+def test_a_busy_machine_has_no_network_either() -> None:
+    """Its server answers late because both ends wait for a CPU."""
+    data = with_pings(make_timed({RUNNING: 1.0, FLUSH: 1.0, IDLE: 6.0}), 0.33)
+    busy = measure(data, is_local=True)
+    assert (busy.ratio, busy.is_local, busy.is_far) == (pytest.approx(0.231), True, False)
+    found = estimate_network([busy])
+    assert found is not None
+    assert (found.is_local, found.is_far) == (True, False)
+    time = measure_time(data, LOAD, busy)
+    assert time is not None
+    assert (time.find(Resource.NETWORK), time.absent["network"]) == (None, "client and server are on one machine")
 
 
 def test_it_is_taken_out_of_the_waits_for_clients() -> None:

@@ -18,6 +18,7 @@ from tests.rows import each_row
 
 NETWORK = NetworkEstimate(
     is_far=True,
+    is_local=False,
     ratio=estimate_over_trials([0.60, 0.62, 0.64], unit="ratio"),
     median_ratio=estimate_over_trials([0.7, 0.7, 0.7], unit="ratio"),
     ping_ms=estimate_over_trials([0.51, 0.51, 0.51], unit="ms"),
@@ -67,6 +68,14 @@ def test_a_quick_round_trip_is_mostly_the_work_of_both_ends() -> None:
     assert found.claim.startswith("The network takes at most 62 %")
     assert "in one this quick, that may be all" in found.evidence
     assert found.severity is Severity.NOTE
+
+
+def test_waits_for_a_cpu_are_no_network() -> None:
+    (found,) = tell(msgspec.structs.replace(NETWORK, is_far=False, is_local=True))
+    assert found.claim.startswith("No network is in a transaction: at most 62 % [57, 67] of it are waits for a CPU")
+    assert "7 exchanges of 0.51 ms" in found.claim
+    assert "client and server are on one machine" in found.evidence
+    assert (found.severity, found.advice) == (Severity.NOTE, "")
 
 
 @each_row(

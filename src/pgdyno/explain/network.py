@@ -40,13 +40,24 @@ def _explain(workload: str, network: NetworkEstimate, *, is_advised: bool) -> Fi
             evidence=ratio.reason or "",
             workload=workload,
         )
-    exchanges = f"{network.exchanges_count:.3g} exchange{'' if network.exchanges_count == 1 else 's'}"
+    exchanges = (
+        f"{network.exchanges_count:.3g} exchange{'' if network.exchanges_count == 1 else 's'} of {ping.value:.2g} ms"
+    )
+    if network.is_local:
+        return Finding(
+            severity=Severity.NOTE,
+            rule=NETWORK,
+            claim=f"No network is in a transaction: at most {_format(ratio)} of it are waits for a CPU in its {exchanges}.",
+            evidence=f"client and server are on one machine; an exchange is {_name_exchange(network)}: where CPUs are idle,"
+            " it takes 0.05 to 0.1 ms there",
+            workload=workload,
+        )
     is_much = network.is_far and ratio.value >= MUCH_RATIO
     return Finding(
         severity=Severity.WARNING if is_much else Severity.NOTE,
         rule=NETWORK,
         claim=f"The network takes {'about' if network.is_far else 'at most'} {_format(ratio)} of a transaction:"
-        f" {exchanges} of {ping.value:.2g} ms.",
+        f" {exchanges}.",
         evidence=f"an exchange is {_name_exchange(network)}, with the work of both ends, 0.05 to 0.1 ms; {_add(network)}",
         advice=ADVICE if is_much and not is_advised else "",
         workload=workload,

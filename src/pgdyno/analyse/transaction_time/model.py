@@ -179,7 +179,12 @@ def _split_off_generator(
 def _split_off_network(parts: dict[Resource, float], network: NetworkTime, per_transaction_ms: float) -> dict[str, str]:
     """Move what the network takes out of the clients' part, by Little's law; return the reason if that is not known."""
     if network.ms is None or not network.is_far:
-        reason = network.absent or "round trips this quick are mostly the work of both ends"
+        why = (
+            "client and server are on one machine"
+            if network.is_local
+            else "round trips this quick are mostly the work of both ends"
+        )
+        reason = network.absent or why
         return {Resource.NETWORK.value: reason}
     parts[Resource.NETWORK] = min(parts[Resource.CLIENT], network.ms / per_transaction_ms)
     parts[Resource.CLIENT] -= parts[Resource.NETWORK]

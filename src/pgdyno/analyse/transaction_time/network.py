@@ -5,8 +5,8 @@ sent beside the load. The quickest waited for no CPU: with a delay planted betwe
 (benchmarks/network.py). On a network of uneven delays it is too short. The median is too long where CPUs are busy, at either
 end. What lies between the two cannot be told apart.
 
-What both ends do for an empty statement is in the share, too: between processes of one machine there is nothing else. Of a
-round trip that is about as quick as one there, the network's part cannot be told.
+What both ends do for an empty statement is in the share, too: between processes of one machine there is nothing else, but waits
+for a CPU where the machine is busy. Of a round trip that is about as quick as one there, the network's part cannot be told.
 """
 
 from __future__ import annotations
@@ -26,6 +26,9 @@ from pgdyno.record.types import why_missing
 FAR_S = 0.0002
 """A round trip that takes longer does not end on the machine where it began. There it takes 0.05 to 0.1 ms, of which the
 programs at both ends take nearly all."""
+FAR_ON_THIS_MACHINE_S = 0.001
+"""A busy machine answers itself late, too. By a socket or the loopback interface, only a longer round trip leads elsewhere, as
+through a tunnel."""
 
 
 class NetworkTime(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,13 +42,15 @@ class NetworkTime(msgspec.Struct, frozen=True, kw_only=True):
     """The quickest empty statement beside the load."""
     median_ping_ms: float | None
     pings_count: int
+    is_local: bool
+    """Whether client and server are on one machine."""
     absent: str | None = None
     """Why there is no share."""
 
     @property
     def is_far(self) -> bool:
-        """Whether more than the programs at both ends takes time."""
-        return self.ping_ms is not None and self.ping_ms >= FAR_S * 1000.0
+        """Whether more than one machine and the programs at both ends takes time."""
+        return not self.is_local and self.ping_ms is not None and self.ping_ms >= FAR_S * 1000.0
 
     @property
     def ms(self) -> float | None:
@@ -59,7 +64,10 @@ class NetworkEstimate(msgspec.Struct, frozen=True, kw_only=True):
     """The network's part of a workload's transactions, over its trials."""
 
     is_far: bool
-    """Whether more than the programs at both ends takes time in each trial; else the share is the most that it may be."""
+    """Whether more than one machine and the programs at both ends takes time in each trial; else the share is the most that it may
+    be."""
+    is_local: bool
+    """Whether client and server are on one machine, so that there is no network: the exchanges wait for a CPU."""
     ratio: Estimate
     """The share of a transaction's time, with the quickest ping."""
     median_ratio: Estimate
@@ -77,7 +85,7 @@ def measure_network(
     is_local: bool,
     earlier_ms: float | None = None,
 ) -> NetworkTime | None:
-    """Measure the network's part of one trial's transactions; None if the server is on the load's machine.
+    """Measure the network's part of one trial's transactions; None if the server is on the load's machine and answers at once.
 
     Args:
         data: The trial's data.
@@ -89,7 +97,8 @@ def measure_network(
     exchanges, absent = _count(workload, data)
     pings_ms = _list_within_load(data)
     ping_ms = min(pings_ms, default=earlier_ms)
-    # A tunnel or a pooler may begin on this machine.
+    # A tunnel may begin on this machine.
+    is_local = is_local and (ping_ms is None or ping_ms < FAR_ON_THIS_MACHINE_S * 1000.0)
     if is_local and (ping_ms is None or ping_ms < FAR_S * 1000.0):
         return None
     if ping_ms is None:
@@ -105,6 +114,7 @@ def measure_network(
         ping_ms=ping_ms,
         median_ping_ms=float(np.median(pings_ms)) if pings_ms else None,
         pings_count=len(pings_ms),
+        is_local=is_local,
         absent=absent,
     )
 
@@ -124,6 +134,7 @@ def estimate_network(trials: Sequence[NetworkTime | None]) -> NetworkEstimate | 
     ]
     return NetworkEstimate(
         is_far=all(trial.is_far for trial in known if trial.ratio is not None),
+        is_local=all(trial.is_local for trial in known),
         ratio=_within_one(estimate_over_trials([trial.ratio for trial in known], unit="ratio", missing=missing)),
         median_ratio=_within_one(estimate_over_trials(medians, unit="ratio", missing=missing)),
         ping_ms=estimate_over_trials([trial.ping_ms for trial in known], unit="ms", missing=missing),
