@@ -133,7 +133,7 @@ def test_each_variant_and_workload_gets_one_sentence() -> None:
     assert len(said) == 8
     slower = said["tpcb-like", "commit_delay=1000"]
     assert re.fullmatch(
-        r"commit_delay=1000 is slower than stock on tpcb-like: TPS -\d+\.\d % \[-\d+\.\d, -\d+\.\d\], 24 pairs, 69.6 s\.", slower
+        r"commit_delay=1000 is slower than stock on tpcb-like: TPS -\d+\.\d % \[-\d+\.\d, -\d+\.\d\], 24 pairs of slices, 69.6 s\.", slower
     )  # fmt: skip
     assert "equivalent within ±3 % on select-only" in said["select-only", "commit_delay=1000"]
     assert "is inconclusive" in said["tpcb-like", "commit_delay=50"]

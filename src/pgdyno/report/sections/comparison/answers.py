@@ -16,6 +16,7 @@ from pgdyno.report.format import count_things, format_clients, format_estimate, 
 from pgdyno.report.input import ReportInput
 from pgdyno.report.sections.comparison.variants import VariantText, describe_variants
 from pgdyno.report.verdict_words import count_pairs, describe_change, describe_outlook, name_status, state_verdict
+from pgdyno.spec.variant import DesignKind
 
 _LONGEST_NAME = 24
 
@@ -31,7 +32,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     change: str
     """Such as `TPS -22.5 % [-25.1, -19.7]`; where there is no verdict, the reason."""
     effort: str
-    """Such as `41 pairs, 1 min 58 s`."""
+    """Such as `41 pairs of slices, 1 min 58 s`."""
     outlook: str
     """A remark on the figures; for an undecided verdict, how much more time it needs."""
     caution: str
@@ -78,6 +79,8 @@ def answer_study(report: ReportInput) -> tuple[WorkloadAnswers, ...]:
     if experiment is None:
         return ()
     variants = describe_variants(report.record, experiment)
+    # The load that slices are cut from lasts longer than the pairs.
+    of = "" if experiment.design is DesignKind.PAIRED else " of slices"
     trials = {
         comparison.workload: [
             trial for one in report.analysis.workloads if one.load.name == comparison.workload for trial in one.trials
@@ -88,22 +91,22 @@ def answer_study(report: ReportInput) -> tuple[WorkloadAnswers, ...]:
         WorkloadAnswers(
             comparison=comparison,
             variants=variants,
-            answers=_answer_all(comparison, variants),
+            answers=_answer_all(comparison, variants, of),
             sweep=report.analysis.sweeps.get(comparison.workload),
             curve=_describe_curve(report.analysis.sweeps.get(comparison.workload), experiment.detect_ratio),
             plans=compare_plans(trials[comparison.workload], list(variants)),
             plans_missing=find_missing_plans(trials[comparison.workload]),
-            parts=tuple(_answer_part(one, variants) for one in report.analysis.compared_parts(comparison.workload)),
+            parts=tuple(_answer_part(one, variants, of) for one in report.analysis.compared_parts(comparison.workload)),
         )
         for comparison in report.analysis.comparisons
     )
 
 
-def _answer_part(comparison: Comparison, variants: dict[str, VariantText]) -> WorkloadAnswers:
+def _answer_part(comparison: Comparison, variants: dict[str, VariantText], of: str) -> WorkloadAnswers:
     return WorkloadAnswers(
         comparison=comparison,
         variants=variants,
-        answers=_answer_all(comparison, variants),
+        answers=_answer_all(comparison, variants, of),
         sweep=None,
         curve=(),
         plans=(),
@@ -111,11 +114,13 @@ def _answer_part(comparison: Comparison, variants: dict[str, VariantText]) -> Wo
     )
 
 
-def _answer_all(comparison: Comparison, variants: dict[str, VariantText]) -> tuple[Answer, ...]:
-    return tuple(_answer(comparison, variants, variant) for variant in variants.values() if not variant.is_reference)
+def _answer_all(comparison: Comparison, variants: dict[str, VariantText], of: str) -> tuple[Answer, ...]:
+    return tuple(
+        _answer(comparison, variants, variant, of) for variant in variants.values() if not variant.is_reference
+    )
 
 
-def _answer(comparison: Comparison, variants: dict[str, VariantText], variant: VariantText) -> Answer:
+def _answer(comparison: Comparison, variants: dict[str, VariantText], variant: VariantText, of: str) -> Answer:
     question = comparison.find(variant.name, comparison.primary)
     verdict = None if question is None else question.verdict
     if question is None or verdict is None or (variant.error is not None and verdict.n == 0):
@@ -142,7 +147,7 @@ def _answer(comparison: Comparison, variants: dict[str, VariantText], variant: V
         verdict=verdict,
         lead=state_verdict(verdict, variant=variant.title, reference=reference.title, workload=comparison.workload),
         change=describe_change(verdict),
-        effort=f"{count_pairs(verdict)}, {format_seconds(question.spent_s)}",
+        effort=f"{count_pairs(verdict)}{of}, {format_seconds(question.spent_s)}",
         outlook="; ".join(outlook),
         caution=warn_unequal_durability(variant, reference),
     )
