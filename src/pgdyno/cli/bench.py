@@ -89,8 +89,8 @@ def bench(
     minutes: Annotated[
         float | None,
         typer.Option(
-            help="Time limit of the whole job, which ends sooner if all is decided. [default: 15; --quick: 5; --layers: 60;"
-            " more if trials are long or many]",
+            help="Time limit of the whole job, which ends sooner if all is decided. Not with --quick, --stock-only, --rounds or"
+            " --dsn. [default: 15; --quick: 5; --layers: 60; more if trials are long or many]",
             show_default=False,
         ),
     ] = None,
