@@ -66,3 +66,13 @@ def test_settings_left_changed_are_told_with_the_command_to_paste() -> None:
     (found,) = find_given_obstacles(SERVER, clients=1, has_password=False, left=left)
     assert (found.severity, "commit_delay, work_mem" in found.evidence) == (Severity.CRITICAL, True)
     assert left.restore in found.advice
+
+
+def test_a_design_is_advised_where_one_can_be_chosen() -> None:
+    few = msgspec.structs.replace(SERVER, free_connections=3)
+    advice = [
+        find_given_obstacles(few, clients=8, has_password=False, is_comparison=compares)[0].advice
+        for compares in (True, False)
+    ]
+    assert ["--design" in one for one in advice] == [True, False]
+    assert all("--clients" in one for one in advice)

@@ -125,18 +125,21 @@ def ready_server(dsn: str, *, study: Study, clients: int, allowed: Allowed, ui: 
                 left=name_left_settings(seen),
                 makes_database=data.database is None,
                 may_write=may_write,
+                is_comparison=study.is_comparison,
             )
             load_host = read_host_facts(Path.cwd())
             machine = None if host is None else find_machine(stack.enter_context(open_link(host[1])), address)
             ui.end_step(
                 f"PostgreSQL {seen.version} at {seen.address}, as {seen.role}{describe_watched(machine, None if study.load_hosts else load_host)}"
             )
+            refused = _find_refused(found, is_busy_allowed=allowed.is_busy)
             for finding in found:
-                if finding.severity is not Severity.NOTE:
+                # What refuses the study is printed once, as its error.
+                if finding.severity is not Severity.NOTE and finding is not refused:
                     ui.show_finding(finding)
             if data.init is not None and seen.is_superuser:
                 ui.say(f"{seen.role} is a superuser: {Path(data.init).name} may change anything in this server")
-            _refuse(found, is_busy_allowed=allowed.is_busy)
+            _refuse(refused)
             if data.database is not None:
                 check_named(address, data.database)
             refuse_second_study(address)
@@ -231,19 +234,22 @@ def with_given_sweep(study: Study, ready: ReadyServer) -> Study:
     return split_minutes(study, machine, _SWEEP_BUDGET)
 
 
-def _refuse(found: tuple[Finding, ...], *, is_busy_allowed: bool) -> None:
-    for finding in found:
-        if finding.severity is Severity.CRITICAL:
-            raise HostError(finding.claim.rstrip("."), detail=finding.evidence, hint=finding.advice)
-    if is_busy_allowed:
+def _find_refused(found: tuple[Finding, ...], *, is_busy_allowed: bool) -> Finding | None:
+    critical = (finding for finding in found if finding.severity is Severity.CRITICAL)
+    in_use = (finding for finding in found if finding.rule in IN_USE and not is_busy_allowed)
+    return next(critical, None) or next(in_use, None)
+
+
+def _refuse(finding: Finding | None) -> None:
+    if finding is None:
         return
-    for finding in found:
-        if finding.rule in IN_USE:
-            raise HostError(
-                finding.claim.rstrip("."),
-                detail=f"{finding.evidence}. {finding.why}",
-                hint=f"{finding.advice} `--allow busy` loads it all the same.",
-            )
+    if finding.severity is Severity.CRITICAL:
+        raise HostError(finding.claim.rstrip("."), detail=finding.evidence, hint=finding.advice)
+    raise HostError(
+        finding.claim.rstrip("."),
+        detail=f"{finding.evidence}. {finding.why}",
+        hint=f"{finding.advice} `--allow busy` loads it all the same.",
+    )
 
 
 def _make_ready(

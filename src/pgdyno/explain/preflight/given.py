@@ -15,6 +15,7 @@ from pgdyno.record.machine.given_server import GivenServer
 
 FAR = "far"
 """The rule on the time that the network would take, as one connection saw it."""
+_CONNECTIONS = "connections"
 IN_USE = frozenset({"sessions-at-work", "archiving", "replicas"})
 """Rules whose findings say that others depend on the server, so that a load needs the user's word."""
 
@@ -41,6 +42,7 @@ def find_given_obstacles(
     left: LeftSettings | None = None,
     makes_database: bool = True,
     may_write: bool = True,
+    is_comparison: bool = False,
 ) -> tuple[Finding, ...]:
     """Find everything that stands between this server and a fair measurement, worst first.
 
@@ -51,9 +53,12 @@ def find_given_obstacles(
         left: Settings of the whole server that a pgdyno has left changed, or changes now.
         makes_database: Whether the load runs in a database of pgdyno's own.
         may_write: Whether the load may write.
+        is_comparison: Whether variants are compared, so that their design may be chosen.
     """
     left_out = (set() if makes_database else {_own_database}) | (set() if may_write else _OF_WRITES)
     findings = [finding for rule in _RULES if rule not in left_out for finding in rule(server, clients)]
+    if is_comparison:
+        findings = [_add_design(finding) for finding in findings]
     if has_password:
         findings.append(_PASSWORD)
     if left is not None:
@@ -69,6 +74,16 @@ _PASSWORD = Finding(
     evidence="--dsn holds it, and `ps` shows it to every account of this machine",
     advice="Leave it out, and put it into ~/.pgpass or the file that PGPASSFILE names.",
 )
+
+
+def _add_design(finding: Finding) -> Finding:
+    if finding.rule != _CONNECTIONS:
+        return finding
+    return msgspec.structs.replace(
+        finding,
+        advice=f"{finding.advice} Live, the clients of all variants are connected at once, the reference's twice:"
+        " `--design paired` connects one variant's at a time.",
+    )
 
 
 def _describe_left(left: LeftSettings) -> Finding:
@@ -143,13 +158,12 @@ def _connections(server: GivenServer, clients: int) -> Iterator[Finding]:
     free = server.free_connections
     if free is not None and free < clients + SPARE_CONNECTIONS:
         yield Finding(
-            rule="connections",
+            rule=_CONNECTIONS,
             severity=Severity.CRITICAL,
             claim=f"{clients} clients, and {SPARE_CONNECTIONS} connections for samplers, do not fit.",
             evidence=f"max_connections and the role's own limit leave room for {free}",
             why="Clients that are refused would end the load; all places taken would lock others out.",
-            advice="Use fewer clients (--clients, in a sweep lower levels of clients), or raise what limits them. Live, the"
-            " clients of all variants are connected at once, the reference's twice: --design paired connects one variant's at a time.",
+            advice="Use fewer clients (--clients, in a sweep lower levels of clients), or raise what limits them.",
         )
 
 
