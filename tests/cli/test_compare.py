@@ -65,8 +65,8 @@ REFUSED: list[tuple[tuple[str, ...], list[str]]] = [
     (("--set", "commit_delay=0", "--set", "commit_delay=5", "--minutes", "0.1"), ["0.1 is not within 0.5"]),
     (("--server", "15", "--server", "embedded", "--design", "switchback"), ["server cannot change"]),
     (("--sysctl", "vm.swapiness=5"), ["no setting 'vm.swapiness'", "did you mean vm.swappiness"]),
-    (("--set", "work_mem=lots"), ["work_mem cannot be lots", "is not a number"]),
-    (("--set", "shared_buffers=900TB"), ["shared_buffers cannot be 900TB"]),
+    (("--set", "work_mem=lots"), ["work_mem cannot be lots", "is not a number", "for example work_mem=4MB"]),
+    (("--set", "shared_buffers=900TB"), ["shared_buffers cannot be 900TB", "for example shared_buffers=128MB"]),
     (
         ("--set", "shared_buffers=1MB", "--set", "shared_buffers=2MB", "--minutes", "1"),
         ["1 minute is too few for a verdict", "s a round", "--minutes "],

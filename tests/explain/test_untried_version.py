@@ -44,4 +44,4 @@ def test_a_preflight_calls_it_not_tried_and_lets_it_pass(tmp_path: Path) -> None
     assert finding.rule == UNTRIED_VERSION
     assert not should_wait((finding,))
     assert name_severity(finding) == "not tried"
-    assert summarise((finding,)) == "1 was not tried"
+    assert summarise((finding,)) == "1 version that was not tried"

@@ -12,6 +12,7 @@ import msgspec
 import pytest
 from rich.console import Console, RenderableType
 
+from pgdyno.analyse.transaction_time.exchanges import BUILTIN_EXCHANGES
 from pgdyno.analyse.transaction_time.shares import Certainty, Resource
 from pgdyno.errors import ExitCode, SpecError
 from pgdyno.flow.explain import explain
@@ -21,10 +22,12 @@ from pgdyno.flow.records.journal import read_journal
 from pgdyno.flow.records.list import view_records
 from pgdyno.flow.report import compose_report, write_reports
 from pgdyno.record.device.disk_card import write_card
-from pgdyno.record.machine.given_server import GivenServer
+from pgdyno.record.machine.given_server import Capability, GivenServer
 from pgdyno.record.samples.clock import SERVER_CLOCK_FILE
 from pgdyno.record.store import RecordStore
+from pgdyno.report.document import Prose
 from pgdyno.report.documents.report import make_schema
+from pgdyno.report.sections.conditions.given_server import build_given_check
 from pgdyno.report.sections.first_page import make_first_page
 from pgdyno.tune.subject import read_measured
 from tests.disk_cards import make_card
@@ -272,3 +275,14 @@ def test_without_its_clock_a_machines_samples_have_no_time(tmp_path: Path) -> No
     assert all("cpu_busy_ratio" not in trial.shares for trial in trials)
     reasons = {gap.reason for trial in trials for gap in trial.gaps if gap.source == "os sampler"}
     assert reasons == {"the clock of the server's machine was not compared, so that its samples have no time"}
+
+
+def test_a_check_says_in_plain_words_how_much_the_role_may_see() -> None:
+    may = Capability(name="a", group="load", shows="", refusal=None)
+    refused = Capability(name="b", group="load", shows="", refusal="no")
+    document = build_given_check(
+        msgspec.structs.replace(SERVER, capabilities=(may, may, refused)), [], exchanges=BUILTIN_EXCHANGES
+    )
+    last = document.blocks[-1]
+    assert isinstance(last, Prose)
+    assert last.words == f"no problem was found; 2 of the 3 sources above are open to {SERVER.role}"

@@ -69,8 +69,8 @@ def test_counts_in_words() -> None:
         return summarise([Finding(severity=one, claim="c", evidence="e") for one in severities])
 
     critical, warning, note = Severity
-    assert some(critical, critical, warning) == "2 problems, 1 costs speed"
-    assert some(warning, warning, note, note) == "2 cost speed, 2 notes"
+    assert some(critical, critical, warning) == "2 problems, 1 finding that costs speed"
+    assert some(warning, warning, note, note) == "2 findings that cost speed, 2 notes"
 
 
 def test_the_table_of_a_report(tmp_path: Path) -> None:

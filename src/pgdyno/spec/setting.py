@@ -5,10 +5,11 @@ from __future__ import annotations
 import difflib
 
 from pgdyno.errors import SpecError, did_you_mean
-from pgdyno.facts.gucs import Guc, find_guc, majors_with, nearest_gucs, read_value, unknown_guc
+from pgdyno.facts.gucs import Guc, VarType, find_guc, majors_with, nearest_gucs, read_value, unknown_guc
 from pgdyno.facts.versions import is_untried
 from pgdyno.spec.table import PLACE_SETTINGS, SECRET_SETTINGS
 from pgdyno.spec.variant import OF_LOAD
+from pgdyno.units import format_bytes, is_time_unit, unit_size
 
 _WHERE_LISTED = (
     "`SELECT name FROM pg_settings` lists them; an axis of `pgdyno sweep` may also be clients, threads, mode, scale, server or a"
@@ -50,7 +51,18 @@ def read_setting(guc: Guc, name: str, value: str) -> bool | float | str:
     try:
         return read_value(guc, value)
     except ValueError as exc:
-        raise SpecError(f"{name} cannot be {value}", detail=str(exc)) from exc
+        raise SpecError(f"{name} cannot be {value}", detail=str(exc), hint=_suggest(guc, name)) from exc
+
+
+def _suggest(guc: Guc, name: str) -> str:
+    """Return a number that the setting takes; nothing for words, of which the reason lists those that are valid."""
+    if guc.boot is None or guc.vartype not in {VarType.INTEGER, VarType.REAL}:
+        return ""
+    shown = guc.boot
+    if guc.unit is not None and float(guc.boot) > 0:
+        size = float(guc.boot) * unit_size(guc.unit)
+        shown = f"{guc.boot}{guc.unit}" if is_time_unit(guc.unit) else format_bytes(size).replace(" ", "")
+    return f"for example {name}={shown}, its default"
 
 
 def check_tunable(name: str) -> None:

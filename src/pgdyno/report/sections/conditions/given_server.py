@@ -59,8 +59,8 @@ def build_given_check(server: GivenServer, findings: Sequence[Finding], *, excha
             *_list_grants(server, refused),
             Section(title="Not observed", blocks=(Prose(words=_UNSEEN),)),
             Prose(
-                words=f"{summarise(findings)}; {len(server.capabilities) - len(refused)} of {len(server.capabilities)}"
-                " sources answer"
+                words=f"{summarise(findings)}; {len(server.capabilities) - len(refused)} of the {len(server.capabilities)}"
+                f" sources above are open to {server.role}"
             ),
         ),
         is_titled=False,

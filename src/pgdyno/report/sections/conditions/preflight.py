@@ -15,8 +15,8 @@ from pgdyno.report.severity_words import NOT_TRIED, SEVERITY_WORDS, name_severit
 
 _COUNTED = {
     SEVERITY_WORDS[Severity.CRITICAL]: ("problem", "problems"),
-    SEVERITY_WORDS[Severity.WARNING]: ("costs speed", "cost speed"),
-    NOT_TRIED: ("was not tried", "were not tried"),
+    SEVERITY_WORDS[Severity.WARNING]: ("finding that costs speed", "findings that cost speed"),
+    NOT_TRIED: ("version that was not tried", "versions that were not tried"),
     SEVERITY_WORDS[Severity.NOTE]: ("note", "notes"),
 }
 
@@ -51,7 +51,7 @@ def make_claim(finding: Finding) -> Claim:
 
 
 def summarise(findings: Sequence[Finding]) -> str:
-    """Count the findings: `2 problems, 1 costs speed, 3 notes`."""
+    """Count the findings: `2 problems, 1 finding that costs speed, 3 notes`."""
     counts = Counter(map(name_severity, findings))
     parts = [
         f"{counts[word]} {one if counts[word] == 1 else several}"
