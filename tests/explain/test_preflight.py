@@ -498,7 +498,7 @@ def test_only_a_packaged_server_is_stopped_by_its_unit(tmp_path: Path, data_dir:
     host, facts = look(tmp_path, QUIET)
     servers = (OtherServer(pid=5, data_dir=data_dir, cpu_count=None),)
     (found,) = find_obstacles(host, msgspec.structs.replace(facts, servers=servers))
-    assert found.advice == f"Stop it for the time of measuring: {advice}."
+    assert found.advice == f"Ask whose it is, and stop it for the time of measuring: {advice}."
 
 
 @pytest.mark.parametrize(("busiest", "named"), [("/c", "/c"), (None, "THEIR_DATA_DIRECTORY")])
@@ -507,7 +507,9 @@ def test_of_other_servers_the_busiest_is_named_first(tmp_path: Path, busiest: st
     loads = {"/a": None, "/b": 0.2, busiest: 1.14}
     servers = tuple(OtherServer(pid=5, data_dir=path, cpu_count=cpus) for path, cpus in loads.items())
     (found,) = find_obstacles(host, msgspec.structs.replace(facts, servers=servers))
-    assert found.advice == f"Stop them for the time of measuring: `pg_ctl -D {named} stop` first."
+    assert (
+        found.advice == f"Ask whose they are, and stop them for the time of measuring: `pg_ctl -D {named} stop` first."
+    )
     assert found.evidence.endswith("1.14 CPUs, pid 5 in /b, 0.20 CPUs, pid 5 in /a")
 
 

@@ -130,7 +130,8 @@ def _servers(rule_input: RuleInput) -> Iterator[Finding]:
         why="It holds memory, and its checkpoints and autovacuum come at any time."
         if len(others) == 1
         else "They hold memory, and their checkpoints and autovacuum come at any time.",
-        advice=f"Stop {'it' if len(others) == 1 else 'them'} for the time of measuring: "
+        advice=("Ask whose it is, and stop it" if len(others) == 1 else "Ask whose they are, and stop them")
+        + " for the time of measuring: "
         + (
             "`systemctl stop postgresql`."
             if is_packaged
