@@ -99,6 +99,10 @@ def test_files_that_cannot_be_written_are_refused_at_once(tmp_path: Path) -> Non
             plan_gate([], junit=None, bmf=path)
     with pytest.raises(SpecError, match="one file"):
         plan_gate([], junit=tmp_path / "a", bmf=tmp_path / "." / "a")
+    # Root may write to all folders, it seems, and to this one nobody can.
+    for option in ("junit", "bmf"):
+        with pytest.raises(HostError, match=f"--{option} /proc/x: the folder does not allow writing"):
+            plan_gate([], **{"junit": None, "bmf": None, option: Path("/proc/x")})
     if os.geteuid():
         tmp_path.chmod(0o500)
         with pytest.raises(HostError, match="does not allow writing"):

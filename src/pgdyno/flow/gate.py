@@ -6,7 +6,7 @@ finished record in the same way. The files are written whether or not the gate f
 
 from __future__ import annotations
 
-import os
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -130,8 +130,16 @@ def _check_file(option: str, path: Path) -> None:
         raise SpecError(f"{option} {path}: not a file", hint=f"for example {option} pgdyno{_ENDINGS[option]}")
     if not path.parent.is_dir():
         raise SpecError(f"{option} {path}: there is no folder {path.parent}", hint="make it first")
-    if not os.access(path.parent, os.W_OK):
-        raise HostError(f"{option} {path}: the folder does not allow writing", hint="name a file in another folder")
+    try:
+        # To root, /proc looks as if it could be written.
+        with tempfile.TemporaryFile(dir=path.parent):
+            pass
+    except OSError as exc:
+        raise HostError(
+            f"{option} {path}: the folder does not allow writing",
+            detail=f"{path.parent}: {exc.strerror}",
+            hint="name a file in another folder",
+        ) from exc
 
 
 def _write(path: Path, content: bytes, record_dir: str) -> None:
