@@ -57,11 +57,14 @@ def loads_table(answers: WorkloadAnswers, sweep: ClientSweep, variants_by_client
 
 
 def statuses_table(sweep: ClientSweep) -> Table:
-    """Build the short table of a sweep: TPS and status of each number of clients."""
-    rows = tuple((text(f"{point.clients:,}"), _tps_cell(point.tps), _status_cell(point)) for point in sweep.points)
+    """Build the short table of a sweep: TPS, its trials and status of each number of clients."""
+    rows = tuple(
+        (text(f"{point.clients:,}"), _tps_cell(point.tps), text(str(point.tps.n)), _status_cell(point))
+        for point in sweep.points
+    )
     return Table(
         caption="TPS by number of clients",
-        columns=(Column(title="Clients", is_number=True), Column(title="TPS", is_number=True), Column(title="Status")),
+        columns=(*columns("Clients", "TPS", "Trials", numbers_from=0), Column(title="Status")),
         rows=rows,
         level=Level.HEADLINE,
         is_captioned=False,
