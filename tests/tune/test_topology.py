@@ -244,6 +244,11 @@ def test_no_knee_of_pools_is_read_from_other_studies() -> None:
     assert [read_pool_knee(one.record, one.analysis, name="x") for one in others] == [None, None, None]
 
 
+def test_tps_that_are_scheduled_say_nothing_of_the_size_of_a_pool() -> None:
+    report = build_pool_sweep(rate_tps=1000.0)
+    assert read_pool_knee(report.record, report.analysis, name="x") is None
+
+
 def test_senders_and_slots_are_counted_and_never_lowered() -> None:
     assert (value(standing(), "max_wal_senders"), value(standing(), "max_replication_slots")) == ("10", "10")
     many = standing(standbys=known(9, name="standbys"))
