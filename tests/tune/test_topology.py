@@ -236,7 +236,10 @@ def test_pools_larger_than_the_number_of_clients_do_not_show_that_more_gain_noth
     assert isinstance(found, MeasuredKnee)
     assert (found.clients, found.is_beyond) == (6, True)
     notes = pooled(knee=found).notes
-    assert any("TPS still grew at the largest pool" in note and "sweep with larger pools and at least as many clients" in note for note in notes)
+    assert any(
+        "TPS still grew at the largest pool" in note and "sweep with larger pools and at least as many clients" in note
+        for note in notes
+    )
 
 
 def test_no_knee_of_pools_is_read_from_other_studies() -> None:

@@ -129,14 +129,15 @@ class StandbyFigures(msgspec.Struct, frozen=True, kw_only=True):
         }
 
     def earlier_flush_ms(self, lag: StandbyLag) -> float:
-        """Return how long of the time until WAL was written an earlier flush was under way; 0 where no commit waits for flushes."""
+        """Return for how long an earlier flush was under way at most before WAL was written; 0 where no commit waits for flushes."""
         parts = lag.parts_ms
         flush_ms, until_ms = parts.get(Stage.FLUSH, 0.0), parts.get(Stage.WRITE, 0.0)
+        wait_ms = sum(parts.get(stage, 0.0) for stage in self.waited)
         if Stage.FLUSH not in self.waited or not flush_ms:
             return 0.0
         waiting = sum(one.sessions * one.ratios.get(Resource.STANDBY, 0.0) for one in self.waits)
         # Each of the other waiting sessions is at its flush for this share of its wait.
-        busy = min(1.0, max(0.0, waiting - 1) * flush_ms / (until_ms + flush_ms))
+        busy = min(1.0, max(0.0, waiting - 1) * flush_ms / wait_ms)
         return min(until_ms, busy * flush_ms)
 
 
