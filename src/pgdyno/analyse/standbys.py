@@ -23,7 +23,7 @@ from pgdyno.record.trial_data import TrialData
 from pgdyno.record.types import TrialRecord
 from pgdyno.spec.study import name_standbys
 
-_TRIMMED_RATIO = 1 / 8
+_TRIMMED_PART = 8
 
 
 class Stage(enum.Enum):
@@ -47,7 +47,7 @@ class Spread(msgspec.Struct, frozen=True, kw_only=True):
 
     mean: float
     usual: float
-    """Mean without the largest and the smallest eighth; of several trials, the mean of theirs."""
+    """Mean without the largest and the smallest eighth, but at least one value each of three or more; of several trials, the mean of theirs."""
     largest: float
     n: int
 
@@ -212,8 +212,6 @@ def _measure_lag(samples: ServerSamples, name: str, variant: str, inside: NDArra
         tuple(dict.fromkeys(v for v in frame.filter(inside)[f"standby/{name}/{what}"].to_list() if v is not None))
         for what in ("state", "sync_state")
     )
-    from scipy.stats import trim_mean  # noqa: PLC0415  # a second to load, and only standbys ask for it
-
     found: dict[str, dict[Stage, Spread]] = {"bytes": {}, "ms": {}}
     for unit, stage in ((unit, stage) for unit in found for stage in Stage):
         values = gauge(frame, f"standby/{name}/{stage.value}_lag_{unit}")[inside]
@@ -221,7 +219,7 @@ def _measure_lag(samples: ServerSamples, name: str, variant: str, inside: NDArra
         if len(seen):
             found[unit][stage] = Spread(
                 mean=float(seen.mean()),
-                usual=float(trim_mean(seen, _TRIMMED_RATIO)),
+                usual=_mean_without_ends(seen),
                 largest=float(seen.max()),
                 n=len(seen),
             )
@@ -235,6 +233,11 @@ def _measure_lag(samples: ServerSamples, name: str, variant: str, inside: NDArra
         lag_bytes=found["bytes"],
         lag_ms=found["ms"],
     )
+
+
+def _mean_without_ends(values: Floats) -> float:
+    cut = max(1, len(values) // _TRIMMED_PART) if len(values) > 2 else 0
+    return float(np.sort(values)[cut : len(values) - cut].mean())
 
 
 def _count_waits(samples: ServerSamples, variant: str, inside: NDArray[np.bool_]) -> ClientWaits | None:
