@@ -103,26 +103,29 @@ def test_the_part_of_a_standby_that_commits_wait_for_longest_is_named() -> None:
 
 
 @pytest.mark.parametrize(
-    ("sessions", "mode", "part", "shares"),
+    ("sessions", "mode", "replayed_ms", "part", "shares"),
     [
         # Three other sessions keep the standby flushing, so that nearly all WAL that comes waits for that first.
         (
             4.0,
             "on",
+            30.0,
             "the WAL flush of standby1",
-            "1 for sending and writing, 28 for its flush (14 of it before the WAL was written",
+            "1 for sending and writing, 28 for its flush (up to 14 of it before the WAL was written",
         ),
-        (1.0, "on", "the way of WAL to standby1", "15 for sending and writing, 14 for its flush"),
-        (4.0, "remote_write", "the way of WAL to standby1", "15 for sending and writing"),
+        (1.0, "on", 30.0, "the way of WAL to standby1", "15 for sending and writing, 14 for its flush"),
+        # Of the time in which sessions wait for the replay, the standby flushes nothing for them.
+        (4.0, "remote_apply", 54.0, "the replay of WAL by standby1", "4.1 for sending and writing, 25 for its flush"),
+        (4.0, "remote_write", 30.0, "the way of WAL to standby1", "15 for sending and writing"),
     ],
 )
 def test_wal_that_waits_for_the_flush_of_earlier_wal_waits_for_the_flush(
-    sessions: float, mode: str, part: str, shares: str
+    sessions: float, mode: str, replayed_ms: float, part: str, shares: str
 ) -> None:
     waiting = make_timed(
         {SYNC: 6.5, RUNNING: 1.0, IDLE: 0.5}, backends=(0.9, 0.1), threads=[(0.1, 0.05)], cpu_share=0.1
     )
-    data = with_standby(waiting, (15.0, 29.0, 30.0))
+    data = with_standby(waiting, (15.0, 29.0, replayed_ms))
     assert data.server is not None
     looks = data.server.frame.with_columns(pl.lit(sessions).alias("look/active/IPC/SyncRep"))
     data = msgspec.structs.replace(
@@ -133,15 +136,17 @@ def test_wal_that_waits_for_the_flush_of_earlier_wal_waits_for_the_flush(
     assert any(f"by pg_stat_replication: {shares}" in words for words in found.evidence), found.evidence
 
 
-def test_one_sample_of_a_process_that_waited_for_a_cpu_does_not_name_a_part() -> None:
+@pytest.mark.parametrize("samples", [10, 6])
+def test_one_sample_of_a_process_that_waited_for_a_cpu_does_not_name_a_part(samples: int) -> None:
     waiting = make_timed(
         {SYNC: 6.5, RUNNING: 1.0, IDLE: 0.5}, backends=(0.9, 0.1), threads=[(0.1, 0.05)], cpu_share=0.1
     )
     data = with_standby(waiting, (1.0, 16.0, 20.0))
     assert data.server is not None
-    is_late = pl.int_range(pl.len()) % 12 == 0
+    seconds = pl.int_range(pl.len())
+    # Lags are NULL where nothing was written.
     late = [
-        pl.when(is_late).then(400.0).otherwise(pl.col(name)).alias(name)
+        pl.when(seconds % 12 == 3).then(400.0).when(seconds < samples).then(pl.col(name)).alias(name)
         for name in ("standby/standby1/write_lag_ms", "standby/standby1/flush_lag_ms")
     ]
     frame = data.server.frame.with_columns(late)

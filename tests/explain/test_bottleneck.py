@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 import shlex
 from pathlib import Path
 
@@ -177,6 +178,16 @@ def test_stopping_other_programs_gains_no_more_than_the_cpus_have() -> None:
     assert finding.gain_ratio is not None
     assert finding.gain_ratio <= 1.0 / own - 1.0
     assert finding.gain.endswith("until the CPUs are full; expected, not measured")
+    # Nor does the upper end of its interval, where the gain itself is within that.
+    found = workload.bottleneck
+    assert found is not None
+    assert found.share is not None
+    share = msgspec.structs.replace(found.share, ratio=0.5, low_ratio=0.1, high_ratio=0.99)
+    wide = msgspec.structs.replace(workload, bottleneck=msgspec.structs.replace(found, share=share))
+    (finding,) = find_bottlenecks(record, msgspec.structs.replace(analysis, workloads=(wide,)))
+    ends = re.search(r"TPS \[\+\d+, \+(\d+)\]", finding.gain)
+    assert ends is not None, finding.gain
+    assert float(ends[1]) <= round((1.0 / own - 1.0) * 100)
 
 
 def test_a_schedule_that_is_kept_asks_for_another_rate() -> None:

@@ -174,6 +174,15 @@ def test_a_copy_of_a_record_in_another_folder_counts_once(tmp_path: Path) -> Non
     assert result.unreadable == (f"{copy}: a copy of {first}",)
 
 
+def test_a_copy_counts_where_the_record_itself_cannot_be_read(tmp_path: Path) -> None:
+    first, copy = copy_record(tmp_path / "here/one"), copy_record(tmp_path / "nightly/one")
+    next(first.glob("trials/*/trial.json")).write_text("{")
+    result = read_history([tmp_path / "here", tmp_path / "nightly"], ui=UI)
+    assert [one.path for found in result.histories for one in found.results] == [str(copy)]
+    (said,) = result.unreadable
+    assert said.startswith(f"{first}: ")
+
+
 def test_a_page_is_written_and_a_broken_record_is_named(tmp_path: Path) -> None:
     records = tmp_path / "records"
     for day in (1, 2):

@@ -26,7 +26,7 @@ from pgdyno.report.sections.records.kept import (
     parse_kept,
 )
 from tests.records import Change, copy_record, edit
-from tests.report.build_comparison import build_client_sweep, build_paired
+from tests.report.build_comparison import build_client_sweep, build_paired, build_split
 from tests.report.build_search import build_search
 
 
@@ -150,6 +150,18 @@ def test_comparisons_sweeps_and_searches_answer_in_a_line(tmp_path: Path) -> Non
     assert "TPS is highest at" in sweep[0]
     search = describe_answers(parse_kept(render_json(build_search("settled"))))
     assert "p99 < 20 ms" in search[0]
+
+
+def test_a_load_in_parts_has_an_answer_for_each_part_and_none_for_their_sum() -> None:
+    raw = render_json(build_split())
+    (whole,) = json.loads(raw)["experiment"]["comparisons"]
+    assert whole["parts"] == ["part tpcb-like of split", "part select-only of split"]
+    assert not {"tps", "latency_p95_ms"} & {one["metric"] for one in (*whole["questions"], *whole["noise"])}
+    assert "tps" in whole["figures"][0]["estimates"]
+    answers = describe_answers(kept := parse_kept(raw))
+    assert [one.partition(": ")[0] for one in answers] == whole["parts"]
+    assert ("slower" in answers[0], "faster" in answers[1], "inconclusive" in " ".join(answers)) == (True, True, False)
+    assert [one.workload for one in list_retests(kept)] == whole["parts"][:1]
 
 
 def test_noise_that_was_told_apart_proves_nothing() -> None:

@@ -143,12 +143,16 @@ def build_client_sweep(*, rounds: int = 4, loads: tuple[int, ...] = (1, 2, 4, 8,
 
 @functools.cache
 def build_pool_sweep(
-    *, sizes: tuple[int, ...] = (2, 4, 8, 16, 32, 64), clients: int = 100, best: float = 1e9
+    *,
+    sizes: tuple[int, ...] = (2, 4, 8, 16, 32, 64),
+    clients: int = 100,
+    best: float = 1e9,
+    rate_tps: float | None = None,
 ) -> ReportInput:
     """Pools of several sizes for one load, whose TPS grow with the connections at work and hardly do from about 12 on."""
     study = Study(
         data=DataSpec(scale=100),
-        workload=(WorkloadSpec(name="tpcb-like", clients=clients),),
+        workload=(WorkloadSpec(name="tpcb-like", clients=clients, rate_tps=rate_tps),),
         poolers={f"pool{size}": PoolerSpec(size=size) for size in sizes},
         trials=TrialsSpec(duration="10s", warm_up="3s"),
         sweep=(SweepSpec(name="endpoint", levels=tuple(f"pool{size}" for size in sizes)),),
@@ -164,6 +168,7 @@ def build_pool_sweep(
             trial = workload.trials[0]
             planned = msgspec.structs.replace(trial.record.planned, round=number, number=len(made) * 10 + number)
             tps = 700.0 * min(size, best) / (1 + 0.05 * size + 0.003 * size * size) * math.exp(draw.gauss(0, 0.008))
+            tps = min(tps, rate_tps or math.inf)
             trials.append(
                 msgspec.structs.replace(trial, tps=tps, record=msgspec.structs.replace(trial.record, planned=planned))
             )

@@ -24,10 +24,11 @@ from pgdyno.report.exports.bmf import render_bmf
 from pgdyno.report.exports.junit import render_junit
 from pgdyno.report.forms.terminal import print_blocks
 from pgdyno.report.input import ReportInput
+from pgdyno.report.live.answers import view_answers
 from pgdyno.report.sections.gate import build_gate
 from pgdyno.spec.gate import parse_conditions
 from tests.report.build import HOSTILE
-from tests.report.build_comparison import build_paired, build_product, build_switchback
+from tests.report.build_comparison import build_paired, build_product, build_split, build_switchback
 
 # Source: junit-10.xsd of the xUnit plugin of Jenkins (MIT licence), also at testing/example_scripts in pytest's sources.
 JUNIT = Path(__file__).parents[1] / "data/junit-10.xsd"
@@ -191,3 +192,16 @@ def test_an_undecided_question_is_no_failure_unless_asked_for() -> None:
     assert "Failed: --fail-if inconclusive." in failed
     assert "By chance" not in failed
     assert "Do not trust this gate" in said(build_paired(is_hard=True), "slower")
+
+
+def test_the_sum_of_a_load_in_parts_has_figures_and_no_verdict_in_any_export() -> None:
+    report = build_split()
+    benchmarks = json.loads(render_bmf(report))
+    ratios = {name.partition(":")[0]: "tps_ratio" in one for name, one in benchmarks.items() if "remote_apply" in name}
+    assert ratios == {"split": False, "part tpcb-like of split": True, "part select-only of split": True}
+    assert all("tps" in one for one in benchmarks.values())
+    shown = view_answers(report).verdicts
+    assert [(one.workload, one.rows[0].word) for one in shown] == [
+        ("part tpcb-like of split", "slower"),
+        ("part select-only of split", "faster"),
+    ]

@@ -236,12 +236,20 @@ def test_pools_larger_than_the_number_of_clients_do_not_show_that_more_gain_noth
     assert isinstance(found, MeasuredKnee)
     assert (found.clients, found.is_beyond) == (6, True)
     notes = pooled(knee=found).notes
-    assert any("TPS still grew at the largest pool" in note and "sweep with larger pools" in note for note in notes)
+    assert any(
+        "TPS still grew at the largest pool" in note and "sweep with larger pools and at least as many clients" in note
+        for note in notes
+    )
 
 
 def test_no_knee_of_pools_is_read_from_other_studies() -> None:
     others = (build_report(), build_client_sweep(), build_pool_sweep(sizes=(32, 64), clients=8))
     assert [read_pool_knee(one.record, one.analysis, name="x") for one in others] == [None, None, None]
+
+
+def test_tps_that_are_scheduled_say_nothing_of_the_size_of_a_pool() -> None:
+    report = build_pool_sweep(rate_tps=1000.0)
+    assert read_pool_knee(report.record, report.analysis, name="x") is None
 
 
 def test_senders_and_slots_are_counted_and_never_lowered() -> None:

@@ -23,7 +23,7 @@ from pgdyno.record.trial_data import TrialData
 from pgdyno.record.types import TrialRecord
 from pgdyno.spec.study import name_standbys
 
-_TRIMMED_RATIO = 1 / 8
+_TRIMMED_PART = 8
 
 
 class Stage(enum.Enum):
@@ -47,7 +47,7 @@ class Spread(msgspec.Struct, frozen=True, kw_only=True):
 
     mean: float
     usual: float
-    """Mean without the largest and the smallest eighth; of several trials, the mean of theirs."""
+    """Mean without the largest and the smallest eighth, but at least one value each of three or more; of several trials, the mean of theirs."""
     largest: float
     n: int
 
@@ -129,14 +129,15 @@ class StandbyFigures(msgspec.Struct, frozen=True, kw_only=True):
         }
 
     def earlier_flush_ms(self, lag: StandbyLag) -> float:
-        """Return how long of the time until WAL was written an earlier flush was under way; 0 where no commit waits for flushes."""
+        """Return for how long an earlier flush was under way at most before WAL was written; 0 where no commit waits for flushes."""
         parts = lag.parts_ms
         flush_ms, until_ms = parts.get(Stage.FLUSH, 0.0), parts.get(Stage.WRITE, 0.0)
+        wait_ms = sum(parts.get(stage, 0.0) for stage in self.waited)
         if Stage.FLUSH not in self.waited or not flush_ms:
             return 0.0
         waiting = sum(one.sessions * one.ratios.get(Resource.STANDBY, 0.0) for one in self.waits)
         # Each of the other waiting sessions is at its flush for this share of its wait.
-        busy = min(1.0, max(0.0, waiting - 1) * flush_ms / (until_ms + flush_ms))
+        busy = min(1.0, max(0.0, waiting - 1) * flush_ms / wait_ms)
         return min(until_ms, busy * flush_ms)
 
 
@@ -211,8 +212,6 @@ def _measure_lag(samples: ServerSamples, name: str, variant: str, inside: NDArra
         tuple(dict.fromkeys(v for v in frame.filter(inside)[f"standby/{name}/{what}"].to_list() if v is not None))
         for what in ("state", "sync_state")
     )
-    from scipy.stats import trim_mean  # noqa: PLC0415  # a second to load, and only standbys ask for it
-
     found: dict[str, dict[Stage, Spread]] = {"bytes": {}, "ms": {}}
     for unit, stage in ((unit, stage) for unit in found for stage in Stage):
         values = gauge(frame, f"standby/{name}/{stage.value}_lag_{unit}")[inside]
@@ -220,7 +219,7 @@ def _measure_lag(samples: ServerSamples, name: str, variant: str, inside: NDArra
         if len(seen):
             found[unit][stage] = Spread(
                 mean=float(seen.mean()),
-                usual=float(trim_mean(seen, _TRIMMED_RATIO)),
+                usual=_mean_without_ends(seen),
                 largest=float(seen.max()),
                 n=len(seen),
             )
@@ -234,6 +233,11 @@ def _measure_lag(samples: ServerSamples, name: str, variant: str, inside: NDArra
         lag_bytes=found["bytes"],
         lag_ms=found["ms"],
     )
+
+
+def _mean_without_ends(values: Floats) -> float:
+    cut = max(1, len(values) // _TRIMMED_PART) if len(values) > 2 else 0
+    return float(np.sort(values)[cut : len(values) - cut].mean())
 
 
 def _count_waits(samples: ServerSamples, variant: str, inside: NDArray[np.bool_]) -> ClientWaits | None:

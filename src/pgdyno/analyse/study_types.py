@@ -43,17 +43,25 @@ class StudyAnalysis(msgspec.Struct, frozen=True, kw_only=True):
         return tuple(one.comparison for one in self.part_comparisons if one.workload == workload)
 
     def list_judged(self) -> Iterator[Comparison]:
-        """Yield the comparisons that verdicts are taken from: of a load in parts those of its parts, and its own without speeds.
+        """Yield the comparisons that verdicts are taken from: of a load in parts those of its parts, and its own without speeds."""
+        for whole in self.comparisons:
+            parts, own = self.compared_parts(whole.workload), self.find_own_questions(whole)
+            yield from parts
+            if own.questions or not parts:
+                yield own
+
+    def find_own_questions(self, comparison: Comparison) -> Comparison:
+        """Return the comparison on a workload without the questions that its parts answer.
 
         The TPS of unlike transactions added up says nothing of either, and counts are known of all parts together only.
         """
-        for whole in self.comparisons:
-            parts = self.compared_parts(whole.workload)
-            yield from parts
-            questions = tuple(one for one in whole.questions if not parts or one.metric not in SPEED_METRICS)
-            noise = tuple(one for one in whole.noise if not parts or one.metric not in SPEED_METRICS)
-            if questions or not parts:
-                yield msgspec.structs.replace(whole, questions=questions, noise=noise)
+        if not self.compared_parts(comparison.workload):
+            return comparison
+        questions, noise = (
+            tuple(one for one in of if one.metric not in SPEED_METRICS)
+            for of in (comparison.questions, comparison.noise)
+        )
+        return msgspec.structs.replace(comparison, questions=questions, noise=noise)
 
     def count_families(self) -> int:
         """Return the number of families of questions about speed, each with an error rate of its own: of whole loads, and of parts."""

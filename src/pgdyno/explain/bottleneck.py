@@ -232,6 +232,8 @@ def _bound_gain(found: Bottleneck, signs: Signs) -> _Gain | None:
     left = _cpu_left(found, signs)
     if left is not None and left < value:
         return _Gain(value=left, low=None if low is None else min(low, left), high=left, held_by="the CPUs")
+    if left is not None and high is not None:
+        high = min(high, left)
     if found.resource is Resource.CPU:
         return _Gain(value=value, low=low, high=high, were="if every waiting backend had a CPU")
     return _Gain(value=value, low=low, high=high)

@@ -53,7 +53,8 @@ def read_pool_knee(record: StudyRecord, analysis: StudyAnalysis, *, name: str) -
     }
     swept: dict[str, ClientSweep] = {}
     for load in plan.workloads:
-        if len({min(sizes[one.endpoint], load.clients) for one in experiment.variants if one.endpoint in sizes}) < 2:
+        # However large the pool is, a schedule's TPS stay the same.
+        if load.is_scheduled:
             continue
         trials = (trial for one in analysis.workloads if one.load.name == load.name for trial in one.trials)
         sweep = analyse_workload_sweep(trials, experiment, level_of=_PoolSizes(sizes, load))

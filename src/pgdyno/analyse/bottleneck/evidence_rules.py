@@ -146,7 +146,7 @@ def _support_standby(signs: Signs) -> Iterator[str]:
     lag = next(lag for lag in figures.lags if lag.name == name)
     last = figures.waited[-1]
     parts, earlier_ms = figures.divide_wait(lag), figures.earlier_flush_ms(lag)
-    earlier = f" ({earlier_ms:.2g} of it before the WAL was written, while the standby still flushed earlier WAL)"
+    earlier = f" (up to {earlier_ms:.2g} of it before the WAL was written, while the standby still flushed earlier WAL)"
     remarks = {Stage.FLUSH: earlier if earlier_ms > THRESHOLDS.mentioned_ratio * sum(parts.values()) else ""}
     shares = ", ".join(f"{parts.get(one, 0.0):.2g} {PART_WORDS[one]}{remarks.get(one, '')}" for one in figures.waited)
     if last in lag.lag_ms:

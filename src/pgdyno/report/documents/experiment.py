@@ -6,7 +6,7 @@ from typing import Annotated
 
 import msgspec
 
-from pgdyno.analyse.comparison.answers import Comparison, Question
+from pgdyno.analyse.comparison.answers import Question
 from pgdyno.analyse.comparison.pilot import SliceChoice
 from pgdyno.analyse.comparison.plans import StatementPlans
 from pgdyno.analyse.comparison.verdict import Verdict
@@ -66,6 +66,12 @@ class ComparisonDocument(msgspec.Struct, frozen=True, kw_only=True):
     """All answers about one workload."""
 
     workload: str
+    parts: Annotated[
+        tuple[str, ...],
+        says(
+            "Workloads of the comparisons of its parts, which have the verdicts on its speed; none of a load without parts."
+        ),
+    ]
     primary: Annotated[str, says("The metric that decides.")]
     reference: str
     sentences: Annotated[tuple[str, ...], says("The answers in words.")]
@@ -154,12 +160,13 @@ def _make_variant(experiment: Experiment, variant: VariantText) -> VariantDocume
 
 
 def _make_comparison(report: ReportInput, answers: WorkloadAnswers) -> ComparisonDocument:
-    comparison: Comparison = answers.comparison
+    comparison = report.analysis.find_own_questions(answers.comparison)
     return ComparisonDocument(
         workload=comparison.workload,
+        parts=tuple(part.workload for part in answers.parts),
         primary=comparison.primary,
         reference=comparison.reference,
-        sentences=(*answers.curve, *(answer.sentence for answer in answers.answers)),
+        sentences=(*answers.curve, *(answer.sentence for part in answers.list_judged() for answer in part.answers)),
         figures=tuple(
             FiguresDocument(
                 variant=one.variant, is_durable=answers.variants[one.variant].is_durable, estimates=one.estimates

@@ -28,7 +28,8 @@ def render_bmf(report: ReportInput) -> bytes:
     """Return the document."""
     benchmarks: dict[str, dict[str, Measure]] = {}
     parts = (one.comparison for one in report.analysis.part_comparisons)
-    for comparison in (*report.analysis.comparisons, *parts):
+    wholes = (report.analysis.find_own_questions(one) for one in report.analysis.comparisons)
+    for comparison in (*wholes, *parts):
         for figures in comparison.figures:
             measures = {
                 name: _measure(estimate.value, estimate.low, estimate.high)

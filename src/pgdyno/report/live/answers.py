@@ -96,7 +96,9 @@ def view_answers(report: ReportInput) -> AnswersView:
         sweeps += _view_sweeps(answer_study(after))
     figures = () if answers else tuple(_list_figures(report))
     return AnswersView(
-        verdicts=tuple(_view_verdicts(one) for one in answers if one.sweep is None and one.answers),
+        verdicts=tuple(
+            _view_verdicts(part) for one in answers if one.sweep is None and one.answers for part in one.list_judged()
+        ),
         figures=figures,
         sweeps=tuple(sweeps),
         findings=tuple(_view_finding(one) for one in report.findings),

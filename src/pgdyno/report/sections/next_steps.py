@@ -187,7 +187,7 @@ def _from_answers(compared: Sequence[WorkloadAnswers], trusted: Mapping[str, str
     for answers in compared:
         if answers.workload in trusted and answers.sweep is None:
             # The TPS of unlike transactions added up is no reason to choose anything.
-            for part in answers.parts or (answers,):
+            for part in answers.list_judged():
                 for answer in part.answers:
                     variants[answer.variant.name] = answer.variant
                     one = _Shown(verdict=answer.verdict, workload=part.workload, anchor=trusted[answers.workload])

@@ -172,7 +172,7 @@ def _note(draft: Draft, pooling: Pooling, size: Known, most: int) -> Iterator[st
 
 def _doubt(knee: MeasuredKnee) -> Iterator[str]:
     """Say what the sweep left open, and what settles it."""
-    load, more = ("pool", "larger pools") if knee.is_of_pool else ("load", "more clients")
+    load, more = ("pool", "larger pools and at least as many clients") if knee.is_of_pool else ("load", "more clients")
     if knee.is_beyond:
         yield f"TPS still grew at the largest {load} of {knee.how}, so that the pool may be too small: sweep with {more}."
     elif knee.low is None:

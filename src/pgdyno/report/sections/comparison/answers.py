@@ -72,6 +72,10 @@ class WorkloadAnswers(msgspec.Struct, frozen=True, kw_only=True):
         """The variant that the others are compared with."""
         return self.variants[self.comparison.reference]
 
+    def list_judged(self) -> tuple[WorkloadAnswers, ...]:
+        """Return the answers that have verdicts on speed: those of the parts of a load that has parts, else these."""
+        return self.parts or (self,)
+
 
 def answer_study(report: ReportInput) -> tuple[WorkloadAnswers, ...]:
     """Return the answers for each workload; none for a study that compares nothing."""

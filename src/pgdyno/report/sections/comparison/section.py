@@ -119,7 +119,7 @@ def _build_panel(part_id: str, answers: WorkloadAnswers, report: ReportInput) ->
         blocks += [Prose(words=words, tone=Tone.CLAIM, level=Level.HEADLINE) for words in answers.curve]
         blocks.append(statuses_table(sweep))
     elif not is_layered:
-        said = [answer for of in answers.parts or (answers,) for answer in of.answers]
+        said = [answer for of in answers.list_judged() for answer in of.answers]
         blocks.append(Claims(claims=tuple(map(_make_claim, said))))
         if answers.parts:
             changes = "; ".join(f"{one.variant.title}: {one.change}" for one in answers.answers)
@@ -216,7 +216,7 @@ def _build_comparison(part_id: str, answers: WorkloadAnswers, report: ReportInpu
 def _list_tables(answers: WorkloadAnswers, experiment: Experiment) -> Iterator[Block]:
     sweep = answers.sweep
     if sweep is None:
-        for part in answers.parts or (answers,):
+        for part in answers.list_judged():
             for table in (matrix_table(part, experiment), verdict_table(part)):
                 if table is not None:
                     yield msgspec.structs.replace(table, caption=_name_part(table.caption, part, answers))

@@ -67,6 +67,8 @@ class KeptComparison(msgspec.Struct, frozen=True, kw_only=True):
     workload: str
     primary: str
     reference: str
+    parts: tuple[str, ...] = ()
+    """The workloads of the comparisons that judge its speed in its place; none of a load without parts."""
     sentences: tuple[str, ...]
     questions: tuple[KeptQuestion, ...]
     is_noise_told_apart: bool
@@ -79,6 +81,11 @@ class KeptExperiment(msgspec.Struct, frozen=True, kw_only=True):
 
     variants: tuple[KeptVariant, ...] = msgspec.field(name="arms")
     comparisons: tuple[KeptComparison, ...]
+    part_comparisons: tuple[KeptComparison, ...] = ()
+
+    def list_judged(self) -> tuple[KeptComparison, ...]:
+        """Return the comparisons that have verdicts on speed: of a load in parts those of its parts."""
+        return tuple(one for one in (*self.comparisons, *self.part_comparisons) if not one.parts)
 
 
 class KeptSearchAnswer(msgspec.Struct, frozen=True, kw_only=True):
@@ -135,13 +142,13 @@ def parse_kept(raw: bytes) -> KeptReport:
 
 
 def describe_answers(kept: KeptReport) -> tuple[str, ...]:
-    """Return a study's answers, a line for each workload."""
+    """Return a study's answers, a line for each workload or part of one."""
     if kept.search is not None:
         # The first sentence names its workload.
         return tuple(sentence for one in kept.search.workloads for sentence in one.sentences[:1])
     if kept.experiment is not None:
         unsafe = frozenset(variant.name for variant in kept.experiment.variants if not variant.is_durable)
-        return tuple(_answer(one, unsafe) for one in kept.experiment.comparisons)
+        return tuple(_answer(one, unsafe) for one in kept.experiment.list_judged())
     return tuple(f"{one.name}: {_format_tps(one.tps)}" for one in kept.workloads)
 
 
@@ -176,7 +183,7 @@ def _list_decided(kept: KeptReport) -> list[tuple[KeptComparison, KeptQuestion, 
     variants = {variant.name: variant for variant in kept.experiment.variants}
     return [
         (comparison, question, variants[question.variant])
-        for comparison in kept.experiment.comparisons
+        for comparison in kept.experiment.list_judged()
         if not comparison.is_noise_told_apart
         for question in comparison.questions
         if question.metric == comparison.primary and question.verdict.is_decided
