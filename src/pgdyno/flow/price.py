@@ -111,7 +111,7 @@ def price_machines(
 
     Args:
         hosts: Machines as the user names them.
-        tps: Their TPS at full load, by these names; may lack some.
+        tps: Their TPS at full load, by these names; may lack some, of which only an average load is priced.
         prices: The user's own file of prices; None: only pgdyno's.
         load: The user's own; None: none is said.
         around: What stands around each machine.
