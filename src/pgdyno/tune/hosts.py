@@ -21,6 +21,7 @@ from pgdyno.analyse.disk.layout_ceiling import (
     usual_limits,
 )
 from pgdyno.analyse.disk.raid import times_of
+from pgdyno.analyse.disk.sold import list_unsold
 from pgdyno.facts.instances import Instance, find_instance
 from pgdyno.facts.mount_options import OptionKind, judge_mount_options
 from pgdyno.facts.volumes import find_volume
@@ -83,6 +84,7 @@ def make_shape(host: Instance | HostSpec, *, dataset_bytes: float | None = None)
         disk=disk,
         wal_disk=_make_disk(spec.wal_disk, limits) if spec.wal_disk else None,
         remarks=(
+            *list_unsold(spec),
             *_judge_room(disk, dataset_bytes or 0.0),
             *_judge_mounts("data", spec.disk),
             *_judge_mounts("WAL", spec.wal_disk),

@@ -40,7 +40,7 @@ class PricedRecord(msgspec.Struct, frozen=True, kw_only=True):
     """The name of the record, or of the machine."""
     price: StudyPrice
     alarm: str = ""
-    """The warning not to use the figures as they are; empty where they may be used."""
+    """The warning not to use the figures as they are, or that no such machine is sold; empty where they may be used."""
 
     @property
     def title(self) -> str:
