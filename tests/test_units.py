@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pgdyno.units import format_bytes, parse_in_unit, parse_seconds, unit_size
+from pgdyno.units import format_bytes, format_bytes_per_s, parse_in_unit, parse_seconds, unit_size
+from tests.rows import each_row
 
 
 @pytest.mark.parametrize(
@@ -46,6 +47,20 @@ def test_units_are_multiples_of_one_another(number: int, unit: str) -> None:
 )
 def test_sizes_are_said_in_powers_of_1024(value: int, expected: str) -> None:
     assert format_bytes(value) == expected
+
+
+@each_row(
+    [
+        (0, "0 B/s"),
+        (999, "999 B/s"),
+        (1_500, "1.50 kB/s"),
+        (125 << 20, "131 MB/s"),
+        (312_500_000, "312 MB/s"),
+        (2_345_678_901, "2,350 MB/s"),
+    ]
+)
+def test_rates_are_said_in_powers_of_10_as_data_sheets_do(value: int, expected: str) -> None:
+    assert format_bytes_per_s(value) == expected
 
 
 @given(st.integers(1, 2**60))

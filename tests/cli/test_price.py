@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -72,6 +73,23 @@ def test_machines_without_a_record(folder: Path) -> None:
     assert "c7g.4xlarge (16 CPUs" in alone.stdout
 
 
+def test_an_average_load_without_a_record(tmp_path: Path) -> None:
+    host = tmp_path / "host.toml"
+    host.write_text('name = "ours"\ninstance = "c7g.2xlarge"\n[disk]\nvolume = "gp3"\nsize = "500GB"\n')
+    done = run_price("--host", str(host), "--tps", "300", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"\n  your load +\$\d", done.stdout)
+    assert "full load cost" not in done.stdout
+    assert "Whether this machine can carry it is not known" in done.stdout
+    two = ("--host", str(host), "--host", "c7i.2xlarge", "--tps", "300")
+    assert re.search(r"\n  your load\n  per million +\$\d\S+ +\$\d", run_price(*two, cwd=tmp_path).stdout)
+    for one in json.loads(run_price(*two, "--json", cwd=tmp_path).stdout)["records"]:
+        (workload,) = one["price"]["workloads"]
+        month = one["price"]["cost"]["costs"][0]["per_month"]
+        assert workload["tps"]["value"] is None
+        assert workload["worths"][0]["per_million_at_load"]["value"] == pytest.approx(month / (300 * 2.628))
+
+
 MISUSED = [
     (("--host", "c7g.large", "--tps", "c7g.larg=5"), "no --host is c7g.larg"),
     (("--tps", "c7g.large=5"), "no --host is c7g.large"),
@@ -79,7 +97,7 @@ MISUSED = [
     (("--host", "c7g.large", "--tps", "c7g.large=5", "--tps", "c7g.large=6"), "not one number above 0"),
     (("--tps", "many"), "--tps many: not a number"),
     (("--tps", "5", "--tps", "6"), "--tps is given twice"),
-    (("--host", "c7g.large", "--host", "c7i.large", "--tps", "800"), "--tps 800: on which machine?"),
+    (("--host", "c7g.large", "--host", "c7i.large", "--utilisation", "30%"), "--utilisation 30%: of how many TPS?"),
     (("pgdyno-records/one", "--host", "c7g.large", "--tps", "c7g.large=5"), "a record has TPS of its own"),
 ]
 

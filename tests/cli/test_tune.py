@@ -166,6 +166,7 @@ def test_a_machine_that_is_not_here() -> None:
     tuned = tune(question(host="r8g.2xlarge", wishes=LoadHints(dataset_bytes=5e11)), form=Form.CONF)
     assert tuned.view.machine == "r8g.2xlarge"
     assert tuned.view.tried is Tried.VALUES, "this machine has not that memory"
+    assert tuned.view.tuning.subject.disk.free_bytes.value == 1000 * 1024**3, "room for the data and as much again"
     values = {one.name: one.value for one in tuned.view.tuning.settings}
     # Exactly what a server with these settings says, of pages of 2 MB.
     assert int(values["vm.nr_hugepages"]) * 2 * 1024**2 > 10 * 1024**3

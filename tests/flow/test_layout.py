@@ -10,7 +10,10 @@ import pytest
 from pgdyno.analyse.disk.ceiling import Limit
 from pgdyno.flow.layout import show_layouts
 from pgdyno.spec.host import DiskSpec, HostSpec
+from pgdyno.tune.hosts import make_shape
+from tests.cli.program import run_here
 from tests.loops import mounted, mounted_loop, needs_root, throttled
+from tests.rows import each_row
 
 MIB = 2**20
 HOST = HostSpec(instance="c7g.2xlarge", disk=DiskSpec(volume="gp3", size="50GB"))
@@ -34,6 +37,39 @@ def test_data_and_wal(tmp_path: Path) -> None:
     assert {view.title for view in seen} == {str(tmp_path)}
     # A path of which nothing is said lies where the data lie.
     assert [view.declared for view in show_layouts([tmp_path, tmp_path], HOST).views] == [HOST.disk] * 2
+
+
+@each_row(
+    [
+        ("c7g.2xlarge", "gp3", ""),
+        ("i4i.large", "local-nvme", ""),
+        (
+            "c7g.2xlarge",
+            "essd-pl1",
+            "No such pair is sold: essd-pl1 is a volume of Alibaba Cloud, and c7g.2xlarge an instance of AWS.",
+        ),
+        (
+            "c7g.2xlarge",
+            "local-nvme",
+            "No such pair is sold: c7g.2xlarge has no local disks, and local-nvme is one.",
+        ),
+    ]
+)
+def test_a_pair_that_nobody_sells_is_computed_and_told(instance: str, volume: str, words: str) -> None:
+    host = HostSpec(instance=instance, disk=DiskSpec(volume=volume, size="100GB"))
+    (view,) = show_layouts([], host).views
+    assert view.unsold == words
+    assert view.ceilings.random_read_iops is not None
+    assert list(make_shape(host).remarks) == [words] * bool(words)
+
+
+def test_such_a_pair_is_told_of_where_a_layout_and_a_price_are_shown(tmp_path: Path) -> None:
+    host = tmp_path / "host.toml"
+    host.write_text('instance = "c7g.2xlarge"\n[disk]\nvolume = "essd-pl1"\nsize = "100GB"\n')
+    for command in (("disk", "--layout"), ("price",)):
+        done = run_here([*command, "--host", str(host)], cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        assert "No such pair is sold: essd-pl1 is a volume of Alibaba Cloud" in done.stdout
 
 
 def test_prices_of_one_region_are_not_shown_for_another(tmp_path: Path) -> None:

@@ -39,6 +39,13 @@ def test_a_record_at_the_price_of_a_host_file() -> None:
     assert one.alarm == ""
 
 
+def test_a_record_on_a_pair_that_nobody_sells(tmp_path: Path) -> None:
+    host = tmp_path / "host.toml"
+    host.write_text('instance = "c7g.2xlarge"\n[disk]\nvolume = "local-nvme"\nsize = "100GB"\n')
+    (one,) = price("v1-pg18", hosts=(str(host),)).records
+    assert one.alarm == "No such pair is sold: c7g.2xlarge has no local disks, and local-nvme is one."
+
+
 def test_durability_given_up_stands_beside_the_price(tmp_path: Path) -> None:
     shutil.copytree(RECORDS / "v1-pg18", tmp_path / "record")
     file = tmp_path / "record" / "record.json"

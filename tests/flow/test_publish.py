@@ -52,6 +52,9 @@ def test_loads_that_answer_one_question_share_a_table(site: Path) -> None:
     assert told["loads"][0]["declared"] == []
     text = (site / "index.html").read_text()
     assert '<a href="first/report.html">first</a>' in text
+    # Both are one record in truth, whose trials are too short to look for cliffs.
+    assert told["loads"][1]["declared"] == ["cliffs and stalls"]
+    assert "<td>nothing; in both: cliffs and stalls (not looked for)</td>" in text
     assert "Durability given up" in text
     assert HOSTILE not in text
 

@@ -13,6 +13,7 @@ from pgdyno.spec.read import make_study
 DISK = {"read_bytes_per_s": 200e6, "write_bytes_per_s": 100e6}
 MACHINE = Machine(version_major=18, cpu_count=2, memory_bytes=8 << 30, disk_free_bytes=200_000_000_000, **DISK)
 LARGE, SMALL = 2000, 20
+LOADED_WAL = 4_300_000_000
 COMMAND = {"restore": "command", "restore_command": "true"}
 
 
@@ -27,12 +28,14 @@ def test_the_time_between_trials_of_each_policy() -> None:
     size = LARGE * BYTES_PER_SCALE
     read_s, write_s = size / 200e6, size / 100e6
     changed_s = 3000 * 8192 * 35 / 100e6
+    # Only the first copy brings the WAL that loading left.
+    wal_s = LOADED_WAL / 100e6 + LOADED_WAL / 200e6
     rows = [
         # Policy, load, restoring, warming, and what only the first trial takes.
-        ({}, "tpcb-like", changed_s + 2 * read_s, read_s, write_s - read_s - changed_s),
-        ({}, "select-only", 0.0, read_s, write_s + read_s),
-        ({"restore": "none"}, "tpcb-like", changed_s, read_s, write_s + read_s),
-        ({"restore": "none"}, "select-only", 0.0, read_s, write_s + read_s),
+        ({}, "tpcb-like", changed_s + 2 * read_s, read_s, write_s - read_s - changed_s + wal_s),
+        ({}, "select-only", 0.0, read_s, write_s + read_s + wal_s),
+        ({"restore": "none"}, "tpcb-like", changed_s, read_s, write_s + read_s + wal_s),
+        ({"restore": "none"}, "select-only", 0.0, read_s, write_s + read_s + wal_s),
         (COMMAND, "tpcb-like", 0.0, read_s, 0.0),
     ]
     for data, workload, restore_s, warm_s, first_s in rows:
@@ -83,14 +86,16 @@ def test_warming_waits_for_the_disk_or_for_the_cpus_of_those_who_read() -> None:
 def test_a_copy_of_data_that_memory_holds_goes_at_the_rate_of_writing() -> None:
     small = plan_for({"scale": SMALL}).between
     assert small is not None
-    assert (small.restore_s, small.first_s) == (pytest.approx(SMALL * BYTES_PER_SCALE / 100e6), 0.0)
+    # Loading leaves about as much WAL as there are data, if these are few.
+    each_s = pytest.approx(SMALL * BYTES_PER_SCALE / 100e6)
+    assert (small.restore_s, small.first_s) == (each_s, each_s)
 
 
 def test_the_words_of_each_policy() -> None:
     rows = [
         (
             {},
-            "restore the copy 5 min 23 s, warm the caches 2 min 37 s, stop and start 2 s, before the first trial 2 min 28 s",
+            "restore the copy 5 min 23 s, warm the caches 2 min 37 s, stop and start 2 s, before the first trial 3 min 33 s",
         ),
         ({"restore": "none"}, "no restoring, but write what a trial has changed 8.60 s, warm"),
         (COMMAND, "the restore command, whose time is not known, warm the caches"),

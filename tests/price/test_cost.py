@@ -144,3 +144,13 @@ def test_machines_of_one_s_own() -> None:
         assert (found.left_out, found.absent) == ((), {})
     # An instance has its own price.
     assert demand('instance = "c7g.2xlarge"', own) == pytest.approx(211.7)
+
+
+def test_each_page_of_prices_is_named_once_for_each_price_that_it_has() -> None:
+    essd = 'volume = "essd-pl1"\nsize = "500GB"\n'
+    found = price(f'instance = "ecs.c8i.large"\n[disk]\n{essd}[wal_disk]\n{essd}')
+    assert found.look_up == (
+        "https://www.alibabacloud.com/pricing for on_demand_per_hour, reserved_1y_per_hour, reserved_3y_per_hour, spot_per_hour"
+        ' of an `[[instance]]` with `name = "ecs.c8i.large"` and per_gib_month of a `[[volume]]` with `name = "essd-pl1"`'
+        " (us-east-1, USD)"
+    )

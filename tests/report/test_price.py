@@ -107,16 +107,19 @@ def test_a_machine_without_a_price_says_in_a_line_how_to_give_one() -> None:
 
 def test_a_missing_price_says_where_it_is_published_and_how_to_write_it() -> None:
     alibaba = describe_price(price(build_report(), HostSpec(instance="ecs.g8i.large")))
-    assert "look at https://www.alibabacloud.com/pricing, and write on_demand_per_hour, " in alibaba
-    assert '`[[instance]]` with `name = "ecs.g8i.large"` (us-east-1, USD) into a file for `pgdyno price' in alibaba
+    assert "look at https://www.alibabacloud.com/pricing for on_demand_per_hour, " in alibaba
+    assert (
+        '`[[instance]]` with `name = "ecs.g8i.large"` (us-east-1, USD), and write them into a file for `pgdyno price'
+        in alibaba
+    )
     (elsewhere,) = [
         words
         for words in explain_price(price(build_report(), msgspec.structs.replace(HOST, root_disk=HOST.disk)))
         if words.startswith("Look at")
     ]
-    assert "aws.amazon.com/ec2/pricing/, and write reserved_1y_per_hour, reserved_3y_per_hour of an" in elsewhere
+    assert "aws.amazon.com/ec2/pricing/ for reserved_1y_per_hour, reserved_3y_per_hour of an" in elsewhere
     abroad = describe_price(price(build_report(), msgspec.structs.replace(HOST, region="eu-central-1")))
-    assert "look at https://aws.amazon.com/ebs/pricing/, and write per_gib_month of a `[[volume]]`" in abroad
+    assert "; https://aws.amazon.com/ebs/pricing/ for per_gib_month of a `[[volume]]`" in abroad
     assert "(eu-central-1, USD)" in abroad
 
 

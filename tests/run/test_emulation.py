@@ -15,6 +15,7 @@ import pytest
 
 from pgdyno.errors import HostError
 from pgdyno.run.change.changes import EmulationChange, UndoOutcome
+from pgdyno.run.change.emulation import loop
 from pgdyno.run.change.emulation.groups import Rates, plan_groups
 from pgdyno.run.change.emulation.latency import find_compiler
 from pgdyno.run.change.emulation.loop import attach, keep_flushes_above
@@ -38,8 +39,17 @@ def skip_without_means() -> None:
         plan_groups("test", limits_memory=True)
     except HostError as error:
         pytest.skip(error.reason)
-    if not Path("/dev/loop-control").exists():
-        pytest.skip("this machine has no loop devices")
+
+
+@needs_root
+def test_a_machine_without_loop_devices_is_told_of_before_gigabytes_are_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loop, "_CONTROL", tmp_path / "loop-control")
+    with pytest.raises(HostError, match="gives an emulation no loop device") as caught:
+        check_emulation([XFS])
+    assert "No such file" in (caught.value.detail or "")
+    assert caught.value.hint
 
 
 @needs_root

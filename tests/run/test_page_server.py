@@ -135,3 +135,10 @@ def test_one_connection_too_many_is_closed(monkeypatch: pytest.MonkeyPatch) -> N
                 assert first.makefile("rb").readline() == b"HTTP/1.1 403 Forbidden\r\n"
                 # Its place is free once its thread has ended.
                 assert wait_until(lambda: "process_request_thread" not in " ".join(map(str, threading.enumerate())))
+
+
+def test_a_port_that_another_page_has_is_no_wrong_address() -> None:
+    with listen(0, address="0.0.0.0") as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(SpecError, match=f"port {port} is not free"):
+            listen(port, address="0.0.0.0")

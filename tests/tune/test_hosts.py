@@ -141,3 +141,27 @@ def test_an_instance_alone_has_an_assumed_disk(name: str) -> None:
     assert all(one.how.startswith("no disk is declared") and one.value > 0 for one in knowns(known.disk))
     assert len(knowns(known.disk)) == 6
     assert known.wal_disk is None
+
+
+@each_row(
+    [
+        ("c7g.2xlarge", None, 500, "assumed: 500GB, empty"),
+        ("c7g.2xlarge", 200 * 2**30, 500, "assumed: 500GB, empty"),
+        ("c7g.2xlarge", 2 * 2**40, 4100, "assumed, with room for 2 TB of data and their WAL: 4100GB, empty"),
+        ("ecs.c8i.xlarge", 300 * 2**30, 600, "assumed, with room for 300 GB of data and their WAL: 600GB, empty"),
+    ]
+)
+def test_an_assumed_volume_has_room_for_the_data_and_their_wal(
+    name: str, dataset: float | None, gib: int, how: str
+) -> None:
+    known = make_shape(find_instance(name), dataset_bytes=dataset)
+    assert known.disk.free_bytes.value == gib * 2**30
+    assert how in known.disk.free_bytes.how
+    assert known.remarks == ()
+
+
+def test_a_disk_that_is_too_small_for_the_data_is_remarked() -> None:
+    host = parse_host('instance = "c7g.2xlarge"\n[disk]\nvolume = "gp3"\nsize = "400GB"', source="h")
+    (remark,) = make_shape(host, dataset_bytes=2 * 2**40).remarks
+    assert remark.startswith("2 TB of data do not fit on the disk, which has 400 GB (400GB, empty)")
+    assert make_shape(host, dataset_bytes=300 * 2**30).remarks == ()

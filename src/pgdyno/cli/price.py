@@ -107,8 +107,11 @@ def price(
             raise SpecError(f"--standbys {standbys}: below 0", hint="0 prices the server alone")
         around = AskedSurroundings(standbys=standbys, standby_host=standby_host, pooler_host=pooler_host)
         if not records and (by_host or len(hosts) > 1 or (hosts and not find_records(folder))):
-            if average is not None and not by_host:
-                raise SpecError(f"--tps {average:g}: on which machine?", hint="without a record, say --tps HOST=TPS")
+            if utilisation is not None and not by_host:
+                raise SpecError(
+                    f"--utilisation {utilisation}: of how many TPS?",
+                    hint=f"without a record, say what a machine does at full load: --tps {next(iter(hosts))}=TPS",
+                )
             show(price_machines(hosts, tps=by_host, prices=prices, load=load, around=around))
             return
         if by_host:

@@ -12,6 +12,7 @@ from rich.console import RenderableType
 from pgdyno.analyse.disk.ceiling import InstanceLimits
 from pgdyno.analyse.disk.efficiency import is_own_storage
 from pgdyno.analyse.disk.layout_ceiling import ceilings_of_instance, compute_ceilings, limits_of
+from pgdyno.analyse.disk.sold import tell_unsold
 from pgdyno.analyse.disk.throttle import apply_throttles
 from pgdyno.errors import ExitCode
 from pgdyno.facts.instances import list_instances
@@ -59,16 +60,15 @@ def show_layouts(paths: Sequence[Path], host: HostSpec | None) -> LayoutResult:
     """
     if not paths and host is not None:
         limits = limits_of(host)
-        views = [_declare("data", host.disk, limits, region=host.region)]
-        if host.wal_disk is not None:
-            views.append(_declare("WAL", host.wal_disk, limits, region=host.region))
-        return LayoutResult(views=tuple(views))
+        disks = {"data": host.disk} | ({} if host.wal_disk is None else {"WAL": host.wal_disk})
+        views = [_declare(title, disk, limits, region=host.region) for title, disk in disks.items()]
+        return LayoutResult(views=tuple(_judge(view, host) for view in views))
     known = host or _find_instance()
     limits = None if known is None else limits_of(known)
     declared = [None, None] if known is None else [known.disk, known.wal_disk or known.disk]
     region = None if known is None else known.region
     views = [_find(path, declared[min(place, 1)], limits, region=region) for place, path in enumerate(paths)]
-    return LayoutResult(views=tuple(views))
+    return LayoutResult(views=tuple(view if known is None else _judge(view, known) for view in views))
 
 
 def write_storage_script(host: HostSpec) -> str:
@@ -83,6 +83,10 @@ def write_storage_script(host: HostSpec) -> str:
 def _declare(title: str, disk: DiskSpec | None, limits: InstanceLimits | None, *, region: str | None) -> LayoutView:
     ceilings = ceilings_of_instance(limits) if disk is None else compute_ceilings(disk, limits, region=region)
     return LayoutView(title=title, declared=disk, limits=limits, ceilings=ceilings)
+
+
+def _judge(view: LayoutView, host: HostSpec) -> LayoutView:
+    return msgspec.structs.replace(view, unsold=tell_unsold(host.instance, view.declared))
 
 
 def _find(path: Path, disk: DiskSpec | None, limits: InstanceLimits | None, *, region: str | None) -> LayoutView:

@@ -8,12 +8,13 @@ from pathlib import Path
 import msgspec
 from rich.console import RenderableType
 
+from pgdyno.analyse.disk.sold import list_unsold
 from pgdyno.errors import SpecError
 from pgdyno.flow.disk_view import read_declared
 from pgdyno.flow.report import compose_report, price_report
 from pgdyno.flow.terminal import print_document
 from pgdyno.price.book import PriceBook
-from pgdyno.price.study import PriceOptions, price_machine
+from pgdyno.price.study import PriceOptions, find_host, price_machine
 from pgdyno.price.topology import Surroundings
 from pgdyno.price.worth import Load
 from pgdyno.record.store import RecordStore
@@ -111,7 +112,7 @@ def price_machines(
 
     Args:
         hosts: Machines as the user names them.
-        tps: Their TPS at full load, by these names; may lack some.
+        tps: Their TPS at full load, by these names; may lack some, of which only an average load is priced.
         prices: The user's own file of prices; None: only pgdyno's.
         load: The user's own; None: none is said.
         around: What stands around each machine.
@@ -132,15 +133,17 @@ def price_machines(
         host = read_declared(named)
         options = PriceOptions(host=host, book=book, load=load, around=beside)
         price = price_machine(host or HostSpec(), tps.get(named), options)
-        priced.append(PricedRecord(record_dir="", name=price.cost.name, price=price))
+        alarm = " ".join(list_unsold(host or HostSpec()))
+        priced.append(PricedRecord(record_dir="", name=price.cost.name, price=price, alarm=alarm))
     return Priced(records=tuple(priced))
 
 
 def _price_record(store: RecordStore, question: PriceOptions) -> PricedRecord:
     report = compose_report(store).report
+    unsold = list_unsold(question.host or find_host(report.record))
     return PricedRecord(
         record_dir=report.record_dir,
         name=report.record.name,
         price=price_report(report, question),
-        alarm=describe_alarm(report),
+        alarm=" ".join(filter(None, (describe_alarm(report), *unsold))),
     )

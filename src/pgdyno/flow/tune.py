@@ -221,7 +221,7 @@ def find_asked(question: TuneRequest) -> Asked:
 def _see(question: TuneRequest, asked: Asked) -> tuple[TuningSubject, str]:
     """Return what settings are derived for, and the machine's name."""
     if question.host is not None:
-        shape = find_shape(question.host)
+        shape = find_shape(question.host, question.wishes.dataset_bytes)
         measured = read_load(question.record, merge_topologies(question.wishes.topology, shape.topology))
         # Nobody said which PostgreSQL runs there, and it is hardly pgdyno's own.
         server = asked.facts if question.server is not None else assume_distribution(asked.facts)
@@ -243,15 +243,19 @@ def _see(question: TuneRequest, asked: Asked) -> tuple[TuningSubject, str]:
     return subject, "this container" if subject.kernel.is_container else "this machine"
 
 
-def find_shape(host: str) -> MachineShape:
+def find_shape(host: str, dataset_bytes: float | None) -> MachineShape:
     """Make the shape of the machine that a user names: a host file, or an instance.
+
+    Args:
+        host: As the user names it.
+        dataset_bytes: Size of the data that it is to hold; None if unknown.
 
     Raises:
         SpecError: The file cannot be read, or no such instance is known.
     """
     path = Path(host)
     is_file = path.suffix == ".toml" or "/" in host or path.is_file()
-    return make_shape(read_host(path) if is_file else find_instance(host))
+    return make_shape(read_host(path) if is_file else find_instance(host), dataset_bytes=dataset_bytes)
 
 
 def check_form(form: Form, subject: TuningSubject) -> None:

@@ -11,13 +11,15 @@ from collections.abc import Sequence
 
 import msgspec
 
+from pgdyno.plan.room import predict_loaded_wal
 from pgdyno.plan.types import Between, Machine, PlannedWorkload
 from pgdyno.spec.study import READING_SCRIPTS, RestorePolicy, Study
 from pgdyno.spec.table import CacheState
 from pgdyno.units import PAGE_BYTES
 
 COPY_BYTES_PER_S = 800_000_000
-"""Rate of copying data that memory holds, on a disk that is faster."""
+"""Rate of copying data that memory holds, on a disk that is faster. Source: 1.5 GB, of which 0.67 GB are WAL, in 2.1 s (n = 12, quiet,
+docs/how-we-know.md); with other programs on all CPUs it took 5.2 s [3.8, 7.3] (n = 5)."""
 # Rate at which one CPU reads and compares two copies, of both together. Source: 1.5 to 2.3 CPU seconds for 3.2 GB (median 1.65,
 # n = 24, Python 3.11, 2 CPUs that were shared with other programs), run/cluster/mirror.py with its read-ahead.
 _COMPARED_BYTES_PER_CPU_S = 1.9e9
@@ -65,12 +67,15 @@ def predict_between(
     rates = _find_rates(machine, servers * size_bytes)
     # The loaded cluster, its copies, and what the server and others keep of them.
     is_held = (2 + servers) * size_bytes <= MEMORY_SHARE * machine.memory_bytes
-    copy_s = size_bytes / rates.write + (0.0 if is_held else size_bytes / rates.read)
+    # A folder that is empty gets the WAL that loading left, too; later ones have its files already.
+    whole_bytes = size_bytes + predict_loaded_wal(round(size_bytes))
+    copy_s = whole_bytes / rates.write + (0.0 if is_held else whole_bytes / rates.read)
     warm_s = _predict_warm_s(study, machine, rates, size_bytes, is_held=is_held)
     changed_s = _predict_changed_s(study, workloads, rates, size_bytes)
     match policy:
         case RestorePolicy.COPY if is_held:
-            restore_s, first_s = copy_s, 0.0
+            restore_s = size_bytes / rates.write
+            first_s = copy_s - restore_s
         case RestorePolicy.COPY:
             # Files that a trial has written to are compared with the loaded ones, page by page.
             restore_s = changed_s + _predict_compare_s(machine, rates, size_bytes) if changed_s else 0.0

@@ -51,10 +51,10 @@ def check_wal_disk(data_bytes: int, machine: Machine, *, standbys: int) -> None:
 
 def predict_wal_bytes(data_bytes: int) -> int:
     """Return the space for the WAL of one working copy."""
-    return _WAL_BYTES + _predict_loaded_wal(data_bytes)
+    return _WAL_BYTES + predict_loaded_wal(data_bytes)
 
 
-def _predict_loaded_wal(data_bytes: int) -> int:
+def predict_loaded_wal(data_bytes: int) -> int:
     """Return the bytes of WAL that loading leaves, with which each trial begins."""
     # About as much as the data, and up to max_wal_size of then.
     return min(data_bytes, _LOADED_WAL_BYTES)
@@ -113,7 +113,7 @@ def check_disk(
     # All loaded clusters and the working copies are on disk at the same time; a snapshot takes what a trial changes.
     slack_bytes = slack_bytes_of(max(0, copies - 1))
     loaded, copied = ([round(scale * bytes_per_scale) for scale in of] for of in (to_load, [max(scales)] * copies))
-    wal_bytes = sum(map(_predict_loaded_wal, [*loaded, *copied] if has_wal else loaded))
+    wal_bytes = sum(map(predict_loaded_wal, [*loaded, *copied] if has_wal else loaded))
     needed = sum(loaded) + sum(copied) + wal_bytes + slack_bytes
     if needed <= machine.disk_free_bytes:
         return

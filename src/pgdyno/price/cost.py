@@ -56,7 +56,7 @@ class HostCost(msgspec.Struct, frozen=True, kw_only=True):
     left_out: tuple[str, ...]
     """Further parts with a cost that were not declared, in clauses."""
     look_up: str = ""
-    """Where to look up missing prices, and what to write into a file of prices, in clauses; empty if none is missing."""
+    """Where to look up which missing prices, named as in a file of prices, in clauses; empty if none is missing."""
 
     def find(self, term: Term) -> Cost | None:
         """Return the cost on one of the terms; None if unknown."""
@@ -94,25 +94,26 @@ def price_host(host: HostSpec, book: PriceBook) -> HostCost:
         costs=tuple(costs),
         absent=absent,
         left_out=() if host.instance is None else tuple(_list_left_out(host)),
-        look_up="; ".join(_list_remedies(host, book, region, missing)),
+        look_up="; ".join(_list_sources(host, book, region, missing)),
     )
 
 
-def _list_remedies(host: HostSpec, book: PriceBook, region: str, missing: list[str]) -> Iterator[str]:
-    """Say where each missing price is published, and what to write into a file of prices."""
+def _list_sources(host: HostSpec, book: PriceBook, region: str, missing: list[str]) -> Iterator[str]:
+    """List the pages that publish missing prices, each with the keys of a file of prices that take them."""
     if host.instance is None:
         return
-    where = f"({region}, {book.currency})"
+    keys: dict[str, list[str]] = {}
     if missing:
         instances, _ = PRICE_LISTS[find_instance(host.instance).provider]
-        keys = ", ".join(missing)
-        yield f'look at {instances}, and write {keys} of an `[[instance]]` with `name = "{host.instance}"` {where}'
+        keys[instances] = [f'{", ".join(missing)} of an `[[instance]]` with `name = "{host.instance}"`']
     for what, disk in paths_of(host).items():
         try:
             price_disk(what, disk, book, region)
         except ValueError:
             _, volumes = PRICE_LISTS[find_volume(disk.volume or "").provider or "aws"]
-            yield f'look at {volumes}, and write per_gib_month of a `[[volume]]` with `name = "{disk.volume}"` {where}'
+            keys.setdefault(volumes, []).append(f'per_gib_month of a `[[volume]]` with `name = "{disk.volume}"`')
+    for page, wanted in keys.items():
+        yield f"{page} for {' and '.join(dict.fromkeys(wanted))} ({region}, {book.currency})"
 
 
 def price_disk(what: str, disk: DiskSpec, book: PriceBook, region: str) -> Part | None:

@@ -22,7 +22,7 @@ from pgdyno.price.book import PriceBook
 from pgdyno.price.cost import HostCost, price_host
 from pgdyno.price.loading import Loading, price_loadings
 from pgdyno.price.topology import Surroundings, TopologyPrice, price_topology
-from pgdyno.price.worth import Load, Worth, cost_of_load, share_of_full
+from pgdyno.price.worth import Load, Worth, cost_of_load, make_exact, share_of_full
 from pgdyno.record.machine.host_facts import HostFacts
 from pgdyno.record.types import StudyRecord
 from pgdyno.spec.host import HostSpec
@@ -33,6 +33,8 @@ from pgdyno.units import format_bytes, format_cpus
 _MEMORY_RATIO = 0.85
 GIVEN_LOAD = "the given TPS"
 """The name of a full load whose TPS the user gives."""
+AVERAGE_LOAD = "your load"
+"""The name of the user's average load on a machine of which nobody gives the TPS at full load."""
 _ARCHITECTURES = {"aarch64": "arm64", "amd64": "x86_64"}
 
 
@@ -113,7 +115,8 @@ def price_study(
         remark = "Loads that connect to servers themselves are priced without the pooler's machine."
         topology = msgspec.structs.replace(topology, remarks=(*topology.remarks, remark))
     # Of a record on loading, the data set is the empty cluster that each load begins with.
-    data_bytes = _find_data_bytes(record) if not loadings else round(loadings[0].loaded_bytes or 0) or None
+    data_bytes = None if record.dataset is None else record.dataset.total_bytes
+    data_bytes = round(loadings[0].loaded_bytes or 0) or None if loadings else data_bytes
     memory_bytes = record.usable_memory_bytes
     return StudyPrice(
         cost=cost,
@@ -148,10 +151,6 @@ def _price(
     return topology, price_host(host, options.book) if topology is None else topology.cost
 
 
-def _find_data_bytes(record: StudyRecord) -> int | None:
-    return None if record.dataset is None else record.dataset.total_bytes
-
-
 def price_machine(host: HostSpec, tps: float | None, options: PriceOptions) -> StudyPrice:
     """Compute what a machine costs that no record was made on, and its transactions at the TPS that the user gives.
 
@@ -164,14 +163,11 @@ def price_machine(host: HostSpec, tps: float | None, options: PriceOptions) -> S
     sheet = None if host.instance is None else find_instance(host.instance)
     cpu_count = host.cpus or (None if sheet is None else sheet.cpu_count)
     memory_bytes = host.memory_bytes or (None if sheet is None else sheet.memory_bytes)
-    given = Estimate(value=tps, low=tps, high=tps, n=0, unit="tps", reason="as you say")
     return StudyPrice(
         cost=cost,
         mismatch=None,
         load=options.load,
-        workloads=()
-        if tps is None
-        else (_weigh_workload(GIVEN_LOAD, given, cost=cost, options=options, cpu_count=cpu_count, given_up=()),),
+        workloads=tuple(_weigh_given(tps, cost, options, cpu_count)),
         alternatives=find_alternatives(host, cost, options.book, price=lambda one: _price(one, options)[1]),
         topology=topology,
         cpu_count=cpu_count,
@@ -179,6 +175,21 @@ def price_machine(host: HostSpec, tps: float | None, options: PriceOptions) -> S
         data_bytes=None,
         data_to_memory_ratio=None,
     )
+
+
+def _weigh_given(
+    tps: float | None, cost: HostCost, options: PriceOptions, cpu_count: float | None
+) -> Iterator[WorkloadWorth]:
+    """Weigh the TPS at full load that the user gives, or else the average load alone."""
+    if tps is not None:
+        full = make_exact(tps)
+        yield _weigh_workload(GIVEN_LOAD, full, cost=cost, options=options, cpu_count=cpu_count, given_up=())
+    elif options.load is not None and options.load.tps is not None:
+        full, average = absent_estimate("TPS at full load are not given", unit="tps"), make_exact(options.load.tps)
+        alone = _weigh_workload(AVERAGE_LOAD, full, cost=cost, options=options, cpu_count=cpu_count, given_up=())
+        worths = zip(cost_of_load(full, cost, None), cost_of_load(average, cost, None), strict=True)
+        at_load = (msgspec.structs.replace(one, per_million_at_load=at.per_million) for one, at in worths)
+        yield msgspec.structs.replace(alone, worths=tuple(at_load))
 
 
 def find_host(record: StudyRecord) -> HostSpec:

@@ -36,6 +36,11 @@ class Worth(msgspec.Struct, frozen=True, kw_only=True):
     """Cost of a million transactions at the user's load; None without one, or if it exceeds the machine's capacity."""
 
 
+def make_exact(tps: float) -> Estimate:
+    """Make the estimate of TPS that the user gives."""
+    return Estimate(value=tps, low=tps, high=tps, n=0, unit="tps", reason="as you say")
+
+
 def cost_of_load(tps: Estimate, cost: HostCost, load: Load | None) -> tuple[Worth, ...]:
     """Compute what a workload's transactions cost on each known term.
 

@@ -25,6 +25,7 @@ _BYTES = ((1024**4, "TB"), (1024**3, "GB"), (1024**2, "MB"), (1024, "kB"))
 
 
 format_bytes = units.format_bytes
+format_bytes_per_s = units.format_bytes_per_s
 format_cpus = units.format_cpus
 count_things = units.count_things
 
@@ -178,7 +179,7 @@ def format_seconds(value: float) -> str:
     if value < 100:
         return f"{_trim(value)} s"
     minutes, seconds = divmod(round(value), 60)
-    if minutes < 120:
+    if minutes < 90:
         return f"{minutes} min {seconds} s" if seconds else f"{minutes} min"
     hours, minutes = divmod(minutes, 60)
     return f"{hours} h {minutes} min" if minutes else f"{hours} h"

@@ -34,7 +34,7 @@ _LEAD = (
 _REMARK = (
     "A table holds what answers one question: the same transactions, clients, data, durability and caches. Records in it"
     " were not measured in turn, so a difference between two of them is no verdict; the last column says in what else a"
-    " load differs from the first of its table. Spread is the standard deviation of TPS over trials, divided by their mean."
+    " load differs from the first of its table, and what weakens both alike. Spread is the standard deviation of TPS over trials, divided by their mean."
     " Doubts are findings that weaken the figures; “Audits” lists them for each record."
 )
 
@@ -125,8 +125,15 @@ def _make_row(grouped: GroupedSide, published: PublishedRecord) -> tuple[Cell, .
         text(", ".join(find_workload_losses(report, side.workload)) or "nothing"),
         text(side.version),
         text(_name_machine(published)),
-        text(", ".join(dict.fromkeys(one.subject for one in grouped.declared)) or "nothing"),
+        text(_tell_differences(grouped)),
     )
+
+
+def _tell_differences(grouped: GroupedSide) -> str:
+    """Tell in what else a load differs from the first of its table, and what weakens both alike."""
+    differing = dict.fromkeys(one.subject for one in grouped.declared if one.first != one.other)
+    alike = dict.fromkeys(f"{one.subject} ({one.first})" for one in grouped.declared if one.first == one.other)
+    return (", ".join(differing) or "nothing") + (f"; in both: {', '.join(alike)}" if alike else "")
 
 
 def _find_limit(report: ReportInput, workload: WorkloadAnalysis) -> str:

@@ -6,6 +6,7 @@ The updates are server-sent events. A browser that was gone asks again by itself
 from __future__ import annotations
 
 import contextlib
+import errno
 import ipaddress
 import secrets
 import socket
@@ -110,7 +111,7 @@ def listen(port: int, *, address: str = HOST) -> socket.socket:
     except OSError as exc:
         if opened is not None:
             opened.close()
-        if address != HOST:
+        if address != HOST and exc.errno != errno.EADDRINUSE:
             hint = "`ip -brief address` lists this machine's addresses; 0.0.0.0 means all"
             raise SpecError(f"the page cannot listen on {_join(address, port)}", detail=why(exc), hint=hint) from exc
         if port:

@@ -9,7 +9,7 @@ import math
 
 from pgdyno.tune.draft import MB
 from pgdyno.tune.types import Disk, Known, TuningSubject, WorkloadClass
-from pgdyno.units import PAGE_BYTES, format_bytes
+from pgdyno.units import PAGE_BYTES, format_bytes, format_bytes_per_s
 
 SEGMENT_BYTES = 16 * MB
 # Replay rate of recovery, which is one process, for WAL of half page images and half single rows, which a CPU replays
@@ -87,13 +87,9 @@ def wal_rate(subject: TuningSubject, compression: str) -> Known:
     how = (
         f"{subject.workload.value} on {cpus:g} CPUs: {usual:,.0f} changes a second for each, of"
         f" {format_bytes(rate / (cpus * usual))} of WAL with the page images of a checkpoint every {_INTERVAL_S / 60:g} min;"
-        f" {_say_rate(low)} to {_say_rate(high)} for half and twice as many; {bound}"
+        f" {format_bytes_per_s(low)} to {format_bytes_per_s(high)} for half and twice as many; {bound}"
     )
     return Known.assumed("WAL rate", min(rate, by_disk), "bytes/s", how)
-
-
-def _say_rate(bytes_per_s: float) -> str:
-    return f"{format_bytes(bytes_per_s)}/s"
 
 
 def is_bound_by_wal(subject: TuningSubject) -> bool:

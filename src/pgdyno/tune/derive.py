@@ -27,7 +27,7 @@ from pgdyno.tune.rules.standbys import derive_standbys, find_absence
 from pgdyno.tune.rules.storage import derive_storage
 from pgdyno.tune.rules.wal import compression_of, derive_wal
 from pgdyno.tune.types import Derived, DerivedSettings, Estimated, Layer, Target, TuningSubject, WorkloadClass
-from pgdyno.units import PAGE_BYTES, format_bytes
+from pgdyno.units import PAGE_BYTES, format_bytes, format_bytes_per_s
 
 _NR_HUGEPAGES = "vm.nr_hugepages"
 # Settings that would be faster but give up durability.
@@ -157,7 +157,7 @@ def _estimate(draft: Draft) -> tuple[Estimated, ...]:
             what="checkpoint interval",
             value=interval_s(rate, timeout_s=timeout_s, max_wal_bytes=max_wal, completion_target=target),
             unit="s",
-            how=f"checkpoint_timeout or max_wal_size / (1 + checkpoint_completion_target) at {format_bytes(rate)}/s",
+            how=f"checkpoint_timeout or max_wal_size / (1 + checkpoint_completion_target) at {format_bytes_per_s(rate)}",
         ),
         *find_absence(draft),
     ]

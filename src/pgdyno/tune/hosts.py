@@ -6,6 +6,7 @@ marked as assumed. Bursts are ignored, because a busy server outlasts them.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 import msgspec
@@ -20,6 +21,7 @@ from pgdyno.analyse.disk.layout_ceiling import (
     usual_limits,
 )
 from pgdyno.analyse.disk.raid import times_of
+from pgdyno.analyse.disk.sold import list_unsold
 from pgdyno.facts.instances import Instance, find_instance
 from pgdyno.facts.mount_options import OptionKind, judge_mount_options
 from pgdyno.facts.volumes import find_volume
@@ -27,11 +29,15 @@ from pgdyno.spec.host import DiskSpec, HostSpec
 from pgdyno.spec.topology import TopologySpec
 from pgdyno.tune.disk.classes import ASSUMED, TITLES
 from pgdyno.tune.types import Device, Disk, DiskKind, Known, Origin
+from pgdyno.units import format_bytes
 
 _GIBIBYTE = 2**30
 # Assumed volume of an instance without declared disks.
 _USUAL_VOLUME = {"aws": "gp3", "alibaba": "essd-pl1"}
-_USUAL_SIZE = "500GB"
+_USUAL_GIB = 500
+_SIZE_STEP_GIB = 100
+# The data take half of a disk; the other half is for WAL, sorts and bloat, as `tune/subject` assumes of data.
+_DISK_TO_DATASET = 2
 _ASSUMED_FREE = 100 * _GIBIBYTE
 _FILE = "the host file"
 
@@ -51,8 +57,12 @@ class MachineShape(msgspec.Struct, frozen=True, kw_only=True):
     topology: TopologySpec | None = None
 
 
-def make_shape(host: Instance | HostSpec) -> MachineShape:
+def make_shape(host: Instance | HostSpec, *, dataset_bytes: float | None = None) -> MachineShape:
     """Make the shape of a declared machine; an instance without a disk is assumed to have its provider's usual volume.
+
+    Args:
+        host: The machine.
+        dataset_bytes: Size of the data, for which an assumed volume is large enough; None if unknown.
 
     Raises:
         ValueError: The host file declares neither a machine nor an instance, which `read_host` excludes.
@@ -65,14 +75,20 @@ def make_shape(host: Instance | HostSpec) -> MachineShape:
         raise ValueError("cpus and memory are needed, or an instance")
     limits = _MachineLimits(known=limits_of(spec), cpu_count=cpus)
     sheet = f"shape of {instance.name}" if instance else _FILE
+    disk = _make_disk(spec.disk, limits) if spec.disk else _assume_disk(instance, limits, dataset_bytes or 0.0)
     return MachineShape(
         name=spec.name or (instance.name if instance else "a described machine"),
         architecture=spec.architecture or (instance.architecture if instance else None),
         cpus=Known.declared("CPUs", cpus, "count", _FILE if spec.cpus else sheet),
         memory=Known.declared("memory", memory, "bytes", _FILE if spec.memory else sheet),
-        disk=_make_disk(spec.disk, limits) if spec.disk else _assume_disk(instance, limits),
+        disk=disk,
         wal_disk=_make_disk(spec.wal_disk, limits) if spec.wal_disk else None,
-        remarks=(*_judge_mounts("data", spec.disk), *_judge_mounts("WAL", spec.wal_disk)),
+        remarks=(
+            *list_unsold(spec),
+            *_judge_room(disk, dataset_bytes or 0.0),
+            *_judge_mounts("data", spec.disk),
+            *_judge_mounts("WAL", spec.wal_disk),
+        ),
         topology=spec.topology,
     )
 
@@ -93,22 +109,33 @@ class _MachineLimits(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
+def _judge_room(disk: Disk, dataset_bytes: float) -> Iterator[str]:
+    room = disk.free_bytes
+    if dataset_bytes > room.value:
+        yield f"{format_bytes(dataset_bytes)} of data do not fit on the disk, which has {format_bytes(room.value)} ({room.how}): declare a larger one in a host file."
+
+
 def _judge_mounts(content: str, spec: DiskSpec | None) -> Iterator[str]:
     for judged in judge_mount_options((spec and spec.mount_options) or "", None):
         if judged.kind is not OptionKind.NOTED:
             yield f"{', '.join(judged.seen)} is declared: the file system of the {content} {judged.claim} {judged.why}"
 
 
-def _assume_disk(instance: Instance | None, limits: _MachineLimits) -> Disk:
+def _assume_disk(instance: Instance | None, limits: _MachineLimits, dataset_bytes: float) -> Disk:
     """Assume the disk of an instance without a declared disk; its figures are assumptions even if published."""
     if instance is None:
         raise ValueError("disk is needed, or an instance")
     if instance.local_bytes is not None:
         spec = DiskSpec(volume="local-nvme", size=f"{instance.local_bytes // _GIBIBYTE}GB")
+        needed_gib = 0
     else:
-        spec = DiskSpec(volume=_USUAL_VOLUME[instance.provider], size=_USUAL_SIZE)
+        volume = find_volume(_USUAL_VOLUME[instance.provider])
+        needed_gib = math.ceil(_DISK_TO_DATASET * dataset_bytes / _GIBIBYTE / _SIZE_STEP_GIB) * _SIZE_STEP_GIB
+        spec = DiskSpec(volume=volume.name, size=f"{min(volume.most_gib, max(_USUAL_GIB, needed_gib)):.0f}GB")
     disk = _make_disk(spec, limits)
     why = "no disk is declared; assumed: "
+    if needed_gib > _USUAL_GIB:
+        why = f"no disk is declared; assumed, with room for {format_bytes(dataset_bytes)} of data and their WAL: "
     assumed = {
         name: msgspec.structs.replace(known, origin=Origin.ASSUMED, how=why + known.how)
         for name, known in msgspec.structs.asdict(disk).items()

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from pgdyno.explain.finding import Finding, Severity
 from pgdyno.explain.preflight.rule_input import Rule, RuleInput
 from pgdyno.record.machine.preflight import Activity, BusyProcess, Timer
-from pgdyno.units import format_bytes
+from pgdyno.units import format_bytes, format_bytes_per_s
 
 # Source: our own machines: an idle one is 1 to 3 % busy with its own upkeep.
 _BUSY_RATIO = 0.1
@@ -152,8 +152,8 @@ def _busy_disks(rule_input: RuleInput) -> Iterator[Finding]:
             severity=Severity.CRITICAL,
             claim="Another program is using the disk that is to be measured.",
             evidence=", ".join(
-                f"{one.device} busy {one.busy_ratio * 100:.0f} % of the time, {format_bytes(one.read_bytes_per_s)}/s read,"
-                f" {format_bytes(one.written_bytes_per_s)}/s written"
+                f"{one.device} busy {one.busy_ratio * 100:.0f} % of the time, {format_bytes_per_s(one.read_bytes_per_s)} read,"
+                f" {format_bytes_per_s(one.written_bytes_per_s)} written"
                 for one in busy
             ),
             why="Commits and reads wait behind it.",

@@ -77,7 +77,7 @@ def tune_given(
 def _make_subject(
     question: TuneRequest, host: str, found: GivenSettings, seen: GivenServer
 ) -> tuple[TuningSubject, str]:
-    shape = find_shape(host)
+    shape = find_shape(host, question.wishes.dataset_bytes or found.state.data_bytes)
     facts = ServerFacts(version=seen.version, version_num=found.version_num, bindir="")
     subject = make_subject_from_shape(
         shape,

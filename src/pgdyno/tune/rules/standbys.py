@@ -14,7 +14,7 @@ from pgdyno.tune.draft import GB, MB, Draft, round_down, size
 from pgdyno.tune.rules.wal import compression_of
 from pgdyno.tune.slots import SLOT_WAL, describe_lost_slots
 from pgdyno.tune.types import Estimated, Known, Layer, Origin
-from pgdyno.units import count_things, format_bytes
+from pgdyno.units import count_things, format_bytes_per_s
 
 _SENDING = "PostgreSQL 18 manual, section 19.6.1 “Sending Servers”"
 _STANDBY = "PostgreSQL 18 manual, section 19.6.3 “Standby Servers”"
@@ -74,7 +74,7 @@ def find_absence(draft: Draft) -> Iterator[Estimated]:
     rate = wal_rate(draft.subject, compression_of(draft))
     lasts_s = _find_absence_s(draft, rate)
     if lasts_s is not None:
-        how = f"max_slot_wal_keep_size at {format_bytes(rate.value)}/s of WAL; then the standby is made anew"
+        how = f"max_slot_wal_keep_size at {format_bytes_per_s(rate.value)} of WAL; then the standby is made anew"
         yield Estimated(what=AWAY, value=lasts_s, unit="s", how=how)
 
 
@@ -138,7 +138,7 @@ def _put_slot_wal(draft: Draft, standbys: Known) -> None:
     wanted = max(GB, rate.value * _LONGEST_S)
     least = draft.number("max_wal_size") * _LEAST_SHARE
     value = max(MB, round_down(max(least, min(room, wanted))) // MB * MB)
-    bound = f"a day of WAL at {format_bytes(rate.value)}/s" if wanted <= room else "what the disk has room for"
+    bound = f"a day of WAL at {format_bytes_per_s(rate.value)}" if wanted <= room else "what the disk has room for"
     if least >= min(room, wanted):
         bound = "a quarter of max_wal_size, which takes no space of its own"
     draft.put(
@@ -156,7 +156,7 @@ def _put_slot_wal(draft: Draft, standbys: Known) -> None:
     lasts_s = _find_absence_s(draft, rate)
     if lasts_s is not None and lasts_s < _SHORT_S:
         draft.notes.append(
-            f"a standby may be away for {_say_length(lasts_s)} at {format_bytes(rate.value)}/s of WAL before it has to be made anew: a larger"
+            f"a standby may be away for {_say_length(lasts_s)} at {format_bytes_per_s(rate.value)} of WAL before it has to be made anew: a larger"
             " disk for pg_wal, or an archive with restore_command, gives it longer."
         )
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pgdyno.analyse.health.types import HealthSummary, summarise_health
 from pgdyno.analyse.types import WorkloadAnalysis
 from pgdyno.facts.health import Basis, HealthCheck, Level, Threshold, Worse, health_checks
-from pgdyno.report.format import format_bytes, format_number, format_seconds, format_value
+from pgdyno.report.format import format_bytes_per_s, format_number, format_seconds, format_value
 from pgdyno.report.table import Cell, Table, absent, columns, text
 
 _HUES = {Level.GOOD: "green", Level.WARNING: "warning", Level.CRITICAL: "critical"}
@@ -71,7 +71,7 @@ def describe_health(workload: WorkloadAnalysis) -> tuple[str, ...]:
 def format_health(check: HealthCheck, value: float) -> str:
     """Format a value in its check's unit."""
     if check.unit == "bytes/s":
-        return f"{format_bytes(round(value))}/s"
+        return format_bytes_per_s(value)
     if check.unit == "s":
         return format_seconds(value)
     if check.unit == "times":

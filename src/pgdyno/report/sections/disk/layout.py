@@ -14,7 +14,7 @@ from pgdyno.analyse.disk.ceiling import TRANSFERS, Ceiling, InstanceLimits, Limi
 from pgdyno.analyse.disk.raid import array_words
 from pgdyno.facts.mount_options import judge_mount_options
 from pgdyno.record.machine.tunables import StorageStack, Stripe
-from pgdyno.report.document import Block, Document, Prose, Section
+from pgdyno.report.document import Block, Document, Prose, Section, Tone
 from pgdyno.report.format import ABSENT, format_bytes, format_count, format_number
 from pgdyno.report.table import Cell, Column, Table, absent, columns, text
 from pgdyno.spec.host import DiskSpec
@@ -49,6 +49,8 @@ class LayoutView(msgspec.Struct, frozen=True, kw_only=True):
     limits: InstanceLimits | None = None
     """The limits of the machine."""
     ceilings: StorageCeilings
+    unsold: str = ""
+    """Why no such disk is sold with the instance, in a sentence; empty where it may be."""
 
 
 def describe_declared(disk: DiskSpec) -> str:
@@ -248,6 +250,8 @@ def _list_blocks(view: LayoutView) -> Iterator[Block]:
         yield Prose(words=describe_look(look))
     if view.declared is not None:
         yield Prose(words=f"declared: {describe_declared(view.declared)}")
+    if view.unsold:
+        yield Prose(words=view.unsold, tone=Tone.ALARM)
     devices = None if look is None else devices_table(look)
     if devices is not None:
         yield msgspec.structs.replace(devices, is_captioned=False)

@@ -8,7 +8,7 @@ import msgspec
 
 from pgdyno.analyse.estimate import Estimate
 from pgdyno.price.loading import Loading
-from pgdyno.price.study import StudyPrice, WorkloadWorth
+from pgdyno.price.study import AVERAGE_LOAD, StudyPrice, WorkloadWorth
 from pgdyno.price.worth import Worth
 from pgdyno.report.format import format_bytes, format_number
 from pgdyno.report.lists import join_names
@@ -25,6 +25,9 @@ def hosts_table(priced: Sequence[PricedRecord]) -> Table:
     for name in dict.fromkeys(workload.name for price in prices for workload in price.workloads):
         found = [next((one for one in price.workloads if one.name == name), None) for price in prices]
         rows.append((Cell(text=name, is_strong=True), *(_loss_cell(one) for one in found)))
+        if name == AVERAGE_LOAD:
+            rows.append((text("per million"), *map(_average_cell, found, (price.cost.currency for price in prices))))
+            continue
         for title, show in _FIGURE_ROWS.items():
             cells = (show(one, price.cost.currency) for one, price in zip(found, prices, strict=True))
             rows.append((text(title.format(money=symbol_of(prices[0].cost.currency))), *cells))
@@ -131,6 +134,12 @@ def _money_cell(workload: WorkloadWorth | None, _: str) -> Cell:
 def _million_cell(workload: WorkloadWorth | None, currency: str) -> Cell:
     worth = _first_worth(workload)
     return text(None) if worth is None else estimate_cell(worth.per_million, currency)
+
+
+def _average_cell(workload: WorkloadWorth | None, currency: str) -> Cell:
+    worth = _first_worth(workload)
+    known = None if worth is None else worth.per_million_at_load
+    return text(None) if known is None else estimate_cell(known, currency)
 
 
 _HOST_ROWS: dict[str, Callable[[StudyPrice], str | None]] = {

@@ -17,7 +17,7 @@ from pgdyno.explain.finding import Severity
 from pgdyno.facts.prices import Term
 from pgdyno.price.cost import MONTH_H
 from pgdyno.price.loading import Loading
-from pgdyno.price.study import StudyPrice, WorkloadWorth
+from pgdyno.price.study import AVERAGE_LOAD, StudyPrice, WorkloadWorth
 from pgdyno.report.format import format_bytes, format_estimate, format_number, format_percent
 from pgdyno.report.input import ReportInput
 from pgdyno.report.lists import join_names
@@ -28,7 +28,7 @@ _HOW_TO_GIVE = (
     "`pgdyno price {record} --host c7g.2xlarge` says what it would be on an instance, and with `--prices FILE` at a price of"
     " your own, as `pgdyno studies prices/template` explains"
 )
-_WHERE_TO_WRITE = "into a file for `pgdyno price --prices FILE`, as `pgdyno studies prices/template` explains"
+_HOW_TO_LOOK_UP = "look at {pages}, and write them into a file for `pgdyno price --prices FILE`, as `pgdyno studies prices/template` explains"
 
 
 class PricedRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,7 +40,7 @@ class PricedRecord(msgspec.Struct, frozen=True, kw_only=True):
     """The name of the record, or of the machine."""
     price: StudyPrice
     alarm: str = ""
-    """The warning not to use the figures as they are; empty where they may be used."""
+    """The warning not to use the figures as they are, or that no such machine is sold; empty where they may be used."""
 
     @property
     def title(self) -> str:
@@ -59,7 +59,11 @@ def describe_price(price: StudyPrice, *, program: str = "pgdyno", record: str = 
     cost = price.cost
     if not cost.costs:
         reasons = "; ".join(dict.fromkeys(cost.absent.values()))
-        how = f"{cost.look_up} {_WHERE_TO_WRITE}" if cost.look_up else _HOW_TO_GIVE.format(record=shlex.quote(record))
+        how = (
+            _HOW_TO_LOOK_UP.format(pages=cost.look_up)
+            if cost.look_up
+            else _HOW_TO_GIVE.format(record=shlex.quote(record))
+        )
         return f"The cost is not known ({reasons}): {with_program(how, program)}."
     first, *others = cost.costs
     months = [f"{format_money(first.per_month, cost.currency)} a month {name_term(first.term)}"]
@@ -131,7 +135,7 @@ def explain_price(price: StudyPrice) -> Iterator[str]:
     cost = price.cost
     if not cost.costs:
         return
-    if price.loadings:
+    if price.loadings or any(one.name == AVERAGE_LOAD for one in price.workloads):
         yield f"A month is {MONTH_H:.0f} hours."
     else:
         yield _say_full_load()
@@ -144,7 +148,8 @@ def explain_price(price: StudyPrice) -> Iterator[str]:
         yield f"Not counted: {join_names(list(cost.left_out))}."
     yield from _list_absent(cost.absent)
     if cost.look_up:
-        yield f"{cost.look_up[:1].upper()}{cost.look_up[1:]} {_WHERE_TO_WRITE}."
+        how = _HOW_TO_LOOK_UP.format(pages=cost.look_up)
+        yield f"{how[:1].upper()}{how[1:]}."
     if any(one.term is Term.SPOT for one in cost.costs):
         yield "Spot instances may be terminated at any time, with two minutes' notice."
     yield from _say_sizes(price)
@@ -192,6 +197,8 @@ def _say_load(price: StudyPrice) -> Iterator[str]:
     yield f"Your load is {said} on average over the month{known}."
     if any(share is not None and share > 1.0 for share in shares.values()):
         yield "The cost of a load above full load is not known."
+    if any(one.name == AVERAGE_LOAD for one in price.workloads):
+        yield "Whether this machine can carry it is not known: `--tps HOST=TPS` says what it does at full load."
 
 
 def _say_sizes(price: StudyPrice) -> Iterator[str]:

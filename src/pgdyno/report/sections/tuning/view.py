@@ -8,7 +8,7 @@ import msgspec
 
 from pgdyno.facts.gucs import ChangeCost
 from pgdyno.record.machine.preflight import Unseen
-from pgdyno.report.format import count_things, format_bytes, format_number, format_seconds
+from pgdyno.report.format import count_things, format_bytes, format_bytes_per_s, format_number, format_seconds
 from pgdyno.report.setting_words import show_setting
 from pgdyno.tune.differences import find_difference
 from pgdyno.tune.types import Derived, DerivedSettings, DiskKind, Known, Origin, Target, TuningSubject
@@ -177,9 +177,11 @@ def format_known(known: Known) -> str:
 
 
 def format_quantity(value: float, unit: str) -> str:
-    """Format a figure with its unit: of `bytes/s`, 131072000 is `125 MB/s`."""
-    if unit.startswith("bytes"):
-        return f"{format_bytes(value)}{unit.removeprefix('bytes')}"
+    """Format a figure with its unit: of `bytes/s`, 131072000 is `131 MB/s`."""
+    if unit == "bytes/s":
+        return format_bytes_per_s(value)
+    if unit == "bytes":
+        return format_bytes(value)
     if unit == "s":
         return format_seconds(value)
     number = f"{value:,.0f}" if value == round(value) else format_number(value)

@@ -44,6 +44,18 @@ class LoopDevice(msgspec.Struct, frozen=True, kw_only=True):
         return os.fstat(self.descriptor).st_rdev
 
 
+def check_loops() -> None:
+    """Make sure that this machine has loop devices for this account.
+
+    Raises:
+        HostError: It has none, or this account may not use them.
+    """
+    try:
+        os.close(os.open(_CONTROL, os.O_RDWR | os.O_CLOEXEC))
+    except OSError as exc:
+        raise _make_lack(exc) from exc
+
+
 def attach(image: int) -> LoopDevice:
     """Attach an open file as a block device that detaches itself after its last use.
 
@@ -60,12 +72,16 @@ def attach(image: int) -> LoopDevice:
         finally:
             os.close(control)
     except OSError as exc:
-        raise HostError(
-            "this machine gives an emulation no loop device",
-            detail=why(exc),
-            hint="an emulation needs the kernel's loop devices, Linux 5.8 or later, and root outside of most containers",
-        ) from exc
+        raise _make_lack(exc) from exc
     raise HostError("other programs take every free loop device", hint="try again when they have ended")
+
+
+def _make_lack(exc: OSError) -> HostError:
+    return HostError(
+        "this machine gives an emulation no loop device",
+        detail=why(exc),
+        hint="an emulation needs the kernel's loop devices, Linux 5.8 or later, and root outside of most containers",
+    )
 
 
 def _attach_free(control: int, image: int) -> LoopDevice | None:

@@ -25,7 +25,7 @@ from pgdyno.errors import HostError, StepFailedError, why
 from pgdyno.run.change.changes import EmulationChange, UndoOutcome
 from pgdyno.run.change.emulation.groups import Rates, enter_group, lift_throttles, plan_groups, throttle
 from pgdyno.run.change.emulation.latency import Latency, delayed, find_compiler
-from pgdyno.run.change.emulation.loop import LoopDevice, attach, keep_flushes_above
+from pgdyno.run.change.emulation.loop import LoopDevice, attach, check_loops, keep_flushes_above
 from pgdyno.run.change.emulation.note import EmulationNote, undo_left_emulations
 from pgdyno.run.device.scratch import open_scratch
 from pgdyno.run.host.clock import local_now, monotonic_s
@@ -81,10 +81,11 @@ def check_emulation(disks: Sequence[EmulatedDisk]) -> None:
     """Make sure that this account and this machine can emulate disks, without changing anything.
 
     Raises:
-        HostError: This is not root, or a program is missing.
+        HostError: This is not root, the machine has no loop devices, or a program is missing.
     """
     if os.geteuid() != 0:
         raise HostError("only root can emulate a machine", hint="run the same command with sudo")
+    check_loops()
     find_compiler()
     for disk in disks:
         if shutil.which(_MKFS[disk.filesystem][0]) is None:

@@ -1,0 +1,30 @@
+"""Find declared disks that no provider sells with the declared instance. They are computed with all the same."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pgdyno.facts.instances import find_instance
+from pgdyno.facts.volumes import find_volume
+from pgdyno.spec.host import DiskSpec, HostSpec
+
+_PROVIDERS = {"aws": "AWS", "alibaba": "Alibaba Cloud"}
+
+
+def tell_unsold(instance: str | None, disk: DiskSpec | None) -> str:
+    """Tell in a sentence why no such disk is sold with an instance; empty where it may be."""
+    if instance is None or disk is None or disk.volume is None:
+        return ""
+    machine, volume = find_instance(instance), find_volume(disk.volume)
+    if volume.provider not in {None, machine.provider}:
+        theirs, ours = (_PROVIDERS[name or ""] for name in (volume.provider, machine.provider))
+        return f"No such pair is sold: {volume.name} is a volume of {theirs}, and {machine.name} an instance of {ours}."
+    if volume.kind == "local-ssd" and machine.local_bytes is None:
+        return f"No such pair is sold: {machine.name} has no local disks, and {volume.name} is one."
+    return ""
+
+
+def list_unsold(host: HostSpec) -> Iterator[str]:
+    """Yield such sentences on the disks of a machine, each once."""
+    disks = (host.disk, host.wal_disk, host.root_disk)
+    yield from dict.fromkeys(words for disk in disks if (words := tell_unsold(host.instance, disk)))
