@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import signal
 from pathlib import Path
 
@@ -40,7 +41,15 @@ def test_a_study_that_is_killed_here_stops_there_and_goes_on(carried: Sshd) -> N
             load='scripts = ["think.sql"]',
         )
         far = carried.home / "pgdyno-on"
+        record = bench.folder / "mine"
         with bench.started("on", "db1", "run", study, "--home", str(bench.home), "--out", "mine") as process:
+            assert wait_until(lambda: process.poll() is not None or (record / "record.json").exists())
+            process.kill()
+            process.wait()
+        bench.assert_nothing_runs()
+        # As if the link had been cut before the machine there heard of this record.
+        shutil.rmtree(far, ignore_errors=True)
+        with bench.started("resume", "mine", "--home", str(bench.home)) as process:
             # In the second trial or a later one, under a setting that is not the machine's own.
             assert wait_until(
                 lambda: (
@@ -58,7 +67,6 @@ def test_a_study_that_is_killed_here_stops_there_and_goes_on(carried: Sshd) -> N
         bench.assert_nothing_runs()
         assert "being measured" in listed
         assert read_sysctl(SETTING) == before
-        record = bench.folder / "mine"
         assert json.loads((record / "ssh.json").read_text())["ssh"] == "db1"
         assert not list((record / "trials").iterdir())
         with bench.started("resume", "mine") as process:

@@ -10,7 +10,14 @@ import typer
 
 from pgdyno.cli.commands import PlainGroup
 from pgdyno.cli.main import app
-from pgdyno.explain.commands import Command, MeasuredLoad, write_command, write_comparison, write_disk
+from pgdyno.explain.commands import (
+    Command,
+    MeasuredLoad,
+    is_confirmable,
+    write_command,
+    write_comparison,
+    write_disk,
+)
 from pgdyno.plan.experiment import Variant
 from pgdyno.plan.places import Place
 from pgdyno.record.types import PlaceFacts, StudyRecord
@@ -19,6 +26,7 @@ from pgdyno.spec.hosts import HostEntry, HostRole
 from pgdyno.spec.initdb import InitdbChoices
 from pgdyno.spec.study import DataSpec, RestorePolicy, ServerKind, ServerSpec
 from pgdyno.spec.table import CacheState
+from tests.given import SERVER
 from tests.report.build_comparison import build_paired
 
 
@@ -136,3 +144,45 @@ def test_a_load_between_machines_is_repeated_between_them() -> None:
     assert options["load_host"] == ["load1"]
     assert options["server_address"] == "10.0.0.5"
     assert write(msgspec.structs.replace(hosts["load"], pgbench="/opt/pgbench")) == ""
+
+
+@pytest.mark.parametrize(
+    ("typed", "prefix"),
+    [
+        (("on", "db1", "bench"), ["on", "db1"]),
+        (("bench", "--server-host", "db1"), ["on", "db1"]),
+        (("compare", "--server-host=db1", "--quick"), ["on", "db1"]),
+        (("bench", "--quick"), []),
+        ((), []),
+    ],
+)
+def test_a_command_goes_to_the_machine_that_the_study_ran_on(typed: tuple[str, ...], prefix: list[str]) -> None:
+    asked = put_apart(DataSpec())
+    asked = msgspec.structs.replace(asked, record=msgspec.structs.replace(asked.record, command=("pgdyno", *typed)))
+    for said in (write_command(asked, Command.SWEEP, "clients=1..64"), write_disk(asked.record)):
+        assert shlex.split(said)[1 : 1 + len(prefix) + 1] == [*prefix, "sweep" if "sweep" in said else "disk"]
+
+
+def test_a_given_server_is_asked_again_from_the_machine_that_reached_it() -> None:
+    record = build_paired().record
+    load = msgspec.structs.replace(next(one for one in record.plan.workloads if len(one.scripts) == 1), clients=8)
+    server = ServerSpec(kind=ServerKind.GIVEN, dsn="service=bench", settings={"work_mem": "8MB"})
+    record = msgspec.structs.replace(record, given=SERVER, study=msgspec.structs.replace(record.study, server=server))
+    for typed, is_from_here in (
+        (("bench", "--dsn", "service=bench", "--server-host", "db1"), True),
+        (("on", "db1", "bench"), False),
+    ):
+        asked = MeasuredLoad(record=msgspec.structs.replace(record, command=("pgdyno", *typed)), load=load)
+        said = write_comparison(asked, "synchronous_commit", ("on", "off"))
+        assert is_confirmable(asked.record) is is_from_here
+        assert bool(said) is not is_from_here
+    words = shlex.split(said)
+    assert words[:3] == ["pgdyno", "on", "db1"]
+    params = parse(shlex.join(["pgdyno", *words[3:]]))
+    assert params["dsn"] == "service=bench"
+    assert params["settings"] == ["synchronous_commit=on work_mem=8MB", "synchronous_commit=off work_mem=8MB"]
+    # What only --apply-with sets cannot be said.
+    changed = msgspec.structs.replace(server, apply="./apply.sh")
+    study = msgspec.structs.replace(record.study, server=changed)
+    unsaid = MeasuredLoad(record=msgspec.structs.replace(asked.record, study=study), load=load)
+    assert write_comparison(unsaid, "synchronous_commit", ("on", "off")) == ""

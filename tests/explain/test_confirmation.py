@@ -17,6 +17,8 @@ from pgdyno.explain.confirmation import (
     judge_confirmation,
 )
 from pgdyno.record.confirmation import Confirmation
+from pgdyno.spec.study import ServerKind, ServerSpec
+from tests.given import SERVER
 from tests.report.build import build_report
 
 ASKED = Confirmation(
@@ -191,3 +193,18 @@ def test_a_what_if_proves_the_limit_and_is_no_gain() -> None:
     assert certainty is Certainty.PROVEN
     assert "a what-if that gives up durability" in bottleneck.evidence[0]
     assert "mode=prepared" not in gain
+
+
+def test_what_confirm_does_not_reach_is_compared_on_the_machine_that_did() -> None:
+    report = build_report(names=("select-only",))
+    found = tuple(msgspec.structs.replace(one, bottleneck=FOUND) for one in report.analysis.workloads)
+    analysis = msgspec.structs.replace(report.analysis, workloads=found)
+    server = ServerSpec(kind=ServerKind.GIVEN, dsn="service=bench")
+    for apply, begins in ((None, "`pgdyno on db1 compare --mode simple --mode prepared "), ("./apply.sh", "")):
+        study = msgspec.structs.replace(report.record.study, server=msgspec.structs.replace(server, apply=apply))
+        command = ("pgdyno", "on", "db1", "bench", "--dsn", "service=bench")
+        there = msgspec.structs.replace(report.record, given=SERVER, study=study, command=command)
+        (told,) = find_bottlenecks(there, analysis)
+        assert told.confirm.startswith(begins)
+        assert bool(told.confirm) is bool(begins)
+        assert "explain" not in told.confirm

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -12,18 +13,43 @@ from pgdyno.flow.over import _Run, _write_stub
 from pgdyno.record.far import FarRecord
 from pgdyno.run.link.ssh import SshLink
 from pgdyno.run.over.command import Order
+from tests.records import RECORDS, WRITING
 
 NOTE = FarRecord(ssh="db1", folder="/home/me/pgdyno-on/1", record="mine")
 
 
 def test_a_machine_has_no_say_in_the_names_of_files_here(tmp_path: Path) -> None:
     home, other = tmp_path / "records" / "mine", tmp_path / "other"
-    _write_stub(home, NOTE, {str(other): "x", "../../other": "x", "record.json": "{}", "study.toml": ""})
+    record = (RECORDS / WRITING / "record.json").read_text()
+    _write_stub(home, NOTE, {str(other): "x", "../../other": "x", "record.json": record, "study.toml": ""}, {})
     assert not other.exists()
-    assert {path.name for path in home.iterdir()} == {"trials", "ssh.json", "record.json", "study.toml"}
+    assert {path.name for path in home.iterdir()} == {"trials", "init", "ssh.json", "record.json", "study.toml"}
     with pytest.raises(StepFailedError, match="cannot write a record"):
-        _write_stub(home, NOTE, {"record.json": "of another study"})
-    assert (home / "record.json").read_text() == "{}"
+        _write_stub(home, NOTE, {"record.json": "of another study"}, {})
+    assert (home / "record.json").read_text() == record
+
+
+def test_what_a_record_begins_with_is_all_that_it_takes_to_begin_anew(tmp_path: Path) -> None:
+    for name in ("think.sql", "tables.sql", "other.sql"):
+        (tmp_path / name).write_text(f"SELECT '{name}';\n")
+    told = json.loads((RECORDS / WRITING / "record.json").read_text())
+    told["plan"]["workloads"][0]["scripts"] = [
+        [f"{NOTE.folder}/below/think.sql", 1],
+        ["/of/that/machine.sql", 1],
+        ["tpcb-like", 1],
+    ]
+    told["study"]["data"] = {"init": f"{NOTE.folder}/tables.sql"}
+    told["study"]["workload"][0]["scripts"] = [f"{NOTE.folder}/below/think.sql"]
+    told["study"]["server"] |= {"kind": "given", "dsn": "service=bench"}
+    sent = {"below/think.sql": tmp_path / "think.sql", "tables.sql": tmp_path / "tables.sql"}
+    home = tmp_path / "mine"
+    _write_stub(home, NOTE, {"record.json": json.dumps(told)}, {**sent, "other.sql": tmp_path / "other.sql"})
+    kept = {path.name: path.read_text() for path in home.rglob("*.sql")}
+    assert kept == {"think.sql": "SELECT 'think.sql';\n", "tables.sql": "SELECT 'tables.sql';\n"}
+    # A machine that lies names a file that was not sent to it.
+    told["study"]["data"]["init"] = str(tmp_path / "other.sql")
+    _write_stub(tmp_path / "lies", NOTE, {"record.json": json.dumps(told)}, sent)
+    assert {path.name for path in (tmp_path / "lies").rglob("*.sql")} == {"think.sql"}
 
 
 def test_what_words_and_studies_name_by_relative_paths_goes_along(

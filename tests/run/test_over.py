@@ -61,7 +61,12 @@ CONDUCTOR = """
     carried = Carried(program=f"{folder}/program", packages=f"{folder}/packages", python="3.11", sent_bytes=0)
     order = Order(words=("wait",), result="records/mine")
     with open_link(HostEntry(role=HostRole.SERVER, ssh="db1")) as link, running(link, carried, order) as command:
-        ended = command.run(began=lambda began: print(began.folder, began.files["study.toml"], flush=True))
+        def begin(began):
+            if sys.argv[2] == "known":
+                command.note_known()
+            print(began.folder, began.files["study.toml"], flush=True)
+
+        ended = command.run(began=begin)
         print(json.dumps({"code": ended.code, "has_result": ended.has_result}))
 """
 
@@ -308,14 +313,17 @@ def test_pgdyno_there_stops_in_order_with_the_conductor_its_link_and_ctrl_c(by_s
     environment = {**os.environ, "PATH": by_ssh.path}
     argv = [sys.executable, "-c", textwrap.dedent(CONDUCTOR), str(tmp_path)]
 
-    def conduct() -> tuple[subprocess.Popen[str], Path, int]:
-        conductor = subprocess.Popen(argv, stdout=subprocess.PIPE, env=environment, text=True)
+    def conduct(*, is_known: bool = True) -> tuple[subprocess.Popen[str], Path, int]:
+        words = [*argv, "known" if is_known else "unknown"]
+        conductor = subprocess.Popen(words, stdout=subprocess.PIPE, env=environment, text=True)
         assert conductor.stdout is not None
         # In either order.
         lines = {conductor.stdout.readline(), conductor.stdout.readline()}
         assert "out wait db1\n" in lines
         folder, _, pid = (lines - {"out wait db1\n"}).pop().rpartition(" pid = ")
         assert is_running(int(pid))
+        # What was said just before a kill may not arrive.
+        wait_until(lambda: (Path(folder) / far_run.UNKNOWN).exists() is not is_known)
         return conductor, Path(folder), int(pid)
 
     conductor, folder, pid = conduct()
@@ -323,9 +331,22 @@ def test_pgdyno_there_stops_in_order_with_the_conductor_its_link_and_ctrl_c(by_s
     conductor.communicate()
     wait_until(lambda: not is_running(pid))
     assert (folder / "records/mine/put-back").exists()
-    # The folder of a command that was cut off with a record stays for it.
+    # Nobody knows of this one: it is removed when it has stopped.
+    conductor, unknown, pid = conduct(is_known=False)
+    conductor.kill()
+    conductor.communicate()
+    wait_until(lambda: not unknown.exists())
+    assert not is_running(pid)
+    # Its runner is killed, too: the next command removes it.
+    conductor, unknown, pid = conduct(is_known=False)
+    runner = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    os.kill(runner, signal.SIGKILL)
+    conductor.communicate()
+    wait_until(lambda: not is_running(pid))
+    assert (unknown / "records/mine/put-back").exists()
+    # The folder of a command that was cut off with a record which is known stays for it.
     conductor, other, pid = conduct()
-    assert folder.exists()
+    assert (folder.exists(), unknown.exists()) == (True, False)
     conductor.send_signal(signal.SIGINT)
     out, _ = conductor.communicate()
     assert json.loads(out.splitlines()[-1]) == {"code": 130, "has_result": True}
@@ -347,15 +368,21 @@ def test_pgdyno_there_stops_in_order_with_the_conductor_its_link_and_ctrl_c(by_s
     assert seen
 
 
-def test_a_record_that_is_gone_there_cannot_be_resumed(by_ssh: Sshd, tmp_path: Path) -> None:
+def test_a_record_that_is_gone_there_is_sent_again_with_its_empty_folders(by_ssh: Sshd, tmp_path: Path) -> None:
     carried = put_stand_in(tmp_path)
-    order = Order(words=("end",), folder=str(tmp_path / "nowhere"), result="records/mine")
-    with (
-        open_link(db1()) as link,
-        running(link, carried, order) as command,
-        pytest.raises(HostError, match="db1: it no longer has this record"),
-    ):
-        command.run(began=lambda _: None)
+    record = tmp_path / "mine"
+    (record / "trials").mkdir(parents=True)
+    (record / "record.json").write_text("{}")
+    files = {f"records/mine/{path.name}": path for path in record.iterdir()}
+    # Outside of the place for such folders nothing is an earlier command's, whatever lies there.
+    (tmp_path / "records").symlink_to(tmp_path)
+    for gone in (by_ssh.home / far_run.PLACE / "gone", tmp_path):
+        order = Order(words=("end",), files=files, folder=str(gone), result="records/mine")
+        with open_link(db1()) as link, running(link, carried, order) as command:
+            ended = command.run(began=lambda _: None)
+            assert Path(ended.folder) != gone
+            assert {path.name for path in Path(ended.folder, "records/mine").iterdir()} == {"trials", "record.json"}
+            command.remove()
 
 
 def test_a_stopped_study_is_removed_only_where_it_is_at_home_and_nothing_runs_it(
@@ -363,19 +390,22 @@ def test_a_stopped_study_is_removed_only_where_it_is_at_home_and_nothing_runs_it
 ) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     assert find_stopped() == ()
-    at_home, running, lone, empty = (tmp_path / far_run.PLACE / name for name in ("at-home", "running", "lone", "none"))
-    for folder in (at_home, running, lone):
+    names = ("at-home", "running", "lone", "none", "unknown")
+    at_home, running, lone, empty, unknown = (tmp_path / far_run.PLACE / name for name in names)
+    for folder in (at_home, running, lone, unknown):
         (folder / "records/mine").mkdir(parents=True)
         (folder / "records/mine/record.json").write_text("{}")
     empty.mkdir()
     (at_home / far_run.AT_HOME).touch()
     (running / far_run.AT_HOME).touch()
+    (unknown / far_run.UNKNOWN).touch()
     (tmp_path / far_run.PLACE / "link").symlink_to(tmp_path)
     held = far_run.hold(running, fcntl.LOCK_EX)
     assert held is not None
     found = find_stopped()
-    assert [(Path(one.folder).name, one.is_at_home) for one in found] == [("at-home", True), ("lone", False)]
+    seen = [(Path(one.folder).name, one.is_at_home, one.is_removable) for one in found]
+    assert seen == [("at-home", True, True), ("lone", False, False), ("unknown", False, True)]
     as_if = msgspec.structs.replace(found[0], folder=str(running))
-    assert [remove_stopped(one) for one in (*found, as_if)] == [True, False, False]
+    assert [remove_stopped(one) for one in (*found, as_if)] == [True, False, True, False]
     os.close(held)
     assert {path.name for path in at_home.parent.iterdir()} == {"running", "lone", "none", "link"}

@@ -21,7 +21,7 @@ from pgdyno.analyse.thresholds import THRESHOLDS
 from pgdyno.analyse.transaction_time.shares import Bottleneck, Certainty, Resource
 from pgdyno.analyse.types import TrialAnalysis, WorkloadAnalysis
 from pgdyno.explain import network
-from pgdyno.explain.commands import find_variant
+from pgdyno.explain.commands import find_variant, is_confirmable
 from pgdyno.explain.finding import Finding, Rival, Severity
 from pgdyno.explain.intervention import Intervention, choose_intervention
 from pgdyno.plan.plan import PlannedWorkload
@@ -135,7 +135,7 @@ def _explain(record: StudyRecord, workload: WorkloadAnalysis, found: Bottleneck)
         workload=workload.name,
         why=" ".join(f"Not a cause but an effect: {symptom}." for symptom in found.symptoms),
         rivals=tuple(_list_rivals(found, others_ratio, _name_place(found.resource, record) or " on this machine")),
-        confirm="" if intervention is None or found.certainty is Certainty.PROVEN else _confirm(intervention),
+        confirm="" if intervention is None or found.certainty is Certainty.PROVEN else _confirm(intervention, record),
         gain="" if gain is None else _describe_gain(gain),
         gain_ratio=None if gain is None else gain.value,
         certainty=found.certainty,
@@ -265,8 +265,10 @@ def _describe_gain(gain: _Gain) -> str:
     return f"up to {gain.value * 100:+.0f} %{beyond} TPS{interval}{until}; expected, not measured"
 
 
-def _confirm(intervention: Intervention) -> str:
-    command = intervention.command or "pgdyno explain --confirm"
+def _confirm(intervention: Intervention, record: StudyRecord) -> str:
+    command = intervention.command or ("pgdyno explain --confirm" if is_confirmable(record) else "")
+    if not command:
+        return ""
     what_if = "a what-if that gives up durability; " if intervention.is_what_if else ""
     expected = f"{intervention.varied}={intervention.levels[1]} should be {_EXPECTED[intervention.expects]}"
     return f"`{command}`: {what_if}{expected}. {intervention.why}"

@@ -6,6 +6,7 @@ A command without these options would ask another question. Where options cannot
 from __future__ import annotations
 
 import enum
+import itertools
 import shlex
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
@@ -87,9 +88,9 @@ def write_command(
     """
     load, variant = asked.load, asked.variant
     sysctl = {} if variant is None else variant.sysctl
-    study = asked.record.study
+    study, machine = asked.record.study, find_machine(asked.record)
     is_unsaid = (
-        asked.server.kind is ServerKind.GIVEN
+        (asked.server.kind is ServerKind.GIVEN and (machine is None or not _is_plain_given(asked, command)))
         or study.is_emulated
         or any(getattr(study.data, key) != getattr(DataSpec(), key) for key in _UNSAID)
         or len(load.scripts) != 1
@@ -111,7 +112,35 @@ def write_command(
         *_host_options(study),
         *(word for name, _ in load.scripts for word in ("--workload", name)),
     ]
-    return shlex.join([program, command.value, *words, *options])
+    return shlex.join([program, *_go(machine), command.value, *words, *options])
+
+
+def find_machine(record: StudyRecord) -> str | None:
+    """Return the machine that a whole study ran on by ssh; None if that was this one, or the study names it itself."""
+    words = record.command[1:]
+    if words[:1] == ("on",):
+        return words[1]
+    # With a connection string, it is the machine to watch.
+    if record.given is not None or record.study.server_host is not None:
+        return None
+    pairs = itertools.pairwise((*words, ""))
+    said = (word.partition("=")[2] or after for word, after in pairs if word.partition("=")[0] == "--server-host")
+    return next(said, None)
+
+
+def is_confirmable(record: StudyRecord) -> bool:
+    """Return whether `explain --confirm` reaches the record's server: not a given one that another machine has reached."""
+    return record.given is None or find_machine(record) is None
+
+
+def _go(machine: str | None) -> tuple[str, ...]:
+    return () if machine is None else ("on", machine)
+
+
+def _is_plain_given(asked: MeasuredLoad, command: Command) -> bool:
+    """Return whether options say all of a given server for a command on another machine."""
+    is_plain = asked.server.apply is None and asked.load.endpoint == PRIMARY and asked.record.study.server_host is None
+    return is_plain and command is not Command.BENCH
 
 
 def _host_options(study: Study) -> Iterator[str]:
@@ -152,7 +181,7 @@ def find_home(record: StudyRecord, variant: Variant | None = None) -> str | None
 def write_disk(record: StudyRecord, variant: Variant | None = None) -> str:
     """Write the command that measures the disk of a load's data."""
     home = find_home(record, variant)
-    return shlex.join(["pgdyno", "disk", *([] if home is None else [home])])
+    return shlex.join(["pgdyno", *_go(find_machine(record)), "disk", *([] if home is None else [home])])
 
 
 def join_settings(settings: Mapping[str, SettingValue]) -> str:
@@ -165,6 +194,8 @@ def _server_options(server: ServerSpec, command: Command, without: Collection[st
         pairs = [f"{name}={show_value(value)}" for name, value in server.settings.items()]
         for text in [join_settings(server.settings)] if command is Command.COMPARE else pairs:
             yield from ("--set", text)
+    if server.dsn is not None:
+        yield from ("--dsn", server.dsn)
     if server.standbys:
         yield from ("--standbys", str(server.standbys))
     if server.version is not None:

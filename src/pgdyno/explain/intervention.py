@@ -14,7 +14,7 @@ import msgspec
 
 from pgdyno.analyse.comparison.verdict import VerdictKind
 from pgdyno.analyse.transaction_time.shares import Bottleneck, Resource
-from pgdyno.explain.commands import Command, MeasuredLoad, write_command, write_comparison
+from pgdyno.explain.commands import Command, MeasuredLoad, is_confirmable, write_command, write_comparison
 from pgdyno.plan.experiment import Variant
 from pgdyno.plan.plan import PlannedWorkload
 from pgdyno.record.types import StudyRecord
@@ -51,7 +51,8 @@ class Intervention(msgspec.Struct, frozen=True, kw_only=True):
     is_what_if: bool = False
     """True if the second level gives up durability."""
     command: str = ""
-    """The command line; empty where no options express it, such as for a load of several scripts, and for a given server."""
+    """The command line; empty where no options express it, such as for a load of several scripts, and for a given server that
+    `explain --confirm` reaches."""
 
     @property
     def variants(self) -> tuple[dict[str, SettingValue], dict[str, SettingValue]]:
@@ -114,7 +115,7 @@ def choose_intervention(
     choose = (_CHOICES if record.given is None else _GIVEN_CHOICES).get(bottleneck.resource)
     # What is varied is one value for all clients, and parts have their own.
     chosen = None if choose is None or load.rate_tps is not None or load.parts else choose(base)
-    if chosen is None or record.given is not None:
+    if chosen is None or (record.given is not None and is_confirmable(record)):
         return chosen
     return msgspec.structs.replace(chosen, command=_write_command(chosen, base.measured))
 

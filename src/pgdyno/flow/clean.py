@@ -18,7 +18,8 @@ from pgdyno.run.host.program import machine_name
 from pgdyno.run.over.stopped import find_stopped, remove_stopped
 from pgdyno.units import count_things, format_bytes
 
-_SENT_BACK = "the record stays on the machine that sent it, and is sent back if it is resumed"
+_SENT_BACK = "a record on the machine that sent it stays, and is sent back if it is resumed"
+_UNKNOWN = "no record names it: it was cut off from the machine that sent it as it began"
 _ONLY_HERE = (
     "what its study has measured is only here; `pgdyno resume RECORD` brings it home, on the machine that sent it"
 )
@@ -55,16 +56,17 @@ class Cleaned(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def clean_home(place: Workspace, *, ui: Ui) -> Cleaned:
-    """Remove every loaded cluster of a home, and the stopped studies that are at home elsewhere, after asking."""
+    """Remove every loaded cluster of a home, and the stopped studies that are at home elsewhere or unknown, after asking."""
     with open_home(place.home, find_server_user(place.run_as)) as home:
         templates = sorted(home.templates.iterdir())
         # Who names a home on this machine means nothing beside it.
         stopped = () if place.is_home_named and machine_name() is None else find_stopped()
         sizes = {folder.name: _measure(folder) for folder in templates}
-        studies = {one.folder: one for one in stopped if one.is_at_home}
+        studies = {one.folder: one for one in stopped if one.is_removable}
         listed = [f"{name}: {format_bytes(one)}" for name, one in sizes.items()]
         listed += [
-            f"{name}: {format_bytes(one.size_bytes)}, a stopped study: {_SENT_BACK}" for name, one in studies.items()
+            f"{name}: {format_bytes(one.size_bytes)}, a stopped study: {_SENT_BACK if one.is_known else _UNKNOWN}"
+            for name, one in studies.items()
         ]
         if listed and not ui.confirm(f"remove {', '.join(listed)}?", default=False):
             raise SpecError("nothing was removed", detail="\n".join(listed), hint="--yes removes these")
@@ -76,7 +78,7 @@ def clean_home(place: Workspace, *, ui: Ui) -> Cleaned:
             removed=tuple(sizes),
             freed_bytes=sum(sizes.values()) + sum(one.size_bytes for one in gone),
             studies=tuple(one.folder for one in gone),
-            kept=tuple(one.folder for one in stopped if not one.is_at_home),
+            kept=tuple(one.folder for one in stopped if not one.is_removable),
         )
 
 

@@ -14,7 +14,7 @@ from pgdyno.conduct.ui import Ui
 from pgdyno.errors import ExitCode, InterruptedStudyError, PgdynoError, StepFailedError, why
 from pgdyno.flow.far_order import RESUME, make_entry, refuse_options
 from pgdyno.record.device.disk_card import CARDS
-from pgdyno.record.durable import put_in_place
+from pgdyno.record.durable import put_in_place, write_durably
 from pgdyno.record.far import FAR_FILE, FarRecord, write_far
 from pgdyno.record.store import RECORD_FILE, STUDY_FILE, RecordStore
 from pgdyno.report.format import format_bytes
@@ -74,8 +74,7 @@ def resume_over(
         entry = study.server_host[1]
     order = Order(
         words=(RESUME, far.record, *options),
-        # What was cut off before anything came home is only there.
-        files=_list_record(store.path, far.record) if far.folder is None or store.has_trials else {},
+        files=_list_record(store.path, far.record),
         folder=far.folder,
         result=far.record,
     )
@@ -85,7 +84,7 @@ def resume_over(
 
 def _list_record(record: Path, there: str) -> Mapping[str, Path]:
     # Without the note that it is made elsewhere: it is made there.
-    paths = [path for path in record.rglob("*") if path.is_file() and path != record / FAR_FILE]
+    paths = [path for path in record.rglob("*") if path != record / FAR_FILE]
     return {f"{there}/{path.relative_to(record)}": path for path in paths}
 
 
@@ -183,7 +182,7 @@ class _Run:
         if self._order.words[0] == RESUME:
             write_far(self._home, note)
         else:
-            _write_stub(self._home, note, began.files)
+            _write_stub(self._home, note, began.files, self._order.files)
             stack.enter_context(RecordStore(self._home).locked())
         self._note = note
         try:
@@ -192,6 +191,8 @@ class _Run:
             self._refusal, self._note = error, None
             RecordStore(self._home).remove()
             command.stop()
+        else:
+            command.note_known()
 
     def _is_over(self, ended: Ended) -> bool:
         """Return whether nothing of it is needed there any more."""
@@ -223,17 +224,33 @@ def _take_home(command: FarCommand, ended: Ended, home: Path, note: FarRecord | 
         RecordStore(home).remove()
 
 
-def _write_stub(home: Path, note: FarRecord, files: Mapping[str, str]) -> None:
+def _write_stub(home: Path, note: FarRecord, files: Mapping[str, str], sent: Mapping[str, Path]) -> None:
+    """Write what a record begins with: all that it takes to begin anew there, should its folder there be gone."""
     try:
         # Another pgdyno may have made it meanwhile.
         home.mkdir(parents=True)
         (home / "trials").mkdir()
+        store = RecordStore(home)
+        store.init_dir.mkdir()
         write_far(home, note)
         # That machine has no say in the names. A folder is a record when it has the second one.
         for name in (STUDY_FILE, RECORD_FILE):
-            (home / name).write_text(files.get(name, ""), encoding="utf-8")
+            write_durably(home / name, files.get(name, "").encode())
+        _keep_sent(store, {f"{note.folder}/{name}": path for name, path in sent.items()})
     except OSError as exc:
         raise StepFailedError(f"cannot write a record to {home}", detail=why(exc)) from exc
+
+
+def _keep_sent(store: RecordStore, sent: Mapping[str, Path]) -> None:
+    """Copy the files that a study names into its record, as it will be done there, from those that were sent there."""
+    record = store.read_record()
+    for name, copy in store.name_scripts(record.plan).items():
+        if name in sent:
+            (store.path / copy).parent.mkdir(parents=True)
+            shutil.copyfile(sent[name], store.path / copy)
+    data = record.study.data
+    if data.init is not None and data.init in sent:
+        store.keep_init(msgspec.structs.replace(data, init=str(sent[data.init])))
 
 
 def _bring_home(command: FarCommand, home: Path, note: FarRecord) -> None:

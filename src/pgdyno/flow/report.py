@@ -19,6 +19,7 @@ from pgdyno.conduct.cards.limits import read_limits
 from pgdyno.conduct.progress import count_trials
 from pgdyno.conduct.ui import Ui
 from pgdyno.errors import HostError, InterruptedStudyError, PgdynoError, SpecError, with_program
+from pgdyno.explain.commands import is_confirmable
 from pgdyno.explain.confirmation import Confirmed, confirm_analysis, confirm_findings, judge_confirmation
 from pgdyno.explain.disk.doubts import list_disk_doubts
 from pgdyno.explain.doubts.study import find_doubts
@@ -93,13 +94,14 @@ def compose_report(store: RecordStore) -> StudyReport:
         *(doubt for one in further for doubt in list_disk_doubts(one.view.findings, of=one.variants)),
     )
     program = name_recorded_program(record)
+    explanations = explain_study(record, analysis)
+    if is_confirmable(record):
+        explanations = confirm_findings(explanations, confirmed, record_dir=str(store.path))
     report = ReportInput(
         record=record,
         analysis=analysis,
         findings=_with_program(doubts, program),
-        explanations=_with_program(
-            confirm_findings(explain_study(record, analysis), confirmed, record_dir=str(store.path)), program
-        ),
+        explanations=_with_program(explanations, program),
         record_dir=str(store.path),
         disk=disk,
         wal=None if wal is None else view_card(wal, file=store.card_paths(0)[1]),

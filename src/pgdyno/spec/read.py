@@ -50,8 +50,12 @@ _OPTIONS = {
 }
 
 
-def read_study(path: Path) -> Study:
+def read_study(path: Path, *, is_here: bool = True) -> Study:
     """Read a study file, the user's or a shipped one, and make the paths of script files and of its command absolute.
+
+    Args:
+        path: The file, or the name of a shipped study.
+        is_here: Whether it runs on this machine: else its commands are left as they are, and looked up there.
 
     Raises:
         SpecError: The file cannot be read, is not TOML, or has invalid keys or values.
@@ -68,16 +72,17 @@ def read_study(path: Path) -> Study:
         ) from exc
     except UnicodeDecodeError as exc:
         raise SpecError(f"{path} is not UTF-8 text", detail=str(exc), hint="a study is a TOML file") from exc
-    return parse_study(text, source=str(path), folder=path.parent)
+    return parse_study(text, source=str(path), folder=path.parent, is_here=is_here)
 
 
-def parse_study(text: str, *, source: str, folder: Path) -> Study:
+def parse_study(text: str, *, source: str, folder: Path, is_here: bool = True) -> Study:
     """Parse a study's text.
 
     Args:
         text: The TOML text.
         source: Name of the study in errors.
         folder: Folder for relative paths of script files.
+        is_here: As for `read_study`.
 
     Raises:
         SpecError: As for `read_study`.
@@ -88,10 +93,10 @@ def parse_study(text: str, *, source: str, folder: Path) -> Study:
         raise SpecError(
             f"{source} is not valid TOML", detail=str(exc), hint='strings need quotes: duration = "30s"'
         ) from exc
-    return make_study(raw, source=source, folder=folder, text=text)
+    return make_study(raw, source=source, folder=folder, text=text, is_here=is_here)
 
 
-def make_study(raw: dict[str, object], *, source: str, folder: Path, text: str = "") -> Study:
+def make_study(raw: dict[str, object], *, source: str, folder: Path, text: str = "", is_here: bool = True) -> Study:
     """Make a study from the tables of a TOML document, or from the options of a command line.
 
     Args:
@@ -99,6 +104,7 @@ def make_study(raw: dict[str, object], *, source: str, folder: Path, text: str =
         source: Name of the study in errors; for a command line, the command.
         folder: Folder for relative paths of script files.
         text: The TOML text, so that errors can name lines.
+        is_here: As for `read_study`.
 
     Raises:
         SpecError: A key or a value is invalid.
@@ -112,14 +118,14 @@ def make_study(raw: dict[str, object], *, source: str, folder: Path, text: str =
     except msgspec.ValidationError as exc:
         raise _spec_error(str(exc), text=text, source=source) from exc
     server = study.server
-    if server.apply is not None:
+    if server.apply is not None and is_here:
         server = msgspec.structs.replace(server, apply=resolve_command(server.apply, folder, APPLY_USE))
     data = study.data
     if data.init is not None:
         data = msgspec.structs.replace(data, init=str((folder / data.init).absolute()))
     if data.wal_home is not None:
         data = msgspec.structs.replace(data, wal_home=str((folder / data.wal_home).absolute()))
-    if data.restore_command is not None:
+    if data.restore_command is not None and is_here:
         command = resolve_command(data.restore_command, folder, RESTORE_USE)
         data = msgspec.structs.replace(data, restore_command=command)
     workloads = tuple(_resolve_workload(one, folder) for one in study.workload)

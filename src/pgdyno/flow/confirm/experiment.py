@@ -19,6 +19,7 @@ from pgdyno.flow.report import compose_report
 from pgdyno.plan.experiment import Variant
 from pgdyno.plan.places import place_of
 from pgdyno.record.confirmation import Confirmation, add_confirmation
+from pgdyno.record.far import read_far
 from pgdyno.record.store import STUDY_FILE, RecordStore
 from pgdyno.record.types import StudyRecord
 from pgdyno.report.input import ReportInput
@@ -170,7 +171,9 @@ def _choose(report: ReportInput, named: str | None) -> Subject:
 
 def _compose(store: RecordStore, subject: Subject, wishes: ConfirmOptions) -> Study:
     """Compose the experiment: the load as it was, and one change."""
-    study, variant, was = read_study(store.path / STUDY_FILE), subject.variant, subject.workload.load
+    # Programs that the study names are of the machine where the experiment runs.
+    study = read_study(store.path / STUDY_FILE, is_here=read_far(store.path) is None)
+    variant, was = subject.variant, subject.workload.load
     asked = next(one for one in study.workload if one.name == was.name)
     load = msgspec.structs.replace(
         asked, clients=was.clients, threads=was.threads, mode=was.mode, endpoint=was.endpoint

@@ -58,7 +58,8 @@ def confirm_over(
     if host is None or asked.record.given is not None:
         raise HostError(
             f"the record is of a server that {far.ssh} reached by a connection string",
-            hint=f"`pgdyno on {far.ssh} compare --dsn CONNINFO` compares there what the finding names",
+            hint=f"`{asked.subject.intervention.command or f'pgdyno on {far.ssh} compare --dsn CONNINFO'}`"
+            " compares there what the finding names",
         )
     plan = plan_study(asked.study, machine_of(host, version_major=server.major))
     asked.ask(predicted_s=plan.predicted_s, ui=ui)

@@ -13,7 +13,7 @@ import msgspec
 from pgdyno.errors import HostError
 from pgdyno.run.link.ssh import SshLink
 from pgdyno.run.over import far_carry
-from pgdyno.run.over.parcels import Parcel, Platform, pack_packages, pack_program
+from pgdyno.run.over.parcels import Parcel, Platform, ProgramFiles, pack_packages
 from pgdyno.run.over.talk import FarTalk
 from pgdyno.run.over.tar_sender import TarSender
 
@@ -71,7 +71,8 @@ def carry(
         HostError: There is no connection, no suitable Python, or no room.
         StepFailedError: The packages cannot be fetched, or the link is lost.
     """
-    talk = FarTalk(link, Path(far_carry.__file__))
+    program_here = ProgramFiles()
+    talk = FarTalk(link, Path(far_carry.__file__), meanwhile=program_here.read)
     try:
         seen = msgspec.json.decode(talk.hear(), type=_FarMachine)
         there = read_platform(link.destination, seen)
@@ -79,7 +80,7 @@ def carry(
             python=sys.version_info[:3], is_cpython=True, machine=platform.machine(), libc=platform.libc_ver()
         )
         packages = pack(there, read_platform("this machine", here))
-        program = pack_program(there, packages)
+        program = program_here.pack(there, packages)
         talk.ask([packages.name, program.name])
         folders = msgspec.json.decode(talk.hear(None), type=_FarFolders)
         if folders.failure:

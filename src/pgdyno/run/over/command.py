@@ -148,6 +148,14 @@ class FarCommand:
         while self._hear_tar():
             pass
 
+    def note_known(self) -> None:
+        """Note there that a record here names its folder: until then, it is removed there when the link is lost.
+
+        Raises:
+            StepFailedError: The link is lost.
+        """
+        self._talk.send(b"known\n")
+
     def note_home(self) -> None:
         """Note there that what stays is also here.
 

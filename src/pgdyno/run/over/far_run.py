@@ -7,8 +7,11 @@ that shows that output, or null.
 
 Standard output is in frames: a line with a word and a size, and so many bytes. After `ready` the files come, as a compressed tar in
 frames: a line with a size, and so many bytes, to a frame of none. Later lines on stdin are words: `stop`,
-`fetch`, `remove`, and `home`, which says that all is home that stays here; an empty line says that the other end lives. `stop` is Ctrl-C for pgdyno; so is the end of stdin, and its
+`fetch`, `remove`, `known`, which says that a record at the other end names this folder, and `home`, which says that all is home that
+stays here; an empty line says that the other end lives. `stop` is Ctrl-C for pgdyno; so is the end of stdin, and its
 silence. Pgdyno then stops in order, which puts kernel settings back; what is left of it after a while is killed.
+
+A new folder is marked until it is known. What was cut off before is removed, since nobody would find it.
 """
 
 from __future__ import annotations
@@ -40,6 +43,7 @@ LOOKS_EVERY_S = 0.2
 MOST_PENDING_BYTES = 4 << 20
 PLACE = "pgdyno-on"
 PART = ".part"
+UNKNOWN = ".unknown"
 AT_HOME = ".at-home"
 FREE = "free some of that disk: `df -h`"
 NOTED = ("record.json", "study.toml")
@@ -198,10 +202,10 @@ def use(folders: list[Path]) -> list[int]:
 
 
 def remove_left(place: Path) -> None:
-    """Remove the folders of commands that were cut off before they had a record, or all of one that was sent."""
+    """Remove the folders of commands that were cut off before they had a record, or before it was known."""
     for folder in place.iterdir():
-        is_whole = not (folder / PART).exists()
-        if not folder.is_dir() or (is_whole and list(folder.glob("**/record.json"))):
+        is_known = not (folder / UNKNOWN).exists()
+        if not folder.is_dir() or (is_known and list(folder.glob("**/record.json"))):
             continue
         held = hold(folder, fcntl.LOCK_EX)
         if held is not None:
@@ -209,35 +213,48 @@ def remove_left(place: Path) -> None:
             os.close(held)
 
 
-def open_folder(request: dict[str, Any], link: Link) -> tuple[Path, int, bool]:
-    """Return the folder to work in, the descriptor that holds it, and whether it is a new one or that of an earlier command."""
-    place = Path.home() / PLACE
-    is_new = request["folder"] is None
-    if not is_new:
-        folder = Path(request["folder"])
-        # It comes from a record, which may be of anybody, and is removed in the end: nothing else may be.
-        is_there = folder.parent == place and folder.name != ".." and (folder / request["result"] / NOTED[0]).exists()
-        if not is_there and request["files_bytes"] is None:
-            raise Refusal(
-                "it no longer has this record",
-                str(folder / request["result"]),
-                "what was brought home stays; begin again for the rest",
-            )
-        is_new = not is_there
-    if is_new:
-        place.mkdir(mode=0o755, exist_ok=True)
-        remove_left(place)
-        folder = place / f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
-        folder.mkdir()
+def remove(folder: Path) -> None:
+    """Remove a folder to work in, and the place of all if it was the last one."""
+    shutil.rmtree(folder, ignore_errors=True)
+    with contextlib.suppress(OSError):
+        folder.parent.rmdir()
+
+
+def hold_earlier(folder: Path, result: str, link: Link) -> int | None:
+    """Return the descriptor that holds the folder of an earlier command; None if its record is gone."""
     until_s = time.monotonic() + WAITS_S
-    held = hold(folder, fcntl.LOCK_EX)
-    while held is None:
+    # It comes from a record, which may be of anybody, and is removed in the end: nothing else may be.
+    is_ours = folder.parent == Path.home() / PLACE and folder.name != ".."
+    while is_ours and (folder / result / NOTED[0]).exists():
+        # Who holds it may be about to remove it.
+        with contextlib.suppress(FileNotFoundError):
+            if (held := hold(folder, fcntl.LOCK_EX)) is not None:
+                return held
         if time.monotonic() > until_s or link.is_gone or link.take_word() == b"stop":
             raise Refusal("another pgdyno is at work on this record there", str(folder), "wait for it")
         link.turn(LOOKS_EVERY_S, [])
-        held = hold(folder, fcntl.LOCK_EX)
-    (folder / AT_HOME).unlink(missing_ok=True)
-    return folder, held, is_new
+    return None
+
+
+def open_folder(request: dict[str, Any], link: Link) -> tuple[Path, int, bool]:
+    """Return the folder to work in, the descriptor that holds it, and whether it is a new one or that of an earlier command."""
+    if request["folder"] is not None:
+        folder = Path(request["folder"])
+        held = hold_earlier(folder, request["result"], link)
+        if held is not None:
+            for mark in (AT_HOME, UNKNOWN):
+                (folder / mark).unlink(missing_ok=True)
+            return folder, held, False
+    place = Path.home() / PLACE
+    place.mkdir(mode=0o755, exist_ok=True)
+    remove_left(place)
+    folder = place / f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
+    folder.mkdir()
+    held = hold(folder, fcntl.LOCK_EX)
+    if held is None:
+        raise Refusal("another pgdyno removes this folder there just now", str(folder), "call it again")
+    (folder / UNKNOWN).touch()
+    return folder, held, True
 
 
 def check_room(folder: Path, size: int) -> None:
@@ -278,10 +295,10 @@ def put_files(folder: Path, incoming: Any) -> None:
             # A name may come from a record, which may be of anybody.
             if Path(entry.name).is_absolute() or ".." in Path(entry.name).parts:
                 raise OSError(f"{entry.name} leads out of the folder")
+            path = folder / entry.name
             source = tar.extractfile(entry) if entry.isfile() else None
+            (path if entry.isdir() else path.parent).mkdir(parents=True, exist_ok=True)
             if source is not None:
-                path = folder / entry.name
-                path.parent.mkdir(parents=True, exist_ok=True)
                 with path.open("wb") as copy:
                     shutil.copyfileobj(source, copy)
                 path.chmod(entry.mode & 0o777)
@@ -355,6 +372,7 @@ class Command:
             while (word := self.link.take_word()) is not None:
                 if word == b"stop":
                     self.stop()
+                self.heed_known(word)
             if self.link.is_gone:
                 self.end()
             if self.child.poll() is not None and self.outputs and not select.select(list(self.outputs), [], [], 0.0)[0]:
@@ -384,6 +402,11 @@ class Command:
         else:
             os.close(output)
             del self.outputs[output]
+
+    def heed_known(self, word: bytes) -> None:
+        """Take the mark away once a record at the other end names the folder."""
+        if word == b"known":
+            (self.folder / UNKNOWN).unlink(missing_ok=True)
 
     def note_record(self) -> None:
         """Send once what its record begins with, as soon as there is one."""
@@ -418,7 +441,7 @@ def send_tar(folder: Path, link: Link) -> None:
 
 
 def serve(command: Command, link: Link) -> None:
-    """Bring the record home, and remove the folder, as asked."""
+    """Bring the record home, and remove the folder, as asked, and also if its record is unknown to anybody."""
     while not link.is_gone:
         while (word := link.take_word()) is not None:
             if word == b"fetch" and command.result is not None:
@@ -426,11 +449,12 @@ def serve(command: Command, link: Link) -> None:
             elif word == b"home":
                 (command.folder / AT_HOME).touch()
             elif word == b"remove":
-                shutil.rmtree(command.folder, ignore_errors=True)
-                with contextlib.suppress(OSError):
-                    command.folder.parent.rmdir()
+                remove(command.folder)
                 link.send("removed", b"")
+            command.heed_known(word)
         link.turn(LOOKS_EVERY_S, [])
+    if command.is_noted and (command.folder / UNKNOWN).exists():
+        remove(command.folder)
 
 
 def main() -> None:

@@ -86,20 +86,31 @@ def pack_packages(there: Platform, here: Platform) -> Parcel:
     )
 
 
-def pack_program(there: Platform, packages: Parcel) -> Parcel:
-    """Return pgdyno itself, with its studies, as an environment that sees the packages."""
-    inside = f"lib/python3.{there.minor}/site-packages"
-    files = {f"{inside}/{path}": source for path, source in _list_program().items()}
-    digest = hashlib.sha256(packages.name.encode())
-    for path, source in sorted(files.items()):
-        digest.update(f"{path}\n".encode())
-        digest.update(hashlib.sha256(source.read_bytes()).digest())
-    return Parcel(
-        name=f"pgdyno-{digest.hexdigest()[:_SUM_LENGTH]}",
-        title="pgdyno itself",
-        list_files=lambda: _add_compiled(files),
-        packages=packages.name,
-    )
+class ProgramFiles:
+    """The files of pgdyno itself, with its studies: they are read before it is known for which machine."""
+
+    def __init__(self) -> None:
+        self._files: Mapping[str, Path] = {}
+        self._sums: Mapping[str, bytes] = {}
+
+    def read(self) -> None:
+        """Read them."""
+        self._files = _list_program()
+        self._sums = {path: hashlib.sha256(source.read_bytes()).digest() for path, source in self._files.items()}
+
+    def pack(self, there: Platform, packages: Parcel) -> Parcel:
+        """Return them for a machine, as an environment that sees the packages."""
+        inside = f"lib/python3.{there.minor}/site-packages"
+        digest = hashlib.sha256(packages.name.encode())
+        for path in sorted(self._files):
+            digest.update(f"{inside}/{path}\n".encode())
+            digest.update(self._sums[path])
+        return Parcel(
+            name=f"pgdyno-{digest.hexdigest()[:_SUM_LENGTH]}",
+            title="pgdyno itself",
+            list_files=lambda: _add_compiled({f"{inside}/{path}": source for path, source in self._files.items()}),
+            packages=packages.name,
+        )
 
 
 def find_lock() -> Path:

@@ -1,4 +1,4 @@
-"""Find the studies that pgdyno was sent here to run and that were stopped, and remove those whose records are at home."""
+"""Find the studies that pgdyno was sent here to run and that were stopped, and remove those whose records are at home or unknown."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from pgdyno.run.over.far_run import AT_HOME, NOTED, PLACE, hold
+from pgdyno.run.over.far_run import AT_HOME, NOTED, PLACE, UNKNOWN, hold
 
 
 class StoppedStudy(msgspec.Struct, frozen=True, kw_only=True):
@@ -21,6 +21,13 @@ class StoppedStudy(msgspec.Struct, frozen=True, kw_only=True):
     size_bytes: int
     is_at_home: bool
     """Whether all that it has measured is on the machine that it was asked for from, too."""
+    is_known: bool
+    """Whether a record there names it; else that pgdyno was killed, or the link was cut, before one did."""
+
+    @property
+    def is_removable(self) -> bool:
+        """Whether nobody loses anything with it."""
+        return self.is_at_home or not self.is_known
 
 
 def find_stopped() -> tuple[StoppedStudy, ...]:
@@ -33,8 +40,7 @@ def find_stopped() -> tuple[StoppedStudy, ...]:
         with _held(folder) as is_held:
             if is_held and any(folder.glob(f"**/{NOTED[0]}")):
                 size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
-                is_at_home = (folder / AT_HOME).exists()
-                found.append(StoppedStudy(folder=str(folder), size_bytes=size, is_at_home=is_at_home))
+                found.append(_read_marks(folder, size))
     return tuple(found)
 
 
@@ -42,10 +48,15 @@ def remove_stopped(study: StoppedStudy) -> bool:
     """Remove a stopped study, unless it runs again or has measured something since; return whether it is removed."""
     folder = Path(study.folder)
     with _held(folder) as is_held:
-        if not is_held or not (folder / AT_HOME).exists():
+        if not is_held or not _read_marks(folder, study.size_bytes).is_removable:
             return False
         shutil.rmtree(folder)
     return True
+
+
+def _read_marks(folder: Path, size_bytes: int) -> StoppedStudy:
+    is_at_home, is_unknown = ((folder / mark).exists() for mark in (AT_HOME, UNKNOWN))
+    return StoppedStudy(folder=str(folder), size_bytes=size_bytes, is_at_home=is_at_home, is_known=not is_unknown)
 
 
 @contextmanager

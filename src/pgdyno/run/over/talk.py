@@ -8,7 +8,7 @@ import select
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -30,13 +30,14 @@ class FarTalk:
     Args:
         link: The machine.
         source: The program's file, which imports the standard library only.
+        meanwhile: What to do here while Python starts there.
 
     Raises:
         HostError: There is no connection, or no Python that is new enough.
         StepFailedError: The program does not start.
     """
 
-    def __init__(self, link: SshLink, source: Path) -> None:
+    def __init__(self, link: SshLink, source: Path, *, meanwhile: Callable[[], None] = lambda: None) -> None:
         self._link = link
         self._data = b""
         program = pack_program(source.read_text(encoding="utf-8"))
@@ -51,6 +52,7 @@ class FarTalk:
             raise RuntimeError("a link starts programs with pipes")
         self._stdin, self._stdout, self._stderr = stdin, stdout, stderr
         try:
+            meanwhile()
             self._await_python()
             self.send(program + b"\n")
         except BaseException:

@@ -1,0 +1,50 @@
+"""What an experiment about a record needs of the machine that pgdyno is called on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pgdyno.analyse.comparison.verdict import VerdictKind
+from pgdyno.errors import SpecError
+from pgdyno.explain.finding import Finding, Severity
+from pgdyno.explain.intervention import Intervention
+from pgdyno.flow import report as flow_report
+from pgdyno.flow.confirm.experiment import ConfirmOptions, Subject, _compose
+from pgdyno.flow.report import compose_report
+from pgdyno.record.far import FarRecord, write_far
+from pgdyno.record.store import RecordStore
+from tests.given import SERVER, give
+from tests.records import WRITING, copy_record, edit
+
+
+def test_a_command_of_the_machine_there_need_not_exist_here(tmp_path: Path) -> None:
+    store = RecordStore(copy_record(tmp_path / "mine"))
+    study = store.path / "study.toml"
+    command = 'restore = "command"\nrestore_command = "/of/that/machine/restore it"\n'
+    study.write_text(study.read_text().replace("[data]\n", f"[data]\n{command}"))
+    subject = Subject(
+        workload=compose_report(store).report.analysis.workloads[0],
+        resource="CPU",
+        variant=None,
+        intervention=Intervention(varied="mode", levels=("prepared", "simple"), expects=VerdictKind.SLOWER, why=""),
+        least_ratio=0.0,
+    )
+    wishes = ConfirmOptions(minutes=None, duration=None)
+    with pytest.raises(SpecError, match="there is no program /of/that/machine/restore"):
+        _compose(store, subject, wishes)
+    write_far(store.path, FarRecord(ssh="db1", folder=None, record="mine"))
+    assert _compose(store, subject, wishes).data.restore_command == "/of/that/machine/restore it"
+
+
+def test_confirm_is_suggested_only_where_it_reaches_the_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = "`pgdyno on db1 compare`: mode=simple should be slower."
+    finding = Finding(severity=Severity.NOTE, rule="limits", claim="", evidence="", advice="", confirm=asked)
+    monkeypatch.setattr(flow_report, "explain_study", lambda *_: (finding,))
+    store = give(WRITING, tmp_path, server=SERVER)
+    (told,) = compose_report(store).report.explanations
+    assert told.confirm == f"`pgdyno explain {store.path} --confirm`: mode=simple should be slower."
+    edit(store.path / "record.json", lambda record: record.update(command=["pgdyno", "on", "db1", "bench"]))
+    (told,) = compose_report(store).report.explanations
+    assert told.confirm == asked
