@@ -20,18 +20,15 @@ import msgspec
 
 from pgdyno.errors import HostError, PgdynoError, StepFailedError
 from pgdyno.run.host import process
-from pgdyno.run.host.clock import monotonic_s
 from pgdyno.run.host.helper import helper_argv
 from pgdyno.run.host.log import LOG
-from pgdyno.run.link.boot import SILENCE_S, end_program
+from pgdyno.run.link.boot import end_program
 from pgdyno.run.link.relayed import RELAY_VARIABLE
 from pgdyno.run.link.ssh import ANSWERS_WITHIN_S, SSH_FAILED, SshLink, open_link
 from pgdyno.run.over import far_relay
 from pgdyno.run.over.talk import FarTalk
 from pgdyno.spec.hosts import HostEntry
 
-_BEATS_EVERY_S = SILENCE_S / 6
-_LOOKS_EVERY_S = 1.0
 _BLOCK_BYTES = 1 << 16
 _OUT, _ERR, _EXIT = "out", "err", "exit"
 
@@ -130,17 +127,19 @@ class _Relay:
         self._talk = talk
         self._links = links
         self._streams: dict[int, _Stream] = {}
-        self._said_s = monotonic_s()
 
     def serve(self) -> None:
         """Pass everything on until this process's standard input ends, or the link is lost."""
+        # A load host that does not answer holds this up for as long as ssh tries to connect: no other must be lost by that.
+        with self._talk.kept_alive():
+            self._pass_frames()
+
+    def _pass_frames(self) -> None:
         while True:
             outputs = {descriptor: one for one in self._streams.values() for descriptor in one.open}
-            ready = select.select([0, self._talk.output, *outputs], [], [], _LOOKS_EVERY_S)[0]
+            ready = select.select([0, self._talk.output, *outputs], [], [])[0]
             if 0 in ready and not os.read(0, 1):
                 return
-            if monotonic_s() - self._said_s >= _BEATS_EVERY_S:
-                self._say(b"\n")
             if self._talk.output in ready:
                 self._talk.fill()
                 while self._talk.has_line():
@@ -191,11 +190,7 @@ class _Relay:
             self._send(stream.number, _EXIT, str(code if code >= 0 else SSH_FAILED).encode())
 
     def _send(self, number: int, word: str, data: bytes) -> None:
-        self._say(b"%d %b %d\n" % (number, word.encode(), len(data)) + data)
-
-    def _say(self, data: bytes) -> None:
-        self._said_s = monotonic_s()
-        self._talk.send(data)
+        self._talk.send(b"%d %b %d\n" % (number, word.encode(), len(data)) + data)
 
 
 def main() -> int:
