@@ -80,12 +80,13 @@ def read_history(folders: Sequence[Path], *, out: Path | None = None, ui: Ui) ->
     for number, store in enumerate(stores, start=1):
         ui.show_activity(f"{number} of {len(stores)}")
         try:
-            # A copy would count as a result of its own.
-            first = seen.setdefault(identify_record(store.read_record()), store)
-            if first is store:
-                results += _read_results(store, program)
-            else:
-                unreadable.append(f"{describe_path(store.path)}: a copy of {describe_path(first.path)}")
+            made = identify_record(store.read_record())
+            if made in seen:
+                # A copy would count as a result of its own.
+                unreadable.append(f"{describe_path(store.path)}: a copy of {describe_path(seen[made].path)}")
+                continue
+            results += _read_results(store, program)
+            seen[made] = store
         except (PgdynoError, OSError) as error:
             unreadable.append(
                 f"{describe_path(store.path)}: {error.reason if isinstance(error, PgdynoError) else error}"
