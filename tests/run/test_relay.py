@@ -65,8 +65,9 @@ def test_everything_goes_to_and_fro(by_ssh: Sshd, tmp_path: Path, monkeypatch: p
     while socket.parent.exists():
         assert time.monotonic() < deadline_s
         time.sleep(0.02)
-    with pytest.raises(HostError, match="there is no way to db2 any more"), open_load_link(LOAD):
+    with pytest.raises(HostError, match="there is no way to db2 any more") as gone, open_load_link(LOAD):
         pass
+    assert "`pgdyno resume`" in gone.value.hint
 
 
 def test_a_load_host_that_is_not_reached_is_said_at_once(by_ssh: Sshd) -> None:
