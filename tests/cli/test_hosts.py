@@ -28,3 +28,14 @@ def test_reached_machines_are_shown_and_the_others_explained(by_ssh: Sshd, tmp_p
     assert seen["boot_id"] == Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     assert abs(seen["clock"]["offset_s"]) <= seen["clock"]["uncertainty_s"]
     assert run_here(["hosts", "studies-of-nobody.toml"]).returncode == 2
+
+
+def test_the_way_to_a_server_that_does_not_run_yet_is_not_tried(by_ssh: Sshd, tmp_path: Path) -> None:
+    study = tmp_path / "study.toml"
+    study.write_text(
+        '[hosts.load]\nrole = "load"\nssh = "db1"\n[[workload]]\nname = "read"\nscripts = ["select-only"]\n'
+    )
+    done = run_here(["hosts", str(study)], NO_COLOR="1", TERM="dumb", COLUMNS="300")
+    assert done.returncode == 0, done.stderr
+    assert "not tried" in done.stdout.splitlines()[1]
+    assert "note: The way to the server was not tried" in done.stdout

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
 
 import pytest
 
+from pgdyno.cli.given_options import put_load_hosts
 from pgdyno.conduct.load.hosts import ReachedHost
 from pgdyno.conduct.load.own import _find_address
 from pgdyno.errors import HostError
@@ -15,6 +17,7 @@ from pgdyno.record.store import open_record
 from pgdyno.record.trial_data import read_trial_data
 from pgdyno.run.cluster.load_access import _find_port
 from pgdyno.run.host.program import MACHINE_VARIABLE
+from pgdyno.spec.read import format_study, parse_study
 from tests.cli.program import some_bench
 from tests.hosts import Sshd
 
@@ -66,3 +69,17 @@ def test_the_address_of_load_hosts_is_the_one_that_ssh_shows(monkeypatch: pytest
     monkeypatch.delenv("SSH_CONNECTION")
     with pytest.raises(HostError, match="does not know by which address"):
         _find_address([see("127.0.0.7")])
+
+
+def test_a_study_that_came_from_another_machine_goes_to_its_servers_machine_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    study = parse_study('[[workload]]\nname = "read"\nscripts = ["select-only"]\n', source="mine", folder=Path())
+    assert put_load_hosts(study, None, address=None).server_host is None
+    monkeypatch.setenv(MACHINE_VARIABLE, "me@db1")
+    for loads in ([], ["load1"]):
+        text = format_study(put_load_hosts(study, loads, address=None))
+        again = parse_study(text, source="again", folder=Path())
+        assert again.server_host is not None
+        assert again.server_host[1].ssh == "me@db1"
+        assert [*again.load_hosts] == loads

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import shutil
 
 import pytest
 
+from pgdyno.record.far import FarRecord, write_far
 from pgdyno.record.store import open_record
 from tests.cli.experiments import THINKING, finished_trials
 from tests.cli.program import some_bench, wait_until
 from tests.hosts import Sshd
+from tests.records import copy_record
 from tests.run.test_load_hosts import is_running, left_overs
 
 pytestmark = pytest.mark.cluster
@@ -82,3 +85,19 @@ def test_a_study_goes_to_the_machine_of_its_server_and_to_no_other(carried: Sshd
         assert done.returncode == 2, done.stderr
         assert "error on db2: the study names db1 as the machine of its server" in done.stderr
         assert not bench.records
+
+
+def test_a_record_from_another_machine_does_not_choose_what_is_reached_from_here(carried: Sshd) -> None:
+    with some_bench() as bench:
+        added = {"unknown": {"role": "load", "ssh": "unknown"}}
+        copy_record(
+            bench.folder / "mine",
+            study=lambda record: (record.update(ended_at=None), record["study"].update(hosts=added)),
+        )
+        shutil.rmtree(bench.folder / "mine/trials/0002")
+        write_far(bench.folder / "mine", FarRecord(ssh="db1", folder=f"{carried.home}/pgdyno-on/gone", record="mine"))
+        done = bench.run("resume", "mine")
+        assert done.returncode != 0
+        # It went to db1, and not to the machine that the record names.
+        assert "host key" not in done.stderr, done.stderr
+        assert "db1" in done.stderr

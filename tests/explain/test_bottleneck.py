@@ -129,11 +129,13 @@ def test_a_limit_of_pgdynos_own_server_is_named_with_its_machine_where_load_host
     )
     named = {"db1": HostEntry(role=HostRole.SERVER, ssh="me@db1")}
     there = msgspec.structs.replace(here, study=msgspec.structs.replace(here.study, hosts=named))
+    # The server's machine is the load host, too, and then has another name in the study.
+    shared = msgspec.structs.replace(there, load_hosts=(msgspec.structs.replace(host, ssh="me@db1"),))
     (workload,) = analysis.workloads
     changed = msgspec.structs.replace(workload, bottleneck=say(Resource.CPU))
     trials = msgspec.structs.replace(analysis, workloads=(changed,))
-    claims = [next(iter(find_bottlenecks(one, trials))).claim for one in (here, there)]
-    assert claims == ["The CPUs on vm probably limit this load.", "The CPUs on db1 probably limit this load."]
+    claims = [next(iter(find_bottlenecks(one, trials))).claim for one in (here, there, shared)]
+    assert claims == [f"The CPUs on {name} probably limit this load." for name in ("vm", "db1", "me@db1")]
 
 
 @each_row([each for each in Resource if each is not Resource.UNKNOWN])

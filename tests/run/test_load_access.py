@@ -60,6 +60,16 @@ def check_who_is_let_in(home: Home, tmp_path: Path, access: LoadAccess) -> None:
         with closing(server.connect(database="postgres")) as connection:
             connection.execute(b"CREATE TABLE t (x int); CREATE SEQUENCE s")
         assert ask(way, "INSERT INTO t VALUES (nextval('s')) RETURNING x") == "1"
+        # What it makes is its own: the superuser's sessions would run a function in public that fits their words best.
+        made = "FUNCTION {}jsonb_object_agg(name, text) RETURNS text LANGUAGE sql AS 'SELECT current_user'"
+        assert "permission denied for schema public" in ask(way, f"CREATE {made.format('public.')}")
+        with psycopg.connect(way.conninfo(), autocommit=True) as connection:
+            connection.execute(b"CREATE TABLE mine AS SELECT 1 AS one")
+            connection.execute(f"CREATE {made.format('')}".encode())
+        assert ask(way, "SELECT one FROM mine") == "1"
+        asked = b"SELECT pg_typeof(jsonb_object_agg(name, setting))::text AS type FROM pg_settings"
+        with closing(server.connect(database="postgres")) as connection:
+            assert connection.execute(asked).fetchall() == [{"type": "jsonb"}]
         wrong = msgspec.structs.replace(way, parameters={"sslmode": "disable", "password": "wrong"})
         assert "password authentication failed" in ask(wrong, "SELECT 1")
         other = msgspec.structs.replace(way, user=SUPERUSER)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -12,7 +15,9 @@ from pgdyno.errors import HostError
 from pgdyno.run.host.process import stop
 from pgdyno.run.link.look import look_at
 from pgdyno.run.link.relayed import RELAY_VARIABLE, open_load_link
-from pgdyno.run.over.relay import relaying
+from pgdyno.run.link.ssh import SshLink, open_link
+from pgdyno.run.over import talk
+from pgdyno.run.over.relay import _Relay, relaying
 from pgdyno.spec.hosts import HostEntry, HostRole
 from tests.hosts import Sshd
 
@@ -60,11 +65,68 @@ def test_everything_goes_to_and_fro(by_ssh: Sshd, tmp_path: Path, monkeypatch: p
     while socket.parent.exists():
         assert time.monotonic() < deadline_s
         time.sleep(0.02)
-    with pytest.raises(HostError, match="there is no way to db2 any more"), open_load_link(LOAD):
+    with pytest.raises(HostError, match="there is no way to db2 any more") as gone, open_load_link(LOAD):
         pass
+    assert "`pgdyno resume`" in gone.value.hint
 
 
 def test_a_load_host_that_is_not_reached_is_said_at_once(by_ssh: Sshd) -> None:
     unknown = HostEntry(role=HostRole.LOAD, ssh="unknown")
     with pytest.raises(HostError, match="the host key of unknown is not known"), relaying(SERVER, {"load": unknown}):
         pass
+
+
+ASKING = """
+import os, sys
+asked = b'{"host": "db2", "command": "true"}'
+os.write(1, b"1 open %d\\n" % len(asked) + asked)
+with open("HEARD", "wb", buffering=0) as heard:
+    while more := os.read(0, 1000):
+        heard.write(more)
+"""
+
+
+class SlowLink(SshLink):
+    """A way to a load host that does not answer until beats have come to the server's machine meanwhile."""
+
+    def __init__(self, heard: Path, end: int) -> None:
+        super().__init__(LOAD, heard.parent)
+        self.heard, self.end = heard, end
+
+    def connect(self) -> None:
+        deadline_s = time.monotonic() + 60
+        while b"\n\n\n" not in self.heard.read_bytes():
+            assert time.monotonic() < deadline_s
+            time.sleep(0.01)
+        # That ends the relay.
+        os.close(self.end)
+        raise HostError("db2 does not answer")
+
+
+@contextmanager
+def standard_input() -> Iterator[int]:
+    """A pipe in place of this process's standard input; gives its other end."""
+    kept, (source, end) = os.dup(0), os.pipe()
+    os.dup2(source, 0)
+    try:
+        yield end
+    finally:
+        os.dup2(kept, 0)
+        os.close(kept)
+        os.close(source)
+
+
+def test_a_load_host_that_does_not_answer_holds_back_no_beats(
+    by_ssh: Sshd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(talk, "_BEATS_WITHIN_SILENCE", 1000)
+    program, heard = tmp_path / "asking.py", tmp_path / "heard"
+    program.write_text(ASKING.replace("HEARD", str(heard)))
+    heard.touch()
+    with standard_input() as end, open_link(SERVER) as link:
+        asking = talk.FarTalk(link, program)
+        try:
+            _Relay(asking, {"db2": SlowLink(heard, end)}).serve()
+        finally:
+            asking.close()
+    assert b"1 err 19\ndb2 does not answer" in heard.read_bytes()

@@ -55,6 +55,8 @@ def test_machines_that_a_command_line_names_have_their_roles() -> None:
         "admin@load2": (HostRole.LOAD, "admin@load2"),
     }
     assert make_named_hosts(None) == {}
+    # The server's machine may be named as no file can be.
+    assert [*make_named_hosts("ssh://me@db1:22", ["load"])] == ["ssh---me@db1-22", "load"]
     for named in (["load1", "load1"], ["load/1"]):
         with pytest.raises(SpecError) as caught:
             make_named_hosts(None, named)

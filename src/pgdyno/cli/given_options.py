@@ -105,7 +105,7 @@ def check_apply_with(command: str | None, *, dsn: str | None) -> None:
 
 
 def put_load_hosts(study: Study, named: list[str] | None, *, address: str | None) -> Study:
-    """Return a study of pgdyno's own server whose load comes from the machines that were named, if some were.
+    """Return a study of pgdyno's own server with its machine, if it is not the user's, and the load hosts that were named.
 
     Args:
         study: The study.
@@ -117,11 +117,14 @@ def put_load_hosts(study: Study, named: list[str] | None, *, address: str | None
     """
     import msgspec  # noqa: PLC0415 - --help needs no types
 
+    from pgdyno.run.host.program import machine_name  # noqa: PLC0415 - likewise
     from pgdyno.spec.hosts import make_named_hosts  # noqa: PLC0415 - likewise
 
     server = msgspec.structs.replace(study.server, address=address)
+    # From another machine, the study and the commands of the report must lead to this one again.
+    hosts = make_named_hosts(machine_name(), named or ())
     try:
-        return msgspec.structs.replace(study, server=server, hosts=make_named_hosts(None, named or ()))
+        return msgspec.structs.replace(study, server=server, hosts=hosts)
     except ValueError as exc:
         raise SpecError(str(exc)) from exc
 

@@ -157,15 +157,18 @@ def _name_place(resource: Resource, record: StudyRecord) -> str:
         return ""
     if record.load_hosts and record.given is None:
         named, host = record.study.server_host, record.host
-        name = named[0] if named is not None else None if host is None else host.host_name
+        name = _choose_name(named[0], named[1].ssh, record) if named is not None else host and host.host_name
         return f" on {name}" if name is not None and resource in _OF_MACHINE else ""
     if server is None or (server.is_load_host and not record.load_hosts):
         return ""
     if resource is Resource.LOAD_GENERATOR:
         return "" if load is None or load.host_name is None else f" on {load.host_name}"
+    return f" on {_choose_name(server.name, server.ssh, record)}" if resource in _OF_MACHINE else ""
+
+
+def _choose_name(name: str, ssh: str, record: StudyRecord) -> str:
     # A machine that is a load host, too, may have two names in a study; ssh has one for it.
-    is_shared = any(host.ssh == server.ssh for host in record.load_hosts)
-    return f" on {server.ssh if is_shared else server.name}" if resource in _OF_MACHINE else ""
+    return ssh if any(host.ssh == ssh for host in record.load_hosts) else name
 
 
 def _claim(found: Bottleneck, place: str) -> str:

@@ -27,6 +27,11 @@ from pgdyno.run.load.group import PgbenchGroup
 from pgdyno.run.postgres.address import Address
 from pgdyno.spec.hosts import HostEntry, HostRole, make_named_hosts, read_hosts, read_server_dsn
 
+_UNTRIED = (
+    "note: The way to the server was not tried: no server of yours is named."
+    " One of pgdyno's own listens when the study runs, and each load host must reach it before data are loaded."
+)
+
 
 class HostLine(msgspec.Struct, frozen=True, kw_only=True):
     """A machine; `problem` says why nothing else is known of it."""
@@ -72,7 +77,7 @@ class HostLine(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def _show_reach(self) -> str:
-        return "no server named" if self.reach_s is None else format_seconds(self.reach_s)
+        return "not tried" if self.reach_s is None else format_seconds(self.reach_s)
 
 
 class HostsView(msgspec.Struct, frozen=True, kw_only=True):
@@ -119,8 +124,9 @@ class HostsView(msgspec.Struct, frozen=True, kw_only=True):
             for line in self.hosts
             if line.problem is not None
         ]
-        table = render_rows(headings, rows)
-        return Group(table, render_headed(problems)) if problems else table
+        is_untried = any(line.pgbench is not None and line.reach_s is None for line in self.hosts)
+        notes = [_UNTRIED] if is_untried else []
+        return Group(render_rows(headings, rows), *notes, *([render_headed(problems)] if problems else []))
 
 
 def read_named(named: str) -> Mapping[str, HostEntry]:

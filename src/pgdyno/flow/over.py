@@ -61,7 +61,8 @@ def run_over(
     """
     with open_link(entry) as link, relaying(entry, loads) as variables:
         place = home if home is not None or order.result is None else Path(order.result)
-        return _Run(link, msgspec.structs.replace(order, variables=variables), place, check).run(ui, before_output)
+        sent = msgspec.structs.replace(order, variables=variables)
+        return _Run(link, sent, place, check, loads=loads).run(ui, before_output)
 
 
 def resume_over(
@@ -78,8 +79,9 @@ def resume_over(
         folder=far.folder,
         result=far.record,
     )
-    with store.locked(), open_link(entry) as link, relaying(entry, study.load_hosts) as variables:
-        return _Run(link, msgspec.structs.replace(order, variables=variables), store.path).run(ui, before_output)
+    with store.locked(), open_link(entry) as link, relaying(entry, far.load_hosts) as variables:
+        sent = msgspec.structs.replace(order, variables=variables)
+        return _Run(link, sent, store.path, loads=far.load_hosts).run(ui, before_output)
 
 
 def _list_record(record: Path, there: str) -> Mapping[str, Path]:
@@ -114,9 +116,15 @@ class _Run:
     """A command on a machine, and where its result goes here."""
 
     def __init__(
-        self, link: SshLink, order: Order, home: Path | None, check: Callable[[RecordStore], None] = lambda _: None
+        self,
+        link: SshLink,
+        order: Order,
+        home: Path | None,
+        check: Callable[[RecordStore], None] = lambda _: None,
+        *,
+        loads: Mapping[str, HostEntry],
     ) -> None:
-        self._link, self._order, self._home, self._check = link, order, home, check
+        self._link, self._order, self._home, self._check, self._loads = link, order, home, check, loads
         self._note: FarRecord | None = None
         self._refusal: PgdynoError | None = None
         self._hint = _NOT_BEGUN
@@ -178,7 +186,9 @@ class _Run:
         """Put what the record begins with where it will lie, so that it can be resumed from here whatever happens."""
         if self._home is None or self._order.result is None:
             return
-        note = FarRecord(ssh=self._link.destination, folder=began.folder, record=self._order.result)
+        note = FarRecord(
+            ssh=self._link.destination, folder=began.folder, record=self._order.result, load_hosts=self._loads
+        )
         if self._order.words[0] == RESUME:
             write_far(self._home, note)
         else:

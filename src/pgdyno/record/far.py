@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
 
 from pgdyno.errors import HostError, SpecError, why
 from pgdyno.record.durable import write_durably, writing
+from pgdyno.spec.hosts import HostEntry
 
 FAR_FILE = "ssh.json"
 
@@ -21,6 +23,8 @@ class FarRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     """The folder there in which pgdyno runs; None: it is removed, since all of the record is here."""
     record: str
     """The record's path in that folder."""
+    load_hosts: Mapping[str, HostEntry] = msgspec.field(default_factory=dict)
+    """The load hosts that the user named here. The record's own are of that machine, which must not choose what is reached from here."""
 
 
 def write_far(record: Path, far: FarRecord) -> None:

@@ -141,7 +141,8 @@ def make_named_hosts(server: str | None, loads: Sequence[str] = ()) -> dict[str,
         hosts = {name: HostEntry(role=HostRole.LOAD, ssh=name) for name in loads}
         if server is not None:
             # Reports name load hosts by these names, and the server's machine by its own host name.
-            name = f"server-{server}" if server in hosts else server
+            fit = _OF_NO_NAME.sub("-", server)
+            name = fit if _NAME.fullmatch(fit) and fit not in hosts else f"server-{fit}"
             hosts = {name: HostEntry(role=HostRole.SERVER, ssh=server), **hosts}
     except ValueError as exc:
         raise SpecError(str(exc)) from exc
@@ -158,5 +159,6 @@ def _find_place(source: str, text: str, path: str) -> str:
 
 # They name folders of a record, too.
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._@-]*")
+_OF_NO_NAME = re.compile(r"[^A-Za-z0-9._@-]")
 _ROLES = tuple(role.value for role in HostRole)
 _KEYS = tuple(field.name for field in msgspec.structs.fields(HostEntry))

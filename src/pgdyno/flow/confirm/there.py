@@ -73,7 +73,7 @@ def confirm_over(
     return run_over(
         make_entry(far.ssh),
         _order(asked, is_home_known=place.is_home_named or asked.place.home != place.home),
-        loads=asked.study.load_hosts,
+        loads=far.load_hosts,
         ui=ui,
         before_output=before_output,
         home=asked.out,

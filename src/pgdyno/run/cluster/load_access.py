@@ -27,10 +27,12 @@ _ANYWHERE = ("0.0.0.0/0", "::/0")
 _PORTS = range(15_000, 32_000)
 _TRIES = 100
 _CONNECTS_WITHIN_S = 10
-# It reads and writes all data, and makes tables of its own. Everything else is the superuser's.
+# It reads and writes all data, and makes tables of its own. Everything else is the superuser's, whose sessions look for functions
+# in the schema public, too: there it must make none.
 _RIGHTS = (
     "GRANT pg_read_all_data, pg_write_all_data TO {role}",
-    "GRANT CREATE ON SCHEMA public TO {role}",
+    "REVOKE CREATE ON SCHEMA public FROM PUBLIC",
+    "CREATE SCHEMA IF NOT EXISTS {role} AUTHORIZATION {role}",
     "GRANT TRUNCATE ON ALL TABLES IN SCHEMA public TO {role}",
 )
 _SCRAM = "SET password_encryption = 'scram-sha-256'"

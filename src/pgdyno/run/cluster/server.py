@@ -412,7 +412,7 @@ def check_port(port: int) -> None:
             raise HostError(
                 f"port {port} is in use",
                 detail=why(exc),
-                hint="choose another port, or leave it out: pgdyno itself needs none, only a private socket",
+                hint="choose another port, or leave it out: pgdyno itself needs none, and finds a free one for load hosts",
             ) from exc
 
 

@@ -41,7 +41,7 @@ class RelayedLink(SshLink):
             raise HostError(
                 f"there is no way to {self.destination} any more",
                 detail=f"{self._relay}, which leads to the machine that pgdyno came from, is gone",
-                hint="is that machine still connected?",
+                hint="is that machine still connected, and does pgdyno run there? `pgdyno resume` there goes on",
             )
 
     def start(self, command: str, *, stdout: int | IO[bytes]) -> subprocess.Popen[bytes]:

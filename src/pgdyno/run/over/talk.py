@@ -85,7 +85,7 @@ class FarTalk:
     def kept_alive(self) -> Iterator[None]:
         """Send empty lines from a thread meanwhile, so that the program there does not end for want of a word.
 
-        Whole lines may be sent beside them, and nothing else.
+        What is sent beside them must be whole, a line or a frame, in one call of `send`.
         """
         ending = threading.Event()
 
