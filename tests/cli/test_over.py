@@ -139,7 +139,12 @@ def test_what_limits_a_load_there_is_confirmed_there(carried: Sshd) -> None:
         (asked,) = json.loads((record / "confirmations.json").read_text())["confirmations"]
         beside = record / asked["record"]
         assert (beside.name.endswith("-confirm-db1"), (beside / "report.html").exists()) == (True, True)
-        assert json.loads((beside / "ssh.json").read_text()) == {"ssh": "db1", "folder": None, "record": beside.name}
+        assert json.loads((beside / "ssh.json").read_text()) == {
+            "ssh": "db1",
+            "folder": None,
+            "record": beside.name,
+            "load_hosts": {},
+        }
         evidence = json.loads(done.stdout)["explanations"][0]["evidence"]
         assert "): clients=8 in place of clients=4: TPS +" in evidence
         # On another machine than the record's, it ends before it measures anything.
