@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from pgdyno.run.over.far_run import PLACE
 from tests.carrying import carry_in_a_line
 from tests.cli.program import GENTLE, SMALL, Bench, some_bench
 from tests.hosts import Sshd
@@ -38,4 +40,6 @@ def loaded() -> Iterator[Bench]:
 def carried(by_ssh: Sshd, tmp_path: Path) -> Sshd:
     """Put this environment's packages where they are carried to: as one line that names them, instead of 600 MB."""
     carry_in_a_line(tmp_path)
+    # All tests of a process share that machine, and what one of them stopped stays there for `resume`.
+    shutil.rmtree(by_ssh.home / PLACE, ignore_errors=True)
     return by_ssh
