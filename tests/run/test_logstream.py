@@ -22,7 +22,7 @@ from pgdyno.run.cluster.server import Server
 from pgdyno.run.host.process import find_server_user
 from pgdyno.run.load import log_stream as logstream
 from pgdyno.run.load.argv import LoadRun
-from pgdyno.run.load.log_stream import MEMORY_FOLDER, LogStream, start_log_stream
+from pgdyno.run.load.log_stream import MEMORY_FOLDER, LogRequest, LogStream, start_log_stream
 from pgdyno.run.load.pgbench import Pgbench
 from pgdyno.run.postgres import sql
 from pgdyno.spec.table import QueryMode
@@ -39,8 +39,10 @@ def own_logs() -> set[str]:
 
 
 @contextlib.contextmanager
-def stream_to(folder: Path, columns: LogColumns = LogColumns.PLAIN, **settings: object) -> Iterator[LogStream]:
-    stream = start_log_stream(folder, user=find_server_user(), columns=columns, **settings)  # type: ignore[arg-type]
+def stream_to(
+    folder: Path, asked: LogRequest | None = None, *, memory_folder: Path = MEMORY_FOLDER
+) -> Iterator[LogStream]:
+    stream = start_log_stream(folder, asked or LogRequest(), user=find_server_user(), memory_folder=memory_folder)
     try:
         yield stream
     finally:
@@ -58,7 +60,7 @@ def wait_until(condition: Callable[[], bool], *, seconds: float = 240.0) -> bool
 
 def test_growing_logs_are_read_packed_and_deleted(tmp_path: Path) -> None:
     sources = [DATA / "all.log", DATA / "all.log.1"]
-    with stream_to(tmp_path / "t", LogColumns.LAG_AND_RETRIES, latency_limit_us=5000) as stream:
+    with stream_to(tmp_path / "t", LogRequest(columns=LogColumns.LAG_AND_RETRIES, latency_limit_us=5000)) as stream:
         folder = stream.log_prefix.parent
         assert folder.parent == MEMORY_FOLDER
         outs = [(folder / name).open("wb", buffering=0) for name in ("pgbench.77", "pgbench.77.1")]
@@ -209,10 +211,9 @@ def test_killed_pgdyno_leaves_a_whole_record_and_no_log(tmp_path: Path) -> None:
     program = f"""
 import os, signal, sys, time
 from pathlib import Path
-from pgdyno.record.transactions.parse import LogColumns
-from pgdyno.run.load.log_stream import start_log_stream
+from pgdyno.run.load.log_stream import LogRequest, start_log_stream
 from pgdyno.run.host.process import find_server_user
-stream = start_log_stream(Path({str(tmp_path / "t")!r}), user=find_server_user(), columns=LogColumns.PLAIN)
+stream = start_log_stream(Path({str(tmp_path / "t")!r}), LogRequest(), user=find_server_user())
 stream.log_prefix.with_name("pgbench.1").write_bytes({LINE!r} * 5000)
 print(stream.log_prefix.parent, stream.pid, flush=True)
 os.kill(os.getpid(), signal.SIGKILL)

@@ -19,7 +19,7 @@ from pgdyno.record.types import Gap
 from pgdyno.run.host.clock import wall_clock_offset_s
 from pgdyno.run.load.argv import LoadRun
 from pgdyno.run.load.generator import TransactionLog
-from pgdyno.run.load.log_stream import LogOutcome
+from pgdyno.run.load.log_stream import LogOutcome, LogRequest
 from pgdyno.run.load.watch import LoadWatch
 from pgdyno.run.sample.samplers import LOAD_LABEL, Samplers
 from pgdyno.run.trial_stage import Observed, TrialStage
@@ -113,10 +113,12 @@ def start_log(stage: TrialStage, trial: PlannedTrial, seen: Observed, *, folder:
     limit_ms = workload.latency_limit_ms
     return stage.generator.start_log(
         folder / TRANSACTIONS_DIR,
-        columns=_log_columns(workload),
-        sampling_rate=seen.log_sampling_rate,
-        latency_limit_us=None if limit_ms is None else round(limit_ms * 1000),
-        flush_period_s=None if seen.switchback is None else _LIVE_PERIOD_S,
+        LogRequest(
+            columns=_log_columns(workload),
+            sampling_rate=seen.log_sampling_rate,
+            latency_limit_us=None if limit_ms is None else round(limit_ms * 1000),
+            flush_period_s=None if seen.switchback is None else _LIVE_PERIOD_S,
+        ),
     )
 
 

@@ -12,10 +12,9 @@ import msgspec
 
 from pgdyno.record.generators.part import LoadPart
 from pgdyno.record.pgbench.output import PgbenchSummary, Progress, parse_summary
-from pgdyno.record.transactions.parse import LogColumns
 from pgdyno.record.trial_data import TRANSACTIONS_DIR
 from pgdyno.run.load.argv import InitRun, LoadRun
-from pgdyno.run.load.log_stream import LogOutcome
+from pgdyno.run.load.log_stream import LogOutcome, LogRequest
 from pgdyno.run.load.process import Invocation, Running, ShouldAbort, ShouldEnd
 from pgdyno.run.postgres.address import Address
 
@@ -97,15 +96,7 @@ class LoadGenerator(Protocol):
         """The process ids of the running pgbenches of a load in parts on this machine; none of any other load."""
         ...
 
-    def start_log(
-        self,
-        directory: Path,
-        *,
-        columns: LogColumns,
-        sampling_rate: float,
-        latency_limit_us: int | None,
-        flush_period_s: float | None,
-    ) -> TransactionLog:
+    def start_log(self, directory: Path, asked: LogRequest) -> TransactionLog:
         """Start to follow the transaction log of the next load; see `start_log_stream`."""
         ...
 
@@ -206,13 +197,7 @@ def run_logged_load(
     should_abort: ShouldAbort = lambda: None,
 ) -> tuple[LoadOutcome, LogOutcome]:
     """Make one load of which each transaction is logged, and keep its log in `directory`, too; raises as `run_load`."""
-    log = generator.start_log(
-        directory / TRANSACTIONS_DIR,
-        columns=LogColumns.PLAIN,
-        sampling_rate=1.0,
-        latency_limit_us=None,
-        flush_period_s=None,
-    )
+    log = generator.start_log(directory / TRANSACTIONS_DIR, LogRequest())
     with contextlib.closing(log):
         outcome = generator.run_load(
             msgspec.structs.replace(run, log_prefix=log.log_prefix),

@@ -14,11 +14,10 @@ from pgdyno.record.generators.merge import merge_load
 from pgdyno.record.generators.part import LoadPart
 from pgdyno.record.generators.parts import LOADS_DIR
 from pgdyno.record.pgbench.output import PgbenchSummary, Progress, parse_summary
-from pgdyno.record.transactions.parse import LogColumns
 from pgdyno.run.host.process import ServerUser
 from pgdyno.run.load.argv import InitRun, LoadRun
 from pgdyno.run.load.generator import InitOutcome, LoadOutcome, RunningLoad
-from pgdyno.run.load.log_stream import LogOutcome, LogStream, start_log_stream
+from pgdyno.run.load.log_stream import LogOutcome, LogRequest, LogStream, start_log_stream
 from pgdyno.run.load.pgbench import Pgbench
 from pgdyno.run.load.process import ShouldAbort, ShouldEnd, poll_until_done
 from pgdyno.run.postgres.address import Address
@@ -105,26 +104,16 @@ class JoinedPgbenches(abc.ABC):
         self._lagging = frozenset(lagging)
         self._log: JoinedLog | None = None
 
-    def start_log(
-        self,
-        directory: Path,
-        *,
-        columns: LogColumns,
-        sampling_rate: float,
-        latency_limit_us: int | None,
-        flush_period_s: float | None,
-    ) -> JoinedLog:
+    def start_log(self, directory: Path, asked: LogRequest) -> JoinedLog:
         """Start to follow the transaction logs of the next load; see `LoadGenerator`."""
+        lagging = msgspec.structs.replace(asked, columns=asked.columns.with_lag)
         with contextlib.ExitStack() as stack:
             streams = {}
             for name in self._names:
                 stream = start_log_stream(
                     directory.parent / LOADS_DIR / name / directory.name,
+                    lagging if name in self._lagging else asked,
                     user=self._user,
-                    columns=columns.with_lag if name in self._lagging else columns,
-                    sampling_rate=sampling_rate,
-                    latency_limit_us=latency_limit_us,
-                    flush_period_s=flush_period_s,
                     is_framed=self._is_framed,
                 )
                 streams[name] = stack.enter_context(contextlib.closing(stream))

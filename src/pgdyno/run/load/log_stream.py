@@ -66,17 +66,25 @@ every block and faulting it in again cost a third of the reader's CPU time.
 """
 
 
+class LogRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """What pgbench logs of a load, and how soon the record has it."""
+
+    columns: LogColumns = LogColumns.PLAIN
+    sampling_rate: float = 1.0
+    """pgbench's `--sampling-rate`."""
+    latency_limit_us: int | None = None
+    """pgbench's `--latency-limit`; None: there is none."""
+    flush_period_s: float | None = None
+    """The interval at which the record is brought up to date for observers; None: a part is written when it is full."""
+
+
 class LogTask(msgspec.Struct, frozen=True, kw_only=True):
     """The child's task: where the log grows, where the packed form goes, and what pgbench was asked to log."""
 
     parent_pid: int
     log_folder: str
     record_folder: str
-    columns: LogColumns
-    sampling_rate: float
-    latency_limit_us: int | None
-    flush_period_s: float | None = None
-    """The interval at which the record is brought up to date for observers; None: a part is written when it is full."""
+    asked: LogRequest
     is_framed: bool = False
     """Whether the log is that of all threads of a pgbench elsewhere, in frames; see `run/link/far_load.py`."""
 
@@ -153,12 +161,9 @@ class LogStream:
 
 def start_log_stream(
     record_folder: Path,
+    asked: LogRequest,
     *,
     user: process.ServerUser,
-    columns: LogColumns,
-    sampling_rate: float = 1.0,
-    latency_limit_us: int | None = None,
-    flush_period_s: float | None = None,
     memory_folder: Path = MEMORY_FOLDER,
     is_framed: bool = False,
 ) -> LogStream:
@@ -168,12 +173,8 @@ def start_log_stream(
 
     Args:
         record_folder: The folder for the packed parts and the summary, which holds no parts yet.
+        asked: What pgbench will log.
         user: The account of pgbench, which must be able to write the log.
-        columns: The columns that pgbench will write.
-        sampling_rate: pgbench's `--sampling-rate`.
-        latency_limit_us: pgbench's `--latency-limit` in microseconds.
-        flush_period_s: The interval at which a part is written during the load; None: a part is written when it is
-            full.
         memory_folder: The folder of the log while it is read; without enough room, the system's temporary folder is
             used.
         is_framed: Whether the log comes from a load host.
@@ -192,10 +193,7 @@ def start_log_stream(
         parent_pid=os.getpid(),
         log_folder=str(folder),
         record_folder=str(record_folder.absolute()),
-        columns=columns,
-        sampling_rate=sampling_rate,
-        latency_limit_us=latency_limit_us,
-        flush_period_s=flush_period_s,
+        asked=asked,
         is_framed=is_framed,
     )
     argv = helper_argv("pgdyno.run.load.log_stream", msgspec.json.encode(task).decode())
@@ -355,8 +353,11 @@ class _Reader:
         self._task = task
         self._folder = Path(task.log_folder)
         self._files: dict[str, _Follower] = {}
+        self._asked = task.asked
         self._tally = TransactionTally(
-            columns=task.columns, sampling_rate=task.sampling_rate, latency_limit_us=task.latency_limit_us
+            columns=task.asked.columns,
+            sampling_rate=task.asked.sampling_rate,
+            latency_limit_us=task.asked.latency_limit_us,
         )
         self._packer: TransactionPacker | None = TransactionPacker(Path(task.record_folder))
         self._reason: str | None = None
@@ -377,7 +378,7 @@ class _Reader:
                 self._take(file)
                 self._can_free &= file.free()
         threads = [thread for file in self._files.values() for thread in file.threads]
-        if self._task.flush_period_s is not None and threads and self._packer is not None:
+        if self._asked.flush_period_s is not None and threads and self._packer is not None:
             # Times ascend within a thread's log, so everything that ended before the slowest thread's last line is
             # known.
             known_until_us = min(thread.last_stamp_us for thread in threads)
@@ -411,7 +412,7 @@ class _Reader:
 
     def _take(self, file: _Follower) -> None:
         thread, lines = file.read()
-        parsed = parse_block(lines, self._task.columns)
+        parsed = parse_block(lines, self._asked.columns)
         self._tally.add_block(parsed)
         if len(parsed.batch):
             thread.last_stamp_us = int(parsed.batch.stamp_us[-1])
@@ -443,7 +444,7 @@ def main() -> None:
         reader = _Reader(task)
         startup_cpu_s = _cpu_s()
         os.write(1, _READY)
-        period_s = task.flush_period_s or _PERIOD_S
+        period_s = task.asked.flush_period_s or _PERIOD_S
         while not is_asked_to_stop and not select.select([0], [], [], period_s)[0]:
             reader.sweep()
         outcome = reader.finish()

@@ -24,14 +24,13 @@ from pgdyno.record.durable import writing
 from pgdyno.record.pgbench.failure import is_client_abort, parse_failure
 from pgdyno.record.pgbench.init import parse_init, parse_init_progress
 from pgdyno.record.pgbench.output import Progress, parse_progress
-from pgdyno.record.transactions.parse import LogColumns
 from pgdyno.record.trial_data import STDERR_FILE, STDOUT_FILE
 from pgdyno.run.host import process
 from pgdyno.run.host.host import THIS_HOST
 from pgdyno.run.host.process import ServerUser
 from pgdyno.run.load.argv import InitRun, LoadRun, build_argv, build_init_argv, connect_options
 from pgdyno.run.load.generator import InitOutcome, LoadOutcome, RunningLoad
-from pgdyno.run.load.log_stream import LogStream, start_log_stream
+from pgdyno.run.load.log_stream import LogRequest, LogStream, start_log_stream
 from pgdyno.run.load.process import (
     Invocation,
     PgbenchProcess,
@@ -116,24 +115,9 @@ class Pgbench(msgspec.Struct, frozen=True, kw_only=True):
             with self._running(argv, run.address, directory, on_line=take_line) as running:
                 yield _PgbenchLoad(run, running, directory, aborts, should_abort)
 
-    def start_log(
-        self,
-        directory: Path,
-        *,
-        columns: LogColumns,
-        sampling_rate: float,
-        latency_limit_us: int | None,
-        flush_period_s: float | None,
-    ) -> LogStream:
+    def start_log(self, directory: Path, asked: LogRequest) -> LogStream:
         """Start to follow the transaction log of the next load; see `start_log_stream`."""
-        return start_log_stream(
-            directory,
-            user=self.user,
-            columns=columns,
-            sampling_rate=sampling_rate,
-            latency_limit_us=latency_limit_us,
-            flush_period_s=flush_period_s,
-        )
+        return start_log_stream(directory, asked, user=self.user)
 
     def ask(self, options: Sequence[str], *, script: str = "", address: Address | None = None) -> str:
         """Run pgbench for what it prints on stderr; see `LoadGenerator`."""
