@@ -148,8 +148,8 @@ def measure_standbys(data: TrialData, *, count: int) -> StandbyFigures | None:
         data: The trial's data.
         count: How many standbys the study has.
     """
-    samples = data.server
-    if not count or samples is None or samples.header is None or not samples.header.standbys:
+    samples = _find_samples(data, count)
+    if samples is None:
         return None
     lags, waits = [], []
     for variant, inside in _select_rows(data, samples):
@@ -158,9 +158,28 @@ def measure_standbys(data: TrialData, *, count: int) -> StandbyFigures | None:
     return StandbyFigures(
         lags=tuple(lags),
         waits=tuple(waits),
-        cpus=tuple(_measure_cpu(data, name) for name in name_standbys(count)),
+        cpus=measure_standby_cpus(data, count=count),
         waited=_find_waited(data.record),
     )
+
+
+def measure_standby_cpus(data: TrialData, *, count: int) -> tuple[StandbyCpu, ...]:
+    """Measure the CPUs that each standby used in a trial; none if standbys were not sampled.
+
+    Args:
+        data: The trial's data.
+        count: How many standbys the study has.
+    """
+    if _find_samples(data, count) is None:
+        return ()
+    return tuple(_measure_cpu(data, name) for name in name_standbys(count))
+
+
+def _find_samples(data: TrialData, count: int) -> ServerSamples | None:
+    """Return the samples of the server if they show standbys."""
+    samples = data.server
+    is_shown = count and samples is not None and samples.header is not None and samples.header.standbys
+    return samples if is_shown else None
 
 
 def join_lags(lags: Sequence[StandbyLag]) -> StandbyLag:
