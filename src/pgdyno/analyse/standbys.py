@@ -164,12 +164,7 @@ def measure_standbys(data: TrialData, *, count: int) -> StandbyFigures | None:
 
 
 def measure_standby_cpus(data: TrialData, *, count: int) -> tuple[StandbyCpu, ...]:
-    """Measure the CPUs that each standby used in a trial; none if standbys were not sampled.
-
-    Args:
-        data: The trial's data.
-        count: How many standbys the study has.
-    """
+    """Measure the CPUs that each of so many standbys used in a trial; none if standbys were not sampled."""
     if _find_samples(data, count) is None:
         return ()
     return tuple(_measure_cpu(data, name) for name in name_standbys(count))
