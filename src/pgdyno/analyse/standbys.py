@@ -115,7 +115,7 @@ class StandbyFigures(msgspec.Struct, frozen=True, kw_only=True):
     """What its commits waited for on a standby; empty for none, and where variants alternated."""
 
     def divide_wait(self, lag: StandbyLag) -> dict[Stage, float]:
-        """Return the parts of a standby's lag, in ms, with what commits waited for earlier WAL to be flushed counted as its flush.
+        """Return the parts of a standby's lag, in ms. What commits waited for an earlier flush to end counts as the flush.
 
         The walreceiver writes nothing while it flushes, so WAL that arrives meanwhile is written late: by up to a whole flush, and as
         often as one is under way for other sessions. Source: src/backend/replication/walreceiver.c, WalReceiverMain().
@@ -129,7 +129,7 @@ class StandbyFigures(msgspec.Struct, frozen=True, kw_only=True):
         }
 
     def earlier_flush_ms(self, lag: StandbyLag) -> float:
-        """Return for how long an earlier flush was under way at most before WAL was written; 0 where no commit waits for flushes."""
+        """Return for how long at most WAL waited for an earlier flush before it was written; 0 where no commit waits for flushes."""
         parts = lag.parts_ms
         flush_ms, until_ms = parts.get(Stage.FLUSH, 0.0), parts.get(Stage.WRITE, 0.0)
         wait_ms = sum(parts.get(stage, 0.0) for stage in self.waited)
