@@ -50,7 +50,7 @@ def main() -> None:
 
 
 def time_first_output(words: tuple[str, ...], folder: Path, environment: dict[str, str]) -> float:
-    """The seconds until a command says the first of its result."""
+    """Return the seconds until a command prints the first byte of its result."""
     began_s = time.monotonic()
     argv = [sys.executable, "-m", "pgdyno", *words]
     with subprocess.Popen(

@@ -115,7 +115,7 @@ class StandbyFigures(msgspec.Struct, frozen=True, kw_only=True):
     """What its commits waited for on a standby; empty for none, and where variants alternated."""
 
     def divide_wait(self, lag: StandbyLag) -> dict[Stage, float]:
-        """Return the parts of a standby's lag, in ms, with what commits waited for earlier WAL to be flushed counted as its flush.
+        """Return the parts of a standby's lag, in ms. What commits waited for an earlier flush to end counts as the flush.
 
         The walreceiver writes nothing while it flushes, so WAL that arrives meanwhile is written late: by up to a whole flush, and as
         often as one is under way for other sessions. Source: src/backend/replication/walreceiver.c, WalReceiverMain().
@@ -129,7 +129,7 @@ class StandbyFigures(msgspec.Struct, frozen=True, kw_only=True):
         }
 
     def earlier_flush_ms(self, lag: StandbyLag) -> float:
-        """Return for how long an earlier flush was under way at most before WAL was written; 0 where no commit waits for flushes."""
+        """Return for how long at most WAL waited for an earlier flush before it was written; 0 where no commit waits for flushes."""
         parts = lag.parts_ms
         flush_ms, until_ms = parts.get(Stage.FLUSH, 0.0), parts.get(Stage.WRITE, 0.0)
         wait_ms = sum(parts.get(stage, 0.0) for stage in self.waited)
@@ -148,8 +148,8 @@ def measure_standbys(data: TrialData, *, count: int) -> StandbyFigures | None:
         data: The trial's data.
         count: How many standbys the study has.
     """
-    samples = data.server
-    if not count or samples is None or samples.header is None or not samples.header.standbys:
+    samples = _find_samples(data, count)
+    if samples is None:
         return None
     lags, waits = [], []
     for variant, inside in _select_rows(data, samples):
@@ -158,9 +158,23 @@ def measure_standbys(data: TrialData, *, count: int) -> StandbyFigures | None:
     return StandbyFigures(
         lags=tuple(lags),
         waits=tuple(waits),
-        cpus=tuple(_measure_cpu(data, name) for name in name_standbys(count)),
+        cpus=measure_standby_cpus(data, count=count),
         waited=_find_waited(data.record),
     )
+
+
+def measure_standby_cpus(data: TrialData, *, count: int) -> tuple[StandbyCpu, ...]:
+    """Measure the CPUs that each of so many standbys used in a trial; none if standbys were not sampled."""
+    if _find_samples(data, count) is None:
+        return ()
+    return tuple(_measure_cpu(data, name) for name in name_standbys(count))
+
+
+def _find_samples(data: TrialData, count: int) -> ServerSamples | None:
+    """Return the samples of the server if they show standbys."""
+    samples = data.server
+    is_shown = count and samples is not None and samples.header is not None and samples.header.standbys
+    return samples if is_shown else None
 
 
 def join_lags(lags: Sequence[StandbyLag]) -> StandbyLag:

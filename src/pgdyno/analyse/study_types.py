@@ -15,7 +15,7 @@ from pgdyno.analyse.comparison.parts import PartComparison
 from pgdyno.analyse.comparison.pilot import SliceChoice
 from pgdyno.analyse.search.rate_search import RateSearch
 from pgdyno.analyse.sweep.scaling import ClientSweep
-from pgdyno.analyse.types import WorkloadAnalysis
+from pgdyno.analyse.types import TrialAnalysis, WorkloadAnalysis
 from pgdyno.record.types import StudyRecord
 
 
@@ -37,6 +37,10 @@ class StudyAnalysis(msgspec.Struct, frozen=True, kw_only=True):
     """How much of each load the machine can carry; one entry per workload in a sweep over clients."""
     scaling: ScalingStudy | None = None
     """The sweep over clients that followed the study; None without one."""
+
+    def list_trials(self, workload: str) -> tuple[TrialAnalysis, ...]:
+        """List the trials of a workload, under whichever variant or rate."""
+        return tuple(trial for one in self.workloads if one.load.name == workload for trial in one.trials)
 
     def compared_parts(self, workload: str) -> tuple[Comparison, ...]:
         """Return the comparisons of the parts of a workload; none of a load without parts."""

@@ -248,9 +248,9 @@ def _growth_without(ratio: float) -> float:
 
 
 def _cpu_left(found: Bottleneck, signs: Signs) -> float | None:
-    """Compute how much the load could grow until it fills the CPUs; None where it is to get more of them.
+    """Compute how much the load could grow until it fills the CPUs; None where it lacks CPUs, or its use of them is not known.
 
-    Where other programs are to be stopped, their share of the CPUs is the load's, too, but no more than that.
+    Where other programs are to be stopped, the load may take their share of the CPUs as well.
     """
     own, others = signs.own_cpu_ratio, signs.others_ratio
     is_theirs = _are_others_to_stop(found, others)

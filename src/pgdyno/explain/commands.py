@@ -6,7 +6,6 @@ A command without these options would ask another question. Where options cannot
 from __future__ import annotations
 
 import enum
-import itertools
 import shlex
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
@@ -16,6 +15,7 @@ from pgdyno.plan.experiment import Variant
 from pgdyno.plan.places import place_of
 from pgdyno.plan.plan import PlannedWorkload, apply_variant
 from pgdyno.record.types import StudyRecord
+from pgdyno.spec.hosts import list_option_values
 from pgdyno.spec.initdb import combine_choices, show_choices
 from pgdyno.spec.pooler import PRIMARY, PoolMode
 from pgdyno.spec.study import DataSpec, RestorePolicy, ServerKind, ServerSpec, Study
@@ -123,9 +123,7 @@ def find_machine(record: StudyRecord) -> str | None:
     # With a connection string, it is the machine to watch.
     if record.given is not None or record.study.server_host is not None:
         return None
-    pairs = itertools.pairwise((*words, ""))
-    said = (word.partition("=")[2] or after for word, after in pairs if word.partition("=")[0] == "--server-host")
-    return next(said, None)
+    return next(list_option_values(words, "--server-host"), None)
 
 
 def is_confirmable(record: StudyRecord) -> bool:

@@ -14,7 +14,7 @@ from pgdyno.record.device.disk_card import CARDS
 from pgdyno.record.store import RecordStore
 from pgdyno.report.format import format_bytes
 from pgdyno.run.over.command import Order
-from pgdyno.spec.hosts import HostEntry, HostRole, make_named_hosts, read_hosts
+from pgdyno.spec.hosts import HostEntry, HostRole, list_option_values, make_named_hosts, read_hosts
 
 RESUME = "resume"
 _WITH_RECORD = ("bench", "compare", "sweep", "run")
@@ -56,7 +56,7 @@ def read_load_hosts(words: Sequence[str]) -> dict[str, HostEntry]:
         studies = [Path(word) for word in words[1:] if word.endswith(".toml") and _is_file_here(word, Path())]
         hosts = [read_hosts(path) for path in studies]
         return {name: one for found in hosts for name, one in found.items() if one.role is HostRole.LOAD}
-    return make_named_hosts(None, list(_list_values(words, "--load-host")))
+    return make_named_hosts(None, list(list_option_values(words, "--load-host")))
 
 
 def read_order(words: Sequence[str], machine: str) -> Order:
@@ -120,15 +120,7 @@ def refuse_options(words: Sequence[str]) -> None:
 
 
 def _find_out(words: Sequence[str]) -> str | None:
-    return next(_list_values(words, "--out"), None)
-
-
-def _list_values(words: Sequence[str], option: str) -> Iterator[str]:
-    for place, word in enumerate(words):
-        if word == option and place + 1 < len(words):
-            yield words[place + 1]
-        if word.startswith(f"{option}="):
-            yield word.partition("=")[2]
+    return next(list_option_values(words, "--out"), None)
 
 
 def _find_files(words: Sequence[str]) -> Mapping[str, Path]:

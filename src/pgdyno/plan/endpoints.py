@@ -37,10 +37,6 @@ class _Use(msgspec.Struct, frozen=True, kw_only=True):
         of = "" if self.variant is None else f" of {self.variant.name}"
         return f"workload {self.load.name}{of}"
 
-    def count_clients(self, endpoint: str) -> int:
-        """Count the clients that connect to an endpoint."""
-        return sum(part.clients for part in self.load.list_parts() if part.endpoint == endpoint)
-
 
 def plan_poolers(
     study: Study,
@@ -102,7 +98,7 @@ def _plan_pooler(
         )
     if any(use.load.is_loading for use in uses):
         raise SpecError("loading is not measured through a pooler", hint="leave out --endpoint")
-    most_clients = max(use.count_clients(name) for use in uses)
+    most_clients = max(use.load.count_clients(name) for use in uses)
     _check_modes(name, asked, uses, machine)
     if asked.dsn is not None:
         _check_settings(name, uses)
@@ -110,7 +106,7 @@ def _plan_pooler(
     size = asked.size
     if size is None:
         servers = [study.server if use.variant is None else use.variant.server for use in uses]
-        direct = max(use.count_clients(PRIMARY) for use in uses)
+        direct = max(use.load.count_clients(PRIMARY) for use in uses)
         allowed = max(1, min(allowed_clients(server) for server in servers) - direct)
         choice = _choose_size(name, asked.mode, most_clients, allowed=allowed, cpu_count=machine.cpu_count)
         choices.append(choice)
@@ -123,7 +119,7 @@ def _plan_pooler(
         )
     for use in uses:
         server = study.server if use.variant is None else use.variant.server
-        allowed, direct = allowed_clients(server), use.count_clients(PRIMARY)
+        allowed, direct = allowed_clients(server), use.load.count_clients(PRIMARY)
         if size + direct > allowed:
             beside = f" beside {count_things(direct, 'client')} of the server itself" if direct else ""
             raise SpecError(

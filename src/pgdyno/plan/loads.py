@@ -100,12 +100,9 @@ def _too_many_threads(what: str, threads: int, clients: int) -> SpecError:
 
 def _check_load(what: str, load: PlannedWorkload, server: ServerSpec) -> None:
     # Through a pooler clients have no connection of their own; the pool's size is checked instead.
-    clients = {
-        endpoint: sum(part.clients for part in load.list_parts() if part.endpoint == endpoint)
-        for endpoint in (PRIMARY, REPLICAS)
-    }
-    _check_clients(what, clients[PRIMARY], server)
-    _check_clients(f"{what}, on each standby", -(-clients[REPLICAS] // max(1, server.standbys)), server)
+    _check_clients(what, load.count_clients(PRIMARY), server)
+    on_each = -(-load.count_clients(REPLICAS) // max(1, server.standbys))
+    _check_clients(f"{what}, on each standby", on_each, server)
 
 
 def _check_clients(what: str, clients: int, server: ServerSpec) -> None:

@@ -61,7 +61,7 @@ def predict_loaded_wal(data_bytes: int) -> int:
 
 
 def find_most_data(room_bytes: float, clusters: int) -> float:
-    """Return the bytes of data of which so many clusters, with the WAL that loading leaves, have room."""
+    """Return how many bytes of data each of so many clusters may have, so that all fit with the WAL that loading leaves."""
     each_bytes = room_bytes / clusters
     return max(each_bytes / 2, each_bytes - _LOADED_WAL_BYTES)
 

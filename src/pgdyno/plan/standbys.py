@@ -17,7 +17,7 @@ from pgdyno.errors import SpecError
 from pgdyno.plan.experiment import Variant
 from pgdyno.plan.loading import is_loading
 from pgdyno.plan.types import Choice
-from pgdyno.spec.study import SLOT_WAL, RestorePolicy, ServerKind, Study, name_standbys
+from pgdyno.spec.study import SLOT_WAL, SLOT_WAL_SETTING, RestorePolicy, ServerKind, Study, name_standbys
 from pgdyno.spec.table import SettingValue
 from pgdyno.spec.variant import VariantSpec, show_value
 from pgdyno.units import parse_in_unit
@@ -25,7 +25,6 @@ from pgdyno.units import parse_in_unit
 SYNCHRONOUS_NAMES = "synchronous_standby_names"
 SYNCHRONOUS_COMMIT = "synchronous_commit"
 ANY_STANDBY = "*"
-SLOT_WAL_SETTING = "max_slot_wal_keep_size"
 # Source: PostgreSQL 18 manual, 19.5.1, synchronous_commit, and guc_tables.c for the other words of `on`.
 _WAITING = frozenset({"on", "true", "yes", "1", "remote_write", "remote_apply"})
 _NOT_WAITING = frozenset({"off", "false", "no", "0", "local"})

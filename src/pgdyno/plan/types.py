@@ -150,6 +150,10 @@ class PlannedWorkload(msgspec.Struct, frozen=True, kw_only=True):
             part.clients for part in self.list_parts() if any(name not in READING_SCRIPTS for name, _ in part.scripts)
         )
 
+    def count_clients(self, endpoint: str) -> int:
+        """Count the clients that connect to an endpoint."""
+        return sum(part.clients for part in self.list_parts() if part.endpoint == endpoint)
+
     def list_parts(self) -> tuple[PlannedPart, ...]:
         """List its parts; a load without parts counts as its own only part."""
         return self.parts or (

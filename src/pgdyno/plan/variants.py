@@ -187,7 +187,7 @@ def _with_canonical_names(settings: Mapping[str, SettingValue], major: int) -> d
 
 
 def most_clients(study: Study) -> int:
-    """Return the connections of a study's largest load; live ones are connected at once, the reference's twice."""
+    """Return the connections of a study's largest load. Live, all variants' clients are connected at once, the reference's twice."""
     of_workloads = max(workload.clients or 1 for workload in study.workload)
     if not study.is_comparison:
         return max(of_workloads, _most_swept(study.scaling))

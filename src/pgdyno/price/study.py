@@ -33,8 +33,7 @@ from pgdyno.units import format_bytes, format_cpus
 _MEMORY_RATIO = 0.85
 GIVEN_LOAD = "the given TPS"
 """The name of a full load whose TPS the user gives."""
-AVERAGE_LOAD = "your load"
-"""The name of the user's average load on a machine of which nobody gives the TPS at full load."""
+_AVERAGE_LOAD = "your load"
 _ARCHITECTURES = {"aarch64": "arm64", "amd64": "x86_64"}
 
 
@@ -51,6 +50,11 @@ class WorkloadWorth(msgspec.Struct, frozen=True, kw_only=True):
     """The user's load as a share of full load; None if the user gave none."""
     reason: str | None
     """Why nothing is priced."""
+
+    @property
+    def is_average(self) -> bool:
+        """True if this is the user's average load alone, on a machine of which nobody gives the TPS at full load."""
+        return self.name == _AVERAGE_LOAD and self.tps.value is None
 
 
 class StudyPrice(msgspec.Struct, frozen=True, kw_only=True):
@@ -74,6 +78,11 @@ class StudyPrice(msgspec.Struct, frozen=True, kw_only=True):
     """The machines that the cost is made of; None for the server alone."""
     loadings: tuple[Loading, ...] = ()
     """The cost of loading, of a record that measured that; it has no workloads."""
+
+    @property
+    def is_of_average(self) -> bool:
+        """True if nothing but the user's average load is priced, because TPS at full load are not known."""
+        return any(one.is_average for one in self.workloads)
 
 
 class PriceOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -186,7 +195,7 @@ def _weigh_given(
         yield _weigh_workload(GIVEN_LOAD, full, cost=cost, options=options, cpu_count=cpu_count, given_up=())
     elif options.load is not None and options.load.tps is not None:
         full, average = absent_estimate("TPS at full load are not given", unit="tps"), make_exact(options.load.tps)
-        alone = _weigh_workload(AVERAGE_LOAD, full, cost=cost, options=options, cpu_count=cpu_count, given_up=())
+        alone = _weigh_workload(_AVERAGE_LOAD, full, cost=cost, options=options, cpu_count=cpu_count, given_up=())
         worths = zip(cost_of_load(full, cost, None), cost_of_load(average, cost, None), strict=True)
         at_load = (msgspec.structs.replace(one, per_million_at_load=at.per_million) for one, at in worths)
         yield msgspec.structs.replace(alone, worths=tuple(at_load))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 import re
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import msgspec
@@ -122,6 +122,15 @@ def make_hosts(raw: object, *, source: str, text: str = "") -> dict[str, HostEnt
         return msgspec.convert(raw, dict[str, HostEntry])
     except msgspec.ValidationError as exc:
         raise SpecError(f"{source}: hosts is no table", hint="each machine has a table [hosts.NAME]") from exc
+
+
+def list_option_values(words: Sequence[str], option: str) -> Iterator[str]:
+    """Yield the values that the words of a command line give to an option."""
+    for place, word in enumerate(words):
+        if word == option and place + 1 < len(words):
+            yield words[place + 1]
+        if word.startswith(f"{option}="):
+            yield word.partition("=")[2]
 
 
 def make_named_hosts(server: str | None, loads: Sequence[str] = ()) -> dict[str, HostEntry]:

@@ -51,6 +51,7 @@ def _seconds(key: str, text: str) -> float:
 
 MOST_STANDBYS = 8
 """Most standbys of a server: each is a copy of the data, and takes CPUs of the same machine."""
+SLOT_WAL_SETTING = "max_slot_wal_keep_size"
 SLOT_WAL = "2GB"
 """WAL that a primary keeps for a standby that falls behind, where the study says nothing else."""
 

@@ -5,6 +5,7 @@ This is a module of its own because it imports numpy, which takes long and which
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 
 import msgspec
@@ -56,8 +57,8 @@ def read_pool_knee(record: StudyRecord, analysis: StudyAnalysis, *, name: str) -
         # However large the pool is, a schedule's TPS stay the same.
         if load.is_scheduled:
             continue
-        trials = (trial for one in analysis.workloads if one.load.name == load.name for trial in one.trials)
-        sweep = analyse_workload_sweep(trials, experiment, level_of=_PoolSizes(sizes, load))
+        level_of = functools.partial(_count_at_work, sizes, load)
+        sweep = analyse_workload_sweep(analysis.list_trials(load.name), experiment, level_of=level_of)
         if sweep is not None:
             swept[load.name] = sweep
     if not swept:
@@ -71,16 +72,10 @@ def read_pool_knee(record: StudyRecord, analysis: StudyAnalysis, *, name: str) -
     return msgspec.structs.replace(knee, cpu_count=record.usable_cpu_count, how=how, is_of_pool=True)
 
 
-class _PoolSizes:
-    """Finds how many connections of a pool may be at work under a variant."""
-
-    def __init__(self, sizes: Mapping[str, int], load: PlannedWorkload) -> None:
-        self._sizes = sizes
-        self._load = load
-
-    def __call__(self, variant: Variant) -> int | None:
-        size = self._sizes.get(variant.endpoint or self._load.endpoint)
-        return None if size is None else min(size, self._load.clients)
+def _count_at_work(sizes: Mapping[str, int], load: PlannedWorkload, variant: Variant) -> int | None:
+    """Return how many connections of a pool may be at work for a load under a variant; None without such a pool."""
+    size = sizes.get(variant.endpoint or load.endpoint)
+    return None if size is None else min(size, load.clients)
 
 
 def _leave_out_endpoint(variant: Variant) -> bytes:

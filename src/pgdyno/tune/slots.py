@@ -10,11 +10,11 @@ from collections.abc import Collection, Sequence
 
 from pgdyno.errors import HostError
 from pgdyno.record.machine.tunables import SlotState
+from pgdyno.spec.study import SLOT_WAL_SETTING
+from pgdyno.tune.draft import MB
 from pgdyno.tune.types import DerivedSettings, Target
 from pgdyno.units import format_bytes, parse_in_unit
 
-SLOT_WAL = "max_slot_wal_keep_size"
-_MB = 1024 * 1024
 _UNBOUNDED = "-1"
 
 
@@ -27,7 +27,7 @@ def describe_lost_slots(slots: Sequence[SlotState], limit: str) -> tuple[str, st
     """
     if limit == _UNBOUNDED:
         return None
-    most_bytes = parse_in_unit(limit, "MB", is_integer=True) * _MB
+    most_bytes = parse_in_unit(limit, "MB", is_integer=True) * MB
     lost = [one for one in slots if one.behind_bytes > most_bytes]
     if not lost:
         return None
@@ -36,10 +36,10 @@ def describe_lost_slots(slots: Sequence[SlotState], limit: str) -> tuple[str, st
         for one in lost
     )
     word, them = ("slots", "their standbys have") if len(lost) > 1 else ("slot", "its standby has")
-    fact = f"{SLOT_WAL} = {limit} gives up the replication {word} {named} at the next checkpoint, and {them} to be made anew"
+    fact = f"{SLOT_WAL_SETTING} = {limit} gives up the replication {word} {named} at the next checkpoint, and {them} to be made anew"
     hint = (
         "wait until it has caught up; drop a slot that nobody needs"
-        f" (`SELECT pg_drop_replication_slot('{lost[0].name}')`); or keep more with `--set {SLOT_WAL}=SIZE`, -1 for no bound"
+        f" (`SELECT pg_drop_replication_slot('{lost[0].name}')`); or keep more with `--set {SLOT_WAL_SETTING}=SIZE`, -1 for no bound"
     )
     return fact, hint
 
@@ -54,8 +54,10 @@ def refuse_lost_slots(tuning: DerivedSettings, changing: Collection[str]) -> Non
     Raises:
         HostError: A slot would be given up.
     """
-    limit = tuning.values_of(Target.POSTGRESQL).get(SLOT_WAL)
-    said = None if limit is None or SLOT_WAL not in changing else describe_lost_slots(tuning.subject.slots, limit)
+    limit = tuning.values_of(Target.POSTGRESQL).get(SLOT_WAL_SETTING)
+    said = (
+        None if limit is None or SLOT_WAL_SETTING not in changing else describe_lost_slots(tuning.subject.slots, limit)
+    )
     if said is not None:
         fact, hint = said
         raise HostError(fact, detail="nothing was applied", hint=hint)

@@ -23,8 +23,7 @@ from pgdyno.plan.experiment import Experiment
 from pgdyno.plan.plan import PlannedWorkload
 
 SPEED_METRICS = ("tps", "latency_p50_ms", "latency_p95_ms", "latency_p99_ms")
-OPEN_LOOP_METRIC = "latency_p95_ms"
-"""What decides where TPS are scheduled."""
+_OPEN_LOOP_METRIC = "latency_p95_ms"
 INIT_METRICS = (
     "init_s",
     "init_tables_s",
@@ -127,7 +126,12 @@ def primary_metric(workload: PlannedWorkload) -> str:
         return OUTAGE_METRICS[0]
     if workload.is_loading:
         return INIT_METRICS[0]
-    return SPEED_METRICS[0] if workload.rate_tps is None else OPEN_LOOP_METRIC
+    return choose_speed_metric(workload.rate_tps)
+
+
+def choose_speed_metric(rate_tps: float | None) -> str:
+    """Choose the deciding metric of speed: TPS, or the tail latency where a rate is scheduled."""
+    return SPEED_METRICS[0] if rate_tps is None else _OPEN_LOOP_METRIC
 
 
 def compare(

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
-from pgdyno.analyse.comparison.answers import OPEN_LOOP_METRIC, SPEED_METRICS, Comparison, Round, compare
+from pgdyno.analyse.comparison.answers import SPEED_METRICS, Comparison, Round, choose_speed_metric, compare
 from pgdyno.analyse.comparison.rounds import rounds_of_slices, rounds_of_trials
 from pgdyno.analyse.types import PartFigures, TrialAnalysis
 from pgdyno.plan.experiment import Experiment
@@ -47,9 +47,9 @@ def rounds_of_parts(trials: Sequence[TrialAnalysis], part: str) -> tuple[Round, 
 
 
 def find_primary_metrics(workloads: Iterable[PlannedWorkload]) -> dict[tuple[str, str], str]:
-    """Return the deciding metric of each part, by workload and part: TPS, or the tail latency of one whose rate is scheduled."""
+    """Return the deciding metric of each part, by workload and part."""
     return {
-        (workload.name, part.name): SPEED_METRICS[0] if part.rate_tps is None else OPEN_LOOP_METRIC
+        (workload.name, part.name): choose_speed_metric(part.rate_tps)
         for workload in workloads
         for part in workload.parts
     }

@@ -25,6 +25,6 @@ def tell_unsold(instance: str | None, disk: DiskSpec | None) -> str:
 
 
 def list_unsold(host: HostSpec) -> Iterator[str]:
-    """Yield such sentences on the disks of a machine, each once."""
+    """Yield a sentence on each disk of a machine that is not sold with its instance; the same sentence once."""
     disks = (host.disk, host.wal_disk, host.root_disk)
     yield from dict.fromkeys(words for disk in disks if (words := tell_unsold(host.instance, disk)))

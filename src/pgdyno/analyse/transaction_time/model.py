@@ -133,8 +133,8 @@ def _split(
     if cpu.backends is not None:
         _correct_for_queueing(parts, sum(cpu.backends))
     if pooler is not None:
-        pooled = sum(part.clients for part in load.list_parts() if part.endpoint == pooler.name)
-        split_off_pooler(parts, pooler, cpu.backends if cpu.are_shared else None, load.clients, pooled)
+        at_pooler = load.count_clients(pooler.name)
+        split_off_pooler(parts, pooler, cpu.backends if cpu.are_shared else None, load.clients, at_pooler)
     if cpu.threads is not None:
         # Where pgbench has CPUs of its own, its waits for one are no sign of the server's.
         _split_off_generator(parts, cpu.threads, cpu.backends if cpu.are_shared else None, load.clients)

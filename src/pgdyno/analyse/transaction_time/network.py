@@ -49,7 +49,7 @@ class NetworkTime(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_far(self) -> bool:
-        """Whether more than one machine and the programs at both ends takes time."""
+        """True if a network takes time, and not only the programs at both ends."""
         return not self.is_local and self.ping_ms is not None and self.ping_ms >= FAR_S * 1000.0
 
     @property
@@ -64,7 +64,7 @@ class NetworkEstimate(msgspec.Struct, frozen=True, kw_only=True):
     """The network's part of a workload's transactions, over its trials."""
 
     is_far: bool
-    """Whether more than one machine and the programs at both ends takes time in each trial; else the share is the most that it may
+    """True if a network takes time in each trial, and not only the programs at both ends; else the share is the most that it may
     be."""
     is_local: bool
     """Whether client and server are on one machine, so that there is no network: the exchanges wait for a CPU."""

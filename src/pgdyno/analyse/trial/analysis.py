@@ -18,7 +18,7 @@ from pgdyno.analyse.health.assessment import assess_health
 from pgdyno.analyse.poolers import measure_pooler
 from pgdyno.analyse.prediction import judge_predictions
 from pgdyno.analyse.series import ChartKind, Series
-from pgdyno.analyse.standbys import measure_standbys
+from pgdyno.analyse.standbys import measure_standby_cpus, measure_standbys
 from pgdyno.analyse.throughput import PgbenchClaim, TrialThroughput, measure_throughput, throughput_from_claim
 from pgdyno.analyse.transaction_time.model import measure_time
 from pgdyno.analyse.transaction_time.network import NetworkTime, measure_network
@@ -262,12 +262,12 @@ def _shares(record: StudyRecord, data: TrialData) -> dict[str, float | None]:
 
 def _divide_cpus(record: StudyRecord, data: TrialData, shares: Mapping[str, float | None]) -> dict[str, float | None]:
     """Divide the use of the CPUs between standbys and all else of the study; nothing without standbys."""
-    standbys = measure_standbys(data, count=record.study.server.standbys)
+    cpus = measure_standby_cpus(data, count=record.study.server.standbys)
     busy, others = shares.get("cpu_busy_ratio"), shares.get("cpu_others_ratio")
     count = None if data.os is None else len(series.list_cpus(data.os))
-    if standbys is None or busy is None or others is None or not count:
+    if not cpus or busy is None or others is None or not count:
         return {}
-    used = [one.cpus for one in standbys.cpus]
+    used = [one.cpus for one in cpus]
     of_standbys = None if None in used else sum(filter(None, used)) / count
     of_server = None if of_standbys is None else max(0.0, busy - others - of_standbys)
     return {"cpu_server_ratio": of_server, "cpu_standbys_ratio": of_standbys}

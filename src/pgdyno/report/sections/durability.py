@@ -42,7 +42,7 @@ def find_workload_losses(report: ReportInput, workload: WorkloadAnalysis) -> tup
 
 
 def list_variant_losses(report: ReportInput) -> dict[str, tuple[str, ...]]:
-    """Return the same for each variant of a comparison, by its name."""
+    """Return what each variant of a comparison sets that gives up durability, by its name; nothing where none are compared."""
     experiment = report.record.plan.experiment
     if experiment is None:
         return {}

@@ -28,10 +28,10 @@ from pgdyno.run.postgres import sql
 from pgdyno.run.postgres.installation import Installation
 from pgdyno.run.postgres.timeouts import NoAnswerError
 from pgdyno.run.under_test import FollowedProcess, LoadServer
-from pgdyno.spec.study import SLOT_WAL, name_standbys
+from pgdyno.spec.study import SLOT_WAL, SLOT_WAL_SETTING, name_standbys
 from pgdyno.spec.table import SettingValue
 
-PRIMARY_SETTINGS: Mapping[str, SettingValue] = {"max_slot_wal_keep_size": SLOT_WAL}
+PRIMARY_SETTINGS: Mapping[str, SettingValue] = {SLOT_WAL_SETTING: SLOT_WAL}
 """What a primary with standbys has where the study says nothing else: a standby that falls behind fills no disk."""
 # One that takes over has no standby for which its commits could wait.
 _SUCCESSOR_SETTINGS: Mapping[str, SettingValue] = {"synchronous_standby_names": ""}

@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from pgdyno.errors import SpecError
+from pgdyno.spec.study import SLOT_WAL_SETTING
 from pgdyno.tune.checkpoints import wal_disk, wal_rate
 from pgdyno.tune.draft import GB, MB, Draft, round_down, size
 from pgdyno.tune.rules.wal import compression_of
-from pgdyno.tune.slots import SLOT_WAL, describe_lost_slots
+from pgdyno.tune.slots import describe_lost_slots
 from pgdyno.tune.types import Estimated, Known, Layer, Origin
 from pgdyno.units import count_things, format_bytes_per_s
 
@@ -80,9 +81,9 @@ def find_absence(draft: Draft) -> Iterator[Estimated]:
 
 def _find_absence_s(draft: Draft, rate: Known) -> float | None:
     """Return how long the WAL that a slot keeps lasts at a rate; None without a bound or without WAL."""
-    if draft.text("max_slot_wal_keep_size") == "-1" or not rate.value:
+    if draft.text(SLOT_WAL_SETTING) == "-1" or not rate.value:
         return None
-    return draft.number("max_slot_wal_keep_size") / rate.value
+    return draft.number(SLOT_WAL_SETTING) / rate.value
 
 
 def _put_level(draft: Draft, standbys: Known) -> None:
@@ -142,7 +143,7 @@ def _put_slot_wal(draft: Draft, standbys: Known) -> None:
     if least >= min(room, wanted):
         bound = "a quarter of max_wal_size, which takes no space of its own"
     draft.put(
-        SLOT_WAL,
+        SLOT_WAL_SETTING,
         size(value),
         layer=Layer.REPLICATION,
         reason=f"a slot keeps WAL for a standby that is away, without a bound until the disk is full; this is {bound}.",
@@ -151,7 +152,7 @@ def _put_slot_wal(draft: Draft, standbys: Known) -> None:
         source=f"{_SENDING}, max_slot_wal_keep_size; src/backend/access/transam/xlog.c, KeepLogSeg()",
         trades="a standby that falls further behind has lost its slot and is made anew",
     )
-    if (said := describe_lost_slots(draft.subject.slots, draft.text(SLOT_WAL))) is not None:
+    if (said := describe_lost_slots(draft.subject.slots, draft.text(SLOT_WAL_SETTING))) is not None:
         draft.notes.insert(0, f"{said[0]}. {said[1][:1].upper()}{said[1][1:]}.")
     lasts_s = _find_absence_s(draft, rate)
     if lasts_s is not None and lasts_s < _SHORT_S:

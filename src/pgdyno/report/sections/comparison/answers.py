@@ -85,12 +85,7 @@ def answer_study(report: ReportInput) -> tuple[WorkloadAnswers, ...]:
     variants = describe_variants(report.record, experiment)
     # The load that slices are cut from lasts longer than the pairs.
     of = "" if experiment.design is DesignKind.PAIRED else " of slices"
-    trials = {
-        comparison.workload: [
-            trial for one in report.analysis.workloads if one.load.name == comparison.workload for trial in one.trials
-        ]
-        for comparison in report.analysis.comparisons
-    }
+    trials = {one.workload: report.analysis.list_trials(one.workload) for one in report.analysis.comparisons}
     return tuple(
         WorkloadAnswers(
             comparison=comparison,

@@ -8,7 +8,7 @@ import msgspec
 
 from pgdyno.analyse.estimate import Estimate
 from pgdyno.price.loading import Loading
-from pgdyno.price.study import AVERAGE_LOAD, StudyPrice, WorkloadWorth
+from pgdyno.price.study import StudyPrice, WorkloadWorth
 from pgdyno.price.worth import Worth
 from pgdyno.report.format import format_bytes, format_number
 from pgdyno.report.lists import join_names
@@ -25,7 +25,7 @@ def hosts_table(priced: Sequence[PricedRecord]) -> Table:
     for name in dict.fromkeys(workload.name for price in prices for workload in price.workloads):
         found = [next((one for one in price.workloads if one.name == name), None) for price in prices]
         rows.append((Cell(text=name, is_strong=True), *(_loss_cell(one) for one in found)))
-        if name == AVERAGE_LOAD:
+        if any(one is not None and one.is_average for one in found):
             rows.append((text("per million"), *map(_average_cell, found, (price.cost.currency for price in prices))))
             continue
         for title, show in _FIGURE_ROWS.items():

@@ -10,7 +10,7 @@ from pgdyno.analyse.estimate import Estimate
 from pgdyno.price.alternatives import OtherVolumes
 from pgdyno.price.cost import Cost, HostCost, Part
 from pgdyno.price.loading import Loading
-from pgdyno.price.study import AVERAGE_LOAD, StudyPrice, WorkloadWorth
+from pgdyno.price.study import StudyPrice, WorkloadWorth
 from pgdyno.price.topology import MachineGroup
 from pgdyno.price.worth import Worth
 from pgdyno.report.format import ABSENT, format_bytes, format_estimate, format_number
@@ -58,7 +58,7 @@ def _group_rows(group: MachineGroup, cost: HostCost) -> Iterator[tuple[Cell, ...
 
 def worth_table(price: StudyPrice) -> Table | None:
     """Build the table of what transactions cost, by workload and terms; None without a price or a workload."""
-    if not (price.cost.costs and any(one.name != AVERAGE_LOAD for one in price.workloads)):
+    if not (price.cost.costs and price.workloads) or price.is_of_average:
         return None
     return Table(
         caption="Cost of transactions at full load",

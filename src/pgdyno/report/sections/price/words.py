@@ -17,7 +17,7 @@ from pgdyno.explain.finding import Severity
 from pgdyno.facts.prices import Term
 from pgdyno.price.cost import MONTH_H
 from pgdyno.price.loading import Loading
-from pgdyno.price.study import AVERAGE_LOAD, StudyPrice, WorkloadWorth
+from pgdyno.price.study import StudyPrice, WorkloadWorth
 from pgdyno.report.format import format_bytes, format_estimate, format_number, format_percent
 from pgdyno.report.input import ReportInput
 from pgdyno.report.lists import join_names
@@ -135,7 +135,7 @@ def explain_price(price: StudyPrice) -> Iterator[str]:
     cost = price.cost
     if not cost.costs:
         return
-    if price.loadings or any(one.name == AVERAGE_LOAD for one in price.workloads):
+    if price.loadings or price.is_of_average:
         yield f"A month is {MONTH_H:.0f} hours."
     else:
         yield _say_full_load()
@@ -197,7 +197,7 @@ def _say_load(price: StudyPrice) -> Iterator[str]:
     yield f"Your load is {said} on average over the month{known}."
     if any(share is not None and share > 1.0 for share in shares.values()):
         yield "The cost of a load above full load is not known."
-    if any(one.name == AVERAGE_LOAD for one in price.workloads):
+    if price.is_of_average:
         yield "Whether this machine can carry it is not known: `--tps HOST=TPS` says what it does at full load."
 
 
