@@ -177,7 +177,7 @@ def measure_load_hosts(
                 ssh=host.entry.ssh,
                 python=look.python,
                 boot_id=look.boot_id,
-                is_server_host=(look.boot_id, look.pid_namespace) == place,
+                is_server_host=look.place == place,
                 facts=look.facts,
                 pgbench=pgbench.program,
                 version=pgbench.version,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 from collections.abc import Sequence
 from contextlib import ExitStack
-from pathlib import Path
 
 import msgspec
 
@@ -24,6 +23,7 @@ from pgdyno.plan.variants import most_clients
 from pgdyno.run.cluster.home import Home
 from pgdyno.run.cluster.load_access import LoadAccess, is_own_address, open_load_access
 from pgdyno.run.cluster.server import Server
+from pgdyno.run.host.process_id import read_place
 from pgdyno.run.host.program import machine_name, reached_address
 from pgdyno.run.load.group import PgbenchGroup
 from pgdyno.run.load.pgbench import Pgbench
@@ -82,7 +82,7 @@ def ready_own_load(
             seen_at=msgspec.structs.replace(server.address, dbname=_MAINTENANCE_DATABASE),
             hints=_list_hints(access),
             clients=clients,
-            place=_name_place(),
+            place=read_place(),
             local=Pgbench(installation=installation, user=home.user),
             user=find_own_user(),
             ui=ui,
@@ -119,11 +119,6 @@ def _find_address(reached: Sequence[ReachedHost]) -> str:
         detail=f"{who} {shown or 'no address'}, which is not this machine's",
         hint='name it: --server-address, or address = "10.0.0.5" in the [server] table of a study',
     )
-
-
-def _name_place() -> tuple[str, str]:
-    boot_id = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
-    return boot_id, str(Path("/proc/self/ns/pid").readlink())
 
 
 def _list_hints(access: LoadAccess) -> Hints:
