@@ -18,7 +18,7 @@ from pgdyno.conduct.load.hosts import (
 )
 from pgdyno.conduct.ui import Ui
 from pgdyno.errors import HostError
-from pgdyno.plan.loads import RESERVED_CONNECTIONS, default_clients
+from pgdyno.plan.loads import DEFAULT_MAX_CONNECTIONS, RESERVED_CONNECTIONS, default_clients
 from pgdyno.plan.variants import most_clients
 from pgdyno.run.cluster.home import Home
 from pgdyno.run.cluster.load_access import LoadAccess, is_own_address, open_load_access
@@ -30,7 +30,6 @@ from pgdyno.run.load.pgbench import Pgbench
 from pgdyno.run.postgres.installation import Installation
 from pgdyno.spec.study import Study
 
-_DEFAULT_MAX_CONNECTIONS = 100
 _MAINTENANCE_DATABASE = "postgres"
 
 
@@ -73,7 +72,7 @@ def ready_own_load(
     try:
         ui.show_activity("starting a server for them to reach")
         server.initdb()
-        server.start({"max_connections": max(_DEFAULT_MAX_CONNECTIONS, clients + 2 * RESERVED_CONNECTIONS)})
+        server.start({"max_connections": max(DEFAULT_MAX_CONNECTIONS, clients + 2 * RESERVED_CONNECTIONS)})
         with server.connect(database=_MAINTENANCE_DATABASE) as connection:
             access.make_role(connection)
         load = measure_load_hosts(
