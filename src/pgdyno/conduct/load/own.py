@@ -12,7 +12,6 @@ from pgdyno.conduct.load.hosts import (
     Hints,
     ReachedHost,
     ReadyLoad,
-    find_own_user,
     measure_load_hosts,
     reach_load_hosts,
 )
@@ -23,6 +22,7 @@ from pgdyno.plan.variants import most_clients
 from pgdyno.run.cluster.home import Home
 from pgdyno.run.cluster.load_access import LoadAccess, is_own_address, open_load_access
 from pgdyno.run.cluster.server import Server
+from pgdyno.run.host.process import find_own_user
 from pgdyno.run.host.process_id import read_place
 from pgdyno.run.host.program import machine_name, reached_address
 from pgdyno.run.load.group import PgbenchGroup
