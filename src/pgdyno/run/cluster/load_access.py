@@ -162,11 +162,16 @@ def is_own_address(address: str) -> bool:
 
 
 def _can_listen(address: str, port: int) -> bool:
+    return find_listen_error(address, port) is None
+
+
+def find_listen_error(address: str, port: int) -> OSError | None:
+    """Return why a server cannot listen at an IP address and a port; None if it can."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((address, port))
-        except OSError:
-            return False
-    return True
+        except OSError as exc:
+            return exc
+    return None
