@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import msgspec
 from rich.console import Group, RenderableType
 
@@ -15,6 +13,7 @@ from pgdyno.run.cluster.home import open_home
 from pgdyno.run.cluster.template import remove_template
 from pgdyno.run.host.process import find_server_user
 from pgdyno.run.host.program import machine_name
+from pgdyno.run.host.tunables import read_folder_bytes
 from pgdyno.run.over.stopped import find_stopped, remove_stopped
 from pgdyno.units import count_things, format_bytes
 
@@ -61,7 +60,7 @@ def clean_home(place: Workspace, *, ui: Ui) -> Cleaned:
         templates = sorted(home.templates.iterdir())
         # Who names a home on this machine means nothing beside it.
         stopped = () if place.is_home_named and machine_name() is None else find_stopped()
-        sizes = {folder.name: _measure(folder) for folder in templates}
+        sizes = {folder.name: read_folder_bytes(folder) for folder in templates}
         studies = {one.folder: one for one in stopped if one.is_removable}
         listed = [f"{name}: {format_bytes(one)}" for name, one in sizes.items()]
         listed += [
@@ -80,7 +79,3 @@ def clean_home(place: Workspace, *, ui: Ui) -> Cleaned:
             studies=tuple(one.folder for one in gone),
             kept=tuple(one.folder for one in stopped if not one.is_removable),
         )
-
-
-def _measure(folder: Path) -> int:
-    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import msgspec
 
+from pgdyno.conduct.late_step import LateStep
 from pgdyno.conduct.ui import Ui
 from pgdyno.errors import ExitCode, InterruptedStudyError, PgdynoError, StepFailedError, why
 from pgdyno.flow.far_order import RESUME, make_entry, refuse_options
@@ -91,24 +92,19 @@ def _list_record(record: Path, there: str) -> Mapping[str, Path]:
 
 
 def _carry(link: SshLink, ui: Ui) -> Carried:
-    is_shown = False
-
-    def tell(text: str) -> None:
-        nonlocal is_shown
-        if not is_shown:
-            is_shown = True
-            ui.announce([f"pgdyno is carried to {link.destination}, once for each version"], total_s=_CARRYING_S)
-            ui.begin_step("carry", predicted_s=_CARRYING_S)
-        ui.show_activity(text)
-
+    step = LateStep(
+        ui,
+        "carry",
+        predicted_s=_CARRYING_S,
+        announced=f"pgdyno is carried to {link.destination}, once for each version",
+    )
     try:
-        carried = carry(link, tell=tell)
+        carried = carry(link, tell=step.tell)
     except StepFailedError as error:
         error.hint = error.hint or _NOT_BEGUN
         raise
-    if is_shown:
-        sent = format_bytes(carried.sent_bytes)
-        ui.end_step(f"{sent} through ssh, to {Path(carried.program).parent}; Python {carried.python} runs it")
+    sent = format_bytes(carried.sent_bytes)
+    step.end(f"{sent} through ssh, to {Path(carried.program).parent}; Python {carried.python} runs it")
     return carried
 
 
@@ -159,22 +155,14 @@ class _Run:
     def _sent(self, carried: Carried, ui: Ui) -> Iterator[FarCommand]:
         """Send it with its files, which may be a whole record."""
         size_bytes = self._order.size_bytes
-        if size_bytes < _LITTLE_BYTES:
-            with running(self._link, carried, self._order) as command:
-                yield command
-            return
-        is_shown = False
+        step = LateStep(ui, "send", predicted_s=_CARRYING_S)
 
         def tell(text: str) -> None:
-            nonlocal is_shown
-            if not is_shown:
-                is_shown = True
-                ui.begin_step("send", predicted_s=_CARRYING_S)
-            ui.show_activity(text)
+            if size_bytes >= _LITTLE_BYTES:
+                step.tell(text)
 
         with running(self._link, carried, self._order, tell=tell) as command:
-            if is_shown:
-                ui.end_step(f"{format_bytes(size_bytes)}: what is here of the record")
+            step.end(f"{format_bytes(size_bytes)}: what is here of the record")
             yield command
 
     @property

@@ -163,7 +163,7 @@ def ready_server(dsn: str, *, study: Study, clients: int, allowed: Allowed, ui: 
                     address,
                     seen_at=address,
                     clients=clients,
-                    place=None if machine is None else (machine.look.boot_id, machine.look.pid_namespace),
+                    place=None if machine is None else machine.look.place,
                     local=ready.generator,
                     user=ready.generator.user,
                     ui=ui,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import os
 import shutil
 import uuid
 from collections.abc import Mapping, Sequence
@@ -17,7 +16,7 @@ from pgdyno.errors import HostError, PgdynoError, StepFailedError
 from pgdyno.record.machine.host_facts import HostFacts
 from pgdyno.record.types import LoadHostFacts
 from pgdyno.run.given.libpq import find_libpq
-from pgdyno.run.host.process import ServerUser
+from pgdyno.run.host.process import ServerUser, find_own_user
 from pgdyno.run.link.look import FarLook, look_at
 from pgdyno.run.link.relayed import open_load_link
 from pgdyno.run.link.ssh import SshLink
@@ -47,11 +46,6 @@ _REACHES: Hints = (
 )
 
 _HINT_ELSEWHERE = "an address such as localhost is another machine there: name one that means the same everywhere"
-
-
-def find_own_user() -> ServerUser:
-    """Return this account, which writes what comes from load hosts."""
-    return ServerUser(name=str(os.geteuid()), uid=os.geteuid(), gid=os.getegid())
 
 
 def find_local_pgbench() -> Pgbench:
@@ -177,7 +171,7 @@ def measure_load_hosts(
                 ssh=host.entry.ssh,
                 python=look.python,
                 boot_id=look.boot_id,
-                is_server_host=(look.boot_id, look.pid_namespace) == place,
+                is_server_host=look.place == place,
                 facts=look.facts,
                 pgbench=pgbench.program,
                 version=pgbench.version,

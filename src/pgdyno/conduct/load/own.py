@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 from collections.abc import Sequence
 from contextlib import ExitStack
-from pathlib import Path
 
 import msgspec
 
@@ -13,24 +12,24 @@ from pgdyno.conduct.load.hosts import (
     Hints,
     ReachedHost,
     ReadyLoad,
-    find_own_user,
     measure_load_hosts,
     reach_load_hosts,
 )
 from pgdyno.conduct.ui import Ui
 from pgdyno.errors import HostError
-from pgdyno.plan.loads import RESERVED_CONNECTIONS, default_clients
+from pgdyno.plan.loads import DEFAULT_MAX_CONNECTIONS, RESERVED_CONNECTIONS, default_clients
 from pgdyno.plan.variants import most_clients
 from pgdyno.run.cluster.home import Home
 from pgdyno.run.cluster.load_access import LoadAccess, is_own_address, open_load_access
 from pgdyno.run.cluster.server import Server
+from pgdyno.run.host.process import find_own_user
+from pgdyno.run.host.process_id import read_place
 from pgdyno.run.host.program import machine_name, reached_address
 from pgdyno.run.load.group import PgbenchGroup
 from pgdyno.run.load.pgbench import Pgbench
 from pgdyno.run.postgres.installation import Installation
 from pgdyno.spec.study import Study
 
-_DEFAULT_MAX_CONNECTIONS = 100
 _MAINTENANCE_DATABASE = "postgres"
 
 
@@ -73,7 +72,7 @@ def ready_own_load(
     try:
         ui.show_activity("starting a server for them to reach")
         server.initdb()
-        server.start({"max_connections": max(_DEFAULT_MAX_CONNECTIONS, clients + 2 * RESERVED_CONNECTIONS)})
+        server.start({"max_connections": max(DEFAULT_MAX_CONNECTIONS, clients + 2 * RESERVED_CONNECTIONS)})
         with server.connect(database=_MAINTENANCE_DATABASE) as connection:
             access.make_role(connection)
         load = measure_load_hosts(
@@ -82,7 +81,7 @@ def ready_own_load(
             seen_at=msgspec.structs.replace(server.address, dbname=_MAINTENANCE_DATABASE),
             hints=_list_hints(access),
             clients=clients,
-            place=_name_place(),
+            place=read_place(),
             local=Pgbench(installation=installation, user=home.user),
             user=find_own_user(),
             ui=ui,
@@ -119,11 +118,6 @@ def _find_address(reached: Sequence[ReachedHost]) -> str:
         detail=f"{who} {shown or 'no address'}, which is not this machine's",
         hint='name it: --server-address, or address = "10.0.0.5" in the [server] table of a study',
     )
-
-
-def _name_place() -> tuple[str, str]:
-    boot_id = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
-    return boot_id, str(Path("/proc/self/ns/pid").readlink())
 
 
 def _list_hints(access: LoadAccess) -> Hints:

@@ -91,7 +91,7 @@ class Experiment(msgspec.Struct, frozen=True):
             raise InterruptedStudyError("not started")
 
     def link(self) -> None:
-        """Note in the record that it is about where it lies."""
+        """Note in the explained record where the record of the experiment lies."""
         asked, intervention = self.study.variant, self.subject.intervention
         add_confirmation(
             self.store,

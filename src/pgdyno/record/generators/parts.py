@@ -45,7 +45,7 @@ def read_part(folder: Path) -> LoadPart:
 
 
 def read_part_clock(folder: Path, part: LoadPart) -> ClockFit:
-    """Read how the clock of the machine differs that a part ran on.
+    """Read how the clock of the machine that a part ran on differs from this machine's.
 
     Args:
         folder: The part's.

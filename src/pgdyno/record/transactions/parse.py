@@ -39,7 +39,7 @@ class LogColumns(enum.StrEnum):
 
     @property
     def with_lag(self) -> LogColumns:
-        """The same with the schedule lag."""
+        """The same columns, and the schedule lag."""
         return LogColumns.LAG_AND_RETRIES if "retries" in self.value else LogColumns.LAG
 
     @property

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import ipaddress
-import os
 import random
 import secrets
 import socket
@@ -20,6 +19,7 @@ import psycopg
 from pgdyno.errors import HostError, StepFailedError
 from pgdyno.run.postgres import sql, timeouts
 from pgdyno.run.postgres.address import Address
+from pgdyno.run.postgres.passfile import name_passfile, open_passfile
 
 LOAD_HBA_FILE = "pgdyno_hba.conf"
 _ANYWHERE = ("0.0.0.0/0", "::/0")
@@ -73,7 +73,7 @@ class LoadAccess:
             user=sql.LOAD_ROLE,
             dbname=dbname,
             parameters={
-                "passfile": f"/proc/self/fd/{self._secret}",
+                "passfile": name_passfile(self._secret),
                 "sslmode": "disable",
                 "connect_timeout": str(_CONNECTS_WITHIN_S),
             },
@@ -130,15 +130,10 @@ def open_load_access(host: str, port: int | None) -> Iterator[LoadAccess]:
         HostError: The port is in use, or none is free.
     """
     password = secrets.token_urlsafe(24)
-    secret = os.memfd_create("pgdyno", os.MFD_CLOEXEC)
-    try:
-        os.fchmod(secret, 0o600)
-        os.write(secret, f"*:*:*:*:{password}\n".encode())
+    with open_passfile(password) as secret:
         access = LoadAccess(host, port or _find_port(), secret=secret, password=password)
         access.check_free()
         yield access
-    finally:
-        os.close(secret)
 
 
 def _find_port() -> int:
@@ -167,11 +162,16 @@ def is_own_address(address: str) -> bool:
 
 
 def _can_listen(address: str, port: int) -> bool:
+    return find_listen_error(address, port) is None
+
+
+def find_listen_error(address: str, port: int) -> OSError | None:
+    """Return why a server cannot listen at an IP address and a port; None if it can."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((address, port))
-        except OSError:
-            return False
-    return True
+        except OSError as exc:
+            return exc
+    return None

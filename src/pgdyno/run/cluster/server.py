@@ -13,7 +13,6 @@ import re
 import secrets
 import select
 import signal
-import socket
 import subprocess
 import time
 from collections.abc import Iterator, Mapping
@@ -26,7 +25,7 @@ from pgdyno.errors import HostError, PgdynoError, SpecError, StepFailedError, wh
 from pgdyno.record.durable import writing
 from pgdyno.record.serverlog import LOG_SETTINGS
 from pgdyno.run.cluster.home import Home
-from pgdyno.run.cluster.load_access import LOAD_HBA_FILE, LoadAccess
+from pgdyno.run.cluster.load_access import LOAD_HBA_FILE, LoadAccess, find_listen_error
 from pgdyno.run.host import process
 from pgdyno.run.host.clock import monotonic_s
 from pgdyno.run.host.host import THIS_HOST
@@ -404,16 +403,13 @@ def check_port(port: int) -> None:
     Raises:
         HostError: Another process listens at the port.
     """
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((_LISTEN_ADDRESS, port))
-        except OSError as exc:
-            raise HostError(
-                f"port {port} is in use",
-                detail=why(exc),
-                hint="choose another port, or leave it out: pgdyno itself needs none, and finds a free one for load hosts",
-            ) from exc
+    exc = find_listen_error(_LISTEN_ADDRESS, port)
+    if exc is not None:
+        raise HostError(
+            f"port {port} is in use",
+            detail=why(exc),
+            hint="choose another port, or leave it out: pgdyno itself needs none, and finds a free one for load hosts",
+        ) from exc
 
 
 def psql_command(home: Home, port: int) -> str:

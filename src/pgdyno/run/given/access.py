@@ -17,6 +17,7 @@ from pgdyno.run.given import conninfo
 from pgdyno.run.given.password_command import PasswordCommand
 from pgdyno.run.host.log import LOG
 from pgdyno.run.postgres.address import Address
+from pgdyno.run.postgres.passfile import format_passfile, name_passfile, open_passfile
 
 # They belong to a single connection, are set again, or only named what libpq has resolved.
 _NOT_HANDED_ON = {
@@ -72,8 +73,8 @@ def open_access(dsn: str) -> Iterator[Address]:
     with contextlib.ExitStack() as stack:
         inherited: tuple[int, ...] = ()
         if password:
-            descriptor = stack.enter_context(_secret_file(_passfile_line(password)))
-            found["passfile"] = f"/proc/self/fd/{descriptor}"
+            descriptor = stack.enter_context(open_passfile(password))
+            found["passfile"] = name_passfile(descriptor)
             inherited = (descriptor,)
             if (command := conninfo.find_password_command()) is not None:
                 stack.enter_context(_renewing(descriptor, command))
@@ -96,7 +97,7 @@ def _renewing(descriptor: int, command: PasswordCommand) -> Iterator[None]:
     def renew() -> None:
         while not is_over.wait(command.renew_s):
             try:
-                line = _passfile_line(command.get()).encode()
+                line = format_passfile(command.get())
             except PgdynoError as error:
                 LOG.warning("the old password stays: %s", error.reason)
                 continue
@@ -116,27 +117,3 @@ def _renewing(descriptor: int, command: PasswordCommand) -> Iterator[None]:
         with writing:
             is_over.set()
         thread.join(_PARTING_S)
-
-
-def _passfile_line(password: str) -> str:
-    """Return the line of a password file for every server. Source: libpq's documentation, The Password File.
-
-    Raises:
-        SpecError: The password does not fit into a line.
-    """
-    if "\n" in password or password.endswith("\r"):
-        raise SpecError("a password with a line end cannot be handed to pgbench", hint="give the role another one")
-    escaped = password.replace("\\", "\\\\").replace(":", "\\:")
-    return f"*:*:*:*:{escaped}\n"
-
-
-@contextlib.contextmanager
-def _secret_file(text: str) -> Iterator[int]:
-    descriptor = os.memfd_create("pgdyno", os.MFD_CLOEXEC)
-    try:
-        # libpq refuses a file that others may read.
-        os.fchmod(descriptor, 0o600)
-        os.write(descriptor, text.encode())
-        yield descriptor
-    finally:
-        os.close(descriptor)

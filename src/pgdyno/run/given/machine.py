@@ -6,10 +6,9 @@ title ends in the port of its client, and the kernel knows which process id it h
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from pgdyno.errors import HostError, PgdynoError
 from pgdyno.run.host.log import LOG
+from pgdyno.run.host.process_id import read_place
 from pgdyno.run.link.look import FarLook, ServerSession, look_at
 from pgdyno.run.link.ssh import SshLink
 from pgdyno.run.postgres import sql
@@ -36,8 +35,7 @@ class ServerMachine:
     @property
     def is_here(self) -> bool:
         """True if it is this machine, with the same process ids."""
-        boot_id = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
-        return (self.look.boot_id, self.look.pid_namespace) == (boot_id, str(Path("/proc/self/ns/pid").readlink()))
+        return self.look.place == read_place()
 
     def watch(self, started_at: str) -> WatchedMachine:
         """Return what samplers need; after a restart of the server its process has another id.

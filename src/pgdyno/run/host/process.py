@@ -54,6 +54,11 @@ class Completed(msgspec.Struct, frozen=True, kw_only=True):
     stderr: str
 
 
+def find_own_user() -> ServerUser:
+    """Return the account of this process."""
+    return ServerUser(name=str(os.geteuid()), uid=os.geteuid(), gid=os.getegid())
+
+
 def find_server_user(name: str | None = None) -> ServerUser:
     """Choose the unprivileged account for PostgreSQL: the caller's own, or for root `postgres`, else `nobody`.
 
@@ -64,7 +69,7 @@ def find_server_user(name: str | None = None) -> ServerUser:
         HostError: The named account does not exist, or is root.
     """
     if os.geteuid() != 0:
-        return ServerUser(name=str(os.geteuid()), uid=os.geteuid(), gid=os.getegid())
+        return find_own_user()
     for candidate in (name,) if name else ("postgres", "nobody"):
         try:
             entry = pwd.getpwnam(candidate)

@@ -47,6 +47,11 @@ def read_boot_id() -> str:
     return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="utf-8").strip()
 
 
+def read_place() -> tuple[str, str]:
+    """Return this boot of the kernel and the namespace of process ids: where both are the same, so is what a pid means."""
+    return read_boot_id(), str(Path("/proc/self/ns/pid").readlink())
+
+
 def _read_start_ticks(pid: int) -> int | None:
     try:
         fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()

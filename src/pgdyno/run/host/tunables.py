@@ -114,12 +114,12 @@ def read_kernel_files(names: Iterable[str], *, host: Host = THIS_HOST) -> dict[s
 def read_data_bytes(data_dir: Path) -> int:
     """Read the size of all databases, tablespaces included. Files may appear and vanish meanwhile."""
     folders = [data_dir / "base", data_dir / "global", *(data_dir / "pg_tblspc").glob("*")]
-    return sum(_folder_bytes(folder) for folder in folders)
+    return sum(read_folder_bytes(folder) for folder in folders)
 
 
 def read_wal_bytes(data_dir: Path) -> int:
     """Read the size of the WAL that is kept now."""
-    return _folder_bytes(data_dir / "pg_wal")
+    return read_folder_bytes(data_dir / "pg_wal")
 
 
 class _TreeOf(Tree):
@@ -158,7 +158,8 @@ def _list_sysctls(tree: Tree) -> Iterator[str]:
                 yield swap_dots(file.removeprefix("proc/sys/"))
 
 
-def _folder_bytes(folder: Path) -> int:
+def read_folder_bytes(folder: Path) -> int:
+    """Read the size of all files in a folder. They may appear and vanish meanwhile."""
     total = 0
     for path, _, files in os.walk(folder):
         for name in files:

@@ -111,7 +111,7 @@ def look(request: dict[str, Any]) -> dict[str, Any]:
     return {
         "session_pid": pid,
         "postmaster_pid": postmaster,
-        # Whence ssh came here: the address of the other end.
+        # The address from which ssh came here.
         "client_address": (os.environ.get("SSH_CONNECTION") or "").partition(" ")[0] or None,
         "python": platform.python_version(),
         "kernel": platform.release(),

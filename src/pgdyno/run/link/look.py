@@ -48,6 +48,11 @@ class FarLook(msgspec.Struct, frozen=True, kw_only=True):
     exchanges: tuple[ClockExchange, ...]
     """One burst."""
 
+    @property
+    def place(self) -> tuple[str, str]:
+        """What `read_place` says on that machine."""
+        return self.boot_id, self.pid_namespace
+
 
 class _FarDisk(msgspec.Struct, kw_only=True):
     numbers: str = ""

@@ -42,7 +42,7 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
     texts: Mapping[str, str] = {}
     """Further files, by their paths there."""
     folder: str | None = None
-    """Where an earlier command has worked there; a new one, with the files, if that is gone. None: a new folder."""
+    """Where an earlier command has worked there: if that is gone, the files go into a new folder. None: a new folder."""
     result: str | None = None
     """The path in that folder of what is brought home; None: nothing is."""
     variables: Mapping[str, str] = {}
@@ -157,7 +157,7 @@ class FarCommand:
         self._talk.send(b"known\n")
 
     def note_home(self) -> None:
-        """Note there that what stays is also here.
+        """Note there that all that its folder holds is here, too.
 
         Raises:
             StepFailedError: The link is lost.

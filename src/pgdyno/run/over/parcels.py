@@ -87,19 +87,19 @@ def pack_packages(there: Platform, here: Platform) -> Parcel:
 
 
 class ProgramFiles:
-    """The files of pgdyno itself, with its studies: they are read before it is known for which machine."""
+    """The files of pgdyno itself, with its studies: `read` them, which needs no machine, then `pack` them for one."""
 
     def __init__(self) -> None:
         self._files: Mapping[str, Path] = {}
         self._sums: Mapping[str, bytes] = {}
 
     def read(self) -> None:
-        """Read them."""
+        """Read the files."""
         self._files = _list_program()
         self._sums = {path: hashlib.sha256(source.read_bytes()).digest() for path, source in self._files.items()}
 
     def pack(self, there: Platform, packages: Parcel) -> Parcel:
-        """Return them for a machine, as an environment that sees the packages."""
+        """Return the files as they lie on a machine: an environment that sees the packages."""
         inside = f"lib/python3.{there.minor}/site-packages"
         digest = hashlib.sha256(packages.name.encode())
         for path in sorted(self._files):

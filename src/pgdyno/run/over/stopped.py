@@ -11,6 +11,7 @@ from pathlib import Path
 
 import msgspec
 
+from pgdyno.run.host.tunables import read_folder_bytes
 from pgdyno.run.over.far_run import AT_HOME, NOTED, PLACE, UNKNOWN, hold
 
 
@@ -39,8 +40,7 @@ def find_stopped() -> tuple[StoppedStudy, ...]:
     for folder in sorted(place.iterdir()):
         with _held(folder) as is_held:
             if is_held and any(folder.glob(f"**/{NOTED[0]}")):
-                size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
-                found.append(_read_marks(folder, size))
+                found.append(_read_marks(folder, read_folder_bytes(folder)))
     return tuple(found)
 
 

@@ -266,7 +266,7 @@ SELECT coalesce(sum(pg_catalog.pg_database_size(oid)), 0)::int8 AS bytes FROM pg
 WHERE NOT datistemplate AND pg_catalog.has_database_privilege(oid, 'CONNECT') AND datname !~ '^pgdyno_[0-9a-f]{32}'"""
 # The name of a session is shown to every role.
 NAMED_SESSIONS = "SELECT count(*)::int AS count FROM pg_catalog.pg_stat_get_activity(NULL) WHERE application_name = %s"
-# Whence is shown to those only who may see a session, such as its own role: of others, and of sockets, it is empty.
+# The server shows where a session comes from only to roles that may see it, such as its own: else, and of a socket, it is empty.
 NAMED_CLIENTS = """
 SELECT coalesce(pg_catalog.host(client_addr), '') AS client FROM pg_catalog.pg_stat_get_activity(NULL)
 WHERE application_name = %s"""
@@ -703,7 +703,7 @@ def count_named_sessions(connection: Connection, name: str) -> int:
 
 
 def list_named_clients(connection: Connection, name: str) -> tuple[str, ...]:
-    """List where the sessions of that name come from: an IP address, or nothing of a socket or where that may not be known."""
+    """List the IP addresses that the sessions of a name come from; empty for a socket, or where this role may not know it."""
     return tuple(row["client"] for row in _rows(connection, NAMED_CLIENTS, (name,)))
 
 
