@@ -553,6 +553,8 @@ def test_the_line_says_what_the_planned_pairs_would_show() -> None:
     planned = count_planned_rounds(record.plan)["tpcb-like"]
     referee = build_referee(record)
     rounds = [build_round(n, {"A": [{"tps": 100.0 + 9 * (n % 2)}] * 2, "B": [{"tps": 104.0}]}) for n in range(5)]
+    few = describe_progress(referee.compare_workload("tpcb-like", rounds[:3]))
+    assert few.endswith("(3 pairs)"), few
     line = describe_progress(referee.compare_workload("tpcb-like", rounds))
     assert re.search(rf"\(5 pairs; {planned} would show ±\d+ %\)$", line), line
     # After one pair the spread is not known.

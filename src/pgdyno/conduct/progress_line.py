@@ -12,6 +12,8 @@ from pgdyno.analyse.comparison.verdict import Verdict
 _LONGEST_NAME = 32
 # More than these do not fit into a line.
 _MOST_TOLD = 4
+# The fewest pairs that decide a question. The spread of fewer says little: two pairs that are alike would promise ±0 %.
+_LEAST_PAIRS = 4
 
 
 def describe_progress(comparison: Comparison, *, without: Collection[str] = ()) -> str:
@@ -40,7 +42,9 @@ def describe_loads(undecided_count: int, loads_count: int) -> str:
 def _show_planned(verdict: Verdict) -> str:
     """Describe the smallest effect that the planned pairs would show, as far as the spread tells so far."""
     look = verdict.final_look
-    if verdict.is_decided or look is msgspec.UNSET or look.is_made or look.detectable_ratio is None:
+    if verdict.is_decided or verdict.n < _LEAST_PAIRS:
+        return ""
+    if look is msgspec.UNSET or look.is_made or look.detectable_ratio is None:
         return ""
     return f"; {look.n} would show ±{look.detectable_ratio * 100:.0f} %"
 
