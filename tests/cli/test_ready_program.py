@@ -8,10 +8,12 @@ import re
 import subprocess
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from pgdyno.run.host.helper import helper_argv
 from pgdyno.run.host.host import THIS_HOST
+from pgdyno.run.load.log_stream import LogRequest, LogTask
 from tests.forks import HelperPopen
 from tests.ready_program import run_program
 
@@ -27,10 +29,10 @@ def test_a_fork_has_the_arguments_folder_environment_streams_and_exit_code_of_a_
 
 def look_at_reader(log_folder: Path) -> dict[str, object]:
     """Start a log reader, and return what /proc has of it, and its end."""
-    task = {"parent_pid": os.getpid(), "log_folder": str(log_folder), "record_folder": f"{log_folder}-record"}
-    words = json.dumps({**task, "columns": "plain", "sampling_rate": 1.0, "latency_limit_us": None})
+    record_folder = f"{log_folder}-record"
+    task = LogTask(parent_pid=os.getpid(), log_folder=str(log_folder), record_folder=record_folder, asked=LogRequest())
     given, kept = os.pipe()
-    argv = helper_argv("pgdyno.run.load.log_stream", words)
+    argv = helper_argv("pgdyno.run.load.log_stream", msgspec.json.encode(task).decode())
     reader = THIS_HOST.start(
         argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, inherited=[given]
     )
