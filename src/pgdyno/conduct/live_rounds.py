@@ -16,6 +16,7 @@ from pgdyno.run.live_round import run_live_round
 from pgdyno.run.own_server import OwnServer
 from pgdyno.run.trial import TrialOutcome
 from pgdyno.run.trial_stage import TrialStage
+from pgdyno.run.turn_round import run_turn_round
 
 
 def live_round_step(
@@ -40,8 +41,13 @@ def live_round_step(
     first = steps[0][1]
     predicted_s = sum(step.predicted_s for step, _ in steps)
     ui.begin_step(f"round {first.round}/{rounds_count} {first.workload}", predicted_s=predicted_s)
-    outcomes = run_live_round(
-        _make_members([trial for _, trial in steps], store, stages),
+    trials = [trial for _, trial in steps]
+    if experiment.takes_turns:
+        run_round, members = run_turn_round, _make_turns(trials, store, stages)
+    else:
+        run_round, members = run_live_round, _make_members(trials, store, stages)
+    outcomes = run_round(
+        members,
         slice_s=experiment.slice_s,
         seed=first.seed,
         on_activity=ui.show_activity,
@@ -50,6 +56,21 @@ def live_round_step(
     for outcome in outcomes:
         store.write_trial(outcome.record)
     return outcomes
+
+
+def _make_turns(
+    trials: Sequence[PlannedTrial], store: RecordStore, stages: Mapping[str, TrialStage]
+) -> list[LiveMember]:
+    """Give all trials the server of the first."""
+    of_trials = [stages[trial.variants[0]] for trial in trials]
+    return [
+        LiveMember(
+            stage=msgspec.structs.replace(stage, server=of_trials[0].server),
+            trial=trial,
+            folder=store.begin_trial(trial.number),
+        )
+        for stage, trial in zip(of_trials, trials, strict=True)
+    ]
 
 
 def _make_members(

@@ -120,7 +120,8 @@ def find_variant_obstacles(
             if finding is not None:
                 yield msgspec.structs.replace(finding, claim=f"{variant.name}: {finding.claim}")
         together.append(seen[key])
-    crowding = find_crowding(together, facts.memory, host) if experiment.design is DesignKind.LIVE else None
+    are_together = experiment.design is DesignKind.LIVE and not experiment.takes_turns
+    crowding = find_crowding(together, facts.memory, host) if are_together else None
     if crowding is not None:
         yield crowding
 

@@ -11,7 +11,7 @@ from pgdyno.errors import SpecError
 from pgdyno.facts import gucs
 from pgdyno.plan.endpoints import has_several_endpoints
 from pgdyno.plan.experiment import Variant, changed_settings, changed_sysctls, identify_server
-from pgdyno.plan.live import find_given_live_obstacle, find_live_obstacle
+from pgdyno.plan.live import find_given_live_obstacle, find_live_obstacle, takes_turns
 from pgdyno.plan.places import place_of
 from pgdyno.spec.initdb import INITDB_KEYS
 from pgdyno.spec.setting import find_setting
@@ -55,7 +55,7 @@ def choose_design(
     asked = study.experiment.design
     if study.server.kind is ServerKind.GIVEN:
         return _choose_for_given(study, variants, major=version_major, withheld=withheld, live_obstacle=live_obstacle)
-    if asked is DesignKind.LIVE and (obstacle := find_live_obstacle(study, variants)) is not None:
+    if asked is DesignKind.LIVE and (obstacle := _find_own_live_obstacle(study, variants)) is not None:
         raise SpecError("these variants cannot be compared live", detail=obstacle, hint=HINT_PAIRED)
     obstacle, is_final = _find_obstacle(study, variants, version_major)
     if asked is DesignKind.SWITCHBACK and obstacle is not None and is_final:
@@ -76,8 +76,14 @@ def choose_design(
     return DesignKind.SWITCHBACK, f"{', '.join(names)}: a running server takes {them} at once"
 
 
+def _find_own_live_obstacle(study: Study, variants: tuple[Variant, ...]) -> str | None:
+    return None if takes_turns(study, variants) else find_live_obstacle(study, variants)
+
+
 def _choose_for_restarts(study: Study, variants: tuple[Variant, ...], obstacle: str) -> tuple[DesignKind, str]:
-    """Return the design for variants that cannot alternate under one load: live pairs between endpoints, else paired trials."""
+    """Return the design for variants that cannot alternate under one load: live pairs of loads or endpoints, else paired trials."""
+    if takes_turns(study, variants):
+        return DesignKind.LIVE, f"{obstacle}, so that the loads take turns on one server"
     if has_several_endpoints(study, variants) and find_live_obstacle(study, variants) is None:
         return DesignKind.LIVE, "the load of each endpoint has a server of its own, and slices alternate among them"
     return DesignKind.PAIRED, obstacle

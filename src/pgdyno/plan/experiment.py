@@ -24,6 +24,9 @@ LEAST_TESTED_PAIRS = 4
 where slices stall (ADR 16)."""
 _WIDEST_TESTED = 3.0
 """Half-width of the final look's interval, in standard deviations of a pair, above which it is not planned."""
+_OF_LOAD = ("clients", "threads", "mode")
+# What a variant of the same server may have beside its load.
+_OF_TRIAL = ("scale", "endpoint", "scripts", "cache", "home", "wal_home")
 
 
 class Variant(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,6 +67,8 @@ class Experiment(msgspec.Struct, frozen=True, kw_only=True):
     detect_ratio: float
     slice_s: float | None = None
     """Length of slices; None if a switchback's pilot chooses it, or a live round by its latencies."""
+    takes_turns: bool = False
+    """Whether the loads of a live round take turns on one server; False in older plans, and where each has its own server."""
     final_look: bool = False
     """Whether half of the error rate belongs to a t-test at the planned end; False in older plans and sweeps over clients."""
     extra_rounds: bool = False
@@ -82,6 +87,16 @@ class Experiment(msgspec.Struct, frozen=True, kw_only=True):
 def has_same_server(one: Variant, other: Variant) -> bool:
     """Return whether two variants have the same server, cluster and kernel settings; their loads may differ."""
     return (one.server, one.sysctl, one.initdb) == (other.server, other.sysctl, other.initdb)
+
+
+def differ_in_load(variants: Sequence[Variant]) -> bool:
+    """Return whether variants differ in clients, threads or mode, and in nothing else: they send the same to the same server."""
+    first = variants[0]
+    is_same = all(
+        has_same_server(one, first) and all(getattr(one, name) == getattr(first, name) for name in _OF_TRIAL)
+        for one in variants
+    )
+    return is_same and len({tuple(getattr(one, name) for name in _OF_LOAD) for one in variants}) > 1
 
 
 def count_starts(variants: Sequence[Variant]) -> int:

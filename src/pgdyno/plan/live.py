@@ -6,9 +6,12 @@ depends on one of these is compared by paired trials.
 
 from __future__ import annotations
 
+import math
+
 from pgdyno.facts import gucs
-from pgdyno.plan.experiment import Variant, changed_settings, changed_sysctls
-from pgdyno.spec.study import RestorePolicy, Study
+from pgdyno.plan.experiment import Variant, changed_settings, changed_sysctls, differ_in_load
+from pgdyno.spec.pooler import PRIMARY
+from pgdyno.spec.study import RestorePolicy, ServerKind, Study
 from pgdyno.spec.table import CacheState
 from pgdyno.units import format_bytes, parse_in_unit, unit_size
 
@@ -33,16 +36,40 @@ LEAST_SLICE_S = 0.5
 """Least seconds in which one variant runs. A freeze and a thaw take milliseconds."""
 HUGE_PAGES = "vm.nr_hugepages"
 """The one kernel setting that a server takes when it starts, and that may then stay while others run."""
+TURNS_RATIO = 1.05
+"""Seconds that turns take for a second of load: pgbench starts and ends in each. Source: docs/adr/0041."""
 # The samplers read once a second.
 _LONGEST_OBSERVED_S = 10.0
-_OBSERVED_TRIALS = 3.0
+_OBSERVED_TRIALS, _OBSERVED_OF_TURNS = 3.0, 0.6
 # Restoring, starting and stopping of one server.
 _MEMBER_S = 10.0
 
 
-def choose_observed_s(duration_s: float) -> float:
-    """Choose the seconds of the trial of each variant that the samplers watch, from those of a trial in a round."""
-    return min(_LONGEST_OBSERVED_S, _OBSERVED_TRIALS * duration_s)
+def choose_observed_s(duration_s: float, *, takes_turns: bool) -> float:
+    """Choose the seconds of the trial of each variant that the samplers watch, from those of a trial in a round.
+
+    Loads that take turns are many: their observed trials together take less time than a round.
+    """
+    trials = _OBSERVED_OF_TURNS if takes_turns else _OBSERVED_TRIALS
+    return min(_LONGEST_OBSERVED_S, float(math.ceil(trials * duration_s)))
+
+
+def takes_turns(study: Study, variants: tuple[Variant, ...]) -> bool:
+    """Return whether live loads take turns on one server of pgdyno's own, because they differ in nothing that belongs to it.
+
+    A load's turn is a run of pgbench, which ends with its clients' transactions: a frozen client would keep its locks.
+    """
+    if study.server.kind is ServerKind.GIVEN or not differ_in_load(variants):
+        return False
+    # What goes on beside a load does not begin and end with it; a turn at a rate has few transactions, and one that begins
+    # with a cold cache warms it up for the next.
+    is_beside = bool(study.load_hosts or study.server.standbys)
+    is_cold = any((variant.cache or study.trials.cache) is CacheState.COLD for variant in variants)
+    is_plain = all(
+        not workload.parts and workload.rate_tps is None and workload.endpoint in {None, PRIMARY}
+        for workload in study.workload
+    )
+    return is_plain and not is_beside and not is_cold
 
 
 def find_live_obstacle(study: Study, variants: tuple[Variant, ...]) -> str | None:

@@ -15,7 +15,7 @@ import msgspec
 
 from pgdyno.errors import SpecError
 from pgdyno.plan.experiment import Experiment, count_least_rounds, draw_orders
-from pgdyno.plan.live import choose_observed_s
+from pgdyno.plan.live import TURNS_RATIO, choose_observed_s
 from pgdyno.spec.variant import LONGEST_SLICE_S, MOST_MINUTES, DesignKind
 from pgdyno.units import describe_minutes
 
@@ -38,10 +38,17 @@ class Times(msgspec.Struct, frozen=True, kw_only=True):
 
     fixed_s: float
     """Seconds of checks, loading and reporting."""
-    overhead_s: float
-    """Seconds of a trial in addition to its measured load: restoring and warming up."""
+    restore_s: float
+    """Seconds that a server takes to be restored, started and ended."""
+    warm_up_s: float
+    """Seconds of a trial's warm-up."""
     duration_s: float
     """Seconds of a trial's measured load, except for blocks, whose length is chosen here."""
+
+    @property
+    def overhead_s(self) -> float:
+        """Seconds of a trial in addition to its measured load."""
+        return self.restore_s + self.warm_up_s
 
 
 class OrderedTrial(NamedTuple):
@@ -80,7 +87,7 @@ def order_comparison(
 
 def choose_budget(workloads_count: int, experiment: Experiment, times: Times) -> tuple[float, str]:
     """Choose the default time budget of a comparison in seconds, and give the reason."""
-    slots = _count_slots(experiment)
+    slots = count_slots(experiment)
     if experiment.design is not DesignKind.SWITCHBACK:
         rounds_s = _DEFAULT_ROUNDS * _round_s(workloads_count, experiment, times)
         rounds_s += _observed_s(workloads_count, experiment, times)
@@ -112,7 +119,7 @@ def _order_rounds(
     if _is_observed(experiment):
         for workload in draw.sample(workloads, k=len(workloads)):
             for variant in draw.sample(variants[1:], k=len(variants) - 1):
-                yield OrderedTrial(0, workload, (variant,), choose_observed_s(times.duration_s))
+                yield OrderedTrial(0, workload, (variant,), _observed_trial_s(experiment, times))
     orders: dict[str, list[list[str]]] = {workload: [] for workload in workloads}
     for number in range(1, rounds + 1):
         for workload in draw.sample(workloads, k=len(workloads)):
@@ -147,13 +154,22 @@ def _spare_s(experiment: Experiment, times: Times) -> float:
     return (experiment.budget_s or 0.0) - times.fixed_s
 
 
-def _count_slots(experiment: Experiment) -> int:
+def count_slots(experiment: Experiment) -> int:
     """Count the trials or slices of a round, in which the reference comes twice."""
     return len(experiment.variants) + 1
 
 
+def share_warm_up(warm_up_s: float, experiment: Experiment) -> float:
+    """Return the seconds of warm-up of each load of a round of turns, which all warm up one server; at least one."""
+    return float(math.ceil(warm_up_s / count_slots(experiment)))
+
+
 def _round_s(workloads_count: int, experiment: Experiment, times: Times) -> float:
-    return (times.overhead_s + times.duration_s) * _count_slots(experiment) * workloads_count
+    slots = count_slots(experiment)
+    if experiment.takes_turns:
+        trials_s = share_warm_up(times.warm_up_s, experiment) + TURNS_RATIO * times.duration_s
+        return (times.restore_s + trials_s * slots) * workloads_count
+    return (times.overhead_s + times.duration_s) * slots * workloads_count
 
 
 def _is_observed(experiment: Experiment) -> bool:
@@ -165,19 +181,24 @@ def _observed_s(workloads_count: int, experiment: Experiment, times: Times) -> f
     """Return the seconds of all trials that are only observed."""
     if not _is_observed(experiment):
         return 0.0
-    return (times.overhead_s + choose_observed_s(times.duration_s)) * len(experiment.variants) * workloads_count
+    trial_s = times.overhead_s + _observed_trial_s(experiment, times)
+    return trial_s * len(experiment.variants) * workloads_count
+
+
+def _observed_trial_s(experiment: Experiment, times: Times) -> float:
+    return choose_observed_s(times.duration_s, takes_turns=experiment.takes_turns)
 
 
 def _least_load_s(workloads_count: int, experiment: Experiment) -> int:
     """Return the least seconds of load for one workload of a switchback: the pilot and the fewest useful rounds."""
     pilot_s, slice_s = (PILOT_S, _USUAL_SLICE_S) if experiment.slice_s is None else (0.0, experiment.slice_s)
     rounds = count_least_rounds(experiment, workloads_count)
-    return math.ceil(pilot_s + rounds * _count_slots(experiment) * slice_s)
+    return math.ceil(pilot_s + rounds * count_slots(experiment) * slice_s)
 
 
 def _longest_block_s(workloads_count: int, experiment: Experiment) -> float:
     # A round must fit even if the pilot chooses the longest slices.
-    round_s = _count_slots(experiment) * (experiment.slice_s or LONGEST_SLICE_S)
+    round_s = count_slots(experiment) * (experiment.slice_s or LONGEST_SLICE_S)
     return max(_LONGEST_BLOCK_S, 2.0 * _least_load_s(workloads_count, experiment), PILOT_S + round_s)
 
 

@@ -20,7 +20,15 @@ from pgdyno.plan.failover import check_failover, with_failover
 from pgdyno.plan.live import find_crowding
 from pgdyno.plan.loading import check_loading, is_loading, plan_loading_size, plan_loading_trials
 from pgdyno.plan.loads import plan_loads
-from pgdyno.plan.order import Times, choose_budget, order_comparison, order_plain
+from pgdyno.plan.order import (
+    OrderedTrial,
+    Times,
+    choose_budget,
+    count_slots,
+    order_comparison,
+    order_plain,
+    share_warm_up,
+)
 from pgdyno.plan.parts import check_parts
 from pgdyno.plan.replicas import check_replicas
 from pgdyno.plan.search import Search, least_duration_s, order_search, plan_search
@@ -110,7 +118,7 @@ def plan_study(study: Study, machine: Machine, *, load_budget_s: float = 20.0) -
     else:
         size = plan_size(study, variants, workloads, machine=machine, load_budget_s=load_budget_s, choices=choices)
     check_s = CHECK_S + try_variants_s(count_starts(variants))
-    if experiment is not None and experiment.design is DesignKind.LIVE:
+    if experiment is not None and experiment.design is DesignKind.LIVE and not experiment.takes_turns:
         experiment = _fit_live(study, experiment, size, machine)
     if experiment is not None:
         choices.append(Choice(name="design", value=experiment.design.value, reason=experiment.reason))
@@ -119,7 +127,8 @@ def plan_study(study: Study, machine: Machine, *, load_budget_s: float = 20.0) -
     warm_ups_s = _find_warm_ups(study, variants, choices)
     times = Times(
         fixed_s=check_s + size.load_s + size.first_s + REPORT_S,
-        overhead_s=size.restore_s + max(warm_ups_s.values()),
+        restore_s=size.restore_s,
+        warm_up_s=max(warm_ups_s.values()),
         duration_s=_duration_s(study, search, choices),
     )
     if experiment is not None and experiment.budget_s is None:
@@ -132,7 +141,14 @@ def plan_study(study: Study, machine: Machine, *, load_budget_s: float = 20.0) -
     steps = (
         Step(kind=StepKind.CHECK, predicted_s=check_s + machine.disk_card_s),
         Step(kind=StepKind.LOAD, predicted_s=size.load_s),
-        *(Step(kind=StepKind.TRIAL, predicted_s=size.trial_s(trial), trial=trial) for trial in trials),
+        *(
+            Step(
+                kind=StepKind.TRIAL,
+                predicted_s=size.trial_s(trial, sharers=_count_sharers(trial, experiment)),
+                trial=trial,
+            )
+            for trial in trials
+        ),
         Step(kind=StepKind.REPORT, predicted_s=REPORT_S),
     )
     return Plan(
@@ -147,6 +163,12 @@ def plan_study(study: Study, machine: Machine, *, load_budget_s: float = 20.0) -
         data_name=_name_data(study.data),
         poolers=poolers,
     )
+
+
+def _count_sharers(trial: PlannedTrial, experiment: Experiment | None) -> int:
+    """Count the trials that one server is restored and started for."""
+    has_turns = experiment is not None and experiment.takes_turns and not trial.is_observed
+    return count_slots(experiment) if experiment is not None and has_turns else 1
 
 
 def _name_data(data: DataSpec) -> str | None:
@@ -249,9 +271,15 @@ def _draw_trials(
             round=turn.round,
             workload=turn.workload,
             seed=draw.randrange(1, 2**31),
-            warm_up_s=warm_ups_s[turn.variants[0] if turn.variants else ""],
+            warm_up_s=_warm_up_s(turn, warm_ups_s, asked),
             duration_s=turn.duration_s,
             variants=turn.variants,
         )
         for number, turn in enumerate(turns, start=1)
     )
+
+
+def _warm_up_s(turn: OrderedTrial, warm_ups_s: Mapping[str, float], asked: Experiment | Search | None) -> float:
+    own_s = warm_ups_s[turn.variants[0] if turn.variants else ""]
+    has_turns = isinstance(asked, Experiment) and asked.takes_turns and turn.round > 0
+    return share_warm_up(own_s, asked) if isinstance(asked, Experiment) and has_turns else own_s

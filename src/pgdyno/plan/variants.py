@@ -11,6 +11,7 @@ import msgspec
 from pgdyno.errors import SpecError
 from pgdyno.plan.experiment import Experiment, Variant, find_server, identify_server, is_client_sweep
 from pgdyno.plan.failover import DESIGN_REASON as FAILOVER_REASON
+from pgdyno.plan.live import takes_turns
 from pgdyno.plan.loading import DESIGN_REASON, is_loading
 from pgdyno.plan.places import Place, place_of
 from pgdyno.plan.standbys import with_synchronous_names
@@ -72,6 +73,7 @@ def plan_experiment(
         alpha=study.experiment.alpha,
         detect_ratio=study.experiment.detect_ratio,
         slice_s=study.experiment.slice_s,
+        takes_turns=design is DesignKind.LIVE and takes_turns(study, variants),
     )
     # The loads of a sweep over clients get statuses by an interval of their own.
     has_look = not is_client_sweep(experiment)

@@ -24,6 +24,7 @@ from pgdyno.record.generators.parts import (
     read_part_clock,
 )
 from pgdyno.record.generators.slices import MergedSlice, MergedSliceReader
+from pgdyno.record.generators.turns import find_turn_folders, merge_turns
 from pgdyno.record.pgbench.init import InitSteps, parse_init
 from pgdyno.record.pgbench.output import PgbenchSummary, parse_summary
 from pgdyno.record.predictions import PREDICTIONS_FILE, Prediction, read_predictions
@@ -323,6 +324,8 @@ def _read_measured(folder: Path, record: TrialRecord) -> PgbenchSummary:
 
 
 def _read_summary(folder: Path) -> PgbenchSummary:
+    if turns := find_turn_folders(folder):
+        return merge_turns([_read_printed(turn) for turn in turns])
     places = find_part_folders(folder)
     if not places:
         return _read_printed(folder)

@@ -32,8 +32,8 @@ _LIVE_PERIOD_S = 1.0
 LOG_READER_LABEL = "log_reader"
 
 
-def warm_up(stage: TrialStage, trial: PlannedTrial, seen: Observed, *, folder: Path) -> None:
-    """Load the server before anything counts, and choose from it the share of transactions to log."""
+def warm_up(stage: TrialStage, trial: PlannedTrial, seen: Observed, *, folder: Path) -> PgbenchSummary:
+    """Load the server before anything counts, and choose from it the share of transactions to log. Return what pgbench printed."""
     workload = stage.plan.find_load(trial)
     run = _load_run(stage, workload, trial, duration_s=trial.warm_up_s, reports_statements=True)
     # With the measured load's own seed it would bring in just the rows that the measured load asks for first.
@@ -49,6 +49,7 @@ def warm_up(stage: TrialStage, trial: PlannedTrial, seen: Observed, *, folder: P
     )
     seen.log_sampling_rate = choose_sampling_rate(warmed.summary.tps, stage.cpu_count)
     seen.warm_up_latency_s = _served_s(warmed.summary)
+    return warmed.summary
 
 
 def measure_load(

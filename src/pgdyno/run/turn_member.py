@@ -1,0 +1,277 @@
+"""One member of a round of turns: its load, which begins and ends in each of its turns, and what was observed of it."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import msgspec
+
+from pgdyno.errors import PgdynoError, StepFailedError
+from pgdyno.record.generators.turns import merge_turns, name_turn
+from pgdyno.record.pgbench.output import PgbenchSummary, Progress, parse_summary
+from pgdyno.record.transactions.slices import Slice, SliceWriter
+from pgdyno.record.types import Gap
+from pgdyno.run.host.clock import monotonic_s, wall_clock_offset_s
+from pgdyno.run.live_member import LiveMember
+from pgdyno.run.load.generator import LoadOutcome, RunningLoad, TransactionLog
+from pgdyno.run.load.joined import step_seed
+from pgdyno.run.load.process import poll_until_done
+from pgdyno.run.load.watch import LoadWatch
+from pgdyno.run.measured_load import find_log_gaps, lost_log, make_measured_run, start_log, warm_up
+from pgdyno.run.plans import ask_plans
+from pgdyno.run.sample import samplers
+from pgdyno.run.sample.machine_counters import MachineCounters, subtract_counts
+from pgdyno.run.switchback import LEAST_COUNTED_RATIO, choose_washout_s
+from pgdyno.run.trial import TrialOutcome, make_outcome
+from pgdyno.run.trial_stage import Observed
+
+# Each turn ends by an order.
+_NO_END_S = 86_400.0
+_LOOK_EVERY_S = 0.05
+# Starting pgbench takes a few hundredths of a second; connecting may take twice as long as it did in the warm-up.
+_STARTING_S = 0.1
+_CONNECTINGS = 2.0
+# Source: docs/adr/0041: after that, new sessions are about as fast as old ones.
+_FIRST_STATEMENTS_S = 0.4
+# A clock that is set by more than this would put transactions into other turns.
+_CLOCK_CHANGE_S = 0.01
+_MIXED = "several loads take turns on one server: what is seen of it mixes what all of them do"
+_NO_SAMPLES = (
+    Gap(source=samplers.OS, reason=_MIXED),
+    Gap(source=samplers.SERVER, reason=_MIXED),
+    Gap(source="counters of the whole server", reason=_MIXED),
+)
+
+
+class TurnTimes(NamedTuple):
+    """When a turn began, counted from and ended, on CLOCK_MONOTONIC, and the machine's counters while it counted."""
+
+    begin_s: float
+    settled_s: float
+    end_s: float
+    counts: dict[str, float | None]
+
+
+class TurnsOutcome(LoadOutcome, frozen=True, kw_only=True):
+    """A load whose turns have all ended. Its times are from the begin of the first to the end of the last."""
+
+    stdouts: tuple[bytes, ...]
+
+    @property
+    def summary(self) -> PgbenchSummary:
+        """What pgbench printed in all turns, merged."""
+        return merge_turns([parse_summary(stdout.decode(errors="replace")) for stdout in self.stdouts])
+
+
+class TurnMember:
+    """A member while its round runs. Use it from the main thread."""
+
+    def __init__(self, member: LiveMember) -> None:
+        self.trial = member.trial
+        self.stage = member.stage
+        self.folder = member.folder
+        self.seen = Observed(gaps=_NO_SAMPLES)
+        self.settle_s = 0.0
+        """How long after its begin a turn counts, as far as the warm-up tells."""
+        self.has_slices = False
+        """Whether any of its turns counts."""
+        self._turns: list[LoadOutcome] = []
+        self._stream: TransactionLog | None = None
+        self._writer: SliceWriter | None = None
+
+    @property
+    def name(self) -> str:
+        """The name of its variant."""
+        return self.trial.variants[0]
+
+    def warm_up(self) -> None:
+        """Load the server before anything counts, and learn how long connecting and a transaction take."""
+        connecting_s = latency_s = 0.0
+        if self.trial.warm_up_s > 0:
+            warmed = warm_up(self.stage, self.trial, self.seen, folder=self.folder)
+            connecting_s = (warmed.initial_connection_time_ms or 0.0) / 1e3
+            latency_s = self.seen.warm_up_latency_s or 0.0
+        self._washout_s = max(_FIRST_STATEMENTS_S, choose_washout_s(latency_s))
+        self.settle_s = _STARTING_S + _CONNECTINGS * connecting_s + self._washout_s
+
+    def take_shared(self, first: TurnMember, *, restore_s: float) -> None:
+        """Take what the first member has observed of the server that all share."""
+        self.seen.restore_s = restore_s
+        self.seen.settings = first.seen.settings
+        if self is first:
+            # They have the turns of all members in them, and so would their differences.
+            self.seen.counters_before, self.seen.tables_before, self.seen.statements_before = {}, (), None
+            return
+        reason = f"the server's log of the round lies with trial {first.trial.number}"
+        self.seen.gaps = (*self.seen.gaps, Gap(source="server log", reason=reason))
+
+    @contextlib.contextmanager
+    def logging(self, *, sampling_rate: float) -> Iterator[None]:
+        """Follow the log of all its turns for the length of a `with` block."""
+        self.seen.log_sampling_rate = sampling_rate
+        with (
+            contextlib.closing(start_log(self.stage, self.trial, self.seen, folder=self.folder)) as stream,
+            SliceWriter(self.folder) as writer,
+        ):
+            self._stream, self._writer = stream, writer
+            yield
+
+    def run(
+        self,
+        number: int,
+        *,
+        slice_s: float,
+        settle_s: float,
+        counters: MachineCounters,
+        on_load: Callable[[Progress], None],
+    ) -> TurnTimes | None:
+        """Run a turn to its end.
+
+        Args:
+            number: Of the turn, from 1.
+            slice_s: Its length.
+            settle_s: How long after its begin it counts.
+            counters: Of the machine.
+            on_load: Told every progress line.
+
+        Returns:
+            Its times; None if its clients were connected so late that nothing of it counts.
+
+        Raises:
+            PgdynoError: The load, the server or the log's reader failed.
+        """
+        turn = _Turn(self, self._log, number, on_load)
+        self._note_clock()
+        begin_s = monotonic_s()
+        with turn.loading() as load:
+            turn.wait(load, until_s=begin_s + settle_s)
+            settled_s, before = counters.read()
+            turn.wait(load, until_s=max(begin_s + slice_s, settled_s + LEAST_COUNTED_RATIO * slice_s))
+            # pgbench does not take an order to end before its load runs.
+            while not turn.has_begun:
+                turn.wait(load, until_s=monotonic_s() + _LOOK_EVERY_S)
+            end_s, after = counters.read()
+            load.end()
+            outcome = poll_until_done(load, should_abort=turn.find_failure)
+        self._turns.append(outcome)
+        connected_s = outcome.start_monotonic_s + (outcome.summary.initial_connection_time_ms or 0.0) / 1e3
+        counts = subtract_counts(after, before)
+        if connected_s + self._washout_s > settled_s:
+            # It took longer than in the warm-up. What the machine did before is in its counters.
+            settled_s, counts = connected_s + self._washout_s, dict.fromkeys(counts)
+        return TurnTimes(begin_s, settled_s, end_s, counts) if settled_s < end_s else None
+
+    def add_slice(self, ended: Slice) -> None:
+        """Write the times of a turn."""
+        assert self._writer is not None  # noqa: S101 - it was opened with the log
+        self._writer.add(ended)
+        self.has_slices = True
+
+    def finish(self) -> None:
+        """Read the rest of the log, and ask for the plans.
+
+        Raises:
+            PgdynoError: The log is lost.
+        """
+        first, last = self._turns[0], self._turns[-1]
+        spent = [turn.cpu_s for turn in self._turns]
+        self.seen.load = TurnsOutcome(
+            argv=first.argv,
+            pid=first.pid,
+            exit_code=0,
+            start_monotonic_s=first.start_monotonic_s,
+            end_monotonic_s=last.end_monotonic_s,
+            cpu_s=None if None in spent else sum(filter(None, spent)),
+            stdout=b"",
+            stderr=b"",
+            stdouts=tuple(turn.stdout for turn in self._turns),
+        )
+        log = self._log.finish()
+        self.seen.gaps = (*self.seen.gaps, *find_log_gaps(log))
+        if log.packed is None:
+            raise lost_log(log.reason or "")
+        ask_plans(self.stage, self.trial, self.seen)
+
+    def make_outcome(
+        self, error: PgdynoError | None, *, slice_s: float | None, washout_s: float | None
+    ) -> TrialOutcome:
+        """Return its trial's record, with the error that ended it, if one did."""
+        outcome = make_outcome(self.trial, self.seen, error)
+        record = msgspec.structs.replace(outcome.record, slice_s=slice_s, washout_s=washout_s)
+        return msgspec.structs.replace(outcome, record=record)
+
+    @property
+    def _log(self) -> TransactionLog:
+        assert self._stream is not None  # noqa: S101 - the round has opened it
+        return self._stream
+
+    def _note_clock(self) -> None:
+        """Note how the wall clock differs as the first turn begins; pgbench reads it in each turn anew.
+
+        Raises:
+            StepFailedError: It was set since.
+        """
+        offset_s = wall_clock_offset_s()
+        if self.seen.clock_offset_s is None:
+            self.seen.clock_offset_s = offset_s
+        changed_s = offset_s - self.seen.clock_offset_s
+        if abs(changed_s) > _CLOCK_CHANGE_S:
+            raise StepFailedError(
+                f"the machine's clock was set by {changed_s:+.3f} s while the round ran",
+                hint="turns are found in pgbench's log by the time of day; let the clock settle, and run it again",
+            )
+
+
+class _Turn:
+    """One run of a member's load."""
+
+    def __init__(
+        self, member: TurnMember, log: TransactionLog, number: int, on_load: Callable[[Progress], None]
+    ) -> None:
+        self.has_begun = False
+        """Whether the load runs, with all clients connected."""
+        self._member = member
+        self._log = log
+        self._number = number
+        self._on_load = on_load
+        server = member.stage.server
+        self._watch = LoadWatch(server, duration_s=member.trial.duration_s, find_stall=server.find_stall)
+
+    def loading(self) -> contextlib.AbstractContextManager[RunningLoad]:
+        """Begin the load, and end it with the `with` block at the latest."""
+        member = self._member
+        run = make_measured_run(member.stage, member.trial, member.seen, self._log, duration_s=_NO_END_S)
+        return member.stage.generator.start_load(
+            msgspec.structs.replace(run, random_seed=step_seed(run.random_seed, self._number)),
+            directory=name_turn(member.folder, self._number),
+            on_progress=self._see,
+            should_abort=self.find_failure,
+        )
+
+    def wait(self, load: RunningLoad, *, until_s: float) -> None:
+        """Wait, and look at the load and the server meanwhile.
+
+        Raises:
+            PgdynoError: One of them has failed.
+        """
+        while True:
+            if load.poll() is not None:
+                raise StepFailedError("pgbench ended before its time", hint="something outside ended it")
+            if (failure := self.find_failure()) is not None:
+                raise failure
+            if (left_s := until_s - monotonic_s()) <= 0:
+                return
+            time.sleep(min(left_s, _LOOK_EVERY_S))
+
+    def find_failure(self) -> PgdynoError | None:
+        """Return the error to end the load with, if there is one."""
+        is_log_read = self._log.poll()
+        return self._watch.find_failure() or (None if is_log_read else lost_log("its reader has ended"))
+
+    def _see(self, second: Progress) -> None:
+        self.has_begun = True
+        self._watch.see(second)
+        self._on_load(second)

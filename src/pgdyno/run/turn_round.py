@@ -1,0 +1,190 @@
+"""Run one round of loads that take turns on one server: every turn is a run of pgbench of two seconds or more.
+
+Variants that differ only in clients, threads or mode need no server each. A frozen client would keep its locks, and the
+others would wait for them; so a turn ends as a load does, with its clients' transactions, and the next one connects anew.
+Each cycle has one turn of each member, in balanced random order, so that what disturbs the machine for seconds, and what
+the loads change in the data, reaches all of them alike. The next round has a new server with restored data.
+
+A turn counts from the moment that its clients are connected and warm. Nothing is judged here. What counts of a turn is
+decided by its times: see `record.transactions.slices`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import random
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+
+from pgdyno.errors import PgdynoError, StepFailedError
+from pgdyno.plan.experiment import draw_orders
+from pgdyno.record.pgbench.output import Progress
+from pgdyno.record.samples.server_machine import SERVER_LOG
+from pgdyno.record.transactions.slices import Slice, SlicePhase
+from pgdyno.run.change.kernel import changed_sysctls
+from pgdyno.run.host.log import LOG
+from pgdyno.run.live_member import LiveMember, OtherMemberFailedError
+from pgdyno.run.sample.machine_counters import MachineCounters
+from pgdyno.run.trial import TrialOutcome, describe_os_error, find_left_settings, read_before
+from pgdyno.run.turn_member import TurnMember
+
+# Source: docs/adr/0041: connecting, the first statements of new sessions and the end take a third of it.
+_LEAST_TURN_S = 2.0
+# What comes before a turn counts takes at most a third of it.
+_TURN_SETTLES = 3.0
+
+
+def run_turn_round(
+    members: Sequence[LiveMember],
+    *,
+    slice_s: float | None,
+    seed: int,
+    on_activity: Callable[[str], None],
+    on_load: Callable[[Progress], None],
+    should_stop: Callable[[], bool] = lambda: False,
+) -> tuple[TrialOutcome, ...]:
+    """Run the trials of one round in turns on the first member's server. Use it from the main thread.
+
+    Args:
+        members: What to run, at least two; their variants differ in clients, threads or mode.
+        slice_s: The length of a turn; None: 2 s, or longer where connecting or transactions take long.
+        seed: Of the orders.
+        on_activity: Receives what is being done.
+        on_load: Receives about every second of each turn's load.
+        should_stop: Asked before each cycle of turns; True ends the round in order.
+
+    Returns:
+        The record of each member's trial, in the order of the members. If one has failed, none is finished; an
+        interruption by the user is not caught.
+    """
+    turns = [TurnMember(member) for member in members]
+    running = _TurnRound(turns, draw=random.Random(seed), slice_s=slice_s)  # noqa: S311 - an order, not a secret
+    stage, first = members[0].stage, members[0].trial
+    sysctl = {name: value for variant in stage.variants_of(first) for name, value in variant.sysctl.items()}
+    error: PgdynoError | None = None
+    try:
+        with changed_sysctls(sysctl) as kernel:
+            running.run(on_activity=on_activity, on_load=on_load, should_stop=should_stop)
+            kernel.check()
+        for turn in turns:
+            turn.seen.gaps = (*turn.seen.gaps, *find_left_settings(kernel))
+    except (PgdynoError, OSError) as exc:
+        error = exc if isinstance(exc, PgdynoError) else describe_os_error(exc)
+        LOG.warning("the round of turns fails: %s", error.reason, exc_info=exc)
+    return tuple(
+        turn.make_outcome(running.find_error(turn, error), slice_s=running.slice_s, washout_s=running.settle_s)
+        for turn in turns
+    )
+
+
+class _TurnRound:
+    """One round, from the restored data to the end of the server."""
+
+    def __init__(self, turns: Sequence[TurnMember], *, draw: random.Random, slice_s: float | None) -> None:
+        self._turns = turns
+        self._draw = draw
+        self._blamed: TurnMember | None = None
+        self.slice_s = slice_s
+        """None before it is chosen."""
+        self.settle_s: float | None = None
+        """How long after its begin a turn counts at the latest; None before it is chosen."""
+
+    def find_error(self, turn: TurnMember, error: PgdynoError | None) -> PgdynoError | None:
+        """Return the error of a member's trial, if the round ended with one."""
+        if error is None or self._blamed in {None, turn}:
+            return error
+        assert self._blamed is not None  # noqa: S101 - it is none of the two
+        return OtherMemberFailedError(f"the round ended because {self._blamed.name} failed", detail=error.reason)
+
+    def run(
+        self,
+        *,
+        on_activity: Callable[[str], None],
+        on_load: Callable[[Progress], None],
+        should_stop: Callable[[], bool],
+    ) -> None:
+        first = self._turns[0]
+        stage, server = first.stage, first.stage.server
+        on_activity("restoring")
+        restore_s = server.reset(on_activity)
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(server.running(stage.settings, log_path=first.folder / SERVER_LOG))
+            on_activity("preparing caches")
+            server.prepare_cache(stage.cache_of(first.trial))
+            on_activity("warming up")
+            for turn in self._draw.sample(self._turns, len(self._turns)):
+                with self._blaming(turn):
+                    turn.warm_up()
+            read_before(server, first.seen, stage.servers_of(first.trial))
+            for turn in self._turns:
+                turn.take_shared(first, restore_s=restore_s)
+            os.sync()
+            rate = min(turn.seen.log_sampling_rate for turn in self._turns)
+            for turn in self._turns:
+                stack.enter_context(self._logging(turn, rate))
+            on_activity("measuring")
+            self._alternate(on_load, should_stop)
+            for turn in self._turns:
+                with self._blaming(turn):
+                    turn.finish()
+
+    @contextlib.contextmanager
+    def _blaming(self, turn: TurnMember) -> Iterator[None]:
+        """Note whose turn it is, for the error that ends the round, if one does."""
+        self._blamed = turn
+        yield
+        self._blamed = None
+
+    def _logging(self, turn: TurnMember, sampling_rate: float) -> AbstractContextManager[None]:
+        with self._blaming(turn):
+            return turn.logging(sampling_rate=sampling_rate)
+
+    def _alternate(self, on_load: Callable[[Progress], None], should_stop: Callable[[], bool]) -> None:
+        settle_s = max(turn.settle_s for turn in self._turns)
+        least_s = max(_LEAST_TURN_S, _TURN_SETTLES * settle_s)
+        duration_s = max(turn.trial.duration_s for turn in self._turns)
+        cycles = max(1, math.floor(duration_s / (self.slice_s or least_s) + 1e-9))
+        slice_s = self.slice_s or max(least_s, duration_s / cycles)
+        self.slice_s, self.settle_s = slice_s, settle_s
+        LOG.info("turns of %g s, of which the first %g s do not count", slice_s, settle_s)
+        counters = MachineCounters(None, self._turns[0].stage.server.block_device, is_here=True)
+        for number, order in enumerate(self._draw_cycles(cycles), start=1):
+            if should_stop():
+                return
+            for position, turn in enumerate(order):
+                with self._blaming(turn):
+                    times = turn.run(number, slice_s=slice_s, settle_s=settle_s, counters=counters, on_load=on_load)
+                    if times is None:
+                        LOG.warning(
+                            "turn %d of %s does not count: its clients were connected too late", number, turn.name
+                        )
+                        continue
+                    turn.add_slice(
+                        Slice(
+                            phase=SlicePhase.ROUND,
+                            round=number,
+                            position=position,
+                            variant=turn.name,
+                            begin_monotonic_s=times.begin_s,
+                            settled_monotonic_s=times.settled_s,
+                            end_monotonic_s=times.end_s,
+                            counts=times.counts,
+                        )
+                    )
+        if late := next((turn for turn in self._turns if not turn.has_slices), None):
+            with self._blaming(late):
+                raise StepFailedError(
+                    f"no turn of {late.name} counts: connecting its clients took longer than a turn",
+                    hint="make turns longer with `slice` in [experiment], or use --design paired",
+                )
+
+    def _draw_cycles(self, count: int) -> Iterator[list[TurnMember]]:
+        """Draw the orders of cycles: in as many as there are members, each has each position once."""
+        names = [str(index) for index in range(len(self._turns))]
+        drawn = 0
+        while drawn < count:
+            for order in draw_orders(names, self._draw)[: count - drawn]:
+                yield [self._turns[int(name)] for name in order]
+            drawn += len(names)
