@@ -42,6 +42,8 @@ class Times(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds that a server takes to be restored, started and ended."""
     warm_up_s: float
     """Seconds of a trial's warm-up."""
+    turn_warm_up_s: float
+    """Seconds of the warm-up of each load of a round of turns."""
     duration_s: float
     """Seconds of a trial's measured load, except for blocks, whose length is chosen here."""
 
@@ -159,15 +161,10 @@ def count_slots(experiment: Experiment) -> int:
     return len(experiment.variants) + 1
 
 
-def share_warm_up(warm_up_s: float, experiment: Experiment) -> float:
-    """Return the seconds of warm-up of each load of a round of turns, which all warm up one server; at least one."""
-    return float(math.ceil(warm_up_s / count_slots(experiment)))
-
-
 def _round_s(workloads_count: int, experiment: Experiment, times: Times) -> float:
     slots = count_slots(experiment)
     if experiment.takes_turns:
-        trials_s = share_warm_up(times.warm_up_s, experiment) + TURNS_RATIO * times.duration_s
+        trials_s = times.turn_warm_up_s + TURNS_RATIO * times.duration_s
         return (times.restore_s + trials_s * slots) * workloads_count
     return (times.overhead_s + times.duration_s) * slots * workloads_count
 

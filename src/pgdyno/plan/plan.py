@@ -6,6 +6,7 @@ reason. Predicted seconds only tell the user how long to wait.
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Mapping, Sequence
 from pathlib import PurePath
@@ -21,13 +22,11 @@ from pgdyno.plan.live import find_crowding
 from pgdyno.plan.loading import check_loading, is_loading, plan_loading_size, plan_loading_trials
 from pgdyno.plan.loads import plan_loads
 from pgdyno.plan.order import (
-    OrderedTrial,
     Times,
     choose_budget,
     count_slots,
     order_comparison,
     order_plain,
-    share_warm_up,
 )
 from pgdyno.plan.parts import check_parts
 from pgdyno.plan.replicas import check_replicas
@@ -125,10 +124,13 @@ def plan_study(study: Study, machine: Machine, *, load_budget_s: float = 20.0) -
     note_standbys(study, variants, choices)
     _note_segments(study, variants, choices)
     warm_ups_s = _find_warm_ups(study, variants, choices)
+    # The loads of a round of turns share one server, its start and its warm-up.
+    sharers = count_slots(experiment) if experiment is not None and experiment.takes_turns else 1
     times = Times(
         fixed_s=check_s + size.load_s + size.first_s + REPORT_S,
         restore_s=size.restore_s,
         warm_up_s=max(warm_ups_s.values()),
+        turn_warm_up_s=float(math.ceil(max(warm_ups_s.values()) / sharers)),
         duration_s=_duration_s(study, search, choices),
     )
     if experiment is not None and experiment.budget_s is None:
@@ -144,7 +146,7 @@ def plan_study(study: Study, machine: Machine, *, load_budget_s: float = 20.0) -
         *(
             Step(
                 kind=StepKind.TRIAL,
-                predicted_s=size.trial_s(trial, sharers=_count_sharers(trial, experiment)),
+                predicted_s=size.trial_s(trial, sharers=1 if trial.is_observed else sharers),
                 trial=trial,
             )
             for trial in trials
@@ -163,12 +165,6 @@ def plan_study(study: Study, machine: Machine, *, load_budget_s: float = 20.0) -
         data_name=_name_data(study.data),
         poolers=poolers,
     )
-
-
-def _count_sharers(trial: PlannedTrial, experiment: Experiment | None) -> int:
-    """Count the trials that one server is restored and started for."""
-    has_turns = experiment is not None and experiment.takes_turns and not trial.is_observed
-    return count_slots(experiment) if experiment is not None and has_turns else 1
 
 
 def _name_data(data: DataSpec) -> str | None:
@@ -265,21 +261,18 @@ def _draw_trials(
             turns = order_search(names, asked, times, draw)
         case Experiment():
             turns = order_comparison(names, asked, times, draw)
+    has_turns = isinstance(asked, Experiment) and asked.takes_turns
     return tuple(
         PlannedTrial(
             number=number,
             round=turn.round,
             workload=turn.workload,
             seed=draw.randrange(1, 2**31),
-            warm_up_s=_warm_up_s(turn, warm_ups_s, asked),
+            warm_up_s=times.turn_warm_up_s
+            if has_turns and turn.round > 0
+            else warm_ups_s[turn.variants[0] if turn.variants else ""],
             duration_s=turn.duration_s,
             variants=turn.variants,
         )
         for number, turn in enumerate(turns, start=1)
     )
-
-
-def _warm_up_s(turn: OrderedTrial, warm_ups_s: Mapping[str, float], asked: Experiment | Search | None) -> float:
-    own_s = warm_ups_s[turn.variants[0] if turn.variants else ""]
-    has_turns = isinstance(asked, Experiment) and asked.takes_turns and turn.round > 0
-    return share_warm_up(own_s, asked) if isinstance(asked, Experiment) and has_turns else own_s

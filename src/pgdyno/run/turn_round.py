@@ -16,7 +16,6 @@ import math
 import os
 import random
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager
 
 from pgdyno.errors import PgdynoError, StepFailedError
 from pgdyno.plan.experiment import draw_orders
@@ -123,7 +122,8 @@ class _TurnRound:
             os.sync()
             rate = min(turn.seen.log_sampling_rate for turn in self._turns)
             for turn in self._turns:
-                stack.enter_context(self._logging(turn, rate))
+                with self._blaming(turn):
+                    stack.enter_context(turn.logging(sampling_rate=rate))
             on_activity("measuring")
             self._alternate(on_load, should_stop)
             for turn in self._turns:
@@ -136,10 +136,6 @@ class _TurnRound:
         self._blamed = turn
         yield
         self._blamed = None
-
-    def _logging(self, turn: TurnMember, sampling_rate: float) -> AbstractContextManager[None]:
-        with self._blaming(turn):
-            return turn.logging(sampling_rate=sampling_rate)
 
     def _alternate(self, on_load: Callable[[Progress], None], should_stop: Callable[[], bool]) -> None:
         settle_s = max(turn.settle_s for turn in self._turns)
