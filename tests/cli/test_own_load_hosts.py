@@ -12,7 +12,7 @@ import pytest
 from pgdyno.cli.given_options import put_load_hosts
 from pgdyno.conduct.load.hosts import ReachedHost
 from pgdyno.conduct.load.own import _find_address
-from pgdyno.errors import HostError
+from pgdyno.errors import HostError, SpecError
 from pgdyno.record.store import open_record
 from pgdyno.record.trial_data import read_trial_data
 from pgdyno.run.cluster.load_access import _find_port
@@ -69,6 +69,13 @@ def test_the_address_of_load_hosts_is_the_one_that_ssh_shows(monkeypatch: pytest
     monkeypatch.delenv("SSH_CONNECTION")
     with pytest.raises(HostError, match="does not know by which address"):
         _find_address([see("127.0.0.7")])
+
+
+def test_an_address_without_load_hosts_is_refused_by_the_name_of_its_option() -> None:
+    asked = '[[workload]]\nname = "select-only"\n'
+    with pytest.raises(SpecError, match="--server-address is where load hosts reach the server") as caught:
+        put_load_hosts(parse_study(asked, source="test", folder=Path("/")), None, address="db1")
+    assert "--load-host" in caught.value.hint
 
 
 def test_a_study_that_came_from_another_machine_goes_to_its_servers_machine_again(

@@ -120,6 +120,11 @@ def put_load_hosts(study: Study, named: list[str] | None, *, address: str | None
     from pgdyno.run.host.program import machine_name  # noqa: PLC0415 - likewise
     from pgdyno.spec.hosts import make_named_hosts  # noqa: PLC0415 - likewise
 
+    if address is not None and not named:
+        raise SpecError(
+            "--server-address is where load hosts reach the server, and there are none",
+            hint="name the machine that the load comes from: --load-host DEST",
+        )
     server = msgspec.structs.replace(study.server, address=address)
     # From another machine, the study and the commands of the report must lead to this one again.
     hosts = make_named_hosts(machine_name(), named or ())

@@ -22,7 +22,7 @@ class HostRole(enum.Enum):
     """What a machine is in a study."""
 
     SERVER = "server"
-    """The given server runs there: the machine is watched while a load runs."""
+    """The server runs there: a given one, whose machine is watched while a load runs, or pgdyno's own, with pgdyno itself."""
     LOAD = "load"
     """pgbench runs there."""
 
