@@ -275,7 +275,10 @@ def test_a_curve_that_was_run_once_names_no_peak() -> None:
     [
         (build_switchback, "against stock, alternating under one load by 8 pgbench clients"),
         (build_paired, "shared_buffers=1GB against shared_buffers=128MB, in interleaved trials of 10 s"),
-        (build_client_sweep, "7 numbers of clients, in interleaved trials of 10 s by 1 to 64 pgbench clients"),
+        (
+            build_client_sweep,
+            "7 numbers of clients, in turns on one server (10 s each in a round) by 1 to 64 pgbench clients",
+        ),
         (build_product, "5 combinations of commit_delay and synchronous_commit against"),
     ],
 )

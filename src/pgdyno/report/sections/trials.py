@@ -25,7 +25,7 @@ from pgdyno.report.verdict_words import METRIC_WORDS
 
 _NOT_OBSERVED = "not observed; the reason is under “Not observed”"
 _NO_STEADY_PART = "no steady part was determined: TPS and latencies cover the whole load"
-_SLICES = "the load ran in slices: TPS and latencies cover the counted part of each"
+_SLICES = "TPS and latencies cover the counted part of each slice or turn"
 # The counts that explain most of a result, whatever the noise.
 _KEY_COUNTS = (
     "wal_bytes", "wal_fpi_count", "wal_sync_count", "blks_hit_pages", "blks_read_pages", "io_write_bytes", "backend_written_pages",
