@@ -84,13 +84,17 @@ def _choose_for_restarts(study: Study, variants: tuple[Variant, ...], obstacle: 
     """Return the design for variants that cannot alternate under one load, and why: without a wish, live where that is quick."""
     asked = study.experiment.design
     if asked is not DesignKind.PAIRED and takes_turns(study, variants):
-        differ = [name for name in OF_LOAD if len({getattr(variant, name) for variant in variants}) > 1]
-        return DesignKind.LIVE, f"the loads differ only in {' and '.join(differ)}, and can take turns on one server"
+        return _take_turns(variants)
     if asked is not None:
         return asked, obstacle
     if has_several_endpoints(study, variants) and find_live_obstacle(study, variants) is None:
         return DesignKind.LIVE, "the load of each endpoint has a server of its own, and slices alternate among them"
     return DesignKind.PAIRED, obstacle
+
+
+def _take_turns(variants: tuple[Variant, ...]) -> tuple[DesignKind, str]:
+    differ = [name for name in OF_LOAD if len({getattr(variant, name) for variant in variants}) > 1]
+    return DesignKind.LIVE, f"the loads differ only in {' and '.join(differ)}, and can take turns on one server"
 
 
 def _choose_for_given(

@@ -40,8 +40,8 @@ _LIVE_ON_GIVEN = (
     " disturbance reaches all variants alike, and each may find fewer of its pages in memory than a load that is alone."
 )
 _IN_TURNS = (
-    "Turns on one server: each round starts one server with restored data, and the loads of all variants take turns on it, in"
-    " random order and equally often. A turn is a run of pgbench: its clients connect, and they finish their transactions"
+    "Turns on one server: each round begins {start}, and the loads of all variants take turns on the server, in random"
+    " order and equally often. A turn is a run of pgbench: its clients connect, and they finish their transactions"
     " before the next turn begins. So no load waits for the locks of another, and what disturbs the machine, or changes the"
     " data, reaches all of them alike."
 )
@@ -154,7 +154,7 @@ def _describe_course(report: ReportInput, experiment: Experiment) -> tuple[str, 
 
 def _describe_design(report: ReportInput, experiment: Experiment) -> str:
     is_shared = experiment.design is DesignKind.LIVE and report.record.given is not None
-    words = _LIVE_ON_GIVEN if is_shared else _IN_TURNS if experiment.takes_turns else _DESIGNS[experiment.design]
+    words = _IN_TURNS if experiment.takes_turns else _LIVE_ON_GIVEN if is_shared else _DESIGNS[experiment.design]
     design = words.format(start=describe_start(report.record.study))
     return f"{design} Reason: {experiment.reason}."
 
