@@ -222,6 +222,14 @@ def test_the_method_names_design_slices_and_error_rate() -> None:
     ):
         assert expected in words
     assert "takes a restart" in " ".join(describe_method(build_paired()))
+    words = " ".join(describe_method(build_client_sweep()))
+    for expected in (
+        "Turns on one server: each round begins from the same restored data",
+        "Before the rounds each variant ran alone",
+        "The length of a turn is 2 s to 2.5 s on tpcb-like, of which the first 0.500 s to 0.625 s (connecting, and",
+    ):
+        assert expected in words
+    assert "frozen" not in words
     assert describe_method(build_report()) == ()
 
 
