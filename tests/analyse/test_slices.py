@@ -95,7 +95,7 @@ class TestMeasureSlices:
         load = SliceLoad(ok_count=4000, latency_us=latency_us, end_s=np.full(4000, 0.4))
         measured = measure_slices([make_slice(0)], [load], sampling_rate=1.0)
         reasons = {one.reason for one in measured.percentiles if one.name in {"p50", "p95", "p99"}}
-        assert reasons == {"slices are too short for it: above 250 ms, most transactions are cut"}
+        assert reasons == {"too long for what it ran in: of transactions above 250 ms, most did not fit in"}
 
     def test_the_slowest_is_unknown_where_slices_cut(self) -> None:
         load = SliceLoad(ok_count=3, latency_us=np.array([1000, 2000, 900_000]), end_s=np.array([0.1, 0.2, 0.3]))

@@ -74,9 +74,9 @@ def test_what_is_searched_for_is_told_with_the_percentile_that_nobody_said() -> 
     [
         (
             {"name": "clients", "levels": [1, 8]},
-            " round of 1 workload:|1 to 8 clients, 1 to 2 threads, simple mode, 5 s",
+            " round of 1 workload:|1 to 8 clients, 1 to 2 threads, simple mode, 2 s",
         ),
-        ({"name": "mode", "levels": ["simple", "prepared"]}, "8 clients, 2 threads, simple or prepared mode, 5 s"),
+        ({"name": "mode", "levels": ["simple", "prepared"]}, "8 clients, 2 threads, simple or prepared mode, 2 s"),
         ({"name": "commit_delay", "levels": [0, 50]}, " block of 1 workload:|8 clients, 2 threads, simple mode, 5 s"),
     ],
 )
@@ -132,7 +132,7 @@ def test_the_sweep_that_follows_is_told_with_the_plan() -> None:
     said = describe_plan(plan, plan_scaling(study, plan, MACHINE))
     told = [
         "  then tpcb-like by 1 to 32 clients, 1 to 2 threads, simple mode: at most 3 rounds",
-        "  these paired: clients cannot change under a running load",
+        "  these live: the loads differ only in clients, and can take turns on one server",
     ]
     assert [line for line in said if line.startswith(("  then", "  these"))] == told
     assert describe_plan(plan) == [line for line in said if line not in told]

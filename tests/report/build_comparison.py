@@ -13,6 +13,7 @@ from pgdyno.analyse.comparison.answers import Comparison, Round, compare, primar
 from pgdyno.analyse.comparison.parts import compare_parts, find_primary_metrics
 from pgdyno.analyse.comparison.pilot import SliceChoice
 from pgdyno.analyse.comparison.verdict import decide_family
+from pgdyno.analyse.series import ChartKind
 from pgdyno.analyse.study_types import StudyAnalysis
 from pgdyno.analyse.sweep.client_trials import ClientTrial
 from pgdyno.analyse.sweep.scaling import ClientSweep, analyse_client_sweep
@@ -21,7 +22,7 @@ from pgdyno.explain.doubts.comparison import find_comparison_doubts
 from pgdyno.facts.metrics import find_metric
 from pgdyno.plan.plan import Machine, Plan, PlannedTrial, apply_variant, count_planned_rounds, plan_study
 from pgdyno.record.plans import StatementPlan
-from pgdyno.record.types import ErrorFact, StudyRecord
+from pgdyno.record.types import ErrorFact, Gap, StudyRecord
 from pgdyno.report.input import ReportInput
 from pgdyno.spec.part import PartSpec
 from pgdyno.spec.pooler import PoolerSpec
@@ -120,7 +121,7 @@ def build_paired(*, is_hard: bool = False) -> ReportInput:
 
 @functools.cache
 def build_client_sweep(*, rounds: int = 4, loads: tuple[int, ...] = (1, 2, 4, 8, 16, 32, 64)) -> ReportInput:
-    """A curve over clients that climbs, has a peak and falls."""
+    """A curve over clients that climbs, has a peak and falls; the loads take turns on one server."""
     study = Study(
         data=DataSpec(scale=100),
         workload=(WorkloadSpec(name="tpcb-like"),),
@@ -356,6 +357,8 @@ def _build_trials(record: StudyRecord, failed: tuple[int, ...], *, has_plans: bo
                 trial = msgspec.structs.replace(
                     trial, record=msgspec.structs.replace(trial.record, slice_s=SLICE_S, washout_s=0.05)
                 )
+            if experiment.takes_turns and not planned.is_observed:
+                trial = _in_turns(trial)
             if has_plans and planned.number not in failed:
                 plans = tuple(_plan_statements(planned, is_reference=planned.variants[0] == experiment.reference.name))
                 trial = msgspec.structs.replace(trial, record=msgspec.structs.replace(trial.record, plans=plans))
@@ -365,6 +368,18 @@ def _build_trials(record: StudyRecord, failed: tuple[int, ...], *, has_plans: bo
             name = workload.name if len(variants) > 1 else f"{workload.name}, {variants[0]}"
             made.append(msgspec.structs.replace(build_workload(load, tuple(of)), name=name))
     return tuple(made)
+
+
+def _in_turns(trial: TrialAnalysis) -> TrialAnalysis:
+    """The trial as a load leaves it that took turns with others: longer ones where connecting took longer, and no samples."""
+    mixed = "several loads take turns on one server: what is seen of it mixes what all of them do"
+    gaps = tuple(Gap(source=name, reason=mixed) for name in ("os sampler", "server sampler"))
+    length_s = 2.0 if trial.record.planned.round == 1 else 2.5
+    record = msgspec.structs.replace(trial.record, slice_s=length_s, washout_s=length_s / 4, gaps=gaps)
+    charts = {kind: lines for kind, lines in trial.charts.items() if kind is ChartKind.TPS}
+    return msgspec.structs.replace(
+        trial, record=record, steady_from_s=None, charts=charts, events=(), shares={}, gaps=gaps, counts_per_transaction={},
+    )  # fmt: skip
 
 
 def _plan_statements(planned: PlannedTrial, *, is_reference: bool) -> Iterator[StatementPlan]:

@@ -222,6 +222,14 @@ def test_the_method_names_design_slices_and_error_rate() -> None:
     ):
         assert expected in words
     assert "takes a restart" in " ".join(describe_method(build_paired()))
+    words = " ".join(describe_method(build_client_sweep()))
+    for expected in (
+        "Turns on one server: each round begins from the same restored data",
+        "Before the rounds each variant ran alone",
+        "The length of a turn is 2 s to 2.5 s on tpcb-like, of which the first 0.500 s to 0.625 s (connecting, and",
+    ):
+        assert expected in words
+    assert "frozen" not in words
     assert describe_method(build_report()) == ()
 
 
@@ -275,7 +283,10 @@ def test_a_curve_that_was_run_once_names_no_peak() -> None:
     [
         (build_switchback, "against stock, alternating under one load by 8 pgbench clients"),
         (build_paired, "shared_buffers=1GB against shared_buffers=128MB, in interleaved trials of 10 s"),
-        (build_client_sweep, "7 numbers of clients, in interleaved trials of 10 s by 1 to 64 pgbench clients"),
+        (
+            build_client_sweep,
+            "7 numbers of clients, in turns on one server (10 s each in a round) by 1 to 64 pgbench clients",
+        ),
         (build_product, "5 combinations of commit_delay and synchronous_commit against"),
     ],
 )

@@ -167,7 +167,7 @@ def bench(
     design: Annotated[
         str | None,
         typer.Option(
-            help="live (both servers are up, slices of load alternate between them) or paired (trials in turn)."
+            help="live (both servers are up, slices of load alternate between them) or paired (one trial after the other)."
             " [default: live, where it can be; --layers: paired]",
             show_default=False,
         ),

@@ -99,14 +99,20 @@ ConfidenceOption = Annotated[
 DesignOption = Annotated[
     str | None,
     typer.Option(
-        help="switchback (settings alternate in slices of one load), live (the loads of all variants are up, and slices"
-        " alternate among them) or paired (trials in turn). [default: by the cost of changing the settings]",
+        help="switchback (settings alternate in slices of one load), live (all servers are up, and slices alternate among"
+        " them; loads that differ only in clients, threads or mode take turns on one) or paired (one trial after the"
+        " other). [default: by the cost of changing the settings]",
         show_default=False,
     ),
 ]
 DurationOption = Annotated[
     str | None,
-    typer.Option("--duration", "-T", help="Measured load of one paired trial. [default: 10s]", show_default=False),
+    typer.Option(
+        "--duration",
+        "-T",
+        help="Measured load of each variant in a round; a switchback chooses its own. [default: 10s]",
+        show_default=False,
+    ),
 ]
 WarmUpOption = Annotated[str | None, typer.Option(help="Unmeasured load before it. [default: 3s]", show_default=False)]
 SeedOption = Annotated[int | None, typer.Option(help="Seed of everything random. [default: 1]", show_default=False)]

@@ -177,7 +177,8 @@ class DesignKind(enum.Enum):
     PAIRED = "paired"
     """A trial of each variant in turn, each from the same restored state."""
     LIVE = "live"
-    """The servers of all variants are up at once, and short slices of load alternate: one server runs, the others are frozen."""
+    """The servers of all variants are up at once, and short slices of load alternate: one server runs, the others are frozen.
+    Loads that differ only in clients, threads or mode take turns on one server."""
 
 
 class ExperimentSpec(StudyTable, frozen=True, kw_only=True):
@@ -189,7 +190,7 @@ class ExperimentSpec(StudyTable, frozen=True, kw_only=True):
         detect: The smallest difference that matters; variants that differ less are equivalent.
         confidence: One minus the error rate of verdicts.
         design: How variants are compared; absent: chosen from what changing the settings costs.
-        slice: Length of a switchback's slices; absent: a pilot chooses it from this machine's noise.
+        slice: Length of slices or turns; absent: chosen for the load, and in a switchback by a pilot.
         extra_rounds: Whether open questions get more rounds from the minutes that decided ones leave.
     """
 
@@ -211,7 +212,7 @@ class ExperimentSpec(StudyTable, frozen=True, kw_only=True):
 
     @property
     def slice_s(self) -> float | None:
-        """Seconds of a slice; None if a pilot chooses it."""
+        """Seconds of a slice or turn; None if it is chosen for the load."""
         if self.slice is None:
             return None
         try:

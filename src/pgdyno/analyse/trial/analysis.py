@@ -57,7 +57,7 @@ def analyse_trial(
             measure_trial(record, workload, data),
             charts=chart_slices(data),
             statements=tuple(_statements(data.warm_up)),
-            episodes_absent="its load ran in slices, and was frozen between them",
+            episodes_absent="its load ran in slices, with pauses between them",
         )
     if data.init is not None:
         return msgspec.structs.replace(
@@ -119,7 +119,7 @@ def measure_trial(record: StudyRecord, workload: PlannedWorkload, data: TrialDat
 
 
 def _make_sliced_figures(record: StudyRecord, workload: PlannedWorkload, data: TrialData) -> TrialAnalysis:
-    """Measure a trial of a live round by its slices; pgbench's own figures hold the time in which it was frozen."""
+    """Measure a trial of a live round by its slices; pgbench's own figures hold the time in which it was frozen, except in turns."""
     sliced = measure_slices(data.slices, data.slice_loads, sampling_rate=data.record.log_sampling_rate)
     figures = _make_figures(record, workload, data, None)
     return msgspec.structs.replace(
@@ -131,9 +131,13 @@ def _make_sliced_figures(record: StudyRecord, workload: PlannedWorkload, data: T
             **sliced.counts_per_transaction,
             **{name: count for name, count in figures.counts_per_transaction.items() if name not in _WITH_FROZEN_TIME},
         },
-        pgbench_tps=None,
+        pgbench_tps=figures.pgbench_tps if _takes_turns(record) else None,
         schedule_lag_ms=None,
     )
+
+
+def _takes_turns(record: StudyRecord) -> bool:
+    return record.plan.experiment is not None and record.plan.experiment.takes_turns
 
 
 def _make_figures(

@@ -48,7 +48,7 @@ def chart_trial(
 
 
 def chart_slices(data: TrialData) -> dict[ChartKind, tuple[Series, ...]]:
-    """Build the chart of TPS by slice of a trial whose load was frozen between slices, on the time in which it ran."""
+    """Build the chart of TPS by slice of a trial whose load paused between slices, on the time in which it ran."""
     t_s: list[float] = []
     values: list[float | None] = []
     ran_s = 0.0

@@ -1,7 +1,8 @@
-"""Measure a trial whose load ran in slices, between which its server and its clients were frozen: one of a live round.
+"""Measure a trial whose load ran in slices: one of a live round. Between them it was frozen, or others had their turns.
 
 TPS counts the transactions that ended in the counted part of each slice. A transaction that was under way when its server
 was frozen has a latency that holds frozen time. It is left out of the latencies, and long ones are left out more often.
+A turn cuts nothing, but a long transaction does not end soon after its begin.
 So each that is left weighs one over its chance to be whole. A slice counts from `settled` to `end`, and a transaction of
 length L that ends at a random moment of that time began within the slice with the chance
 
@@ -32,7 +33,7 @@ class SlicedTrial(msgspec.Struct, frozen=True, kw_only=True):
         tps: Transactions per second of counted time.
         latency_mean_ms: Weighted mean of the whole transactions.
         percentiles: Weighted percentiles of the whole transactions.
-        cut_ratio: Share of the transactions that were under way when their server was frozen.
+        cut_ratio: Share of the transactions that were under way when their server was frozen; 0 in turns.
         counts_per_transaction: Counters of the machine per transaction, by metric.
     """
 
@@ -101,7 +102,9 @@ def _measure_percentiles(
     for name, q in PERCENTILES.items():
         found = _find_percentile(name, q, latency_us, cumulative, is_cut=is_cut)
         if found.value_ms is not None and found.value_ms * 1e3 > longest_us:
-            reason = f"slices are too short for it: above {longest_us / 1e3:.0f} ms, most transactions are cut"
+            reason = (
+                f"too long for what it ran in: of transactions above {longest_us / 1e3:.0f} ms, most did not fit in"
+            )
             found = Percentile(name=name, value_ms=None, reason=reason)
         yield found
 

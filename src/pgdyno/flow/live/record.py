@@ -161,7 +161,7 @@ class LiveRecord:
         planned = {trial.number: trial for trial in record.plan.trials}
         is_live = record.plan.experiment is not None and record.plan.experiment.design is DesignKind.LIVE
         begun = [planned[number] for number in part.store.interrupted_numbers() if number in planned]
-        # The load of a live round is frozen now and then: its seconds show the freezer, not the server.
+        # The load of a live round pauses now and then: its seconds show the pauses, not the server.
         return [one for one in begun if not is_live or one.is_observed][-1:]
 
     def _encode_course(self, record: StudyRecord, stage: Stage) -> bytes:

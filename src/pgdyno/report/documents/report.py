@@ -81,12 +81,12 @@ class TrialDocument(msgspec.Struct, frozen=True, kw_only=True):
     """One trial."""
 
     number: Annotated[int, says("From 1, in the order of running.")]
-    round: Annotated[int, says("From 1; 0: before live pairs, only observed, and no part of any result.")]
+    round: Annotated[int, says("From 1; 0: before live rounds, only observed, and no part of any result.")]
     variants: Annotated[
         tuple[str, ...], says("The variant under test; of several that alternated, the trial's own figures are a mixture.")
     ] = msgspec.field(name="arms")  # fmt: skip
-    slice_s: Annotated[float | None, says("Length of the slices in which variants alternated.")]
-    washout_s: Annotated[float | None, says("How long after each change a slice does not count.")]
+    slice_s: Annotated[float | None, says("Length of the slices or turns in which variants alternated.")]
+    washout_s: Annotated[float | None, says("How long after its begin a slice or turn does not count.")]
     status: TrialStatus
     is_representative: Annotated[
         bool,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 from pgdyno.analyse.comparison.answers import INIT_METRICS
 from pgdyno.analyse.estimate import is_too_wide
@@ -25,7 +25,7 @@ from pgdyno.report.verdict_words import METRIC_WORDS
 
 _NOT_OBSERVED = "not observed; the reason is under “Not observed”"
 _NO_STEADY_PART = "no steady part was determined: TPS and latencies cover the whole load"
-_SLICES = "the load ran in slices: TPS and latencies cover the counted part of each"
+_SLICES = "TPS and latencies cover the counted part of each slice or turn"
 # The counts that explain most of a result, whatever the noise.
 _KEY_COUNTS = (
     "wal_bytes", "wal_fpi_count", "wal_sync_count", "blks_hit_pages", "blks_read_pages", "io_write_bytes", "backend_written_pages",
@@ -173,8 +173,8 @@ def all_counts_table(workload: WorkloadAnalysis) -> Table | None:
 
 
 def shares_table(workload: WorkloadAnalysis) -> Table | None:
-    """Build the table of mean resource use: CPU, disk and cache."""
-    trials = [trial for trial in workload.trials if trial.shares]
+    """Build the table of mean resource use: CPU, disk and cache; a trial that nothing watched has no column."""
+    trials = [trial for trial in workload.trials if set(trial.shares.values()) - {None}]
     rows = tuple(
         (
             text(_SHARES.get(name, name)),
@@ -229,8 +229,9 @@ def _name_unit(workload: WorkloadAnalysis) -> str:
     return "load" if workload.load.is_loading else "transaction"
 
 
-def _counts_table(caption: str, workload: WorkloadAnalysis, names: Iterable[str]) -> Table | None:
-    trials = [trial for trial in workload.trials if trial.counts_per_transaction]
+def _counts_table(caption: str, workload: WorkloadAnalysis, names: Sequence[str]) -> Table | None:
+    counts = [(trial, trial.counts_per_transaction) for trial in workload.trials]
+    trials = [trial for trial, seen in counts if any(seen.get(name) is not None for name in names)]
     metrics = all_metrics()
     rows = []
     for name in names:

@@ -84,7 +84,8 @@ def answer_study(report: ReportInput) -> tuple[WorkloadAnswers, ...]:
         return ()
     variants = describe_variants(report.record, experiment)
     # The load that slices are cut from lasts longer than the pairs.
-    of = "" if experiment.design is DesignKind.PAIRED else " of slices"
+    pieces = "turns" if experiment.takes_turns else "slices"
+    of = "" if experiment.design is DesignKind.PAIRED else f" of {pieces}"
     trials = {one.workload: report.analysis.list_trials(one.workload) for one in report.analysis.comparisons}
     return tuple(
         WorkloadAnswers(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
+from collections.abc import Callable, Iterable
 
 from pgdyno.analyse.comparison.answers import Question
 from pgdyno.analyse.comparison.verdict import VerdictKind
@@ -38,6 +39,12 @@ _LIVE_ON_GIVEN = (
     " frozen; the server goes on, finishes what they have begun, and has the pages of all copies in its memory. So a"
     " disturbance reaches all variants alike, and each may find fewer of its pages in memory than a load that is alone."
 )
+_IN_TURNS = (
+    "Turns on one server: each round begins {start}, and the loads of all variants take turns on the server, in random"
+    " order and equally often. A turn is a run of pgbench: its clients connect, and they finish their transactions"
+    " before the next turn begins. So no load waits for the locks of another, and what disturbs the machine, or changes the"
+    " data, reaches all of them alike."
+)
 TRIALS_REMARK = "They show whether anything went wrong; the verdicts do not use them."
 
 
@@ -47,11 +54,9 @@ def describe_method(report: ReportInput) -> tuple[str, ...]:
     if experiment is None:
         return ()
     if is_client_sweep(experiment):
-        return (_describe_design(report, experiment), _describe_loads(experiment), describe_error_rate(experiment))
+        return (*_describe_course(report, experiment), _describe_loads(experiment), describe_error_rate(experiment))
     return (
-        _describe_design(report, experiment),
-        *_describe_observed(report),
-        *_describe_slices(report),
+        *_describe_course(report, experiment),
         _describe_pair(experiment),
         *_describe_extra(report),
         describe_error_rate(experiment),
@@ -139,9 +144,17 @@ def _describe_spread(noise: Question) -> str:
     return f"Two runs of the same variant differ by about {spread} (standard deviation of a pair)."
 
 
+def _describe_course(report: ReportInput, experiment: Experiment) -> tuple[str, ...]:
+    return (
+        _describe_design(report, experiment),
+        *_describe_observed(report),
+        *_describe_slices(report, experiment),
+    )
+
+
 def _describe_design(report: ReportInput, experiment: Experiment) -> str:
     is_shared = experiment.design is DesignKind.LIVE and report.record.given is not None
-    words = _LIVE_ON_GIVEN if is_shared else _DESIGNS[experiment.design]
+    words = _IN_TURNS if experiment.takes_turns else _LIVE_ON_GIVEN if is_shared else _DESIGNS[experiment.design]
     design = words.format(start=describe_start(report.record.study))
     return f"{design} Reason: {experiment.reason}."
 
@@ -181,19 +194,30 @@ def _describe_loads(experiment: Experiment) -> str:
     )
 
 
-def _describe_slices(report: ReportInput) -> tuple[str, ...]:
-    seen: dict[str, TrialRecord] = {}
+def _describe_slices(report: ReportInput, experiment: Experiment) -> tuple[str, ...]:
+    seen: dict[str, list[TrialRecord]] = {}
     for workload in report.analysis.workloads:
         for trial in workload.trials:
             if trial.record.slice_s is not None:
-                seen[workload.load.name] = trial.record
+                seen.setdefault(workload.load.name, []).append(trial.record)
+    what, why_ignored = "slice", ""
+    if experiment.takes_turns:
+        what, why_ignored = "turn", " (connecting, and the first statements of new sessions)"
     parts = []
-    for name, record in seen.items():
-        washout = f", of which the first {format_seconds(record.washout_s)} are ignored" if record.washout_s else ""
+    for name, records in seen.items():
+        length = _describe_range((record.slice_s or 0.0 for record in records), "{:.3g} s".format)
+        ignored = _describe_range((record.washout_s or 0.0 for record in records), format_seconds)
+        washout = f", of which the first {ignored}{why_ignored} are ignored" if records[-1].washout_s else ""
         pilot = report.analysis.pilots.get(name)
         why = "" if pilot is None else f" (the pilot: {pilot.reason})"
-        parts.append(f"{record.slice_s:g} s on {name}{washout}{why}")
-    return (f"The length of a slice is {'; '.join(parts)}.",) if parts else ()
+        parts.append(f"{length} on {name}{washout}{why}")
+    return (f"The length of a {what} is {'; '.join(parts)}.",) if parts else ()
+
+
+def _describe_range(values_s: Iterable[float], show: Callable[[float], str]) -> str:
+    """Show seconds, which are chosen anew in each live round."""
+    shown = list(dict.fromkeys(map(show, sorted(values_s))))
+    return shown[0] if len(shown) == 1 else f"{shown[0]} to {shown[-1]}"
 
 
 def _describe_pair(experiment: Experiment) -> str:
