@@ -65,11 +65,9 @@ def takes_turns(study: Study, variants: tuple[Variant, ...]) -> bool:
     # with a cold cache warms it up for the next.
     is_beside = bool(study.load_hosts or study.server.standbys)
     is_cold = any((variant.cache or study.trials.cache) is CacheState.COLD for variant in variants)
-    is_plain = all(
-        not workload.parts and workload.rate_tps is None and workload.endpoint in {None, PRIMARY}
-        for workload in study.workload
-    )
-    return is_plain and not is_beside and not is_cold
+    is_plain = all(not workload.parts and workload.rate_tps is None for workload in study.workload)
+    endpoints = {variants[0].endpoint, *(workload.endpoint for workload in study.workload)}
+    return is_plain and endpoints <= {None, PRIMARY} and not is_beside and not is_cold
 
 
 def find_live_obstacle(study: Study, variants: tuple[Variant, ...]) -> str | None:
