@@ -10,7 +10,7 @@ import pytest
 
 from pgdyno.errors import SpecError
 from pgdyno.plan.experiment import Experiment
-from pgdyno.plan.live import TURNS_RATIO
+from pgdyno.plan.live import choose_observed_s, predict_turns_s
 from pgdyno.plan.pin import format_pinned
 from pgdyno.plan.plan import Machine, Plan, plan_study
 from pgdyno.plan.types import PoolerProgram, StepKind
@@ -99,10 +99,10 @@ def test_identical_variants_alternate_under_one_load_and_live_ones_have_servers_
 
 
 def test_what_a_round_of_turns_takes() -> None:
-    trials = {"duration": "10s", "warm_up": "6s"}
     sweep = [{"name": "clients", "levels": CLIENTS}]
-    for minutes in (None, 15, 20, 60):
+    for minutes, duration_s in ((None, 10.0), (15, 10.0), (60, 10.0), (20, 1.0)):
         wishes = {} if minutes is None else {"experiment": {"minutes": minutes}}
+        trials = {"duration": f"{duration_s:g}s", "warm_up": "6s"}
         plan = plan_of(sweep=sweep, trials=trials, **wishes)
         experiment = experiment_of(plan)
         assert plan.predicted_s == pytest.approx(sum(step.predicted_s for step in plan.steps))
@@ -113,14 +113,20 @@ def test_what_a_round_of_turns_takes() -> None:
         # Another round would not fit.
         of_round_s = sum(step.predicted_s for step in steps if step.trial is not None and step.trial.round == 1)
         assert plan.predicted_s + of_round_s > experiment.budget_s
+        observed_s = choose_observed_s(duration_s, takes_turns=True)
         observed = [trial for trial in plan.trials if trial.is_observed]
-        assert [(one.warm_up_s, one.duration_s) for one in observed] == [(6.0, 6.0)] * len(CLIENTS)
+        assert [(one.warm_up_s, one.duration_s) for one in observed] == [(6.0, observed_s)] * len(CLIENTS)
         in_turns = [trial for trial in plan.trials if not trial.is_observed]
         # All loads warm up the one server, the reference's twice.
-        assert {(one.warm_up_s, one.duration_s) for one in in_turns} == {(1.0, 10.0)}
+        assert {(one.warm_up_s, one.duration_s) for one in in_turns} == {(1.0, duration_s)}
         assert len(in_turns) == len(rounds) * (1 + len(CLIENTS))
-        alone_s = next(step.predicted_s for step in steps if step.trial in observed and step.trial.number > 1) - 12.0
-        assert of_round_s == pytest.approx(alone_s + (1 + len(CLIENTS)) * (1.0 + TURNS_RATIO * 10.0))
+        alone_s = next(step.predicted_s for step in steps if step.trial in observed and step.trial.number > 1)
+        of_turns_s = (1 + len(CLIENTS)) * (1.0 + predict_turns_s(duration_s))
+        assert of_round_s == pytest.approx(alone_s - 6.0 - observed_s + of_turns_s)
+
+
+def test_a_turn_has_two_seconds_at_least() -> None:
+    assert predict_turns_s(1.0) == predict_turns_s(2.0) == pytest.approx(2.1)
 
 
 def test_a_sweep_is_repeated_as_it_was_planned() -> None:

@@ -36,8 +36,10 @@ LEAST_SLICE_S = 0.5
 """Least seconds in which one variant runs. A freeze and a thaw take milliseconds."""
 HUGE_PAGES = "vm.nr_hugepages"
 """The one kernel setting that a server takes when it starts, and that may then stay while others run."""
-TURNS_RATIO = 1.05
-"""Seconds that turns take for a second of load: pgbench starts and ends in each. Source: docs/adr/0041."""
+LEAST_TURN_S = 2.0
+"""Least seconds of a turn: connecting, the first statements of new sessions and the end take a third of it. Source: docs/adr/0041."""
+# Seconds that turns take for a second of load: pgbench starts and ends in each. Source: docs/adr/0041.
+_TURNS_RATIO = 1.05
 # The samplers read once a second.
 _LONGEST_OBSERVED_S = 10.0
 _OBSERVED_TRIALS, _OBSERVED_OF_TURNS = 3.0, 0.6
@@ -52,6 +54,11 @@ def choose_observed_s(duration_s: float, *, takes_turns: bool) -> float:
     """
     trials = _OBSERVED_OF_TURNS if takes_turns else _OBSERVED_TRIALS
     return min(_LONGEST_OBSERVED_S, float(math.ceil(trials * duration_s)))
+
+
+def predict_turns_s(duration_s: float) -> float:
+    """Predict the seconds of all turns of a load in a round, from those of a trial."""
+    return _TURNS_RATIO * max(LEAST_TURN_S, duration_s)
 
 
 def takes_turns(study: Study, variants: tuple[Variant, ...]) -> bool:

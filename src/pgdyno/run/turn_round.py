@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from pgdyno.errors import PgdynoError
 from pgdyno.plan.experiment import draw_orders
+from pgdyno.plan.live import LEAST_TURN_S
 from pgdyno.record.pgbench.output import Progress
 from pgdyno.record.samples.server_machine import SERVER_LOG
 from pgdyno.record.transactions.slices import Slice, SlicePhase
@@ -29,8 +30,6 @@ from pgdyno.run.sample.machine_counters import MachineCounters
 from pgdyno.run.trial import TrialOutcome, describe_os_error, find_left_settings, read_before
 from pgdyno.run.turn_member import TurnMember
 
-# Source: docs/adr/0041: connecting, the first statements of new sessions and the end take a third of it.
-_LEAST_TURN_S = 2.0
 # What comes before a turn counts takes at most a third of it.
 _TURN_SETTLES = 3.0
 
@@ -139,7 +138,7 @@ class _TurnRound:
 
     def _alternate(self, on_load: Callable[[Progress], None], should_stop: Callable[[], bool]) -> None:
         settle_s = max(turn.settle_s for turn in self._turns)
-        least_s = max(_LEAST_TURN_S, _TURN_SETTLES * settle_s, self.slice_s or 0.0)
+        least_s = max(LEAST_TURN_S, _TURN_SETTLES * settle_s, self.slice_s or 0.0)
         duration_s = max(turn.trial.duration_s for turn in self._turns)
         cycles = max(1, math.floor(duration_s / least_s + 1e-9))
         slice_s = least_s if self.slice_s else max(least_s, duration_s / cycles)
