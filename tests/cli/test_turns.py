@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from pgdyno.record.generators.turns import TURNS_DIR
-from tests.cli.experiments import THINKING, finished_trials, read_report
+from tests.cli.experiments import THINKING, finished_trials, read_report, verdict_of
 from tests.cli.program import Bench, wait_until
 
 pytestmark = pytest.mark.cluster
@@ -60,3 +60,18 @@ def test_a_sweep_that_is_killed_within_a_turn_leaves_nothing_and_is_finished(ben
         ]
         # What was cut short is set aside, and never analysed.
         assert list(record.glob(f"trials/*.cut-1/{TURNS_DIR}"))
+
+
+def test_numbers_of_clients_are_compared_in_turns(bench: Bench) -> None:
+    # Clients that think: twice as many do twice as much, on a busy machine too.
+    (bench.folder / "thinking.sql").write_text(THINKING)
+    short = ("--duration", "2s", "--warm-up", "1s", "--scale", "4", "--confidence", "80%", "--minutes", "3")
+    words = ("--clients", "2", "--clients", "4", *short, "--workload", "thinking.sql", "--out", "out")
+    done = bench.run("compare", *words, "--home", str(bench.home))
+    assert done.returncode == 0, done.stderr
+    report = read_report(bench.folder / "out")
+    assert report["experiment"]["design"] == "live"
+    verdict = verdict_of(report, "clients=4")
+    assert (verdict["kind"], verdict["effect_ratio"] > 0.5) == ("faster", True), verdict
+    assert all(list((bench.folder / f"out/trials/{number:04}" / TURNS_DIR).iterdir()) for number in (3, 4, 5))
+    bench.assert_nothing_runs()
