@@ -33,7 +33,7 @@ class SlicedTrial(msgspec.Struct, frozen=True, kw_only=True):
         latency_mean_ms: Weighted mean of the whole transactions.
         percentiles: Weighted percentiles of the whole transactions.
         cut_ratio: Share of the transactions that were under way when their server was frozen.
-        counts_per_transaction: Counters of the machine per transaction, by metric, of the slices that have them.
+        counts_per_transaction: Counters of the machine per transaction, by metric.
     """
 
     tps: float | None
