@@ -68,7 +68,6 @@ IN_PAIRS: list[tuple[tuple[dict[str, Any], ...], dict[str, Any]]] = [
     (BY_CLIENTS, {"server": {"standbys": 1}}),
     (BY_CLIENTS, {"workload": [{**TPCB, "endpoint": "pool"}], "poolers": {"pool": {}}}),
     (tuple({**one, "endpoint": "pool"} for one in BY_CLIENTS), {"poolers": {"pool": {}}}),
-    (BY_CLIENTS, {"server": {"kind": "given", "dsn": ""}}),
     (BY_CLIENTS, {"hosts": {"load1": {"ssh": "load1", "role": "load"}}}),
 ]
 
