@@ -37,8 +37,8 @@ LEAST_SLICE_S = 0.5
 HUGE_PAGES = "vm.nr_hugepages"
 """The one kernel setting that a server takes when it starts, and that may then stay while others run."""
 LEAST_TURN_S = 2.0
-"""Least seconds of a turn: connecting, the first statements of new sessions and the end take a third of it. Source: docs/adr/0041."""
-# Seconds that turns take for a second of load: pgbench starts and ends in each. Source: docs/adr/0041.
+"""Least seconds of a turn: connecting, the first statements of new sessions and the end take a third of it. Source: ADR 41."""
+# Seconds that turns take for a second of load: pgbench starts and ends in each. Source: ADR 41.
 _TURNS_RATIO = 1.05
 # The samplers read once a second.
 _LONGEST_OBSERVED_S = 10.0

@@ -37,7 +37,7 @@ _STARTING_S = 0.1
 _CONNECTINGS = 2.0
 # pgbench reports its first second from the begin of its threads on, or as soon as all their clients are connected.
 _FIRST_LINE_S = 1.0
-# Source: docs/adr/0041: after that, new sessions are about as fast as old ones.
+# Source: ADR 41: after that, new sessions are about as fast as old ones.
 _FIRST_STATEMENTS_S = 0.4
 # A clock that is set by more than this would put transactions into other turns.
 _CLOCK_CHANGE_S = 0.01
