@@ -115,8 +115,10 @@ class TestMeasureSlices:
         load = SliceLoad(ok_count=100, latency_us=np.full(100, 1000), end_s=np.full(100, 0.3))
         slices = [make_slice(0, cpu_s=0.2), make_slice(1, cpu_s=0.3)]
         assert measure_slices(slices, [load, load], sampling_rate=0.5).counts_per_transaction["cpu_ms"] == 500 / 400
-        # A sum without one of its parts is no sum.
+        # Of a turn that began late they are not known: its transactions are left out as well.
         slices[1] = make_slice(1)
+        assert measure_slices(slices, [load, load], sampling_rate=0.5).counts_per_transaction["cpu_ms"] == 200 / 200
+        slices[0] = make_slice(0)
         assert measure_slices(slices, [load, load], sampling_rate=0.5).counts_per_transaction["cpu_ms"] is None
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import jsonschema
 import pytest
 
+from pgdyno.record.generators.turns import TURNS_DIR
 from pgdyno.report.documents.report import make_schema
 from tests.cli.experiments import QUICK_COMMITS, SLOW_COMMITS, finished_trials, read_report, write_study
 from tests.cli.program import Bench, wait_until
@@ -17,7 +18,7 @@ pytestmark = pytest.mark.cluster
 
 VARIANTS = (f"settings = {{ {SLOW_COMMITS} }}", f"name = 'quick'\nsettings = {{ {QUICK_COMMITS} }}")
 WINNER = "quick"
-SCALING = "[scaling]\nclients = [1, 2]\nminutes = 0.5\n"
+SCALING = "[scaling]\nclients = [1, 2]\nminutes = 1\n"
 
 
 def snapshot(record: Path) -> dict[str, bytes]:
@@ -36,19 +37,18 @@ def test_a_sweep_that_is_stopped_and_killed_goes_on_under_what_had_won_and_is_to
     out = bench.folder / "out"
     before: dict[str, bytes] = {}
     for command, number in ((("run", study, "--out", "out"), signal.SIGINT), (("resume", "out"), signal.SIGKILL)):
-        # What the first signal cut short is set aside when the trial is run again.
-        names = ("0002/os.jsonl", "0002.cut-1")[: 1 + len(before)]
+        # In the second of the trials that are observed, and within a turn.
+        begun = "0002/os.jsonl" if number is signal.SIGINT else f"000[345]/{TURNS_DIR}"
         with bench.started(*command) as process:
-            assert wait_until(
-                lambda names=names: all((out / "clients/trials" / one).exists() for one in names), seconds=280
-            )
+            assert wait_until(lambda begun=begun: any((out / "clients/trials").glob(begun)), seconds=280)
             process.send_signal(number)
             _, stderr = process.communicate(timeout=600)
         bench.assert_nothing_runs()
         kept = snapshot(out) | snapshot(out / "clients")
         assert before.items() <= kept.items()
         before = kept
-        assert len(before) == 2
+        # One of the comparison, and what was observed.
+        assert len(before) == 2 + (number is signal.SIGKILL)
         if number is signal.SIGINT:
             assert f"with {WINNER} settings (proven to be faster" in stderr
             assert "`pgdyno resume out` goes on" in stderr
@@ -56,8 +56,11 @@ def test_a_sweep_that_is_stopped_and_killed_goes_on_under_what_had_won_and_is_to
     assert done.returncode == 0, done.stderr
     assert before.items() <= (snapshot(out) | snapshot(out / "clients")).items()
     trials = finished_trials(out / "clients")
+    # What was cut short was set aside, and run again.
+    cut = {path.name for path in (out / "clients/trials").glob("*.cut-1")}
+    assert cut == {"0002.cut-1", "0003.cut-1", "0004.cut-1", "0005.cut-1"}
     # The second round is not run where the first has given every load its status, or taken the sweep's time.
-    assert len(trials) in {3, 6}
+    assert [trial["planned"]["round"] for trial in trials] in ([0, 0, 1, 1, 1], [0, 0, 1, 1, 1, 2, 2, 2])
     assert_under_the_winner(trials)
     # Each time the sweep gets the rest of its rounds, or its time on a very busy machine.
     assert any("nothing is left to measure" in bench.read("resume", "out").stderr for _ in range(6))

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import resource
 import shutil
 import signal
 import subprocess
@@ -107,6 +108,20 @@ def test_cut_line_of_a_killed_pgbench_is_counted(tmp_path: Path) -> None:
         outcome = stream.finish()
     assert outcome.summary is not None
     assert (outcome.summary.ok_count, outcome.summary.cut_lines_count) == (3, 1)
+
+
+def test_more_turns_of_a_load_than_the_usual_limit_allows_files_are_read(tmp_path: Path) -> None:
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (256, limits[1]))
+    try:
+        with stream_to(tmp_path / "t") as stream:
+            for turn in range(400):
+                stream.log_prefix.with_name(f"pgbench.{turn}").write_bytes(LINE)
+            outcome = stream.finish()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    assert outcome.summary is not None, outcome.reason
+    assert outcome.summary.ok_count == 400
 
 
 def test_run_without_a_transaction_gives_an_empty_summary(tmp_path: Path) -> None:

@@ -36,8 +36,10 @@ LEAST_SLICE_S = 0.5
 """Least seconds in which one variant runs. A freeze and a thaw take milliseconds."""
 HUGE_PAGES = "vm.nr_hugepages"
 """The one kernel setting that a server takes when it starts, and that may then stay while others run."""
-TURNS_RATIO = 1.05
-"""Seconds that turns take for a second of load: pgbench starts and ends in each. Source: docs/adr/0041."""
+LEAST_TURN_S = 2.0
+"""Least seconds of a turn: connecting, the first statements of new sessions and the end take a third of it. Source: ADR 41."""
+# Seconds that turns take for a second of load: pgbench starts and ends in each. Source: ADR 41.
+_TURNS_RATIO = 1.05
 # The samplers read once a second.
 _LONGEST_OBSERVED_S = 10.0
 _OBSERVED_TRIALS, _OBSERVED_OF_TURNS = 3.0, 0.6
@@ -54,6 +56,11 @@ def choose_observed_s(duration_s: float, *, takes_turns: bool) -> float:
     return min(_LONGEST_OBSERVED_S, float(math.ceil(trials * duration_s)))
 
 
+def predict_turns_s(duration_s: float) -> float:
+    """Predict the seconds of all turns of a load in a round, from those of a trial."""
+    return _TURNS_RATIO * max(LEAST_TURN_S, duration_s)
+
+
 def takes_turns(study: Study, variants: tuple[Variant, ...]) -> bool:
     """Return whether live loads take turns on one server of pgdyno's own, because they differ in nothing that belongs to it.
 
@@ -65,11 +72,9 @@ def takes_turns(study: Study, variants: tuple[Variant, ...]) -> bool:
     # with a cold cache warms it up for the next.
     is_beside = bool(study.load_hosts or study.server.standbys)
     is_cold = any((variant.cache or study.trials.cache) is CacheState.COLD for variant in variants)
-    is_plain = all(
-        not workload.parts and workload.rate_tps is None and workload.endpoint in {None, PRIMARY}
-        for workload in study.workload
-    )
-    return is_plain and not is_beside and not is_cold
+    is_plain = all(not workload.parts and workload.rate_tps is None for workload in study.workload)
+    endpoints = {variants[0].endpoint, *(workload.endpoint for workload in study.workload)}
+    return is_plain and endpoints <= {None, PRIMARY} and not is_beside and not is_cold
 
 
 def find_live_obstacle(study: Study, variants: tuple[Variant, ...]) -> str | None:

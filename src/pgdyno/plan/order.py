@@ -15,7 +15,7 @@ import msgspec
 
 from pgdyno.errors import SpecError
 from pgdyno.plan.experiment import Experiment, count_least_rounds, draw_orders
-from pgdyno.plan.live import TURNS_RATIO, choose_observed_s
+from pgdyno.plan.live import choose_observed_s, predict_turns_s
 from pgdyno.spec.variant import LONGEST_SLICE_S, MOST_MINUTES, DesignKind
 from pgdyno.units import describe_minutes
 
@@ -164,7 +164,7 @@ def count_slots(experiment: Experiment) -> int:
 def _round_s(workloads_count: int, experiment: Experiment, times: Times) -> float:
     slots = count_slots(experiment)
     if experiment.takes_turns:
-        trials_s = times.turn_warm_up_s + TURNS_RATIO * times.duration_s
+        trials_s = times.turn_warm_up_s + predict_turns_s(times.duration_s)
         return (times.restore_s + trials_s * slots) * workloads_count
     return (times.overhead_s + times.duration_s) * slots * workloads_count
 

@@ -8,7 +8,7 @@ import msgspec
 
 from pgdyno.errors import SpecError
 from pgdyno.plan.experiment import Variant, identify_server, reference_server
-from pgdyno.plan.live import TURNS_RATIO
+from pgdyno.plan.live import predict_turns_s
 from pgdyno.plan.places import place_of
 from pgdyno.plan.restoring import COPY_BYTES_PER_S, MEMORY_SHARE, START_STOP_S, predict_between
 from pgdyno.plan.room import (
@@ -57,7 +57,7 @@ class DataSize(msgspec.Struct, frozen=True, kw_only=True):
     def trial_s(self, trial: PlannedTrial, *, sharers: int = 1) -> float:
         """Return the seconds of a trial's step, of a server that so many trials share."""
         first_s = self.first_s if trial.number == 1 else 0.0
-        load_s = trial.duration_s * (1.0 if sharers == 1 else TURNS_RATIO)
+        load_s = trial.duration_s if sharers == 1 else predict_turns_s(trial.duration_s)
         return first_s + self.restore_s / sharers + trial.warm_up_s + load_s
 
     @property

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import time
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
@@ -34,7 +35,9 @@ _LOOK_EVERY_S = 0.05
 # Starting pgbench takes a few hundredths of a second; connecting may take twice as long as it did in the warm-up.
 _STARTING_S = 0.1
 _CONNECTINGS = 2.0
-# Source: docs/adr/0041: after that, new sessions are about as fast as old ones.
+# pgbench reports its first second from the begin of its threads on, or as soon as all their clients are connected.
+_FIRST_LINE_S = 1.0
+# Source: ADR 41: after that, new sessions are about as fast as old ones.
 _FIRST_STATEMENTS_S = 0.4
 # A clock that is set by more than this would put transactions into other turns.
 _CLOCK_CHANGE_S = 0.01
@@ -76,8 +79,6 @@ class TurnMember:
         self.seen = Observed(gaps=_NO_SAMPLES)
         self.settle_s = 0.0
         """How long after its begin a turn counts, as far as the warm-up tells."""
-        self.has_slices = False
-        """Whether any of its turns counts."""
         self._turns: list[LoadOutcome] = []
         self._stream: TransactionLog | None = None
         self._writer: SliceWriter | None = None
@@ -127,18 +128,15 @@ class TurnMember:
         settle_s: float,
         counters: MachineCounters,
         on_load: Callable[[Progress], None],
-    ) -> TurnTimes | None:
+    ) -> TurnTimes:
         """Run a turn to its end.
 
         Args:
             number: Of the turn, from 1.
-            slice_s: Its length.
+            slice_s: Its length; it takes longer where its clients are connected late.
             settle_s: How long after its begin it counts.
             counters: Of the machine.
             on_load: Told every progress line.
-
-        Returns:
-            Its times; None if its clients were connected so late that nothing of it counts.
 
         Raises:
             PgdynoError: The load, the server or the log's reader failed.
@@ -151,24 +149,26 @@ class TurnMember:
             settled_s, before = counters.read()
             turn.wait(load, until_s=max(begin_s + slice_s, settled_s + LEAST_COUNTED_RATIO * slice_s))
             # pgbench does not take an order to end before its load runs.
-            while not turn.has_begun:
+            while turn.begun_s is None:
                 turn.wait(load, until_s=monotonic_s() + _LOOK_EVERY_S)
+            if turn.begun_s > begin_s + settle_s - self._washout_s + _FIRST_LINE_S:
+                # It may have begun just then: connecting took longer than in the warm-up.
+                turn.wait(load, until_s=turn.begun_s + self._washout_s + LEAST_COUNTED_RATIO * slice_s)
             end_s, after = counters.read()
             load.end()
             outcome = poll_until_done(load, should_abort=turn.find_failure)
         self._turns.append(outcome)
-        connected_s = outcome.start_monotonic_s + (outcome.summary.initial_connection_time_ms or 0.0) / 1e3
         counts = subtract_counts(after, before)
-        if connected_s + self._washout_s > settled_s:
-            # It took longer than in the warm-up. What the machine did before is in its counters.
-            settled_s, counts = connected_s + self._washout_s, dict.fromkeys(counts)
-        return TurnTimes(begin_s, settled_s, end_s, counts) if settled_s < end_s else None
+        counted_s = _find_begin_s(outcome, ordered_s=end_s) + self._washout_s
+        if counted_s > settled_s:
+            # What the machine did before is in its counters.
+            settled_s, counts = counted_s, dict.fromkeys(counts)
+        return TurnTimes(begin_s, settled_s, end_s, counts)
 
     def add_slice(self, ended: Slice) -> None:
         """Write the times of a turn."""
         assert self._writer is not None  # noqa: S101 - it was opened with the log
         self._writer.add(ended)
-        self.has_slices = True
 
     def finish(self) -> None:
         """Read the rest of the log, and ask for the plans.
@@ -225,14 +225,24 @@ class TurnMember:
             )
 
 
+def _find_begin_s(turn: LoadOutcome, *, ordered_s: float) -> float:
+    """Return when the load of a turn began at the earliest, with all its clients connected; its end was ordered at `ordered_s`."""
+    printed = turn.summary
+    connected_s = turn.start_monotonic_s + (printed.initial_connection_time_ms or 0.0) / 1e3
+    # pgbench looks at its tables through a connection of its own, before it begins to measure how long connecting takes.
+    # Its TPS are those of the time from then until the last transaction ended, which is no earlier than the order.
+    loaded_s = (printed.transaction_count or 0) / printed.tps if printed.tps else math.inf
+    return max(connected_s, ordered_s - loaded_s)
+
+
 class _Turn:
     """One run of a member's load."""
 
     def __init__(
         self, member: TurnMember, log: TransactionLog, number: int, on_load: Callable[[Progress], None]
     ) -> None:
-        self.has_begun = False
-        """Whether the load runs, with all clients connected."""
+        self.begun_s: float | None = None
+        """When the load was first seen to run, with all clients connected; None before."""
         self._member = member
         self._log = log
         self._number = number
@@ -272,6 +282,6 @@ class _Turn:
         return self._watch.find_failure() or (None if is_log_read else lost_log("its reader has ended"))
 
     def _see(self, second: Progress) -> None:
-        self.has_begun = True
+        self.begun_s = self.begun_s or monotonic_s()
         self._watch.see(second)
         self._on_load(second)

@@ -17,8 +17,9 @@ import os
 import random
 from collections.abc import Callable, Iterator, Sequence
 
-from pgdyno.errors import PgdynoError, StepFailedError
+from pgdyno.errors import PgdynoError
 from pgdyno.plan.experiment import draw_orders
+from pgdyno.plan.live import LEAST_TURN_S
 from pgdyno.record.pgbench.output import Progress
 from pgdyno.record.samples.server_machine import SERVER_LOG
 from pgdyno.record.transactions.slices import Slice, SlicePhase
@@ -29,8 +30,6 @@ from pgdyno.run.sample.machine_counters import MachineCounters
 from pgdyno.run.trial import TrialOutcome, describe_os_error, find_left_settings, read_before
 from pgdyno.run.turn_member import TurnMember
 
-# Source: docs/adr/0041: connecting, the first statements of new sessions and the end take a third of it.
-_LEAST_TURN_S = 2.0
 # What comes before a turn counts takes at most a third of it.
 _TURN_SETTLES = 3.0
 
@@ -48,11 +47,12 @@ def run_turn_round(
 
     Args:
         members: What to run, at least two; their variants differ in clients, threads or mode.
-        slice_s: The length of a turn; None: 2 s, or longer where connecting or transactions take long.
+        slice_s: The length of a turn, which has 2 s at least, and more where connecting or transactions take long; None:
+            that.
         seed: Of the orders.
         on_activity: Receives what is being done.
         on_load: Receives about every second of each turn's load.
-        should_stop: Asked before each cycle of turns; True ends the round in order.
+        should_stop: Asked after each cycle of turns; True ends the round in order.
 
     Returns:
         The record of each member's trial, in the order of the members. If one has failed, none is finished; an
@@ -122,8 +122,7 @@ class _TurnRound:
             os.sync()
             rate = min(turn.seen.log_sampling_rate for turn in self._turns)
             for turn in self._turns:
-                with self._blaming(turn):
-                    stack.enter_context(turn.logging(sampling_rate=rate))
+                stack.enter_context(turn.logging(sampling_rate=rate))
             on_activity("measuring")
             self._alternate(on_load, should_stop)
             for turn in self._turns:
@@ -139,24 +138,17 @@ class _TurnRound:
 
     def _alternate(self, on_load: Callable[[Progress], None], should_stop: Callable[[], bool]) -> None:
         settle_s = max(turn.settle_s for turn in self._turns)
-        least_s = max(_LEAST_TURN_S, _TURN_SETTLES * settle_s)
+        least_s = max(LEAST_TURN_S, _TURN_SETTLES * settle_s, self.slice_s or 0.0)
         duration_s = max(turn.trial.duration_s for turn in self._turns)
-        cycles = max(1, math.floor(duration_s / (self.slice_s or least_s) + 1e-9))
-        slice_s = self.slice_s or max(least_s, duration_s / cycles)
+        cycles = max(1, math.floor(duration_s / least_s + 1e-9))
+        slice_s = least_s if self.slice_s else max(least_s, duration_s / cycles)
         self.slice_s, self.settle_s = slice_s, settle_s
         LOG.info("turns of %g s, of which the first %g s do not count", slice_s, settle_s)
         counters = MachineCounters(None, self._turns[0].stage.server.block_device, is_here=True)
         for number, order in enumerate(self._draw_cycles(cycles), start=1):
-            if should_stop():
-                return
             for position, turn in enumerate(order):
                 with self._blaming(turn):
                     times = turn.run(number, slice_s=slice_s, settle_s=settle_s, counters=counters, on_load=on_load)
-                    if times is None:
-                        LOG.warning(
-                            "turn %d of %s does not count: its clients were connected too late", number, turn.name
-                        )
-                        continue
                     turn.add_slice(
                         Slice(
                             phase=SlicePhase.ROUND,
@@ -169,12 +161,8 @@ class _TurnRound:
                             counts=times.counts,
                         )
                     )
-        if late := next((turn for turn in self._turns if not turn.has_slices), None):
-            with self._blaming(late):
-                raise StepFailedError(
-                    f"no turn of {late.name} counts: connecting its clients took longer than a turn",
-                    hint="make turns longer with `slice` in [experiment], or use --design paired",
-                )
+            if should_stop():
+                break
 
     def _draw_cycles(self, count: int) -> Iterator[list[TurnMember]]:
         """Draw the orders of cycles: in as many as there are members, each has each position once."""

@@ -73,7 +73,7 @@ def measure_slices(slices: Sequence[Slice], loads: Sequence[SliceLoad], *, sampl
             _measure_percentiles(latency_us, weights, is_cut=len(latency_us) < count, longest_us=_longest_us(slices))
         ),
         cut_ratio=1.0 - len(latency_us) / count if count else 0.0,
-        counts_per_transaction=_count_per_transaction(slices, count / sampling_rate),
+        counts_per_transaction=_count_per_transaction(slices, loads, sampling_rate),
     )
 
 
@@ -124,10 +124,17 @@ def _find_percentile(
     return Percentile(name=name, value_ms=float(latency_us[rank]) / 1e3)
 
 
-def _count_per_transaction(slices: Sequence[Slice], count: float) -> dict[str, float | None]:
+def _count_per_transaction(
+    slices: Sequence[Slice], loads: Sequence[SliceLoad], sampling_rate: float
+) -> dict[str, float | None]:
+    """Return the counters of the machine per transaction, of those slices that have them: a turn that began late has none."""
     per_transaction: dict[str, float | None] = {}
     for metric, (counter, unit) in _COUNTERS.items():
-        known = [value for one in slices if (value := one.counts.get(counter)) is not None]
-        is_whole = len(known) == len(slices) and count > 0
-        per_transaction[metric] = sum(known) * unit / count if is_whole else None
+        known = [
+            (value, load.ok_count / sampling_rate)
+            for one, load in zip(slices, loads, strict=True)
+            if (value := one.counts.get(counter)) is not None
+        ]
+        count = sum(ended for _, ended in known)
+        per_transaction[metric] = sum(value for value, _ in known) * unit / count if count else None
     return per_transaction

@@ -28,16 +28,18 @@ def find_turn_folders(folder: Path) -> tuple[Path, ...]:
 
 def merge_turns(turns: Sequence[PgbenchSummary]) -> PgbenchSummary:
     """Merge what pgbench printed in each turn of one load: counts are sums, TPS is that of all turns' time together."""
-    first, merged = turns[0], merge_pgbench(turns)
+    # Of a turn in which no transaction ended, pgbench prints this and nothing further.
+    ended = [turn for turn in turns if turn.transaction_count != 0 or turn.is_complete] or turns
+    first, merged = ended[0], merge_pgbench(ended)
     scripts = tuple(
         msgspec.structs.replace(script, tps=_find_tps(each))
-        for script, each in zip(merged.scripts, zip(*(turn.scripts for turn in turns), strict=False), strict=False)
+        for script, each in zip(merged.scripts, zip(*(turn.scripts for turn in ended), strict=False), strict=True)
     )
     return msgspec.structs.replace(
         merged,
         client_count=first.client_count,
         thread_count=first.thread_count,
-        tps=_find_tps(turns),
+        tps=_find_tps(ended),
         scripts=scripts,
     )
 

@@ -431,6 +431,8 @@ class _Reader:
 def main() -> None:
     """Follow the log until standard input ends, which also happens when pgdyno is killed."""
     task = msgspec.json.decode(sys.argv[1], type=LogTask)
+    # Each thread of each turn of a load has a file, and the usual soft limit is 1024.
+    resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
     try:
         os.nice(_NICENESS)
         is_asked_to_stop = False
