@@ -83,10 +83,14 @@ def _find_own_live_obstacle(study: Study, variants: tuple[Variant, ...]) -> str 
 def _choose_for_restarts(study: Study, variants: tuple[Variant, ...], obstacle: str) -> tuple[DesignKind, str]:
     """Return the design for variants that cannot alternate under one load: live pairs of loads or endpoints, else paired trials."""
     if takes_turns(study, variants):
-        return DesignKind.LIVE, f"{obstacle}, so that the loads take turns on one server"
+        return _take_turns(obstacle)
     if has_several_endpoints(study, variants) and find_live_obstacle(study, variants) is None:
         return DesignKind.LIVE, "the load of each endpoint has a server of its own, and slices alternate among them"
     return DesignKind.PAIRED, obstacle
+
+
+def _take_turns(obstacle: str) -> tuple[DesignKind, str]:
+    return DesignKind.LIVE, f"{obstacle}, so that the loads take turns on one server"
 
 
 def _choose_for_given(
@@ -129,15 +133,22 @@ def _choose_for_given(
     if study.server.apply is not None and names:
         return DesignKind.PAIRED, obstacle or "the command that applies settings takes a time that is not known"
     if not of_server:
-        asks = (
-            "connects to its variant's endpoint"
-            if has_several_endpoints(study, variants)
-            else "asks for its variant's settings"
-        )
-        return DesignKind.PAIRED, f"each session of a given server {asks} when it begins"
+        return _choose_for_sessions(study, variants, obstacle)
     if asked is not None or obstacle is not None:
         return DesignKind.PAIRED, obstacle or "as asked for"
     return DesignKind.SWITCHBACK, f"sessions of this role cannot choose {', '.join(of_server)}, and a reload changes it"
+
+
+def _choose_for_sessions(study: Study, variants: tuple[Variant, ...], obstacle: str | None) -> tuple[DesignKind, str]:
+    """Return the design for variants that change nothing of a given server: their loads take turns, or trials are paired."""
+    if study.experiment.design is None and obstacle is not None and takes_turns(study, variants):
+        return _take_turns(obstacle)
+    asks = (
+        "connects to its variant's endpoint"
+        if has_several_endpoints(study, variants)
+        else "asks for its variant's settings"
+    )
+    return DesignKind.PAIRED, f"each session of a given server {asks} when it begins"
 
 
 def _allow_given_live(
@@ -148,6 +159,8 @@ def _allow_given_live(
     Raises:
         SpecError: They cannot be.
     """
+    if takes_turns(study, variants):
+        return "as asked for"
     obstacle = find_given_live_obstacle(study, variants, withheld=withheld) or live_obstacle
     if obstacle is not None:
         raise SpecError("these variants cannot be compared live", detail=obstacle, hint=HINT_PAIRED)

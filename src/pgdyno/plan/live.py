@@ -11,7 +11,7 @@ import math
 from pgdyno.facts import gucs
 from pgdyno.plan.experiment import Variant, changed_settings, changed_sysctls, differ_in_load
 from pgdyno.spec.pooler import PRIMARY
-from pgdyno.spec.study import RestorePolicy, ServerKind, Study
+from pgdyno.spec.study import RestorePolicy, Study
 from pgdyno.spec.table import CacheState
 from pgdyno.units import format_bytes, parse_in_unit, unit_size
 
@@ -55,21 +55,19 @@ def choose_observed_s(duration_s: float, *, takes_turns: bool) -> float:
 
 
 def takes_turns(study: Study, variants: tuple[Variant, ...]) -> bool:
-    """Return whether live loads take turns on one server of pgdyno's own, because they differ in nothing that belongs to it.
+    """Return whether live loads take turns on one server, because they differ in nothing that belongs to it.
 
     A load's turn is a run of pgbench, which ends with its clients' transactions: a frozen client would keep its locks.
     """
-    if study.server.kind is ServerKind.GIVEN or not differ_in_load(variants):
+    if not differ_in_load(variants):
         return False
     # What goes on beside a load does not begin and end with it; a turn at a rate has few transactions, and one that begins
     # with a cold cache warms it up for the next.
     is_beside = bool(study.load_hosts or study.server.standbys)
     is_cold = any((variant.cache or study.trials.cache) is CacheState.COLD for variant in variants)
-    is_plain = all(
-        not workload.parts and workload.rate_tps is None and workload.endpoint in {None, PRIMARY}
-        for workload in study.workload
-    )
-    return is_plain and not is_beside and not is_cold
+    endpoints = {workload.endpoint for workload in study.workload} | {variant.endpoint for variant in variants}
+    is_plain = all(not workload.parts and workload.rate_tps is None for workload in study.workload)
+    return is_plain and endpoints <= {None, PRIMARY} and not is_beside and not is_cold
 
 
 def find_live_obstacle(study: Study, variants: tuple[Variant, ...]) -> str | None:

@@ -120,7 +120,8 @@ class _TurnRound:
             read_before(server, first.seen, stage.servers_of(first.trial))
             for turn in self._turns:
                 turn.take_shared(first, restore_s=restore_s)
-            os.sync()
+            if first.is_here:
+                os.sync()
             rate = min(turn.seen.log_sampling_rate for turn in self._turns)
             for turn in self._turns:
                 stack.enter_context(self._logging(turn, rate))
@@ -149,7 +150,8 @@ class _TurnRound:
         slice_s = self.slice_s or max(least_s, duration_s / cycles)
         self.slice_s, self.settle_s = slice_s, settle_s
         LOG.info("turns of %g s, of which the first %g s do not count", slice_s, settle_s)
-        counters = MachineCounters(None, self._turns[0].stage.server.block_device, is_here=True)
+        first = self._turns[0]
+        counters = MachineCounters(None, first.stage.server.block_device, is_here=first.is_here)
         for number, order in enumerate(self._draw_cycles(cycles), start=1):
             if should_stop():
                 return

@@ -140,7 +140,7 @@ def _describe_spread(noise: Question) -> str:
 
 
 def _describe_design(report: ReportInput, experiment: Experiment) -> str:
-    is_shared = experiment.design is DesignKind.LIVE and report.record.given is not None
+    is_shared = experiment.is_side_by_side and report.record.given is not None
     words = _LIVE_ON_GIVEN if is_shared else _DESIGNS[experiment.design]
     design = words.format(start=describe_start(report.record.study))
     return f"{design} Reason: {experiment.reason}."
