@@ -75,6 +75,16 @@ def test_disks_take_turns_in_trials_or_in_live_pairs_and_not_under_one_load() ->
         vary({"name": "as it is"}, {"home": ""})
 
 
+def test_loads_take_turns_for_the_same_reason_when_it_is_asked_for() -> None:
+    loads = ({"clients": 1}, {"clients": 8, "mode": "prepared"})
+    for wish in ({}, {"design": "live"}):
+        planned = experiment_of(vary(*loads, experiment=wish))
+        assert planned.takes_turns
+        assert planned.reason == "the loads differ only in clients and mode, and can take turns on one server"
+    paired = experiment_of(vary(*loads, experiment={"design": "paired"}))
+    assert (paired.takes_turns, paired.reason) == (False, "mode cannot change under a running load")
+
+
 def test_cold_trials_have_no_warm_up_and_warm_ones_beside_them_have() -> None:
     asked = vary({"name": "warm"}, {"name": "cold", "cache": "cold"}, {"name": "left", "cache": "asis"})
     assert experiment_of(asked).reason == "cache cannot change under a running load"
@@ -214,10 +224,16 @@ def test_what_nothing_can_vary(name: str) -> None:
         ("vm.dirty_bytes", (10_000_000, 100_000_000), "simple", "paired", "acts over longer than a slice"),
         ("vm.nr_hugepages", (0, 600), "simple", "paired", "restart"),
         ("pg_stat_statements.track", ("none", "all"), "simple", "paired", "belongs to an extension"),
-        ("mode", ("simple", "prepared"), "simple", "live", "mode cannot change under a running load"),
+        (
+            "mode",
+            ("simple", "prepared"),
+            "simple",
+            "live",
+            "the loads differ only in mode, and can take turns on one server",
+        ),
         ("server", (15, 18), "simple", "paired", "server cannot change under a running load"),
-        ("clients", (1, 8), "simple", "live", "clients cannot change under a running load"),
-        ("threads", (1, 2), "simple", "live", "threads cannot change under a running load"),
+        ("clients", (1, 8), "simple", "live", "the loads differ only in clients, and can take turns on one server"),
+        ("threads", (1, 2), "simple", "live", "the loads differ only in threads, and can take turns on one server"),
         ("scale", (1, 2), "simple", "paired", "scale cannot change under a running load"),
     ]
 )

@@ -10,7 +10,7 @@ from __future__ import annotations
 from pgdyno.errors import SpecError
 from pgdyno.facts import gucs
 from pgdyno.plan.endpoints import has_several_endpoints
-from pgdyno.plan.experiment import Variant, changed_settings, changed_sysctls, identify_server
+from pgdyno.plan.experiment import OF_LOAD, Variant, changed_settings, changed_sysctls, identify_server
 from pgdyno.plan.live import find_given_live_obstacle, find_live_obstacle, takes_turns
 from pgdyno.plan.places import place_of
 from pgdyno.spec.initdb import INITDB_KEYS
@@ -62,10 +62,10 @@ def choose_design(
         raise SpecError("these variants cannot alternate under one load", detail=obstacle, hint=HINT_PAIRED)
     if asked is DesignKind.SWITCHBACK and obstacle is not None:
         return asked, f"as asked for, although {obstacle}"
-    if asked is not None:
-        return asked, obstacle or "as asked for"
     if obstacle is not None:
         return _choose_for_restarts(study, variants, obstacle)
+    if asked is not None:
+        return asked, "as asked for"
     names = (
         *(n for n in changed_settings(variants) if _is_changed(n, variants, version_major)),
         *changed_sysctls(variants),
@@ -81,16 +81,20 @@ def _find_own_live_obstacle(study: Study, variants: tuple[Variant, ...]) -> str 
 
 
 def _choose_for_restarts(study: Study, variants: tuple[Variant, ...], obstacle: str) -> tuple[DesignKind, str]:
-    """Return the design for variants that cannot alternate under one load: live pairs of loads or endpoints, else paired trials."""
-    if takes_turns(study, variants):
-        return _take_turns(obstacle)
+    """Return the design for variants that cannot alternate under one load, and why: without a wish, live where that is quick."""
+    asked = study.experiment.design
+    if asked is not DesignKind.PAIRED and takes_turns(study, variants):
+        return _take_turns(variants)
+    if asked is not None:
+        return asked, obstacle
     if has_several_endpoints(study, variants) and find_live_obstacle(study, variants) is None:
         return DesignKind.LIVE, "the load of each endpoint has a server of its own, and slices alternate among them"
     return DesignKind.PAIRED, obstacle
 
 
-def _take_turns(obstacle: str) -> tuple[DesignKind, str]:
-    return DesignKind.LIVE, f"{obstacle}, so that the loads take turns on one server"
+def _take_turns(variants: tuple[Variant, ...]) -> tuple[DesignKind, str]:
+    differ = [name for name in OF_LOAD if len({getattr(variant, name) for variant in variants}) > 1]
+    return DesignKind.LIVE, f"the loads differ only in {' and '.join(differ)}, and can take turns on one server"
 
 
 def _choose_for_given(
@@ -133,16 +137,16 @@ def _choose_for_given(
     if study.server.apply is not None and names:
         return DesignKind.PAIRED, obstacle or "the command that applies settings takes a time that is not known"
     if not of_server:
-        return _choose_for_sessions(study, variants, obstacle)
+        return _choose_for_sessions(study, variants)
     if asked is not None or obstacle is not None:
         return DesignKind.PAIRED, obstacle or "as asked for"
     return DesignKind.SWITCHBACK, f"sessions of this role cannot choose {', '.join(of_server)}, and a reload changes it"
 
 
-def _choose_for_sessions(study: Study, variants: tuple[Variant, ...], obstacle: str | None) -> tuple[DesignKind, str]:
+def _choose_for_sessions(study: Study, variants: tuple[Variant, ...]) -> tuple[DesignKind, str]:
     """Return the design for variants that change nothing of a given server: their loads take turns, or trials are paired."""
-    if study.experiment.design is None and obstacle is not None and takes_turns(study, variants):
-        return _take_turns(obstacle)
+    if study.experiment.design is None and takes_turns(study, variants):
+        return _take_turns(variants)
     asks = (
         "connects to its variant's endpoint"
         if has_several_endpoints(study, variants)
@@ -160,7 +164,7 @@ def _allow_given_live(
         SpecError: They cannot be.
     """
     if takes_turns(study, variants):
-        return "as asked for"
+        return _take_turns(variants)[1]
     obstacle = find_given_live_obstacle(study, variants, withheld=withheld) or live_obstacle
     if obstacle is not None:
         raise SpecError("these variants cannot be compared live", detail=obstacle, hint=HINT_PAIRED)

@@ -65,8 +65,8 @@ def takes_turns(study: Study, variants: tuple[Variant, ...]) -> bool:
     # with a cold cache warms it up for the next.
     is_beside = bool(study.load_hosts or study.server.standbys)
     is_cold = any((variant.cache or study.trials.cache) is CacheState.COLD for variant in variants)
-    endpoints = {workload.endpoint for workload in study.workload} | {variant.endpoint for variant in variants}
     is_plain = all(not workload.parts and workload.rate_tps is None for workload in study.workload)
+    endpoints = {variants[0].endpoint, *(workload.endpoint for workload in study.workload)}
     return is_plain and endpoints <= {None, PRIMARY} and not is_beside and not is_cold
 
 

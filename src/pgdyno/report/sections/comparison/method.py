@@ -38,6 +38,12 @@ _LIVE_ON_GIVEN = (
     " frozen; the server goes on, finishes what they have begun, and has the pages of all copies in its memory. So a"
     " disturbance reaches all variants alike, and each may find fewer of its pages in memory than a load that is alone."
 )
+_IN_TURNS = (
+    "Turns on one server: each round begins {start}, and the loads of all variants take turns on the server, in random"
+    " order and equally often. A turn is a run of pgbench: its clients connect, and they finish their transactions"
+    " before the next turn begins. So no load waits for the locks of another, and what disturbs the machine, or changes the"
+    " data, reaches all of them alike."
+)
 TRIALS_REMARK = "They show whether anything went wrong; the verdicts do not use them."
 
 
@@ -140,8 +146,8 @@ def _describe_spread(noise: Question) -> str:
 
 
 def _describe_design(report: ReportInput, experiment: Experiment) -> str:
-    is_shared = experiment.is_side_by_side and report.record.given is not None
-    words = _LIVE_ON_GIVEN if is_shared else _DESIGNS[experiment.design]
+    is_shared = experiment.design is DesignKind.LIVE and report.record.given is not None
+    words = _IN_TURNS if experiment.takes_turns else _LIVE_ON_GIVEN if is_shared else _DESIGNS[experiment.design]
     design = words.format(start=describe_start(report.record.study))
     return f"{design} Reason: {experiment.reason}."
 
