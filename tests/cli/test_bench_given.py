@@ -14,7 +14,12 @@ from typing import Any
 
 import pytest
 
+from pgdyno.record.generators.turns import find_turn_folders
+from pgdyno.record.pgbench.output import parse_summary
+from pgdyno.record.store import open_record
+from pgdyno.record.transactions.slices import read_slices
 from pgdyno.run.given.conninfo import connect
+from tests.cli.experiments import verdict_of
 from tests.given import LOG_PREFIX, list_unexpected
 from tests.ready_program import Program, run_program
 from tests.run.test_privileges import pooling, without_key
@@ -247,6 +252,35 @@ def test_over_a_network(cluster: Cluster, bench: Bench) -> None:
         r"The network takes about \d+ % of a transaction: 7 exchanges of", (bench.record / "report.md").read_text()
     )
     assert {"pgbench", "pgdyno-ping"} < {one.program for one in read_held(bench.folder / "held")}
+    assert run(bench, "clean", "--dsn", uri(cluster), "--yes").returncode == 0
+
+
+@on_15
+def test_a_turn_over_tls_and_a_far_network_counts_when_all_are_connected(cluster: Cluster, bench: Bench) -> None:
+    """Each way takes 20 ms more, and a thread connects its clients one after the other: that takes two seconds for eight."""
+    (bench.folder / "sleep.sql").write_text("SELECT 1;\n\\sleep 20 ms\n")
+    with delaying((LOOPBACK, PORT), delay_s=0.02, output=bench.folder / "held") as port:
+        dsn = f"postgresql://bench:{ENCODED}@{LOOPBACK}:{port}/postgres?sslmode=require"
+        load = ("--threads", "1", "--workload", "sleep.sql", "--scale", "1", "--duration", "2s", "--warm-up", "0s")
+        near = ("--minutes", "3", "--detect", "90%", "--confidence", "50%")
+        done = run(bench, "compare", "--clients", "1", "--clients", "8", *load, *near, "--dsn", dsn)
+    assert done.returncode == 0, done.stderr
+    report = json.loads((bench.record / "report.json").read_text())
+    assert verdict_of(report, "clients=8")["kind"] == "faster"
+    connecting_s: dict[str, float] = {}
+    store = open_record(bench.record)
+    for trial in (one for one in store.read_trials() if not one.planned.is_observed):
+        folder = store.trial_dir(trial.planned.number)
+        for turn, counted in zip(find_turn_folders(folder), read_slices(folder), strict=True):
+            printed = parse_summary((turn / "pgbench.stdout").read_text())
+            assert printed.initial_connection_time_ms is not None
+            connected_s = printed.initial_connection_time_ms / 1e3
+            assert counted.settled_monotonic_s - counted.begin_monotonic_s > connected_s
+            assert counted.end_monotonic_s > counted.settled_monotonic_s
+            (variant,) = trial.planned.variants
+            connecting_s[variant] = max(connected_s, connecting_s.get(variant, 0.0))
+    # Eight after each other, each with exchanges for TLS and for its password.
+    assert connecting_s["clients=8"] > 8 * 4 * 0.04
     assert run(bench, "clean", "--dsn", uri(cluster), "--yes").returncode == 0
 
 
