@@ -131,6 +131,22 @@ def test_a_kill_in_a_turn_leaves_no_session_and_a_copy_that_clean_finds(cluster:
     assert abs(verdict_of(report, "clients=4")["effect_ratio"]) < 0.5
 
 
+@on_18
+def test_a_round_in_which_the_server_is_restarted_is_run_again(cluster: Cluster, folder: Bench) -> None:
+    words = ("compare", "--clients", "1", "--clients", "4", *dsn(cluster.root), "--workload", "holding.sql", *NEAR)
+    record = folder.folder / "out"
+    with folder.started(*words, *SHORT) as process:
+        assert wait_until(lambda: any(record.glob("trials/*/turns/*")) or process.poll() is not None, seconds=600)
+        assert process.poll() is None, process.communicate()
+        cluster.stop()
+        cluster.start()
+        _, said = process.communicate(timeout=600)
+    assert process.returncode == 0, said
+    assert "failed: the server was restarted in the middle of a trial" in said
+    assert "is repeated" in said
+    assert (list_copies(cluster), verdict_of(read_report(record), "clients=4")["effect_ratio"] is None) == ([], False)
+
+
 @on_15
 def test_ctrl_c_in_a_turn_leaves_no_session_and_no_copy(cluster: Cluster, folder: Bench) -> None:
     words = ("compare", "--mode", "simple", "--mode", "prepared", "--clients", "2", *dsn(cluster.root))
