@@ -14,7 +14,12 @@ from typing import Any
 
 import pytest
 
+from pgdyno.record.generators.turns import find_turn_folders
+from pgdyno.record.pgbench.output import parse_summary
+from pgdyno.record.store import open_record
+from pgdyno.record.transactions.slices import read_slices
 from pgdyno.run.given.conninfo import connect
+from tests.cli.experiments import verdict_of
 from tests.given import LOG_PREFIX, list_unexpected
 from tests.ready_program import Program, run_program
 from tests.run.test_privileges import pooling, without_key
@@ -250,6 +255,35 @@ def test_over_a_network(cluster: Cluster, bench: Bench) -> None:
     assert run(bench, "clean", "--dsn", uri(cluster), "--yes").returncode == 0
 
 
+@on_15
+def test_a_turn_over_tls_and_a_far_network_counts_when_all_are_connected(cluster: Cluster, bench: Bench) -> None:
+    """Each way takes 20 ms more, and a thread connects its clients one after the other: that takes two seconds for eight."""
+    (bench.folder / "sleep.sql").write_text("SELECT 1;\n\\sleep 20 ms\n")
+    with delaying((LOOPBACK, PORT), delay_s=0.02, output=bench.folder / "held") as port:
+        dsn = f"postgresql://bench:{ENCODED}@{LOOPBACK}:{port}/postgres?sslmode=require"
+        load = ("--threads", "1", "--workload", "sleep.sql", "--scale", "1", "--duration", "2s", "--warm-up", "0s")
+        near = ("--minutes", "3", "--detect", "90%", "--confidence", "50%")
+        done = run(bench, "compare", "--clients", "1", "--clients", "8", *load, *near, "--dsn", dsn)
+    assert done.returncode == 0, done.stderr
+    report = json.loads((bench.record / "report.json").read_text())
+    assert verdict_of(report, "clients=8")["kind"] == "faster"
+    connecting_s: dict[str, float] = {}
+    store = open_record(bench.record)
+    for trial in (one for one in store.read_trials() if not one.planned.is_observed):
+        folder = store.trial_dir(trial.planned.number)
+        for turn, counted in zip(find_turn_folders(folder), read_slices(folder), strict=True):
+            printed = parse_summary((turn / "pgbench.stdout").read_text())
+            assert printed.initial_connection_time_ms is not None
+            connected_s = printed.initial_connection_time_ms / 1e3
+            assert counted.settled_monotonic_s - counted.begin_monotonic_s > connected_s
+            assert counted.end_monotonic_s > counted.settled_monotonic_s
+            (variant,) = trial.planned.variants
+            connecting_s[variant] = max(connected_s, connecting_s.get(variant, 0.0))
+    # Eight after each other, each with exchanges for TLS and for its password.
+    assert connecting_s["clients=8"] > 8 * 4 * 0.04
+    assert run(bench, "clean", "--dsn", uri(cluster), "--yes").returncode == 0
+
+
 def start(bench: Bench, *words: str) -> subprocess.Popen[str]:
     return Program(words, cwd=bench.folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
@@ -297,7 +331,7 @@ def test_a_sweep_over_clients_follows_and_is_resumed(cluster: Cluster, bench: Be
     (bench.folder / "sleep.sql").write_text("\\sleep 20 ms\nSELECT 1;\n")
     study = "[server]\nkind = 'given'\ndsn = '{dsn}'\n[data]\nscale = 1\n[[workload]]\nname = 'sleep'\n"
     study += "scripts = ['sleep.sql']\nclients = 2\n[trials]\nrounds = 1\nduration = '2s'\nwarm_up = '0s'\n"
-    study += "[scaling]\nclients = [1, 2, 4]\nminutes = 1.5\ndesign = 'live'\n"
+    study += "[scaling]\nclients = [1, 2, 4]\nminutes = 1.5\n"
     (bench.folder / "study.toml").write_text(study.format(dsn=uri(cluster)))
     child = start(bench, "run", "study.toml", "--out", "out")
     while not list(bench.folder.glob("out/clients/trials/0001/*")):
@@ -306,7 +340,7 @@ def test_a_sweep_over_clients_follows_and_is_resumed(cluster: Cluster, bench: Be
     child.send_signal(signal.SIGINT)
     _, said = child.communicate()
     assert child.returncode == 130, said
-    assert "these live: all loads are connected to the one server" in said
+    assert "take turns on one server" in said
     assert [name for name in databases(cluster) if name.endswith("_run")] == []
     done = run(bench, "resume", "out")
     assert done.returncode == 0, done.stderr
@@ -316,9 +350,9 @@ def test_a_sweep_over_clients_follows_and_is_resumed(cluster: Cluster, bench: Be
     assert [point["clients"] for point in comparison["sweep"]["points"]] == [1, 2, 4]
     text = (bench.folder / "out" / "report.md").read_text()
     assert "sleep by clients" in text
-    assert "Reason: all loads are connected to the one server" in text
+    assert "take turns on one server" in text
     assert run(bench, "clean", "--dsn", uri(cluster), "--yes").returncode == 0
-    # Who asks for a bench gets one, with loads that fit the server.
+    # Who asks for a bench gets one, however large the data are.
     child = start(bench, "bench", "--dsn", uri(cluster), "--quick", "--scale", "100")
     assert child.stderr is not None
     seen = next(line for line in child.stderr if "then tpcb-like by 1 to 32 clients" in line)
@@ -326,7 +360,7 @@ def test_a_sweep_over_clients_follows_and_is_resumed(cluster: Cluster, bench: Be
     child.send_signal(signal.SIGINT)
     child.communicate()
     assert "winning" not in seen
-    assert "these paired: not live, as 7 copies of the data" in why
+    assert "take turns on one server" in why
 
 
 @on_18

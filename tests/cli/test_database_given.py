@@ -209,3 +209,18 @@ def test_pgbenchs_own_tables_are_read_by_select_only(cluster: Cluster, bench: Be
     assert not (bench.folder / "other").exists()
     assert dump(cluster, only="tables") == before
     cluster.sql("DROP DATABASE tables")
+
+
+def test_numbers_of_clients_take_turns_there(cluster: Cluster, bench: Bench) -> None:
+    before, begins = dump(cluster), len(log(cluster))
+    # A client that thinks leaves the CPUs to the tests beside it.
+    (bench.folder / "read.sql").write_text(f"{READ}\\sleep 20 ms\n")
+    short = ("--warm-up", "0s", "--duration", "2s", "--minutes", "1")
+    done = run_here((*words(cluster, "sweep", "clients=1,2"), "--workload", "read.sql", *short), cwd=bench.folder)
+    assert done.returncode == 0, done.stderr
+    assert "take turns on one server" in done.stderr
+    assert list_said(cluster, begins=begins, scripts=r"SELECT note FROM orders WHERE id = \d+;") == []
+    assert dump(cluster) == before
+    trials = [json.loads(file.read_text()) for file in bench.record.glob("trials/*/trial.json")]
+    assert {value for one in trials for value in read_settings(one, "default_transaction_read_only")} == {"on"}
+    assert list(bench.record.glob("trials/*/turns/001"))

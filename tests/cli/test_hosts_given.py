@@ -17,6 +17,7 @@ from pgdyno.record.samples.os_series import backends_on_cpu, busy_threads, cpu_b
 from pgdyno.record.store import open_record
 from pgdyno.record.trial_data import read_trial_data
 from pgdyno.run.host.facts import read_disk_facts
+from tests.cli.experiments import THINKING
 from tests.hosts import Sshd
 from tests.ready_program import run_program
 from tests.tools.pgcluster import LOOPBACK, PORT, Cluster, running
@@ -107,6 +108,21 @@ def test_the_machine_of_a_given_server_is_in_its_record(cluster: Cluster, bench:
     shares = report["workloads"][0]["trials"][0]["shares"]
     assert 0.0 < shares["cpu_busy_ratio"] <= 1.0
     assert "Watched by ssh" in (bench.record / "report.md").read_text()
+
+
+def test_turns_are_not_watched_and_say_so(cluster: Cluster, bench: Bench, by_ssh: Sshd) -> None:
+    (bench.folder / "thinking.sql").write_text(THINKING)
+    dsn = f"postgresql://bench@{LOOPBACK}:{PORT}/postgres"
+    load = ("--workload", "thinking.sql", "--scale", "1", "--duration", "2s", "--warm-up", "0s", "--minutes", "1")
+    done = run(bench, "sweep", "clients=1,2", "--dsn", dsn, "--server-host", "db1", *load, "--allow", "busy")
+    assert done.returncode == 0, done.stderr
+    store = open_record(bench.record)
+    for trial in store.read_trials():
+        data = read_trial_data(store.trial_dir(trial.planned.number), trial)
+        sources = [gap.source for gap in trial.gaps]
+        # What each variant does alone is watched before its rounds.
+        assert (data.os is None, "os sampler" in sources) == (not trial.planned.is_observed,) * 2
+        assert sources.count("server log") == 1
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root makes a namespace")

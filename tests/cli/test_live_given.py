@@ -23,10 +23,13 @@ pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1800)]  # many copies of 
 # Each client is within a transaction, and holds a row that a client of the other loads wants, for nearly all of the time.
 HOLDING = """BEGIN;
 UPDATE pgbench_tellers SET tbalance = tbalance + 1 WHERE tid = :client_id + 1;
-SELECT pg_sleep(0.01);
+SELECT pg_sleep({seconds});
 END;
 """
-SHORT = ("--scale", "1", "--warm-up", "0s", "--duration", "1s", "--workload", "holding.sql", "--design", "live")
+SHORT = ("--scale", "1", "--warm-up", "0s", "--duration", "1s", "--design", "live")
+# Variants that differ in clients, threads or mode alone take turns, in which nothing is frozen: see test_turns_given.py.
+SCRIPTS = ("--script", "holding.sql", "--script", "longer.sql", "--clients", "2")
+SETTINGS = ("--set", "work_mem=4MB", "--set", "work_mem=8MB", "--workload", "holding.sql")
 # Shorter than a frozen client waits for its next slice.
 TIMEOUT = "ALTER ROLE plain SET idle_in_transaction_session_timeout = '200ms'"
 
@@ -44,7 +47,8 @@ on_18 = pytest.mark.parametrize("cluster", [18], indirect=True)
 
 @pytest.fixture
 def folder(bench: Bench) -> Bench:
-    (bench.folder / "holding.sql").write_text(HOLDING)
+    (bench.folder / "holding.sql").write_text(HOLDING.format(seconds=0.01))
+    (bench.folder / "longer.sql").write_text(HOLDING.format(seconds=0.04))
     return bench
 
 
@@ -69,9 +73,9 @@ def in_slices(bench: Bench) -> bool:
 
 
 @on_18
-def test_more_clients_are_faster_also_after_a_kill(cluster: Cluster, folder: Bench) -> None:
+def test_a_longer_script_is_slower_also_after_a_kill(cluster: Cluster, folder: Bench) -> None:
     cluster.sql(TIMEOUT)
-    words = compare(cluster, "--clients", "1", "--clients", "4")
+    words = compare(cluster, *SCRIPTS)
     with folder.started(*words) as process:
         assert wait_until(lambda: in_slices(folder) or process.poll() is not None, seconds=600)
         assert process.poll() is None, process.communicate()
@@ -89,9 +93,9 @@ def test_more_clients_are_faster_also_after_a_kill(cluster: Cluster, folder: Ben
     record = folder.folder / "out"
     report = read_report(record)
     assert report["experiment"]["design"] == "live"
-    verdict = verdict_of(report, "clients=4")
-    # Four clients of which each sleeps do four times as much, and less where the CPUs are full.
-    assert (verdict["kind"], verdict["effect_ratio"] > 0.3) == ("faster", True), verdict
+    verdict = verdict_of(report, "longer.sql")
+    # A client that sleeps four times as long does a quarter as much, and more where the CPUs are full.
+    assert (verdict["kind"], verdict["effect_ratio"] < -0.3) == ("slower", True), verdict
     store = open_record(record)
     trials = [trial for trial in store.read_trials() if not trial.planned.is_observed]
     slices = []
@@ -134,7 +138,7 @@ def test_scripts_are_compared_each_in_its_own_transactions(cluster: Cluster, fol
 @on_15
 def test_identical_variants_are_equivalent(cluster: Cluster, folder: Bench) -> None:
     cluster.sql(TIMEOUT)
-    done = folder.run(*compare(cluster, "--clients", "2", "--set", "work_mem=4MB", "--set", "work_mem=8MB"))
+    done = folder.run(*compare(cluster, "--clients", "2", *SETTINGS))
     assert done.returncode == 0, done.stderr
     verdict = verdict_of(read_report(folder.folder / "out"), "work_mem=8MB")
     assert verdict["kind"] == "equivalent", verdict
@@ -146,12 +150,11 @@ def test_identical_variants_are_equivalent(cluster: Cluster, folder: Bench) -> N
 
 
 @on_15
-def test_ctrl_c_in_a_slice_of_a_sweep_through_a_pooler_of_whole_sessions(cluster: Cluster, folder: Bench) -> None:
+def test_ctrl_c_in_a_slice_through_a_pooler_of_whole_sessions(cluster: Cluster, folder: Bench) -> None:
     # PgBouncer takes no options, by which the load's sessions would lift the role's timeout.
     cluster.sql("ALTER ROLE plain RESET idle_in_transaction_session_timeout")
     with pooling(cluster, mode="session", database="*") as pooled:
-        axis = ("sweep", "clients=1,2", "--dsn", f"host={pooled} port={PORT} user=plain dbname=postgres")
-        with folder.started(*axis, *SHORT, "--out", "out") as process:
+        with folder.started(*compare(pooled, *SCRIPTS)) as process:
             assert wait_until(lambda: in_slices(folder) or process.poll() is not None, seconds=600)
             assert process.poll() is None, process.communicate()
             process.send_signal(signal.SIGINT)
@@ -165,16 +168,16 @@ def test_what_is_refused_before_anything_is_loaded(cluster: Cluster, folder: Ben
     cluster.sql(TIMEOUT)
     databases = "SELECT string_agg(datname, ' ') FROM pg_database"
     before = cluster.sql(databases)
-    # Twice 30 and 31, of the 97 that are free.
-    done = folder.refuse(*compare(cluster, "--clients", "30", "--clients", "31"))
-    assert (done.returncode, "91 clients" in done.stderr, "--design paired" in done.stderr) == (3, True, True), (
+    # Three times 33, of the 97 that are free.
+    done = folder.refuse(*compare(cluster, "--clients", "33", *SETTINGS))
+    assert (done.returncode, "99 clients" in done.stderr, "--design paired" in done.stderr) == (3, True, True), (
         done.stderr
     )
     with pooling(cluster, mode="transaction") as pooled:
-        done = folder.refuse(*compare(pooled, "--clients", "1", "--clients", "2"))
+        done = folder.refuse(*compare(pooled, *SCRIPTS))
         assert (done.returncode, "a session of the pooler" in done.stderr) == (2, True), done.stderr
     with pooling(cluster, mode="session", database="*") as pooled:
-        done = folder.refuse(*compare(pooled, "--clients", "1", "--clients", "2"))
+        done = folder.refuse(*compare(pooled, *SCRIPTS))
         assert (done.returncode, "idle_in_transaction_session_timeout would end" in done.stderr) == (2, True), (
             done.stderr
         )

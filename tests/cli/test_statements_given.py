@@ -68,16 +68,19 @@ def test_settings_of_the_whole_server(cluster: Cluster, neighbour: None, tmp_pat
 
 
 @on_18
-def test_a_live_sweep_a_file_and_a_check(cluster: Cluster, neighbour: None, tmp_path: Path) -> None:
+def test_live_slices_turns_a_file_and_a_check(cluster: Cluster, neighbour: None, tmp_path: Path) -> None:
     cluster.sql("ALTER ROLE bench SET statement_timeout = '60s'")
     (tmp_path / "schema.sql").write_text("CREATE TABLE orders AS SELECT generate_series(1, 100) AS id;\n")
     (tmp_path / "count.sql").write_text("SELECT count(*) FROM orders;\n")
     short = ("--warm-up", "0s", "--duration", "1s")
     (tmp_path / "thinking.sql").write_text(THINKING)
-    live = ("sweep", "clients=1,2", "--design", "live", "--scale", "1", "--workload", "thinking.sql", "--minutes", "2")
-    assert "ask for no statement_timeout" in ask(
-        cluster, tmp_path, "bench", *live, *short, *QUICK_ANSWER, "--out", "live"
-    )
+    load = ("--scale", "1", "--workload", "thinking.sql", "--minutes", "2", *short, *QUICK_ANSWER)
+    live = ("compare", "--set", "work_mem=4MB", "--set", "work_mem=8MB", "--clients", "1", "--design", "live")
+    assert "ask for no statement_timeout" in ask(cluster, tmp_path, "bench", *live, *load, "--out", "live")
+    said = ask(cluster, tmp_path, "bench", "sweep", "clients=1,2", *load, "--out", "turns")
+    assert "take turns on one server" in said
+    # Nothing is frozen.
+    assert "ask for no" not in said
     own = ("bench", "--init", "schema.sql", "--workload", "count.sql", "--stock-only", "--rounds", "1")
     ask(cluster, tmp_path, "bench", *own, "--clients", "1", *short, "--out", "own")
     assert "dropped 2 databases" in ask(cluster, tmp_path, "bench", "clean")

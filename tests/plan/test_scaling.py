@@ -14,7 +14,6 @@ from pgdyno.plan.experiment import count_starts, is_client_sweep
 from pgdyno.plan.plan import Machine, Plan, plan_study
 from pgdyno.plan.scaling import (
     choose_client_counts,
-    choose_given_design,
     choose_swept_workload,
     make_client_sweep,
     plan_scaling,
@@ -138,23 +137,23 @@ def given_study(**data: object) -> Study:
     return study_of(workload=[{"name": "select-only", "clients": 8}], trials=trials, **own)
 
 
-def plan_given_sweep(machine: Machine, study: Study | None = None) -> Plan:
+def plan_given_sweep(machine: Machine, study: Study | None = None, **scaling: object) -> Plan:
     asked = study or given_study()
     plan = plan_study(asked, machine)
     asked = with_scaling(asked, plan, machine)
     assert asked.scaling is not None
-    design = choose_given_design(asked, plan, machine)
-    asked = msgspec.structs.replace(asked, scaling=msgspec.structs.replace(asked.scaling, design=design, minutes=9.0))
-    scaling = plan_scaling(asked, plan, machine)
-    assert scaling is not None
-    return scaling
+    asked = msgspec.structs.replace(asked, scaling=msgspec.structs.replace(asked.scaling, minutes=9.0, **scaling))
+    planned = plan_scaling(asked, plan, machine)
+    assert planned is not None
+    return planned
 
 
-def test_a_given_servers_loads_are_live_where_their_copies_fit() -> None:
+def test_a_given_servers_loads_take_turns() -> None:
     scaling = plan_given_sweep(ON_GIVEN)
     assert scaling.experiment is not None
-    assert scaling.experiment.design is DesignKind.LIVE
-    assert scaling.experiment.reason.startswith("all loads are connected to the one server")
+    assert (scaling.experiment.design, scaling.experiment.takes_turns) == (DesignKind.LIVE, True)
+    assert scaling.experiment.reason.endswith("take turns on one server")
+    assert {one.reason for one in scaling.choices if one.name == "design"} == {scaling.experiment.reason}
     assert [variant.clients for variant in scaling.experiment.variants] == [1, 2, 4, 8, 16, 32]
     # Half of the bench's.
     last = scaling.trials[-1]
@@ -169,30 +168,37 @@ def test_a_given_servers_sweep_names_its_machine_too() -> None:
 
 
 @pytest.mark.parametrize(
-    ("seen", "data", "why"),
+    ("seen", "data"),
     [
-        ({"shared_buffers_bytes": GB}, {}, "7 copies of the data, 5.12 GB, do not fit into shared_buffers, 1 GB"),
-        ({"free_connections": 60}, {}, "all 64 clients would be connected at once, and 60 connections are free"),
-        ({"live_obstacle": "a pooler shares sessions"}, {}, "a pooler shares sessions"),
-        ({}, {"scale": None, "database": "app"}, "a frozen client would keep its locks in the named database"),
-        ({}, {"scale": None, "init": "/tables.sql"}, "shows only when they are loaded"),
+        ({"shared_buffers_bytes": GB}, {}),
+        ({"free_connections": 60}, {}),
+        ({"live_obstacle": "a pooler shares sessions"}, {}),
+        ({}, {"scale": None, "database": "app"}),
+        ({}, {"scale": None, "init": "/tables.sql"}),
     ],
 )
-def test_a_given_servers_loads_are_paired_where_live_ones_would_mislead(
-    seen: dict[str, Any], data: dict[str, object], why: str, tmp_path: Path
+def test_turns_need_no_copies_and_hold_no_sessions_and_no_locks(
+    seen: dict[str, Any], data: dict[str, object], tmp_path: Path
 ) -> None:
     study = given_study()
-    if "init" in data:
-        script = tmp_path / "read.sql"
-        script.write_text("SELECT 1;\n")
-        workload = (msgspec.structs.replace(study.workload[0], name="read", scripts=(str(script),)),)
-        study = msgspec.structs.replace(study, workload=workload)
-    study = msgspec.structs.replace(study, data=msgspec.structs.replace(study.data, **data))
+    script = tmp_path / "read.sql"
+    script.write_text("SELECT 1;\n")
+    workload = (msgspec.structs.replace(study.workload[0], name="read", scripts=(str(script),)),)
+    study = msgspec.structs.replace(study, workload=workload, data=msgspec.structs.replace(study.data, **data))
     scaling = plan_given_sweep(msgspec.structs.replace(ON_GIVEN, **seen), study)
     assert scaling.experiment is not None
-    assert scaling.experiment.design is DesignKind.PAIRED
-    assert why in scaling.experiment.reason
-    assert {one.reason for one in scaling.choices if one.name == "design"} == {scaling.experiment.reason}
+    assert scaling.experiment.takes_turns
+    assert "copies" not in scaling.experiment.reason
+
+
+def test_what_does_not_begin_and_end_with_pgbench_takes_no_turns() -> None:
+    study = msgspec.structs.replace(given_study(), hosts=make_named_hosts(None, ["load1"]))
+    scaling = plan_given_sweep(ON_GIVEN, study)
+    assert scaling.experiment is not None
+    assert (scaling.experiment.design, scaling.experiment.takes_turns) == (DesignKind.PAIRED, False)
+    asked = plan_given_sweep(ON_GIVEN, design=DesignKind.PAIRED)
+    assert asked.experiment is not None
+    assert (asked.experiment.design, asked.experiment.takes_turns) == (DesignKind.PAIRED, False)
 
 
 def test_a_given_servers_connections_bound_the_loads() -> None:
@@ -208,18 +214,20 @@ def test_a_given_servers_connections_bound_the_loads() -> None:
 
 
 def test_live_copies_that_crowd_each_other_are_told_in_the_plan() -> None:
-    study = given_study()
-    variants = (VariantSpec(name="one", clients=1), VariantSpec(name="eight", clients=8))
-    experiment = msgspec.structs.replace(study.experiment, design=DesignKind.LIVE)
-    study = msgspec.structs.replace(study, variant=variants, experiment=experiment)
-
-    def reason(shared_buffers_bytes: int | None) -> str:
+    def reason(shared_buffers_bytes: int | None, *variants: VariantSpec) -> str:
+        study = given_study()
+        experiment = msgspec.structs.replace(study.experiment, design=DesignKind.LIVE)
+        study = msgspec.structs.replace(study, variant=variants, experiment=experiment)
         machine = msgspec.structs.replace(ON_GIVEN, shared_buffers_bytes=shared_buffers_bytes)
         return next(one.reason for one in plan_study(study, machine).choices if one.name == "design")
 
-    assert reason(8 * GB) == "as asked for"
-    assert "3 copies of the data, 2.19 GB, do not fit into shared_buffers, 1 GB" in reason(GB)
-    assert reason(GB).endswith("which paired trials do not do")
+    settings = [VariantSpec(name=value, settings={"work_mem": value}) for value in ("4MB", "8MB")]
+    assert reason(8 * GB, *settings) == "as asked for"
+    assert "3 copies of the data, 2.19 GB, do not fit into shared_buffers, 1 GB" in reason(GB, *settings)
+    assert reason(GB, *settings).endswith("which paired trials do not do")
+    # Loads that take turns have one copy.
+    turns = reason(GB, VariantSpec(name="one", clients=1), VariantSpec(name="eight", clients=8))
+    assert turns == "the loads differ only in clients, and can take turns on one server"
 
 
 def test_a_level_says_more_than_its_base() -> None:
@@ -235,10 +243,17 @@ def test_a_level_says_more_than_its_base() -> None:
     assert [variant.name for variant in experiment.variants] == ["commit_delay=0", "commit_delay=50"]
 
 
-def test_all_clients_of_a_given_servers_sweep_are_looked_for_before_it_begins() -> None:
-    def most(**scaling: object) -> int:
-        return most_clients(msgspec.structs.replace(given_study(), scaling=ScalingSpec(clients=(2, 16, 40), **scaling)))
+def test_the_connections_that_loads_have_at_once_are_looked_for_before_a_study_begins() -> None:
+    study = given_study()
+    assert most_clients(study) == 8
+    assert most_clients(msgspec.structs.replace(study, scaling=ScalingSpec(clients=(2, 16, 40)))) == 40
 
-    assert most_clients(given_study()) == 8
-    assert most() == 40
-    assert most(design=DesignKind.LIVE) == 60
+    def most(design: DesignKind | None, *variants: VariantSpec) -> int:
+        experiment = msgspec.structs.replace(study.experiment, design=design)
+        return most_clients(msgspec.structs.replace(study, variant=variants, experiment=experiment))
+
+    loads = [VariantSpec(clients=clients) for clients in (2, 16, 40)]
+    assert [most(design, *loads) for design in (None, DesignKind.LIVE)] == [40, 40]
+    # Side by side, the reference's twice.
+    settings = [VariantSpec(settings={"work_mem": value}, clients=20) for value in ("4MB", "8MB")]
+    assert [most(design, *settings) for design in (None, DesignKind.LIVE)] == [20, 60]

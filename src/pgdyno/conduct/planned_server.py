@@ -26,7 +26,6 @@ from pgdyno.run.cluster.settings_check import HUGE_PAGES_COUNT, count_huge_pages
 from pgdyno.run.host.process import ServerUser
 from pgdyno.run.postgres.installation import Installation
 from pgdyno.spec.study import ServerSpec, Study
-from pgdyno.spec.variant import DesignKind
 
 
 def describe_planned_server(
@@ -120,8 +119,7 @@ def find_variant_obstacles(
             if finding is not None:
                 yield msgspec.structs.replace(finding, claim=f"{variant.name}: {finding.claim}")
         together.append(seen[key])
-    are_together = experiment.design is DesignKind.LIVE and not experiment.takes_turns
-    crowding = find_crowding(together, facts.memory, host) if are_together else None
+    crowding = find_crowding(together, facts.memory, host) if experiment.is_side_by_side else None
     if crowding is not None:
         yield crowding
 

@@ -137,15 +137,22 @@ def _choose_for_given(
     if study.server.apply is not None and names:
         return DesignKind.PAIRED, obstacle or "the command that applies settings takes a time that is not known"
     if not of_server:
-        asks = (
-            "connects to its variant's endpoint"
-            if has_several_endpoints(study, variants)
-            else "asks for its variant's settings"
-        )
-        return DesignKind.PAIRED, f"each session of a given server {asks} when it begins"
+        return _choose_for_sessions(study, variants)
     if asked is not None or obstacle is not None:
         return DesignKind.PAIRED, obstacle or "as asked for"
     return DesignKind.SWITCHBACK, f"sessions of this role cannot choose {', '.join(of_server)}, and a reload changes it"
+
+
+def _choose_for_sessions(study: Study, variants: tuple[Variant, ...]) -> tuple[DesignKind, str]:
+    """Return the design for variants that change nothing of a given server: their loads take turns, or trials are paired."""
+    if study.experiment.design is None and takes_turns(study, variants):
+        return _take_turns(variants)
+    asks = (
+        "connects to its variant's endpoint"
+        if has_several_endpoints(study, variants)
+        else "asks for its variant's settings"
+    )
+    return DesignKind.PAIRED, f"each session of a given server {asks} when it begins"
 
 
 def _allow_given_live(
@@ -156,6 +163,8 @@ def _allow_given_live(
     Raises:
         SpecError: They cannot be.
     """
+    if takes_turns(study, variants):
+        return _take_turns(variants)[1]
     obstacle = find_given_live_obstacle(study, variants, withheld=withheld) or live_obstacle
     if obstacle is not None:
         raise SpecError("these variants cannot be compared live", detail=obstacle, hint=HINT_PAIRED)

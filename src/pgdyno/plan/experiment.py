@@ -79,6 +79,11 @@ class Experiment(msgspec.Struct, frozen=True, kw_only=True):
         """The variant that the others are compared with."""
         return self.variants[0]
 
+    @property
+    def is_side_by_side(self) -> bool:
+        """Whether all loads of a live round are up at once, each with a server or a copy of the data of its own."""
+        return self.design is DesignKind.LIVE and not self.takes_turns
+
     def find_variant(self, name: str) -> Variant:
         """Return the variant with that name."""
         return next(variant for variant in self.variants if variant.name == name)

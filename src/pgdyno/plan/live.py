@@ -11,7 +11,7 @@ import math
 from pgdyno.facts import gucs
 from pgdyno.plan.experiment import Variant, changed_settings, changed_sysctls, differ_in_load
 from pgdyno.spec.pooler import PRIMARY
-from pgdyno.spec.study import RestorePolicy, ServerKind, Study
+from pgdyno.spec.study import RestorePolicy, Study
 from pgdyno.spec.table import CacheState
 from pgdyno.units import format_bytes, parse_in_unit, unit_size
 
@@ -62,11 +62,11 @@ def predict_turns_s(duration_s: float) -> float:
 
 
 def takes_turns(study: Study, variants: tuple[Variant, ...]) -> bool:
-    """Return whether live loads take turns on one server of pgdyno's own, because they differ in nothing that belongs to it.
+    """Return whether live loads take turns on one server, because they differ in nothing that belongs to it.
 
     A load's turn is a run of pgbench, which ends with its clients' transactions: a frozen client would keep its locks.
     """
-    if study.server.kind is ServerKind.GIVEN or not differ_in_load(variants):
+    if not differ_in_load(variants):
         return False
     # What goes on beside a load does not begin and end with it; a turn at a rate has few transactions, and one that begins
     # with a cold cache warms it up for the next.

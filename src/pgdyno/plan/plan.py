@@ -117,7 +117,7 @@ def plan_study(study: Study, machine: Machine, *, load_budget_s: float = 20.0) -
     else:
         size = plan_size(study, variants, workloads, machine=machine, load_budget_s=load_budget_s, choices=choices)
     check_s = CHECK_S + try_variants_s(count_starts(variants))
-    if experiment is not None and experiment.design is DesignKind.LIVE and not experiment.takes_turns:
+    if experiment is not None and experiment.is_side_by_side:
         experiment = _fit_live(study, experiment, size, machine)
     if experiment is not None:
         choices.append(Choice(name="design", value=experiment.design.value, reason=experiment.reason))

@@ -9,13 +9,12 @@ from collections.abc import Mapping
 
 import msgspec
 
-from pgdyno.plan.live import find_crowding, find_given_live_obstacle
 from pgdyno.plan.loads import allowed_clients
 from pgdyno.plan.plan import Plan, plan_study
 from pgdyno.plan.types import Machine, PlannedWorkload
 from pgdyno.spec.scaling import ScalingSpec
 from pgdyno.spec.study import ServerKind, Study, TrialsSpec
-from pgdyno.spec.variant import DesignKind, ExperimentSpec, SweepSpec, VariantSpec
+from pgdyno.spec.variant import ExperimentSpec, SweepSpec, VariantSpec
 
 # Pgbench's workloads that write the most, in which flushes, locks and checkpoints show with more clients.
 _PREFERRED = ("tpcb-like", "simple-update")
@@ -26,7 +25,6 @@ _MIN_TOP_CLIENTS = 32
 _TOP_RATIO = 2
 SPARE_CONNECTIONS = 10
 """Connections of a given server that samplers and checks take beside a load's."""
-_LIVE_REASON = "all loads are connected to the one server, so that what disturbs it disturbs all of them alike"
 
 
 def choose_swept_workload(plan: Plan) -> str | None:
@@ -133,58 +131,7 @@ def plan_sweep(sweep: Study, followed: Plan, machine: Machine) -> Plan:
         SpecError: As for `plan_scaling`.
     """
     scales = machine.loaded_scales | {followed.scale}
-    plan = plan_study(sweep, msgspec.structs.replace(machine, loaded_scales=scales, disk_card_s=0.0))
-    if sweep.server.kind is not ServerKind.GIVEN:
-        return plan
-    return _with_reason(plan, _find_live_obstacle(sweep, plan, machine))
-
-
-def choose_given_design(study: Study, plan: Plan, machine: Machine) -> DesignKind:
-    """Choose how the loads of a given server's sweep are compared: live where nothing speaks against it.
-
-    Args:
-        study: With a table `scaling`.
-        plan: Of the trials that the sweep follows.
-        machine: What is known of the server.
-    """
-    paired = msgspec.structs.replace(study, scaling=_with_design(study.scaling, DesignKind.PAIRED))
-    sweep = make_client_sweep(paired, plan, scripts={})
-    planned = plan_sweep(sweep, plan, machine)
-    return DesignKind.LIVE if _find_live_obstacle(sweep, planned, machine) is None else DesignKind.PAIRED
-
-
-def _with_design(scaling: ScalingSpec | None, design: DesignKind) -> ScalingSpec:
-    return msgspec.structs.replace(scaling or ScalingSpec(), design=design)
-
-
-def _find_live_obstacle(sweep: Study, plan: Plan, machine: Machine) -> str | None:
-    """Return why the numbers of clients are not compared live on a given server; None if they can be."""
-    assert plan.experiment is not None  # noqa: S101 - it is a sweep
-    variants = plan.experiment.variants
-    obstacle = find_given_live_obstacle(sweep, variants, withheld=machine.withheld_settings) or machine.live_obstacle
-    if obstacle is not None:
-        return obstacle
-    loads = [variant.clients or 1 for variant in variants]
-    at_once, free = loads[0] + sum(loads), machine.free_connections
-    if free is not None and at_once + SPARE_CONNECTIONS > free:
-        return f"all {at_once} clients would be connected at once, and {free} connections are free"
-    return find_crowding(
-        len(variants), dataset_bytes=plan.dataset_bytes, shared_buffers_bytes=machine.shared_buffers_bytes
-    )
-
-
-def _with_reason(plan: Plan, obstacle: str | None) -> Plan:
-    """Return the plan of a given server's sweep with the reason for its design, where pgdyno has chosen it."""
-    assert plan.experiment is not None  # noqa: S101 - it is a sweep
-    is_live = plan.experiment.design is DesignKind.LIVE
-    reason = _LIVE_REASON if obstacle is None else f"not live, as {obstacle}"
-    if is_live and obstacle is not None:
-        reason = f"as asked for, although {obstacle}"
-    elif not is_live and obstacle is None:
-        reason = "as asked for"
-    choices = (each if each.name != "design" else msgspec.structs.replace(each, reason=reason) for each in plan.choices)
-    experiment = msgspec.structs.replace(plan.experiment, reason=reason)
-    return msgspec.structs.replace(plan, choices=tuple(choices), experiment=experiment)
+    return plan_study(sweep, msgspec.structs.replace(machine, loaded_scales=scales, disk_card_s=0.0))
 
 
 def _shorten(trials: TrialsSpec) -> TrialsSpec:

@@ -16,7 +16,6 @@ from pgdyno.plan.loading import DESIGN_REASON, is_loading
 from pgdyno.plan.places import Place, place_of
 from pgdyno.plan.standbys import with_synchronous_names
 from pgdyno.spec.initdb import INITDB_KEYS, combine_choices, with_choices
-from pgdyno.spec.scaling import ScalingSpec
 from pgdyno.spec.study import DataSpec, Study
 from pgdyno.spec.table import SettingValue
 from pgdyno.spec.variant import MOST_VARIANTS, OF_PLACE, DesignKind, VariantSpec, make_variant, show_value
@@ -189,16 +188,18 @@ def _with_canonical_names(settings: Mapping[str, SettingValue], major: int) -> d
 
 
 def most_clients(study: Study) -> int:
-    """Return the connections of a study's largest load. Live, all variants' clients are connected at once, the reference's twice."""
+    """Return the most connections that the loads of a study have at once: side by side, all variants', the reference's twice."""
     of_workloads = max(workload.clients or 1 for workload in study.workload)
     if not study.is_comparison:
-        return max(of_workloads, _most_swept(study.scaling))
-    loads = [spec.clients or of_workloads for spec, _ in list_specs(study)]
-    return loads[0] + sum(loads) if study.experiment.design is DesignKind.LIVE else max(*loads, of_workloads)
+        return max(of_workloads, 0 if study.scaling is None else study.scaling.clients[-1])
+    specs = [spec for spec, _ in list_specs(study)]
+    loads = [spec.clients or of_workloads for spec in specs]
+    is_side_by_side = study.experiment.design is DesignKind.LIVE and not _differ_in_load(specs)
+    return loads[0] + sum(loads) if is_side_by_side else max(*loads, of_workloads)
 
 
-def _most_swept(scaling: ScalingSpec | None) -> int:
-    if scaling is None:
-        return 0
-    loads = scaling.clients
-    return loads[0] + sum(loads) if scaling.design is DesignKind.LIVE else loads[-1]
+def _differ_in_load(specs: Sequence[VariantSpec]) -> bool:
+    """Return whether variants differ in clients, threads or mode, and in nothing else, as `experiment.differ_in_load` does."""
+    of_load = {(spec.clients, spec.threads, spec.mode) for spec in specs}
+    others = [msgspec.structs.replace(spec, name=None, clients=None, threads=None, mode=None) for spec in specs]
+    return len(of_load) > 1 and all(other == others[0] for other in others)

@@ -14,7 +14,8 @@ from pgdyno.errors import PgdynoError, StepFailedError
 from pgdyno.record.generators.turns import merge_turns, name_turn
 from pgdyno.record.pgbench.output import PgbenchSummary, Progress, parse_summary
 from pgdyno.record.transactions.slices import Slice, SliceWriter
-from pgdyno.record.types import Gap
+from pgdyno.record.trial_data import GENERATOR
+from pgdyno.record.types import Gap, why_missing
 from pgdyno.run.host.clock import monotonic_s, wall_clock_offset_s
 from pgdyno.run.live_member import LiveMember
 from pgdyno.run.load.generator import LoadOutcome, RunningLoad, TransactionLog
@@ -42,11 +43,7 @@ _FIRST_STATEMENTS_S = 0.4
 # A clock that is set by more than this would put transactions into other turns.
 _CLOCK_CHANGE_S = 0.01
 _MIXED = "several loads take turns on one server: what is seen of it mixes what all of them do"
-_NO_SAMPLES = (
-    Gap(source=samplers.OS, reason=_MIXED),
-    Gap(source=samplers.SERVER, reason=_MIXED),
-    Gap(source="counters of the whole server", reason=_MIXED),
-)
+_NOT_SAMPLED = (samplers.OS, samplers.SERVER, "counters of the whole server")
 
 
 class TurnTimes(NamedTuple):
@@ -76,7 +73,13 @@ class TurnMember:
         self.trial = member.trial
         self.stage = member.stage
         self.folder = member.folder
-        self.seen = Observed(gaps=_NO_SAMPLES)
+        unseen = self.stage.server.unseen
+        self.is_here = not unseen
+        """Whether the server is one of pgdyno's own, on this machine."""
+        # The machine of the load is another one then, or may be.
+        sources = _NOT_SAMPLED if self.is_here else (GENERATOR, *_NOT_SAMPLED)
+        mixed = (Gap(source=one, reason=_MIXED) for one in sources if why_missing(unseen, one) is None)
+        self.seen = Observed(gaps=(*unseen, *mixed))
         self.settle_s = 0.0
         """How long after its begin a turn counts, as far as the warm-up tells."""
         self._turns: list[LoadOutcome] = []
@@ -106,8 +109,9 @@ class TurnMember:
             # They have the turns of all members in them, and so would their differences.
             self.seen.counters_before, self.seen.tables_before, self.seen.statements_before = {}, (), None
             return
-        reason = f"the server's log of the round lies with trial {first.trial.number}"
-        self.seen.gaps = (*self.seen.gaps, Gap(source="server log", reason=reason))
+        if self.is_here:
+            reason = f"the server's log of the round lies with trial {first.trial.number}"
+            self.seen.gaps = (*self.seen.gaps, Gap(source="server log", reason=reason))
 
     @contextlib.contextmanager
     def logging(self, *, sampling_rate: float) -> Iterator[None]:

@@ -119,7 +119,8 @@ class _TurnRound:
             read_before(server, first.seen, stage.servers_of(first.trial))
             for turn in self._turns:
                 turn.take_shared(first, restore_s=restore_s)
-            os.sync()
+            if first.is_here:
+                os.sync()
             rate = min(turn.seen.log_sampling_rate for turn in self._turns)
             for turn in self._turns:
                 stack.enter_context(turn.logging(sampling_rate=rate))
@@ -144,7 +145,8 @@ class _TurnRound:
         slice_s = least_s if self.slice_s else max(least_s, duration_s / cycles)
         self.slice_s, self.settle_s = slice_s, settle_s
         LOG.info("turns of %g s, of which the first %g s do not count", slice_s, settle_s)
-        counters = MachineCounters(None, self._turns[0].stage.server.block_device, is_here=True)
+        first = self._turns[0]
+        counters = MachineCounters(None, first.stage.server.block_device, is_here=first.is_here)
         for number, order in enumerate(self._draw_cycles(cycles), start=1):
             for position, turn in enumerate(order):
                 with self._blaming(turn):

@@ -10,7 +10,6 @@ from pgdyno.plan.room import DISK_SLACK_BYTES
 from pgdyno.run.given.own_databases import list_databases
 from pgdyno.run.given_server import describe_content
 from pgdyno.spec.allowed import Allowed
-from pgdyno.spec.variant import DesignKind
 from pgdyno.units import format_bytes
 
 
@@ -56,7 +55,7 @@ def check_room(planned: PlannedStudy, ready: ReadyServer, allowed: Allowed) -> N
 def _count_copies(plan: Plan) -> int:
     """Return how many copies of the data are in the server at once: of live variants one each, and one more of the reference."""
     experiment = plan.experiment
-    return 1 + len(experiment.variants) if experiment is not None and experiment.design is DesignKind.LIVE else 1
+    return 1 + len(experiment.variants) if experiment is not None and experiment.is_side_by_side else 1
 
 
 def _name_copies(count: int) -> str:

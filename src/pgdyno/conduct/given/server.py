@@ -23,7 +23,7 @@ from pgdyno.explain.finding import Finding, Severity
 from pgdyno.explain.preflight.given import IN_USE, LeftSettings, find_given_obstacles
 from pgdyno.plan.minutes import Budget, split_minutes
 from pgdyno.plan.plan import CHECK_S, Machine, plan_study
-from pgdyno.plan.scaling import choose_given_design, plan_scaling, with_scaling
+from pgdyno.plan.scaling import plan_scaling, with_scaling
 from pgdyno.record.machine.given_server import GivenServer
 from pgdyno.record.machine.host_facts import HostFacts
 from pgdyno.record.types import ServerFacts, WatchedHost
@@ -225,13 +225,8 @@ def with_given_sweep(study: Study, ready: ReadyServer) -> Study:
         SpecError: The study cannot be run as it stands.
     """
     machine = ready.machine
-    plan = plan_study(study, machine)
-    study = with_scaling(study, plan, machine)
-    if study.scaling is None:
-        return study
-    design = choose_given_design(study, plan, machine)
-    study = msgspec.structs.replace(study, scaling=msgspec.structs.replace(study.scaling, design=design))
-    return split_minutes(study, machine, _SWEEP_BUDGET)
+    study = with_scaling(study, plan_study(study, machine), machine)
+    return study if study.scaling is None else split_minutes(study, machine, _SWEEP_BUDGET)
 
 
 def _find_refused(found: tuple[Finding, ...], *, is_busy_allowed: bool) -> Finding | None:

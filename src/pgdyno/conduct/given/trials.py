@@ -30,7 +30,6 @@ from pgdyno.run.postgres import sql
 from pgdyno.run.trial_stage import TrialStage
 from pgdyno.spec.study import Study
 from pgdyno.spec.table import QueryMode, SettingValue
-from pgdyno.spec.variant import DesignKind
 from pgdyno.units import format_bytes
 
 
@@ -91,7 +90,7 @@ def run_given_trials(store: RecordStore, ready: ReadyServer, ui: Ui) -> None:
         _try_poolers(record.plan, ready, ui)
         if experiment is not None:
             _try_variants(experiment, switch, ready, ui)
-            if experiment.design is DesignKind.LIVE:
+            if experiment.is_side_by_side:
                 _lift_timeouts(ready, ui)
         stage = _prepare_stage(store, record, ready, ui)
         database = record.study.data.database
@@ -100,7 +99,7 @@ def run_given_trials(store: RecordStore, ready: ReadyServer, ui: Ui) -> None:
             is_busy = record.is_busy_allowed
             _check_scripts_on_data(stage, ready, is_read_only=is_read_only, is_busy_allowed=is_busy, ui=ui)
         if experiment is not None:
-            if experiment.design is DesignKind.LIVE:
+            if experiment.is_side_by_side:
                 _tell_copies(stage, experiment, ui)
             with nullcontext() if switch is None else hold_settings(switch, ui) as held:
                 ready.under_test.switch = held

@@ -136,8 +136,8 @@ def _shared_buffers(record: StudyRecord, experiment: Experiment, analysis: Study
     settings = next(
         (one.record.values for each in analysis.workloads for one in each.trials if one.record.settings), None
     )
-    is_live = experiment.design is DesignKind.LIVE and record.given is not None
-    if not is_live or record.dataset is None or settings is None:
+    is_crowded = experiment.is_side_by_side and record.given is not None
+    if not is_crowded or record.dataset is None or settings is None:
         return
     copies = len(experiment.variants) + 1
     copies_bytes = copies * record.dataset.total_bytes

@@ -1,0 +1,194 @@
+"""Loads that differ only in clients, threads or mode on a server of the user's: they take turns on one copy of the data."""
+
+from __future__ import annotations
+
+import itertools
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pgdyno.record.store import open_record
+from pgdyno.record.transactions.slices import read_slices
+from pgdyno.record.trial_data import GENERATOR
+from pgdyno.record.types import UNSEEN_GAPS
+from tests.cli.experiments import THINKING, count_slices, read_report, verdict_of
+from tests.cli.program import Bench, run_here, wait_until
+from tests.run.test_privileges import pooling
+from tests.tools.pgcluster import PORT, Cluster, running
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
+# A client is within a transaction for nearly all of the time, and wants the row that each of the others holds.
+HOLDING = """BEGIN;
+UPDATE pgbench_branches SET bbalance = bbalance + 1 WHERE bid = 1;
+SELECT pg_sleep(0.01);
+END;
+"""
+SHORT = ("--scale", "1", "--warm-up", "1s", "--duration", "2s", "--out", "out")
+NEAR = ("--detect", "90%", "--confidence", "50%")
+
+
+@pytest.fixture(scope="module", params=(15, 18))
+def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
+    with running(request.param, conf="log_statement = ddl\n") as made:
+        made.sql("CREATE ROLE plain LOGIN CREATEDB")
+        yield made
+
+
+on_15 = pytest.mark.parametrize("cluster", [15], indirect=True)
+on_18 = pytest.mark.parametrize("cluster", [18], indirect=True)
+
+
+@pytest.fixture
+def folder(bench: Bench) -> Bench:
+    (bench.folder / "thinking.sql").write_text(THINKING)
+    (bench.folder / "holding.sql").write_text(HOLDING)
+    return bench
+
+
+def dsn(place: Path) -> tuple[str, str]:
+    return "--dsn", f"host={place} port={PORT} user=plain dbname=postgres"
+
+
+def log(cluster: Cluster) -> str:
+    return (cluster.root / "server.log").read_text(errors="replace")
+
+
+def list_databases(cluster: Cluster) -> list[str]:
+    return cluster.sql("SELECT datname FROM pg_database WHERE datname LIKE 'pgdyno%'").split()
+
+
+def list_copies(cluster: Cluster) -> list[str]:
+    return [name for name in list_databases(cluster) if name.endswith("_run")]
+
+
+def check_turns(record: Path, cluster: Cluster, *, begins: int) -> None:
+    """Make sure that the loads of a record have taken turns, each round in one copy of the data."""
+    store = open_record(record)
+    report = read_report(record)
+    assert report["experiment"]["design"] == "live"
+    trials = store.read_trials()
+    rounds = {trial.planned.round for trial in trials if not trial.planned.is_observed}
+    observed = [trial for trial in trials if trial.planned.is_observed]
+    assert len(rounds) >= 2
+    assert log(cluster)[begins:].count('_run" TEMPLATE') == len(rounds) + len(observed)
+    slices = []
+    for trial in (one for one in trials if not one.planned.is_observed):
+        of_trial = read_slices(store.trial_dir(trial.planned.number))
+        assert of_trial
+        slices += of_trial
+        # What others in the same server do at the same time is no figure of this load.
+        assert (trial.counters_before, trial.counters_after) == ({}, {})
+        sources = [gap.source for gap in trial.gaps]
+        assert len(set(sources)) == len(sources)
+        assert set(sources) >= {GENERATOR, *(gap.source for gap in UNSEEN_GAPS), "counters of the whole server"}
+    slices.sort(key=lambda one: one.begin_monotonic_s)
+    assert all(one.end_monotonic_s <= next_.begin_monotonic_s for one, next_ in itertools.pairwise(slices))
+    # This machine is not known to be the server's.
+    assert {one.counts["cpu_s"] for one in slices} == {None}
+    assert list_copies(cluster) == []
+
+
+def test_numbers_of_clients_are_swept_by_a_plain_role(cluster: Cluster, folder: Bench) -> None:
+    begins = len(log(cluster))
+    words = ("sweep", "clients=1,2,4", *dsn(cluster.root), "--workload", "thinking.sql", "--minutes", "1")
+    done = folder.run(*words, *SHORT)
+    assert done.returncode == 0, done.stderr
+    assert "take turns on one server" in done.stderr
+    assert "copies of the data" not in done.stderr
+    check_turns(folder.folder / "out", cluster, begins=begins)
+    (comparison,) = read_report(folder.folder / "out")["experiment"]["comparisons"]
+    tps = [point["tps"]["value"] for point in comparison["sweep"]["points"]]
+    assert tps == sorted(tps)
+
+
+@on_18
+def test_a_kill_in_a_turn_leaves_no_session_and_a_copy_that_clean_finds(cluster: Cluster, folder: Bench) -> None:
+    words = ("compare", "--clients", "1", "--clients", "4", *dsn(cluster.root), "--workload", "holding.sql", *NEAR)
+    record = folder.folder / "out"
+
+    def is_in_turn() -> bool:
+        return sum(count_slices(record, f"{number:04}") for number in range(3, 6)) >= 1
+
+    with folder.started(*words, *SHORT) as process:
+        assert wait_until(lambda: is_in_turn() or process.poll() is not None, seconds=600)
+        assert process.poll() is None, process.communicate()
+        process.send_signal(signal.SIGKILL)
+        process.communicate(timeout=600)
+    # The kernel ends pgbench, and the server its sessions, whose clients wait for each other's row.
+    sessions = "SELECT count(*) FROM pg_stat_activity WHERE datname LIKE 'pgdyno%'"
+    assert wait_until(lambda: cluster.sql(sessions) == "0", seconds=60)
+    assert len(list_copies(cluster)) == 1
+    cleaned = run_here(("clean", *dsn(cluster.root), "--yes"), cwd=folder.folder)
+    assert (cleaned.returncode, list_databases(cluster)) == (0, []), cleaned.stderr
+    done = folder.run("resume", "out")
+    assert done.returncode == 0, done.stderr
+    assert list_copies(cluster) == []
+    report = read_report(record)
+    assert report["experiment"]["design"] == "live"
+    # All want one row, of which no client of another turn still holds a lock.
+    assert abs(verdict_of(report, "clients=4")["effect_ratio"]) < 0.5
+
+
+@on_18
+def test_a_round_in_which_the_server_is_restarted_is_run_again(cluster: Cluster, folder: Bench) -> None:
+    words = ("compare", "--clients", "1", "--clients", "4", *dsn(cluster.root), "--workload", "holding.sql", *NEAR)
+    record = folder.folder / "out"
+    with folder.started(*words, *SHORT) as process:
+        assert wait_until(lambda: any(record.glob("trials/*/turns/*")) or process.poll() is not None, seconds=600)
+        assert process.poll() is None, process.communicate()
+        cluster.stop()
+        cluster.start()
+        _, said = process.communicate(timeout=600)
+    assert process.returncode == 0, said
+    assert "failed: the server was restarted in the middle of a trial" in said
+    assert "is repeated" in said
+    assert (list_copies(cluster), verdict_of(read_report(record), "clients=4")["effect_ratio"] is None) == ([], False)
+
+
+@on_15
+def test_ctrl_c_in_a_turn_leaves_no_session_and_no_copy(cluster: Cluster, folder: Bench) -> None:
+    words = ("compare", "--mode", "simple", "--mode", "prepared", "--clients", "2", *dsn(cluster.root))
+    with folder.started(*words, "--workload", "holding.sql", *NEAR, *SHORT) as process:
+        in_turn = "SELECT count(*) FROM pg_stat_activity WHERE datname LIKE '%_run' AND application_name = 'pgbench'"
+        record = folder.folder / "out"
+        assert wait_until(lambda: any(record.glob("trials/*/turns/*")) and cluster.sql(in_turn) != "0", seconds=600)
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=600)
+    assert process.returncode == 130, said
+    assert cluster.sql(in_turn) == "0"
+    assert list_copies(cluster) == []
+    done = folder.run("resume", "out")
+    assert done.returncode == 0, done.stderr
+    assert verdict_of(read_report(record), "mode=prepared")["effect_ratio"] is not None
+
+
+@on_15
+@pytest.mark.parametrize("mode", ["session", "transaction"])
+def test_clients_come_through_a_pooler_of_the_users(cluster: Cluster, folder: Bench, mode: str) -> None:
+    with pooling(cluster, mode=mode, database="*") as pooled:
+        words = ("sweep", "clients=1,2", *dsn(pooled), "--workload", "thinking.sql", "--minutes", "1", *SHORT)
+        done = folder.run(*words)
+    assert done.returncode == 0, done.stderr
+    assert "take turns on one server" in done.stderr
+    assert read_report(folder.folder / "out")["experiment"]["design"] == "live"
+
+
+@on_15
+def test_what_was_asked_for_stays(cluster: Cluster, folder: Bench) -> None:
+    words = ("sweep", "clients=1,2", *dsn(cluster.root), "--workload", "thinking.sql", "--minutes", "1", *SHORT)
+    done = folder.run(*words, "--design", "paired")
+    assert done.returncode == 0, done.stderr
+    assert read_report(folder.folder / "out")["experiment"]["design"] == "paired"
+
+
+@on_15
+def test_the_clients_of_all_loads_together_need_not_fit(cluster: Cluster, folder: Bench) -> None:
+    """Of the 97 that are free, no load has more than 60."""
+    words = ("compare", "--clients", "50", "--clients", "60", *dsn(cluster.root), "--workload", "thinking.sql", *NEAR)
+    done = folder.run(*words, "--design", "live", *SHORT)
+    assert done.returncode == 0, done.stderr
+    assert "copies of the data" not in done.stderr
+    (comparison,) = read_report(folder.folder / "out")["experiment"]["comparisons"]
+    assert comparison["rounds"] >= 1
