@@ -1,11 +1,11 @@
 """How much live pairs and paired trials scatter on this machine, for two variants that are alike.
 
-Each turn runs, in random order, one live round of the reference (twice) and of a variant that is like it, and the same
+Each repetition runs, in random order, one live round of the reference (twice) and of a variant that is like it, and the same
 three trials one after the other, each with a fresh server, with measured loads of the same length. A pair is the log ratio
 of two servers' TPS: live from the slices' transactions after the washout, else from the whole trial's. The scatter is the
-standard deviation of pairs, from all three servers of a turn; the interval of the ratio is a bootstrap over turns.
+standard deviation of pairs, from all three servers of a repetition; the interval of the ratio is a bootstrap over repetitions.
 
-Usage: python benchmarks/answers.py [--workload tpcb-like] [--turns 20] [--scale 10] [--seconds 4] [--folder DIR]
+Usage: python benchmarks/answers.py [--workload tpcb-like] [--repetitions 20] [--scale 10] [--seconds 4] [--folder DIR]
 """
 
 from __future__ import annotations
@@ -102,12 +102,12 @@ def run_paired(stage: TrialStage, folder: Path, *, seed: int) -> list[float]:
 
 
 def find_scatter(logs: np.ndarray) -> float:
-    """Return the standard deviation of the difference of two servers, from the log TPS of turns, (turns, servers)."""
+    """Return the standard deviation of the difference of two servers, from the log TPS of repetitions, (repetitions, servers)."""
     return math.sqrt(2 * logs.var(axis=1, ddof=1).mean())
 
 
 def find_interval(live: np.ndarray, paired: np.ndarray, *, repeats: int = 10_000) -> tuple[float, float]:
-    """Return the 95 % interval of the ratio of both scatters, by drawing turns with replacement."""
+    """Return the 95 % interval of the ratio of both scatters, by drawing repetitions with replacement."""
     draw = np.random.default_rng(1)
     ratios = [
         find_scatter(live[draw.integers(0, len(live), len(live))])
@@ -121,7 +121,7 @@ def find_interval(live: np.ndarray, paired: np.ndarray, *, repeats: int = 10_000
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--workload", default="tpcb-like")
-    parser.add_argument("--turns", type=int, default=20)
+    parser.add_argument("--repetitions", type=int, default=20)
     parser.add_argument("--scale", type=int, default=10)
     parser.add_argument("--seconds", type=float, default=4.0, help="measured load of each trial")
     parser.add_argument("--slice-seconds", type=float, default=0.5)
@@ -130,31 +130,31 @@ def main() -> None:
     folder = Path(tempfile.mkdtemp(prefix="pgdyno-answers-", dir=options.folder))
     folder.chmod(0o755)
     draw = random.Random(1)
-    turns: dict[str, list[list[float]]] = {"live": [], "paired": []}
+    found: dict[str, list[list[float]]] = {"live": [], "paired": []}
     took_s: dict[str, list[float]] = {"live": [], "paired": []}
     try:
         with open_home(folder / "home", find_server_user()) as home, contextlib.suppress(KeyboardInterrupt):
             single, slots = make_stages(home, folder, options)
-            for turn in range(1, options.turns + 1):
-                for design in draw.sample(list(turns), len(turns)):
-                    place = folder / f"{turn}-{design}"
+            for number in range(1, options.repetitions + 1):
+                for design in draw.sample(list(found), len(found)):
+                    place = folder / f"{number}-{design}"
                     began_s = time.monotonic()
                     if design == "live":
                         # A slot's place on the disk must not be a member's for good.
-                        first = turn % MEMBERS
+                        first = number % MEMBERS
                         stages = [*slots[first:], *slots[:first]]
-                        rates = run_live(stages, place, slice_s=options.slice_seconds, seed=turn)
+                        rates = run_live(stages, place, slice_s=options.slice_seconds, seed=number)
                     else:
-                        rates = run_paired(single, place, seed=turn)
+                        rates = run_paired(single, place, seed=number)
                     took_s[design].append(time.monotonic() - began_s)
                     shutil.rmtree(place)
-                    turns[design].append(rates)
+                    found[design].append(rates)
                     shown = " ".join(f"{rate:.0f}" for rate in rates)
-                    print(f"turn {turn} {design}: {shown} tps in {took_s[design][-1]:.1f} s", flush=True)
+                    print(f"repetition {number} {design}: {shown} tps in {took_s[design][-1]:.1f} s", flush=True)
     finally:
         shutil.rmtree(folder)
     name = f"answers.{options.workload}"
-    logs = {design: np.log(rates) for design, rates in turns.items()}
+    logs = {design: np.log(rates) for design, rates in found.items()}
     for design, of in logs.items():
         say(f"{name}.{design}.sd", find_scatter(of), unit="log ratio", n=len(of))
         say(f"{name}.{design}.round_s", statistics.median(took_s[design]), unit="s", n=len(of))

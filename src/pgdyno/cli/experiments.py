@@ -110,7 +110,7 @@ DurationOption = Annotated[
     typer.Option(
         "--duration",
         "-T",
-        help="Measured load of each variant in a round; a switchback chooses its own. [default: 10s]",
+        help="Measured load of each variant in a round; a switchback chooses its own. [default: 10s, or 4s if variants differ only in clients, threads or mode]",
         show_default=False,
     ),
 ]

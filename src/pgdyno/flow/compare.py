@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -11,6 +11,7 @@ import msgspec
 from pgdyno.errors import SpecError
 from pgdyno.flow.comparison_options import parse_pairs, read_axis, read_server
 from pgdyno.flow.compose_bench import workload_tables
+from pgdyno.plan.experiment import OF_LOAD_ALONE
 from pgdyno.spec.conf import read_conf
 from pgdyno.spec.initdb import INITDB_KEYS, read_choices, with_choices
 from pgdyno.spec.read import make_study
@@ -19,6 +20,8 @@ from pgdyno.spec.variant import VariantSpec, make_variant
 
 # Trials of a restart-only comparison: many short ones, because longer trials vary as much.
 _TRIALS = {"duration": "10s", "warm_up": "3s"}
+# Loads that take turns on one server: many rounds decide more than long ones, because a server's start is part of the noise.
+_OF_TURNS = {"duration": "4s"}
 _DEFAULT_WORKLOAD = "tpcb-like"
 _STOCK = "stock"
 SCRIPTS = "scripts"
@@ -73,7 +76,7 @@ def compose_comparison(
         made = _with_reference([once.pop(name) for name in ("set", "sysctl", "initdb") if name in once])
     shared = _merge(list(once.values()))
     made = _tell_apart([msgspec.structs.replace(each, sysctl={**shared.sysctl, **each.sysctl}) for each in made])
-    raw = _base(workloads, {**load, **_load_of(shared)}, _with_shared(tables, shared))
+    raw = _base(workloads, {**load, **_load_of(shared)}, _with_shared(tables, shared), varied=several)
     asked = "How long is the service away: " if tables.get("failover") else "Which is faster: "
     question = asked + ", ".join(variant.title for variant in made) + "?"
     raw |= {"question": question, "variant": made}
@@ -140,7 +143,7 @@ def compose_sweep(
             hint="say what stays the same by an option, such as --clients, --mode or --set",
         )
     sweeps = [read_axis(text, folder) for text in axes]
-    raw = _base(workloads, load, tables)
+    raw = _base(workloads, load, tables, varied=[axis.name for axis in sweeps])
     names = " and ".join(axis.name for axis in sweeps)
     question = f"What {'does' if len(sweeps) == 1 else 'do'} {names} do?"
     raw |= {"question": _CURVE_QUESTION if names == "clients" else question, "sweep": sweeps}
@@ -184,8 +187,13 @@ def _compose_search(
 
 
 def _base(
-    workloads: list[str], load: Mapping[str, object], tables: Mapping[str, Mapping[str, object]]
+    workloads: list[str],
+    load: Mapping[str, object],
+    tables: Mapping[str, Mapping[str, object]],
+    *,
+    varied: Collection[str] = (),
 ) -> dict[str, object]:
+    """Return the tables of a study; `varied` has the names of what its variants differ in."""
     named = workload_tables(workloads or [_DEFAULT_WORKLOAD])
     timed = [key for key in ("duration", "warm_up") if key in tables["trials"]]
     if timed and LOADING in workloads:
@@ -198,7 +206,11 @@ def _base(
         "server": tables["server"],
         "data": tables["data"],
         "workload": [{**load, **workload} for workload in named],
-        "trials": {**_TRIALS, **tables["trials"]},
+        "trials": {
+            **_TRIALS,
+            **(_OF_TURNS if varied and set(varied) <= set(OF_LOAD_ALONE) else {}),
+            **tables["trials"],
+        },
         "experiment": tables["experiment"],
         **({"failover": tables["failover"]} if tables.get("failover") else {}),
         "poolers": tables.get("poolers", {}),

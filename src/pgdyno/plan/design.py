@@ -10,7 +10,7 @@ from __future__ import annotations
 from pgdyno.errors import SpecError
 from pgdyno.facts import gucs
 from pgdyno.plan.endpoints import has_several_endpoints
-from pgdyno.plan.experiment import OF_LOAD, Variant, changed_settings, changed_sysctls, identify_server
+from pgdyno.plan.experiment import OF_LOAD_ALONE, Variant, changed_settings, changed_sysctls, identify_server
 from pgdyno.plan.live import find_given_live_obstacle, find_live_obstacle, takes_turns
 from pgdyno.plan.places import place_of
 from pgdyno.spec.initdb import INITDB_KEYS
@@ -93,7 +93,7 @@ def _choose_for_restarts(study: Study, variants: tuple[Variant, ...], obstacle: 
 
 
 def _take_turns(variants: tuple[Variant, ...]) -> tuple[DesignKind, str]:
-    differ = [name for name in OF_LOAD if len({getattr(variant, name) for variant in variants}) > 1]
+    differ = [name for name in OF_LOAD_ALONE if len({getattr(variant, name) for variant in variants}) > 1]
     return DesignKind.LIVE, f"the loads differ only in {' and '.join(differ)}, and can take turns on one server"
 
 

@@ -24,7 +24,7 @@ LEAST_TESTED_PAIRS = 4
 where slices stall (ADR 16)."""
 _WIDEST_TESTED = 3.0
 """Half-width of the final look's interval, in standard deviations of a pair, above which it is not planned."""
-OF_LOAD = ("clients", "threads", "mode")
+OF_LOAD_ALONE = ("clients", "threads", "mode")
 # What a variant of the same server may have beside its load.
 _OF_TRIAL = ("scale", "endpoint", "scripts", "cache", "home", "wal_home")
 
@@ -101,7 +101,7 @@ def differ_in_load(variants: Sequence[Variant]) -> bool:
         has_same_server(one, first) and all(getattr(one, name) == getattr(first, name) for name in _OF_TRIAL)
         for one in variants
     )
-    return is_same and len({tuple(getattr(one, name) for name in OF_LOAD) for one in variants}) > 1
+    return is_same and len({tuple(getattr(one, name) for name in OF_LOAD_ALONE) for one in variants}) > 1
 
 
 def count_starts(variants: Sequence[Variant]) -> int:

@@ -53,7 +53,7 @@ class LiveMember(msgspec.Struct, frozen=True, kw_only=True):
     """One variant in a live round.
 
     Attributes:
-        stage: Its server in a slot of its own, with its settings.
+        stage: Its server, in a slot of its own unless loads take turns on it, with its settings.
         trial: What to run: one variant. The members of a round have the same workload and duration.
         folder: The empty folder of the record for the trial's files.
     """

@@ -82,6 +82,7 @@ class TurnMember:
         self.seen = Observed(gaps=(*unseen, *mixed))
         self.settle_s = 0.0
         """How long after its begin a turn counts, as far as the warm-up tells."""
+        self._slice_s: float | None = None
         self._turns: list[LoadOutcome] = []
         self._stream: TransactionLog | None = None
         self._writer: SliceWriter | None = None
@@ -96,16 +97,18 @@ class TurnMember:
         connecting_s = latency_s = 0.0
         if self.trial.warm_up_s > 0:
             warmed = warm_up(self.stage, self.trial, self.seen, folder=self.folder)
-            connecting_s = (warmed.initial_connection_time_ms or 0.0) / 1e3
+            # None where the warm-up ended before all clients were connected.
+            connecting_ms = warmed.initial_connection_time_ms
+            connecting_s = self.trial.warm_up_s if connecting_ms is None else connecting_ms / 1e3
             latency_s = self.seen.warm_up_latency_s or 0.0
         self._washout_s = max(_FIRST_STATEMENTS_S, choose_washout_s(latency_s))
         self.settle_s = _STARTING_S + _CONNECTINGS * connecting_s + self._washout_s
 
     def take_shared(self, first: TurnMember, *, restore_s: float) -> None:
         """Take what the first member has observed of the server that all share."""
-        self.seen.restore_s = restore_s
         self.seen.settings = first.seen.settings
         if self is first:
+            self.seen.restore_s = restore_s
             # They have the turns of all members in them, and so would their differences.
             self.seen.counters_before, self.seen.tables_before, self.seen.statements_before = {}, (), None
             return
@@ -128,8 +131,7 @@ class TurnMember:
         self,
         number: int,
         *,
-        slice_s: float,
-        settle_s: float,
+        counted_s: float,
         counters: MachineCounters,
         on_load: Callable[[Progress], None],
     ) -> TurnTimes:
@@ -137,8 +139,7 @@ class TurnMember:
 
         Args:
             number: Of the turn, from 1.
-            slice_s: Its length; it takes longer where its clients are connected late.
-            settle_s: How long after its begin it counts.
+            counted_s: For how long it counts; for less where its clients are connected late.
             counters: Of the machine.
             on_load: Told every progress line.
 
@@ -146,6 +147,8 @@ class TurnMember:
             PgdynoError: The load, the server or the log's reader failed.
         """
         turn = _Turn(self, self._log, number, on_load)
+        settle_s, slice_s = self.settle_s, self.settle_s + counted_s
+        self._slice_s = slice_s
         self._note_clock()
         begin_s = monotonic_s()
         with turn.loading() as load:
@@ -163,10 +166,10 @@ class TurnMember:
             outcome = poll_until_done(load, should_abort=turn.find_failure)
         self._turns.append(outcome)
         counts = subtract_counts(after, before)
-        counted_s = _find_begin_s(outcome, ordered_s=end_s) + self._washout_s
-        if counted_s > settled_s:
+        warm_s = _find_begin_s(outcome, ordered_s=end_s) + self._washout_s
+        if warm_s > settled_s:
             # What the machine did before is in its counters.
-            settled_s, counts = counted_s, dict.fromkeys(counts)
+            settled_s, counts = warm_s, dict.fromkeys(counts)
         return TurnTimes(begin_s, settled_s, end_s, counts)
 
     def add_slice(self, ended: Slice) -> None:
@@ -199,12 +202,11 @@ class TurnMember:
             raise lost_log(log.reason or "")
         ask_plans(self.stage, self.trial, self.seen)
 
-    def make_outcome(
-        self, error: PgdynoError | None, *, slice_s: float | None, washout_s: float | None
-    ) -> TrialOutcome:
+    def make_outcome(self, error: PgdynoError | None) -> TrialOutcome:
         """Return its trial's record, with the error that ended it, if one did."""
         outcome = make_outcome(self.trial, self.seen, error)
-        record = msgspec.structs.replace(outcome.record, slice_s=slice_s, washout_s=washout_s)
+        washout_s = None if self._slice_s is None else self.settle_s
+        record = msgspec.structs.replace(outcome.record, slice_s=self._slice_s, washout_s=washout_s)
         return msgspec.structs.replace(outcome, record=record)
 
     @property

@@ -15,6 +15,7 @@ import contextlib
 import math
 import os
 import random
+import statistics
 from collections.abc import Callable, Iterator, Sequence
 
 from pgdyno.errors import PgdynoError
@@ -47,7 +48,7 @@ def run_turn_round(
 
     Args:
         members: What to run, at least two; their variants differ in clients, threads or mode.
-        slice_s: The length of a turn, which has 2 s at least, and more where connecting or transactions take long; None:
+        slice_s: The mean length of turns, which is 2 s at least, and more where connecting or transactions take long; None:
             that.
         seed: Of the orders.
         on_activity: Receives what is being done.
@@ -72,10 +73,7 @@ def run_turn_round(
     except (PgdynoError, OSError) as exc:
         error = exc if isinstance(exc, PgdynoError) else describe_os_error(exc)
         LOG.warning("the round of turns fails: %s", error.reason, exc_info=exc)
-    return tuple(
-        turn.make_outcome(running.find_error(turn, error), slice_s=running.slice_s, washout_s=running.settle_s)
-        for turn in turns
-    )
+    return tuple(turn.make_outcome(running.find_error(turn, error)) for turn in turns)
 
 
 class _TurnRound:
@@ -85,10 +83,7 @@ class _TurnRound:
         self._turns = turns
         self._draw = draw
         self._blamed: TurnMember | None = None
-        self.slice_s = slice_s
-        """None before it is chosen."""
-        self.settle_s: float | None = None
-        """How long after its begin a turn counts at the latest; None before it is chosen."""
+        self._asked_s = slice_s
 
     def find_error(self, turn: TurnMember, error: PgdynoError | None) -> PgdynoError | None:
         """Return the error of a member's trial, if the round ended with one."""
@@ -124,8 +119,7 @@ class _TurnRound:
             rate = min(turn.seen.log_sampling_rate for turn in self._turns)
             for turn in self._turns:
                 stack.enter_context(turn.logging(sampling_rate=rate))
-            on_activity("measuring")
-            self._alternate(on_load, should_stop)
+            self._alternate(on_activity, on_load, should_stop)
             for turn in self._turns:
                 with self._blaming(turn):
                     turn.finish()
@@ -137,20 +131,26 @@ class _TurnRound:
         yield
         self._blamed = None
 
-    def _alternate(self, on_load: Callable[[Progress], None], should_stop: Callable[[], bool]) -> None:
-        settle_s = max(turn.settle_s for turn in self._turns)
-        least_s = max(LEAST_TURN_S, _TURN_SETTLES * settle_s, self.slice_s or 0.0)
+    def _alternate(
+        self,
+        on_activity: Callable[[str], None],
+        on_load: Callable[[Progress], None],
+        should_stop: Callable[[], bool],
+    ) -> None:
+        settle_s = statistics.fmean(turn.settle_s for turn in self._turns)
+        least_s = max(LEAST_TURN_S, _TURN_SETTLES * settle_s, self._asked_s or 0.0)
         duration_s = max(turn.trial.duration_s for turn in self._turns)
         cycles = max(1, math.floor(duration_s / least_s + 1e-9))
-        slice_s = least_s if self.slice_s else max(least_s, duration_s / cycles)
-        self.slice_s, self.settle_s = slice_s, settle_s
-        LOG.info("turns of %g s, of which the first %g s do not count", slice_s, settle_s)
+        slice_s = least_s if self._asked_s else max(least_s, duration_s / cycles)
+        LOG.info("turns of %g s on average, of which the first %g s do not count", slice_s, settle_s)
         first = self._turns[0]
         counters = MachineCounters(None, first.stage.server.block_device, is_here=first.is_here)
         for number, order in enumerate(self._draw_cycles(cycles), start=1):
             for position, turn in enumerate(order):
+                on_activity(f"measuring {turn.name}")
                 with self._blaming(turn):
-                    times = turn.run(number, slice_s=slice_s, settle_s=settle_s, counters=counters, on_load=on_load)
+                    # All count for equally long, however long it takes to connect their clients.
+                    times = turn.run(number, counted_s=slice_s - settle_s, counters=counters, on_load=on_load)
                     turn.add_slice(
                         Slice(
                             phase=SlicePhase.ROUND,
