@@ -90,6 +90,15 @@ class TestMeasureSlices:
         reasons = {one.name: one.reason for one in measured.percentiles if one.value_ms is None}
         assert reasons == {"p99.9": "too few transactions for p99.9: 2000 of the 10000 it needs"}
 
+    def test_transactions_of_a_turn_weigh_by_their_shares_and_none_is_cut(self) -> None:
+        latency_us = np.array([900_000] * 3000 + [100_000] * 1000)
+        load = SliceLoad(ok_count=2000.0, latency_us=latency_us, end_s=np.full(4000, 9.0), shares=np.full(4000, 0.5))
+        measured = measure_slices([make_slice(0)], [load], sampling_rate=1.0)
+        assert measured.tps == pytest.approx(2000 / (SLICE_S - WASHOUT_S))
+        assert measured.latency_mean_ms == pytest.approx(700.0)
+        assert percentile_of(measured, "p50") == percentile_of(measured, "max") == 900.0
+        assert measured.cut_ratio == 0.0
+
     def test_what_slices_are_too_short_for_is_absent_with_the_reason(self) -> None:
         latency_us = np.full(4000, 300_000, dtype=np.int64)
         load = SliceLoad(ok_count=4000, latency_us=latency_us, end_s=np.full(4000, 0.4))

@@ -138,7 +138,7 @@ def test_what_limits_a_load_is_confirmed_on_the_same_server(cluster: Cluster, be
     (workload,) = json.loads((bench.folder / "thinking" / "report.json").read_text())["workloads"]
     assert workload["bottleneck"]["resource"] == "client and network"
     settings = cluster.sql("SELECT name, setting FROM pg_settings ORDER BY 1")
-    short = ("--minutes", "1", "--duration", "1s", "--yes")
+    short = ("--minutes", "2", "--duration", "1s", "--yes")
     refused = run(bench, "explain", "thinking", *asked)
     assert (refused.returncode, "add --confirm" in refused.stderr) == (2, True), refused.stderr
     done = run(bench, "explain", "thinking", "--confirm", *asked, *short)

@@ -20,6 +20,7 @@ from pgdyno.record.transactions.slices import (
     SliceWriter,
     read_slice_loads,
     read_slices,
+    read_turn_loads,
 )
 from tests.examples import TIMES
 
@@ -109,6 +110,47 @@ def test_transactions_belong_to_the_slice_in_which_they_ended(tmp_path: Path) ->
     packer.close()
     loads = read_slice_loads(tmp_path, [make_slice(0.5, 1.0, 2.0)], clock_offset_s=OFFSET_S)
     assert as_lists(list(loads)) == [[1, 2]]
+
+
+def pack_ok(folder: Path, ended_us: Sequence[int], latency_us: Sequence[int]) -> None:
+    packer = TransactionPacker(folder)
+    batch = make_batch([EPOCH_US + us for us in ended_us])
+    packer.add(
+        msgspec.structs.replace(
+            batch, outcome=np.zeros(len(ended_us), dtype=np.uint8), latency_us=np.array(latency_us, dtype=np.int64)
+        )
+    )
+    packer.close()
+
+
+def test_a_transaction_counts_in_a_turn_by_the_share_of_its_time(tmp_path: Path) -> None:
+    ended_us = (900_000, 1_250_000, 1_500_000, 1_750_000, 2_250_000, 2_900_000, 3_750_000)
+    latency_us = (100_000, 500_000, 0, 500_000, 500_000, 2_000_000, 250_000)
+    origin_us = round(OFFSET_S * 1e6) - EPOCH_US
+    pack_ok(tmp_path, [us + origin_us for us in ended_us], latency_us)
+    turns = [make_slice(0.5, 1.0, 2.0), make_slice(3.0, 3.25, 4.0, number=2)]
+    first, second = read_turn_loads(tmp_path, turns, clock_offset_s=OFFSET_S)
+    assert first.shares is not None
+    assert first.shares.tolist() == pytest.approx([0.5, 1.0, 0.5, 0.5])
+    assert first.latency_us.tolist() == [500_000, 500_000, 500_000, 2_000_000]
+    assert first.end_s.tolist() == pytest.approx([0.75, 1.25, 1.75, 2.4])
+    assert first.ok_count == pytest.approx(2.5)
+    assert second.ok_count == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("latency_us", [70_001, 250_000, 399_999, 5_000_000])
+def test_the_rate_of_clients_that_began_together_is_that_of_their_latency(tmp_path: Path, latency_us: int) -> None:
+    """As many transactions end in every turn that begins like this one, so that no repetition would show an error."""
+    clients, begin_us = 3, round(OFFSET_S * 1e6) - EPOCH_US + 550_000
+    ends_us = [begin_us + (number + 1) * latency_us for number in range(1 + 2_000_000 // latency_us)]
+    pack_ok(tmp_path, sorted(ends_us * clients), [latency_us] * (len(ends_us) * clients))
+    (load,) = read_turn_loads(tmp_path, [make_slice(0.5, 1.0, 2.0)], clock_offset_s=OFFSET_S)
+    assert load.ok_count == pytest.approx(clients * 1e6 / latency_us, rel=1e-6)
+
+
+def test_turns_without_a_log_are_an_error(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="no packed transactions"):
+        list(read_turn_loads(tmp_path, [make_slice(0.5, 1.0, 2.0)], clock_offset_s=OFFSET_S))
 
 
 @settings(max_examples=60 * TIMES, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

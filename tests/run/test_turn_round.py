@@ -15,6 +15,7 @@ import msgspec
 import numpy as np
 import pytest
 
+from pgdyno.conduct.live_rounds import is_of_all
 from pgdyno.plan.experiment import Variant
 from pgdyno.record.generators.turns import find_turn_folders
 from pgdyno.record.pgbench.output import Progress, parse_summary
@@ -194,18 +195,34 @@ def assert_is_one_load(member: LiveMember, data: TrialData) -> None:
     assert not list(member.folder.glob("pgbench.*"))
 
 
-def test_a_turn_is_two_seconds_or_longer_where_transactions_are_long(home: Home, tmp_path: Path) -> None:
+def test_a_turn_is_two_seconds_or_longer_where_connecting_takes_long(home: Home, tmp_path: Path) -> None:
     (tmp_path / "short").mkdir()
     members = make_turns(home, tmp_path / "short", duration_s=2.0)
     short = read_members(members, run_round(members, slice_s=None))
     assert [(each.record.slice_s, len(each.slices)) for each in short] == [(2.0, 1)] * 2
     (tmp_path / "long").mkdir()
-    slow = "SELECT pg_sleep(0.3);\n"
-    members = make_turns(home, tmp_path / "long", duration_s=2.0, warm_up="1s", script=slow)
+    slow: dict[str, SettingValue] = {"pre_auth_delay": 1}
+    variants = (load("one", 1, **slow), load("two", 2, **slow))
+    # pgbench's time counts from its begin, so that a shorter warm-up would end before it tells how long connecting took.
+    members = make_turns(home, tmp_path / "long", variants, duration_s=2.0, warm_up="4s")
     long = read_members(members, run_round(members, slice_s=None))
     lengths = [(each.record.slice_s or 0.0, each.record.washout_s or 0.0, len(each.slices)) for each in long]
-    assert all(washout_s >= 0.9 and count == 1 for _, washout_s, count in lengths)
-    assert sum(each[0] for each in lengths) == pytest.approx(3 * sum(each[1] for each in lengths))
+    assert all(washout_s > 2.0 and count == 1 for _, washout_s, count in lengths)
+    assert sum(each[0] for each in lengths) == pytest.approx(2 * sum(each[1] for each in lengths))
+
+
+@pytest.mark.parametrize("sleep_s", [0.5, 3.0])
+def test_the_rate_of_long_transactions_is_right(home: Home, tmp_path: Path, sleep_s: float) -> None:
+    members = make_turns(home, tmp_path, duration_s=4.0, warm_up="1s", script=f"SELECT pg_sleep({sleep_s});\n")
+    for each in read_members(members, run_round(members, slice_s=None)):
+        (variant,) = each.record.planned.variants
+        clients = members[0].stage.plan.find_load(each.record.planned).clients
+        counted_s = sum(one.counted_s for one in each.slices)
+        rate = sum(load.ok_count for load in each.slice_loads) / counted_s
+        # A sleep takes what it says, and what a busy machine adds is in the latencies.
+        latency_s = float(np.concatenate([load.latency_us for load in each.slice_loads]).mean()) / 1e6
+        assert latency_s >= sleep_s
+        assert rate == pytest.approx(clients / latency_s, rel=0.1), variant
 
 
 def test_the_round_stops_between_cycles_when_it_is_asked_to(home: Home, tmp_path: Path) -> None:
@@ -304,6 +321,7 @@ def test_more_clients_than_the_server_takes_are_the_failure_of_their_load(home: 
     many = outcomes[1].error
     assert many is not None
     assert not isinstance(many, OtherMemberFailedError)
+    assert not is_of_all(outcomes)
     assert "too many clients" in many.reason or "remaining connection slots" in many.reason
     check_failed(members, outcomes, many.fact)
     assert_nothing_is_left(home)
@@ -311,7 +329,9 @@ def test_more_clients_than_the_server_takes_are_the_failure_of_their_load(home: 
 
 def test_a_server_that_does_not_start_fails_every_load(home: Home, tmp_path: Path) -> None:
     variants = [load(name, clients, wal_compression="sideways") for name, clients in (("one", 1), ("two", 2))]
-    for outcome in run_round(make_turns(home, tmp_path, variants)):
+    outcomes = run_round(make_turns(home, tmp_path, variants))
+    assert is_of_all(outcomes)
+    for outcome in outcomes:
         assert outcome.error is not None
         assert outcome.error.fact == "the server refuses a setting"
     assert_nothing_is_left(home)

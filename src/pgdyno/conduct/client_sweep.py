@@ -22,7 +22,7 @@ from pgdyno.plan.plan import Choice, Machine
 from pgdyno.plan.scaling import make_client_sweep, plan_sweep
 from pgdyno.record.store import RecordStore
 from pgdyno.record.tuned import STOCK
-from pgdyno.record.types import ServerFacts, StudyRecord
+from pgdyno.record.types import ServerFacts, StudyRecord, choose_format
 from pgdyno.run.cluster.home import Home
 from pgdyno.run.host.clock import local_now
 from pgdyno.run.postgres.installation import find_installation
@@ -90,6 +90,7 @@ def begin_scaling(store: RecordStore, *, machine: Machine, facts: ServerFacts, u
         plan = msgspec.structs.replace(plan, choices=(chosen, *plan.choices))
     following = msgspec.structs.replace(
         record,
+        format_version=choose_format(plan, record.format_version),
         name="clients",
         started_at=local_now().isoformat(timespec="seconds"),
         study=study,

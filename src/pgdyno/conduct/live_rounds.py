@@ -90,6 +90,11 @@ def find_culprit(outcomes: Sequence[TrialOutcome]) -> TrialOutcome | None:
     return next((one for one in outcomes if one.error and not isinstance(one.error, OtherMemberFailedError)), None)
 
 
+def is_of_all(outcomes: Sequence[TrialOutcome]) -> bool:
+    """Return whether what ended a live round is the fault of none of its trials, such as the start of the server that all share."""
+    return len({id(one.error) for one in outcomes}) == 1
+
+
 def _in_slot(stage: TrialStage, slot: int) -> TrialStage:
     """Return a stage whose server has a cluster of its own beside those of the other slots."""
     if isinstance(stage.server, GivenServerUnderTest):

@@ -19,7 +19,7 @@ from pathlib import Path
 import msgspec
 
 from pgdyno.conduct.block_schedule import BlockSchedule
-from pgdyno.conduct.live_rounds import find_culprit, live_round_step
+from pgdyno.conduct.live_rounds import find_culprit, is_of_all, live_round_step
 from pgdyno.conduct.progress_line import describe_loads
 from pgdyno.conduct.sequential import SequentialComparison, describe_state
 from pgdyno.conduct.short_pool import is_derived
@@ -236,7 +236,7 @@ class TrialRunner:
                 self._refuse_suspects()
                 return
             (variant,) = culprit.record.planned.variants
-            failed_in.append(variant)
+            failed_in.append("" if is_of_all(outcomes) else variant)
             if tell_failure(culprit.record.planned, culprit.error, tries=len(failed_in), ui=self._ui):
                 continue
             if failed_in != [variant] * TRIES:

@@ -27,7 +27,7 @@ from pgdyno.plan.scaling import plan_scaling
 from pgdyno.plan.standbys import SYNCHRONOUS_NAMES
 from pgdyno.record.store import RecordStore
 from pgdyno.record.tuned import Tuned
-from pgdyno.record.types import FORMAT_VERSION, OWN_SERVER_FORMAT, ServerFacts, StudyRecord
+from pgdyno.record.types import DIVIDED_FORMAT, OWN_SERVER_FORMAT, ServerFacts, StudyRecord, choose_format
 from pgdyno.run.cluster.script_check import check_scripts
 from pgdyno.run.host.clock import local_now
 from pgdyno.run.host.log import LOG, logging_into
@@ -144,7 +144,7 @@ def announce(planned: PlannedStudy, *, version_major: int, name: str, place: Wor
 def draft_record(planned: PlannedStudy, *, name: str, server: ServerFacts) -> StudyRecord:
     """Return the record of a planned study, without what is known of its machine."""
     return StudyRecord(
-        format_version=FORMAT_VERSION if _is_divided(planned) else OWN_SERVER_FORMAT,
+        format_version=choose_format(planned.plan, DIVIDED_FORMAT if _is_divided(planned) else OWN_SERVER_FORMAT),
         name=name,
         started_at=local_now().isoformat(timespec="seconds"),
         command=typed_command(),

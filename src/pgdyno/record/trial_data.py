@@ -43,7 +43,14 @@ from pgdyno.record.samples.server_machine import SERVER_LOG, convert_samples, re
 from pgdyno.record.serverlog import AnyLogEvent, read_serverlog
 from pgdyno.record.transactions.pack import SUMMARY_FILE, find_parts, read_packed, read_span, read_summary
 from pgdyno.record.transactions.parse import TransactionOutcome
-from pgdyno.record.transactions.slices import SLICES_FILE, Slice, SliceLoad, read_slice_loads, read_slices
+from pgdyno.record.transactions.slices import (
+    SLICES_FILE,
+    Slice,
+    SliceLoad,
+    read_slice_loads,
+    read_slices,
+    read_turn_loads,
+)
 from pgdyno.record.transactions.summary import TransactionSummary
 from pgdyno.record.types import Gap, TrialRecord, TrialStatus
 
@@ -267,7 +274,8 @@ def _read_loads(folder: Path, slices: tuple[Slice, ...], record: TrialRecord) ->
     if record.generators and find_part_folders(folder):
         reader = MergedSliceReader(folder, TRANSACTIONS_DIR, clock_offset_s=record.clock_offset_s)
         return list(reader.take(slices, is_ended=True))
-    loads = read_slice_loads(folder / TRANSACTIONS_DIR, slices, clock_offset_s=record.clock_offset_s)
+    read = read_turn_loads if find_turn_folders(folder) else read_slice_loads
+    loads = read(folder / TRANSACTIONS_DIR, slices, clock_offset_s=record.clock_offset_s)
     return [MergedSlice(whole=load) for load in loads]
 
 

@@ -23,15 +23,28 @@ from pgdyno.record.statements import StatementCounts
 from pgdyno.record.tuned import Tuned
 from pgdyno.spec.study import Study
 
-FORMAT_VERSION = 5
+FORMAT_VERSION = 6
 """1: studies without comparisons. 2: variants, sweeps and searches. 3: given servers. 4: given servers whose machine was watched
-by ssh, with samples on its own clock. 5: loads of several pgbenches, from load hosts or in parts. All can be read: new fields have defaults."""
+by ssh, with samples on its own clock. 5: loads of several pgbenches, from load hosts or in parts. 6: loads that take turns on one
+server. All can be read: new fields have defaults."""
+DIVIDED_FORMAT = 5
+"""Of records of loads of several pgbenches."""
 WATCHED_FORMAT = 4
 """Of records of given servers whose machine was watched."""
 OWN_SERVER_FORMAT = 2
 """Of records of pgdyno's own servers, which earlier pgdynos read, too; those of given servers lack the host that these need."""
 GIVEN_FORMAT = 3
 """Of records of given servers whose machine was not watched."""
+
+
+def choose_format(plan: Plan, otherwise: int) -> int:
+    """Return the earliest format that has all that the trials of a plan will leave.
+
+    Args:
+        plan: The plan.
+        otherwise: That of everything else in the record.
+    """
+    return FORMAT_VERSION if plan.experiment is not None and plan.experiment.takes_turns else otherwise
 
 
 class ServerFacts(msgspec.Struct, frozen=True, kw_only=True):

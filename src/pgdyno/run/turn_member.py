@@ -26,16 +26,16 @@ from pgdyno.run.measured_load import find_log_gaps, lost_log, make_measured_run,
 from pgdyno.run.plans import ask_plans
 from pgdyno.run.sample import samplers
 from pgdyno.run.sample.machine_counters import MachineCounters, subtract_counts
-from pgdyno.run.switchback import LEAST_COUNTED_RATIO, choose_washout_s
+from pgdyno.run.switchback import LEAST_COUNTED_RATIO
 from pgdyno.run.trial import TrialOutcome, make_outcome
 from pgdyno.run.trial_stage import Observed
 
 # Each turn ends by an order.
 _NO_END_S = 86_400.0
 _LOOK_EVERY_S = 0.05
-# Starting pgbench takes a few hundredths of a second; connecting may take twice as long as it did in the warm-up.
-_STARTING_S = 0.1
-_CONNECTINGS = 2.0
+# Starting pgbench takes a few hundredths of a second, and so does noticing its end, from which its begin is counted; connecting may take longer than it did in the warm-up.
+_STARTING_S = 0.15
+_CONNECTINGS = 1.5
 # pgbench reports its first second from the begin of its threads on, or as soon as all their clients are connected.
 _FIRST_LINE_S = 1.0
 # Source: ADR 41: after that, new sessions are about as fast as old ones.
@@ -93,16 +93,14 @@ class TurnMember:
         return self.trial.variants[0]
 
     def warm_up(self) -> None:
-        """Load the server before anything counts, and learn how long connecting and a transaction take."""
-        connecting_s = latency_s = 0.0
+        """Load the server before anything counts, and learn how long connecting takes."""
+        connecting_s = 0.0
         if self.trial.warm_up_s > 0:
             warmed = warm_up(self.stage, self.trial, self.seen, folder=self.folder)
             # None where the warm-up ended before all clients were connected.
             connecting_ms = warmed.initial_connection_time_ms
             connecting_s = self.trial.warm_up_s if connecting_ms is None else connecting_ms / 1e3
-            latency_s = self.seen.warm_up_latency_s or 0.0
-        self._washout_s = max(_FIRST_STATEMENTS_S, choose_washout_s(latency_s))
-        self.settle_s = _STARTING_S + _CONNECTINGS * connecting_s + self._washout_s
+        self.settle_s = _STARTING_S + _CONNECTINGS * connecting_s + _FIRST_STATEMENTS_S
 
     def take_shared(self, first: TurnMember, *, restore_s: float) -> None:
         """Take what the first member has observed of the server that all share."""
@@ -158,15 +156,15 @@ class TurnMember:
             # pgbench does not take an order to end before its load runs.
             while turn.begun_s is None:
                 turn.wait(load, until_s=monotonic_s() + _LOOK_EVERY_S)
-            if turn.begun_s > begin_s + settle_s - self._washout_s + _FIRST_LINE_S:
+            if turn.begun_s > begin_s + settle_s - _FIRST_STATEMENTS_S + _FIRST_LINE_S:
                 # It may have begun just then: connecting took longer than in the warm-up.
-                turn.wait(load, until_s=turn.begun_s + self._washout_s + LEAST_COUNTED_RATIO * slice_s)
+                turn.wait(load, until_s=turn.begun_s + _FIRST_STATEMENTS_S + LEAST_COUNTED_RATIO * slice_s)
             end_s, after = counters.read()
             load.end()
             outcome = poll_until_done(load, should_abort=turn.find_failure)
         self._turns.append(outcome)
         counts = subtract_counts(after, before)
-        warm_s = _find_begin_s(outcome, ordered_s=end_s) + self._washout_s
+        warm_s = _find_begin_s(outcome) + _FIRST_STATEMENTS_S
         if warm_s > settled_s:
             # What the machine did before is in its counters.
             settled_s, counts = warm_s, dict.fromkeys(counts)
@@ -231,14 +229,14 @@ class TurnMember:
             )
 
 
-def _find_begin_s(turn: LoadOutcome, *, ordered_s: float) -> float:
-    """Return when the load of a turn began at the earliest, with all its clients connected; its end was ordered at `ordered_s`."""
+def _find_begin_s(turn: LoadOutcome) -> float:
+    """Return when the load of a turn began at the latest, with all its clients connected."""
     printed = turn.summary
     connected_s = turn.start_monotonic_s + (printed.initial_connection_time_ms or 0.0) / 1e3
     # pgbench looks at its tables through a connection of its own, before it begins to measure how long connecting takes.
-    # Its TPS are those of the time from then until the last transaction ended, which is no earlier than the order.
+    # Its TPS are those of the time from then until its last transaction ended.
     loaded_s = (printed.transaction_count or 0) / printed.tps if printed.tps else math.inf
-    return max(connected_s, ordered_s - loaded_s)
+    return max(connected_s, turn.end_monotonic_s - loaded_s)
 
 
 class _Turn:

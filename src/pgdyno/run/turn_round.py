@@ -31,8 +31,8 @@ from pgdyno.run.sample.machine_counters import MachineCounters
 from pgdyno.run.trial import TrialOutcome, describe_os_error, find_left_settings, read_before
 from pgdyno.run.turn_member import TurnMember
 
-# What comes before a turn counts takes at most a third of it.
-_TURN_SETTLES = 3.0
+# What comes before a turn counts takes at most half of it.
+_TURN_SETTLES = 2.0
 
 
 def run_turn_round(
@@ -48,8 +48,7 @@ def run_turn_round(
 
     Args:
         members: What to run, at least two; their variants differ in clients, threads or mode.
-        slice_s: The mean length of turns, which is 2 s at least, and more where connecting or transactions take long; None:
-            that.
+        slice_s: The mean length of turns, which is 2 s at least, and more where connecting takes long; None: that.
         seed: Of the orders.
         on_activity: Receives what is being done.
         on_load: Receives about every second of each turn's load.

@@ -14,6 +14,7 @@ doi:10.1080/01621459.1952.10483446.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
@@ -70,9 +71,11 @@ def measure_slices(slices: Sequence[Slice], loads: Sequence[SliceLoad], *, sampl
         tps=count / sampling_rate / counted_s if count and counted_s > 0 else None,
         latency_mean_ms=float(np.average(latency_us, weights=weights)) / 1e3 if len(latency_us) else None,
         percentiles=tuple(
-            _measure_percentiles(latency_us, weights, is_cut=len(latency_us) < count, longest_us=_longest_us(slices))
+            _measure_percentiles(
+                latency_us, weights, is_cut=len(latency_us) < count, longest_us=_longest_us(slices, loads)
+            )
         ),
-        cut_ratio=1.0 - len(latency_us) / count if count else 0.0,
+        cut_ratio=max(0.0, 1.0 - len(latency_us) / count) if count else 0.0,
         counts_per_transaction=_count_per_transaction(slices, loads, sampling_rate),
     )
 
@@ -81,6 +84,10 @@ def _weigh_whole(slices: Sequence[Slice], loads: Sequence[SliceLoad]) -> tuple[N
     """Return the latencies of the transactions that began within their slice, ascending, and their weights."""
     latencies, weights = [], []
     for one, load in zip(slices, loads, strict=True):
+        if load.shares is not None:
+            latencies.append(load.latency_us)
+            weights.append(load.shares)
+            continue
         whole = load.latency_us[load.latency_us <= load.end_s * 1e6]
         chance = np.minimum(1.0, (one.length_s - whole / 1e6) / one.counted_s)
         # One that fills its slice to the last microsecond would weigh without limit.
@@ -91,8 +98,11 @@ def _weigh_whole(slices: Sequence[Slice], loads: Sequence[SliceLoad]) -> tuple[N
     return joined[order], of[order]
 
 
-def _longest_us(slices: Sequence[Slice]) -> float:
-    return _LONGEST_RATIO * min(one.length_s for one in slices) * 1e6
+def _longest_us(slices: Sequence[Slice], loads: Sequence[SliceLoad]) -> float:
+    return min(
+        (_LONGEST_RATIO * one.length_s * 1e6 for one, load in zip(slices, loads, strict=True) if load.shares is None),
+        default=math.inf,
+    )
 
 
 def _measure_percentiles(

@@ -42,7 +42,7 @@ from pgdyno.plan.variants import most_clients
 from pgdyno.record.machine.given_server import GivenServer
 from pgdyno.record.machine.host_facts import HostFacts
 from pgdyno.record.store import RecordStore
-from pgdyno.record.types import FORMAT_VERSION, GIVEN_FORMAT, WATCHED_FORMAT, StudyRecord
+from pgdyno.record.types import DIVIDED_FORMAT, GIVEN_FORMAT, WATCHED_FORMAT, StudyRecord, choose_format
 from pgdyno.run.given.conninfo import has_password, hide_secrets
 from pgdyno.spec.allowed import NOTHING, Allowed
 from pgdyno.spec.hosts import make_named_hosts
@@ -197,7 +197,7 @@ def begin_given_record(
         store,
         msgspec.structs.replace(
             record,
-            format_version=_choose_format(ready),
+            format_version=choose_format(planned.plan, _choose_format(ready)),
             host=ready.host,
             server_host=ready.server_host,
             given=ready.seen,
@@ -212,9 +212,9 @@ def begin_given_record(
 
 
 def _choose_format(ready: ReadyServer) -> int:
-    """Return the earliest format that has all that the record will hold."""
+    """Return the earliest format that has all that the record will hold of the server and of load hosts."""
     if ready.load is not None:
-        return FORMAT_VERSION
+        return DIVIDED_FORMAT
     return GIVEN_FORMAT if ready.server_host is None else WATCHED_FORMAT
 
 

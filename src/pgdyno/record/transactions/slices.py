@@ -70,14 +70,17 @@ class SliceLoad(msgspec.Struct, frozen=True, kw_only=True):
     """The logged transactions that succeeded in the counted part of a slice.
 
     Attributes:
-        ok_count: Their number.
+        ok_count: Their number; in a turn the sum of `shares`.
         latency_us: Their latencies, in the order of their ends.
         end_s: Their ends, in seconds since the slice began.
+        shares: In a turn, the share of its time that each had in the counted part; None in other slices, where those that
+            ended there count.
     """
 
-    ok_count: int
+    ok_count: float
     latency_us: NDArray[np.int64]
     end_s: NDArray[np.float64]
+    shares: NDArray[np.float64] | None = None
 
 
 class SliceWriter:
@@ -139,6 +142,49 @@ def read_slice_loads(transactions: Path, slices: Sequence[Slice], *, clock_offse
     if not find_parts(transactions):
         raise FileNotFoundError(f"no packed transactions in {transactions}")
     yield from SliceReader(transactions, clock_offset_s=clock_offset_s).take(slices, is_ended=True)
+
+
+def read_turn_loads(transactions: Path, turns: Sequence[Slice], *, clock_offset_s: float) -> Iterator[SliceLoad]:
+    """Yield the transactions of each turn of a finished record, each with the share of its time in the counted part.
+
+    The clients of a turn begin together, so that as many of their transactions may end in each counted part, whatever the
+    true rate: ends alone would be off by up to one transaction of each client, alike in all turns. A turn ends with its
+    transactions, so that the log has those that are under way at either end of that part, too.
+
+    Args:
+        transactions: The folder of the packed transactions.
+        turns: In the order of time.
+        clock_offset_s: Offset from CLOCK_MONOTONIC to seconds since the epoch.
+
+    Raises:
+        FileNotFoundError: The folder contains no part.
+        OSError: A part cannot be read.
+        ValueError: A part is damaged.
+    """
+    parts = [read_ok(path) for path in find_parts(transactions)]
+    if not parts:
+        raise FileNotFoundError(f"no packed transactions in {transactions}")
+    stamps_us, latencies_us = (np.concatenate(columns) for columns in zip(*parts, strict=True))
+    order = np.argsort(stamps_us, kind="stable")
+    stamps_us, latencies_us = stamps_us[order], latencies_us[order]
+    begins_s = [turn.begin_monotonic_s for turn in turns]
+    for turn, next_begin_s in zip(turns, [*begins_s[1:], math.inf], strict=True):
+        begin_us, settled_us, end_us, next_us = (
+            (time_s + clock_offset_s) * 1e6
+            for time_s in (turn.begin_monotonic_s, turn.settled_monotonic_s, turn.end_monotonic_s, next_begin_s)
+        )
+        first, last = np.searchsorted(stamps_us, (settled_us, next_us))
+        stamps, latencies = stamps_us[first:last], latencies_us[first:last]
+        within_us = np.minimum(stamps, end_us) - np.maximum(stamps - latencies, settled_us)
+        # The clock of a latency has microseconds.
+        shares = np.clip(within_us / np.maximum(latencies, 1), 0.0, 1.0)
+        is_within = shares > 0
+        yield SliceLoad(
+            ok_count=float(shares.sum()),
+            latency_us=latencies[is_within],
+            end_s=(stamps[is_within] - begin_us) / 1e6,
+            shares=shares[is_within],
+        )
 
 
 class SliceReader:
