@@ -380,6 +380,11 @@ def test_a_curve_that_still_climbs_has_no_peak_at_its_end() -> None:
     assert sweep.peak.reason == "TPS still grows at the largest load"
 
 
+def test_a_curve_that_only_seems_to_climb_does_not_grow_for_certain() -> None:
+    sweep = analyse(simulate({8: 500.0, 16: 520.0, 32: 545.0}, sd=0.2))
+    assert sweep.peak.reason == "TPS may still grow at the largest load"
+
+
 def test_a_curve_that_falls_from_its_first_client_peaks_there() -> None:
     curve = {n: usl_tps(n, alpha=1.3, beta=0.001) for n in LOADS}
     sweep = analyse(simulate(curve, sd=0.002))

@@ -193,6 +193,22 @@ def test_run_without_two_transactions_has_no_throughput(failed_ratio: float) -> 
     assert (found.tps, found.latency, found.reason) == (None, None, "the log holds fewer than two transactions")
 
 
+def test_transactions_that_all_ended_within_moments_have_no_span_of_their_own() -> None:
+    tally = TransactionTally(columns=LogColumns.PLAIN, sampling_rate=1.0)
+    tally.add(
+        TransactionBatch(
+            client=np.arange(4),
+            number=np.zeros(4, dtype=np.int64),
+            latency_us=np.full(4, 5_000_000),
+            outcome=np.zeros(4, dtype=np.uint8),
+            script=np.zeros(4, dtype=np.int64),
+            stamp_us=1_700_000_000_400_000 + np.arange(4) * 430,
+        )
+    )
+    for tps in (0.799, None):
+        assert measure_throughput(tally.summary(), claim(tps=tps, count=4)).tps == tps
+
+
 def test_tps_over_trials_is_a_geometric_mean_that_names_what_is_missing() -> None:
     whole = estimate_over_trials([100.0, 400.0], unit="tps")
     assert (whole.value, whole.n, whole.unit, whole.reason) == (pytest.approx(200), 2, "tps", None)

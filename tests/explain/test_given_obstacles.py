@@ -71,7 +71,7 @@ def test_settings_left_changed_are_told_with_the_command_to_paste() -> None:
 def test_a_design_is_advised_where_one_can_be_chosen() -> None:
     few = msgspec.structs.replace(SERVER, free_connections=3)
     advice = [
-        find_given_obstacles(few, clients=8, has_password=False, is_comparison=compares)[0].advice
+        find_given_obstacles(few, clients=8, has_password=False, is_live=compares)[0].advice
         for compares in (True, False)
     ]
     assert ["--design" in one for one in advice] == [True, False]

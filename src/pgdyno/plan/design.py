@@ -19,7 +19,7 @@ from pgdyno.spec.study import ServerKind, Study
 from pgdyno.spec.table import QueryMode
 from pgdyno.spec.variant import OF_PLACE, DesignKind, show_value
 
-HINT_PAIRED = 'use --design paired (in a study file: design = "paired"), or leave it out'
+HINT_PAIRED = 'leave out --design, or use --design paired (in a study file: design = "paired")'
 """For a design that the variants or the machine do not allow; a plan does not tell whether a file or an option asked for it."""
 # What `SHOW` calls a choice of initdb, and its key.
 _OF_INITDB = {"data_checksums": "checksums", "wal_segment_size": "wal_segment_size", "server_encoding": "encoding"}

@@ -113,10 +113,12 @@ def _order_rounds(
     """Order rounds with the reference twice and every other variant once, in balanced order."""
     variants = [experiment.reference.name, *(variant.name for variant in experiment.variants)]
     round_s, least = _round_s(len(workloads), experiment, times), count_least_rounds(experiment, len(workloads))
-    fixed_s = times.fixed_s + _observed_s(len(workloads), experiment, times)
+    observed_s = _observed_s(len(workloads), experiment, times)
+    fixed_s = times.fixed_s + observed_s
     rounds = int(((experiment.budget_s or 0.0) - fixed_s) / round_s + _ROUNDING)
     if rounds < least:
         what = f"{least} rounds of {len(variants) * len(workloads)} trials, {round_s:.0f} s a round"
+        what += f", and {observed_s:.0f} s to watch each variant alone" if observed_s else ""
         raise _too_little_time(experiment, fixed_s + least * round_s, what)
     if _is_observed(experiment):
         for workload in draw.sample(workloads, k=len(workloads)):

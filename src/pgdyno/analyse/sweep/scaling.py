@@ -287,7 +287,9 @@ def _read_points(
     seen = _possible_statuses(sweep, msgspec.structs.replace(compared, half=np.zeros_like(compared.half)))
     at_peak = [load for load, statuses in zip(loads, seen, strict=True) if LoadStatus.PEAK in statuses]
     if len(loads) == 1 or not at_peak or not compared.is_linked.all():
-        why = _NOT_LINKED if not compared.is_linked.all() else "TPS still grows at the largest load"
+        is_shown = compared.is_noise_known and set(possible[-1]) <= {LoadStatus.UNDER_USED, LoadStatus.LINEAR}
+        grows = "TPS still grows at the largest load" if is_shown else "TPS may still grow at the largest load"
+        why = _NOT_LINKED if not compared.is_linked.all() else grows
         why = "only one load was tried" if len(loads) == 1 else why
         return sweep.unknown("clients", why), sweep.unknown("clients", why)
     knee, peak = at_peak[0], loads[compared.best]

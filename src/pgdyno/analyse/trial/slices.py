@@ -1,8 +1,10 @@
 """Measure a trial whose load ran in slices: one of a live round. Between them it was frozen, or others had their turns.
 
-TPS counts the transactions that ended in the counted part of each slice. A transaction that was under way when its server
+A turn cuts nothing: each transaction counts, and weighs, by the share of its time in the counted part; see
+`record.transactions.slices.read_turn_loads`.
+
+Of other slices, TPS counts the transactions that ended in the counted part. A transaction that was under way when its server
 was frozen has a latency that holds frozen time. It is left out of the latencies, and long ones are left out more often.
-A turn cuts nothing, but a long transaction does not end soon after its begin.
 So each that is left weighs one over its chance to be whole. A slice counts from `settled` to `end`, and a transaction of
 length L that ends at a random moment of that time began within the slice with the chance
 

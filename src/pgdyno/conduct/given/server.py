@@ -49,6 +49,7 @@ from pgdyno.run.postgres.address import Address
 from pgdyno.spec.allowed import Allowed
 from pgdyno.spec.hosts import HostEntry
 from pgdyno.spec.study import DataSpec, Study
+from pgdyno.spec.variant import DesignKind
 from pgdyno.units import format_bytes, format_cpus
 
 DEFAULT_CLIENTS = 8
@@ -125,7 +126,7 @@ def ready_server(dsn: str, *, study: Study, clients: int, allowed: Allowed, ui: 
                 left=name_left_settings(seen),
                 makes_database=data.database is None,
                 may_write=may_write,
-                is_comparison=study.is_comparison,
+                is_live=study.experiment.design is DesignKind.LIVE,
             )
             load_host = read_host_facts(Path.cwd())
             machine = None if host is None else find_machine(stack.enter_context(open_link(host[1])), address)

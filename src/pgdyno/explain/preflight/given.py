@@ -42,7 +42,7 @@ def find_given_obstacles(
     left: LeftSettings | None = None,
     makes_database: bool = True,
     may_write: bool = True,
-    is_comparison: bool = False,
+    is_live: bool = False,
 ) -> tuple[Finding, ...]:
     """Find everything that stands between this server and a fair measurement, worst first.
 
@@ -53,11 +53,11 @@ def find_given_obstacles(
         left: Settings of the whole server that a pgdyno has left changed, or changes now.
         makes_database: Whether the load runs in a database of pgdyno's own.
         may_write: Whether the load may write.
-        is_comparison: Whether variants are compared, so that their design may be chosen.
+        is_live: Whether live pairs were asked for, whose clients may be connected all at once.
     """
     left_out = (set() if makes_database else {_own_database}) | (set() if may_write else _OF_WRITES)
     findings = [finding for rule in _RULES if rule not in left_out for finding in rule(server, clients)]
-    if is_comparison:
+    if is_live:
         findings = [_add_design(finding) for finding in findings]
     if has_password:
         findings.append(_PASSWORD)
@@ -81,8 +81,8 @@ def _add_design(finding: Finding) -> Finding:
         return finding
     return msgspec.structs.replace(
         finding,
-        advice=f"{finding.advice} Live, the clients of all variants are connected at once, the reference's twice:"
-        " `--design paired` connects one variant's at a time.",
+        advice=f"{finding.advice} Live pairs of settings or scripts connect the clients of all variants at once, the"
+        " reference's twice: `--design paired` connects one variant's at a time.",
     )
 
 

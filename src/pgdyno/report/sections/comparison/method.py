@@ -45,7 +45,7 @@ _IN_TURNS = (
     " before the next turn begins. So no load waits for the locks of another, and what disturbs the machine, or changes the"
     " data, reaches all of them alike."
 )
-TRIALS_REMARK = "They show whether anything went wrong; the verdicts do not use them."
+TRIALS_REMARK = "They show whether anything went wrong. Verdicts come from pairs within a round, not from these tables."
 
 
 def describe_method(report: ReportInput) -> tuple[str, ...]:
