@@ -63,7 +63,7 @@ def test_own_tables_are_loaded_measured_and_told(cluster: Cluster, bench: Bench)
 
 
 def test_clients_are_swept_on_own_tables(cluster: Cluster, bench: Bench) -> None:
-    words = ("sweep", "clients=1,2", *dsn(cluster), "--init", "schema.sql", "--workload", "pay.sql", "--minutes", "0.5")
+    words = ("sweep", "clients=1,2", *dsn(cluster), "--init", "schema.sql", "--workload", "pay.sql", "--minutes", "1")
     done = run_here((*words, "--warm-up", "0s", "--duration", "1s", "--json"), cwd=bench.folder)
     assert done.returncode == 0, done.stderr
     assert len(json.loads(done.stdout)["experiment"]["comparisons"]) == 1
