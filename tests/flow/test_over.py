@@ -46,6 +46,12 @@ def test_what_a_record_begins_with_is_all_that_it_takes_to_begin_anew(tmp_path: 
     _write_stub(home, NOTE, {"record.json": json.dumps(told)}, {**sent, "other.sql": tmp_path / "other.sql"})
     kept = {path.name: path.read_text() for path in home.rglob("*.sql")}
     assert kept == {"think.sql": "SELECT 'think.sql';\n", "tables.sql": "SELECT 'tables.sql';\n"}
+    # It is a record only when all of that is there.
+    (tmp_path / "think.sql").unlink()
+    with pytest.raises(StepFailedError, match="cannot write a record"):
+        _write_stub(tmp_path / "cut", NOTE, {"record.json": json.dumps(told)}, sent)
+    assert not (tmp_path / "cut/record.json").exists()
+    (tmp_path / "think.sql").write_text("SELECT 'think.sql';\n")
     # A machine that lies names a file that was not sent to it.
     told["study"]["data"]["init"] = str(tmp_path / "other.sql")
     _write_stub(tmp_path / "lies", NOTE, {"record.json": json.dumps(told)}, sent)

@@ -18,6 +18,7 @@ from pgdyno.record.device.disk_card import CARDS
 from pgdyno.record.durable import put_in_place, write_durably
 from pgdyno.record.far import FAR_FILE, FarRecord, write_far
 from pgdyno.record.store import RECORD_FILE, STUDY_FILE, RecordStore
+from pgdyno.record.types import StudyRecord
 from pgdyno.report.format import format_bytes
 from pgdyno.run.host.stale import name_of_this_process, remove_stale_folders
 from pgdyno.run.link.ssh import SshLink, open_link
@@ -231,17 +232,17 @@ def _write_stub(home: Path, note: FarRecord, files: Mapping[str, str], sent: Map
         store = RecordStore(home)
         store.init_dir.mkdir()
         write_far(home, note)
-        # That machine has no say in the names. A folder is a record when it has the second one.
-        for name in (STUDY_FILE, RECORD_FILE):
-            write_durably(home / name, files.get(name, "").encode())
-        _keep_sent(store, {f"{note.folder}/{name}": path for name, path in sent.items()})
+        # That machine has no say in the names. A folder is a record once it has the last of its files.
+        raw = files.get(RECORD_FILE, "").encode()
+        write_durably(home / STUDY_FILE, files.get(STUDY_FILE, "").encode())
+        _keep_sent(store, store.decode_record(raw), {f"{note.folder}/{name}": path for name, path in sent.items()})
+        write_durably(home / RECORD_FILE, raw)
     except OSError as exc:
         raise StepFailedError(f"cannot write a record to {home}", detail=why(exc)) from exc
 
 
-def _keep_sent(store: RecordStore, sent: Mapping[str, Path]) -> None:
+def _keep_sent(store: RecordStore, record: StudyRecord, sent: Mapping[str, Path]) -> None:
     """Copy the files that a study names into its record, as it will be done there, from those that were sent there."""
-    record = store.read_record()
     for name, copy in store.name_scripts(record.plan).items():
         if name in sent:
             (store.path / copy).parent.mkdir(parents=True)

@@ -288,6 +288,14 @@ class RecordStore:
             raw = (self.path / RECORD_FILE).read_bytes()
         except OSError as exc:
             raise _no_record(self.path, exc) from exc
+        return self.decode_record(raw)
+
+    def decode_record(self, raw: bytes) -> StudyRecord:
+        """Decode what `record.json` has, or will have.
+
+        Raises:
+            SpecError: It is damaged, or a newer pgdyno wrote it.
+        """
         try:
             version = msgspec.json.decode(raw, type=_Versioned).format_version
             if version > FORMAT_VERSION:
