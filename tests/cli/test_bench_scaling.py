@@ -59,8 +59,10 @@ def test_a_sweep_that_is_stopped_and_killed_goes_on_under_what_had_won_and_is_to
     # What was cut short was set aside, and run again.
     cut = {path.name for path in (out / "clients/trials").glob("*.cut-1")}
     assert cut == {"0002.cut-1", "0003.cut-1", "0004.cut-1", "0005.cut-1"}
-    # The second round is not run where the first has given every load its status, or taken the sweep's time.
-    assert [trial["planned"]["round"] for trial in trials] in ([0, 0, 1, 1, 1], [0, 0, 1, 1, 1, 2, 2, 2])
+    # The second round has the loads that the first has given no status, unless that has taken the sweep's time.
+    rounds = [trial["planned"]["round"] for trial in trials]
+    assert rounds[:5] == [0, 0, 1, 1, 1]
+    assert rounds[5:] in ([], [2], [2, 2], [2, 2, 2])
     assert_under_the_winner(trials)
     # Each time the sweep gets the rest of its rounds, or its time on a very busy machine.
     assert any("nothing is left to measure" in bench.read("resume", "out").stderr for _ in range(6))
