@@ -54,59 +54,49 @@ def choose_design(
     """
     asked = study.experiment.design
     if study.server.kind is ServerKind.GIVEN:
+        _check_given_variants(variants)
+    if asked in {None, DesignKind.LIVE} and takes_turns(study, variants):
+        return DesignKind.LIVE, _explain_turns(variants)
+    if study.server.kind is ServerKind.GIVEN:
         return _choose_for_given(study, variants, major=version_major, withheld=withheld, live_obstacle=live_obstacle)
-    if asked is DesignKind.LIVE and (obstacle := _find_own_live_obstacle(study, variants)) is not None:
+    if asked is DesignKind.LIVE and (obstacle := find_live_obstacle(study, variants)) is not None:
         raise SpecError("these variants cannot be compared live", detail=obstacle, hint=HINT_PAIRED)
     obstacle, is_final = _find_obstacle(study, variants, version_major)
     if asked is DesignKind.SWITCHBACK and obstacle is not None and is_final:
         raise SpecError("these variants cannot alternate under one load", detail=obstacle, hint=HINT_PAIRED)
     if asked is DesignKind.SWITCHBACK and obstacle is not None:
         return asked, f"as asked for, although {obstacle}"
+    if asked is not None:
+        return asked, obstacle or "as asked for"
     if obstacle is not None:
         return _choose_for_restarts(study, variants, obstacle)
-    if asked is not None:
-        return asked, "as asked for"
     names = (
         *(n for n in changed_settings(variants) if _is_changed(n, variants, version_major)),
         *changed_sysctls(variants),
     )
-    if not names:
-        return DesignKind.SWITCHBACK, "the variants have the same settings: an A/A test under one load"
     them = "it" if len(names) == 1 else "them"
-    return DesignKind.SWITCHBACK, f"{', '.join(names)}: a running server takes {them} at once"
+    reason = f"{', '.join(names)}: a running server takes {them} at once"
+    return DesignKind.SWITCHBACK, reason if names else "the variants have the same settings: an A/A test under one load"
 
 
-def _find_own_live_obstacle(study: Study, variants: tuple[Variant, ...]) -> str | None:
-    return None if takes_turns(study, variants) else find_live_obstacle(study, variants)
+def _explain_turns(variants: tuple[Variant, ...]) -> str:
+    differ = [name for name in OF_LOAD_ALONE if len({getattr(variant, name) for variant in variants}) > 1]
+    return f"the loads differ only in {' and '.join(differ)}, and can take turns on one server"
 
 
 def _choose_for_restarts(study: Study, variants: tuple[Variant, ...], obstacle: str) -> tuple[DesignKind, str]:
-    """Return the design for variants that cannot alternate under one load, and why: without a wish, live where that is quick."""
-    asked = study.experiment.design
-    if asked is not DesignKind.PAIRED and takes_turns(study, variants):
-        return _take_turns(variants)
-    if asked is not None:
-        return asked, obstacle
+    """Return the design for variants that cannot alternate under one load: live pairs between endpoints, else paired trials."""
     if has_several_endpoints(study, variants) and find_live_obstacle(study, variants) is None:
         return DesignKind.LIVE, "the load of each endpoint has a server of its own, and slices alternate among them"
     return DesignKind.PAIRED, obstacle
 
 
-def _take_turns(variants: tuple[Variant, ...]) -> tuple[DesignKind, str]:
-    differ = [name for name in OF_LOAD_ALONE if len({getattr(variant, name) for variant in variants}) > 1]
-    return DesignKind.LIVE, f"the loads differ only in {' and '.join(differ)}, and can take turns on one server"
+def _check_given_variants(variants: tuple[Variant, ...]) -> None:
+    """Refuse variants of a given server that differ in what pgdyno does not change there.
 
-
-def _choose_for_given(
-    study: Study,
-    variants: tuple[Variant, ...],
-    *,
-    major: int,
-    withheld: frozenset[str],
-    live_obstacle: str | None,
-) -> tuple[DesignKind, str]:
-    """Return the design for a given server, which is never restarted, and of which there is one."""
-    asked = study.experiment.design
+    Raises:
+        SpecError: They do.
+    """
     if changed_sysctls(variants) or any(
         variant.scale is not None
         or variant.server.kind is not ServerKind.GIVEN
@@ -119,6 +109,18 @@ def _choose_for_given(
             "variants of a given server differ in settings, clients, threads or modes",
             hint="vary one of these: not server, scale, disk, caches or kernel",
         )
+
+
+def _choose_for_given(
+    study: Study,
+    variants: tuple[Variant, ...],
+    *,
+    major: int,
+    withheld: frozenset[str],
+    live_obstacle: str | None,
+) -> tuple[DesignKind, str]:
+    """Return the design for a given server, which is never restarted, and of which there is one."""
+    asked = study.experiment.design
     names = changed_settings(variants)
     waiting = [name for name in names if _takes_restart(name, major)]
     if waiting and study.server.apply is None:
@@ -137,22 +139,15 @@ def _choose_for_given(
     if study.server.apply is not None and names:
         return DesignKind.PAIRED, obstacle or "the command that applies settings takes a time that is not known"
     if not of_server:
-        return _choose_for_sessions(study, variants)
+        asks = (
+            "connects to its variant's endpoint"
+            if has_several_endpoints(study, variants)
+            else "asks for its variant's settings"
+        )
+        return DesignKind.PAIRED, f"each session of a given server {asks} when it begins"
     if asked is not None or obstacle is not None:
         return DesignKind.PAIRED, obstacle or "as asked for"
     return DesignKind.SWITCHBACK, f"sessions of this role cannot choose {', '.join(of_server)}, and a reload changes it"
-
-
-def _choose_for_sessions(study: Study, variants: tuple[Variant, ...]) -> tuple[DesignKind, str]:
-    """Return the design for variants that change nothing of a given server: their loads take turns, or trials are paired."""
-    if study.experiment.design is None and takes_turns(study, variants):
-        return _take_turns(variants)
-    asks = (
-        "connects to its variant's endpoint"
-        if has_several_endpoints(study, variants)
-        else "asks for its variant's settings"
-    )
-    return DesignKind.PAIRED, f"each session of a given server {asks} when it begins"
 
 
 def _allow_given_live(
@@ -163,8 +158,6 @@ def _allow_given_live(
     Raises:
         SpecError: They cannot be.
     """
-    if takes_turns(study, variants):
-        return _take_turns(variants)[1]
     obstacle = find_given_live_obstacle(study, variants, withheld=withheld) or live_obstacle
     if obstacle is not None:
         raise SpecError("these variants cannot be compared live", detail=obstacle, hint=HINT_PAIRED)

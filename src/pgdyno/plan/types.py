@@ -274,6 +274,11 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """Those that loads connect to."""
 
     @property
+    def takes_turns(self) -> bool:
+        """Whether its loads take turns on one server."""
+        return self.experiment is not None and self.experiment.takes_turns
+
+    @property
     def data_words(self) -> str:
         """Name the data: `scale 50`, `schema.sql`, or `database app`."""
         return self.data_name or f"scale {self.scale:,}"

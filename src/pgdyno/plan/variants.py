@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from pgdyno.errors import SpecError
-from pgdyno.plan.experiment import Experiment, Variant, find_server, identify_server, is_client_sweep
+from pgdyno.plan.experiment import OF_LOAD_ALONE, Experiment, Variant, find_server, identify_server, is_client_sweep
 from pgdyno.plan.failover import DESIGN_REASON as FAILOVER_REASON
 from pgdyno.plan.live import takes_turns
 from pgdyno.plan.loading import DESIGN_REASON, is_loading
@@ -200,6 +200,6 @@ def most_clients(study: Study) -> int:
 
 def _differ_in_load(specs: Sequence[VariantSpec]) -> bool:
     """Return whether variants differ in clients, threads or mode, and in nothing else, as `experiment.differ_in_load` does."""
-    of_load = {(spec.clients, spec.threads, spec.mode) for spec in specs}
-    others = [msgspec.structs.replace(spec, name=None, clients=None, threads=None, mode=None) for spec in specs]
+    of_load = {tuple(getattr(spec, name) for name in OF_LOAD_ALONE) for spec in specs}
+    others = [msgspec.structs.replace(spec, **dict.fromkeys(("name", *OF_LOAD_ALONE))) for spec in specs]
     return len(of_load) > 1 and all(other == others[0] for other in others)

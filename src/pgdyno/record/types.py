@@ -44,7 +44,7 @@ def choose_format(plan: Plan, otherwise: int) -> int:
         plan: The plan.
         otherwise: That of everything else in the record.
     """
-    return FORMAT_VERSION if plan.experiment is not None and plan.experiment.takes_turns else otherwise
+    return FORMAT_VERSION if plan.takes_turns else otherwise
 
 
 class ServerFacts(msgspec.Struct, frozen=True, kw_only=True):

@@ -131,13 +131,9 @@ def _make_sliced_figures(record: StudyRecord, workload: PlannedWorkload, data: T
             **sliced.counts_per_transaction,
             **{name: count for name, count in figures.counts_per_transaction.items() if name not in _WITH_FROZEN_TIME},
         },
-        pgbench_tps=figures.pgbench_tps if _takes_turns(record) else None,
+        pgbench_tps=figures.pgbench_tps if record.plan.takes_turns else None,
         schedule_lag_ms=None,
     )
-
-
-def _takes_turns(record: StudyRecord) -> bool:
-    return record.plan.experiment is not None and record.plan.experiment.takes_turns
 
 
 def _make_figures(

@@ -83,7 +83,7 @@ def measure_slices(slices: Sequence[Slice], loads: Sequence[SliceLoad], *, sampl
 
 
 def _weigh_whole(slices: Sequence[Slice], loads: Sequence[SliceLoad]) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Return the latencies of the transactions that began within their slice, ascending, and their weights."""
+    """Return the latencies of the transactions that no slice cut, ascending, and their weights."""
     latencies, weights = [], []
     for one, load in zip(slices, loads, strict=True):
         if load.shares is not None:
