@@ -236,6 +236,7 @@ class TrialRunner:
                 self._refuse_suspects()
                 return
             (variant,) = culprit.record.planned.variants
+            # No variant drops out for what is the fault of none.
             failed_in.append("" if is_of_all(outcomes) else variant)
             if tell_failure(culprit.record.planned, culprit.error, tries=len(failed_in), ui=self._ui):
                 continue

@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 import math
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
@@ -171,6 +171,16 @@ def draw_orders(variants: Sequence[str], draw: random.Random) -> list[list[str]]
     size = len(variants)
     rows, columns = draw.sample(range(size), size), draw.sample(range(size), size)
     return [[variants[(row + column) % size] for column in columns] for row in rows]
+
+
+def draw_cycles(members_count: int, cycles: int, draw: random.Random) -> Iterator[list[int]]:
+    """Draw the orders of cycles of members: in as many as there are members, each has each position once."""
+    names = [str(index) for index in range(members_count)]
+    drawn = 0
+    while drawn < cycles:
+        for order in draw_orders(names, draw)[: cycles - drawn]:
+            yield [int(name) for name in order]
+        drawn += len(names)
 
 
 def reference_server(study: Study) -> ServerSpec:

@@ -16,10 +16,10 @@ import math
 import os
 import random
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 from pgdyno.errors import PgdynoError
-from pgdyno.plan.experiment import draw_orders
+from pgdyno.plan.experiment import draw_cycles
 from pgdyno.plan.live import HUGE_PAGES, LEAST_SLICE_S
 from pgdyno.record.pgbench.output import Progress
 from pgdyno.record.transactions.slices import Slice, SlicePhase
@@ -152,7 +152,8 @@ class _LiveRound:
         reserved = {name: value for run in self._runs for name, value in run.sysctl.items() if name == HUGE_PAGES}
         counters = [MachineCounters(None, run.block_device, is_here=run.is_here) for run in self._runs]
         duration_s = max(run.trial.duration_s for run in self._runs)
-        for number, order in enumerate(self._draw_cycles(math.ceil(duration_s / slice_s - 1e-9)), start=1):
+        cycles = draw_cycles(len(self._runs), math.ceil(duration_s / slice_s - 1e-9), self._draw)
+        for number, order in enumerate(cycles, start=1):
             if should_stop():
                 return
             for position, index in enumerate(order):
@@ -207,12 +208,3 @@ class _LiveRound:
 
     def _shuffled(self) -> list[MemberRun]:
         return self._draw.sample(self._runs, len(self._runs))
-
-    def _draw_cycles(self, count: int) -> Iterator[list[int]]:
-        """Draw the orders of cycles: in as many as there are members, each has each position once."""
-        names = [str(index) for index in range(len(self._runs))]
-        drawn = 0
-        while drawn < count:
-            for order in draw_orders(names, self._draw)[: count - drawn]:
-                yield [int(name) for name in order]
-            drawn += len(names)

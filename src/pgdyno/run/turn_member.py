@@ -6,14 +6,13 @@ import contextlib
 import math
 import time
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
 
 import msgspec
 
 from pgdyno.errors import PgdynoError, StepFailedError
 from pgdyno.record.generators.turns import merge_turns, name_turn
 from pgdyno.record.pgbench.output import PgbenchSummary, Progress, parse_summary
-from pgdyno.record.transactions.slices import Slice, SliceWriter
+from pgdyno.record.transactions.slices import Slice, SlicePhase, SliceWriter
 from pgdyno.record.trial_data import GENERATOR
 from pgdyno.record.types import Gap, why_missing
 from pgdyno.run.host.clock import monotonic_s, wall_clock_offset_s
@@ -44,15 +43,6 @@ _FIRST_STATEMENTS_S = 0.4
 _CLOCK_CHANGE_S = 0.01
 _MIXED = "several loads take turns on one server: what is seen of it mixes what all of them do"
 _NOT_SAMPLED = (samplers.OS, samplers.SERVER, "counters of the whole server")
-
-
-class TurnTimes(NamedTuple):
-    """When a turn began, counted from and ended, on CLOCK_MONOTONIC, and the machine's counters while it counted."""
-
-    begin_s: float
-    settled_s: float
-    end_s: float
-    counts: dict[str, float | None]
 
 
 class TurnsOutcome(LoadOutcome, frozen=True, kw_only=True):
@@ -128,15 +118,17 @@ class TurnMember:
     def run(
         self,
         number: int,
+        position: int,
         *,
         counted_s: float,
         counters: MachineCounters,
         on_load: Callable[[Progress], None],
-    ) -> TurnTimes:
-        """Run a turn to its end.
+    ) -> None:
+        """Run a turn to its end, and write its times.
 
         Args:
             number: Of the turn, from 1.
+            position: In its cycle, from 0.
             counted_s: For how long it counts; for less where its clients are connected late.
             counters: Of the machine.
             on_load: Told every progress line.
@@ -168,12 +160,19 @@ class TurnMember:
         if warm_s > settled_s:
             # What the machine did before is in its counters.
             settled_s, counts = warm_s, dict.fromkeys(counts)
-        return TurnTimes(begin_s, settled_s, end_s, counts)
-
-    def add_slice(self, ended: Slice) -> None:
-        """Write the times of a turn."""
-        assert self._writer is not None  # noqa: S101 - it was opened with the log
-        self._writer.add(ended)
+        assert self._writer is not None  # noqa: S101 - the round has opened it with the log
+        self._writer.add(
+            Slice(
+                phase=SlicePhase.ROUND,
+                round=number,
+                position=position,
+                variant=self.name,
+                begin_monotonic_s=begin_s,
+                settled_monotonic_s=settled_s,
+                end_monotonic_s=end_s,
+                counts=counts,
+            )
+        )
 
     def finish(self) -> None:
         """Read the rest of the log, and ask for the plans.

@@ -19,11 +19,10 @@ import statistics
 from collections.abc import Callable, Iterator, Sequence
 
 from pgdyno.errors import PgdynoError
-from pgdyno.plan.experiment import draw_orders
+from pgdyno.plan.experiment import draw_cycles
 from pgdyno.plan.live import LEAST_TURN_S
 from pgdyno.record.pgbench.output import Progress
 from pgdyno.record.samples.server_machine import SERVER_LOG
-from pgdyno.record.transactions.slices import Slice, SlicePhase
 from pgdyno.run.change.kernel import changed_sysctls
 from pgdyno.run.host.log import LOG
 from pgdyno.run.live_member import LiveMember, OtherMemberFailedError
@@ -144,32 +143,11 @@ class _TurnRound:
         LOG.info("turns of %g s on average, of which the first %g s do not count", slice_s, settle_s)
         first = self._turns[0]
         counters = MachineCounters(None, first.stage.server.block_device, is_here=first.is_here)
-        for number, order in enumerate(self._draw_cycles(cycles), start=1):
-            for position, turn in enumerate(order):
+        for number, order in enumerate(draw_cycles(len(self._turns), cycles, self._draw), start=1):
+            for position, turn in enumerate(self._turns[index] for index in order):
                 on_activity(f"measuring {turn.name}")
                 with self._blaming(turn):
                     # All count for equally long, however long it takes to connect their clients.
-                    times = turn.run(number, counted_s=slice_s - settle_s, counters=counters, on_load=on_load)
-                    turn.add_slice(
-                        Slice(
-                            phase=SlicePhase.ROUND,
-                            round=number,
-                            position=position,
-                            variant=turn.name,
-                            begin_monotonic_s=times.begin_s,
-                            settled_monotonic_s=times.settled_s,
-                            end_monotonic_s=times.end_s,
-                            counts=times.counts,
-                        )
-                    )
+                    turn.run(number, position, counted_s=slice_s - settle_s, counters=counters, on_load=on_load)
             if should_stop():
                 break
-
-    def _draw_cycles(self, count: int) -> Iterator[list[TurnMember]]:
-        """Draw the orders of cycles: in as many as there are members, each has each position once."""
-        names = [str(index) for index in range(len(self._turns))]
-        drawn = 0
-        while drawn < count:
-            for order in draw_orders(names, self._draw)[: count - drawn]:
-                yield [self._turns[int(name)] for name in order]
-            drawn += len(names)
