@@ -16,6 +16,7 @@ import math
 import random
 import shutil
 import statistics
+import sys
 import tempfile
 import time
 from collections.abc import Sequence
@@ -32,10 +33,12 @@ from pgdyno.run.host.process import find_server_user
 from pgdyno.run.live_member import LiveMember
 from pgdyno.run.live_round import run_live_round
 from pgdyno.run.own_server import OwnServer
-from pgdyno.run.postgres.installation import find_installation
 from pgdyno.run.trial import run_trial
 from pgdyno.run.trial_stage import TrialStage
 from pgdyno.spec.read import make_study
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from tests.stages import prepare_stage
 
 MACHINE = Machine(version_major=18, cpu_count=2, memory_bytes=8 << 30, disk_free_bytes=10**11)
 MEMBERS = 3
@@ -49,24 +52,11 @@ def make_stages(home: Home, folder: Path, options: argparse.Namespace) -> tuple[
         "trials": {"rounds": 1, "duration": f"{options.seconds:g}s", "warm_up": "1s"},
     }
     study = make_study(raw, source="answers", folder=folder)
-    plan = plan_study(study, MACHINE)
-    installation = find_installation(study.server, user=home.user, software_dir=home.software)
-    server = OwnServer(installation=installation, home=home)
-    (folder / "init").mkdir()
-    dataset = server.load(study.data, plan.scale, settings={}, output_dir=folder / "init", on_activity=lambda _: None)
-    stages = [
-        TrialStage(
-            server=each,
-            generator=each.make_generator(),
-            dataset=dataset,
-            study=study,
-            plan=plan,
-            settings={},
-            cpu_count=2.0,
-        )
-        for each in (server, *(server.in_slot(number) for number in range(1, MEMBERS + 1)))
-    ]
-    return stages[0], stages[1:]
+    single = prepare_stage(home, folder, study, plan_study(study, MACHINE))
+    server = single.server
+    assert isinstance(server, OwnServer)
+    slots = [server.in_slot(number) for number in range(1, MEMBERS + 1)]
+    return single, [msgspec.structs.replace(single, server=slot, generator=slot.make_generator()) for slot in slots]
 
 
 def run_live(stages: Sequence[TrialStage], folder: Path, *, slice_s: float, seed: int) -> list[float]:

@@ -16,6 +16,7 @@ import math
 import random
 import shutil
 import statistics
+import sys
 import tempfile
 import time
 from collections.abc import Mapping
@@ -32,12 +33,13 @@ from pgdyno.record.trial_data import read_trial_data
 from pgdyno.run.cluster.home import Home, open_home
 from pgdyno.run.host.process import find_server_user
 from pgdyno.run.live_member import LiveMember
-from pgdyno.run.own_server import OwnServer
-from pgdyno.run.postgres.installation import find_installation
 from pgdyno.run.trial import run_trial
 from pgdyno.run.trial_stage import TrialStage
 from pgdyno.run.turn_round import run_turn_round
 from pgdyno.spec.read import make_study
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from tests.stages import prepare_stage
 
 MACHINE = Machine(version_major=18, cpu_count=2, memory_bytes=8 << 30, disk_free_bytes=10**11)
 
@@ -52,20 +54,7 @@ def make_stage(home: Home, folder: Path, options: argparse.Namespace) -> TrialSt
         "experiment": {"minutes": 60},
     }
     study = make_study(raw, source="turns", folder=folder)
-    plan = plan_study(study, MACHINE)
-    installation = find_installation(study.server, user=home.user, software_dir=home.software)
-    server = OwnServer(installation=installation, home=home)
-    (folder / "init").mkdir()
-    dataset = server.load(study.data, plan.scale, settings={}, output_dir=folder / "init", on_activity=lambda _: None)
-    return TrialStage(
-        server=server,
-        generator=server.make_generator(),
-        dataset=dataset,
-        study=study,
-        plan=plan,
-        settings={},
-        cpu_count=2.0,
-    )
+    return prepare_stage(home, folder, study, plan_study(study, MACHINE))
 
 
 def plan_trials(stage: TrialStage, *, seed: int, duration_s: float) -> list[PlannedTrial]:
