@@ -93,7 +93,9 @@ def test_each_member_runs_in_its_own_slices_alone(home: Home, tmp_path: Path, ma
         assert one.end_monotonic_s - one.begin_monotonic_s >= SLICE_S
         assert one.settled_monotonic_s - one.begin_monotonic_s >= LEAST_WASHOUT_S
         assert one.counts["wal_bytes"] is None
-        assert (one.counts["cpu_s"] or 0) > 0
+        assert one.counts["cpu_s"] is not None
+    # The kernel counts ticks: a load that naps may get none of them in a single slice.
+    assert sum(one.counts["cpu_s"] or 0 for one in begun) > 0
 
     for member, each in zip(members, data, strict=True):
         assert each.record.slice_s == SLICE_S
