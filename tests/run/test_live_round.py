@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
+import random
 import signal
 import subprocess
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -20,9 +23,11 @@ from pgdyno.record.transactions.pack import read_packed
 from pgdyno.record.transactions.slices import SlicePhase
 from pgdyno.record.trial_data import TRANSACTIONS_DIR, TrialData
 from pgdyno.record.types import TrialStatus
+from pgdyno.run import live_member
 from pgdyno.run.change import sysctl
 from pgdyno.run.cluster.home import Home, open_home
 from pgdyno.run.host.freezer import Freezer, is_stopped
+from pgdyno.run.host.placement import placed
 from pgdyno.run.host.process import find_server_user
 from pgdyno.run.live_member import LiveMember, OtherMemberFailedError
 from pgdyno.run.live_round import run_live_round
@@ -285,6 +290,33 @@ def test_a_server_that_does_not_start_is_its_members_failure(home: Home, tmp_pat
     assert failed.error.fact == "the server refuses a setting"
     assert other.error is not None
     assert "because b failed: the server refuses a setting" in other.error.reason
+    assert_nothing_is_left(home)
+
+
+def test_a_load_is_placed_anew_in_each_slice(home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A scheduler that has placed one load badly would do so in all of its slices."""
+    cpus = os.sched_getaffinity(0)
+    loads: list[list[int]] = []
+    seen: set[int] = set()
+
+    @contextlib.contextmanager
+    def watched(groups: Sequence[Sequence[int]], draw: random.Random) -> Iterator[None]:
+        before = [os.sched_getaffinity(pid) for pid in groups[0]]
+        with placed(groups, draw):
+            yield
+            threads = [int(entry.name) for pid in groups[0] for entry in Path(f"/proc/{pid}/task").iterdir()]
+            placed_on = [os.sched_getaffinity(thread) for thread in threads]
+        loads.append(list(groups[0]))
+        assert all(one == cpus for one in before)
+        assert all(len(one) == 1 for one in placed_on)
+        seen.update(*placed_on)
+
+    monkeypatch.setattr(live_member, "placed", watched)
+    members = make_members(home, tmp_path, ("a", "a"), (variant("a"),), warm_up="0s")
+    assert [outcome.error for outcome in run_round(members)] == [None, None]
+    # Each member's one pgbench, in each of its slices.
+    assert sorted(Counter(pid for (pid,) in loads).values()) == count_cycles(members)
+    assert len(seen) > 1 or len(cpus) == 1
     assert_nothing_is_left(home)
 
 

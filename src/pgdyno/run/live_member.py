@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import random
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from pgdyno.record.types import Gap
 from pgdyno.run.host.clock import monotonic_s, wall_clock_offset_s
 from pgdyno.run.host.freezer import Freezer
 from pgdyno.run.host.log import LOG
+from pgdyno.run.host.placement import placed
 from pgdyno.run.load.generator import RunningLoad, TransactionLog
 from pgdyno.run.load.process import poll_until_done
 from pgdyno.run.load.watch import LoadWatch
@@ -194,9 +196,15 @@ class MemberRun:
         between = [] if pooler is None else [pooler.pid]
         self._freezer.freeze([*loads, *filter(None, [*between, server.pid])])
 
-    def thaw(self) -> None:
-        """Let its server and its load go on."""
-        self._freezer.thaw()
+    def thaw(self, draw: random.Random | None = None) -> None:
+        """Let its server and its load go on, where a draw is given on CPUs that it chooses for them."""
+        if draw is None:
+            self._freezer.thaw()
+        else:
+            stopped = self._freezer.stopped
+            loads = [pid for pid in stopped if self._load is not None and pid == self._load.pid]
+            with placed((loads, [pid for pid in stopped if pid not in loads]), draw):
+                self._freezer.thaw()
         if self._thawed_s is None:
             self._thawed_s = monotonic_s()
 

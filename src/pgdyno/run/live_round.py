@@ -152,7 +152,8 @@ class _LiveRound:
         reserved = {name: value for run in self._runs for name, value in run.sysctl.items() if name == HUGE_PAGES}
         counters = [MachineCounters(None, run.block_device, is_here=run.is_here) for run in self._runs]
         duration_s = max(run.trial.duration_s for run in self._runs)
-        cycles = draw_cycles(len(self._runs), math.ceil(duration_s / slice_s - 1e-9), self._draw)
+        # All at once: how many threads there are to place does not change the orders of a seed.
+        cycles = list(draw_cycles(len(self._runs), math.ceil(duration_s / slice_s - 1e-9), self._draw))
         for number, order in enumerate(cycles, start=1):
             if should_stop():
                 return
@@ -160,7 +161,7 @@ class _LiveRound:
                 run = self._runs[index]
                 kernel.switch({**reserved, **run.sysctl})
                 begin_s = monotonic_s()
-                run.thaw()
+                run.thaw(self._draw)
                 self._wait(begin_s + washout_s)
                 settled_s, before = counters[index].read()
                 self._wait(max(begin_s + slice_s, settled_s + LEAST_COUNTED_RATIO * slice_s))

@@ -38,6 +38,11 @@ class Freezer:
     def __init__(self) -> None:
         self._stopped: list[int] = []
 
+    @property
+    def stopped(self) -> tuple[int, ...]:
+        """The processes that it has frozen, some of which may have ended."""
+        return tuple(self._stopped)
+
     def freeze(self, roots: Sequence[int]) -> None:
         """Stop all processes of some trees and return once they stand still. Roots that have ended are left out.
 
