@@ -11,7 +11,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -32,6 +31,7 @@ from pgdyno.run.host.process import find_server_user
 from pgdyno.run.live_member import LiveMember, OtherMemberFailedError
 from pgdyno.run.live_round import run_live_round
 from pgdyno.run.load import watch as load_watch
+from pgdyno.run.postgres import sql
 from pgdyno.run.switchback import LEAST_WASHOUT_S
 from pgdyno.run.trial import TrialOutcome
 from tests.homes import reachable_folder, some_home
@@ -49,7 +49,7 @@ from tests.run.rounds import (
     shared_memory,
     variant,
 )
-from tests.run.trees import find_tree
+from tests.run.trees import find_tree, read_affinities
 from tests.sysctls import machine_settings, needs_proc_sys, read_sysctl
 
 pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("forked_helpers")]
@@ -293,30 +293,41 @@ def test_a_server_that_does_not_start_is_its_members_failure(home: Home, tmp_pat
     assert_nothing_is_left(home)
 
 
-def test_a_load_is_placed_anew_in_each_slice(home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A scheduler that has placed one load badly would do so in all of its slices."""
+def test_threads_are_placed_anew_in_each_slice_and_none_keeps_its_one_cpu(
+    home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A scheduler that has placed one variant badly would do so in all of its slices."""
     cpus = os.sched_getaffinity(0)
-    loads: list[list[int]] = []
-    seen: set[int] = set()
+    members = make_members(home, tmp_path, ("a", "a"), (variant("a"),), warm_up="0s")
+    places: dict[int, list[dict[int, set[int]]]] = {}
+
+    def read(groups: Sequence[Sequence[int]]) -> dict[int, set[int]]:
+        return {thread: cpus for pids in groups for pid in pids for thread, cpus in read_affinities(pid).items()}
 
     @contextlib.contextmanager
     def watched(groups: Sequence[Sequence[int]], draw: random.Random) -> Iterator[None]:
-        before = [os.sched_getaffinity(pid) for pid in groups[0]]
+        (load,) = groups[0]
+        assert all(one == cpus for one in read(groups).values())
         with placed(groups, draw):
             yield
-            threads = [int(entry.name) for pid in groups[0] for entry in Path(f"/proc/{pid}/task").iterdir()]
-            placed_on = [os.sched_getaffinity(thread) for thread in threads]
-        loads.append(list(groups[0]))
-        assert all(one == cpus for one in before)
-        assert all(len(one) == 1 for one in placed_on)
-        seen.update(*placed_on)
+            (awake,) = [member.stage.server for member in members if not is_stopped(postmaster_of(member))]
+            # A session of which the postmaster hears now, as it does of a parallel query's workers.
+            with sql.connect(awake.address) as connection:
+                session = connection.execute("SELECT pg_backend_pid() AS pid").fetchall()[0]["pid"]
+                assert read_affinities(session) == {session: cpus}
+            places.setdefault(load, []).append(read(groups))
 
     monkeypatch.setattr(live_member, "placed", watched)
-    members = make_members(home, tmp_path, ("a", "a"), (variant("a"),), warm_up="0s")
     assert [outcome.error for outcome in run_round(members)] == [None, None]
-    # Each member's one pgbench, in each of its slices.
-    assert sorted(Counter(pid for (pid,) in loads).values()) == count_cycles(members)
-    assert len(seen) > 1 or len(cpus) == 1
+    # Each member's one pgbench, in each of its slices; with its threads, its three sessions and the server's own processes.
+    assert sorted(map(len, places.values())) == count_cycles(members)
+    for slices in places.values():
+        assert all(len(one) == 1 for placed_on in slices for one in placed_on.values())
+        assert min(map(len, slices)) > 2 + 3
+        first, *later = slices
+        assert len(cpus) == 1 or any(
+            one[thread] != first[thread] for one in later for thread in one.keys() & first.keys()
+        )
     assert_nothing_is_left(home)
 
 

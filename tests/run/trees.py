@@ -1,7 +1,9 @@
-"""The tree of a process, for tests of what is frozen."""
+"""The tree of a process and its threads, for tests of what is frozen and where it runs."""
 
 from __future__ import annotations
 
+import contextlib
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,3 +14,12 @@ def find_tree(root: int) -> Iterator[int]:
     for children in Path(f"/proc/{root}/task").glob("*/children"):
         for child in children.read_text().split():
             yield from find_tree(int(child))
+
+
+def read_affinities(pid: int) -> dict[int, set[int]]:
+    """The CPUs that each thread of a process may use; of none, if it has ended."""
+    found = {}
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+        for entry in Path(f"/proc/{pid}/task").iterdir():
+            found[int(entry.name)] = os.sched_getaffinity(int(entry.name))
+    return found

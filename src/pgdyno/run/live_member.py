@@ -196,15 +196,19 @@ class MemberRun:
         between = [] if pooler is None else [pooler.pid]
         self._freezer.freeze([*loads, *filter(None, [*between, server.pid])])
 
-    def thaw(self, draw: random.Random | None = None) -> None:
-        """Let its server and its load go on, where a draw is given on CPUs that it chooses for them."""
-        if draw is None:
-            self._freezer.thaw()
-        else:
-            stopped = self._freezer.stopped
-            loads = [pid for pid in stopped if self._load is not None and pid == self._load.pid]
-            with placed((loads, [pid for pid in stopped if pid not in loads]), draw):
-                self._freezer.thaw()
+    def placed(self, draw: random.Random) -> contextlib.AbstractContextManager[None]:
+        """Place its frozen threads on CPUs at random; thaw it in the block. See `placement.placed`.
+
+        The postmaster is left out: a worker or a session that it starts in the block would keep its one CPU.
+        """
+        assert self._load is not None  # noqa: S101 - the round has started it
+        load, postmaster = self._load.pid, self._stage.server.pid
+        others = [pid for pid in self._freezer.stopped if pid not in (load, postmaster)]
+        return placed(([load], others), draw)
+
+    def thaw(self) -> None:
+        """Let its server and its load go on."""
+        self._freezer.thaw()
         if self._thawed_s is None:
             self._thawed_s = monotonic_s()
 
