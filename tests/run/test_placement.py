@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import os
 import random
+import signal
 import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from pgdyno.run.host.placement import choose_cpus, parse_cpus, placed
+from pgdyno.run.host.process import ServerUser, call_as
+from tests.run.trees import read_affinities
 
 THREE_THREADS = """
 import threading
@@ -34,11 +36,6 @@ def child() -> Iterator[int]:
         process.stdout.readline()
         yield process.pid
         process.stdin.close()
-
-
-def read_affinities(pid: int) -> list[frozenset[int]]:
-    threads = sorted(int(entry.name) for entry in Path(f"/proc/{pid}/task").iterdir())
-    return [frozenset(os.sched_getaffinity(thread)) for thread in threads]
 
 
 def test_threads_are_spread_evenly_and_at_random() -> None:
@@ -71,28 +68,36 @@ def test_each_thread_has_one_cpu_in_the_block_and_all_of_its_own_afterwards(chil
     least = min(CPUS)
     os.sched_setaffinity(child, {least})
     before = read_affinities(child)
-    assert sorted(map(len, before)) == sorted([1, len(CPUS), len(CPUS)])
-    with placed(((child,), (child + 1_000_000,)), random.Random(3)):
+    assert sorted(map(len, before.values())) == sorted([1, len(CPUS), len(CPUS)])
+    with placed(((child,), (child + 1_000_000_000,)), random.Random(3)):
         within = read_affinities(child)
-        assert [len(cpus) for cpus in within] == [1, 1, 1]
-        assert within[0] == {least}
-        assert frozenset().union(*within[1:]) == (CPUS if len(CPUS) == 2 else within[1] | within[2])
+        assert [len(cpus) for cpus in within.values()] == [1, 1, 1]
+        assert within.pop(child) == {least}
+        assert len(set[int]().union(*within.values())) == min(2, len(CPUS))
     assert read_affinities(child) == before
 
 
 def test_threads_get_all_of_their_cpus_back_however_the_block_ends(child: int) -> None:
+    before = read_affinities(child)
     with pytest.raises(KeyboardInterrupt), placed(((child,),), random.Random(3)):
         raise KeyboardInterrupt
-    assert read_affinities(child) == [CPUS] * 3
+    assert read_affinities(child) == before
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root has a process that its child may not place")
+def test_a_process_that_ends_in_the_block_is_no_error(child: int) -> None:
+    with placed(((child,),), random.Random(3)):
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+    assert read_affinities(child) == {}
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root has a process that another account may not place")
 def test_threads_of_another_account_stay_where_they_are(child: int) -> None:
-    pid = os.fork()
-    if pid == 0:
-        os.setuid(65534)
+    before = read_affinities(child)
+
+    def place() -> bool:
         with placed(((child,),), random.Random(3)):
-            is_left = all(cpus == CPUS for cpus in read_affinities(child))
-        os._exit(0 if is_left else 1)
-    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
-    assert read_affinities(child) == [CPUS] * 3
+            return read_affinities(child) == before
+
+    assert call_as(ServerUser(name="nobody", uid=65534, gid=65534), place)
+    assert read_affinities(child) == before

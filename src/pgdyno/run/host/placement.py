@@ -15,8 +15,6 @@ import random
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from pgdyno.run.host.log import LOG
-
 _NODES = Path("/sys/devices/system/node")
 # Source: proc_pid_stat(5): field 39, counted from the state, which is field 3.
 _LAST_CPU = 39 - 3
@@ -28,7 +26,8 @@ def placed(groups: Sequence[Sequence[int]], draw: random.Random) -> Iterator[Non
 
     In the block each thread may use the one CPU that it was given, and afterwards all that it could use before. The threads
     of a group are spread evenly. On a machine with several NUMA nodes each stays on its own, where its memory is. Threads
-    that this account may not place stay where they are.
+    that this account may not place stay where they are. What a process starts in the block may use that process's CPU alone,
+    for as long as it lives: leave out those that start others.
 
     Args:
         groups: Ids of the processes that are spread together.
@@ -37,12 +36,12 @@ def placed(groups: Sequence[Sequence[int]], draw: random.Random) -> Iterator[Non
     before: dict[int, frozenset[int]] = {}
     try:
         for pids in groups:
-            allowed = {thread: cpus for pid in pids for thread, cpus in _read_allowed(pid)}
+            allowed = {thread: cpus for pid in pids for thread, cpus in _read_allowed(pid).items()}
             before |= allowed
             for thread, cpu in choose_cpus(
                 {thread: _keep_node(thread, cpus) for thread, cpus in allowed.items()}, draw
             ).items():
-                _set_affinity(thread, {cpu})
+                _set_affinity(thread, frozenset({cpu}))
         yield
     finally:
         for thread, cpus in before.items():
@@ -76,24 +75,19 @@ def parse_cpus(text: str) -> frozenset[int]:
     return frozenset(cpu for first, *last in ends for cpu in range(first, (last or [first])[0] + 1))
 
 
-def _read_allowed(pid: int) -> Iterator[tuple[int, frozenset[int]]]:
+def _read_allowed(pid: int) -> dict[int, frozenset[int]]:
+    """Return the CPUs that each thread of a process may use; none, once it has ended."""
     try:
-        threads = [int(entry.name) for entry in Path(f"/proc/{pid}/task").iterdir()]
-    except (FileNotFoundError, ProcessLookupError):
-        return
-    for thread in threads:
-        with contextlib.suppress(ProcessLookupError):
-            yield thread, frozenset(os.sched_getaffinity(thread))
+        with os.scandir(f"/proc/{pid}/task") as threads:
+            return {int(one.name): frozenset(os.sched_getaffinity(int(one.name))) for one in threads}
+    except OSError:
+        return {}
 
 
-def _set_affinity(thread: int, cpus: set[int] | frozenset[int]) -> None:
-    try:
+def _set_affinity(thread: int, cpus: frozenset[int]) -> None:
+    # It has ended; or it is of another account, without CAP_SYS_NICE; or the CPUs of its cgroup have just changed.
+    with contextlib.suppress(OSError):
         os.sched_setaffinity(thread, cpus)
-    except ProcessLookupError:
-        pass
-    except OSError as exc:
-        # Of another account, without CAP_SYS_NICE; or the CPUs of this cgroup have just changed.
-        LOG.debug("thread %d is not placed: %s", thread, exc.strerror)
 
 
 def _keep_node(thread: int, cpus: frozenset[int]) -> frozenset[int]:
