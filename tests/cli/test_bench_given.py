@@ -215,7 +215,8 @@ def test_what_is_refused_before_anything_is_loaded(cluster: Cluster, bench: Benc
     assert "ALTER ROLE poor CREATEDB" in done.stderr
     done = run(bench, "bench", "--dsn", uri(cluster), "--layers")
     assert (done.returncode, "leave out layers" in done.stderr) == (2, True), done.stderr
-    done = run(bench, "bench", "--dsn", uri(cluster), *SHORT, "--clients", "200")
+    crowd = " ".join(SHORT).replace("--clients 2", "--clients 200").split()
+    done = run(bench, "bench", "--dsn", uri(cluster), *crowd)
     assert (done.returncode, done.stderr.count("do not fit"), "--design" in done.stderr) == (3, 1, False), done.stderr
     done = run(bench, "bench", "--dsn", uri(cluster), *SHORT, "--cache", "cold")
     assert (done.returncode, "cold caches" in done.stderr) == (2, True), done.stderr

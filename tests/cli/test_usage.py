@@ -19,6 +19,48 @@ WRONG = [
     ("bench -c 1.5", "--clients 1.5: not a whole number", "`pgdyno bench --help`"),
     ("bench --minutes soon", "--minutes soon: not a number", "`pgdyno bench --help`"),
     ("bench --metrics-port 99999", "--metrics-port 99999: above 65535", "`pgdyno bench --help`"),
+    (
+        "sweep clients=1,4 --mode simple -M prepared",
+        "--mode simple --mode prepared: --mode takes one value",
+        "give it once, or vary it: `pgdyno sweep clients=1,4 mode=simple,prepared`",
+    ),
+    (
+        "sweep clients=1,4 scale=1,10 --pool-size=2 --pool-size=8",
+        "--pool-size 2 --pool-size 8: --pool-size takes one value",
+        "`pgdyno sweep clients=1,4 pool_size=2,8`",
+    ),
+    (
+        "sweep latency<9ms --mode simple --mode prepared",
+        "--mode simple --mode prepared: --mode takes one value",
+        "give it once",
+    ),
+    (
+        "sweep clients=1,4 --sysctl vm.swappiness=1 --sysctl vm.dirty_ratio=5",
+        "--sysctl vm.swappiness=1 --sysctl vm.dirty_ratio=5: --sysctl takes one value",
+        "give all in quotes: --sysctl 'vm.swappiness=1 vm.dirty_ratio=5'",
+    ),
+    (
+        "sweep clients=1,4 --set commit_delay=0 --set commit_delay=50",
+        "--set commit_delay=0 --set commit_delay=50: commit_delay comes twice",
+        "`pgdyno compare --set commit_delay=0 --set commit_delay=50` compares the two",
+    ),
+    (
+        "sweep clients=1,4 --clients 8",
+        "an axis varies clients, and an option says what it is for all levels",
+        "leave one of them out",
+    ),
+    ("compare --rate 10 --rate 20", "--rate 10 --rate 20: --rate takes one value", "give it once"),
+    ("bench --cache cold --cache cold", "--cache cold --cache cold: --cache takes one value", "give it once"),
+    (
+        "bench --server 15 --server 18",
+        "--server 15 --server 18: --server takes one value",
+        "`pgdyno sweep server=15,18`",
+    ),
+    (
+        "bench --dsn host=db1 --allow writes=a --allow writes=b",
+        "--allow writes comes twice",
+        "give it once",
+    ),
     ("bench --scael 3", "there is no option --scael", "did you mean `--scale`?"),
     ("bench --zzz", "there is no option --zzz", "`pgdyno bench --help`"),
     ("--quiet bench", "there is no option --quiet", "`pgdyno bench --help`"),

@@ -14,7 +14,7 @@ from pgdyno.explain.bottleneck import LIMITS, find_bottlenecks
 from pgdyno.explain.explanations import explain_study
 from pgdyno.explain.finding import Finding
 from pgdyno.explain.intervention import Intervention, choose_intervention
-from pgdyno.flow.compare import compose_comparison, compose_sweep
+from pgdyno.flow.compare import compose_comparison
 from pgdyno.plan.plan import PlannedWorkload
 from pgdyno.plan.types import PlannedPooler, PoolerProgram
 from pgdyno.record.statements import StatementCounts
@@ -364,17 +364,12 @@ def test_a_command_asks_what_the_experiment_is(resource: Resource) -> None:
     study = read_command(chosen.command)
     (workload,) = study.workload
     varied = [make_variant(variant) for variant in chosen.variants]
-    if study.sweep:
-        assert (study.sweep[0].name, study.sweep[0].levels) == (chosen.varied, tuple(map(str, chosen.levels)))
-    else:
-        asked = [
-            msgspec.structs.replace(one, settings={**study.server.settings, **one.settings}) for one in study.variant
-        ]
-        settings = {"temp_buffers": "16MB", "search_path": "'a b'"}
-        assert [one.settings for one in asked] == [{**one.settings, **settings} for one in varied]
-        assert [(one.mode, one.clients, one.scale) for one in asked] == [
-            (one.mode, one.clients, one.scale) for one in varied
-        ]
+    asked = [msgspec.structs.replace(one, settings={**study.server.settings, **one.settings}) for one in study.variant]
+    settings = {"temp_buffers": "16MB", "search_path": "'a b'"}
+    assert [one.settings for one in asked] == [{**one.settings, **settings} for one in varied]
+    assert [(one.mode, one.clients, one.threads, one.scale) for one in asked] == [
+        (one.mode, one.clients, one.threads, one.scale) for one in varied
+    ]
     assert workload.name == "tpcb-like"
     assert chosen.varied == "clients" or workload.clients == 8
     assert chosen.varied == "threads" or workload.threads == 2
@@ -382,26 +377,20 @@ def test_a_command_asks_what_the_experiment_is(resource: Resource) -> None:
 
 
 def read_command(text: str) -> Study:
-    """The study that a command line asks for, by the composers behind it."""
+    """The study that a command line asks for, by the composer behind it."""
     program, verb, *words = shlex.split(text)
-    assert program == "pgdyno"
+    assert (program, verb) == ("pgdyno", "compare")
     parser = argparse.ArgumentParser(exit_on_error=False)
-    parser.add_argument("axes", nargs="*")
-    for option in ("set", "sysctl", "server", "mode", "clients", "scale", "workload"):
+    parser.add_argument("variants", nargs="*")
+    for option in ("set", "sysctl", "server", "mode", "clients", "threads", "scale", "workload"):
         parser.add_argument(f"--{option}", action="append", default=[])
-    parser.add_argument("--threads", type=int)
     parser.add_argument("--home")
     said = vars(parser.parse_args(words))
     assert said.pop("home") == "/var/tmp/pgdyno", "the record's own"
-    workloads, threads, axes = said.pop("workload"), said.pop("threads"), said.pop("axes")
-    load: dict[str, object] = {} if threads is None else {"threads": threads}
+    workloads, variants = said.pop("workload"), said.pop("variants")
     tables: dict[str, dict[str, object]] = {name: {} for name in ("server", "data", "trials", "experiment")}
-    if verb == "sweep":
-        load |= {"mode": said["mode"][0], "clients": int(said["clients"][0])}
-        tables["data"] = {"scale": int(said["scale"][0])}
-        return compose_sweep(axes=axes, workloads=workloads, load=load, tables=tables, folder=Path("/"))
     return compose_comparison(
-        variants=axes, varied=said, workloads=workloads, load=load, tables=tables, folder=Path("/")
+        variants=variants, varied=said, workloads=workloads, load={}, tables=tables, folder=Path("/")
     )
 
 

@@ -20,7 +20,7 @@ from pgdyno.spec.study import ServerKind, Study
 from pgdyno.spec.table import CacheState, QueryMode
 from pgdyno.spec.variant import DesignKind, ExperimentSpec
 
-OPTIONS = ("set", "sysctl", "initdb", "server", "mode", "clients", "scale", "cache", "script", "home", "wal-home")
+OPTIONS = ("set", "sysctl", "initdb", "server", "mode", "clients", "threads", "scale", "cache", "script", "home", "wal-home")
 
 
 def compare(
@@ -36,11 +36,11 @@ def compare(
     )
 
 
-def sweep(*axes: str, **tables: dict[str, object]) -> Study:
+def sweep(*axes: str, load: dict[str, object] | None = None, **tables: dict[str, object]) -> Study:
     return compose_sweep(
         axes=axes,
         workloads=["tpcb-like", "select-only"],
-        load={"clients": 4},
+        load={"rate_tps": 40.0} if load is None else load,
         tables={"server": {}, "data": {}, "trials": {}, "experiment": {}, **tables},
         folder=Path("/"),
     )
@@ -84,6 +84,7 @@ def test_one_set_alone_is_compared_with_the_server_as_it_is() -> None:
         ("server", ["15", "embedded"], ["server=15", "server=embedded"]),
         ("mode", ["simple", "extended", "prepared"], ["mode=simple", "mode=extended", "mode=prepared"]),
         ("clients", ["1", "8"], ["clients=1", "clients=8"]),
+        ("threads", ["1", "4"], ["threads=1", "threads=4"]),
         ("scale", ["1", "10"], ["scale=1", "scale=10"]),
         ("cache", ["warm", "cold", "asis"], ["cache=warm", "cache=cold", "cache=asis"]),
         ("initdb", ["checksums=on", "checksums=off"], ["checksums=on", "checksums=off"]),
@@ -91,12 +92,13 @@ def test_one_set_alone_is_compared_with_the_server_as_it_is() -> None:
     ],
 )
 def test_what_is_said_once_holds_for_all_variants(name: str, texts: list[str], expected: list[str]) -> None:
-    once = {"set": "work_mem=8MB fsync=off", "mode": "prepared", "clients": "5", "scale": "7", "server": "16",
-            "cache": "cold", "initdb": "locale=POSIX"}  # fmt: skip
+    once = {"set": "work_mem=8MB fsync=off", "mode": "prepared", "clients": "5", "threads": "2", "scale": "7",
+            "server": "16", "cache": "cold", "initdb": "locale=POSIX"}  # fmt: skip
     study = compare(**{**once, name: texts})
     assert titles(study) == expected
     assert study.server.settings == {"work_mem": "8MB", "fsync": "off"}
     assert study.workload[0].clients == (None if name == "clients" else 5)
+    assert study.workload[0].threads == (None if name == "threads" else 2)
     assert study.workload[0].mode is (QueryMode.SIMPLE if name == "mode" else QueryMode.PREPARED)
     assert study.data.scale == (None if name == "scale" else 7)
     assert study.server.version == (None if name == "server" else 16)
@@ -111,7 +113,8 @@ def test_disks_are_variants(tmp_path: Path) -> None:
     assert parse_study(format_study(study), source="again", folder=Path("/elsewhere")) == study
     study = compare(folder=tmp_path, home=["a", "none"])
     assert list_places(study) == (Place(str(tmp_path / "a")), Place(str(tmp_path / "none")))
-    study = sweep("wal_home=none,/w", "home=/a,/b", data={"wal_home": "/mine"})
+    study = sweep("wal_home=none,/w", "home=/a,/b")
+    study = msgspec.structs.replace(study, data=msgspec.structs.replace(study.data, wal_home="/mine"))
     assert list_places(study) == (Place("/a"), Place("/b"), Place("/a", "/w"), Place("/b", "/w"))
     assert list_places(sweep("clients=1,2", data={"wal_home": "/mine"})) == (Place(None, "/mine"),)
     assert list_places(compare(set=["fsync=on", "fsync=off"])) == (Place(),)
@@ -269,7 +272,7 @@ def test_axes(text: str, levels: str) -> None:
     name = text.partition("=")[0]
     curve = "How does TPS follow the number of clients?"
     assert study.question == (curve if name == "clients" else f"What does {name} do?")
-    assert [workload.clients for workload in study.workload] == [4, 4]
+    assert [workload.rate_tps for workload in study.workload] == [40.0, 40.0]
 
 
 @given(first=st.integers(0, 10**6), more=st.integers(1, 10**6))
@@ -315,6 +318,25 @@ def test_what_is_no_axis_is_said_in_words(text: str, fact: str) -> None:
         sweep(text)
     assert fact in caught.value.fact
     assert caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("axis", "load", "tables"),
+    [
+        ("clients=1,4", {"clients": 8}, {}),
+        ("endpoint=primary,pool", {"endpoint": "pool"}, {"poolers": {"pool": {}}}),
+        ("scale=1,2", {}, {"data": {"scale": 3}}),
+        ("server=15,18", {}, {"server": {"kind": "local", "version": 16}}),
+        ("commit_delay=0,50", {}, {"server": {"settings": {"commit_delay": "10"}}}),
+    ],
+)
+def test_an_option_and_an_axis_of_one_name(
+    axis: str, load: dict[str, object], tables: dict[str, dict[str, object]]
+) -> None:
+    with pytest.raises(SpecError, match=f"an axis varies {axis.partition('=')[0]}, and an option says") as caught:
+        sweep(axis, load=load, **tables)
+    assert caught.value.hint
+    assert sweep("mode=simple,prepared", load=load, **tables).sweep
 
 
 def test_three_axes() -> None:

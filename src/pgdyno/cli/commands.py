@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import shutil
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from copy import copy
 from typing import Any
 
+from typer import BadParameter
 from typer.core import TyperCommand, TyperGroup
 
 # Longer lines are hard to read. Longer options have their help text on the next line.
@@ -27,12 +29,34 @@ _PLACEHOLDERS = {
     "<list[Path]>": "PATH",
 }
 _PAIR = "NAME=VALUE"
+VARIED = frozenset(
+    {"clients", "threads", "mode", "scale", "endpoint", "pool_size", "server", "cache", "home", "wal_home"}
+)
+"""Options that have axes of a sweep of the same names."""
+# What says how long and how exactly something is measured may come twice, as where an alias has it: the last one holds.
+_OF_SUBJECT = VARIED | {"rate", "standbys", "pool_mode", "sysctl", "initdb"}
 
 Row = tuple[str, str]
 
 
+class RepeatedOptionError(BadParameter):
+    """An option that takes one value was given several.
+
+    Args:
+        option: Its name.
+        values: What it was given.
+        given: All that the command line gave, by name.
+    """
+
+    def __init__(self, option: str, values: Sequence[str], given: Mapping[str, Any]) -> None:
+        super().__init__(f"{option} takes one value")
+        self.option = option
+        self.values = values
+        self.given = given
+
+
 class PlainCommand(TyperCommand):
-    """A command whose help page is plain text."""
+    """A command whose help page is plain text, and whose options drop no value without a word."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -42,6 +66,12 @@ class PlainCommand(TyperCommand):
     def get_params(self, ctx: Any) -> Any:
         """Return the options of the command."""
         return _set_flag_defaults(super().get_params(ctx))
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse the words of a command line."""
+        if not ctx.resilient_parsing:
+            _refuse_repeated(self, ctx, args)
+        return super().parse_args(ctx, args)
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Write the page into typer's formatter."""
@@ -72,6 +102,26 @@ def _keep_default(parameter: Any) -> None:
         return () if value is None and is_list else value
 
     parameter.process_value = process_value
+
+
+def _refuse_repeated(command: PlainCommand, ctx: Any, words: Sequence[str]) -> None:
+    """Refuse several values of an option that takes one and says what is measured: typer would drop all but the last.
+
+    Raises:
+        RepeatedOptionError: An option was given several.
+    """
+    parser = command.make_parser(ctx)
+    options = [each for each in command.get_params(ctx) if each.param_type_name == "option"]
+    once = [each for each in options if each.name in _OF_SUBJECT and not each.multiple]
+    for option in once:
+        twin = copy(option)
+        # Of such an option, which takes the place of the other, the parser keeps every value.
+        twin.multiple = True
+        twin.add_to_parser(parser, ctx)
+    given, _, _ = parser.parse_args(args=[*words])
+    for option in once:
+        if len(values := given.get(option.name) or ()) > 1:
+            raise RepeatedOptionError(option.opts[0], values, given)
 
 
 def _set_flag_defaults(parameters: list[Any]) -> list[Any]:

@@ -166,6 +166,9 @@ def compare(
     clients: Annotated[
         list[str] | None, typer.Option("--clients", "-c", help="Connections; two or more are compared.")
     ] = None,
+    threads: Annotated[
+        list[str] | None, typer.Option("--threads", "-j", help="pgbench's threads; two or more are compared.")
+    ] = None,
     scale: Annotated[
         list[str] | None, typer.Option("--scale", help="pgbench's scale factor; two or more are compared.")
     ] = None,
@@ -205,7 +208,6 @@ def compare(
     confidence: ConfidenceOption = None,
     design: DesignOption = None,
     rate: RateOption = None,
-    threads: ThreadsOption = None,
     duration: DurationOption = None,
     warm_up: WarmUpOption = None,
     seed: SeedOption = None,
@@ -269,6 +271,7 @@ def compare(
                 "server": server or [],
                 "mode": mode or [],
                 "clients": clients or [],
+                "threads": threads or [],
                 "endpoint": endpoints,
                 "scale": scale or [],
                 "cache": cache or [],
@@ -277,7 +280,7 @@ def compare(
                 "wal-home": wal_homes,
             },
             workloads=workload or [],
-            load=given(rate_tps=rate, threads=threads),
+            load=given(rate_tps=rate),
             tables={
                 "server": given(standbys=standbys),
                 "failover": given(how=failover),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import enum
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -29,14 +30,20 @@ def read_pairs(settings: list[str]) -> dict[str, str]:
     """Parse the values of --set, by name.
 
     Raises:
-        SpecError: A value is not of the form NAME=VALUE.
+        SpecError: A value is not of the form NAME=VALUE, or a name comes twice.
     """
-    pairs = {}
+    pairs: dict[str, str] = {}
     for text in settings:
         name, equals, value = text.partition("=")
         if not equals or not name.strip():
             raise SpecError(f"--set {text}: not of the form NAME=VALUE", hint="for example --set shared_buffers=2GB")
-        pairs[name.strip()] = value.strip()
+        name, value = name.strip(), value.strip()
+        if name in pairs:
+            both = shlex.join(["--set", f"{name}={pairs[name]}", "--set", f"{name}={value}"])
+            raise SpecError(
+                f"{both}: {name} comes twice", hint=f"give it once; `pgdyno compare {both}` compares the two"
+            )
+        pairs[name] = value
     return pairs
 
 

@@ -7,18 +7,23 @@ Typer's own message is kept where it is good enough.
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Collection, Sequence
 from difflib import get_close_matches
 from typing import Any
 
 import typer
 
+from pgdyno.cli.commands import VARIED, RepeatedOptionError
 from pgdyno.errors import SpecError, did_you_mean
 
 _IS_MISSING = " is missing"
 _SIMILAR = 0.75
 # Source: docs.pydantic.dev/latest/errors/validation_errors, whose error types typer uses.
 _NOT_OF_TYPE = {"int_parsing": "not a whole number", "float_parsing": "not a number"}
+# Commands that measure.
+_MEASURING = ("bench", "compare", "sweep")
+_OF_PAIRS = ("--sysctl", "--initdb")
 _BEYOND = {"ge": "below", "gt": "not above", "le": "above", "lt": "not below"}
 
 
@@ -31,6 +36,9 @@ def describe_usage_error(error: Any, argv: Sequence[str], *, commands: Collectio
         commands: Names of all commands.
     """
     command = next((word for word in argv if word in commands), None)
+    if isinstance(error, RepeatedOptionError):
+        said = " ".join(f"{error.option} {shlex.quote(value)}" for value in error.values)
+        return SpecError(f"{said}: {error.message}", hint=_say_once(error, command))
     helped = f"`pgdyno {command} --help`" if command else "`pgdyno --help`"
     fact, near = _describe(error)
     similar = [f"`{word}`" if word.startswith("-") else f"`pgdyno {word}`" for word in near]
@@ -38,6 +46,18 @@ def describe_usage_error(error: Any, argv: Sequence[str], *, commands: Collectio
     if fact.endswith(_IS_MISSING):
         hint = f"{helped} has examples"
     return SpecError(fact, hint=f"{did_you_mean(similar)} {hint}" if similar else hint)
+
+
+def _say_once(error: RepeatedOptionError, command: str | None) -> str:
+    """Say how several values of an option are measured, if they can be."""
+    name, values = error.option.strip("-").replace("-", "_"), dict.fromkeys(error.values)
+    if error.option in _OF_PAIRS:
+        return f"give all in quotes: {error.option} {shlex.quote(' '.join(values))}"
+    axes = [axis for axis in error.given.get("axes") or () if axis.partition("=")[0] not in {name, ""}]
+    if command not in _MEASURING or name not in VARIED or len(values) == 1 or any("<" in axis for axis in axes):
+        return "give it once"
+    axis = f"{name}={','.join(values)}"
+    return f"give it once, or vary it: `pgdyno sweep {shlex.join([*axes[:1], axis])}`"
 
 
 def _describe(error: Any) -> tuple[str, Sequence[str]]:

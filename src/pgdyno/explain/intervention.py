@@ -303,11 +303,9 @@ _GIVEN_CHOICES: Mapping[Resource, Callable[[_Base], Intervention | None]] = {
 
 
 def _write_command(change: Intervention, base: MeasuredLoad) -> str:
-    """Write the command: `compare`, or `sweep` for what only a sweep varies, with the load and server as they were."""
-    before, after = map(show_value, change.levels)
-    if change.varied == "threads":
-        return write_command(base, Command.SWEEP, f"threads={before},{after}", without=("threads",))
+    """Write the command that compares, with the load and server as they were."""
     if change.varied in OF_LOAD:
+        before, after = map(show_value, change.levels)
         option = f"--{change.varied}"
         return write_command(base, Command.COMPARE, option, before, option, after, without=(change.varied,))
     return write_comparison(base, change.varied, change.levels)

@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 
 from pgdyno.errors import SpecError
-from pgdyno.flow.comparison_options import parse_pairs, read_axis, read_server
+from pgdyno.flow.comparison_options import parse_pairs, read_axis, read_server, refuse_held
 from pgdyno.flow.compose_bench import workload_tables
 from pgdyno.plan.experiment import OF_LOAD_ALONE
 from pgdyno.spec.conf import read_conf
@@ -45,8 +45,9 @@ def compose_comparison(
     Args:
         variants: `stock` or files with settings, as in postgresql.conf.
         varied: What options say of the variants: `set` (`name=value`, several in one text), `sysctl`, `server`, `mode`,
-            `clients`, `endpoint`, `scale`, `cache`, `script`, `home`, `wal-home`, `initdb`. An option given several times makes a variant of each; given once, it holds for all. If
-            nothing makes several, a lone `set`, `sysctl`, `initdb` or file is compared with the server as it is.
+            `clients`, `threads`, `endpoint`, `scale`, `cache`, `script`, `home`, `wal-home`, `initdb`. An option given several
+            times makes a variant of each; given once, it holds for all. If nothing makes several, a lone `set`, `sysctl`,
+            `initdb` or file is compared with the server as it is.
         workloads: Built-in names or script files.
         load: Keys that hold for each workload.
         tables: The tables `server`, `data`, `trials`, `experiment`, `failover` and `poolers`, as far as they were given.
@@ -143,12 +144,21 @@ def compose_sweep(
             hint="say what stays the same by an option, such as --clients, --mode or --set",
         )
     sweeps = [read_axis(text, folder) for text in axes]
+    refuse_held(sweeps, _list_held(load, tables, base))
     raw = _base(workloads, load, tables, varied=[axis.name for axis in sweeps])
     names = " and ".join(axis.name for axis in sweeps)
     question = f"What {'does' if len(sweeps) == 1 else 'do'} {names} do?"
     raw |= {"question": _CURVE_QUESTION if names == "clients" else question, "sweep": sweeps}
     raw |= {"variant": [VariantSpec(sysctl=base.sysctl)]} if base.sysctl else {}
     return make_study(raw, source="pgdyno sweep", folder=folder)
+
+
+def _list_held(load: Mapping[str, object], tables: Mapping[str, Mapping[str, object]], shared: VariantSpec) -> set[str]:
+    """List the names of what options say of all levels."""
+    server = tables["server"]
+    settings = named if isinstance(named := server.get("settings"), dict) else {}
+    names = {*load, *tables["data"], *tables["trials"], *settings, *shared.sysctl}
+    return names | ({"server"} if "kind" in server else set())
 
 
 def _is_latency(text: str) -> bool:
@@ -292,6 +302,7 @@ def _tell_apart(variants: Sequence[VariantSpec]) -> list[VariantSpec]:
 def _load_of(shared: VariantSpec) -> dict[str, object]:
     said = {
         "clients": shared.clients,
+        "threads": shared.threads,
         "endpoint": shared.endpoint,
         "mode": None if shared.mode is None else shared.mode.value,
     }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from pgdyno.errors import SpecError
@@ -86,6 +87,23 @@ def read_axis(text: str, folder: Path) -> SweepSpec:
     except ValueError as exc:
         reason = str(exc).removeprefix(f"levels of {name}: ")
         raise SpecError(f"{text}: {reason}", hint="`pgdyno sweep --help` explains axes") from exc
+
+
+def refuse_held(axes: Sequence[SweepSpec], held: Collection[str]) -> None:
+    """Refuse an axis of what an option says of all levels.
+
+    Args:
+        axes: The axes.
+        held: Names of what options say.
+
+    Raises:
+        SpecError: There is one.
+    """
+    for axis in axes:
+        if axis.name in held:
+            raise SpecError(
+                f"an axis varies {axis.name}, and an option says what it is for all levels", hint="leave one of them out"
+            )
 
 
 def read_levels(text: str, levels: str) -> list[str]:
