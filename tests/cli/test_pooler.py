@@ -115,7 +115,9 @@ def test_options_that_do_not_fit_are_refused(tmp_path: Path) -> None:
         ),
         (("compare", *BOTH, "--pool-size", "0"), "--pool-size 0 is not within 1 to 10000"),
         (("compare", "--endpoint", "primary", "--endpoint", "po ol"), "--endpoint: 'po ol' is no name"),
-        (("sweep", "pool_size=2,many"), "many is not a whole number"),
+        (("sweep", "pool_size=2,many"), "many is not a whole number from 1 to 10000"),
+        (("sweep", "pool_size=2,0"), "0 is not a whole number from 1 to 10000"),
+        (("sweep", "pool_size=2"), "pool_size=2: a sweep needs at least two sizes"),
         (("sweep", "pool_size=2,4", "endpoint=primary,pool"), "the axes endpoint and pool_size exclude each other"),
         (("sweep", "pool_size=2,4", "--pool-size", "2"), "exclude each other"),
         (

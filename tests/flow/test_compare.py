@@ -20,7 +20,20 @@ from pgdyno.spec.study import ServerKind, Study
 from pgdyno.spec.table import CacheState, QueryMode
 from pgdyno.spec.variant import DesignKind, ExperimentSpec
 
-OPTIONS = ("set", "sysctl", "initdb", "server", "mode", "clients", "threads", "scale", "cache", "script", "home", "wal-home")
+OPTIONS = (
+    "set",
+    "sysctl",
+    "initdb",
+    "server",
+    "mode",
+    "clients",
+    "threads",
+    "scale",
+    "cache",
+    "script",
+    "home",
+    "wal-home",
+)
 
 
 def compare(
@@ -318,6 +331,32 @@ def test_what_is_no_axis_is_said_in_words(text: str, fact: str) -> None:
         sweep(text)
     assert fact in caught.value.fact
     assert caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("text", "fact", "hint"),
+    [
+        (
+            "clients",
+            "clients is no axis",
+            "an axis is NAME=LEVEL,LEVEL,… or NAME=FIRST..LAST: for example clients=1..64,",
+        ),
+        ("clients=", "clients= is no axis", "an axis is NAME=LEVEL,LEVEL,…"),
+        ("clients=abc", "clients=abc: clients 'abc' is not a whole number", "for example clients=1..64;"),
+        ("clients=0", "clients=0: clients 0 is not within 1 to 10000", "for example clients=1..64;"),
+        ("clients=4", "clients=4: a sweep needs at least two levels", "for example clients=1..64;"),
+        ("client=4", "client=4: a sweep needs at least two levels", "did you mean clients? for example clients=1..64;"),
+        ("clients=1..", "clients=1..: 1.. is no range", "two whole numbers, the smaller first: clients=1..64"),
+        ("clients=1,,8", "clients=1,,8: a level is empty", "a comma stands between two levels: clients=1,8,64"),
+        ("mode=fast,simple", "mode=fast,simple: mode 'fast' is not one of", "for example mode=simple,prepared;"),
+        ("work_mem=4MB", "work_mem=4MB: a sweep needs at least two levels", "for example commit_delay=0,50,100;"),
+    ],
+)
+def test_what_is_no_axis_is_followed_by_what_is_one(text: str, fact: str, hint: str) -> None:
+    with pytest.raises(SpecError) as caught:
+        sweep(text)
+    assert caught.value.fact.startswith(fact)
+    assert hint in caught.value.hint
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 _PRIMARY, _REPLICAS = "primary", "replicas"
 _ENDPOINT_AXIS, _SIZE_AXIS = "endpoint=", "pool_size="
 _POOL = "pool"
+_EXAMPLE_SIZES = "for example pool_size=2,4,8 or pool_size=2..32"
 
 EndpointOption = Annotated[
     str | None,
@@ -159,6 +160,8 @@ def read_pooler_axes(
             written.append(axis)
             continue
         sizes = {f"{_POOL}{level}": _read_size(axis, level) for level in read_levels(axis, levels)}
+        if len(sizes) < 2:
+            raise SpecError(f"{axis}: a sweep needs at least two sizes", hint=_EXAMPLE_SIZES)
         written.append(_ENDPOINT_AXIS + ",".join(sizes))
     if sizes:
         if any(axis.startswith(_ENDPOINT_AXIS) for axis in axes):
@@ -175,6 +178,8 @@ def read_pooler_axes(
 
 
 def _read_size(axis: str, level: str) -> int:
-    if not level.strip().isdigit():
-        raise SpecError(f"{axis}: {level} is not a whole number", hint="for example pool_size=2,4,8 or pool_size=2..32")
+    from pgdyno.spec.pooler import MOST_SIZE  # noqa: PLC0415 - --help needs no types
+
+    if not level.isdecimal() or not 1 <= int(level) <= MOST_SIZE:
+        raise SpecError(f"{axis}: {level} is not a whole number from 1 to {MOST_SIZE}", hint=_EXAMPLE_SIZES)
     return int(level)

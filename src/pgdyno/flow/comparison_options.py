@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import os
 import re
 import shlex
@@ -11,6 +12,24 @@ from pathlib import Path
 from pgdyno.errors import SpecError
 from pgdyno.spec.variant import SweepSpec
 
+_EXAMPLES = {
+    "clients": "1..64",
+    "threads": "1,2,4",
+    "mode": "simple,prepared",
+    "scale": "1,10,100",
+    "endpoint": "primary,pool",
+    "pool_size": "2..32",
+    "server": "15,embedded",
+    "cache": "warm,cold",
+    "home": "/mnt/a,/mnt/b",
+    "wal_home": "none,/mnt/wal",
+    "checksums": "on,off",
+    "wal_segment_size": "16MB,64MB",
+    "encoding": "UTF8,SQL_ASCII",
+    "locale": "C,C.UTF-8",
+    "locale_provider": "libc,icu",
+    "commit_delay": "0,50,100",
+}
 _AXIS = re.compile(r"(?P<name>[A-Za-z_][\w./:-]*)=(?P<levels>.+)")
 _RANGE = re.compile(r"(?P<first>[0-9]{1,12})\.\.(?P<last>[0-9]{1,12})")
 
@@ -77,7 +96,9 @@ def read_axis(text: str, folder: Path) -> SweepSpec:
     found = _AXIS.fullmatch(text)
     if found is None:
         raise SpecError(
-            f"{text} is no axis", hint="for example clients=1..64, commit_delay=0,50,100 or mode=simple,prepared"
+            f"{text} is no axis",
+            hint="an axis is NAME=LEVEL,LEVEL,… or NAME=FIRST..LAST: for example clients=1..64, commit_delay=0,50,100 or"
+            " mode=simple,prepared",
         )
     name, levels = found["name"], read_levels(text, found["levels"])
     if name == "server":
@@ -86,7 +107,15 @@ def read_axis(text: str, folder: Path) -> SweepSpec:
         return SweepSpec(name=name, levels=tuple(levels))
     except ValueError as exc:
         reason = str(exc).removeprefix(f"levels of {name}: ")
-        raise SpecError(f"{text}: {reason}", hint="`pgdyno sweep --help` explains axes") from exc
+        raise SpecError(f"{text}: {reason}", hint=_give_example(name)) from exc
+
+
+def _give_example(name: str) -> str:
+    """Give an example of an axis with this name, or with one that is similar."""
+    near = next(iter(difflib.get_close_matches(name.lower(), _EXAMPLES, n=1, cutoff=0.8)), None)
+    asked = "" if near in {None, name} else f"did you mean {near}? "
+    known = near or "commit_delay"
+    return f"{asked}for example {known}={_EXAMPLES[known]}; `pgdyno sweep --help` explains axes"
 
 
 def refuse_held(axes: Sequence[SweepSpec], held: Collection[str]) -> None:
@@ -102,7 +131,8 @@ def refuse_held(axes: Sequence[SweepSpec], held: Collection[str]) -> None:
     for axis in axes:
         if axis.name in held:
             raise SpecError(
-                f"an axis varies {axis.name}, and an option says what it is for all levels", hint="leave one of them out"
+                f"an axis varies {axis.name}, and an option says what it is for all levels",
+                hint="leave one of them out",
             )
 
 
@@ -119,9 +149,12 @@ def _read_piece(text: str, piece: str) -> list[str]:
     """Read one level, or all levels of a range."""
     span = _RANGE.fullmatch(piece)
     if span is None:
-        if not piece or ".." in piece.partition("/")[0]:
-            what = f"{piece} is no range" if piece else "a level is empty"
-            raise SpecError(f"{text}: {what}", hint="a range is of two whole numbers, the smaller first: clients=1..64")
+        if not piece:
+            raise SpecError(f"{text}: a level is empty", hint="a comma stands between two levels: clients=1,8,64")
+        if ".." in piece.partition("/")[0]:
+            raise SpecError(
+                f"{text}: {piece} is no range", hint="a range is of two whole numbers, the smaller first: clients=1..64"
+            )
         return [piece]
     first, last = int(span["first"]), int(span["last"])
     if first >= last:

@@ -11,10 +11,7 @@ from pgdyno.spec.table import PLACE_SETTINGS, SECRET_SETTINGS
 from pgdyno.spec.variant import OF_LOAD
 from pgdyno.units import format_bytes, is_time_unit, unit_size
 
-_WHERE_LISTED = (
-    "`SELECT name FROM pg_settings` lists them; an axis of `pgdyno sweep` may also be clients, threads, mode, scale, server or a"
-    " sysctl"
-)
+_WHERE_LISTED = "`SELECT name FROM pg_settings` lists them; `pgdyno sweep --help` lists what else an axis may be"
 _WAYS_IN = PLACE_SETTINGS | {"allow_alter_system"}
 
 

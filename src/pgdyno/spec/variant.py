@@ -156,14 +156,14 @@ class SweepSpec(StudyTable, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         """Refuse invalid levels."""
-        if len(self.levels) < 2:
-            raise ValueError(f"levels of {self.name}: a sweep needs at least two")
         if len(self.levels) > MOST_VARIANTS:
             raise ValueError(f"levels of {self.name}: {len(self.levels)} are more than {MOST_VARIANTS}")
         try:
             titles = [make_variant({self.name: level}).title for level in self.levels]
         except ValueError as exc:
             raise ValueError(f"levels of {self.name}: {exc}") from exc
+        if len(self.levels) < 2:
+            raise ValueError(f"levels of {self.name}: a sweep needs at least two levels")
         repeated = next((title for title in titles if titles.count(title) > 1), None)
         if repeated is not None:
             raise ValueError(f"levels of {self.name}: {repeated} comes twice")
