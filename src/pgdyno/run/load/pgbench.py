@@ -48,6 +48,7 @@ from pgdyno.spec.study import BUILTIN_SCRIPTS
 _ASK_PATIENCE_S = 15.0
 # Source: pgbench's manual, Notes, Exit Status: errors while the load ran, such as lost connections.
 _ABORTED = 2
+_CORRECT = "correct the script, and begin anew: `pgdyno resume` runs the copy that the record keeps"
 
 
 class Pgbench(msgspec.Struct, frozen=True, kw_only=True):
@@ -300,4 +301,4 @@ def _hint(words: str, *, is_users: bool) -> str:
     if "backend died" in words or "terminating connection" in words or "server closed the connection" in words:
         return "the end of the server's log has the reason"
     names_script = "script" in words or "in command" in words
-    return hint_for(words) or ("correct the script" if is_users and names_script else "")
+    return hint_for(words) or (_CORRECT if is_users and names_script else "")
