@@ -34,7 +34,7 @@ def test_the_terminal(tmp_path: Path) -> None:
         print_terminal(build_check("a machine", find_obstacles(host, seen), seen), level=Level.STANDARD), width=60
     )
     assert text.startswith(
-        "a machine\n\nproblem: Another load is running on this machine.\n  observed: pgbench (pid 800)"
+        "a machine\n\nproblem: Another pgdyno is measuring on this machine.\n  observed: pgbench (pid 800)"
     )
     assert "\n  fix: Wait for it, or end it if it is yours.\n" in text
     assert "Not observed\n  systemd's timers: no bus\n" in text
@@ -85,7 +85,7 @@ def test_the_table_of_a_report(tmp_path: Path) -> None:
     table = preflight_table(msgspec.structs.replace(report, record=record))
     assert table is not None
     words = [cell.text for row in table.rows for cell in row]
-    assert "Another load is running on this machine." in words
+    assert "Another pgdyno is measuring on this machine." in words
     assert any("The data fit into memory" in word for word in words)
     assert [cell.text for cell in table.rows[-1]][:3] == ["not checked", "systemd's timers", "no bus"]
     assert "1 problem" in table.remark

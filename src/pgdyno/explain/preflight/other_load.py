@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 
 from pgdyno.explain.finding import Finding, Severity
 from pgdyno.explain.preflight.rule_input import Rule, RuleInput
-from pgdyno.record.machine.preflight import Activity, BusyProcess, Timer
+from pgdyno.record.machine.preflight import Activity, BusyProcess, OtherServer, Timer
 from pgdyno.units import format_bytes, format_bytes_per_s
 
 # Source: our own machines: an idle one is 1 to 3 % busy with its own upkeep.
@@ -19,6 +19,7 @@ _SERVER_CPUS = 0.1
 _DISK_BUSY_RATIO = 0.1
 # Data directories of the servers that the unit `postgresql` of Debian's and Red Hat's packages starts.
 _PACKAGED = ("/var/lib/postgresql/", "/var/lib/pgsql/")
+_PGDYNO = "pgdyno"
 _DIRTY_BYTES = 256 * 1024**2
 # Jobs that read or write much, or lock packages for minutes, by the names that distributions and vendors use.
 _HEAVY_JOB = re.compile(
@@ -84,12 +85,16 @@ def _list_names(processes: Iterable[BusyProcess]) -> str:
 
 def _load_programs(rule_input: RuleInput) -> Iterator[Finding]:
     programs = rule_input.facts.load_programs
-    if programs:
+    servers = [one for one in rule_input.facts.servers if one.is_of_pgdyno]
+    if programs or servers:
+        is_pgdyno = servers or any(one.name == _PGDYNO for one in programs)
+        named = [f"{one.name} (pid {one.pid})" for one in programs]
+        named += [f"{_PGDYNO}'s own PostgreSQL server ({_describe_server(one)})" for one in servers]
         yield Finding(
             rule="load-running",
             severity=Severity.CRITICAL,
-            claim="Another load is running on this machine.",
-            evidence=", ".join(f"{one.name} (pid {one.pid})" for one in programs),
+            claim=f"Another {'pgdyno is measuring' if is_pgdyno else 'load is running'} on this machine.",
+            evidence=", ".join(named),
             why="Two loads slow each other.",
             advice="Wait for it, or end it if it is yours.",
         )
@@ -108,7 +113,11 @@ def _load_programs(rule_input: RuleInput) -> Iterator[Finding]:
 def _servers(rule_input: RuleInput) -> Iterator[Finding]:
     meant = rule_input.facts.server.data_dir if rule_input.facts.server else None
     others = sorted(
-        (one for one in rule_input.facts.servers if one.data_dir is None or one.data_dir != meant),
+        (
+            one
+            for one in rule_input.facts.servers
+            if not one.is_of_pgdyno and (one.data_dir is None or one.data_dir != meant)
+        ),
         key=lambda one: one.cpu_count or 0.0,
         reverse=True,
     )
@@ -122,10 +131,7 @@ def _servers(rule_input: RuleInput) -> Iterator[Finding]:
         claim=f"{'Another PostgreSQL server is' if len(others) == 1 else 'Other PostgreSQL servers are'} running here"
         + (", and at work." if busy else "."),
         evidence=", ".join(
-            f"pid {one.pid}"
-            + (f" in {one.data_dir}" if one.data_dir else "")
-            + (f", {one.cpu_count:.2f} CPUs" if one.cpu_count else "")
-            for one in others
+            _describe_server(one) + (f", {one.cpu_count:.2f} CPUs" if one.cpu_count else "") for one in others
         ),
         why="It holds memory, and its checkpoints and autovacuum come at any time."
         if len(others) == 1
@@ -138,6 +144,10 @@ def _servers(rule_input: RuleInput) -> Iterator[Finding]:
             else f"`pg_ctl -D {others[0].data_dir or 'THEIR_DATA_DIRECTORY'} stop`{' first' if len(others) > 1 else ''}."
         ),
     )
+
+
+def _describe_server(one: OtherServer) -> str:
+    return f"pid {one.pid}" + (f" in {one.data_dir}" if one.data_dir else "")
 
 
 def _busy_disks(rule_input: RuleInput) -> Iterator[Finding]:

@@ -194,6 +194,8 @@ class OtherServer(msgspec.Struct, frozen=True, kw_only=True):
     """None where this account has no permission to see it."""
     cpu_count: float | None
     """CPUs that its processes used during the observation."""
+    is_of_pgdyno: bool = False
+    """Whether a pgdyno has started it, to measure it."""
 
 
 class ProcessLimits(msgspec.Struct, frozen=True, kw_only=True):

@@ -179,7 +179,7 @@ def find_load_programs(
             continue
         if process.name in _LOAD_PROGRAMS:
             found.append(LoadProgram(pid=process.pid, name=process.name))
-        elif process.name.startswith(("pgdyno", "python")) and _is_measuring(tree, process.pid):
+        elif _find_command(tree, process) in _PGDYNO_AT_WORK:
             found.append(LoadProgram(pid=process.pid, name="pgdyno"))
     return tuple(found)
 
@@ -205,6 +205,7 @@ def find_servers(
                 pid=process.pid,
                 data_dir=find_data_dir(tree, process.pid),
                 cpu_count=ticks / _TICKS_PER_S / window_s if window_s else None,
+                is_of_pgdyno=any(_find_command(tree, processes.get(pid)) for pid in ascend(processes, process.pid)),
             )
         )
     return tuple(found)
@@ -223,13 +224,15 @@ def find_data_dir(tree: Tree, pid: int) -> str | None:
     return None
 
 
-def _is_measuring(tree: Tree, pid: int) -> bool:
-    words = (tree.read(f"proc/{pid}/cmdline") or "").split("\0")
+def _find_command(tree: Tree, process: Process | None) -> str | None:
+    """Return the command of a process that is a pgdyno; None if it is something else."""
+    if process is None or not process.name.startswith(("pgdyno", "python")):
+        return None
+    words = (tree.read(f"proc/{process.pid}/cmdline") or "").split("\0")
     for place, word in enumerate(words[:4]):
-        is_it = PurePath(word).name == "pgdyno" or (word == "pgdyno" and words[place - 1 : place] == ["-m"])
-        if is_it:
-            return bool(_PGDYNO_AT_WORK & set(words[place + 1 : place + 2]))
-    return False
+        if PurePath(word).name == "pgdyno" or (word == "pgdyno" and words[place - 1 : place] == ["-m"]):
+            return next(iter(words[place + 1 : place + 2]), None)
+    return None
 
 
 def _ticks_used(before: ProcSnapshot, after: ProcSnapshot) -> dict[int, int]:
