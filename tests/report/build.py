@@ -187,6 +187,7 @@ def _build_settings(*, is_hard: bool) -> tuple[SettingFact, ...]:
         ("shared_buffers", "524288", "8kB", "16384", "configuration file"),
         ("log_min_duration_statement", "200", "ms", "-1", "configuration file"),
         ("wal_buffers", "2048", "8kB", "-1", "default"),
+        ("log_file_mode", "0600", None, "384", "default"),
         ("unix_socket_directories", "/tmp/pgdyno-x1", None, "/tmp", "command line"),
     ]
     if is_hard:

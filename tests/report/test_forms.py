@@ -18,6 +18,7 @@ from rich.console import Console
 import pgdyno.report
 from pgdyno.explain.finding import Finding, Severity
 from pgdyno.plan.plan import Choice
+from pgdyno.record.types import SettingFact
 from pgdyno.report.document import Charts, Claim, Claims, Code, Document, Facts, Prose, Section, name_program
 from pgdyno.report.documents.report import SCHEMA_FILE, make_schema, render_json
 from pgdyno.report.forms.html import print_html
@@ -284,6 +285,14 @@ def _shorten(value: object) -> object:
     if isinstance(value, list):
         return [_shorten(one) for one in value]
     return float(f"{value:.9g}") if isinstance(value, float) else value
+
+
+def test_the_mode_of_a_file_and_its_default_are_in_one_notation() -> None:
+    trial = build_report().analysis.workloads[0].trials[0].record
+    modes = (("log_file_mode", "0600", "384"), ("unix_socket_permissions", "0770", "511"))
+    facts = tuple(SettingFact(name=n, value=v, unit=None, boot_value=b, source="default") for n, v, b in modes)
+    trial = msgspec.structs.replace(trial, settings=facts)
+    assert [(one.value, one.boot_value) for one in trial.changed_settings] == [("0770", "0777")]
 
 
 def test_the_schema_refuses_a_wrong_document() -> None:

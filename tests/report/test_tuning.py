@@ -193,6 +193,10 @@ def test_what_is_in_force_and_what_would_change() -> None:
         ("max_connections", "100", "100"),
         ("random_page_cost", "4", "4"),
         ("vm.swappiness", "60", "60"),
+        ("log_file_mode", "416", "0640"),
+        ("log_file_mode", "0640", "0640"),
+        ("unix_socket_permissions", "511", "0777"),
+        ("unix_socket_permissions", "open", "open"),
     ],
 )
 def test_values_as_a_server_shows_them(name: str, raw: str, shown: str) -> None:

@@ -39,12 +39,15 @@ __all__ = [
     "nearest_gucs",
     "read_value",
     "same_value",
+    "show_mode",
     "unknown_guc",
 ]
 
 # Former names that the server still accepts for current settings.
 # Source: PostgreSQL 18 src/backend/utils/misc/guc.c, map_old_guc_names.
 _OLD_NAMES = {"sort_mem": "work_mem", "vacuum_mem": "maintenance_work_mem", "ssl_ecdh_curve": "ssl_groups"}
+# Source: PostgreSQL 18 src/backend/utils/misc/guc_tables.c: settings whose show hook prints octal digits.
+_MODES = frozenset({"data_directory_mode", "log_file_mode", "unix_socket_permissions"})
 # Source: PostgreSQL 18 src/backend/utils/misc/guc.c, valid_custom_variable_name().
 _CUSTOM_NAME = re.compile(r"[A-Za-z_\x80-\U0010ffff][\w$]*(?:\.[A-Za-z_\x80-\U0010ffff][\w$]*)+")
 
@@ -234,6 +237,19 @@ def read_value(guc: Guc, text: str) -> bool | float | str:
 def as_shown(value: str | float) -> str:
     """Format a value as a server shows it, with booleans as on and off."""
     return ("on" if value else "off") if isinstance(value, bool) else str(value)
+
+
+def show_mode(name: str, value: str) -> str:
+    """Show the mode of a file as a server does, 0640 for 416; values of other settings, and no numbers, stay as they are.
+
+    pg_settings has the default of such a setting as a decimal number.
+    """
+    if name.lower() not in _MODES:
+        return value
+    try:
+        return f"{round(parse_in_unit(value, None, is_integer=True)):04o}"
+    except ValueError:
+        return value
 
 
 def same_value(name: str, one: str, other: str, major: int) -> bool:

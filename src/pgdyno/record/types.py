@@ -10,6 +10,7 @@ from collections.abc import Iterable
 
 import msgspec
 
+from pgdyno.facts.gucs import show_mode
 from pgdyno.plan.places import Place, place_of
 from pgdyno.plan.plan import Plan, PlannedTrial
 from pgdyno.record.described_settings import SettingsSaid
@@ -239,6 +240,17 @@ class TrialRecord(msgspec.Struct, frozen=True, kw_only=True):
     """The pgbenches of the measured load, if it came from load hosts or in parts; times of the trial are then while all of them ran."""
     plans: tuple[StatementPlan, ...] | None = None
     """The plans of the load's statements after the measured load; None in studies that compare nothing, and in older records."""
+
+    @property
+    def changed_settings(self) -> tuple[SettingFact, ...]:
+        """Settings that differ from built-in defaults in more than notation, with the defaults as the server shows values."""
+        shown = (
+            fact
+            if fact.boot_value is None
+            else msgspec.structs.replace(fact, boot_value=show_mode(fact.name, fact.boot_value))
+            for fact in self.settings
+        )
+        return tuple(fact for fact in shown if fact.value != fact.boot_value)
 
     @property
     def values(self) -> dict[str, str]:

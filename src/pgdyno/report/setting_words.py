@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from pgdyno.facts.gucs import Guc, VarType, find_guc
+from pgdyno.facts.gucs import Guc, VarType, find_guc, show_mode
 from pgdyno.spec.conf import quote_value
 
 # Source: PostgreSQL 18 src/backend/utils/misc/guc.c, memory_unit_conversion_table and time_unit_conversion_table.
@@ -24,7 +24,7 @@ _QUOTED_LISTS = frozenset(
 
 
 def show_setting(name: str, raw: str, major: int) -> str:
-    """Format a value as SHOW prints it: 16384 of shared_buffers is `128MB`.
+    """Format a value as SHOW prints it: 16384 of shared_buffers is `128MB`, 416 of log_file_mode is `0640`.
 
     Args:
         name: The setting's name; the values of unknown settings are returned unchanged.
@@ -33,7 +33,7 @@ def show_setting(name: str, raw: str, major: int) -> str:
     """
     guc = find_guc(name, major)
     if guc is None or guc.unit is None or guc.vartype is not VarType.INTEGER or not raw.isdigit() or int(raw) == 0:
-        return raw
+        return show_mode(name, raw)
     return _in_largest_unit(int(raw), guc)
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pgdyno.analyse.records.difference import UNSEEN, RecordDifference, declare, free, refuse
 from pgdyno.analyse.records.sides import Side
 from pgdyno.analyse.types import LOAD_THREAD_RATIO, OTHERS_RATIO, STEAL_RATIO
-from pgdyno.facts.gucs import find_guc
+from pgdyno.facts.gucs import find_guc, show_mode
 from pgdyno.facts.settings import key_settings
 from pgdyno.record.machine.disk_facts import DiskFacts
 from pgdyno.record.types import StudyRecord
@@ -148,7 +148,7 @@ def _describe_setting(side: Side, name: str) -> str:
     if value is None:
         return "not known"
     if unit is None or is_time_unit(unit) or not value.isdecimal():
-        return f"{value}{unit or ''}"
+        return f"{show_mode(name, value)}{unit or ''}"
     return format_bytes(int(value) * unit_size(unit))
 
 

@@ -329,7 +329,7 @@ def _make_trial(workload: WorkloadAnalysis, trial: TrialAnalysis) -> TrialDocume
         waiting=trial.waiting,
         statements=trial.statements,
         events=trial.events,
-        settings=record.settings,
+        settings=record.changed_settings,
         unknown_lines=trial.unknown_lines,
         gaps=tuple(dict.fromkeys((*record.gaps, *trial.gaps))),
         doubts=trial.doubts,

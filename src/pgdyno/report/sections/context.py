@@ -213,7 +213,7 @@ def _settings_table(caption: str, report: ReportInput, is_shown: Callable[[Setti
     seen: dict[SettingFact, list[int]] = {}
     trials = [trial for workload in report.analysis.workloads for trial in workload.trials if trial.record.settings]
     for trial in trials:
-        for fact in filter(is_shown, trial.record.settings):
+        for fact in filter(is_shown, trial.record.changed_settings):
             seen.setdefault(fact, []).append(trial.record.planned.number)
     major = report.record.server.major
     lost = {(one.setting, one.value) for trial in trials for one in durability_given_up(trial.record.values, major)}

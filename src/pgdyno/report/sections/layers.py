@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pgdyno.analyse.comparison.derived_gain import Advice, CheckpointCycle, Gain, find_checkpoint_cycles, find_gains
 from pgdyno.analyse.comparison.verdict import VerdictKind
 from pgdyno.explain.doubts.derived import SLOWER
+from pgdyno.facts.gucs import show_mode
 from pgdyno.record.tuned import DERIVED, STOCK, Tuned, TunedLayer, TunedSetting
 from pgdyno.report.document import Block, Prose, Section, Tone
 from pgdyno.report.format import format_seconds
@@ -187,7 +188,8 @@ def derived_table(report: ReportInput) -> Table | None:
                     absent("not known here") if one.stock is None else code(show_setting(one.name, one.stock, major))
                 )
                 tried = text("yes" if one.left_out is None else "no", note=one.left_out)
-                rows.append((code(one.name), text(one.layer), stock, code(one.value), tried, text(_explain(one))))
+                derived = code(show_mode(one.name, one.value))
+                rows.append((code(one.name), text(one.layer), stock, derived, tried, text(_explain(one))))
     titles = columns("Setting", "Layer", "Stock", "Derived", "Tried", "Why")
     notes = " ".join(note if note.endswith(".") else f"{note}." for note in tuned.notes)
     return Table(caption="All derived settings", columns=titles, rows=tuple(rows), remark=notes)

@@ -6,7 +6,7 @@ import enum
 
 import msgspec
 
-from pgdyno.facts.gucs import ChangeCost
+from pgdyno.facts.gucs import ChangeCost, show_mode
 from pgdyno.record.machine.preflight import Unseen
 from pgdyno.report.format import count_things, format_bytes, format_bytes_per_s, format_number, format_seconds
 from pgdyno.report.setting_words import show_setting
@@ -106,7 +106,7 @@ def change_of(view: TuningView, derived: Derived) -> SettingChange:
         name=derived.name,
         target=derived.target,
         now=now,
-        value=derived.value,
+        value=show_mode(derived.name, derived.value),
         takes=derived.change,
         is_same=found.is_same,
     )
