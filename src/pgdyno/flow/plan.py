@@ -71,8 +71,12 @@ class PlanView(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def _list_between(self) -> list[tuple[str, str, str]]:
-        between = self.plan.between
-        return [] if between is None else [("between trials", f"{between.total_s:.0f}", describe_between(between))]
+        between, experiment = self.plan.between, self.plan.experiment
+        if between is None:
+            return []
+        has_turns = experiment is not None and experiment.takes_turns
+        name, shared = ("between rounds", "once for all loads of a round: ") if has_turns else ("between trials", "")
+        return [(name, f"{between.total_s:.0f}", shared + describe_between(between))]
 
     def _list_credits(self) -> list[tuple[str, str, str]]:
         return [
