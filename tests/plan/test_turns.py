@@ -8,11 +8,13 @@ from typing import Any
 import msgspec
 import pytest
 
+from pgdyno.cli.terminal.display import describe_plan
 from pgdyno.errors import SpecError
 from pgdyno.plan.experiment import Experiment
 from pgdyno.plan.live import choose_observed_s, predict_turns_s
+from pgdyno.plan.minutes import describe_missing_pairs
 from pgdyno.plan.pin import format_pinned
-from pgdyno.plan.plan import Machine, Plan, plan_study
+from pgdyno.plan.plan import Machine, Plan, count_planned_rounds, plan_study
 from pgdyno.plan.types import PoolerProgram, StepKind
 from pgdyno.spec.read import make_study, parse_study
 from pgdyno.spec.variant import DesignKind
@@ -122,6 +124,27 @@ def test_what_a_round_of_turns_takes() -> None:
         alone_s = next(step.predicted_s for step in steps if step.trial in observed and step.trial.number > 1)
         of_turns_s = (1 + len(CLIENTS)) * (1.0 + predict_turns_s(duration_s))
         assert of_round_s == pytest.approx(alone_s - 6.0 - observed_s + of_turns_s)
+
+
+@pytest.mark.parametrize("card_s", [0.0, 40.0])
+def test_too_few_rounds_for_the_noise_of_a_sweep_are_told_with_the_minutes_that_are_enough(card_s: float) -> None:
+    tables = {"sweep": [{"name": "clients", "levels": CLIENTS[:5]}], "trials": {"duration": "4s"}}
+
+    def plan_in(minutes: float) -> Plan:
+        raw = {"data": {"scale": 10}, "workload": [TPCB], **tables, "experiment": {"minutes": minutes}}
+        machine = msgspec.structs.replace(MACHINE, disk_card_s=card_s)
+        return plan_study(make_study(raw, source="a test", folder=Path()), machine)
+
+    short = plan_in(3)
+    said = describe_missing_pairs(short)
+    assert said is not None
+    assert said.startswith(f"{count_planned_rounds(short)['tpcb-like']} rounds are too few to compare the reference")
+    assert "\n  note: " + said in "\n".join(describe_plan(short))
+    minutes = int(said.partition("--minutes ")[2].partition("`")[0])
+    assert describe_missing_pairs(plan_in(minutes)) is None
+    assert describe_missing_pairs(plan_in(minutes - 1)) is not None
+    # Verdicts take as many rounds, so that a comparison has them or is refused.
+    assert describe_missing_pairs(plan_of({"mode": "simple"}, {"mode": "prepared"})) is None
 
 
 def test_a_turn_has_two_seconds_at_least() -> None:

@@ -132,7 +132,15 @@ def count_least_rounds(experiment: Experiment, workloads_count: int) -> int:
     """
     if is_client_sweep(experiment):
         return 2
-    questions = (len(experiment.variants) - 1) * workloads_count
+    return _least_rounds(experiment, (len(experiment.variants) - 1) * workloads_count)
+
+
+def count_noise_rounds(experiment: Experiment, workloads_count: int) -> int:
+    """Return the fewest rounds that can tell whether the reference differs from itself (A/A)."""
+    return _least_rounds(experiment, workloads_count)
+
+
+def _least_rounds(experiment: Experiment, questions: int) -> int:
     if not experiment.final_look:
         return least_pairs(experiment.alpha / questions)
     level = experiment.alpha / 2 / questions

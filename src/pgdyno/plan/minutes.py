@@ -12,13 +12,13 @@ from typing import NamedTuple
 import msgspec
 
 from pgdyno.errors import SpecError
-from pgdyno.plan.experiment import count_least_rounds
-from pgdyno.plan.plan import Plan, plan_study
+from pgdyno.plan.experiment import count_least_rounds, count_noise_rounds
+from pgdyno.plan.plan import Plan, count_planned_rounds, plan_study
 from pgdyno.plan.scaling import plan_scaling
 from pgdyno.plan.types import Machine
 from pgdyno.spec.study import Study
 from pgdyno.spec.variant import DesignKind
-from pgdyno.units import describe_minutes
+from pgdyno.units import count_things, describe_minutes
 
 # Two rounds are the fewest that separate noise from scaling; loads that remain undecided run again in the third.
 _LEAST_SWEEP_ROUNDS, _SWEEP_ROUNDS = 2, 3
@@ -99,6 +99,26 @@ def _check_enough(
             detail=f"it takes {least} rounds of {(others + 2) * workloads} trials, plus disk, loading and clients",
             hint=f"--minutes {math.ceil(needed_minutes)}, shorter trials, or fewer workloads",
         )
+
+
+def describe_missing_pairs(plan: Plan) -> str | None:
+    """Describe that a plan has too few rounds to compare the reference with itself (A/A); None if it has enough.
+
+    The loads of a sweep over clients get their statuses from fewer rounds than that takes.
+    """
+    experiment = plan.experiment
+    if experiment is None or experiment.design is DesignKind.SWITCHBACK:
+        return None
+    rounds, least = min(count_planned_rounds(plan).values()), count_noise_rounds(experiment, len(plan.workloads))
+    if rounds >= least:
+        return None
+    # The budget has no time for the disk card, which is in the plan.
+    planned_s = min(plan.predicted_s, experiment.budget_s or plan.predicted_s)
+    minutes = math.ceil((planned_s + (least - rounds) * _measure(plan).round_s) / 60.0)
+    return (
+        f"{count_things(rounds, 'round')} are too few to compare the reference with itself (A/A), which takes {least}:"
+        f" `--minutes {minutes}` has room for them"
+    )
 
 
 class _Lengths(NamedTuple):
