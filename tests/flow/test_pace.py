@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 
 from pgdyno.conduct.steps import find_overrun_s
+from pgdyno.plan.extra_rounds import Pace
 
 
 @pytest.mark.parametrize(
@@ -22,5 +23,15 @@ from pgdyno.conduct.steps import find_overrun_s
     ],
 )
 def test_one_more_turn_is_nearer_to_what_was_announced_or_not(turns: int, turn_s: float, fits: bool) -> None:
-    overrun_s = find_overrun_s(1000.0 + turns * turn_s, began_s=1000.0, allowed_s=168.0, turns=turns)
+    overrun_s = find_overrun_s(1000.0 + turns * turn_s, began_s=1000.0, allowed_s=168.0, next_s=turn_s)
     assert (overrun_s <= 0) is fits
+
+
+def test_the_pace_of_rounds_is_theirs_once_one_has_run() -> None:
+    pace = Pace()
+    assert pace.find_ratio() == 1.0
+    pace.add(10.0, 20.0, is_observed=True)
+    assert pace.find_ratio() == pace.find_ratio(is_observed=True) == 2.0
+    pace.add(10.0, 35.0, is_observed=False)
+    pace.add(10.0, 45.0, is_observed=False)
+    assert (pace.find_ratio(), pace.find_ratio(is_observed=True)) == (4.0, 2.0)

@@ -383,8 +383,13 @@ class Playing(TrialRunner):
     """Number of the trial after which the user presses Ctrl-C."""
     taken: list[TrialData]
 
+    def _run_live(self, trial: PlannedTrial) -> None:
+        for step, other in self._wanted_beside(trial):
+            self._run_trial(step, other)
+        self._latest_round[trial.workload] = trial.round
+
     def _run_trial(self, step: Step, trial: PlannedTrial) -> None:
-        self.now_s += self.slowness * step.predicted_s
+        self.now_s += (1.0 if trial.is_observed else self.slowness) * step.predicted_s
         level = 1000.0 * np.random.default_rng(trial.number).normal(1, 0.1)
         if trial.workload == "select-only" and trial.variants == ("B",):
             level *= 3
@@ -467,8 +472,31 @@ def test_trials_that_are_fast_leave_minutes_until_no_round_fits(
     planned = count_planned_rounds(record.plan)["tpcb-like"]
     store = RecordStore(tmp_path / "record")
     store.create(record, study_toml="")
-    referee, _ = play(store, monkeypatch, slowness=0.5)
+    referee, said = play(store, monkeypatch, slowness=0.5)
     assert planned * 1.9 < referee.compare_workload("tpcb-like").rounds <= planned * 2
+    # As many as fit are planned at once: how long they take is known from those that ran.
+    assert [words.startswith("minutes are left: ") for words in said] == [True, False]
+
+
+@pytest.mark.parametrize("slowness", [0.6, 1.7, 4.0])
+def test_turns_that_take_long_to_connect_end_near_their_minutes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, slowness: float
+) -> None:
+    modes = [{"name": "A", "mode": "simple"}, {"name": "B", "mode": "prepared"}]
+    trials = {"duration": "4s", "warm_up": "2s"}
+    record = build_record("live", workload=BOTH[:1], variant=modes, trials=trials, experiment={"minutes": 20})
+    assert record.plan.experiment is not None
+    assert record.plan.experiment.takes_turns
+    store = RecordStore(tmp_path / "record")
+    store.create(record, study_toml="")
+    taken: list[TrialData] = []
+    play(store, monkeypatch, slowness=slowness, taken=taken)
+    steps = [step for step in store.read_record().plan.steps if step.trial]
+    of_trial = {step.trial.number: 1.0 if step.trial.is_observed else slowness for step in steps if step.trial}
+    seconds = {step.trial.number: of_trial[step.trial.number] * step.predicted_s for step in steps if step.trial}
+    others_s = sum(step.predicted_s for step in record.plan.steps if step.trial is None)
+    spent_s = others_s + sum(seconds[data.record.planned.number] for data in taken)
+    assert abs(spent_s - 1200.0) <= 3 * max(seconds.values())
 
 
 def test_a_study_that_is_stopped_in_its_extra_rounds_gets_no_second_share_of_minutes(

@@ -27,7 +27,7 @@ from pgdyno.conduct.steps import TRIES, describe_outcome, find_overrun_s, list_o
 from pgdyno.conduct.ui import Ui
 from pgdyno.errors import PgdynoError, ShortPoolError
 from pgdyno.plan.experiment import Experiment, count_least_rounds, is_client_sweep
-from pgdyno.plan.extra_rounds import add_rounds
+from pgdyno.plan.extra_rounds import Pace, add_rounds
 from pgdyno.plan.plan import Plan, PlannedTrial, Step, StepKind, count_planned_rounds
 from pgdyno.record.samples.server_machine import SERVER_LOG
 from pgdyno.record.serverlog import ErrorReport, read_serverlog
@@ -78,6 +78,7 @@ class TrialRunner:
         self._ui = ui
         self._suspects: dict[str, ErrorFact] = {}
         self._latest_round: dict[str, int] = {}
+        self._pace = Pace()
         finished = store.finished_numbers()
         for trial in record.plan.trials:
             if trial.number in finished:
@@ -116,7 +117,7 @@ class TrialRunner:
         """Plan more rounds for what is open, if the study wants them and one fits; return whether it does."""
         looks = self._sequential.find_due_looks() if self._experiment.extra_rounds else {}
         undecided = {workload: self._sequential.undecided(workload) for workload in looks}
-        plan = add_rounds(self._record.plan, undecided, within_s=within_s)
+        plan = add_rounds(self._record.plan, undecided, within_s=within_s / self._pace.find_ratio())
         more = count_planned_rounds(plan)
         added = {name: more[name] - count for name, count in count_planned_rounds(self._record.plan).items()}
         rounds = max(added.values(), default=0)
@@ -134,7 +135,7 @@ class TrialRunner:
 
     def _run_wanted(self, allowed_s: float) -> bool:
         """Run the trials that are wanted, and return whether the time is over before the last of them."""
-        began_s, turns, is_told = monotonic_s(), 0, False
+        began_s, is_told = monotonic_s(), False
         self._limit(self._steps, allowed_s)
         last: tuple[int, str] | None = None
         for place, (step, trial) in enumerate(self._steps):
@@ -142,8 +143,8 @@ class TrialRunner:
                 continue
             turn = (trial.round, trial.workload if len(trial.variants) == 1 else str(trial.number))
             if last not in {None, turn}:
-                turns += 1
-                over_s = find_overrun_s(monotonic_s(), began_s=began_s, allowed_s=allowed_s, turns=turns)
+                next_s = self._pace.find_ratio(is_observed=trial.is_observed) * self._find_planned_s(step, trial)
+                over_s = find_overrun_s(monotonic_s(), began_s=began_s, allowed_s=allowed_s, next_s=next_s)
                 if over_s > 0 and (self._can_decide(trial) or over_s > allowed_s):
                     return True
                 if over_s > 0 and not is_told:
@@ -153,13 +154,25 @@ class TrialRunner:
                     )
                     self._limit(self._steps[place:], allowed_s)
             last = turn
-            undecided = self._sequential.undecided(trial.workload)
-            LOG.info("next is trial %d: undecided on %s: %s", trial.number, trial.workload, ", ".join(undecided))
-            if self._experiment.design is DesignKind.LIVE and not trial.is_observed:
-                self._run_live(trial)
-            else:
-                self._run_trial(step, trial)
+            self._run_next(step, trial)
         return False
+
+    def _run_next(self, step: Step, trial: PlannedTrial) -> None:
+        """Run a trial, or all trials of its live round, and note how long that takes."""
+        undecided = self._sequential.undecided(trial.workload)
+        LOG.info("next is trial %d: undecided on %s: %s", trial.number, trial.workload, ", ".join(undecided))
+        began_s = monotonic_s()
+        if self._experiment.design is DesignKind.LIVE and not trial.is_observed:
+            planned_s = self._find_planned_s(step, trial)
+            self._run_live(trial)
+        else:
+            planned_s = step.predicted_s
+            self._run_trial(step, trial)
+        self._pace.add(planned_s, monotonic_s() - began_s, is_observed=trial.is_observed)
+
+    def _find_planned_s(self, step: Step, trial: PlannedTrial) -> float:
+        """Return the predicted seconds of a block, or of what is wanted of a trial's round on its workload."""
+        return step.predicted_s if trial.is_block else sum(one.predicted_s for one, _ in self._wanted_beside(trial))
 
     def _make_final_looks(self) -> None:
         """Make the final look at every undecided workload that has had none, and note its place in the record for good.

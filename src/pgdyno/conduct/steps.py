@@ -75,8 +75,8 @@ def list_open_trials(store: RecordStore, record: StudyRecord) -> list[tuple[Step
     return [(step, trial) for step in record.plan.steps if (trial := step.trial) and trial.number not in finished]
 
 
-def find_overrun_s(now_s: float, *, began_s: float, allowed_s: float, turns: int) -> float:
-    """Return by how much too late one more turn would end if it took as long as those before it; positive: do not begin it.
+def find_overrun_s(now_s: float, *, began_s: float, allowed_s: float, next_s: float) -> float:
+    """Return by how much too late half of the next turn would end; positive: do not begin it.
 
     Ending half a turn late is as near to what was announced as ending half a turn early.
 
@@ -84,10 +84,9 @@ def find_overrun_s(now_s: float, *, began_s: float, allowed_s: float, turns: int
         now_s: The time between two turns, on the clock of `began_s`.
         began_s: When the first turn began.
         allowed_s: The time that was announced for all of them.
-        turns: How many are over; at least one.
+        next_s: How long the next one is likely to take.
     """
-    passed_s = now_s - began_s
-    return passed_s + passed_s / turns / 2 - allowed_s
+    return now_s - began_s + next_s / 2 - allowed_s
 
 
 def prepare_stage(

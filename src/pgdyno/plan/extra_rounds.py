@@ -1,7 +1,8 @@
 """Plan more rounds for the questions that are open when the planned rounds are over and minutes are left.
 
 The minutes are those of questions that were decided early, and of trials that took less time than predicted. No log ratio
-of a workload chooses how many rounds it gets, so that its final look may follow them (ADR 16).
+of a workload chooses how many rounds it gets, so that its final look may follow them (ADR 16). How long rounds take is known from
+those that ran: a plan has no time for connecting, nor for a busy machine.
 """
 
 from __future__ import annotations
@@ -16,6 +17,28 @@ from pgdyno.plan.types import Plan, PlannedTrial, Step, StepKind
 
 # The reference runs twice in a round.
 _REFERENCES = 2
+# Tolerance of a quotient of seconds, so that a whole number of rounds stays whole.
+_ROUNDING = 1e-6
+
+
+class Pace:
+    """How long trials take against the plan's predictions, by those that ran."""
+
+    def __init__(self) -> None:
+        self._passed_s = {False: 0.0, True: 0.0}
+        self._planned_s = {False: 0.0, True: 0.0}
+
+    def add(self, planned_s: float, passed_s: float, *, is_observed: bool) -> None:
+        """Add trials that ran; those that are only observed have a pace of their own."""
+        self._planned_s[is_observed] += planned_s
+        self._passed_s[is_observed] += passed_s
+
+    def find_ratio(self, *, is_observed: bool = False) -> float:
+        """Return the seconds that trials take for each predicted one; before one ran, those of the other kind, or 1."""
+        for kind in (is_observed, not is_observed):
+            if self._planned_s[kind] and self._passed_s[kind]:
+                return self._passed_s[kind] / self._planned_s[kind]
+        return 1.0
 
 
 def add_rounds(plan: Plan, undecided: Mapping[str, Sequence[str]], *, within_s: float) -> Plan:
@@ -33,7 +56,7 @@ def add_rounds(plan: Plan, undecided: Mapping[str, Sequence[str]], *, within_s: 
     draw = random.Random(trials[-1].seed)  # noqa: S311 - an order that can be drawn again, not a secret
     orders: dict[str, list[list[str]]] = {workload: [] for workload in undecided}
     added: list[Step] = []
-    for number in range(1, int(within_s // round_s) + 1 if round_s else 1):
+    for number in range(1, int(within_s / round_s + _ROUNDING) + 1 if round_s else 1):
         for workload in draw.sample(list(undecided), k=len(undecided)):
             step, trial = last[workload]
             reference = plan.experiment.reference.name
