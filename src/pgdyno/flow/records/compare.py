@@ -133,7 +133,7 @@ def _read_report(store: RecordStore) -> ReportInput:
         raise SpecError(
             f"{store.path} is about failovers: compare-records compares TPS",
             detail="each of its reports has its times without service and verdicts",
-            hint="measure both in one study, which gives a verdict: `pgdyno compare --failover crash --standbys 1`",
+            hint="measure both in one study, which gives a verdict: `pgdyno compare --server 15 --server 18 --failover crash --standbys 1`",
         )
     if not any(trial.tps is not None for workload in report.analysis.workloads for trial in workload.trials):
         raise SpecError(
