@@ -21,7 +21,8 @@ from pgdyno.record.tuned import STOCK
 from pgdyno.report.document import Link
 from pgdyno.report.input import ReportInput
 from pgdyno.report.lists import join_by_place
-from pgdyno.report.sections.comparison.answers import WorkloadAnswers
+from pgdyno.report.sections.comparison.answers import Answer, WorkloadAnswers, answer_study, describe_missing_knee
+from pgdyno.report.sections.comparison.client_sweep import scaling_report
 from pgdyno.report.sections.comparison.method import is_noise_loud
 from pgdyno.report.sections.comparison.variants import VariantText
 from pgdyno.report.sections.findings import FindingText, join_places, name_workloads
@@ -103,6 +104,8 @@ def list_steps(
     # A study in which two identical variants differ proves nothing.
     trusted = {one.workload: f"c{number}" for number, one in enumerate(compared, start=1) if not is_noise_loud(one)}
     proven = _from_tuned(report, trusted) if report.record.tuned is not None else _from_answers(compared, trusted)
+    followed = scaling_report(report)
+    curves = _from_curves((*compared, *(() if followed is None else answer_study(followed))))
     told = tuple(explained)
     limited = {name for one in told if one.rule == LIMITS and one.advice for name in one.names}
     advised = [
@@ -121,7 +124,7 @@ def list_steps(
     ]
     order = list(StepCertainty)
     ordered = sorted(
-        [*proven, *worthwhile], key=lambda step: (order.index(step.standing), -abs(step.gain_ratio or 0.0))
+        [*proven, *curves, *worthwhile], key=lambda step: (order.index(step.standing), -abs(step.gain_ratio or 0.0))
     )
     # One experiment at a time: its answer may make the next one unnecessary.
     first = next((step for step in ordered if step.standing is StepCertainty.SETTLES), None)
@@ -185,13 +188,11 @@ def _from_answers(compared: Sequence[WorkloadAnswers], trusted: Mapping[str, str
     variants: dict[str, VariantText] = {}
     shown: dict[str, list[_Shown]] = {}
     for answers in compared:
-        if answers.workload in trusted and answers.sweep is None:
-            # The TPS of unlike transactions added up is no reason to choose anything.
-            for part in answers.list_judged():
-                for answer in part.answers:
-                    variants[answer.variant.name] = answer.variant
-                    one = _Shown(verdict=answer.verdict, workload=part.workload, anchor=trusted[answers.workload])
-                    shown.setdefault(answer.variant.name, []).append(one)
+        if answers.workload in trusted:
+            for workload, answer in _list_reasons(answers):
+                variants[answer.variant.name] = answer.variant
+                one = _Shown(verdict=answer.verdict, workload=workload, anchor=trusted[answers.workload])
+                shown.setdefault(answer.variant.name, []).append(one)
     if not shown:
         return
     reference = compared[0].reference
@@ -210,6 +211,27 @@ def _from_answers(compared: Sequence[WorkloadAnswers], trusted: Mapping[str, str
     yield from advised[:_MOST_PROVEN]
     if not advised:
         yield from _stay([one for of in fair.values() for one in of], reference.title, is_lone=len(fair) == 1)
+
+
+def _list_reasons(answers: WorkloadAnswers) -> Iterator[tuple[str, Answer]]:
+    """Yield the answers that may be a reason to choose a variant, each with its workload or part.
+
+    The TPS of unlike transactions added up are none, and neither are those of more clients.
+    """
+    for part in answers.list_judged():
+        for answer in part.answers:
+            if answer.variant.clients == answers.reference.clients:
+                yield part.workload, answer
+
+
+def _from_curves(compared: Iterable[WorkloadAnswers]) -> Iterator[NextStep]:
+    """Yield what would find the knee of each sweep over clients that has none; one that was found is explained with its pool."""
+    for answers in compared:
+        words = "" if is_noise_loud(answers) else describe_missing_knee(answers)
+        if words:
+            yield NextStep(
+                standing=StepCertainty.UNKNOWN, words=words, workloads=(answers.workload,), badge="undecided"
+            )
 
 
 def _use(shown: Sequence[_Shown], words: str) -> Iterator[NextStep]:

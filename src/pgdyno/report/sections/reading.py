@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import msgspec
 
+from pgdyno.plan.experiment import is_client_sweep
 from pgdyno.report.document import Prose, Section
 from pgdyno.report.input import ReportInput
 from pgdyno.report.level import Level
@@ -33,6 +34,13 @@ not necessarily equal. Inconclusive: neither is shown yet; it never means that t
 The trials below show whether anything went wrong; the verdicts do not use them.
 """.splitlines()
 
+_SWEEPING = """\
+Each number of clients has its TPS, with an interval [low – high], and a status. The status comes from comparisons within rounds, \
+in which all loads run under the same conditions.
+A load gets a status once its interval allows no other. Undecided: several are still possible; it never means that there is no \
+difference.
+The trials below show whether anything went wrong; the statuses do not use them.
+""".splitlines()
 
 _SEARCHING = """\
 The trial is the unit: each trial starts {start} and either holds the limit or does not. The \
@@ -58,6 +66,8 @@ def build_reading(report: ReportInput) -> Iterator[Section]:
 def explain_reading(report: ReportInput) -> tuple[str, ...]:
     """Explain how to read the report, a paragraph each."""
     plan = report.record.plan
-    paragraphs = _SEARCHING if plan.search is not None else _MEASURING if plan.experiment is None else _COMPARING
+    paragraphs = _SEARCHING if plan.search is not None else _MEASURING
+    if plan.experiment is not None:
+        paragraphs = _SWEEPING if is_client_sweep(plan.experiment) else _COMPARING
     place = "the server, with the way to it," if report.record.given else "this machine"
     return tuple(one.format(place=place, start=describe_start(report.record.study)) for one in paragraphs)

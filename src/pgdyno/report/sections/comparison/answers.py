@@ -10,8 +10,9 @@ import msgspec
 from pgdyno.analyse.comparison.answers import Comparison
 from pgdyno.analyse.comparison.plans import StatementPlans, compare_plans, find_missing_plans
 from pgdyno.analyse.comparison.verdict import Verdict
-from pgdyno.analyse.sweep.scaling import ClientSweep
+from pgdyno.analyse.sweep.scaling import ClientSweep, LoadStatus
 from pgdyno.facts.durability import Loss
+from pgdyno.plan.experiment import is_client_sweep
 from pgdyno.report.format import count_things, format_clients, format_estimate, format_seconds
 from pgdyno.report.input import ReportInput
 from pgdyno.report.sections.comparison.variants import VariantText, describe_variants
@@ -19,6 +20,7 @@ from pgdyno.report.verdict_words import count_pairs, describe_change, describe_o
 from pgdyno.spec.variant import DesignKind
 
 _LONGEST_NAME = 24
+_NO_CURVE = "There is no curve yet: no round has measured two numbers of clients."
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,9 +54,10 @@ class WorkloadAnswers(msgspec.Struct, frozen=True, kw_only=True):
     variants: dict[str, VariantText]
     """The variants in their order, the reference first."""
     answers: tuple[Answer, ...]
+    """None in a sweep over clients, which asks how TPS follow their number, and not whether it differs from the first one."""
     sweep: ClientSweep | None
     curve: tuple[str, ...]
-    """The answers of a sweep over clients, in sentences."""
+    """The answers of a sweep over clients, in sentences; none of other comparisons."""
     plans: tuple[StatementPlans, ...]
     """The plans of the workload's statements under all variants; none where they were not asked for."""
     plans_missing: tuple[str, ...]
@@ -72,6 +75,11 @@ class WorkloadAnswers(msgspec.Struct, frozen=True, kw_only=True):
         """The variant that the others are compared with."""
         return self.variants[self.comparison.reference]
 
+    @property
+    def is_sweep(self) -> bool:
+        """True if the answer is a curve over clients, and no verdict."""
+        return bool(self.curve)
+
     def list_judged(self) -> tuple[WorkloadAnswers, ...]:
         """Return the answers that have verdicts on speed: those of the parts of a load that has parts, else these."""
         return self.parts or (self,)
@@ -87,13 +95,16 @@ def answer_study(report: ReportInput) -> tuple[WorkloadAnswers, ...]:
     pieces = "turns" if experiment.takes_turns else "slices"
     of = "" if experiment.design is DesignKind.PAIRED else f" of {pieces}"
     trials = {one.workload: report.analysis.list_trials(one.workload) for one in report.analysis.comparisons}
+    is_sweep = is_client_sweep(experiment)
     return tuple(
         WorkloadAnswers(
             comparison=comparison,
             variants=variants,
-            answers=_answer_all(comparison, variants, of),
+            answers=() if is_sweep else _answer_all(comparison, variants, of),
             sweep=report.analysis.sweeps.get(comparison.workload),
-            curve=_describe_curve(report.analysis.sweeps.get(comparison.workload), experiment.detect_ratio),
+            curve=_describe_curve(report.analysis.sweeps.get(comparison.workload), experiment.detect_ratio)
+            if is_sweep
+            else (),
             plans=compare_plans(trials[comparison.workload], list(variants)),
             plans_missing=find_missing_plans(trials[comparison.workload]),
             parts=tuple(_answer_part(one, variants, of) for one in report.analysis.compared_parts(comparison.workload)),
@@ -167,12 +178,27 @@ def warn_unequal_durability(variant: VariantText, reference: VariantText) -> str
 
 def _describe_curve(sweep: ClientSweep | None, delta_ratio: float) -> tuple[str, ...]:
     if sweep is None:
-        return ()
+        return (_NO_CURVE,)
     standings: dict[str, list[str]] = {}
     for point in sweep.points:
         standings.setdefault(name_status(point.status), []).append(f"{point.clients:,}")
     stands = "; ".join(f"{', '.join(clients)} {status}" for status, clients in standings.items())
     return (_describe_peak(sweep), _describe_knee(sweep, delta_ratio), f"Status by number of clients: {stands}.")
+
+
+def describe_missing_knee(answers: WorkloadAnswers) -> str:
+    """Say that a sweep over clients has found no knee, why, and what would find it; empty where it has found one, or is none."""
+    sweep = answers.sweep
+    if sweep is None or (sweep.knee.value is not None and sweep.knee.high is not None):
+        return ""
+    return f"No knee was found: {sweep.knee.reason}. {_find_knee(sweep)}"
+
+
+def _find_knee(sweep: ClientSweep) -> str:
+    last = sweep.points[-1]
+    if set(last.possible) <= {LoadStatus.UNDER_USED, LoadStatus.LINEAR} or all(one.status for one in sweep.points):
+        return f"Sweep more clients than {last.clients:,}."
+    return "More rounds of this sweep would tell."
 
 
 def _describe_peak(sweep: ClientSweep) -> str:

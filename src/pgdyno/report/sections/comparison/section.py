@@ -104,7 +104,7 @@ def _describe_brackets(compared: tuple[WorkloadAnswers, ...]) -> str:
     questions = [
         answers.comparison.find(name, answers.comparison.primary)
         for answers in compared
-        if answers.sweep is None
+        if not answers.is_sweep
         for name in answers.variants
     ]
     return describe_brackets(question for question in questions if question is not None)
@@ -115,9 +115,9 @@ def _build_panel(part_id: str, answers: WorkloadAnswers, report: ReportInput) ->
     blocks: list[Block] = []
     # The table of layers has these verdicts, for each layer as well as the whole set.
     is_layered = report.record.tuned is not None and report.record.tuned.is_layered
-    if sweep is not None:
+    if answers.is_sweep:
         blocks += [Prose(words=words, tone=Tone.CLAIM, level=Level.HEADLINE) for words in answers.curve]
-        blocks.append(statuses_table(sweep))
+        blocks += [] if sweep is None else [statuses_table(sweep)]
     elif not is_layered:
         said = [answer for of in answers.list_judged() for answer in of.answers]
         blocks.append(Claims(claims=tuple(map(_make_claim, said))))
@@ -145,7 +145,7 @@ def _build_panel(part_id: str, answers: WorkloadAnswers, report: ReportInput) ->
     )
     return Section(
         title=answers.workload,
-        sub="" if sweep is not None else f"against {answers.reference.title}",
+        sub="" if answers.is_sweep else f"against {answers.reference.title}",
         blocks=tuple(blocks),
         beside=tuple(charts),
         look=Look.VERDICTS,
@@ -193,19 +193,18 @@ def _build_comparison(part_id: str, answers: WorkloadAnswers, report: ReportInpu
     blocks += build_plans(answers)
     questions = [
         (f"{of_id}-q{number}", part, one)
-        for of_id, part in _list_judged(part_id, answers)
+        for of_id, part in (() if answers.is_sweep else _list_judged(part_id, answers))
         for number, one in enumerate(part.comparison.list_primary(), start=1)
     ]
-    is_open = answers.sweep is None and len(questions) <= _MOST_OPEN
+    is_open = len(questions) <= _MOST_OPEN
     for of_id, part, one in questions:
         if one.log_ratios:
             section = _build_question(of_id, one, part, is_open=is_open)
             blocks.append(msgspec.structs.replace(section, title=_name_part(section.title, part, answers)))
     blocks.append(_build_noise(part_id, answers))
-    is_sweep = answers.sweep is not None
     return Section(
-        title=f"TPS curve of {answers.workload}" if is_sweep else f"Verdicts on {answers.workload}",
-        sub="" if is_sweep else f"against {answers.reference.title}",
+        title=f"TPS curve of {answers.workload}" if answers.is_sweep else f"Verdicts on {answers.workload}",
+        sub="" if answers.is_sweep else f"against {answers.reference.title}",
         id=part_id,
         blocks=tuple(blocks),
         is_listed=True,
@@ -215,7 +214,7 @@ def _build_comparison(part_id: str, answers: WorkloadAnswers, report: ReportInpu
 
 def _list_tables(answers: WorkloadAnswers, experiment: Experiment) -> Iterator[Block]:
     sweep = answers.sweep
-    if sweep is None:
+    if not answers.is_sweep:
         for part in answers.list_judged():
             for table in (matrix_table(part, experiment), verdict_table(part)):
                 if table is not None:
@@ -223,12 +222,13 @@ def _list_tables(answers: WorkloadAnswers, experiment: Experiment) -> Iterator[B
         whole = (sum_table(answers) if answers.parts else None, counts_table(answers))
         yield from (table for table in whole if table is not None)
         return
+    if sweep is None:
+        return
     clients = {one.clients: one.name for one in experiment.variants if one.clients is not None}
     yield loads_table(answers, sweep, clients)
     yield Prose(words=describe_law(sweep), tone=Tone.SMALL)
     counts = counts_table(answers)
     yield from (table for table in (None if sweep.usl is None else law_table(sweep.usl), counts) if table is not None)
-    yield msgspec.structs.replace(verdict_table(answers), level=Level.DETAIL)
 
 
 def _build_question(part_id: str, question: Question, answers: WorkloadAnswers, *, is_open: bool) -> Section:

@@ -121,7 +121,7 @@ def counts_table(answers: WorkloadAnswers) -> Table | None:
         return None
     rows = []
     for variant in answers.variants.values():
-        if variant.is_reference:
+        if variant.is_reference or answers.is_sweep:
             cells = [figure_cell(comparison, variant.name, metric) for metric in shown]
         else:
             cells = [_count_cell(comparison.find(variant.name, metric)) for metric in shown]

@@ -22,7 +22,9 @@ class VariantText(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     is_reference: bool
     sets: tuple[str, ...]
-    """Such as `commit_delay = 50`; for a load, `8 clients`."""
+    """Such as `commit_delay = 50`; for a load, `clients = 8`."""
+    clients: int | None
+    """The number of clients that it sets; None for the workload's own."""
     below: str
     """The disks of the places that it names, such as `xfs on vdb`; empty without any."""
     given_up: tuple[GivenUp, ...]
@@ -81,6 +83,7 @@ def _describe(record: StudyRecord, experiment: Experiment, variant: Variant) -> 
         name=variant.name,
         is_reference=variant.name == experiment.reference.name,
         sets=tuple(_list_sets(experiment, variant, has_own_server=len(servers) > 1)),
+        clients=variant.clients,
         below=_describe_disks(record, variant),
         given_up=find_losses(record, variant),
         error=record.refused_variants.get(variant.name),

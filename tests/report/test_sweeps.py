@@ -1,0 +1,95 @@
+"""What a report says of sweeps over loads: the curve and its knee, and never that the first load is the one to stay with."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+
+import msgspec
+import pytest
+
+from pgdyno.report.documents.report import render_json
+from pgdyno.report.forms.html import print_html
+from pgdyno.report.forms.markdown import print_markdown
+from pgdyno.report.input import ReportInput
+from pgdyno.report.live.answers import view_answers
+from pgdyno.report.sections.comparison.answers import answer_study
+from pgdyno.report.sections.next_steps import list_steps
+from pgdyno.report.study import build_report as build_report_document
+from pgdyno.spec.study import DataSpec, Study, WorkloadSpec
+from pgdyno.spec.variant import ExperimentSpec, VariantSpec
+from tests.report.build_comparison import Effect, build_client_sweep, compose
+from tests.report.build_scaling import build_bench
+
+
+def build_begun() -> ReportInput:
+    """A sweep in which no round has ended."""
+    report = build_client_sweep(rounds=1)
+    comparisons = tuple(
+        msgspec.structs.replace(
+            one,
+            questions=tuple(
+                msgspec.structs.replace(
+                    question, log_ratios=(), at_s=(), verdict=msgspec.structs.replace(question.verdict, n=0)
+                )
+                for question in one.questions
+            ),
+        )
+        for one in report.analysis.comparisons
+    )
+    return msgspec.structs.replace(
+        report, analysis=msgspec.structs.replace(report.analysis, sweeps={}, comparisons=comparisons)
+    )
+
+
+def build_climbing() -> ReportInput:
+    """A sweep whose TPS surely grow up to its largest load."""
+    return build_client_sweep(loads=(1, 2, 4, 8))
+
+
+def build_compared_loads() -> ReportInput:
+    """Numbers of clients that `compare` was asked about."""
+    study = Study(
+        data=DataSpec(scale=100),
+        workload=(WorkloadSpec(name="tpcb-like"),),
+        variant=tuple(VariantSpec(clients=clients) for clients in (1, 4)),
+        experiment=ExperimentSpec(minutes=10.0),
+    )
+    return compose(study, {"tpcb-like": {"clients=4": Effect(tps=1.01)}}, rounds=6, noise_ratio=0.05, round_s=20.0)
+
+
+def list_words(report: ReportInput) -> list[str]:
+    return [step.words for step in list_steps(report, answer_study(report), ())]
+
+
+@pytest.mark.parametrize("build", [build_client_sweep, build_begun, build_climbing])
+def test_a_sweep_over_clients_compares_no_load_with_the_first(build: Callable[[], ReportInput]) -> None:
+    report = build()
+    document = build_report_document(report)
+    for words in (print_markdown(document), print_html(document, vega_js="")):
+        assert "nconclusive" not in words
+        assert "against clients=1" not in words
+        assert "Stay with" not in words
+    (comparison,) = json.loads(render_json(report))["experiment"]["comparisons"]
+    assert comparison["sentences"] == list(answer_study(report)[0].curve)
+    assert not view_answers(report).verdicts
+
+
+def test_a_sweep_without_a_knee_says_what_would_find_it() -> None:
+    assert list_words(build_client_sweep()) == []
+    (words,) = list_words(build_climbing())
+    assert re.fullmatch(r"No knee was found: .*TPS still grows.*\. Sweep more clients than 8\.", words), words
+    report = build_bench(rounds=1)
+    (words,) = (one for one in list_words(report) if "knee" in one)
+    assert words.endswith("More rounds of this sweep would tell.")
+    assert answer_study(build_begun())[0].curve == (
+        "There is no curve yet: no round has measured two numbers of clients.",
+    )
+
+
+def test_more_clients_are_no_reason_to_choose_them() -> None:
+    report = build_compared_loads()
+    (answers,) = answer_study(report)
+    assert [one.variant.name for one in answers.answers] == ["clients=4"]
+    assert list_words(report) == []
