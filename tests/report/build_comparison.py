@@ -31,6 +31,7 @@ from pgdyno.spec.variant import DesignKind, ExperimentSpec, SweepSpec, VariantSp
 from tests.report.build import GB, HOSTILE, build_failed, build_report, build_trial, build_workload
 
 SLICE_S = 0.5
+_CROSSED_CLIENTS = (1, 8, 32, 64)
 _LEVELS = {"tpcb-like": 3412.0, "select-only": 48_300.0, "split": 20_000.0}
 _METRICS = {
     "latency_p50_ms": (0.9, 0.3), "latency_p95_ms": (2.1, 0.5), "latency_p99_ms": (5.4, 0.8), "wal_bytes": (0.0, 0.004),
@@ -139,6 +140,44 @@ def build_client_sweep(*, rounds: int = 4, loads: tuple[int, ...] = (1, 2, 4, 8,
     sweeps = {"tpcb-like": analyse_client_sweep(trials, delta_ratio=0.03)}
     return compose(
         study, {"tpcb-like": effects}, rounds=rounds, noise_ratio=0.012, round_s=130.0, level=760.0, sweeps=sweeps
+    )
+
+
+@functools.cache
+def build_crossed() -> ReportInput:
+    """Clients swept in two modes, one of which is a quarter faster at every number of them."""
+    study = Study(
+        data=DataSpec(scale=100),
+        workload=(WorkloadSpec(name="select-only"),),
+        sweep=(
+            SweepSpec(name="mode", levels=("simple", "prepared")),
+            SweepSpec(name="clients", levels=_CROSSED_CLIENTS),
+        ),
+        experiment=ExperimentSpec(minutes=60.0),
+    )
+    true = {
+        (mode, n): factor * n / (1 + 0.05 * (n - 1) + 0.0016 * n * (n - 1))
+        for mode, factor in (("simple", 1.0), ("prepared", 1.25))
+        for n in _CROSSED_CLIENTS
+    }
+    effects = {
+        f"mode={mode}, clients={n}": Effect(tps=tps) for (mode, n), tps in true.items() if (mode, n) != ("simple", 1)
+    }
+    draw = random.Random(11)
+    curves = {
+        mode: analyse_client_sweep(
+            [
+                ClientTrial(clients=n, round_index=number, tps=760.0 * true[mode, n] * math.exp(draw.gauss(0, 0.012)))
+                for number in range(4)
+                for n in _CROSSED_CLIENTS
+            ],
+            delta_ratio=0.03,
+        )
+        for mode in ("simple", "prepared")
+    }
+    report = compose(study, {"select-only": effects}, rounds=6, noise_ratio=0.012, round_s=130.0, level=760.0)
+    return msgspec.structs.replace(
+        report, analysis=msgspec.structs.replace(report.analysis, crossed={"select-only": curves})
     )
 
 

@@ -16,10 +16,11 @@ from pgdyno.report.input import ReportInput
 from pgdyno.report.live.answers import view_answers
 from pgdyno.report.sections.comparison.answers import answer_study
 from pgdyno.report.sections.next_steps import list_steps
+from pgdyno.report.sections.records.kept import describe_answers, list_gains, parse_kept
 from pgdyno.report.study import build_report as build_report_document
 from pgdyno.spec.study import DataSpec, Study, WorkloadSpec
 from pgdyno.spec.variant import ExperimentSpec, VariantSpec
-from tests.report.build_comparison import Effect, build_client_sweep, compose
+from tests.report.build_comparison import Effect, build_client_sweep, build_crossed, compose
 from tests.report.build_scaling import build_bench
 
 
@@ -93,3 +94,31 @@ def test_more_clients_are_no_reason_to_choose_them() -> None:
     (answers,) = answer_study(report)
     assert [one.variant.name for one in answers.answers] == ["clients=4"]
     assert list_words(report) == []
+
+
+def test_clients_in_two_modes_have_a_curve_for_each_and_verdicts_on_like_loads_alone() -> None:
+    report = build_crossed()
+    (answers,) = answer_study(report)
+    best, *curves = answers.curve
+    assert re.fullmatch(r"Highest TPS measured: [\d,]+ \[.*\] with mode=prepared and 32 clients\.", best), best
+    assert [words.partition(":")[0] for words in curves] == ["mode=simple", "mode=prepared"]
+    assert all("Status by number of clients: 1 linear" in words for words in curves)
+    assert [one.variant.name for one in answers.answers] == ["mode=prepared, clients=1"]
+    (words,) = list_words(report)
+    assert words == "Use mode=prepared, clients=1 rather than mode=simple, clients=1."
+    document = build_report_document(report)
+    for said in (print_markdown(document), print_html(document, vega_js="")):
+        assert "8 combinations of mode and clients" in said
+        assert not re.search(r"clients=(8|32|64)\W+(is|against|and mode)", said)
+    assert "| 32 | 5," in print_markdown(document)
+    assert [one.workload for one in view_answers(report).sweeps] == [
+        "select-only, mode=simple",
+        "select-only, mode=prepared",
+    ]
+
+
+def test_a_journal_tells_of_clients_in_two_modes_what_was_best() -> None:
+    kept = parse_kept(render_json(build_crossed()))
+    (words,) = describe_answers(kept)
+    assert words.startswith("select-only: Highest TPS measured:")
+    assert not list_gains(kept)

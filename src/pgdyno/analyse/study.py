@@ -24,7 +24,7 @@ from pgdyno.analyse.trial.analysis import analyse_trial
 from pgdyno.analyse.trial.latency import estimate_latencies
 from pgdyno.analyse.trial.parts import estimate_parts
 from pgdyno.analyse.types import TrialAnalysis, WorkloadAnalysis
-from pgdyno.plan.experiment import is_client_sweep
+from pgdyno.plan.experiment import Experiment, find_crossed_axis, is_client_sweep
 from pgdyno.plan.plan import PlannedWorkload, apply_variant, count_planned_rounds
 from pgdyno.plan.search import Search
 from pgdyno.record.trial_data import TrialData
@@ -110,8 +110,19 @@ def analyse_study(
             planned_rounds=planned_rounds,
         ),
         sweeps={name: sweep for name, sweep in sweeps.items() if sweep is not None},
+        crossed={name: dict(_analyse_levels(of, experiment)) for name, of in by_workload.items()},
         pilots=_find_pilots(blocks),
     )
+
+
+def _analyse_levels(trials: Sequence[TrialAnalysis], experiment: Experiment) -> Iterator[tuple[str, ClientSweep]]:
+    """Yield each level of the axis that was swept beside clients, with the curve of its loads; nothing for other comparisons."""
+    axis = find_crossed_axis(experiment)
+    for level in () if axis is None else dict.fromkeys(one.levels[axis] for one in experiment.variants):
+        of_level = {one.name: one.clients for one in experiment.variants if one.levels[axis] == level}
+        sweep = analyse_workload_sweep(trials, experiment, level_of=lambda variant, of=of_level: of.get(variant.name))
+        if sweep is not None:
+            yield level, sweep
 
 
 def find_capacities(

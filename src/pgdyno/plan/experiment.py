@@ -120,6 +120,12 @@ def is_client_sweep(experiment: Experiment) -> bool:
     return all(set(variant.levels) == {"clients"} for variant in experiment.variants)
 
 
+def find_crossed_axis(experiment: Experiment) -> str | None:
+    """Return the axis that a sweep crosses with numbers of clients; None for other comparisons."""
+    axes = list(experiment.reference.levels)
+    return next((axis for axis in axes if axis != "clients"), None) if "clients" in axes else None
+
+
 def has_several_scripts(experiment: Experiment) -> bool:
     """Return whether variants run different scripts."""
     return len({variant.scripts for variant in experiment.variants}) > 1

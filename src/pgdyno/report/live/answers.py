@@ -12,6 +12,7 @@ import msgspec
 
 from pgdyno.analyse.comparison.answers import Question
 from pgdyno.analyse.comparison.e_process import gather_evidence
+from pgdyno.analyse.sweep.scaling import ClientSweep
 from pgdyno.explain.finding import Finding
 from pgdyno.report.charts.intervals import percent
 from pgdyno.report.format import EstimateText, format_estimate
@@ -96,9 +97,7 @@ def view_answers(report: ReportInput) -> AnswersView:
         sweeps += _view_sweeps(answer_study(after))
     figures = () if answers else tuple(_list_figures(report))
     return AnswersView(
-        verdicts=tuple(
-            _view_verdicts(part) for one in answers if one.sweep is None and one.answers for part in one.list_judged()
-        ),
+        verdicts=tuple(_view_verdicts(part) for one in answers if one.answers for part in one.list_judged()),
         figures=figures,
         sweeps=tuple(sweeps),
         findings=tuple(_view_finding(one) for one in report.findings),
@@ -158,18 +157,24 @@ def _list_looks(question: Question) -> Iterator[tuple[int, float, float]]:
 def _view_sweeps(answers: tuple[WorkloadAnswers, ...]) -> Iterator[SweepView]:
     for one in answers:
         if one.sweep is not None:
-            points = tuple(
-                PointView(
-                    clients=point.clients,
-                    tps=point.tps.value,
-                    low=point.tps.low,
-                    high=point.tps.high,
-                    text=_join(format_estimate(point.tps)),
-                    status=name_status(point.status),
-                )
-                for point in one.sweep.points
-            )
-            yield SweepView(workload=one.workload, points=points, curve=one.curve)
+            yield _view_sweep(one.workload, one.sweep, one.curve)
+        for level, words in zip(one.levels, one.curve[1:], strict=False):
+            yield _view_sweep(f"{one.workload}, {level.level}", level.sweep, (words,))
+
+
+def _view_sweep(name: str, sweep: ClientSweep, curve: tuple[str, ...]) -> SweepView:
+    points = tuple(
+        PointView(
+            clients=point.clients,
+            tps=point.tps.value,
+            low=point.tps.low,
+            high=point.tps.high,
+            text=_join(format_estimate(point.tps)),
+            status=name_status(point.status),
+        )
+        for point in sweep.points
+    )
+    return SweepView(workload=name, points=points, curve=curve)
 
 
 def _join(text: EstimateText) -> str:

@@ -21,8 +21,9 @@ from pgdyno.record.tuned import STOCK
 from pgdyno.report.document import Link
 from pgdyno.report.input import ReportInput
 from pgdyno.report.lists import join_by_place
-from pgdyno.report.sections.comparison.answers import Answer, WorkloadAnswers, answer_study, describe_missing_knee
+from pgdyno.report.sections.comparison.answers import Answer, WorkloadAnswers, answer_study
 from pgdyno.report.sections.comparison.client_sweep import scaling_report
+from pgdyno.report.sections.comparison.curve import describe_missing_knee
 from pgdyno.report.sections.comparison.method import is_noise_loud
 from pgdyno.report.sections.comparison.variants import VariantText
 from pgdyno.report.sections.findings import FindingText, join_places, name_workloads
@@ -227,8 +228,8 @@ def _list_reasons(answers: WorkloadAnswers) -> Iterator[tuple[str, Answer]]:
 def _from_curves(compared: Iterable[WorkloadAnswers]) -> Iterator[NextStep]:
     """Yield what would find the knee of each sweep over clients that has none; one that was found is explained with its pool."""
     for answers in compared:
-        words = "" if is_noise_loud(answers) else describe_missing_knee(answers)
-        if words:
+        words = "" if answers.sweep is None else describe_missing_knee(answers.sweep)
+        if words and not is_noise_loud(answers):
             yield NextStep(
                 standing=StepCertainty.UNKNOWN, words=words, workloads=(answers.workload,), badge="undecided"
             )

@@ -10,17 +10,17 @@ import msgspec
 from pgdyno.analyse.comparison.answers import Comparison
 from pgdyno.analyse.comparison.plans import StatementPlans, compare_plans, find_missing_plans
 from pgdyno.analyse.comparison.verdict import Verdict
-from pgdyno.analyse.sweep.scaling import ClientSweep, LoadStatus
+from pgdyno.analyse.sweep.scaling import ClientSweep
 from pgdyno.facts.durability import Loss
-from pgdyno.plan.experiment import is_client_sweep
-from pgdyno.report.format import count_things, format_clients, format_estimate, format_seconds
+from pgdyno.plan.experiment import Experiment, find_crossed_axis, is_client_sweep
+from pgdyno.report.format import format_seconds
 from pgdyno.report.input import ReportInput
+from pgdyno.report.sections.comparison.curve import LevelCurve, describe_curve, describe_levels, list_levels
 from pgdyno.report.sections.comparison.variants import VariantText, describe_variants
-from pgdyno.report.verdict_words import count_pairs, describe_change, describe_outlook, name_status, state_verdict
+from pgdyno.report.verdict_words import count_pairs, describe_change, describe_outlook, state_verdict
 from pgdyno.spec.variant import DesignKind
 
 _LONGEST_NAME = 24
-_NO_CURVE = "There is no curve yet: no round has measured two numbers of clients."
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,10 +54,13 @@ class WorkloadAnswers(msgspec.Struct, frozen=True, kw_only=True):
     variants: dict[str, VariantText]
     """The variants in their order, the reference first."""
     answers: tuple[Answer, ...]
-    """None in a sweep over clients, which asks how TPS follow their number, and not whether it differs from the first one."""
+    """Of a sweep over clients and something else only those on variants with as many clients as the reference, of one over
+    clients alone none: it asks how TPS follow their number, and not whether more of them are faster than the first."""
     sweep: ClientSweep | None
     curve: tuple[str, ...]
     """The answers of a sweep over clients, in sentences; none of other comparisons."""
+    levels: tuple[LevelCurve, ...]
+    """The curves of a sweep over clients and something else."""
     plans: tuple[StatementPlans, ...]
     """The plans of the workload's statements under all variants; none where they were not asked for."""
     plans_missing: tuple[str, ...]
@@ -77,8 +80,13 @@ class WorkloadAnswers(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_sweep(self) -> bool:
-        """True if the answer is a curve over clients, and no verdict."""
+        """True if numbers of clients were swept: the answer is a curve, or several."""
         return bool(self.curve)
+
+    @property
+    def judged(self) -> frozenset[str]:
+        """The names of the variants that have answers."""
+        return frozenset(one.variant.name for one in self.answers)
 
     def list_judged(self) -> tuple[WorkloadAnswers, ...]:
         """Return the answers that have verdicts on speed: those of the parts of a load that has parts, else these."""
@@ -94,22 +102,34 @@ def answer_study(report: ReportInput) -> tuple[WorkloadAnswers, ...]:
     # The load that slices are cut from lasts longer than the pairs.
     pieces = "turns" if experiment.takes_turns else "slices"
     of = "" if experiment.design is DesignKind.PAIRED else f" of {pieces}"
-    trials = {one.workload: report.analysis.list_trials(one.workload) for one in report.analysis.comparisons}
-    is_sweep = is_client_sweep(experiment)
     return tuple(
-        WorkloadAnswers(
-            comparison=comparison,
-            variants=variants,
-            answers=() if is_sweep else _answer_all(comparison, variants, of),
-            sweep=report.analysis.sweeps.get(comparison.workload),
-            curve=_describe_curve(report.analysis.sweeps.get(comparison.workload), experiment.detect_ratio)
-            if is_sweep
-            else (),
-            plans=compare_plans(trials[comparison.workload], list(variants)),
-            plans_missing=find_missing_plans(trials[comparison.workload]),
-            parts=tuple(_answer_part(one, variants, of) for one in report.analysis.compared_parts(comparison.workload)),
-        )
-        for comparison in report.analysis.comparisons
+        _answer_workload(report, experiment, comparison, variants, of) for comparison in report.analysis.comparisons
+    )
+
+
+def _answer_workload(
+    report: ReportInput, experiment: Experiment, comparison: Comparison, variants: dict[str, VariantText], of: str
+) -> WorkloadAnswers:
+    analysis, name = report.analysis, comparison.workload
+    trials, sweep = analysis.list_trials(name), analysis.sweeps.get(name)
+    levels, curve = list_levels(experiment, analysis.crossed.get(name, {})), ()
+    answers = _answer_all(comparison, variants, of)
+    if is_client_sweep(experiment):
+        answers, curve = (), describe_curve(sweep, experiment.detect_ratio)
+    elif find_crossed_axis(experiment) is not None:
+        reference = variants[comparison.reference]
+        answers = tuple(one for one in answers if one.variant.clients == reference.clients)
+        curve = describe_levels(levels, experiment.detect_ratio)
+    return WorkloadAnswers(
+        comparison=comparison,
+        variants=variants,
+        answers=answers,
+        sweep=sweep,
+        curve=curve,
+        levels=levels,
+        plans=compare_plans(trials, list(variants)),
+        plans_missing=find_missing_plans(trials),
+        parts=tuple(_answer_part(one, variants, of) for one in analysis.compared_parts(name)),
     )
 
 
@@ -120,6 +140,7 @@ def _answer_part(comparison: Comparison, variants: dict[str, VariantText], of: s
         answers=_answer_all(comparison, variants, of),
         sweep=None,
         curve=(),
+        levels=(),
         plans=(),
         plans_missing=(),
     )
@@ -174,56 +195,3 @@ def warn_unequal_durability(variant: VariantText, reference: VariantText) -> str
         return f"Unequal comparison: of the two, the reference {'is not' if is_sure else 'may not be'} durable."
     named = durable.name if len(durable.name) <= _LONGEST_NAME else "the reference"
     return f"Unequal comparison: of the two, only {named} is {'durable' if is_sure else 'certainly durable'}."
-
-
-def _describe_curve(sweep: ClientSweep | None, delta_ratio: float) -> tuple[str, ...]:
-    if sweep is None:
-        return (_NO_CURVE,)
-    standings: dict[str, list[str]] = {}
-    for point in sweep.points:
-        standings.setdefault(name_status(point.status), []).append(f"{point.clients:,}")
-    stands = "; ".join(f"{', '.join(clients)} {status}" for status, clients in standings.items())
-    return (_describe_peak(sweep), _describe_knee(sweep, delta_ratio), f"Status by number of clients: {stands}.")
-
-
-def describe_missing_knee(answers: WorkloadAnswers) -> str:
-    """Say that a sweep over clients has found no knee, why, and what would find it; empty where it has found one, or is none."""
-    sweep = answers.sweep
-    if sweep is None or (sweep.knee.value is not None and sweep.knee.high is not None):
-        return ""
-    return f"No knee was found: {sweep.knee.reason}. {_find_knee(sweep)}"
-
-
-def _find_knee(sweep: ClientSweep) -> str:
-    last = sweep.points[-1]
-    if set(last.possible) <= {LoadStatus.UNDER_USED, LoadStatus.LINEAR} or all(one.status for one in sweep.points):
-        return f"Sweep more clients than {last.clients:,}."
-    return "More rounds of this sweep would tell."
-
-
-def _describe_peak(sweep: ClientSweep) -> str:
-    """Describe where TPS is highest. Without an upper end of the interval nothing is settled: then name the best load, too."""
-    peak = sweep.peak
-    if peak.value is None or peak.low is None:
-        return f"Where TPS is highest: {format_clients(peak)}."
-    if peak.high is not None:
-        return f"TPS is highest at {format_clients(peak)}."
-    best = max(sweep.points, key=lambda point: point.tps.value or 0.0)
-    by_curve = "by the fitted curve " if sweep.points_alone_reason is None else ""
-    return (
-        f"Where TPS is highest is not settled: {by_curve}at {count_things(round(peak.low), 'client')} or more;"
-        f" measured highest: {format_estimate(best.tps).value} TPS at {count_things(best.clients, 'client')}."
-    )
-
-
-def _describe_knee(sweep: ClientSweep, delta_ratio: float) -> str:
-    """Describe from how many clients on more of them gain little."""
-    knee, little = sweep.knee, f"{delta_ratio * 100:g} %"
-    if knee.value is None or knee.low is None:
-        return f"Where more clients begin to raise TPS by less than {little}: {format_clients(knee)}."
-    if knee.high is not None:
-        return f"From {format_clients(knee)} on, more clients raise TPS by less than {little}."
-    return (
-        f"Where more clients begin to raise TPS by less than {little} is not settled:"
-        f" at {count_things(round(knee.low), 'client')} or more."
-    )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pgdyno.plan.experiment import Experiment, is_client_sweep
+from pgdyno.plan.experiment import Experiment, find_crossed_axis, is_client_sweep
 from pgdyno.plan.plan import Plan, apply_variant
 from pgdyno.report.format import format_seconds
 from pgdyno.report.lists import join_names
@@ -16,9 +16,11 @@ def name_variants(experiment: Experiment) -> str:
     """Name the variants and their reference, or count them where there are too many to name."""
     if is_client_sweep(experiment):
         return f"{len(experiment.variants)} numbers of clients"
+    axes = list(experiment.reference.levels)
+    if find_crossed_axis(experiment) is not None:
+        return f"{len(experiment.variants)} combinations of {join_names(axes)}"
     others = [variant.name for variant in experiment.variants[1:]]
     names = join_names(others)
-    axes = list(experiment.reference.levels)
     # A combination's name contains a comma: a list of such names would be ambiguous.
     if len(others) > _MOST_NAMED or (len(others) > 1 and len(axes) > 1):
         what = {0: "variants", 1: "levels", 2: "combinations"}[len(axes)]

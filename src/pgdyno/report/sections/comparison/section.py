@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import msgspec
 
 from pgdyno.analyse.comparison.answers import Question
+from pgdyno.analyse.sweep.scaling import ClientSweep
 from pgdyno.plan.experiment import Experiment
 from pgdyno.report.charts.chart import Chart
 from pgdyno.report.charts.evidence import evidence_chart, pairs_chart
@@ -25,7 +26,13 @@ from pgdyno.report.sections.comparison.method import (
     is_noise_loud,
 )
 from pgdyno.report.sections.comparison.plans import build_plans, headline_plans
-from pgdyno.report.sections.comparison.sweep_tables import describe_law, law_table, loads_table, statuses_table
+from pgdyno.report.sections.comparison.sweep_tables import (
+    describe_law,
+    law_table,
+    levels_table,
+    loads_table,
+    statuses_table,
+)
 from pgdyno.report.sections.comparison.tables import (
     OF_ALL,
     counts_table,
@@ -36,6 +43,7 @@ from pgdyno.report.sections.comparison.tables import (
     variants_table,
     verdict_table,
 )
+from pgdyno.report.table import Table
 from pgdyno.report.verdict_words import HUES, MARKS, name_verdict
 
 _DO_NOT_TRUST = "Do not trust these verdicts:"
@@ -102,10 +110,7 @@ def build_method(report: ReportInput) -> Iterator[Section]:
 
 def _describe_brackets(compared: tuple[WorkloadAnswers, ...]) -> str:
     questions = [
-        answers.comparison.find(name, answers.comparison.primary)
-        for answers in compared
-        if not answers.is_sweep
-        for name in answers.variants
+        answers.comparison.find(name, answers.comparison.primary) for answers in compared for name in answers.judged
     ]
     return describe_brackets(question for question in questions if question is not None)
 
@@ -115,10 +120,12 @@ def _build_panel(part_id: str, answers: WorkloadAnswers, report: ReportInput) ->
     blocks: list[Block] = []
     # The table of layers has these verdicts, for each layer as well as the whole set.
     is_layered = report.record.tuned is not None and report.record.tuned.is_layered
-    if answers.is_sweep:
-        blocks += [Prose(words=words, tone=Tone.CLAIM, level=Level.HEADLINE) for words in answers.curve]
-        blocks += [] if sweep is None else [statuses_table(sweep)]
-    elif not is_layered:
+    blocks += [Prose(words=words, tone=Tone.CLAIM, level=Level.HEADLINE) for words in answers.curve]
+    if sweep is not None:
+        blocks.append(statuses_table(sweep))
+    if answers.levels:
+        blocks.append(levels_table(answers.levels))
+    if not is_layered and (answers.answers or not answers.is_sweep):
         said = [answer for of in answers.list_judged() for answer in of.answers]
         blocks.append(Claims(claims=tuple(map(_make_claim, said))))
         if answers.parts:
@@ -193,8 +200,9 @@ def _build_comparison(part_id: str, answers: WorkloadAnswers, report: ReportInpu
     blocks += build_plans(answers)
     questions = [
         (f"{of_id}-q{number}", part, one)
-        for of_id, part in (() if answers.is_sweep else _list_judged(part_id, answers))
+        for of_id, part in _list_judged(part_id, answers)
         for number, one in enumerate(part.comparison.list_primary(), start=1)
+        if one.variant in part.judged
     ]
     is_open = len(questions) <= _MOST_OPEN
     for of_id, part, one in questions:
@@ -213,22 +221,26 @@ def _build_comparison(part_id: str, answers: WorkloadAnswers, report: ReportInpu
 
 
 def _list_tables(answers: WorkloadAnswers, experiment: Experiment) -> Iterator[Block]:
-    sweep = answers.sweep
-    if not answers.is_sweep:
-        for part in answers.list_judged():
-            for table in (matrix_table(part, experiment), verdict_table(part)):
-                if table is not None:
-                    yield msgspec.structs.replace(table, caption=_name_part(table.caption, part, answers))
-        whole = (sum_table(answers) if answers.parts else None, counts_table(answers))
-        yield from (table for table in whole if table is not None)
-        return
-    if sweep is None:
-        return
-    clients = {one.clients: one.name for one in experiment.variants if one.clients is not None}
+    if answers.sweep is not None:
+        clients = {one.clients: one.name for one in experiment.variants if one.clients is not None}
+        yield from _list_curve(answers, answers.sweep, clients)
+    for level in answers.levels:
+        for block in _list_curve(answers, level.sweep, level.variants):
+            caption = f"{level.level}: {block.caption}" if isinstance(block, Table) else ""
+            yield msgspec.structs.replace(block, caption=caption) if caption else block
+    for part in answers.list_judged() if answers.answers or answers.parts else ():
+        for table in (None if answers.is_sweep else matrix_table(part, experiment), verdict_table(part)):
+            if table is not None:
+                yield msgspec.structs.replace(table, caption=_name_part(table.caption, part, answers))
+    whole = (sum_table(answers) if answers.parts else None, counts_table(answers))
+    yield from (table for table in whole if table is not None)
+
+
+def _list_curve(answers: WorkloadAnswers, sweep: ClientSweep, clients: dict[int, str]) -> Iterator[Table | Prose]:
     yield loads_table(answers, sweep, clients)
     yield Prose(words=describe_law(sweep), tone=Tone.SMALL)
-    counts = counts_table(answers)
-    yield from (table for table in (None if sweep.usl is None else law_table(sweep.usl), counts) if table is not None)
+    if sweep.usl is not None:
+        yield law_table(sweep.usl)
 
 
 def _build_question(part_id: str, question: Question, answers: WorkloadAnswers, *, is_open: bool) -> Section:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from pgdyno.analyse.estimate import Estimate, map_estimate, scale_estimate
 from pgdyno.analyse.sweep.scaling import ClientSweep, LoadPoint
 from pgdyno.analyse.sweep.usl import UslFit
 from pgdyno.report.format import ABSENT, format_clients, format_effect, format_estimate, format_number, is_useless
 from pgdyno.report.level import Level
 from pgdyno.report.sections.comparison.answers import WorkloadAnswers
+from pgdyno.report.sections.comparison.curve import LevelCurve
 from pgdyno.report.sections.comparison.tables import estimate_cell, figure_cell
 from pgdyno.report.table import Cell, Column, Table, absent, columns, text
 from pgdyno.report.verdict_words import STATUS_HUES, name_status
@@ -65,6 +68,28 @@ def statuses_table(sweep: ClientSweep) -> Table:
     return Table(
         caption="TPS by number of clients",
         columns=(*columns("Clients", "TPS", "Trials", numbers_from=0), Column(title="Status")),
+        rows=rows,
+        level=Level.HEADLINE,
+        is_captioned=False,
+    )
+
+
+def levels_table(levels: Sequence[LevelCurve]) -> Table:
+    """Build the table of a sweep over clients and something else: TPS of each number of clients at each level."""
+    tps = {(one.level, point.clients): point.tps for one in levels for point in one.sweep.points}
+    rows = tuple(
+        (
+            text(f"{clients:,}"),
+            *(
+                _tps_cell(tps[one.level, clients]) if (one.level, clients) in tps else absent("not measured")
+                for one in levels
+            ),
+        )
+        for clients in sorted({clients for _, clients in tps})
+    )
+    return Table(
+        caption="TPS by number of clients",
+        columns=columns("Clients", *(one.level for one in levels), numbers_from=0),
         rows=rows,
         level=Level.HEADLINE,
         is_captioned=False,

@@ -48,6 +48,8 @@ def verdict_table(answers: WorkloadAnswers) -> Table:
     titles = ["Variant", first_words, f"{first_words} change", *(METRIC_WORDS[metric] for metric in others)]
     rows = []
     for variant in answers.variants.values():
+        if not variant.is_reference and variant.name not in answers.judged:
+            continue
         question = comparison.find(variant.name, comparison.primary)
         changes = (_change_cell(answers, variant, metric, first=first) for metric in (first, *others))
         pairs = comparison.rounds if variant.is_reference else 0 if question is None else question.verdict.n

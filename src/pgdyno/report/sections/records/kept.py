@@ -34,10 +34,12 @@ class KeptWorkload(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class KeptPlanned(msgspec.Struct, frozen=True, kw_only=True):
-    """The settings that a variant changes."""
+    """The settings that a variant changes, its number of clients, and its levels in a sweep."""
 
     changed: dict[str, Any] = {}
     sysctl: dict[str, str] = {}
+    clients: int | None = None
+    levels: dict[str, str] = {}
 
 
 class KeptVariant(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,8 +74,6 @@ class KeptComparison(msgspec.Struct, frozen=True, kw_only=True):
     sentences: tuple[str, ...]
     questions: tuple[KeptQuestion, ...]
     is_noise_told_apart: bool
-    sweep: Any = None
-    """The curve of a sweep over clients, whose answer is in its first sentence; None without a sweep."""
 
 
 class KeptExperiment(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,6 +82,11 @@ class KeptExperiment(msgspec.Struct, frozen=True, kw_only=True):
     variants: tuple[KeptVariant, ...] = msgspec.field(name="arms")
     comparisons: tuple[KeptComparison, ...]
     part_comparisons: tuple[KeptComparison, ...] = ()
+
+    @property
+    def is_sweep(self) -> bool:
+        """True if numbers of clients were swept: the first sentence on each workload is then its answer."""
+        return any("clients" in variant.planned.levels for variant in self.variants)
 
     def list_judged(self) -> tuple[KeptComparison, ...]:
         """Return the comparisons that have verdicts on speed: of a load in parts those of its parts."""
@@ -146,6 +151,8 @@ def describe_answers(kept: KeptReport) -> tuple[str, ...]:
     if kept.search is not None:
         # The first sentence names its workload.
         return tuple(sentence for one in kept.search.workloads for sentence in one.sentences[:1])
+    if kept.experiment is not None and kept.experiment.is_sweep:
+        return tuple(f"{one.workload}: {one.sentences[0]}" for one in kept.experiment.list_judged() if one.sentences)
     if kept.experiment is not None:
         unsafe = frozenset(variant.name for variant in kept.experiment.variants if not variant.is_durable)
         return tuple(_answer(one, unsafe) for one in kept.experiment.list_judged())
@@ -177,7 +184,7 @@ def list_retests(kept: KeptReport) -> tuple[Retest, ...]:
 
 
 def _list_decided(kept: KeptReport) -> list[tuple[KeptComparison, KeptQuestion, KeptVariant]]:
-    """Yield the decided questions about speed; none of a study whose noise is in doubt."""
+    """Return the decided questions about the speed of as many clients; none of a study whose noise is in doubt."""
     if kept.experiment is None:
         return []
     variants = {variant.name: variant for variant in kept.experiment.variants}
@@ -186,13 +193,13 @@ def _list_decided(kept: KeptReport) -> list[tuple[KeptComparison, KeptQuestion, 
         for comparison in kept.experiment.list_judged()
         if not comparison.is_noise_told_apart
         for question in comparison.questions
-        if question.metric == comparison.primary and question.verdict.is_decided
+        if question.metric == comparison.primary
+        and question.verdict.is_decided
+        and variants[question.variant].planned.clients == variants[comparison.reference].planned.clients
     ]
 
 
 def _answer(comparison: KeptComparison, unsafe: frozenset[str]) -> str:
-    if comparison.sweep is not None and comparison.sentences:
-        return f"{comparison.workload}: {comparison.sentences[0]}"
     own = [one for one in comparison.questions if one.metric == comparison.primary]
     names = {one.variant: f"{one.variant}{' (not durable)' if one.variant in unsafe else ''}" for one in own}
     said = [
