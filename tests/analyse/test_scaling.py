@@ -12,7 +12,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy import optimize, stats
 
-from pgdyno.analyse.sweep.client_trials import NO_NOISE, ClientTrial
+from pgdyno.analyse.sweep.client_trials import NO_NOISE, ClientTrial, arrange_trials, contrast_loads
+from pgdyno.analyse.sweep.outlook import narrow_contrasts, predict_rounds
 from pgdyno.analyse.sweep.scaling import ClientSweep, LoadStatus, analyse_client_sweep, list_undecided_clients
 from pgdyno.analyse.sweep.usl import UslFit
 from tests.examples import TIMES
@@ -427,6 +428,51 @@ def test_only_undecided_loads_are_repeated_with_the_best() -> None:
     undecided = {point.clients for point in sweep.points if point.status is None}
     assert undecided == {32, 100}
     assert list_undecided_clients(sweep) == (32, 64, 100)
+
+
+def test_predicted_rounds_are_those_that_decide() -> None:
+    few = simulate(USL, rounds=4, sd=0.02, seed=3)
+    needed = predict_rounds(few, delta_ratio=DELTA, confidence=0.95, reference_clients=1)
+    assert set(needed) == {point.clients for point in analyse(few).points if point.status is None}
+    rounds = max(count for count in needed.values() if count is not None)
+    assert rounds > 4
+
+    # The same noise again and again: means and spread stay as they are.
+    def repeat(times: int) -> ClientSweep:
+        return analyse(
+            [msgspec.structs.replace(one, round_index=one.round_index + 4 * at) for at in range(times) for one in few]
+        )
+
+    assert any(point.status is None for point in repeat(max(1, rounds // 8)).points)
+    assert all(point.status for point in repeat(1 + rounds // 2).points)
+
+
+def test_half_widths_after_more_rounds_are_those_of_least_squares() -> None:
+    few = simulate({n: USL[n] for n in (1, 4, 16)}, rounds=3, sd=0.02)
+    more = [
+        msgspec.structs.replace(one, round_index=3 + at)
+        for at in range(5)
+        for one in few[:3]
+        for _ in range(1 + (one.clients == 1))
+    ]
+    now, then = (arrange_trials(of, DELTA, 0.95) for of in (few, [*few, *more]))
+    compared, wanted = contrast_loads(now), contrast_loads(then)
+    same = narrow_contrasts(now, compared, np.array([2.0, 1.0, 1.0]), 0)
+    np.testing.assert_allclose(same.half, compared.half, atol=1e-9)
+    seen = narrow_contrasts(now, compared, np.array([2.0, 1.0, 1.0]), 5)
+    assert seen.degrees == wanted.degrees
+    # The noise of the trials so far, and a quantile between two that are exact.
+    scale = math.sqrt(wanted.rss / wanted.degrees / (compared.rss / compared.degrees))
+    np.testing.assert_allclose(seen.half * scale, wanted.half, rtol=0.1)
+
+
+@pytest.mark.parametrize(
+    "trials", [simulate(USL, rounds=1, sd=0.02), simulate({1: 300.0}, sd=0.02), simulate(USL, rounds=5, sd=1e-5)]
+)
+def test_nothing_is_predicted_without_noise_without_two_loads_and_where_all_is_decided(
+    trials: list[ClientTrial],
+) -> None:
+    assert predict_rounds(trials, delta_ratio=DELTA, confidence=0.95, reference_clients=1) == {}
 
 
 def test_delta_may_exceed_the_loss_that_is_called_a_collapse() -> None:

@@ -5,7 +5,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from pgdyno.analyse.sweep.scaling import LoadStatus, analyse_workload_sweep
+from pgdyno.analyse.sweep.scaling import LoadStatus
+from pgdyno.analyse.sweep.workload import analyse_workload_sweep
 from pgdyno.plan.experiment import Experiment, is_client_sweep
 from pgdyno.plan.variants import plan_experiment
 from pgdyno.record.types import TrialStatus

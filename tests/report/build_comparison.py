@@ -16,6 +16,7 @@ from pgdyno.analyse.comparison.verdict import decide_family
 from pgdyno.analyse.series import ChartKind
 from pgdyno.analyse.study_types import StudyAnalysis
 from pgdyno.analyse.sweep.client_trials import ClientTrial
+from pgdyno.analyse.sweep.outlook import predict_rounds
 from pgdyno.analyse.sweep.scaling import ClientSweep, analyse_client_sweep
 from pgdyno.analyse.types import TrialAnalysis, WorkloadAnalysis
 from pgdyno.explain.doubts.comparison import find_comparison_doubts
@@ -138,9 +139,11 @@ def build_client_sweep(*, rounds: int = 4, loads: tuple[int, ...] = (1, 2, 4, 8,
         for n in loads
     ]  # fmt: skip
     sweeps = {"tpcb-like": analyse_client_sweep(trials, delta_ratio=0.03)}
-    return compose(
+    report = compose(
         study, {"tpcb-like": effects}, rounds=rounds, noise_ratio=0.012, round_s=130.0, level=760.0, sweeps=sweeps
     )
+    needed = {"tpcb-like": predict_rounds(trials, delta_ratio=0.03, confidence=0.95, reference_clients=loads[0])}
+    return msgspec.structs.replace(report, analysis=msgspec.structs.replace(report.analysis, rounds_needed=needed))
 
 
 @functools.cache

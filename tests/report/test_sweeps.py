@@ -15,6 +15,7 @@ from pgdyno.report.forms.markdown import print_markdown
 from pgdyno.report.input import ReportInput
 from pgdyno.report.live.answers import view_answers
 from pgdyno.report.sections.comparison.answers import answer_study
+from pgdyno.report.sections.comparison.curve import describe_sweep_outlook
 from pgdyno.report.sections.next_steps import list_steps
 from pgdyno.report.sections.records.kept import describe_answers, list_gains, parse_kept
 from pgdyno.report.study import build_report as build_report_document
@@ -83,10 +84,31 @@ def test_a_sweep_without_a_knee_says_what_would_find_it() -> None:
     assert re.fullmatch(r"No knee was found: .*TPS still grows.*\. Sweep more clients than 8\.", words), words
     report = build_bench(rounds=1)
     (words,) = (one for one in list_words(report) if "knee" in one)
-    assert words.endswith("More rounds of this sweep would tell.")
+    assert "How much longer it takes to decide" in words
     assert answer_study(build_begun())[0].curve == (
         "There is no curve yet: no round has measured two numbers of clients.",
     )
+
+
+def test_an_undecided_load_says_how_many_more_minutes_would_decide_it() -> None:
+    report = build_client_sweep()
+    (answers,) = answer_study(report)
+    *_, words = answers.curve
+    assert re.fullmatch(r"About \d+ more (minutes|hours) of this sweep would decide 16 clients\.", words), words
+    shown = print_markdown(build_report_document(report))
+    assert re.search(
+        r"\(1\) could be underused or peak; about \d+ more (minutes|hours) of this sweep would decide it", shown
+    )
+    (answers,) = answer_study(build_client_sweep(rounds=1))
+    assert answers.curve[-1].startswith(
+        "How much longer it takes to decide 1, 2, 4, 8, 16, 32 and 64 clients is not known yet: "
+    )
+    sweep, round_s = report.analysis.sweeps["tpcb-like"], 60.0
+    outlook = describe_sweep_outlook(sweep, {16: None}, round_s)
+    assert outlook.words == (
+        "No affordable number of rounds would decide 16 clients, too near to a limit between two statuses."
+    )
+    assert list(outlook.loads) == [16]
 
 
 def test_more_clients_are_no_reason_to_choose_them() -> None:

@@ -18,7 +18,8 @@ from pgdyno.analyse.disk.demand import DiskLimits
 from pgdyno.analyse.estimate import estimate_over_trials
 from pgdyno.analyse.search.rate_search import WorkloadSearch
 from pgdyno.analyse.study_types import StudyAnalysis
-from pgdyno.analyse.sweep.scaling import ClientSweep, analyse_workload_sweep
+from pgdyno.analyse.sweep.scaling import ClientSweep
+from pgdyno.analyse.sweep.workload import analyse_workload_sweep, predict_workload_rounds
 from pgdyno.analyse.transaction_time.network import estimate_network
 from pgdyno.analyse.trial.analysis import analyse_trial
 from pgdyno.analyse.trial.latency import estimate_latencies
@@ -110,6 +111,7 @@ def analyse_study(
             planned_rounds=planned_rounds,
         ),
         sweeps={name: sweep for name, sweep in sweeps.items() if sweep is not None},
+        rounds_needed={name: predict_workload_rounds(by_workload[name], experiment) for name in sweeps},
         crossed={name: dict(_analyse_levels(of, experiment)) for name, of in by_workload.items()},
         pilots=_find_pilots(blocks),
     )

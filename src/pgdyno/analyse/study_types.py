@@ -29,6 +29,8 @@ class StudyAnalysis(msgspec.Struct, frozen=True, kw_only=True):
     """One comparison for each part of each load that has parts."""
     sweeps: dict[str, ClientSweep] = {}
     """How TPS follows the number of clients, by workload, in a sweep over clients."""
+    rounds_needed: dict[str, dict[int, int | None]] = {}
+    """By workload, the further rounds that would decide each undecided number of clients; None where too many would."""
     crossed: dict[str, dict[str, ClientSweep]] = {}
     """The same for each level of the axis that was swept beside clients, by workload and level."""
     pilots: dict[str, SliceChoice] = {}

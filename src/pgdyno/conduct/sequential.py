@@ -17,7 +17,8 @@ from pgdyno.analyse.comparison.parts import (
     rounds_of_parts,
 )
 from pgdyno.analyse.comparison.rounds import rounds_of_block, rounds_of_trials
-from pgdyno.analyse.sweep.scaling import analyse_workload_sweep, list_undecided_clients
+from pgdyno.analyse.sweep.scaling import list_undecided_clients
+from pgdyno.analyse.sweep.workload import analyse_workload_sweep
 from pgdyno.analyse.trial.analysis import measure_trial
 from pgdyno.analyse.types import TrialAnalysis
 from pgdyno.conduct.progress_line import describe_progress

@@ -165,7 +165,7 @@ def contrast_loads(sweep: SweepTrials) -> LoadContrasts:
     if degrees >= _MIN_DEGREES:
         spread = (inverse @ inverse.T)[:count, :count]
         variance = np.maximum(np.diag(spread)[:, None] + np.diag(spread) - 2 * spread, 0.0) * rss / degrees
-        quantile = _range_quantile(max(2, count), degrees, sweep.confidence) / math.sqrt(2)
+        quantile = range_quantile(max(2, count), degrees, sweep.confidence) / math.sqrt(2)
         half[is_linked] = quantile * np.sqrt(variance[is_linked])
     np.fill_diagonal(half, 0.0)
     log_ratio = effects[:count, None] - effects[:count]
@@ -173,7 +173,8 @@ def contrast_loads(sweep: SweepTrials) -> LoadContrasts:
 
 
 @functools.lru_cache
-def _range_quantile(count: int, degrees: int, probability: float) -> float:
+def range_quantile(count: int, degrees: float, probability: float) -> float:
+    """Return the quantile of the studentized range of `count` means."""
     from scipy.stats import studentized_range  # noqa: PLC0415  # a second to load, and only sweeps ask for it
 
     return float(studentized_range.ppf(probability, count, degrees))

@@ -11,13 +11,12 @@ from __future__ import annotations
 
 import enum
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from pgdyno.analyse.comparison.rounds import tps_of_trial
 from pgdyno.analyse.estimate import CONFIDENCE, Estimate, estimate_geometric_means
 from pgdyno.analyse.sweep.client_trials import (
     NO_NOISE,
@@ -29,9 +28,6 @@ from pgdyno.analyse.sweep.client_trials import (
     contrast_loads,
 )
 from pgdyno.analyse.sweep.usl import UslFit, fit_usl
-from pgdyno.analyse.types import TrialAnalysis
-from pgdyno.plan.experiment import Experiment, Variant
-from pgdyno.record.types import TrialStatus
 
 # Our reasoning: 80 % of a single client's TPS times the number of clients is still what a DBA calls linear.
 LINEAR_RATIO = 0.8
@@ -94,34 +90,6 @@ class ClientSweep(msgspec.Struct, frozen=True, kw_only=True):
     """Why knee and peak come from the points alone; None if they come from the law."""
 
 
-def analyse_workload_sweep(
-    trials: Iterable[TrialAnalysis],
-    experiment: Experiment,
-    *,
-    level_of: Callable[[Variant], int | None] = lambda variant: variant.clients,
-) -> ClientSweep | None:
-    """Analyse how TPS of one workload follows the number of clients; None before a round of two loads is finished.
-
-    A trial in which no transaction ended is the worst result of a load, and not a gap: it counts as in comparisons.
-
-    Args:
-        trials: Trials of one workload.
-        experiment: What was swept.
-        level_of: Returns how many sessions a variant may have at work; None for a variant that does not belong to the sweep.
-    """
-    seen = [
-        ClientTrial(clients=clients, round_index=trial.record.planned.round, tps=tps)
-        for trial in trials
-        if trial.record.status is TrialStatus.FINISHED
-        and not trial.record.planned.is_observed
-        and (tps := tps_of_trial(trial)) is not None
-        and (clients := level_of(experiment.find_variant(trial.record.planned.variants[0]))) is not None
-    ]
-    if len({one.clients for one in seen}) < 2:
-        return None
-    return analyse_client_sweep(seen, delta_ratio=experiment.detect_ratio, confidence=1.0 - experiment.alpha)
-
-
 def analyse_client_sweep(
     trials: Sequence[ClientTrial], *, delta_ratio: float, confidence: float = CONFIDENCE
 ) -> ClientSweep:
@@ -149,7 +117,7 @@ def analyse_client_sweep(
     """
     sweep = arrange_trials(trials, delta_ratio, confidence)
     compared = contrast_loads(sweep)
-    possible = _possible_statuses(sweep, compared)
+    possible = list_possible_statuses(sweep, compared)
     points = _describe_points(sweep, compared, possible)
     usl, reason = fit_usl(sweep, compared)
     if usl is not None and usl.describes:
@@ -201,7 +169,7 @@ class _Ratios(msgspec.Struct, frozen=True, kw_only=True):
         return possible
 
 
-def _possible_statuses(sweep: SweepTrials, compared: LoadContrasts) -> list[tuple[LoadStatus, ...]]:
+def list_possible_statuses(sweep: SweepTrials, compared: LoadContrasts) -> list[tuple[LoadStatus, ...]]:
     """Return all statuses that each load may have, over all loads that may be the best."""
     if len(sweep.loads) == 1:
         return [tuple(LoadStatus)]
@@ -284,7 +252,7 @@ def _read_points(
 ) -> tuple[Estimate, Estimate]:
     """Read knee and peak from the loads that were tried; the ends of their intervals are loads, too."""
     loads = sweep.loads.tolist()
-    seen = _possible_statuses(sweep, msgspec.structs.replace(compared, half=np.zeros_like(compared.half)))
+    seen = list_possible_statuses(sweep, msgspec.structs.replace(compared, half=np.zeros_like(compared.half)))
     at_peak = [load for load, statuses in zip(loads, seen, strict=True) if LoadStatus.PEAK in statuses]
     if len(loads) == 1 or not at_peak or not compared.is_linked.all():
         is_shown = compared.is_noise_known and set(possible[-1]) <= {LoadStatus.UNDER_USED, LoadStatus.LINEAR}

@@ -228,7 +228,7 @@ def _list_reasons(answers: WorkloadAnswers) -> Iterator[tuple[str, Answer]]:
 def _from_curves(compared: Iterable[WorkloadAnswers]) -> Iterator[NextStep]:
     """Yield what would find the knee of each sweep over clients that has none; one that was found is explained with its pool."""
     for answers in compared:
-        words = "" if answers.sweep is None else describe_missing_knee(answers.sweep)
+        words = "" if answers.sweep is None else describe_missing_knee(answers.sweep, answers.outlook.words)
         if words and not is_noise_loud(answers):
             yield NextStep(
                 standing=StepCertainty.UNKNOWN, words=words, workloads=(answers.workload,), badge="undecided"

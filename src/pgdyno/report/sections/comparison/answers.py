@@ -15,7 +15,14 @@ from pgdyno.facts.durability import Loss
 from pgdyno.plan.experiment import Experiment, find_crossed_axis, is_client_sweep
 from pgdyno.report.format import format_seconds
 from pgdyno.report.input import ReportInput
-from pgdyno.report.sections.comparison.curve import LevelCurve, describe_curve, describe_levels, list_levels
+from pgdyno.report.sections.comparison.curve import (
+    LevelCurve,
+    SweepOutlook,
+    describe_curve,
+    describe_levels,
+    describe_sweep_outlook,
+    list_levels,
+)
 from pgdyno.report.sections.comparison.variants import VariantText, describe_variants
 from pgdyno.report.verdict_words import count_pairs, describe_change, describe_outlook, state_verdict
 from pgdyno.spec.variant import DesignKind
@@ -59,6 +66,8 @@ class WorkloadAnswers(msgspec.Struct, frozen=True, kw_only=True):
     sweep: ClientSweep | None
     curve: tuple[str, ...]
     """The answers of a sweep over clients, in sentences; none of other comparisons."""
+    outlook: SweepOutlook
+    """How much longer a sweep over clients would take to decide what is open."""
     levels: tuple[LevelCurve, ...]
     """The curves of a sweep over clients and something else."""
     plans: tuple[StatementPlans, ...]
@@ -112,10 +121,12 @@ def _answer_workload(
 ) -> WorkloadAnswers:
     analysis, name = report.analysis, comparison.workload
     trials, sweep = analysis.list_trials(name), analysis.sweeps.get(name)
-    levels, curve = list_levels(experiment, analysis.crossed.get(name, {})), ()
-    answers = _answer_all(comparison, variants, of)
+    levels = list_levels(experiment, analysis.crossed.get(name, {}))
+    answers, curve, outlook = _answer_all(comparison, variants, of), (), SweepOutlook()
     if is_client_sweep(experiment):
-        answers, curve = (), describe_curve(sweep, experiment.detect_ratio)
+        if sweep is not None:
+            outlook = describe_sweep_outlook(sweep, analysis.rounds_needed.get(name, {}), comparison.round_s)
+        answers, curve = (), (*describe_curve(sweep, experiment.detect_ratio), *filter(None, [outlook.words]))
     elif find_crossed_axis(experiment) is not None:
         reference = variants[comparison.reference]
         answers = tuple(one for one in answers if one.variant.clients == reference.clients)
@@ -126,6 +137,7 @@ def _answer_workload(
         answers=answers,
         sweep=sweep,
         curve=curve,
+        outlook=outlook,
         levels=levels,
         plans=compare_plans(trials, list(variants)),
         plans_missing=find_missing_plans(trials),
@@ -140,6 +152,7 @@ def _answer_part(comparison: Comparison, variants: dict[str, VariantText], of: s
         answers=_answer_all(comparison, variants, of),
         sweep=None,
         curve=(),
+        outlook=SweepOutlook(),
         levels=(),
         plans=(),
         plans_missing=(),

@@ -25,6 +25,7 @@ def scaling_report(report: ReportInput) -> ReportInput | None:
             msgspec.structs.replace(one, workload=names[one.workload]) for one in scaling.analysis.comparisons
         ),
         sweeps={names[workload]: sweep for workload, sweep in scaling.analysis.sweeps.items()},
+        rounds_needed={names[workload]: of for workload, of in scaling.analysis.rounds_needed.items()},
     )
     return ReportInput(
         record=scaling.record, analysis=analysis, findings=(), record_dir=_place(report), disk=report.disk

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
-from pgdyno.analyse.sweep.scaling import ClientSweep, LoadStatus
+from pgdyno.analyse.sweep.scaling import ClientSweep, LoadPoint, LoadStatus
 from pgdyno.plan.experiment import Experiment, find_crossed_axis
-from pgdyno.report.format import count_things, format_clients, format_estimate
+from pgdyno.report.format import count_things, format_clients, format_estimate, format_more_time
+from pgdyno.report.lists import join_names
 from pgdyno.report.verdict_words import name_status
 
+_UNKNOWN = "how much longer that takes is not known yet"
+_TOO_NEAR = ", too near to a limit between two statuses"
 _NO_CURVE = "There is no curve yet: no round has measured two numbers of clients."
 
 
@@ -22,6 +25,15 @@ class LevelCurve(msgspec.Struct, frozen=True, kw_only=True):
     sweep: ClientSweep
     variants: dict[int, str]
     """The variant of each number of clients."""
+
+
+class SweepOutlook(msgspec.Struct, frozen=True, kw_only=True):
+    """How much longer a sweep over clients would take to decide what is open."""
+
+    words: str = ""
+    """A sentence on all of it; empty where nothing is open."""
+    loads: dict[int, str] = {}
+    """A clause on each open load, by clients."""
 
 
 def list_levels(experiment: Experiment, sweeps: Mapping[str, ClientSweep]) -> tuple[LevelCurve, ...]:
@@ -51,8 +63,14 @@ def describe_levels(levels: Sequence[LevelCurve], delta_ratio: float) -> tuple[s
     shown = format_estimate(best.tps)
     return (
         f"Highest TPS measured: {shown.value} {shown.beside} with {level} and {count_things(best.clients, 'client')}.",
-        *(f"{one.level}: {' '.join(describe_curve(one.sweep, delta_ratio))}" for one in levels),
+        *(f"{one.level}: {' '.join((*describe_curve(one.sweep, delta_ratio), *_tell_rest(one)))}" for one in levels),
     )
+
+
+def _tell_rest(level: LevelCurve) -> Iterator[str]:
+    """Say what would decide the loads of a level that are open: the study ends by its verdicts, and not by its curves."""
+    if any(point.status is None for point in level.sweep.points):
+        yield f"A sweep over clients alone, with {level.level}, would decide the rest."
 
 
 def describe_curve(sweep: ClientSweep | None, delta_ratio: float) -> tuple[str, ...]:
@@ -66,18 +84,61 @@ def describe_curve(sweep: ClientSweep | None, delta_ratio: float) -> tuple[str, 
     return (_describe_peak(sweep), _describe_knee(sweep, delta_ratio), f"Status by number of clients: {stands}.")
 
 
-def describe_missing_knee(sweep: ClientSweep) -> str:
-    """Say that a sweep over clients has found no knee, why, and what would find it; empty where it has found one."""
+def describe_sweep_outlook(sweep: ClientSweep, needed: Mapping[int, int | None], round_s: float | None) -> SweepOutlook:
+    """Describe how much longer the sweep would take to decide what is open.
+
+    Args:
+        sweep: The sweep.
+        needed: The further rounds that decide each open load, as `predict_rounds` returns them.
+        round_s: The duration of a round.
+    """
+    opens = [point for point in sweep.points if point.status is None]
+    if not opens:
+        return SweepOutlook()
+    if round_s is None or not needed:
+        words = f"How much longer it takes to decide {_name_loads(opens)} is not known yet: {opens[0].reason}."
+        return SweepOutlook(words=words, loads=dict.fromkeys((point.clients for point in opens), _UNKNOWN))
+    seconds = {clients: rounds * round_s for clients, rounds in needed.items() if rounds is not None}
+    near = _name_loads([point for point in opens if point.clients not in seconds])
+    parts = []
+    if seconds:
+        names = _name_loads([point for point in opens if point.clients in seconds])
+        parts.append(f"about {format_more_time(max(seconds.values()))} of this sweep would decide {names}")
+    if near:
+        parts.append(f"no affordable number of rounds would decide {near}{_TOO_NEAR}")
+    said = "; ".join(parts)
+    return SweepOutlook(
+        words=f"{said[:1].upper()}{said[1:]}.",
+        loads={
+            clients: f"about {format_more_time(seconds[clients])} of this sweep would decide it"
+            if clients in seconds
+            else f"no affordable number of rounds would decide it{_TOO_NEAR}"
+            for clients in needed
+        },
+    )
+
+
+def _name_loads(points: Sequence[LoadPoint]) -> str:
+    """Name loads: `4, 8 and 16 clients`."""
+    if not points:
+        return ""
+    *others, last = points
+    return join_names([*(f"{one.clients:,}" for one in others), count_things(last.clients, "client")])
+
+
+def describe_missing_knee(sweep: ClientSweep, outlook: str) -> str:
+    """Say that a sweep over clients has found no knee, why, and what would find it; empty where it has found one.
+
+    Args:
+        sweep: The sweep.
+        outlook: The words of its outlook.
+    """
     if sweep.knee.value is not None and sweep.knee.high is not None:
         return ""
-    return f"No knee was found: {sweep.knee.reason}. {_find_knee(sweep)}"
-
-
-def _find_knee(sweep: ClientSweep) -> str:
     last = sweep.points[-1]
-    if set(last.possible) <= {LoadStatus.UNDER_USED, LoadStatus.LINEAR} or all(one.status for one in sweep.points):
-        return f"Sweep more clients than {last.clients:,}."
-    return "More rounds of this sweep would tell."
+    is_climbing = set(last.possible) <= {LoadStatus.UNDER_USED, LoadStatus.LINEAR}
+    advice = f"Sweep more clients than {last.clients:,}." if is_climbing or not outlook else outlook
+    return f"No knee was found: {sweep.knee.reason}. {advice}"
 
 
 def _describe_peak(sweep: ClientSweep) -> str:

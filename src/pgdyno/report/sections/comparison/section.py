@@ -122,7 +122,7 @@ def _build_panel(part_id: str, answers: WorkloadAnswers, report: ReportInput) ->
     is_layered = report.record.tuned is not None and report.record.tuned.is_layered
     blocks += [Prose(words=words, tone=Tone.CLAIM, level=Level.HEADLINE) for words in answers.curve]
     if sweep is not None:
-        blocks.append(statuses_table(sweep))
+        blocks.append(statuses_table(sweep, answers.outlook))
     if answers.levels:
         blocks.append(levels_table(answers.levels))
     if not is_layered and (answers.answers or not answers.is_sweep):

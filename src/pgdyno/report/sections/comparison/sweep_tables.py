@@ -10,7 +10,7 @@ from pgdyno.analyse.sweep.usl import UslFit
 from pgdyno.report.format import ABSENT, format_clients, format_effect, format_estimate, format_number, is_useless
 from pgdyno.report.level import Level
 from pgdyno.report.sections.comparison.answers import WorkloadAnswers
-from pgdyno.report.sections.comparison.curve import LevelCurve
+from pgdyno.report.sections.comparison.curve import LevelCurve, SweepOutlook
 from pgdyno.report.sections.comparison.tables import estimate_cell, figure_cell
 from pgdyno.report.table import Cell, Column, Table, absent, columns, text
 from pgdyno.report.verdict_words import STATUS_HUES, name_status
@@ -34,7 +34,7 @@ def loads_table(answers: WorkloadAnswers, sweep: ClientSweep, variants_by_client
         rows.append(
             (
                 Cell(text=f"{point.clients:,}", tag=answers.variants[variant].tag if variant is not None else ""),
-                _status_cell(point),
+                _status_cell(point, answers.outlook),
                 _tps_cell(point.tps),
                 _tps_cell(_for_each_client(point)),
                 _share_cell(point.efficiency),
@@ -59,10 +59,10 @@ def loads_table(answers: WorkloadAnswers, sweep: ClientSweep, variants_by_client
     )
 
 
-def statuses_table(sweep: ClientSweep) -> Table:
+def statuses_table(sweep: ClientSweep, outlook: SweepOutlook) -> Table:
     """Build the short table of a sweep: TPS, its trials and status of each number of clients."""
     rows = tuple(
-        (text(f"{point.clients:,}"), _tps_cell(point.tps), text(str(point.tps.n)), _status_cell(point))
+        (text(f"{point.clients:,}"), _tps_cell(point.tps), text(str(point.tps.n)), _status_cell(point, outlook))
         for point in sweep.points
     )
     return Table(
@@ -162,10 +162,11 @@ def _best_cell(point: LoadPoint) -> Cell:
     return Cell(text=shown.value, detail=shown.interval)
 
 
-def _status_cell(point: LoadPoint) -> Cell:
+def _status_cell(point: LoadPoint, outlook: SweepOutlook) -> Cell:
     name = name_status(point.status)
     if point.status is None:
-        return Cell(text=name, note=point.reason, hue=STATUS_HUES[name])
+        note = "; ".join(filter(None, (point.reason, outlook.loads.get(point.clients))))
+        return Cell(text=name, note=note, hue=STATUS_HUES[name])
     return Cell(text=name, is_strong=True, hue=STATUS_HUES[name])
 
 
