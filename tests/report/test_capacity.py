@@ -59,7 +59,7 @@ def test_a_measured_peak_is_told_before_what_was_worked_out() -> None:
     capacity = reckon(WRITING, sweep=sweep_of({n: min(300.0 * n, 600.0) for n in (1, 2, 4, 8, 16, 32)}, sd=0.004))
     ceiling, _, clients = describe_capacity(capacity)
     assert "tpcb-like peaks at 60" in ceiling
-    assert "by the sweep over clients" in ceiling
+    assert "the highest point of the sweep over clients, whichever number of them reaches it" in ceiling
     assert clients.startswith("2 active sessions [2 – 2] reach the full throughput")
 
 

@@ -111,6 +111,12 @@ def test_an_undecided_load_says_how_many_more_minutes_would_decide_it() -> None:
     assert list(outlook.loads) == [16]
 
 
+def test_each_interval_of_a_load_says_what_it_is_of() -> None:
+    told = print_markdown(build_report_document(build_client_sweep()))
+    assert "Their intervals rest on the trials of one load, and differ from those of the curve" in told
+    assert "differ from those of the curve" not in print_markdown(build_report_document(build_compared_loads()))
+
+
 def test_more_clients_are_no_reason_to_choose_them() -> None:
     report = build_compared_loads()
     (answers,) = answer_study(report)

@@ -27,7 +27,7 @@ from pgdyno.report.sections import (
     workload,
 )
 from pgdyno.report.sections.comparison import section as comparison
-from pgdyno.report.sections.comparison.method import TRIALS_REMARK
+from pgdyno.report.sections.comparison.method import describe_trials
 from pgdyno.report.sections.conditions import burst
 from pgdyno.report.sections.machine import build_machine
 from pgdyno.report.sections.search import section as search
@@ -80,9 +80,10 @@ def _list_blocks(report: ReportInput) -> Iterator[Block]:
 
 def _list_workloads(report: ReportInput) -> Iterator[Section]:
     workloads = tuple(workload.build_workloads(report))
-    if report.record.plan.experiment is None and report.record.plan.search is None:
+    experiment = report.record.plan.experiment
+    if experiment is None and report.record.plan.search is None:
         yield from workloads
         return
-    remark = SEARCH_TRIALS_REMARK if report.record.plan.search is not None else TRIALS_REMARK
+    remark = SEARCH_TRIALS_REMARK if experiment is None else describe_trials(experiment)
     blocks: tuple[Block, ...] = (Prose(words=remark, tone=Tone.SMALL), *workloads)
     yield Section(title="Trials", id="trials", blocks=blocks, is_listed=True)

@@ -101,6 +101,8 @@ def bounds_table(capacity: Capacity) -> Table | None:
         )
         for bound in capacity.bounds
     )
+    count = max(bound.demand.n for bound in capacity.bounds)
+    watched = f" Uses are those of {count_things(count, 'trial')} that samplers watched." if count else ""
     reasons: dict[str, list[str]] = {}
     for kind in BoundKind:
         if kind.value in capacity.absent:
@@ -111,7 +113,7 @@ def bounds_table(capacity: Capacity) -> Table | None:
         caption=f"Capacity of each resource, with {count_things(capacity.clients, 'client')}",
         columns=(*titles, *columns("source")),
         rows=rows,
-        remark=f"{BOUNDS_REMARK}{f' No bound is known for {missing}.' if missing else ''}",
+        remark=f"{BOUNDS_REMARK}{watched}{f' No bound is known for {missing}.' if missing else ''}",
     )
 
 
@@ -183,7 +185,10 @@ def _describe_ceiling(capacity: Capacity, place: str) -> str:
     if capacity.peak.value is not None:
         is_open = capacity.peak.high is None and capacity.peak.reason
         why = f" ({capacity.peak.reason})" if is_open else ""
-        first = f"{capacity.workload} peaks at {_say(ceiling)} on {place}, measured by the sweep over clients{why}"
+        first = (
+            f"{capacity.workload} peaks at {_say(ceiling)} on {place}, the highest point of the sweep over clients, whichever"
+            f" number of them reaches it{why}"
+        )
     else:
         first = (
             f"{place[:1].upper()}{place[1:]} can carry {_say(ceiling)} of {capacity.workload} at most, calculated from a transaction's"

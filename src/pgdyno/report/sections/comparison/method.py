@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 
 from pgdyno.analyse.comparison.answers import Question
 from pgdyno.analyse.comparison.verdict import VerdictKind
-from pgdyno.plan.experiment import Experiment, is_client_sweep
+from pgdyno.plan.experiment import Experiment, find_crossed_axis, is_client_sweep
 from pgdyno.record.types import TrialRecord
 from pgdyno.report.format import format_roughly, format_seconds, format_within
 from pgdyno.report.input import ReportInput
@@ -45,7 +45,13 @@ _IN_TURNS = (
     " before the next turn begins. So no load waits for the locks of another, and what disturbs the machine, or changes the"
     " data, reaches all of them alike."
 )
-TRIALS_REMARK = "They show whether anything went wrong. Verdicts come from pairs within a round, not from these tables."
+_TRIALS_REMARK = (
+    "They show whether anything went wrong. Verdicts come from pairs within a round, not from these tables."
+)
+_SWEEP_TRIALS_REMARK = (
+    "They show whether anything went wrong. Statuses come from comparisons within rounds, not from these tables. Their intervals"
+    " rest on the trials of one load, and differ from those of the curve, which use the noise of all loads."
+)
 
 
 def describe_method(report: ReportInput) -> tuple[str, ...]:
@@ -62,6 +68,11 @@ def describe_method(report: ReportInput) -> tuple[str, ...]:
         describe_error_rate(experiment),
         _describe_family(report, experiment),
     )
+
+
+def describe_trials(experiment: Experiment) -> str:
+    """Describe what the tables of a comparison's trials are for."""
+    return _SWEEP_TRIALS_REMARK if is_client_sweep(experiment) or find_crossed_axis(experiment) else _TRIALS_REMARK
 
 
 def describe_error_rate(experiment: Experiment) -> str:
