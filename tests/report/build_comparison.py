@@ -168,7 +168,7 @@ def build_crossed() -> ReportInput:
     }
     draw = random.Random(11)
     curves = {
-        mode: analyse_client_sweep(
+        f"mode={mode}": analyse_client_sweep(
             [
                 ClientTrial(clients=n, round_index=number, tps=760.0 * true[mode, n] * math.exp(draw.gauss(0, 0.012)))
                 for number in range(4)

@@ -17,7 +17,7 @@ from pgdyno.analyse.series import ChartKind
 from pgdyno.report.exports.tables import list_figures, list_tables
 from pgdyno.report.input import ReportInput
 from tests.report.build import build_report
-from tests.report.build_comparison import build_paired, build_switchback
+from tests.report.build_comparison import build_client_sweep, build_crossed, build_paired, build_switchback
 from tests.report.build_scaling import build_bench
 
 REPORTS: dict[str, Callable[[], ReportInput]] = {
@@ -45,8 +45,9 @@ def from_parquet(table: pl.DataFrame) -> Rows:
 @pytest.mark.parametrize("read", [from_csv, from_parquet])
 @pytest.mark.parametrize("name", REPORTS)
 def test_every_value_of_a_report_is_read_back(name: str, read: Callable[[pl.DataFrame], Rows]) -> None:
-    workloads = REPORTS[name]().analysis.workloads
-    tables = {title: read(table) for title, table in list_tables(workloads).items()}
+    analysis = REPORTS[name]().analysis
+    tables = {title: read(table) for title, table in list_tables(analysis).items()}
+    workloads = analysis.workloads
     trials = [(workload.name, trial) for workload in workloads for trial in workload.trials]
     assert [
         {key: value for key, value in row.items() if key not in {"variants", *missing(row, trial)}}
@@ -71,6 +72,26 @@ def test_every_value_of_a_report_is_read_back(name: str, read: Callable[[pl.Data
         for line in (*trial.charts.get(ChartKind.TPS, ()), *trial.charts.get(ChartKind.LATENCY, ())):
             for t_s, value in zip(line.t_s, line.values, strict=True):
                 assert seconds[workload, trial.record.planned.number, t_s][line.metric] == value
+
+
+@pytest.mark.parametrize("read", [from_csv, from_parquet])
+def test_a_curve_over_clients_is_read_back(read: Callable[[pl.DataFrame], Rows]) -> None:
+    assert "curve" not in list_tables(build_paired().analysis)
+    own, crossed = build_client_sweep().analysis, build_crossed().analysis
+    rows = read(list_tables(own)["curve"])
+    points = own.sweeps["tpcb-like"].points
+    assert [(row["workload"], row["clients"], row["trials_count"]) for row in rows] == [
+        ("tpcb-like", point.clients, point.tps.n) for point in points
+    ]
+    assert [(row["tps"], row["tps_low"], row["tps_high"]) for row in rows] == [
+        (point.tps.value, point.tps.low, point.tps.high) for point in points
+    ]
+    assert [row["status"] for row in rows] == ["linear"] * 3 + ["underused", None, "peak", "collapse"]
+    assert [row["reason"] for row in rows if row["status"] is None] == ["could be underused or peak"]
+    assert {row["variants"] for row in read(list_tables(build_bench().analysis)["curve"])} == {"derived"}
+    assert [row["variants"] for row in read(list_tables(crossed)["curve"])] == ["mode=simple"] * 4 + [
+        "mode=prepared"
+    ] * 4
 
 
 def missing(row: dict[str, Any], trial: Any) -> Iterator[str]:

@@ -124,7 +124,7 @@ def _analyse_levels(trials: Sequence[TrialAnalysis], experiment: Experiment) -> 
         of_level = {one.name: one.clients for one in experiment.variants if one.levels[axis] == level}
         sweep = analyse_workload_sweep(trials, experiment, level_of=lambda variant, of=of_level: of.get(variant.name))
         if sweep is not None:
-            yield level, sweep
+            yield f"{axis}={level}", sweep
 
 
 def find_capacities(

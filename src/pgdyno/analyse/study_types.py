@@ -32,7 +32,7 @@ class StudyAnalysis(msgspec.Struct, frozen=True, kw_only=True):
     rounds_needed: dict[str, dict[int, int | None]] = {}
     """By workload, the further rounds that would decide each undecided number of clients; None where too many would."""
     crossed: dict[str, dict[str, ClientSweep]] = {}
-    """The same for each level of the axis that was swept beside clients, by workload and level."""
+    """The same for each level of the axis that was swept beside clients, by workload and level, such as `mode=prepared`."""
     pilots: dict[str, SliceChoice] = {}
     """Why the slices of a switchback are as long as they are, by workload."""
     searches: tuple[RateSearch, ...] = ()

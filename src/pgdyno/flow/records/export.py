@@ -161,7 +161,7 @@ def export_record(store: RecordStore, folder: Path, form: TableFormat) -> Export
 
     tables = {
         folder / f"{name}.{form.value}": table
-        for name, table in list_tables(compose_report(store).report.analysis.workloads).items()
+        for name, table in list_tables(compose_report(store).report.analysis).items()
     }
     if there := [str(path) for path in tables if path.exists()]:
         raise SpecError(f"{there[0]} is there already", hint="name another folder, or move it away")

@@ -1,15 +1,16 @@
-"""Lay a report's figures out as tables for other programs: trials, seconds, series, wait events and statements.
+"""Lay a report's figures out as tables for other programs: trials, seconds, series, wait events, statements and curves.
 
 Names of columns are those of report.json. What was not observed is null.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 from pgdyno.analyse.failover import list_metrics
 from pgdyno.analyse.series import ChartKind
+from pgdyno.analyse.study_types import StudyAnalysis
 from pgdyno.analyse.types import TrialAnalysis, WorkloadAnalysis
 from pgdyno.record.frames import pl
 
@@ -17,15 +18,17 @@ _SECONDS = (ChartKind.TPS, ChartKind.LATENCY)
 _KEYS = {"workload": pl.String, "variants": pl.String, "trial": pl.Int64}
 
 
-def list_tables(workloads: Sequence[WorkloadAnalysis]) -> dict[str, pl.DataFrame]:
-    """Return the tables of a study's workloads by name; each row begins with its workload, variants and trial.
+def list_tables(analysis: StudyAnalysis) -> dict[str, pl.DataFrame]:
+    """Return the tables of a study by name; each row begins with its workload, variants and trial.
 
     Returns:
         `trials`: a row for each trial, with all figures and counts. `seconds`: TPS and latencies of each whole second, by
         `t_s` since the load began. `series`: every other series, a row for each observation. `waits`: client sessions
-        by wait event. `statements`: mean latency of each command of the scripts over the warm-up.
+        by wait event. `statements`: mean latency of each command of the scripts over the warm-up. `curve`, only where
+        numbers of clients were swept, also after the study: TPS and status of each, without a trial.
     """
-    trials = [(workload, trial) for workload in workloads for trial in workload.trials]
+    trials = [(workload, trial) for workload in analysis.workloads for trial in workload.trials]
+    points = list(_list_points(analysis))
     return {
         "trials": _make([_row(workload, trial, list_figures(trial)) for workload, trial in trials]),
         "seconds": _make([row for one in trials for row in _list_seconds(*one)]),
@@ -53,7 +56,39 @@ def list_tables(workloads: Sequence[WorkloadAnalysis]) -> dict[str, pl.DataFrame
                 for one in trial.statements
             ]
         ),
+        **({"curve": _make(points)} if points else {}),
     }
+
+
+def _list_points(analysis: StudyAnalysis) -> Iterator[dict[str, Any]]:
+    followed = analysis.scaling
+    yield from _list_curves(analysis, "")
+    if followed is not None:
+        yield from _list_curves(followed.analysis, followed.variant or "")
+
+
+def _list_curves(analysis: StudyAnalysis, variant: str) -> Iterator[dict[str, Any]]:
+    """Yield a row for each number of clients, with the variant or level that it was measured at."""
+    curves = [(workload, variant, sweep) for workload, sweep in analysis.sweeps.items()]
+    curves += [(workload, level, sweep) for workload, of in analysis.crossed.items() for level, sweep in of.items()]
+    for workload, level, sweep in curves:
+        for point in sweep.points:
+            figures = {"tps": point.tps, "to_best": point.to_best, "efficiency": point.efficiency}
+            ends = {
+                f"{name}{end}": getattr(figure, end[1:] or "value")
+                for name, figure in figures.items()
+                for end in ("", "_low", "_high")
+            }
+            status = None if point.status is None else point.status.word
+            yield {
+                "workload": workload,
+                "variants": level,
+                "clients": point.clients,
+                "trials_count": point.tps.n,
+                **ends,
+                "status": status,
+                "reason": point.reason,
+            }
 
 
 def _make(rows: list[dict[str, Any]]) -> pl.DataFrame:

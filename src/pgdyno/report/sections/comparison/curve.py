@@ -41,16 +41,11 @@ def list_levels(experiment: Experiment, sweeps: Mapping[str, ClientSweep]) -> tu
     axis = find_crossed_axis(experiment)
     if axis is None:
         return ()
-    return tuple(
-        LevelCurve(
-            level=f"{axis}={level}",
-            sweep=sweep,
-            variants={
-                one.clients: one.name for one in experiment.variants if one.clients and one.levels[axis] == level
-            },
-        )
-        for level, sweep in sweeps.items()
-    )
+    variants: dict[str, dict[int, str]] = {}
+    for one in experiment.variants:
+        if one.clients is not None:
+            variants.setdefault(f"{axis}={one.levels[axis]}", {})[one.clients] = one.name
+    return tuple(LevelCurve(level=level, sweep=sweep, variants=variants[level]) for level, sweep in sweeps.items())
 
 
 def describe_levels(levels: Sequence[LevelCurve], delta_ratio: float) -> tuple[str, ...]:
