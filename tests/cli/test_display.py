@@ -248,6 +248,23 @@ def test_the_bar_shows_the_time_left_by_the_plan(clock: Clock) -> None:
     assert ":" not in out.getvalue()
 
 
+def test_before_a_transaction_has_ended_the_line_shows_what_is_being_done(clock: Clock) -> None:
+    display = Display()
+    display.console = Console(file=io.StringIO(), force_terminal=True, no_color=True, legacy_windows=False)
+    with display:
+        display.announce((), total_s=300.0)
+        display.begin_step("round 1/3 tpcb-like", predicted_s=100.0)
+        assert display._progress is not None
+        shown = []
+        for name in ("clients=1", "clients=64"):
+            display.show_activity(f"measuring {name}")
+            for tps in (0.0, 900.0, 0.0):
+                display.show_load(tps=tps, latency_ms=None)
+                shown.append(display._progress.tasks[0].fields["live"])
+    # A server that stalls later says so.
+    assert shown == ["measuring clients=1", "900 tps", "0 tps", "measuring clients=64", "900 tps", "0 tps"]
+
+
 def draw_live(*, width: int = 60, is_terminal: bool = True, encoding: str = "utf-8") -> str:
     raw = io.BytesIO()
     out = io.TextIOWrapper(raw, encoding=encoding, errors="backslashreplace", write_through=True)

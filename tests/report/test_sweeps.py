@@ -9,6 +9,7 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
+from pgdyno.analyse.comparison.answers import compare
 from pgdyno.report.documents.report import render_json
 from pgdyno.report.forms.html import print_html
 from pgdyno.report.forms.markdown import print_markdown
@@ -21,28 +22,23 @@ from pgdyno.report.sections.records.kept import describe_answers, list_gains, pa
 from pgdyno.report.study import build_report as build_report_document
 from pgdyno.spec.study import DataSpec, Study, WorkloadSpec
 from pgdyno.spec.variant import ExperimentSpec, VariantSpec
-from tests.report.build_comparison import Effect, build_client_sweep, build_crossed, compose
+from tests.report.build_comparison import Effect, build_client_sweep, build_crossed, build_paired, compose
 from tests.report.build_scaling import build_bench
+
+
+def without_rounds(report: ReportInput) -> ReportInput:
+    """The report while its first round runs."""
+    experiment = report.record.plan.experiment
+    assert experiment is not None
+    primary = {one.workload: one.primary for one in report.analysis.comparisons}
+    begun = compare(dict.fromkeys(primary, ()), experiment, primary=primary)
+    analysis = msgspec.structs.replace(report.analysis, sweeps={}, rounds_needed={}, comparisons=begun)
+    return msgspec.structs.replace(report, analysis=analysis)
 
 
 def build_begun() -> ReportInput:
     """A sweep in which no round has ended."""
-    report = build_client_sweep(rounds=1)
-    comparisons = tuple(
-        msgspec.structs.replace(
-            one,
-            questions=tuple(
-                msgspec.structs.replace(
-                    question, log_ratios=(), at_s=(), verdict=msgspec.structs.replace(question.verdict, n=0)
-                )
-                for question in one.questions
-            ),
-        )
-        for one in report.analysis.comparisons
-    )
-    return msgspec.structs.replace(
-        report, analysis=msgspec.structs.replace(report.analysis, sweeps={}, comparisons=comparisons)
-    )
+    return without_rounds(build_client_sweep())
 
 
 def build_climbing() -> ReportInput:
@@ -85,9 +81,10 @@ def test_a_sweep_without_a_knee_says_what_would_find_it() -> None:
     report = build_bench(rounds=1)
     (words,) = (one for one in list_words(report) if "knee" in one)
     assert "How much longer it takes to decide" in words
-    assert answer_study(build_begun())[0].curve == (
-        "There is no curve yet: no round has measured two numbers of clients.",
-    )
+    nothing = "Nothing has been compared yet: no round has ended that measured two numbers of clients."
+    assert answer_study(build_begun())[0].curve == (nothing,)
+    (view,) = view_answers(build_begun()).sweeps
+    assert (view.points, view.curve) == ((), (nothing,))
 
 
 def test_an_undecided_load_says_how_many_more_minutes_would_decide_it() -> None:
@@ -115,6 +112,11 @@ def test_each_interval_of_a_load_says_what_it_is_of() -> None:
     told = print_markdown(build_report_document(build_client_sweep()))
     assert "Their intervals rest on the trials of one load, and differ from those of the curve" in told
     assert "differ from those of the curve" not in print_markdown(build_report_document(build_compared_loads()))
+
+
+def test_before_the_first_round_has_ended_nothing_is_called_inconclusive() -> None:
+    (view,) = view_answers(without_rounds(build_paired())).verdicts
+    assert [(row.word, row.remark, row.low) for row in view.rows] == [("not compared yet", "no round has ended", None)]
 
 
 def test_more_clients_are_no_reason_to_choose_them() -> None:

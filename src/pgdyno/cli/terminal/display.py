@@ -60,6 +60,8 @@ class Display(AbstractContextManager["Display"]):
         self._spent_s = 0.0
         self._total_s = 0.0
         self._title = self._news = ""
+        self._has_begun = False
+        """Whether a transaction of the load has ended."""
         self._predicted_s = 0.0
         self._began_s = 0.0
         self._limited_s = 0.0
@@ -108,7 +110,7 @@ class Display(AbstractContextManager["Display"]):
 
     def begin_step(self, title: str, *, predicted_s: float) -> None:
         """Begin a step with its title."""
-        self._news = ""
+        self._news, self._has_begun = "", False
         if self._trend is not None:
             self._trend.leave_gap()
         self._title, self._predicted_s, self._began_s = title, predicted_s, monotonic_s()
@@ -118,10 +120,14 @@ class Display(AbstractContextManager["Display"]):
 
     def show_activity(self, text: str) -> None:
         """Show the current activity of the step."""
+        self._has_begun = False
         self._update(live=text)
 
     def show_load(self, *, tps: float, latency_ms: float | None) -> None:
-        """Show throughput and latency of the last second."""
+        """Show throughput and latency of the last second; before a transaction has ended, the activity stays."""
+        self._has_begun = self._has_begun or tps > 0
+        if not self._has_begun:
+            return
         latency = "" if latency_ms is None else f" · {latency_ms:.3g} ms"
         if self._trend is not None:
             self._trend.add(tps=tps, latency_ms=latency_ms)

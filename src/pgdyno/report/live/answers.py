@@ -17,7 +17,7 @@ from pgdyno.explain.finding import Finding
 from pgdyno.report.charts.intervals import percent
 from pgdyno.report.format import EstimateText, format_estimate
 from pgdyno.report.input import ReportInput
-from pgdyno.report.sections.comparison.answers import WorkloadAnswers, answer_study
+from pgdyno.report.sections.comparison.answers import Answer, WorkloadAnswers, answer_study
 from pgdyno.report.verdict_words import HUES, MARKS, describe_change, name_status, name_verdict
 
 _MOST_LOOKS = 120
@@ -61,7 +61,7 @@ class PointView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SweepView(msgspec.Struct, frozen=True, kw_only=True):
-    """A sweep over clients so far."""
+    """A sweep over clients so far; without points, its words say that nothing has been compared yet."""
 
     workload: str
     points: tuple[PointView, ...]
@@ -109,9 +109,11 @@ def _view_verdicts(answers: WorkloadAnswers) -> VerdictsView:
     rows = []
     for answer in answers.answers:
         question = comparison.find(answer.variant.name, comparison.primary)
-        if question is not None:
+        if question is not None and question.verdict.n:
             remark = "; ".join(filter(None, (answer.effort, answer.outlook)))
             rows.append(_view_question(question, answer.variant.title, remark))
+        elif question is not None:
+            rows.append(_view_unasked(question, answer))
     noise = comparison.find_noise(comparison.primary)
     if noise is not None:
         rows.append(_view_question(noise, f"{answers.reference.title} against itself (A/A)", ""))
@@ -119,6 +121,12 @@ def _view_verdicts(answers: WorkloadAnswers) -> VerdictsView:
     return VerdictsView(
         workload=answers.workload, reference=answers.reference.title, delta=percent(first), rows=tuple(rows)
     )
+
+
+def _view_unasked(question: Question, answer: Answer) -> IntervalView:
+    """Tell of a variant without a pair that nothing has been compared yet, or why nothing will be."""
+    row = _view_question(question, answer.variant.title, "no round has ended" if answer.verdict else answer.change)
+    return msgspec.structs.replace(row, word="not compared yet" if answer.verdict else "no verdict", mark="", change="")
 
 
 def _view_question(question: Question, name: str, remark: str) -> IntervalView:
@@ -158,6 +166,8 @@ def _view_sweeps(answers: tuple[WorkloadAnswers, ...]) -> Iterator[SweepView]:
     for one in answers:
         if one.sweep is not None:
             yield _view_sweep(one.workload, one.sweep, one.curve)
+        elif one.is_sweep and not one.levels:
+            yield SweepView(workload=one.workload, points=(), curve=one.curve)
         for level, words in zip(one.levels, one.curve[1:], strict=False):
             yield _view_sweep(f"{one.workload}, {level.level}", level.sweep, (words,))
 

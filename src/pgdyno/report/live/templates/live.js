@@ -200,6 +200,9 @@ function show_answers(answers) {
 }
 
 function show_sweep(sweep) {
+  const title = make("h2", { text: "TPS by number of clients" }, make("span", { class: "sub", text: sweep.workload }));
+  const curve = sweep.curve.map((text) => make("p", { class: "small", text }));
+  if (!sweep.points.length) return make("div", {}, title, ...curve);
   const high = 220, left = 50, low = high - 22;
   const seen = sweep.points.filter((point) => point.tps !== null);
   const top = Math.max(...seen.map((point) => Math.min(point.high ?? point.tps, 2 * point.tps)), 1) * 1.05;
@@ -222,8 +225,7 @@ function show_sweep(sweep) {
   const body = make("tbody", {}, ...sweep.points.map((point) => make("tr", {}, ...[point.clients, point.text, point.status].map((text) => make("td", { text })))));
   const table = make("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": `Loads of ${sweep.workload}` }, make("table", {}, head, body));
   const figure = make("figure", { class: "chart" }, svg);
-  return make("div", {}, make("h2", { text: "TPS by number of clients" }, make("span", { class: "sub", text: sweep.workload })),
-    make("div", { class: "charts" }, figure, table), ...sweep.curve.map((text) => make("p", { class: "small", text })));
+  return make("div", {}, title, make("div", { class: "charts" }, figure, table), ...curve);
 }
 
 const HUES = ["blue", "vermilion", "green", "amber", "purple", "sky", "brown", "indigo", "olive"];

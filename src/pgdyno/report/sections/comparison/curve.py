@@ -14,7 +14,7 @@ from pgdyno.report.verdict_words import name_status
 
 _UNKNOWN = "how much longer that takes is not known yet"
 _TOO_NEAR = ", too near to a limit between two statuses"
-_NO_CURVE = "There is no curve yet: no round has measured two numbers of clients."
+_NO_CURVE = "Nothing has been compared yet: no round has ended that measured two numbers of clients."
 
 
 class LevelCurve(msgspec.Struct, frozen=True, kw_only=True):
