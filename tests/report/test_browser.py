@@ -11,6 +11,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from pgdyno.analyse.estimate import Estimate
 from pgdyno.analyse.records.comparison import compare_records
 from pgdyno.explain.finding import Rival
 from pgdyno.report.forms.html import print_html
@@ -70,6 +71,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         "switchback": build_switchback(),
         "loud": build_paired(is_hard=True),
         "clients": build_client_sweep(),
+        "wide": _make_wide(),
         "product": build_product(),
         "derived": build_derived(),
         "explained": build_explained(is_hard=True),
@@ -84,6 +86,31 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     for name, text in texts.items():
         (folder / f"{name}.html").write_text(text, encoding="utf-8")
     return {name: folder / f"{name}.html" for name in texts}
+
+
+def _make_wide() -> ReportInput:
+    """A sweep over clients on a machine so busy that all of its intervals are too wide."""
+
+    def widen(estimate: Estimate) -> Estimate:
+        value = 100.0 * (estimate.value or 0.0)
+        return msgspec.structs.replace(estimate, value=value, low=value / 4, high=value * 4)
+
+    report = build_client_sweep()
+    ((name, sweep),) = report.analysis.sweeps.items()
+    points = tuple(
+        msgspec.structs.replace(one, tps=widen(one.tps), efficiency=widen(one.efficiency)) for one in sweep.points
+    )
+    (comparison,) = report.analysis.comparisons
+    figures = tuple(
+        msgspec.structs.replace(one, estimates={metric: widen(of) for metric, of in one.estimates.items()})
+        for one in comparison.figures
+    )
+    analysis = msgspec.structs.replace(
+        report.analysis,
+        sweeps={name: msgspec.structs.replace(sweep, points=points)},
+        comparisons=(msgspec.structs.replace(comparison, figures=figures),),
+    )
+    return msgspec.structs.replace(report, analysis=analysis)
 
 
 def _make_endless() -> ReportInput:
@@ -139,6 +166,14 @@ def test_drawn_quiet_and_within_its_width(
         browser.wait_for(LEFT_OF_PAGE, lambda left: left == [])
     assert browser.complaints == []
     assert browser.requests == [pages[name].as_uri()]
+
+
+def test_no_table_of_a_curve_is_cut_on_a_desk_however_wide_its_intervals(
+    browser: Browser, pages: dict[str, Path]
+) -> None:
+    browser.open(pages["wide"], width=1300)
+    cut = "[...document.querySelectorAll('.scroll')].filter(e => e.scrollWidth > e.clientWidth).map(e => e.ariaLabel)"
+    assert browser.evaluate(cut) == []
 
 
 @pytest.mark.parametrize("name", ["endless", "derived", "explained-comparison", "switchback", "records"])
