@@ -32,6 +32,7 @@ from pgdyno.spec.variant import DesignKind, ExperimentSpec, SweepSpec, VariantSp
 from tests.report.build import GB, HOSTILE, build_failed, build_report, build_trial, build_workload
 
 SLICE_S = 0.5
+LOADS = (1, 2, 4, 8, 16, 32, 64)
 _CROSSED_CLIENTS = (1, 8, 32, 64)
 _LEVELS = {"tpcb-like": 3412.0, "select-only": 48_300.0, "split": 20_000.0}
 _METRICS = {
@@ -122,7 +123,7 @@ def build_paired(*, is_hard: bool = False) -> ReportInput:
 
 
 @functools.cache
-def build_client_sweep(*, rounds: int = 4, loads: tuple[int, ...] = (1, 2, 4, 8, 16, 32, 64)) -> ReportInput:
+def build_client_sweep(*, rounds: int = 4, loads: tuple[int, ...] = LOADS) -> ReportInput:
     """A curve over clients that climbs, has a peak and falls; the loads take turns on one server."""
     study = Study(
         data=DataSpec(scale=100),

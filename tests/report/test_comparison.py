@@ -250,7 +250,7 @@ def test_a_product_of_two_axes_is_a_matrix_with_every_level() -> None:
 
 def test_a_sweep_over_clients_answers_with_its_curve() -> None:
     (answers,) = answer_study(build_client_sweep())
-    peak, knee, stands = answers.curve
+    peak, knee, stands, _ = answers.curve
     assert re.fullmatch(r"TPS is highest at \d+\.\d clients \[\d+\.\d – \d+\.\d\]\.", peak)
     assert knee.startswith("From ")
     assert "64 collapse" in stands
@@ -263,7 +263,7 @@ def test_a_peak_without_an_upper_end_is_not_settled() -> None:
     open_ended = {end: msgspec.structs.replace(getattr(sweep, end), low=13.0, high=None) for end in ("peak", "knee")}
     analysis = msgspec.structs.replace(report.analysis, sweeps={name: msgspec.structs.replace(sweep, **open_ended)})
     (answers,) = answer_study(msgspec.structs.replace(report, analysis=analysis))
-    peak, knee, _ = answers.curve
+    peak, knee, *_ = answers.curve
     assert re.fullmatch(
         r"Where TPS is highest is not settled: by the fitted curve at 13 clients or more;"
         r" measured highest: [\d,]+ TPS at 32 clients\.",
