@@ -134,7 +134,12 @@ def test_clients_in_two_modes_have_a_curve_for_each_and_verdicts_on_like_loads_a
     assert all("Status by number of clients: 1 linear" in words for words in curves)
     assert [one.variant.name for one in answers.answers] == ["mode=prepared, clients=1"]
     (words,) = list_words(report)
-    assert words == "Use mode=prepared, clients=1 rather than mode=simple, clients=1."
+    assert words == "Use mode=prepared rather than mode=simple, as proven with 1 client."
+    (early,) = (
+        msgspec.structs.replace(answers, answers=(msgspec.structs.replace(one, verdict=None),))
+        for one in answers.answers
+    )
+    assert list_steps(report, (early,), ()) == ()
     document = build_report_document(report)
     for said in (print_markdown(document), print_html(document, vega_js="")):
         assert "8 combinations of mode and clients" in said

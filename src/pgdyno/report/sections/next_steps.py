@@ -28,6 +28,7 @@ from pgdyno.report.sections.comparison.method import is_noise_loud
 from pgdyno.report.sections.comparison.variants import VariantText
 from pgdyno.report.sections.findings import FindingText, join_places, name_workloads
 from pgdyno.report.verdict_words import count_pairs, describe_change
+from pgdyno.units import count_things
 
 # Several variants are faster than the reference, but which of them is the fastest was not tested.
 _MOST_PROVEN = 2
@@ -196,7 +197,12 @@ def _from_answers(compared: Sequence[WorkloadAnswers], trusted: Mapping[str, str
                 shown.setdefault(answer.variant.name, []).append(one)
     if not shown:
         return
-    reference = compared[0].reference
+    first = compared[0]
+    reference, chosen = first.reference, first.name_choice(first.reference)
+    # A level that was swept beside clients is proven with those of the reference, which are the fewest as a rule: nobody should stay with so few.
+    where = (
+        f", as proven with {count_things(reference.clients, 'client')}" if reference.clients and first.is_sweep else ""
+    )
     lossy = {name for name, variant in variants.items() if reference.is_durable and not variant.is_durable}
     for name in lossy:
         faster = [one for one in shown[name] if one.kind is VerdictKind.FASTER]
@@ -206,11 +212,11 @@ def _from_answers(compared: Sequence[WorkloadAnswers], trusted: Mapping[str, str
     advised = [
         step
         for name, of in fair.items()
-        for step in _use(of, f"Use {variants[name].title} rather than {reference.title}.")
+        for step in _use(of, f"Use {first.name_choice(variants[name])} rather than {chosen}{where}.")
     ]
     advised.sort(key=lambda step: -abs(step.gain_ratio or 0.0))
     yield from advised[:_MOST_PROVEN]
-    if not advised:
+    if not advised and not first.is_sweep:
         yield from _stay([one for of in fair.values() for one in of], reference.title, is_lone=len(fair) == 1)
 
 

@@ -97,6 +97,11 @@ class WorkloadAnswers(msgspec.Struct, frozen=True, kw_only=True):
         """The names of the variants that have answers."""
         return frozenset(one.variant.name for one in self.answers)
 
+    def name_choice(self, variant: VariantText) -> str:
+        """Name a variant as a choice: in a sweep over clients and something else, by its level of that alone."""
+        level = next((one.level for one in self.levels if variant.name in one.variants.values()), variant.name)
+        return f"{level} ({variant.tag})" if variant.tag else level
+
     def list_judged(self) -> tuple[WorkloadAnswers, ...]:
         """Return the answers that have verdicts on speed: those of the parts of a load that has parts, else these."""
         return self.parts or (self,)
@@ -122,7 +127,8 @@ def _answer_workload(
     analysis, name = report.analysis, comparison.workload
     trials, sweep = analysis.list_trials(name), analysis.sweeps.get(name)
     levels = list_levels(experiment, analysis.crossed.get(name, {}))
-    answers, curve, outlook = _answer_all(comparison, variants, of), (), SweepOutlook()
+    answers, outlook = _answer_all(comparison, variants, of), SweepOutlook()
+    curve: tuple[str, ...] = ()
     if is_client_sweep(experiment):
         if sweep is not None:
             outlook = describe_sweep_outlook(sweep, analysis.rounds_needed.get(name, {}), comparison.round_s)

@@ -120,7 +120,9 @@ def _build_panel(part_id: str, answers: WorkloadAnswers, report: ReportInput) ->
     blocks: list[Block] = []
     # The table of layers has these verdicts, for each layer as well as the whole set.
     is_layered = report.record.tuned is not None and report.record.tuned.is_layered
-    blocks += [Prose(words=words, tone=Tone.CLAIM, level=Level.HEADLINE) for words in answers.curve]
+    for number, words in enumerate(answers.curve):
+        tone = Tone.PLAIN if number and answers.levels else Tone.CLAIM
+        blocks.append(Prose(words=words, tone=tone, level=Level.HEADLINE))
     if sweep is not None:
         blocks.append(statuses_table(sweep, answers.outlook))
     if answers.levels:
@@ -141,22 +143,25 @@ def _build_panel(part_id: str, answers: WorkloadAnswers, report: ReportInput) ->
     else:
         blocks.append(Prose(words=first_noise, tone=Tone.SMALL, level=Level.HEADLINE))
     blocks += headline_plans(answers)
-    charts = (
-        [_place(part_id, curve_chart(sweep))]
-        if sweep is not None
-        else [
-            _place(of_id, msgspec.structs.replace(chart, title=_name_part(chart.title, part, answers)))
-            for of_id, part in _list_judged(part_id, answers)
-            if (chart := _draw_intervals(part)) is not None
-        ]
-    )
     return Section(
         title=answers.workload,
         sub="" if answers.is_sweep else f"against {answers.reference.title}",
         blocks=tuple(blocks),
-        beside=tuple(charts),
+        beside=tuple(_draw_answers(part_id, answers)),
         look=Look.VERDICTS,
     )
+
+
+def _draw_answers(part_id: str, answers: WorkloadAnswers) -> Iterator[ChartBlock]:
+    """Draw the curve of a sweep over clients, those of its levels, or the intervals of verdicts."""
+    if answers.sweep is not None:
+        yield _place(part_id, curve_chart(answers.sweep))
+    for number, level in enumerate(answers.levels, start=1):
+        curve = curve_chart(level.sweep)
+        yield _place(f"{part_id}-l{number}", msgspec.structs.replace(curve, title=f"{curve.title}, {level.level}"))
+    for of_id, part in _list_judged(part_id, answers):
+        if (chart := _draw_intervals(part)) is not None:
+            yield _place(of_id, msgspec.structs.replace(chart, title=_name_part(chart.title, part, answers)))
 
 
 def _list_judged(part_id: str, answers: WorkloadAnswers) -> Iterator[tuple[str, WorkloadAnswers]]:
