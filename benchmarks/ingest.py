@@ -30,7 +30,7 @@ from pgdyno.record.transactions.parse import BLOCK_BYTES, LineCutter, LogColumns
 from pgdyno.record.transactions.summary import TransactionSummary
 from pgdyno.record.transactions.tally import TransactionTally
 from pgdyno.run.host.process import find_server_user
-from pgdyno.run.load.log_stream import MEMORY_FOLDER, READER_ENVIRONMENT, LogRequest, start_log_stream
+from pgdyno.run.load.log_stream import MEMORY_FOLDER, READER_ENVIRONMENT, LogRequest, start_log_streams
 
 REAL_LOG = Path(__file__).parent.parent / "tests" / "data" / "txlog" / "18" / "sampled.log"
 LINES_PER_S = 50_000
@@ -113,7 +113,7 @@ def measure_logstream(duration_s: float) -> float:
     """CPU seconds of the log reader for a million transactions, at the pace of a fast real load."""
     print(f"following two growing logs at {2 * LINES_PER_S} transactions/s for {duration_s:g} s")
     with tempfile.TemporaryDirectory() as folder:
-        stream = start_log_stream(Path(folder) / "transactions", LogRequest(), user=find_server_user())
+        (stream,) = start_log_streams({Path(folder) / "transactions": LogRequest()}, user=find_server_user())
         try:
             paths = [stream.log_prefix.with_name(name) for name in ("pgbench.1", "pgbench.1.1")]
             outs = [path.open("wb", buffering=0) for path in paths]

@@ -39,7 +39,7 @@ from pgdyno.run.cluster.server import Server
 from pgdyno.run.cluster.template import prepare_template
 from pgdyno.run.host.process import find_server_user
 from pgdyno.run.load.argv import LoadRun
-from pgdyno.run.load.log_stream import LogRequest, LogStream, start_log_stream
+from pgdyno.run.load.log_stream import LogRequest, LogStream, start_log_streams
 from pgdyno.run.load.pgbench import Pgbench
 from pgdyno.run.postgres import sql
 from pgdyno.run.postgres.installation import Installation, find_installation
@@ -129,7 +129,7 @@ def watched_load(
     draw = random.Random(1)
     clock_offset_s = time.time() - time.monotonic()
     with ExitStack() as stack:
-        stream = start_log_stream(folder / "transactions", LogRequest(), user=server.home.user)
+        (stream,) = start_log_streams({folder / "transactions": LogRequest()}, user=server.home.user)
         stack.callback(stream.close)
         samplers = stack.enter_context(Samplers(directory=folder, address=server.address))
         watched = Watched(samplers, stream)

@@ -13,7 +13,7 @@ import pytest
 
 from pgdyno.run.host.helper import helper_argv
 from pgdyno.run.host.host import THIS_HOST
-from pgdyno.run.load.log_stream import LogRequest, LogTask
+from pgdyno.run.load.log_stream import FollowedLog, LogRequest, LogTask
 from tests.forks import HelperPopen
 from tests.ready_program import run_program
 
@@ -30,7 +30,8 @@ def test_a_fork_has_the_arguments_folder_environment_streams_and_exit_code_of_a_
 def look_at_reader(log_folder: Path) -> dict[str, object]:
     """Start a log reader, and return what /proc has of it, and its end."""
     record_folder = f"{log_folder}-record"
-    task = LogTask(parent_pid=os.getpid(), log_folder=str(log_folder), record_folder=record_folder, asked=LogRequest())
+    log = FollowedLog(log_folder=str(log_folder), record_folder=record_folder, asked=LogRequest())
+    task = LogTask(parent_pid=os.getpid(), logs=(log,))
     given, kept = os.pipe()
     argv = helper_argv("pgdyno.run.load.log_stream", msgspec.json.encode(task).decode())
     reader = THIS_HOST.start(
@@ -49,7 +50,7 @@ def look_at_reader(log_folder: Path) -> dict[str, object]:
     }
     os.close(kept)
     out, err = reader.communicate(timeout=60)
-    return {**found, "packed": json.loads(out)["packed"], "err": err, "exit code": reader.returncode}
+    return {**found, "packed": json.loads(out)[0]["packed"], "err": err, "exit code": reader.returncode}
 
 
 def test_a_forked_helper_is_as_one_of_a_new_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,7 +23,7 @@ from pgdyno.run.cluster.server import Server
 from pgdyno.run.host.process import find_server_user
 from pgdyno.run.load import log_stream as logstream
 from pgdyno.run.load.argv import LoadRun
-from pgdyno.run.load.log_stream import MEMORY_FOLDER, LogRequest, LogStream, start_log_stream
+from pgdyno.run.load.log_stream import MEMORY_FOLDER, LogRequest, LogStream, start_log_streams
 from pgdyno.run.load.pgbench import Pgbench
 from pgdyno.run.postgres import sql
 from pgdyno.spec.table import QueryMode
@@ -43,7 +43,8 @@ def own_logs() -> set[str]:
 def stream_to(
     folder: Path, asked: LogRequest | None = None, *, memory_folder: Path = MEMORY_FOLDER
 ) -> Iterator[LogStream]:
-    stream = start_log_stream(folder, asked or LogRequest(), user=find_server_user(), memory_folder=memory_folder)
+    asked = asked or LogRequest()
+    (stream,) = start_log_streams({folder: asked}, user=find_server_user(), memory_folder=memory_folder)
     try:
         yield stream
     finally:
@@ -85,6 +86,24 @@ def test_growing_logs_are_read_packed_and_deleted(tmp_path: Path) -> None:
     assert outcome.peak_memory_bytes is not None
     assert outcome.peak_memory_bytes < 300e6
     assert not folder.exists()
+
+
+def test_one_reader_follows_the_logs_of_several_loads(tmp_path: Path) -> None:
+    wanted = {tmp_path / "a": LogRequest(), tmp_path / "b": LogRequest(sampling_rate=0.5), tmp_path / "c": LogRequest()}
+    streams = start_log_streams(wanted, user=find_server_user())
+    with contextlib.ExitStack() as stack:
+        for stream in streams:
+            stack.enter_context(contextlib.closing(stream))
+        assert len({stream.pid for stream in streams}) == 1
+        assert len({stream.log_prefix for stream in streams}) == 3
+        for stream, count in zip(streams, (3, 4, 0), strict=True):
+            if count:
+                stream.log_prefix.with_name("pgbench.1").write_bytes(LINE * count)
+        outcomes = [stream.finish() for stream in streams]
+    read = [read_summary(folder) for folder in wanted]
+    assert [outcome.summary for outcome in outcomes] == read
+    assert [(one.ok_count, one.sampling_rate) for one in read] == [(3, 1.0), (4, 0.5), (0, 1.0)]
+    assert own_logs() == set()
 
 
 def test_what_was_read_is_freed_while_the_log_grows(tmp_path: Path) -> None:
@@ -226,9 +245,9 @@ def test_killed_pgdyno_leaves_a_whole_record_and_no_log(tmp_path: Path) -> None:
     program = f"""
 import os, signal, sys, time
 from pathlib import Path
-from pgdyno.run.load.log_stream import LogRequest, start_log_stream
+from pgdyno.run.load.log_stream import LogRequest, start_log_streams
 from pgdyno.run.host.process import find_server_user
-stream = start_log_stream(Path({str(tmp_path / "t")!r}), LogRequest(), user=find_server_user())
+(stream,) = start_log_streams({{Path({str(tmp_path / "t")!r}): LogRequest()}}, user=find_server_user())
 stream.log_prefix.with_name("pgbench.1").write_bytes({LINE!r} * 5000)
 print(stream.log_prefix.parent, stream.pid, flush=True)
 os.kill(os.getpid(), signal.SIGKILL)

@@ -136,7 +136,9 @@ def test_each_load_runs_in_its_own_turns_alone(home: Home, tmp_path: Path, major
     members = make_turns(
         home, tmp_path, variants, names="aab", major=major, duration_s=6.6, warm_up="1s", script=script
     )
-    outcomes = run_round(members, slice_s=2.2)
+    readers: list[int] = []
+    outcomes = run_round(members, slice_s=2.2, act=lambda: readers.extend(find_log_readers()))
+    assert len(readers) == 1
     data = read_members(members, outcomes)
     turns = sorted((one for each in data for one in each.slices), key=lambda one: one.begin_monotonic_s)
     assert [(one.phase, one.round, one.position) for one in turns] == [
@@ -263,10 +265,14 @@ def check_failed(members: Sequence[LiveMember], outcomes: Sequence[TrialOutcome]
     return failed
 
 
-def kill_log_readers() -> None:
+def find_log_readers() -> list[int]:
     search = ["pgrep", "-f", "-P", str(os.getpid()), "pgdyno.run.load.log_stream"]
-    for pid in subprocess.run(search, capture_output=True, text=True, check=True).stdout.split():
-        os.kill(int(pid), signal.SIGKILL)
+    return [int(pid) for pid in subprocess.run(search, capture_output=True, text=True, check=True).stdout.split()]
+
+
+def kill_log_readers() -> None:
+    for pid in find_log_readers():
+        os.kill(pid, signal.SIGKILL)
 
 
 @pytest.mark.parametrize(

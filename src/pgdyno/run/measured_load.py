@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import msgspec
@@ -110,10 +110,18 @@ def measure_load(
 
 def start_log(stage: TrialStage, trial: PlannedTrial, seen: Observed, *, folder: Path) -> TransactionLog:
     """Start to follow the transaction log of a trial's measured load."""
+    (log,) = start_logs(stage, trial, seen, folders=[folder])
+    return log
+
+
+def start_logs(
+    stage: TrialStage, trial: PlannedTrial, seen: Observed, *, folders: Sequence[Path]
+) -> tuple[TransactionLog, ...]:
+    """Start to follow the transaction logs of several trials, which log the same as this one, with one reader."""
     workload = stage.plan.find_load(trial)
     limit_ms = workload.latency_limit_ms
-    return stage.generator.start_log(
-        folder / TRANSACTIONS_DIR,
+    return stage.generator.start_logs(
+        [folder / TRANSACTIONS_DIR for folder in folders],
         LogRequest(
             columns=_log_columns(workload),
             sampling_rate=seen.log_sampling_rate,

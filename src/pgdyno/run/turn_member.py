@@ -21,7 +21,7 @@ from pgdyno.run.load.generator import LoadOutcome, RunningLoad, TransactionLog
 from pgdyno.run.load.joined import step_seed
 from pgdyno.run.load.process import poll_until_done
 from pgdyno.run.load.watch import LoadWatch
-from pgdyno.run.measured_load import find_log_gaps, lost_log, make_measured_run, start_log, warm_up
+from pgdyno.run.measured_load import find_log_gaps, lost_log, make_measured_run, warm_up
 from pgdyno.run.plans import ask_plans
 from pgdyno.run.sample import samplers
 from pgdyno.run.sample.machine_counters import MachineCounters, subtract_counts
@@ -105,14 +105,10 @@ class TurnMember:
             self.seen.gaps = (*self.seen.gaps, Gap(source="server log", reason=reason))
 
     @contextlib.contextmanager
-    def logging(self, *, sampling_rate: float) -> Iterator[None]:
-        """Follow the log of all its turns for the length of a `with` block."""
-        self.seen.log_sampling_rate = sampling_rate
-        with (
-            contextlib.closing(start_log(self.stage, self.trial, self.seen, folder=self.folder)) as stream,
-            SliceWriter(self.folder) as writer,
-        ):
-            self._stream, self._writer = stream, writer
+    def writing(self, log: TransactionLog) -> Iterator[None]:
+        """Have all its turns write to this log, and write their times, for the length of a `with` block."""
+        with SliceWriter(self.folder) as writer:
+            self._stream, self._writer = log, writer
             yield
 
     def run(
@@ -160,7 +156,7 @@ class TurnMember:
         if warm_s > settled_s:
             # What the machine did before is in its counters.
             settled_s, counts = warm_s, dict.fromkeys(counts)
-        assert self._writer is not None  # noqa: S101 - the round has opened it with the log
+        assert self._writer is not None  # noqa: S101 - the round has opened it
         self._writer.add(
             Slice(
                 phase=SlicePhase.ROUND,

@@ -26,6 +26,7 @@ from pgdyno.record.samples.server_machine import SERVER_LOG
 from pgdyno.run.change.kernel import changed_sysctls
 from pgdyno.run.host.log import LOG
 from pgdyno.run.live_member import LiveMember, OtherMemberFailedError
+from pgdyno.run.measured_load import start_logs
 from pgdyno.run.sample.machine_counters import MachineCounters
 from pgdyno.run.trial import TrialOutcome, describe_os_error, find_left_settings, read_before
 from pgdyno.run.turn_member import TurnMember
@@ -114,13 +115,24 @@ class _TurnRound:
                 turn.take_shared(first, restore_s=restore_s)
             if first.is_here:
                 os.sync()
-            rate = min(turn.seen.log_sampling_rate for turn in self._turns)
-            for turn in self._turns:
-                stack.enter_context(turn.logging(sampling_rate=rate))
+            self._open_logs(stack)
             self._alternate(on_activity, on_load, should_stop)
             for turn in self._turns:
                 with self._blaming(turn):
                     turn.finish()
+
+    def _open_logs(self, stack: contextlib.ExitStack) -> None:
+        """Follow the logs of all turns until the stack ends."""
+        rate = min(turn.seen.log_sampling_rate for turn in self._turns)
+        for turn in self._turns:
+            turn.seen.log_sampling_rate = rate
+        first, folders = self._turns[0], [turn.folder for turn in self._turns]
+        # A reader for each load would take 36 MB of the machine that is measured, and only one load runs at a time.
+        logs = start_logs(first.stage, first.trial, first.seen, folders=folders)
+        for log in logs:
+            stack.enter_context(contextlib.closing(log))
+        for turn, log in zip(self._turns, logs, strict=True):
+            stack.enter_context(turn.writing(log))
 
     @contextlib.contextmanager
     def _blaming(self, turn: TurnMember) -> Iterator[None]:

@@ -96,8 +96,13 @@ class LoadGenerator(Protocol):
         """The process ids of the running pgbenches of a load in parts on this machine; none of any other load."""
         ...
 
-    def start_log(self, directory: Path, asked: LogRequest) -> TransactionLog:
-        """Start to follow the transaction log of the next load; see `start_log_stream`."""
+    def start_logs(self, directories: Sequence[Path], asked: LogRequest) -> tuple[TransactionLog, ...]:
+        """Start to follow the transaction logs of loads to come with one reader; see `start_log_streams`.
+
+        Args:
+            directories: For the packed transactions of each load.
+            asked: What each of them logs.
+        """
         ...
 
     def run_load(
@@ -197,7 +202,7 @@ def run_logged_load(
     should_abort: ShouldAbort = lambda: None,
 ) -> tuple[LoadOutcome, LogOutcome]:
     """Make one load of which each transaction is logged, and keep its log in `directory`, too; raises as `run_load`."""
-    log = generator.start_log(directory / TRANSACTIONS_DIR, LogRequest())
+    (log,) = generator.start_logs([directory / TRANSACTIONS_DIR], LogRequest())
     with contextlib.closing(log):
         outcome = generator.run_load(
             msgspec.structs.replace(run, log_prefix=log.log_prefix),

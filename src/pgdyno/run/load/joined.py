@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import abc
-import contextlib
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -17,7 +16,7 @@ from pgdyno.record.pgbench.output import PgbenchSummary, Progress, parse_summary
 from pgdyno.run.host.process import ServerUser
 from pgdyno.run.load.argv import InitRun, LoadRun
 from pgdyno.run.load.generator import InitOutcome, LoadOutcome, RunningLoad
-from pgdyno.run.load.log_stream import LogOutcome, LogRequest, LogStream, start_log_stream
+from pgdyno.run.load.log_stream import LogOutcome, LogRequest, LogStream, start_log_streams
 from pgdyno.run.load.pgbench import Pgbench
 from pgdyno.run.load.process import ShouldAbort, ShouldEnd, poll_until_done
 from pgdyno.run.postgres.address import Address
@@ -50,7 +49,7 @@ class JoinedLog:
 
     @property
     def pid(self) -> int:
-        """Return the process id of the first reader."""
+        """Return the process id of the reader."""
         return next(iter(self._streams.values())).pid
 
     def find_prefix(self, name: str) -> Path:
@@ -58,12 +57,12 @@ class JoinedLog:
         return self._streams[name].log_prefix
 
     def poll(self) -> bool:
-        """Return whether all readers live; empty the log of one that does not."""
+        """Return whether the reader lives; if it does not, empty the logs."""
         lives = [stream.poll() for stream in self._streams.values()]
         return all(lives)
 
     def finish(self) -> LogOutcome:
-        """Finish all readers; return what the first of them says that failed, else what the first one says."""
+        """Finish all logs; return what is said of the first of them that failed, else of the first one."""
         outcomes = {name: stream.finish() for name, stream in self._streams.items()}
         failed = {name: one for name, one in outcomes.items() if one.reason is not None or one.packed is None}
         name, outcome = next(iter((failed or outcomes).items()))
@@ -72,7 +71,7 @@ class JoinedLog:
         return msgspec.structs.replace(outcome, reason=reason, notes=notes)
 
     def close(self) -> None:
-        """Stop all readers and delete the logs."""
+        """Stop the reader and delete the logs."""
         for stream in self._streams.values():
             stream.close()
 
@@ -102,28 +101,24 @@ class JoinedPgbenches(abc.ABC):
         self._user = user
         self._is_framed = is_framed
         self._lagging = frozenset(lagging)
-        self._log: JoinedLog | None = None
+        self._logs: dict[Path, JoinedLog] = {}
 
-    def start_log(self, directory: Path, asked: LogRequest) -> JoinedLog:
-        """Start to follow the transaction logs of the next load; see `LoadGenerator`."""
+    def start_logs(self, directories: Sequence[Path], asked: LogRequest) -> tuple[JoinedLog, ...]:
+        """Start to follow the transaction logs of loads to come; see `LoadGenerator`."""
         lagging = msgspec.structs.replace(asked, columns=asked.columns.with_lag)
-        with contextlib.ExitStack() as stack:
-            streams = {}
-            for name in self._names:
-                stream = start_log_stream(
-                    directory.parent / LOADS_DIR / name / directory.name,
-                    lagging if name in self._lagging else asked,
-                    user=self._user,
-                    is_framed=self._is_framed,
-                )
-                streams[name] = stack.enter_context(contextlib.closing(stream))
-            stack.pop_all()
-        self._log = JoinedLog(streams)
-        return self._log
+        wanted = {
+            directory.parent / LOADS_DIR / name / directory.name: lagging if name in self._lagging else asked
+            for directory in directories
+            for name in self._names
+        }
+        streams = iter(start_log_streams(wanted, user=self._user, is_framed=self._is_framed))
+        logs = tuple(JoinedLog({name: next(streams) for name in self._names}) for _ in directories)
+        self._logs = {log.log_prefix: log for log in logs}
+        return logs
 
     def _find_prefix(self, run: LoadRun, name: str) -> Path | None:
         """Return where the log of one pgbench of a load is read; None if the load has no log."""
-        return None if run.log_prefix is None or self._log is None else self._log.find_prefix(name)
+        return None if run.log_prefix is None else self._logs[run.log_prefix].find_prefix(name)
 
     @abc.abstractmethod
     def start_load(

@@ -2,7 +2,7 @@
 
 The log lies in memory (/dev/shm), away from the disks under test. Every second a child of pgdyno takes the new whole
 lines, adds them to the summary and to the packed parts, and punches what it has read out of the files. So a run of any
-length holds only a few seconds of log.
+length holds only a few seconds of log. One child follows all logs of loads that take turns, or of a load in parts.
 
 This is a child and not a thread, so its 0.17 CPU seconds a million transactions compete with nothing in pgdyno but the
 scheduler, at a lower priority. A fault in it costs the latencies, not the trial. It outlives a killed pgdyno only for
@@ -26,7 +26,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -78,10 +78,9 @@ class LogRequest(msgspec.Struct, frozen=True, kw_only=True):
     """The interval at which the record is brought up to date for observers; None: a part is written when it is full."""
 
 
-class LogTask(msgspec.Struct, frozen=True, kw_only=True):
-    """The child's task: where the log grows, where the packed form goes, and what pgbench was asked to log."""
+class FollowedLog(msgspec.Struct, frozen=True, kw_only=True):
+    """A log to follow: where it grows, where the packed form goes, and what pgbench was asked to log."""
 
-    parent_pid: int
     log_folder: str
     record_folder: str
     asked: LogRequest
@@ -89,13 +88,20 @@ class LogTask(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the log is that of all threads of a pgbench elsewhere, in frames; see `run/link/far_load.py`."""
 
 
+class LogTask(msgspec.Struct, frozen=True, kw_only=True):
+    """The child's task."""
+
+    parent_pid: int
+    logs: tuple[FollowedLog, ...]
+
+
 class LogOutcome(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of following the log.
+    """The result of following a log.
 
     `summary` is None if the reader died, and `packed` if the record could not be written. Both end early if the reader
-    was stopped before the load had ended; `reason` says why. The reader itself measures `cpu_s`, `peak_memory_bytes`
-    and `backlog_bytes` (the most that waited to be read); they are None if it died. `notes` are circumstances that a
-    report should mention.
+    was stopped before the load had ended; `reason` says why. The reader itself measures `backlog_bytes` (the most that
+    waited to be read), and `cpu_s` and `peak_memory_bytes` of all logs that it follows; they are None if it died.
+    `notes` are circumstances that a report should mention.
     """
 
     summary: TransactionSummary | None = None
@@ -109,10 +115,10 @@ class LogOutcome(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LogStream:
-    """The parent's side: start it before pgbench, give pgbench `log_prefix`, and finish it after pgbench has ended."""
+    """The parent's side of a log: start it before pgbench, give pgbench `log_prefix`, and finish it after pgbench has ended."""
 
-    def __init__(self, *, child: subprocess.Popen[bytes], folder: Path, notes: tuple[str, ...]) -> None:
-        self._child = child
+    def __init__(self, reader: _ReaderProcess, folder: Path, notes: tuple[str, ...]) -> None:
+        self._reader = reader
         self._folder = folder
         self._notes = notes
 
@@ -124,60 +130,80 @@ class LogStream:
     @property
     def pid(self) -> int:
         """Return the reader's process id, to account for its CPU time."""
-        return self._child.pid
+        return self._reader.child.pid
 
     def poll(self) -> bool:
         """Return whether the reader lives; if it does not, empty the log so that it cannot fill the memory."""
-        if self._child.poll() is None:
+        if self._reader.child.poll() is None:
             return True
         for path in self._folder.glob("*"):
             os.truncate(path, 0)  # pgbench writes on at its own offset: the file stays sparse
         return False
 
     def finish(self) -> LogOutcome:
-        """Let the reader take the rest, stop it and delete the log.
+        """Let the reader take the rest of all its logs, stop it and delete the log.
 
         A fault of the reader raises nothing: see `reason`.
         """
         try:
-            output, _ = self._child.communicate(timeout=_DRAIN_TIMEOUT_S)
-            outcome = _decode_outcome(output, self._child.returncode)
-        except subprocess.TimeoutExpired:
-            outcome = LogOutcome(reason=f"the log reader did not end within {_DRAIN_TIMEOUT_S:g} s")
+            outcome = self._reader.finish()[str(self._folder)]
         finally:
             self.close()
         return msgspec.structs.replace(outcome, notes=(*self._notes, *outcome.notes))
 
     def close(self) -> None:
         """Stop the reader if it still runs, and delete the log."""
-        if self._child.poll() is None:
-            self._child.kill()
-            self._child.wait()
-        for pipe in (self._child.stdin, self._child.stdout):
-            if pipe is not None:
-                pipe.close()
+        self._reader.close()
         shutil.rmtree(self._folder, ignore_errors=True)
 
 
-def start_log_stream(
-    record_folder: Path,
-    asked: LogRequest,
+class _ReaderProcess:
+    """The child, which ends once for all logs that it follows."""
+
+    def __init__(self, child: subprocess.Popen[bytes], logs: Sequence[FollowedLog]) -> None:
+        self.child = child
+        self._folders = [log.log_folder for log in logs]
+        self._outcomes: dict[str, LogOutcome] = {}
+
+    def finish(self) -> Mapping[str, LogOutcome]:
+        """Let it take the rest, stop it, and return what became of each log, by its folder."""
+        if not self._outcomes:
+            try:
+                output, _ = self.child.communicate(timeout=_DRAIN_TIMEOUT_S)
+                outcomes = _decode_outcomes(output, self.child.returncode, count=len(self._folders))
+            except subprocess.TimeoutExpired:
+                lost = LogOutcome(reason=f"the log reader did not end within {_DRAIN_TIMEOUT_S:g} s")
+                outcomes = [lost] * len(self._folders)
+            self._outcomes = dict(zip(self._folders, outcomes, strict=True))
+        return self._outcomes
+
+    def close(self) -> None:
+        """Stop it if it still runs."""
+        if self.child.poll() is None:
+            self.child.kill()
+            self.child.wait()
+        for pipe in (self.child.stdin, self.child.stdout):
+            if pipe is not None:
+                pipe.close()
+
+
+def start_log_streams(
+    asked: Mapping[Path, LogRequest],
     *,
     user: process.ServerUser,
     memory_folder: Path = MEMORY_FOLDER,
     is_framed: bool = False,
-) -> LogStream:
-    """Create a folder for pgbench's log and start its reader; return when the reader is ready.
+) -> tuple[LogStream, ...]:
+    """Create a folder for each log of pgbench and start one reader of all; return when the reader is ready.
 
     Call this from the main thread.
 
     Args:
-        record_folder: The folder for the packed parts and the summary, which holds no parts yet.
-        asked: What pgbench will log.
-        user: The account of pgbench, which must be able to write the log.
-        memory_folder: The folder of the log while it is read; without enough room, the system's temporary folder is
+        asked: What pgbench will log, by the folder for the packed parts and the summary, which holds no parts yet.
+        user: The account of pgbench, which must be able to write the logs.
+        memory_folder: The folder of the logs while they are read; without enough room, the system's temporary folder is
             used.
-        is_framed: Whether the log comes from a load host.
+        is_framed: Whether the logs come from load hosts.
 
     Raises:
         HostError: The reader cannot be started.
@@ -185,36 +211,35 @@ def start_log_stream(
     """
     parent, notes = _choose_folder(memory_folder)
     remove_stale_folders(parent, _FOLDER_MARK)
-    folder = parent / f"{name_of_this_process(_FOLDER_MARK)}{os.urandom(4).hex()}"
-    folder.mkdir(mode=0o700)
-    if not user.is_self:
-        os.chown(folder, user.uid, user.gid)
-    task = LogTask(
-        parent_pid=os.getpid(),
-        log_folder=str(folder),
-        record_folder=str(record_folder.absolute()),
-        asked=asked,
-        is_framed=is_framed,
-    )
-    argv = helper_argv("pgdyno.run.load.log_stream", msgspec.json.encode(task).decode())
-    stream: LogStream | None = None
-    try:
+    with contextlib.ExitStack() as stack:
+        logs = []
+        for record_folder, request in asked.items():
+            folder = _make_folder(parent, user)
+            stack.callback(shutil.rmtree, folder, ignore_errors=True)
+            record = str(record_folder.absolute())
+            logs.append(FollowedLog(log_folder=str(folder), record_folder=record, asked=request, is_framed=is_framed))
+        task = LogTask(parent_pid=os.getpid(), logs=tuple(logs))
         child = THIS_HOST.start(
-            argv,
-            death_signal="TERM",  # it saves what it has and deletes the log
+            helper_argv("pgdyno.run.load.log_stream", msgspec.json.encode(task).decode()),
+            death_signal="TERM",  # it saves what it has and deletes the logs
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             env={**process.clean_environment(), **READER_ENVIRONMENT},
         )
-        stream = LogStream(child=child, folder=folder, notes=notes)
+        reader = _ReaderProcess(child, logs)
+        stack.callback(reader.close)
         _await_ready(child)
-    except BaseException:
-        if stream is not None:
-            stream.close()
-        shutil.rmtree(folder, ignore_errors=True)
-        raise
-    return stream
+        stack.pop_all()
+    return tuple(LogStream(reader, Path(log.log_folder), notes) for log in logs)
+
+
+def _make_folder(parent: Path, user: process.ServerUser) -> Path:
+    folder = parent / f"{name_of_this_process(_FOLDER_MARK)}{os.urandom(4).hex()}"
+    folder.mkdir(mode=0o700)
+    if not user.is_self:
+        os.chown(folder, user.uid, user.gid)
+    return folder
 
 
 def _choose_folder(preferred: Path) -> tuple[Path, tuple[str, ...]]:
@@ -246,12 +271,13 @@ def _await_ready(child: subprocess.Popen[bytes]) -> None:
     raise StepFailedError("the log reader did not start", detail=(said + rest).decode(errors="replace").strip())
 
 
-def _decode_outcome(output: bytes, exit_code: int) -> LogOutcome:
+def _decode_outcomes(output: bytes, exit_code: int, *, count: int) -> list[LogOutcome]:
     try:
-        return msgspec.json.decode(output, type=LogOutcome)
+        return msgspec.json.decode(output, type=list[LogOutcome])
     except msgspec.DecodeError:
         last = output.decode(errors="replace").strip().rpartition("\n")[2]
-        return LogOutcome(reason=f"the log reader ended with exit code {exit_code}: {last or 'it said nothing'}")
+        why = f"the log reader ended with exit code {exit_code}: {last or 'it said nothing'}"
+        return [LogOutcome(reason=why)] * count
 
 
 class _Thread:
@@ -347,19 +373,19 @@ def _punch_hole(descriptor: int, offset: int, length: int) -> bool:
 
 
 class _Reader:
-    """The work of the child."""
+    """The work of the child on one log."""
 
-    def __init__(self, task: LogTask) -> None:
-        self._task = task
-        self._folder = Path(task.log_folder)
+    def __init__(self, log: FollowedLog) -> None:
+        self._log = log
+        self._folder = Path(log.log_folder)
         self._files: dict[str, _Follower] = {}
-        self._asked = task.asked
+        self._asked = log.asked
         self._tally = TransactionTally(
-            columns=task.asked.columns,
-            sampling_rate=task.asked.sampling_rate,
-            latency_limit_us=task.asked.latency_limit_us,
+            columns=log.asked.columns,
+            sampling_rate=log.asked.sampling_rate,
+            latency_limit_us=log.asked.latency_limit_us,
         )
-        self._packer: TransactionPacker | None = TransactionPacker(Path(task.record_folder))
+        self._packer: TransactionPacker | None = TransactionPacker(Path(log.record_folder))
         self._reason: str | None = None
         self._backlog_bytes = 0
         self._can_free = True
@@ -369,7 +395,7 @@ class _Reader:
         for path in sorted(self._folder.iterdir()):
             # One with a dot has what a shell prints before a log begins.
             if path.name not in self._files and not path.name.startswith("."):
-                self._files[path.name] = (_FramedFollower if self._task.is_framed else _Follower)(path)
+                self._files[path.name] = (_FramedFollower if self._log.is_framed else _Follower)(path)
         self._backlog_bytes = max(self._backlog_bytes, sum(file.backlog_bytes() for file in self._files.values()))
         for file in self._files.values():
             before = -1
@@ -398,7 +424,7 @@ class _Reader:
         try:
             if self._packer is not None:
                 packed = self._packer.close()
-            write_summary(Path(self._task.record_folder), summary)
+            write_summary(Path(self._log.record_folder), summary)
         except OSError as exc:
             packed, self._reason = None, f"the packed transactions could not be written: {exc}"
         note = "what was read of the log could not be freed: its file system has no fallocate(2) for it"
@@ -429,7 +455,7 @@ class _Reader:
 
 
 def main() -> None:
-    """Follow the log until standard input ends, which also happens when pgdyno is killed."""
+    """Follow the logs until standard input ends, which also happens when pgdyno is killed."""
     task = msgspec.json.decode(sys.argv[1], type=LogTask)
     # Each thread of each turn of a load has a file, and the usual soft limit is 1024.
     resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
@@ -443,27 +469,28 @@ def main() -> None:
 
         signal.signal(signal.SIGTERM, stop)
         prepare()
-        reader = _Reader(task)
+        readers = [_Reader(log) for log in task.logs]
         startup_cpu_s = _cpu_s()
         os.write(1, _READY)
-        period_s = task.asked.flush_period_s or _PERIOD_S
+        period_s = min(log.asked.flush_period_s or _PERIOD_S for log in task.logs)
         while not is_asked_to_stop and not select.select([0], [], [], period_s)[0]:
-            reader.sweep()
-        outcome = reader.finish()
+            for reader in readers:
+                reader.sweep()
+        outcomes = [reader.finish() for reader in readers]
         if is_asked_to_stop:
             why = "the log reader was told to stop before the load had ended: what came later is missing"
-            outcome = msgspec.structs.replace(outcome, reason="; ".join(filter(None, (why, outcome.reason))))
-        outcome = msgspec.structs.replace(
-            outcome,
-            cpu_s=_cpu_s(),
-            startup_cpu_s=startup_cpu_s,
-            peak_memory_bytes=_peak_memory_bytes(),
-        )
+            outcomes = [
+                msgspec.structs.replace(outcome, reason="; ".join(filter(None, (why, outcome.reason))))
+                for outcome in outcomes
+            ]
+        spent = {"cpu_s": _cpu_s(), "startup_cpu_s": startup_cpu_s, "peak_memory_bytes": _peak_memory_bytes()}
+        outcomes = [msgspec.structs.replace(outcome, **spent) for outcome in outcomes]
     finally:
-        # A living parent empties and deletes the log itself; pgbench may still be writing it.
+        # A living parent empties and deletes the logs itself; pgbench may still be writing them.
         if os.getppid() != task.parent_pid:
-            shutil.rmtree(task.log_folder, ignore_errors=True)
-    sys.stdout.buffer.write(msgspec.json.encode(outcome))
+            for log in task.logs:
+                shutil.rmtree(log.log_folder, ignore_errors=True)
+    sys.stdout.buffer.write(msgspec.json.encode(outcomes))
 
 
 def _peak_memory_bytes() -> int:

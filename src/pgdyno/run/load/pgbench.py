@@ -30,7 +30,7 @@ from pgdyno.run.host.host import THIS_HOST
 from pgdyno.run.host.process import ServerUser
 from pgdyno.run.load.argv import InitRun, LoadRun, build_argv, build_init_argv, connect_options
 from pgdyno.run.load.generator import InitOutcome, LoadOutcome, RunningLoad
-from pgdyno.run.load.log_stream import LogRequest, LogStream, start_log_stream
+from pgdyno.run.load.log_stream import LogRequest, LogStream, start_log_streams
 from pgdyno.run.load.process import (
     Invocation,
     PgbenchProcess,
@@ -116,9 +116,9 @@ class Pgbench(msgspec.Struct, frozen=True, kw_only=True):
             with self._running(argv, run.address, directory, on_line=take_line) as running:
                 yield _PgbenchLoad(run, running, directory, aborts, should_abort)
 
-    def start_log(self, directory: Path, asked: LogRequest) -> LogStream:
-        """Start to follow the transaction log of the next load; see `start_log_stream`."""
-        return start_log_stream(directory, asked, user=self.user)
+    def start_logs(self, directories: Sequence[Path], asked: LogRequest) -> tuple[LogStream, ...]:
+        """Start to follow the transaction logs of loads to come; see `LoadGenerator`."""
+        return start_log_streams(dict.fromkeys(directories, asked), user=self.user)
 
     def ask(self, options: Sequence[str], *, script: str = "", address: Address | None = None) -> str:
         """Run pgbench for what it prints on stderr; see `LoadGenerator`."""
