@@ -206,6 +206,64 @@ def test_one_trial_has_bounds_without_intervals_and_no_projection() -> None:
     assert all(one.high_tps is None for one in capacity.projections)
 
 
+def reckon_turns(nature: Nature, *, rounds: int = 4, sd: float = 0.02) -> Capacity:
+    """The capacity of a load that one trial was watched of, and whose turns counted what the machine did."""
+    limits = draw_limits(nature, sd=sd)
+    record, workload = draw_load(nature, sd=sd, trials=1 + rounds, limits=limits, seed=1)
+    watched, *others = workload.trials
+    turns = (
+        msgspec.structs.replace(
+            trial,
+            shares={},
+            disk=None,
+            cpus_seen_count=None,
+            record=msgspec.structs.replace(trial.record, slice_s=2.0),
+            counts_per_transaction={
+                "cpu_ms": 2e3 * (trial.shares["cpu_busy_ratio"] or 0.0) / (trial.tps or 1.0),
+                "device_read_bytes": 4096.0 * (trial.tps or 1.0) / nature.tps,
+                "device_write_bytes": 1.0,
+                "wal_bytes": None,
+            },
+        )
+        for trial in others
+    )
+    (capacity,) = find_capacities(
+        record, make_analysis(msgspec.structs.replace(workload, trials=(watched, *turns))), limits
+    )
+    return capacity
+
+
+def test_turns_show_the_spread_of_what_they_count_and_the_watched_trial_alone_the_rest() -> None:
+    capacity = reckon_turns(WRITING)
+    in_rounds, watched = "n = 4 trials of the rounds", "n = 1 watched trial"
+    assert {
+        bound.kind: (bound.how.rpartition("its use in ")[2], bound.tps.low is not None) for bound in capacity.bounds
+    } == {
+        BoundKind.CPU: (in_rounds, True),
+        # The card alone has its interval.
+        BoundKind.FLUSHES: (in_rounds, True),
+        BoundKind.READ_BYTES: (in_rounds, True),
+        BoundKind.READS: (watched, False),
+        # The kernel writes what other loads have left, too.
+        BoundKind.WRITTEN_BYTES: (watched, False),
+        BoundKind.LOAD_GENERATOR: (watched, False),
+    }
+    assert not any("its use" in bound.how for bound in reckon(WRITING).bounds)
+    cpus = capacity.find(BoundKind.CPU)
+    assert cpus is not None
+    assert covers(cpus.tps, 2000.0)
+    assert cpus.idle_ratio == pytest.approx(0.2, abs=0.05)
+    flushes = capacity.find(BoundKind.FLUSHES)
+    assert flushes is not None
+    assert flushes.used.low is not None
+
+
+def test_of_turns_beside_other_programs_nobody_knows_what_cpus_they_took() -> None:
+    cpus = reckon_turns(msgspec.structs.replace(WRITING, others_ratio=0.15)).find(BoundKind.CPU)
+    assert cpus is not None
+    assert (cpus.how.endswith("n = 1 watched trial"), cpus.tps.low) == (True, None)
+
+
 def test_a_card_of_one_round_bounds_without_an_interval() -> None:
     limits = draw_limits(WRITING, rounds=1)
     record, workload = draw_load(WRITING, sd=0.02, limits=limits)

@@ -20,7 +20,7 @@ from pgdyno.report.sections.capacity import (
 )
 from pgdyno.report.table import Table
 from tests.analyse.loads import Nature, draw_load, make_analysis
-from tests.analyse.test_capacity import RECORDS, WRITING, reckon, sweep_of
+from tests.analyse.test_capacity import RECORDS, WRITING, reckon, reckon_turns, sweep_of
 from tests.analyse.test_capacity_tiers import host
 
 FULL = msgspec.structs.replace(WRITING, tps=1900.0, shares={Resource.CPU: 0.5, Resource.WAL_FLUSH: 0.3})
@@ -82,6 +82,14 @@ def test_bounds_stand_with_what_they_come_from() -> None:
     assert table is not None
     assert table.caption == "Capacity of each resource, with 8 clients"
     assert "random writes: the disk's card does not have it." in table.remark
+
+
+def test_bounds_of_turns_say_how_many_trials_each_is_from() -> None:
+    rows = {row[0]: row[1:] for row in show(bounds_table(reckon_turns(FULL)))}
+    assert rows["CPUs"][-1] == "2 CPUs; its use in n = 4 trials of the rounds"
+    assert rows["CPUs"][2].endswith("]")
+    assert rows["bytes written"][-1].endswith("; its use in n = 1 watched trial")
+    assert rows["bytes written"][2].endswith("(n = 1: no interval)")
 
 
 def test_a_bound_that_was_passed_is_noted() -> None:

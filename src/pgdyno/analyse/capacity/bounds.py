@@ -17,15 +17,23 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import msgspec
 
 from pgdyno.analyse.capacity.types import Bound, BoundKind
+from pgdyno.analyse.capacity.usage import (
+    COUNTED_IN_ROUNDS,
+    FinishedTrial,
+    Usage,
+    choose_uses,
+    count_cpus_in_rounds,
+    count_in_rounds,
+    watch_cpus,
+)
 from pgdyno.analyse.disk.demand import DiskLimits, DiskUse, UseKind
 from pgdyno.analyse.disk.entries import DiskFigureKey
 from pgdyno.analyse.estimate import Estimate, divide_estimates, estimate_geometric_mean, exact_estimate, scale_estimate
-from pgdyno.analyse.types import OTHERS_RATIO, TrialAnalysis, WorkloadAnalysis
+from pgdyno.analyse.types import OTHERS_RATIO, WorkloadAnalysis
 from pgdyno.record.types import UNSEEN_MACHINE, TrialStatus
 from pgdyno.units import format_cpus
 
@@ -50,21 +58,6 @@ _OF_INSTANCE = frozenset({BoundKind.INSTANCE_IOPS, BoundKind.INSTANCE_BYTES})
 _DEMAND_UNITS = {"1/s": "count", "bytes/s": "bytes", "s/s": "s"}
 
 
-class _Usage(NamedTuple):
-    """The use of a resource per second in one trial, the trial's TPS, and the share of the resource left to it."""
-
-    amount: float
-    rate_tps: float
-    left_ratio: float = 1.0
-
-
-class _Trial(NamedTuple):
-    """A finished trial and its TPS."""
-
-    seen: TrialAnalysis
-    rate_tps: float
-
-
 def find_bounds(
     workload: WorkloadAnalysis, cpu_count: float | None, limits: DiskLimits | None
 ) -> tuple[tuple[Bound, ...], dict[str, str]]:
@@ -77,7 +70,7 @@ def find_bounds(
     """
     # TPS of the steady part, with means over the whole load: the ends of a load make bounds slightly too high.
     trials = [
-        _Trial(trial, trial.tps)
+        FinishedTrial(trial, trial.tps)
         for trial in workload.trials
         if trial.record.status is TrialStatus.FINISHED and trial.tps
     ]
@@ -100,26 +93,14 @@ _Found = tuple[BoundKind, Bound | str]
 """A bound, or the reason why there is none."""
 
 
-def _bound_cpus(trials: Sequence[_Trial], usable: float | None) -> _Found:
+def _bound_cpus(trials: Sequence[FinishedTrial], usable: float | None) -> _Found:
     """Bound the load by the CPUs that the study may use, minus stolen time."""
     if usable is None:
         return BoundKind.CPU, UNSEEN_MACHINE
-    most_others, is_narrowed, is_shared = 0.0, False, False
-    taken: list[_Usage] = []
-    idle: list[float] = []
-    for trial, rate_tps in trials:
-        busy, seen_count = trial.shares.get("cpu_busy_ratio"), trial.cpus_seen_count
-        if busy is None or not seen_count:
-            continue
-        # If the study may use only some CPUs, the use of these by other programs is unknown.
-        is_narrowed = usable < seen_count
-        told = trial.shares.get("cpu_others_ratio")
-        is_shared, others = is_shared or told is None, told or 0.0
-        own = busy - others if is_narrowed or others > OTHERS_RATIO else busy
-        stolen = 0.0 if is_narrowed else trial.shares.get("cpu_steal_ratio") or 0.0
-        most_others = max(most_others, others)
-        idle.append(max(0.0, 1.0 - busy - stolen))
-        taken.append(_Usage(max(0.0, own) * seen_count, rate_tps, left_ratio=max(0.01, 1.0 - stolen)))
+    watched = [seen for trial in trials if (seen := watch_cpus(trial, usable)) is not None]
+    is_narrowed = any(usable < seen.cpus for seen in watched)
+    is_shared = any(seen.others_ratio is None for seen in watched)
+    most_others = max((seen.others_ratio or 0.0 for seen in watched), default=0.0)
     beside, how = 0.0 if most_others <= OTHERS_RATIO else most_others, format_cpus(usable)
     if is_narrowed:
         how = f"{how} of the machine's"
@@ -129,10 +110,15 @@ def _bound_cpus(trials: Sequence[_Trial], usable: float | None) -> _Found:
         how = f"{how}, of which others used up to {beside * 100:.0f} %"
     if any("cpu_standbys_ratio" in trial.shares for trial, _ in trials):
         how = f"{how}; standbys' use is counted with the server's"
-    limit = exact_estimate(usable, unit="s/s")
-    kind, bound = _bound_by_usage(BoundKind.CPU, taken, limit, how=how, unseen="the CPUs were not sampled")
+    # Of a round nobody knows what others used.
+    rounds = [] if is_narrowed or beside else count_cpus_in_rounds(trials, watched)
+    taken, which = choose_uses(trials, watched, rounds)
+    limit, unseen = exact_estimate(usable, unit="s/s"), "the CPUs were not sampled"
+    kind, bound = _bound_by_usage(
+        BoundKind.CPU, [one.usage for one in taken], limit, how=f"{how}{which}", unseen=unseen
+    )
     if isinstance(bound, Bound):
-        idle_ratio = statistics.fmean(idle)
+        idle_ratio = statistics.fmean(one.idle_ratio for one in taken)
         bound = msgspec.structs.replace(
             bound,
             tps=_allow_for_idle_cpus(bound.tps, idle_ratio),
@@ -152,16 +138,18 @@ def _allow_for_idle_cpus(tps: Estimate, idle_ratio: float) -> Estimate:
     return tps if tps.high is None else msgspec.structs.replace(tps, high=tps.high * (1.0 + idle_ratio))
 
 
-def _bound_generator(trials: Sequence[_Trial], threads: int) -> _Found:
+def _bound_generator(trials: Sequence[FinishedTrial], threads: int) -> _Found:
     """Bound the load by pgbench's threads, from its busiest one, because clients are distributed evenly."""
     ratios = [(trial.shares.get("load_generator_thread_ratio"), rate_tps) for trial, rate_tps in trials]
-    taken = [_Usage(ratio * threads, rate_tps) for ratio, rate_tps in ratios if ratio is not None]
+    watched = [Usage(ratio * threads, rate_tps) for ratio, rate_tps in ratios if ratio is not None]
+    taken, which = choose_uses(trials, watched, ())
     how = f"pgbench with {threads} threads" if threads > 1 else "pgbench with one thread"
     limit = exact_estimate(float(threads), unit="s/s")
-    return _bound_by_usage(BoundKind.LOAD_GENERATOR, taken, limit, how=how, unseen="pgbench was not sampled")
+    unseen = "pgbench was not sampled"
+    return _bound_by_usage(BoundKind.LOAD_GENERATOR, taken, limit, how=f"{how}{which}", unseen=unseen)
 
 
-def _bound_flushes(trials: Sequence[_Trial], clients: int, limits: DiskLimits | None) -> _Found:
+def _bound_flushes(trials: Sequence[FinishedTrial], clients: int, limits: DiskLimits | None) -> _Found:
     """Bound the load by flushes: one client waits for one per transaction, more share them. Source: `models.ceiling_tps`."""
     uses = _list_uses(trials, UseKind.FLUSHES)
     if not uses:
@@ -170,19 +158,22 @@ def _bound_flushes(trials: Sequence[_Trial], clients: int, limits: DiskLimits | 
     limit = _limit(uses[0][0], CARD_KEYS[BoundKind.FLUSHES], limits and limits.of_wal, per=each)
     demand = exact_estimate(each, unit="count")
     tps = divide_estimates(limit, demand, unit="tps")
-    reached = estimate_geometric_mean([use.used for use, _ in uses], unit="tps")
+    # A commit that waits for a flush is a transaction.
+    rounds = [Usage(trial.rate_tps, trial.rate_tps) for trial in trials if trial.is_of_round]
+    taken, which = choose_uses(trials, [Usage(use.used, rate_tps) for use, rate_tps in uses], rounds)
+    reached = estimate_geometric_mean([one.amount for one in taken], unit="tps")
     bound = Bound(
         kind=BoundKind.FLUSHES,
         tps=tps,
         demand=demand,
         limit=limit,
         used=divide_estimates(reached, tps, unit="ratio"),
-        how=uses[0][0].how,
+        how=f"{uses[0][0].how}{which}",
     )
     return BoundKind.FLUSHES, bound
 
 
-def _bound_device(trials: Sequence[_Trial], use_kind: UseKind, limits: DiskLimits | None) -> _Found:
+def _bound_device(trials: Sequence[FinishedTrial], use_kind: UseKind, limits: DiskLimits | None) -> _Found:
     kind, key = _DEVICE[use_kind]
     uses = _list_uses(trials, use_kind)
     if use_kind is UseKind.WAL and limits is not None:
@@ -190,8 +181,11 @@ def _bound_device(trials: Sequence[_Trial], use_kind: UseKind, limits: DiskLimit
             return kind, missing
         limits = limits.of_wal
     if uses:
-        taken = [_Usage(use.used, rate_tps) for use, rate_tps in uses]
-        return _bound_by_usage(kind, taken, _limit(uses[0][0], key, limits), how=uses[0][0].how, unseen=_NOT_SEEN)
+        counted = COUNTED_IN_ROUNDS.get(use_kind)
+        rounds = [] if counted is None else count_in_rounds(trials, counted)
+        taken, which = choose_uses(trials, [Usage(use.used, rate_tps) for use, rate_tps in uses], rounds)
+        limit, how = _limit(uses[0][0], key, limits), f"{uses[0][0].how}{which}"
+        return _bound_by_usage(kind, taken, limit, how=how, unseen=_NOT_SEEN)
     if limits is None:
         return kind, NO_CARD
     is_measured = any(entry.key is key for entry in limits.entries)
@@ -205,7 +199,7 @@ def _find_missing_card(limits: DiskLimits | None) -> str | None:
     return None if limits.wal is None or limits.wal.entries else NO_WAL_CARD
 
 
-def _list_uses(trials: Sequence[_Trial], kind: UseKind) -> list[tuple[DiskUse, float]]:
+def _list_uses(trials: Sequence[FinishedTrial], kind: UseKind) -> list[tuple[DiskUse, float]]:
     found = [(None if trial.disk is None else trial.disk.find(kind), rate_tps) for trial, rate_tps in trials]
     return [(use, rate_tps) for use, rate_tps in found if use is not None]
 
@@ -222,7 +216,7 @@ def _limit(use: DiskUse, key: DiskFigureKey | None, limits: DiskLimits | None, *
     return msgspec.structs.replace(entry.estimate, reason=reason)
 
 
-def _bound_by_usage(kind: BoundKind, taken: Sequence[_Usage], limit: Estimate, *, how: str, unseen: str) -> _Found:
+def _bound_by_usage(kind: BoundKind, taken: Sequence[Usage], limit: Estimate, *, how: str, unseen: str) -> _Found:
     """Bound the load by what each trial used; what was not left to a trial is charged to its transactions in proportion."""
     if not taken:
         return kind, unseen
@@ -234,7 +228,8 @@ def _bound_by_usage(kind: BoundKind, taken: Sequence[_Usage], limit: Estimate, *
     left = estimate_geometric_mean([one.left_ratio for one in taken], unit="ratio")
     bound = Bound(
         kind=kind,
-        tps=divide_estimates(limit, charged, unit="tps"),
+        # The limit has trials of its own.
+        tps=msgspec.structs.replace(divide_estimates(limit, charged, unit="tps"), n=charged.n),
         demand=estimate_geometric_mean([one.amount / one.rate_tps for one in taken], unit=unit),
         limit=scale_estimate(limit, left.value or 1.0),
         used=divide_estimates(amount, limit, unit="ratio"),

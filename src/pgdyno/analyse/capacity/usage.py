@@ -1,0 +1,110 @@
+"""See what trials used of a machine: the trials that the samplers watched, and those of live rounds, which none watches.
+
+One watched trial shows no spread. Of what the slices of the rounds count themselves, the rounds show it. What the kernel
+writes in a slice is no part of that: it may be of other loads.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from typing import NamedTuple, TypeVar
+
+from pgdyno.analyse.disk.demand import UseKind
+from pgdyno.analyse.types import OTHERS_RATIO, TrialAnalysis
+
+_T = TypeVar("_T")
+COUNTED_IN_ROUNDS = {UseKind.WAL: "wal_bytes", UseKind.READ_BYTES: "device_read_bytes"}
+"""The count per transaction that shows a use of the disk in live rounds."""
+
+
+class Usage(NamedTuple):
+    """The use of a resource per second in one trial, the trial's TPS, and the share of the resource left to it."""
+
+    amount: float
+    rate_tps: float
+    left_ratio: float = 1.0
+
+
+class FinishedTrial(NamedTuple):
+    """A finished trial and its TPS."""
+
+    seen: TrialAnalysis
+    rate_tps: float
+
+    @property
+    def is_of_round(self) -> bool:
+        """Whether it is a trial of a live round, which no sampler watched."""
+        return self.seen.record.slice_s is not None
+
+
+class CpuUse(NamedTuple):
+    """The use of the CPUs in one trial."""
+
+    usage: Usage
+    cpus: int
+    """How many CPUs there are."""
+    idle_ratio: float
+    others_ratio: float | None
+    """What other programs used of them; None if that is not known."""
+
+
+def choose_uses(
+    trials: Sequence[FinishedTrial], watched: Sequence[_T], rounds: Sequence[_T]
+) -> tuple[Sequence[_T], str]:
+    """Choose the trials that show a use: those of the rounds where these are more; return also a clause that names them.
+
+    Args:
+        trials: All finished trials of the load.
+        watched: The uses of the watched ones.
+        rounds: The uses of those of live rounds, as far as they counted them.
+
+    Returns:
+        The clause is empty without live rounds: all trials are alike.
+    """
+    is_of_rounds = len(rounds) > len(watched) > 0
+    taken = rounds if is_of_rounds else watched
+    if not any(trial.is_of_round for trial in trials):
+        return taken, ""
+    which = "trials of the rounds" if is_of_rounds else f"watched {'trial' if len(watched) == 1 else 'trials'}"
+    return taken, f"; its use in n = {len(taken)} {which}"
+
+
+def count_in_rounds(trials: Sequence[FinishedTrial], metric: str) -> list[Usage]:
+    """Return what each trial of live rounds used a second, by a count per transaction."""
+    found = [(trial.seen.counts_per_transaction.get(metric), trial.rate_tps) for trial in trials if trial.is_of_round]
+    return [Usage(each * rate_tps, rate_tps) for each, rate_tps in found if each is not None]
+
+
+def watch_cpus(trial: FinishedTrial, usable: float) -> CpuUse | None:
+    """Return the use of the CPUs in a trial that the samplers watched; None if they did not."""
+    shares, count = trial.seen.shares, trial.seen.cpus_seen_count
+    busy, told = shares.get("cpu_busy_ratio"), shares.get("cpu_others_ratio")
+    if busy is None or not count:
+        return None
+    # If the study may use only some CPUs, the use of these by other programs is unknown.
+    is_narrowed, others = usable < count, told or 0.0
+    own = busy - others if is_narrowed or others > OTHERS_RATIO else busy
+    stolen = 0.0 if is_narrowed else shares.get("cpu_steal_ratio") or 0.0
+    return CpuUse(
+        usage=Usage(max(0.0, own) * count, trial.rate_tps, left_ratio=max(0.01, 1.0 - stolen)),
+        cpus=count,
+        idle_ratio=max(0.0, 1.0 - busy - stolen),
+        others_ratio=told,
+    )
+
+
+def count_cpus_in_rounds(trials: Sequence[FinishedTrial], watched: Sequence[CpuUse]) -> list[CpuUse]:
+    """Return the use of the CPUs in each trial of live rounds, of which as much is stolen as of the watched trials."""
+    if not watched:
+        return []
+    count, left_ratio = watched[0].cpus, statistics.fmean(one.usage.left_ratio for one in watched)
+    return [
+        CpuUse(
+            usage=Usage(one.amount / 1e3, one.rate_tps, left_ratio=left_ratio),
+            cpus=count,
+            idle_ratio=max(0.0, left_ratio - one.amount / 1e3 / count),
+            others_ratio=None,
+        )
+        for one in count_in_rounds(trials, "cpu_ms")
+    ]
