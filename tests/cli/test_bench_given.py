@@ -109,6 +109,9 @@ def test_a_plain_role_gets_a_report(cluster: Cluster, bench: Bench) -> None:
     assert workload["tps"]["value"] > 0
     # pgbench ran here, whoever sees the server's machine.
     assert 0.0 < workload["trials"][0]["shares"]["load_generator_thread_ratio"] <= 1.0
+    # The server runs here, too, and is no other program.
+    shares = workload["trials"][0]["shares"]
+    assert shares["load_generator_others_ratio"] < shares["load_generator_cpu_ratio"]
     assert dump(cluster, "neighbour") == before
     assert list_unexpected(log.read_text(errors="replace")[begins:], role="bench") == []
     report = (bench.record / "report.md").read_text()

@@ -328,7 +328,8 @@ def test_a_server_by_its_connection_string(cluster: Cluster) -> None:
     said = check("--dsn", text)
     assert said.exit_code == 1
     assert said.document["format"] == "pgdyno-check-server"
-    assert set(said.findings) == {"no-database"}
+    # Tests that run beside this one may keep the machine busy.
+    assert set(said.findings) - {"busy-load-machine"} == {"no-database"}
     refused = [one for one in said.document["server"]["capabilities"] if one["refusal"]]
     grants = {grant for one in refused for grant in one["grants"]}
     shown = run_check("--dsn", text).stdout

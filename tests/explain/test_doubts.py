@@ -10,12 +10,15 @@ from pgdyno.analyse.estimate import estimate_geometric_mean
 from pgdyno.analyse.series import Event
 from pgdyno.analyse.study_types import StudyAnalysis
 from pgdyno.analyse.transaction_time.shares import Bottleneck, Certainty, Resource
+from pgdyno.analyse.trial.generators import measure_others
 from pgdyno.analyse.types import TrialAnalysis, WorkloadAnalysis
 from pgdyno.explain.doubts.study import find_doubts
 from pgdyno.explain.finding import Severity
 from pgdyno.record.samples.files import read_os_samples
 from pgdyno.record.samples.os_series import cpu_of_others
-from pgdyno.record.types import Gap, SettingFact, StudyRecord, TrialStatus
+from pgdyno.record.types import Gap, SettingFact, StudyRecord, TrialStatus, WatchedHost
+from tests.analyse.timed import make_timed
+from tests.given import SERVER
 from tests.record.test_store import make_record, make_trial
 
 
@@ -104,6 +107,7 @@ def test_a_reason_of_the_preflight_is_told_once() -> None:
         ({"shares": {"cpu_steal_ratio": 0.03}}, "hypervisor", Severity.WARNING),
         ({"shares": {"cpu_others_ratio": 0.4}}, "Other programs used the CPUs", Severity.WARNING),
         ({"shares": {"load_generator_thread_ratio": 0.97}}, "pgbench itself", Severity.WARNING),
+        ({"shares": {"load_generator_others_ratio": 0.4}}, "the CPUs of pgbench's machine", Severity.WARNING),
         ({"events": ()}, "No checkpoint", Severity.NOTE),
         ({"failed_count": 53}, "Up to 5 % of the transactions failed", Severity.WARNING),
         ({"failed_count": 560}, "Up to 36 % of the transactions failed", Severity.CRITICAL),
@@ -178,6 +182,35 @@ def test_fewer_branches_than_clients(record: StudyRecord) -> None:
     told = tuple(msgspec.structs.replace(one, bottleneck=found) for one in analysis.workloads)
     analysis = msgspec.structs.replace(analysis, workloads=told)
     assert not [f for f in find_doubts(small, analysis) if "fewer branches" in f.claim]
+
+
+WATCHED = WatchedHost(name="db1", ssh="db1", python="3.11", boot_id="1", is_load_host=False)
+
+
+@pytest.mark.parametrize(
+    ("server", "watched", "backends", "is_known"),
+    [
+        ({"is_local": False}, None, None, True),
+        # A server of this machine that nobody followed may be what kept the CPUs busy.
+        ({"is_local": True}, None, None, False),
+        ({"is_local": True}, None, (1.0, 0.0), True),
+        ({"is_local": True}, WATCHED, None, True),
+        ({"is_local": False}, msgspec.structs.replace(WATCHED, is_load_host=True), None, False),
+        ({"is_local": False, "pooler": "PgBouncer"}, None, None, False),
+    ],
+)
+def test_what_others_used_beside_pgbench_is_known_where_none_of_them_can_be_the_server(
+    record: StudyRecord,
+    server: dict[str, object],
+    watched: WatchedHost | None,
+    backends: tuple[float, float] | None,
+    is_known: bool,
+) -> None:
+    data = make_timed({}, others_share=0.4, backends=backends)
+    data = msgspec.structs.replace(data, os=None, generator=data.os)
+    given = msgspec.structs.replace(record, given=msgspec.structs.replace(SERVER, **server), server_host=watched)
+    assert measure_others(given, data) == (pytest.approx(0.4) if is_known else None)
+    assert measure_others(given, msgspec.structs.replace(data, generator=None)) is None
 
 
 @pytest.mark.parametrize(("name", "is_told"), [("alone", False), ("beside", True)])

@@ -8,6 +8,7 @@ import pytest
 from pgdyno.explain.finding import Severity
 from pgdyno.explain.preflight.given import IN_USE, LeftSettings, find_given_obstacles
 from pgdyno.record.machine.given_server import Capability, GivenServer
+from pgdyno.record.machine.preflight import Activity, BusyProcess
 from tests.given import SERVER
 
 REFUSED = Capability(name="CREATE DATABASE", group="load", shows="", refusal="no CREATEDB", grants=("ALTER ROLE r",))
@@ -55,6 +56,24 @@ def test_each_danger_is_told_alone(seen: dict[str, object], rule: str, severity:
     # On this machine nobody listens in between, and TLS hides it elsewhere.
     assert find(msgspec.structs.replace(SERVER, is_encrypted=False, is_local=True)) == {}
     assert find(msgspec.structs.replace(SERVER, is_encrypted=False, has_gss_encryption=True)) == {}
+
+
+@pytest.mark.parametrize(("busy_ratio", "cpus", "is_told"), [(0.6, 0.02, True), (0.05, 0.7, True), (0.05, 0.1, False)])
+def test_a_busy_machine_of_the_load_is_told_and_refuses_nothing(busy_ratio: float, cpus: float, is_told: bool) -> None:
+    activity = Activity(
+        window_s=2.0,
+        cpu_count=8,
+        busy_ratio=busy_ratio,
+        steal_ratio=0.0,
+        busiest=(BusyProcess(pid=7, name="make", user="anna", cpu_count=cpus, is_kernel=False),),
+        disks=(),
+        swapped_in_pages=None,
+        swapped_out_pages=None,
+        throttled_count=None,
+    )
+    found = find_given_obstacles(SERVER, clients=1, has_password=False, activity=activity)
+    assert [(one.rule, one.severity) for one in found] == [("busy-load-machine", Severity.WARNING)] * is_told
+    assert all(f"8 CPUs {busy_ratio * 100:.0f} % busy over 2.0 s" in one.evidence for one in found)
 
 
 def test_what_others_depend_on_takes_the_users_word() -> None:

@@ -11,9 +11,10 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 
@@ -21,7 +22,14 @@ from pgdyno.errors import PgdynoError
 from pgdyno.record.device.disk_card import ClockTest
 from pgdyno.record.machine.disk_facts import DiskFacts
 from pgdyno.record.machine.host_facts import HostFacts
-from pgdyno.record.machine.preflight import ClockFacts, FurtherDisk, PreflightFacts, ServerSnapshot, Unseen
+from pgdyno.record.machine.preflight import (
+    Activity,
+    ClockFacts,
+    FurtherDisk,
+    PreflightFacts,
+    ServerSnapshot,
+    Unseen,
+)
 from pgdyno.run.device.clock_test import time_clock
 from pgdyno.run.host.cgroup import read_limits
 from pgdyno.run.host.clock import local_now, monotonic_s
@@ -49,6 +57,7 @@ from pgdyno.run.host.tree import Tree
 
 # The kernel counts CPU time in hundredths of a second: over this long, one of them is 2.5 % of a CPU.
 _LOOK_S = 0.4
+_T = TypeVar("_T")
 
 
 class VariantFolder(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,6 +91,14 @@ class PreflightSubject(msgspec.Struct, frozen=True, kw_only=True):
     program_user: ServerUser | None = None
     clock_file: Path | None = None
     server: ServerSnapshot | None = None
+
+
+def watch_machine(look: Callable[[], _T]) -> tuple[_T, Activity | None]:
+    """Return what a look at something else returns, and what other processes did on this machine meanwhile."""
+    tree = THIS_HOST.open_tree()
+    before = take_snapshot(tree)
+    found = look()
+    return found, compare_snapshots(before, take_snapshot(tree), tree=tree, own_pid=os.getpid())
 
 
 def read_preflight(

@@ -23,7 +23,7 @@ from pgdyno.analyse.throughput import PgbenchClaim, TrialThroughput, measure_thr
 from pgdyno.analyse.transaction_time.model import measure_time
 from pgdyno.analyse.transaction_time.network import NetworkTime, measure_network
 from pgdyno.analyse.trial.charts import chart_slices, chart_trial, list_events
-from pgdyno.analyse.trial.generators import measure_generators
+from pgdyno.analyse.trial.generators import measure_generators, measure_others
 from pgdyno.analyse.trial.latency import PERCENTILES, measure_mean_ms, measure_percentiles
 from pgdyno.analyse.trial.parts import measure_parts
 from pgdyno.analyse.trial.quoted import list_waiting_sessions, measure_quoted
@@ -257,7 +257,9 @@ def _shares(record: StudyRecord, data: TrialData) -> dict[str, float | None]:
             "load_generator_cpu_ratio": series.cpu_busy(data.generator),
         }
     shares |= {name: data.mean_within_load(line) for name, line in observed.items()}
-    return {**shares, **_divide_cpus(record, data, shares)}
+    others = measure_others(record, data)
+    beside = {} if others is None else {"load_generator_others_ratio": others}
+    return {**shares, **beside, **_divide_cpus(record, data, shares)}
 
 
 def _divide_cpus(record: StudyRecord, data: TrialData, shares: Mapping[str, float | None]) -> dict[str, float | None]:

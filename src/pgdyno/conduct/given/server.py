@@ -46,6 +46,7 @@ from pgdyno.run.load.pgbench import Pgbench
 from pgdyno.run.named_database import NamedDatabaseUnderTest
 from pgdyno.run.postgres import sql
 from pgdyno.run.postgres.address import Address
+from pgdyno.run.preflight import watch_machine
 from pgdyno.spec.allowed import Allowed
 from pgdyno.spec.hosts import HostEntry
 from pgdyno.spec.study import DataSpec, Study
@@ -117,7 +118,7 @@ def ready_server(dsn: str, *, study: Study, clients: int, allowed: Allowed, ui: 
     may_write = _read_writes(data, allowed)
     with pending_log():
         ui.begin_step("check", predicted_s=CHECK_S)
-        seen = watch_server(dsn)
+        seen, activity = watch_machine(lambda: watch_server(dsn))
         with open_access(dsn) as address, ExitStack() as stack:
             found = find_given_obstacles(
                 seen,
@@ -127,6 +128,7 @@ def ready_server(dsn: str, *, study: Study, clients: int, allowed: Allowed, ui: 
                 makes_database=data.database is None,
                 may_write=may_write,
                 is_live=study.experiment.design is DesignKind.LIVE,
+                activity=None if study.load_hosts else activity,
             )
             load_host = read_host_facts(Path.cwd())
             machine = None if host is None else find_machine(stack.enter_context(open_link(host[1])), address)

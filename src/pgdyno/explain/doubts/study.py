@@ -32,6 +32,33 @@ _BETWEEN_RATIO = 0.05
 _OWN_TPS = 25.0
 # A load of which more fails is another one than the workload says; above the second, TPS says little.
 _FEW_FAILED_RATIO, _MANY_FAILED_RATIO = 0.01, 0.1
+_SHARES = (
+    (
+        "cpu_steal_ratio",
+        STEAL_RATIO,
+        "The hypervisor took CPU time away.",
+        "Neighbours affect the figures; compare interleaved trials only, or use a dedicated host.",
+    ),
+    (
+        "cpu_others_ratio",
+        OTHERS_RATIO,
+        "Other programs used the CPUs while trials ran.",
+        "Find them with `top`, stop them, and measure again.",
+    ),
+    (
+        "load_generator_others_ratio",
+        OTHERS_RATIO,
+        "Other programs used the CPUs of pgbench's machine while trials ran.",
+        "pgbench may be what limited the load: find them with `top`, stop them, and measure again.",
+    ),
+    (
+        "load_generator_thread_ratio",
+        LOAD_THREAD_RATIO,
+        "pgbench itself is at its limit: its busiest thread had no time left.",
+        "Raise --threads, or the server may be faster than shown.",
+    ),
+)
+"""Shares of a trial, from when on each is a doubt, with the claim and the advice."""
 
 
 def find_doubts(record: StudyRecord, analysis: StudyAnalysis) -> tuple[Finding, ...]:
@@ -147,34 +174,9 @@ def _few_trials(record: StudyRecord, analysis: StudyAnalysis) -> Iterator[Findin
             )
 
 
-def _steal(_: StudyRecord, analysis: StudyAnalysis) -> Iterator[Finding]:
-    yield from _share_above(
-        analysis,
-        "cpu_steal_ratio",
-        STEAL_RATIO,
-        claim="The hypervisor took CPU time away.",
-        advice="Neighbours affect the figures; compare interleaved trials only, or use a dedicated host.",
-    )
-
-
-def _others(_: StudyRecord, analysis: StudyAnalysis) -> Iterator[Finding]:
-    yield from _share_above(
-        analysis,
-        "cpu_others_ratio",
-        OTHERS_RATIO,
-        claim="Other programs used the CPUs while trials ran.",
-        advice="Find them with `top`, stop them, and measure again.",
-    )
-
-
-def _load_generator(_: StudyRecord, analysis: StudyAnalysis) -> Iterator[Finding]:
-    yield from _share_above(
-        analysis,
-        "load_generator_thread_ratio",
-        LOAD_THREAD_RATIO,
-        claim="pgbench itself is at its limit: its busiest thread had no time left.",
-        advice="Raise --threads, or the server may be faster than shown.",
-    )
+def _full_shares(_: StudyRecord, analysis: StudyAnalysis) -> Iterator[Finding]:
+    for share, threshold_ratio, claim, advice in _SHARES:
+        yield from _share_above(analysis, share, threshold_ratio, claim=claim, advice=advice)
 
 
 def _branches(record: StudyRecord, analysis: StudyAnalysis) -> Iterator[Finding]:
@@ -334,9 +336,7 @@ _RULES: tuple[Callable[[StudyRecord, StudyAnalysis], Iterable[Finding]], ...] = 
     _damaged_files,
     _durability,
     _few_trials,
-    _steal,
-    _others,
-    _load_generator,
+    _full_shares,
     _branches,
     find_episodes_in_average,
     _numbers_disagree,

@@ -9,9 +9,11 @@ import msgspec
 from pgdyno.analyse.transaction_time.exchanges import BUILTIN_EXCHANGES
 from pgdyno.analyse.transaction_time.network import FAR_ON_THIS_MACHINE_S, FAR_S
 from pgdyno.explain.finding import Finding, Severity
+from pgdyno.explain.preflight.other_load import advise_stop, describe_busy, is_busy
 from pgdyno.explain.preflight.version import find_untried
 from pgdyno.plan.scaling import SPARE_CONNECTIONS
 from pgdyno.record.machine.given_server import GivenServer
+from pgdyno.record.machine.preflight import Activity
 
 FAR = "far"
 """The rule on the time that the network would take, as one connection saw it."""
@@ -43,6 +45,7 @@ def find_given_obstacles(
     makes_database: bool = True,
     may_write: bool = True,
     is_live: bool = False,
+    activity: Activity | None = None,
 ) -> tuple[Finding, ...]:
     """Find everything that stands between this server and a fair measurement, worst first.
 
@@ -54,6 +57,7 @@ def find_given_obstacles(
         makes_database: Whether the load runs in a database of pgdyno's own.
         may_write: Whether the load may write.
         is_live: Whether live pairs were asked for, whose clients may be connected all at once.
+        activity: What other programs do on this machine, if the load is to come from here.
     """
     left_out = (set() if makes_database else {_own_database}) | (set() if may_write else _OF_WRITES)
     findings = [finding for rule in _RULES if rule not in left_out for finding in rule(server, clients)]
@@ -63,6 +67,8 @@ def find_given_obstacles(
         findings.append(_PASSWORD)
     if left is not None:
         findings.append(_describe_left(left))
+    if activity is not None and is_busy(activity):
+        findings.append(_describe_activity(activity))
     order = list(Severity)
     return tuple(sorted(findings, key=lambda finding: order.index(finding.severity)))
 
@@ -94,6 +100,17 @@ def _describe_left(left: LeftSettings) -> Finding:
         evidence=f"this account's journal of changes has {', '.join(left.names)}",
         why="What is measured now is not the server as its owner set it.",
         advice=f"Wait for it; after a kill, {left.restore} puts them back.",
+    )
+
+
+def _describe_activity(activity: Activity) -> Finding:
+    return Finding(
+        rule="busy-load-machine",
+        severity=Severity.WARNING,
+        claim="Something else was running on this machine: it uses the CPUs that pgbench needs.",
+        evidence=describe_busy(activity),
+        why="pgbench may then be the limit, and not the server.",
+        advice=advise_stop(activity),
     )
 
 

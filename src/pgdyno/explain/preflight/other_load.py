@@ -39,20 +39,15 @@ _LIGHT_JOB = re.compile(
 def _busy(rule_input: RuleInput) -> Iterator[Finding]:
     activity = rule_input.facts.activity
     ratio = activity.busy_ratio if activity else rule_input.host.cpu_busy_before_ratio
-    if ratio is None:
+    if ratio is None or (ratio <= _BUSY_RATIO and not (activity and is_busy(activity))):
         return
-    greedy = [one for one in (activity.busiest if activity else ()) if one.cpu_count > _BUSY_CPUS]
-    if ratio <= _BUSY_RATIO and not greedy:
-        return
-    # Names the program and gives no command: advice stays in reports for weeks, and a pid is soon another process's.
-    who = _list_names(one for one in (activity.busiest if activity else ()) if _can_be_ended(one))
     yield Finding(
         rule="busy-machine",
         severity=Severity.CRITICAL if ratio > _BUSY_RATIO else Severity.WARNING,
         claim="Something else was running: it uses the CPUs that are to be measured.",
-        evidence=_describe_busy(activity) if activity else f"CPUs {ratio * 100:.0f} % busy before the first step",
+        evidence=describe_busy(activity) if activity else f"CPUs {ratio * 100:.0f} % busy before the first step",
         why="Its share varies from trial to trial, and so do the figures.",
-        advice=f"Stop {who}, or wait until it is done." if who else "Stop it (`top` names it), or wait.",
+        advice=advise_stop(activity),
     )
 
 
@@ -60,7 +55,20 @@ def _busy(rule_input: RuleInput) -> Iterator[Finding]:
 _NAMED_CPUS = 0.05
 
 
-def _describe_busy(activity: Activity) -> str:
+def is_busy(activity: Activity) -> bool:
+    """Return whether other programs use so much of a machine's CPUs that a load there would lack it."""
+    return activity.busy_ratio > _BUSY_RATIO or any(one.cpu_count > _BUSY_CPUS for one in activity.busiest)
+
+
+def advise_stop(activity: Activity | None) -> str:
+    """Advise to stop what uses the CPUs, by name where that is known."""
+    # Names the program and gives no command: advice stays in reports for weeks, and a pid is soon another process's.
+    who = _list_names(one for one in (activity.busiest if activity else ()) if _can_be_ended(one))
+    return f"Stop {who}, or wait until it is done." if who else "Stop it (`top` names it), or wait."
+
+
+def describe_busy(activity: Activity) -> str:
+    """Describe how busy the CPUs of a machine were, and with what."""
     named = [
         f"{one.name} {one.cpu_count:.2f} CPUs (pid {one.pid}{f', {one.user}' if one.user else ''})"
         for one in activity.busiest

@@ -15,6 +15,7 @@ from pgdyno.flow.terminal import print_document
 from pgdyno.record.machine.given_server import GivenServer
 from pgdyno.run.given import conninfo
 from pgdyno.run.given.probe import watch_server
+from pgdyno.run.preflight import watch_machine
 
 # Of a bench on a machine of two CPUs.
 _DEFAULT_CLIENTS = 8
@@ -57,11 +58,12 @@ def check_given(dsn: str, *, clients: int | None) -> GivenCheck:
         HostError: The server is of a version that is not supported.
         StepFailedError: There is no connection, or it was lost.
     """
-    server = watch_server(dsn)
+    server, activity = watch_machine(lambda: watch_server(dsn))
     findings = find_given_obstacles(
         server,
         clients=_DEFAULT_CLIENTS if clients is None else clients,
         has_password=conninfo.has_password(dsn),
         left=name_left_settings(server),
+        activity=activity,
     )
     return GivenCheck(server=server, findings=findings)

@@ -103,6 +103,11 @@ def busy_threads(samples: OsSamples, label: str = "load") -> dict[str, tuple[Flo
     }
 
 
+def follows_backends(samples: OsSamples) -> bool:
+    """Return whether the backends of the server's clients are among the processes that were followed."""
+    return "backends.server/run_ns" in samples.frame.columns
+
+
 def backends_on_cpu(samples: OsSamples) -> tuple[Sampled, Sampled]:
     """Return the mean numbers of client backends that ran, and that waited for a CPU, without the sampler's backend.
 

@@ -39,6 +39,7 @@ _SHARES = {
     "cpu_others_ratio": "CPU used by other programs",
     "load_generator_thread_ratio": "Busiest pgbench thread",
     "load_generator_cpu_ratio": "CPU busy where pgbench ran",
+    "load_generator_others_ratio": "CPU used by other programs where pgbench ran",
     "disk_util_ratio": "Disk busy",
     "wal_disk_util_ratio": "WAL disk busy",
     "cache_hit_ratio": "Page accesses served by shared_buffers",

@@ -38,6 +38,7 @@ from pgdyno.record.samples.pooler import POOLER, POOLER_FILE, find_end
 from pgdyno.record.samples.rows import ServerHeader
 from pgdyno.record.trial_data import GENERATOR
 from pgdyno.run.host.helper import helper_argv
+from pgdyno.run.link.far_look import find_parent, find_session
 from pgdyno.run.link.ssh import SshLink
 from pgdyno.run.postgres.address import Address
 from pgdyno.run.sample import os_sampler
@@ -279,8 +280,18 @@ class Samplers:
         request = f"{BACKEND_LABEL}={','.join(map(str, pids))}"
         if not self._is_elsewhere:
             self._tell_os(request)
-        elif self._far is not None and self._watched is not None and self._watched.has_same_pids:
+        elif self._watched is None:
+            self._follow_server_here(pids[0])
+        elif self._far is not None and self._watched.has_same_pids:
             self._far.say(f"{request}\n")
+
+    def _follow_server_here(self, backend_pid: int) -> None:
+        """Follow a given server as a part of the study if it runs on this machine: no other program uses what it does."""
+        here = find_session(backend_pid, f" {self._address.aside().dbname} ")
+        postmaster_pid = None if here is None else find_parent(here)
+        if postmaster_pid is not None:
+            self._tell_os(f"{STUDY_LABEL}+={os.getpid()},{postmaster_pid}")
+            self.follow_backends(postmaster_pid)
 
 
 def _find_gaps(
