@@ -112,6 +112,8 @@ def test_a_plain_role_gets_a_report(cluster: Cluster, bench: Bench) -> None:
     # The server runs here, too, and is no other program.
     shares = workload["trials"][0]["shares"]
     assert shares["load_generator_others_ratio"] < shares["load_generator_cpu_ratio"]
+    # What the server refuses to the role is rolled back, in another database.
+    assert workload["trials"][0]["counts_per_transaction"]["xact_rollback_count"] == 0.0
     assert dump(cluster, "neighbour") == before
     assert list_unexpected(log.read_text(errors="replace")[begins:], role="bench") == []
     report = (bench.record / "report.md").read_text()

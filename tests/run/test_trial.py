@@ -120,6 +120,8 @@ def test_a_writing_trial_fits_together(home: Home, tmp_path: Path, major: int) -
     assert values == sorted(values)
     assert len([s for s in analysed.statements if not s.statement.startswith("\\")]) == 7
     assert analysed.counts_per_transaction["xact_commit_count"] == pytest.approx(1.0, abs=0.05)
+    # None of its transactions is rolled back, and those of pgdyno's own sessions are no part of it.
+    assert data.record.growth("xact_rollback_count") == 0
     wal_bytes = analysed.counts_per_transaction["wal_bytes"]
     assert wal_bytes is not None
     assert 300 < wal_bytes < 50_000

@@ -79,7 +79,7 @@ def read_counters(
 
     Args:
         server: The server.
-        connection: To its loaded database.
+        connection: To another database of it than the loaded one.
         loaded: Those that the load connects to.
     """
     found = []
@@ -87,6 +87,6 @@ def read_counters(
         if one.address == server.address:
             found.append(sql.read_counters(connection, watched_database=server.address.dbname))
             continue
-        with sql.connect(one.address) as other:
+        with sql.connect(one.address.aside()) as other:
             found.append(sql.read_counters(other, watched_database=one.address.dbname))
     return {name: sql.add_counts(values.get(name) for values in found) for name in found[0]}

@@ -187,17 +187,20 @@ def read_before(server: ServerUnderTest, seen: Observed, loaded: Sequence[LoadSe
         seen.settings = sql.read_settings(session)
     with server.connect() as connection:
         server.checkpoint(connection)
+        seen.tables_before = sql.read_table_states(connection)
+    # What a session does counts for its own database, and some of it is rolled back: in the load's it would seem the load's.
+    with server.connect(database="postgres") as connection:
         seen.counters_before = read_counters(server, connection, loaded)
         seen.gaps = (*seen.gaps, *sql.find_gaps(connection))
-        seen.tables_before = sql.read_table_states(connection)
     statements.look_before(server, seen, loaded)
 
 
 def read_after(server: ServerUnderTest, seen: Observed, loaded: Sequence[LoadServer]) -> None:
     """Read what is counted after the measured load; see `read_before`."""
     statements.look_after(server, seen)
-    with server.connect() as connection:
+    with server.connect(database="postgres") as connection:
         seen.counters_after = read_counters(server, connection, loaded)
+    with server.connect() as connection:
         seen.tables_after = sql.read_table_states(connection)
 
 

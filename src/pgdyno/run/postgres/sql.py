@@ -451,10 +451,9 @@ def find_refused(connection: Connection, facts: ServerCounters) -> dict[str, str
 
 
 def _find_refusal(connection: Connection, query: str) -> str | None:
-    """Return the server's words for refusing a query that only reads; None if it answers."""
+    """Return the server's words for refusing a query that only reads; None if it answers. To be called outside of transactions."""
     try:
-        with connection.transaction(force_rollback=True):
-            _rows(connection, query)
+        _rows(connection, query)
     except StepFailedError as error:
         if connection.broken:
             raise
