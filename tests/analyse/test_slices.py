@@ -131,16 +131,19 @@ class TestMeasureSlices:
         assert measure_slices(slices, [load, load], sampling_rate=0.5).counts_per_transaction["cpu_ms"] is None
 
 
-def test_the_chart_has_no_rate_where_no_time_of_a_slice_counts() -> None:
+def test_the_chart_has_slices_where_they_were_and_no_rate_where_no_time_of_one_counts() -> None:
     store = open_record(RECORDS / "v1-pg18")
     trial = store.read_trials()[0]
     load = SliceLoad(ok_count=99, latency_us=np.full(99, 1000), end_s=np.full(99, 0.3))
     nothing = SliceLoad(ok_count=0, latency_us=np.empty(0, dtype=np.int64), end_s=np.empty(0))
     data = msgspec.structs.replace(
         read_trial_data(store.trial_dir(trial.planned.number), trial),
+        record=msgspec.structs.replace(trial, load_start_monotonic_s=-2.0),
         slices=(make_slice(0, settled_s=SLICE_S), make_slice(1)),
         slice_loads=(nothing, load),
     )
     (tps,) = chart_slices(data)[ChartKind.TPS]
-    assert tps.t_s == (SLICE_S / 2, pytest.approx(1.5 * SLICE_S))
+    # The time between them has passed, too: exports name each moment by the wall clock.
+    middle_s = (WASHOUT_S + SLICE_S) / 2
+    assert tps.t_s == pytest.approx((2.0 + SLICE_S, 2.0 + SLICE_S + FROZEN_S + middle_s))
     assert tps.values == (None, pytest.approx(99 / (SLICE_S - WASHOUT_S)))

@@ -48,16 +48,16 @@ def chart_trial(
 
 
 def chart_slices(data: TrialData) -> dict[ChartKind, tuple[Series, ...]]:
-    """Build the chart of TPS by slice of a trial whose load paused between slices, on the time in which it ran."""
-    t_s: list[float] = []
-    values: list[float | None] = []
-    ran_s = 0.0
+    """Build the chart of TPS by slice of a trial whose load paused between slices, each in the middle of what counts of it."""
+    start_s = data.record.load_start_monotonic_s
+    if start_s is None:
+        return {}
+    values = []
     for one, load in zip(data.slices, data.slice_loads, strict=True):
-        t_s.append(ran_s + one.length_s / 2)
         ok_count = load.ok_count / data.record.log_sampling_rate
         values.append(ok_count / one.counted_s if one.counted_s > 0 else None)
-        ran_s += one.length_s
-    tps = Series(metric="tps", label="TPS", unit=find_metric("tps").unit, t_s=tuple(t_s), values=tuple(values))
+    t_s = tuple((one.settled_monotonic_s + one.end_monotonic_s) / 2 - start_s for one in data.slices)
+    tps = Series(metric="tps", label="TPS", unit=find_metric("tps").unit, t_s=t_s, values=tuple(values))
     return {ChartKind.TPS: (tps,)}
 
 
