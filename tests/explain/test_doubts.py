@@ -10,7 +10,7 @@ from pgdyno.analyse.estimate import estimate_geometric_mean
 from pgdyno.analyse.series import Event
 from pgdyno.analyse.study_types import StudyAnalysis
 from pgdyno.analyse.transaction_time.shares import Bottleneck, Certainty, Resource
-from pgdyno.analyse.trial.generators import measure_others
+from pgdyno.analyse.trial.others import measure_others, measure_others_beside_load
 from pgdyno.analyse.types import TrialAnalysis, WorkloadAnalysis
 from pgdyno.explain.doubts.study import find_doubts
 from pgdyno.explain.finding import Severity
@@ -209,8 +209,19 @@ def test_what_others_used_beside_pgbench_is_known_where_none_of_them_can_be_the_
     data = make_timed({}, others_share=0.4, backends=backends)
     data = msgspec.structs.replace(data, os=None, generator=data.os)
     given = msgspec.structs.replace(record, given=msgspec.structs.replace(SERVER, **server), server_host=watched)
-    assert measure_others(given, data) == (pytest.approx(0.4) if is_known else None)
-    assert measure_others(given, msgspec.structs.replace(data, generator=None)) is None
+    found = measure_others_beside_load(given, data)
+    assert (None if found is None else found.share) == (pytest.approx(0.4) if is_known else None)
+    assert measure_others_beside_load(given, msgspec.structs.replace(data, generator=None)) is None
+
+
+@pytest.mark.parametrize(("others", "seen"), [(-0.03, 0.0), (0.03, 0.0), (0.06, 0.06), (-0.06, -0.06)])
+def test_what_ticks_do_not_tell_from_none_over_a_short_load_is_none(others: float, seen: float) -> None:
+    data = make_timed({}, seconds=3, others_share=others)
+    assert data.os is not None
+    found = measure_others(data, data.os)
+    assert found is not None
+    # Of 3 s, 2 CPUs have 600 ticks.
+    assert (found.share, found.resolution_ratio) == (pytest.approx(seen), pytest.approx(600**-0.5))
 
 
 @pytest.mark.parametrize(("name", "is_told"), [("alone", False), ("beside", True)])

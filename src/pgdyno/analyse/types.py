@@ -131,6 +131,8 @@ class TrialAnalysis(msgspec.Struct, frozen=True, kw_only=True):
     unknown_lines: tuple[str, ...]
     """Lines of pgbench's output that pgdyno did not understand."""
     gaps: tuple[Gap, ...]
+    resolutions: dict[str, float] = {}
+    """The least that the kernel's ticks tell from 0 over the load, by share; a share below it is 0."""
     init_s: dict[str, float] = {}
     """Seconds of loading by metric (init_s, init_generate_s, …) of a trial that loaded the data; empty for others."""
     pgbench_tps: float | None = None

@@ -23,8 +23,9 @@ from pgdyno.analyse.throughput import PgbenchClaim, TrialThroughput, measure_thr
 from pgdyno.analyse.transaction_time.model import measure_time
 from pgdyno.analyse.transaction_time.network import NetworkTime, measure_network
 from pgdyno.analyse.trial.charts import chart_slices, chart_trial, list_events
-from pgdyno.analyse.trial.generators import measure_generators, measure_others
+from pgdyno.analyse.trial.generators import measure_generators
 from pgdyno.analyse.trial.latency import PERCENTILES, measure_mean_ms, measure_percentiles
+from pgdyno.analyse.trial.others import OthersUse, measure_others, measure_others_beside_load
 from pgdyno.analyse.trial.parts import measure_parts
 from pgdyno.analyse.trial.quoted import list_waiting_sessions, measure_quoted
 from pgdyno.analyse.trial.slices import measure_slices
@@ -140,6 +141,7 @@ def _make_figures(
     record: StudyRecord, workload: PlannedWorkload, data: TrialData, throughput: TrialThroughput | None
 ) -> TrialAnalysis:
     latency = None if throughput is None else throughput.latency
+    others = _find_others(record, data)
     start_s = data.load_start_epoch_s
     from_s = None if throughput is None or start_s is None else throughput.from_epoch_s
     return TrialAnalysis(
@@ -156,7 +158,8 @@ def _make_figures(
         charts={},
         events=(),
         counts_per_transaction=_counts_per_transaction(data),
-        shares=_shares(record, data),
+        shares=_shares(record, data, others),
+        resolutions={name: use.resolution_ratio for name, use in others.items()},
         statements=(),
         unknown_lines=() if data.pgbench is None else data.pgbench.unknown_lines,
         gaps=data.gaps,
@@ -246,7 +249,16 @@ def _counts_per_transaction(data: TrialData) -> dict[str, float | None]:
     return {name: by / count if by is not None and count else None for name, by in grown.items()}
 
 
-def _shares(record: StudyRecord, data: TrialData) -> dict[str, float | None]:
+def _find_others(record: StudyRecord, data: TrialData) -> dict[str, OthersUse]:
+    """Return what other programs used of the CPUs, by the name of the share; nothing where that is not known."""
+    found = {
+        "cpu_others_ratio": None if data.os is None else measure_others(data, data.os),
+        "load_generator_others_ratio": measure_others_beside_load(record, data),
+    }
+    return {name: use for name, use in found.items() if use is not None}
+
+
+def _shares(record: StudyRecord, data: TrialData, others: Mapping[str, OthersUse]) -> dict[str, float | None]:
     shares: dict[str, float | None] = {"cache_hit_ratio": _cache_hit_ratio(data)}
     observed: dict[str, Sampled] = {}
     if data.os is not None:
@@ -257,9 +269,8 @@ def _shares(record: StudyRecord, data: TrialData) -> dict[str, float | None]:
             "load_generator_cpu_ratio": series.cpu_busy(data.generator),
         }
     shares |= {name: data.mean_within_load(line) for name, line in observed.items()}
-    others = measure_others(record, data)
-    beside = {} if others is None else {"load_generator_others_ratio": others}
-    return {**shares, **beside, **_divide_cpus(record, data, shares)}
+    shares |= {name: use.share for name, use in others.items()}
+    return {**shares, **_divide_cpus(record, data, shares)}
 
 
 def _divide_cpus(record: StudyRecord, data: TrialData, shares: Mapping[str, float | None]) -> dict[str, float | None]:
@@ -282,10 +293,6 @@ def _list_machine_shares(record: StudyRecord, samples: OsSamples) -> dict[str, S
         "cpu_steal_ratio": series.steal(samples),
         "load_generator_thread_ratio": series.busiest_thread(samples),
     }
-    others = series.cpu_of_others(samples)
-    # Earlier records lack this series.
-    if others.absent is None:
-        observed["cpu_others_ratio"] = others
     for name, disk in (("disk_util_ratio", record.data_device), ("wal_disk_util_ratio", record.wal_device)):
         if disk is not None and disk in series.list_disks(samples):
             observed[name] = series.disk_series(samples, disk)["disk_util_ratio"]

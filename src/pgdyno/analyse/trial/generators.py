@@ -13,7 +13,6 @@ from pgdyno.analyse.trial.latency import measure_percentiles
 from pgdyno.analyse.types import GeneratorFigures
 from pgdyno.plan.plan import PlannedWorkload
 from pgdyno.record.samples import os_series as series
-from pgdyno.record.samples.files import OsSamples
 from pgdyno.record.trial_data import GeneratorData, TrialData
 from pgdyno.record.types import StudyRecord
 
@@ -28,30 +27,6 @@ def measure_generators(record: StudyRecord, workload: PlannedWorkload, data: Tri
     except UncountableError:
         exchanges = None
     return tuple(_measure(record, data, one, exchanges) for one in hosts)
-
-
-def measure_others(record: StudyRecord, data: TrialData) -> float | None:
-    """Measure what other programs used of the CPUs of pgbench's machine, where that is not the server's; of several, the most.
-
-    None if it was not sampled, or if the server or a pooler may be among those programs.
-    """
-    if data.generators:
-        apart = {host.name for host in record.load_hosts if record.host is not None and not host.is_server_host}
-        seen = [one.os for one in data.generators if one.os is not None and one.part.host in apart]
-    else:
-        seen = [] if data.generator is None or not _is_apart(record, data.generator) else [data.generator]
-    lines = [line for samples in seen if (line := series.cpu_of_others(samples)).absent is None]
-    return max((share for line in lines if (share := data.mean_within_load(line)) is not None), default=None)
-
-
-def _is_apart(record: StudyRecord, samples: OsSamples) -> bool:
-    """Return whether no other program on the machine of the load can be a given server, or a pooler in front of it."""
-    if record.given is None or record.given.pooler is not None or record.plan.poolers:
-        return False
-    if record.server_host is not None:
-        # What is seen of its own machine says it already.
-        return not record.server_host.is_load_host
-    return not record.given.is_local or series.follows_backends(samples)
 
 
 def _measure(

@@ -179,13 +179,23 @@ def shares_table(workload: WorkloadAnalysis) -> Table | None:
     rows = tuple(
         (
             text(_SHARES.get(name, name)),
-            *(number(trial.shares.get(name), format_percent, _NOT_OBSERVED) for trial in trials),
+            *(_share_cell(trial, name) for trial in trials),
         )
         for name in (*_SHARES, *dict.fromkeys(n for trial in trials for n in trial.shares if n not in _SHARES))
         if any(name in trial.shares for trial in trials)
     )
     titles = columns("", *(title_trial(workload, trial) for trial in trials), numbers_from=1)
     return Table(caption="Mean resource use", columns=titles, rows=rows) if rows else None
+
+
+def _share_cell(trial: TrialAnalysis, name: str) -> Cell:
+    share, resolution_ratio = trial.shares.get(name), trial.resolutions.get(name)
+    if share == 0.0 and resolution_ratio is not None:
+        reason = (
+            f"less than {format_percent(resolution_ratio)}, which is what the kernel's ticks tell from 0 over this load"
+        )
+        return Cell(text=format_percent(share), note=reason)
+    return number(share, format_percent, _NOT_OBSERVED)
 
 
 def statements_table(workload: WorkloadAnalysis) -> Table | None:
