@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from pgdyno.errors import SpecError
+from pgdyno.record.machine.tunables import SlotState
 from pgdyno.record.types import ServerFacts
 from pgdyno.spec.host import parse_host
 from pgdyno.spec.pooler import PoolMode
@@ -14,6 +15,7 @@ from pgdyno.tune.derive import derive
 from pgdyno.tune.hosts import make_shape
 from pgdyno.tune.knee import read_knee, read_pool_knee
 from pgdyno.tune.rules.standbys import AWAY
+from pgdyno.tune.slots import describe_lost_slots
 from pgdyno.tune.subject import LoadHints, MeasuredLoad, make_subject_from_shape
 from pgdyno.tune.types import (
     DerivedSettings,
@@ -342,3 +344,25 @@ def test_a_host_file_declares_a_topology_and_options_stand_before_it() -> None:
     assert (said.pooling.mode, said.pooling.size and said.pooling.size.how) == (PoolMode.TRANSACTION, "--pool-size")
     # What `price` counts, `tune` derives.
     assert TopologySpec(pooler_instance="c7g.large").pool_mode is PoolMode.TRANSACTION
+
+
+@pytest.mark.parametrize(
+    ("kinds", "words"),
+    [
+        ((False,), ("slot away0 (2 GB behind)", "its standby has")),
+        ((True,), ("slot away0 (2 GB behind)", "its subscriber has")),
+        ((True, True), ("slots away0 (2 GB behind), away1 (2 GB behind)", "their subscribers have")),
+        ((False, True, False), ("slots away0", "their standbys and subscribers have")),
+    ],
+)
+def test_what_follows_by_a_slot_that_is_given_up_is_named_after_its_kind(
+    kinds: tuple[bool, ...], words: tuple[str, ...]
+) -> None:
+    slots = [
+        SlotState(name=f"away{number}", behind_bytes=2 << 30, is_active=True, is_logical=is_logical)
+        for number, is_logical in enumerate(kinds)
+    ]
+    said = describe_lost_slots(slots, "1GB")
+    assert said is not None
+    assert all(each in said[0] for each in words), said[0]
+    assert describe_lost_slots(slots, "3GB") is None

@@ -35,7 +35,10 @@ def describe_lost_slots(slots: Sequence[SlotState], limit: str) -> tuple[str, st
         f"{one.name} ({format_bytes(one.behind_bytes)} behind{'' if one.is_active else ', nothing is connected to it'})"
         for one in lost
     )
-    word, them = ("slots", "their standbys have") if len(lost) > 1 else ("slot", "its standby has")
+    kinds = dict.fromkeys("subscriber" if one.is_logical else "standby" for one in lost)
+    word, them = ("slot", f"its {next(iter(kinds))} has")
+    if len(lost) > 1:
+        word, them = ("slots", f"their {' and '.join(f'{kind}s' for kind in kinds)} have")
     fact = f"{SLOT_WAL_SETTING} = {limit} gives up the replication {word} {named} at the next checkpoint, and {them} to be made anew"
     hint = (
         "wait until it has caught up; drop a slot that nobody needs"

@@ -60,6 +60,8 @@ class SlotState(msgspec.Struct, frozen=True, kw_only=True):
     """WAL that the server has written since the position that the slot keeps it from."""
     is_active: bool
     """True if a standby or a client is connected to it."""
+    is_logical: bool = False
+    """True if subscribers or other clients decode WAL by it, and no standby streams it."""
 
 
 class ServerState(msgspec.Struct, frozen=True, kw_only=True):

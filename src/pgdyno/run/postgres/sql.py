@@ -131,7 +131,7 @@ SELECT pg_catalog.pg_conf_load_time()::text AS loaded_at,
 
 # pg_wal_lsn_diff() of a standby's own slots counts from what it has replayed.
 SLOTS = """
-SELECT slot_name::text AS name, active AS is_active,
+SELECT slot_name::text AS name, active AS is_active, slot_type = 'logical' AS is_logical,
        greatest(0, pg_catalog.pg_wal_lsn_diff(CASE WHEN pg_catalog.pg_is_in_recovery() THEN pg_catalog.pg_last_wal_replay_lsn()
                                                    ELSE pg_catalog.pg_current_wal_lsn() END, restart_lsn))::int8 AS behind_bytes
 FROM pg_catalog.pg_replication_slots WHERE restart_lsn IS NOT NULL ORDER BY slot_name"""
@@ -574,7 +574,7 @@ def read_data_bytes(connection: Connection) -> int:
 
 
 def read_slots(connection: Connection) -> list[dict[str, Any]]:
-    """Read the replication slots for which the server keeps WAL: name, whether something is connected, bytes behind."""
+    """Read the replication slots for which the server keeps WAL: name, whether something is connected, whether logical, bytes behind."""
     return _execute(connection, SLOTS).fetchall()
 
 
