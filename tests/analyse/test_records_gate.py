@@ -11,16 +11,19 @@ import pytest
 
 from pgdyno.analyse.episodes.types import Episode, EpisodeKind
 from pgdyno.analyse.estimate import Estimate, estimate_geometric_mean
-from pgdyno.analyse.records.comparison import LIMIT, compare_records, list_differences
+from pgdyno.analyse.records.comparison import LIMIT, TPS_PER_CPU, compare_records, list_differences
 from pgdyno.analyse.records.difference import DifferenceGravity, RecordDifference
+from pgdyno.analyse.records.groups import group_sides
 from pgdyno.analyse.records.sides import Side, hours_apart, list_sides, look_alike, pair_sides
 from pgdyno.analyse.search.latency_limit import LimitAnswer
 from pgdyno.analyse.search.rate_search import RateSearch
 from pgdyno.analyse.study import analyse_study
 from pgdyno.analyse.study_types import StudyAnalysis
-from pgdyno.analyse.types import TrialAnalysis
+from pgdyno.analyse.trial.parts import estimate_parts
+from pgdyno.analyse.types import PartFigures, TrialAnalysis
 from pgdyno.plan.experiment import Experiment, Variant
 from pgdyno.plan.search import Search
+from pgdyno.plan.types import PlannedPart
 from pgdyno.record.store import RecordStore
 from pgdyno.record.trial_data import read_trial_data
 from pgdyno.record.types import StudyRecord
@@ -496,6 +499,59 @@ def test_answers_of_searches_stand_side_by_side_where_they_sought_the_same() -> 
     assert (limit.ratio.value, limit.ratio.low) == (1.5, None)
     (comparison,) = compare_records([[first], [searched(50.0, 1500.0, None)]])
     assert LIMIT not in [figure.metric for figure in comparison.pairs[0].figures]
+
+
+PARTS = ("writers", "readers")
+
+
+def in_parts(*tps: float) -> tuple[Side, ...]:
+    """The record as if its load had parts, of these TPS in its trials."""
+    record, analysis = analysed()
+    (workload,) = analysis.workloads
+    planned = tuple(
+        PlannedPart(name=name, scripts=workload.load.scripts, clients=4, threads=1, endpoint="primary")
+        for name in PARTS
+    )
+    trials = tuple(
+        msgspec.structs.replace(
+            trial,
+            parts=tuple(
+                PartFigures(
+                    name=name,
+                    endpoints=("primary",),
+                    clients=4,
+                    tps=each * (1.0 + 0.01 * number),
+                    latency_mean_ms=1.0,
+                    percentiles=(),
+                    failed_count=0,
+                )
+                for name, each in zip(PARTS, tps, strict=True)
+            ),
+        )
+        for number, trial in enumerate(workload.trials)
+    )
+    load = msgspec.structs.replace(workload.load, parts=planned)
+    split = msgspec.structs.replace(workload, load=load, trials=trials, parts=estimate_parts(trials))
+    return list_sides(record, msgspec.structs.replace(analysis, workloads=(split,)), script_hashes={})
+
+
+def test_each_part_of_a_load_is_compared_and_their_sum_is_not() -> None:
+    first, other = in_parts(100.0, 5000.0), in_parts(200.0, 2500.0)
+    assert [side.load_name for side in first] == [f"part {name} of tpcb-like" for name in PARTS]
+    (comparison,) = compare_records([first, other])
+    assert not comparison.is_refused
+    ratios = {pair.first.part: pair.figures[0].ratio for pair in comparison.pairs}
+    assert {name: ratio and round(ratio.value or 0.0, 6) for name, ratio in ratios.items()} == {
+        "writers": 2.0,
+        "readers": 0.5,
+    }
+    # What all parts share is of none of them.
+    shown = {figure.metric for pair in comparison.pairs for figure in pair.figures}
+    assert shown.isdisjoint({TPS_PER_CPU, "wal_bytes"})
+    (against_whole,) = compare_records([first, (base(),)])
+    assert (against_whole.pairs, len(against_whole.only_first), len(against_whole.only_other)) == ((), 2, 1)
+    # Histories and published records hold parts apart, too.
+    assert len(group_sides([first, other])) == 2
 
 
 def test_machines_of_one_make_look_alike_and_hours_need_both_clocks() -> None:

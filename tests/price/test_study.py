@@ -21,7 +21,7 @@ from pgdyno.spec.host import DiskSpec, HostSpec
 from pgdyno.spec.prices import parse_prices
 from tests.analyse.test_loading import load_in
 from tests.report.build import GB, build_report
-from tests.report.build_comparison import build_paired, build_switchback
+from tests.report.build_comparison import build_paired, build_split, build_switchback
 from tests.report.build_search import build_search
 
 # 2 CPUs and 24 GB of x86_64, as the built reports have, are no instance; this one is as near as any.
@@ -118,6 +118,15 @@ def test_a_scheduled_rate_is_no_capacity() -> None:
     (one,) = found.workloads
     assert (one.worths, one.tps.value) == ((), None)
     assert one.reason == "900 tps were scheduled, which is not what it can do"
+
+
+def test_parts_of_a_load_are_not_priced_as_one() -> None:
+    found = price(build_split(), host=INSTANCE).workloads
+    assert found
+    for one in found:
+        assert (one.worths, one.tps.value, one.tps_per_cpu.value, one.share_of_full) == ((), None, None, None)
+        assert one.reason is not None
+        assert "its parts (tpcb-like and select-only) are unlike" in one.reason
 
 
 def test_a_search_is_priced_by_its_closed_loop_and_by_the_rate_that_holds_its_limit() -> None:

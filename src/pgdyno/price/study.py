@@ -1,8 +1,9 @@
 """Compute what a record's machine and its workloads' transactions cost, with caveats.
 
 The price is that of the machine that the user names; the TPS are those of the measured machine. A mismatch between the
-two is reported. Scheduled rates are not capacities, and are not priced; the largest rate that holds a latency limit is. Variants
-that alternate within one trial are priced by the TPS of their own slices.
+two is reported. Scheduled rates are not capacities, and are not priced; the largest rate that holds a latency limit is. Loads in
+parts are not priced either: the parts share the machine, and their transactions are unlike. Variants that alternate within one
+trial are priced by the TPS of their own slices.
 """
 
 from __future__ import annotations
@@ -270,6 +271,13 @@ def _list_own_tps(workload: WorkloadAnalysis, analysis: StudyAnalysis) -> Iterat
     if workload.load.is_scheduled:
         rates = [part.rate_tps for part in workload.load.list_parts() if part.rate_tps is not None]
         reason = f"{sum(rates):,g} tps were scheduled, which is not what it can do"
+        yield workload.name, msgspec.structs.replace(workload.tps, value=None, low=None, high=None, reason=reason)
+        return
+    if workload.load.parts:
+        names = " and ".join(part.name for part in workload.load.parts)
+        reason = (
+            f"the transactions of its parts ({names}) are unlike, and the price of their sum is that of none of them"
+        )
         yield workload.name, msgspec.structs.replace(workload.tps, value=None, low=None, high=None, reason=reason)
         return
     compared = next((one for one in analysis.comparisons if one.workload == workload.load.name), None)

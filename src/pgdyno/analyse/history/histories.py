@@ -95,7 +95,7 @@ def read_time(started_at: str) -> datetime | None:
 
 def _goes_on(last: Side, side: Side) -> bool:
     names = [None if one.variant is None else one.variant.name for one in (last, side)]
-    if last.load.name != side.load.name or names[0] != names[1] or not _has_same_machine(last, side):
+    if last.load_name != side.load_name or names[0] != names[1] or not _has_same_machine(last, side):
         return False
     return ask_alike(last, side)
 

@@ -145,16 +145,18 @@ def _compare_pair(first: Side, other: Side) -> PairComparison:
 def _list_estimates(side: Side) -> Iterator[tuple[str, Estimate]]:
     cpu_count = side.record.usable_cpu_count
     yield "tps", side.workload.tps
-    per_cpu = absent_estimate("the server's CPUs were not seen", unit="tps")
-    if cpu_count is not None:
-        per_cpu = map_estimate(side.workload.tps, lambda at: at / cpu_count)
-    yield TPS_PER_CPU, per_cpu
+    # All parts use the CPUs, and what is counted is of all of them.
+    if side.part is None:
+        per_cpu = absent_estimate("the server's CPUs were not seen", unit="tps")
+        if cpu_count is not None:
+            per_cpu = map_estimate(side.workload.tps, lambda at: at / cpu_count)
+        yield TPS_PER_CPU, per_cpu
     if side.limit_tps is not None:
         yield LIMIT, side.limit_tps
     for name in _LATENCIES:
         if name in side.workload.latency_ms:
             yield f"latency_{name}_ms", side.workload.latency_ms[name]
-    for name in _COUNTS:
+    for name in _COUNTS if side.part is None else ():
         values = [trial.counts_per_transaction.get(name) for trial in side.trials]
         if any(values):
             yield name, estimate_over_trials(values, unit=find_metric(name).unit, missing="not counted")

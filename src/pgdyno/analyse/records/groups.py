@@ -46,7 +46,7 @@ def group_sides(records: Sequence[Sequence[Side]]) -> tuple[tuple[GroupedSide, .
 def _join(groups: list[list[GroupedSide]], place: int, side: Side) -> None:
     for group in groups:
         first = group[0].side
-        if first.load.name != side.load.name or first.limit != side.limit:
+        if first.load_name != side.load_name or first.limit != side.limit:
             continue
         differences = list_differences(first, side)
         if all(one.standing is not DifferenceGravity.REFUSED for one in differences):

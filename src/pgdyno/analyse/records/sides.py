@@ -1,12 +1,13 @@
 """List the parts of a record that can be compared with another record: a load with trials of its own, under one variant.
 
 Mixtures are left out: if variants alternated within a trial, its figures belong to none of them. Trials of a search at
-one of many rates are left out, too; the search's closed loop and its answer are not.
+one of many rates are left out, too; the search's closed loop and its answer are not. Of a load in parts each part is listed, and
+not their sum, which rises where slow transactions give way to quick ones.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 
 import msgspec
@@ -24,11 +25,13 @@ from pgdyno.spec.variant import OF_PLACE
 
 
 class Side(msgspec.Struct, frozen=True, kw_only=True):
-    """A load of a record under one variant, with its finished trials."""
+    """A load of a record under one variant, or one part of such a load, with its finished trials."""
 
     record: StudyRecord
     name: str
     """The name in the record's report."""
+    part: str | None = None
+    """The part that all figures are of; None for a whole load."""
     load: PlannedWorkload
     variant: Variant | None
     """None if the record compares no variants."""
@@ -41,6 +44,11 @@ class Side(msgspec.Struct, frozen=True, kw_only=True):
     """The limit that the search was for, such as `p99 < 20 ms`."""
     limit_tps: Estimate | None = None
     """The highest rate that keeps it; the interval is from the rate that certainly holds to the one that certainly fails."""
+
+    @property
+    def load_name(self) -> str:
+        """The name of its load, or of the part of it."""
+        return self.load.name if self.part is None else f"part {self.part} of {self.load.name}"
 
     @property
     def trials(self) -> tuple[TrialAnalysis, ...]:
@@ -113,7 +121,7 @@ def list_sides(
         script_hashes: Hash of each script file's content, by its name in the plan.
         doubts: Disturbances of measurements on the machine, one sentence each.
     """
-    sides = []
+    sides: list[Side] = []
     for workload in analysis.workloads:
         tried = {(trial.record.planned.variants, trial.record.planned.rate_tps) for trial in workload.trials}
         finished = any(trial.tps is not None for trial in workload.trials)
@@ -134,8 +142,28 @@ def list_sides(
             scripts=tuple((script_hashes.get(name, name), weight) for name, weight in scripts),
             doubts=tuple(doubts),
         )
-        sides.append(_with_limit(side, analysis))
+        sides += _list_parts(side) if side.load.parts else [_with_limit(side, analysis)]
     return tuple(sides)
+
+
+def _list_parts(side: Side) -> Iterator[Side]:
+    """Yield each part of a load: it ran beside the others, so that rules still look at the whole load."""
+    for part in side.workload.parts:
+        trials = tuple(_narrow(trial, part.name) for trial in side.workload.trials)
+        of_part = msgspec.structs.replace(side.workload, tps=part.tps, latency_ms=part.latency_ms, trials=trials)
+        yield msgspec.structs.replace(side, name=f"part {part.name} of {side.name}", part=part.name, workload=of_part)
+
+
+def _narrow(trial: TrialAnalysis, name: str) -> TrialAnalysis:
+    """Return a trial with the TPS and latencies of one part in place of the whole load's."""
+    part = next((one for one in trial.parts if one.name == name), None)
+    return msgspec.structs.replace(
+        trial,
+        tps=None if part is None else part.tps,
+        pgbench_tps=None,
+        latency_mean_ms=None if part is None else part.latency_mean_ms,
+        percentiles=() if part is None else part.percentiles,
+    )
 
 
 def pair_sides(first: Sequence[Side], other: Sequence[Side]) -> Pairing:
@@ -185,7 +213,7 @@ def _outline(host: HostFacts) -> tuple[object, ...]:
 
 def _rank(one: Side, other: Side) -> int | None:
     """Rank how well two sides match, 0 best; None if they do not."""
-    if one.load.name != other.load.name:
+    if one.load_name != other.load_name:
         return None
     if one.variant is not None and other.variant is not None:
         return 0 if one.variant.name == other.variant.name else None

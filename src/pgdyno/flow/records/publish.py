@@ -162,7 +162,7 @@ def _make_load(number: int, one: GroupedSide, published: Sequence[PublishedRecor
     return PublishedLoad(
         group=number,
         record=published[one.place].page,
-        workload=side.load.name,
+        workload=side.load_name,
         variant=None if side.variant is None else side.variant.name,
         tps=side.workload.tps,
         trials_count=len(side.trials),

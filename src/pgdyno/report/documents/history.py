@@ -65,7 +65,7 @@ def history_document(histories: Sequence[History], unreadable: Sequence[str]) ->
 def _make_history(history: History) -> HistoryDocument:
     side = history.latest.side
     return HistoryDocument(
-        workload=side.load.name,
+        workload=side.load_name,
         variant=None if side.variant is None else side.variant.name,
         is_long_enough=history.is_long_enough,
         results=tuple(

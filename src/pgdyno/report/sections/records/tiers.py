@@ -19,7 +19,7 @@ from pgdyno.report.sections.records.pairs import NamedRecord, name_records
 def list_tiers(records: Sequence[NamedRecord], comparisons: Sequence[RecordComparison]) -> dict[str, Tiers]:
     """Return for each load the tiers over the first record's machine and all comparable ones.
 
-    A load that only one machine ran, or one that nobody saw, or that has a fixed rate, has no tiers.
+    A load that only one machine ran, or one that nobody saw, or that has a fixed rate or parts, has no tiers.
     """
     names = name_records(records)
     hosts: dict[str, list[HostCapacity]] = {}
@@ -29,6 +29,7 @@ def list_tiers(records: Sequence[NamedRecord], comparisons: Sequence[RecordCompa
             is_one_machine = look_alike(*hosts_of)
             if (
                 pair.refusals
+                or pair.first.part is not None
                 or None in hosts_of
                 or is_one_machine
                 or (pair.first.load.rate_tps is not None and pair.first.limit_tps is None)
