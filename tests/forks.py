@@ -140,7 +140,7 @@ def _make_ready() -> None:
     """Import, read and compile here what each child would else for itself, as far as it starts no thread."""
     package = importlib.import_module("pgdyno")
     modules = [importlib.import_module(module.name) for module in pkgutil.walk_packages(package.__path__, "pgdyno.")]
-    importlib.import_module("tests.homes")
+    importlib.import_module("tests.quick")
     # What commands import when they need it: comparisons the first, values on the command line the second.
     for name in ("scipy.special", "typer._adapters", "polars._utils.parquet", "tomli_w"):
         importlib.import_module(name)
@@ -235,10 +235,9 @@ def _run(task: dict[str, Any]) -> None:
         module, sys.argv[1:] = task["helper"][4], task["helper"][5:]
         run_main(module)
     from pgdyno.__main__ import main
-    from pgdyno.run.cluster.server import Server
-    from tests.homes import copied_initdb
+    from tests.quick import hurry
 
-    Server.initdb = copied_initdb  # type: ignore[method-assign]
+    hurry()
     sys.argv[1:] = task["words"]
     try:
         main()

@@ -17,9 +17,8 @@ from typing import Any
 import pytest
 
 from pgdyno.cli import main
-from pgdyno.run.cluster.server import Server
 from tests.forks import HelperPopen
-from tests.homes import copied_initdb
+from tests.quick import hurry
 from tests.ready_program import Program, run_program
 from tests.shared import reachable_folder, shared_home, without_shared
 
@@ -140,7 +139,7 @@ def run_here(
     with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         patch.setattr(sys, "argv", ["pgdyno", *arguments])
         patch.setattr(subprocess, "Popen", HelperPopen)
-        patch.setattr(Server, "initdb", copied_initdb)
+        hurry(patch.setattr)
         patch.delenv("PGDYNO_PROGRAM", raising=False)
         for name, value in {"COLUMNS": str(columns), **environment}.items():
             patch.setenv(name, value)

@@ -1,0 +1,17 @@
+"""What stands for parts of the program that only take long, in tests of the whole program; tests of those parts run the real ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from pgdyno.run.cluster.server import Server
+from pgdyno.run.given import probe
+from tests.homes import copied_initdb
+
+
+def hurry(put: Callable[[Any, str, object], None] = setattr) -> None:
+    """Let this process run them."""
+    put(Server, "initdb", copied_initdb)
+    # How what others do in a user's server is seen is tested by tests/run/test_privileges.py.
+    put(probe, "_WATCH_S", 0.3)
