@@ -82,7 +82,7 @@ def test_a_role_with_exactly_the_printed_grants(cluster: Cluster, tmp_path: Path
     before = conf(cluster)
     variants = [f"enable_indexscan={on} enable_bitmapscan={on}" for on in ("on", "off")]
     settings = [word for one in variants for word in ("--set", one)]
-    words = ("compare", "--dsn", dsn(cluster, "bench"), *settings, *LOAD, "--design", "switchback", "--minutes", "1")
+    words = ("compare", "--dsn", dsn(cluster, "bench"), *settings, *LOAD, "--design", "switchback", "--minutes", "0.75")
     words = (*words, "--rate", "10")
     code, _, said = run(tmp_path, *words, "--yes")
     hint = re.search(r"a superuser gives it by: (.*)", said)

@@ -8,22 +8,25 @@ import shutil
 import subprocess
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
+from pgdyno.run import given_server
 from tests.cli.test_apply_given import cloned
 from tests.loops import mounted, needs_root
 from tests.ready_program import Program, run_program
 from tests.tools.pgcluster import PORT, Cluster, running
 
-from .program import Bench
+from .program import Bench, run_here, wait_until
 
 pytestmark = pytest.mark.cluster
 LOAD = (
     *("--stock-only", "--workload", "select-only", "--clients", "2", "--rate", "100"),
     *("--rounds", "1", "--warm-up", "0s"),
 )
+WORKING = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'pgbench' AND datname LIKE '%_run'"
 
 
 @pytest.fixture(scope="module")
@@ -49,13 +52,8 @@ def run(bench: Bench, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 def begin(cluster: Cluster, bench: Bench, *more: str) -> subprocess.Popen[str]:
     """Start a bench, and wait until its measured load is at work."""
-    return start(cluster, bench, words(cluster, *more))
-
-
-def start(cluster: Cluster, bench: Bench, argv: tuple[str, ...]) -> subprocess.Popen[str]:
-    child = Program(argv, cwd=bench.folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    query = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'pgbench' AND datname LIKE '%_run'"
-    while cluster.sql(query) != "2":
+    child = Program(words(cluster, *more), cwd=bench.folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    while cluster.sql(WORKING) != "2":
         assert child.poll() is None, child.communicate()
         time.sleep(0.1)
     return child
@@ -73,8 +71,10 @@ def test_sessions_that_are_killed_fail_the_trial_which_is_repeated(cluster: Clus
     assert "trial 1 is repeated after `terminating connection due to administrator command`" in said
 
 
-def test_a_failover_ends_the_study_and_the_new_primary_goes_on(bench: Bench) -> None:
+def test_a_failover_ends_the_study_and_the_new_primary_goes_on(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """The string names both; the study that was begun with one does not change over within a trial."""
+    # It is stopped for good: how long a study waits for its return is not the point.
+    monkeypatch.setattr(given_server, "_RETURNS_WITHIN_S", 1.0)
     with running(18) as primary, cloned(primary) as standby:
         primary.sql("CREATE ROLE bench LOGIN CREATEDB")
         with (standby.data / "postgresql.auto.conf").open("a") as conf:
@@ -83,15 +83,20 @@ def test_a_failover_ends_the_study_and_the_new_primary_goes_on(bench: Bench) -> 
         places = f"host={primary.root},{standby.root} port={PORT},{PORT}"
         dsn = f"{places} user=bench dbname=postgres target_session_attrs=read-write"
         argv = ("bench", "--dsn", dsn, *LOAD, "--scale", "1", "--duration", "5s", "--allow", "busy")
-        child = start(primary, bench, argv)
         lag = "SELECT pg_wal_lsn_diff(pg_current_wal_lsn(), replay_lsn) FROM pg_stat_replication"
-        while primary.sql(lag) != "0":
-            time.sleep(0.05)
-        primary.stop()
-        standby.run("pg_ctl", "-D", str(standby.data), "-w", "-s", "promote")
-        _, said = child.communicate()
-        assert (child.returncode, "the server does not answer any more" in said) == (4, True), said
-        assert "`pgdyno resume` goes on" in said
+
+        def fail_over() -> None:
+            assert wait_until(lambda: primary.sql(WORKING) == "2")
+            assert wait_until(lambda: primary.sql(lag) == "0")
+            primary.stop()
+            standby.run("pg_ctl", "-D", str(standby.data), "-w", "-s", "promote")
+
+        with ThreadPoolExecutor(1) as beside:
+            failing = beside.submit(fail_over)
+            ended = run_here(argv, cwd=bench.folder)
+            failing.result()
+        assert (ended.returncode, "the server does not answer any more" in ended.stderr) == (4, True), ended.stderr
+        assert "`pgdyno resume` goes on" in ended.stderr
         resumed = run(bench, "resume")
         assert resumed.returncode == 0, resumed.stderr
         assert f"at {standby.root}" in resumed.stderr

@@ -134,9 +134,10 @@ def test_options_that_do_not_fit_are_refused(tmp_path: Path) -> None:
 def test_a_pooler_that_runs_already_against_the_server_behind_it(tmp_path: Path, cluster: Cluster) -> None:
     with pooling(cluster, mode="transaction", database="*", more="stats_users = plain") as folder:
         words = ("--dsn", dsn(cluster), "--endpoint", "primary", "--endpoint", f"bouncer={dsn(cluster, folder)}")
-        # The fewest rounds that can decide anything do.
+        # The fewest rounds that can decide anything do, where clients think.
+        (tmp_path / "thinking.sql").write_text(THINKING)
         few = ("--duration", "2s", "--minutes", "2", "--detect", "90%", "--confidence", "50%")
-        code, out, err = run(tmp_path, "compare", *words, *LOAD, *few)
+        code, out, err = run(tmp_path, "compare", *words, "--workload", "thinking.sql", *ALIKE, *few)
     assert code == 0, err
     report = json.loads(out)
     assert report["experiment"]["design"] == "paired"

@@ -28,7 +28,9 @@ def sweep(cluster: Cluster, *axes: str) -> tuple[str, ...]:
 
 
 def test_numbers_of_clients_are_swept(cluster: Cluster, tmp_path: Path) -> None:
-    done = run_here(sweep(cluster, "clients=1,2", "--minutes", "1"), cwd=tmp_path)
+    (tmp_path / "thinking.sql").write_text(THINKING)
+    asked = sweep(cluster, "clients=1,2", "--workload", "thinking.sql", "--minutes", "1")
+    done = run_here(asked, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert len(json.loads(done.stdout)["experiment"]["comparisons"]) == 1
     record = Bench(folder=tmp_path).record

@@ -65,7 +65,7 @@ def test_a_sweep_that_is_killed_within_a_turn_leaves_nothing_and_is_finished(ben
 def test_numbers_of_clients_are_compared_in_turns(bench: Bench) -> None:
     # Clients that think: twice as many do twice as much, on a busy machine too.
     (bench.folder / "thinking.sql").write_text(THINKING)
-    short = ("--duration", "2s", "--warm-up", "1s", "--scale", "4", "--confidence", "80%", "--minutes", "3")
+    short = ("--duration", "2s", "--warm-up", "0s", "--scale", "4", "--detect", "90%", "--confidence", "50%")
     words = ("--clients", "2", "--clients", "4", *short, "--workload", "thinking.sql", "--out", "out")
     done = bench.run("compare", *words, "--home", str(bench.home))
     assert done.returncode == 0, done.stderr
