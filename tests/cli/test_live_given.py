@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -119,8 +118,8 @@ def test_a_longer_script_is_slower_also_after_a_kill(cluster: Cluster, folder: B
 def test_scripts_are_compared_each_in_its_own_transactions(cluster: Cluster, folder: Bench) -> None:
     # Each of them naps, which makes the difference and leaves the CPUs to the tests beside it.
     row = "UPDATE pgbench_tellers SET tbalance = tbalance + {n} FROM pg_sleep(0.001) WHERE tid = :client_id + 1;\n"
-    (folder.folder / "many.sql").write_text("".join(row.format(n=n) for n in range(30)))
-    (folder.folder / "one.sql").write_text(row.format(n=435))
+    (folder.folder / "many.sql").write_text("".join(row.format(n=n) for n in range(10)))
+    (folder.folder / "one.sql").write_text(row.format(n=45))
     dsn = f"host={cluster.root} port={PORT} user=plain dbname=postgres"
     # Statements are timed, and counted, in the warm-up.
     rest = ("--scale", "1", "--clients", "2", "--warm-up", "1s", "--duration", "1s", "--design", "live")
@@ -132,21 +131,7 @@ def test_scripts_are_compared_each_in_its_own_transactions(cluster: Cluster, fol
     assert verdict["kind"] == "faster", verdict
     ran = {(trial.planned.variants[0], *trial.argv) for trial in open_record(record).read_trials()}
     assert all(any(word.endswith(f"{name}@1") for word in argv) for name, *argv in ran)
-    assert "statements of a transaction: 30 in many.sql, 1 in one.sql" in (record / "report.md").read_text()
-
-
-@on_15
-def test_identical_variants_are_equivalent(cluster: Cluster, folder: Bench) -> None:
-    cluster.sql(TIMEOUT)
-    done = folder.run(*compare(cluster, "--clients", "2", *SETTINGS))
-    assert done.returncode == 0, done.stderr
-    verdict = verdict_of(read_report(folder.folder / "out"), "work_mem=8MB")
-    assert verdict["kind"] == "equivalent", verdict
-    asked = [json.loads(file.read_text())["argv"] for file in folder.folder.glob("out/trials/*/trial.json")]
-    assert {word.partition("work_mem=")[2][:3] for argv in asked for word in argv if "work_mem=" in word} == {
-        "4MB",
-        "8MB",
-    }
+    assert "statements of a transaction: 10 in many.sql, 1 in one.sql" in (record / "report.md").read_text()
 
 
 @on_15
