@@ -74,9 +74,9 @@ def test_a_gate_fails_on_what_is_proven_and_so_does_its_record(bench: Bench) -> 
 def test_a_gate_passes_what_is_faster(bench: Bench) -> None:
     for name, commits in (("slow", SLOW_COMMITS), ("quick", QUICK_COMMITS)):
         (bench.folder / f"{name}.conf").write_text(commits.replace(", ", "\n"))
-    options = ("--home", str(bench.home), "--scale", "2", "--clients", "2", "--minutes", "2", "--out", "out")
-    # The fewest slices that can decide anything do.
-    options = (*options, "--warm-up", "0s", "--duration", "3s", "--detect", "90%", "--confidence", "50%")
+    options = ("--home", str(bench.home), "--scale", "2", "--clients", "2", "--design", "paired", "--out", "out")
+    # The fewest rounds that can decide anything do.
+    options = (*options, "--warm-up", "0s", "--duration", "1s", "--detect", "90%", "--confidence", "50%")
     done = bench.run(
         "compare", "slow.conf", "quick.conf", *options, "--fail-if", "slower,tps<-3%", "--fail-if", "inconclusive"
     )
