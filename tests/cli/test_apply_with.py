@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from pgdyno.record.store import open_record
+from tests.cli.experiments import THINKING
 from tests.cli.program import wait_until
 from tests.cli.test_compare_given import GENTLE, LOAD, SECRET, dsn, on_15, on_18, run, start
 from tests.run.test_given_command import run_command_of, write_command
@@ -31,7 +32,14 @@ def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
 
 def compare(cluster: Cluster, *words: str) -> tuple[str, ...]:
     apply = ("--apply-with", f"{cluster.root}/apply.sh")
-    return ("compare", "--dsn", dsn(cluster, "bench"), *VALUES, *apply, *LOAD, *GENTLE, "--duration", "1s", *words)
+    return ("compare", "--dsn", dsn(cluster, "bench"), *VALUES, *apply, "--duration", "1s", *words)
+
+
+def thinking(folder: Path) -> tuple[str, ...]:
+    """Let clients think, so that the fewest rounds that can decide anything do."""
+    (folder / "thinking.sql").write_text(THINKING)
+    near = ("--detect", "90%", "--confidence", "50%")
+    return ("--workload", "thinking.sql", "--scale", "1", "--clients", "1", "--warm-up", "0s", *near)
 
 
 def calls(cluster: Cluster) -> list[str]:
@@ -48,11 +56,11 @@ def buffers(cluster: Cluster) -> str:
 @on_15
 def test_a_setting_that_takes_a_restart_is_compared(cluster: Cluster, tmp_path: Path) -> None:
     calls(cluster)
-    code, _, said = run(tmp_path, *compare(cluster))
+    code, _, said = run(tmp_path, *compare(cluster, *LOAD))
     assert (code, "nothing was changed" in said, "add --yes" in said) == (2, True, True), said
     assert "shared_buffers of the whole server changes in turn: 2048, 3072; now 4096" in said
     assert (calls(cluster), buffers(cluster)) == ([], "4096")
-    code, out, said = run(tmp_path, *compare(cluster, "--minutes", "1", "--detect", "50%", "--yes", "--json"))
+    code, out, said = run(tmp_path, *compare(cluster, *thinking(tmp_path), "--minutes", "1", "--yes", "--json"))
     assert code == 0, said
     assert json.loads(out)["experiment"]["design"] == "paired"
     (record,) = (tmp_path / "pgdyno-records").glob("*")
@@ -82,7 +90,7 @@ done
     reload.chmod(0o755)
     settings = ("--set", "commit_delay=10", "--set", "commit_delay=20", "--apply-with", "./reload.sh")
     words = ("compare", "--dsn", dsn(cluster, "bench"), *settings, *LOAD, *GENTLE, "--design", "switchback")
-    code, out, said = run(tmp_path, *words, "--minutes", "1", "--detect", "50%", "--yes", "--json")
+    code, out, said = run(tmp_path, *words, "--minutes", "0.75", "--detect", "50%", "--yes", "--json")
     assert code == 0, said
     assert json.loads(out)["experiment"]["design"] == "switchback"
     (record,) = (tmp_path / "pgdyno-records").glob("*")
@@ -141,7 +149,7 @@ settings = {{ shared_buffers = "24MB" }}
 @on_18
 def test_kill_9_and_restore_by_the_command(cluster: Cluster, tmp_path: Path) -> None:
     calls(cluster)
-    child = start(tmp_path, *compare(cluster, "--minutes", "5", "--yes"))
+    child = start(tmp_path, *compare(cluster, *LOAD, *GENTLE, "--minutes", "5", "--yes"))
     assert wait_until(lambda: (cluster.root / "calls").exists() or child.poll() is not None)
     assert child.poll() is None, child.communicate()
     child.kill()

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.cli.experiments import THINKING
+from pgdyno.record.store import open_record
+from tests.cli.experiments import THINKING, read_report, verdict_of
 from tests.cli.test_compare_given import on_15, on_18, run
 from tests.given import LOG_PREFIX, list_unexpected
 from tests.run.test_privileges import without_key
@@ -57,7 +59,7 @@ def ask(cluster: Cluster, folder: Path, role: str, *words: str, changes: tuple[s
 
 @on_15
 def test_settings_of_the_whole_server(cluster: Cluster, neighbour: None, tmp_path: Path) -> None:
-    values = ("--set", "commit_delay=10", "--set", "commit_delay=20", "--design", "switchback", "--minutes", "1")
+    values = ("--set", "commit_delay=10", "--set", "commit_delay=20", "--design", "switchback", "--minutes", "0.75")
     ask(cluster, tmp_path, "chief", "compare", *values, *LOAD, *QUICK_ANSWER, changes=("commit_delay",))
     tuned = ("tune", "--host", "r8g.2xlarge", "--dataset", "20GB", "--apply", "--allow", "busy")
     names = cluster.sql("SELECT name FROM pg_settings WHERE context NOT IN ('internal', 'postmaster')").split()
@@ -77,6 +79,11 @@ def test_live_slices_turns_a_file_and_a_check(cluster: Cluster, neighbour: None,
     load = ("--scale", "1", "--workload", "thinking.sql", "--minutes", "2", *short, *QUICK_ANSWER)
     live = ("compare", "--set", "work_mem=4MB", "--set", "work_mem=8MB", "--clients", "1", "--design", "live")
     assert "ask for no statement_timeout" in ask(cluster, tmp_path, "bench", *live, *load, "--out", "live")
+    # Identical variants are equivalent, although each asks for its own value.
+    verdict = verdict_of(read_report(tmp_path / "live"), "work_mem=8MB")
+    assert verdict["kind"] == "equivalent", verdict
+    argv = " ".join(word for trial in open_record(tmp_path / "live").read_trials() for word in trial.argv)
+    assert set(re.findall(r"work_mem=(\w+)", argv)) == {"4MB", "8MB"}
     said = ask(cluster, tmp_path, "bench", "sweep", "clients=1,2", *load, "--out", "turns")
     assert "take turns on one server" in said
     # Nothing is frozen.
