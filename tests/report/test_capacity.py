@@ -85,10 +85,13 @@ def test_bounds_stand_with_what_they_come_from() -> None:
 
 
 def test_bounds_of_turns_say_how_many_trials_each_is_from() -> None:
-    rows = {row[0]: row[1:] for row in show(bounds_table(reckon_turns(FULL)))}
+    table = bounds_table(reckon_turns(FULL))
+    rows = {row[0]: row[1:] for row in show(table)}
     assert rows["CPUs"][-1] == "2 CPUs; its use in n = 4 trials of the rounds"
     assert rows["CPUs"][2].endswith("]")
-    assert rows["bytes written"][-1].endswith("; its use in n = 1 watched trial")
+    assert "its use" not in rows["bytes written"][-1]
+    assert table is not None
+    assert "those of 1 trial that samplers watched, where the source names no others." in table.remark
     assert rows["bytes written"][2].endswith("(n = 1: no interval)")
 
 

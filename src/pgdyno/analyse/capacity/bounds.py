@@ -112,7 +112,7 @@ def _bound_cpus(trials: Sequence[FinishedTrial], usable: float | None) -> _Found
         how = f"{how}; standbys' use is counted with the server's"
     # Of a round nobody knows what others used.
     rounds = [] if is_narrowed or beside else count_cpus_in_rounds(trials, watched)
-    taken, which = choose_uses(trials, watched, rounds)
+    taken, which = choose_uses(watched, rounds)
     limit, unseen = exact_estimate(usable, unit="s/s"), "the CPUs were not sampled"
     kind, bound = _bound_by_usage(
         BoundKind.CPU, [one.usage for one in taken], limit, how=f"{how}{which}", unseen=unseen
@@ -141,12 +141,10 @@ def _allow_for_idle_cpus(tps: Estimate, idle_ratio: float) -> Estimate:
 def _bound_generator(trials: Sequence[FinishedTrial], threads: int) -> _Found:
     """Bound the load by pgbench's threads, from its busiest one, because clients are distributed evenly."""
     ratios = [(trial.shares.get("load_generator_thread_ratio"), rate_tps) for trial, rate_tps in trials]
-    watched = [Usage(ratio * threads, rate_tps) for ratio, rate_tps in ratios if ratio is not None]
-    taken, which = choose_uses(trials, watched, ())
+    taken = [Usage(ratio * threads, rate_tps) for ratio, rate_tps in ratios if ratio is not None]
     how = f"pgbench with {threads} threads" if threads > 1 else "pgbench with one thread"
     limit = exact_estimate(float(threads), unit="s/s")
-    unseen = "pgbench was not sampled"
-    return _bound_by_usage(BoundKind.LOAD_GENERATOR, taken, limit, how=f"{how}{which}", unseen=unseen)
+    return _bound_by_usage(BoundKind.LOAD_GENERATOR, taken, limit, how=how, unseen="pgbench was not sampled")
 
 
 def _bound_flushes(trials: Sequence[FinishedTrial], clients: int, limits: DiskLimits | None) -> _Found:
@@ -160,7 +158,7 @@ def _bound_flushes(trials: Sequence[FinishedTrial], clients: int, limits: DiskLi
     tps = divide_estimates(limit, demand, unit="tps")
     # A commit that waits for a flush is a transaction.
     rounds = [Usage(trial.rate_tps, trial.rate_tps) for trial in trials if trial.is_of_round]
-    taken, which = choose_uses(trials, [Usage(use.used, rate_tps) for use, rate_tps in uses], rounds)
+    taken, which = choose_uses([Usage(use.used, rate_tps) for use, rate_tps in uses], rounds)
     reached = estimate_geometric_mean([one.amount for one in taken], unit="tps")
     bound = Bound(
         kind=BoundKind.FLUSHES,
@@ -183,7 +181,7 @@ def _bound_device(trials: Sequence[FinishedTrial], use_kind: UseKind, limits: Di
     if uses:
         counted = COUNTED_IN_ROUNDS.get(use_kind)
         rounds = [] if counted is None else count_in_rounds(trials, counted)
-        taken, which = choose_uses(trials, [Usage(use.used, rate_tps) for use, rate_tps in uses], rounds)
+        taken, which = choose_uses([Usage(use.used, rate_tps) for use, rate_tps in uses], rounds)
         limit, how = _limit(uses[0][0], key, limits), f"{uses[0][0].how}{which}"
         return _bound_by_usage(kind, taken, limit, how=how, unseen=_NOT_SEEN)
     if limits is None:

@@ -57,7 +57,7 @@ class Bound(msgspec.Struct, frozen=True, kw_only=True):
     used: Estimate
     """Share of the limit that the trials used; above 1, they used more than the known limit."""
     how: str
-    """Description of the limit, in a clause; beside live rounds also which trials show the use of it."""
+    """Description of the limit, in a clause; also which trials show its use where that are not watched ones."""
     others_ratio: float | None = 0.0
     """Largest use by others in a trial, 0 if it does not disturb the load; None if it is unknown."""
     idle_ratio: float = 0.0

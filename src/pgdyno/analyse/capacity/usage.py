@@ -49,25 +49,19 @@ class CpuUse(NamedTuple):
     """What other programs used of them; None if that is not known."""
 
 
-def choose_uses(
-    trials: Sequence[FinishedTrial], watched: Sequence[_T], rounds: Sequence[_T]
-) -> tuple[Sequence[_T], str]:
-    """Choose the trials that show a use: those of the rounds where these are more; return also a clause that names them.
+def choose_uses(watched: Sequence[_T], rounds: Sequence[_T]) -> tuple[Sequence[_T], str]:
+    """Choose the trials that show a use: those of live rounds where these are more; return also a clause that names them.
 
     Args:
-        trials: All finished trials of the load.
-        watched: The uses of the watched ones.
+        watched: The uses of the trials that the samplers watched.
         rounds: The uses of those of live rounds, as far as they counted them.
 
     Returns:
-        The clause is empty without live rounds: all trials are alike.
+        The clause is empty for watched trials.
     """
-    is_of_rounds = len(rounds) > len(watched) > 0
-    taken = rounds if is_of_rounds else watched
-    if not any(trial.is_of_round for trial in trials):
-        return taken, ""
-    which = "trials of the rounds" if is_of_rounds else f"watched {'trial' if len(watched) == 1 else 'trials'}"
-    return taken, f"; its use in n = {len(taken)} {which}"
+    if len(rounds) > len(watched) > 0:
+        return rounds, f"; its use in n = {len(rounds)} trials of the rounds"
+    return watched, ""
 
 
 def count_in_rounds(trials: Sequence[FinishedTrial], metric: str) -> list[Usage]:

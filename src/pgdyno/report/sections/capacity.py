@@ -101,8 +101,11 @@ def bounds_table(capacity: Capacity) -> Table | None:
         )
         for bound in capacity.bounds
     )
-    count = max(bound.demand.n for bound in capacity.bounds)
-    watched = f" Uses are those of {count_things(count, 'trial')} that samplers watched." if count else ""
+    counts = {bound.demand.n for bound in capacity.bounds} - {0}
+    unless = ", where the source names no others" if len(counts) > 1 else ""
+    watched = (
+        f" Uses are those of {count_things(min(counts), 'trial')} that samplers watched{unless}." if counts else ""
+    )
     reasons: dict[str, list[str]] = {}
     for kind in BoundKind:
         if kind.value in capacity.absent:
