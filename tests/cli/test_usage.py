@@ -50,7 +50,8 @@ WRONG = [
         "leave one of them out",
     ),
     ("compare --rate 10 --rate 20", "--rate 10 --rate 20: --rate takes one value", "give it once"),
-    ("bench --cache cold --cache cold", "--cache cold --cache cold: --cache takes one value", "give it once"),
+    # One value that is given twice is the same value.
+    ("bench --cache cold --cache cold --scale big", "--scale big: not a whole number", "`pgdyno bench --help`"),
     (
         "bench --server 15 --server 18",
         "--server 15 --server 18: --server takes one value",

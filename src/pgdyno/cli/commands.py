@@ -105,7 +105,7 @@ def _keep_default(parameter: Any) -> None:
 
 
 def _refuse_repeated(command: PlainCommand, ctx: Any, words: Sequence[str]) -> None:
-    """Refuse several values of an option that takes one and says what is measured: typer would drop all but the last.
+    """Refuse unlike values of an option that takes one and says what is measured: typer would drop all but the last.
 
     Raises:
         RepeatedOptionError: An option was given several.
@@ -120,7 +120,7 @@ def _refuse_repeated(command: PlainCommand, ctx: Any, words: Sequence[str]) -> N
         twin.add_to_parser(parser, ctx)
     given, _, _ = parser.parse_args(args=[*words])
     for option in once:
-        if len(values := given.get(option.name) or ()) > 1:
+        if len(set(values := given.get(option.name) or ())) > 1:
             raise RepeatedOptionError(option.opts[0], values, given)
 
 

@@ -54,7 +54,7 @@ def _say_once(error: RepeatedOptionError, command: str | None) -> str:
     if error.option in _OF_PAIRS:
         return f"give all in quotes: {error.option} {shlex.quote(' '.join(values))}"
     axes = [axis for axis in error.given.get("axes") or () if axis.partition("=")[0] not in {name, ""}]
-    if command not in _MEASURING or name not in VARIED or len(values) == 1 or any("<" in axis for axis in axes):
+    if command not in _MEASURING or name not in VARIED or any("<" in axis for axis in axes):
         return "give it once"
     axis = f"{name}={','.join(values)}"
     return f"give it once, or vary it: `pgdyno sweep {shlex.join([*axes[:1], axis])}`"
