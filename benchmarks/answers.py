@@ -73,7 +73,8 @@ def run_live(stages: Sequence[TrialStage], folder: Path, *, slice_s: float, seed
             raise outcome.error
         data = read_trial_data(member.folder, outcome.record)
         counted_s = sum(one.counted_s for one in data.slices)
-        rates.append(sum(load.ok_count for load in data.slice_loads) / counted_s)
+        logged_tps = sum(load.ok_count for load in data.slice_loads) / counted_s
+        rates.append(logged_tps / outcome.record.log_sampling_rate)
     return rates
 
 
