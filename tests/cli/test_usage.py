@@ -7,7 +7,11 @@ import sys
 
 import pytest
 
+from pgdyno.cli.commands import VARIED
 from pgdyno.cli.main import run_program
+from pgdyno.flow import comparison_options
+from pgdyno.spec.initdb import INITDB_KEYS
+from pgdyno.spec.variant import OF_LOAD
 
 WRONG = [
     ("bench --scale big", "--scale big: not a whole number", "`pgdyno bench --help` lists the options"),
@@ -117,3 +121,9 @@ def test_without_a_word_there_is_help(monkeypatch: pytest.MonkeyPatch, capsys: p
     assert "Usage: pgdyno" in out
     assert "compare-records" in out
     assert err == ""
+
+
+def test_options_that_have_an_axis_and_axes_that_have_an_example_are_those_of_a_sweep() -> None:
+    """The command line keeps names of its own, because `--help` loads no types of studies."""
+    assert VARIED - {"pool_size"} == OF_LOAD - {*INITDB_KEYS}
+    assert comparison_options._EXAMPLES.keys() - {"pool_size", "commit_delay"} == OF_LOAD

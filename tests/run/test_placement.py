@@ -12,8 +12,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from pgdyno.run.host.placement import choose_cpus, parse_cpus, placed
+from pgdyno.run.host.placement import choose_cpus, placed
 from pgdyno.run.host.process import ServerUser, call_as
+from pgdyno.run.host.topology import parse_cpus
 from tests.run.trees import read_affinities
 
 THREE_THREADS = """

@@ -26,7 +26,7 @@ from pgdyno.analyse.trial.analysis import analyse_trial
 from pgdyno.analyse.trial.latency import estimate_latencies
 from pgdyno.analyse.trial.parts import estimate_parts
 from pgdyno.analyse.types import TrialAnalysis, WorkloadAnalysis
-from pgdyno.plan.experiment import Experiment, Variant, find_crossed_axis, is_client_sweep
+from pgdyno.plan.experiment import Experiment, Variant, is_client_sweep, list_crossed_levels
 from pgdyno.plan.plan import PlannedWorkload, apply_variant, count_planned_rounds
 from pgdyno.plan.search import Search
 from pgdyno.record.trial_data import TrialData
@@ -120,20 +120,15 @@ def analyse_study(
 
 def _analyse_levels(trials: Sequence[TrialAnalysis], experiment: Experiment) -> Iterator[tuple[str, ClientSweep]]:
     """Yield each level of the axis that was swept beside clients, with the curve of its loads; nothing for other comparisons."""
-    axis = find_crossed_axis(experiment)
-    if axis is None:
-        return
-    clients: dict[str, dict[str, int | None]] = {}
-    for one in experiment.variants:
-        clients.setdefault(one.levels[axis], {})[one.name] = one.clients
-    for level, of in clients.items():
-        sweep = analyse_workload_sweep(trials, experiment, level_of=functools.partial(_find_clients, of))
+    for level, variants in list_crossed_levels(experiment).items():
+        level_of = functools.partial(_find_clients, frozenset(variants.values()))
+        sweep = analyse_workload_sweep(trials, experiment, level_of=level_of)
         if sweep is not None:
-            yield f"{axis}={level}", sweep
+            yield level, sweep
 
 
-def _find_clients(clients: Mapping[str, int | None], variant: Variant) -> int | None:
-    return clients.get(variant.name)
+def _find_clients(names: frozenset[str], variant: Variant) -> int | None:
+    return variant.clients if variant.name in names else None
 
 
 def find_capacities(

@@ -36,11 +36,12 @@ def run_search(store: RecordStore, record: StudyRecord, search: Search, stage: T
         wanted = searcher.next_trial(trial.workload)
         if wanted is None:
             continue
-        now_s = monotonic_s()
-        next_s = (now_s - began_s) / max(turns, 1)
-        if turns and find_overrun_s(now_s, began_s=began_s, allowed_s=planned_s, next_s=next_s) > 0:
-            ui.say("the time is over before all is settled: `pgdyno resume` runs what is left of the plan")
-            return
+        if turns:
+            now_s = monotonic_s()
+            next_s = (now_s - began_s) / turns
+            if find_overrun_s(now_s, began_s=began_s, allowed_s=planned_s, next_s=next_s) > 0:
+                ui.say("the time is over before all is settled: `pgdyno resume` runs what is left of the plan")
+                return
         if wanted.duration_s > trial.duration_s and not is_longer_told:
             ui.say(f"trials at rates take {wanted.duration_s:.0f} s each: the percentile needs so many transactions")
             is_longer_told = True

@@ -76,7 +76,7 @@ def list_open_trials(store: RecordStore, record: StudyRecord) -> list[tuple[Step
 
 
 def find_overrun_s(now_s: float, *, began_s: float, allowed_s: float, next_s: float) -> float:
-    """Return by how much too late half of the next turn would end; positive: do not begin it.
+    """Return how much too late the middle of the next turn would come; positive: do not begin it.
 
     Ending half a turn late is as near to what was announced as ending half a turn early.
 

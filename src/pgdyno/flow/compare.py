@@ -154,7 +154,7 @@ def compose_sweep(
 
 
 def _list_held(load: Mapping[str, object], tables: Mapping[str, Mapping[str, object]], shared: VariantSpec) -> set[str]:
-    """List the names of what options say of all levels."""
+    """List the names of what options fix for all levels."""
     server = tables["server"]
     settings = named if isinstance(named := server.get("settings"), dict) else {}
     names = {*load, *tables["data"], *tables["trials"], *settings, *shared.sysctl}

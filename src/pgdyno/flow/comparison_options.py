@@ -119,11 +119,11 @@ def _give_example(name: str) -> str:
 
 
 def refuse_held(axes: Sequence[SweepSpec], held: Collection[str]) -> None:
-    """Refuse an axis of what an option says of all levels.
+    """Refuse an axis of what an option fixes for all levels.
 
     Args:
         axes: The axes.
-        held: Names of what options say.
+        held: Names of what options fix.
 
     Raises:
         SpecError: There is one.

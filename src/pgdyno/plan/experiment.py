@@ -120,10 +120,18 @@ def is_client_sweep(experiment: Experiment) -> bool:
     return all(set(variant.levels) == {"clients"} for variant in experiment.variants)
 
 
-def find_crossed_axis(experiment: Experiment) -> str | None:
-    """Return the axis that a sweep crosses with numbers of clients; None for other comparisons."""
+def list_crossed_levels(experiment: Experiment) -> dict[str, dict[int, str]]:
+    """Return the variants of a sweep over clients and something else: by the level of that, such as `mode=prepared`, and by clients.
+
+    Other comparisons have no such levels.
+    """
     axes = list(experiment.reference.levels)
-    return next((axis for axis in axes if axis != "clients"), None) if "clients" in axes else None
+    crossed = [axis for axis in axes if axis != "clients"]
+    levels: dict[str, dict[int, str]] = {}
+    for variant in experiment.variants if crossed and "clients" in axes else ():
+        if variant.clients is not None:
+            levels.setdefault(f"{crossed[0]}={variant.levels[crossed[0]]}", {})[variant.clients] = variant.name
+    return levels
 
 
 def has_several_scripts(experiment: Experiment) -> bool:
@@ -138,15 +146,11 @@ def count_least_rounds(experiment: Experiment, workloads_count: int) -> int:
     """
     if is_client_sweep(experiment):
         return 2
-    return _least_rounds(experiment, (len(experiment.variants) - 1) * workloads_count)
+    return count_rounds_for(experiment, (len(experiment.variants) - 1) * workloads_count)
 
 
-def count_noise_rounds(experiment: Experiment, workloads_count: int) -> int:
-    """Return the fewest rounds that can tell whether the reference differs from itself (A/A)."""
-    return _least_rounds(experiment, workloads_count)
-
-
-def _least_rounds(experiment: Experiment, questions: int) -> int:
+def count_rounds_for(experiment: Experiment, questions: int) -> int:
+    """Return the fewest rounds that can answer so many questions; whether the reference differs from itself (A/A) is one, too."""
     if not experiment.final_look:
         return least_pairs(experiment.alpha / questions)
     level = experiment.alpha / 2 / questions

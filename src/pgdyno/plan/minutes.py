@@ -12,7 +12,7 @@ from typing import NamedTuple
 import msgspec
 
 from pgdyno.errors import SpecError
-from pgdyno.plan.experiment import count_least_rounds, count_noise_rounds
+from pgdyno.plan.experiment import count_least_rounds, count_rounds_for
 from pgdyno.plan.plan import Plan, count_planned_rounds, plan_study
 from pgdyno.plan.scaling import plan_scaling
 from pgdyno.plan.types import Machine
@@ -109,7 +109,7 @@ def describe_missing_pairs(plan: Plan) -> str | None:
     experiment = plan.experiment
     if experiment is None or experiment.design is DesignKind.SWITCHBACK:
         return None
-    rounds, least = min(count_planned_rounds(plan).values()), count_noise_rounds(experiment, len(plan.workloads))
+    rounds, least = min(count_planned_rounds(plan).values()), count_rounds_for(experiment, len(plan.workloads))
     if rounds >= least:
         return None
     # The budget has no time for the disk card, which is in the plan.

@@ -58,6 +58,10 @@ class LoadStatus(enum.Enum):
         return self.value.replace("-", "")
 
 
+CLIMBING = frozenset({LoadStatus.UNDER_USED, LoadStatus.LINEAR})
+"""The statuses of loads below the peak."""
+
+
 class LoadPoint(msgspec.Struct, frozen=True, kw_only=True):
     """One load of the sweep.
 
@@ -255,7 +259,7 @@ def _read_points(
     seen = list_possible_statuses(sweep, msgspec.structs.replace(compared, half=np.zeros_like(compared.half)))
     at_peak = [load for load, statuses in zip(loads, seen, strict=True) if LoadStatus.PEAK in statuses]
     if len(loads) == 1 or not at_peak or not compared.is_linked.all():
-        is_shown = compared.is_noise_known and set(possible[-1]) <= {LoadStatus.UNDER_USED, LoadStatus.LINEAR}
+        is_shown = compared.is_noise_known and CLIMBING.issuperset(possible[-1])
         grows = "TPS still grows at the largest load" if is_shown else "TPS may still grow at the largest load"
         why = _NOT_LINKED if not compared.is_linked.all() else grows
         why = "only one load was tried" if len(loads) == 1 else why

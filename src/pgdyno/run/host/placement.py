@@ -15,6 +15,8 @@ import random
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from pgdyno.run.host.topology import parse_cpus
+
 _NODES = Path("/sys/devices/system/node")
 # Source: proc_pid_stat(5): field 39, counted from the state, which is field 3.
 _LAST_CPU = 39 - 3
@@ -38,9 +40,8 @@ def placed(groups: Sequence[Sequence[int]], draw: random.Random) -> Iterator[Non
         for pids in groups:
             allowed = {thread: cpus for pid in pids for thread, cpus in _read_allowed(pid).items()}
             before |= allowed
-            for thread, cpu in choose_cpus(
-                {thread: _keep_node(thread, cpus) for thread, cpus in allowed.items()}, draw
-            ).items():
+            near = {thread: _keep_node(thread, cpus) for thread, cpus in allowed.items()}
+            for thread, cpu in choose_cpus(near, draw).items():
                 _set_affinity(thread, frozenset({cpu}))
         yield
     finally:
@@ -63,16 +64,6 @@ def choose_cpus(allowed: Mapping[int, frozenset[int]], draw: random.Random) -> d
             hands[cpus] = itertools.cycle(draw.sample(sorted(cpus), len(cpus)))
         chosen[thread] = next(hands[cpus])
     return chosen
-
-
-def parse_cpus(text: str) -> frozenset[int]:
-    """Parse the kernel's list of CPUs, such as `0-3,8`.
-
-    Raises:
-        ValueError: It is none.
-    """
-    ends = [[int(end) for end in part.split("-")] for part in text.strip().split(",") if part]
-    return frozenset(cpu for first, *last in ends for cpu in range(first, (last or [first])[0] + 1))
 
 
 def _read_allowed(pid: int) -> dict[int, frozenset[int]]:

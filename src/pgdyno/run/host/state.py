@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 
 from pgdyno.record.machine.preflight import ClockFacts, CpuFacts, MemoryFacts, ProcessLimits
+from pgdyno.run.host.topology import parse_cpus
 from pgdyno.run.host.tree import Tree
 
 _CPU = "sys/devices/system/cpu"
@@ -33,7 +34,7 @@ def read_cpu(tree: Tree) -> CpuFacts:
     flaws = {file.rpartition("/")[2]: tree.read(file) or "" for file in tree.glob(f"{_CPU}/vulnerabilities/*")}
     ticks = [int(field) for field in (tree.read("proc/stat") or "").split("\n", 1)[0].split()[1:9]]
     return CpuFacts(
-        online_count=_count_cpus(tree.read(f"{_CPU}/online")),
+        online_count=len(parse_cpus(tree.read(f"{_CPU}/online") or "")) or None,
         governors=tuple(sorted(one for one in governors if one)),
         frequency_driver=tree.read(f"{_CPU}/cpu0/cpufreq/scaling_driver"),
         is_boosting=_read_boost(tree),
@@ -90,17 +91,6 @@ def read_process_limits(tree: Tree) -> ProcessLimits:
         name, soft = line[:25].strip(), line[25:].split()[:1]
         limits[name] = None if not soft or soft[0] == _UNLIMITED or not soft[0].isdigit() else int(soft[0])
     return ProcessLimits(open_files=limits.get("Max open files"), processes=limits.get("Max processes"))
-
-
-def _count_cpus(text: str | None) -> int | None:
-    """Count the CPUs in a list: `0-3,8` is 5."""
-    if not text:
-        return None
-    count = 0
-    for part in text.split(","):
-        first, _, last = part.partition("-")
-        count += int(last or first) - int(first) + 1
-    return count
 
 
 def _read_boost(tree: Tree) -> bool | None:

@@ -40,6 +40,16 @@ def read_topology(root: Path) -> CpuTopology | None:
     )
 
 
+def parse_cpus(text: str) -> frozenset[int]:
+    """Parse the kernel's list of CPUs, such as `0-3,8`.
+
+    Raises:
+        ValueError: It is none.
+    """
+    ends = [[int(end) for end in part.split("-")] for part in text.strip().split(",") if part]
+    return frozenset(cpu for first, *last in ends for cpu in range(first, (last or [first])[0] + 1))
+
+
 def _read(path: Path) -> str | None:
     try:
         return path.read_text(encoding="ascii", errors="replace").strip() or None

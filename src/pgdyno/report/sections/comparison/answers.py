@@ -12,7 +12,7 @@ from pgdyno.analyse.comparison.plans import StatementPlans, compare_plans, find_
 from pgdyno.analyse.comparison.verdict import Verdict
 from pgdyno.analyse.sweep.scaling import ClientSweep
 from pgdyno.facts.durability import Loss
-from pgdyno.plan.experiment import Experiment, find_crossed_axis, is_client_sweep
+from pgdyno.plan.experiment import Experiment, is_client_sweep, list_crossed_levels
 from pgdyno.report.format import format_seconds
 from pgdyno.report.input import ReportInput
 from pgdyno.report.sections.comparison.curve import (
@@ -133,7 +133,7 @@ def _answer_workload(
         if sweep is not None:
             outlook = describe_sweep_outlook(sweep, analysis.rounds_needed.get(name, {}), comparison.round_s)
         answers, curve = (), (*describe_curve(sweep, experiment.detect_ratio), *filter(None, [outlook.words]))
-    elif find_crossed_axis(experiment) is not None:
+    elif list_crossed_levels(experiment):
         reference = variants[comparison.reference]
         answers = tuple(one for one in answers if one.variant.clients == reference.clients)
         curve = describe_levels(levels, experiment.detect_ratio)

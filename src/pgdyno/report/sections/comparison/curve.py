@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
-from pgdyno.analyse.sweep.scaling import ClientSweep, LoadPoint, LoadStatus
-from pgdyno.plan.experiment import Experiment, find_crossed_axis
+from pgdyno.analyse.sweep.scaling import CLIMBING, ClientSweep, LoadPoint
+from pgdyno.plan.experiment import Experiment, list_crossed_levels
 from pgdyno.report.format import count_things, format_clients, format_estimate, format_more_time
 from pgdyno.report.lists import join_names
 from pgdyno.report.verdict_words import name_status
@@ -38,13 +38,7 @@ class SweepOutlook(msgspec.Struct, frozen=True, kw_only=True):
 
 def list_levels(experiment: Experiment, sweeps: Mapping[str, ClientSweep]) -> tuple[LevelCurve, ...]:
     """List the curves of a sweep over clients and something else, by its level."""
-    axis = find_crossed_axis(experiment)
-    if axis is None:
-        return ()
-    variants: dict[str, dict[int, str]] = {}
-    for one in experiment.variants:
-        if one.clients is not None:
-            variants.setdefault(f"{axis}={one.levels[axis]}", {})[one.clients] = one.name
+    variants = list_crossed_levels(experiment)
     return tuple(LevelCurve(level=level, sweep=sweep, variants=variants[level]) for level, sweep in sweeps.items())
 
 
@@ -131,7 +125,7 @@ def describe_missing_knee(sweep: ClientSweep, outlook: str) -> str:
     if sweep.knee.value is not None and sweep.knee.high is not None:
         return ""
     last = sweep.points[-1]
-    is_climbing = set(last.possible) <= {LoadStatus.UNDER_USED, LoadStatus.LINEAR}
+    is_climbing = CLIMBING.issuperset(last.possible)
     advice = f"Sweep more clients than {last.clients:,}." if is_climbing or not outlook else outlook
     return f"No knee was found: {sweep.knee.reason}. {advice}"
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pgdyno.plan.experiment import Experiment, find_crossed_axis, is_client_sweep
+from pgdyno.plan.experiment import Experiment, is_client_sweep, list_crossed_levels
 from pgdyno.plan.plan import Plan, apply_variant
 from pgdyno.report.format import format_seconds
 from pgdyno.report.lists import join_names
@@ -17,7 +17,7 @@ def name_variants(experiment: Experiment) -> str:
     if is_client_sweep(experiment):
         return f"{len(experiment.variants)} numbers of clients"
     axes = list(experiment.reference.levels)
-    if find_crossed_axis(experiment) is not None:
+    if list_crossed_levels(experiment):
         return f"{len(experiment.variants)} combinations of {join_names(axes)}"
     others = [variant.name for variant in experiment.variants[1:]]
     names = join_names(others)

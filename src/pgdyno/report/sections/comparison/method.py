@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 
 from pgdyno.analyse.comparison.answers import Question
 from pgdyno.analyse.comparison.verdict import VerdictKind
-from pgdyno.plan.experiment import Experiment, find_crossed_axis, is_client_sweep
+from pgdyno.plan.experiment import Experiment, is_client_sweep, list_crossed_levels
 from pgdyno.record.types import TrialRecord
 from pgdyno.report.format import format_roughly, format_seconds, format_within
 from pgdyno.report.input import ReportInput
@@ -72,7 +72,7 @@ def describe_method(report: ReportInput) -> tuple[str, ...]:
 
 def describe_trials(experiment: Experiment) -> str:
     """Describe what the tables of a comparison's trials are for."""
-    return _SWEEP_TRIALS_REMARK if is_client_sweep(experiment) or find_crossed_axis(experiment) else _TRIALS_REMARK
+    return _SWEEP_TRIALS_REMARK if is_client_sweep(experiment) or list_crossed_levels(experiment) else _TRIALS_REMARK
 
 
 def describe_error_rate(experiment: Experiment) -> str:
