@@ -107,6 +107,16 @@ def test_an_undecided_load_says_how_many_more_minutes_would_decide_it() -> None:
     assert list(outlook.loads) == [16]
 
 
+def test_a_load_that_takes_hours_does_not_hide_that_others_would_soon_be_decided() -> None:
+    sweep, round_s = build_client_sweep().analysis.sweeps["tpcb-like"], 60.0
+    points = tuple(msgspec.structs.replace(one, status=None) if one.clients >= 8 else one for one in sweep.points)
+    needed = {8: 10, 16: 40, 32: 300, 64: None}
+    assert describe_sweep_outlook(msgspec.structs.replace(sweep, points=points), needed, round_s).words == (
+        "About 40 more minutes of this sweep would decide 8 and 16 clients; about 5 more hours of this sweep would decide"
+        " 32 clients; no affordable number of rounds would decide 64 clients, too near to a limit between two statuses."
+    )
+
+
 def test_each_interval_of_a_load_says_what_it_is_of() -> None:
     told = print_markdown(build_report_document(build_client_sweep()))
     assert "Their intervals rest on the trials of one load, and differ from those of the curve" in told
