@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -115,6 +116,16 @@ def pgbench_of(member: LiveMember) -> int:
     pattern = f"pgbench .*--host={member.stage.server.address.host} "
     found = subprocess.run(["pgrep", "-f", pattern], capture_output=True, text=True, check=True)
     return int(found.stdout.split()[0])
+
+
+def find_log_readers() -> list[int]:
+    search = ["pgrep", "-f", "-P", str(os.getpid()), "pgdyno.run.load.log_stream"]
+    return [int(pid) for pid in subprocess.run(search, capture_output=True, text=True, check=True).stdout.split()]
+
+
+def kill_log_readers() -> None:
+    for pid in find_log_readers():
+        os.kill(pid, signal.SIGKILL)
 
 
 def processes_of(root: Path) -> str:

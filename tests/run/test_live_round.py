@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from pgdyno.conduct.live_rounds import is_of_all
 from pgdyno.errors import ShortPoolError
 from pgdyno.record.transactions.pack import read_packed
 from pgdyno.record.transactions.slices import SlicePhase
@@ -39,6 +40,8 @@ from tests.run.rounds import (
     NAPPING,
     assert_nothing_is_left,
     count_cycles,
+    find_log_readers,
+    kill_log_readers,
     make_members,
     once_alternating,
     own_shared_memory,
@@ -78,7 +81,9 @@ def test_each_member_runs_in_its_own_slices_alone(home: Home, tmp_path: Path, ma
     """The one writes as fast as it can, the other leaves transactions under way wherever it is frozen."""
     variants = (variant("a"), variant("b", synchronous_commit="off"))
     members = make_members(home, tmp_path, ("a", "a", "b"), variants, major=major, script=script)
-    outcomes = run_round(members)
+    readers: list[int] = []
+    outcomes = run_round(members, should_stop=once_alternating(members, lambda: readers.extend(find_log_readers())))
+    assert len(readers) == 1
     data = read_members(members, outcomes)
     assert [{one.variant for one in each.record.plans or ()} for each in data] == [{"a"}, {"a"}, {"b"}]
 
@@ -279,6 +284,17 @@ def test_a_file_that_cannot_be_read_between_slices_fails_every_member(home: Home
     for outcome in outcomes:
         assert outcome.error is not None
         assert outcome.error.fact == "a file of the trial cannot be read or written"
+    assert_nothing_is_left(home)
+
+
+def test_a_dead_log_reader_fails_every_member_and_is_the_fault_of_none(home: Home, tmp_path: Path) -> None:
+    members = make_members(home, tmp_path, ("a", "a"), (variant("a"),), duration_s=600.0, warm_up="0s")
+    outcomes = run_round(members, should_stop=once_alternating(members, kill_log_readers))
+    # An error of their own each would be that of the first variant.
+    assert is_of_all(outcomes)
+    for outcome in outcomes:
+        assert outcome.error is not None
+        assert outcome.error.fact == "pgbench's log of transactions is lost, from which slices are counted"
     assert_nothing_is_left(home)
 
 

@@ -389,7 +389,7 @@ def test_a_log_that_nobody_reads_ends_a_block(home: Home, tmp_path: Path) -> Non
         home, tmp_path, (variant("a"), variant("b", {"commit_delay": 7})), schedule, warm_up="0s", **GENTLE
     )
     assert outcome.error is not None
-    assert outcome.error.fact == "the transaction log is lost, from which slices are counted"
+    assert outcome.error.fact == "pgbench's log of transactions is lost, from which slices are counted"
     assert_nothing_is_left(home)
 
 

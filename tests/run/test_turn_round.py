@@ -7,7 +7,6 @@ import itertools
 import os
 import signal
 import statistics
-import subprocess
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -34,6 +33,8 @@ from tests.run.rounds import (
     NAPPING,
     assert_nothing_is_left,
     count_cycles,
+    find_log_readers,
+    kill_log_readers,
     make_members,
     own_shared_memory,
     pgbench_of,
@@ -266,25 +267,13 @@ def check_failed(members: Sequence[LiveMember], outcomes: Sequence[TrialOutcome]
     return failed
 
 
-def find_log_readers() -> list[int]:
-    search = ["pgrep", "-f", "-P", str(os.getpid()), "pgdyno.run.load.log_stream"]
-    return [int(pid) for pid in subprocess.run(search, capture_output=True, text=True, check=True).stdout.split()]
-
-
-def kill_log_readers() -> None:
-    for pid in find_log_readers():
-        os.kill(pid, signal.SIGKILL)
-
-
 @pytest.mark.parametrize(
     ("kill", "words"),
     [
         (lambda member: os.kill(postmaster_of(member), signal.SIGKILL), "the server was killed by SIGKILL"),
         (lambda member: os.kill(pgbench_of(member), signal.SIGKILL), "pgbench failed: it was ended by SIGKILL"),
         (lambda member: os.kill(pgbench_of(member), signal.SIGALRM), "pgbench ended before its time"),
-        (lambda _: kill_log_readers(), "the transaction log is lost, from which slices are counted"),
     ],
-    ids=["server", "pgbench", "told-to-end", "log-reader"],
 )
 def test_what_fails_within_a_turn_ends_the_round(
     home: Home, tmp_path: Path, kill: Callable[[LiveMember], None], words: str
@@ -301,6 +290,17 @@ def test_what_fails_within_a_turn_ends_the_round(
     # It is the one whose turn it was.
     assert f"--client={failed.stage.plan.find_load(failed.trial).clients}\0" in running[0]
     assert memory[0] not in shared_memory()
+    assert_nothing_is_left(home)
+
+
+def test_a_dead_log_reader_fails_every_load_and_is_the_fault_of_none(home: Home, tmp_path: Path) -> None:
+    members = make_turns(home, tmp_path)
+    outcomes = run_round(members, act=kill_log_readers)
+    # An error of their own each would be that of the first variant.
+    assert is_of_all(outcomes)
+    for outcome in outcomes:
+        assert outcome.error is not None
+        assert outcome.error.fact == "pgbench's log of transactions is lost, from which slices are counted"
     assert_nothing_is_left(home)
 
 

@@ -24,7 +24,7 @@ from pgdyno.run.host.placement import placed
 from pgdyno.run.load.generator import RunningLoad, TransactionLog
 from pgdyno.run.load.process import poll_until_done
 from pgdyno.run.load.watch import LoadWatch
-from pgdyno.run.measured_load import find_log_gaps, lost_log, make_measured_run, start_log, warm_up
+from pgdyno.run.measured_load import LostLogError, find_log_gaps, make_measured_run, warm_up
 from pgdyno.run.plans import ask_plans
 from pgdyno.run.sample import samplers
 from pgdyno.run.trial import TrialOutcome, describe_os_error, make_outcome, read_after, read_before
@@ -87,8 +87,8 @@ class MemberRun:
         """Mean latency of the load's first second, or of the warm-up; None before."""
         self.has_begun = False
         """Whether the measured load runs, with all clients connected."""
-        self._stage = member.stage
-        self._folder = member.folder
+        self.stage = member.stage
+        self.folder = member.folder
         self._open = contextlib.ExitStack()
         self._freezer = Freezer()
         self._ran_s = 0.0
@@ -107,14 +107,12 @@ class MemberRun:
     @property
     def sysctl(self) -> dict[str, str]:
         """The kernel settings of its variant."""
-        return {
-            name: value for variant in self._stage.variants_of(self.trial) for name, value in variant.sysctl.items()
-        }
+        return {name: value for variant in self.stage.variants_of(self.trial) for name, value in variant.sysctl.items()}
 
     @property
     def block_device(self) -> str | None:
         """The device that its data lie on; None where there is none."""
-        return self._stage.server.block_device
+        return self.stage.server.block_device
 
     def ran_s(self) -> float:
         """Return the seconds in which it was not frozen."""
@@ -126,9 +124,12 @@ class MemberRun:
 
         Raises:
             MemberFailedError: There was an error.
+            LostLogError: The reader of all logs has ended, which is no member's fault.
         """
         try:
             yield
+        except LostLogError:
+            raise
         except PgdynoError as exc:
             self._fail(exc)
             raise MemberFailedError from exc
@@ -138,46 +139,42 @@ class MemberRun:
 
     def restore(self, on_activity: Callable[[str], None]) -> None:
         """Make its cluster a copy of the loaded one."""
-        self.seen.restore_s = self._stage.server.reset(on_activity)
+        self.seen.restore_s = self.stage.server.reset(on_activity)
 
     def prepare(self, on_activity: Callable[[str], None]) -> None:
         """Start its server, warm it up, and read what is in force and counted."""
-        stage = self._stage
+        stage = self.stage
         pooler = stage.pooler_of(self.trial)
-        self._open.enter_context(
-            stage.server.running(stage.settings, log_path=self._folder / SERVER_LOG, pooler=pooler)
-        )
+        self._open.enter_context(stage.server.running(stage.settings, log_path=self.folder / SERVER_LOG, pooler=pooler))
         self._open.callback(self.thaw)
         on_activity("preparing caches")
         stage.server.prepare_cache(stage.cache_of(self.trial))
         if self.trial.warm_up_s > 0:
             on_activity("warming up")
-            warm_up(stage, self.trial, self.seen, folder=self._folder)
+            warm_up(stage, self.trial, self.seen, folder=self.folder)
             self.first_latency_s = self.seen.warm_up_latency_s
         read_before(stage.server, self.seen, stage.servers_of(self.trial))
         if not self.is_here:
             self.seen.counters_before = _keep_own(self.seen.counters_before)
 
-    def start_log(self, *, sampling_rate: float) -> None:
-        """Start to follow the log of its load."""
-        self.seen.log_sampling_rate = sampling_rate
-        self._stream = start_log(self._stage, self.trial, self.seen, folder=self._folder)
-        self._open.enter_context(contextlib.closing(self._stream))
-        self._writer = self._open.enter_context(SliceWriter(self._folder))
+    def take_log(self, log: TransactionLog) -> None:
+        """Have its load write to this log, which outlives it."""
+        self._stream = log
+        self._writer = self._open.enter_context(SliceWriter(self.folder))
 
     def start_load(self, on_load: Callable[[Progress], None]) -> None:
-        """Start its load, which goes on until `finish`."""
+        """Start its load, which goes on until `end_load`."""
         assert self._stream is not None  # noqa: S101 - the round has started it
-        server = self._stage.server
+        server = self.stage.server
         self._watch = LoadWatch(
             server, duration_s=self.trial.duration_s, clock=self.ran_s, find_stall=server.find_stall
         )
-        run = make_measured_run(self._stage, self.trial, self.seen, self._stream, duration_s=_NO_END_S)
-        begun = self._stage.generator.start_load(
+        run = make_measured_run(self.stage, self.trial, self.seen, self._stream, duration_s=_NO_END_S)
+        begun = self.stage.generator.start_load(
             run,
-            directory=self._folder,
+            directory=self.folder,
             on_progress=lambda second: self._see(second, on_load),
-            should_abort=self._stage.server.find_failure,
+            should_abort=self.stage.server.find_failure,
         )
         self._load_begin_s = self.ran_s()
         self._last_line = (0.0, self._load_begin_s)
@@ -192,7 +189,7 @@ class MemberRun:
         if self._thawed_s is not None:
             self._ran_s, self._thawed_s = self.ran_s(), None
         loads = [] if self._load is None else [self._load.pid]
-        server, pooler = self._stage.server, self._stage.server.pooler
+        server, pooler = self.stage.server, self.stage.server.pooler
         between = [] if pooler is None else [pooler.pid]
         self._freezer.freeze([*loads, *filter(None, [*between, server.pid])])
 
@@ -202,7 +199,7 @@ class MemberRun:
         The postmaster is left out: a worker or a session that it starts in the block would keep its one CPU.
         """
         assert self._load is not None  # noqa: S101 - the round has started it
-        load, postmaster = self._load.pid, self._stage.server.pid
+        load, postmaster = self._load.pid, self.stage.server.pid
         others = [pid for pid in self._freezer.stopped if pid not in (load, postmaster)]
         return placed(([load], others), draw)
 
@@ -229,27 +226,37 @@ class MemberRun:
         assert self._writer is not None  # noqa: S101 - it was opened with the log
         self._writer.add(ended)
 
-    def finish(self) -> None:
-        """End its load in order, if there is one, read what was counted, and end its server.
+    def end_load(self) -> None:
+        """End its load in order, if there is one, and read what was counted.
 
         Raises:
             PgdynoError: The load, the server or the log's reader failed.
         """
-        if self._load is not None and self._stream is not None and self.has_begun:
-            # A frozen pgbench takes the order when it is thawed, before it begins further transactions.
-            self._load.end()
-            self.thaw()
-            self.seen.load = poll_until_done(self._load, should_abort=self._find_failure)
-            self._load = None
-            self._load_s = self.ran_s() - self._load_begin_s
+        if self._load is None or not self.has_begun:
+            return
+        # A frozen pgbench takes the order when it is thawed, before it begins further transactions.
+        self._load.end()
+        self.thaw()
+        self.seen.load = poll_until_done(self._load, should_abort=self._find_failure)
+        self._load = None
+        self._load_s = self.ran_s() - self._load_begin_s
+        read_after(self.stage.server, self.seen, self.stage.servers_of(self.trial))
+        if not self.is_here:
+            self.seen.counters_after = _keep_own(self.seen.counters_after)
+
+    def finish(self) -> None:
+        """Read the rest of its log once the loads of all members have ended, ask for the plans, and end its server.
+
+        Raises:
+            PgdynoError: The server failed, or the log is lost.
+        """
+        if self.seen.load is not None:
+            assert self._stream is not None  # noqa: S101 - its load wrote to it
             log = self._stream.finish()
             self.seen.gaps = (*self.seen.gaps, *find_log_gaps(log))
             if log.packed is None:
-                raise lost_log(log.reason or "")
-            read_after(self._stage.server, self.seen, self._stage.servers_of(self.trial))
-            if not self.is_here:
-                self.seen.counters_after = _keep_own(self.seen.counters_after)
-            ask_plans(self._stage, self.trial, self.seen)
+                raise LostLogError(log.reason or "")
+            ask_plans(self.stage, self.trial, self.seen)
         self._open.close()
 
     def close(self) -> None:
@@ -281,8 +288,8 @@ class MemberRun:
     def _find_failure(self) -> PgdynoError | None:
         is_log_read = self._stream is None or self._stream.poll()
         is_frozen = self._thawed_s is None
-        failure = self._stage.server.find_failure() if is_frozen else self._watch.find_failure()
-        return failure or (None if is_log_read or self._load is None else lost_log("its reader has ended"))
+        failure = self.stage.server.find_failure() if is_frozen else self._watch.find_failure()
+        return failure or (None if is_log_read or self._load is None else LostLogError("its reader has ended"))
 
     def _fail(self, error: PgdynoError) -> None:
         LOG.warning("trial %d of %s fails: %s", self.trial.number, self.name, error.reason, exc_info=error)

@@ -27,6 +27,7 @@ from pgdyno.run.change.kernel import KernelSettings, changed_sysctls
 from pgdyno.run.host.clock import monotonic_s
 from pgdyno.run.host.log import LOG
 from pgdyno.run.live_member import LiveMember, MemberFailedError, MemberRun, OtherMemberFailedError
+from pgdyno.run.measured_load import LostLogError, start_shared_logs
 from pgdyno.run.sample.machine_counters import MachineCounters, subtract_counts
 from pgdyno.run.switchback import LEAST_COUNTED_RATIO, choose_washout_s
 from pgdyno.run.trial import TrialOutcome, describe_os_error, find_left_settings
@@ -93,7 +94,8 @@ class _LiveRound:
         on_load: Callable[[Progress], None],
         should_stop: Callable[[], bool],
     ) -> None:
-        with contextlib.ExitStack() as stack:
+        # The logs outlive all loads: one member that fails leaves those of the others to be read.
+        with contextlib.ExitStack() as logs, contextlib.ExitStack() as stack:
             for run in self._runs:
                 stack.callback(run.close)
                 # All values are journalled before the load, in which no file is to be flushed.
@@ -101,8 +103,12 @@ class _LiveRound:
             try:
                 self._prepare(kernel, on_activity)
                 on_activity("measuring")
+                self._open_logs(logs)
                 self._start_loads(on_load)
                 self._alternate(kernel, should_stop)
+                for run in self._runs:
+                    with run.blamed():
+                        run.end_load()
                 for run in self._runs:
                     with run.blamed():
                         run.finish()
@@ -125,12 +131,18 @@ class _LiveRound:
         if all(run.is_here for run in self._runs):
             os.sync()
 
+    def _open_logs(self, stack: contextlib.ExitStack) -> None:
+        """Follow the logs of all loads until the stack ends."""
+        first, seen = self._runs[0], [run.seen for run in self._runs]
+        logs = start_shared_logs(first.stage, first.trial, seen, folders=[run.folder for run in self._runs])
+        for log in logs:
+            stack.enter_context(contextlib.closing(log))
+        for run, log in zip(self._runs, logs, strict=True):
+            with run.blamed():
+                run.take_log(log)
+
     def _start_loads(self, on_load: Callable[[Progress], None]) -> None:
         """Start all loads and freeze them once their clients are connected and run."""
-        rate = min(run.seen.log_sampling_rate for run in self._runs)
-        for run in self._runs:
-            with run.blamed():
-                run.start_log(sampling_rate=rate)
         for run in self._shuffled():
             with run.blamed():
                 run.thaw()
@@ -199,10 +211,13 @@ class _LiveRound:
     def _end_others(self) -> None:
         """End in order what is left of a round in which a member has failed, and say which."""
         failed = next(run for run in self._runs if run.error is not None)
+        for end in (MemberRun.end_load, MemberRun.finish):
+            for run in self._runs:
+                if run.error is None:
+                    # Who has failed first is told: it may be why the log of another is lost.
+                    with contextlib.suppress(MemberFailedError, LostLogError), run.blamed():
+                        end(run)
         for run in self._runs:
-            if run.error is None:
-                with contextlib.suppress(MemberFailedError), run.blamed():
-                    run.finish()
             if run.error is None:
                 run.error = OtherMemberFailedError(
                     f"the live round ended because {failed.name} failed",

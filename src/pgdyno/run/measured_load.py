@@ -101,7 +101,7 @@ def measure_load(
             outcome = stream.finish()
             log_gaps = find_log_gaps(outcome)
             if seen.switchback is not None and outcome.packed is None:
-                raise lost_log(outcome.reason or "")
+                raise LostLogError(outcome.reason or "")
         finally:
             sampled = (Gap(source=gap.source, reason=gap.reason) for gap in samplers.gaps)
             # The sampler and who reads counters before and after may be refused the same.
@@ -110,14 +110,32 @@ def measure_load(
 
 def start_log(stage: TrialStage, trial: PlannedTrial, seen: Observed, *, folder: Path) -> TransactionLog:
     """Start to follow the transaction log of a trial's measured load."""
-    (log,) = start_logs(stage, trial, seen, folders=[folder])
+    (log,) = _start_logs(stage, trial, seen, folders=[folder])
     return log
 
 
-def start_logs(
+def start_shared_logs(
+    stage: TrialStage, trial: PlannedTrial, seen: Sequence[Observed], *, folders: Sequence[Path]
+) -> tuple[TransactionLog, ...]:
+    """Follow the transaction logs of all trials of a round with one reader, at the lowest of their sampling rates.
+
+    A reader for each would take 36 MB of the machine that is measured, though one load runs at a time.
+
+    Args:
+        stage: The stage of a trial; that of the others logs the same columns.
+        trial: That trial.
+        seen: What was observed of each trial; gets the sampling rate.
+        folders: Each trial's folder.
+    """
+    rate = min(one.log_sampling_rate for one in seen)
+    for one in seen:
+        one.log_sampling_rate = rate
+    return _start_logs(stage, trial, seen[0], folders=folders)
+
+
+def _start_logs(
     stage: TrialStage, trial: PlannedTrial, seen: Observed, *, folders: Sequence[Path]
 ) -> tuple[TransactionLog, ...]:
-    """Start to follow the transaction logs of several trials, which log the same as this one, with one reader."""
     workload = stage.plan.find_load(trial)
     limit_ms = workload.latency_limit_ms
     return stage.generator.start_logs(
@@ -205,7 +223,7 @@ class _Observers:
         is_log_read = self._stream.poll()
         if (failure := self._watch.find_failure()) is not None or self._seen.switchback is None:
             return failure
-        return self._seen.switchback.find_failure() or (None if is_log_read else lost_log("its reader has ended"))
+        return self._seen.switchback.find_failure() or (None if is_log_read else LostLogError("its reader has ended"))
 
     def is_enough(self) -> bool:
         return self._seen.switchback is not None and self._seen.switchback.review_if_due()
@@ -250,9 +268,15 @@ def _served_s(summary: PgbenchSummary) -> float | None:
     return (summary.latency_average_ms - (summary.schedule_lag_average_ms or 0.0)) / 1e3
 
 
-def lost_log(why: str) -> StepFailedError:
-    """Return the error of a trial whose slices cannot be counted."""
-    return StepFailedError("the transaction log is lost, from which slices are counted", detail=why)
+class LostLogError(StepFailedError):
+    """pgbench's log is lost, so that slices cannot be counted. One process reads the logs of a whole round: no load of it is to blame."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(
+            "pgbench's log of transactions is lost, from which slices are counted",
+            detail=why,
+            hint="`dmesg` tells whether the kernel ended its reader because memory was short",
+        )
 
 
 def find_log_gaps(outcome: LogOutcome) -> tuple[Gap, ...]:

@@ -21,7 +21,7 @@ from pgdyno.run.load.generator import LoadOutcome, RunningLoad, TransactionLog
 from pgdyno.run.load.joined import step_seed
 from pgdyno.run.load.process import poll_until_done
 from pgdyno.run.load.watch import LoadWatch
-from pgdyno.run.measured_load import find_log_gaps, lost_log, make_measured_run, warm_up
+from pgdyno.run.measured_load import LostLogError, find_log_gaps, make_measured_run, warm_up
 from pgdyno.run.plans import ask_plans
 from pgdyno.run.sample import samplers
 from pgdyno.run.sample.machine_counters import MachineCounters, subtract_counts
@@ -192,7 +192,7 @@ class TurnMember:
         log = self._log.finish()
         self.seen.gaps = (*self.seen.gaps, *find_log_gaps(log))
         if log.packed is None:
-            raise lost_log(log.reason or "")
+            raise LostLogError(log.reason or "")
         ask_plans(self.stage, self.trial, self.seen)
 
     def make_outcome(self, error: PgdynoError | None) -> TrialOutcome:
@@ -278,7 +278,7 @@ class _Turn:
     def find_failure(self) -> PgdynoError | None:
         """Return the error to end the load with, if there is one."""
         is_log_read = self._log.poll()
-        return self._watch.find_failure() or (None if is_log_read else lost_log("its reader has ended"))
+        return self._watch.find_failure() or (None if is_log_read else LostLogError("its reader has ended"))
 
     def _see(self, second: Progress) -> None:
         self.begun_s = self.begun_s or monotonic_s()

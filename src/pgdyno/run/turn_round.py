@@ -26,7 +26,7 @@ from pgdyno.record.samples.server_machine import SERVER_LOG
 from pgdyno.run.change.kernel import changed_sysctls
 from pgdyno.run.host.log import LOG
 from pgdyno.run.live_member import LiveMember, OtherMemberFailedError
-from pgdyno.run.measured_load import start_logs
+from pgdyno.run.measured_load import LostLogError, start_shared_logs
 from pgdyno.run.sample.machine_counters import MachineCounters
 from pgdyno.run.trial import TrialOutcome, describe_os_error, find_left_settings, read_before
 from pgdyno.run.turn_member import TurnMember
@@ -86,7 +86,7 @@ class _TurnRound:
 
     def find_error(self, turn: TurnMember, error: PgdynoError | None) -> PgdynoError | None:
         """Return the error of a member's trial, if the round ended with one."""
-        if error is None or self._blamed in {None, turn}:
+        if error is None or self._blamed in {None, turn} or isinstance(error, LostLogError):
             return error
         assert self._blamed is not None  # noqa: S101 - it is none of the two
         return OtherMemberFailedError(f"the round ended because {self._blamed.name} failed", detail=error.reason)
@@ -123,12 +123,9 @@ class _TurnRound:
 
     def _open_logs(self, stack: contextlib.ExitStack) -> None:
         """Follow the logs of all turns until the stack ends."""
-        rate = min(turn.seen.log_sampling_rate for turn in self._turns)
-        for turn in self._turns:
-            turn.seen.log_sampling_rate = rate
         first, folders = self._turns[0], [turn.folder for turn in self._turns]
-        # A reader for each load would take 36 MB of the machine that is measured, and only one load runs at a time.
-        logs = start_logs(first.stage, first.trial, first.seen, folders=folders)
+        seen = [turn.seen for turn in self._turns]
+        logs = start_shared_logs(first.stage, first.trial, seen, folders=folders)
         for log in logs:
             stack.enter_context(contextlib.closing(log))
         for turn, log in zip(self._turns, logs, strict=True):

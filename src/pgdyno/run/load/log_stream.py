@@ -2,7 +2,7 @@
 
 The log lies in memory (/dev/shm), away from the disks under test. Every second a child of pgdyno takes the new whole
 lines, adds them to the summary and to the packed parts, and punches what it has read out of the files. So a run of any
-length holds only a few seconds of log. One child follows all logs of loads that take turns, or of a load in parts.
+length holds only a few seconds of log. One child follows all logs of a round, or of a load in parts.
 
 This is a child and not a thread, so its 0.17 CPU seconds a million transactions compete with nothing in pgdyno but the
 scheduler, at a lower priority. A fault in it costs the latencies, not the trial. It outlives a killed pgdyno only for
