@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -186,22 +187,53 @@ def test_ctrl_c_before_there_is_anything_to_end() -> None:
     assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGINT, "", "")
 
 
-def test_a_shell_completes_the_program_of_a_clone(tmp_path: Path) -> None:
-    # A shell script like the clone's, which passes on only variables with names that a shell allows.
-    program = tmp_path / "pgdyno"
-    program.write_text(f'#!/bin/sh\nPGDYNO_PROGRAM=$0 exec {sys.executable} -m pgdyno "$@"\n')
-    program.chmod(0o755)
-    press = """
+# The typed words, and what each shell offers for the last of them. zsh offers by functions that only its line editor has.
+_PRESSES = {
+    "bash": """
         . ./completion
         press() { COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _pgdyno_completion "$1"; echo "${COMPREPLY[@]}"; }
         complete -p pgdyno | cut -d' ' -f4-
         press ./pgdyno compare-r
-        press "$PWD/pgdyno" price --standby-"""
-    shown = subprocess.run(
-        ["bash", "-c", "./pgdyno --show-completion > completion; " + press],
+        press "$PWD/pgdyno" price --standby-""",
+    "zsh": """
+        compdef() { print -r -- "-F $*"; }
+        . ./completion
+        _arguments() { print -r -- "$@" | grep -o '"[a-z-]*"' | tr -d '"'; }
+        press() { words=("$@"); CURRENT=$#; _pgdyno_completion; }
+        press ./pgdyno compare-r
+        press '~/pgdyno' price --standby-""",
+    "fish": """
+        source ./completion
+        complete -C "./pgdyno compare-r" | cut -f1
+        complete -C "~/pgdyno price --standby-" | cut -f1""",
+}
+
+
+@pytest.mark.parametrize("shell", [*_PRESSES])
+def test_a_shell_completes_the_program_of_a_clone(shell: str, tmp_path: Path) -> None:
+    if shutil.which(shell) is None:
+        pytest.skip(f"{shell} is not installed")
+    # A shell script like the clone's, which passes on only variables with names that a shell allows.
+    program = tmp_path / "pgdyno"
+    program.write_text(f'#!/bin/sh\nPGDYNO_PROGRAM=$0 exec {sys.executable} -m pgdyno "$@"\n')
+    program.chmod(0o755)
+    completion = subprocess.run(
+        ["./pgdyno", "--show-completion", shell],
         check=True,
         capture_output=True,
         text=True,
         cwd=tmp_path,
+        env={**os.environ, "_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"},
     )
-    assert shown.stdout.splitlines() == ["-F _pgdyno_completion pgdyno", "compare-records", "--standby-host"], shown
+    (tmp_path / "completion").write_text(completion.stdout)
+    shown = subprocess.run(
+        [shell, "-c", _PRESSES[shell]],
+        check=True,
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env={**os.environ, "HOME": str(tmp_path)},
+    )
+    *registered, first, second = shown.stdout.splitlines()
+    assert registered == ([] if shell == "fish" else ["-F _pgdyno_completion pgdyno"])
+    assert (first, second) == ("compare-records", "--standby-host"), shown

@@ -122,8 +122,13 @@ def run_program() -> None:
     # Typer would make the options of all commands, which takes a quarter of the time until a command begins its work.
     needed = copy(app)
     needed.registered_commands = [named[word] for word in sys.argv[1:2] if word in named] or app.registered_commands
+    name = name_for_shell()
+    if name is not None:
+        from pgdyno.cli.completion import ask_typed_program
+
+        ask_typed_program()
     try:
-        code = needed(sys.argv[1:] or ["--help"], prog_name=name_for_shell() or program, standalone_mode=False)
+        code = needed(sys.argv[1:] or ["--help"], prog_name=name or program, standalone_mode=False)
         sys.exit(code if sys.argv[1:] else ExitCode.SPEC)
     except _UsageError as error:
         from pgdyno.cli.usage import describe_usage_error
