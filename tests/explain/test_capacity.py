@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import re
+
 import msgspec
 import pytest
 
@@ -32,9 +34,8 @@ def find(nature: Nature, *, sweep: ClientSweep | None = None, trials: int = 4) -
 def test_a_load_at_its_bound_is_told_what_comes_next() -> None:
     shares = {Resource.CPU: 0.5, Resource.WAL_FLUSH: 0.3}
     finding = find(msgspec.structs.replace(WRITING, tps=1900.0, shares=shares))[CEILING]
-    assert finding.claim.startswith("The load is near its ceiling: 9")
-    assert "the limit of the CPUs" in finding.claim
-    assert "2 CPUs" in finding.evidence
+    assert finding.claim == "The load is near its ceiling, the limit of the CPUs."
+    assert re.match(r"CPUs: 2,\d00 TPS .*2 CPUs.*, 9\d % used", finding.evidence), finding.evidence
     assert "then WAL flushes" in finding.evidence
     assert "prepared" in finding.advice
     assert finding.gain.startswith("If the CPUs were no limit: +")

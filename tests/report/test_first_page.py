@@ -93,7 +93,7 @@ def test_a_load_has_one_first_limit(certainty: Certainty) -> None:
     ceiling = Finding(
         severity=Severity.NOTE,
         rule=CEILING,
-        claim="The load is near its ceiling: 97 % of 4,000 TPS, the limit of the disk's flushes.",
+        claim="The load is near its ceiling, the limit of the disk's flushes.",
         evidence="3,900 TPS",
         workload="select-only",
     )

@@ -117,8 +117,44 @@ def test_a_claim_that_workloads_share_is_made_once_at_its_worst() -> None:
     other = msgspec.structs.replace(note, claim="It runs.", severity=Severity.NOTE)
     first, second = _retell(other, note, worse, msgspec.structs.replace(note, workload="c"))
     assert (first.severity, first.claim, first.workloads) == (Severity.WARNING, "It waits.", ("b", "a", "c"))
-    assert first.evidence == ("b: 9 %", "a, c: 2 %")
-    assert (second.claim, second.evidence) == ("It runs.", ("2 %",))
+    assert first.lead == ("b: 9 %", "a, c: 2 %")
+    assert (second.claim, second.lead) == ("It runs.", ("2 %",))
+
+
+def test_what_is_alike_in_the_evidence_of_several_loads_is_said_once() -> None:
+    alike = "backends on a CPU or waiting for one, as the kernel counts them, and pgbench's threads that wait for one"
+    seen = f"{{}} % of the clients' time: {alike}; 90 looks at backends; {{}} ms in each; of the network nothing"
+    findings = [
+        Finding(
+            severity=Severity.NOTE,
+            claim="It waits.",
+            evidence=seen.format(share, share / 10),
+            advice="",
+            workload=f"w{share}",
+        )
+        for share in range(61, 69)
+    ]
+    (told,) = _retell(*findings)
+    assert told.lead == (
+        *(f"w{share}: {share} % of the clients' time" for share in range(61, 65)),
+        f"each: {alike}",
+        "4 more like these are in report.json",
+    )
+    assert told.rest == (
+        "each: 90 looks at backends; of the network nothing",
+        *(f"w{share}: {share / 10} ms in each" for share in range(61, 65)),
+    )
+    short = msgspec.structs.replace(findings[0], evidence="61 % of the clients' time", why="It queues.")
+    (told,) = _retell(short, *findings[1:3])
+    assert told.lead[0] == "w61: 61 % of the clients' time"
+    assert told.rest == tuple(
+        f"w{share}: 90 looks at backends; {share / 10} ms in each; of the network nothing" for share in (62, 63)
+    )
+    assert told.why == ("w61: It queues.",)
+    (told,) = _retell(*(msgspec.structs.replace(one, why="It queues.") for one in findings[:2]))
+    assert told.why == ("It queues.",)
+    (told,) = _retell(findings[0])
+    assert told.rest == ("90 looks at backends; 6.1 ms in each; of the network nothing",)
 
 
 def test_code_in_our_own_sentences_stays_code_wherever_it_stands() -> None:
@@ -157,7 +193,7 @@ def test_of_what_many_share_only_the_first_are_named() -> None:
     ]
     (told,) = _retell(*findings)
     assert told.workloads == ("w0", "w1", "w2", "6 others")
-    assert told.evidence[3:] == ("w3: 3 %", "5 more like these are in report.json")
+    assert told.lead[3:] == ("w3: 3 %", "5 more like these are in report.json")
 
 
 def test_choices_made_alike_are_one() -> None:

@@ -195,7 +195,7 @@ def _name_statement(workload: WorkloadAnalysis, found: Bottleneck) -> Iterator[s
 
 def _describe_absent(found: Bottleneck) -> Iterator[str]:
     if found.absent and found.certainty in {Certainty.LIKELY, Certainty.UNKNOWN}:
-        yield f"not observed: {'; '.join(found.absent)}"
+        yield from (f"not observed: {what}" for what in found.absent)
 
 
 def _advise(found: Bottleneck, load: PlannedWorkload, others: float | None) -> str:

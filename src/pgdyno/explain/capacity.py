@@ -129,7 +129,8 @@ def _claim(capacity: Capacity, binding: Bound) -> str:
         peak = _format_number(capacity.peak.value)
         return f"The load stops at {peak} TPS with no resource used up: {used} of the lowest bound ({bound}, {most})."
     if capacity.standing is BoundState.AT_BOUND:
-        return f"The load is near its ceiling: {used} of {most}, the limit of {bound}."
+        # Without figures, which are in the evidence: so the loads that are near the same ceiling are told together.
+        return f"The load is near its ceiling, the limit of {bound}."
     if binding.idle_ratio > _IDLE_RATIO and binding.tps.low is not None:
         ends = f"{_format_number(binding.tps.low)} to {_format_number(binding.tps.high)} TPS"
         return f"The lowest bound is that of {bound}; {used} of it was used. Full, they allow {ends}."

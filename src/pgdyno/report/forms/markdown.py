@@ -145,8 +145,7 @@ def _print_claim(one: Claim) -> Iterator[str]:
         head = f"{head.rstrip('.')}: {mark(_join_figures(one))}"
     yield f"{head} {words}{_print_links(one.links)}".rstrip()
     yield from (f"  - {mark(each)}" for each in one.evidence if not lone)
-    if one.detail:
-        yield f"  - {mark(' '.join(_sentence(each) for each in one.detail))}"
+    yield from (f"  - {mark(_sentence(each))}" for each in one.detail)
     if one.rivals:
         yield f"  - What else it could be: {mark('; '.join(one.rivals))}"
     if one.settle:

@@ -33,14 +33,25 @@ _CERTAINTIES = {
 }
 
 
+class Evidence(msgspec.Struct, frozen=True, kw_only=True):
+    """What was seen of some workloads."""
+
+    place: str = ""
+    """Their names; empty where nothing else was seen of others."""
+    lead: str
+    """The first clauses, as many as a reader takes in at once."""
+    rest: tuple[str, ...]
+    """The other clauses."""
+
+
 class FindingText(msgspec.Struct, frozen=True, kw_only=True):
     """A finding, merged over all workloads that it holds for; no workload means the whole study."""
 
     severity: Severity
     """The worst severity of the merged findings."""
     claim: str
-    evidence: tuple[str, ...]
-    """A line for all workloads, or a line for each with its name where they differ."""
+    evidence: tuple[Evidence, ...]
+    """What was seen of all workloads, or of each where that differs."""
     advice: str
     workloads: tuple[str, ...]
     rule: str
@@ -51,20 +62,32 @@ class FindingText(msgspec.Struct, frozen=True, kw_only=True):
     gain_ratio: float | None
     is_gain_proven: bool
     places: tuple[Link, ...]
-    why: str
+    why: tuple[str, ...]
+    """Its effect, of each workload where that differs."""
     names: tuple[str, ...]
     """The full names of all workloads."""
 
     @property
     def lead(self) -> tuple[str, ...]:
         """The main part of the evidence."""
-        parts, end = split_shared_end([_split(words)[0] for words in self.evidence])
-        return (*parts, f"each: {end}") if end else parts
+        parts, end = split_shared_end([_name(one.place, one.lead) for one in self._told])
+        left = len(self.evidence) - len(parts)
+        more = (f"{left} more like these are in report.json",) if left else ()
+        return (*parts, *((f"each: {end}",) if end else ()), *more)
 
     @property
     def rest(self) -> tuple[str, ...]:
-        """The rest of the evidence."""
-        return tuple(rest for words in self.evidence if (rest := _split(words)[1]))
+        """The rest of the evidence: what is the same for all workloads, and then what is not."""
+        told = self._told
+        shared = [clause for clause in told[0].rest if all(clause in one.rest for one in told)] if len(told) > 1 else []
+        own = ((one.place, [clause for clause in one.rest if clause not in shared]) for one in told)
+        lines = [_name(place, _CLAUSE.join(clauses)) for place, clauses in own if clauses]
+        return (f"each: {_CLAUSE.join(shared)}", *lines) if shared else tuple(lines)
+
+    @property
+    def _told(self) -> tuple[Evidence, ...]:
+        """The evidence that is shown: that of many workloads would make a long list."""
+        return self.evidence if len(self.evidence) <= _MOST_EVIDENCE + 1 else self.evidence[:_MOST_EVIDENCE]
 
     @property
     def of(self) -> str:
@@ -132,7 +155,7 @@ def make_claim(one: FindingText, *, advice: str = "", anchor: str = "") -> Claim
         claim=one.claim,
         of=one.of,
         evidence=one.lead,
-        detail=tuple(words for words in (*one.rest, one.why) if words),
+        detail=(*one.rest, *one.why),
         rivals=tuple(f"{rival.cause} ({rival.against})" for rival in one.rivals),
         settle=one.confirm,
         advice=advice,
@@ -172,14 +195,14 @@ def _merge_findings(alike: list[Finding], report: ReportInput) -> FindingText:
         rule=first.rule,
         certainty=first.certainty,
         rivals=tuple(reversed(rivals.values())),
-        confirm=first.confirm,
+        confirm=next((one.confirm for one in alike if one.confirm), ""),
         gain=join_by_place((one.workload or "", one.gain) for one in alike if one.gain)
         if len(gains) > 1
         else first.gain,
         gain_ratio=max((one.gain_ratio for one in alike if one.gain_ratio is not None), default=None),
         is_gain_proven=all(one.is_gain_proven for one in alike),
         places=tuple(places),
-        why=first.why,
+        why=_list_whys(alike),
         names=_named(alike),
     )
 
@@ -188,29 +211,38 @@ def _named(findings: list[Finding]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(finding.workload for finding in findings if finding.workload is not None))
 
 
-def _list_evidence(findings: list[Finding]) -> tuple[str, ...]:
+def _list_evidence(findings: list[Finding]) -> tuple[Evidence, ...]:
     seen: dict[str, list[Finding]] = {}
     for finding in findings:
         if finding.evidence:
             seen.setdefault(finding.evidence, []).append(finding)
-    if len(seen) <= 1:
-        return tuple(seen)
-    lines = [": ".join(filter(None, (join_places(_named(of)), evidence))) for evidence, of in seen.items()]
-    more = len(lines) - _MOST_EVIDENCE
-    return tuple(lines) if more <= 1 else (*lines[:_MOST_EVIDENCE], f"{more} more like these are in report.json")
+    return tuple(_split(words, place=join_places(_named(of)) if len(seen) > 1 else "") for words, of in seen.items())
+
+
+def _list_whys(findings: list[Finding]) -> tuple[str, ...]:
+    told: dict[str, list[Finding]] = {}
+    for finding in findings:
+        if finding.why:
+            told.setdefault(finding.why, []).append(finding)
+    is_of_all = len(told) < 2 and all(finding.why for finding in findings)
+    lines = [_name("" if is_of_all else join_places(_named(of)), why) for why, of in told.items()]
+    return tuple(lines[:_MOST_EVIDENCE])
+
+
+def _split(words: str, *, place: str) -> Evidence:
+    lead, *clauses = words.split(_CLAUSE)
+    while clauses and len(lead) + len(clauses[0]) <= _MOST_LEAD:
+        lead = f"{lead}{_CLAUSE}{clauses.pop(0)}"
+    return Evidence(place=place, lead=lead, rest=tuple(clauses))
+
+
+def _name(place: str, words: str) -> str:
+    return f"{place}: {words}" if place else words
 
 
 def join_places(names: tuple[str, ...]) -> str:
     """Join workloads in a list: names of single variants contain commas."""
     return "; ".join(names) if any(", " in name for name in names) else ", ".join(names)
-
-
-def _split(words: str) -> tuple[str, str]:
-    """Split evidence into its first clauses, as many as a reader takes in at once, and the rest."""
-    first, *clauses = words.split(_CLAUSE)
-    while clauses and len(first) + len(clauses[0]) <= _MOST_LEAD:
-        first = f"{first}{_CLAUSE}{clauses.pop(0)}"
-    return first, _CLAUSE.join(clauses)
 
 
 def name_workloads(names: tuple[str, ...], report: ReportInput) -> tuple[str, ...]:
