@@ -14,7 +14,7 @@ from scipy import optimize, stats
 
 from pgdyno.analyse.sweep.client_trials import NO_NOISE, ClientTrial, arrange_trials, contrast_loads
 from pgdyno.analyse.sweep.outlook import narrow_contrasts, predict_rounds
-from pgdyno.analyse.sweep.scaling import ClientSweep, LoadStatus, analyse_client_sweep, list_undecided_clients
+from pgdyno.analyse.sweep.scaling import ClientSweep, LoadStatus, analyse_client_sweep, list_open_clients
 from pgdyno.analyse.sweep.usl import UslFit
 from tests.examples import TIMES
 
@@ -320,7 +320,7 @@ def test_loads_that_no_round_links_are_not_compared() -> None:
     assert linked == [1, 2]
     assert (sweep.knee.value, sweep.peak.value) == (None, None)
     assert sweep.peak.reason == "no chain of rounds links all loads with each other"
-    assert set(list_undecided_clients(sweep)) >= {2, 4, 8}
+    assert set(list_open_clients(sweep)) >= {2, 4, 8}
 
 
 EXPECTED = {
@@ -334,7 +334,7 @@ EXPECTED = {
 def test_statuses_of_a_curve_that_is_known_well() -> None:
     sweep = analyse(simulate(USL, sd=0.001, round_sd=0.05), delta_ratio=0.025)
     assert statuses(sweep) == {n: status for status, loads in EXPECTED.items() for n in loads}
-    assert list_undecided_clients(sweep) == ()
+    assert list_open_clients(sweep) == ()
 
 
 def test_a_published_curve_known_well_has_all_but_linear_loads() -> None:
@@ -360,7 +360,7 @@ def test_a_flat_curve_is_all_peak_and_its_knee_is_the_first_load() -> None:
     sweep = analyse(simulate(dict.fromkeys(LOADS, 1000.0), rounds=4, sd=0.004, round_sd=0.05))
     assert set(statuses(sweep).values()) == {LoadStatus.PEAK}
     assert sweep.knee.value == pytest.approx(1.0)
-    assert list_undecided_clients(sweep) == ()
+    assert list_open_clients(sweep) == ()
 
 
 def test_a_linear_curve_has_neither_knee_nor_peak() -> None:
@@ -371,7 +371,7 @@ def test_a_linear_curve_has_neither_knee_nor_peak() -> None:
         assert (sweep.knee.value, sweep.peak.value) == (None, None)
         assert sweep.knee.reason
         assert sweep.peak.reason
-        assert list_undecided_clients(sweep) == ()
+        assert list_open_clients(sweep) == ()
 
 
 def test_a_curve_that_still_climbs_has_no_peak_at_its_end() -> None:
@@ -401,7 +401,7 @@ def test_one_load_is_no_curve(repeats: int) -> None:
         (point,) = sweep.points
         assert (point.status, point.reason) == (None, "one load has nothing to be compared with")
         assert (sweep.knee.value, sweep.knee.reason) == (None, "only one load was tried")
-        assert (sweep.usl, list_undecided_clients(sweep)) == (None, ())
+        assert (sweep.usl, list_open_clients(sweep)) == (None, ())
         assert point.tps.n == repeats
 
 
@@ -410,24 +410,30 @@ def test_one_round_decides_nothing() -> None:
     assert {point.status for point in sweep.points} == {None}
     assert (sweep.knee.value, sweep.knee.low, sweep.knee.high) == (24, None, None)
     assert (sweep.peak.value, sweep.peak.low, sweep.peak.high) == (32, None, None)
-    assert list_undecided_clients(sweep) == tuple(R8G)
+    assert list_open_clients(sweep) == tuple(R8G)
 
 
 def test_two_trials_of_one_load_that_agree_by_chance_decide_nothing() -> None:
     trials = simulate(R8G, rounds=1, sd=0.05)
     sweep = analyse([*trials, trials[0]])
-    assert list_undecided_clients(sweep) == tuple(R8G)
+    assert list_open_clients(sweep) == tuple(R8G)
     for point in sweep.points:
         assert (point.status, point.reason) == (None, NO_NOISE)
         assert (point.tps.low, point.tps.high, point.tps.reason) == (None, None, NO_NOISE)
     assert (sweep.knee.low, sweep.peak.low) == (None, None)
 
 
-def test_only_undecided_loads_are_repeated_with_the_best() -> None:
-    sweep = analyse(simulate(USL, sd=0.02, round_sd=0.1, seed=1))
-    undecided = {point.clients for point in sweep.points if point.status is None}
-    assert undecided == {32, 100}
-    assert list_undecided_clients(sweep) == (32, 64, 100)
+@pytest.mark.parametrize(
+    ("rounds", "round_sd", "repeated"),
+    [(4, 0.02, (32, 64, 100)), (4, 0.1, tuple(LOADS)), (5, 0.1, (32, 64, 100))],
+    ids=["precise", "imprecise", "often-enough"],
+)
+def test_undecided_and_imprecise_loads_are_repeated_with_the_best(
+    rounds: int, round_sd: float, repeated: tuple[int, ...]
+) -> None:
+    sweep = analyse(simulate(USL, rounds=rounds, sd=0.02, round_sd=round_sd, seed=3))
+    assert {point.clients for point in sweep.points if point.status is None} == {32, 100}
+    assert list_open_clients(sweep) == repeated
 
 
 def test_predicted_rounds_are_those_that_decide() -> None:
@@ -506,7 +512,7 @@ def test_statuses_are_as_rarely_wrong_as_they_say_though_looked_at_after_every_r
                 tps = curve[n] * math.exp(level + random.normal(0, sd))
                 trials.append(ClientTrial(clients=n, round_index=index, tps=tps))
             sweep = analyse(trials)
-            todo = list_undecided_clients(sweep)
+            todo = list_open_clients(sweep)
             if not todo:
                 break
         wrong += any(p.status not in (None, true_status(curve, p.clients)) for p in sweep.points)
@@ -653,10 +659,10 @@ def test_a_published_saturation_shows_its_ends_but_not_its_peak() -> None:
         80: LoadStatus.COLLAPSE,
         100: LoadStatus.COLLAPSE,
     }
-    assert list_undecided_clients(sweep) == (16, 20, 24, 32, 40, 50, 64)
+    assert list_open_clients(sweep) == (16, 20, 24, 32, 40, 50, 64)
 
 
 def test_a_published_prepared_series_is_too_short_to_show_a_peak() -> None:
     sweep = analyse(published(1, with_repeats=True))
     assert (sweep.knee.value, sweep.peak.value, sweep.peak.high) == (24, 32, None)
-    assert list_undecided_clients(sweep) == (24, 28, 32, 50)
+    assert list_open_clients(sweep) == (24, 28, 32, 50)

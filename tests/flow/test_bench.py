@@ -226,8 +226,7 @@ def test_what_nobody_needs_of_the_minutes_goes_into_more_rounds() -> None:
     )
     (few, brief), (many, thorough) = plan_whole(short), plan_whole(long)
     assert few.trials[-1].round < many.trials[-1].round
-    assert brief.trials[-1].round == 2
-    assert thorough.trials[-1].round > 5
+    assert (brief.trials[-1].round, thorough.trials[-1].round) == (2, 12)
     assert thorough.predicted_s <= 0.25 * 40.0 * 60.0
     assert many.predicted_s + thorough.predicted_s <= 40.0 * 60.0
     assert few.predicted_s + brief.predicted_s <= 11.0 * 60.0
@@ -246,7 +245,7 @@ def test_minutes_that_are_too_few_for_the_whole_job_are_refused() -> None:
 def test_where_nothing_is_derived_only_the_sweep_follows() -> None:
     plan, scaling = plan_whole(budget(with_sweep(compose())))
     assert plan.experiment is None
-    assert scaling.trials[-1].round == 5
+    assert scaling.trials[-1].round == 3
 
 
 def test_longer_trials_get_the_minutes_that_a_verdict_takes() -> None:

@@ -597,4 +597,4 @@ def test_of_many_variants_only_how_many_are_open() -> None:
 
 def test_a_sweep_over_clients_stands_in_loads() -> None:
     assert describe_loads(3, 8) == "3 of 8 numbers of clients need more rounds"
-    assert describe_loads(0, 8) == "every number of clients has its status"
+    assert describe_loads(0, 8) == "no number of clients needs more rounds"

@@ -112,8 +112,7 @@ def test_a_load_that_takes_hours_does_not_hide_that_others_would_soon_be_decided
     points = tuple(msgspec.structs.replace(one, status=None) if one.clients >= 8 else one for one in sweep.points)
     needed = {8: 10, 16: 40, 32: 300, 64: None}
     assert describe_sweep_outlook(msgspec.structs.replace(sweep, points=points), needed, round_s).words == (
-        "About 40 more minutes of this sweep would decide 8 and 16 clients; about 5 more hours of this sweep would decide"
-        " 32 clients; no affordable number of rounds would decide 64 clients, too near to a limit between two statuses."
+        "About 40 more minutes of this sweep would decide 8 and 16 clients; 32 clients would take about 5 more hours; no affordable number of rounds would decide 64 clients, too near to a limit between two statuses."
     )
 
 

@@ -32,11 +32,11 @@ def describe_progress(comparison: Comparison, *, without: Collection[str] = ()) 
     )
 
 
-def describe_loads(undecided_count: int, loads_count: int) -> str:
+def describe_loads(open_count: int, loads_count: int) -> str:
     """Describe the state of a sweep over clients: how many of its numbers of clients need more rounds."""
-    if not undecided_count:
-        return "every number of clients has its status"
-    return f"{undecided_count} of {loads_count} numbers of clients need more rounds"
+    if not open_count:
+        return "no number of clients needs more rounds"
+    return f"{open_count} of {loads_count} numbers of clients need more rounds"
 
 
 def _show_planned(verdict: Verdict) -> str:

@@ -17,7 +17,7 @@ from pgdyno.analyse.comparison.parts import (
     rounds_of_parts,
 )
 from pgdyno.analyse.comparison.rounds import rounds_of_block, rounds_of_trials
-from pgdyno.analyse.sweep.scaling import list_undecided_clients
+from pgdyno.analyse.sweep.scaling import list_open_clients
 from pgdyno.analyse.sweep.workload import analyse_workload_sweep
 from pgdyno.analyse.trial.analysis import measure_trial
 from pgdyno.analyse.types import TrialAnalysis
@@ -203,7 +203,7 @@ class SequentialComparison:
     def _find_open_loads(self, workload: str) -> tuple[str, ...]:
         """Return the loads of a sweep over clients that another round repeats, and those without a result."""
         sweep = analyse_workload_sweep(self._trials[workload], self._experiment)
-        wanted = () if sweep is None else list_undecided_clients(sweep)
+        wanted = () if sweep is None else list_open_clients(sweep)
         seen = set() if sweep is None else {point.clients for point in sweep.points}
         return tuple(
             variant.name

@@ -150,7 +150,7 @@ def count_least_rounds(experiment: Experiment, workloads_count: int) -> int:
 
 
 def count_rounds_for(experiment: Experiment, questions: int) -> int:
-    """Return the fewest rounds that can answer so many questions; whether the reference differs from itself (A/A) is one, too."""
+    """Return the fewest rounds that can answer so many questions. Whether the reference differs from itself (A/A) is a question, too."""
     if not experiment.final_look:
         return least_pairs(experiment.alpha / questions)
     level = experiment.alpha / 2 / questions

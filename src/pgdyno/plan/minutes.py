@@ -1,8 +1,8 @@
 """Split the minutes of a bench between the comparison and the client sweep that follows it.
 
-The comparison comes first: it gets the rounds that it needs to detect more than the largest differences. The sweep gets up
-to three rounds more than its fewest, or a quarter of the minutes, if time is left. All remaining time goes to the comparison,
-because every round narrows its interval.
+The comparison comes first: it gets the rounds that it needs to detect more than the largest differences. If time is left the
+sweep gets five rounds, or as many as fit into a quarter of the minutes, up to twelve. All remaining time goes to the
+comparison, because every round narrows its interval. A sweep without minutes to share has three rounds.
 """
 
 from __future__ import annotations
@@ -21,12 +21,13 @@ from pgdyno.spec.study import Study
 from pgdyno.spec.variant import DesignKind
 from pgdyno.units import count_things, describe_minutes
 
-# Two rounds are the fewest that separate noise from scaling; loads that remain undecided run again in the others. Three left the
-# TPS of six loads at ±8 to ±13 % where the hypervisor took CPU time away.
-_LEAST_SWEEP_ROUNDS, _SWEEP_ROUNDS = 2, 5
+# Two rounds are the fewest that separate noise from scaling. Three left the TPS of six loads at ±8 to ±13 % where the hypervisor
+# took CPU time away; twelve halve that.
+_LEAST_SWEEP_ROUNDS, _ALONE_SWEEP_ROUNDS, _SWEEP_ROUNDS, _MOST_SWEEP_ROUNDS = 2, 3, 5, 12
 _SWEEP_RATIO = 0.25
 # A study file holds minutes with two decimals.
 _PARTS_OF_A_MINUTE = 100
+_ROUNDING = 1e-6
 
 
 class Budget(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,7 +66,7 @@ def split_minutes(study: Study, machine: Machine, budget: Budget) -> Study:
     plan = plan_study(study, machine, load_budget_s=budget.load_s)
     scaling = plan_scaling(study, plan, machine)
     sweep = _Lengths(0.0, 0.0) if scaling is None else _measure(scaling)
-    least_sweep, sweep_minutes = sweep.minutes_of(_LEAST_SWEEP_ROUNDS), sweep.minutes_of(_SWEEP_ROUNDS)
+    least_sweep, sweep_minutes = sweep.minutes_of(_LEAST_SWEEP_ROUNDS), sweep.minutes_of(_ALONE_SWEEP_ROUNDS)
     if plan.experiment is not None:
         own, least = _measure(plan), count_least_rounds(plan.experiment, len(plan.workloads))
         needed = card_s / 60.0 + own.minutes_of(least) + least_sweep
@@ -73,8 +74,9 @@ def split_minutes(study: Study, machine: Machine, budget: Budget) -> Study:
         minutes = own.minutes_of(budget.rounds or least + budget.more_rounds)
         if budget.rounds is None:
             whole = (budget.minutes if asked is None else asked) - card_s / 60.0
-            fitting = sweep.rounds_in(min(max(sweep_minutes, _SWEEP_RATIO * whole), whole - minutes))
-            sweep_minutes = sweep.minutes_of(max(_LEAST_SWEEP_ROUNDS, fitting))
+            share = min(max(_SWEEP_ROUNDS, sweep.rounds_in(_SWEEP_RATIO * whole)), _MOST_SWEEP_ROUNDS)
+            sweep_rounds = max(_LEAST_SWEEP_ROUNDS, min(share, sweep.rounds_in(whole - minutes)))
+            sweep_minutes = sweep.minutes_of(sweep_rounds)
             rest = math.floor((whole - sweep_minutes) * _PARTS_OF_A_MINUTE) / _PARTS_OF_A_MINUTE
             minutes = max(rest, minutes if asked is None else own.minutes_of(least))
         # Who asks for rounds gets no more than those.
@@ -137,11 +139,11 @@ class _Lengths(NamedTuple):
         return math.ceil(seconds / 60.0 * _PARTS_OF_A_MINUTE) / _PARTS_OF_A_MINUTE
 
     def rounds_in(self, minutes: float) -> int:
-        """Return the most rounds of a plan that takes no more than those minutes."""
+        """Return the most rounds of a plan that takes no more than those minutes; negative where not even its rest does."""
         if not self.round_s:
             return 0
-        rounds = math.floor((minutes * 60.0 - self.others_s) / self.round_s)
-        return rounds if self.minutes_of(rounds) <= minutes else rounds - 1
+        seconds = math.floor(minutes * _PARTS_OF_A_MINUTE + _ROUNDING) / _PARTS_OF_A_MINUTE * 60.0
+        return math.floor((seconds - self.others_s) / self.round_s + _ROUNDING)
 
 
 def _measure(plan: Plan) -> _Lengths:

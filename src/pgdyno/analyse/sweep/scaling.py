@@ -34,6 +34,9 @@ LINEAR_RATIO = 0.8
 # Our reasoning: twice the coefficient of variation of pgbench on cloud machines, 4.7 %, is more than noise.
 # Source of the 4.7 %: Freischuetz et al. 2025, "TUNA: Tuning Unstable and Noisy Cloud Applications", EuroSys.
 COLLAPSE_RATIO = 0.9
+# Our reasoning: loads that are as far apart as steps of a curve over clients, a third or more, do not overlap then.
+PRECISE_RATIO = 0.08
+ENOUGH_TRIALS = 5
 _NOT_LINKED = "no chain of rounds links all loads with each other"
 
 
@@ -59,7 +62,7 @@ class LoadStatus(enum.Enum):
 
 
 CLIMBING = frozenset({LoadStatus.UNDER_USED, LoadStatus.LINEAR})
-"""The statuses of loads below the peak."""
+"""The statuses of loads with fewer clients than the peak."""
 
 
 class LoadPoint(msgspec.Struct, frozen=True, kw_only=True):
@@ -130,18 +133,25 @@ def analyse_client_sweep(
     return ClientSweep(points=points, knee=knee, peak=peak, usl=usl, points_alone_reason=reason)
 
 
-def list_undecided_clients(sweep: ClientSweep) -> tuple[int, ...]:
-    """List the clients of the loads that another round should repeat; empty once the curve is decided.
+def list_open_clients(sweep: ClientSweep) -> tuple[int, ...]:
+    """List the clients of the loads that another round should repeat; empty once the curve is decided and precise enough.
 
     A load is undecided if its interval allows more than one status: it is neither shown to differ from the best nor to
-    be within delta of it, or the interval is too wide to tell contention from collapse. A wide interval that allows one
-    status is decided. The best load is repeated, too, because the others are compared with it inside the round.
+    be within delta of it, or the interval is too wide to tell contention from collapse. A load with a status is repeated
+    until its TPS is known within ±8 %, but not after five trials: where the machine drifts, more would narrow it little. The
+    best load is repeated, too, because the others are compared with it inside the round.
     """
-    undecided = {point.clients for point in sweep.points if point.status is None}
-    if len(sweep.points) == 1 or not undecided:
+    wanted = {point.clients for point in sweep.points if point.status is None or not _is_precise(point.tps)}
+    if len(sweep.points) == 1 or not wanted:
         return ()
     best = max(sweep.points, key=lambda point: point.to_best.value or 0.0)
-    return tuple(sorted({*undecided, best.clients}))
+    return tuple(sorted({*wanted, best.clients}))
+
+
+def _is_precise(tps: Estimate) -> bool:
+    if tps.n >= ENOUGH_TRIALS:
+        return True
+    return tps.low is not None and tps.high is not None and math.sqrt(tps.high / tps.low) - 1.0 <= PRECISE_RATIO
 
 
 class _Ratios(msgspec.Struct, frozen=True, kw_only=True):

@@ -14,8 +14,8 @@ from pgdyno.report.verdict_words import name_status
 
 _UNKNOWN = "how much longer that takes is not known yet"
 _TOO_NEAR = ", too near to a limit between two statuses"
-# What takes longer than a sitting is said apart, so that one load does not hide that the others would soon be decided.
-_SITTING_S = 3_600.0
+# What takes longer is told in hours, and apart: one load must not hide that the others would be decided in minutes.
+_LONG_S = 99 * 60.0
 _NO_CURVE = "Nothing has been compared yet: no round has ended that measured two numbers of clients."
 
 
@@ -90,14 +90,14 @@ def describe_sweep_outlook(sweep: ClientSweep, needed: Mapping[int, int | None],
         words = f"How much longer it takes to decide {_name_loads(opens)} is not known yet: {opens[0].reason}."
         return SweepOutlook(words=words, loads=dict.fromkeys((point.clients for point in opens), _UNKNOWN))
     seconds = {clients: rounds * round_s for clients, rounds in needed.items() if rounds is not None}
+    timed = [point for point in opens if point.clients in seconds]
+    soon = [point for point in timed if seconds[point.clients] <= _LONG_S]
+    late = [point for point in timed if point not in soon]
     parts = []
-    for is_late in (False, True):
-        some = [
-            point for point in opens if point.clients in seconds and is_late == (seconds[point.clients] > _SITTING_S)
-        ]
-        if some:
-            time = format_more_time(max(seconds[point.clients] for point in some))
-            parts.append(f"about {time} of this sweep would decide {_name_loads(some)}")
+    if first := soon or late:
+        parts.append(f"about {_longest(first, seconds)} of this sweep would decide {_name_loads(first)}")
+    if soon and late:
+        parts.append(f"{_name_loads(late)} would take about {_longest(late, seconds)}")
     if near := _name_loads([point for point in opens if point.clients not in seconds]):
         parts.append(f"no affordable number of rounds would decide {near}{_TOO_NEAR}")
     said = "; ".join(parts)
@@ -110,6 +110,10 @@ def describe_sweep_outlook(sweep: ClientSweep, needed: Mapping[int, int | None],
             for clients in needed
         },
     )
+
+
+def _longest(points: Sequence[LoadPoint], seconds: Mapping[int, float]) -> str:
+    return format_more_time(max(seconds[point.clients] for point in points))
 
 
 def _name_loads(points: Sequence[LoadPoint]) -> str:

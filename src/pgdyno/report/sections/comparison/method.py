@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 
 from pgdyno.analyse.comparison.answers import Question
 from pgdyno.analyse.comparison.verdict import VerdictKind
+from pgdyno.analyse.sweep.scaling import ENOUGH_TRIALS, PRECISE_RATIO
 from pgdyno.plan.experiment import Experiment, is_client_sweep, list_crossed_levels
 from pgdyno.record.types import TrialRecord
 from pgdyno.report.format import format_roughly, format_seconds, format_within
@@ -200,8 +201,9 @@ def _describe_loads(experiment: Experiment) -> str:
     budget = "" if experiment.budget_s is None else f" or after {format_seconds(experiment.budget_s)}"
     return (
         "Each number of clients is compared with the best one, after differences between rounds are removed. It gets"
-        " a status as soon as its interval allows only one. After that it gets no more trials, except the best one,"
-        f" with which the others are compared. The study ends when every number has a status{budget}."
+        " a status as soon as its interval allows only one. When its TPS is known within"
+        f" {format_within(PRECISE_RATIO)}, too, or after {ENOUGH_TRIALS} trials, it gets no more of them, except the best one,"
+        f" with which the others are compared. The study ends when that holds for every number{budget}."
     )
 
 
