@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -27,8 +28,13 @@ _RECORDS = Path("pgdyno-records")
 
 
 def choose_record(name: str, *, folder: Path = _RECORDS) -> Path:
-    """Return the place of a new record that the user does not name: the present time and a name, in a folder of records."""
-    return folder / f"{local_now():%Y%m%d-%H%M%S}-{name}"
+    """Return the place of a new record that the user does not name: the present time and a name, in a folder of records.
+
+    One that begins within the same second as another has a number, too.
+    """
+    moment = f"{local_now():%Y%m%d-%H%M%S}"
+    moments = itertools.chain([moment], (f"{moment}-{number}" for number in itertools.count(2)))
+    return next(path for each in moments if not (path := folder / f"{each}-{name}").exists())
 
 
 class Workspace(msgspec.Struct, frozen=True, kw_only=True):
