@@ -1,7 +1,8 @@
 """How narrow the answers of `./pgdyno bench` are on this machine, as it comes.
 
 Runs the bench several times and reads `report.json` of each. The half-width of an interval is the square root of the ratio of
-its ends, less 1. Prints medians over the benches, and the shares of benches that met a target.
+its ends, less 1. Prints medians over the benches, and the shares of benches that met a target. With the folder of an earlier
+run it goes on: benches that are there count, too.
 
 Usage: python benchmarks/benches.py [--benches 5] [--quick] [--folder DIR]
 """
@@ -30,14 +31,12 @@ PROGRAM = Path(__file__).resolve().parents[1] / "pgdyno"
 WORTHWHILE_RATIO = 0.08
 
 
-def run_bench(folder: Path, *, is_quick: bool) -> dict[str, Any]:
-    """Run one bench in a folder; return its report."""
+def run_bench(folder: Path, *, is_quick: bool) -> None:
+    """Run one bench in a folder."""
     folder.mkdir()
     argv = [str(PROGRAM), "bench", *(["--quick"] if is_quick else [])]
     with (folder / "output").open("w") as output:
         subprocess.run(argv, cwd=folder, stdout=output, stderr=output, check=True)
-    (report,) = folder.glob("pgdyno-records/*-bench/report.json")
-    return dict(json.loads(report.read_text()))
 
 
 def find_half(low_ratio: float, high_ratio: float) -> float:
@@ -80,7 +79,7 @@ def say_figures(answers: dict[str, list[float]], *, prefix: str, most_half: floa
         say(
             f"benches.{prefix}.{name}",
             value,
-            unit="minutes" if name == "minutes" else "ratio",
+            unit="ratio",
             n=len(values),
             target="<= 0.08" if name == "sweep.half" else targets.get(kind),
         )
@@ -94,20 +93,22 @@ def main() -> None:
     options = parser.parse_args()
     folder = options.folder or Path(tempfile.mkdtemp(prefix="pgdyno-benches-", dir="/var/tmp"))
     folder.mkdir(exist_ok=True)
-    answers: dict[str, list[float]] = defaultdict(list)
     with contextlib.suppress(KeyboardInterrupt):
         for number in range(1, options.benches + 1):
+            place = folder / f"{number}"
+            if place.exists():
+                continue
             began_s, load = time.monotonic(), os.getloadavg()[0]
-            report = run_bench(folder / f"{number}", is_quick=options.quick)
+            run_bench(place, is_quick=options.quick)
             minutes = (time.monotonic() - began_s) / 60.0
-            found = list(read_answers(report))
-            answers["minutes"].append(minutes)
-            for name, value in found:
-                answers[name].append(value)
-            shown = ", ".join(f"{name} {value:.3f}" for name, value in found if not name.startswith("sweep.status"))
-            print(
-                f"bench {number}, {minutes:.1f} minutes, load {load:.1f} before: {shown}", file=sys.stderr, flush=True
-            )
+            print(f"bench {number}, {minutes:.1f} minutes, load {load:.1f} before", file=sys.stderr, flush=True)
+    answers: dict[str, list[float]] = defaultdict(list)
+    for report in sorted(folder.glob("*/pgdyno-records/*-bench/report.json")):
+        found = list(read_answers(json.loads(report.read_text())))
+        for name, value in found:
+            answers[name].append(value)
+        shown = ", ".join(f"{name} {value:.3f}" for name, value in found if not name.startswith("sweep.status"))
+        print(f"{report.parent.name}: {shown}", file=sys.stderr, flush=True)
     say_figures(answers, prefix="quick" if options.quick else "whole", most_half=0.08 if options.quick else 0.06)
 
 
