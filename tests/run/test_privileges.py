@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import re
 import shutil
+import socket
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -367,11 +368,15 @@ def pooling(cluster: Cluster, *, mode: str, database: str = "postgres", more: st
         child.wait(timeout=60)
 
 
-def wait_for_socket(socket: Path, child: subprocess.Popen[bytes]) -> None:
-    while not socket.exists():
+def wait_for_socket(path: Path, child: subprocess.Popen[bytes]) -> None:
+    """Wait until somebody listens: the socket is there a moment earlier, and refuses connections."""
+    while child.poll() is None:
+        with contextlib.suppress(FileNotFoundError, ConnectionRefusedError), socket.socket(socket.AF_UNIX) as tried:
+            tried.connect(str(path))
+            return
         with contextlib.suppress(subprocess.TimeoutExpired):
             child.wait(timeout=0.05)
-        assert child.poll() is None, "pgbouncer ended"
+    pytest.fail("pgbouncer ended")
 
 
 @pytest.mark.parametrize("mode", ["session", "transaction"])
