@@ -468,8 +468,7 @@ def test_through_a_pooler(cluster: Cluster, bench: Bench, mode: str) -> None:
         assert "plain" not in cluster.sql("SELECT pg_get_userbyid(datdba) FROM pg_database")
     with pooling(cluster, mode=mode, database="*") as folder:
         dsn = f"host={folder} port={PORT} user=plain dbname=postgres"
-        # Sessions of the pooler report late what the command before has done, which then looks like the work of others.
-        done = run(bench, "bench", "--dsn", dsn, *SHORT, "--allow", "busy")
+        done = run(bench, "bench", "--dsn", dsn, *SHORT)
         assert done.returncode == 0, done.stderr
         trial = json.loads(next(bench.folder.glob("pgdyno-records/*/trials/*/trial.json")).read_text())
         shared = ["server sampler"] if mode == "transaction" else []
@@ -482,7 +481,7 @@ def test_through_a_pooler(cluster: Cluster, bench: Bench, mode: str) -> None:
             assert (refused.returncode, "nothing is loaded yet" in refused.stderr) == (2, True), refused.stderr
             assert not (bench.folder / "prepared").exists()
         # Nothing of it stays with a session that others use.
-        done = run(bench, "bench", "--dsn", dsn, *SHORT, "--allow", "busy")
+        done = run(bench, "bench", "--dsn", dsn, *SHORT)
         assert done.returncode == 0, done.stderr
         cleaned = run(bench, "clean", "--dsn", dsn, "--yes")
         assert "dropped 1 database" in cleaned.stdout
