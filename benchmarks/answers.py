@@ -19,21 +19,15 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
 from pathlib import Path
 
-import msgspec
 import numpy as np
 from figures import say
+from rounds import in_slot, run_live, run_trials
 
 from pgdyno.plan.plan import Machine, plan_study
-from pgdyno.record.trial_data import read_trial_data
 from pgdyno.run.cluster.home import Home, open_home
 from pgdyno.run.host.process import find_server_user
-from pgdyno.run.live_member import LiveMember
-from pgdyno.run.live_round import run_live_round
-from pgdyno.run.own_server import OwnServer
-from pgdyno.run.trial import run_trial
 from pgdyno.run.trial_stage import TrialStage
 from pgdyno.spec.read import make_study
 
@@ -53,43 +47,7 @@ def make_stages(home: Home, folder: Path, options: argparse.Namespace) -> tuple[
     }
     study = make_study(raw, source="answers", folder=folder)
     single = prepare_stage(home, folder, study, plan_study(study, MACHINE))
-    server = single.server
-    assert isinstance(server, OwnServer)
-    slots = [server.in_slot(number) for number in range(1, MEMBERS + 1)]
-    return single, [msgspec.structs.replace(single, server=slot, generator=slot.make_generator()) for slot in slots]
-
-
-def run_live(stages: Sequence[TrialStage], folder: Path, *, slice_s: float, seed: int) -> list[float]:
-    """Run a live round; return the TPS of each member in the counted part of its slices."""
-    members = []
-    for number, stage in enumerate(stages):
-        (folder / f"{number}").mkdir(parents=True)
-        trial = msgspec.structs.replace(stage.plan.trials[0], seed=seed * MEMBERS + number)
-        members.append(LiveMember(stage=stage, trial=trial, folder=folder / f"{number}"))
-    outcomes = run_live_round(members, slice_s=slice_s, seed=seed, on_activity=lambda _: None, on_load=lambda _: None)
-    rates = []
-    for member, outcome in zip(members, outcomes, strict=True):
-        if outcome.error is not None:
-            raise outcome.error
-        data = read_trial_data(member.folder, outcome.record)
-        counted_s = sum(one.counted_s for one in data.slices)
-        logged_tps = sum(load.ok_count for load in data.slice_loads) / counted_s
-        rates.append(logged_tps / outcome.record.log_sampling_rate)
-    return rates
-
-
-def run_paired(stage: TrialStage, folder: Path, *, seed: int) -> list[float]:
-    """Run trials that follow each other; return the TPS of each."""
-    rates = []
-    for number in range(MEMBERS):
-        place = folder / f"{number}"
-        place.mkdir(parents=True)
-        trial = msgspec.structs.replace(stage.plan.trials[0], seed=seed * MEMBERS + number)
-        outcome = run_trial(stage, trial, folder=place, on_activity=lambda _: None, on_load=lambda _: None)
-        if outcome.error is not None:
-            raise outcome.error
-        rates.append(outcome.tps or math.nan)
-    return rates
+    return single, [in_slot(single, number) for number in range(1, MEMBERS + 1)]
 
 
 def find_scatter(logs: np.ndarray) -> float:
@@ -136,7 +94,7 @@ def main() -> None:
                         stages = [*slots[first:], *slots[:first]]
                         rates = run_live(stages, place, slice_s=options.slice_seconds, seed=number)
                     else:
-                        rates = run_paired(single, place, seed=number)
+                        rates = run_trials([single] * MEMBERS, place, duration_s=options.seconds, seed=number)
                     took_s[design].append(time.monotonic() - began_s)
                     shutil.rmtree(place)
                     found[design].append(rates)

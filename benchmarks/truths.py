@@ -24,19 +24,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import msgspec
 from figures import say
+from rounds import in_slot, run_live, run_trials
 from scipy.stats import t as student
 from scipy.stats import ttest_ind
 
 from pgdyno.plan.plan import Machine, plan_study
-from pgdyno.record.trial_data import read_trial_data
 from pgdyno.run.cluster.home import Home, open_home
 from pgdyno.run.host.process import find_server_user
-from pgdyno.run.live_member import LiveMember
-from pgdyno.run.live_round import run_live_round
-from pgdyno.run.own_server import OwnServer
-from pgdyno.run.trial import run_trial
 from pgdyno.run.trial_stage import TrialStage
 from pgdyno.spec.read import make_study
 
@@ -92,43 +87,20 @@ def make_stages(home: Home, folder: Path, truth: Truth, options: argparse.Namesp
     return stages
 
 
-def run_live(stages: Sequence[TrialStage], folder: Path, *, seed: int) -> float:
+def run_round(stages: Sequence[TrialStage], folder: Path, *, seed: int) -> float:
     """Run a live round; return the log ratio of the TPS in the counted part of the slices."""
-    members = []
-    for number, stage in enumerate(stages):
-        (folder / f"{number}").mkdir(parents=True)
-        server = stage.server
-        assert isinstance(server, OwnServer)
-        # A slot's place on the disk must not be a side's for good.
-        slot = server.in_slot(1 + (number + seed) % 2)
-        trial = msgspec.structs.replace(stage.plan.trials[0], seed=seed * 2 + number)
-        own = msgspec.structs.replace(stage, server=slot, generator=slot.make_generator())
-        members.append(LiveMember(stage=own, trial=trial, folder=folder / f"{number}"))
-    outcomes = run_live_round(members, slice_s=None, seed=seed, on_activity=lambda _: None, on_load=lambda _: None)
-    rates = []
-    for member, outcome in zip(members, outcomes, strict=True):
-        if outcome.error is not None:
-            raise outcome.error
-        data = read_trial_data(member.folder, outcome.record)
-        counted_s = sum(one.counted_s for one in data.slices)
-        logged_tps = sum(load.ok_count for load in data.slice_loads) / counted_s
-        rates.append(logged_tps / outcome.record.log_sampling_rate)
-    return math.log(rates[1] / rates[0])
+    # A slot's place on the disk must not be a side's for good.
+    slots = [in_slot(stage, 1 + (number + seed) % 2) for number, stage in enumerate(stages)]
+    first, second = run_live(slots, folder, slice_s=None, seed=seed)
+    return math.log(second / first)
 
 
-def run_trials(stages: Sequence[TrialStage], folder: Path, *, seed: int, duration_s: float) -> float:
+def run_pair(stages: Sequence[TrialStage], folder: Path, *, seed: int, duration_s: float) -> float:
     """Run a trial of each side, in random order; return the log ratio of their TPS."""
-    rates: dict[int, float] = {}
-    for number in random.Random(seed).sample(range(2), 2):
-        place = folder / f"{number}"
-        place.mkdir(parents=True)
-        trial = stages[number].plan.trials[0]
-        trial = msgspec.structs.replace(trial, seed=seed * 2 + number, duration_s=duration_s)
-        outcome = run_trial(stages[number], trial, folder=place, on_activity=lambda _: None, on_load=lambda _: None)
-        if outcome.error is not None:
-            raise outcome.error
-        rates[number] = outcome.tps or math.nan
-    return math.log(rates[1] / rates[0])
+    order = random.Random(seed).sample(range(2), 2)
+    rates = run_trials([stages[number] for number in order], folder, duration_s=duration_s, seed=seed)
+    first, second = (rates[order.index(number)] for number in range(2))
+    return math.log(second / first)
 
 
 def say_figures(name: str, logs: Mapping[str, Sequence[float]]) -> None:
@@ -181,9 +153,9 @@ def main() -> None:
                     for design in draw.sample(list(logs), len(logs)):
                         place = folder / f"{number}-{design}"
                         if design == "live":
-                            log = run_live(stages, place, seed=number)
+                            log = run_round(stages, place, seed=number)
                         else:
-                            log = run_trials(stages, place, seed=number, duration_s=options.trial_seconds)
+                            log = run_pair(stages, place, seed=number, duration_s=options.trial_seconds)
                         shutil.rmtree(place)
                         logs[design].append(log)
                         print(f"{name}, repetition {number}, {design}: {math.expm1(log):+.1%}", flush=True)

@@ -25,11 +25,11 @@ from pathlib import Path
 import msgspec
 import numpy as np
 from figures import say
+from rounds import count_tps
 from scipy.stats import t as student
 
 from pgdyno.plan.plan import Machine, plan_study
 from pgdyno.plan.types import PlannedTrial
-from pgdyno.record.trial_data import read_trial_data
 from pgdyno.run.cluster.home import Home, open_home
 from pgdyno.run.host.process import find_server_user
 from pgdyno.run.live_member import LiveMember
@@ -75,14 +75,10 @@ def run_turns(stage: TrialStage, folder: Path, *, seed: int, duration_s: float) 
         (folder / f"{trial.number}").mkdir(parents=True)
         members.append(LiveMember(stage=stage, trial=trial, folder=folder / f"{trial.number}"))
     outcomes = run_turn_round(members, slice_s=None, seed=seed, on_activity=lambda _: None, on_load=lambda _: None)
-    rates = {}
-    for member, outcome in zip(members, outcomes, strict=True):
-        if outcome.error is not None:
-            raise outcome.error
-        data = read_trial_data(member.folder, outcome.record)
-        counted_s = sum(one.counted_s for one in data.slices)
-        rates[member.trial.variants[0]] = sum(load.ok_count for load in data.slice_loads) / counted_s
-    return rates
+    return {
+        member.trial.variants[0]: count_tps(member.folder, outcome)
+        for member, outcome in zip(members, outcomes, strict=True)
+    }
 
 
 def run_trials(stage: TrialStage, folder: Path, *, seed: int, duration_s: float) -> dict[str, float]:
