@@ -13,12 +13,11 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from pgdyno.plan.experiment import draw_orders
+from pgdyno.plan.order import ROUNDING
 from pgdyno.plan.types import Plan, PlannedTrial, Step, StepKind
 
 # The reference runs twice in a round.
 _REFERENCES = 2
-# Tolerance of a quotient of seconds, so that a whole number of rounds stays whole.
-_ROUNDING = 1e-6
 
 
 class Pace:
@@ -56,7 +55,7 @@ def add_rounds(plan: Plan, undecided: Mapping[str, Sequence[str]], *, within_s: 
     draw = random.Random(trials[-1].seed)  # noqa: S311 - an order that can be drawn again, not a secret
     orders: dict[str, list[list[str]]] = {workload: [] for workload in undecided}
     added: list[Step] = []
-    for number in range(1, int(within_s / round_s + _ROUNDING) + 1 if round_s else 1):
+    for number in range(1, int(within_s / round_s + ROUNDING) + 1 if round_s else 1):
         for workload in draw.sample(list(undecided), k=len(undecided)):
             step, trial = last[workload]
             reference = plan.experiment.reference.name

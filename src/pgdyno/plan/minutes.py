@@ -14,6 +14,7 @@ import msgspec
 
 from pgdyno.errors import SpecError
 from pgdyno.plan.experiment import count_least_rounds, count_rounds_for
+from pgdyno.plan.order import ROUNDING
 from pgdyno.plan.plan import Plan, count_planned_rounds, plan_study
 from pgdyno.plan.scaling import plan_scaling
 from pgdyno.plan.types import Machine
@@ -27,7 +28,6 @@ _LEAST_SWEEP_ROUNDS, _ALONE_SWEEP_ROUNDS, _SWEEP_ROUNDS, _MOST_SWEEP_ROUNDS = 2,
 _SWEEP_RATIO = 0.25
 # A study file holds minutes with two decimals.
 _PARTS_OF_A_MINUTE = 100
-_ROUNDING = 1e-6
 
 
 class Budget(msgspec.Struct, frozen=True, kw_only=True):
@@ -142,8 +142,8 @@ class _Lengths(NamedTuple):
         """Return the most rounds of a plan that takes no more than those minutes; negative where not even its rest does."""
         if not self.round_s:
             return 0
-        seconds = math.floor(minutes * _PARTS_OF_A_MINUTE + _ROUNDING) / _PARTS_OF_A_MINUTE * 60.0
-        return math.floor((seconds - self.others_s) / self.round_s + _ROUNDING)
+        seconds = math.floor(minutes * _PARTS_OF_A_MINUTE + ROUNDING) / _PARTS_OF_A_MINUTE * 60.0
+        return math.floor((seconds - self.others_s) / self.round_s + ROUNDING)
 
 
 def _measure(plan: Plan) -> _Lengths:

@@ -29,8 +29,8 @@ _USUAL_SLICE_S = 1.0
 # More than enough rounds to decide a difference of one standard deviation of a pair.
 _DEFAULT_ROUNDS = 16
 _DEFAULT_SWITCHBACK_S = 150.0
-# Tolerance of a quotient of seconds, so that a whole number of rounds stays whole.
-_ROUNDING = 1e-6
+ROUNDING = 1e-6
+"""Tolerance of a quotient of seconds, so that a whole number of rounds stays whole."""
 
 
 class Times(msgspec.Struct, frozen=True, kw_only=True):
@@ -115,7 +115,7 @@ def _order_rounds(
     round_s, least = _round_s(len(workloads), experiment, times), count_least_rounds(experiment, len(workloads))
     observed_s = _observed_s(len(workloads), experiment, times)
     fixed_s = times.fixed_s + observed_s
-    rounds = int(((experiment.budget_s or 0.0) - fixed_s) / round_s + _ROUNDING)
+    rounds = int(((experiment.budget_s or 0.0) - fixed_s) / round_s + ROUNDING)
     if rounds < least:
         what = f"{least} rounds of {len(variants) * len(workloads)} trials, {round_s:.0f} s a round"
         what += f", and {observed_s:.0f} s to watch each variant alone" if observed_s else ""
@@ -140,7 +140,7 @@ def _order_blocks(
     least_s, longest_s = _least_load_s(len(workloads), experiment), _longest_block_s(len(workloads), experiment)
 
     def length_s(blocks: int) -> int:
-        return math.floor(min(longest_s, share_s / blocks - times.overhead_s) + _ROUNDING)
+        return math.floor(min(longest_s, share_s / blocks - times.overhead_s) + ROUNDING)
 
     # One block more than fits at full length shortens all blocks, which is not worthwhile if restoring takes long.
     fitting = max(1, math.floor(share_s / (times.overhead_s + longest_s)))

@@ -24,7 +24,7 @@ from pgdyno.run.host.placement import placed
 from pgdyno.run.load.generator import RunningLoad, TransactionLog
 from pgdyno.run.load.process import poll_until_done
 from pgdyno.run.load.watch import LoadWatch
-from pgdyno.run.measured_load import LostLogError, find_log_gaps, make_measured_run, warm_up
+from pgdyno.run.measured_load import LostLogError, finish_log, make_measured_run, warm_up
 from pgdyno.run.plans import ask_plans
 from pgdyno.run.sample import samplers
 from pgdyno.run.trial import TrialOutcome, describe_os_error, make_outcome, read_after, read_before
@@ -252,10 +252,7 @@ class MemberRun:
         """
         if self.seen.load is not None:
             assert self._stream is not None  # noqa: S101 - its load wrote to it
-            log = self._stream.finish()
-            self.seen.gaps = (*self.seen.gaps, *find_log_gaps(log))
-            if log.packed is None:
-                raise LostLogError(log.reason or "")
+            finish_log(self._stream, self.seen)
             ask_plans(self.stage, self.trial, self.seen)
         self._open.close()
 

@@ -27,7 +27,7 @@ from pgdyno.run.change.kernel import KernelSettings, changed_sysctls
 from pgdyno.run.host.clock import monotonic_s
 from pgdyno.run.host.log import LOG
 from pgdyno.run.live_member import LiveMember, MemberFailedError, MemberRun, OtherMemberFailedError
-from pgdyno.run.measured_load import LostLogError, start_shared_logs
+from pgdyno.run.measured_load import LostLogError, following_logs
 from pgdyno.run.sample.machine_counters import MachineCounters, subtract_counts
 from pgdyno.run.switchback import LEAST_COUNTED_RATIO, choose_washout_s
 from pgdyno.run.trial import TrialOutcome, describe_os_error, find_left_settings
@@ -133,10 +133,8 @@ class _LiveRound:
 
     def _open_logs(self, stack: contextlib.ExitStack) -> None:
         """Follow the logs of all loads until the stack ends."""
-        first, seen = self._runs[0], [run.seen for run in self._runs]
-        logs = start_shared_logs(first.stage, first.trial, seen, folders=[run.folder for run in self._runs])
-        for log in logs:
-            stack.enter_context(contextlib.closing(log))
+        first, seen, folders = self._runs[0], [run.seen for run in self._runs], [run.folder for run in self._runs]
+        logs = stack.enter_context(following_logs(first.stage, first.trial, seen, folders=folders))
         for run, log in zip(self._runs, logs, strict=True):
             with run.blamed():
                 run.take_log(log)

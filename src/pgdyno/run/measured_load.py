@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import msgspec
@@ -114,10 +114,11 @@ def start_log(stage: TrialStage, trial: PlannedTrial, seen: Observed, *, folder:
     return log
 
 
-def start_shared_logs(
+@contextlib.contextmanager
+def following_logs(
     stage: TrialStage, trial: PlannedTrial, seen: Sequence[Observed], *, folders: Sequence[Path]
-) -> tuple[TransactionLog, ...]:
-    """Follow the transaction logs of all trials of a round with one reader, at the lowest of their sampling rates.
+) -> Iterator[tuple[TransactionLog, ...]]:
+    """Follow the transaction logs of all trials of a round with one reader, at the lowest of their sampling rates, in a `with` block.
 
     A reader for each would take 36 MB of the machine that is measured, though one load runs at a time.
 
@@ -130,7 +131,11 @@ def start_shared_logs(
     rate = min(one.log_sampling_rate for one in seen)
     for one in seen:
         one.log_sampling_rate = rate
-    return _start_logs(stage, trial, seen[0], folders=folders)
+    with contextlib.ExitStack() as stack:
+        logs = _start_logs(stage, trial, seen[0], folders=folders)
+        for log in logs:
+            stack.enter_context(contextlib.closing(log))
+        yield logs
 
 
 def _start_logs(
@@ -277,6 +282,18 @@ class LostLogError(StepFailedError):
             detail=why,
             hint="`dmesg` tells whether the kernel ended its reader because memory was short",
         )
+
+
+def finish_log(log: TransactionLog, seen: Observed) -> None:
+    """Read the rest of a log from which slices are counted, once its load has ended.
+
+    Raises:
+        LostLogError: It is lost.
+    """
+    outcome = log.finish()
+    seen.gaps = (*seen.gaps, *find_log_gaps(outcome))
+    if outcome.packed is None:
+        raise LostLogError(outcome.reason or "")
 
 
 def find_log_gaps(outcome: LogOutcome) -> tuple[Gap, ...]:

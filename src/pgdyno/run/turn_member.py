@@ -21,7 +21,7 @@ from pgdyno.run.load.generator import LoadOutcome, RunningLoad, TransactionLog
 from pgdyno.run.load.joined import step_seed
 from pgdyno.run.load.process import poll_until_done
 from pgdyno.run.load.watch import LoadWatch
-from pgdyno.run.measured_load import LostLogError, find_log_gaps, make_measured_run, warm_up
+from pgdyno.run.measured_load import LostLogError, finish_log, make_measured_run, warm_up
 from pgdyno.run.plans import ask_plans
 from pgdyno.run.sample import samplers
 from pgdyno.run.sample.machine_counters import MachineCounters, subtract_counts
@@ -189,10 +189,7 @@ class TurnMember:
             stderr=b"",
             stdouts=tuple(turn.stdout for turn in self._turns),
         )
-        log = self._log.finish()
-        self.seen.gaps = (*self.seen.gaps, *find_log_gaps(log))
-        if log.packed is None:
-            raise LostLogError(log.reason or "")
+        finish_log(self._log, self.seen)
         ask_plans(self.stage, self.trial, self.seen)
 
     def make_outcome(self, error: PgdynoError | None) -> TrialOutcome:

@@ -26,7 +26,7 @@ from pgdyno.record.samples.server_machine import SERVER_LOG
 from pgdyno.run.change.kernel import changed_sysctls
 from pgdyno.run.host.log import LOG
 from pgdyno.run.live_member import LiveMember, OtherMemberFailedError
-from pgdyno.run.measured_load import LostLogError, start_shared_logs
+from pgdyno.run.measured_load import LostLogError, following_logs
 from pgdyno.run.sample.machine_counters import MachineCounters
 from pgdyno.run.trial import TrialOutcome, describe_os_error, find_left_settings, read_before
 from pgdyno.run.turn_member import TurnMember
@@ -123,11 +123,12 @@ class _TurnRound:
 
     def _open_logs(self, stack: contextlib.ExitStack) -> None:
         """Follow the logs of all turns until the stack ends."""
-        first, folders = self._turns[0], [turn.folder for turn in self._turns]
-        seen = [turn.seen for turn in self._turns]
-        logs = start_shared_logs(first.stage, first.trial, seen, folders=folders)
-        for log in logs:
-            stack.enter_context(contextlib.closing(log))
+        first, seen, folders = (
+            self._turns[0],
+            [turn.seen for turn in self._turns],
+            [turn.folder for turn in self._turns],
+        )
+        logs = stack.enter_context(following_logs(first.stage, first.trial, seen, folders=folders))
         for turn, log in zip(self._turns, logs, strict=True):
             stack.enter_context(turn.writing(log))
 

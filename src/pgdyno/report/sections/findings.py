@@ -5,7 +5,7 @@ Findings that weaken the figures and findings that explain them are two separate
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import msgspec
 
@@ -212,21 +212,24 @@ def _named(findings: list[Finding]) -> tuple[str, ...]:
 
 
 def _list_evidence(findings: list[Finding]) -> tuple[Evidence, ...]:
-    seen: dict[str, list[Finding]] = {}
-    for finding in findings:
-        if finding.evidence:
-            seen.setdefault(finding.evidence, []).append(finding)
+    seen = _group(findings, lambda finding: finding.evidence)
     return tuple(_split(words, place=join_places(_named(of)) if len(seen) > 1 else "") for words, of in seen.items())
 
 
 def _list_whys(findings: list[Finding]) -> tuple[str, ...]:
-    told: dict[str, list[Finding]] = {}
-    for finding in findings:
-        if finding.why:
-            told.setdefault(finding.why, []).append(finding)
+    told = _group(findings, lambda finding: finding.why)
     is_of_all = len(told) < 2 and all(finding.why for finding in findings)
     lines = [_name("" if is_of_all else join_places(_named(of)), why) for why, of in told.items()]
     return tuple(lines[:_MOST_EVIDENCE])
+
+
+def _group(findings: list[Finding], read: Callable[[Finding], str]) -> dict[str, list[Finding]]:
+    """Group findings by what they say; those that say nothing are left out."""
+    groups: dict[str, list[Finding]] = {}
+    for finding in findings:
+        if words := read(finding):
+            groups.setdefault(words, []).append(finding)
+    return groups
 
 
 def _split(words: str, *, place: str) -> Evidence:
