@@ -121,7 +121,7 @@ def is_client_sweep(experiment: Experiment) -> bool:
 
 
 def list_crossed_levels(experiment: Experiment) -> dict[str, dict[int, str]]:
-    """Return the variants of a sweep over clients and something else: by the level of that, such as `mode=prepared`, and by clients.
+    """Return the variants of a sweep over clients and another axis: by the level of that axis, such as `mode=prepared`, then by clients.
 
     Other comparisons have no such levels.
     """

@@ -139,7 +139,7 @@ class _Lengths(NamedTuple):
         return math.ceil(seconds / 60.0 * _PARTS_OF_A_MINUTE) / _PARTS_OF_A_MINUTE
 
     def rounds_in(self, minutes: float) -> int:
-        """Return the most rounds of a plan that takes no more than those minutes; negative where not even its rest does."""
+        """Return how many rounds fit into those minutes; negative where all that is no round takes longer by itself."""
         if not self.round_s:
             return 0
         seconds = math.floor(minutes * _PARTS_OF_A_MINUTE + ROUNDING) / _PARTS_OF_A_MINUTE * 60.0
