@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
+import signal
 import subprocess
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -11,7 +14,7 @@ import pytest
 from pgdyno.record.store import open_record
 from pgdyno.record.trial_data import read_trial_data
 from tests.hosts import Sshd
-from tests.ready_program import run_program
+from tests.ready_program import Program, run_program
 from tests.tools.pgcluster import LOOPBACK, PORT, Cluster, running
 
 from .program import Bench
@@ -62,6 +65,51 @@ def test_two_load_hosts_make_one_load(cluster: Cluster, bench: Bench, by_ssh: Ss
     assert sum(parts) == data.transaction_count
     for path in bench.record.rglob("*"):
         assert path.is_dir() or CANARY.encode() not in path.read_bytes(), path
+
+
+def test_levels_of_load_hosts_are_compared(cluster: Cluster, bench: Bench, by_ssh: Sshd) -> None:
+    hosts = ("--load-host", "db1", "--load-host", "db2")
+    load = ("--workload", "select-only", "--scale", "1", "--rate", "100", "--duration", "1s", "--warm-up", "0s")
+    asked = (
+        "sweep",
+        "load_hosts=1,2",
+        "--dsn",
+        DSN,
+        *hosts,
+        *load,
+        "--clients",
+        "4",
+        "--minutes",
+        "5",
+        "--allow",
+        "busy",
+    )
+    with Program(asked, cwd=bench.folder, env={**os.environ, "PGPASSWORD": CANARY}) as child:
+        while (seen := list_shares(bench)).keys() < {"load_hosts=1", "load_hosts=2"}:
+            assert child.poll() is None
+            time.sleep(0.1)
+        child.send_signal(signal.SIGINT)
+        child.wait()
+    assert seen == {"load_hosts=1": [4], "load_hosts=2": [2, 2]}
+    record = open_record(bench.record).read_record()
+    assert (record.format_version, record.study.question) == (7, "Do the load hosts limit the load?")
+    done = run(bench, "report", str(bench.record))
+    assert done.returncode == 0, done.stderr
+    words = (bench.record / "report.md").read_text()
+    rows = (
+        "db1 | select-only, load_hosts=1 | 4",
+        "db1 | select-only, load_hosts=2 | 2",
+        "db2 | select-only, load_hosts=2 | 2",
+    )
+    assert all(f"| {row} |" in words for row in rows)
+
+
+def list_shares(bench: Bench) -> dict[str, list[int]]:
+    """The clients of each load host in the finished trials of each variant."""
+    if not bench.records:
+        return {}
+    trials = (json.loads(file.read_text()) for file in bench.record.glob("trials/*/trial.json"))
+    return {one["planned"]["arms"][0]: [part["clients"] for part in one["generators"]] for one in trials}
 
 
 def test_load_hosts_are_checked_before(cluster: Cluster, bench: Bench, by_ssh: Sshd) -> None:

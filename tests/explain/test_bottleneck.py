@@ -69,6 +69,23 @@ def with_change(
     return finding
 
 
+def make_load_host(record: StudyRecord) -> LoadHostFacts:
+    assert record.host is not None
+    return LoadHostFacts(
+        name="load1",
+        ssh="load1",
+        python="3.11.2",
+        boot_id="2",
+        is_server_host=False,
+        facts=record.host,
+        pgbench="/usr/bin/pgbench",
+        version="18.1",
+        empty_tps=9000.0,
+        empty_clients=8,
+        round_trip_s=0.0002,
+    )
+
+
 def find_name(start: str) -> str:
     return next(name for name in list_names() if name.startswith(start))
 
@@ -111,19 +128,7 @@ def test_a_limit_is_named_with_its_machine_where_server_and_load_have_one_each()
 def test_a_limit_of_pgdynos_own_server_is_named_with_its_machine_where_load_hosts_load_it() -> None:
     record, analysis = analyse_kept(find_name("slow-flush"))
     assert record.host is not None
-    host = LoadHostFacts(
-        name="load1",
-        ssh="load1",
-        python="3.11.2",
-        boot_id="2",
-        is_server_host=False,
-        facts=record.host,
-        pgbench="/usr/bin/pgbench",
-        version="18.1",
-        empty_tps=9000.0,
-        empty_clients=8,
-        round_trip_s=0.0002,
-    )
+    host = make_load_host(record)
     here = msgspec.structs.replace(
         record, load_hosts=(host,), host=msgspec.structs.replace(record.host, host_name="vm")
     )
@@ -281,6 +286,23 @@ def test_each_limit_has_an_experiment_that_speaks_of_it(
     assert chosen.is_what_if is (varied == "synchronous_commit")
     for variant in chosen.variants:
         make_variant(variant)
+
+
+def test_fewer_load_hosts_show_that_load_hosts_limit() -> None:
+    record, _ = analyse_kept(find_name("slow-flush"))
+    named = {name: HostEntry(role=HostRole.LOAD, ssh=name) for name in ("load1", "load2")}
+    study = msgspec.structs.replace(record.study, hosts=named)
+    far = msgspec.structs.replace(record, study=study, load_hosts=(make_load_host(record),) * 2)
+    chosen = choose_intervention(say(Resource.LOAD_GENERATOR), far, load=LOAD)
+    assert chosen is not None
+    assert (chosen.varied, chosen.levels, chosen.expects) == ("load_hosts", (2, 1), VerdictKind.SLOWER)
+    assert not chosen.is_specific
+    assert [make_variant(variant).load_hosts for variant in chosen.variants] == [2, 1]
+    assert chosen.command.startswith("pgdyno sweep load_hosts=2,1 ")
+    assert "--load-host load1 --load-host load2" in chosen.command
+    # One client does not come from two hosts.
+    alone = choose_intervention(say(Resource.LOAD_GENERATOR), far, load=make_workload("tpcb-like", clients=1))
+    assert alone is None
 
 
 def test_a_larger_scale_is_for_few_branches_only() -> None:

@@ -17,13 +17,16 @@ from pgdyno.report.input import ReportInput
 from pgdyno.report.live.answers import view_answers
 from pgdyno.report.sections.comparison.answers import answer_study
 from pgdyno.report.sections.comparison.curve import describe_sweep_outlook
+from pgdyno.report.sections.conditions.load_hosts import list_load_proofs
 from pgdyno.report.sections.next_steps import list_steps
 from pgdyno.report.sections.records.kept import describe_answers, list_gains, parse_kept
 from pgdyno.report.study import build_report as build_report_document
+from pgdyno.spec.hosts import HostEntry, HostRole
 from pgdyno.spec.study import DataSpec, Study, WorkloadSpec
-from pgdyno.spec.variant import ExperimentSpec, VariantSpec
+from pgdyno.spec.variant import ExperimentSpec, SweepSpec, VariantSpec
 from tests.report.build_comparison import Effect, build_client_sweep, build_crossed, build_paired, compose
 from tests.report.build_scaling import build_bench
+from tests.rows import each_row
 
 
 def without_rounds(report: ReportInput) -> ReportInput:
@@ -165,3 +168,25 @@ def test_a_journal_tells_of_clients_in_two_modes_what_was_best() -> None:
     (words,) = describe_answers(kept)
     assert words.startswith("select-only: Highest TPS measured:")
     assert not list_gains(kept)
+
+
+@each_row(
+    [
+        (1.0, "1 load host did as much as 2 on tpcb-like: load hosts were not its limit."),
+        (1.4, "1 load host limited tpcb-like: 2 did more."),
+        (0.7, None),
+    ]
+)
+def test_levels_of_load_hosts_say_whether_these_limit(tps: float, words: str | None) -> None:
+    named = {name: HostEntry(role=HostRole.LOAD, ssh=name) for name in ("load1", "load2")}
+    study = Study(
+        data=DataSpec(scale=100),
+        workload=(WorkloadSpec(name="tpcb-like", clients=8),),
+        sweep=(SweepSpec(name="load_hosts", levels=(1, 2)),),
+        hosts=named,
+        experiment=ExperimentSpec(minutes=10.0),
+    )
+    effects = {"tpcb-like": {"load_hosts=2": Effect(tps=tps)}}
+    report = compose(study, effects, rounds=20, noise_ratio=0.005, round_s=20.0)
+    assert list(list_load_proofs(report)) == ([] if words is None else [words])
+    assert (words is None) or (words in print_markdown(build_report_document(report)))

@@ -328,8 +328,8 @@ def sweep(
     axes: Annotated[
         list[str],
         typer.Argument(
-            help="NAME=LEVEL,LEVEL,… or NAME=FIRST..LAST (doubling): a setting, a sysctl, clients, threads, mode, scale,"
-            " endpoint, pool_size, server, cache, home, wal_home, or a choice of initdb such as checksums. Two axes: every combination. Or 'latency<LIMIT@pQQ', in quotes for the shell: find the largest"
+            help="NAME=LEVEL,LEVEL,… or NAME=FIRST..LAST (doubling): a setting, a sysctl, clients, threads, load_hosts,"
+            " mode, scale, endpoint, pool_size, server, cache, home, wal_home, or a choice of initdb such as checksums. Two axes: every combination. Or 'latency<LIMIT@pQQ', in quotes for the shell: find the largest"
             " rate that holds the limit; the default is p99.",
             show_default=False,
         ),

@@ -20,7 +20,7 @@ from pgdyno.spec.initdb import combine_choices, show_choices
 from pgdyno.spec.pooler import PRIMARY, PoolMode
 from pgdyno.spec.study import DataSpec, RestorePolicy, ServerKind, ServerSpec, Study
 from pgdyno.spec.table import CacheState, QueryMode, SettingValue
-from pgdyno.spec.variant import show_value
+from pgdyno.spec.variant import LOAD_HOSTS, show_value
 
 # The homes that commands use by themselves: root's, and by their ends those of other accounts.
 _ROOTS_HOME, _ACCOUNTS_HOME = "/var/lib/pgdyno", "/.local/share/pgdyno"
@@ -95,6 +95,7 @@ def write_command(
         or any(getattr(study.data, key) != getattr(DataSpec(), key) for key in _UNSAID)
         or len(load.scripts) != 1
         or bool(load.parts)
+        or (variant is not None and variant.load_hosts is not None and LOAD_HOSTS not in without)
         or any(entry.python or entry.pgbench for entry in study.hosts.values())
         # A bench has no options for these.
         or (command is Command.BENCH and bool(sysctl or asked.initdb))

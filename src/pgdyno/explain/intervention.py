@@ -21,7 +21,7 @@ from pgdyno.record.types import StudyRecord
 from pgdyno.spec.pooler import PRIMARY
 from pgdyno.spec.study import BUILTIN_SCRIPTS
 from pgdyno.spec.table import QueryMode, SettingValue
-from pgdyno.spec.variant import OF_LOAD, read_number, show_value
+from pgdyno.spec.variant import LOAD_HOSTS, OF_LOAD, read_number, show_value
 from pgdyno.units import PAGE_BYTES
 
 _MB = 1024**2
@@ -39,7 +39,7 @@ class Intervention(msgspec.Struct, frozen=True, kw_only=True):
     """An experiment of two variants: the load as it was, and one thing changed."""
 
     varied: str
-    """A setting, or one of `clients`, `threads`, `mode`, `scale`."""
+    """A setting, or one of `clients`, `threads`, `mode`, `scale`, `load_hosts`."""
     levels: tuple[SettingValue, SettingValue]
     """The value as it was, and the changed value."""
     expects: VerdictKind
@@ -261,6 +261,20 @@ def _more_rows(base: _Base) -> Intervention | None:
     )
 
 
+def _another_generator(base: _Base) -> Intervention | None:
+    hosts = base.load.load_hosts or len(base.record.load_hosts)
+    if not 2 <= hosts <= base.load.clients:
+        return _more_threads(base)
+    # The one left out may have been the only one that limits: then the others do as much or more.
+    return Intervention(
+        varied=LOAD_HOSTS,
+        levels=(hosts, hosts - 1),
+        expects=VerdictKind.SLOWER,
+        why="Where load hosts limit, fewer of them send less for as many clients.",
+        is_specific=False,
+    )
+
+
 def _more_threads(base: _Base) -> Intervention | None:
     threads = base.load.threads
     if 2 * threads > base.load.clients:
@@ -285,7 +299,7 @@ _CHOICES: Mapping[Resource, Callable[[_Base], Intervention | None]] = {
     Resource.POOLER: _no_pooler,
     Resource.LOCK: _more_rows,
     Resource.CLIENT: _more_clients,
-    Resource.LOAD_GENERATOR: _more_threads,
+    Resource.LOAD_GENERATOR: _another_generator,
 }
 
 # Nothing of the server itself is changed, and its data stay as they are.
@@ -298,12 +312,15 @@ _GIVEN_CHOICES: Mapping[Resource, Callable[[_Base], Intervention | None]] = {
     Resource.POOLER: _no_pooler,
     Resource.NETWORK: _more_clients,
     Resource.CLIENT: _more_clients,
-    Resource.LOAD_GENERATOR: _more_threads,
+    Resource.LOAD_GENERATOR: _another_generator,
 }
 
 
 def _write_command(change: Intervention, base: MeasuredLoad) -> str:
     """Write the command that compares, with the load and server as they were."""
+    if change.varied == LOAD_HOSTS:
+        axis = f"{LOAD_HOSTS}={','.join(map(show_value, change.levels))}"
+        return write_command(base, Command.SWEEP, axis, without=(LOAD_HOSTS,))
     if change.varied in OF_LOAD:
         before, after = map(show_value, change.levels)
         option = f"--{change.varied}"

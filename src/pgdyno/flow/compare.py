@@ -16,7 +16,7 @@ from pgdyno.spec.conf import read_conf
 from pgdyno.spec.initdb import INITDB_KEYS, read_choices, with_choices
 from pgdyno.spec.read import make_study
 from pgdyno.spec.study import LOADING, Study
-from pgdyno.spec.variant import VariantSpec, make_variant
+from pgdyno.spec.variant import LOAD_HOSTS, VariantSpec, make_variant
 
 # Trials of a restart-only comparison: many short ones, because longer trials vary as much.
 _TRIALS = {"duration": "10s", "warm_up": "3s"}
@@ -27,7 +27,11 @@ _STOCK = "stock"
 SCRIPTS = "scripts"
 """Name of the workload whose scripts are the variants'."""
 _MOST_AXES = 2
-_CURVE_QUESTION = "How does TPS follow the number of clients?"
+_QUESTIONS = {
+    "clients": "How does TPS follow the number of clients?",
+    LOAD_HOSTS: "Do the load hosts limit the load?",
+}
+"""Questions of sweeps by their axis."""
 _SEARCH = re.compile(r"\s*latency\s*<=?\s*(?P<limit>[^@\s]+)\s*(?:@\s*p(?P<percentile>[0-9]+(?:\.[0-9]+)?)\s*)?")
 
 
@@ -148,7 +152,7 @@ def compose_sweep(
     raw = _base(workloads, load, tables, varied=[axis.name for axis in sweeps])
     names = " and ".join(axis.name for axis in sweeps)
     question = f"What {'does' if len(sweeps) == 1 else 'do'} {names} do?"
-    raw |= {"question": _CURVE_QUESTION if names == "clients" else question, "sweep": sweeps}
+    raw |= {"question": _QUESTIONS.get(names, question), "sweep": sweeps}
     raw |= {"variant": [VariantSpec(sysctl=base.sysctl)]} if base.sysctl else {}
     return make_study(raw, source="pgdyno sweep", folder=folder)
 

@@ -15,6 +15,7 @@ from pgdyno.spec.variant import SweepSpec
 _EXAMPLES = {
     "clients": "1..64",
     "threads": "1,2,4",
+    "load_hosts": "1,2",
     "mode": "simple,prepared",
     "scale": "1,10,100",
     "endpoint": "primary,pool",

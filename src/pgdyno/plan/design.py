@@ -139,15 +139,19 @@ def _choose_for_given(
     if study.server.apply is not None and names:
         return DesignKind.PAIRED, obstacle or "the command that applies settings takes a time that is not known"
     if not of_server:
-        asks = (
-            "connects to its variant's endpoint"
-            if has_several_endpoints(study, variants)
-            else "asks for its variant's settings"
-        )
-        return DesignKind.PAIRED, f"each session of a given server {asks} when it begins"
+        return DesignKind.PAIRED, _explain_sessions(study, variants, obstacle)
     if asked is not None or obstacle is not None:
         return DesignKind.PAIRED, obstacle or "as asked for"
     return DesignKind.SWITCHBACK, f"sessions of this role cannot choose {', '.join(of_server)}, and a reload changes it"
+
+
+def _explain_sessions(study: Study, variants: tuple[Variant, ...], obstacle: str | None) -> str:
+    """Return why variants whose settings, if any, its own sessions choose are compared in pairs."""
+    if has_several_endpoints(study, variants):
+        return "each session of a given server connects to its variant's endpoint when it begins"
+    if obstacle is not None and not changed_settings(variants):
+        return obstacle
+    return "each session of a given server asks for its variant's settings when it begins"
 
 
 def _allow_given_live(
@@ -185,6 +189,7 @@ def _find_obstacle(study: Study, variants: tuple[Variant, ...], major: int) -> t
         "mode",
         "clients",
         "threads",
+        "load_hosts",
         "endpoint",
         "scripts",
         "cache",
@@ -216,6 +221,8 @@ def _differs(study: Study, variants: tuple[Variant, ...], what: str) -> bool:
         return len({getattr(place_of(study.data, variant), what) for variant in variants}) > 1
     if what == "cache":
         return len({variant.cache or study.trials.cache for variant in variants}) > 1
+    if what == "load_hosts":
+        return len({variant.load_hosts or len(study.load_hosts) for variant in variants}) > 1
     asked = [study.data.scale] if what == "scale" else [getattr(workload, what) for workload in study.workload]
     return any(len({getattr(variant, what) or own for variant in variants}) > 1 for own in asked)
 

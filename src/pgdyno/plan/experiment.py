@@ -26,7 +26,7 @@ _WIDEST_TESTED = 3.0
 """Half-width of the final look's interval, in standard deviations of a pair, above which it is not planned."""
 OF_LOAD_ALONE = ("clients", "threads", "mode")
 # What a variant of the same server may have beside its load.
-_OF_TRIAL = ("scale", "endpoint", "scripts", "cache", "home", "wal_home")
+_OF_TRIAL = ("scale", "load_hosts", "endpoint", "scripts", "cache", "home", "wal_home")
 
 
 class Variant(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,6 +44,7 @@ class Variant(msgspec.Struct, frozen=True, kw_only=True):
     mode: QueryMode | None = None
     clients: int | None = None
     threads: int | None = None
+    load_hosts: int | None = None
     endpoint: str | None = None
     scripts: tuple[tuple[str, int], ...] = ()
     """Name or path of each script with its weight; empty where the workload's run."""
@@ -102,6 +103,14 @@ def differ_in_load(variants: Sequence[Variant]) -> bool:
         for one in variants
     )
     return is_same and len({tuple(getattr(one, name) for name in OF_LOAD_ALONE) for one in variants}) > 1
+
+
+def differ_only_in(one: Variant, other: Variant, field: str) -> bool:
+    """Return whether variants differ in a field, and in nothing else."""
+    first, second = (
+        msgspec.structs.replace(variant, **{"name": "", "levels": {}, field: None}) for variant in (one, other)
+    )
+    return first == second and getattr(one, field) != getattr(other, field)
 
 
 def count_starts(variants: Sequence[Variant]) -> int:

@@ -15,7 +15,7 @@ from pgdyno.plan.parts import plan_parts
 from pgdyno.plan.types import Choice, Machine, PlannedWorkload, apply_variant
 from pgdyno.spec.pooler import PRIMARY, REPLICAS
 from pgdyno.spec.study import ServerKind, ServerSpec, Study, WorkloadSpec
-from pgdyno.units import parse_in_unit
+from pgdyno.units import count_things, parse_in_unit
 
 # Reserved beside pgbench's own connections: superuser_reserved_connections (3) and pgdyno's two.
 RESERVED_CONNECTIONS = 5
@@ -37,6 +37,7 @@ def plan_loads(
         SpecError: A load does not fit the settings of its server.
     """
     workloads = tuple(_plan_workload(workload, variants, study, machine, choices) for workload in study.workload)
+    _check_load_hosts(study, variants)
     _check_variants(workloads, variants)
     return workloads
 
@@ -81,6 +82,15 @@ def _plan_workload(
     return planned
 
 
+def _check_load_hosts(study: Study, variants: Sequence[Variant]) -> None:
+    named, most = len(study.load_hosts), max((variant.load_hosts or 0 for variant in variants), default=0)
+    if most > named:
+        raise SpecError(
+            f"load_hosts is {most}, and the study names {count_things(named, 'load host')}",
+            hint='name each machine that the load comes from: --load-host DEST, or a table [hosts.NAME] with role = "load"',
+        )
+
+
 def _check_variants(workloads: tuple[PlannedWorkload, ...], variants: Sequence[Variant]) -> None:
     for workload in workloads:
         for variant in variants:
@@ -88,6 +98,11 @@ def _check_variants(workloads: tuple[PlannedWorkload, ...], variants: Sequence[V
             # With fewer clients than the workload has threads, use fewer threads, unless the threads are under test.
             if variant.threads is not None and variant.threads > clients:
                 raise _too_many_threads(what, variant.threads, clients)
+            if variant.load_hosts is not None and variant.load_hosts > clients:
+                raise SpecError(
+                    f"{what}: {variant.load_hosts} load hosts for {count_things(clients, 'client')}",
+                    hint="each load host has a client or more: set clients to at least the number of load hosts",
+                )
             _check_load(what, apply_variant(workload, variant), variant.server)
 
 

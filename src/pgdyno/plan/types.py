@@ -124,7 +124,8 @@ class PlannedWorkload(msgspec.Struct, frozen=True, kw_only=True):
     """None: the server stays up."""
     endpoint: str = PRIMARY
     """What the clients connect to: the server itself, its standbys, or a pooler by its name."""
-
+    load_hosts: int | None = None
+    """Number of load hosts that it comes from, the first of the study; None: all that the study names."""
     parts: tuple[PlannedPart, ...] = ()
     """The parts that run side by side as this load; their scripts follow each other in `scripts`. Empty if all clients do the same."""
 
@@ -341,6 +342,7 @@ def apply_variant(workload: PlannedWorkload, variant: Variant) -> PlannedWorkloa
         mode=variant.mode or workload.mode,
         clients=clients,
         threads=min(variant.threads or workload.threads, clients),
+        load_hosts=variant.load_hosts or workload.load_hosts,
         endpoint=variant.endpoint or workload.endpoint,
     )
 

@@ -24,10 +24,12 @@ from pgdyno.record.statements import StatementCounts
 from pgdyno.record.tuned import Tuned
 from pgdyno.spec.study import Study
 
-FORMAT_VERSION = 6
+FORMAT_VERSION = 7
 """1: studies without comparisons. 2: variants, sweeps and searches. 3: given servers. 4: given servers whose machine was watched
 by ssh, with samples on its own clock. 5: loads of several pgbenches, from load hosts or in parts. 6: loads that take turns on one
-server. All can be read: new fields have defaults."""
+server. 7: variants that come from different numbers of load hosts. All can be read: new fields have defaults."""
+TURNS_FORMAT = 6
+"""Of records of loads that take turns on one server."""
 DIVIDED_FORMAT = 5
 """Of records of loads of several pgbenches."""
 WATCHED_FORMAT = 4
@@ -45,7 +47,9 @@ def choose_format(plan: Plan, otherwise: int) -> int:
         plan: The plan.
         otherwise: That of everything else in the record.
     """
-    return FORMAT_VERSION if plan.takes_turns else otherwise
+    if any(load.load_hosts is not None for load in plan.loads):
+        return FORMAT_VERSION
+    return TURNS_FORMAT if plan.takes_turns else otherwise
 
 
 class ServerFacts(msgspec.Struct, frozen=True, kw_only=True):

@@ -244,6 +244,7 @@ def _load_run(
         mode=workload.mode,
         clients=workload.clients,
         threads=workload.threads,
+        load_hosts=workload.load_hosts,
         duration_s=duration_s,
         rate_tps=workload.rate_tps,
         latency_limit_ms=workload.latency_limit_ms,

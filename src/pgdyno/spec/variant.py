@@ -25,6 +25,8 @@ from pgdyno.spec.table import (
 from pgdyno.units import parse_seconds
 
 MOST_VARIANTS = 200
+LOAD_HOSTS = "load_hosts"
+_MOST = {"scale": 1_000_000, "clients": 10_000, "threads": 1_000, LOAD_HOSTS: 100}
 MOST_MINUTES = 14 * 24 * 60
 LONGEST_SLICE_S = 10.0
 """Longest slice of a switchback: a block of load must hold a few rounds."""
@@ -40,7 +42,9 @@ _OF_MOUNT = "mount:/"
 _SYSFS_FOLDERS = ("/sys/", "sys/", "block/", "devices/", "kernel/mm/")
 OF_PLACE = ("home", "wal_home")
 """Names of the places that a variant may set: the folder of its cluster, and that of its pg_wal."""
-OF_LOAD = frozenset({"server", "scale", "mode", "clients", "threads", "endpoint", "cache", *OF_PLACE, *INITDB_KEYS})
+OF_LOAD = frozenset(
+    {"server", "scale", "mode", "clients", "threads", LOAD_HOSTS, "endpoint", "cache", *OF_PLACE, *INITDB_KEYS}
+)
 """Names of the properties of server and load that a variant may set in addition to settings."""
 WITH_DATA = "none"
 """The WAL home of a variant whose pg_wal lies with the data, whatever the study's is."""
@@ -60,6 +64,7 @@ class VariantSpec(InitdbTable, frozen=True, kw_only=True):
         mode: How queries are sent.
         clients: Connections.
         threads: pgbench's threads.
+        load_hosts: Number of load hosts that the clients are divided among, the first that the study names; absent: all.
         endpoint: What the clients connect to: `primary`, `replicas`, or a pooler by its name.
         scripts: Another load in place of the workload's: built-in names or script files, as in `WorkloadSpec`. A transaction of
             each variant should do the same work.
@@ -78,6 +83,7 @@ class VariantSpec(InitdbTable, frozen=True, kw_only=True):
     mode: QueryMode | None = None
     clients: int | None = None
     threads: int | None = None
+    load_hosts: int | None = None
     endpoint: str | None = None
     scripts: tuple[str, ...] = ()
     cache: CacheState | None = None
@@ -98,12 +104,9 @@ class VariantSpec(InitdbTable, frozen=True, kw_only=True):
                 raise ValueError(f"sysctl {name!r} is not the name of a kernel setting")
         self._check_named()
         self.check_initdb()
-        if self.scale is not None:
-            check_range("scale", self.scale, 1, 1_000_000)
-        if self.clients is not None:
-            check_range("clients", self.clients, 1, 10_000)
-        if self.threads is not None:
-            check_range("threads", self.threads, 1, 1_000)
+        for key, most in _MOST.items():
+            if (count := getattr(self, key)) is not None:
+                check_range(key, count, 1, most)
         for script, weight in self.weighted_scripts:
             check_range(f"weight of {script}", weight, 1, 1_000_000)
 
@@ -132,6 +135,7 @@ class VariantSpec(InitdbTable, frozen=True, kw_only=True):
             "mode": None if self.mode is None else self.mode.value,
             "clients": self.clients,
             "threads": self.threads,
+            "load_hosts": self.load_hosts,
             "endpoint": self.endpoint,
             "script": " + ".join(text.rpartition("/")[2] for text in self.scripts) or None,
             "cache": None if self.cache is None else self.cache.value,
@@ -258,6 +262,7 @@ def make_variant(levels: Mapping[str, SettingValue]) -> VariantSpec:
         mode=None if mode is None else QueryMode(mode),
         clients=_read_whole("clients", levels),
         threads=_read_whole("threads", levels),
+        load_hosts=_read_whole("load_hosts", levels),
         endpoint=_read_text("endpoint", levels),
         cache=None if cache is None else CacheState(cache),
         home=_read_text("home", levels),

@@ -21,7 +21,7 @@ from pgdyno.report.level import Level
 from pgdyno.report.lists import join_names
 from pgdyno.report.sections import head
 from pgdyno.report.sections.comparison.answers import answer_study
-from pgdyno.report.sections.conditions.load_hosts import describe_load_room
+from pgdyno.report.sections.conditions.load_hosts import describe_load_room, list_load_proofs
 from pgdyno.report.sections.findings import (
     EVERYWHERE,
     FindingText,
@@ -97,7 +97,9 @@ def build_first_page(report: ReportInput) -> Iterator[Section]:
             Section(title="Also found", blocks=(more,), is_folded=True),
             Prose(words="", brief=f"{len(folded)} more: `pgdyno explain`", level=Level.HEADLINE),
         ]
-    if (room := describe_load_room(report)) is not None:
+    if proofs := list(list_load_proofs(report)):
+        limits.append(Prose(words=" ".join(proofs), level=Level.HEADLINE))
+    elif (room := describe_load_room(report)) is not None:
         # The evidence of a limit has it at length.
         limits.append(Prose(words="", brief=room, level=Level.HEADLINE))
     beside = []

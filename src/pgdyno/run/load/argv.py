@@ -29,6 +29,7 @@ class LoadRun(msgspec.Struct, frozen=True, kw_only=True):
         mode: The protocol for queries.
         clients: The number of connections.
         threads: The number of pgbench's threads.
+        load_hosts: The number of load hosts that take part, where there are some; None: all.
         duration_s: The duration in whole seconds.
         rate_tps: The scheduled rate; None: as fast as possible.
         latency_limit_ms: Slower transactions are counted; with a rate, transactions that cannot meet it are skipped.
@@ -48,6 +49,7 @@ class LoadRun(msgspec.Struct, frozen=True, kw_only=True):
     mode: QueryMode
     clients: int
     threads: int
+    load_hosts: int | None = None
     duration_s: float
     rate_tps: float | None = None
     latency_limit_ms: float | None = None

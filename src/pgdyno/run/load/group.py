@@ -79,7 +79,8 @@ class PgbenchGroup(JoinedPgbenches):
         """Begin one load; see `LoadGenerator`."""
         with contextlib.ExitStack() as stack:
             members = []
-            for host, share in zip(self._hosts, share_load(run, len(self._hosts)), strict=False):
+            hosts = self._hosts[: run.load_hosts]
+            for host, share in zip(hosts, share_load(run, len(hosts)), strict=False):
                 prefix = self._find_prefix(run, host.name)
                 log = None if prefix is None else prefix.with_name(FRAMED_LOG)
                 member = FarRun(host, share, directory / LOADS_DIR / host.name, log=log)

@@ -97,6 +97,7 @@ def _list_sets(experiment: Experiment, variant: Variant, *, has_own_server: bool
         "mode": None if variant.mode is None else variant.mode.value,
         "clients": variant.clients,
         "threads": variant.threads,
+        "load_hosts": variant.load_hosts,
         "endpoint": variant.endpoint,
         "cache": None if variant.cache is None else variant.cache.value,
         **{key: getattr(variant, key) for key in OF_PLACE},

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator
 
+from pgdyno.analyse.comparison.verdict import VerdictKind
 from pgdyno.analyse.estimate import mean_of_known
 from pgdyno.analyse.thresholds import THRESHOLDS
+from pgdyno.plan.experiment import differ_only_in
 from pgdyno.record.types import LoadHostFacts
 from pgdyno.report.clock_words import format_offset
 from pgdyno.report.format import format_bytes, format_cpus, format_seconds
 from pgdyno.report.input import ReportInput
 from pgdyno.report.table import Cell, Table, columns, text
-from pgdyno.units import format_share
+from pgdyno.spec.variant import LOAD_HOSTS
+from pgdyno.units import count_things, format_share
 
 _REMARK = (
     "Before the trials each load host sent empty statements, alone and as fast as it could: this is its maximum. An exchange is a"
@@ -62,6 +66,25 @@ def describe_load_room(report: ReportInput) -> str | None:
     are_several = len({part.host for part in parts}) > 1
     what = "No load host was the limit: each sent" if are_several else "The load host was not the limit: it sent"
     return f"{what} at most {format_share(max(sent))} of the statements that it can send."
+
+
+def list_load_proofs(report: ReportInput) -> Iterator[str]:
+    """Yield what verdicts say of load hosts, where variants differ in their number and in nothing else."""
+    experiment = report.record.plan.experiment
+    if experiment is None:
+        return
+    of_reference = experiment.reference.load_hosts or len(report.record.load_hosts)
+    for comparison, variant in itertools.product(report.analysis.comparisons, experiment.variants[1:]):
+        hosts = variant.load_hosts or len(report.record.load_hosts)
+        question = comparison.find(variant.name, comparison.primary)
+        if question is None or hosts == of_reference or not differ_only_in(experiment.reference, variant, LOAD_HOSTS):
+            continue
+        fewer, more = sorted((of_reference, hosts))
+        does_more = VerdictKind.FASTER if hosts == more else VerdictKind.SLOWER
+        if question.verdict.kind is VerdictKind.EQUIVALENT:
+            yield f"{count_things(fewer, 'load host')} did as much as {more} on {comparison.workload}: load hosts were not its limit."
+        elif question.verdict.kind is does_more:
+            yield f"{count_things(fewer, 'load host')} limited {comparison.workload}: {more} did more."
 
 
 def _list_rows(report: ReportInput, host: LoadHostFacts) -> Iterator[tuple[Cell, ...]]:

@@ -1,0 +1,70 @@
+"""Variants whose loads come from different numbers of load hosts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pgdyno.errors import SpecError
+from pgdyno.plan.experiment import differ_only_in
+from pgdyno.plan.pin import format_pinned
+from pgdyno.plan.plan import Machine, Plan, plan_study
+from pgdyno.record.types import choose_format
+from pgdyno.spec.read import make_study, parse_study
+from pgdyno.spec.variant import LOAD_HOSTS, DesignKind
+
+MACHINE = Machine(version_major=18, cpu_count=2, memory_bytes=8 << 30, disk_free_bytes=10**11)
+ONE_OR_TWO = [{"name": LOAD_HOSTS, "levels": [1, 2]}]
+
+
+def asked(*, hosts: int = 2, **tables: Any) -> dict[str, Any]:
+    named = {f"load{number}": {"role": "load", "ssh": f"load{number}"} for number in range(1, hosts + 1)}
+    return {"data": {"scale": 10}, "workload": [{"name": "select-only", "clients": 8}], "hosts": named, **tables}
+
+
+def plan_of(**tables: Any) -> Plan:
+    return plan_study(make_study(asked(**tables), source="a test", folder=Path()), MACHINE)
+
+
+def test_a_level_is_the_number_of_load_hosts() -> None:
+    plan = plan_of(sweep=ONE_OR_TWO)
+    experiment = plan.experiment
+    assert experiment is not None
+    assert [load.load_hosts for load in plan.loads] == [1, 2]
+    assert (experiment.design, experiment.reason) == (
+        DesignKind.PAIRED,
+        "load_hosts cannot change under a running load",
+    )
+    assert differ_only_in(*experiment.variants, LOAD_HOSTS)
+    # An earlier pgdyno would resume with all load hosts under each variant.
+    assert choose_format(plan, 5) == 7
+    assert choose_format(plan_of(), 5) == 5
+
+
+def test_a_pinned_study_has_the_same_levels() -> None:
+    study = make_study(asked(sweep=ONE_OR_TWO), source="a test", folder=Path())
+    pinned = parse_study(format_pinned(study, plan_study(study, MACHINE), scripts={}), source="a test", folder=Path())
+    assert [load.load_hosts for load in plan_study(pinned, MACHINE).loads] == [1, 2]
+
+
+def test_more_load_hosts_than_are_named_are_refused() -> None:
+    with pytest.raises(SpecError, match=r"load_hosts is 2, and the study names 1 load host$") as caught:
+        plan_of(hosts=1, sweep=ONE_OR_TWO)
+    assert "--load-host DEST" in caught.value.hint
+    with pytest.raises(SpecError, match="names 0 load hosts"):
+        plan_of(hosts=0, sweep=ONE_OR_TWO)
+    with pytest.raises(SpecError, match=r"2 load hosts for 1 client$"):
+        plan_of(sweep=ONE_OR_TWO, workload=[{"name": "select-only", "clients": 1}])
+    with pytest.raises(SpecError, match="load_hosts 0 is not within 1 to 100"):
+        plan_of(sweep=[{"name": LOAD_HOSTS, "levels": [0, 1]}])
+
+
+def test_variants_that_differ_in_more_do_not_differ_in_one_thing_only() -> None:
+    others = [{"name": "other", "load_hosts": 2, "settings": {"jit": "off"}}, {"name": "same", "load_hosts": 1}]
+    experiment = plan_of(variant=[{"load_hosts": 1}, *others]).experiment
+    assert experiment is not None
+    one, other, same = experiment.variants
+    assert not differ_only_in(one, other, LOAD_HOSTS)
+    assert not differ_only_in(one, same, LOAD_HOSTS)
