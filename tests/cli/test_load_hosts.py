@@ -129,8 +129,8 @@ def test_load_hosts_are_checked_before(cluster: Cluster, bench: Bench, by_ssh: S
 
 
 def test_what_load_hosts_cannot_do_is_refused(cluster: Cluster, bench: Bench, by_ssh: Sshd) -> None:
-    standbys = bench.refuse("bench", "--load-host", "db1", "--standbys", "1")
-    assert "load hosts reach the primary of pgdyno's own only" in standbys.stderr
+    standbys = bench.refuse("bench", "--load-host", "db1", "--standbys", "1", "--endpoint", "replicas", *SHORT[:2])
+    assert "load hosts do not reach standbys of pgdyno's own" in standbys.stderr
     words = ("compare", "--set", "work_mem=1MB", "--set", "work_mem=8MB", "--design", "live", "--load-host", "db1")
     refused = run(bench, *words, "--dsn", DSN, *SHORT[:6], "--allow", "busy")
     assert refused.returncode == 2, refused.stderr

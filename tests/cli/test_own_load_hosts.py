@@ -51,6 +51,24 @@ def test_load_hosts_reach_a_server_of_pgdynos_own(by_ssh: Sshd) -> None:
         assert report["load_hosts"]
 
 
+def test_load_hosts_reach_a_pooler_of_pgdynos_own_and_a_primary_with_a_standby(by_ssh: Sshd) -> None:
+    """What each has a test of its own for goes together here: commits that wait for a standby, of a load through a pooler."""
+    load = ("--workload", "simple-update", "--scale", "1", "--clients", "3", "--rounds", "1", "--duration", "2s")
+    topology = ("--endpoint", "pool", "--pool-size", "2", "--standbys", "1", "--set", "synchronous_commit=remote_apply")
+    with some_bench() as bench:
+        done = bench.run("bench", "--load-host", "db1", "--load-host", "db2", *topology, *load, *SLOW)
+        assert done.returncode == 0, done.stderr
+        assert "load hosts to poolers" in done.stderr
+        (trial,) = open_record(bench.record).read_trials()
+        assert [part.clients for part in trial.generators] == [2, 1]
+        report = json.loads((bench.record / "report.json").read_text())
+        (seen,) = report["workloads"][0]["trials"]
+        assert (seen["pooler"]["name"], seen["pooler"]["size"]) == ("pool", 2)
+        assert seen["pooler"]["transactions_per_s"] > 0.0
+        assert [lag["name"] for lag in seen["standbys"]["lags"]] == ["standby1"]
+        assert "replay" in seen["standbys"]["waited"]
+
+
 def test_the_address_of_load_hosts_is_the_one_that_ssh_shows(monkeypatch: pytest.MonkeyPatch) -> None:
     def see(address: str | None) -> ReachedHost:
         # No more of it is looked at.

@@ -11,10 +11,14 @@ import psycopg
 import pytest
 
 from pgdyno.errors import HostError
+from pgdyno.plan.types import PlannedPooler
 from pgdyno.run.cluster.home import Home
 from pgdyno.run.cluster.load_access import LoadAccess, open_load_access
 from pgdyno.run.cluster.server import SUPERUSER, Server
+from pgdyno.run.pooler.pgbouncer import Pgbouncer
+from pgdyno.run.pooler.program import find_pgbouncer
 from pgdyno.run.postgres.address import Address
+from pgdyno.spec.pooler import PoolMode
 from tests.homes import installation_of, some_home
 from tests.tools.pgcluster import LOOPBACK
 
@@ -82,6 +86,40 @@ def check_who_is_let_in(home: Home, tmp_path: Path, access: LoadAccess) -> None:
             access.check_free()
     finally:
         server.abandon()
+
+
+@pytest.mark.usefixtures("copied_initdb")
+def test_a_pooler_lets_in_whom_its_server_lets_in(tmp_path: Path, access: LoadAccess) -> None:
+    with some_home() as home:
+        server = Server(
+            installation=installation_of(18, home), home=home, log_path=tmp_path / "server.log", access=access
+        )
+        planned = PlannedPooler(
+            name="pool", mode=PoolMode.TRANSACTION, size=1, most_clients=2, program=find_pgbouncer(home.user)
+        )
+        pooler = Pgbouncer(planned, server, log_folder=tmp_path, dbname="postgres")
+        way = access.reach("postgres", is_pooled=True)
+        wrong = msgspec.structs.replace(way, parameters={"sslmode": "disable", "password": "wrong"})
+        try:
+            server.initdb()
+            server.start({})
+            with closing(server.connect(database="postgres")) as connection:
+                access.make_role(connection)
+            pooler.start()
+            # The pool's connections are of the load's role, too.
+            assert ask(way, "SELECT session_user || ' ' || current_setting('is_superuser')") == "pgdyno_load off"
+            assert "authentication failed" in ask(wrong, "SELECT 1")
+            for parameters in (way.parameters, wrong.parameters):
+                other = msgspec.structs.replace(way, user=SUPERUSER, parameters=parameters)
+                assert "FATAL" in ask(other, "SELECT 1"), pooler.find_failure()
+            assert not any("SCRAM" in file.read_text() for file in tmp_path.iterdir())
+            pooler.abandon()
+            access.admit_only(frozenset({"127.0.0.9", "::1"}))
+            pooler.start()
+            assert "FATAL" in ask(way, "SELECT 1")
+        finally:
+            pooler.abandon()
+            server.abandon()
 
 
 def test_an_address_of_another_machine_is_listened_to_everywhere() -> None:

@@ -115,7 +115,7 @@ class OwnServer:
     def load_address(self) -> Address:
         """The same, or its pooler, or where load hosts reach it: settings are those of the whole server."""
         if self._access is not None:
-            return self._access.reach(DATABASE)
+            return self._access.reach(DATABASE, is_pooled=self._pooler is not None)
         return self.address if self._pooler is None else self._pooler.address
 
     @property

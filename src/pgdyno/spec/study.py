@@ -410,16 +410,19 @@ class Study(StudyTable, frozen=True, kw_only=True):
     def _check_endpoints(self) -> None:
         for name in self.poolers:
             check_pooler_name(name)
-        levels = [str(level) for axis in self.sweep if axis.name == "endpoint" for level in axis.levels]
-        asked = [*(one.endpoint for one in self.workload), *(one.endpoint for one in self.variant)]
-        asked += [part.endpoint for one in self.workload for part in one.parts]
-        named = [endpoint for endpoint in asked if endpoint is not None]
         known = (PRIMARY, REPLICAS, *self.poolers)
-        for name in (*named, *levels):
+        for name in self._list_endpoints():
             if name not in known:
                 raise ValueError(
                     f"endpoint {name!r} is none of {', '.join(known)}: a pooler has a table [poolers.{name}]"
                 )
+
+    def _list_endpoints(self) -> list[str]:
+        """List the endpoints that workloads, parts, variants and levels name."""
+        levels = [str(level) for axis in self.sweep if axis.name == "endpoint" for level in axis.levels]
+        asked = [*(one.endpoint for one in self.workload), *(one.endpoint for one in self.variant)]
+        asked += [part.endpoint for one in self.workload for part in one.parts]
+        return [*(endpoint for endpoint in asked if endpoint is not None), *levels]
 
     def _check_hosts(self) -> None:
         if self.load_hosts and self.server.kind is not ServerKind.GIVEN:
@@ -433,10 +436,14 @@ class Study(StudyTable, frozen=True, kw_only=True):
             raise ValueError(f"the workload {LOADING} loads data from this machine: leave out load hosts")
 
     def _check_own_loads(self) -> None:
-        if self.server.standbys:
-            raise ValueError("load hosts reach the primary of pgdyno's own only: leave out standbys, or load hosts")
-        if self.poolers:
-            raise ValueError("load hosts do not reach a pooler of pgdyno's own: leave out poolers, or load hosts")
+        if REPLICAS in self._list_endpoints():
+            raise ValueError(
+                "load hosts do not reach standbys of pgdyno's own: leave out the endpoint replicas, or load hosts"
+            )
+        if self.failover is not None:
+            raise ValueError(
+                "the load of a failover comes from the server's machine: leave out failover, or load hosts"
+            )
         if any(one.parts for one in self.workload):
             raise ValueError("a load in parts comes from one machine: leave out parts, or load hosts")
 

@@ -191,7 +191,14 @@ def measure_load_hosts(
 
 
 def check_pooler_ways(
-    load: ReadyLoad, ways: Mapping[str, Address], *, server: Address, local: Pgbench, user: ServerUser, ui: Ui
+    load: ReadyLoad,
+    ways: Mapping[str, Address],
+    *,
+    server: Address,
+    hints: Hints = _REACHES,
+    local: Pgbench,
+    user: ServerUser,
+    ui: Ui,
 ) -> None:
     """Make sure that each load host reaches the server through each pooler.
 
@@ -199,6 +206,7 @@ def check_pooler_ways(
         load: The load hosts.
         ways: Where poolers are reached, by name, with a database that they know.
         server: Where the server itself is reached.
+        hints: What to try if one does not reach it.
         local: pgbench on this machine.
         user: This account.
         ui: Shows the progress.
@@ -223,7 +231,7 @@ def check_pooler_ways(
                 fact, hint = f"{host.name} reaches another server through the pooler {name}", _HINT_ELSEWHERE
             else:
                 fact = f"{host.name} does not reach the server through the pooler {name}"
-                hint = next(hint for words, hint in _REACHES if words in exc.reason)
+                hint = next(hint for words, hint in hints if words in exc.reason)
             raise HostError(fact, detail=exc.reason, hint=hint) from exc
     ui.end_step("all lead to the server")
 

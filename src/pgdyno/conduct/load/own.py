@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Sequence
 from contextlib import ExitStack
+from pathlib import Path
 
 import msgspec
 
@@ -12,12 +13,14 @@ from pgdyno.conduct.load.hosts import (
     Hints,
     ReachedHost,
     ReadyLoad,
+    check_pooler_ways,
     measure_load_hosts,
     reach_load_hosts,
 )
 from pgdyno.conduct.ui import Ui
 from pgdyno.errors import HostError
 from pgdyno.plan.loads import DEFAULT_MAX_CONNECTIONS, RESERVED_CONNECTIONS, default_clients
+from pgdyno.plan.types import PlannedPooler
 from pgdyno.plan.variants import most_clients
 from pgdyno.run.cluster.home import Home
 from pgdyno.run.cluster.load_access import LoadAccess, is_own_address, open_load_access
@@ -27,7 +30,10 @@ from pgdyno.run.host.process_id import read_place
 from pgdyno.run.host.program import machine_name, reached_address
 from pgdyno.run.load.group import PgbenchGroup
 from pgdyno.run.load.pgbench import Pgbench
+from pgdyno.run.pooler.pgbouncer import Pgbouncer
+from pgdyno.run.pooler.program import find_pgbouncer
 from pgdyno.run.postgres.installation import Installation
+from pgdyno.spec.pooler import PoolerSpec
 from pgdyno.spec.study import Study
 
 _MAINTENANCE_DATABASE = "postgres"
@@ -69,6 +75,7 @@ def ready_own_load(
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(mode=0o755)
     server = Server(installation=installation, home=home, log_path=folder / "server.log", access=access)
+    local = Pgbench(installation=installation, user=home.user)
     try:
         ui.show_activity("starting a server for them to reach")
         server.initdb()
@@ -79,19 +86,54 @@ def ready_own_load(
             reached,
             access.reach(_MAINTENANCE_DATABASE),
             seen_at=msgspec.structs.replace(server.address, dbname=_MAINTENANCE_DATABASE),
-            hints=_list_hints(access),
+            hints=_list_hints(access.port),
             clients=clients,
             place=read_place(),
-            local=Pgbench(installation=installation, user=home.user),
+            local=local,
             user=find_own_user(),
             ui=ui,
         )
+        for name, pooler in study.poolers.items():
+            _check_pooler(name, pooler, server=server, load=load, local=local, folder=folder, ui=ui)
     finally:
         server.abandon()
         home.clear_data()
         shutil.rmtree(folder, ignore_errors=True)
     access.admit_only(load.clients)
     return OwnLoad(ready=load, access=access)
+
+
+def _check_pooler(
+    name: str, asked: PoolerSpec, *, server: Server, load: ReadyLoad, local: Pgbench, folder: Path, ui: Ui
+) -> None:
+    """Make sure that each load host reaches a server through a pooler of pgdyno's own, before data are loaded.
+
+    Raises:
+        HostError: A load host does not, or PgBouncer is not installed.
+        StepFailedError: The pooler does not start.
+    """
+    access = server.access
+    if access is None:
+        raise RuntimeError("load hosts reach no server without an access")
+    planned = PlannedPooler(
+        name=name, mode=asked.mode, size=1, most_clients=len(load.hosts), program=find_pgbouncer(server.home.user)
+    )
+    pooler = Pgbouncer(planned, server, log_folder=folder, dbname=_MAINTENANCE_DATABASE)
+    pooler.start()
+    try:
+        way = access.reach(_MAINTENANCE_DATABASE, is_pooled=True)
+        seen_at = msgspec.structs.replace(server.address, dbname=_MAINTENANCE_DATABASE)
+        check_pooler_ways(
+            load,
+            {name: way},
+            server=seen_at,
+            local=local,
+            user=find_own_user(),
+            hints=_list_hints(access.pooler_port),
+            ui=ui,
+        )
+    finally:
+        pooler.abandon()
 
 
 def _count_clients(study: Study, cpu_count: float) -> int:
@@ -120,9 +162,9 @@ def _find_address(reached: Sequence[ReachedHost]) -> str:
     )
 
 
-def _list_hints(access: LoadAccess) -> Hints:
+def _list_hints(port: int) -> Hints:
     named = 'another address of the server\'s machine is named with --server-address, or with address = "10.0.0.5" in [server]'
     return (
         ("could not translate host name", f"the load host does not know that name; {named}"),
-        ("", f"does a firewall let it reach port {access.port} there? `port` in [server] names another port; {named}"),
+        ("", f"does a firewall let it reach port {port} there? `port` in [server] names another port; {named}"),
     )

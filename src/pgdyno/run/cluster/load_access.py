@@ -26,6 +26,7 @@ _ANYWHERE = ("0.0.0.0/0", "::/0")
 # Below the ports that Linux gives to connections: the port stays free while the server is down between two trials.
 _PORTS = range(15_000, 32_000)
 _TRIES = 100
+_LAST_PORT = 65_535
 _CONNECTS_WITHIN_S = 10
 # It reads and writes all data, and makes tables of its own. Everything else is the superuser's, whose sessions look for functions
 # in the schema public, too: there it must make none.
@@ -65,11 +66,16 @@ class LoadAccess:
         """Let only these IP addresses in from now on."""
         self.sources = tuple(f"{one}/{ipaddress.ip_address(one).max_prefixlen}" for one in sorted(clients))
 
-    def reach(self, dbname: str) -> Address:
-        """Return where load hosts reach a database."""
+    @property
+    def pooler_port(self) -> int:
+        """The port of a pooler in front of the server: the next one, which a firewall may have to let through, too."""
+        return self.port + 1 if self.port < _LAST_PORT else self.port - 1
+
+    def reach(self, dbname: str, *, is_pooled: bool = False) -> Address:
+        """Return where load hosts reach a database, through the pooler or not."""
         return Address(
             host=self.host,
-            port=self.port,
+            port=self.pooler_port if is_pooled else self.port,
             user=sql.LOAD_ROLE,
             dbname=dbname,
             parameters={
@@ -90,9 +96,17 @@ class LoadAccess:
             "local all all trust",
             "local replication all trust",
             *([] if watcher is None else [f"host all {watcher} 127.0.0.1/32 scram-sha-256"]),
-            *(f"host all {sql.LOAD_ROLE} {source} scram-sha-256" for source in self.sources),
+            *self._admit(),
         ]
         return "\n".join(lines) + "\n"
+
+    def format_pooler_hba(self) -> str:
+        """Return the like for a PgBouncer."""
+        return "\n".join(["local all all trust", *self._admit()]) + "\n"
+
+    def _admit(self) -> Iterator[str]:
+        for source in self.sources:
+            yield f"host all {sql.LOAD_ROLE} {source} scram-sha-256"
 
     def make_role(self, connection: sql.Connection) -> None:
         """Make the role of the load hosts, with its password and its rights in the connection's database.
@@ -138,7 +152,8 @@ def open_load_access(host: str, port: int | None) -> Iterator[LoadAccess]:
 
 def _find_port() -> int:
     for port in random.sample(_PORTS, _TRIES):
-        if _can_listen("", port):
+        # The next one is for a pooler.
+        if _can_listen("", port) and _can_listen("", port + 1):
             return port
     raise HostError("no port is free for load hosts", hint="name one: `port = 5499` in [server]")
 

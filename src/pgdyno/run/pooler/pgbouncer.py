@@ -45,10 +45,12 @@ class Pgbouncer:
         planned: What to run.
         server: The server behind it, which runs.
         log_folder: The folder for its log, and for a copy of its configuration.
+        dbname: The database that it leads to; None: the loaded one.
     """
 
-    def __init__(self, planned: PlannedPooler, server: Server, *, log_folder: Path) -> None:
+    def __init__(self, planned: PlannedPooler, server: Server, *, log_folder: Path, dbname: str | None = None) -> None:
         self._planned = planned
+        self._dbname = dbname or server.address.dbname
         self._server = server
         self._log_path = log_folder / POOLER_LOG
         self._ini_copy = log_folder / POOLER_INI
@@ -56,8 +58,13 @@ class Pgbouncer:
 
     @property
     def address(self) -> Address:
-        """Where clients reach the server's database through it."""
-        return msgspec.structs.replace(self._server.address, port=_PORT)
+        """Where clients of this machine reach the server's database through it."""
+        return msgspec.structs.replace(self._server.address, port=self._port, dbname=self._dbname)
+
+    @property
+    def _port(self) -> int:
+        access = self._server.access
+        return _PORT if access is None else access.pooler_port
 
     @property
     def watched(self) -> WatchedPooler:
@@ -77,9 +84,8 @@ class Pgbouncer:
         if self._planned.program is None:
             raise HostError(f"the pooler {self._planned.name} has no program", hint="install the package pgbouncer")
         home = self._server.home
-        ini, users = home.work / "pgbouncer.ini", home.work / "pgbouncer-users.txt"
-        text = format_ini(self._planned, self.address, server_port=self._server.port, users=users)
-        self._server.write_file(users, f'"{self.address.user}" ""\n')
+        ini = home.work / "pgbouncer.ini"
+        text = self._format_ini()
         self._server.write_file(ini, text)
         with writing(self._log_path):
             self._ini_copy.write_text(text, encoding="utf-8")
@@ -99,6 +105,20 @@ class Pgbouncer:
             self.abandon()
             raise
         LOG.info("the pooler %s, pid %d, lets transactions through", self._planned.name, self._process.pid)
+
+    def _format_ini(self) -> str:
+        """Format the configuration, and write the files that it names."""
+        folder, access, address = self._server.home.work, self._server.access, self.address
+        secrets, listens_on, hba = {address.user: ""}, "", None
+        if access is not None:
+            listens_on, hba = access.listens_on, folder / "pgbouncer-hba.conf"
+            with self._server.connect(database=self._dbname) as connection:
+                secrets[sql.LOAD_ROLE] = sql.read_scram_verifier(connection, sql.LOAD_ROLE)
+            self._server.write_file(hba, access.format_pooler_hba())
+        users = folder / "pgbouncer-users.txt"
+        self._server.write_file(users, "".join(f'"{name}" "{secret}"\n' for name, secret in secrets.items()))
+        port = self._server.port
+        return format_ini(self._planned, address, server_port=port, users=users, listens_on=listens_on, hba=hba)
 
     def find_failure(self) -> StepFailedError | None:
         """Return the error to raise if it has ended, with the end of its log; None while it lives."""
@@ -144,7 +164,15 @@ class Pgbouncer:
         )
 
 
-def format_ini(planned: PlannedPooler, address: Address, *, server_port: int, users: Path) -> str:
+def format_ini(
+    planned: PlannedPooler,
+    address: Address,
+    *,
+    server_port: int,
+    users: Path,
+    listens_on: str = "",
+    hba: Path | None = None,
+) -> str:
     """Format the configuration of a PgBouncer, as far as it is not what PgBouncer has built in.
 
     Args:
@@ -152,14 +180,16 @@ def format_ini(planned: PlannedPooler, address: Address, *, server_port: int, us
         address: Where it listens; its folder is also that of the server's socket.
         server_port: Port of the server's socket.
         users: Its file of users.
+        listens_on: The address at which load hosts reach it; empty: it listens on the socket only.
+        hba: Its file of who may come from where; None: everybody who reaches the socket.
     """
     values: dict[str, object] = {
         "listen_port": address.port,
-        # An empty one: it listens on the socket only.
-        "listen_addr": "",
+        "listen_addr": listens_on,
         "unix_socket_dir": address.host,
         # The folder's permissions protect the socket.
-        "auth_type": "trust",
+        "auth_type": "trust" if hba is None else "hba",
+        **({} if hba is None else {"auth_hba_file": hba}),
         "auth_file": users,
         "admin_users": address.user,
         "pool_mode": planned.mode.value,

@@ -231,6 +231,8 @@ SERVICE_MARKS = """
 SELECT ARRAY(SELECT DISTINCT split_part(name, '.', 1) FROM pg_catalog.pg_settings WHERE name LIKE '%%.%%') AS prefixes,
        ARRAY(SELECT DISTINCT proname::text FROM pg_catalog.pg_proc WHERE proname = ANY(%s)) AS functions"""
 SETTING = "SELECT pg_catalog.current_setting(%s, true) AS value"
+# What a server keeps of a password: whoever has it can check the password, and does not know it.
+SCRAM_VERIFIER = "SELECT rolpassword AS verifier FROM pg_catalog.pg_authid WHERE rolname = %s"
 ARCHIVING = "SELECT (current_setting('archive_mode') <> 'off')::int AS count"
 REPLICAS = """
 SELECT greatest((SELECT count(*) FROM pg_catalog.pg_replication_slots),
@@ -619,6 +621,11 @@ def read_setting(connection: Connection, name: str) -> str | None:
     """Read a setting of this session; None if there is none of that name."""
     value: str | None = _one(connection, SETTING, (name,))["value"]
     return value
+
+
+def read_scram_verifier(connection: Connection, role: str) -> str:
+    """Read what the server keeps of a role's password, which takes a superuser."""
+    return str(_one(connection, SCRAM_VERIFIER, (role,))["verifier"])
 
 
 def is_archiving(connection: Connection) -> int:
