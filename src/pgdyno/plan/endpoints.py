@@ -101,7 +101,7 @@ def _plan_pooler(
     most_clients = max(use.load.count_clients(name) for use in uses)
     _check_modes(name, asked, uses, machine)
     if asked.dsn is not None:
-        _check_settings(name, uses)
+        _check_settings(name, uses, study)
         return PlannedPooler(name=name, mode=asked.mode, size=None, most_clients=most_clients, dsn=asked.dsn)
     size = asked.size
     if size is None:
@@ -171,11 +171,12 @@ def _check_modes(name: str, asked: PoolerSpec, uses: Sequence[_Use], machine: Ma
             )
 
 
-def _check_settings(name: str, uses: Sequence[_Use]) -> None:
+def _check_settings(name: str, uses: Sequence[_Use], study: Study) -> None:
     """Refuse settings that sessions through a pooler cannot ask for."""
     for use in uses:
-        if use.variant is not None and use.variant.server.settings:
-            setting = next(iter(use.variant.server.settings))
+        server = study.server if use.variant is None else use.variant.server
+        if server.settings:
+            setting = next(iter(server.settings))
             raise SpecError(
                 f"{use.title}: a session through {name} cannot ask for {setting}",
                 detail="settings of sessions are options of their connections, which poolers refuse or forget",

@@ -8,7 +8,7 @@ from pgdyno.errors import SpecError
 from pgdyno.plan.experiment import Variant
 from pgdyno.plan.types import Machine, PlannedPart, PlannedWorkload
 from pgdyno.spec.pooler import PRIMARY, REPLICAS
-from pgdyno.spec.study import ServerKind, Study, WorkloadSpec
+from pgdyno.spec.study import Study, WorkloadSpec
 from pgdyno.spec.variant import DesignKind
 
 # What a variant would change in all parts at once, whose values differ.
@@ -57,9 +57,6 @@ def check_parts(study: Study, variants: Sequence[Variant]) -> None:
 
 
 def _find_refusals(study: Study, variants: Sequence[Variant]) -> Iterator[tuple[str, str, str]]:
-    if study.server.kind is ServerKind.GIVEN:
-        why = "parts run on this machine, beside a server of pgdyno's own"
-        yield "these are not for a server of yours", why, "name a workload without parts, or leave out dsn"
     if study.search is not None or study.scaling is not None:
         why = "a rate or a number of clients would have to be divided among the parts"
         yield "it cannot be searched or swept over clients", why, "compare variants, or measure it by itself"

@@ -191,7 +191,7 @@ def _with_canonical_names(settings: Mapping[str, SettingValue], major: int) -> d
 
 def most_clients(study: Study) -> int:
     """Return the most connections that the loads of a study have at once: side by side, all variants', the reference's twice."""
-    of_workloads = max(workload.clients or 1 for workload in study.workload)
+    of_workloads = max(workload.asked_clients or 1 for workload in study.workload)
     if not study.is_comparison:
         return max(of_workloads, 0 if study.scaling is None else study.scaling.clients[-1])
     specs = [spec for spec, _ in list_specs(study)]

@@ -136,9 +136,12 @@ class GivenServerUnderTest:
 
     @property
     def load_address(self) -> Address:
-        """Where the load reaches it, with the settings that its sessions ask for; of a pooler, they ask for none."""
-        if self._endpoint is not None:
-            return self.find_way(self._endpoint.name)
+        """Where the load reaches it; of a pooler, its sessions ask for no settings."""
+        return self.direct_address if self._endpoint is None else self.find_way(self._endpoint.name)
+
+    @property
+    def direct_address(self) -> Address:
+        """Where the load reaches it without a pooler, with the settings that its sessions ask for."""
         return with_settings(self.address, {**self._settings, **self._lifted})
 
     def find_way(self, pooler: str) -> Address:

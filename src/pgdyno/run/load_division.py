@@ -57,7 +57,7 @@ def _share_clients(server: ServerUnderTest, part: PlannedPart) -> Iterator[tuple
     Fewer standbys are read than there are if there are fewer clients.
     """
     if part.endpoint != REPLICAS:
-        yield part.endpoint, server.address if part.endpoint == PRIMARY else server.load_address, part.clients
+        yield part.endpoint, server.direct_address if part.endpoint == PRIMARY else server.load_address, part.clients
         return
     shares = share_clients(part.clients, len(server.readers))
     for reader, clients in zip(server.readers, shares, strict=False):

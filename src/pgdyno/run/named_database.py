@@ -72,10 +72,8 @@ class NamedDatabaseUnderTest(GivenServerUnderTest):
         return with_settings(self._named, {**_CAREFUL, **self._guard} if self._guard else {})
 
     @property
-    def load_address(self) -> Address:
-        """Where the load reaches it; of two options of one name the last counts."""
-        if self._endpoint is not None:
-            return self.find_way(self._endpoint.name)
+    def direct_address(self) -> Address:
+        """Where the load reaches it without a pooler; of two options of one name the last counts."""
         return with_settings(with_settings(self._named, self._settings), self._guard)
 
     def check_guard(self) -> None:

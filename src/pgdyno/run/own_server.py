@@ -114,9 +114,14 @@ class OwnServer:
     @property
     def load_address(self) -> Address:
         """The same, or its pooler, or where load hosts reach it: settings are those of the whole server."""
-        if self._access is not None:
-            return self._access.reach(DATABASE, is_pooled=self._pooler is not None)
-        return self.address if self._pooler is None else self._pooler.address
+        if self._access is not None and self._pooler is not None:
+            return self._access.reach(DATABASE, is_pooled=True)
+        return self.direct_address if self._pooler is None else self._pooler.address
+
+    @property
+    def direct_address(self) -> Address:
+        """The same, or where load hosts reach it."""
+        return self.address if self._access is None else self._access.reach(DATABASE)
 
     @property
     def pooler(self) -> WatchedPooler | None:

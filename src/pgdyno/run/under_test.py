@@ -90,7 +90,12 @@ class ServerUnderTest(Protocol):
 
     @property
     def load_address(self) -> Address:
-        """Where the load reaches it, with what only its own sessions ask for."""
+        """Where the load reaches it, directly or through a pooler, with what only its own sessions ask for."""
+        ...
+
+    @property
+    def direct_address(self) -> Address:
+        """Where the load reaches it without a pooler, with what only its own sessions ask for."""
         ...
 
     @property

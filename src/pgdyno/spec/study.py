@@ -272,6 +272,11 @@ class WorkloadSpec(StudyTable, frozen=True, kw_only=True):
                 raise ValueError(f"part {part.name!r} has no scripts and is none of {', '.join(BUILTIN_SCRIPTS)}")
 
     @property
+    def asked_clients(self) -> int | None:
+        """Connections that it asks for, those of all its parts together; None if that is to be chosen."""
+        return sum(part.clients for part in self.parts) if self.parts else self.clients
+
+    @property
     def is_loading(self) -> bool:
         """True if each trial of this workload loads the data."""
         return self.name == LOADING and not self.scripts and not self.parts
@@ -427,6 +432,8 @@ class Study(StudyTable, frozen=True, kw_only=True):
     def _check_hosts(self) -> None:
         if self.load_hosts and self.server.kind is not ServerKind.GIVEN:
             self._check_own_loads()
+        if self.load_hosts and any(one.parts for one in self.workload):
+            raise ValueError("a load in parts comes from one machine: leave out parts, or load hosts")
         if self.server.address is not None and not self.load_hosts:
             raise ValueError("address is where load hosts reach the server, and the study names no load host")
         servers = [name for name, entry in self.hosts.items() if entry.role is HostRole.SERVER]
@@ -444,8 +451,6 @@ class Study(StudyTable, frozen=True, kw_only=True):
             raise ValueError(
                 "the load of a failover comes from the server's machine: leave out failover, or load hosts"
             )
-        if any(one.parts for one in self.workload):
-            raise ValueError("a load in parts comes from one machine: leave out parts, or load hosts")
 
     def _check_own_data(self) -> None:
         named = [*(one.weighted_scripts for one in self.workload), *(one.weighted_scripts for one in self.variant)]

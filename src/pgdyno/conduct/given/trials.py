@@ -174,7 +174,7 @@ def _try_poolers(plan: Plan, ready: ReadyServer, ui: Ui) -> None:
     ui.begin_step("try the poolers", predicted_s=0.2 * len(plan.poolers))
     through = [plan.find_load(trial) for trial in plan.trials]
     for pooler in plan.poolers:
-        modes = {load.mode for load in through if load.endpoint == pooler.name}
+        modes = {load.mode for load in through if pooler.name in load.endpoints}
         ready.under_test.try_pooler(pooler, keeps_statements=QueryMode.PREPARED in modes)
     ui.end_step("they lead to the server")
 

@@ -134,7 +134,10 @@ def _with_defaults(study: Study) -> Study:
     data = study.data
     if not data.is_own:
         data = msgspec.structs.replace(data, scale=data.scale or DEFAULT_SCALE)
-    workloads = tuple(msgspec.structs.replace(each, clients=each.clients or DEFAULT_CLIENTS) for each in study.workload)
+    workloads = tuple(
+        each if each.asked_clients else msgspec.structs.replace(each, clients=DEFAULT_CLIENTS)
+        for each in study.workload
+    )
     return msgspec.structs.replace(study, data=data, workload=workloads)
 
 
