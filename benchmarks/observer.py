@@ -26,6 +26,7 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -133,8 +134,8 @@ def watched_load(
         stack.callback(stream.close)
         samplers = stack.enter_context(Samplers(directory=folder, address=server.address))
         watched = Watched(samplers, stream)
-        state = {"until": 0.0, "on": True, "queue": []}
-        counted: dict[str, object] = {}
+        state: dict[str, Any] = {"until": 0.0, "on": True, "queue": []}
+        counted: dict[str, Any] = {}
 
         def begin(pid: int) -> None:
             samplers.follow(LOAD_LABEL, pid)

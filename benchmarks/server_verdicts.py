@@ -1,7 +1,7 @@
 """Asks a real server questions whose answer is known, through the whole pipeline: study, plan, experiment, record, verdict.
 
 Identical variants: two names for the same settings, on workloads, query modes and servers drawn at random; switchbacks
-of one block of 25 s and paired trials of 3 s. A verdict of faster or slower is false there. Planted truths are in
+of one block of 25 s, paired trials of 3 s, and live pairs with 2 s of load for each server. A verdict of faster or slower is false there. Planted truths are in
 planted_truths.py. No report is written; all else is as for users.
 
 Every answer becomes a line of DIR/PART/answers.jsonl as soon as it is there, and a question that has its answer is not
@@ -52,11 +52,11 @@ from pgdyno.spec.study import Study
 from pgdyno.spec.variant import DesignKind
 
 SERVERS: dict[str, dict] = {"18": {}, "15": {"kind": "local", "version": 15}}
-SCALES = {DesignKind.SWITCHBACK: 5, DesignKind.PAIRED: 2}
+SCALES = {DesignKind.SWITCHBACK: 5, DesignKind.PAIRED: 2, DesignKind.LIVE: 2}
 """Also the clients."""
 BLOCK_S = 25.0
 ROUNDS = 6
-TRIAL_S = 3
+TRIAL_S = {DesignKind.SWITCHBACK: 3, DesignKind.PAIRED: 3, DesignKind.LIVE: 2}
 """A trial must hold a whole second of the clock to have a figure; with connecting, two seconds may not."""
 WARM_UP_S = 1
 SWITCHBACK_SHARE = 0.6
@@ -164,7 +164,7 @@ class Bench:
         store.create(record, study_toml=format_study(study))
         began_s, error = time.monotonic(), None
         try:
-            run_experiment(store, record, plan.experiment, home=self.home, ui=Silent())
+            run_experiment(store, tuned=None, home=self.home, load=None, ui=Silent())
         except InterruptedStudyError:
             raise SystemExit(f"stopped in {asked.name}; the same --out goes on") from None
         except PgdynoError as exc:
@@ -245,15 +245,16 @@ def is_false(answer: Answer) -> bool:
     return answer.tps is not None and answer.tps.verdict in FALSE
 
 
-IDENTICAL = ("switchback", "paired")
+IDENTICAL = ("switchback", "paired", "live")
 
 
 def draw_identical(design: DesignKind, count: int, seed: int) -> list[Asked]:
     """Questions about identical variants, written differently, so that all is done that a difference would need."""
     draw = random.Random(f"{design.value} {seed}")
     scale = SCALES[design]
+    trial_s = TRIAL_S[design]
     overhead_s = scale * BYTES_PER_SCALE / 8e8 + 3.0 + WARM_UP_S
-    load_s = BLOCK_S + overhead_s if design is DesignKind.SWITCHBACK else ROUNDS * 3 * (TRIAL_S + overhead_s) + 1.0
+    load_s = BLOCK_S + overhead_s if design is DesignKind.SWITCHBACK else ROUNDS * 3 * (trial_s + overhead_s) + 1.0
     experiment = {"design": design, "minutes": (CHECK_S + REPORT_S + load_s) / 60.0}
     drawn = []
     for number in range(1, count + 1):
@@ -265,11 +266,11 @@ def draw_identical(design: DesignKind, count: int, seed: int) -> list[Asked]:
             "server": SERVERS[server],
             "data": {"scale": scale},
             "workload": [{"name": workload, "mode": mode, "clients": scale}],
-            "trials": {"duration": f"{TRIAL_S}s", "warm_up": f"{WARM_UP_S}s", "seed": own_seed},
+            "trials": {"duration": f"{trial_s}s", "warm_up": f"{WARM_UP_S}s", "seed": own_seed},
             "experiment": {**experiment, **extra},
             "variant": [
-                {"name": "one", "settings": {"deadlock_timeout": "1s"}},
-                {"name": "other", "settings": {"deadlock_timeout": "1000ms"}},
+                {"name": "one", "settings": {"work_mem": "4MB"}},
+                {"name": "other", "settings": {"work_mem": "4096kB"}},
             ],
         }
         drawn.append(Asked(name=f"{design.value}-{seed}-{number}", subject=design.value, words=words, raw=raw))
@@ -335,7 +336,11 @@ def measure_on_server(options: argparse.Namespace) -> None:
     out.chmod(0o755)
     print(f"answers go to {out}; what is broken off goes on with --server --out {out}", flush=True)
     switchbacks = round(options.questions * SWITCHBACK_SHARE)
-    counts = {DesignKind.SWITCHBACK: switchbacks, DesignKind.PAIRED: options.questions - switchbacks}
+    counts = {
+        DesignKind.SWITCHBACK: switchbacks,
+        DesignKind.PAIRED: options.questions - switchbacks,
+        DesignKind.LIVE: options.questions,
+    }
     for design, count in counts.items():
         if design.value in options.part and count:
             with open_bench(out / design.value) as bench:
@@ -351,7 +356,8 @@ def measure_on_server(options: argparse.Namespace) -> None:
 
 
 def say_identical(answers: Sequence[Answer]) -> None:
-    for design in (*IDENTICAL, "all"):
+    asked = {answer.subject for answer in answers}
+    for design in (*IDENTICAL, *(["all"] if len(asked) > 1 else [])):
         own = [answer for answer in answers if design in {answer.subject, "all"}]
         answered = [answer for answer in own if answer.tps is not None and answer.tps.n > 0]
         if not answered:

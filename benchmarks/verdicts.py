@@ -51,7 +51,7 @@ PAIR_SD = SLICE_SD * math.sqrt(1.5)
 QUIETER = 0.3
 """Where equivalence is asked for, the same noise is this much smaller, so that it comes within reach at all."""
 CHUNK = 250
-PARTS = ("switchback", "paired", "planted")
+PARTS = ("switchback", "paired", "live", "planted")
 """Of what is asked on real servers."""
 
 
@@ -491,7 +491,12 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="a rough answer soon")
     parser.add_argument("--repeats", type=int, default=10_000, help="experiments simulated for each case")
     parser.add_argument("--out", type=Path, help="where answers are kept; those found there are not asked again")
-    parser.add_argument("--questions", type=int, default=100, help="about identical variants; 3 of 5 by switchback")
+    parser.add_argument(
+        "--questions",
+        type=int,
+        default=100,
+        help="about identical variants: 3 of 5 by switchback, the others in paired trials; and as many live",
+    )
     parser.add_argument("--planted", type=int, default=3, help="how often each planted truth is asked for")
     parser.add_argument("--seed", type=int, default=1, help="of the questions")
     parser.add_argument("--part", nargs="+", choices=PARTS, default=PARTS)
