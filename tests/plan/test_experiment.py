@@ -188,6 +188,12 @@ def test_settings_that_no_server_of_this_version_has() -> None:
     with pytest.raises(SpecError, match="PostgreSQL 15 has no setting io_method") as caught:
         experiment_of(of_setting("io_method", "sync", "worker"), 15)
     assert caught.value.hint == "PostgreSQL 18 has it: choose the server with --server"
+    with pytest.raises(SpecError) as caught:
+        experiment_of(of_setting("client", 1, 8))
+    assert "vary it with `--clients`, or in a sweep with `clients=`" in caught.value.hint
+    with pytest.raises(SpecError) as caught:
+        experiment_of(of_setting("load_host", 1, 2))
+    assert caught.value.hint == "load_hosts is not a server setting: vary it in a sweep with `load_hosts=`"
     # What another version has is for that server to say.
     experiment_of(vary({"server": 15}, {"server": 18, "settings": {"io_method": "worker"}}), 15)
 
