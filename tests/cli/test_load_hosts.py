@@ -109,7 +109,8 @@ def list_shares(bench: Bench) -> dict[str, list[int]]:
     if not bench.records:
         return {}
     trials = (json.loads(file.read_text()) for file in bench.record.glob("trials/*/trial.json"))
-    return {one["planned"]["arms"][0]: [part["clients"] for part in one["generators"]] for one in trials}
+    finished = [one for one in trials if one["status"] == "finished"]
+    return {one["planned"]["arms"][0]: [part["clients"] for part in one["generators"]] for one in finished}
 
 
 def test_load_hosts_are_checked_before(cluster: Cluster, bench: Bench, by_ssh: Sshd) -> None:

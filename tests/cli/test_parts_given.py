@@ -70,6 +70,9 @@ def test_parts_load_a_given_server_with_the_settings_of_its_sessions(cluster: Cl
     (workload,) = json.loads(done.stdout)["workloads"]
     (seen,) = workload["trials"]
     assert all(part["tps"] > 0.0 for part in seen["parts"])
+    # What was seen of the machine that all of them ran on.
+    assert seen["shares"]["load_generator_thread_ratio"] > 0.0
+    assert open_record(bench.folder / "primary").read_record().format_version == 7
 
 
 def test_a_part_goes_through_a_pooler_beside_one_that_does_not(cluster: Cluster, bench: Bench) -> None:

@@ -300,6 +300,14 @@ def test_fewer_load_hosts_show_that_load_hosts_limit() -> None:
     assert [make_variant(variant).load_hosts for variant in chosen.variants] == [2, 1]
     assert chosen.command.startswith("pgdyno sweep load_hosts=2,1 ")
     assert "--load-host load1 --load-host load2" in chosen.command
+    # Of two that are named, one sent this load.
+    fewer = choose_intervention(say(Resource.LOAD_GENERATOR), far, load=msgspec.structs.replace(LOAD, load_hosts=1))
+    assert fewer is not None
+    assert (fewer.varied, fewer.levels, fewer.expects) == ("load_hosts", (1, 2), VerdictKind.FASTER)
+    assert "load_hosts=1,2" in fewer.command
+    other = choose_intervention(say(Resource.CPU), far, load=msgspec.structs.replace(LOAD, load_hosts=1))
+    assert other is not None
+    assert other.command == ""
     # One client does not come from two hosts.
     alone = choose_intervention(say(Resource.LOAD_GENERATOR), far, load=make_workload("tpcb-like", clients=1))
     assert alone is None

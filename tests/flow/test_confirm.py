@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from pgdyno.analyse.comparison.verdict import VerdictKind
@@ -15,6 +16,7 @@ from pgdyno.flow.confirm.experiment import ConfirmOptions, Subject, _compose
 from pgdyno.flow.report import compose_report
 from pgdyno.record.far import FarRecord, write_far
 from pgdyno.record.store import RecordStore
+from pgdyno.spec.table import SettingValue
 from tests.given import SERVER, give
 from tests.records import WRITING, copy_record, edit
 
@@ -36,6 +38,22 @@ def test_a_command_of_the_machine_there_need_not_exist_here(tmp_path: Path) -> N
         _compose(store, subject, wishes)
     write_far(store.path, FarRecord(ssh="db1", folder=None, record="mine"))
     assert _compose(store, subject, wishes).data.restore_command == "/of/that/machine/restore it"
+
+
+def test_the_load_comes_from_as_many_load_hosts_as_it_did(tmp_path: Path) -> None:
+    store = RecordStore(copy_record(tmp_path / "mine"))
+    workload = compose_report(store).report.analysis.workloads[0]
+    alone = msgspec.structs.replace(workload, load=msgspec.structs.replace(workload.load, load_hosts=1))
+
+    def list_hosts(varied: str, levels: tuple[SettingValue, SettingValue]) -> list[int | None]:
+        intervention = Intervention(varied=varied, levels=levels, expects=VerdictKind.SLOWER, why="")
+        subject = Subject(workload=alone, resource="CPU", variant=None, intervention=intervention, least_ratio=0.0)
+        study = _compose(store, subject, ConfirmOptions(minutes=None, duration=None))
+        assert [one.title for one in study.variant] == [f"{varied}={level}" for level in levels]
+        return [one.load_hosts for one in study.variant]
+
+    assert list_hosts("mode", ("prepared", "simple")) == [1, 1]
+    assert list_hosts("load_hosts", (1, 2)) == [1, 2]
 
 
 def test_confirm_is_suggested_only_where_it_reaches_the_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -283,7 +283,7 @@ def test_the_design_on_a_given_server(
     [
         ("shared_buffers", ("1GB", "2GB"), None, "takes a restart, which pgdyno does not do"),
         ("clients", (1, 2), "switchback", "cannot alternate under one load"),
-        ("scale", (1, 2), None, "differ in settings, clients, threads or modes"),
+        ("scale", (1, 2), None, "differ in settings, clients, threads, load hosts or modes"),
     ]
 )
 def test_what_a_given_server_cannot_compare(

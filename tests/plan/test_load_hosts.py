@@ -11,6 +11,8 @@ from pgdyno.errors import SpecError
 from pgdyno.plan.experiment import differ_only_in
 from pgdyno.plan.pin import format_pinned
 from pgdyno.plan.plan import Machine, Plan, plan_study
+from pgdyno.plan.scaling import make_client_sweep, plan_sweep
+from pgdyno.plan.variants import most_clients_each
 from pgdyno.record.types import choose_format
 from pgdyno.spec.read import make_study, parse_study
 from pgdyno.spec.variant import LOAD_HOSTS, DesignKind
@@ -39,8 +41,8 @@ def test_a_level_is_the_number_of_load_hosts() -> None:
     )
     assert differ_only_in(*experiment.variants, LOAD_HOSTS)
     # An earlier pgdyno would resume with all load hosts under each variant.
-    assert choose_format(plan, 5) == 7
-    assert choose_format(plan_of(), 5) == 5
+    study = make_study(asked(sweep=ONE_OR_TWO), source="a test", folder=Path())
+    assert choose_format(study, plan, 5) == 7
 
 
 def test_a_pinned_study_has_the_same_levels() -> None:
@@ -59,6 +61,40 @@ def test_more_load_hosts_than_are_named_are_refused() -> None:
         plan_of(sweep=ONE_OR_TWO, workload=[{"name": "select-only", "clients": 1}])
     with pytest.raises(SpecError, match="load_hosts 0 is not within 1 to 100"):
         plan_of(sweep=[{"name": LOAD_HOSTS, "levels": [0, 1]}])
+
+
+def test_a_sweep_over_clients_that_follows_comes_from_all_load_hosts() -> None:
+    variants = [{"name": "one", "load_hosts": 1}, {"name": "two", "load_hosts": 2}]
+    study = make_study(asked(variant=variants, scaling={"minutes": 60}), source="a test", folder=Path())
+    plan = plan_study(study, MACHINE)
+    sweep = make_client_sweep(study, plan, scripts={}, variant=study.variant[1])
+    loads = plan_sweep(sweep, plan, MACHINE).loads
+    assert (loads[0].clients, {load.load_hosts for load in loads}) == (1, {None})
+
+
+def test_a_load_host_is_timed_with_the_most_clients_that_it_has() -> None:
+    def count(**tables: Any) -> int:
+        return most_clients_each(make_study(asked(**tables), source="a test", folder=Path()))
+
+    assert count() == 4
+    assert count(sweep=ONE_OR_TWO) == 8
+    assert count(hosts=3, workload=[{"name": "select-only", "clients": 2}]) == 1
+    assert count(sweep=[{"name": "clients", "levels": [1, 9]}]) == 5
+
+
+def test_what_earlier_pgdynos_would_run_in_another_way_has_a_format_of_its_own() -> None:
+    def choose(**tables: Any) -> int:
+        study = make_study(asked(**tables), source="a test", folder=Path())
+        return choose_format(study, plan_study(study, MACHINE), 5)
+
+    standbys = {"server": {"standbys": 1}}
+    assert choose() == 5
+    assert choose(hosts=0, **standbys) == 5
+    assert choose(**standbys) == 7
+    parts = [{"name": "select-only", "clients": 1}, {"name": "tpcb-like", "clients": 1}]
+    split = {"hosts": 0, "workload": [{"name": "split", "parts": parts}]}
+    assert choose(**split) == 5
+    assert choose(**split, server={"kind": "given", "dsn": "host=db1"}) == 7
 
 
 def test_variants_that_differ_in_more_do_not_differ_in_one_thing_only() -> None:

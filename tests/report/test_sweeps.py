@@ -172,16 +172,17 @@ def test_a_journal_tells_of_clients_in_two_modes_what_was_best() -> None:
 
 @each_row(
     [
-        (1.0, "1 load host did as much as 2 on tpcb-like: load hosts were not its limit."),
-        (1.4, "1 load host limited tpcb-like: 2 did more."),
-        (0.7, None),
+        (1.4, None, 100.0),
+        (1.0, "1 load host did as much as 2 on tpcb-like: load hosts were not its limit.", None),
+        (1.4, "1 load host limited tpcb-like: 2 did more.", None),
+        (0.7, None, None),
     ]
 )
-def test_levels_of_load_hosts_say_whether_these_limit(tps: float, words: str | None) -> None:
+def test_levels_of_load_hosts_say_whether_these_limit(tps: float, words: str | None, rate_tps: float | None) -> None:
     named = {name: HostEntry(role=HostRole.LOAD, ssh=name) for name in ("load1", "load2")}
     study = Study(
         data=DataSpec(scale=100),
-        workload=(WorkloadSpec(name="tpcb-like", clients=8),),
+        workload=(WorkloadSpec(name="tpcb-like", clients=8, rate_tps=rate_tps),),
         sweep=(SweepSpec(name="load_hosts", levels=(1, 2)),),
         hosts=named,
         experiment=ExperimentSpec(minutes=10.0),
@@ -189,4 +190,7 @@ def test_levels_of_load_hosts_say_whether_these_limit(tps: float, words: str | N
     effects = {"tpcb-like": {"load_hosts=2": Effect(tps=tps)}}
     report = compose(study, effects, rounds=20, noise_ratio=0.005, round_s=20.0)
     assert list(list_load_proofs(report)) == ([] if words is None else [words])
-    assert (words is None) or (words in print_markdown(build_report_document(report)))
+    written = print_markdown(build_report_document(report))
+    assert words is None or words in written
+    # More load hosts are no advice about the server.
+    assert "Use load_hosts=2" not in written

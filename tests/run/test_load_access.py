@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -115,6 +116,9 @@ def test_a_pooler_lets_in_whom_its_server_lets_in(tmp_path: Path, access: LoadAc
             assert not any("SCRAM" in file.read_text() for file in tmp_path.iterdir())
             pooler.abandon()
             access.admit_only(frozenset({"127.0.0.9", "::1"}))
+            taken = pytest.raises(HostError, match=f"port {access.pooler_port} is in use")
+            with socket.create_server((LOOPBACK, access.pooler_port)), taken:
+                pooler.start()
             pooler.start()
             assert "FATAL" in ask(way, "SELECT 1")
         finally:

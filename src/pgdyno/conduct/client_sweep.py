@@ -90,7 +90,7 @@ def begin_scaling(store: RecordStore, *, machine: Machine, facts: ServerFacts, u
         plan = msgspec.structs.replace(plan, choices=(chosen, *plan.choices))
     following = msgspec.structs.replace(
         record,
-        format_version=choose_format(plan, record.format_version),
+        format_version=choose_format(study, plan, record.format_version),
         name="clients",
         started_at=local_now().isoformat(timespec="seconds"),
         study=study,

@@ -144,7 +144,9 @@ def announce(planned: PlannedStudy, *, version_major: int, name: str, place: Wor
 def draft_record(planned: PlannedStudy, *, name: str, server: ServerFacts) -> StudyRecord:
     """Return the record of a planned study, without what is known of its machine."""
     return StudyRecord(
-        format_version=choose_format(planned.plan, DIVIDED_FORMAT if _is_divided(planned) else OWN_SERVER_FORMAT),
+        format_version=choose_format(
+            planned.study, planned.plan, DIVIDED_FORMAT if _is_divided(planned) else OWN_SERVER_FORMAT
+        ),
         name=name,
         started_at=local_now().isoformat(timespec="seconds"),
         command=typed_command(),

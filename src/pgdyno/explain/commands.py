@@ -86,7 +86,8 @@ def write_command(
         without: Names of options that these words take the place of.
         program: How pgdyno is called.
     """
-    load, variant = asked.load, asked.variant
+    variant = asked.variant
+    load = asked.load if variant is None else apply_variant(asked.load, variant)
     sysctl = {} if variant is None else variant.sysctl
     study, machine = asked.record.study, find_machine(asked.record)
     is_unsaid = (
@@ -95,14 +96,13 @@ def write_command(
         or any(getattr(study.data, key) != getattr(DataSpec(), key) for key in _UNSAID)
         or len(load.scripts) != 1
         or bool(load.parts)
-        or (variant is not None and variant.load_hosts is not None and LOAD_HOSTS not in without)
+        or (load.load_hosts not in {None, len(study.load_hosts)} and LOAD_HOSTS not in without)
         or any(entry.python or entry.pgbench for entry in study.hosts.values())
         # A bench has no options for these.
         or (command is Command.BENCH and bool(sysctl or asked.initdb))
     )
     if is_unsaid:
         return ""
-    load = load if variant is None else apply_variant(load, variant)
     options = [
         *_server_options(asked.server, command, without),
         *_joined("sysctl", sysctl),

@@ -262,8 +262,16 @@ def _more_rows(base: _Base) -> Intervention | None:
 
 
 def _another_generator(base: _Base) -> Intervention | None:
-    hosts = base.load.load_hosts or len(base.record.load_hosts)
-    if not 2 <= hosts <= base.load.clients:
+    named = len(base.record.load_hosts)
+    hosts = base.load.count_hosts(named)
+    if hosts < min(named, base.load.clients):
+        return Intervention(
+            varied=LOAD_HOSTS,
+            levels=(hosts, hosts + 1),
+            expects=VerdictKind.FASTER,
+            why="Where load hosts limit, more of them send more for as many clients.",
+        )
+    if hosts < 2:
         return _more_threads(base)
     # The one left out may have been the only one that limits: then the others do as much or more.
     return Intervention(

@@ -94,6 +94,8 @@ def _describe_step(plan: Plan, step: Step) -> str:
     workload = plan.find_load(step.trial)
     when = "only observed" if step.trial.is_observed else f"round {step.trial.round}"
     how = f"at {plan.data_words}" if is_loading else count_things(workload.clients, "client")
+    if workload.load_hosts is not None:
+        how += f" from {count_things(workload.load_hosts, 'load host')}"
     if workload.parts:
         how += f" ({', '.join(part.words for part in workload.parts)})"
     return f"{step.trial.number}: {workload.name}, {how}, {when}"

@@ -106,7 +106,7 @@ def _check_given_variants(variants: tuple[Variant, ...]) -> None:
         for variant in variants
     ):
         raise SpecError(
-            "variants of a given server differ in settings, clients, threads or modes",
+            "variants of a given server differ in settings, clients, threads, load hosts or modes",
             hint="vary one of these: not server, scale, disk, caches or kernel",
         )
 

@@ -89,7 +89,9 @@ def make_client_sweep(
     base: tuple[VariantSpec, ...] = ()
     if variant is not None:
         own_places = _place(variant.weighted_scripts, scripts)
-        base = (msgspec.structs.replace(variant, name=variant.title, clients=None, threads=None, scripts=own_places),)
+        # A number of clients may be less than a number of load hosts.
+        free = {"clients": None, "threads": None, "load_hosts": None}
+        base = (msgspec.structs.replace(variant, name=variant.title, scripts=own_places, **free),)
     own = study.experiment
     trials = study.trials if study.server.kind is not ServerKind.GIVEN else _shorten(study.trials)
     return Study(

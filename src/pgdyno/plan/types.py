@@ -134,6 +134,10 @@ class PlannedWorkload(msgspec.Struct, frozen=True, kw_only=True):
         """True if each trial of this workload loads the data."""
         return not self.scripts
 
+    def count_hosts(self, named: int) -> int:
+        """Return how many of this number of load hosts it comes from: each has a client or more."""
+        return min(self.load_hosts or named, self.clients)
+
     @property
     def endpoints(self) -> tuple[str, ...]:
         """What its clients connect to, each once."""

@@ -200,6 +200,18 @@ def most_clients(study: Study) -> int:
     return loads[0] + sum(loads) if is_side_by_side else max(*loads, of_workloads)
 
 
+def most_clients_each(study: Study) -> int:
+    """Return the most clients that one load host has, in a study that leaves no number of clients open."""
+    named = len(study.load_hosts)
+    specs = [spec for spec, _ in list_specs(study)] if study.is_comparison else [VariantSpec()]
+    loads = [
+        (spec.clients or workload.asked_clients or 1, spec.load_hosts) for spec in specs for workload in study.workload
+    ]
+    if study.scaling is not None:
+        loads.append((study.scaling.clients[-1], None))
+    return max(-(-clients // min(hosts or named, clients)) for clients, hosts in loads)
+
+
 def _differ_in_load(specs: Sequence[VariantSpec]) -> bool:
     """Return whether variants differ in clients, threads or mode, and in nothing else, as `experiment.differ_in_load` does."""
     of_load = {tuple(getattr(spec, name) for name in OF_LOAD_ALONE) for spec in specs}

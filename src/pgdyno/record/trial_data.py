@@ -218,7 +218,7 @@ def read_trial_data(folder: Path, record: TrialRecord) -> TrialData:
         log=attempt("server log", lambda: read_serverlog(folder / SERVER_LOG, clock_offset_s=record.clock_offset_s))
         or (),
         generator=_choose_generator(generators)
-        if generators
+        if any(not one.part.is_here for one in generators)
         else attempt(GENERATOR, lambda: read_os_samples(folder, name=GENERATOR_FILE))
         if any(folder.glob("generator.*"))
         else None,

@@ -6,7 +6,7 @@ Values are raw, in the unit of their source. Absent is None, with the reason in 
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 import msgspec
 
@@ -22,12 +22,13 @@ from pgdyno.record.machine.preflight import PreflightFacts
 from pgdyno.record.plans import StatementPlan
 from pgdyno.record.statements import StatementCounts
 from pgdyno.record.tuned import Tuned
-from pgdyno.spec.study import Study
+from pgdyno.spec.study import ServerKind, Study
 
 FORMAT_VERSION = 7
 """1: studies without comparisons. 2: variants, sweeps and searches. 3: given servers. 4: given servers whose machine was watched
 by ssh, with samples on its own clock. 5: loads of several pgbenches, from load hosts or in parts. 6: loads that take turns on one
-server. 7: variants that come from different numbers of load hosts. All can be read: new fields have defaults."""
+server. 7: what earlier pgdynos would run in another way or refuse to read: numbers of load hosts as variants, parts on a given
+server, load hosts beside standbys or poolers of pgdyno's own. All can be read: new fields have defaults."""
 TURNS_FORMAT = 6
 """Of records of loads that take turns on one server."""
 DIVIDED_FORMAT = 5
@@ -40,14 +41,18 @@ GIVEN_FORMAT = 3
 """Of records of given servers whose machine was not watched."""
 
 
-def choose_format(plan: Plan, otherwise: int) -> int:
+def choose_format(study: Study, plan: Plan, otherwise: int) -> int:
     """Return the earliest format that has all that the trials of a plan will leave.
 
     Args:
-        plan: The plan.
+        study: The study.
+        plan: Its plan.
         otherwise: That of everything else in the record.
     """
-    if any(load.load_hosts is not None for load in plan.loads):
+    is_given = study.server.kind is ServerKind.GIVEN
+    has_new_topology = bool(study.load_hosts) and not is_given and bool(study.server.standbys or study.poolers)
+    has_new_load = any(load.load_hosts is not None or (is_given and load.parts) for load in plan.loads)
+    if has_new_topology or has_new_load:
         return FORMAT_VERSION
     return TURNS_FORMAT if plan.takes_turns else otherwise
 
@@ -331,6 +336,11 @@ class StudyRecord(msgspec.Struct, frozen=True, kw_only=True):
     """The machines that the load came from, reached by ssh; empty if it came from the machine that pgdyno ran on."""
     places: tuple[PlaceFacts, ...] = ()
     """The disks of the variants' clusters, those of the reference first; empty if all lie in one place."""
+
+    def find_round_trip_s(self, hosts: Collection[str]) -> float | None:
+        """Return the longest time of an empty statement from these load hosts, of all if none is named; None without any."""
+        named = [one for one in self.load_hosts if one.name in hosts] or self.load_hosts
+        return max((one.round_trip_s for one in named), default=None)
 
     def find_place(self, variants: tuple[str, ...]) -> int:
         """Return the number of the place of a trial's variant in `places`; 0 if all lie in one."""

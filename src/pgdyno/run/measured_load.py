@@ -69,6 +69,7 @@ def measure_load(
     with contextlib.closing(stream):
         run = make_measured_run(stage, trial, seen, stream, duration_s=trial.duration_s)
         left_out = frozenset(gap.source for gap in stage.server.unseen)
+        hosts = stage.plan.find_load(trial).count_hosts(len(stage.load_links))
         samplers = Samplers(
             directory=folder,
             address=stage.server.address,
@@ -79,7 +80,7 @@ def measure_load(
             watches_standbys=bool(stage.server.standby_processes),
             watched=stage.server.watched,
             # One without a client has no pgbench to look at.
-            load_links=dict(itertools.islice(stage.load_links.items(), run.clients)),
+            load_links=dict(itertools.islice(stage.load_links.items(), hosts)),
             shared_hosts=stage.shared_hosts,
             console=None if stage.server.pooler is None else stage.server.pooler.console,
         )

@@ -44,14 +44,14 @@ def read_signs(record: StudyRecord, load: PlannedWorkload, trial: TrialAnalysis)
         standbys=trial.standbys,
         pooler=trial.pooler,
         may_sleep=any(one.statement.startswith(r"\sleep") for one in trial.statements),
-        round_trip_ms=_find_round_trip_ms(record),
+        round_trip_ms=_find_round_trip_ms(record, trial),
         generators=trial.generators,
     )
 
 
-def _find_round_trip_ms(record: StudyRecord) -> float | None:
-    if record.load_hosts:
-        return max(host.round_trip_s for host in record.load_hosts) * 1000.0
+def _find_round_trip_ms(record: StudyRecord, trial: TrialAnalysis) -> float | None:
+    if (round_trip_s := record.find_round_trip_s({one.host for one in trial.generators})) is not None:
+        return round_trip_s * 1000.0
     return None if record.given is None else record.given.round_trip.median_s * 1000.0
 
 

@@ -56,6 +56,12 @@ def load(first: Side, other: Side) -> Iterator[RecordDifference]:
                       why="at a scheduled rate TPS is given, and what comes too late is skipped", hint="ask both for the same")  # fmt: skip
     if one.max_tries != two.max_tries:
         yield declare("tries of a failed transaction", str(one.max_tries), str(two.max_tries))
+    yield from _ways(first, other)
+
+
+def _ways(first: Side, other: Side) -> Iterator[RecordDifference]:
+    """Compare where the load came from, and what it went through."""
+    one, two = first.load, other.load
     standbys = [side.record.study.server.standbys for side in (first, other)]
     if standbys[0] != standbys[1]:
         yield refuse("standbys", *map(str, standbys), why="a standby on the same machine takes CPUs and disk, and commits may wait for it",
@@ -64,6 +70,8 @@ def load(first: Side, other: Side) -> Iterator[RecordDifference]:
     if ways[0] != ways[1]:
         yield refuse("endpoint", *ways, why="a pooler takes CPU time and says how many transactions run at a time, and a standby replays WAL",
                       hint="connect both alike; `compare --endpoint primary --endpoint pool` compares the two ways")  # fmt: skip
+    if first.hosts != other.hosts:
+        yield declare("load hosts", str(first.hosts), str(other.hosts), why="one may have been the limit, and where pgbench runs beside the server it takes CPUs from it")  # fmt: skip
     if one.threads != two.threads:
         yield declare("pgbench's threads", str(one.threads), str(two.threads), why="each needs a CPU of its own")
 

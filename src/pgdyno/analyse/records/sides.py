@@ -46,6 +46,11 @@ class Side(msgspec.Struct, frozen=True, kw_only=True):
     """The highest rate that keeps it; the interval is from the rate that certainly holds to the one that certainly fails."""
 
     @property
+    def hosts(self) -> int:
+        """How many load hosts the load came from; 0 if it came from the machine that pgdyno ran on."""
+        return self.load.count_hosts(len(self.record.load_hosts))
+
+    @property
     def load_name(self) -> str:
         """The name of its load, or of the part of it."""
         return self.load.name if self.part is None else f"part {self.part} of {self.load.name}"
@@ -224,7 +229,7 @@ def _rank(one: Side, other: Side) -> int | None:
 
 
 def _loads_alike(one: Side, other: Side) -> bool:
-    loads = [(side.load.clients, side.load.mode, side.version_major) for side in (one, other)]
+    loads = [(side.load.clients, side.load.mode, side.version_major, side.hosts) for side in (one, other)]
     return loads[0] == loads[1]
 
 

@@ -197,13 +197,13 @@ def _measure_network(
     mean_ms, lag_ms = figures.latency_mean_ms, figures.schedule_lag_ms or 0.0
     latency_ms = None if mean_ms is None else mean_ms - lag_ms
     # From load hosts no pings come beside the load.
-    earlier_s = [host.round_trip_s for host in record.load_hosts]
+    earlier_s = record.find_round_trip_s({one.part.host for one in data.generators})
     return measure_network(
         data,
         workload,
         latency_ms=latency_ms,
         is_local=record.given is not None and record.given.is_local,
-        earlier_ms=max(earlier_s) * 1000.0 if earlier_s else None,
+        earlier_ms=None if earlier_s is None else earlier_s * 1000.0,
     )
 
 

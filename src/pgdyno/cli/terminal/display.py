@@ -287,7 +287,9 @@ def _describe_load(plan: Plan, workload: PlannedWorkload) -> str:
         _span([load.clients for load in loads], "client"),
         _span([load.threads for load in loads], "thread"),
     )
-    return f"{clients}, {threads}, {' or '.join(dict.fromkeys(load.mode.value for load in loads))} mode"
+    hosts = [load.load_hosts for load in loads if load.load_hosts is not None]
+    where = f" from {_span(hosts, 'load host')}" if hosts else ""
+    return f"{clients}{where}, {threads}, {' or '.join(dict.fromkeys(load.mode.value for load in loads))} mode"
 
 
 def _span(numbers: list[int], name: str) -> str:

@@ -24,6 +24,7 @@ from pgdyno.explain.preflight.given import IN_USE, LeftSettings, find_given_obst
 from pgdyno.plan.minutes import Budget, split_minutes
 from pgdyno.plan.plan import CHECK_S, Machine, plan_study
 from pgdyno.plan.scaling import plan_scaling, with_scaling
+from pgdyno.plan.variants import most_clients_each
 from pgdyno.record.machine.given_server import GivenServer
 from pgdyno.record.machine.host_facts import HostFacts
 from pgdyno.record.types import ServerFacts, WatchedHost
@@ -165,7 +166,7 @@ def ready_server(dsn: str, *, study: Study, clients: int, allowed: Allowed, ui: 
                     reach_load_hosts(study.load_hosts, stack=stack, ui=ui),
                     address,
                     seen_at=address,
-                    clients=clients,
+                    clients_each=most_clients_each(study),
                     place=None if machine is None else machine.look.place,
                     local=ready.generator,
                     user=ready.generator.user,

@@ -132,7 +132,7 @@ def measure_load_hosts(
     *,
     seen_at: Address,
     hints: Hints = _REACHES,
-    clients: int,
+    clients_each: int,
     place: tuple[str, str] | None,
     local: Pgbench,
     user: ServerUser,
@@ -145,7 +145,7 @@ def measure_load_hosts(
         way: Where load hosts reach the server, in a database that exists.
         seen_at: Where pgdyno itself reaches it.
         hints: What to try if one does not reach it.
-        clients: Of the largest load.
+        clients_each: The most clients that one of them has.
         place: Boot id and process id namespace of the server's machine, if it is known.
         local: pgbench on this machine.
         user: This account.
@@ -162,9 +162,8 @@ def measure_load_hosts(
         alone = PgbenchGroup([host], local, user)
         reach = check_reach(alone, host, way, seen_at=seen_at, hints=hints)
         came_from |= reach.clients
-        share = -(-clients // len(reached))
         ui.show_activity(f"timing empty statements from {host.name}")
-        threads = max(1, min(share, int(look.facts.usable_cpu_count)))
+        threads = max(1, min(clients_each, int(look.facts.usable_cpu_count)))
         found.append(
             LoadHostFacts(
                 name=host.name,
@@ -175,8 +174,8 @@ def measure_load_hosts(
                 facts=look.facts,
                 pgbench=pgbench.program,
                 version=pgbench.version,
-                empty_tps=_time_empty(alone, host.link, way, clients=share, threads=threads),
-                empty_clients=share,
+                empty_tps=_time_empty(alone, host.link, way, clients=clients_each, threads=threads),
+                empty_clients=clients_each,
                 round_trip_s=reach.round_trip_s,
             )
         )

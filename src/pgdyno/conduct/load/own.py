@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import shutil
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -18,10 +19,10 @@ from pgdyno.conduct.load.hosts import (
     reach_load_hosts,
 )
 from pgdyno.conduct.ui import Ui
-from pgdyno.errors import HostError
+from pgdyno.errors import HostError, StepFailedError
 from pgdyno.plan.loads import DEFAULT_MAX_CONNECTIONS, RESERVED_CONNECTIONS, default_clients
 from pgdyno.plan.types import PlannedPooler
-from pgdyno.plan.variants import most_clients
+from pgdyno.plan.variants import most_clients, most_clients_each
 from pgdyno.run.cluster.home import Home
 from pgdyno.run.cluster.load_access import LoadAccess, is_own_address, open_load_access
 from pgdyno.run.cluster.server import Server
@@ -70,7 +71,8 @@ def ready_own_load(
     reached = reach_load_hosts(study.load_hosts, stack=stack, ui=ui)
     address = study.server.address or _find_address(reached)
     access = stack.enter_context(open_load_access(address, study.server.port))
-    clients = _count_clients(study, cpu_count)
+    asked = _with_clients(study, cpu_count)
+    clients = most_clients(asked)
     folder = home.work / "load-hosts"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(mode=0o755)
@@ -87,13 +89,14 @@ def ready_own_load(
             access.reach(_MAINTENANCE_DATABASE),
             seen_at=msgspec.structs.replace(server.address, dbname=_MAINTENANCE_DATABASE),
             hints=_list_hints(access.port),
-            clients=clients,
+            clients_each=most_clients_each(asked),
             place=read_place(),
             local=local,
             user=find_own_user(),
             ui=ui,
         )
-        for name, pooler in study.poolers.items():
+        # All have one port, and a trial runs one of them.
+        for name, pooler in itertools.islice(study.poolers.items(), 1):
             _check_pooler(name, pooler, server=server, load=load, local=local, folder=folder, ui=ui)
     finally:
         server.abandon()
@@ -119,7 +122,11 @@ def _check_pooler(
         name=name, mode=asked.mode, size=1, most_clients=len(load.hosts), program=find_pgbouncer(server.home.user)
     )
     pooler = Pgbouncer(planned, server, log_folder=folder, dbname=_MAINTENANCE_DATABASE)
-    pooler.start()
+    try:
+        pooler.start()
+    except StepFailedError as error:
+        error.hint = f"it listens at {access.listens_on}, port {access.pooler_port}: the one after `port` in [server]"
+        raise
     try:
         way = access.reach(_MAINTENANCE_DATABASE, is_pooled=True)
         seen_at = msgspec.structs.replace(server.address, dbname=_MAINTENANCE_DATABASE)
@@ -136,10 +143,10 @@ def _check_pooler(
         pooler.abandon()
 
 
-def _count_clients(study: Study, cpu_count: float) -> int:
-    """Return the clients of the largest load, as the plan will choose them."""
+def _with_clients(study: Study, cpu_count: float) -> Study:
+    """Return a study with the clients that the plan will choose."""
     loads = (msgspec.structs.replace(one, clients=one.clients or default_clients(cpu_count)) for one in study.workload)
-    return most_clients(msgspec.structs.replace(study, workload=tuple(loads)))
+    return msgspec.structs.replace(study, workload=tuple(loads))
 
 
 def _find_address(reached: Sequence[ReachedHost]) -> str:

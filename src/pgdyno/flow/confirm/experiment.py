@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -185,7 +186,7 @@ def _compose(store: RecordStore, subject: Subject, wishes: ConfirmOptions) -> St
         study = msgspec.structs.replace(study, data=msgspec.structs.replace(data, scale=variant.scale or data.scale))
     # Sessions ask for what it varies.
     study = msgspec.structs.replace(study, server=msgspec.structs.replace(study.server, apply=None))
-    variants = tuple(_make_variant(levels, variant) for levels in subject.intervention.variants)
+    variants = tuple(_make_variant(levels, variant, was.load_hosts) for levels in subject.intervention.variants)
     return msgspec.structs.replace(
         study,
         question=f"Does {subject.resource} limit {subject.workload.name}?",
@@ -199,12 +200,12 @@ def _compose(store: RecordStore, subject: Subject, wishes: ConfirmOptions) -> St
     )
 
 
-def _make_variant(levels: Mapping[str, SettingValue], variant: Variant | None) -> VariantSpec:
+def _make_variant(levels: Mapping[str, SettingValue], variant: Variant | None, load_hosts: int | None) -> VariantSpec:
     made = make_variant(levels)
-    if variant is None or not (variant.sysctl or variant.home or variant.cache):
-        return made
-    own = {"sysctl": dict(variant.sysctl), "home": variant.home, "cache": variant.cache}
-    return msgspec.structs.replace(made, **own, name=made.title)
+    own: dict[str, Any] = {"load_hosts": made.load_hosts or load_hosts}
+    if variant is not None:
+        own |= {"sysctl": dict(variant.sysctl), "home": variant.home, "cache": variant.cache}
+    return msgspec.structs.replace(made, **own, name=made.title) if any(own.values()) else made
 
 
 def _shorten(trials: TrialsSpec, subject: Subject, wishes: ConfirmOptions) -> TrialsSpec:

@@ -200,7 +200,7 @@ def begin_given_record(
         store,
         msgspec.structs.replace(
             record,
-            format_version=choose_format(planned.plan, _choose_format(ready)),
+            format_version=choose_format(planned.study, planned.plan, _choose_format(ready)),
             host=ready.host,
             server_host=ready.server_host,
             given=ready.seen,

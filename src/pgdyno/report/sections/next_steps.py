@@ -17,6 +17,7 @@ from pgdyno.analyse.failover import OUTAGE_METRICS
 from pgdyno.analyse.transaction_time.shares import Certainty
 from pgdyno.explain.bottleneck import LIMITS
 from pgdyno.explain.capacity import CEILING
+from pgdyno.plan.experiment import differ_only_in
 from pgdyno.record.tuned import STOCK
 from pgdyno.report.document import Link
 from pgdyno.report.input import ReportInput
@@ -28,6 +29,7 @@ from pgdyno.report.sections.comparison.method import is_noise_loud
 from pgdyno.report.sections.comparison.variants import VariantText
 from pgdyno.report.sections.findings import FindingText, join_places, name_workloads
 from pgdyno.report.verdict_words import count_pairs, describe_change
+from pgdyno.spec.variant import LOAD_HOSTS
 from pgdyno.units import count_things
 
 # Several variants are faster than the reference, but which of them is the fastest was not tested.
@@ -105,7 +107,11 @@ def list_steps(
     """Return the steps, the most certain gain first, then by size."""
     # A study in which two identical variants differ proves nothing.
     trusted = {one.workload: f"c{number}" for number, one in enumerate(compared, start=1) if not is_noise_loud(one)}
-    proven = _from_tuned(report, trusted) if report.record.tuned is not None else _from_answers(compared, trusted)
+    proven = (
+        _from_tuned(report, trusted)
+        if report.record.tuned is not None
+        else _from_answers(compared, trusted, without=_list_generators(report))
+    )
     followed = scaling_report(report)
     curves = _from_curves((*compared, *(() if followed is None else answer_study(followed))))
     told = tuple(explained)
@@ -186,12 +192,23 @@ def _from_tuned(report: ReportInput, trusted: Mapping[str, str]) -> Iterator[Nex
             )
 
 
-def _from_answers(compared: Sequence[WorkloadAnswers], trusted: Mapping[str, str]) -> Iterator[NextStep]:
+def _list_generators(report: ReportInput) -> frozenset[str]:
+    """Return the variants that differ from the reference in how many load hosts they come from: no gain of a server's."""
+    experiment = report.record.plan.experiment
+    variants = () if experiment is None else experiment.variants
+    return frozenset(one.name for one in variants if differ_only_in(variants[0], one, LOAD_HOSTS))
+
+
+def _from_answers(
+    compared: Sequence[WorkloadAnswers], trusted: Mapping[str, str], *, without: frozenset[str]
+) -> Iterator[NextStep]:
     variants: dict[str, VariantText] = {}
     shown: dict[str, list[_Shown]] = {}
     for answers in compared:
         if answers.workload in trusted:
             for workload, answer in _list_reasons(answers):
+                if answer.variant.name in without:
+                    continue
                 variants[answer.variant.name] = answer.variant
                 one = _Shown(verdict=answer.verdict, workload=workload, anchor=trusted[answers.workload])
                 shown.setdefault(answer.variant.name, []).append(one)

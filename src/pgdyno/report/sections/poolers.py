@@ -34,7 +34,11 @@ def build_poolers(report: ReportInput) -> Iterator[Section]:
     if not poolers:
         return
     blocks: list[Block] = [
-        Prose(words=_describe(one, _list_figures(report, one)), level=Level.HEADLINE) for one in poolers
+        Prose(
+            words=_describe(one, _list_figures(report, one), has_load_hosts=bool(report.record.load_hosts)),
+            level=Level.HEADLINE,
+        )
+        for one in poolers
     ]
     rows = [
         _make_row(workload, figures)
@@ -61,15 +65,17 @@ def _list_figures(report: ReportInput, pooler: PlannedPooler) -> list[PoolerFigu
     return [one for trial in trials if (one := trial.pooler) is not None and one.name == pooler.name]
 
 
-def _describe(pooler: PlannedPooler, figures: Sequence[PoolerFigures]) -> str:
+def _describe(pooler: PlannedPooler, figures: Sequence[PoolerFigures], *, has_load_hosts: bool) -> str:
     version = next((one.version for one in figures if one.version), "a pooler whose version is not known")
     mode = _MODES[pooler.mode]
     if pooler.size is None:
         return f"{pooler.name} is {version}, which ran already; it was taken to be in {mode}."
-    return (
-        f"{pooler.name} is {version} in {mode}; its pool has {pooler.size} server connections. It runs on the machine of server and load, and takes"
-        " its CPU time from both."
+    beside = (
+        "the server, and takes its CPU time from it."
+        if has_load_hosts
+        else "server and load, and takes its CPU time from both."
     )
+    return f"{pooler.name} is {version} in {mode}; its pool has {pooler.size} server connections. It runs on the machine of {beside}"
 
 
 def _list_columns() -> tuple[Column, ...]:

@@ -122,17 +122,18 @@ class LoadAccess:
         except psycopg.Error as exc:
             raise StepFailedError("cannot make the role of the load hosts", detail=str(exc).strip()) from exc
 
-    def check_free(self) -> None:
-        """Make sure that a server can listen there.
+    def check_free(self, *, is_pooled: bool = False) -> None:
+        """Make sure that a server, or a pooler before it, can listen there.
 
         Raises:
             HostError: The port is in use.
         """
-        if not _can_listen("" if self.listens_on == "*" else self.listens_on, self.port):
+        port, what = (self.pooler_port, "pooler") if is_pooled else (self.port, "server")
+        if not _can_listen("" if self.listens_on == "*" else self.listens_on, port):
             raise HostError(
-                f"port {self.port} is in use",
-                detail=f"load hosts are to reach the server at {self.host}:{self.port}",
-                hint="name another one: `port = 5499` in [server], or leave it out",
+                f"port {port} is in use",
+                detail=f"load hosts are to reach the {what} at {self.host}:{port}",
+                hint="name another one: `port = 5499` in [server], or leave it out; a pooler has the next one",
             )
 
 

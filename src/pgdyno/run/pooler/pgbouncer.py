@@ -111,6 +111,7 @@ class Pgbouncer:
         folder, access, address = self._server.home.work, self._server.access, self.address
         secrets, listens_on, hba = {address.user: ""}, "", None
         if access is not None:
+            access.check_free(is_pooled=True)
             listens_on, hba = access.listens_on, folder / "pgbouncer-hba.conf"
             with self._server.connect(database=self._dbname) as connection:
                 secrets[sql.LOAD_ROLE] = sql.read_scram_verifier(connection, sql.LOAD_ROLE)

@@ -9,6 +9,7 @@ from pgdyno.analyse.comparison.verdict import VerdictKind
 from pgdyno.analyse.estimate import mean_of_known
 from pgdyno.analyse.thresholds import THRESHOLDS
 from pgdyno.plan.experiment import differ_only_in
+from pgdyno.plan.types import apply_variant
 from pgdyno.record.types import LoadHostFacts
 from pgdyno.report.clock_words import format_offset
 from pgdyno.report.format import format_bytes, format_cpus, format_seconds
@@ -73,11 +74,20 @@ def list_load_proofs(report: ReportInput) -> Iterator[str]:
     experiment = report.record.plan.experiment
     if experiment is None:
         return
-    of_reference = experiment.reference.load_hosts or len(report.record.load_hosts)
+    named = len(report.record.load_hosts)
     for comparison, variant in itertools.product(report.analysis.comparisons, experiment.variants[1:]):
-        hosts = variant.load_hosts or len(report.record.load_hosts)
-        question = comparison.find(variant.name, comparison.primary)
-        if question is None or hosts == of_reference or not differ_only_in(experiment.reference, variant, LOAD_HOSTS):
+        question = comparison.find(variant.name, "tps")
+        # At a rate TPS are given.
+        if (
+            question is None
+            or comparison.primary != "tps"
+            or not differ_only_in(experiment.reference, variant, LOAD_HOSTS)
+        ):
+            continue
+        workload = report.record.plan.find_workload(comparison.workload)
+        loads = (apply_variant(workload, one) for one in (experiment.reference, variant))
+        of_reference, hosts = (load.count_hosts(named) for load in loads)
+        if hosts == of_reference:
             continue
         fewer, more = sorted((of_reference, hosts))
         does_more = VerdictKind.FASTER if hosts == more else VerdictKind.SLOWER
