@@ -4,9 +4,10 @@ Each repetition runs, in random order, one live round of both sides and a trial 
 either design is the geometric mean of the ratio of TPS, second side over first; the bias is the effect by live pairs over that
 by trials, with Welch's 95 % interval. One that does not hold 1 refutes live pairs; one that holds it says how large the bias may be.
 
-The sides of `derived` are stock and the settings that a bench has derived for PostgreSQL on this machine.
+The sides of `alike` are the same, which shows what this program itself favours. Those of `derived` are stock and the settings that
+a bench has derived for PostgreSQL on this machine.
 
-Usage: python benchmarks/truths.py shared_buffers [wal_compression version derived --study pgdyno-records/NAME/study.toml]
+Usage: python benchmarks/truths.py alike [shared_buffers wal_compression version derived --study pgdyno-records/NAME/study.toml]
     [--repetitions 16] [--seconds 4] [--trial-seconds 10] [--folder DIR]
 """
 
@@ -57,6 +58,7 @@ class Truth(NamedTuple):
 
 
 TRUTHS = {
+    "alike": Truth("tpcb-like", Side(), Side()),
     "shared_buffers": Truth("select-only", Side({"shared_buffers": "16MB"}), Side({"shared_buffers": "1GB"})),
     "wal_compression": Truth("tpcb-like", Side({"wal_compression": "off"}), Side({"wal_compression": "pglz"})),
     "version": Truth("tpcb-like", Side(major=18), Side(major=15)),
