@@ -91,16 +91,27 @@ def make_stages(home: Home, folder: Path, truth: Truth, options: argparse.Namesp
 
 def run_round(stages: Sequence[TrialStage], folder: Path, *, seed: int) -> float:
     """Run a live round; return the log ratio of the TPS in the counted part of the slices."""
-    # A slot's place on the disk must not be a side's for good.
-    slots = [in_slot(stage, 1 + (number + seed) % 2) for number, stage in enumerate(stages)]
-    first, second = run_live(slots, folder, slice_s=None, seed=seed)
-    return math.log(second / first)
+    # As in a study: neither a slot's place on the disk nor who is restored first is a side's for good.
+    order = draw_order(seed)
+    slots = [in_slot(stages[number], slot) for slot, number in enumerate(order, start=1)]
+    return compare_rates(order, run_live(slots, folder, slice_s=None, seed=seed))
 
 
 def run_pair(stages: Sequence[TrialStage], folder: Path, *, seed: int, duration_s: float) -> float:
     """Run a trial of each side, in random order; return the log ratio of their TPS."""
-    order = random.Random(seed).sample(range(2), 2)
+    order = draw_order(seed)
     rates = run_trials([stages[number] for number in order], folder, duration_s=duration_s, seed=seed)
+    return compare_rates(order, rates)
+
+
+def draw_order(seed: int) -> list[int]:
+    """Draw which side comes first: of two repetitions, 1 and 2 and so on, each side in one."""
+    order = random.Random((seed - 1) // 2).sample(range(2), 2)
+    return order if seed % 2 else order[::-1]
+
+
+def compare_rates(order: Sequence[int], rates: Sequence[float]) -> float:
+    """Return the log ratio of the TPS of the second side over the first, from rates in another order."""
     first, second = (rates[order.index(number)] for number in range(2))
     return math.log(second / first)
 
