@@ -11,7 +11,7 @@ from pgdyno.cli.commands import VARIED
 from pgdyno.cli.main import run_program
 from pgdyno.flow import comparison_options
 from pgdyno.spec.initdb import INITDB_KEYS
-from pgdyno.spec.variant import OF_LOAD
+from pgdyno.spec.variant import LOAD_HOSTS, OF_LOAD
 
 WRONG = [
     ("bench --scale big", "--scale big: not a whole number", "`pgdyno bench --help` lists the options"),
@@ -125,5 +125,6 @@ def test_without_a_word_there_is_help(monkeypatch: pytest.MonkeyPatch, capsys: p
 
 def test_options_that_have_an_axis_and_axes_that_have_an_example_are_those_of_a_sweep() -> None:
     """The command line keeps names of its own, because `--help` loads no types of studies."""
-    assert VARIED - {"pool_size"} == OF_LOAD - {*INITDB_KEYS}
+    # No option says from how many of the named load hosts a load comes.
+    assert VARIED - {"pool_size"} == OF_LOAD - {LOAD_HOSTS, *INITDB_KEYS}
     assert comparison_options._EXAMPLES.keys() - {"pool_size", "commit_delay"} == OF_LOAD
