@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import stat
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -12,8 +13,8 @@ import pytest
 from pgdyno.errors import HostError, StepFailedError
 from pgdyno.run.cluster.home import Home, default_home, homes_to_read
 from pgdyno.run.cluster.server import Server
-from pgdyno.run.host.process import call_as, find_server_user
-from tests.homes import installation_of, reachable_folder
+from pgdyno.run.host.process import call_as, find_server_user, start
+from tests.homes import installation_of, reachable_folder, some_home
 
 ROOTS = Path("/var/lib/pgdyno")
 
@@ -96,3 +97,26 @@ def test_root_follows_no_link_that_the_servers_account_puts_into_its_home() -> N
             server.write_file(slot.data / "standby.signal", "")
         assert [path.name for path in of_root.iterdir()] == ["kept"]
         assert of_root.stat().st_uid == 0
+
+
+@pytest.mark.cluster
+@pytest.mark.usefixtures("copied_initdb")
+def test_a_cluster_is_removed_with_what_still_writes_to_it(tmp_path: Path) -> None:
+    """As what an initdb that was killed had started does."""
+    with some_home() as home:
+        installation = installation_of(18, home)
+        server = Server(installation=installation, home=home, log_path=tmp_path / "server.log")
+        server.initdb()
+        # This writes the settings that the cluster's own include.
+        server.start({})
+        server.stop()
+        argv = [installation.program("postgres"), "--single", "-D", str(home.data), "postgres"]
+        with start(argv, user=home.user, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=home.data) as writing:
+            said = writing.stdout
+            assert said is not None
+            # It asks for a statement.
+            assert b">" in iter(lambda: said.read(1), b"")
+            home.clear_data()
+            # Ended before its files were.
+            assert writing.wait(timeout=20) != 0
+        assert not home.data.exists()

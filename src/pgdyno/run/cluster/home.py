@@ -154,6 +154,8 @@ class Home:
             HostError: A mount cannot be unmounted.
         """
         self.aged_from = None
+        # What a killed initdb had started goes on for a moment, and would make files again.
+        self.end_servers()
         unmount_all(self.data)
         if self.data.is_symlink():
             self.data.unlink()

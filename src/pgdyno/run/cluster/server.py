@@ -128,7 +128,7 @@ class Server:
             "--no-sync",
             "--no-instructions",
         ]
-        done = THIS_HOST.run(argv, user=self.home.user, timeout_s=300.0)
+        done = THIS_HOST.run(argv, user=self.home.user, timeout_s=300.0, ends_group=True)
         if done.exit_code != 0 and (chosen := show_choices(choices)):
             said = ", ".join(f"{key} = {value}" for key, value in chosen.items())
             raise SpecError(f"initdb fails with {said}", detail=done.stderr.strip(), hint=hint_for(done.stderr))

@@ -62,10 +62,13 @@ class Host:
         cwd: Path | str = "/",
         env: Mapping[str, str] | None = None,
         is_foreign: bool = False,
+        ends_group: bool = False,
     ) -> Completed:
         """Run a short program to its end; see `process.run`."""
         self._check_live()
-        return process.run(argv, user=user, timeout_s=timeout_s, cwd=cwd, env=env, is_foreign=is_foreign)
+        return process.run(
+            argv, user=user, timeout_s=timeout_s, cwd=cwd, env=env, is_foreign=is_foreign, ends_group=ends_group
+        )
 
     def _check_live(self) -> None:
         if self.root != Path("/"):
