@@ -27,13 +27,12 @@ from pgdyno.plan.scaling import plan_scaling
 from pgdyno.plan.standbys import SYNCHRONOUS_NAMES
 from pgdyno.record.store import RecordStore
 from pgdyno.record.tuned import Tuned
-from pgdyno.record.types import DIVIDED_FORMAT, OWN_SERVER_FORMAT, ServerFacts, StudyRecord, choose_format
+from pgdyno.record.types import OWN_SERVER_FORMAT, ServerFacts, StudyRecord, choose_format
 from pgdyno.run.cluster.script_check import check_scripts
 from pgdyno.run.host.clock import local_now
 from pgdyno.run.host.log import LOG, logging_into
 from pgdyno.run.host.program import typed_command
 from pgdyno.run.load.little_run import SCRIPT_CHECK_S, has_script_files
-from pgdyno.spec.pooler import REPLICAS
 from pgdyno.spec.study import Study
 
 # A plan that takes longer is confirmed by the user before it runs.
@@ -144,9 +143,7 @@ def announce(planned: PlannedStudy, *, version_major: int, name: str, place: Wor
 def draft_record(planned: PlannedStudy, *, name: str, server: ServerFacts) -> StudyRecord:
     """Return the record of a planned study, without what is known of its machine."""
     return StudyRecord(
-        format_version=choose_format(
-            planned.study, planned.plan, DIVIDED_FORMAT if _is_divided(planned) else OWN_SERVER_FORMAT
-        ),
+        format_version=choose_format(planned.study, planned.plan, OWN_SERVER_FORMAT),
         name=name,
         started_at=local_now().isoformat(timespec="seconds"),
         command=typed_command(),
@@ -159,14 +156,6 @@ def draft_record(planned: PlannedStudy, *, name: str, server: ServerFacts) -> St
         tuned=planned.tuned,
         is_ended=False,
     )
-
-
-def _is_divided(planned: PlannedStudy) -> bool:
-    """Return whether several pgbenches make a load, or one elsewhere, each with files of its own."""
-    if planned.study.load_hosts:
-        return True
-    is_shared = planned.study.server.standbys > 1
-    return any(load.parts or (is_shared and REPLICAS in load.endpoints) for load in planned.plan.loads)
 
 
 def create_record(store: RecordStore, record: StudyRecord) -> None:

@@ -85,6 +85,10 @@ class Experiment(msgspec.Struct, frozen=True, kw_only=True):
         """Whether all loads of a live round are up at once, each with a server or a copy of the data of its own."""
         return self.design is DesignKind.LIVE and not self.takes_turns
 
+    def list_differing_in(self, field: str) -> tuple[Variant, ...]:
+        """Return the variants that differ from the reference in a field, and in nothing else."""
+        return tuple(one for one in self.variants if _differ_only_in(self.reference, one, field))
+
     def find_variant(self, name: str) -> Variant:
         """Return the variant with that name."""
         return next(variant for variant in self.variants if variant.name == name)
@@ -105,8 +109,7 @@ def differ_in_load(variants: Sequence[Variant]) -> bool:
     return is_same and len({tuple(getattr(one, name) for name in OF_LOAD_ALONE) for one in variants}) > 1
 
 
-def differ_only_in(one: Variant, other: Variant, field: str) -> bool:
-    """Return whether variants differ in a field, and in nothing else."""
+def _differ_only_in(one: Variant, other: Variant, field: str) -> bool:
     first, second = (
         msgspec.structs.replace(variant, **{"name": "", "levels": {}, field: None}) for variant in (one, other)
     )

@@ -5,7 +5,7 @@ A missing or damaged file becomes a gap with its reason; the other files are sti
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -137,11 +137,16 @@ class TrialData(msgspec.Struct, frozen=True, kw_only=True):
     """Samples of the machine that the load came from, of a server of the user's; of several, the busiest pgbench's. None in
     older records."""
     generators: tuple[GeneratorData, ...] = ()
-    """What each load host left; none if the load came from the machine that pgdyno ran on."""
+    """What each of several pgbenches left, or one on a load host; none of one pgbench on the machine that pgdyno ran on."""
     failover: FailoverData | None = None
     """The failover of a trial that had one; `pgbench` and `transactions` are then those of the load before it."""
     server_clock: ClockFit | None = None
     """How the clock of the server's machine differs, from which `os` was converted; None if that is the load's machine."""
+
+    @property
+    def far_generators(self) -> tuple[GeneratorData, ...]:
+        """Those of `generators` that ran on load hosts; the others are parts of a load from the machine that pgdyno ran on."""
+        return _list_far(self.generators)
 
     @property
     def of_load(self) -> OsSamples | None:
@@ -218,7 +223,7 @@ def read_trial_data(folder: Path, record: TrialRecord) -> TrialData:
         log=attempt("server log", lambda: read_serverlog(folder / SERVER_LOG, clock_offset_s=record.clock_offset_s))
         or (),
         generator=_choose_generator(generators)
-        if any(not one.part.is_here for one in generators)
+        if _list_far(generators)
         else attempt(GENERATOR, lambda: read_os_samples(folder, name=GENERATOR_FILE))
         if any(folder.glob("generator.*"))
         else None,
@@ -294,6 +299,10 @@ def _read_generator(folder: Path, part: LoadPart, attempt: _Attempts) -> Generat
 
 def _read_load_machine(folder: Path, part: LoadPart) -> OsSamples:
     return convert_samples(read_os_samples(folder, name=GENERATOR_FILE), read_part_clock(folder, part))
+
+
+def _list_far(generators: Iterable[GeneratorData]) -> tuple[GeneratorData, ...]:
+    return tuple(one for one in generators if not one.part.is_here)
 
 
 def _choose_generator(generators: Sequence[GeneratorData]) -> OsSamples | None:

@@ -22,6 +22,7 @@ from pgdyno.record.machine.preflight import PreflightFacts
 from pgdyno.record.plans import StatementPlan
 from pgdyno.record.statements import StatementCounts
 from pgdyno.record.tuned import Tuned
+from pgdyno.spec.pooler import REPLICAS
 from pgdyno.spec.study import ServerKind, Study
 
 FORMAT_VERSION = 7
@@ -42,19 +43,24 @@ GIVEN_FORMAT = 3
 
 
 def choose_format(study: Study, plan: Plan, otherwise: int) -> int:
-    """Return the earliest format that has all that the trials of a plan will leave.
+    """Return the earliest format that has all that a study says and its trials will leave.
 
     Args:
         study: The study.
         plan: Its plan.
-        otherwise: That of everything else in the record.
+        otherwise: That of what its server says of itself.
     """
     is_given = study.server.kind is ServerKind.GIVEN
     has_new_topology = bool(study.load_hosts) and not is_given and bool(study.server.standbys or study.poolers)
     has_new_load = any(load.load_hosts is not None or (is_given and load.parts) for load in plan.loads)
     if has_new_topology or has_new_load:
         return FORMAT_VERSION
-    return TURNS_FORMAT if plan.takes_turns else otherwise
+    if plan.takes_turns:
+        return TURNS_FORMAT
+    # Several pgbenches make a load, or one elsewhere, each with files of its own.
+    is_shared = study.server.standbys > 1
+    is_divided = any(load.parts or (is_shared and REPLICAS in load.endpoints) for load in plan.loads)
+    return max(DIVIDED_FORMAT, otherwise) if study.load_hosts or is_divided else otherwise
 
 
 class ServerFacts(msgspec.Struct, frozen=True, kw_only=True):

@@ -114,9 +114,9 @@ class OwnServer:
     @property
     def load_address(self) -> Address:
         """The same, or its pooler, or where load hosts reach it: settings are those of the whole server."""
-        if self._access is not None and self._pooler is not None:
-            return self._access.reach(DATABASE, is_pooled=True)
-        return self.direct_address if self._pooler is None else self._pooler.address
+        if self._pooler is None:
+            return self.direct_address
+        return self._pooler.address if self._access is None else self._access.reach(DATABASE, is_pooled=True)
 
     @property
     def direct_address(self) -> Address:

@@ -123,11 +123,8 @@ class _TurnRound:
 
     def _open_logs(self, stack: contextlib.ExitStack) -> None:
         """Follow the logs of all turns until the stack ends."""
-        first, seen, folders = (
-            self._turns[0],
-            [turn.seen for turn in self._turns],
-            [turn.folder for turn in self._turns],
-        )
+        first, seen = self._turns[0], [turn.seen for turn in self._turns]
+        folders = [turn.folder for turn in self._turns]
         logs = stack.enter_context(following_logs(first.stage, first.trial, seen, folders=folders))
         for turn, log in zip(self._turns, logs, strict=True):
             stack.enter_context(turn.writing(log))

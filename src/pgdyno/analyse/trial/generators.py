@@ -19,7 +19,7 @@ from pgdyno.record.types import StudyRecord
 
 def measure_generators(record: StudyRecord, workload: PlannedWorkload, data: TrialData) -> tuple[GeneratorFigures, ...]:
     """Measure each load host's part; none if the load came from the machine that pgdyno ran on."""
-    hosts = [one for one in data.generators if not one.part.is_here]
+    hosts = data.far_generators
     if not hosts:
         return ()
     try:

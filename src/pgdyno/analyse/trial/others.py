@@ -37,9 +37,9 @@ def measure_others_beside_load(record: StudyRecord, data: TrialData) -> OthersUs
 
     None if it was not sampled, or if the server or a pooler may be among those programs.
     """
-    if any(not one.part.is_here for one in data.generators):
+    if hosts := data.far_generators:
         apart = {host.name for host in record.load_hosts if record.host is not None and not host.is_server_host}
-        seen = [one.os for one in data.generators if one.os is not None and one.part.host in apart]
+        seen = [one.os for one in hosts if one.os is not None and one.part.host in apart]
     else:
         seen = [] if data.generator is None or not _is_apart(record, data.generator) else [data.generator]
     uses = [use for samples in seen if (use := measure_others(data, samples)) is not None]

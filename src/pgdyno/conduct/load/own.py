@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import shutil
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -33,6 +32,7 @@ from pgdyno.run.load.group import PgbenchGroup
 from pgdyno.run.load.pgbench import Pgbench
 from pgdyno.run.pooler.pgbouncer import Pgbouncer
 from pgdyno.run.pooler.program import find_pgbouncer
+from pgdyno.run.postgres.address import Address
 from pgdyno.run.postgres.installation import Installation
 from pgdyno.spec.pooler import PoolerSpec
 from pgdyno.spec.study import Study
@@ -87,7 +87,7 @@ def ready_own_load(
         load = measure_load_hosts(
             reached,
             access.reach(_MAINTENANCE_DATABASE),
-            seen_at=msgspec.structs.replace(server.address, dbname=_MAINTENANCE_DATABASE),
+            seen_at=_reach_here(server),
             hints=_list_hints(access.port),
             clients_each=most_clients_each(asked),
             place=read_place(),
@@ -96,8 +96,9 @@ def ready_own_load(
             ui=ui,
         )
         # All have one port, and a trial runs one of them.
-        for name, pooler in itertools.islice(study.poolers.items(), 1):
-            _check_pooler(name, pooler, server=server, load=load, local=local, folder=folder, ui=ui)
+        if study.poolers:
+            name, pooler = next(iter(study.poolers.items()))
+            _check_pooler(name, pooler, server=server, access=access, load=load, local=local, folder=folder, ui=ui)
     finally:
         server.abandon()
         home.clear_data()
@@ -107,7 +108,15 @@ def ready_own_load(
 
 
 def _check_pooler(
-    name: str, asked: PoolerSpec, *, server: Server, load: ReadyLoad, local: Pgbench, folder: Path, ui: Ui
+    name: str,
+    asked: PoolerSpec,
+    *,
+    server: Server,
+    access: LoadAccess,
+    load: ReadyLoad,
+    local: Pgbench,
+    folder: Path,
+    ui: Ui,
 ) -> None:
     """Make sure that each load host reaches a server through a pooler of pgdyno's own, before data are loaded.
 
@@ -115,9 +124,6 @@ def _check_pooler(
         HostError: A load host does not, or PgBouncer is not installed.
         StepFailedError: The pooler does not start.
     """
-    access = server.access
-    if access is None:
-        raise RuntimeError("load hosts reach no server without an access")
     planned = PlannedPooler(
         name=name, mode=asked.mode, size=1, most_clients=len(load.hosts), program=find_pgbouncer(server.home.user)
     )
@@ -129,11 +135,10 @@ def _check_pooler(
         raise
     try:
         way = access.reach(_MAINTENANCE_DATABASE, is_pooled=True)
-        seen_at = msgspec.structs.replace(server.address, dbname=_MAINTENANCE_DATABASE)
         check_pooler_ways(
             load,
             {name: way},
-            server=seen_at,
+            server=_reach_here(server),
             local=local,
             user=find_own_user(),
             hints=_list_hints(access.pooler_port),
@@ -141,6 +146,11 @@ def _check_pooler(
         )
     finally:
         pooler.abandon()
+
+
+def _reach_here(server: Server) -> Address:
+    """Return where pgdyno itself reaches a server that has no data yet."""
+    return msgspec.structs.replace(server.address, dbname=_MAINTENANCE_DATABASE)
 
 
 def _with_clients(study: Study, cpu_count: float) -> Study:

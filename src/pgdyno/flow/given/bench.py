@@ -42,7 +42,7 @@ from pgdyno.plan.variants import most_clients
 from pgdyno.record.machine.given_server import GivenServer
 from pgdyno.record.machine.host_facts import HostFacts
 from pgdyno.record.store import RecordStore
-from pgdyno.record.types import DIVIDED_FORMAT, GIVEN_FORMAT, WATCHED_FORMAT, StudyRecord, choose_format
+from pgdyno.record.types import GIVEN_FORMAT, WATCHED_FORMAT, StudyRecord, choose_format
 from pgdyno.run.given.conninfo import has_password, hide_secrets
 from pgdyno.spec.allowed import NOTHING, Allowed
 from pgdyno.spec.hosts import make_named_hosts
@@ -196,11 +196,12 @@ def begin_given_record(
     store = announce(planned, version_major=ready.seen.major, name=name, place=place, ui=ui)
     check_given_scripts(planned, ready, ui)
     record = draft_record(planned, name=name, server=ready.facts)
+    seen = GIVEN_FORMAT if ready.server_host is None else WATCHED_FORMAT
     create_record(
         store,
         msgspec.structs.replace(
             record,
-            format_version=choose_format(planned.study, planned.plan, _choose_format(ready)),
+            format_version=choose_format(planned.study, planned.plan, seen),
             host=ready.host,
             server_host=ready.server_host,
             given=ready.seen,
@@ -212,13 +213,6 @@ def begin_given_record(
         ),
     )
     return store
-
-
-def _choose_format(ready: ReadyServer) -> int:
-    """Return the earliest format that has all that the record will hold of the server and of load hosts."""
-    if ready.load is not None:
-        return DIVIDED_FORMAT
-    return GIVEN_FORMAT if ready.server_host is None else WATCHED_FORMAT
 
 
 def resume_given(store: RecordStore, *, allowed: Allowed, ui: Ui) -> StudyReport:

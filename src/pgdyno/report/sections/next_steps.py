@@ -17,7 +17,6 @@ from pgdyno.analyse.failover import OUTAGE_METRICS
 from pgdyno.analyse.transaction_time.shares import Certainty
 from pgdyno.explain.bottleneck import LIMITS
 from pgdyno.explain.capacity import CEILING
-from pgdyno.plan.experiment import differ_only_in
 from pgdyno.record.tuned import STOCK
 from pgdyno.report.document import Link
 from pgdyno.report.input import ReportInput
@@ -107,10 +106,13 @@ def list_steps(
     """Return the steps, the most certain gain first, then by size."""
     # A study in which two identical variants differ proves nothing.
     trusted = {one.workload: f"c{number}" for number, one in enumerate(compared, start=1) if not is_noise_loud(one)}
+    experiment = report.record.plan.experiment
+    # What more load hosts send is no gain of the server's.
+    of_hosts = frozenset(() if experiment is None else (one.name for one in experiment.list_differing_in(LOAD_HOSTS)))
     proven = (
         _from_tuned(report, trusted)
         if report.record.tuned is not None
-        else _from_answers(compared, trusted, without=_list_generators(report))
+        else _from_answers(compared, trusted, without=of_hosts)
     )
     followed = scaling_report(report)
     curves = _from_curves((*compared, *(() if followed is None else answer_study(followed))))
@@ -190,13 +192,6 @@ def _from_tuned(report: ReportInput, trusted: Mapping[str, str]) -> Iterator[Nex
                 f"Leave the layer {layer} out of the derived settings: it makes the server slower.",
                 costs,
             )
-
-
-def _list_generators(report: ReportInput) -> frozenset[str]:
-    """Return the variants that differ from the reference in how many load hosts they come from: no gain of a server's."""
-    experiment = report.record.plan.experiment
-    variants = () if experiment is None else experiment.variants
-    return frozenset(one.name for one in variants if differ_only_in(variants[0], one, LOAD_HOSTS))
 
 
 def _from_answers(

@@ -8,7 +8,6 @@ from collections.abc import Iterable, Iterator
 from pgdyno.analyse.comparison.verdict import VerdictKind
 from pgdyno.analyse.estimate import mean_of_known
 from pgdyno.analyse.thresholds import THRESHOLDS
-from pgdyno.plan.experiment import differ_only_in
 from pgdyno.plan.types import apply_variant
 from pgdyno.record.types import LoadHostFacts
 from pgdyno.report.clock_words import format_offset
@@ -74,15 +73,11 @@ def list_load_proofs(report: ReportInput) -> Iterator[str]:
     experiment = report.record.plan.experiment
     if experiment is None:
         return
-    named = len(report.record.load_hosts)
-    for comparison, variant in itertools.product(report.analysis.comparisons, experiment.variants[1:]):
+    named, variants = len(report.record.load_hosts), experiment.list_differing_in(LOAD_HOSTS)
+    for comparison, variant in itertools.product(report.analysis.comparisons, variants):
         question = comparison.find(variant.name, "tps")
         # At a rate TPS are given.
-        if (
-            question is None
-            or comparison.primary != "tps"
-            or not differ_only_in(experiment.reference, variant, LOAD_HOSTS)
-        ):
+        if question is None or comparison.primary != "tps":
             continue
         workload = report.record.plan.find_workload(comparison.workload)
         loads = (apply_variant(workload, one) for one in (experiment.reference, variant))
