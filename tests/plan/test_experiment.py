@@ -194,6 +194,9 @@ def test_settings_that_no_server_of_this_version_has() -> None:
     with pytest.raises(SpecError) as caught:
         experiment_of(of_setting("load_host", 1, 2))
     assert caught.value.hint == "load_hosts is not a server setting: vary it in a sweep with `load_hosts=`"
+    with pytest.raises(SpecError) as caught:
+        experiment_of(of_setting("checksum", "on", "off"))
+    assert "vary it with `--initdb checksums=`, or in a sweep with `checksums=`" in caught.value.hint
     # What another version has is for that server to say.
     experiment_of(vary({"server": 15}, {"server": 18, "settings": {"io_method": "worker"}}), 15)
 

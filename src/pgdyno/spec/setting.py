@@ -7,6 +7,7 @@ import difflib
 from pgdyno.errors import SpecError, did_you_mean
 from pgdyno.facts.gucs import Guc, VarType, find_guc, majors_with, nearest_gucs, read_value, unknown_guc
 from pgdyno.facts.versions import is_untried
+from pgdyno.spec.initdb import INITDB_KEYS
 from pgdyno.spec.table import PLACE_SETTINGS, SECRET_SETTINGS
 from pgdyno.spec.variant import LOAD_HOSTS, OF_LOAD
 from pgdyno.units import format_bytes, is_time_unit, unit_size
@@ -28,11 +29,19 @@ def find_setting(name: str, major: int) -> Guc:
     hint = did_you_mean(nearest) if nearest else _WHERE_LISTED
     of_load = difflib.get_close_matches(name.lower(), OF_LOAD, n=1, cutoff=0.8)
     if of_load:
-        option = "" if of_load[0] == LOAD_HOSTS else f"with `--{of_load[0].replace('_', '-')}`, or "
-        hint = f"{of_load[0]} is not a server setting: vary it {option}in a sweep with `{of_load[0]}=`"
+        hint = (
+            f"{of_load[0]} is not a server setting: vary it {_name_option(of_load[0])}in a sweep with `{of_load[0]}=`"
+        )
     if others:
         hint = f"PostgreSQL {', '.join(map(str, others))} has it: choose the server with --server"
     raise SpecError(f"PostgreSQL {major} has no setting {name}", hint=hint)
+
+
+def _name_option(key: str) -> str:
+    if key == LOAD_HOSTS:
+        return ""
+    option = f"--initdb {key}=" if key in INITDB_KEYS else f"--{key.replace('_', '-')}"
+    return f"with `{option}`, or "
 
 
 def read_setting(guc: Guc, name: str, value: str) -> bool | float | str:
