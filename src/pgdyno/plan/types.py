@@ -135,7 +135,7 @@ class PlannedWorkload(msgspec.Struct, frozen=True, kw_only=True):
         return not self.scripts
 
     def count_hosts(self, named: int) -> int:
-        """Return how many of this number of load hosts it comes from: each has a client or more."""
+        """Return how many load hosts take part, of the number that the study names: each of them has a client or more."""
         return min(self.load_hosts or named, self.clients)
 
     @property

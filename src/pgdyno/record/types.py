@@ -43,12 +43,12 @@ GIVEN_FORMAT = 3
 
 
 def choose_format(study: Study, plan: Plan, otherwise: int) -> int:
-    """Return the earliest format that has all that a study says and its trials will leave.
+    """Return the earliest format that can hold a study and what its trials leave.
 
     Args:
         study: The study.
         plan: Its plan.
-        otherwise: That of what its server says of itself.
+        otherwise: The format for its kind of server.
     """
     is_given = study.server.kind is ServerKind.GIVEN
     has_new_topology = bool(study.load_hosts) and not is_given and bool(study.server.standbys or study.poolers)
@@ -344,7 +344,7 @@ class StudyRecord(msgspec.Struct, frozen=True, kw_only=True):
     """The disks of the variants' clusters, those of the reference first; empty if all lie in one place."""
 
     def find_round_trip_s(self, hosts: Collection[str]) -> float | None:
-        """Return the longest time of an empty statement from these load hosts, of all if none is named; None without any."""
+        """Return the longest round trip of these load hosts in seconds, of all if none of these is known; None without load hosts."""
         named = [one for one in self.load_hosts if one.name in hosts] or self.load_hosts
         return max((one.round_trip_s for one in named), default=None)
 

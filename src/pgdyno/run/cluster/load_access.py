@@ -101,7 +101,7 @@ class LoadAccess:
         return "\n".join(lines) + "\n"
 
     def format_pooler_hba(self) -> str:
-        """Return the like for a PgBouncer."""
+        """Return the pg_hba.conf of a PgBouncer in front of the server, which lets in the same role."""
         return "\n".join(["local all all trust", *self._admit()]) + "\n"
 
     def _admit(self) -> Iterator[str]:
