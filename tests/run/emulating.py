@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +14,10 @@ from pgdyno.run.host.cgroup import read_limits
 from pgdyno.run.host.tree import Tree
 
 LATENCY_S, IOPS, MEMORY_BYTES = 0.03, 321, 2**30
+
+
+def read_cache(device: Path) -> str:
+    return (device / "queue/write_cache").read_text().strip()
 
 
 def main(base: Path) -> None:
@@ -35,7 +40,14 @@ def main(base: Path) -> None:
         argv = [sys.executable, str(child), *map(str, folders.values())]
         seen = json.loads(subprocess.run(argv, check=True, capture_output=True, text=True).stdout)
         limits = [(one.kind.value, one.value, one.device) for one in read_limits(Tree())]
-        seen |= {"limits": limits, "devices": {name: path.stat().st_dev for name, path in folders.items()}}
+        devices = {name: path.stat().st_dev for name, path in folders.items()}
+        places = [Path(f"/sys/dev/block/{os.major(device)}:{os.minor(device)}") for device in devices.values()]
+        # Open, a device stays as the block leaves it until it is looked at.
+        held = [os.open(Path("/dev") / place.resolve().name, os.O_RDONLY) for place in places]
+        seen |= {"limits": limits, "devices": devices, "caches": [read_cache(place) for place in places]}
+    seen["caches_afterwards"] = [read_cache(place) for place in places]
+    for descriptor in held:
+        os.close(descriptor)
     sys.stdout.write(json.dumps(seen))
 
 

@@ -74,6 +74,8 @@ def test_disks_are_throttled_delayed_and_gone(tmp_path: Path) -> None:
         assert ["write operations", IOPS, block] in seen["limits"]
     assert ["memory", MEMORY_BYTES, None] in seen["limits"]
     assert seen["cpus"] == 1
+    assert seen["caches"] == ["write through"] * 2
+    assert seen["caches_afterwards"] == ["write back"] * 2
     assert list(tmp_path.iterdir()) == []
     assert list(NOTES.glob(f"{emulating.pid}-*")) == []
     assert str(IOPS) not in (BLKIO / "blkio.throttle.read_iops_device").read_text()

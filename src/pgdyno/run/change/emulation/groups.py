@@ -1,4 +1,4 @@
-"""Hold emulated disks to their IOPS and throughput, and a study to its memory, by control groups of version 1 or 2.
+"""Hold emulated disks to their IOPS and throughput, and a study to its memory limit, by control groups of version 1 or 2.
 
 With version 1 the root group throttles the devices: a child group would let the kernel's own write-back escape. With version 2
 the root group has no limits; there a group for the study throttles them, and write-back is charged to it because it also
@@ -28,7 +28,7 @@ _THROTTLES = {
     "read_bytes_per_s": ("blkio.throttle.read_bps_device", "rbps"),
     "write_bytes_per_s": ("blkio.throttle.write_bps_device", "wbps"),
 }
-# Processes that were killed leave their group when the kernel has ended them.
+# Processes that were killed leave their group only when the kernel has ended them.
 _PATIENCE_S, _RETRY_S = 10.0, 0.05
 
 
@@ -57,7 +57,7 @@ def plan_groups(name: str, *, limits_memory: bool) -> GroupFiles:
     """Choose the control groups of an emulation.
 
     Args:
-        name: Of the group that is made.
+        name: Name of the group to make.
         limits_memory: Whether the study may use only a part of the memory.
 
     Raises:
@@ -74,7 +74,7 @@ def plan_groups(name: str, *, limits_memory: bool) -> GroupFiles:
         parent, own = _ROOT / _own_group("").lstrip("/"), str(_ROOT / name)
         return GroupFiles(throttle_folder=own, is_v1=False, own_folder=own, parent_folder=str(parent))
     raise HostError(
-        "this machine's control groups hold no disk to a limit",
+        "the control groups of this machine cannot limit a disk",
         detail=f"neither {blkio} nor {_ROOT}/cgroup.subtree_control can be written",
         hint="run it as root on a machine or in a virtual machine, and not in a container",
     )
@@ -102,7 +102,7 @@ def enter_group(files: GroupFiles, *, memory_bytes: int | None) -> None:
 
 
 def throttle(files: GroupFiles, numbers: str, rates: Rates) -> None:
-    """Hold a device to its rates, also what the kernel writes there by itself.
+    """Hold a device to its rates, including the kernel's own write-back.
 
     Args:
         files: The control groups.
@@ -125,27 +125,31 @@ def throttle(files: GroupFiles, numbers: str, rates: Rates) -> None:
 
 
 def lift_throttles(files: GroupFiles, devices: Iterable[str]) -> str:
-    """Let devices work at their own speed again; with version 2 that comes with the end of the group.
+    """Let devices work at their own speed again.
 
     Returns:
         Why a throttle is left; empty if none is.
     """
+    if files.is_v1:
+        lines = [(file, "0") for file, _ in _THROTTLES.values()]
+    else:
+        lines = [("io.max", " ".join(f"{key}=max" for _, key in _THROTTLES.values()))]
     left = ""
-    for numbers in devices if files.is_v1 else ():
-        for file, _ in _THROTTLES.values():
+    for numbers in devices:
+        for file, value in lines:
             try:
-                (Path(files.throttle_folder) / file).write_text(f"{numbers} 0", encoding="ascii")
+                (Path(files.throttle_folder) / file).write_text(f"{numbers} {value}", encoding="ascii")
             except OSError as exc:
-                # Without the device there is no throttle.
+                # Without the device, or the group, there is no throttle.
                 left = left if exc.errno in _GONE else why(exc)
     return left
 
 
 def remove_group(files: GroupFiles) -> str:
-    """Move this process out of the study's group and remove it; nothing happens where it is gone already.
+    """Move this process out of the study's group and remove it, if it is still there.
 
     Returns:
-        Why it is left; empty if it is not.
+        Why the group is still there; empty if it was removed.
     """
     if files.own_folder is None or not Path(files.own_folder).exists():
         return ""

@@ -111,11 +111,12 @@ def _attach_free(control: int, image: int) -> LoopDevice | None:
 def keep_flushes_above(device: str, *, is_kept: bool) -> None:
     """Choose whether a device takes a write for durable, so that no flush reaches the file system below.
 
-    There a flush waits for whatever other programs flush. An emulated disk is thrown away, and needs none.
+    There a flush waits for whatever other programs flush. An emulated disk is thrown away, and needs none. The choice outlasts the
+    device's file: left as it is, it would keep flushes from the next file that any program attaches there.
 
     Args:
         device: The device's major and minor number.
-        is_kept: False puts it back as it was: this outlasts the device's file.
+        is_kept: True: flushes stay above; False: as the kernel has it at first.
 
     Raises:
         OSError: The kernel refuses.

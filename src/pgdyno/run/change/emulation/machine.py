@@ -1,8 +1,8 @@
 """Emulate the disks and the size of a declared machine on this one, for the length of a block.
 
 Each disk is a file without a name on this machine's disk, attached as a loop device, with a file system that only this process and
-its children see. The device is throttled, calls that wait for it are delayed, CPUs and memory are limited. Nothing of it
-outlives the block; after kill -9 the kernel undoes most of it, and the next pgdyno the rest (ADR 23).
+its children see. The device is throttled, system calls that wait for it are delayed, CPUs and memory are limited. After the block
+nothing of it is left but this process's private view of the mounts; after kill -9 the kernel undoes most of it, and the next pgdyno the rest (ADR 23).
 
     with emulated(machine, base=Path("/var/lib/pgdyno")) as folders:
         ...  # folders["data"] is on the emulated disk
@@ -23,7 +23,7 @@ import msgspec
 
 from pgdyno.errors import HostError, StepFailedError, why
 from pgdyno.run.change.changes import EmulationChange, UndoOutcome
-from pgdyno.run.change.emulation.groups import Rates, enter_group, lift_throttles, plan_groups, throttle
+from pgdyno.run.change.emulation.groups import Rates, enter_group, plan_groups, throttle
 from pgdyno.run.change.emulation.latency import Latency, delayed, find_compiler
 from pgdyno.run.change.emulation.loop import LoopDevice, attach, check_loops, keep_flushes_above
 from pgdyno.run.change.emulation.note import EmulationNote, undo_left_emulations
@@ -81,7 +81,7 @@ def check_emulation(disks: Sequence[EmulatedDisk]) -> None:
     """Make sure that this account and this machine can emulate disks, without changing anything.
 
     Raises:
-        HostError: This is not root, the machine has no loop devices, or a program is missing.
+        HostError: The account is not root, the machine has no loop devices, or a program is missing.
     """
     if os.geteuid() != 0:
         raise HostError("only root can emulate a machine", hint="run the same command with sudo")
@@ -104,7 +104,7 @@ def emulated(
     Args:
         machine: What is emulated.
         base: An existing folder on a disk that is faster than the emulated ones.
-        on_activity: Receives what is done now.
+        on_activity: Receives a description of the current step.
 
     Raises:
         HostError: This account or this machine cannot do it, or has too little space.
@@ -119,7 +119,8 @@ def emulated(
     note = EmulationNote(change=change, groups=groups)
     with contextlib.ExitStack() as stack:
         note.write()
-        stack.callback(_undo, note)
+        # Of the note as it is then: it gets its devices below.
+        stack.callback(lambda: _undo(note))
         enter_group(groups, memory_bytes=machine.memory_bytes)
         if machine.cpu_count is not None:
             stack.enter_context(_on_cpus(machine.cpu_count))
@@ -129,12 +130,13 @@ def emulated(
             raise HostError(f"cannot make {folder}", detail=why(exc)) from exc
         devices = {}
         for disk in machine.disks:
-            on_activity(f"{format_bytes(disk.size_bytes)} for {disk.name} in {base}")
+            on_activity(f"writing {format_bytes(disk.size_bytes)} for the emulated {disk.name} disk in {base}")
             devices[disk.name] = stack.enter_context(_made(disk, folder / disk.name))
         note = msgspec.structs.replace(note, devices=tuple(device.numbers for device in devices.values()))
         note.write()
-        # Lifted before the file systems are unmounted, which writes all that is left.
-        stack.callback(lift_throttles, groups, note.devices)
+        # Before the file systems are unmounted, which writes all that is left, and while nothing else has taken the devices.
+        # What fails here is tried again with the rest of the note.
+        stack.callback(note.release_devices)
         for disk in machine.disks:
             numbers = devices[disk.name].numbers
             throttle(groups, numbers, disk.rates)
@@ -154,7 +156,7 @@ def _undo(note: EmulationNote) -> None:
 
 
 def _leave_mounts() -> None:
-    """Give this process mounts of its own, which the kernel undoes with its last child.
+    """Give this process mounts of its own, which go with the last process that uses them.
 
     Raises:
         HostError: The kernel refuses.
@@ -162,7 +164,7 @@ def _leave_mounts() -> None:
     library = ctypes.CDLL(None, use_errno=True)
     if library.unshare(_NEW_MOUNTS) != 0 or library.mount(b"none", b"/", None, _RECURSIVE | _PRIVATE, None) != 0:
         reason = os.strerror(ctypes.get_errno())
-        raise HostError("this machine gives an emulation no mounts of its own", detail=reason)
+        raise HostError("this machine allows an emulation no mounts of its own", detail=reason)
 
 
 @contextlib.contextmanager
@@ -199,15 +201,15 @@ def _made(disk: EmulatedDisk, folder: Path) -> Iterator[LoopDevice]:
 
 
 def _fill(image: int, size_bytes: int, *, is_direct: bool) -> None:
-    """Write all of an image once: the first write to reserved space costs the file system below a flush of its own."""
+    """Write all of an image once: the first write to reserved space makes the file system below flush once more."""
     path = f"/proc/self/fd/{image}"
     with mmap.mmap(-1, _FILL_BYTES) as zeros:
         descriptor = os.open(path, os.O_WRONLY | (os.O_DIRECT if is_direct else 0))
         try:
-            for at in range(0, size_bytes, _FILL_BYTES):
-                part = memoryview(zeros)[: size_bytes - at]
-                os.pwrite(descriptor, part, at)
-                part.release()
+            at = 0
+            while at < size_bytes:
+                with memoryview(zeros)[: size_bytes - at] as part:
+                    at += os.pwrite(descriptor, part, at)
             os.fsync(descriptor)
         except OSError as exc:
             raise HostError("the file of an emulated disk cannot be written", detail=why(exc)) from exc

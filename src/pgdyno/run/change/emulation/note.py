@@ -1,8 +1,8 @@
 """Note each emulation before it begins, so that the next pgdyno undoes what a killed one has left.
 
 An emulation belongs to one process: its mounts are in a namespace of its own, its devices detach themselves, and its files have
-no names, so the kernel undoes those when the last process of the study ends. Throttles, the control group and an empty folder
-stay, and are in the note.
+no names, so the kernel undoes those when the last process of the study ends. Throttles, the mode of the devices' write caches,
+the control group and an empty folder stay, and are in the note.
 """
 
 from __future__ import annotations
@@ -48,7 +48,9 @@ class EmulationNote(msgspec.Struct, frozen=True, kw_only=True):
 
     def undo(self) -> Undo:
         """Undo what the note tells, and remove it when all of that is undone."""
-        left = "" if self.change.owner.boot_id != read_boot_id() else self._release()
+        left = ""
+        if self.change.owner.boot_id == read_boot_id():
+            left = self.release_devices() or remove_group(self.groups)
         if left:
             return Undo(change=self.change, outcome=UndoOutcome.FAILED, reason=left)
         # Nothing is mounted there: the mounts were in the namespace of the processes that have ended.
@@ -56,15 +58,20 @@ class EmulationNote(msgspec.Struct, frozen=True, kw_only=True):
         self._path.unlink(missing_ok=True)
         return Undo(change=self.change, outcome=UndoOutcome.UNDONE)
 
-    def _release(self) -> str:
+    def release_devices(self) -> str:
+        """Let the devices flush, and work at their own speed, again.
+
+        Returns:
+            What refused; empty if nothing did.
+        """
         try:
             for device in self.devices:
-                # One that has gone has taken its write cache with it.
+                # The mode outlasts the file, but not the device.
                 with contextlib.suppress(FileNotFoundError):
                     keep_flushes_above(device, is_kept=False)
         except OSError as exc:
             return why(exc)
-        return lift_throttles(self.groups, self.devices) or remove_group(self.groups)
+        return lift_throttles(self.groups, self.devices)
 
     @property
     def _path(self) -> Path:
