@@ -64,6 +64,7 @@ def make_misses(rate_tps: float, threshold_tps: float, *, duration_s: float = 10
         failed_count=0,
         unbegun_count=0.0,
         latency_ms=20.0 * (rate_tps / threshold_tps) ** 8,
+        latency_reason=None,
     )
 
 

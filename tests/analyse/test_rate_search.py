@@ -44,9 +44,22 @@ def test_all_that_was_scheduled_counts() -> None:
     assert misses.share_ratio == pytest.approx(0.06)
     # Four in a hundred never ended: p99 of all that were scheduled has no latency.
     assert misses.latency_ms is None
+    assert misses.latency_reason == "more transactions were skipped, failed or never started than the percentile allows"
+    rare = count_misses(build_data(skipped=0, failed_count=0), limit_ms=20.0, percentile=99.99)
+    assert rare is not None
+    assert rare.latency_reason is not None
+    assert rare.latency_reason.startswith("too few transactions for p99.99")
+    unread = count_misses(
+        msgspec.structs.replace(build_data(skipped=0, failed_count=0), transactions=None),
+        limit_ms=20.0,
+        percentile=90.0,
+    )
+    assert unread is not None
+    assert unread.latency_reason == "the log of transactions could not be read"
     few = count_misses(build_data(skipped=0, late=0, failed_count=0), limit_ms=20.0, percentile=90.0)
     assert few is not None
     assert few.latency_ms is not None
+    assert few.latency_reason is None
     assert few.share_ratio == 0.0
     assert few.positive_share_ratio == 0.5 / 960
 

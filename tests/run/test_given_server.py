@@ -16,6 +16,7 @@ from pgdyno.run.given.access import open_access
 from pgdyno.run.given.bounds import bound_data, bound_wal
 from pgdyno.run.given.database import create_database, drop_database
 from pgdyno.run.given.poolers import check_way
+from pgdyno.run.given.settings import read_given_settings
 from pgdyno.run.given_server import GivenServerUnderTest
 from pgdyno.run.host.process import ServerUser
 from pgdyno.run.load.argv import LoadRun
@@ -234,3 +235,13 @@ def test_a_script_is_found_where_the_record_has_a_relative_path(
 def test_a_password_that_fills_two_lines_is_refused(cluster: Cluster) -> None:
     with pytest.raises(SpecError, match="line end"), open_access(dsn(cluster.root, password="one\ntwo")):
         pass
+
+
+def test_settings_are_read_where_slots_are_refused(cluster: Cluster) -> None:
+    cluster.sql("REVOKE EXECUTE ON FUNCTION pg_catalog.pg_current_wal_lsn() FROM PUBLIC")
+    try:
+        given = read_given_settings(dsn(cluster.root))
+    finally:
+        cluster.sql("GRANT EXECUTE ON FUNCTION pg_catalog.pg_current_wal_lsn() TO PUBLIC")
+    assert given.state.slots == ()
+    assert given.state.look.settings["max_connections"]

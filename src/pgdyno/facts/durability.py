@@ -47,6 +47,11 @@ class GivenUp(msgspec.Struct, frozen=True, kw_only=True):
         return self.label.partition(":")[0]
 
     @property
+    def consequence(self) -> str:
+        """What the label says may happen."""
+        return self.label.partition(": ")[2]
+
+    @property
     def is_durability(self) -> bool:
         """True if committed transactions are or may be at risk."""
         return self.kind in {Loss.DURABILITY, Loss.DOUBT}

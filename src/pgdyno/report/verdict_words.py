@@ -24,12 +24,12 @@ METRIC_WORDS = {
     "latency_p95_ms": "p95",
     "latency_p99_ms": "p99",
     "init_s": "loading time",
-    "init_tables_s": "drop and create tables",
-    "init_generate_s": "generate",
+    "init_tables_s": "dropping and creating tables",
+    "init_generate_s": "generating rows",
     "init_vacuum_s": "vacuum",
     "init_primary_keys_s": "primary keys",
     "init_foreign_keys_s": "foreign keys",
-    "init_checkpoint_s": "checkpoint after it",
+    "init_checkpoint_s": "checkpoint after loading",
     "outage_s": "time without service",
     "load_outage_s": "time without service by pgbench",
     "promotion_s": "promotion",
@@ -42,7 +42,7 @@ METRIC_WORDS = {
     "device_write_bytes": "disk writes",
     "cpu_ms": "CPU time",
 }
-"""What a reader calls the metrics of a comparison; counts are per transaction, or of a whole load."""
+"""Names of the metrics for readers; counts are per transaction, or of a whole load."""
 HUES = {
     VerdictKind.FASTER: "green",
     VerdictKind.SLOWER: "vermilion",
@@ -59,7 +59,7 @@ MARKS = {
     VerdictKind.MORE: "▲",
     VerdictKind.LESS: "▼",
 }
-"""Beside the colour, for whoever does not see it."""
+"""Shown beside the colour, for readers who cannot see it."""
 STATUS_HUES = {
     "underused": "sky",
     "linear": "blue",
@@ -95,6 +95,11 @@ def state_verdict(verdict: Verdict, *, variant: str, reference: str, workload: s
             return f"{variant} against {reference} on {workload} is {name_verdict(verdict)}"
         case VerdictKind.EQUIVALENT:
             return f"{variant} and {reference} are {name_verdict(verdict)} on {workload}"
+        case VerdictKind.MORE | VerdictKind.LESS:
+            metric = METRIC_WORDS[verdict.metric]
+            less = "fewer" if metric.partition(" read")[0].endswith("s") else "less"
+            word = "more" if verdict.kind is VerdictKind.MORE else less
+            return f"{variant} causes {word} {metric} than {reference} on {workload}"
         case _:
             return f"{variant} is {name_verdict(verdict)} than {reference} on {workload}"
 
@@ -123,14 +128,14 @@ def describe_outlook(verdict: Verdict, *, round_s: float | None) -> str:
 
     Args:
         verdict: An inconclusive verdict.
-        round_s: The duration of a pair.
+        round_s: The duration of a round; None if it is not known.
     """
     if verdict.pairs_needed is not None and round_s is not None:
         takes = f"about {format_more_time(verdict.pairs_needed * round_s)} of this study would settle it"
     elif verdict.reason is not None and verdict.low_ratio is not None:
         takes = verdict.reason
-    elif verdict.low_ratio is None:
-        takes = "the time it would take is not known yet"
+    elif verdict.low_ratio is None or verdict.pairs_needed is not None:
+        takes = "how much more time it would take is not known yet"
     else:
         takes = "no affordable number of such pairs would settle it"
     parts = [takes]

@@ -16,6 +16,14 @@ from pgdyno.record.transactions.histogram import Quantile
 from pgdyno.record.trial_data import TrialData
 from pgdyno.record.types import TrialStatus
 
+# The percentile lies among transactions without a latency.
+_BEYOND = Quantile(
+    q=1.0,
+    value_us=None,
+    count=0,
+    reason="more transactions were skipped, failed or never started than the percentile allows",
+)
+
 
 class Misses(msgspec.Struct, frozen=True, kw_only=True):
     """The transactions of one trial at a rate, and how many of them missed the limit."""
@@ -30,7 +38,9 @@ class Misses(msgspec.Struct, frozen=True, kw_only=True):
     unbegun_count: float
     """Transactions that were scheduled more than the limit before the end and never began, estimated from the schedule's end."""
     latency_ms: float | None
-    """Latency at the percentile of all scheduled transactions; None if too many never began, or too few are known."""
+    """Latency at the percentile of all scheduled transactions; None with a reason."""
+    latency_reason: str | None
+    """Why the latency is not known."""
 
     @property
     def missed_count(self) -> float:
@@ -74,6 +84,7 @@ def count_misses(data: TrialData, *, limit_ms: float, percentile: float) -> Miss
     scheduled = done + within + failed + unbegun
     if not scheduled:
         return None
+    latency = _find_latency(data, percentile / 100.0 * scheduled / done) if done else _BEYOND
     return Misses(
         rate_tps=rate_tps,
         scheduled_count=scheduled,
@@ -81,13 +92,15 @@ def count_misses(data: TrialData, *, limit_ms: float, percentile: float) -> Miss
         skipped_count=within,
         failed_count=failed,
         unbegun_count=unbegun,
-        latency_ms=_find_latency_ms(data, percentile / 100.0 * scheduled / done) if done else None,
+        latency_ms=None if latency.value_us is None else latency.value_us / 1000.0,
+        latency_reason=latency.reason,
     )
 
 
-def _find_latency_ms(data: TrialData, q: float) -> float | None:
+def _find_latency(data: TrialData, q: float) -> Quantile:
     """Find the latency of a quantile among the transactions that succeeded."""
-    if data.transactions is None or q >= 1.0:
-        return None
-    found: Quantile = data.transactions.latency().quantile(q)
-    return None if found.value_us is None else found.value_us / 1000.0
+    if q >= 1.0:
+        return _BEYOND
+    if data.transactions is None:
+        return Quantile(q=q, value_us=None, count=0, reason="the log of transactions could not be read")
+    return data.transactions.latency().quantile(q)

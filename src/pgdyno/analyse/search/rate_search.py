@@ -7,6 +7,7 @@ trials by orders of magnitude, so their mean would not help to promise a latency
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 import msgspec
@@ -187,7 +188,8 @@ class WorkloadSearch:
         known: Sequence[float] = [latency for latency in latencies if latency]
         latency = estimate_geometric_mean(known, unit="ms")
         if len(known) < len(trials):
-            reason = f"{len(trials) - len(known)} of {len(trials)} trials: more transactions never began than it allows"
+            reasons = Counter(trial.misses.latency_reason for trial in trials if not trial.misses.latency_ms)
+            reason = "; ".join(f"{count} of {len(trials)} trials: {why}" for why, count in reasons.items())
             latency = msgspec.structs.replace(latency, reason=reason)
         return RateLevel(
             rate_tps=rate_tps,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pgdyno.analyse.durability import find_disk_losses
 from pgdyno.analyse.types import WorkloadAnalysis
-from pgdyno.facts.durability import Loss, find_given_up
+from pgdyno.facts.durability import GivenUp, Loss, find_given_up
 from pgdyno.report.input import ReportInput
 from pgdyno.report.sections.comparison.variants import (
     VariantText,
@@ -15,21 +15,25 @@ from pgdyno.report.sections.comparison.variants import (
 
 
 def find_durability_given_up(report: ReportInput) -> tuple[str, ...]:
-    """Return the settings and mount options with which a crash may lose committed transactions or the cluster, as `fsync = off`.
+    """Return the settings and mount options with which a crash may lose committed transactions or the cluster, as `fsync = off`."""
+    return tuple(f"{one.setting} = {one.value}" for one in list_durability_given_up(report))
+
+
+def list_durability_given_up(report: ReportInput) -> tuple[GivenUp, ...]:
+    """Return the losses of durability by settings and mount options.
 
     In a comparison, return only what all variants give up; what one variant gives up is shown beside its name.
     """
     experiment = report.record.plan.experiment
     if experiment is not None:
-        shared = shared_losses(describe_variants(report.record, experiment))
-        return tuple(f"{one.setting} = {one.value}" for one in shared)
+        return shared_losses(describe_variants(report.record, experiment))
     major = report.record.server.major
     trials = [trial for workload in report.analysis.workloads for trial in workload.trials]
     lost = dict.fromkeys(find_disk_losses(report.record))
     lost |= dict.fromkeys(find_given_up(report.record.study.server.settings, major))
     for trial in trials:
         lost |= dict.fromkeys(find_given_up(trial.record.values, major))
-    return tuple(f"{one.setting} = {one.value}" for one in lost if one.kind is Loss.DURABILITY)
+    return tuple(one for one in lost if one.kind is Loss.DURABILITY)
 
 
 def find_workload_losses(report: ReportInput, workload: WorkloadAnalysis) -> tuple[str, ...]:

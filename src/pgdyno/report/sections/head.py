@@ -1,6 +1,6 @@
 """Build the beginning of a report: its first sentence, a card for each workload, and the durability that was given up.
 
-Other sections use its words for settings, loads and trials.
+Other sections use its functions to describe settings, loads and trials.
 
 This module only words what analysis and findings have concluded; it lays out no page.
 """
@@ -38,7 +38,7 @@ from pgdyno.report.sections.comparison.experiment import (
 )
 from pgdyno.report.sections.conditions.emulated import build_emulated
 from pgdyno.report.sections.disk.uses import describe_uses
-from pgdyno.report.sections.durability import find_durability_given_up
+from pgdyno.report.sections.durability import find_durability_given_up, list_durability_given_up
 from pgdyno.report.sections.links import name_workload
 from pgdyno.report.sections.predictions import describe_predictions
 from pgdyno.spec.failover import FailoverKind
@@ -50,8 +50,8 @@ MIXED_REMARK = (
 )
 SIZES_REMARK = "kB, MB and GB are powers of 1024, as in PostgreSQL."
 _NAMED_WORKLOADS = 4
+# Half the width of an interval that most questions need, as a share of the value.
 _WANTED_RATIO = 0.1
-"""Half the width of an interval that most questions need, as a share of the value."""
 # Beyond this number, more trials are not the remedy.
 _MOST_TRIALS = 1000
 
@@ -133,12 +133,12 @@ def describe_bench(report: ReportInput) -> str:
 
 
 def advise_trials(workload: WorkloadAnalysis) -> str | None:
-    """Estimate how many trials would give a useful interval, where there are too few.
+    """Say how many trials would give a useful interval, or that no number would; None where the interval is narrow enough.
 
     A comparison or a search gets no such advice: its stopping rule decides when it ends.
     """
-    is_probed = any(trial.record.planned.variants or trial.record.planned.rate_tps for trial in workload.trials)
-    if not is_too_wide(workload.tps) or is_probed:
+    has_a_rule = any(trial.record.planned.variants or trial.record.planned.rate_tps for trial in workload.trials)
+    if not is_too_wide(workload.tps) or has_a_rule:
         return None
     needed = count_trials_needed(workload.tps)
     if needed is None:
@@ -183,7 +183,7 @@ def title_study(record: StudyRecord) -> str:
 
 
 def build_head(report: ReportInput) -> Iterator[Block]:
-    """Yield the first sentence, the warning about the figures, and the durability that was given up."""
+    """Yield the first sentence, what was emulated, the warning about the figures, and the durability that was given up."""
     yield Prose(words=describe_study(report), brief=describe_bench(report), tone=Tone.LEAD, level=Level.HEADLINE)
     yield from build_emulated(report)
     critical = sum(one.severity is Severity.CRITICAL for one in report.findings)
@@ -191,13 +191,13 @@ def build_head(report: ReportInput) -> Iterator[Block]:
         count = "one finding says" if critical == 1 else f"{critical} findings say"
         why = f"These figures should not be used as they are: {count} why, under “Measurement quality”."
         yield Prose(words=why, tone=Tone.ALARM, level=Level.HEADLINE)
-    durability = find_durability_given_up(report)
-    if durability:
+    losses = list_durability_given_up(report)
+    if losses:
+        listed = "; ".join(f"{one.setting} = {one.value}: {one.consequence}" for one in losses)
         yield Prose(
             strong="Durability given up:",
-            words=f"{', '.join(durability)}. A crash may lose committed transactions or the whole cluster; these figures"
-            " are not those of a durable server.",
-            brief=f"{', '.join(durability)}.",
+            words=f"{listed}. These figures are not those of a durable server.",
+            brief=f"{', '.join(f'{one.setting} = {one.value}' for one in losses)}.",
             tone=Tone.ALARM,
             level=Level.HEADLINE,
         )

@@ -1,10 +1,10 @@
-"""Read what a given server has set, what it takes, and which settings one role may change there. Nothing is changed."""
+"""Read what a given server has set, which values it accepts, and which settings one role may change there. Nothing is changed."""
 
 from __future__ import annotations
 
 import msgspec
-import psycopg
 
+from pgdyno.errors import StepFailedError
 from pgdyno.record.machine.preflight import ServerOrigin, ServerSnapshot
 from pgdyno.record.machine.tunables import ServerState, SlotState
 from pgdyno.run.given import conninfo
@@ -65,10 +65,16 @@ def read_given_settings(dsn: str) -> GivenSettings:
 
 
 def _read_slots(connection: sql.Connection) -> tuple[SlotState, ...]:
-    """Read a server's replication slots; none where it refuses, as servers do that keep their WAL in other ways."""
+    """Read a server's replication slots; none where it refuses, as some managed services do, which store WAL differently.
+
+    Raises:
+        StepFailedError: The connection broke.
+    """
     try:
         with timeouts.limit(connection), connection.transaction(force_rollback=True):
             sql.begin_carefully(connection)
             return tuple(SlotState(**row) for row in sql.read_slots(connection))
-    except psycopg.Error:
+    except StepFailedError:
+        if connection.broken:
+            raise
         return ()

@@ -18,7 +18,7 @@ from pgdyno.run.host.tree import Tree, bracketed
 
 # Source: Linux Documentation/admin-guide/iostats.rst: a sector counts 512 bytes, whatever the device's own sectors are.
 _SECTOR_BYTES = 512
-_READ_SECTORS, _WRITTEN_SECTORS, _BUSY_MS = 5, 9, 12
+_READ_SECTORS, _WRITTEN_SECTORS, _BUSY_MS = _COUNTED = 5, 9, 12
 
 
 def read_devices(tree: Tree, names: Iterable[str]) -> tuple[BlockDevice, ...]:
@@ -48,7 +48,7 @@ def whole_device(tree: Tree, name: str) -> str:
 
 
 def read_dm_table(title: str) -> str | None:
-    """Read a volume's table from device-mapper; None if this account cannot read it."""
+    """Read a volume's table from device-mapper; None without dmsetup, or if this account cannot read it."""
     dmsetup = shutil.which("dmsetup") or shutil.which("dmsetup", path="/usr/sbin:/sbin")
     if dmsetup is None or os.geteuid() != 0:
         return None
@@ -59,7 +59,7 @@ def read_dm_table(title: str) -> str | None:
 def read_stripes(
     tree: Tree, devices: Iterable[BlockDevice], ask: Callable[[str], str | None] = read_dm_table
 ) -> tuple[dict[str, Stripe], tuple[Unseen, ...]]:
-    """Read how composed devices spread their data, by name, and list those for which this cannot be seen.
+    """Read how composed devices spread their data, by name, and list those whose layout cannot be seen.
 
     Args:
         tree: The machine.
@@ -76,7 +76,7 @@ def read_stripes(
             table = ask(device.title or device.name)
             stripe = _read_limits(tree, device) if table is None else parse_dm_table(table)
             if table is None and stripe is None and len(device.below) > 1:
-                reason = "the kernel does not tell, and dmsetup is not installed or takes root"
+                reason = "the kernel does not report it, and dmsetup is not installed, failed, or needs root"
                 unseen.append(Unseen(what=f"how {device.title or device.name} spreads its data", reason=reason))
         if stripe is not None:
             stripes[device.name] = stripe
@@ -134,7 +134,7 @@ def read_arrays(tree: Tree) -> tuple[RaidArray, ...]:
 
 
 def read_disk_counters(tree: Tree) -> dict[str, list[int]]:
-    """Read the rows of /proc/diskstats by device, with all fields, so that their places match the manual."""
+    """Read the rows of /proc/diskstats by device, with major, minor and name first: field n of the manual is at index n + 2."""
     rows = (line.split() for line in (tree.read("proc/diskstats") or "").splitlines())
     return {row[2]: [int(field) if field.isdigit() else 0 for field in row] for row in rows if len(row) > _BUSY_MS}
 
@@ -146,7 +146,8 @@ def compare_disk_counters(
     found = []
     for device, now in after.items():
         then = before.get(device)
-        if then is None or now == then or window_s <= 0:
+        # A device that was taken out and put in again counts from 0.
+        if then is None or now == then or window_s <= 0 or any(now[at] < then[at] for at in _COUNTED):
             continue
         found.append(
             DiskActivity(
