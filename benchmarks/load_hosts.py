@@ -39,9 +39,9 @@ from pgdyno.record.transactions.tally import TransactionTally
 from pgdyno.record.trial_data import TRANSACTIONS_DIR, read_trial_data
 from pgdyno.run.link.ssh import open_link
 from pgdyno.run.load.argv import LoadRun
-from pgdyno.run.load.far_run import LoadHost, ask_pgbench
 from pgdyno.run.load.generator import LoadGenerator, LoadOutcome, run_logged_load
 from pgdyno.run.load.group import PgbenchGroup
+from pgdyno.run.load.host_run import LoadHost, ask_pgbench
 from pgdyno.run.postgres.address import Address
 from pgdyno.spec.hosts import HostEntry, HostRole
 from pgdyno.spec.table import QueryMode

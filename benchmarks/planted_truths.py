@@ -23,7 +23,7 @@ from server_verdicts import Answer, Answers, Asked, Bench, ask_all, say_quantile
 from pgdyno.analyse.comparison.answers import compare
 from pgdyno.analyse.comparison.rounds import rounds_of_block
 from pgdyno.analyse.comparison.verdict import VerdictKind
-from pgdyno.plan.experiment import draw_orders
+from pgdyno.plan.order import draw_orders
 from pgdyno.record.durable import write_durably
 from pgdyno.record.transactions.slices import Slice, SlicePhase
 from pgdyno.record.trial_data import read_trial_data

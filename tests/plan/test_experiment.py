@@ -20,10 +20,9 @@ from pgdyno.plan.experiment import (
     changed_settings,
     changed_sysctls,
     count_least_rounds,
-    draw_orders,
     reference_server,
 )
-from pgdyno.plan.order import PILOT_S
+from pgdyno.plan.order import PILOT_S, draw_orders
 from pgdyno.plan.plan import Machine, Plan, StepKind, plan_study
 from pgdyno.plan.variants import plan_experiment
 from pgdyno.spec.read import make_study

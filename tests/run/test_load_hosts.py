@@ -30,9 +30,9 @@ from pgdyno.run.link import far_load
 from pgdyno.run.link.ssh import open_link
 from pgdyno.run.load import far_run
 from pgdyno.run.load.argv import LoadRun
-from pgdyno.run.load.far_run import LoadHost, ask_pgbench
 from pgdyno.run.load.generator import run_logged_load
 from pgdyno.run.load.group import PgbenchGroup
+from pgdyno.run.load.host_run import LoadHost, ask_pgbench
 from pgdyno.run.load.pgbench import Pgbench
 from pgdyno.run.postgres.address import Address
 from pgdyno.run.postgres.installation import find_installation
@@ -50,7 +50,7 @@ CONDUCTOR = """
     import os, sys
     from pathlib import Path
     from pgdyno.run.link.ssh import open_link
-    from pgdyno.run.load.far_run import LoadHost, ask_pgbench
+    from pgdyno.run.load.host_run import LoadHost, ask_pgbench
     from pgdyno.run.load.group import PgbenchGroup
     from tests.run.test_load_hosts import empty_run, local_pgbench
     from pgdyno.run.postgres.address import Address

@@ -14,7 +14,8 @@ from pgdyno.analyse.comparison.answers import Round
 from pgdyno.analyse.comparison.pilot import PILOT_SLICE_S, PILOT_SLICES, choose_from_slices
 from pgdyno.analyse.comparison.rounds import rounds_of_slices
 from pgdyno.conduct.sequential import SequentialComparison, describe_state
-from pgdyno.plan.experiment import Experiment, draw_orders
+from pgdyno.plan.experiment import Experiment
+from pgdyno.plan.order import draw_orders
 from pgdyno.plan.plan import PlannedTrial
 from pgdyno.record.generators.slices import MergedSliceReader
 from pgdyno.record.transactions.slices import Slice, SliceLoad, SlicePhase

@@ -22,8 +22,8 @@ from pgdyno.run.given.access import open_access
 from pgdyno.run.host.program import program_name
 from pgdyno.run.link.look import FarLook, look_at
 from pgdyno.run.link.ssh import SshLink, open_link
-from pgdyno.run.load.far_run import FoundPgbench, LoadHost, ask_pgbench
 from pgdyno.run.load.group import PgbenchGroup
+from pgdyno.run.load.host_run import FoundPgbench, LoadHost, ask_pgbench
 from pgdyno.run.postgres.address import Address
 from pgdyno.spec.hosts import HostEntry, HostRole, make_named_hosts, read_hosts, read_server_dsn
 

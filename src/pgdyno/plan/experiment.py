@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import itertools
 import math
-import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import msgspec
 
@@ -188,29 +187,6 @@ def least_tested_pairs(alpha: float) -> int:
     return next(
         n for n in itertools.count(LEAST_TESTED_PAIRS) if -stdtrit(n - 1, alpha / 2) <= _WIDEST_TESTED * math.sqrt(n)
     )
-
-
-def draw_orders(variants: Sequence[str], draw: random.Random) -> list[list[str]]:
-    """Draw the orders of as many rounds as there are variants: a random Latin square.
-
-    Each variant takes each position once, so that drift within rounds affects all variants equally, not only on
-    average.
-    Source: `benchmarks/verdicts.py --simulate`, steep drift: 0.0 % false verdicts against 4.4 % with an order drawn for
-    each round independently.
-    """
-    size = len(variants)
-    rows, columns = draw.sample(range(size), size), draw.sample(range(size), size)
-    return [[variants[(row + column) % size] for column in columns] for row in rows]
-
-
-def draw_cycles(members_count: int, cycles: int, draw: random.Random) -> Iterator[list[int]]:
-    """Draw the orders of cycles of members: in as many as there are members, each has each position once."""
-    names = [str(index) for index in range(members_count)]
-    drawn = 0
-    while drawn < cycles:
-        for order in draw_orders(names, draw)[: cycles - drawn]:
-            yield [int(name) for name in order]
-        drawn += len(names)
 
 
 def reference_server(study: Study) -> ServerSpec:

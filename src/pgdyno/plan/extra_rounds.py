@@ -12,8 +12,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from pgdyno.plan.experiment import draw_orders
-from pgdyno.plan.order import ROUNDING
+from pgdyno.plan.order import ROUNDING, draw_orders
 from pgdyno.plan.types import Plan, PlannedTrial, Step, StepKind
 
 # The reference runs twice in a round.

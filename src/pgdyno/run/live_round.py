@@ -19,8 +19,8 @@ import time
 from collections.abc import Callable, Sequence
 
 from pgdyno.errors import PgdynoError
-from pgdyno.plan.experiment import draw_cycles
 from pgdyno.plan.live import HUGE_PAGES, LEAST_SLICE_S
+from pgdyno.plan.order import draw_cycles
 from pgdyno.record.pgbench.output import Progress
 from pgdyno.record.transactions.slices import Slice, SlicePhase
 from pgdyno.run.change.kernel import KernelSettings, changed_sysctls

@@ -19,8 +19,8 @@ import statistics
 from collections.abc import Callable, Iterator, Sequence
 
 from pgdyno.errors import PgdynoError
-from pgdyno.plan.experiment import draw_cycles
 from pgdyno.plan.live import LEAST_TURN_S
+from pgdyno.plan.order import draw_cycles
 from pgdyno.record.pgbench.output import Progress
 from pgdyno.record.samples.server_machine import SERVER_LOG
 from pgdyno.run.change.kernel import changed_sysctls

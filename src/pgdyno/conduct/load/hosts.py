@@ -21,9 +21,9 @@ from pgdyno.run.link.look import FarLook, look_at
 from pgdyno.run.link.relayed import open_load_link
 from pgdyno.run.link.ssh import SshLink
 from pgdyno.run.load.argv import LoadRun
-from pgdyno.run.load.far_run import FoundPgbench, LoadHost, ask_pgbench
 from pgdyno.run.load.generator import run_logged_load
 from pgdyno.run.load.group import PgbenchGroup
+from pgdyno.run.load.host_run import FoundPgbench, LoadHost, ask_pgbench
 from pgdyno.run.load.pgbench import Pgbench
 from pgdyno.run.postgres import sql
 from pgdyno.run.postgres.address import Address

@@ -23,8 +23,8 @@ from pgdyno.record.trial_data import STDERR_FILE, STDOUT_FILE
 from pgdyno.run.host.clock import monotonic_s
 from pgdyno.run.host.process import ServerUser
 from pgdyno.run.load.argv import LoadRun
-from pgdyno.run.load.far_run import CONNECTS_WITHIN_S, FarRun, LoadHost
 from pgdyno.run.load.generator import RunningLoad
+from pgdyno.run.load.host_run import CONNECTS_WITHIN_S, HostRun, LoadHost
 from pgdyno.run.load.joined import JoinedOutcome, JoinedPgbenches, join_outcome, share_clients, step_seed
 from pgdyno.run.load.pgbench import Pgbench, load_failure
 from pgdyno.run.load.process import ShouldAbort
@@ -83,7 +83,7 @@ class PgbenchGroup(JoinedPgbenches):
             for host, share in zip(hosts, share_load(run, len(hosts)), strict=False):
                 prefix = self._find_prefix(run, host.name)
                 log = None if prefix is None else prefix.with_name(FRAMED_LOG)
-                member = FarRun(host, share, directory / LOADS_DIR / host.name, log=log)
+                member = HostRun(host, share, directory / LOADS_DIR / host.name, log=log)
                 stack.callback(member.close)
                 members.append(member)
             load = _GroupLoad(members, on_progress, should_abort)
@@ -97,7 +97,7 @@ class _GroupLoad:
     """A load that runs on load hosts; implements `RunningLoad`."""
 
     def __init__(
-        self, members: Sequence[FarRun], on_progress: Callable[[Progress], None], should_abort: ShouldAbort
+        self, members: Sequence[HostRun], on_progress: Callable[[Progress], None], should_abort: ShouldAbort
     ) -> None:
         self._members = members
         self._on_progress = on_progress
@@ -184,7 +184,7 @@ def share_load(run: LoadRun, count: int) -> tuple[LoadRun, ...]:
     )
 
 
-def _conclude(members: Sequence[FarRun], parts: Sequence[LoadPart]) -> JoinedOutcome:
+def _conclude(members: Sequence[HostRun], parts: Sequence[LoadPart]) -> JoinedOutcome:
     clock_offset_s = find_clock_offset_s(parts[0], fit_clock(members[0].exchanges))
     pairs = [(part, member.exchanges) for part, member in zip(parts, members, strict=True)]
     start_s, end_s = find_window_s(pairs)

@@ -213,7 +213,7 @@ class _Words:
             self.notes.append(word.note)
 
 
-class FarRun:
+class HostRun:
     """A run of pgbench on a load host. Use it from the main thread, and `close` it.
 
     Args:

@@ -16,8 +16,8 @@ from pgdyno.record.durable import writing
 from pgdyno.record.generators.parts import LOADS_DIR
 from pgdyno.record.pgbench.output import Progress
 from pgdyno.run.load.argv import LoadRun
-from pgdyno.run.load.far_run import CONNECTS_WITHIN_S
 from pgdyno.run.load.generator import RunningLoad
+from pgdyno.run.load.host_run import CONNECTS_WITHIN_S
 from pgdyno.run.load.joined import JoinedPgbenches, step_seed
 from pgdyno.run.load.parts_load import PartMember, PartRun, PartsLoad
 from pgdyno.run.load.pgbench import Pgbench

@@ -18,8 +18,8 @@ from pgdyno.record.pgbench.output import Progress
 from pgdyno.run.host.clock import monotonic_s, wall_clock_offset_s
 from pgdyno.run.host.freezer import Freezer
 from pgdyno.run.load.argv import LoadRun
-from pgdyno.run.load.far_run import CONNECTS_WITHIN_S
 from pgdyno.run.load.generator import LoadOutcome, RunningLoad
+from pgdyno.run.load.host_run import CONNECTS_WITHIN_S
 from pgdyno.run.load.joined import JoinedOutcome, join_outcome
 from pgdyno.run.load.process import ShouldAbort
 from pgdyno.run.postgres.address import Address
