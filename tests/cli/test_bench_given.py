@@ -382,7 +382,7 @@ def test_a_restart_in_the_middle_of_a_trial_is_told_and_the_trial_repeated(clust
     _, said = child.communicate()
     assert child.returncode == 0, said
     assert "failed: the server was restarted in the middle of a trial" in said
-    assert "trial 1 is repeated" in said
+    assert "repeating trial 1" in said
 
 
 @on_15

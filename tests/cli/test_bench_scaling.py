@@ -52,7 +52,7 @@ def test_a_sweep_that_is_stopped_and_killed_goes_on_under_what_had_won_and_is_to
         assert len(before) == 2 + (number is signal.SIGKILL)
         if number is signal.SIGINT:
             assert f"with {WINNER} settings (proven to be faster" in stderr
-            assert "`pgdyno resume out` goes on" in stderr
+            assert "`pgdyno resume out` continues" in stderr
     done = bench.run("resume", "out")
     assert done.returncode == 0, done.stderr
     assert before.items() <= (snapshot(out) | snapshot(out / "clients")).items()

@@ -34,7 +34,7 @@ def test_a_trial_whose_program_is_killed_is_repeated_once_and_the_next_command_w
         _, stderr = process.communicate(timeout=600)
     assert process.returncode == 4, stderr
     assert "the server was killed by SIGKILL" in stderr
-    assert "trial 2 is repeated" in stderr
+    assert "repeating trial 2" in stderr
     assert "it was ended by SIGKILL" in stderr
     loaded.assert_nothing_runs()
     kept = (first / "trial.json").read_bytes()

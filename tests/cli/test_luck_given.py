@@ -68,7 +68,7 @@ def test_sessions_that_are_killed_fail_the_trial_which_is_repeated(cluster: Clus
     cluster.sql("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'pgbench'")
     _, said = child.communicate()
     assert child.returncode == 0, said
-    assert "trial 1 is repeated after `terminating connection due to administrator command`" in said
+    assert "repeating trial 1 after `terminating connection due to administrator command`" in said
 
 
 def test_a_failover_ends_the_study_and_the_new_primary_goes_on(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -96,7 +96,7 @@ def test_a_failover_ends_the_study_and_the_new_primary_goes_on(bench: Bench, mon
             ended = run_here(argv, cwd=bench.folder)
             failing.result()
         assert (ended.returncode, "the server does not answer any more" in ended.stderr) == (4, True), ended.stderr
-        assert "`pgdyno resume` goes on" in ended.stderr
+        assert "`pgdyno resume` continues" in ended.stderr
         resumed = run(bench, "resume")
         assert resumed.returncode == 0, resumed.stderr
         assert f"at {standby.root}" in resumed.stderr

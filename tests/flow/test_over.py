@@ -80,7 +80,7 @@ def test_what_words_and_studies_name_by_relative_paths_goes_along(
 
 
 def test_a_link_that_is_lost_while_a_study_is_resumed_leaves_it_to_be_resumed() -> None:
-    words = {"resume": "; `pgdyno resume mine` goes on", "run": ""}
+    words = {"resume": "; `pgdyno resume mine` continues", "run": ""}
     for command, said in words.items():
         lost = _Run(SshLink(make_entry("db1"), Path()), Order(words=(command,), result="mine"), Path("mine"), loads={})
         assert lost._goes_on == said

@@ -69,7 +69,7 @@ def test_of_a_whole_record_nothing_is_said(tmp_path: Path) -> None:
 
 
 def test_a_record_that_was_broken_off_says_how_to_go_on(broken_off: RecordStore) -> None:
-    words = f"unfinished: 1 of 2 trials are finished; `pgdyno resume {broken_off.path}` goes on"
+    words = f"unfinished: 1 of 2 trials are finished; `pgdyno resume {broken_off.path}` continues"
     assert read_progress(broken_off).describe(broken_off.path) == words
     assert "1/2 unfinished" in shown(view_records(broken_off.path.parent).to_terminal())
     assert words in shown(read_journal(broken_off.path.parent).to_terminal())
@@ -112,7 +112,7 @@ def test_a_comparison_that_ended_before_its_plan_is_whole(tmp_path: Path) -> Non
     store = make_comparison(tmp_path / "c", is_ended=False)
     planned = len(store.read_record().plan.trials)
     told = read_progress(store).describe("c")
-    assert told == f"unfinished: 0 of at most {planned} trials are finished; `pgdyno resume c` goes on"
+    assert told == f"unfinished: 0 of at most {planned} trials are finished; `pgdyno resume c` continues"
     note_end(store, is_ended=True)
     assert read_progress(store).describe("c") == ""
     assert view_records(tmp_path).records[0].status == "0"

@@ -40,7 +40,7 @@ def test_what_is_not_said_is_chosen_with_a_reason() -> None:
     assert plan.search.budget_s is not None
     assert plan.predicted_s == pytest.approx(plan.search.budget_s, abs=60)
     (minutes,) = [choice for choice in plan.choices if choice.name == "minutes"]
-    assert "40 trials at rates" in minutes.reason
+    assert "40 trials at scheduled rates" in minutes.reason
     assert {workload.latency_limit_ms for workload in plan.workloads} == {20.0}
     assert {trial.rate_tps for trial in plan.trials} == {None}
 

@@ -209,7 +209,7 @@ def test_a_full_disk_is_an_error_in_words_and_leaves_the_record_whole(full_disk:
         with pytest.raises(StepFailedError) as caught:
             write()
         assert "No space left on device" in caught.value.detail
-        assert caught.value.hint == "the disk of the record is full: free some space; `pgdyno resume` goes on"
+        assert caught.value.hint == "the disk of the record is full: free some space; `pgdyno resume` continues"
     assert store.read_record() == make_record()
     assert list(folder.iterdir()) == []
     assert not list(store.path.glob(".*.partial"))

@@ -27,7 +27,7 @@ from pgdyno.report.sections.conditions.places import places_table
 from pgdyno.report.sections.durability import find_durability_given_up
 from pgdyno.report.sections.head import describe_study
 from pgdyno.report.study import build_report as build_report_document
-from pgdyno.report.verdict_words import METRIC_WORDS, describe_outlook, describe_verdict
+from pgdyno.report.verdict_words import METRIC_WORDS, describe_outlook, describe_verdict, state_verdict
 from pgdyno.spec.initdb import InitdbChoices
 from tests.report.build import build_report
 from tests.report.build_comparison import (
@@ -117,7 +117,7 @@ def test_a_verdict_in_a_line(verdict: Verdict, words: str) -> None:
         ({"pairs_needed": None}, "no affordable number of such pairs would settle it; this budget could have detected ±4.0 %"),
         ({"pairs_needed": None, "reason": "the effect changed meanwhile"}, "the effect changed meanwhile; this budget could have detected ±4.0 %"),
         ({"pairs_needed": 7, "low_ratio": None, "high_ratio": None, "detectable_ratio": None}, "about 30 more seconds of this study would settle it"),
-        ({"pairs_needed": None, "low_ratio": None, "high_ratio": None, "detectable_ratio": None}, "the time it would take is not known yet"),
+        ({"pairs_needed": None, "low_ratio": None, "high_ratio": None, "detectable_ratio": None}, "how much more time it would take is not known yet"),
     ],
 )  # fmt: skip
 def test_what_is_inconclusive_says_what_it_would_take(changes: dict[str, object], words: str) -> None:
@@ -203,13 +203,28 @@ def test_no_percentage_stands_bare_and_nothing_is_called_the_same(build: Callabl
     assert not re.search(r"\bno difference\b|\bthe same speed\b|\bidentical to\b", text)
 
 
+@pytest.mark.parametrize(
+    ("kind", "metric", "words"),
+    [
+        (VerdictKind.MORE, "wal_bytes", "b causes more WAL than a on tpcb-like"),
+        (VerdictKind.LESS, "wal_bytes", "b causes less WAL than a on tpcb-like"),
+        (VerdictKind.LESS, "blks_read_pages", "b causes fewer pages read than a on tpcb-like"),
+        (VerdictKind.LESS, "device_flush_count", "b causes fewer disk flushes than a on tpcb-like"),
+        (VerdictKind.SLOWER, "tps", "b is slower than a on tpcb-like"),
+    ],
+)
+def test_a_verdict_on_a_count_names_what_is_counted(kind: VerdictKind, metric: str, words: str) -> None:
+    verdict = make_verdict(kind, metric=metric)
+    assert state_verdict(verdict, variant="b", reference="a", workload="tpcb-like") == words
+
+
 def test_noise_that_is_told_apart_is_an_alarm_in_every_form() -> None:
     report = build_paired(is_hard=True)
     (answers,) = answer_study(report)
     assert any("do not trust this study's other verdicts" in words for words in describe_noise(answers))
     assert [finding.severity.value for finding in report.findings if "told apart" in finding.claim] == ["critical"]
     (calm,) = answer_study(build_paired())
-    assert describe_noise(calm)[1].startswith("No difference is found, as expected")
+    assert describe_noise(calm)[1].startswith("No difference was found, as expected")
 
 
 def test_the_method_names_design_slices_and_error_rate() -> None:
@@ -285,7 +300,7 @@ def test_a_curve_that_was_run_once_names_no_peak() -> None:
         (build_paired, "shared_buffers=1GB against shared_buffers=128MB, in interleaved trials of 10 s"),
         (
             build_client_sweep,
-            "7 numbers of clients, in turns on one server (10 s each in a round) by 1 to 64 pgbench clients",
+            "7 numbers of clients, taking turns on one server (10 s each in a round) by 1 to 64 pgbench clients",
         ),
         (build_product, "5 combinations of commit_delay and synchronous_commit against"),
     ],

@@ -28,8 +28,8 @@ from tests.report.vega import check_vega_lite
     [
         (
             "settled",
-            r"tpcb-like holds p99 < 20 ms at \d+ TPS and fails at \d+ TPS: the limit is at about \d+ TPS \[\d+ – \d+\], \d+ trials at rates\.",
-            "In a closed loop it reaches",
+            r"tpcb-like holds p99 < 20 ms at \d+ TPS and fails at \d+ TPS: the limit is at about \d+ TPS \[\d+ – \d+\], \d+ trials at scheduled rates\.",
+            "In a closed loop the load reaches",
         ),
         ("capacity", r"tpcb-like holds .* and fails at", "the server's capacity is the limit here, not the latency"),
         ("open", r"tpcb-like (is undecided|holds|fails)", "would settle it"),
@@ -56,7 +56,7 @@ def test_before_the_first_rate_nothing_is_claimed() -> None:
     (answer,) = answer_searches(early)
     assert "Nothing is known" in answer.claim
     assert "No trial at a scheduled rate is finished" in print_html(build_report_document(early), vega_js="")
-    assert "## Trials at rates" not in print_markdown(build_report_document(early))
+    assert "## Trials at scheduled rates" not in print_markdown(build_report_document(early))
 
 
 def test_a_search_has_no_cards_and_a_first_sentence_that_is_true() -> None:

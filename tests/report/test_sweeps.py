@@ -93,7 +93,9 @@ def test_an_undecided_load_says_how_many_more_minutes_would_decide_it() -> None:
     report = build_client_sweep()
     (answers,) = answer_study(report)
     *_, words = answers.curve
-    assert re.fullmatch(r"About \d+ more (minutes|hours) of this sweep would decide 16 clients\.", words), words
+    assert re.fullmatch(
+        r"About \d+ more (minutes|hours) of this sweep would decide the status of 16 clients\.", words
+    ), words
     shown = print_markdown(build_report_document(report))
     assert re.search(
         r"\(1\) could be underused or peak; about \d+ more (minutes|hours) of this sweep would decide it", shown
@@ -105,7 +107,7 @@ def test_an_undecided_load_says_how_many_more_minutes_would_decide_it() -> None:
     sweep, round_s = report.analysis.sweeps["tpcb-like"], 60.0
     outlook = describe_sweep_outlook(sweep, {16: None}, round_s)
     assert outlook.words == (
-        "No affordable number of rounds would decide 16 clients, too near to a limit between two statuses."
+        "No affordable number of rounds would decide the status of 16 clients, too near to a limit between two statuses."
     )
     assert list(outlook.loads) == [16]
 
@@ -115,7 +117,7 @@ def test_a_load_that_takes_hours_does_not_hide_that_others_would_soon_be_decided
     points = tuple(msgspec.structs.replace(one, status=None) if one.clients >= 8 else one for one in sweep.points)
     needed = {8: 10, 16: 40, 32: 300, 64: None}
     assert describe_sweep_outlook(msgspec.structs.replace(sweep, points=points), needed, round_s).words == (
-        "About 40 more minutes of this sweep would decide 8 and 16 clients; 32 clients would take about 5 more hours; no affordable number of rounds would decide 64 clients, too near to a limit between two statuses."
+        "About 40 more minutes of this sweep would decide the status of 8 and 16 clients; 32 clients would take about 5 more hours; no affordable number of rounds would decide the status of 64 clients, too near to a limit between two statuses."
     )
 
 

@@ -174,18 +174,18 @@ def test_what_else_lies_there_is_asked_about(ext4: Loop, tmp_path: Path) -> None
     (home / "clusters").mkdir()
     with pytest.raises(InterruptedStudyError):
         check_mounts(study, [home], ui)  # type: ignore[arg-type] - as above
-    assert ui.asked[0].endswith(f"lies there: {ext4.folder}/pg/mail. Do it?")
+    assert ui.asked[0].endswith(f"it also holds {ext4.folder}/pg/mail. Continue?")
     check_mounts(study, [home], Answering(answer=True))  # type: ignore[arg-type] - as above
     barriers = msgspec.structs.replace(
         study, variant=(VariantSpec(name="on"), VariantSpec(name="off", sysctl={f"mount:{ext4.folder}:barrier": "off"}))
     )
-    with pytest.raises(SpecError, match=r"barriers of .* are not varied: more than pgdyno's home lies there"):
+    with pytest.raises(SpecError, match=r"does not vary the barriers of .*, because other files lie there"):
         check_mounts(barriers, [home], Answering(answer=True))  # type: ignore[arg-type] - as above
     (ext4.folder / "pg" / "mail").rmdir()
     check_mounts(barriers, [home], Answering(answer=False))  # type: ignore[arg-type] - as above
     with mounted(str(home), tmp_path / "bound", "--bind"):
         check_mounts(study, [home], shown := Answering(answer=True))  # type: ignore[arg-type] - as above
-        assert shown.asked[0].endswith(f"lies there: {tmp_path}/bound. Do it?")
+        assert shown.asked[0].endswith(f"it also holds {tmp_path}/bound. Continue?")
     check_mounts(msgspec.structs.replace(study, variant=()), [tmp_path], ui)  # type: ignore[arg-type] - as above
 
 

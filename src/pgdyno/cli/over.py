@@ -39,7 +39,7 @@ def on(
 
     pgdyno is carried to ~/.cache there, once for each version. Relative paths of files are of this machine, and go along;
     absolute ones are of that machine. The command is one of bench, compare, sweep, run, check, clean, disk, plan, restore
-    and tune; `resume RECORD` goes on there by itself.
+    and tune; `resume RECORD` continues there by itself.
     """
     with session(json="--json" in command, quiet="--quiet" in command or "-q" in command, yes=True) as (ui, _):
         go_over(machine, command, ui)

@@ -1,4 +1,4 @@
-"""Make sure that a study remounts no file system but its own, or asks first where other files lie on it."""
+"""Make sure that a study remounts only file systems of its own, and ask first where other files lie on one."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _MOST_NAMED = 5
 
 
 def check_mounts(study: Study, own: Iterable[Path], ui: Ui) -> None:
-    """Ask before options of a mount are varied on which more than pgdyno's own folders lie.
+    """Ask before varying the options of a mount that holds more than pgdyno's own folders.
 
     Args:
         study: The study.
         own: The folders of its clusters and of their pg_wal.
-        ui: Is asked.
+        ui: Asks the user.
 
     Raises:
         SpecError: Nothing of the study lies on a file system whose options it varies, or other files lie on one whose
@@ -37,18 +37,18 @@ def check_mounts(study: Study, own: Iterable[Path], ui: Ui) -> None:
         if not here:
             raise SpecError(
                 f"nothing of this study lies on {mount}",
-                hint="name the mount point below pgdyno's home (--home), or below --wal-home",
+                hint="name the mount point of the file system that holds pgdyno's home (--home) or its --wal-home",
             )
         others = [*sorted(set(_list_others(mount, here))), *_list_other_mounts(mount)]
         named = ", ".join([*others[:_MOST_NAMED], *(["…"] if len(others) > _MOST_NAMED else [])])
         if others and any(is_barrier(name) and find_folder(name) == mount for name in names):
             raise SpecError(
-                f"barriers of {mount} are not varied: more than pgdyno's home lies there",
-                detail=f"a power failure would damage {named}, too",
+                f"pgdyno does not vary the barriers of {mount}, because other files lie there",
+                detail=f"a power failure could damage {named} as well",
                 hint="give pgdyno's home a file system of its own (--home)",
             )
         if others and not ui.confirm(
-            f"trials remount {mount} with other options, and more than pgdyno's home lies there: {named}. Do it?",
+            f"Trials will remount {mount} with other options, and it also holds {named}. Continue?",
             default=False,
         ):
             raise InterruptedStudyError("not started")
@@ -59,7 +59,7 @@ def _find_mount(folder: Path) -> Path:
 
 
 def _list_other_mounts(mount: Path) -> Iterator[str]:
-    """Yield the other mount points of a file system: most of its options hold for all of them."""
+    """Yield the other mount points of a file system: most options hold for all mounts of a file system."""
     words = read_mount_words()
     devices = {one[2] for one in words if one[4] == str(mount)}
     yield from (one[4] for one in words if one[2] in devices and one[4] != str(mount))

@@ -37,7 +37,7 @@ class RecordProgress(msgspec.Struct, frozen=True, kw_only=True):
         """Describe a record that has not ended; return an empty text for one that has."""
         if self.stage is Stage.ENDED:
             return ""
-        goes_on = "" if self.stage is Stage.BEING_MEASURED else f"; `pgdyno resume {path}` goes on"
+        goes_on = "" if self.stage is Stage.BEING_MEASURED else f"; `pgdyno resume {path}` continues"
         return f"{self.stage.value}: {self.counted}{goes_on}"
 
 

@@ -43,7 +43,9 @@ def run_search(store: RecordStore, record: StudyRecord, search: Search, stage: T
                 ui.say("the time is over before all is settled: `pgdyno resume` runs what is left of the plan")
                 return
         if wanted.duration_s > trial.duration_s and not is_longer_told:
-            ui.say(f"trials at rates take {wanted.duration_s:.0f} s each: the percentile needs so many transactions")
+            ui.say(
+                f"trials at scheduled rates take {wanted.duration_s:.0f} s each: the percentile needs so many transactions"
+            )
             is_longer_told = True
         aim = "closed loop" if wanted.rate_tps is None else f"at {wanted.rate_tps:g} tps"
         stand = describe_search(searcher.stand(trial.workload), left=searcher.count_left(trial))

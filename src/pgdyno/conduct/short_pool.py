@@ -60,7 +60,7 @@ def give_way(store: RecordStore, error: ShortPoolError, *, ui: Ui) -> bool:
     if not all(trial.planned.is_observed for trial in finished):
         ui.say(
             f"the comparison ends early: the kernel made only {error.made} of {error.asked} huge pages ({error.name}),"
-            " and the rounds so far had all of them; `pgdyno resume` goes on once memory is free for them"
+            " and the rounds so far had all of them; `pgdyno resume` continues once memory is free for them"
         )
         return False
     smaller = _leave_out(record, experiment, error)

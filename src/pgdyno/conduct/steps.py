@@ -48,7 +48,7 @@ _REASON = re.compile(r"(?:ERROR|FATAL|PANIC): +(.*)")
 
 
 def run_stage(store: RecordStore, record: StudyRecord, stage: TrialStage, *, ui: Ui) -> None:
-    """Run the trials of a study that are not finished, each after the other."""
+    """Run the trials of a study that are not finished, one after the other."""
     for step, trial in list_open_trials(store, record):
         outcome = try_trial(step, trial, store=store, stage=stage, ui=ui)
         ui.end_step(describe_outcome(outcome))
@@ -76,13 +76,13 @@ def list_open_trials(store: RecordStore, record: StudyRecord) -> list[tuple[Step
 
 
 def find_overrun_s(now_s: float, *, began_s: float, allowed_s: float, next_s: float) -> float:
-    """Return how much too late the middle of the next turn would come; positive: do not begin it.
+    """Return by how many seconds the middle of the next step would miss the announced time; positive: do not begin it.
 
-    Ending half a turn late is as near to what was announced as ending half a turn early.
+    Ending half a step late is as near to what was announced as ending half a step early.
 
     Args:
-        now_s: The time between two turns, on the clock of `began_s`.
-        began_s: When the first turn began.
+        now_s: The time between two steps, on the clock of `began_s`.
+        began_s: When the first step began.
         allowed_s: The time that was announced for all of them.
         next_s: How long the next one is likely to take.
     """
@@ -215,7 +215,7 @@ def trial_step(
         if schedule is not None:
             if schedule.is_stopped and not is_told:
                 is_told = True
-                ui.say("the block ends after the round under way, and is kept; Ctrl-C again breaks it off")
+                ui.say("the block will end after the current round and be kept; press Ctrl-C again to abort it")
             ui.show_verdicts(schedule.news)
         ui.show_load(tps=second.tps, latency_ms=second.latency_average_ms)
 
@@ -229,7 +229,7 @@ def trial_step(
         on_load=show_load,
         schedule=schedule,
     )
-    # What is so in every trial is told once, and the report says it.
+    # A gap that every trial has is told once; the report lists it.
     known = [*stage.server.unseen, *(gap for earlier in store.read_trials() for gap in earlier.gaps)]
     store.write_trial(outcome.record)
     for gap in outcome.record.gaps:
@@ -243,19 +243,19 @@ def tell_failure(trial: PlannedTrial, error: PgdynoError, *, tries: int, ui: Ui)
     ui.end_step(f"failed: {error.fact}")
     if tries == TRIES or not isinstance(error, StepFailedError | ShortPoolError):
         if isinstance(error, StepFailedError) and not error.hint:
-            error.hint = "what was finished is kept: once the cause is gone, `pgdyno resume` goes on"
+            error.hint = "finished trials are kept: once the cause is gone, `pgdyno resume` continues"
         return False
     said = _REASON.search(error.detail)
     # Many lines are the end of a log.
     lines = error.detail.splitlines()
     words = said[1] if said else lines[0] if 0 < len(lines) <= _FEW_LINES else ""
     reason = f" after `{words.strip()}`" if words else ""
-    ui.say(f"trial {trial.number} is repeated{reason}; what the failed try left is kept beside it")
+    ui.say(f"repeating trial {trial.number}{reason}; the files of the failed attempt are kept")
     return True
 
 
 def title_of(trial: PlannedTrial, *, trials_count: int) -> str:
-    """Return the title of a trial, short enough for its result to stand on the same line."""
+    """Return the title of a trial, short enough for its result to fit on the same line."""
     of = f" {shorten(trial.variants[0])}" if len(trial.variants) == 1 else ""
     of = of if trial.rate_tps is None else f" at {trial.rate_tps:,g} tps"
     return f"trial {trial.number}/{trials_count} {trial.workload}{of}"
@@ -274,8 +274,9 @@ def describe_outcome(outcome: TrialOutcome) -> str:
 def _predict(folder: Path, store: RecordStore, stage: TrialStage, trial: PlannedTrial) -> None:
     """Write predictions for a trial into its empty folder.
 
-    Nothing is predicted of variants that alternate, of loading, of loads from load hosts, of loads in parts or on standbys, of loads through a pooler, which
-    decides how many transactions run at a time, nor of a given server, whose checkpoints and caches others determine, too.
+    Nothing is predicted of variants that alternate, of loading, and of loads from load hosts, in parts, on standbys, or through a
+    pooler, which decides how many transactions run at a time. Nor of a given server, whose checkpoints and caches others
+    determine, too.
     """
     load = stage.plan.find_load(trial)
     is_plain = not load.is_loading and not load.parts and load.endpoint == PRIMARY

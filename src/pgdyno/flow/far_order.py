@@ -73,7 +73,7 @@ def read_order(words: Sequence[str], machine: str) -> Order:
     if command not in COMMANDS:
         raise SpecError(
             f"`{command}` is not run on another machine" if command else "no command is named",
-            hint="`pgdyno resume RECORD` goes on there by itself: the record knows its machine"
+            hint="`pgdyno resume RECORD` continues there by itself: the record knows its machine"
             if command == RESUME
             else f"one of {', '.join(COMMANDS)}: for example `pgdyno on db1 check`",
         )

@@ -169,7 +169,7 @@ class _Run:
     @property
     def _goes_on(self) -> str:
         is_known = self._note is not None or self._order.words[0] == RESUME
-        return "" if not is_known else f"; `pgdyno resume {self._home}` goes on"
+        return "" if not is_known else f"; `pgdyno resume {self._home}` continues"
 
     def _begin(self, began: Began, command: FarCommand, stack: ExitStack) -> None:
         """Put what the record begins with where it will lie, so that it can be resumed from here whatever happens."""
@@ -209,7 +209,7 @@ def _check_not_killed(name: str, code: int, record: Path | None) -> None:
         raise StepFailedError(
             f"pgdyno was killed on {name}, by signal {code - _KILLED_BY}",
             detail="by a person there, or by the kernel for want of memory: `dmesg` there tells",
-            hint="" if record is None else f"what was finished is here; `pgdyno resume {record}` goes on",
+            hint="" if record is None else f"what was finished is here; `pgdyno resume {record}` continues",
         )
 
 

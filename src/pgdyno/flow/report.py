@@ -228,5 +228,5 @@ def keeping_what_is_finished(store: RecordStore) -> Iterator[None]:
         raise InterruptedStudyError(
             f"stopped after {finished_count} of {planned_count} trials",
             detail=f"what was finished is kept in {store.path}; nothing was left running",
-            hint=f"`pgdyno resume {store.path}` goes on",
+            hint=f"`pgdyno resume {store.path}` continues",
         ) from exc

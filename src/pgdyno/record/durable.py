@@ -52,7 +52,7 @@ def writing(path: Path) -> Iterator[None]:
         yield
     except OSError as exc:
         is_full = exc.errno in _FULL_DISK
-        hint = "the disk of the record is full: free some space; `pgdyno resume` goes on" if is_full else ""
+        hint = "the disk of the record is full: free some space; `pgdyno resume` continues" if is_full else ""
         raise StepFailedError(f"cannot write {path}", detail=why(exc), hint=hint) from exc
 
 

@@ -34,14 +34,14 @@ _PROGRESS_FILE = "pgbench.stderr"
 
 
 class RunningTrial(msgspec.Struct, frozen=True, kw_only=True):
-    """A trial that has no `trial.json` yet: its data so far, and the seconds that pgbench has told."""
+    """A trial that has no `trial.json` yet: its data so far, and the per-second progress that pgbench has reported."""
 
     data: TrialData
     seconds: tuple[Progress, ...]
 
 
 class _GrowingProgress:
-    """Reads the seconds that one pgbench tells."""
+    """Reads the per-second progress of one pgbench."""
 
     def __init__(self, path: Path) -> None:
         self._lines = GrowingLines(path)
@@ -62,10 +62,10 @@ class _GrowingProgress:
 
 
 class RunningTrialReader:
-    """Reads a trial that runs again and again, and only what is new.
+    """Reads a running trial repeatedly, each time only what is new.
 
     Args:
-        folder: Of the trial.
+        folder: The trial's.
         planned: The trial.
     """
 
@@ -76,7 +76,7 @@ class RunningTrialReader:
         self._server = GrowingSamples(folder / SERVER_FILE, ServerHeader, ServerRows)
 
     def read(self, *, has_samples: bool = True) -> RunningTrial | None:
-        """Read the trial; return None before its measured load began.
+        """Read the trial; return None if its measured load has not begun.
 
         Without samples and log, reading takes so little that it can be repeated every second.
 
@@ -87,7 +87,7 @@ class RunningTrialReader:
         except OSError:
             return None
         machine, server = self._read_samples() if has_samples else (None, None)
-        # Of a server elsewhere, the machine's header has that machine's clock.
+        # If the server is on another machine, the header of the machine's samples has that machine's clock.
         header = (server and server.header) or (machine and machine.header)
         offset_s = header.wall_s - header.monotonic_s if header else 0.0
         # pgbench writes each line when its second ends.
@@ -119,7 +119,7 @@ class RunningTrialReader:
         return RunningTrial(data=data, seconds=seconds)
 
     def _read_progress(self) -> tuple[float, tuple[Progress, ...]]:
-        """Return when the last second was told, and what all pgbenches of the load have told.
+        """Return when the last second was reported, and what all pgbenches of the load have reported.
 
         Raises:
             OSError: A file is not there.
@@ -134,7 +134,7 @@ class RunningTrialReader:
     def _read_samples(self) -> tuple[OsSamples | None, ServerSamples | None]:
         """Read both samplers' files, packed already or not; None for one that is not there yet."""
         machine, server = None, None
-        # Of a server elsewhere there may be the one without the other.
+        # If the server is on another machine, there may be one of the files without the other.
         with contextlib.suppress(PgdynoError, OSError, ValueError):
             seen = self._machine.read()
             grown = None if seen is None else OsSamples(header=seen[0], frame=seen[1], end=None, torn="")

@@ -457,7 +457,7 @@ class GivenServerUnderTest:
                     raise StepFailedError(
                         "the server does not answer any more",
                         detail=error.reason,
-                        hint="see its log, or ask who runs it; `pgdyno resume` goes on once it answers, after a failover, too",
+                        hint="see its log, or ask who runs it; `pgdyno resume` continues once it answers, after a failover, too",
                     ) from cause
             time.sleep(0.5)
 

@@ -1,4 +1,4 @@
-"""A server of pgdyno's own as a trial sees it: a disposable cluster that begins each trial as a copy of a loaded one.
+"""A server of pgdyno's own as a trial sees it: a disposable cluster that is restored before each trial, by default as a copy of a loaded one.
 
 It may have standbys, which are copies of the same loaded cluster and live and die with it.
 """
@@ -45,9 +45,9 @@ class OwnServer:
     Args:
         installation: Which PostgreSQL.
         home: Where the cluster and the loaded one lie.
-        port: On which it listens beside its socket; None: on none.
+        port: The TCP port on which it listens beside its socket; None: the socket only.
         standbys: How many standbys stream from it.
-        fails_over: Whether it ends in each trial, and one of its standbys takes its place.
+        fails_over: Whether each trial ends this server and lets one of its standbys take over.
         access: How load hosts reach it; None: the load comes from this machine.
     """
 
@@ -78,7 +78,7 @@ class OwnServer:
     def in_slot(self, number: int) -> OwnServer:
         """Return a server of the same PostgreSQL and data that runs beside others, each in a slot of its own.
 
-        It listens on its socket only, and has no standbys.
+        It has no port and no standbys. No load host reaches it: no design that runs several servers takes any.
 
         Raises:
             HostError: As for `Home.slot`.
@@ -113,14 +113,14 @@ class OwnServer:
 
     @property
     def load_address(self) -> Address:
-        """The same, or its pooler, or where load hosts reach it: settings are those of the whole server."""
+        """Where the load connects: the pooler if there is one, else the server; with load hosts, where those reach it."""
         if self._pooler is None:
             return self.direct_address
         return self._pooler.address if self._access is None else self._access.reach(DATABASE, is_pooled=True)
 
     @property
     def direct_address(self) -> Address:
-        """The same, or where load hosts reach it."""
+        """Where a load that avoids the pooler connects."""
         return self.address if self._access is None else self._access.reach(DATABASE)
 
     @property
@@ -155,12 +155,12 @@ class OwnServer:
 
     @property
     def unseen(self) -> tuple[Gap, ...]:
-        """What no trial on it can observe: nothing."""
+        """Empty: trials on it can observe everything."""
         return ()
 
     @property
     def seeks_statements(self) -> bool:
-        """Whether the settings load pg_stat_statements, which costs time: it is not there unless asked for."""
+        """Whether the settings load pg_stat_statements, which costs time, so it is loaded only on request."""
         loaded = str(self._settings.get("shared_preload_libraries", ""))
         return STATEMENTS in re.split(r"[\s,'\"]+", loaded)
 
@@ -199,9 +199,9 @@ class OwnServer:
     ) -> Iterator[None]:
         """Run the server, its standbys and its pooler for the length of a `with` block.
 
-        It ends without a checkpoint, because its data are thrown away; in order if the next trial goes on with them.
+        It is stopped without a checkpoint, because its data are thrown away, or shut down in order if the next trial goes on with them.
         """
-        # What fails leaves data in a state that no trial should begin with.
+        # A trial that fails leaves data with which no other should begin.
         self._home.aged_from = None
         server = Server(
             installation=self._installation, home=self._home, log_path=log_path, port=self._port, access=self._access
@@ -297,11 +297,11 @@ class OwnServer:
                 self._standbys.warm()
                 return
             sql.checkpoint(connection)
-        # A start leaves shared_buffers empty; what it has read into the kernel's cache goes, too.
+        # A start leaves shared_buffers empty; what the server had read into the kernel's cache is dropped, too.
         self._standbys.restart_cold(server, self._settings)
 
     def prepare_switch(self, variants: Sequence[Variant]) -> VariantFiles | SwitchedFiles:
-        """Write the settings of variants into files of the cluster, of which a running server reads one."""
+        """Write the settings of variants into files of the cluster, one of which a running server reads at a time."""
         files = VariantFiles(self._home, variants)
         return SwitchedFiles(files, self._standbys, variants) if self._standbys else files
 
@@ -310,12 +310,12 @@ class OwnServer:
         return Pgbench(installation=self._installation, user=self._home.user, script_directory=self._home.scripts)
 
     def find_failure(self) -> StepFailedError | None:
-        """Return the error to raise if the server, a standby or the pooler has ended, or a server that ended is back; else None."""
+        """Return the error to raise if the server, a standby or the pooler has ended, or the old primary runs again; else None."""
         failure = self._running.find_failure() or self._standbys.find_failure() or self._find_return()
         return failure or (None if self._pooler is None else self._pooler.find_failure())
 
     def find_stall(self, session: sql.Connection) -> StepFailedError | None:
-        """Return the error of a pooler that does not answer, or of a standby that streams no more, for which commits may wait forever."""
+        """Return the error of a pooler that does not answer, or of a standby that no longer streams, for which commits may wait forever."""
         if self._pooler is not None and (silence := self._pooler.find_silence()) is not None:
             return silence
         return None if self._retired is not None else self._standbys.find_stall(session, self._running)
@@ -334,12 +334,12 @@ class OwnServer:
         return StepFailedError(
             "the old primary runs again beside the standby that took its place",
             detail=f"process {', '.join(map(str, sorted(pids)))} in {self._retired.home.data}",
-            hint="pgdyno has ended it; clients of a list of hosts would have written to it: find what started it",
+            hint="pgdyno has ended it. Clients with a list of hosts could have written to it: find out what started it",
         )
 
     def _stop_in_order(self, server: Server, *, aged_from: Path) -> None:
         with server.connect() as connection:
-            # A checkpoint has the patience that many dirty pages take, and leaves the shutdown little to write.
+            # A checkpoint may take as long as many dirty pages need, and leaves the shutdown little to write.
             sql.checkpoint(connection)
         server.stop()
         self._home.aged_from = aged_from

@@ -4,7 +4,7 @@ One thread with a connection of its own changes the settings, waits out the chan
 all on deadlines of the monotonic clock. A `SliceSchedule` decides what runs next and when enough is known; which variant
 is better is never asked here. The main thread, which watches the load, looks in four times a second.
 
-Every slice does the same, also when its variant is the one before: two slices of one variant then differ by chance alone.
+Every slice does the same, even if its variant is the same as before: two slices of one variant then differ by chance alone.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from pgdyno.run.sample.machine_counters import Counts, MachineCounters, subtract
 from pgdyno.run.under_test import ServerUnderTest, SettingsChanger, SettingsSwitch
 
 LEAST_WASHOUT_S = 0.05
-# Transactions that began under the old settings are to end before anything counts. In a closed loop what is left of
-# one takes about its mean, and of every hundred five take longer than three means if they are exponential.
+# Transactions that began under the old settings are to end before anything counts. In a closed loop the rest of one takes
+# about the mean latency; if latencies are exponential, 5 % take longer than three means.
 _WASHOUT_LATENCIES = 3.0
 # A slice whose change came late is prolonged until this share of it counts.
 LEAST_COUNTED_RATIO = 0.5
 _REVIEW_EVERY_S = 1.0
-# The load's last moment is not a slice's: clients end one after the other.
+# The load's last moment belongs to no slice: clients end one after the other.
 _BEFORE_END_S = 0.25
 _END_PATIENCE_S = 5.0
 
@@ -62,11 +62,14 @@ class SliceSchedule(Protocol):
     """The rule by which slices are run."""
 
     def next_round(self, slices: Sequence[Slice]) -> SliceRound | None:
-        """Return what to run next, given all slices so far; None ends the load. Switching waits for it: return at once."""
+        """Return what to run next, given all slices so far; None ends the load.
+
+        Switching waits for the result, so return at once.
+        """
         ...
 
     def review(self, folder: Path, slices: Sequence[Slice]) -> None:
-        """Look at what has come, about once a second, in the main thread; may take a tenth of a second.
+        """Evaluate the slices so far, about once a second, in the main thread; may take a tenth of a second.
 
         Args:
             folder: The trial's, with the packed transactions so far.
@@ -79,15 +82,15 @@ class Switchback:
     """One block: use it around its load, in the main thread.
 
     Args:
-        server: It runs, with the settings of the first variant.
-        switch: Of the server, prepared for the variants.
+        server: The running server, with the settings of the first variant in force.
+        switch: The server's switch, prepared for the variants.
         variants: All that the schedule may ask for, the reference first.
         kernel: Holds the kernel settings of the variants.
         schedule: Decides which slices run.
         folder: The trial's; the slices are written into it.
         duration_s: The longest that the load will run.
-        latency_s: Mean latency of the warm-up without the wait for scheduled starts; None where there was no warm-up, and
-            the load's first second is taken.
+        latency_s: Mean latency of the warm-up without the wait for scheduled starts; None if there was no warm-up: the
+            load's first second is used instead.
     """
 
     def __init__(
@@ -118,7 +121,7 @@ class Switchback:
         self._executor = concurrent.futures.ThreadPoolExecutor(max_workers=1, thread_name_prefix="switchback")
         self._switching: concurrent.futures.Future[None] | None = None
         self.slice_s: float | None = None
-        """Of the last round that was begun; None before the first."""
+        """Length of a slice in the last round after the pilot; None before the first."""
         self.washout_s: float | None = None
         """None before the load runs."""
 
@@ -133,7 +136,7 @@ class Switchback:
     ) -> None:
         self._stop.set()
         if self._switching is not None:
-            # A thread that waits for a server that hangs is left to its own patience, or to the server's end.
+            # A thread that waits for a hung server is left to its own timeout, or to the server's end.
             concurrent.futures.wait([self._switching], timeout=_END_PATIENCE_S)
         self._executor.shutdown(wait=False)
         if kind is None and (failure := self.find_failure()) is not None:
@@ -257,7 +260,7 @@ class _Slicer:
         self._washout_s = washout_s
 
     def run(self, variant: Variant, *, begin_s: float, slice_s: float) -> _Seen | None:
-        """Wait for `begin_s` and run a slice from there to `slice_s` later; None when it was stopped."""
+        """Wait for `begin_s` and run a slice of `slice_s`, or longer if the change came late; None when it was stopped."""
         if self._is_stopped_before(begin_s):
             return None
         began_s = monotonic_s()

@@ -1,6 +1,6 @@
 """Count the exchanges of a transaction: how often its client sends something and waits for the answer.
 
-An SQL command is one exchange in each query mode; its first Prepare, once for each client, is left out. A pipeline is one
+An SQL command is one exchange in each query mode; the first Prepare of each client is not counted. A pipeline is one
 exchange, whatever is in it.
 """
 
@@ -12,7 +12,7 @@ from pgdyno.plan.plan import PlannedWorkload
 from pgdyno.record.pgbench.output import PgbenchSummary
 
 BUILTIN_EXCHANGES = {"tpcb-like": 7, "simple-update": 5, "select-only": 1}
-"""Of each built-in script. Source: PostgreSQL 18 src/bin/pgbench/pgbench.c, builtin_script."""
+"""By built-in script. Source: PostgreSQL 18 src/bin/pgbench/pgbench.c, builtin_script."""
 
 
 class UncountableError(Exception):
@@ -20,12 +20,13 @@ class UncountableError(Exception):
 
 
 def count_exchanges(workload: PlannedWorkload, warm_up: PgbenchSummary | None, load: PgbenchSummary | None) -> float:
-    """Count the exchanges of a mean transaction.
+    """Count the exchanges of an average transaction.
 
     Args:
         workload: The load.
-        warm_up: Of the same load, with the commands of script files; None without one.
-        load: With the transactions of each of several scripts; None if it was not read.
+        warm_up: pgbench's summary of the warm-up, which lists the commands of script files; None without a warm-up.
+        load: pgbench's summary of the measured load, with the transactions of each script if there are several; None if it was
+            not read.
 
     Raises:
         UncountableError: They cannot be counted, with the reason.
@@ -40,7 +41,7 @@ def _count_in(name: str, place: int, warm_up: PgbenchSummary | None) -> int:
     if name in BUILTIN_EXCHANGES:
         return BUILTIN_EXCHANGES[name]
     if warm_up is None:
-        raise UncountableError("no warm-up ran, in which pgbench lists the commands of a script")
+        raise UncountableError("there was no warm-up, and only then does pgbench list the commands of a script")
     listed = [script.statements for script in warm_up.scripts] or [warm_up.statements]
     if place >= len(listed) or not listed[place]:
         raise UncountableError("pgbench listed no commands of a script")

@@ -1,1 +1,1 @@
-"""Conduct studies on servers of the user's, which a connection string names."""
+"""Conduct studies on a server of the user's that a connection string names."""

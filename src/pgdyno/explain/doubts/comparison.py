@@ -125,8 +125,8 @@ def _early_end(record: StudyRecord, experiment: Experiment, analysis: StudyAnaly
             yield Finding(
                 severity=Severity.WARNING,
                 claim=_OPEN_QUESTIONS if sweep is None else _OPEN_CURVE,
-                evidence=f"{last} of at most {planned} {turns}",
-                advice="`pgdyno resume` goes on.",
+                evidence=f"{last} of at most {planned} {turns} were run",
+                advice="`pgdyno resume` continues.",
                 workload=comparison.workload,
             )
 

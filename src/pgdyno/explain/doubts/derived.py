@@ -73,7 +73,7 @@ def _too_short(cycle: CheckpointCycle) -> Finding:
     held = f"{count} checkpoint{'s' if high > 1 else ''}"
     return Finding(
         severity=Severity.WARNING,
-        claim="Trials were too short to show what rarer checkpoints gain.",
+        claim="Trials were too short to show what is gained by checkpointing less often.",
         evidence=(
             f"A trial of {cycle.duration_s:.0f} s contained {held} with stock settings, which have a checkpoint about"
             f" every {cycle.cycle_s:.0f} s"

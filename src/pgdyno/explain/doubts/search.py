@@ -31,11 +31,11 @@ def _early_end(record: StudyRecord, search: RateSearch) -> Iterator[Finding]:
     ran = {trial.number for level in search.levels for trial in level.trials}
     last = max(ran, default=0)
     left = [t for t in record.plan.trials if t.workload == search.workload and t.number > last]
-    advice = "`pgdyno resume` goes on." if left else "More --minutes, longer trials or a larger --detect would."
+    advice = "`pgdyno resume` continues." if left else "More --minutes, longer trials or a larger --detect would."
     yield Finding(
         severity=Severity.WARNING,
         claim="The search ended before its limit was found as closely as was asked for.",
-        evidence=f"{len(ran)} trials at rates, {len(left)} of the plan are left",
+        evidence=f"{len(ran)} trials at scheduled rates, {len(left)} of the plan are left",
         advice=advice,
         workload=search.workload,
     )

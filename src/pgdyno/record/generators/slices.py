@@ -1,4 +1,4 @@
-"""Read the transactions of slices that one pgbench or several logged, each with the time of day of its own machine."""
+"""Read the transactions of slices from the logs of one or several pgbenches, whose times are those of their machines' clocks."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class MergedSlice(msgspec.Struct, frozen=True, kw_only=True):
     whole: SliceLoad
     """Those of all pgbenches."""
     parts: Mapping[str, SliceLoad] = {}
-    """Those of each part of the load, in the order of their folders; empty of a load without parts."""
+    """Those of each part of the load, in the order of their folders; empty for a load without parts."""
 
 
 class MergedSliceReader:
@@ -27,7 +27,7 @@ class MergedSliceReader:
     Args:
         folder: The trial's.
         transactions: Name of the folder of packed transactions.
-        clock_offset_s: Of a load that one pgbench made; see `SliceReader`.
+        clock_offset_s: For the load of a single pgbench; see `SliceReader`.
 
     Raises:
         OSError: What is known of a load host cannot be read.
@@ -45,7 +45,7 @@ class MergedSliceReader:
         self._found: list[list[SliceLoad]] = [[] for _ in self._readers]
 
     def take(self, slices: Sequence[Slice], *, is_ended: bool = False) -> Iterator[MergedSlice]:
-        """Yield the transactions of the slices after those taken before; see `SliceReader.take`."""
+        """Yield the transactions of the slices that earlier calls have not yielded; see `SliceReader.take`."""
         for (_, reader), found in zip(self._readers, self._found, strict=True):
             found.extend(reader.take(slices, is_ended=is_ended))
         while all(self._found):

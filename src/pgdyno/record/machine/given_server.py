@@ -1,4 +1,4 @@
-"""Define what is known of a server that is reached by a connection string, and of which nobody may see the machine."""
+"""Define what is known of a server that is reached by a connection string, whose machine pgdyno may not be able to see."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import msgspec
 
 
 class Capability(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing that pgdyno would see or do in a server, and whether the server lets it."""
+    """One thing that pgdyno would see or do in a server, and whether the server permits it."""
 
     name: str
     group: str
@@ -15,13 +15,13 @@ class Capability(msgspec.Struct, frozen=True, kw_only=True):
     refusal: str | None = None
     """The server's own words; None: it is granted."""
     grants: tuple[str, ...] = ()
-    """Statements that would give it, in the database that was connected to; empty if it is granted, or if no GRANT gives it."""
+    """Statements that would give it, in the database that was connected to; empty if it is granted, or if no GRANT would give it."""
 
 
 class RoundTrip(msgspec.Struct, frozen=True, kw_only=True):
     """How long an empty statement takes from here to the server and back, in seconds.
 
-    The statements follow each other within a moment, so that they say nothing of another one: there is no interval.
+    The statements follow each other within a moment, so they say nothing of round trips at other times; hence no interval.
     """
 
     median_s: float
@@ -48,30 +48,30 @@ class GivenServer(msgspec.Struct, frozen=True, kw_only=True):
     is_superuser: bool
     is_in_recovery: bool
     is_read_only: bool
-    """Whether its sessions only read unless they ask for more."""
+    """Whether its sessions are read-only by default."""
     is_encrypted: bool
     is_local: bool
     """Whether it is reached by a socket file or the loopback interface."""
     service: str | None
-    """The managed service, by what its servers have; None if none was recognised."""
+    """The managed service, recognised by marks that its servers have; None if none was."""
     settings_way: str
     """How users of that service change settings; empty without one."""
     pooler: str | None
     """What shows that a pooler stands between; None if nothing does."""
     has_pooled_transactions: bool
-    """Whether one session here may run each transaction in another session of the server."""
+    """Whether one session here may run each transaction in a different session of the server."""
     free_connections: int | None
-    """How many more this role may open; None if that could not be read."""
+    """How many more connections this role may open; None if that could not be read."""
     active_sessions: int | None
     """Sessions of others that run a statement now; None if they are hidden from this role."""
     others_tps: float | None = None
-    """Transactions of others in a second, as seen for two seconds before the load; None if they were not counted."""
+    """Transactions per second of others, counted over two seconds before the load; None if they were not counted."""
     is_archiving: bool | None = None
-    """Whether it keeps its WAL elsewhere; None if that could not be read."""
+    """Whether archive_mode is on; None if that could not be read."""
     replica_count: int | None = None
-    """Replication slots and connected standbys, whichever are more; None if they could not be read."""
+    """The number of replication slots or of connected standbys, whichever is larger; None if they could not be read."""
     system_identifier: str | None = None
-    """Tells its data from those of all other servers; None if it could not be read."""
+    """PostgreSQL's system identifier, which standbys and physical copies share; None if it could not be read."""
     round_trip: RoundTrip
     capabilities: tuple[Capability, ...]
     sslmode: str | None = None
@@ -81,7 +81,7 @@ class GivenServer(msgspec.Struct, frozen=True, kw_only=True):
     has_gss_encryption: bool = False
     """Whether GSSAPI encrypts the connection, in place of TLS; False in older records."""
     system: str | None = None
-    """What its version() says that it was built for and with; None if it was not asked."""
+    """The platform and compiler that its version() names; None if it was not asked."""
 
     @property
     def address(self) -> str:

@@ -21,7 +21,7 @@ class StatementResult(msgspec.Struct, frozen=True, kw_only=True):
 
     text: str
     latency_average_ms: float | None
-    """Mean latency to 1 us; None for an SQL command printed as 0.000, which never ran."""
+    """Mean latency to 1 us; None for an SQL command that pgbench prints as 0.000, because it never ran."""
     failure_count: int
     retry_count: int | None
     """Retries; None unless more than one try was allowed."""
@@ -117,7 +117,7 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
     retried_count: int | None = None
     retry_count: int | None = None
     has_silent_part: bool = False
-    """Whether one of several pgbenches ended no transaction, such as one whose server hangs."""
+    """Whether one of several pgbenches completed no transaction, such as one whose server hangs."""
 
 
 # Spelled as PostgreSQL's own printf writes NaN and Infinity.
@@ -258,7 +258,7 @@ def parse_summary(text: str) -> PgbenchSummary:
 def _parse_statement(match: re.Match[str]) -> StatementResult:
     values: dict[str, object] = {"retry_count": None, **match.groupdict()}
     latency = match["latency_average_ms"]
-    # pgbench prints 0.000 for a command that was not measured; only its own backslash commands are that fast.
+    # pgbench prints 0.000 for a command that was not measured; only backslash commands can be that fast.
     never_ran = float(latency) == 0 and not match["text"].startswith("\\")
     if never_ran or latency in _NOT_FINITE:
         values["latency_average_ms"] = None

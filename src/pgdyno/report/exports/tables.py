@@ -1,6 +1,6 @@
 """Lay a report's figures out as tables for other programs: trials, seconds, series, wait events, statements and curves.
 
-Names of columns are those of report.json. What was not observed is null.
+Most names are those of report.json; nested figures are flattened (`latency_p99_ms`). What was not observed is null.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ _KEYS = {"workload": pl.String, "variants": pl.String, "trial": pl.Int64}
 
 
 def list_tables(analysis: StudyAnalysis) -> dict[str, pl.DataFrame]:
-    """Return the tables of a study by name; each row begins with its workload, variants and trial.
+    """Return the tables of a study by name; each row begins with its workload, variants and trial, or of `curve` with its number of clients.
 
     Returns:
         `trials`: a row for each trial, with all figures and counts. `seconds`: TPS and latencies of each whole second, by
         `t_s` since the load began. `series`: every other series, a row for each observation. `waits`: client sessions
         by wait event. `statements`: mean latency of each command of the scripts over the warm-up. `curve`, only where
-        numbers of clients were swept, also after the study: TPS and status of each, without a trial.
+        the study or the sweep that followed it varied the number of clients: TPS and status of each.
     """
     trials = [(workload, trial) for workload in analysis.workloads for trial in workload.trials]
     points = list(_list_points(analysis))
@@ -46,7 +46,7 @@ def list_tables(analysis: StudyAnalysis) -> dict[str, pl.DataFrame]:
                     workload,
                     trial,
                     {
-                        # pgbench names a file by its path, which each trial has in a folder of its own.
+                        # pgbench names a file by its path, and each trial has its own copy of the file.
                         "script": one.script.rpartition("/")[2],
                         "statement": one.statement,
                         "warm_up_latency_ms": one.latency_ms,

@@ -92,11 +92,11 @@ def describe_trial_set(report: ReportInput) -> tuple[str, ...]:
     tried = sum(setting.left_out is None for setting in tuned.settings)
     with_own = report.record.study.server.settings
     both = (
-        f" {join_names([f'{n} = {v}' for n, v in with_own.items()])} applied with and without the set."
+        f" The study's own {join_names([f'{n} = {v}' for n, v in with_own.items()])} applied both with and without the set."
         if with_own
         else ""
     )
-    others = ", the others are listed with the reason" if tried < len(tuned.settings) else ""
+    others = "; the others are listed with the reason" if tried < len(tuned.settings) else ""
     return (
         f"Settings were derived for {tuned.derived_for}; {tried} of {len(tuned.settings)} were tested{others}.{both}",
         *_describe_left_out(tuned),

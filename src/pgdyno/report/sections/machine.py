@@ -120,7 +120,7 @@ def _list_disk(host: HostFacts, disk: DiskFacts, wal: DiskFacts | None) -> list[
 def kernel_table(host: HostFacts) -> Table:
     """Build the table of the kernel's settings, as they were before the first trial."""
     rows = tuple((code(name), text(value)) for name, value in host.kernel_settings.items())
-    remark = "Before the first trial; what a variant changes for its trials is in its own settings."
+    remark = "Values before the first trial. What a variant changes is listed with its settings."
     return Table(
         caption="Kernel settings", columns=columns("Setting", "Value"), rows=rows, remark=remark, level=Level.DETAIL
     )

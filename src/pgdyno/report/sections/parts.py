@@ -1,4 +1,4 @@
-"""Build the section on the parts of loads: what each did beside the others, and what it became under each variant."""
+"""Build the section on the parts of loads: what each did beside the others."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from pgdyno.report.table import Cell, Column, Table, absent, columns, text
 
 _LATENCIES = ("mean", "p50", "p95", "p99")
 _TERSE = frozenset({"p95", "p99"})
-_IN_ALL = "in all"
+_IN_ALL = "all parts"
 _REMARK = (
-    "The parts begin and end at one instant. TPS and latencies are of the steady part of the whole load, so that the TPS of the parts add"
+    "All parts begin at one instant and end at one instant. TPS and latencies are of the steady part of the whole load, so that the TPS of the parts add"
     " up to the whole's in each trial. Intervals are over trials."
 )
 
@@ -97,11 +97,13 @@ def _make_row(
 
 def _show(estimate: Estimate | None) -> Cell:
     if estimate is None or estimate.value is None or estimate.low is not None:
-        return absent("its transactions were not read") if estimate is None else estimate_cell(estimate)
+        return (
+            absent("its transactions could not be read") if estimate is None else estimate_cell(estimate)
+        )
     # One trial has a value and no interval.
     unit = "" if estimate.unit == "tps" else f" {estimate.unit}"
     return Cell(text=f"{format_estimate(estimate).value}{unit}", note=estimate.reason)
 
 
 def _count(failed: int | None) -> Cell:
-    return absent("its pgbench did not say") if failed is None else text(f"{failed:,}")
+    return absent("pgbench did not report it") if failed is None else text(f"{failed:,}")

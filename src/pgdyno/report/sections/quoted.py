@@ -71,7 +71,7 @@ def course_table(workload: WorkloadAnalysis) -> Table | None:
     titles = columns("", *(title_trial(workload, trial) for trial in trials), numbers_from=1)
     left = len(workload.trials) - len(trials)
     remark = f"{left} more trials are not shown: `pgdyno export` writes every second of each." if left else ""
-    return Table(caption=f"TPS in each {step_s:g} s", columns=titles, rows=rows, remark=remark)
+    return Table(caption=f"TPS in each interval of {step_s:g} s", columns=titles, rows=rows, remark=remark)
 
 
 def waiting_table(trial: TrialAnalysis) -> Table | None:

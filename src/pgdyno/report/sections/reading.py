@@ -21,17 +21,17 @@ itself. A number without an interval comes from a single trial.
 A report of one configuration gives no verdict. To compare two configurations, run trials of both in random order \
 (`pgdyno compare`); two reports side by side do not compare them.
 TPS and latencies, including the maximum, cover the steady part of each trial. MSER-5 leaves out the beginning, up to \
-the point from which the mean is known most precisely. “pgbench says” is pgbench's own TPS over the whole load, so the \
+the point from which the mean is known most precisely. “TPS by pgbench” is pgbench's own TPS over the whole load, so the \
 two differ.
 """.splitlines()
 _COMPARING = """\
-The pair is the unit: a variant's result divided by the reference's result in the same round. Only pairs give verdicts; \
+The pair is the unit: a variant's result divided by the geometric mean of the reference's two in the same round. Only pairs give verdicts; \
 the figures of two variants side by side, or two reports, give none.
 -22.5 % [-25.1, -19.7] is a change against the reference with its interval. The interval is valid however often the \
 data are evaluated, so a comparison may stop as soon as it is decided. Figures with [low – high] are each variant's own.
 Faster, slower: the interval excludes 0. Equivalent: the interval lies within the requested band, so the two are close, \
 not necessarily equal. Inconclusive: neither is shown yet; it never means that there is no difference.
-The trials below show whether anything went wrong; the verdicts do not use them.
+The tables under “Trials” show whether anything went wrong; the verdicts do not use them.
 """.splitlines()
 
 _SWEEPING = """\
@@ -39,7 +39,7 @@ Each number of clients has its TPS, with an interval [low – high], and a statu
 in which all loads run under the same conditions.
 A load gets a status once its interval allows no other. Undecided: several are still possible; it never means that there is no \
 difference.
-The trials below show whether anything went wrong; the statuses do not use them.
+The tables under “Trials” show whether anything went wrong; the statuses do not use them.
 """.splitlines()
 
 _SEARCHING = """\

@@ -87,7 +87,7 @@ def _describe_reading(report: ReportInput, count: int) -> Iterator[Block]:
     divided = ", among which the clients are divided evenly" if count > 1 else ""
     yield Prose(
         words=f"The clients of {join_names(_name_loads(report, reading))} read from {names}{divided}. All servers share this machine's CPUs:"
-        f" what reading here takes, the server lacks. {_count_conflicts(reading)}",
+        f" CPU time spent on reading is not available to the primary. {_count_conflicts(reading)}",
         level=Level.HEADLINE,
     )
     # Those of a load in parts have a table of their own.
@@ -135,7 +135,7 @@ def _list_reading_rows(workload: WorkloadAnalysis) -> Iterator[tuple[Cell, ...]]
             text(workload.name),
             text(name),
             text(f"{parts[0].clients}"),
-            number(tps, format_number, "its transactions were not read"),
+            number(tps, format_number, "its transactions could not be read"),
             text("" if p99_ms is None else format_seconds(p99_ms / 1000.0)),
         )
 

@@ -81,7 +81,7 @@ def trials_table(workload: WorkloadAnalysis) -> Table:
     has_skipped = any(trial.skipped_count for trial in workload.trials)
     has_late = any(trial.late_count is not None for trial in workload.trials)
     has_claim = any(trial.pgbench_tps is not None for trial in workload.trials)
-    titles = ["Trial", "TPS", *["pgbench says"] * has_claim, "mean ms"]
+    titles = ["Trial", "TPS", *["TPS by pgbench"] * has_claim, "mean ms"]
     titles += [f"{name} ms (steady part)" if name == "max" else f"{name} ms" for name in names]
     titles += ["transactions", "failed"]
     titles += ["skipped"] * has_skipped + ["above limit"] * has_late + ["steady from"]
@@ -106,7 +106,7 @@ def trials_table(workload: WorkloadAnalysis) -> Table:
         rows.append(tuple(cells))
     remark = _explain_steady_parts(workload)
     if has_claim:
-        remark += f"{' ' if remark else ''}“pgbench says” is pgbench's own TPS over the whole load."
+        remark += f"{' ' if remark else ''}“TPS by pgbench” is pgbench's own TPS over the whole load."
     return Table(caption="Each trial", columns=columns(*titles, numbers_from=1), rows=tuple(rows), remark=remark)
 
 

@@ -1,6 +1,6 @@
-"""Undo tunings at any later time, by the journal.
+"""Undo tunings at any later time, from the journal.
 
-The journal keeps what is still to be done by the next pgdyno or by a restart.
+The journal keeps what the next pgdyno or a restart has still to do.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def _claim(journal: Journal, *, may_restart: bool) -> AppliedTuning:
         is_ours = tuning.owner == this_process()
         if tuning.state is TuningState.APPLYING and is_running(tuning.owner) and not is_ours:
             raise HostError(
-                "another pgdyno is tuning this host, or undoing that",
+                "another pgdyno is tuning this host, or undoing a tuning of it",
                 detail=f"pid {tuning.owner.pid}, since {tuning.at}",
                 hint="wait for it",
             )
@@ -96,7 +96,7 @@ def _claim(journal: Journal, *, may_restart: bool) -> AppliedTuning:
 
 
 def _as_it_runs(change: ServerChange, *, is_finished: bool) -> ServerChange:
-    """Return the change with the server process that runs now, which is to run afterwards, too."""
+    """Return the change with the server process that runs now, so that one runs afterwards as well."""
     try:
         server = open_changed(change)
         running = server.postmaster()
@@ -106,14 +106,14 @@ def _as_it_runs(change: ServerChange, *, is_finished: bool) -> ServerChange:
             starter = find_origin(server, running.id.pid).starter
             return msgspec.structs.replace(change, postmaster=running.id, starter=starter)
     except HostError:
-        # The server is gone, which undoing it will report, or it ends at this moment.
+        # The server is gone, which undoing it will report, or it is just ending.
         return change
     return msgspec.structs.replace(change, postmaster=None) if is_finished else change
 
 
 def _remaining(tuning: AppliedTuning, undone: Sequence[Undo]) -> AppliedTuning | None:
     failed = [undo.change for undo in undone if undo.outcome is UndoOutcome.FAILED]
-    # A server that ends from now on need not be started again: no starter.
+    # A server that ends from now on need not be started again, so it has no starter.
     waiting = [
         msgspec.structs.replace(undo.change, old=None, settings=dict.fromkeys(undo.waiting, ()), starter=None)
         for undo in undone

@@ -264,7 +264,7 @@ class Server:
         return StepFailedError(
             f"{self.name} {process.describe_end(self._process.returncode)}",
             detail=self.log_tail(),
-            hint="what was finished is kept; `pgdyno resume` goes on",
+            hint="what was finished is kept; `pgdyno resume` continues",
         )
 
     def log_tail(self, lines: int = _LOG_TAIL_LINES) -> str:

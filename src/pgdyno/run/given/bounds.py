@@ -105,7 +105,7 @@ def _refuse_wal(seen_bytes: int, most_bytes: float) -> HostError:
     return HostError(
         f"the server has written {format_bytes(seen_bytes)} of WAL, more than the study may have it write",
         detail=f"the bound is {format_bytes(most_bytes)}, and what others wrote counts, too",
-        hint="`pgdyno resume` goes on with the data that were loaded, and counts anew; `--allow wal=200GB` sets another bound",
+        hint="`pgdyno resume` continues with the data that were loaded, and counts anew; `--allow wal=200GB` sets another bound",
     )
 
 

@@ -23,7 +23,7 @@ from pgdyno.spec.pooler import PoolerSpec
 _UNKNOWN_TO_SERVER = "does not exist"
 _HINT_DATABASES = "let it pass on databases that it does not list (PgBouncer: a line `* = host=…` in [databases]), or name one with --database"
 
-HINT_SILENT = "see its log, or ask who runs it; `pgdyno resume` goes on once it answers"
+HINT_SILENT = "see its log, or ask who runs it; `pgdyno resume` continues once it answers"
 
 
 @contextlib.contextmanager

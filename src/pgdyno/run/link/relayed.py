@@ -1,4 +1,4 @@
-"""Reach load hosts from a machine that pgdyno was carried to: through the machine that it came from, which has the keys."""
+"""Reach load hosts from a machine that pgdyno was carried to: by way of the machine that sent it, which has the keys."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ class RelayedLink(SshLink):
         """Make sure that the relay is there: the connections are made at its other end.
 
         Raises:
-            HostError: It is not.
+            HostError: The relay is gone.
         """
         if not self._relay.is_socket():
             raise HostError(
                 f"there is no way to {self.destination} any more",
                 detail=f"{self._relay}, which leads to the machine that pgdyno came from, is gone",
-                hint="is that machine still connected, and does pgdyno run there? `pgdyno resume` there goes on",
+                hint="check that that machine is connected and that pgdyno still runs there; `pgdyno resume` there continues the study",
             )
 
     def start(self, command: str, *, stdout: int | IO[bytes]) -> subprocess.Popen[bytes]:

@@ -35,7 +35,7 @@ _OWN_CLIENTS = 10
 _LOG_TAIL_LINES = 8
 # More than the statements of any script.
 _KEPT_STATEMENTS = 200
-_HINT = "see pooler.log in the trial's folder; what was finished is kept, and `pgdyno resume` goes on"
+_HINT = "see pooler.log in the trial's folder; what was finished is kept, and `pgdyno resume` continues"
 
 
 class Pgbouncer:

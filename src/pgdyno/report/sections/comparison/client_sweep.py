@@ -45,7 +45,7 @@ def describe_scaling_method(report: ReportInput) -> tuple[str, ...]:
     design, *others = describe_method(sweep)
     # Of a given server pgdyno has chosen between two designs; on its own a sweep has one.
     told = (design, *others) if sweep.record.given is not None else others
-    return (f"Then {workload.name} by {how}{under}. {where}", *told)
+    return (f"Afterwards {workload.name} was run with {how}{under}. {where}", *told)
 
 
 def _name(workload: str, scaling: ScalingStudy) -> str:

@@ -95,11 +95,11 @@ def describe_sweep_outlook(sweep: ClientSweep, needed: Mapping[int, int | None],
     late = [point for point in timed if point not in soon]
     parts = []
     if first := soon or late:
-        parts.append(f"about {_longest(first, seconds)} of this sweep would decide {_name_loads(first)}")
+        parts.append(f"about {_longest(first, seconds)} of this sweep would decide the status of {_name_loads(first)}")
     if soon and late:
         parts.append(f"{_name_loads(late)} would take about {_longest(late, seconds)}")
     if near := _name_loads([point for point in opens if point.clients not in seconds]):
-        parts.append(f"no affordable number of rounds would decide {near}{_TOO_NEAR}")
+        parts.append(f"no affordable number of rounds would decide the status of {near}{_TOO_NEAR}")
     said = "; ".join(parts)
     return SweepOutlook(
         words=f"{said[:1].upper()}{said[1:]}.",

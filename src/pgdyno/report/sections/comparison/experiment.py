@@ -40,9 +40,7 @@ def describe_experiment(experiment: Experiment, trials: TrialsSpec, *, is_loadin
     if is_loading:
         return f"{name_variants(experiment)}, in interleaved trials, each a load into an empty cluster,"
     if experiment.takes_turns:
-        return (
-            f"{name_variants(experiment)}, in turns on one server ({format_seconds(trials.duration_s)} each in a round)"
-        )
+        return f"{name_variants(experiment)}, taking turns on one server ({format_seconds(trials.duration_s)} each in a round)"
     how = {
         DesignKind.SWITCHBACK: "alternating under one load",
         DesignKind.PAIRED: f"in interleaved trials of {format_seconds(trials.duration_s)}",

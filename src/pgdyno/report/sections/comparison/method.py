@@ -21,13 +21,13 @@ from pgdyno.units import count_things
 
 # Source: the loads of tests/analyse/test_scaling.py right beside every limit, 600 sweeps for each of two kinds of noise.
 _SIMULATED_STATUSES = (
-    "In simulations that allowed 5 of 100, with up to eight looks and loads very close to every limit, 28 of 1,200"
+    "In simulations with a permitted rate of 5 in 100, with up to eight looks and loads very close to every limit, 28 of 1,200"
     " sweeps had a wrong status."
 )
 
 _DESIGNS = {
     DesignKind.SWITCHBACK: "Switchback: the variants alternate in short slices, in random order, under one continuous load.",
-    DesignKind.PAIRED: "Paired trials: each round is a trial of every variant, in random order, each {start}.",
+    DesignKind.PAIRED: "Paired trials: each round has one trial of every variant and a second one of the reference, in random order, each {start}.",
     DesignKind.LIVE: (
         "Live pairs: in each round the servers of all variants are up at once, each with its own copy of the data and its"
         " own clients, and short slices of load alternate among them in random order. While one server runs, the others"
@@ -47,10 +47,10 @@ _IN_TURNS = (
     " data, reaches all of them alike."
 )
 _TRIALS_REMARK = (
-    "They show whether anything went wrong. Verdicts come from pairs within a round, not from these tables."
+    "These tables show whether anything went wrong. Verdicts come from pairs within a round, not from them."
 )
 _SWEEP_TRIALS_REMARK = (
-    "They show whether anything went wrong. Statuses come from comparisons within rounds, not from these tables. Their intervals"
+    "These tables show whether anything went wrong. Statuses come from comparisons within rounds, not from them. Their intervals"
     " rest on the trials of one load, and differ from those of the curve, which use the noise of all loads."
 )
 
@@ -100,9 +100,9 @@ def _describe_budgets(experiment: Experiment) -> str:
         return ""
     half = f"{experiment.alpha * 50:.3g}"
     return (
-        f" Of these {experiment.alpha * 100:.3g}, {half} belong to the e-process, which is evaluated after every pair,"
-        f" and {half} to one t-test when the planned trials or their time are over (the final look). From then on an"
-        " interval holds the values that both allow."
+        f" Half of each rate, {half} of 100, belongs to the e-process, which is evaluated after every pair, and half to one t-test"
+        " when the planned trials or their time are over (the final look). From then on an interval is what the intervals of"
+        " both have in common."
     )
 
 
@@ -134,7 +134,7 @@ def describe_noise(answers: WorkloadAnswers) -> tuple[str, ...]:
     if verdict.low_ratio is None:
         standing = "Too few pairs were measured to tell whether they differ."
     elif verdict.kind is VerdictKind.INCONCLUSIVE:
-        standing = "No difference is found, as expected; equivalence is not shown yet."
+        standing = "No difference was found, as expected; equivalence has not been shown yet."
     else:
         standing = f"They are {name_verdict(verdict)}, as expected."
     spread = _describe_spread(noise)
@@ -179,7 +179,7 @@ def _describe_observed(report: ReportInput) -> tuple[str, ...]:
     words = (
         f"Before the rounds each variant ran alone for {format_seconds(observed.duration_s)} on each workload, watched by"
         " the samplers, which cannot watch several at once. Bottlenecks, waits and the first charts are from these"
-        " trials; verdicts and results do not count them."
+        " trials; neither verdicts nor results include them."
     )
     return (words,)
 
@@ -201,9 +201,9 @@ def _describe_loads(experiment: Experiment) -> str:
     budget = "" if experiment.budget_s is None else f" or after {format_seconds(experiment.budget_s)}"
     return (
         "Each number of clients is compared with the best one, after differences between rounds are removed. It gets"
-        " a status as soon as its interval allows only one. When its TPS is known within"
-        f" {format_within(PRECISE_RATIO)}, too, or after {ENOUGH_TRIALS} trials, it gets no more of them, except the best one,"
-        f" with which the others are compared. The study ends when that holds for every number{budget}."
+        " its status as soon as its interval allows only one. It is measured no further once its TPS is also known within"
+        f" {format_within(PRECISE_RATIO)}, or after {ENOUGH_TRIALS} trials. The best one goes on, because the others are compared"
+        f" with it. The study ends when no number needs more trials{budget}."
     )
 
 

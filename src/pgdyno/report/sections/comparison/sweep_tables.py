@@ -43,7 +43,7 @@ def loads_table(answers: WorkloadAnswers, sweep: ClientSweep, variants_by_client
                 text(str(point.tps.n)),
             )
         )
-    titles = ("TPS", "TPS per client", "of one client's", "compared with the best", "p50", "p99", "Trials")
+    titles = ("TPS", "TPS per client", "of one client alone", "TPS against the best", "p50", "p99", "Trials")
     return Table(
         caption="Results by number of clients",
         columns=(
@@ -52,7 +52,7 @@ def loads_table(answers: WorkloadAnswers, sweep: ClientSweep, variants_by_client
             *columns(*titles, numbers_from=0),
         ),
         rows=tuple(rows),
-        remark="The status rests on comparisons within rounds, the columns “of one client's” and “compared with"
+        remark="The status rests on comparisons within rounds, the columns “of one client alone” and “TPS against"
         " the best”, whose intervals hold for all rows together. The intervals of TPS and TPS per client hold for"
         " each row"
         " alone and use the noise of all rows; those of latencies use the noise of their own row.",
@@ -111,7 +111,7 @@ def law_table(usl: UslFit) -> Table:
     )
     misfit = usl.lack_of_fit
     words = (
-        f"the observed noise alone would cause that in {format_number(misfit.p_value * 100.0, digits=2)} of 100 cases"
+        f"the observed noise alone would put it as far away in {format_number(misfit.p_value * 100.0, digits=2)} of 100 cases"
         if misfit.p_value is not None
         else misfit.reason
     )

@@ -33,7 +33,7 @@ _SPEED_REMARK = (
 )
 
 
-OF_ALL = "This adds up unlike transactions, and rises as well where slow ones give way to quick ones: the verdicts are those of the parts."
+OF_ALL = "This adds up unlike transactions, and also rises when slow transactions give way to quick ones: the verdicts are those of the parts."
 
 _COMPARED = {INIT_METRICS[0]: INIT_METRICS, OUTAGE_METRICS[0]: (*OUTAGE_METRICS, *SPEED_METRICS)}
 """What is compared beside the deciding metric, where that is none of speed."""

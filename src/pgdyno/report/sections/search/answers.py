@@ -118,7 +118,7 @@ def _badge(answer: LimitAnswer, verdict: RateVerdict) -> str:
 
 def _claim(search: RateSearch, answer: LimitAnswer, limit: str) -> str:
     holds, fails = answer.holds_tps, answer.fails_tps
-    trials = f"{count_things(answer.n, 'trial')} at rates"
+    trials = f"{count_things(answer.n, 'trial')} at scheduled rates"
     if holds is not None and fails is not None:
         about = holds if answer.estimate_tps is None else answer.estimate_tps
         return (
@@ -143,7 +143,7 @@ def _describe_capacity(search: RateSearch, answer: LimitAnswer, asked: Search) -
     if capacity.value is None:
         return ""
     shown = format_estimate(capacity)
-    words = f"In a closed loop it reaches {shown.value} TPS {shown.beside}"
+    words = f"In a closed loop the load reaches {shown.value} TPS {shown.beside}"
     if answer.fails_tps == search.lowest_tps and answer.holds_tps is None:
         return f"{words}; longer trials (--duration) reach lower rates."
     if answer.holds_tps is not None and answer.holds_tps * (1.0 + asked.resolution_ratio) >= capacity.value:
@@ -157,7 +157,7 @@ def _describe_outlook(search: RateSearch, answer: LimitAnswer) -> str:
     if search.more_s is not None:
         return f"About {format_more_time(search.more_s)} of this search would settle it."
     if answer.n < _KNOWN_TRIALS:
-        return "The time it would take is not known yet."
+        return "How much more time it would take is not known yet."
     spread = format_roughly(answer.spread_ratio)
     return (
         f"No affordable number of such trials would settle it: the rate that a trial holds varies by about {spread}"

@@ -41,7 +41,10 @@ def build_rate_trials(report: ReportInput) -> Iterator[Section]:
         if asked is not None and answer.search.levels:
             table = trials_table(answer.search, asked)
             yield Section(
-                title=f"Trials at rates on {answer.workload}", id=f"r{number}", blocks=(table,), is_listed=True
+                title=f"Trials at scheduled rates on {answer.workload}",
+                id=f"r{number}",
+                blocks=(table,),
+                is_listed=True,
             )
 
 

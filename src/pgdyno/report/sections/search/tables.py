@@ -11,8 +11,6 @@ from pgdyno.report.level import Level
 from pgdyno.report.sections.search.answers import MARKS
 from pgdyno.report.table import Cell, Column, Table, absent, columns, number, text
 
-_NEVER = "more transactions never started than the percentile allows, so the latency is not known"
-
 
 def rates_table(search: RateSearch, asked: Search) -> Table:
     """Build a row for each rate that was tried."""
@@ -48,17 +46,17 @@ def rates_table(search: RateSearch, asked: Search) -> Table:
 def trials_table(search: RateSearch, asked: Search) -> Table:
     """Build a row for each trial at a rate, in the order of running."""
     trials = sorted((trial for level in search.levels for trial in level.trials), key=lambda trial: trial.number)
-    titles = ("late", "skipped", "failed", "never started", "missed", f"p{asked.percentile:g}, ms")
+    titles = ("Late", "Skipped", "Failed", "Never started", "Missed", f"p{asked.percentile:g}, ms")
     return Table(
         caption="Trials by rate",
         columns=(
-            *columns("Trial", "TPS scheduled", "scheduled", *titles, numbers_from=1),
+            *columns("Trial", "TPS scheduled", "Scheduled", *titles, numbers_from=1),
             Column(title="Limit"),
         ),
         rows=tuple(_trial_row(trial) for trial in trials),
         remark=(
-            "Scheduled: all transactions that should have run. Skipped: already too late when its turn came. Never"
-            " started: every client was still busy when the load ended."
+            "Scheduled: all transactions that should have run. Skipped: too late already when a client was free for them. Never"
+            " started: still waiting for a free client when the load ended."
         ),
     )
 
@@ -77,7 +75,7 @@ def _trial_row(trial: RateTrial) -> tuple[Cell, ...]:
         text(format_number(misses.rate_tps)),
         *(text(format_count(count)) for count in counts),
         text(format_percent(misses.share_ratio)),
-        number(misses.latency_ms, format_number, _NEVER),
+        number(misses.latency_ms, format_number, misses.latency_reason),
         text("held" if trial.is_held else "not held"),
     )
 
@@ -92,7 +90,7 @@ def _share_cell(share: Estimate) -> Cell:
 def _latency_cell(level: RateLevel) -> Cell:
     latency = level.latency_ms
     if latency.value is None:
-        return absent(_NEVER)
+        return absent(latency.reason)
     shown = format_estimate(latency)
     if latency.low is None:
         return Cell(text=shown.value, note=shown.reason)
