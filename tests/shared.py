@@ -13,6 +13,8 @@ import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from pgdyno.run.cluster.home_mark import mark_home
+
 _VARIABLE = "PGDYNO_TEST_SHARED"
 # Source: linux/fs.h and fs/ext4/ext4.h, FS_IOC_GETFLAGS, FS_IOC_SETFLAGS and EXT4_TOPDIR_FL.
 _GET_FLAGS, _SET_FLAGS, _TOP_OF_A_HIERARCHY = 0x80086601, 0x40086602, 0x00020000
@@ -111,6 +113,8 @@ def make_once(bindir: Path, kind: str, data: Path, make: Callable[[], object]) -
 @contextlib.contextmanager
 def shared_templates(templates: Path) -> Iterator[None]:
     """Put this run's loaded clusters into a home's `templates`, and leave there those that are loaded meanwhile."""
+    templates.parent.mkdir(parents=True, exist_ok=True)
+    mark_home(templates.parent, ())
     shared = Path(os.environ[_VARIABLE], "templates")
     with _locked("templates"):
         _link_templates(shared, templates)

@@ -452,6 +452,23 @@ def test_a_plain_record_stands_beside_the_variant_that_loads_as_it_does() -> Non
     assert pair[1].name == "tpcb-like, clients=1"
 
 
+def test_a_record_with_watched_trials_alone_has_no_result() -> None:
+    record, analysis = analysed()
+    (workload,) = analysis.workloads
+    watched = tuple(
+        msgspec.structs.replace(
+            trial,
+            record=msgspec.structs.replace(
+                trial.record, planned=msgspec.structs.replace(trial.record.planned, round=0)
+            ),
+        )
+        for trial in workload.trials
+    )
+    assert all(trial.record.planned.is_observed for trial in watched)
+    left = msgspec.structs.replace(analysis, workloads=(msgspec.structs.replace(workload, trials=watched),))
+    assert list_sides(record, left, script_hashes={}) == ()
+
+
 def test_mixtures_and_single_rates_of_a_search_stand_beside_nothing() -> None:
     record, analysis = analysed()
     for planned in ({"variants": ("a", "b")}, {"rate_tps": 100.0}):

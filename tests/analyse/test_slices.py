@@ -117,7 +117,7 @@ class TestMeasureSlices:
     def test_a_trial_in_which_nothing_ended(self) -> None:
         load = SliceLoad(ok_count=0, latency_us=np.empty(0, dtype=np.int64), end_s=np.empty(0))
         measured = measure_slices([make_slice(0)], [load], sampling_rate=1.0)
-        assert (measured.tps, measured.latency_mean_ms, measured.cut_ratio) == (None, None, 0.0)
+        assert (measured.tps, measured.latency_mean_ms, measured.cut_ratio) == (0.0, None, 0.0)
         assert {one.reason for one in measured.percentiles} == {"no transaction was whole within a slice"}
 
     def test_counters_of_the_machine(self) -> None:

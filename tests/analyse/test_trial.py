@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from pgdyno.analyse.trial.analysis import analyse_trial, measure_trial
@@ -27,3 +28,18 @@ def test_figures_alone_are_those_of_the_whole_analysis(name: str) -> None:
         assert {"charts", "health"} <= different <= EXPLAINS
         assert figures.tps is not None
         assert figures.shares["cpu_busy_ratio"] is not None
+
+
+def test_a_trial_in_slices_counts_checkpoints_by_its_own_counters() -> None:
+    """The log of a live round has those of the time in which other servers ran, and is not read for its trials."""
+    store = open_record(RECORDS / "v1-pg18")
+    record = store.read_record()
+    trial = store.read_trials()[0]
+    data, load = read_trial_data(store.trial_dir(trial.planned.number), trial), record.plan.find_load(trial.planned)
+    whole = analyse_trial(record, load, data)
+    grown = sum(trial.growth(name) or 0.0 for name in ("checkpoints_requested_count", "checkpoints_timed_count"))
+    assert whole.checkpoint_count == grown > 0
+    sliced = msgspec.structs.replace(whole, record=msgspec.structs.replace(trial, slice_s=0.5), events=())
+    assert sliced.checkpoint_count == grown
+    mixed = msgspec.structs.replace(trial, slice_s=0.5, counters_before={})
+    assert msgspec.structs.replace(whole, record=mixed, events=()).checkpoint_count is None

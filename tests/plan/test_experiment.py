@@ -22,6 +22,7 @@ from pgdyno.plan.experiment import (
     count_least_rounds,
     reference_server,
 )
+from pgdyno.plan.extra_rounds import add_rounds
 from pgdyno.plan.order import PILOT_S, draw_orders
 from pgdyno.plan.plan import Machine, Plan, StepKind, plan_study
 from pgdyno.plan.variants import plan_experiment
@@ -98,6 +99,43 @@ def test_cold_trials_have_no_warm_up_and_warm_ones_beside_them_have() -> None:
         experiment_of(vary({"name": "warm"}, {"cache": "asis"}, server={"kind": "given", "dsn": ""}))
 
 
+def test_extra_rounds_are_like_the_planned_ones_of_each_variant() -> None:
+    asked = vary({"name": "warm"}, {"name": "cold", "cache": "cold"}, data={"scale": 10})
+    planned = plan_study(asked, LARGE)
+    added = add_rounds(planned, {"tpcb-like": ("cold",)}, within_s=300.0)
+    extra = added.trials[len(planned.trials) :]
+    assert {(trial.variants[0], trial.warm_up_s) for trial in extra} == {("warm", 5.0), ("cold", 0.0)}
+    per_round = Counter(trial.round for trial in extra)
+    assert sorted(per_round) == list(range(planned.trials[-1].round + 1, planned.trials[-1].round + 1 + len(per_round)))
+    assert set(per_round.values()) == {3}
+    assert [trial.number for trial in added.trials] == list(range(1, len(added.trials) + 1))
+    predicted_s = sum(step.predicted_s for step in added.steps) - sum(step.predicted_s for step in planned.steps)
+    assert predicted_s <= 300.0
+
+
+def test_a_rate_that_leaves_trials_without_a_p95_is_refused() -> None:
+    slow = {"workload": [{"name": "tpcb-like", "rate_tps": 5}], "trials": {"duration": "30s"}}
+    asked = vary({"name": "a"}, {"settings": {"shared_buffers": "1GB"}}, **slow)
+    with pytest.raises(SpecError, match="5 transactions a second are too few to compare tpcb-like") as caught:
+        plan_study(asked, LARGE)
+    assert caught.value.detail == "a trial of 30 s has 150 of them, and its p95 takes 200"
+    assert "--duration 80s" in caught.value.hint
+    plan_study(
+        vary({"name": "a"}, {"settings": {"shared_buffers": "1GB"}}, **slow | {"trials": {"duration": "80s"}}), LARGE
+    )
+    plan_study(study(**slow), LARGE)
+
+
+def test_a_live_load_is_no_shorter_than_a_slice() -> None:
+    live = vary({"name": "a"}, {"settings": {"shared_buffers": "1GB"}},
+                experiment={"design": "live", "slice": "10s"}, trials={"duration": "4s"})  # fmt: skip
+    planned = plan_study(live, LARGE)
+    assert {trial.duration_s for trial in planned.trials} == {10.0}
+    assert [(one.value, one.reason) for one in planned.choices if one.name == "duration"] == [
+        ("10 s", "a slice takes as long")
+    ]
+
+
 def test_each_disk_needs_room_for_its_cluster() -> None:
     asked = vary({"name": "as it is"}, {"home": "/b"}, data={"scale": 10})
     small = msgspec.structs.replace(MACHINE, homes_free_bytes={"/b": 1_000_000_000})
@@ -109,6 +147,11 @@ def test_each_disk_needs_room_for_its_cluster() -> None:
     with pytest.raises(SpecError) as caught:
         plan_study(live, msgspec.structs.replace(small, homes_free_bytes={"/b": 2_000_000_000}))
     assert "the servers of /b need 2.63 GB of disk at once" in caught.value.detail
+    # The reference runs twice.
+    both = vary({"name": "a", "home": "/b"}, {"name": "b"}, data={"scale": 10}, experiment={"design": "live"})
+    with pytest.raises(SpecError) as twice:
+        plan_study(both, msgspec.structs.replace(small, homes_free_bytes={"/b": 2_000_000_000}))
+    assert "the servers of /b need 2.63 GB of disk at once" in twice.value.detail
 
 
 def test_a_study_that_compares_nothing_has_no_experiment() -> None:

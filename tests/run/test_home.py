@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from pgdyno.errors import HostError, StepFailedError
-from pgdyno.run.cluster.home import Home, default_home, homes_to_read
+from pgdyno.run.cluster.home import Home, default_home, homes_to_read, open_home
 from pgdyno.run.cluster.server import Server
+from pgdyno.run.cluster.wal_home import find_note, read_notes, write_note
 from pgdyno.run.host.process import call_as, find_server_user, start
 from tests.homes import installation_of, reachable_folder, some_home
 
@@ -47,6 +48,37 @@ def test_a_slot_shares_templates_and_has_a_cluster_of_its_own(tmp_path: Path) ->
     assert len({each.sockets for each in (home, one, other)}) == 3
     assert len({each.scripts for each in (home, one, other)}) == 3
     assert not any(home.work in each.scripts.parents for each in (home, one, other)), "root writes there"
+
+
+@pytest.mark.parametrize("name", ["work", "templates", "scripts-2023"])
+def test_a_folder_with_files_of_the_users_is_no_home(name: str) -> None:
+    with reachable_folder() as folder:
+        (folder / name).mkdir()
+        (kept := folder / name / "thesis.txt").write_text("years of work")
+        refused = pytest.raises(HostError, match=rf"is no home of pgdyno, and it has {name}$")
+        with refused as caught, open_home(folder, find_server_user()):
+            pass
+        assert "--home" in caught.value.hint
+        assert kept.read_text() == "years of work"
+        assert [path.name for path in folder.iterdir()] == [name]
+
+
+def test_an_empty_folder_becomes_a_home_and_one_without_a_mark_stays_one() -> None:
+    with reachable_folder() as folder:
+        user = find_server_user()
+        with open_home(folder, user) as home:
+            assert (folder / ".pgdyno-home").is_file()
+            home.scripts.mkdir()
+        # As versions before the mark left it.
+        (folder / ".pgdyno-home").unlink()
+        with open_home(folder, user):
+            assert (folder / ".pgdyno-home").is_file()
+
+
+def test_a_damaged_note_of_another_home_names_nothing(tmp_path: Path) -> None:
+    write_note(whole := find_note(tmp_path, "other-home", Path("/mnt/b")), Path("/mnt/b"))
+    (tmp_path / "other-home-12345678").touch()
+    assert read_notes(tmp_path, "other-home") == [(whole, Path("/mnt/b"))]
 
 
 def test_the_scripts_of_a_killed_load_are_removed() -> None:

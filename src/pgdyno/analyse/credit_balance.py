@@ -52,10 +52,13 @@ def trace_balances(host: HostSpec, analysis: StudyAnalysis) -> tuple[CreditBalan
 
 
 def measure_uses(analysis: StudyAnalysis, host: HostSpec) -> tuple[DiskUseRate, ...]:
-    """Return what the trials asked of the disk, in the order of running; restoring asks for all that the disk gives."""
-    if host.disk is None:
-        return ()
+    """Return what the trials asked of the disk, in the order of running; restoring asks for all that the disk gives.
+
+    Nothing of a study in live rounds, whose trials show no use of the disk: a balance without them would be too good.
+    """
     trials = [trial for workload in analysis.workloads for trial in workload.trials]
+    if host.disk is None or any(trial.record.is_in_slices for trial in trials):
+        return ()
     copies = times_of(host.disk).copies_of(TRANSFERS["random_write_iops"])
     read = compute_ceilings(host.disk, limits_of(host)).read_bytes_per_s
     most = 0.0 if read is None else read.burst_value or read.value

@@ -183,7 +183,8 @@ class TrialAnalysis(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def checkpoint_count(self) -> int | None:
         """The number of checkpoints within the trial, by the server's log or its counters; None if neither was read."""
-        if why_missing(self.gaps, "server log") is None:
+        # The log of a live round tells of the server's frozen time, too, and is not read for a trial.
+        if not self.record.is_in_slices and why_missing(self.gaps, "server log") is None:
             return sum(event.kind == "checkpoint" for event in self.events)
         grown = [self.record.growth(name) for name in _CHECKPOINTS]
         return None if None in grown else round(sum(filter(None, grown)))

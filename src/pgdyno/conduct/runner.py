@@ -202,6 +202,9 @@ class TrialRunner:
     def _is_wanted(self, trial: PlannedTrial) -> bool:
         if trial.is_observed:
             return self._sequential.wants(trial)
+        if trial.number <= (self._record.final_looks or {}).get(trial.workload, 0):
+            # The final look is made: what it did not have must not come to it later.
+            return False
         latest = self._latest_round.get(trial.workload, 0)
         # The trials of a live round ran together: one that is missing cannot be put beside them later.
         is_past = trial.round <= latest if self._experiment.design is DesignKind.LIVE else trial.round < latest

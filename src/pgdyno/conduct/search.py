@@ -38,7 +38,8 @@ def run_search(store: RecordStore, record: StudyRecord, search: Search, stage: T
             continue
         if turns:
             now_s = monotonic_s()
-            next_s = (now_s - began_s) / turns
+            # Trials may become longer than planned, for the percentile's sake.
+            next_s = max((now_s - began_s) / turns, step.predicted_s + wanted.duration_s - trial.duration_s)
             if find_overrun_s(now_s, began_s=began_s, allowed_s=planned_s, next_s=next_s) > 0:
                 ui.say("the time is over before all is settled: `pgdyno resume` runs what is left of the plan")
                 return

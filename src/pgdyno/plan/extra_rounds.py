@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from pgdyno.plan.order import ROUNDING, draw_orders
-from pgdyno.plan.types import Plan, PlannedTrial, Step, StepKind
+from pgdyno.plan.types import Plan, Step, StepKind
 
 # The reference runs twice in a round.
 _REFERENCES = 2
@@ -48,29 +48,29 @@ def add_rounds(plan: Plan, undecided: Mapping[str, Sequence[str]], *, within_s: 
         within_s: The time, by the plan's own predictions.
     """
     assert plan.experiment is not None  # noqa: S101 - it compares
-    last = {step.trial.workload: (step, step.trial) for step in plan.steps if step.trial is not None}
-    round_s = sum((_REFERENCES + len(names)) * last[workload][0].predicted_s for workload, names in undecided.items())
-    trials = plan.trials
+    reference, trials = plan.experiment.reference.name, plan.trials
+    last = {one.workload: one.round for one in trials}
+    # Each variant has its own: one that begins with a cold cache has no warm-up.
+    of_variant = {
+        (one.workload, one.variants[0]): (step, one) for step in plan.steps if (one := step.trial) is not None
+    }
+    slots = {workload: [reference] * _REFERENCES + list(names) for workload, names in undecided.items()}
+    round_s = sum(of_variant[workload, name][0].predicted_s for workload, names in slots.items() for name in names)
     draw = random.Random(trials[-1].seed)  # noqa: S311 - an order that can be drawn again, not a secret
     orders: dict[str, list[list[str]]] = {workload: [] for workload in undecided}
     added: list[Step] = []
     for number in range(1, int(within_s / round_s + ROUNDING) + 1 if round_s else 1):
         for workload in draw.sample(list(undecided), k=len(undecided)):
-            step, trial = last[workload]
-            reference = plan.experiment.reference.name
-            orders[workload] = orders[workload] or draw_orders([reference, reference, *undecided[workload]], draw)
+            orders[workload] = orders[workload] or draw_orders(slots[workload], draw)
             for variant in orders[workload].pop():
-                added.append(
-                    _repeat(step, trial, variant, number=len(trials) + len(added) + 1, later=number, draw=draw)
+                step, trial = of_variant[workload, variant]
+                repeated = msgspec.structs.replace(
+                    trial,
+                    number=len(trials) + len(added) + 1,
+                    round=last[workload] + number,
+                    seed=draw.randrange(1, 2**31),
                 )
+                added.append(Step(kind=StepKind.TRIAL, predicted_s=step.predicted_s, trial=repeated))
     *steps, report = plan.steps
     first = plan.first_extra or (len(trials) + 1 if added else None)
     return msgspec.structs.replace(plan, steps=(*steps, *added, report), first_extra=first)
-
-
-def _repeat(step: Step, trial: PlannedTrial, variant: str, *, number: int, later: int, draw: random.Random) -> Step:
-    """Return a trial of a variant, `later` rounds after a trial of its workload."""
-    repeated = msgspec.structs.replace(
-        trial, number=number, round=trial.round + later, variants=(variant,), seed=draw.randrange(1, 2**31)
-    )
-    return Step(kind=StepKind.TRIAL, predicted_s=step.predicted_s, trial=repeated)

@@ -20,7 +20,7 @@ from pgdyno.plan.experiment import Experiment, Variant, count_starts
 from pgdyno.plan.failover import check_failover, with_failover
 from pgdyno.plan.live import find_crowding
 from pgdyno.plan.loading import check_loading, is_loading, plan_loading_size, plan_loading_trials
-from pgdyno.plan.loads import plan_loads
+from pgdyno.plan.loads import check_rates, plan_loads
 from pgdyno.plan.order import (
     Times,
     choose_budget,
@@ -131,7 +131,7 @@ def plan_study(study: Study, machine: Machine, *, load_budget_s: float = 20.0) -
         restore_s=size.restore_s,
         warm_up_s=max(warm_ups_s.values()),
         turn_warm_up_s=float(math.ceil(max(warm_ups_s.values()) / sharers)),
-        duration_s=_duration_s(study, search, choices),
+        duration_s=_duration_s(study, experiment, search, choices),
     )
     if experiment is not None and experiment.budget_s is None:
         budget_s = _note_budget(choose_budget(len(workloads), experiment, times), choices)
@@ -139,6 +139,7 @@ def plan_study(study: Study, machine: Machine, *, load_budget_s: float = 20.0) -
     if search is not None and search.budget_s is None:
         budget_s = _note_budget(choose_search_budget(len(workloads), times), choices)
         search = msgspec.structs.replace(search, budget_s=budget_s)
+    check_rates(workloads, experiment, duration_s=times.duration_s)
     trials = _draw_trials(study, workloads, experiment or search, times, warm_ups_s=warm_ups_s)
     steps = (
         Step(kind=StepKind.CHECK, predicted_s=check_s + machine.disk_card_s),
@@ -199,8 +200,11 @@ def _note_crowding(experiment: Experiment, size: DataSize, machine: Machine) -> 
     )
 
 
-def _duration_s(study: Study, search: Search | None, choices: list[Choice]) -> float:
+def _duration_s(study: Study, experiment: Experiment | None, search: Search | None, choices: list[Choice]) -> float:
     asked_s = study.trials.duration_s
+    if experiment is not None and experiment.design is DesignKind.LIVE and (experiment.slice_s or 0.0) > asked_s:
+        asked_s = experiment.slice_s or asked_s
+        choices.append(Choice(name="duration", value=f"{asked_s:g} s", reason="a slice takes as long"))
     if search is None or (least_s := least_duration_s(search)) <= asked_s:
         return asked_s
     reason = (

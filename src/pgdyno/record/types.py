@@ -273,6 +273,11 @@ class TrialRecord(msgspec.Struct, frozen=True, kw_only=True):
         return {fact.name: fact.value for fact in self.settings}
 
     @property
+    def is_in_slices(self) -> bool:
+        """True if the load ran in slices of a live round, or in turns, with those of other variants between them."""
+        return self.slice_s is not None and not self.planned.is_block
+
+    @property
     def is_loading(self) -> bool:
         """True if the trial's load was `pgbench -i`."""
         return INITIALIZE in self.argv

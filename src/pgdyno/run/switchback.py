@@ -207,24 +207,37 @@ class Switchback:
     def _run_round(
         self, asked: SliceRound, slicer: _Slicer, writer: SliceWriter, *, number: int, begin_s: float
     ) -> float | None:
-        """Run the slices of a round. Returns when the next one begins; None when it was stopped or the load is over."""
-        for position, name in enumerate(asked.variants):
-            seen = slicer.run(self._variants[name], begin_s=begin_s, slice_s=asked.slice_s)
-            if seen is None or seen.end_s > self._load_end_s:
-                return None
-            begin_s = seen.next_begin_s
-            ended = Slice(
-                phase=asked.phase,
-                round=number,
-                position=position,
-                variant=name,
-                begin_monotonic_s=seen.begin_s,
-                settled_monotonic_s=seen.settled_s,
-                end_monotonic_s=seen.end_s,
-                counts=seen.counts,
-            )
-            writer.add(ended)
-            self._slices.append(ended)
+        """Run the slices of a round. Returns when the next one begins; None when it was stopped or the load is over.
+
+        One that the end of the load cuts short is left out: a variant without its slice would look as if it had been decided
+        before. After a failure what ran is kept, because it tells in which variant it failed.
+        """
+        ended: list[Slice] = []
+        try:
+            for position, name in enumerate(asked.variants):
+                seen = slicer.run(self._variants[name], begin_s=begin_s, slice_s=asked.slice_s)
+                if seen is None:
+                    return None
+                if seen.end_s > self._load_end_s:
+                    ended.clear()
+                    return None
+                begin_s = seen.next_begin_s
+                ended.append(
+                    Slice(
+                        phase=asked.phase,
+                        round=number,
+                        position=position,
+                        variant=name,
+                        begin_monotonic_s=seen.begin_s,
+                        settled_monotonic_s=seen.settled_s,
+                        end_monotonic_s=seen.end_s,
+                        counts=seen.counts,
+                    )
+                )
+        finally:
+            for one in ended:
+                writer.add(one)
+            self._slices += ended
         return begin_s
 
 

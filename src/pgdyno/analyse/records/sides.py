@@ -129,7 +129,7 @@ def list_sides(
     sides: list[Side] = []
     for workload in analysis.workloads:
         tried = {(trial.record.planned.variants, trial.record.planned.rate_tps) for trial in workload.trials}
-        finished = any(trial.tps is not None for trial in workload.trials)
+        finished = any(trial.tps is not None and not trial.record.planned.is_observed for trial in workload.trials)
         if not finished or len(tried) != 1:
             continue
         variants, rate_tps = tried.pop()

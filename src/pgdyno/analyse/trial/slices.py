@@ -70,7 +70,7 @@ def measure_slices(slices: Sequence[Slice], loads: Sequence[SliceLoad], *, sampl
     count = sum(load.ok_count for load in loads)
     latency_us, weights = _weigh_whole(slices, loads)
     return SlicedTrial(
-        tps=count / sampling_rate / counted_s if count and counted_s > 0 else None,
+        tps=count / sampling_rate / counted_s if counted_s > 0 else None,
         latency_mean_ms=float(np.average(latency_us, weights=weights)) / 1e3 if len(latency_us) else None,
         percentiles=tuple(
             _measure_percentiles(

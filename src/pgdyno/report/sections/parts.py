@@ -97,9 +97,7 @@ def _make_row(
 
 def _show(estimate: Estimate | None) -> Cell:
     if estimate is None or estimate.value is None or estimate.low is not None:
-        return (
-            absent("its transactions could not be read") if estimate is None else estimate_cell(estimate)
-        )
+        return absent("its transactions could not be read") if estimate is None else estimate_cell(estimate)
     # One trial has a value and no interval.
     unit = "" if estimate.unit == "tps" else f" {estimate.unit}"
     return Cell(text=f"{format_estimate(estimate).value}{unit}", note=estimate.reason)

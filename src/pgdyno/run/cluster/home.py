@@ -18,6 +18,7 @@ from typing import IO
 
 from pgdyno.errors import HostError, why
 from pgdyno.plan.places import Place
+from pgdyno.run.cluster.home_mark import mark_home
 from pgdyno.run.cluster.lock import held_by_another, take_lock, write_holder
 from pgdyno.run.cluster.shared_memory import free_shared_memory
 from pgdyno.run.cluster.wal_home import WAL_FOLDER, open_wal_home, read_notes, remove_left_wal
@@ -83,8 +84,8 @@ class Home:
                 detail=f"{path_bytes} bytes; PostgreSQL allows {_MAX_SOCKET_DIR}",
                 hint="choose a shorter one with --home",
             )
+        self.claim()
         with self._making():
-            self.root.mkdir(parents=True, exist_ok=True)
             for folder in (self.templates, self.work):
                 self._make_folder(folder)
             self.software.mkdir(exist_ok=True)
@@ -96,6 +97,16 @@ class Home:
             )
         with self._making():
             self._make_folder(self.sockets)
+
+    def claim(self) -> None:
+        """Make the home's folder and mark it as pgdyno's own, unless it is.
+
+        Raises:
+            HostError: The folder has something else of a name that pgdyno would empty, or it cannot be used.
+        """
+        with self._making():
+            self.root.mkdir(parents=True, exist_ok=True)
+            mark_home(self.root, (self.root / "work", self.templates, *self._script_folders()))
 
     def find(self, place: Place) -> Home:
         """Return the home of a cluster in a place of the study."""
@@ -142,7 +153,7 @@ class Home:
         end_session(self.restore_session)
         unmount_all(self.work)
         self.clear_data()
-        for folder in (self.own_wal, *self._slot_folders(), *self.root.glob(f"{_SCRIPTS}*")):
+        for folder in (self.own_wal, *self._slot_folders(), *self._script_folders()):
             shutil.rmtree(folder, ignore_errors=True)
         self._clear_sockets()
         return found
@@ -232,6 +243,9 @@ class Home:
     def _slot_folders(self) -> list[Path]:
         return list(self.work.glob(f"{_SLOT}*"))
 
+    def _script_folders(self) -> list[Path]:
+        return list(self.root.glob(f"{_SCRIPTS}*"))
+
     def server_pids(self, *, is_alone: bool = False) -> Iterator[int]:
         """Find the processes of this home's cluster, and unless it `is_alone` of those in its slots."""
         return (pid for pid, _ in self._find_processes({_PROGRAM}, is_alone=is_alone))
@@ -314,11 +328,13 @@ def open_home(root: Path, user: ServerUser, *, wal_home: Path | None = None) -> 
         HostError: Another pgdyno uses one of the two, or they cannot be used.
     """
     home = Home(root, user)
-    home.prepare()
+    home.claim()
     with _open_lock(root / "lock") as lock:
         if not take_lock(lock):
             raise held_by_another(lock, root)
         write_holder(lock)
+        # Not before: folders that another pgdyno uses would change their owner.
+        home.prepare()
         home.left_overs = home.end_left_overs()
         remove_left_wal(root)
         _clear_left_homes(root, user)

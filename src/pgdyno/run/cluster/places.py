@@ -10,7 +10,7 @@ from pathlib import Path
 from pgdyno.errors import HostError
 from pgdyno.plan.places import Place
 from pgdyno.run.cluster.home import OTHER_HOME, Home, open_home
-from pgdyno.run.cluster.wal_home import WAL_FOLDER, check_wal_home, find_note, open_wal_home
+from pgdyno.run.cluster.wal_home import WAL_FOLDER, check_wal_home, find_note, open_wal_home, write_note
 from pgdyno.run.host.process import ServerUser
 
 
@@ -57,7 +57,7 @@ def _open_beside(main: Home, root: Path) -> Iterator[Home]:
     """Lock a further home, and note it in the main one for as long as it is used."""
     note = find_note(main.root, OTHER_HOME, root)
     with contextlib.ExitStack() as after, open_home(root, main.user) as home:
-        note.write_text(str(root), encoding="utf-8")
+        write_note(note, root)
         after.callback(note.unlink, missing_ok=True)
         yield home
 

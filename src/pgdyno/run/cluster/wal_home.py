@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from pgdyno.errors import HostError, why
+from pgdyno.record.durable import write_durably
 from pgdyno.run.cluster.lock import held_by_another, take_lock, write_holder
 from pgdyno.run.host.host import THIS_HOST
 from pgdyno.run.host.process import ServerUser
@@ -44,7 +45,7 @@ def open_wal_home(root: Path, *, home: Path, user: ServerUser) -> Iterator[Path]
         try:
             stack.enter_context(_locked(root))
             _remove(folder)
-            note.write_text(str(root), encoding="utf-8")
+            write_note(note, root)
             stack.callback(_clear, folder, note)
             folder.mkdir(mode=0o700)
             if not user.is_self:
@@ -103,9 +104,15 @@ def find_note(home: Path, kind: str, folder: Path) -> Path:
     return home / f"{kind}-{hashlib.sha256(os.fsencode(folder)).hexdigest()[:8]}"
 
 
+def write_note(note: Path, folder: Path) -> None:
+    """Write a note; it is on disk when this returns."""
+    write_durably(note, os.fsencode(folder.absolute()))
+
+
 def read_notes(home: Path, kind: str) -> list[tuple[Path, Path]]:
-    """Return the notes of a kind in a home, each with the folder that it names."""
-    return [(note, Path(note.read_text(encoding="utf-8"))) for note in home.glob(f"{kind}*")]
+    """Return the notes of a kind in a home, each with the folder that it names; damaged ones name nothing."""
+    notes = [(note, Path(os.fsdecode(note.read_bytes()))) for note in home.glob(f"{kind}-*")]
+    return [(note, folder) for note, folder in notes if folder.is_absolute()]
 
 
 @contextlib.contextmanager
