@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import enum
 import math
+import statistics
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
@@ -144,7 +145,12 @@ def estimate_geometric_means(
 
 
 def estimate_over_trials(
-    trials: Sequence[float | None], *, unit: str, missing: str = "no number", resolution_ratio: float = 0.0
+    trials: Sequence[float | None],
+    *,
+    unit: str,
+    missing: str = "no number",
+    resolution_ratio: float = 0.0,
+    rounds: Sequence[int] = (),
 ) -> Estimate:
     """Estimate a geometric mean over the trials that have a number; an arithmetic mean if a number is 0.
 
@@ -153,11 +159,15 @@ def estimate_over_trials(
         unit: Unit of the values.
         missing: What trials without a value lack, for the reason.
         resolution_ratio: As for `estimate_geometric_mean`.
+        rounds: The round of each trial. The reference of a comparison runs twice in a round, and shares with itself what
+            disturbs that round: its trials of one round count as one. Empty: each trial counts.
     """
     known = [value for value in trials if value is not None]
     reasons = []
     if len(known) < len(trials):
         reasons.append(f"{len(trials) - len(known)} of {len(trials)} trials: {missing}")
+    if rounds and all(known):
+        known = _join_rounds(trials, rounds)
     if all(known):
         estimate = estimate_geometric_mean(known, unit=unit, resolution_ratio=resolution_ratio)
     else:
@@ -165,6 +175,15 @@ def estimate_over_trials(
         reasons.append("a trial has 0, which has no geometric mean: this is the arithmetic one")
     reasons += filter(None, [estimate.reason])
     return msgspec.structs.replace(estimate, reason="; ".join(reasons) or None)
+
+
+def _join_rounds(trials: Sequence[float | None], rounds: Sequence[int]) -> list[float]:
+    """Return the geometric mean of the known values of each round."""
+    of_rounds: dict[int, list[float]] = {}
+    for number, value in zip(rounds, trials, strict=True):
+        if value is not None:
+            of_rounds.setdefault(number, []).append(value)
+    return [statistics.geometric_mean(values) for values in of_rounds.values()]
 
 
 def pool_noise(groups: Sequence[Sequence[float]]) -> Noise | None:

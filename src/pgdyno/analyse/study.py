@@ -271,12 +271,14 @@ def _estimate_load(
         for trial in analysed
         if trial.record.status is TrialStatus.FINISHED and not trial.record.planned.is_observed
     ]
+    # Workloads in which nothing is compared have one trial in each round.
+    rounds = [trial.record.planned.round for trial in finished] if record.plan.experiment is not None else ()
     return WorkloadAnalysis(
         name=name,
         load=workload,
-        tps=estimate_over_trials([trial.tps for trial in finished], unit="tps"),
+        tps=estimate_over_trials([trial.tps for trial in finished], unit="tps", rounds=rounds),
         latency_ms=estimate_latencies(
-            [trial.percentiles for trial in finished], [trial.latency_mean_ms for trial in finished]
+            [trial.percentiles for trial in finished], [trial.latency_mean_ms for trial in finished], rounds=rounds
         ),
         trials=analysed,
         bottleneck=None

@@ -35,7 +35,7 @@ def measure_mean_ms(latency: LatencyHistogram) -> float | None:
 
 
 def estimate_latencies(
-    percentiles: Sequence[Sequence[Percentile]], means_ms: Sequence[float | None]
+    percentiles: Sequence[Sequence[Percentile]], means_ms: Sequence[float | None], *, rounds: Sequence[int] = ()
 ) -> dict[str, Estimate]:
     """Estimate the mean and every percentile over trials, each as a geometric mean of the trials' own values.
 
@@ -44,14 +44,15 @@ def estimate_latencies(
     Args:
         percentiles: The result of `measure_percentiles` for each trial.
         means_ms: The result of `measure_mean_ms` for each trial.
+        rounds: As for `estimate_over_trials`.
     """
-    estimates = {"mean": estimate_over_trials(means_ms, unit="ms", missing="no transactions")}
+    estimates = {"mean": estimate_over_trials(means_ms, unit="ms", missing="no transactions", rounds=rounds)}
     for name in PERCENTILES:
         of_trials = [next(p for p in trial if p.name == name) for trial in percentiles]
         missing = next((p.reason for p in of_trials if p.reason is not None), "no number")
         # The maximum is exact.
         step = 0.0 if name == "max" else RESOLUTION_RATIO
         estimates[name] = estimate_over_trials(
-            [p.value_ms for p in of_trials], unit="ms", missing=missing, resolution_ratio=step
+            [p.value_ms for p in of_trials], unit="ms", missing=missing, resolution_ratio=step, rounds=rounds
         )
     return estimates
