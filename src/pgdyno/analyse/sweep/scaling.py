@@ -17,7 +17,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from pgdyno.analyse.estimate import CONFIDENCE, Estimate, estimate_geometric_means
+from pgdyno.analyse.estimate import CONFIDENCE, Estimate
 from pgdyno.analyse.sweep.client_trials import (
     NO_NOISE,
     ClientTrial,
@@ -27,6 +27,7 @@ from pgdyno.analyse.sweep.client_trials import (
     arrange_trials,
     contrast_loads,
 )
+from pgdyno.analyse.sweep.levels import estimate_levels
 from pgdyno.analyse.sweep.usl import UslFit, fit_usl
 
 # Our reasoning: 80 % of a single client's TPS times the number of clients is still what a DBA calls linear.
@@ -206,10 +207,7 @@ def _describe_points(
     sweep: SweepTrials, compared: LoadContrasts, possible: list[tuple[LoadStatus, ...]]
 ) -> tuple[LoadPoint, ...]:
     low, high = compared.log_ratio - compared.half, compared.log_ratio + compared.half
-    trials_of_loads = [np.exp(sweep.log_tps[sweep.of_load == i]).tolist() for i in range(len(sweep.loads))]
-    tps = estimate_geometric_means(trials_of_loads, unit="tps", confidence=sweep.confidence)
-    if not compared.is_noise_known:
-        tps = tuple(msgspec.structs.replace(one, low=None, high=None, reason=NO_NOISE) for one in tps)
+    tps = estimate_levels(sweep, compared)
     points = []
     for i, clients in enumerate(sweep.loads.astype(int).tolist()):
         log_to_best = float(compared.log_ratio[i, compared.best])

@@ -55,7 +55,7 @@ def loads_table(answers: WorkloadAnswers, sweep: ClientSweep, variants_by_client
         remark="The status rests on comparisons within rounds, the columns “of one client alone” and “TPS against"
         " the best”, whose intervals hold for all rows together. The intervals of TPS and TPS per client hold for"
         " each row"
-        " alone and use the noise of all rows; those of latencies use the noise of their own row.",
+        " alone and hold the noise of all rows and what rounds differ by; those of latencies use the noise of their own row.",
     )
 
 
