@@ -302,6 +302,20 @@ class TestChangeAndUndo:
             assert (read_sysctl(ratio), read_sysctl(in_bytes)) == ("0", "700000000")
             assert journal.read() == ()
 
+    @pytest.mark.parametrize("pair", [BACKGROUND, ("vm.dirty_ratio", "vm.dirty_bytes")])
+    def test_a_pair_of_which_neither_was_in_use(self, journal: Journal, pair: tuple[str, str]) -> None:
+        ratio, in_bytes = pair
+        with machine_settings(*pair):
+            before = read_sysctl(ratio)
+            write(ratio, "0")
+            with changed_sysctls({in_bytes: "500000000"}, journal=journal) as kernel:
+                assert (read_sysctl(ratio), read_sysctl(in_bytes)) == ("0", "500000000")
+            found = read_sysctl(ratio), read_sysctl(in_bytes)
+            write(ratio, before)
+            assert found == ("0", "0")
+            assert {undo.outcome for undo in kernel.undone} <= {UndoOutcome.UNDONE, UndoOutcome.UNNEEDED}
+            assert journal.read() == ()
+
     @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt, SystemExit])
     def test_after_errors(self, network: None, journal: Journal, error: type[BaseException]) -> None:
         before = read_sysctl(SETTING)

@@ -124,6 +124,9 @@ def write_values(expected: Mapping[str, str]) -> None:
         ShortPoolError: The kernel made fewer huge pages.
         HostError: A value cannot be written, or the kernel took it differently.
     """
+    for pair in _PAIRS:
+        if all(expected.get(name) == UNUSED for name in pair):
+            _set_both_unused(*pair)
     for name, value in expected.items():
         # A setting becomes unused when its partner is set; many kernels refuse a direct write of 0.
         is_unused = value == UNUSED and expected.get(PARTNERS.get(name, ""), UNUSED) != UNUSED
@@ -140,6 +143,15 @@ def write_values(expected: Mapping[str, str]) -> None:
                 detail=f"it is {found} after setting it",
                 hint="ask for a value that the kernel takes as it is",
             )
+
+
+def _set_both_unused(ratio: str, amount: str) -> None:
+    """Set both members of a pair to 0; the kernel takes that of the ratio only, which makes the other 0."""
+    if read_value(amount) != UNUSED:
+        # A ratio that stays the same leaves the amount. Source: Linux, mm/page-writeback.c, dirty_ratio_handler().
+        write_value(_path(ratio), "1", name=ratio)
+    if read_value(ratio) != UNUSED:
+        write_value(_path(ratio), UNUSED, name=ratio)
 
 
 def find_pools(values: Mapping[str, str]) -> tuple[str, ...]:
