@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -18,7 +19,7 @@ import pytest
 from pgdyno.errors import HostError, PgdynoError, SpecError, StepFailedError
 from pgdyno.flow.restore import restore_host
 from pgdyno.run.change import prepare_apply as apply_look
-from pgdyno.run.change import sysctl
+from pgdyno.run.change import starter, sysctl, tuning_restore
 from pgdyno.run.change.apply import Applied, apply_tuning
 from pgdyno.run.change.changes import AppliedTuning, TuningState
 from pgdyno.run.change.journal import Journal
@@ -34,6 +35,7 @@ from tests.applying import OLD_CONF, RELOADED, RESTARTED, SYSCTLS, SYSFS, Bench,
 from tests.cli.program import wait_until
 from tests.shared import reachable_folder
 from tests.sysctls import SETTING, machine_settings, needs_proc_sys, read_sysctl, write
+from tests.tools.pgcluster import PORT
 
 pytestmark = [pytest.mark.cluster, needs_proc_sys]
 THP = "kernel/mm/transparent_hugepage/enabled"
@@ -623,6 +625,57 @@ def test_a_server_that_is_watched_over(bench: Bench) -> None:
         # Killed, it would leave children behind whose memory keeps the next server from starting.
         process.stop(watched, first=signal.SIGINT, patience_s=120)
         cluster.start()
+
+
+@pytest.mark.parametrize(
+    ("words", "path"),
+    [(["-D", "data"], "data"), (["-D", "{data}", "-o", "-c config-file=data/postgresql.conf"], "data/postgresql.conf")],
+)
+def test_a_server_that_was_started_by_a_relative_path(bench: Bench, words: list[str], path: str) -> None:
+    """pg_ctl would look for it elsewhere, and leave the server down."""
+    cluster = bench.cluster
+    cluster.run("pg_ctl", "-D", str(cluster.data), "-m", "fast", "-w", "-s", "stop")
+    options = f"-p {PORT} -k {cluster.root} -c listen_addresses= -c fsync=off"
+    argv = [
+        str(cluster.bin_directory / "pg_ctl"),
+        "-w",
+        "-s",
+        "-l",
+        str(cluster.root / "server.log"),
+        "start",
+        "-o",
+        options,
+    ]
+    argv += [word.format(data=cluster.data) for word in words]
+    assert process.run(argv, user=cluster.user, cwd=cluster.root, timeout_s=240).exit_code == 0
+    pid = cluster.postmaster_pid
+    try:
+        applied = apply(bench, RESTARTED, may_restart=True)
+        assert (applied.was_restarted, applied.waiting) == (False, tuple(RESTARTED))
+        assert applied.waiting_reason == f"it was started with a relative path, {path}"
+        restore(bench, may_restart=True)
+        assert cluster.postmaster_pid == pid
+    finally:
+        cluster.stop()
+        cluster.start()
+
+
+@pytest.mark.parametrize("asked", ["show_unit", "server.run"])
+def test_a_program_that_hangs_keeps_no_server_from_being_put_back(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, asked: str
+) -> None:
+    """As systemctl does where systemd does not answer; which cannot be had of a real one."""
+
+    def hang(*_words: object, **_options: object) -> str:
+        raise StepFailedError("systemctl did not end within 60 s")
+
+    apply(bench, RELOADED)
+    if asked == "show_unit":
+        monkeypatch.setattr(starter, "show_unit", hang)
+        monkeypatch.setattr(starter, "_UNIT", re.compile(r"/(?P<unit>)"))
+    else:
+        monkeypatch.setattr(tuning_restore, "find_origin", hang)
+    assert restore(bench) == {str(bench.cluster.data): ("undone", "")}
 
 
 def test_a_server_of_patronis(bench: Bench) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import msgspec
 
-from pgdyno.errors import HostError
+from pgdyno.errors import HostError, PgdynoError
 from pgdyno.run.change.changes import Starter
 from pgdyno.run.change.named_server import NamedServer, show_unit
 
@@ -21,6 +21,11 @@ _UNIT = re.compile(r"/(?P<unit>\w[\w:.\\@-]*\.service)(/|$)", re.ASCII | re.MULT
 _PATIENCE_S = 10.0
 # Source: Patroni 4 patroni/config.py, Config.CACHE_FILENAME, which it keeps in the data directory.
 _PATRONI = "patroni.dynamic.json"
+# What a server looks for from the folder in which it was started. It has entered its data directory before it needs others.
+# Source: PostgreSQL 18 src/backend/utils/misc/guc.c, SelectConfigFiles(); postmaster.c, CreateOptsFile().
+_RELATIVE = re.compile(
+    r' "(?:-D|(?:-c(?:" ")?|--)(?:config_file|hba_file|ident_file|data_directory)=)(?:" ")?(?P<path>[^/"][^"]*)"'
+)
 
 
 class ServerOrigin(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,6 +52,7 @@ def find_origin(server: NamedServer, pid: int) -> ServerOrigin:
         groups = Path(f"/proc/{pid}/cgroup").read_text(encoding="utf-8")
         output = str(Path(f"/proc/{pid}/fd/2").readlink())
         environment = _read_environment(pid)
+        options = (server.path / "postmaster.opts").read_text(encoding="utf-8", errors="replace")
     except OSError as exc:
         raise HostError("cannot see how the server was started", detail=str(exc)) from exc
     # If Patroni is no systemd unit, its servers are children of process 1, as those of pg_ctl are.
@@ -55,7 +61,7 @@ def find_origin(server: NamedServer, pid: int) -> ServerOrigin:
     units = [found["unit"] for found in _UNIT.finditer(groups)]
     if units:
         return _of_unit(units[-1], pid)
-    obstacle = _find_watcher(pid, parent)
+    obstacle = _find_watcher(pid, parent) or _find_relative(options, environment.get("PGDATA", ""))
     if obstacle:
         return ServerOrigin(starter=None, obstacle=obstacle)
     log = None if (server.path / "current_logfiles").exists() else output
@@ -67,7 +73,7 @@ def find_origin(server: NamedServer, pid: int) -> ServerOrigin:
 def _of_unit(unit: str, pid: int) -> ServerOrigin:
     try:
         asked = show_unit(unit, "MainPID")
-    except HostError:
+    except PgdynoError:
         asked = ""
     if asked != str(pid):
         return ServerOrigin(starter=None, obstacle=f"it runs inside {unit}, which watches over it")
@@ -87,6 +93,15 @@ def _find_watcher(pid: int, parent: int) -> str:
         name = "a process outside of this container"
     # The systemd of a session adopts the processes that the session leaves behind.
     return "" if name == "systemd" else f"it is a child of {name} (pid {parent}), which may take its end for a failure"
+
+
+def _find_relative(options: str, folder: str) -> str:
+    """Return why the words of postmaster.opts name other files when they are used in another folder."""
+    found = _RELATIVE.search(options.replace("-file=", "_file=").replace("data-directory=", "data_directory="))
+    path = found["path"] if found else folder
+    if not found and (' "-D' in options or path.startswith("/")):
+        return ""
+    return f"it was started with a relative path, {path}" if path else ""
 
 
 def _may_not_write(server: NamedServer, log: str) -> bool:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import msgspec
 
-from pgdyno.errors import HostError
+from pgdyno.errors import HostError, PgdynoError
 from pgdyno.run.change.changes import AppliedTuning, Change, FileChange, ServerChange, TuningState, Undo, UndoOutcome
 from pgdyno.run.change.journal import CHANGES, HOME_FOLDER, Journal
 from pgdyno.run.change.kept_file import load_copy
@@ -105,8 +105,8 @@ def _as_it_runs(change: ServerChange, *, is_finished: bool) -> ServerChange:
         if running is not None:
             starter = find_origin(server, running.id.pid).starter
             return msgspec.structs.replace(change, postmaster=running.id, starter=starter)
-    except HostError:
-        # The server is gone, which undoing it will report, or it is just ending.
+    except PgdynoError:
+        # The server is gone, which undoing it will report, or it is just ending, or a program that was asked hangs.
         return change
     return msgspec.structs.replace(change, postmaster=None) if is_finished else change
 
