@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import shutil
+import signal
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,14 +17,17 @@ from pgdyno.errors import HostError, SpecError, StepFailedError
 from pgdyno.plan.experiment import Variant
 from pgdyno.record.machine.given_server import write_address
 from pgdyno.run.change.changes import ApplyCommand, UndoOutcome
+from pgdyno.run.change.given import command_run
 from pgdyno.run.change.given.command import changing_by_command, check_command_switch, restore_by_command
 from pgdyno.run.change.given.command_run import await_shown
 from pgdyno.run.change.given.target import GivenSwitch
 from pgdyno.run.change.journal import Journal
 from pgdyno.run.given.access import open_access
+from pgdyno.run.host.session import find_session, note_session
 from pgdyno.run.postgres import sql
 from pgdyno.run.postgres.address import Address
 from pgdyno.spec.study import ServerKind, ServerSpec
+from tests.cli.program import wait_until
 from tests.rows import check_rows
 from tests.sysctls import started_child
 from tests.tools.pgcluster import PORT, Cluster, running
@@ -237,6 +241,51 @@ def test_what_a_running_study_holds_is_left_to_it(cluster: Cluster, address: Add
         restore_by_command(lambda: sql.connect(address), journal, dsn="", on_activity=str)
     with pytest.raises(HostError, match="or left it changed"):
         changing_by_command(switch, journal=journal).__enter__()
+
+
+def make_script(folder: Path, text: str) -> ApplyCommand:
+    path = folder / "script"
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+    return ApplyCommand(argv=(str(path),), folder=str(folder))
+
+
+def has_ended(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in {"Z", "X"}
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+
+
+def test_a_daemon_that_a_command_starts_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(command_run, "ENDS_WITHIN_S", 120.0)
+    command_run.run_command(
+        make_script(tmp_path, "setsid sleep 600 & echo $! >daemon"), {"a": "1"}, session=tmp_path / "session"
+    )
+    daemon = int((tmp_path / "daemon").read_text())
+    assert not has_ended(daemon)
+    os.kill(daemon, signal.SIGKILL)
+
+
+def test_nothing_of_a_command_outlives_its_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(command_run, "ENDS_WITHIN_S", 1.0)
+    command = make_script(tmp_path, "sleep 600 & echo $! >child; wait")
+    with pytest.raises(StepFailedError, match="did not end within 1 s"):
+        command_run.run_command(command, {"a": "1"}, session=tmp_path / "session")
+    if (child := tmp_path / "child").exists() and (text := child.read_text()):
+        assert has_ended(int(text))
+
+
+def test_a_command_of_a_killed_study_that_does_not_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "session"
+    with subprocess.Popen(note_session(["sleep", "600"], path), start_new_session=True) as command:
+        assert wait_until(lambda: find_session(path) == (command.pid,))
+        monkeypatch.setattr(command_run, "ENDS_WITHIN_S", 0.0)
+        with pytest.raises(StepFailedError, match="still runs") as caught:
+            command_run.await_end(path, str)
+        assert f"pid {command.pid}" in caught.value.detail
+        command.kill()
+    command_run.await_end(path, str)
 
 
 _KILLED = """

@@ -15,6 +15,7 @@ import pytest
 
 from pgdyno.errors import HostError, StepFailedError
 from pgdyno.run.host import process
+from tests.cli.program import wait_until
 from tests.shared import reachable_folder
 
 
@@ -37,6 +38,17 @@ def test_run_takes_no_pg_variables_and_no_foreign_locale(monkeypatch: pytest.Mon
     assert "PGHOST" not in said
     assert "LC_MESSAGES" not in said
     assert "LC_ALL=C\n" in said
+
+
+def test_a_daemon_that_keeps_the_outputs_is_not_waited_for(tmp_path: Path) -> None:
+    said = tmp_path / "said"
+    os.mkfifo(said)
+    # It ends when the test has the outputs, and says whether it could still write.
+    script = f"(read -r word <{said}; echo late && echo $word >{said}.done) & echo out; echo err >&2; exit 3"
+    done = process.run(["sh", "-c", script], leaves_daemons=True, timeout_s=240)
+    assert (done.exit_code, done.stdout, done.stderr) == (3, "out\n", "err\n")
+    said.write_text("go\n")
+    assert wait_until(Path(f"{said}.done").exists)
 
 
 def test_what_does_not_end_is_ended() -> None:

@@ -55,7 +55,8 @@ def restore_by_command(command: str, *, template: Path, home: Home) -> None:
     }
     try:
         # It takes as long as it takes, as a copy does.
-        done = process.run(note_session(argv, home.restore_session), timeout_s=None, env=environment)
+        noted = note_session(argv, home.restore_session)
+        done = process.run(noted, timeout_s=None, env=environment, leaves_daemons=True)
     finally:
         end_session(home.restore_session)
     if done.exit_code != 0:

@@ -9,14 +9,16 @@ The parent-death signal follows the *thread* that started the child: start long-
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pwd
 import shlex
 import shutil
 import signal
 import subprocess
+import tempfile
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, TypeVar
 
@@ -190,6 +192,7 @@ def run(
     is_foreign: bool = False,
     stdin: str = "",
     ends_group: bool = False,
+    leaves_daemons: bool = False,
 ) -> Completed:
     """Run a program to its end and return its output; the caller judges a non-zero exit code.
 
@@ -203,6 +206,8 @@ def run(
             is changed, because root must not load what it names in LD_PRELOAD.
         stdin: Its standard input.
         ends_group: Whether what it has started ends with it after `timeout_s` or Ctrl-C.
+        leaves_daemons: Whether what it has started may keep its outputs open: they then are files, and only its own end is
+            waited for.
 
     Raises:
         HostError: The program is missing or may not be run.
@@ -214,23 +219,27 @@ def run(
     account = user if is_foreign and user is not None and not user.is_self else None
     began_s = monotonic_s()
     try:
-        with subprocess.Popen(
-            wrap(argv, user=None if account else user),
-            user=account.uid if account else None,
-            group=account.gid if account else None,
-            extra_groups=account.groups if account else None,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            cwd=cwd,
-            env=environment,
-            start_new_session=True,
-        ) as child:
+        with (
+            _opened_outputs(are_files=leaves_daemons) as outputs,
+            subprocess.Popen(
+                wrap(argv, user=None if account else user),
+                user=account.uid if account else None,
+                group=account.gid if account else None,
+                extra_groups=account.groups if account else None,
+                stdin=subprocess.PIPE,
+                stdout=outputs[0],
+                stderr=outputs[1],
+                cwd=cwd,
+                env=environment,
+                start_new_session=True,
+            ) as child,
+        ):
             try:
-                stdout, stderr = child.communicate(stdin.encode(), timeout_s)
+                said = child.communicate(stdin.encode(), timeout_s)
             except BaseException:
                 _kill(child, with_group=ends_group)
                 raise
+            stdout, stderr = map(_read_output, outputs, said)
     except subprocess.TimeoutExpired as exc:
         raise StepFailedError(
             f"{Path(argv[0]).name} did not end within {timeout_s:g} s", detail=" ".join(argv)
@@ -244,6 +253,22 @@ def run(
         stdout=stdout.decode(errors="replace"),
         stderr=stderr.decode(errors="replace"),
     )
+
+
+@contextlib.contextmanager
+def _opened_outputs(*, are_files: bool) -> Iterator[tuple[int | IO[bytes], int | IO[bytes]]]:
+    if not are_files:
+        yield subprocess.PIPE, subprocess.PIPE
+        return
+    with tempfile.TemporaryFile() as stdout, tempfile.TemporaryFile() as stderr:
+        yield stdout, stderr
+
+
+def _read_output(output: int | IO[bytes], said: bytes | None) -> bytes:
+    if isinstance(output, int):
+        return said or b""
+    # A daemon may go on writing, and has the same position in the file.
+    return os.pread(output.fileno(), os.fstat(output.fileno()).st_size, 0)
 
 
 def _kill(child: subprocess.Popen[bytes], *, with_group: bool) -> None:

@@ -216,7 +216,8 @@ def restore_by_command(
 
     Raises:
         HostError: It is a standby, a running pgdyno changes it, or the journal cannot be read or written.
-        StepFailedError: The command fails, or the server does not show the old values; the journal keeps the changes.
+        StepFailedError: The command of the killed study does not end, the command fails, or the server does not show the old
+            values; the journal keeps the changes.
     """
     commanded = [one for one in journal.read_settings() if one.command is not None]
     if not commanded:

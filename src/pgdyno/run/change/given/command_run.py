@@ -18,7 +18,7 @@ from pgdyno.run.change.changes import ApplyCommand
 from pgdyno.run.host import process
 from pgdyno.run.host.clock import monotonic_s
 from pgdyno.run.host.ctrl_c import uninterrupted
-from pgdyno.run.host.session import find_session, note_session
+from pgdyno.run.host.session import end_session, find_session, note_session
 from pgdyno.run.postgres import sql
 from pgdyno.run.postgres.hints import is_restarting
 
@@ -61,13 +61,19 @@ def run_command(
     said = shlex.join(command.argv)
     on_activity(f"{said}: {lines.replace(chr(10), ' ').strip()}")
     with uninterrupted():
-        done = process.run(
-            note_session(command.argv, session),
-            timeout_s=ENDS_WITHIN_S,
-            cwd=command.folder,
-            env=dict(os.environ),
-            stdin=lines,
-        )
+        try:
+            done = process.run(
+                note_session(command.argv, session),
+                timeout_s=ENDS_WITHIN_S,
+                cwd=command.folder,
+                env=dict(os.environ),
+                stdin=lines,
+                leaves_daemons=True,
+            )
+        except StepFailedError:
+            # What is left of it would disturb what puts the settings back.
+            end_session(session)
+            raise
     session.unlink(missing_ok=True)
     if done.exit_code != 0:
         last = (done.stderr.strip() or done.stdout.strip()).splitlines()[-_MOST_LINES:]
@@ -116,10 +122,21 @@ def await_shown(
 
 
 def await_end(session: Path, on_activity: Tell) -> None:
-    """Wait for what still runs of a command whose pgdyno was killed: it would disturb what puts its work back."""
-    deadline_s = monotonic_s() + SHOWN_WITHIN_S
-    while (pids := find_session(session)) and monotonic_s() < deadline_s:
-        on_activity(f"waiting for the command of a killed pgdyno: pid {', '.join(map(str, pids))}")
+    """Wait for what still runs of a command whose pgdyno was killed: it would disturb what puts its work back.
+
+    Raises:
+        StepFailedError: It still runs after ENDS_WITHIN_S.
+    """
+    deadline_s = monotonic_s() + ENDS_WITHIN_S
+    while pids := find_session(session):
+        said = f"pid {', '.join(map(str, pids))}"
+        if monotonic_s() > deadline_s:
+            raise StepFailedError(
+                "the command of a killed pgdyno still runs, and could change settings once more",
+                detail=f"after {ENDS_WITHIN_S:g} s: {said}",
+                hint="end it, then restore once more",
+            )
+        on_activity(f"waiting for the command of a killed pgdyno: {said}")
         time.sleep(_LOOK_EVERY_S)
 
 
