@@ -23,7 +23,7 @@ from pgdyno.run.change.given.settings import HeldSettings, changing_settings
 from pgdyno.run.change.given.target import GivenSwitch
 from pgdyno.run.change.given.tuning import apply_given_tuning, prepare_tuning
 from pgdyno.run.change.given.undo import restore_settings
-from pgdyno.run.change.given.writer import name_writer
+from pgdyno.run.change.given.writer import connect_writer, name_writer
 from pgdyno.run.change.journal import Journal
 from pgdyno.run.change.server_conf import read_conf
 from pgdyno.run.given.access import open_access
@@ -219,6 +219,32 @@ def test_restoring_waits_for_the_session_of_a_killed_pgdyno(
                 last.execute("SELECT")
         monkeypatch.undo()
         assert {one.outcome for one in restore_settings(connection, journal)} == {UndoOutcome.UNNEEDED}
+    assert shown(cluster) == ("7", "200ms")
+
+
+@pytest.mark.parametrize("is_tuning", [False, True])
+def test_what_ctrl_c_left_at_the_server_is_waited_for(
+    cluster: Cluster, address: Address, journal: Journal, monkeypatch: pytest.MonkeyPatch, *, is_tuning: bool
+) -> None:
+    """A session of this process stands for the statement that the server still executes."""
+    said: list[str] = []
+    monkeypatch.setattr(writer, "ENDS_WITHIN_S", 0.2)
+    with connect_writer(address), pytest.raises(StepFailedError) as caught:
+        if is_tuning:
+            prepared = prepare_tuning(make_switch(address), tuned(FAST))
+            broken = replace(prepared.changes[1], new_texts=("never",))
+            prepared = replace(prepared, changes=(prepared.changes[0], broken))
+            apply_given_tuning(prepared, journal=journal, say=said.append)
+        else:
+            change_and(lambda: None, address, journal)
+    assert "could change settings once more" in (said[0] if is_tuning else caught.value.fact)
+    assert shown(cluster)[0] == ("7" if is_tuning else "1000")
+    assert len(journal.read_settings()) == 2
+    monkeypatch.undo()
+    with journal.open() as page:
+        page.write_settings([replace(one, owner=replace(one.owner, pid=1)) for one in page.settings])
+    with sql.connect(address) as connection:
+        restore_settings(connection, journal)
     assert shown(cluster) == ("7", "200ms")
 
 

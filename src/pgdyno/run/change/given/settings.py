@@ -20,10 +20,11 @@ from pgdyno.run.change.given.check import check_switch
 from pgdyno.run.change.given.reload import await_reload
 from pgdyno.run.change.given.target import GivenSwitch, find_text, restore_words
 from pgdyno.run.change.given.undo import refuse_left, undo_settings
-from pgdyno.run.change.given.writer import connect_writer
+from pgdyno.run.change.given.writer import await_writers, connect_writer
 from pgdyno.run.change.journal import Journal, own_journal
 from pgdyno.run.host.ctrl_c import uninterrupted
 from pgdyno.run.host.log import LOG
+from pgdyno.run.host.process_id import this_process
 from pgdyno.run.postgres import sql
 from pgdyno.run.under_test import SettingsChanger
 from pgdyno.spec.table import SettingValue
@@ -150,7 +151,7 @@ class HeldSettings:
 
         Raises:
             HostError: A setting could not be put back.
-            StepFailedError: The server does not answer.
+            StepFailedError: The server does not answer, or a session of this process does not end.
         """
         with uninterrupted(), self._guard:
             self._hang_up()
@@ -169,6 +170,8 @@ class HeldSettings:
 
     def _undo(self) -> tuple[Undo, ...]:
         with sql.connect(self._switch.address) as connection:
+            # Ctrl-C leaves a statement behind that the server still executes.
+            await_writers(connection, [this_process()])
             return undo_settings(connection, self._changes)
 
     def _hang_up(self) -> None:

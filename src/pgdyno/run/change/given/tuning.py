@@ -17,10 +17,11 @@ from pgdyno.run.change.given.check import acts_by_reload, check_setting, find_gr
 from pgdyno.run.change.given.reload import await_reload
 from pgdyno.run.change.given.target import GivenTarget, restore_words
 from pgdyno.run.change.given.undo import refuse_left, undo_settings
-from pgdyno.run.change.given.writer import connect_writer
+from pgdyno.run.change.given.writer import await_writers, connect_writer
 from pgdyno.run.change.journal import Journal, own_journal
 from pgdyno.run.change.prepare_apply import LeftOut
 from pgdyno.run.host.ctrl_c import uninterrupted
+from pgdyno.run.host.process_id import this_process
 from pgdyno.run.postgres import sql
 
 
@@ -166,6 +167,8 @@ def _roll_back(prepared: PreparedTuning, before: Sequence[SettingChange], journa
     with uninterrupted():
         try:
             with sql.connect(prepared.target.address) as connection:
+                # Ctrl-C leaves a statement behind that the server still executes.
+                await_writers(connection, [this_process()])
                 undone = undo_settings(connection, prepared.changes)
             with journal.open() as page:
                 of_server = [one for one in before if _is_tuning_of(one, prepared.target)]

@@ -32,7 +32,7 @@ def name_writer(owner: ProcessId) -> str:
 
 
 def await_writers(connection: sql.Connection, owners: Iterable[ProcessId]) -> None:
-    """Wait until no session of ended processes changes settings any more.
+    """Wait until no session of these processes changes settings any more: ended ones, or this one, which has closed its own.
 
     Raises:
         StepFailedError: One is still there after ENDS_WITHIN_S.
@@ -42,7 +42,7 @@ def await_writers(connection: sql.Connection, owners: Iterable[ProcessId]) -> No
         while sql.count_named_sessions(connection, name):
             if monotonic_s() > deadline_s:
                 raise StepFailedError(
-                    "a session of a pgdyno that was killed is still at the server, and could change settings once more",
+                    "a session of a pgdyno that was ended is still at the server, and could change settings once more",
                     detail=f"after {ENDS_WITHIN_S:g} s; its application_name is {name}",
                     hint=f"end it: `{_END.format(name)}`, then restore once more",
                 )
