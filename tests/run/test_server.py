@@ -18,6 +18,7 @@ import pytest
 from pgdyno.errors import HostError, SpecError, StepFailedError
 from pgdyno.run.cluster.home import Home, open_home
 from pgdyno.run.cluster.server import Server, psql_command
+from pgdyno.run.cluster.shared_memory import free_shared_memory
 from pgdyno.run.host.process import ServerUser, find_server_user, start, stop
 from tests.homes import SPECS, initdb, installation_of, some_home
 from tests.shared import reachable_folder
@@ -139,6 +140,25 @@ def test_a_postmaster_killed_under_load_leaves_no_shared_memory(
         server.abandon()
     assert busy > idle
     assert not busy & shared_memory()
+
+
+def test_memory_that_another_server_has_made_stays(server: Server, home: Home, tmp_path: Path) -> None:
+    """An id that is in a stale postmaster.pid may be that of a later server's memory, such as after a boot."""
+    server.start({})
+    own = shared_memory_of(home)
+    lines = (home.data / "postmaster.pid").read_text().splitlines()
+    (tmp_path / "postmaster.pid").write_text("\n".join(["1", *lines[1:]]))
+    free_shared_memory(tmp_path, home.user)
+    assert own <= shared_memory()
+
+
+def test_the_log_is_written_through_no_link(server: Server, tmp_path: Path) -> None:
+    """The account of the server may have put the link there, and the log is opened by root."""
+    (tmp_path / "target").write_text("kept\n")
+    (tmp_path / "server.log").symlink_to(tmp_path / "target")
+    with pytest.raises(StepFailedError, match=r"cannot write .*server\.log"):
+        server.start({})
+    assert (tmp_path / "target").read_text() == "kept\n"
 
 
 def test_a_postmaster_killed_after_it_began_anew_leaves_no_shared_memory(server: Server, home: Home) -> None:

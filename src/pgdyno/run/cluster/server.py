@@ -17,6 +17,7 @@ import subprocess
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import IO
 
 import msgspec
 import psycopg
@@ -155,7 +156,7 @@ class Server:
             self.access.check_free()
         self._write_settings(settings)
         with writing(self.log_path):
-            log_file = self.log_path.open("ab")
+            log_file = _append_through_no_link(self.log_path)
         with log_file as log:
             log_start = log.tell()
             self._process = THIS_HOST.start(
@@ -433,6 +434,11 @@ def _writing(path: Path) -> Iterator[None]:
         yield
     except OSError as exc:
         raise StepFailedError(f"cannot write {path}", detail=str(exc), hint=hint_for(str(exc))) from exc
+
+
+def _append_through_no_link(path: Path) -> IO[bytes]:
+    # The folder may be the server account's, which must not choose what root writes to.
+    return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o666), "ab")
 
 
 def read_tail(log: Path, lines: int) -> str:

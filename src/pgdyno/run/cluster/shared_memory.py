@@ -2,7 +2,7 @@
 
 The server's main segment names the one that lists all others (`dynamic_shared_memory_type`), which are files below
 /dev/shm or System V segments; those of type mmap lie in the data folder. Nothing is removed that belongs to another
-account, or that does not have PostgreSQL's format.
+account, that does not have PostgreSQL's format, or whose main segment another server has made: ids are used again.
 """
 
 from __future__ import annotations
@@ -50,7 +50,10 @@ def free_shared_memory(data_dir: Path, user: ServerUser) -> None:
     if len(lines) < 7 or len(fields := lines[6].split()) != 2:
         return
     main_id = int(fields[1])
-    control = _parse_control(_read_system_v(main_id, _SHMEM_HEADER.size))
+    main = _read_system_v(main_id, _SHMEM_HEADER.size)
+    if not _is_made_by(main, lines[0]):
+        return
+    control = _parse_control(main)
     if control is not None:
         # All segments are of one type; a file's handle says nothing about System V keys.
         is_posix = _segment_path(control).exists()
@@ -117,12 +120,19 @@ def _read_system_v(segment_id: int, size_bytes: int) -> bytes:
         libc.shmdt(address)
 
 
+def _is_made_by(main: bytes, pid: str) -> bool:
+    """Return whether this is the main segment of the server with a pid, as in the first line of its postmaster.pid."""
+    if len(main) < _SHMEM_HEADER.size:
+        return False
+    magic, creator, total_bytes, _, _ = _SHMEM_HEADER.unpack_from(main)
+    # Source: CreateLockFile() in src/backend/utils/init/miscinit.c: a server without a postmaster writes a negative one.
+    return magic == _SHMEM_MAGIC and total_bytes >= _SHMEM_HEADER.size and str(creator) == pid.strip().lstrip("-")
+
+
 def _parse_control(main: bytes) -> int | None:
     """Parse a server's main segment into the handle of the segment that lists all others; None if there is none."""
-    if len(main) < _SHMEM_HEADER.size:
-        return None
-    magic, _, total_bytes, _, control = _SHMEM_HEADER.unpack_from(main)
-    return control if magic == _SHMEM_MAGIC and total_bytes >= _SHMEM_HEADER.size and control != 0 else None
+    control: int = _SHMEM_HEADER.unpack_from(main)[-1]
+    return control or None
 
 
 def _parse_handles(content: bytes) -> list[int]:
