@@ -134,6 +134,13 @@ def test_xfs_takes_fewer_and_the_systems_own_none(tmp_path: Path, journal: Journ
         with changed_sysctls({f"mount:{xfs.folder}:lazytime": "on"}, journal=journal):
             assert "lazytime" in read(xfs.folder)
         assert read(xfs.folder) == before
+        # A remount that names neither goes over to inode64 since Linux 5.6.
+        subprocess.run(["mount", "-o", "remount,inode32", str(xfs.folder)], check=True)
+        before = read(xfs.folder)
+        assert "inode32" in before
+        with changed_sysctls({f"mount:{xfs.folder}:lazytime": "on"}, journal=journal):
+            assert read(xfs.folder) == before | {"lazytime"}
+        assert read(xfs.folder) == before
     for folder, words in (
         ("/", "system's own"),
         ("/usr", "system's own"),

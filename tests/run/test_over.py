@@ -409,3 +409,12 @@ def test_a_stopped_study_is_removed_only_where_it_is_at_home_and_nothing_runs_it
     assert [remove_stopped(one) for one in (*found, as_if)] == [True, False, True, False]
     os.close(held)
     assert {path.name for path in at_home.parent.iterdir()} == {"running", "lone", "none", "link"}
+
+
+def test_what_is_cut_off_is_removed_and_nothing_else(tmp_path: Path) -> None:
+    left = tmp_path / "20261128-160102-4711"
+    (left / "files").mkdir(parents=True)
+    (tmp_path / "my-own-notes").mkdir()
+    (tmp_path / "20261128-160102-4711-kept").mkdir()
+    far_run.remove_left(tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == {"my-own-notes", "20261128-160102-4711-kept"}

@@ -56,6 +56,7 @@ _FLAGS = {
     "lazytime": 1 << 25,
 }
 _REMOUNT = 32
+_INODE32 = "inode32"
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
@@ -158,7 +159,8 @@ def _remount(name: str, value: str) -> None:
     folder, option = _split(name)
     options = set(_find_or_raise(folder).options)
     options.add(read_value(f"mount:{folder}:atime"))
-    data = ""
+    # Source: Linux 5.6, fs/xfs/xfs_super.c, xfs_fs_reconfigure(): without either word it goes over to inode64.
+    data = _INODE32 if _INODE32 in options else ""
     if option == "atime":
         options = options.difference(_ACCESS_TIMES) | {value}
     elif option == "lazytime":

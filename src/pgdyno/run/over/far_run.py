@@ -23,6 +23,7 @@ import functools
 import json
 import os
 import pty
+import re
 import select
 import shutil
 import signal
@@ -42,6 +43,8 @@ WAITS_S = 240.0
 LOOKS_EVERY_S = 0.2
 MOST_PENDING_BYTES = 4 << 20
 PLACE = "pgdyno-on"
+# As `open_folder` names them; whatever else lies there is somebody's own.
+NAMES = re.compile(r"[0-9]{8}-[0-9]{6}-[0-9]+")
 PART = ".part"
 UNKNOWN = ".unknown"
 AT_HOME = ".at-home"
@@ -205,7 +208,9 @@ def remove_left(place: Path) -> None:
     """Remove the folders of commands that were cut off before they had a record, or before it was known."""
     for folder in place.iterdir():
         is_known = not (folder / UNKNOWN).exists()
-        if not folder.is_dir() or (is_known and list(folder.glob("**/record.json"))):
+        if not NAMES.fullmatch(folder.name) or folder.is_symlink() or not folder.is_dir():
+            continue
+        if is_known and list(folder.glob("**/record.json")):
             continue
         held = hold(folder, fcntl.LOCK_EX)
         if held is not None:
