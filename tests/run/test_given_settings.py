@@ -228,15 +228,19 @@ def test_what_ctrl_c_left_at_the_server_is_waited_for(
 ) -> None:
     """A session of this process stands for the statement that the server still executes."""
     said: list[str] = []
+
+    def act() -> None:
+        if not is_tuning:
+            change_and(lambda: None, address, journal)
+            return
+        prepared = prepare_tuning(make_switch(address), tuned(FAST))
+        broken = replace(prepared.changes[1], new_texts=("never",))
+        prepared = replace(prepared, changes=(prepared.changes[0], broken))
+        apply_given_tuning(prepared, journal=journal, say=said.append)
+
     monkeypatch.setattr(writer, "ENDS_WITHIN_S", 0.2)
     with connect_writer(address), pytest.raises(StepFailedError) as caught:
-        if is_tuning:
-            prepared = prepare_tuning(make_switch(address), tuned(FAST))
-            broken = replace(prepared.changes[1], new_texts=("never",))
-            prepared = replace(prepared, changes=(prepared.changes[0], broken))
-            apply_given_tuning(prepared, journal=journal, say=said.append)
-        else:
-            change_and(lambda: None, address, journal)
+        act()
     assert "could change settings once more" in (said[0] if is_tuning else caught.value.fact)
     assert shown(cluster)[0] == ("7" if is_tuning else "1000")
     assert len(journal.read_settings()) == 2
