@@ -15,11 +15,11 @@ import pytest
 
 from pgdyno.errors import HostError
 from pgdyno.run.change.changes import EmulationChange, UndoOutcome
-from pgdyno.run.change.emulation import loop
-from pgdyno.run.change.emulation.groups import Rates, plan_groups
+from pgdyno.run.change.emulation import groups, loop
+from pgdyno.run.change.emulation.groups import Rates, plan_groups, remove_group
 from pgdyno.run.change.emulation.latency import find_compiler
 from pgdyno.run.change.emulation.loop import attach, keep_flushes_above
-from pgdyno.run.change.emulation.machine import EmulatedDisk, check_emulation
+from pgdyno.run.change.emulation.machine import EmulatedDisk, EmulatedMachine, check_emulation, emulated
 from pgdyno.run.change.emulation.note import EmulationNote
 from pgdyno.run.host.process_id import this_process
 from tests.loops import needs_root
@@ -102,6 +102,46 @@ def test_a_device_that_has_gone_keeps_no_other_from_being_put_back(tmp_path: Pat
         assert cache.read_text() == "write back\n"
     finally:
         os.close(device.descriptor)
+
+
+@needs_root
+@pytest.mark.parametrize(("given", "taken"), [("cpu", ["-io", "-memory"]), ("memory cpu", ["-io"]), ("io memory", [])])
+def test_the_root_group_has_the_controllers_of_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: str, taken: list[str]
+) -> None:
+    """A folder stands for the root group of version 2, which this machine may not have."""
+    written: list[str] = []
+    control = tmp_path / "cgroup.subtree_control"
+    control.write_text(given)
+    monkeypatch.setattr(groups, "_ROOT", tmp_path)
+    files = plan_groups("1", limits_memory=True)
+    own, other = tmp_path / "pgdyno-1", tmp_path / "pgdyno-2"
+    assert (files.own_folder, files.is_v1) == (str(own), False)
+    own.mkdir()
+    other.mkdir()
+    assert remove_group(files) == ""
+    assert not own.exists()
+    assert control.read_text() == given, "another emulation uses them"
+    other.rmdir()
+    write_text = Path.write_text
+    monkeypatch.setattr(
+        Path, "write_text", lambda path, text, **words: written.append(text) or write_text(path, text, **words)
+    )
+    # As after a kill before the group was made.
+    assert remove_group(files) == ""
+    assert written == taken
+
+
+@needs_root
+def test_a_folder_that_no_library_is_preloaded_from(tmp_path: Path) -> None:
+    skip_without_means()
+    base = tmp_path / "my disks"
+    base.mkdir()
+    machine = EmulatedMachine(disks=(XFS,), cpu_count=None, memory_bytes=None)
+    with pytest.raises(HostError, match="a blank or a colon") as caught, emulated(machine, base=base):
+        pytest.fail("went on")
+    assert caught.value.detail == str(base)
+    assert list(base.iterdir()) == []
 
 
 @needs_root

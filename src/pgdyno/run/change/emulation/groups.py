@@ -30,6 +30,9 @@ _THROTTLES = {
 }
 # Processes that were killed leave their group only when the kernel has ended them.
 _PATIENCE_S, _RETRY_S = 10.0, 0.05
+_CONTROLLERS = ("io", "memory")
+_CONTROL_FILE = "cgroup.subtree_control"
+_NAME = "pgdyno-"
 
 
 class Rates(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,31 +54,35 @@ class GroupFiles(msgspec.Struct, frozen=True, kw_only=True):
     """The group that pgdyno makes for the study; None where it needs none."""
     parent_folder: str | None
     """The group that the study's processes come from and go back to."""
+    lacked: tuple[str, ...] = ()
+    """The controllers that the root group of version 2 gave none of its groups before."""
 
 
-def plan_groups(name: str, *, limits_memory: bool) -> GroupFiles:
+def plan_groups(owner: str, *, limits_memory: bool) -> GroupFiles:
     """Choose the control groups of an emulation.
 
     Args:
-        name: Name of the group to make.
+        owner: What tells the group to make from those of other emulations.
         limits_memory: Whether the study may use only a part of the memory.
 
     Raises:
         HostError: This machine's control groups cannot throttle a disk for this account.
     """
-    blkio = _ROOT / "blkio"
+    blkio, name = _ROOT / "blkio", f"{_NAME}{owner}"
     if os.access(blkio / _THROTTLES["read_iops"][0], os.W_OK):
         parent = _ROOT / "memory" / _own_group("memory").lstrip("/")
         own = str(parent / name) if limits_memory else None
         return GroupFiles(
             throttle_folder=str(blkio), is_v1=True, own_folder=own, parent_folder=None if own is None else str(parent)
         )
-    if os.access(_ROOT / "cgroup.subtree_control", os.W_OK):
+    if os.access(_ROOT / _CONTROL_FILE, os.W_OK):
         parent, own = _ROOT / _own_group("").lstrip("/"), str(_ROOT / name)
-        return GroupFiles(throttle_folder=own, is_v1=False, own_folder=own, parent_folder=str(parent))
+        given = (_ROOT / _CONTROL_FILE).read_text(encoding="ascii").split()
+        lacked = tuple(one for one in _CONTROLLERS if one not in given)
+        return GroupFiles(throttle_folder=own, is_v1=False, own_folder=own, parent_folder=str(parent), lacked=lacked)
     raise HostError(
         "the control groups of this machine cannot limit a disk",
-        detail=f"neither {blkio} nor {_ROOT}/cgroup.subtree_control can be written",
+        detail=f"neither {blkio} nor {_ROOT}/{_CONTROL_FILE} can be written",
         hint="run it as root on a machine or in a virtual machine, and not in a container",
     )
 
@@ -91,7 +98,7 @@ def enter_group(files: GroupFiles, *, memory_bytes: int | None) -> None:
     own = Path(files.own_folder)
     try:
         if not files.is_v1:
-            (_ROOT / "cgroup.subtree_control").write_text("+io +memory", encoding="ascii")
+            (_ROOT / _CONTROL_FILE).write_text(" ".join(f"+{one}" for one in _CONTROLLERS), encoding="ascii")
         own.mkdir()
         if memory_bytes is not None:
             limit = "memory.limit_in_bytes" if files.is_v1 else "memory.max"
@@ -146,17 +153,37 @@ def lift_throttles(files: GroupFiles, devices: Iterable[str]) -> str:
 
 
 def remove_group(files: GroupFiles) -> str:
-    """Move this process out of the study's group and remove it, if it is still there.
+    """Move this process out of the study's group, remove it if it is still there, and have its root group as before.
 
     Returns:
-        Why the group is still there; empty if it was removed.
+        Why something is left; empty if nothing is.
     """
-    if files.own_folder is None or not Path(files.own_folder).exists():
+    left = "" if files.own_folder is None else _remove(Path(files.own_folder), files.parent_folder)
+    return left or _take_controllers(files.lacked)
+
+
+def _take_controllers(lacked: Iterable[str]) -> str:
+    """Take from the root group's children what they lacked before; return why it is left, empty if it is not.
+
+    It is left to an emulation that has begun since, and to whoever hands it on to groups further below.
+    """
+    left = ""
+    if any(_ROOT.glob(f"{_NAME}*")):
+        return left
+    for controller in lacked:
+        try:
+            (_ROOT / _CONTROL_FILE).write_text(f"-{controller}", encoding="ascii")
+        except OSError as exc:
+            left = left if exc.errno == errno.EBUSY else why(exc)
+    return left
+
+
+def _remove(own: Path, parent_folder: str | None) -> str:
+    if not own.exists():
         return ""
-    own = Path(files.own_folder)
     with contextlib.suppress(OSError):
         if str(os.getpid()) in (own / "cgroup.procs").read_text(encoding="ascii").split():
-            (Path(files.parent_folder or _ROOT) / "cgroup.procs").write_text(str(os.getpid()), encoding="ascii")
+            (Path(parent_folder or _ROOT) / "cgroup.procs").write_text(str(os.getpid()), encoding="ascii")
     patience_ends = monotonic_s() + _PATIENCE_S
     while True:
         try:

@@ -47,6 +47,21 @@ def find_compiler() -> str:
     return compiler
 
 
+def check_place(folder: Path) -> None:
+    """Make sure that a library below a folder can be preloaded.
+
+    Raises:
+        HostError: Its path has a blank or a colon, which end a name in LD_PRELOAD; programs would run without delays.
+    """
+    # Source: ld.so(8), LD_PRELOAD: there is no way to escape either.
+    if any(letter in str(folder) for letter in " :"):
+        raise HostError(
+            "an emulation cannot be in a folder whose path has a blank or a colon",
+            detail=str(folder),
+            hint="name another with --home",
+        )
+
+
 @contextlib.contextmanager
 def delayed(latencies: Sequence[Latency], folder: Path) -> Iterator[None]:
     """Preload the library into every program that is started within the block.

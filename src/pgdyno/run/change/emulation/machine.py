@@ -24,7 +24,7 @@ import msgspec
 from pgdyno.errors import HostError, StepFailedError, why
 from pgdyno.run.change.changes import EmulationChange, UndoOutcome
 from pgdyno.run.change.emulation.groups import Rates, enter_group, plan_groups, throttle
-from pgdyno.run.change.emulation.latency import Latency, delayed, find_compiler
+from pgdyno.run.change.emulation.latency import Latency, check_place, delayed, find_compiler
 from pgdyno.run.change.emulation.loop import LoopDevice, attach, check_loops, keep_flushes_above
 from pgdyno.run.change.emulation.note import EmulationNote, undo_left_emulations
 from pgdyno.run.device.scratch import open_scratch
@@ -107,15 +107,17 @@ def emulated(
         on_activity: Receives a description of the current step.
 
     Raises:
-        HostError: This account or this machine cannot do it, or has too little space.
+        HostError: This account or this machine cannot do it, or has too little space, or the base has a name that no library
+            can be loaded from.
         StepFailedError: A file system cannot be made or unmounted.
     """
     check_emulation(machine.disks)
+    check_place(base)
     undo_left_emulations()
     _leave_mounts()
     folder = base / name_of_this_process("emulated-").rstrip("-")
     change = EmulationChange(what=str(folder), at=local_now().isoformat(timespec="seconds"), owner=this_process())
-    groups = plan_groups(f"pgdyno-{os.getpid()}", limits_memory=machine.memory_bytes is not None)
+    groups = plan_groups(str(os.getpid()), limits_memory=machine.memory_bytes is not None)
     note = EmulationNote(change=change, groups=groups)
     with contextlib.ExitStack() as stack:
         note.write()
@@ -188,7 +190,8 @@ def _made(disk: EmulatedDisk, folder: Path) -> Iterator[LoopDevice]:
         _fill(scratch.descriptor, disk.size_bytes, is_direct=scratch.takes_direct)
         device = attach(scratch.descriptor)
         try:
-            _run([*_MKFS[disk.filesystem], str(device.path)])
+            # ext4 writes a 64th of the disk, at the speed of the disk below.
+            _run([*_MKFS[disk.filesystem], str(device.path)], timeout_s=None)
             options = ["-o", disk.mount_options] if disk.mount_options else []
             _run(["mount", "-t", disk.filesystem, *options, str(device.path), str(folder)])
             try:
@@ -228,7 +231,7 @@ def _unmount(folder: Path) -> None:
         time.sleep(_RETRY_S)
 
 
-def _run(argv: Sequence[str]) -> None:
-    done = THIS_HOST.run(argv)
+def _run(argv: Sequence[str], *, timeout_s: float | None = 60.0) -> None:
+    done = THIS_HOST.run(argv, timeout_s=timeout_s)
     if done.exit_code != 0:
         raise StepFailedError(f"{argv[0]} failed", detail=done.stderr.strip() or f"exit code {done.exit_code}")

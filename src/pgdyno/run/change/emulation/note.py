@@ -2,7 +2,7 @@
 
 An emulation belongs to one process: its mounts are in a namespace of its own, its devices detach themselves, and its files have
 no names, so the kernel undoes those when the last process of the study ends. Throttles, the mode of the devices' write caches,
-the control group and an empty folder stay, and are in the note.
+the control group, its controllers and an empty folder stay, and are in the note.
 """
 
 from __future__ import annotations
