@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -47,6 +48,12 @@ rm -rf /var/lib/apt/lists/* /etc/apt/sources.list.d/*
 cd /
 """
 INSTALL = """exec "$1" -c 'from pgdyno.run.change.install_fio import install_fio; print(install_fio().version)'"""
+# A real interrupt, sent by what is run as apt-get: it must still come to its end.
+INTERRUPTING = """#!/bin/sh
+kill -INT "$PPID"
+sleep 1
+touch "$0-ended"
+"""
 INSTALLED = f"{WITHOUT}echo 'deb [trusted=yes] file:/archive ./' >/etc/apt/sources.list\n{INSTALL}"
 REFUSED = f"{WITHOUT}echo 'deb http://localhost:9/ none main' >/etc/apt/sources.list\n{INSTALL}"
 
@@ -80,3 +87,20 @@ def test_an_archive_that_does_not_answer_is_told(tmp_path: Path) -> None:
     done = run_below(tmp_path, REFUSED)
     assert done.returncode != 0
     assert "apt-get could not install fio" in done.stderr
+
+
+@needs_root
+def test_ctrl_c_does_not_end_an_installation_in_the_middle(tmp_path: Path) -> None:
+    apt_get = tmp_path / "apt-get"
+    apt_get.write_text(INTERRUPTING)
+    apt_get.chmod(0o755)
+    code = "from pgdyno.run.change.install_fio import install_fio; install_fio()"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        check=False,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"},
+    )
+    assert "KeyboardInterrupt" in done.stderr
+    assert (tmp_path / "apt-get-ended").exists()

@@ -8,14 +8,15 @@ import shutil
 from pgdyno.errors import HostError
 from pgdyno.run.device.fio import Fio, find_fio
 from pgdyno.run.host import process
+from pgdyno.run.host.ctrl_c import uninterrupted
 from pgdyno.run.host.host import THIS_HOST
 from pgdyno.run.host.process import Completed
 
-_INSTALL_PATIENCE_S = 600.0
+_UPDATE_PATIENCE_S = 600.0
 
 
 def install_fio() -> Fio:
-    """Install the package of Debian or Ubuntu.
+    """Install the package of Debian or Ubuntu. Ctrl-C takes effect afterwards.
 
     Raises:
         HostError: This account may not install packages, this is another distribution, or apt-get fails.
@@ -27,15 +28,17 @@ def install_fio() -> Fio:
         raise HostError("only root may install fio", hint="`sudo apt-get install fio`")
     environment = {**process.clean_environment(), "DEBIAN_FRONTEND": "noninteractive"}
 
-    def run(*words: str) -> Completed:
-        return THIS_HOST.run([apt_get, *words], timeout_s=_INSTALL_PATIENCE_S, env=environment)
+    def install() -> Completed:
+        # Killed in the middle, dpkg leaves packages half installed, and refuses others until it is repaired.
+        with uninterrupted():
+            argv = [apt_get, "install", "--yes", "--no-install-recommends", "fio"]
+            return THIS_HOST.run(argv, timeout_s=None, env=environment)
 
-    install = ("install", "--yes", "--no-install-recommends", "fio")
-    done = run(*install)
+    done = install()
     if done.exit_code != 0:
         # A container image has no package lists, and old lists name packages that are gone.
-        updated = run("update")
-        done = run(*install) if updated.exit_code == 0 else updated
+        updated = THIS_HOST.run([apt_get, "update"], timeout_s=_UPDATE_PATIENCE_S, env=environment)
+        done = install() if updated.exit_code == 0 else updated
     if done.exit_code != 0:
         said = (done.stderr or done.stdout).strip()
         raise HostError("apt-get could not install fio", detail=said, hint="see what `apt-get install fio` lacks")
