@@ -109,6 +109,33 @@ def test_it_is_restarted_by_its_unit(unit: Unit) -> None:
     assert (unit.show("max_connections"), unit.show("work_mem")) == ("100", "4MB")
 
 
+def test_units_that_are_stopped_with_it_are_started_again(unit: Unit) -> None:
+    needs = {
+        "pooler": f"BindsTo={UNIT}",
+        "part": f"PartOf={UNIT}",
+        "web": "Requires=pooler.service",
+        "off": f"Requires={UNIT}",
+    }
+    for name, words in needs.items():
+        after = f"After={words.partition('=')[2]}"
+        unit.systemd.write_unit(f"{name}.service", f"ExecStart=/bin/sleep infinity\n[Unit]\n{words}\n{after}\n")
+    running = [name for name in needs if name != "off"]
+    for name in running:
+        unit.systemd.control("start", f"{name}.service")
+    try:
+        before = {name: unit.systemd.main_pid(f"{name}.service") for name in needs}
+        assert unit.ask("apply", RESTARTED) == [True, [], ""]
+        between = {name: unit.systemd.main_pid(f"{name}.service") for name in needs}
+        assert unit.ask("restore") == ["undone"]
+        afterwards = {name: unit.systemd.main_pid(f"{name}.service") for name in needs}
+        assert [name for name in needs if between[name]] == running
+        assert [name for name in needs if afterwards[name]] == running
+        assert all(len({before[name], between[name], afterwards[name]}) == 3 for name in running)
+    finally:
+        for name in running:
+            unit.systemd.control("stop", f"{name}.service")
+
+
 @pytest.mark.parametrize("extra", ["", "Restart=on-failure\nRestartSec=100ms\nStartLimitIntervalSec=0\n"])
 def test_it_does_not_come_back(unit: Unit, extra: str) -> None:
     # What systemd starts from now on may have less memory than is set.

@@ -58,7 +58,7 @@ def test_the_first_format_is_read_and_written_anew(journal: Journal) -> None:
     assert journal.read() == (change,)
     assert journal.read_tuning() is None
     journal.drop([])
-    assert json.loads((journal.folder / "changes.json").read_bytes())["format"] == 5
+    assert json.loads((journal.folder / "changes.json").read_bytes())["format"] == 6
     assert journal.read() == (change,)
 
 
@@ -127,7 +127,7 @@ def test_one_process_at_a_time(journal: Journal) -> None:
         (b'{"format": 1, "changes": [{"kind": "sysctl"}]}', "damaged"),
         (b'{"format": 1, "changes": [{"ki', "damaged"),
         (b"[]", "damaged"),
-        (b'{"format": 6, "changes": "new"}', "another format"),
+        (b'{"format": 7, "changes": "new"}', "another format"),
         (b"{}", "another format"),
     ],
 )

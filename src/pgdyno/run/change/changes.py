@@ -69,6 +69,8 @@ class Starter(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """The systemd unit; None: pg_ctl starts the server with the options in its data directory's postmaster.opts."""
     log: str | None = None
     """The log file that pg_ctl gives the server; None if the server's own log collector writes the log."""
+    dependents: tuple[str, ...] = ()
+    """The units that systemd stops with the unit and does not start with it."""
 
 
 class ServerChange(

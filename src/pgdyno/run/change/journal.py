@@ -34,12 +34,12 @@ HOST_FOLDER = Path("/var/lib/pgdyno-journal")
 HOME_FOLDER = Path(".local/state/pgdyno-journal")
 """The journal's path below the home directory of an account other than root."""
 CHANGES = "changes.json"
-# Format 1 had no tuning, format 2 no settings of given servers, format 3 no tuning of them, format 4 no commands. Every added field makes a new
+# Format 1 had no tuning, format 2 no settings of given servers, format 3 no tuning of them, format 4 no commands, format 5 no dependent units. Every added field makes a new
 # format, and unknown formats are refused: an older pgdyno would otherwise drop the field when it writes the file.
-_FORMAT = 5
+_FORMAT = 6
 # Another process holds the lock for milliseconds.
 _RETRY_S = 0.02
-_KNOWN_FORMATS = (1, 2, 3, 4, 5)
+_KNOWN_FORMATS = (1, 2, 3, 4, 5, 6)
 
 
 class _Content(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

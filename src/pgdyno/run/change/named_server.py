@@ -101,12 +101,14 @@ class NamedServer(DataFolder, frozen=True, kw_only=True):
     def start(self, starter: Starter, environment: Mapping[str, str] | None) -> None:
         """Start the server as it was started before and wait until it answers; do nothing if it runs.
 
+        Then the units that systemd has stopped with it are started.
+
         Args:
             starter: The way to start it.
             environment: The server's environment if pg_ctl starts it; None: a clean one.
 
         Raises:
-            StepFailedError: The server does not start; the detail quotes its log.
+            StepFailedError: The server, or a unit that was stopped with it, does not start; the detail quotes its log.
         """
         if starter.unit is not None:
             self._start_unit(starter.unit)
@@ -125,6 +127,8 @@ class NamedServer(DataFolder, frozen=True, kw_only=True):
                         "the server does not start", detail=self._tail(log, log_start) or done.stderr.strip()
                     )
         self.ask(_ANYTHING, bool)
+        for unit in starter.dependents:
+            _systemctl("start", unit)
 
     def _start_unit(self, unit: str) -> None:
         # After a failure systemd may be about to restart the server with the settings that made it fail. A unit of

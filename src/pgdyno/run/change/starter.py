@@ -19,6 +19,8 @@ from pgdyno.run.change.named_server import NamedServer, show_unit
 # No match can be taken for an option of systemctl.
 _UNIT = re.compile(r"/(?P<unit>\w[\w:.\\@-]*\.service)(/|$)", re.ASCII | re.MULTILINE)
 _PATIENCE_S = 10.0
+# What systemd stops with a unit, and does not start with it. Source: systemd.unit(5), the inverses of Requires, BindsTo, PartOf.
+_STOPPED_WITH = ("RequiredBy", "BoundBy", "ConsistsOf")
 # Source: Patroni 4 patroni/config.py, Config.CACHE_FILENAME, which it keeps in the data directory.
 _PATRONI = "patroni.dynamic.json"
 # What a server looks for from the folder in which it was started. It has entered its data directory before it needs others.
@@ -72,14 +74,24 @@ def find_origin(server: NamedServer, pid: int) -> ServerOrigin:
 
 def _of_unit(unit: str, pid: int) -> ServerOrigin:
     try:
-        asked = show_unit(unit, "MainPID")
+        is_main = show_unit(unit, "MainPID") == str(pid)
+        dependents = _list_dependents(unit) if is_main else ()
     except PgdynoError:
-        asked = ""
-    if asked != str(pid):
+        is_main, dependents = False, ()
+    if not is_main:
         return ServerOrigin(starter=None, obstacle=f"it runs inside {unit}, which watches over it")
     if os.geteuid() != 0:
         return ServerOrigin(starter=None, obstacle=f"only root may have systemd restart {unit}")
-    return ServerOrigin(starter=Starter(unit=unit))
+    return ServerOrigin(starter=Starter(unit=unit, dependents=dependents))
+
+
+def _list_dependents(unit: str) -> tuple[str, ...]:
+    """Return the active units that a stop of a unit stops, too, also by way of others."""
+    found = [unit]
+    for one in found:
+        for name in _STOPPED_WITH:
+            found += [other for other in show_unit(one, name).split() if other not in found]
+    return tuple(other for other in found[1:] if show_unit(other, "ActiveState") == "active")
 
 
 def _find_watcher(pid: int, parent: int) -> str:
