@@ -147,9 +147,11 @@ def test_memory_that_another_server_has_made_stays(server: Server, home: Home, t
     server.start({})
     own = shared_memory_of(home)
     lines = (home.data / "postmaster.pid").read_text().splitlines()
-    (tmp_path / "postmaster.pid").write_text("\n".join(["1", *lines[1:]]))
-    free_shared_memory(tmp_path, home.user)
-    assert own <= shared_memory()
+    # Of another server; of one with the same pid, as in another container; and of one that still has it.
+    for folder, pid in ((tmp_path, "1"), (tmp_path, lines[0]), (home.data, lines[0])):
+        (folder / "postmaster.pid").write_text("\n".join([pid, *lines[1:]]))
+        free_shared_memory(folder, home.user)
+        assert own <= shared_memory()
 
 
 def test_the_log_is_written_through_no_link(server: Server, tmp_path: Path) -> None:

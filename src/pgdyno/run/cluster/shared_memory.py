@@ -19,8 +19,9 @@ from pgdyno.run.host.process import ServerUser
 
 _SEGMENT_DIR = Path("/dev/shm")  # noqa: S108 - PostgreSQL's own place
 _SYSTEM_V_LIST = Path("/proc/sysvipc/shm")
-# Source: PGShmemHeader in src/include/storage/pg_shmem.h: magic, creator's pid, total size, free offset, dsm_control.
-_SHMEM_HEADER = struct.Struct("=iiQQI")
+# Source: PGShmemHeader in src/include/storage/pg_shmem.h, the same in versions 15 to 18 where pointers have 64 bits: magic,
+# creator's pid, total size, free offset, dsm_control, index, and the data folder's device and inode.
+_SHMEM_HEADER = struct.Struct("=iiQQI4xQQQ")
 _SHMEM_MAGIC = 679834894
 # Source: Linux shmat(2), include/uapi/linux/shm.h.
 _SHM_RDONLY = 0o10000
@@ -37,6 +38,7 @@ class _SystemV(msgspec.Struct, frozen=True, kw_only=True):
     key: int
     id: int
     size_bytes: int
+    attached_count: int
     uid: int
 
 
@@ -51,7 +53,7 @@ def free_shared_memory(data_dir: Path, user: ServerUser) -> None:
         return
     main_id = int(fields[1])
     main = _read_system_v(main_id, _SHMEM_HEADER.size)
-    if not _is_made_by(main, lines[0]):
+    if not _is_made_by(main, lines[0], data_dir) or _is_attached(main_id):
         return
     control = _parse_control(main)
     if control is not None:
@@ -69,7 +71,14 @@ def _list_system_v() -> list[_SystemV]:
     except OSError:
         return []
     rows = [line.split() for line in lines]
-    return [_SystemV(key=int(row[0]), id=int(row[1]), size_bytes=int(row[3]), uid=int(row[7])) for row in rows]
+    return [
+        _SystemV(key=int(row[0]), id=int(row[1]), size_bytes=int(row[3]), attached_count=int(row[6]), uid=int(row[7]))
+        for row in rows
+    ]
+
+
+def _is_attached(segment_id: int) -> bool:
+    return any(one.id == segment_id and one.attached_count > 0 for one in _list_system_v())
 
 
 def _segment_path(handle: int) -> Path:
@@ -120,18 +129,21 @@ def _read_system_v(segment_id: int, size_bytes: int) -> bytes:
         libc.shmdt(address)
 
 
-def _is_made_by(main: bytes, pid: str) -> bool:
-    """Return whether this is the main segment of the server with a pid, as in the first line of its postmaster.pid."""
+def _is_made_by(main: bytes, pid: str, data_dir: Path) -> bool:
+    """Return whether a main segment is that of a data folder's server, whose pid is as in the first line of postmaster.pid."""
     if len(main) < _SHMEM_HEADER.size:
         return False
-    magic, creator, total_bytes, _, _ = _SHMEM_HEADER.unpack_from(main)
+    magic, creator, total_bytes, _, _, _, device, inode = _SHMEM_HEADER.unpack_from(main)
+    facts = data_dir.stat()
+    if (device, inode) != (facts.st_dev, facts.st_ino):
+        return False
     # Source: CreateLockFile() in src/backend/utils/init/miscinit.c: a server without a postmaster writes a negative one.
     return magic == _SHMEM_MAGIC and total_bytes >= _SHMEM_HEADER.size and str(creator) == pid.strip().lstrip("-")
 
 
 def _parse_control(main: bytes) -> int | None:
     """Parse a server's main segment into the handle of the segment that lists all others; None if there is none."""
-    control: int = _SHMEM_HEADER.unpack_from(main)[-1]
+    control: int = _SHMEM_HEADER.unpack_from(main)[4]
     return control or None
 
 
