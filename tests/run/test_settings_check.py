@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from pgdyno.errors import SpecError, StepFailedError
+from pgdyno.errors import HostError, SpecError, StepFailedError
 from pgdyno.record.machine.preflight import ServerOrigin
 from pgdyno.run.cluster import settings_check
 from pgdyno.run.cluster.settings_check import count_huge_pages, shaping_settings, start_empty
@@ -50,6 +50,32 @@ def places(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
             monkeypatch.setattr(settings_check, name, folder)
         yield place
         assert not list(place.iterdir()), "nothing is left of what was tried"
+
+
+def test_no_link_is_followed_to_a_control_file(cluster: Cluster, tmp_path: Path) -> None:
+    """Root reads it for the server's account, which may have put the link there."""
+    link = tmp_path / "pg_control"
+    link.symlink_to(cluster.data / "global/pg_control")
+    with pytest.raises(HostError, match="cannot try the settings"):
+        count(cluster, {}, link)
+    assert count(cluster, {}, cluster.data / "global/pg_control") > 0
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+def test_files_are_given_away_from_below_and_never_through_a_link(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chown, given = os.chown, list[Path]()
+
+    def look(path: Path, uid: int, gid: int, **words: bool) -> None:
+        assert not words["follow_symlinks"]
+        assert not [one for one in given if one in path.parents], "its folder is the account's already"
+        given.append(path)
+        chown(path, uid, gid, **words)
+
+    monkeypatch.setattr(os, "chown", look)
+    count(cluster, {})
+    assert given[-1].name == "data"
 
 
 def test_the_count_is_what_a_server_with_these_settings_has(cluster: Cluster) -> None:

@@ -80,6 +80,23 @@ def test_a_template_is_used_again_and_made_anew_when_part_of_it_is_missing(home:
     assert list(home.templates.iterdir()) == []
 
 
+def test_a_template_is_its_accounts_when_root_writes_no_more_there(
+    home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the account could put there afterwards, root would follow."""
+    chown = os.chown
+    seen: list[bool] = []
+
+    def look(path: Path, uid: int, gid: int) -> None:
+        seen.append((path / "dataset.json").exists())
+        chown(path, uid, gid)
+
+    monkeypatch.setattr(os, "chown", look)
+    folder = prepare(home, tmp_path).data_dir.parent
+    assert seen == [True]
+    assert folder.stat().st_uid == home.user.uid
+
+
 def test_what_cannot_be_removed_is_no_template_any_more(home: Home) -> None:
     elsewhere = home.work / "elsewhere"
     elsewhere.mkdir()

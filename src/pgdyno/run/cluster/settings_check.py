@@ -169,16 +169,23 @@ def _make_data(place: Path, installation: Installation, user: ServerUser, contro
     for name in ("postgresql.conf", "postgresql.auto.conf", "global/pg_control"):
         (data / name).touch()
     if control_file is not None:
-        shutil.copyfile(control_file, data / "global/pg_control")
+        _copy_through_no_link(control_file, data / "global/pg_control")
     if not user.is_self:
-        for path in (data, *data.rglob("*")):
-            shutil.chown(path, user.uid, user.gid)
+        # From below: in a folder that it owns, the account could put a link in the place of what root gives it next.
+        for path in (*sorted(data.rglob("*"), reverse=True), data):
+            os.chown(path, user.uid, user.gid, follow_symlinks=False)
     if control_file is None:
         # An empty control file makes pg_resetwal guess all values. Source: pg_resetwal.c, read_controlfile().
         done = THIS_HOST.run([installation.program("pg_resetwal"), "-f", "-D", str(data)], user=user)
         if done.exit_code != 0:
             raise StepFailedError("pg_resetwal made no control file", detail=done.stderr.strip())
     return data
+
+
+def _copy_through_no_link(control_file: Path, copy: Path) -> None:
+    # Its folder is the server account's, which must not choose what root reads for it.
+    with os.fdopen(os.open(control_file, os.O_RDONLY | os.O_NOFOLLOW), "rb") as source, copy.open("wb") as target:
+        shutil.copyfileobj(source, target)
 
 
 def _words_of(said: str) -> str:

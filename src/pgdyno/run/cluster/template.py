@@ -215,10 +215,11 @@ def _keep(folder: Path, dataset: Dataset, home: Home) -> Template:
     remove_template(folder)
     try:
         folder.mkdir()
-        os.chown(folder, home.user.uid, home.user.gid)
         home.data.rename(folder / "data")
         copy_files(["sync", "--file-system", str(folder)])
         write_durably(folder / _FACTS_FILE, msgspec.json.encode(dataset))
+        # Last: root writes nothing into a folder where the account could put a link.
+        os.chown(folder, home.user.uid, home.user.gid)
     except OSError as exc:
         raise StepFailedError("cannot keep the loaded cluster", detail=str(exc), hint=hint_for(str(exc))) from exc
     return Template(data_dir=folder / "data", dataset=dataset)
