@@ -42,6 +42,11 @@ def spare_connections(count: float) -> int:
     return max(_LEAST_SPARE, math.ceil(count * _SPARE_SHARE))
 
 
+def reserved_connections(draft: Draft) -> float:
+    """Return the connections that the server keeps from ordinary users; reserved_connections exists from 16 on."""
+    return sum(draft.number(name) for name in _RESERVED if draft.guc(name) is not None)
+
+
 def find_standbys(said: TopologySpec, declared: TopologySpec | None) -> Known | None:
     """Return the number of standbys, as options or else a host file say; None if there are none."""
     count = merge_topologies(said, declared).standbys
@@ -164,8 +169,7 @@ def _fit(draft: Draft, size: Known, *, is_asked: bool) -> Known:
     """Fit a pool into the max_connections that the user fixed."""
     if not draft.is_fixed("max_connections"):
         return size
-    reserved = sum(draft.number(name) for name in _RESERVED if draft.guc(name) is not None)
-    most, fixed = int(draft.number("max_connections") - reserved), draft.text("max_connections")
+    most, fixed = int(draft.number("max_connections") - reserved_connections(draft)), draft.text("max_connections")
     room = max(1, most - spare_connections(most))
     if size.value <= room:
         return size

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from pgdyno.tune.draft import MB, Draft
-from pgdyno.tune.pooling import spare_connections
+from pgdyno.tune.pooling import reserved_connections, spare_connections
 from pgdyno.tune.types import Layer, Origin, WorkloadClass
 
 # Source: a counter of the CPU is read in 20 to 50 ns, any other clock in a µs; pg_test_timing's manual page.
@@ -30,11 +30,13 @@ def derive_connections(draft: Draft) -> None:
         # A server with clients may have some that do not come through the pooler yet.
         own = int(draft.number("max_connections")) if "max_connections" in subject.settings else 0
         value = max(needed, own)
-        reason = "the pool's connections, some for maintenance and monitoring, and those reserved for superusers are all that it needs."
+        reason = (
+            "the pool's connections, some for maintenance and monitoring, and the reserved ones are all that it needs."
+        )
         if own > needed:
             reason = "the server's own, which is kept."
         draft.notes.append(_note_connections(value, needed))
-        formula = "pool + a tenth, at least 5, + superuser_reserved_connections, in tens; not less than a server has"
+        formula = "pool + a tenth, at least 5, + superuser_reserved_connections + reserved_connections (16 and later), in tens; not less than a server has"
     elif subject.connections.origin is Origin.ASSUMED:
         # No number was requested: a small increase is not worth a restart.
         each = _BYTES_PER_ASSUMED_SORTING if subject.workload.has_long_queries else _BYTES_PER_ASSUMED
@@ -49,8 +51,8 @@ def derive_connections(draft: Draft) -> None:
         formula = "as it is"
     else:
         value = _count_connections(draft, expected)
-        reason = "it is the expected connections, some more for maintenance and monitoring, and those reserved for superusers."
-        formula = "connections + a tenth, at least 5, + superuser_reserved_connections, in tens"
+        reason = "it is the expected connections, some more for maintenance and monitoring, and the reserved ones."
+        formula = "connections + a tenth, at least 5, + superuser_reserved_connections + reserved_connections (16 and later), in tens"
     draft.put(
         "max_connections",
         str(value),
@@ -58,7 +60,7 @@ def derive_connections(draft: Draft) -> None:
         reason=reason,
         formula=formula,
         inputs=(subject.connections, subject.memory),
-        source="PostgreSQL 18 manual, section 19.3.1, max_connections, superuser_reserved_connections",
+        source="PostgreSQL 18 manual, section 19.3.1, max_connections, superuser_reserved_connections, reserved_connections",
         trades="shared memory and longer snapshots for each, used or not",
         keeps_default=True,
     )
@@ -82,8 +84,7 @@ def _note_connections(value: int, needed: int) -> str:
 
 
 def _count_connections(draft: Draft, expected: float) -> int:
-    reserved = draft.number("superuser_reserved_connections")
-    return math.ceil((expected + spare_connections(expected) + reserved) / 10) * 10
+    return math.ceil((expected + spare_connections(expected) + reserved_connections(draft)) / 10) * 10
 
 
 def derive_parallelism(draft: Draft) -> None:

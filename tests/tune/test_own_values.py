@@ -1,0 +1,26 @@
+"""What the server's own values, other programs and the limits of settings change in what is derived."""
+
+from __future__ import annotations
+
+import pytest
+
+from pgdyno.tune.derive import derive
+from pgdyno.tune.types import DerivedSettings
+from tests.tune.subjects import known, make_pooling, make_subject
+
+
+def value(tuning: DerivedSettings, name: str) -> str | None:
+    return next((one.value for one in tuning.settings if one.name == name), None)
+
+
+@pytest.mark.parametrize(("major", "most"), [(15, "120"), (16, "140"), (18, "140")])
+def test_reserved_connections_are_added_where_the_version_has_them(major: int, most: str) -> None:
+    settings = {"reserved_connections": "20"} if major >= 16 else {}
+    tuning = derive(make_subject(major=major, settings=settings))
+    assert value(tuning, "max_connections") == most
+
+
+def test_reserved_connections_are_added_to_a_pool() -> None:
+    pooling = make_pooling(500, size=known(60, name="pool size"))
+    tuning = derive(make_subject(connections=500, pooling=pooling, settings={"reserved_connections": "30"}))
+    assert value(tuning, "max_connections") == "100", "60, 6 to spare, 3 and 30 reserved, in tens"
