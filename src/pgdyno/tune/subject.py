@@ -219,7 +219,7 @@ def _complete(
     declared: TopologySpec | None = None,
 ) -> TuningSubject:
     workload = wishes.workload or DEFAULT_WORKLOAD
-    connections = _find_connections(wishes, state)
+    connections = _find_connections(wishes, measured, state)
     if wishes.active is not None and wishes.active > connections.value:
         raise SpecError(
             f"{wishes.active} clients cannot be at work over {connections.value:g} connections",
@@ -269,7 +269,7 @@ def _find_set(state: ServerState, major: int) -> dict[str, str]:
     return {name: value for name, value in state.look.settings.items() if name in state.set_names & names}
 
 
-def _find_connections(wishes: LoadHints, state: ServerState | None) -> Known:
+def _find_connections(wishes: LoadHints, measured: MeasuredLoad, state: ServerState | None) -> Known:
     name = "connections"
     if wishes.connections is not None:
         return Known.declared(name, wishes.connections, "count", "--connections")
@@ -278,6 +278,8 @@ def _find_connections(wishes: LoadHints, state: ServerState | None) -> Known:
         return Known.measured(name, float(now), "count", "max_connections of the server")
     if wishes.active is not None and wishes.active > _CONNECTIONS:
         return Known.assumed(name, wishes.active, "count", "one for each of --clients")
+    if wishes.active is None and measured.active is not None and measured.active.value > _CONNECTIONS:
+        return Known.assumed(name, measured.active.value, "count", f"one for each of the {measured.active.how}")
     return Known.assumed(name, _CONNECTIONS, "count", "what an unchanged server takes")
 
 
