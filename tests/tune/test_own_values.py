@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from pgdyno.tune.derive import derive
-from pgdyno.tune.types import DerivedSettings
-from tests.tune.subjects import known, make_pooling, make_subject
+from pgdyno.tune.types import DerivedSettings, WorkloadClass
+from tests.tune.subjects import GB, known, make_pooling, make_subject
 
 
 def value(tuning: DerivedSettings, name: str) -> str | None:
@@ -24,3 +24,15 @@ def test_reserved_connections_are_added_to_a_pool() -> None:
     pooling = make_pooling(500, size=known(60, name="pool size"))
     tuning = derive(make_subject(connections=500, pooling=pooling, settings={"reserved_connections": "30"}))
     assert value(tuning, "max_connections") == "100", "60, 6 to spare, 3 and 30 reserved, in tens"
+
+
+@pytest.mark.parametrize("data_tb", [None, 1, 10, 100])
+@pytest.mark.parametrize("memory_tb", [17, 32, 33, 64])
+@pytest.mark.parametrize("workload", [WorkloadClass.OLTP_WRITE, WorkloadClass.ANALYTIC])
+def test_sizes_stay_within_what_the_server_takes(workload: WorkloadClass, memory_tb: int, data_tb: int | None) -> None:
+    data = {} if data_tb is None else {"dataset": data_tb * 1024 * GB}
+    tuning = derive(make_subject("large", memory=memory_tb * 1024 * GB, workload=workload, **data))
+    buffers = value(tuning, "shared_buffers")
+    if memory_tb >= 32 and data_tb is None:
+        assert buffers == "7680GB", "the most of 4 binary digits below 8 TB"
+    assert value(tuning, "effective_cache_size") == "15360GB"

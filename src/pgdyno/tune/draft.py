@@ -7,6 +7,7 @@ current value. This module decides no value itself.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 from pgdyno.errors import HostError, SpecError
@@ -232,6 +233,12 @@ def size(value_bytes: float) -> str:
         if kilobytes and kilobytes % factor == 0:
             return f"{kilobytes // factor}{unit}"
     return f"{kilobytes}kB"
+
+
+def most_bytes(name: str, major: int) -> float:
+    """Return the greatest value of a size that the version takes; infinite if that is not known."""
+    guc = find_guc(name, major)
+    return math.inf if guc is None or guc.max_value is None else float(guc.max_value) * unit_size(guc.unit)
 
 
 def round_down(value: float) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from pgdyno.tune.draft import GB, KB, MB, Draft, round_down, round_up, size
+from pgdyno.tune.draft import GB, KB, MB, Draft, most_bytes, round_down, round_up, size
 from pgdyno.tune.memory import (
     MOST_WAL_BUFFERS_BYTES,
     cacheable_bytes,
@@ -117,16 +117,16 @@ def choose_buffers(subject: TuningSubject) -> tuple[float, str, str]:
     fit completely in one of the two wherever possible.
     """
     memory, data = subject.memory.value, subject.dataset.value
-    start = _STARTING_SHARE * memory
+    limit = most_bytes("shared_buffers", subject.major)
+    start = min(_STARTING_SHARE * memory, limit)
     if subject.dataset.origin is Origin.ASSUMED:
-        return (
-            round_down(start),
-            "a quarter of the memory is the usual start while the data's size is not known.",
-            "memory / 4",
-        )
+        reason = "a quarter of the memory is the usual start while the data's size is not known."
+        if start == limit:
+            reason = "it is the most that the server takes, and less than a quarter of the memory."
+        return round_down(start), reason, "memory / 4, at most what the server takes, below 8 TB"
     whole = data * _GROWTH
     # Scans of large tables use a ring of a few pages: such data gain nothing from a large shared_buffers.
-    most = start if subject.workload is WorkloadClass.ANALYTIC else _WHOLE_SHARE * memory
+    most = start if subject.workload is WorkloadClass.ANALYTIC else min(_WHOLE_SHARE * memory, limit)
     if whole <= most:
         value = min(round_up(max(whole, min(start, max(2 * data, GB)))), round_down(max(most, start)))
         formula = "data × 1.1, but as much as memory / 4 up to data × 2 or 1 GB; up to memory / 2, analytic memory / 4"
@@ -280,13 +280,14 @@ def _put_work_mem(draft: Draft) -> None:
 
 def _put_cache_size(draft: Draft) -> None:
     subject = draft.subject
-    value = max(cacheable_bytes(subject), draft.number("shared_buffers"))
+    most = most_bytes("effective_cache_size", subject.major)
+    value = min(most, max(cacheable_bytes(subject), draft.number("shared_buffers")))
     draft.put(
         "effective_cache_size",
         size(round_down(value)),
         layer=Layer.MEMORY,
         reason="it tells the planner what shared_buffers and the kernel's cache can hold together, and allocates nothing.",
-        formula="memory - reserve - connections × 2 MB - active sessions × 4 MB, at least shared_buffers",
+        formula="memory - reserve - connections × 2 MB - active sessions × 4 MB, at least shared_buffers, at most what the server takes, below 16 TB",
         inputs=(subject.memory, subject.connections, subject.active),
         source="PostgreSQL 18 manual, section 19.7.2 “Planner Cost Constants”, effective_cache_size",
     )
