@@ -36,3 +36,19 @@ def test_sizes_stay_within_what_the_server_takes(workload: WorkloadClass, memory
     if memory_tb >= 32 and data_tb is None:
         assert buffers == "7680GB", "the most of 4 binary digits below 8 TB"
     assert value(tuning, "effective_cache_size") == "15360GB"
+
+
+@pytest.mark.parametrize(
+    ("name", "shown", "words"),
+    [
+        ("huge_pages", "off", ("no", "false", "0", "OFF")),
+        ("huge_pages", "on", ("yes", "true", "ON", "1")),
+        ("track_io_timing", "on", ("true", "yes", "1", "T")),
+        ("wal_level", "logical", ("Logical", "LOGICAL")),
+    ],
+)
+def test_a_fixed_value_counts_in_any_spelling(name: str, shown: str, words: tuple[str, ...]) -> None:
+    subject = make_subject(clock_read_s=known(30e-9, "s", name="reading the clock"), standbys=known(1))
+    expected = derive(subject, fixed={name: shown})
+    assert all(derive(subject, fixed={name: word}) == expected for word in words)
+    assert (value(expected, "vm.nr_hugepages") is None) == (shown == "off")

@@ -11,7 +11,17 @@ import math
 from collections.abc import Mapping
 
 from pgdyno.errors import HostError, SpecError
-from pgdyno.facts.gucs import ChangeCost, Guc, change_cost, find_guc, read_value, same_value, unknown_guc
+from pgdyno.facts.gucs import (
+    ChangeCost,
+    Guc,
+    VarType,
+    as_shown,
+    change_cost,
+    find_guc,
+    read_value,
+    same_value,
+    unknown_guc,
+)
 from pgdyno.facts.versions import is_untried
 from pgdyno.spec.setting import find_setting, read_setting
 from pgdyno.tune.types import Derived, Known, Layer, Origin, Target, TuningSubject
@@ -54,7 +64,8 @@ class Draft:
         self.subject = subject
         self.notes: list[str] = []
         self.decided: dict[str, Derived] = {}
-        self.fixed = {_checked_guc(name, value, subject).name: value for name, value in fixed.items()}
+        # Rules compare words: `no` of huge_pages counts as the `off` that a server shows for it.
+        self.fixed = dict(_check_fixed(name, value, subject) for name, value in fixed.items())
 
     def guc(self, name: str) -> Guc | None:
         """Return the setting of this version; None if this server lacks it."""
@@ -205,11 +216,13 @@ class Draft:
                 )
 
 
-def _checked_guc(name: str, value: str, subject: TuningSubject) -> Guc:
+def _check_fixed(name: str, value: str, subject: TuningSubject) -> tuple[str, str]:
+    """Return the name and the value that a server shows for a fixed setting; numbers stay as the user wrote them."""
     guc = find_setting(name, subject.major)
-    if read_setting(guc, name, value) in subject.missing_values.get(guc.name, ()):
+    read = read_setting(guc, name, value)
+    if read in subject.missing_values.get(guc.name, ()):
         raise SpecError(f"{name} cannot be {value}", detail="this build of PostgreSQL lacks it")
-    return guc
+    return guc.name, as_shown(read) if guc.vartype in {VarType.BOOL, VarType.ENUM} else value
 
 
 def _fixed_input(guc: Guc, value: str) -> Known:
