@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from pgdyno.tune.derive import derive
-from pgdyno.tune.types import DerivedSettings, WorkloadClass
-from tests.tune.subjects import GB, known, make_pooling, make_subject
+from pgdyno.tune.memory import total_bytes
+from pgdyno.tune.types import DerivedSettings, Kernel, WorkloadClass
+from tests.tune.subjects import GB, MB, known, make_pooling, make_subject
 
 
 def value(tuning: DerivedSettings, name: str) -> str | None:
@@ -52,3 +53,25 @@ def test_a_fixed_value_counts_in_any_spelling(name: str, shown: str, words: tupl
     expected = derive(subject, fixed={name: shown})
     assert all(derive(subject, fixed={name: word}) == expected for word in words)
     assert (value(expected, "vm.nr_hugepages") is None) == (shown == "off")
+
+
+def test_huge_pages_of_other_programs_are_not_shared_out() -> None:
+    kernel = Kernel(others_huge_pages=14_000)
+    tuning = derive(make_subject(memory=32 * GB, kernel=kernel))
+    assert int(value(tuning, "vm.nr_hugepages") or 0) * 2 * MB < 32 * GB
+    shares = {share.what: share.bytes for share in tuning.memory}
+    assert shares["huge pages of other programs"] == 14_000 * 2 * MB
+    assert total_bytes(tuning.memory) <= 32 * GB
+    assert value(tuning, "shared_buffers") == "1GB", "a quarter of what is left"
+    inside = derive(make_subject(memory=32 * GB, kernel=Kernel(is_container=True, others_huge_pages=14_000)))
+    assert value(inside, "shared_buffers") == "8GB", "they are outside of its memory"
+
+
+def test_huge_pages_of_other_programs_count_once_against_overcommit() -> None:
+    def ratio(others: int, committed: int) -> str | None:
+        kernel = Kernel(others_huge_pages=others, committed_bytes=committed)
+        return value(derive(make_subject(memory=64 * GB, kernel=kernel)), "vm.overcommit_ratio")
+
+    # Subtracted twice, 24 GB of them would leave nothing that a limit could be for.
+    assert ratio(12_000, 2 * GB) is not None
+    assert ratio(12_000, 30 * GB) is None

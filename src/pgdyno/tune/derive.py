@@ -15,7 +15,7 @@ from pgdyno.facts.gucs import change_cost
 from pgdyno.facts.versions import NEWEST_TRIED_MAJOR, OLDEST_MAJOR, is_untried
 from pgdyno.tune.checkpoints import COMPRESSIONS, interval_s, recovery_s, wal_rate
 from pgdyno.tune.draft import Draft
-from pgdyno.tune.memory import check_memory, reserve_bytes, total_bytes
+from pgdyno.tune.memory import check_memory, server_bytes
 from pgdyno.tune.pooling import with_pool
 from pgdyno.tune.rules.io import derive_io, derive_writer
 from pgdyno.tune.rules.kernel import derive_kernel, derive_limits
@@ -71,7 +71,7 @@ def derive(subject: TuningSubject, *, fixed: Mapping[str, str] | None = None) ->
     draft.put_remaining_fixed()
     draft.notes[:0] = (*_describe_untried(subject), *subject.remarks, *_describe_given_up(draft))
     memory = check_memory(subject, draft.values())
-    _warn_of_low_memory(draft, total_bytes(memory) - reserve_bytes(subject))
+    _warn_of_low_memory(draft, server_bytes(subject, memory))
     return DerivedSettings(
         subject=subject,
         settings=tuple(draft.decided.values()),

@@ -46,10 +46,15 @@ def reserve_bytes(subject: TuningSubject) -> float:
     return min(64 * MB + 0.06 * subject.memory.value, 8192 * MB)
 
 
+def shareable_bytes(subject: TuningSubject) -> float:
+    """Return the memory without the huge pages of other programs, which nothing else can use."""
+    return max(0.0, subject.memory.value - subject.kernel.others_huge_bytes)
+
+
 def cacheable_bytes(subject: TuningSubject) -> float:
     """Return the memory that shared_buffers and the kernel's page cache can hold together."""
     sessions = subject.connections.value * SESSION_BYTES + subject.active.value * CACHES_BYTES
-    return max(0.0, subject.memory.value - reserve_bytes(subject) - sessions)
+    return max(0.0, shareable_bytes(subject) - reserve_bytes(subject) - sessions)
 
 
 def count_at_work(subject: TuningSubject, max_connections: float) -> int:
@@ -101,6 +106,7 @@ def sum_memory(subject: TuningSubject, settings: Mapping[str, str]) -> tuple[Mem
         ("maintenance", maintenance, "one command at a time"),
         ("logical decoding", _decoding_bytes(draft), "max_wal_senders × logical_decoding_work_mem"),
         ("background processes", BACKGROUND_BYTES, "checkpointer, writers, launchers"),
+        ("huge pages of other programs", subject.kernel.others_huge_bytes, "used or reserved, less the server's"),
         ("operating system", reserve_bytes(subject), "64 MB and 6 % of the memory, 8 GB at most"),
     ]
     return tuple(MemoryShare(what=what, bytes=share, how=how) for what, share, how in lines if share > 0)
@@ -109,6 +115,11 @@ def sum_memory(subject: TuningSubject, settings: Mapping[str, str]) -> tuple[Mem
 def total_bytes(shares: Sequence[MemoryShare]) -> float:
     """Return the sum of all parts."""
     return math.fsum(share.bytes for share in shares)
+
+
+def server_bytes(subject: TuningSubject, shares: Sequence[MemoryShare]) -> float:
+    """Return the server's own part of the sum."""
+    return total_bytes(shares) - reserve_bytes(subject) - subject.kernel.others_huge_bytes
 
 
 def check_memory(subject: TuningSubject, settings: Mapping[str, str]) -> tuple[MemoryShare, ...]:

@@ -144,6 +144,11 @@ class Kernel(msgspec.Struct, frozen=True, kw_only=True):
     """Current values by name, without those that cannot be read."""
 
     @property
+    def others_huge_bytes(self) -> int:
+        """Memory in the huge pages of other programs; a container's own memory has none of the machine's."""
+        return 0 if self.is_container else self.others_huge_pages * self.huge_page_bytes
+
+    @property
     def is_unchangeable(self) -> bool:
         """True if kernel settings cannot be changed, so that the server must use them as they are."""
         return self.is_container or self.is_left

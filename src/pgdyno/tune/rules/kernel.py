@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 
 from pgdyno.tune.draft import MB, Draft, round_down
-from pgdyno.tune.memory import reserve_bytes, shared_bytes, sum_memory, total_bytes, uses_huge_pages
+from pgdyno.tune.memory import reserve_bytes, server_bytes, shared_bytes, sum_memory, uses_huge_pages
 from pgdyno.tune.types import Known, Layer, Target
 
 _NR_HUGEPAGES = "vm.nr_hugepages"
@@ -172,7 +172,7 @@ def _put_overcommit(draft: Draft) -> None:
     ordinary = subject.memory.value - pages * kernel.huge_page_bytes
     limit = ordinary - reserve_bytes(subject) / 2
     in_pool = shared_bytes(draft) if pool else 0.0
-    ours = total_bytes(sum_memory(subject, draft.values())) - in_pool - reserve_bytes(subject)
+    ours = server_bytes(subject, sum_memory(subject, draft.values())) - in_pool
     # The memory committed to other programs may double.
     if 2 * committed.value + ours > limit + kernel.swap_bytes:
         draft.notes.append(

@@ -12,6 +12,7 @@ from pgdyno.tune.memory import (
     has_page_tables,
     list_server_settings,
     make_memory_error,
+    shareable_bytes,
     sum_memory,
     total_bytes,
     wal_buffers_bytes,
@@ -116,7 +117,7 @@ def choose_buffers(subject: TuningSubject) -> tuple[float, str, str]:
     Under even access the two caches hold the same pages, so that only the larger one counts. Therefore the data should
     fit completely in one of the two wherever possible.
     """
-    memory, data = subject.memory.value, subject.dataset.value
+    memory, data = shareable_bytes(subject), subject.dataset.value
     limit = most_bytes("shared_buffers", subject.major)
     start = min(_STARTING_SHARE * memory, limit)
     if subject.dataset.origin is Origin.ASSUMED:
@@ -149,7 +150,7 @@ class _Claim(NamedTuple):
 
 def _claims(draft: Draft) -> dict[str, _Claim]:
     """Return the claims of all reducible settings. Sorts claim only the built-in 4 MB: they get the remainder later."""
-    subject, memory = draft.subject, draft.subject.memory.value
+    subject, memory = draft.subject, shareable_bytes(draft.subject)
     buffers = choose_buffers(subject)[0]
     upkeep = max(MB, min(64 * MB, round_down(memory / 32)))
     rows = subject.dataset.value / _ROW_BYTES * draft.number("autovacuum_vacuum_scale_factor")
