@@ -75,3 +75,21 @@ def test_huge_pages_of_other_programs_count_once_against_overcommit() -> None:
     # Subtracted twice, 24 GB of them would leave nothing that a limit could be for.
     assert ratio(12_000, 2 * GB) is not None
     assert ratio(12_000, 30 * GB) is None
+
+
+@pytest.mark.parametrize(
+    ("settings", "limit"),
+    [
+        ({}, "200"),
+        ({"autovacuum_vacuum_cost_delay": "20"}, "1800"),
+        ({"autovacuum_vacuum_cost_delay": "-1", "vacuum_cost_delay": "10"}, "900"),
+        ({"vacuum_cost_page_dirty": "200"}, "1800"),
+        ({"autovacuum_vacuum_cost_delay": "0"}, None),
+        ({"autovacuum_vacuum_cost_delay": "-1"}, None),
+    ],
+)
+def test_the_cost_limit_follows_the_costs_in_force(settings: dict[str, str], limit: str | None) -> None:
+    tuning = derive(make_subject(settings=settings))
+    assert value(tuning, "autovacuum_vacuum_cost_limit") == (None if limit == "200" else limit)
+    is_left = any("autovacuum_vacuum_cost_limit is left alone" in note for note in tuning.notes)
+    assert is_left == (limit is None)

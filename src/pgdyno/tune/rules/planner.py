@@ -15,8 +15,6 @@ _COSTS = "PostgreSQL 18 manual, section 19.7.2 “Planner Cost Constants”"
 _CACHED_SHARE = 0.9
 _BUILT_IN_RANDOM_COST = 4.0
 _LEAST_RANDOM_COST = 1.1
-# Source: PostgreSQL 18 manual, section 19.10.2: vacuum_cost_page_dirty, and 2 ms of autovacuum_vacuum_cost_delay.
-_DIRTY_COST, _DELAY_S = 20, 0.002
 _BUILT_IN_COST_LIMIT = 200
 _VACUUM_SHARE = 0.25
 _DEAD_BYTES, _BYTES_PER_WORKER = 2 * GB, 256 * MB
@@ -72,20 +70,8 @@ def _put_random_cost(draft: Draft) -> None:
 
 def derive_autovacuum(draft: Draft) -> None:
     """Decide autovacuum's workers, rate and thresholds, before memory is decided."""
-    subject, disk = draft.subject, draft.subject.disk
-    limit = _VACUUM_SHARE * disk.write_bytes_per_s.value / PAGE_BYTES * _DIRTY_COST * _DELAY_S
-    # A value of -1 means the value of vacuum_cost_limit.
-    is_built_in_right = limit <= 250 and draft.number("vacuum_cost_limit") == _BUILT_IN_COST_LIMIT
-    draft.put(
-        "autovacuum_vacuum_cost_limit",
-        "-1" if is_built_in_right else str(min(10_000, max(_BUILT_IN_COST_LIMIT, round(limit / 100) * 100))),
-        layer=Layer.AUTOVACUUM,
-        reason="vacuum may use a quarter of the disk's write bandwidth; slower, it may never catch up.",
-        formula="write bandwidth / 4 / 8 kB × vacuum_cost_page_dirty × autovacuum_vacuum_cost_delay, from 200 to 10000",
-        inputs=(disk.write_bytes_per_s,),
-        source="PostgreSQL 18 manual, section 19.10.2 “Cost-based Vacuum Delay”",
-        trades="I/O and CPU time while a vacuum runs",
-    )
+    subject = draft.subject
+    _put_cost_limit(draft)
     draft.put(
         "autovacuum_max_workers",
         str(min(10, max(3, math.floor(min(subject.cpus.value / 8, subject.memory.value / _BYTES_PER_WORKER))))),
@@ -98,6 +84,32 @@ def derive_autovacuum(draft: Draft) -> None:
     )
     if subject.dataset.origin is not Origin.ASSUMED:
         _put_scale_factors(draft, subject.dataset)
+
+
+def _put_cost_limit(draft: Draft) -> None:
+    disk, delay = draft.subject.disk, "autovacuum_vacuum_cost_delay"
+    if draft.number(delay) < 0:
+        # A value of -1 means the value of vacuum_cost_delay.
+        delay = "vacuum_cost_delay"
+    delay_s, dirty_cost = draft.number(delay), draft.number("vacuum_cost_page_dirty")
+    if not delay_s:
+        draft.notes.append(
+            f"autovacuum_vacuum_cost_limit is left alone: with {delay} = 0 autovacuum never pauses, so that no limit has an effect."
+        )
+        return
+    limit = _VACUUM_SHARE * disk.write_bytes_per_s.value / PAGE_BYTES * dirty_cost * delay_s
+    # A value of -1 means the value of vacuum_cost_limit.
+    is_built_in_right = limit <= 250 and draft.number("vacuum_cost_limit") == _BUILT_IN_COST_LIMIT
+    draft.put(
+        "autovacuum_vacuum_cost_limit",
+        "-1" if is_built_in_right else str(min(10_000, max(_BUILT_IN_COST_LIMIT, round(limit / 100) * 100))),
+        layer=Layer.AUTOVACUUM,
+        reason="vacuum may use a quarter of the disk's write bandwidth; slower, it may never catch up.",
+        formula="write bandwidth / 4 / 8 kB × vacuum_cost_page_dirty × autovacuum_vacuum_cost_delay, from 200 to 10000",
+        inputs=(disk.write_bytes_per_s,),
+        source="PostgreSQL 18 manual, section 19.10.2 “Cost-based Vacuum Delay”",
+        trades="I/O and CPU time while a vacuum runs",
+    )
 
 
 def _put_scale_factors(draft: Draft, data: Known) -> None:
