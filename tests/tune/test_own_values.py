@@ -93,3 +93,10 @@ def test_the_cost_limit_follows_the_costs_in_force(settings: dict[str, str], lim
     assert value(tuning, "autovacuum_vacuum_cost_limit") == (None if limit == "200" else limit)
     is_left = any("autovacuum_vacuum_cost_limit is left alone" in note for note in tuning.notes)
     assert is_left == (limit is None)
+
+
+def test_any_of_many_standbys_keeps_commits_only_if_the_furthest_one_takes_over() -> None:
+    for count in (1, 2):
+        tuning = derive(make_subject(standbys=known(count, name="standbys")))
+        (note,) = (one for one in tuning.notes if "synchronous_standby_names" in one)
+        assert ("if the standby that has most of the WAL takes over" in note) == (count > 1)

@@ -225,10 +225,11 @@ def _put_delay(draft: Draft, standbys: Known) -> None:
 def _note(standbys: Known) -> Iterator[str]:
     many = standbys.value > 1
     names = "'ANY 1 (*)'" if many else "'*'"
+    kept = " if the standby that has most of the WAL takes over" if many else ""
     wait = "while none of them answers" if many else "while the standby is away"
     yield (
         "synchronous_standby_names and synchronous_commit are left to you, as they trade speed and availability for durability: while"
-        f" synchronous_standby_names is empty, a failover may lose the last commits; with {names} it loses none that was confirmed, and no"
+        f" synchronous_standby_names is empty, a failover may lose the last commits; with {names} it loses none that was confirmed{kept}, and no"
         f" commit ends {wait}. `pgdyno compare --set synchronous_commit=local --set synchronous_commit=on --standbys {standbys.value:g}`"
         " measures what waiting costs."
     )
