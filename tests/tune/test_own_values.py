@@ -100,3 +100,10 @@ def test_any_of_many_standbys_keeps_commits_only_if_the_furthest_one_takes_over(
         tuning = derive(make_subject(standbys=known(count, name="standbys")))
         (note,) = (one for one in tuning.notes if "synchronous_standby_names" in one)
         assert ("if the standby that has most of the WAL takes over" in note) == (count > 1)
+
+
+@pytest.mark.parametrize(("rate", "words"), [(100e6, "max_wal_size is full sooner"), (1e5, "fewer checkpoints")])
+def test_the_reason_for_a_timeout_says_what_starts_checkpoints(rate: float, words: str) -> None:
+    tuning = derive(make_subject(wal_bytes_per_s=rate, settings={"checkpoint_timeout": "1200"}))
+    (timeout,) = (one for one in tuning.settings if one.name == "checkpoint_timeout")
+    assert words in timeout.reason

@@ -127,11 +127,14 @@ def _put_timeout(draft: Draft) -> None:
     rate = wal_rate(draft.subject, compression_of(draft))
     distance = wal_distance_bytes(draft.number("max_wal_size"), draft.number("checkpoint_completion_target"))
     by_wal = distance / _HEADROOM / rate.value if rate.value else _LONGEST_S
+    reason = "fewer checkpoints write fewer full-page images to the WAL; max_wal_size lasts this long."
+    if by_wal < _SHORTEST_S:
+        reason = "max_wal_size is full sooner, which starts the checkpoints under this load; this starts them only where less is written."
     draft.put(
         "checkpoint_timeout",
         f"{min(_LONGEST_S, max(_SHORTEST_S, by_wal // 300 * 300)) / 60:.0f}min",
         layer=Layer.WAL,
-        reason="fewer checkpoints write fewer full-page images to the WAL; max_wal_size lasts this long.",
+        reason=reason,
         formula="max_wal_size / (1 + checkpoint_completion_target) / WAL rate / 1.25, in 5 min, from 5 to 30 min",
         inputs=(rate, draft.subject.recovery_s, wal_disk(draft.subject).free_bytes),
         source=_CONFIGURATION,
