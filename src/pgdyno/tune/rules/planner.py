@@ -87,14 +87,13 @@ def derive_autovacuum(draft: Draft) -> None:
 
 
 def _put_cost_limit(draft: Draft) -> None:
-    disk, delay = draft.subject.disk, "autovacuum_vacuum_cost_delay"
-    if draft.number(delay) < 0:
-        # A value of -1 means the value of vacuum_cost_delay.
-        delay = "vacuum_cost_delay"
-    delay_s, dirty_cost = draft.number(delay), draft.number("vacuum_cost_page_dirty")
+    disk, own_s = draft.subject.disk, draft.number("autovacuum_vacuum_cost_delay")
+    # A value of -1 means the value of vacuum_cost_delay.
+    delay_s = draft.number("vacuum_cost_delay") if own_s < 0 else own_s
+    dirty_cost = draft.number("vacuum_cost_page_dirty")
     if not delay_s:
         draft.notes.append(
-            f"autovacuum_vacuum_cost_limit is left alone: with {delay} = 0 autovacuum never pauses, so that no limit has an effect."
+            "autovacuum_vacuum_cost_limit is left alone: with a cost delay of 0 autovacuum never pauses, so that no limit has an effect."
         )
         return
     limit = _VACUUM_SHARE * disk.write_bytes_per_s.value / PAGE_BYTES * dirty_cost * delay_s
