@@ -26,12 +26,34 @@ def find_derived_doubts(record: StudyRecord, analysis: StudyAnalysis) -> Iterato
         return
     for gain in find_gains(record, analysis.comparisons):
         if gain.advice is Advice.DROP:
-            yield _costs(gain) if gain.layer is not None else _slower(record, gain)
-    tried = {name for layer in tuned.layers for name in layer.settings}
-    if tried & _OF_CHECKPOINTS:
-        for cycle in find_checkpoint_cycles(record, analysis.workloads):
-            if cycle.variant == STOCK and cycle.duration_s < cycle.wanted_s:
-                yield _too_short(cycle)
+            is_short = gain.workload in find_short_cycles(record, analysis, layer=gain.layer)
+            yield _costs(gain, is_short=is_short) if gain.layer is not None else _slower(record, gain)
+    for cycle in find_short_cycles(record, analysis).values():
+        yield _too_short(cycle)
+
+
+def find_short_cycles(
+    record: StudyRecord, analysis: StudyAnalysis, *, layer: str | None = None
+) -> dict[str, CheckpointCycle]:
+    """Find the workloads whose trials were too short to show what settings gain by making checkpoints rarer.
+
+    Args:
+        record: The study's record.
+        analysis: Its analysis.
+        layer: The layer whose settings are judged; None: the whole derived set.
+
+    Returns:
+        Stock's checkpoint cycle by workload; empty for settings that make no checkpoint rarer.
+    """
+    layers = () if record.tuned is None else record.tuned.layers
+    tried = {name for one in layers if layer in {None, one.name} for name in one.settings}
+    if not tried & _OF_CHECKPOINTS:
+        return {}
+    return {
+        cycle.workload: cycle
+        for cycle in find_checkpoint_cycles(record, analysis.workloads)
+        if cycle.variant == STOCK and cycle.duration_s < cycle.wanted_s
+    }
 
 
 def _slower(record: StudyRecord, gain: Gain) -> Finding:
@@ -56,12 +78,14 @@ def _write_layers(record: StudyRecord, gain: Gain) -> str:
     return f"`{said}`" if said else "the same bench with --layers"
 
 
-def _costs(gain: Gain) -> Finding:
+def _costs(gain: Gain, *, is_short: bool) -> Finding:
     return Finding(
         severity=Severity.WARNING,
         claim=f"The derived settings are faster without the layer {gain.layer}.",
         evidence=f"What the layer adds: {_describe(gain)}",
-        advice="Leave it out for this load.",
+        advice="Leave it out for this load only if longer trials show the same: these held too few checkpoints for it."
+        if is_short
+        else "Leave it out for this load.",
         workload=gain.workload,
         rule="layer-costs",
     )

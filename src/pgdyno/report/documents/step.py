@@ -7,7 +7,7 @@ from typing import Annotated
 import msgspec
 
 from pgdyno.report.documents.described import says
-from pgdyno.report.sections.next_steps import NextStep, StepCertainty
+from pgdyno.report.sections.step import NextStep, StepCertainty
 
 
 class StepDocument(msgspec.Struct, frozen=True, kw_only=True):

@@ -32,8 +32,9 @@ from pgdyno.report.sections.findings import (
     make_claim,
     name_workloads,
 )
-from pgdyno.report.sections.next_steps import NextStep, StepCertainty, list_steps
+from pgdyno.report.sections.next_steps import list_steps
 from pgdyno.report.sections.price.words import describe_costs
+from pgdyno.report.sections.step import NextStep, StepCertainty
 
 _STEP_BADGES = {StepCertainty.SETTLES: "experiment"}
 # The first page shows at most this many explanations.

@@ -1,0 +1,232 @@
+"""List the steps that follow from a study's own verdicts: to use a variant, to leave a layer out, or to stay.
+
+A variant that gives up more than the reference is a what-if: it shows what durability costs, and is never advice. The
+same holds for a reference that gives up more than a variant: that it is faster is no reason to stay with it. Trials
+that held too few checkpoints prove nothing against settings that make them rarer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Self
+
+import msgspec
+
+from pgdyno.analyse.comparison.derived_gain import CheckpointCycle, find_gains
+from pgdyno.analyse.comparison.verdict import Verdict, VerdictKind
+from pgdyno.analyse.failover import OUTAGE_METRICS
+from pgdyno.explain.doubts.derived import find_short_cycles
+from pgdyno.record.tuned import STOCK
+from pgdyno.report.document import Link
+from pgdyno.report.format import format_seconds
+from pgdyno.report.input import ReportInput
+from pgdyno.report.sections.comparison.answers import Answer, WorkloadAnswers
+from pgdyno.report.sections.comparison.variants import VariantText
+from pgdyno.report.sections.step import NextStep, StepCertainty
+from pgdyno.report.verdict_words import count_pairs, describe_change
+from pgdyno.units import count_things
+
+# Several variants are faster than the reference, but which of them is the fastest was not tested.
+_MOST_PROVEN = 2
+
+
+class _Shown(msgspec.Struct, frozen=True, kw_only=True):
+    """A verdict on one workload, with links to it."""
+
+    verdict: Verdict | None
+    workload: str
+    anchor: str
+    short: CheckpointCycle | None = None
+    """The checkpoint cycle that the trials were too short for; None if they were not, or it does not matter."""
+
+    @property
+    def kind(self) -> VerdictKind | None:
+        return None if self.verdict is None else self.verdict.kind
+
+    @property
+    def words(self) -> str:
+        if self.verdict is None:
+            return ""
+        return f"{describe_change(self.verdict)} on {self.workload}, {count_pairs(self.verdict)}"
+
+
+class _Sides(msgspec.Struct, frozen=True, kw_only=True):
+    """The variants by what they give up beside the reference, by name."""
+
+    lossy: frozenset[str]
+    """Those that give up durability which the reference keeps."""
+    safer: frozenset[str]
+    """Those that keep durability which the reference gives up."""
+
+    @classmethod
+    def of(cls, reference: VariantText, variants: Mapping[str, VariantText]) -> Self:
+        own, given_up = _find_lost(reference), {name: _find_lost(one) for name, one in variants.items()}
+        return cls(
+            lossy=frozenset(name for name, lost in given_up.items() if lost - own),
+            safer=frozenset(name for name, lost in given_up.items() if own - lost),
+        )
+
+
+def list_derived(report: ReportInput, trusted: Mapping[str, str]) -> Iterator[NextStep]:
+    """Yield the steps that follow from the verdicts on derived settings.
+
+    Args:
+        report: The report's input, with derived settings.
+        trusted: The anchor of each workload whose verdicts may be trusted, by name.
+    """
+    shown: dict[str | None, list[_Shown]] = {}
+    for gain in find_gains(report.record, report.analysis.comparisons):
+        if gain.workload in trusted:
+            short = find_short_cycles(report.record, report.analysis, layer=gain.layer).get(gain.workload)
+            one = _Shown(verdict=gain.verdict, workload=gain.workload, anchor="derived", short=short)
+            shown.setdefault(gain.layer, []).append(one)
+    whole = shown.pop(None, [])
+    yield from _use(whole, "Use the derived settings.")
+    if not any(one.kind is VerdictKind.FASTER for one in whole):
+        yield from _stay(whole, STOCK, is_lone=True)
+    for layer, of in shown.items():
+        costs = [one for one in of if one.kind is VerdictKind.SLOWER]
+        if costs:
+            yield _leave_out(layer or "", costs)
+
+
+def list_answered(
+    compared: Sequence[WorkloadAnswers], trusted: Mapping[str, str], *, without: frozenset[str]
+) -> Iterator[NextStep]:
+    """Yield the steps that follow from the verdicts of a comparison.
+
+    Args:
+        compared: The answers, by workload.
+        trusted: The anchor of each workload whose verdicts may be trusted, by name.
+        without: The variants that are no reason for a step.
+    """
+    variants: dict[str, VariantText] = {}
+    shown: dict[str, list[_Shown]] = {}
+    for answers in compared:
+        if answers.workload in trusted:
+            for workload, answer in _list_reasons(answers):
+                if answer.variant.name in without:
+                    continue
+                variants[answer.variant.name] = answer.variant
+                one = _Shown(verdict=answer.verdict, workload=workload, anchor=trusted[answers.workload])
+                shown.setdefault(answer.variant.name, []).append(one)
+    if not shown:
+        return
+    first = compared[0]
+    reference, sides = first.reference, _Sides.of(first.reference, variants)
+    yield from _list_costs_of_durability(reference, variants, shown, sides)
+    # A level that was swept beside clients is proven with those of the reference, which are the fewest as a rule: nobody should stay with so few.
+    where = (
+        f", as proven with {count_things(reference.clients, 'client')}" if reference.clients and first.is_sweep else ""
+    )
+    chosen = first.name_choice(reference)
+    advised = [
+        step
+        for name, of in shown.items()
+        if name not in sides.lossy
+        for step in _use(of, f"Use {first.name_choice(variants[name])} rather than {chosen}{where}.")
+    ]
+    advised.sort(key=lambda step: -abs(step.gain_ratio or 0.0))
+    yield from advised[:_MOST_PROVEN]
+    if not advised and not first.is_sweep and not sides.safer:
+        fair = [of for name, of in shown.items() if name not in sides.lossy]
+        yield from _stay([one for of in fair for one in of], reference.title, is_lone=len(fair) == 1)
+
+
+def _list_reasons(answers: WorkloadAnswers) -> Iterator[tuple[str, Answer]]:
+    """Yield the answers that may be a reason to choose a variant, each with its workload or part.
+
+    The TPS of unlike transactions added up are none, and neither are those of more clients.
+    """
+    for part in answers.list_judged():
+        for answer in part.answers:
+            if answer.variant.clients == answers.reference.clients:
+                yield part.workload, answer
+
+
+def _find_lost(variant: VariantText) -> frozenset[str]:
+    return frozenset(one.label for one in variant.given_up if one.is_durability)
+
+
+def _list_costs_of_durability(
+    reference: VariantText,
+    variants: Mapping[str, VariantText],
+    shown: Mapping[str, Sequence[_Shown]],
+    sides: _Sides,
+) -> Iterator[NextStep]:
+    """Yield what durability costs, from both sides: what a variant gains by giving it up, and loses by keeping it."""
+    for name, of in shown.items():
+        faster = [one for one in of if one.kind is VerdictKind.FASTER]
+        if name in sides.lossy and faster:
+            yield _make(StepCertainty.WHAT_IF, f"{variants[name].title} shows what durability costs.", faster)
+        elif name in sides.safer and not faster and (told := [one for one in of if one.verdict is not None]):
+            words = f"{variants[name].title} against {reference.title} shows what durability costs."
+            yield _make(StepCertainty.WHAT_IF, words, told)
+
+
+def _leave_out(layer: str, costs: Sequence[_Shown]) -> NextStep:
+    """Return the step to leave out a layer that was slower, proven by the trials that were long enough for it."""
+    sound = [one for one in costs if one.short is None]
+    if sound:
+        words = f"Leave the layer {layer} out of the derived settings: it makes the server slower."
+        return _make(StepCertainty.PROVEN, words, sound)
+    words = f"Leave the layer {layer} out of the derived settings for now: it made the server slower in these trials."
+    step = _make(StepCertainty.UNKNOWN, words, costs)
+    return msgspec.structs.replace(step, badge="undecided", caution=_say_short(costs))
+
+
+def _use(shown: Sequence[_Shown], words: str) -> Iterator[NextStep]:
+    """Return the step to use a variant that is faster on any workload, with its cost on others."""
+    faster = [one for one in shown if one.kind is VerdictKind.FASTER]
+    if faster:
+        slower = "; ".join(one.words for one in shown if one.kind is VerdictKind.SLOWER)
+        step = _make(StepCertainty.PROVEN, words, faster)
+        yield msgspec.structs.replace(step, caution=f"Consider the cost: {slower}." if slower else "")
+
+
+def _stay(shown: Sequence[_Shown], reference: str, *, is_lone: bool) -> Iterator[NextStep]:
+    """Return the step to keep the reference where nothing is faster.
+
+    Args:
+        shown: The verdicts on one variant or on several.
+        reference: The reference's name.
+        is_lone: Whether all verdicts are on one variant, which any slower workload rules out.
+    """
+    sound = [one for one in shown if one.short is None]
+    slower = [one for one in sound if one.kind is VerdictKind.SLOWER]
+    settled = sum(one.kind is VerdictKind.EQUIVALENT for one in sound) + len(slower)
+    if shown and (settled == len(shown) or (slower and is_lone)):
+        why = f": {'; '.join(one.words for one in slower)}" if slower and is_lone else ""
+        words = f"Stay with {reference}: the variants tested are {'slower' if why else 'not faster'}{why}."
+        yield NextStep(standing=StepCertainty.PROVEN, words=words)
+    elif shown:
+        words = f"Stay with {reference} for now: no variant is proven to be faster."
+        if any(one.verdict is not None and one.verdict.metric in OUTAGE_METRICS for one in shown):
+            # To stay is no advice here: the reference may be the variant that loses transactions.
+            words = f"Look at what was lost before you choose: no variant is proven to be away for less time than {reference}."
+        yield NextStep(standing=StepCertainty.UNKNOWN, words=words, badge="undecided", caution=_say_short(shown))
+
+
+def _say_short(shown: Sequence[_Shown]) -> str:
+    """Say that trials were too short for settings that make checkpoints rarer; nothing where they were not."""
+    longest = max((one.short for one in shown if one.short is not None), key=lambda cycle: cycle.wanted_s, default=None)
+    if longest is None:
+        return ""
+    return (
+        f"Trials of {format_seconds(longest.duration_s)} were too short to show what is gained by checkpointing less often:"
+        f" with stock settings a checkpoint starts about every {format_seconds(round(longest.cycle_s))}."
+    )
+
+
+def _make(standing: StepCertainty, words: str, shown: Sequence[_Shown]) -> NextStep:
+    anchors = {one.anchor: one.workload for one in shown}
+    return NextStep(
+        standing=standing,
+        words=words,
+        gain="; ".join(one.words for one in shown),
+        gain_ratio=max((one.verdict.effect_ratio or 0.0 for one in shown if one.verdict is not None), key=abs),
+        places=tuple(
+            Link(title="Derived settings" if anchor == "derived" else f"Verdicts on {workload}", anchor=anchor)
+            for anchor, workload in anchors.items()
+        ),
+    )
