@@ -364,6 +364,8 @@ def test_a_load_through_a_pooler_is_tried_without_it() -> None:
         chosen = choose_intervention(say(resource), record, load=through)
         assert chosen is not None
         assert (chosen.varied, chosen.levels) == ("endpoint", ("pool", "primary"))
+        # A pool that is too small and a pooler whose CPU is full both predict that direct connections are faster.
+        assert not chosen.is_specific
         assert chosen.command.startswith("pgdyno compare --endpoint pool --endpoint primary ")
         assert " --pool-mode session --pool-size 8 " in chosen.command
     assert choose_intervention(say(Resource.CPU), record, load=through) is not None

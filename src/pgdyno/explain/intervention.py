@@ -197,6 +197,8 @@ def _no_pooler(base: _Base) -> Intervention | None:
         levels=(base.load.endpoint, PRIMARY),
         expects=VerdictKind.FASTER,
         why="Clients with connections of their own wait for no pooler.",
+        # Both a pool that is too small and a pooler whose CPU is full predict it.
+        is_specific=False,
     )
 
 
