@@ -5,7 +5,7 @@ Every gain appears with its interval. A layer without a proven gain is called un
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from pgdyno.analyse.comparison.derived_gain import Advice, CheckpointCycle, Gain, find_checkpoint_cycles, find_gains
 from pgdyno.analyse.comparison.verdict import VerdictKind
@@ -32,7 +32,7 @@ from pgdyno.report.verdict_words import (
 
 _SPEED_METRICS = ("tps", "latency_p50_ms", "latency_p95_ms", "latency_p99_ms")
 _BRIEF_METRICS = ("tps", "latency_p99_ms")
-_NOTHING = "undecided here"
+_UNDECIDED = "undecided here"
 _HUES = {
     Advice.KEEP: HUES[VerdictKind.FASTER],
     Advice.DROP: HUES[VerdictKind.SLOWER],
@@ -226,18 +226,30 @@ def _standing(gain: Gain) -> str:
     return name_verdict(gain.verdict) if gain.advice is Advice.EQUIVALENT else str(gain.advice.value)
 
 
+def _name_advice(advices: Collection[Advice]) -> str:
+    """Name the advice to show: what was proven is never called undecided."""
+    shown = _find_shown(advices)
+    return _UNDECIDED if shown is Advice.UNDECIDED else shown.value
+
+
+def _find_shown(advices: Collection[Advice]) -> Advice:
+    """Find the advice to show: a loss anywhere comes first, a gain anywhere second; a lone doubt makes the rest undecided."""
+    shown = next((one for one in (Advice.DROP, Advice.KEEP, Advice.UNDECIDED) if one in advices), None)
+    return shown or (Advice.EQUIVALENT if advices else Advice.UNDECIDED)
+
+
 def _advice_cell(gains: tuple[Gain, ...]) -> Cell:
     advices = {gain.advice for gain in gains}
-    # A loss anywhere comes first, a gain anywhere second.
-    shown = next((one for one in (Advice.DROP, Advice.KEEP, Advice.EQUIVALENT) if one in advices), Advice.UNDECIDED)
+    shown = _find_shown(advices)
     is_proven = shown in {Advice.KEEP, Advice.DROP}
-    short = "weigh" if {Advice.KEEP, Advice.DROP} <= advices else shown.value if is_proven else _NOTHING
+    short = "weigh" if {Advice.KEEP, Advice.DROP} <= advices else _name_advice(advices)
     outlooks = [
         f"{gain.workload}: {describe_outlook(gain.verdict, round_s=gain.round_s)}"
         for gain in gains
         if gain.verdict is not None and not gain.verdict.is_decided
     ]
-    lone = "" if is_proven else _standing(gains[0])
+    # The cell has said the word for a lone equivalence.
+    lone = "" if is_proven else _standing(gains[0]).removeprefix(f"{shown.value} ")
     return Cell(
         text=f"{_MARKS[shown]} {short}",
         detail=lone if len(gains) == 1 else "; ".join(f"{gain.workload} {_standing(gain)}" for gain in gains),
