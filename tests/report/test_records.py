@@ -8,10 +8,12 @@ import pytest
 from pgdyno.analyse.records.comparison import PairComparison, compare_records
 from pgdyno.analyse.records.sides import Side
 from pgdyno.report.charts.records import records_chart
+from pgdyno.report.documents.report import render_json
 from pgdyno.report.forms.html import print_html
 from pgdyno.report.records import build_records
 from pgdyno.report.sections.head import describe_bench, describe_study
 from pgdyno.report.sections.machine import host_table
+from pgdyno.report.sections.records.kept import describe_answers, parse_kept
 from pgdyno.report.sections.records.pairs import (
     NamedRecord,
     describe_pair,
@@ -21,6 +23,7 @@ from pgdyno.report.sections.records.pairs import (
 )
 from tests.analyse.test_records_gate import base, change_load, changed
 from tests.report.build import build_report
+from tests.report.build_comparison import build_switchback
 from tests.report.vega import check_vega_lite
 
 
@@ -101,3 +104,13 @@ def test_the_page_loads_nothing_and_shows_what_records_say_as_text() -> None:
     assert "<script>alert" not in page
     assert "default-src &#39;none&#39;" in page
     assert "a difference, not a verdict." in page
+
+
+def test_a_reference_that_is_not_durable_is_marked_as_well() -> None:
+    kept = parse_kept(render_json(build_switchback()))
+    experiment = kept.experiment
+    assert experiment is not None
+    assert not any("against" in answer for answer in describe_answers(kept))
+    variants = tuple(msgspec.structs.replace(one, is_durable=one.name != "stock") for one in experiment.variants)
+    unsafe = msgspec.structs.replace(kept, experiment=msgspec.structs.replace(experiment, variants=variants))
+    assert all(", against stock (not durable)" in answer for answer in describe_answers(unsafe))

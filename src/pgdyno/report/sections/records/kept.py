@@ -201,6 +201,7 @@ def _list_decided(kept: KeptReport) -> list[tuple[KeptComparison, KeptQuestion, 
 
 def _answer(comparison: KeptComparison, unsafe: frozenset[str]) -> str:
     own = [one for one in comparison.questions if one.metric == comparison.primary]
+    against = f", against {comparison.reference} (not durable)" if own and comparison.reference in unsafe else ""
     names = {one.variant: f"{one.variant}{' (not durable)' if one.variant in unsafe else ''}" for one in own}
     said = [
         f"{names[one.variant]} {name_verdict(one.verdict)}, {describe_change(one.verdict)}"
@@ -209,7 +210,7 @@ def _answer(comparison: KeptComparison, unsafe: frozenset[str]) -> str:
     more = len(own) - len(said)
     parts = [*said, *([f"{more} more variants"] if more > 0 else [])]
     doubt = " (in doubt: a difference between identical variants was found)" if comparison.is_noise_told_apart else ""
-    return f"{comparison.workload}: {'; '.join(parts) or 'no pair yet'}{doubt}"
+    return f"{comparison.workload}: {'; '.join(parts) or 'no pair yet'}{against}{doubt}"
 
 
 def _format_tps(tps: Estimate) -> str:
