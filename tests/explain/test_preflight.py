@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -12,19 +13,24 @@ from pgdyno.explain.finding import Finding, Severity
 from pgdyno.explain.preflight.rule_input import IntendedLoad, Intent
 from pgdyno.explain.preflight.rules import RULES, find_obstacles, should_wait
 from pgdyno.explain.preflight.shared_memory import find_crowding, find_standby_crowding
+from pgdyno.explain.preflight.study import list_obstacles
 from pgdyno.flow.check import Check
 from pgdyno.record.machine.disk_facts import DiskFacts
 from pgdyno.record.machine.preflight import (
     BusyProcess,
+    CgroupLimit,
     DiskActivity,
     FurtherDisk,
+    LimitKind,
     LoadProgram,
     OtherServer,
     ServerOrigin,
     ServerSnapshot,
 )
+from pgdyno.record.types import SettingFact
 from pgdyno.report.documents.check import name_kept_severity
 from tests.proc_trees import Scenario, look, read_scenarios, read_tree
+from tests.report.build import build_report
 from tests.rows import each_row
 
 SCENARIOS = read_scenarios()
@@ -292,6 +298,81 @@ def test_a_kernel_that_promises_no_more_than_it_has(tmp_path: Path) -> None:
     huge = msgspec.structs.replace(server, settings={"shared_buffers": "60GB"})
     (found,) = find_obstacles(host, msgspec.structs.replace(facts, memory=generous, server=huge))
     assert found.rule == "too-much-shared-memory"
+
+
+@pytest.mark.parametrize(
+    ("ratio", "advice"),
+    [
+        ("50", "`sysctl vm.overcommit_ratio=90`, or more swap."),
+        ("97", "More swap."),
+        ("0", "More swap, or a larger vm.overcommit_kbytes."),
+        (None, "More swap, or a larger vm.overcommit_ratio."),
+    ],
+)
+def test_no_limit_is_raised_by_a_lower_ratio(tmp_path: Path, ratio: str | None, advice: str) -> None:
+    host, facts = look(tmp_path, next(one for one in SCENARIOS if "overcommit" in one.expect))
+    settings = {} if ratio is None else {"vm.overcommit_ratio": ratio}
+    found = find_obstacles(msgspec.structs.replace(host, kernel_settings=settings), facts)
+    assert [one.advice for one in found if one.rule == "overcommit"] == [advice]
+
+
+def test_swap_is_not_advised_against_what_tune_derives(tmp_path: Path) -> None:
+    (found,) = find_obstacles(*look(tmp_path, next(one for one in SCENARIOS if one.name == "swapping")))
+    assert "vm.swappiness=1" not in found.advice
+    assert "`pgdyno tune` derives vm.swappiness" in found.advice
+
+
+@pytest.mark.parametrize("kind", LimitKind)
+def test_a_limit_is_raised_by_what_can_raise_it(tmp_path: Path, kind: LimitKind) -> None:
+    host, facts = look(tmp_path, QUIET)
+    (device, *_) = facts.devices
+    limit = CgroupLimit(kind=kind, group="/box", value=1.0, device=device.name)
+    (found,) = find_obstacles(host, msgspec.structs.replace(facts, limits=(limit,)))
+    assert "`systemctl set-property UNIT " in found.advice
+    # Source: docker-update(1).
+    assert ("docker update" in found.advice) is (kind in {LimitKind.CPU, LimitKind.MEMORY, LimitKind.TASKS})
+    assert ("start the container again with another `--device-" in found.advice) is kind.name.startswith(
+        ("READ", "WRITE")
+    )
+    assert "memory-reservation" not in found.advice
+
+
+def _find_huge_pages(folder: Path, **sizes: str) -> list[Finding]:
+    """What a study says of huge pages, whose variants have shared_buffers of these sizes; without one, a study of one server."""
+    report = build_report(names=("tpcb-like",))
+    (workload,) = report.analysis.workloads
+    host, facts = look(folder, QUIET)
+    assert facts.memory is not None
+    memory = msgspec.structs.replace(facts.memory, huge_page_bytes=2 * 1024**2, huge_pages_total=0, huge_pages_free=0)
+    preflight = msgspec.structs.replace(facts, memory=memory)
+    trials = []
+    for (name, size), trial in zip(sizes.items(), workload.trials, strict=False):
+        planned = msgspec.structs.replace(trial.record.planned, variants=() if name == "none" else (name,))
+        values = {"shared_buffers": size, "huge_pages_status": "off"}
+        settings = tuple(
+            SettingFact(name=key, value=value, unit=None, boot_value=None, source="") for key, value in values.items()
+        )
+        own = msgspec.structs.replace(trial.record, planned=planned, settings=settings)
+        trials.append(msgspec.structs.replace(trial, record=own))
+    workloads = (msgspec.structs.replace(workload, trials=tuple(trials)),)
+    found = list_obstacles(
+        msgspec.structs.replace(report.record, preflight=preflight, host=host),
+        msgspec.structs.replace(report.analysis, workloads=workloads),
+    )
+    return [one for one in found if one.rule == "huge-pages"]
+
+
+def test_missing_huge_pages_of_a_study_are_those_of_a_variants_own_server(tmp_path: Path) -> None:
+    (found,) = _find_huge_pages(tmp_path / "1", stock="128MB", derived="1536MB")
+    assert found.claim == "huge_pages = try, and the server of variant derived got none."
+    assert found.severity is Severity.WARNING
+    assert "restart" not in found.advice
+    assert found.advice.endswith("then measure again: pgdyno starts its servers anew.")
+    (alone,) = _find_huge_pages(tmp_path / "2", none="2GB")
+    assert alone.claim == "huge_pages = try, and the server got none."
+    (both,) = _find_huge_pages(tmp_path / "3", one="2GB", other="4GB")
+    assert both.claim == "huge_pages = try, and the servers got none."
+    assert int(re.findall(r"vm.nr_hugepages=(\d+)", both.advice)[0]) > 2048
 
 
 def test_wal_of_somebodys_server_on_the_data_disk(tmp_path: Path) -> None:

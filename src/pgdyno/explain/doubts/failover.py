@@ -36,7 +36,7 @@ def _describe(workload: WorkloadAnalysis, losing: list[TrialAnalysis]) -> Findin
             severity=Severity.CRITICAL,
             claim="Failovers lost transactions that were confirmed, although commits wait for a standby.",
             evidence=evidence,
-            advice="The standby that took over is none that commits wait for: check synchronous_standby_names.",
+            advice="The standby that took over may be one that commits did not wait for: check synchronous_standby_names.",
             workload=workload.name,
         )
     return Finding(

@@ -23,15 +23,26 @@ _TICK_S = 0.01
 _BURSTABLE = re.compile(r"t[2-4][ag]?\.\w+")
 _CLOCK_FILE = "/sys/devices/system/clocksource/clocksource0/current_clocksource"
 _FEW_TASKS = 500
+# Source: docker-update(1), which has no option for I/O, and on cgroup v2 sets memory.low by --memory-reservation;
+# systemd.resource-control(5).
 _DOCKER = {
-    LimitKind.CPU: ("--cpus=N", "CPUQuota="),
-    LimitKind.MEMORY: ("--memory=SIZE", "MemoryMax=infinity"),
-    LimitKind.MEMORY_HIGH: ("--memory-reservation=SIZE", "MemoryHigh=infinity"),
-    LimitKind.READ_BYTES: ("--device-read-bps", "IOReadBandwidthMax="),
-    LimitKind.WRITE_BYTES: ("--device-write-bps", "IOWriteBandwidthMax="),
-    LimitKind.READ_COUNT: ("--device-read-iops", "IOReadIOPSMax="),
-    LimitKind.WRITE_COUNT: ("--device-write-iops", "IOWriteIOPSMax="),
-    LimitKind.TASKS: ("--pids-limit=-1", "TasksMax=infinity"),
+    LimitKind.CPU: "`docker update --cpus=N CONTAINER`",
+    LimitKind.MEMORY: "`docker update --memory=SIZE CONTAINER`",
+    LimitKind.READ_BYTES: "start the container again with another `--device-read-bps`",
+    LimitKind.WRITE_BYTES: "start the container again with another `--device-write-bps`",
+    LimitKind.READ_COUNT: "start the container again with another `--device-read-iops`",
+    LimitKind.WRITE_COUNT: "start the container again with another `--device-write-iops`",
+    LimitKind.TASKS: "`docker update --pids-limit=-1 CONTAINER`",
+}
+_SYSTEMD = {
+    LimitKind.CPU: "CPUQuota=",
+    LimitKind.MEMORY: "MemoryMax=infinity",
+    LimitKind.MEMORY_HIGH: "MemoryHigh=infinity",
+    LimitKind.READ_BYTES: "IOReadBandwidthMax=",
+    LimitKind.WRITE_BYTES: "IOWriteBandwidthMax=",
+    LimitKind.READ_COUNT: "IOReadIOPSMax=",
+    LimitKind.WRITE_COUNT: "IOWriteIOPSMax=",
+    LimitKind.TASKS: "TasksMax=infinity",
 }
 _LIMIT_WHY = {
     LimitKind.CPU: "Once the quota of a tenth of a second is used up everything stands still until the next: latency jumps.",
@@ -168,15 +179,14 @@ def _limits(rule_input: RuleInput) -> Iterator[Finding]:
     for limit in limits:
         if not _is_below_host(limit, rule_input):
             continue
-        docker, systemd = _DOCKER[limit.kind]
+        ways = (_DOCKER.get(limit.kind), f"`systemctl set-property UNIT {_SYSTEMD[limit.kind]}`")
         yield Finding(
             rule="cgroup-limit",
             severity=Severity.WARNING,
             claim=f"A control group gives less than the machine has: {limit.kind.value}.",
             evidence=f"{_format_limit(limit, rule_input)}, set on {limit.group}",
             why=_LIMIT_WHY.get(limit.kind, _IO_WHY),
-            advice=f"Raise it (`docker update {docker} CONTAINER`, `systemctl set-property UNIT {systemd}`), or take the"
-            " figures for those of a server with this limit.",
+            advice=f"Raise it ({'; '.join(filter(None, ways))}), or take the figures for those of a server with this limit.",
         )
     cpu = rule_input.facts.cpu
     if cpu is not None and cpu.online_count is not None and cpu.online_count > rule_input.host.cpu_count:

@@ -12,6 +12,9 @@ _LOW_RATIO = 0.1
 # Source: Docker's default for /dev/shm is 64 MB; one parallel hash join needs more.
 _SMALL_SHM_BYTES = 256 * 1024**2
 _NEVER_OVERCOMMIT = 2
+_OVERCOMMIT_RATIO = "vm.overcommit_ratio"
+# The rest is for the kernel itself, which CommitLimit does not count.
+_HIGH_RATIO = 90
 _COMMIT_SLACK_BYTES = 1024**3
 # Files and processes besides those of the clients: the server's own, psql, samplers.
 _OWN_FILES = 64
@@ -43,7 +46,7 @@ def _swap(rule_input: RuleInput) -> Iterator[Finding]:
         evidence=f"{format_bytes(memory.swap_used_bytes)} swapped out"
         + (f", {moved} pages moved in {activity.window_s:.1f} s" if moved and activity else ""),
         why="What was swapped out is read from disk when it is next touched, in the middle of a trial.",
-        advice="Free memory, then bring everything back: `swapoff -a && swapon -a`; `sysctl vm.swappiness=1` keeps it there.",
+        advice="Free memory, then bring everything back: `swapoff -a && swapon -a`; `pgdyno tune` derives vm.swappiness from the disk's speed.",
     )
 
 
@@ -68,8 +71,21 @@ def _low_memory(rule_input: RuleInput) -> Iterator[Finding]:
             claim="The kernel has promised nearly all the memory it may promise.",
             evidence=f"{format_bytes(max(0, left_bytes))} below CommitLimit, vm.overcommit_memory = 2",
             why="A server does not start, or a query fails, while memory is free.",
-            advice="`sysctl vm.overcommit_ratio=90`, or more swap.",
+            advice=_choose_commit_advice(rule_input.host.kernel_settings.get(_OVERCOMMIT_RATIO, "")),
         )
+
+
+def _choose_commit_advice(ratio: str) -> str:
+    """Choose what raises CommitLimit.
+
+    Args:
+        ratio: The vm.overcommit_ratio in force; `0` where vm.overcommit_kbytes replaces it, empty where it is not known.
+    """
+    if not ratio.isdigit():
+        return f"More swap, or a larger {_OVERCOMMIT_RATIO}."
+    if int(ratio) == 0:
+        return "More swap, or a larger vm.overcommit_kbytes."
+    return f"`sysctl {_OVERCOMMIT_RATIO}={_HIGH_RATIO}`, or more swap." if int(ratio) < _HIGH_RATIO else "More swap."
 
 
 def _numa(rule_input: RuleInput) -> Iterator[Finding]:

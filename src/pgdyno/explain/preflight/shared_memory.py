@@ -17,6 +17,8 @@ from pgdyno.units import format_bytes, unit_size
 
 NO_START = "no-start"
 """Rule of a server that the kernel refuses its shared memory."""
+HUGE_PAGES = "huge-pages"
+"""Rule of a server that gets no huge pages."""
 _COUNT = "shared_memory_size_in_huge_pages"
 # Below this size the page tables of a hundred backends take some ten MB: there is little to gain.
 _WORTH_HUGE_PAGES_BYTES = 1024**3
@@ -145,26 +147,44 @@ def _start(rule_input: RuleInput) -> Iterator[Finding]:
         yield finding
 
 
-def _huge_pages(rule_input: RuleInput) -> Iterator[Finding]:
-    server, memory = rule_input.facts.server, rule_input.facts.memory
-    if server is None or memory is None or _is_unknown(server, memory):
-        return
-    if _choice(server) != "try" or _has_huge_pages(server, memory):
-        return
-    if find_start_obstacle(server, memory, rule_input.host) is not None:
+def find_missing_huge_pages(server: ServerSnapshot, memory: MemoryFacts, host: HostFacts) -> Finding | None:
+    """Find whether a server does without the huge pages that it tries to get.
+
+    Args:
+        server: The server.
+        memory: The machine's memory now.
+        host: The machine.
+    """
+    if _is_unknown(server, memory) or _choice(server) != "try" or _has_huge_pages(server, memory):
+        return None
+    if find_start_obstacle(server, memory, host) is not None:
         # Huge pages for a server that is too large for the machine are no advice.
-        return
-    target = _total_pages(server, memory) - _usable_pages(server, memory) + _needed_pages(server, memory)
+        return None
     is_seen = server.origin is ServerOrigin.RUNNING
-    yield Finding(
-        rule="huge-pages",
+    return Finding(
+        rule=HUGE_PAGES,
         severity=Severity.WARNING if _size(server, "shared_buffers") >= _WORTH_HUGE_PAGES_BYTES else Severity.NOTE,
         claim="huge_pages = try, and the server " + ("got none." if is_seen else "would get none."),
         evidence=f"{_needed_words(server, memory)}, {_usable_pages(server, memory)} free"
         + (f", huge_pages_status = {status}" if (status := server.settings.get("huge_pages_status")) else ""),
         why="It silently does without: page tables grow with each connection, and the CPU walks them more often.",
-        advice=f"`sysctl vm.nr_hugepages={target}`" + (", then restart the server." if is_seen else "."),
+        advice=f"`sysctl vm.nr_hugepages={choose_pool(server, memory)}`"
+        + (", then restart the server." if is_seen else "."),
     )
+
+
+def choose_pool(server: ServerSnapshot, memory: MemoryFacts) -> int:
+    """Return the number of huge pages that the machine needs for a server beside what has them now."""
+    return _total_pages(server, memory) - _usable_pages(server, memory) + _needed_pages(server, memory)
+
+
+def _huge_pages(rule_input: RuleInput) -> Iterator[Finding]:
+    server, memory = rule_input.facts.server, rule_input.facts.memory
+    if server is None or memory is None:
+        return
+    finding = find_missing_huge_pages(server, memory, rule_input.host)
+    if finding is not None:
+        yield finding
 
 
 def _idle_huge_pages(rule_input: RuleInput) -> Iterator[Finding]:

@@ -9,20 +9,18 @@ import msgspec
 from pgdyno.analyse.study_types import StudyAnalysis
 from pgdyno.explain.finding import Finding, Severity
 from pgdyno.explain.preflight.given import FAR, find_given_obstacles
+from pgdyno.explain.preflight.own_servers import find_servers_without_huge_pages, look_at_trials
 from pgdyno.explain.preflight.rule_input import Intent
 from pgdyno.explain.preflight.rules import find_obstacles
+from pgdyno.explain.preflight.shared_memory import HUGE_PAGES
 from pgdyno.explain.preflight.version import UNTRIED_VERSION, find_untried
 from pgdyno.record.machine.disk_facts import UNKNOWN_DISK
-from pgdyno.record.machine.preflight import PreflightFacts, ServerOrigin, ServerSnapshot
+from pgdyno.record.machine.preflight import PreflightFacts
 from pgdyno.record.types import LOST_COUNTERS, StudyRecord
 from pgdyno.spec.study import Study
 
 # An emulation is made of loop devices, of limits of control groups and of fewer CPUs.
 _EMULATED = frozenset({"cgroup-limit", "cpu-affinity", "loop-device"})
-# Settings that only a running server of pgdyno's own shows. Durability is judged from the trials, variant by variant.
-_SERVER_REPORTED = frozenset(
-    {"huge_pages", "huge_pages_status", "shared_buffers", "shared_memory_size_in_huge_pages", "debug_assertions"}
-)
 
 
 def list_obstacles(record: StudyRecord, analysis: StudyAnalysis) -> tuple[Finding, ...]:
@@ -41,10 +39,15 @@ def _find_obstacles(record: StudyRecord, analysis: StudyAnalysis) -> tuple[Findi
     if record.host is None or record.given is not None:
         return (*_find_of_given(record, analysis), *_find_of_watched(record))
     facts = record.preflight or PreflightFacts()
-    facts = msgspec.structs.replace(facts, server=_look_at_trials(record, analysis))
+    servers = look_at_trials(record, analysis)
+    facts = msgspec.structs.replace(facts, server=next(iter(servers.values()), None))
     dataset_bytes = record.plan.dataset_bytes if record.dataset is None else record.dataset.total_bytes
     intent = Intent(horizon_s=record.plan.predicted_s, dataset_bytes=dataset_bytes)
-    return find_obstacles(record.host, facts, intent=intent)
+    found = [one for one in find_obstacles(record.host, facts, intent=intent) if one.rule != HUGE_PAGES]
+    if facts.memory is not None:
+        found += find_servers_without_huge_pages(servers, facts.memory, record.host)
+    order = list(Severity)
+    return tuple(sorted(found, key=lambda one: order.index(one.severity)))
 
 
 def _find_of_watched(record: StudyRecord) -> tuple[Finding, ...]:
@@ -101,17 +104,3 @@ def _find_lost(analysis: StudyAnalysis, major: int) -> tuple[str, ...]:
     trials = (trial for workload in analysis.workloads for trial in workload.trials)
     said = dict.fromkeys(gap.reason for trial in trials for gap in trial.record.gaps if gap.source == LOST_COUNTERS)
     return tuple(reason for reason in said if f"PostgreSQL {major} " in reason)
-
-
-def _look_at_trials(record: StudyRecord, analysis: StudyAnalysis) -> ServerSnapshot | None:
-    for workload in analysis.workloads:
-        for trial in workload.trials:
-            settings = {one.name: one.value for one in trial.record.settings if one.name in _SERVER_REPORTED}
-            if settings:
-                return ServerSnapshot(
-                    origin=ServerOrigin.RUNNING,
-                    major=record.server.major,
-                    settings=settings,
-                    has_assertions=settings.get("debug_assertions") == "on",
-                )
-    return None
