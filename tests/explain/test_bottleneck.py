@@ -17,6 +17,7 @@ from pgdyno.explain.intervention import Intervention, choose_intervention
 from pgdyno.flow.compare import compose_comparison
 from pgdyno.plan.plan import PlannedWorkload
 from pgdyno.plan.types import PlannedPooler, PoolerProgram
+from pgdyno.record.machine.preflight import PreflightFacts
 from pgdyno.record.statements import StatementCounts
 from pgdyno.record.store import open_record
 from pgdyno.record.types import LoadHostFacts, StudyRecord, WatchedHost
@@ -336,6 +337,19 @@ def test_more_buffers_are_tried_as_far_as_there_is_memory() -> None:
     assert choose(Resource.DATA_READ, scale=1, shared_buffers="100GB") is None
 
 
+@each_row([(90, None, "8192MB"), (16, None, "4096MB"), (4, None, None), (4, 10, "6144MB")])
+def test_more_wal_is_tried_as_far_as_the_disk_has_room(free_gb: int, wal_free_gb: int | None, most: str | None) -> None:
+    record = make_record(scale=50)
+    assert record.host is not None
+    disk = msgspec.structs.replace(record.host.data_disk, free_bytes=free_gb * 1024**3)
+    record = msgspec.structs.replace(record, host=msgspec.structs.replace(record.host, data_disk=disk))
+    if wal_free_gb is not None:
+        wal = msgspec.structs.replace(disk, device="/dev/wal", block_device="wal", free_bytes=wal_free_gb * 1024**3)
+        record = msgspec.structs.replace(record, preflight=PreflightFacts(wal=wal))
+    chosen = choose_intervention(say(Resource.DATA_WRITE), record, load=LOAD)
+    assert (None if chosen is None else chosen.levels[1]) == most
+
+
 def test_where_nothing_would_tell_there_is_no_experiment() -> None:
     assert choose(Resource.UNKNOWN) is None
     assert choose(Resource.TEMP_FILE, work_mem="20GB") is None
@@ -368,6 +382,8 @@ def test_a_load_through_a_pooler_is_tried_without_it() -> None:
         assert not chosen.is_specific
         assert chosen.command.startswith("pgdyno compare --endpoint pool --endpoint primary ")
         assert " --pool-mode session --pool-size 8 " in chosen.command
+        # Without the pooler both are gone: a pool that is too small, and a pooler that is full.
+        assert not chosen.is_specific
     assert choose_intervention(say(Resource.CPU), record, load=through) is not None
     other = choose_intervention(say(Resource.CLIENT), record, load=through)
     assert other is not None

@@ -12,9 +12,11 @@ from pgdyno.price.book import PriceBook
 from pgdyno.price.cost import price_host
 from pgdyno.price.study import PriceOptions, StudyPrice, price_machine, price_study
 from pgdyno.price.topology import Surroundings
+from pgdyno.price.worth import Load
 from pgdyno.report.forms.markdown import print_markdown
 from pgdyno.report.input import ReportInput
 from pgdyno.report.sections.price.section import build_prices
+from pgdyno.report.sections.price.tables import load_table
 from pgdyno.report.sections.price.words import PricedRecord
 from pgdyno.spec.host import DiskSpec, HostSpec
 from pgdyno.spec.pooler import PoolMode
@@ -161,3 +163,31 @@ def test_a_machine_without_a_price_leaves_the_whole_without_one() -> None:
     found = price_machine(mine, None, PriceOptions(host=mine, book=PriceBook(own=own), around=mixed))
     assert found.cost.costs == ()
     assert "The cost is not known" in show(found)
+
+
+def test_machines_beside_a_server_are_in_its_region_unless_they_declare_their_own() -> None:
+    abroad = msgspec.structs.replace(HOST, region="eu-central-1")
+    own = HostSpec(instance="r8g.xlarge", disk=DiskSpec(volume="gp3", size="500GB"))
+    found = price(abroad, standbys=1, standby_host=own, pooler_host=POOLER).topology
+    assert found is not None
+    assert [group.cost.region for group in found.groups] == ["eu-central-1"] * 3
+    elsewhere = msgspec.structs.replace(own, region="us-east-1")
+    away = msgspec.structs.replace(POOLER, region="us-east-1")
+    found = price(abroad, standbys=1, standby_host=elsewhere, pooler_host=away).topology
+    assert found is not None
+    assert [group.cost.region for group in found.groups] == ["eu-central-1", "us-east-1", "us-east-1"]
+
+
+def test_direct_loads_have_no_terms_that_the_pooler_lacks() -> None:
+    report = build_paired()
+    loads = ("primary", *["pool"] * (len(report.analysis.workloads) - 1))
+    around = Surroundings(pooler_host=HostSpec(instance="c8gb.medium"))
+    options = PriceOptions(host=HOST, around=around, load=Load(utilisation_ratio=0.3))
+    both = with_pooler(report, *loads)
+    found = price_study(both.record, both.analysis, options, losses={})
+    assert 0 < len(found.cost.costs) < len(price_host(HOST, PriceBook()).costs)
+    terms = {one.term for one in found.cost.costs}
+    assert all({worth.term for worth in workload.worths} <= terms for workload in found.workloads)
+    table = load_table(found)
+    assert table is not None
+    assert {len(row) for row in table.rows} == {len(table.columns)}

@@ -12,6 +12,7 @@ import pytest
 from rich.console import Console
 
 from pgdyno.explain.finding import Finding, Severity
+from pgdyno.facts.prices import Term
 from pgdyno.price.book import PriceBook
 from pgdyno.price.study import PriceOptions, StudyPrice, price_machine, price_study
 from pgdyno.price.worth import Load
@@ -30,6 +31,7 @@ from pgdyno.report.sections.price.words import (
     explain_price,
     format_money,
 )
+from pgdyno.report.table import Cell
 from pgdyno.spec.host import HostSpec, read_host
 from pgdyno.spec.prices import parse_prices
 from tests.report.build import GB, build_report
@@ -156,6 +158,31 @@ def test_a_ratio_of_two_machines_has_the_farthest_ends_of_both() -> None:
     assert row[1].text == "1 ×"
     shown = [float(part) for part in re.findall(r"[\d.]+", row[2].detail)]
     assert shown == pytest.approx([low, high], rel=0.02)
+
+
+def test_machines_are_compared_on_terms_that_both_have() -> None:
+    report = build_report(names=("tpcb-like",))
+    ours, theirs = price(report), price(report, HostSpec(instance="r7i.large"))
+
+    def on(found: StudyPrice, *places: int) -> StudyPrice:
+        (workload,) = found.workloads
+        worths = tuple(workload.worths[place] for place in places)
+        return msgspec.structs.replace(found, workloads=(msgspec.structs.replace(workload, worths=worths),))
+
+    def compare(other: StudyPrice, own: StudyPrice = ours) -> Cell:
+        rows = hosts_table([named(own), named(other, "intel")]).rows
+        return next(row[2] for row in rows if row[0].text == "TPS per $ against graviton")
+
+    assert "3-year" not in (compare(theirs).note or "")
+    (last,) = (workload.worths[-1] for workload in ours.workloads)
+    apart = compare(on(theirs, len(theirs.workloads[0].worths) - 1))
+    other = theirs.workloads[0].worths[-1]
+    assert (last.term, other.term) == (Term.RESERVED_3Y, Term.RESERVED_3Y)
+    wanted = (other.tps_per_money.value or 0.0) / (last.tps_per_money.value or 1.0)
+    assert float(apart.text.removesuffix(" ×")) == pytest.approx(wanted, rel=0.02)
+    assert "3 years" in (apart.note or "")
+    none = compare(on(theirs, len(theirs.workloads[0].worths) - 1), on(ours, 0))
+    assert (none.text, none.note) == ("—", "both have no price on the same terms")
 
 
 def test_the_sentence_of_the_first_page() -> None:

@@ -31,6 +31,9 @@ _MAX_MEMORY_RATIO = 0.4
 # Least factor by which a setting must grow to make a difference that a short experiment can show.
 _MIN_GROWTH = 1.25
 _MORE_WAL = 8
+_LEAST_MORE_WAL_MB = 4096.0
+# Share of the free space for WAL: the limit is soft, and on a shared disk the data grow, too. As `pgdyno tune` has it.
+_SHARED_DISK_SHARE, _OWN_DISK_SHARE = 0.25, 0.6
 _MORE_MEMORY = 16
 _ROOMIER = 4
 
@@ -88,6 +91,14 @@ class _Base(msgspec.Struct, frozen=True, kw_only=True):
     def number(self, name: str) -> float:
         """Return a setting's value in its own unit."""
         return read_number(self.settings, name, major=self.record.server.major)
+
+    def find_room_for_wal(self) -> float:
+        """Return how many bytes of WAL the disk has room for, as `tune` counts; infinite where it is not known."""
+        variant = self.measured.variant
+        there = self.record.at(() if variant is None else (variant.name,))
+        disk = there.wal_disk or (None if there.host is None else there.host.data_disk)
+        share = _SHARED_DISK_SHARE if there.wal_disk is None else _OWN_DISK_SHARE
+        return math.inf if disk is None or not disk.is_known else disk.free_bytes * share
 
 
 def choose_intervention(
@@ -240,11 +251,14 @@ def _more_work_mem(base: _Base) -> Intervention | None:
     )
 
 
-def _fewer_checkpoints(base: _Base) -> Intervention:
+def _fewer_checkpoints(base: _Base) -> Intervention | None:
     now_mb = base.number("max_wal_size")
+    more_mb = math.floor(min(max(_MORE_WAL * now_mb, _LEAST_MORE_WAL_MB), base.find_room_for_wal() / _MB))
+    if more_mb < _MIN_GROWTH * now_mb:
+        return None
     return Intervention(
         varied="max_wal_size",
-        levels=(f"{now_mb:.0f}MB", f"{max(_MORE_WAL * now_mb, 4096.0):.0f}MB"),
+        levels=(f"{now_mb:.0f}MB", f"{more_mb}MB"),
         expects=VerdictKind.FASTER,
         why="Checkpoints that come less often write less in the same time, and fewer full-page images.",
     )

@@ -62,8 +62,10 @@ class TopologyPrice(msgspec.Struct, frozen=True, kw_only=True):
         return any(group.role == _POOLER for group in self.groups)
 
     def without_pooler(self) -> HostCost:
-        """Return the cost without a pooler's own machine."""
-        return _add_groups([group for group in self.groups if group.role != _POOLER])
+        """Return the cost without a pooler's own machine, on the terms on which the whole has one: tables compare both."""
+        found = _add_groups([group for group in self.groups if group.role != _POOLER])
+        costs = tuple(one for one in found.costs if self.cost.find(one.term) is not None)
+        return msgspec.structs.replace(found, costs=costs, absent=self.cost.absent)
 
 
 def price_topology(
@@ -124,22 +126,24 @@ def _find_standby(host: HostSpec, around: Surroundings) -> HostSpec:
 
 def _with_volumes(standby: HostSpec, host: HostSpec) -> HostSpec:
     """Return a standby's machine, with volumes like the server's unless it declares its own: it holds the same data."""
+    beside = _in_region(standby, host)
     if standby.disk is not None:
-        return standby
+        return beside
     return msgspec.structs.replace(
-        standby,
-        disk=host.disk,
-        wal_disk=host.wal_disk,
-        root_disk=standby.root_disk or host.root_disk,
-        region=standby.region or host.region,
+        beside, disk=host.disk, wal_disk=host.wal_disk, root_disk=standby.root_disk or host.root_disk
     )
+
+
+def _in_region(machine: HostSpec, host: HostSpec) -> HostSpec:
+    """Return a machine of the server's region, unless it declares its own."""
+    return msgspec.structs.replace(machine, region=machine.region or host.region)
 
 
 def _find_pooler(host: HostSpec, around: Surroundings) -> HostSpec | None:
     if around.pooler_host is not None:
-        return around.pooler_host
+        return _in_region(around.pooler_host, host)
     declared = None if host.topology is None else host.topology.pooler_instance
-    return None if declared is None else HostSpec(instance=declared, region=host.region)
+    return None if declared is None else _in_region(HostSpec(instance=declared), host)
 
 
 def _times(cost: HostCost, count: int) -> HostCost:

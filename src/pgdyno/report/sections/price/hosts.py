@@ -14,7 +14,7 @@ from pgdyno.report.format import format_bytes, format_number
 from pgdyno.report.lists import join_names
 from pgdyno.report.sections.price.tables import estimate_cell
 from pgdyno.report.sections.price.words import PricedRecord, format_money, name_term, symbol_of, tag_of
-from pgdyno.report.table import Cell, Table, columns, text
+from pgdyno.report.table import Cell, Table, absent, columns, text
 
 
 def hosts_table(priced: Sequence[PricedRecord]) -> Table:
@@ -68,13 +68,29 @@ def _describe_figures(priced: Sequence[PricedRecord]) -> str:
 
 
 def _compare_worths(found: Sequence[WorkloadWorth | None]) -> Iterator[Cell]:
-    """Yield the TPS for the money of each machine as a multiple of the first one's, on the first of its terms."""
-    first, *others = (None if (worth := _first_worth(one)) is None else worth.tps_per_money for one in found)
-    yield text("1 ×" if first is not None and first.value else None)
+    """Yield the TPS for the money of each machine as a multiple of the first one's, on the first term that both have."""
+    first, *others = found
+    own = _first_worth(first)
+    yield text("1 ×" if own is not None and own.tps_per_money.value else None)
     for other in others:
-        ratio = None if first is None or other is None else _divide(other, first)
-        cell = text(None) if ratio is None else estimate_cell(ratio)
-        yield cell if ratio is None else msgspec.structs.replace(cell, text=f"{cell.text} ×")
+        yield _ratio_cell(first, other)
+
+
+def _ratio_cell(first: WorkloadWorth | None, other: WorkloadWorth | None) -> Cell:
+    if first is None or other is None or not first.worths or not other.worths:
+        return text(None)
+    own = {worth.term: worth for worth in first.worths}
+    shared = next(((own[worth.term], worth) for worth in other.worths if worth.term in own), None)
+    if shared is None:
+        return absent("both have no price on the same terms")
+    ratio = _divide(shared[1].tps_per_money, shared[0].tps_per_money)
+    if ratio is None:
+        return text(None)
+    cell = estimate_cell(ratio)
+    # The rows above have the first terms of each.
+    is_first = shared == (first.worths[0], other.worths[0])
+    note = "; ".join(filter(None, [cell.note, "" if is_first else name_term(shared[1].term)])) or None
+    return msgspec.structs.replace(cell, text=f"{cell.text} ×", note=note)
 
 
 def _divide(one: Estimate, other: Estimate) -> Estimate | None:

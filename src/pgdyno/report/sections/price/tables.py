@@ -155,11 +155,9 @@ def _loading_rows(loading: Loading, currency: str) -> Iterator[tuple[Cell, ...]]
 
 
 def _load_row(workload: WorkloadWorth, price: StudyPrice) -> tuple[Cell, ...]:
-    cells = [_load_cell(worth, price.cost.currency) for worth in workload.worths]
-    return (
-        Cell(text=workload.name, tag=tag_of(workload)),
-        *(cells or [absent(workload.reason) for _ in price.cost.costs]),
-    )
+    by_term = {worth.term: _load_cell(worth, price.cost.currency) for worth in workload.worths}
+    cells = (by_term.get(one.term) or absent(workload.reason) for one in price.cost.costs)
+    return (Cell(text=workload.name, tag=tag_of(workload)), *cells)
 
 
 def _other_row(one: OtherVolumes, currency: str) -> tuple[Cell, ...]:
