@@ -212,7 +212,8 @@ def test_a_report_repeats_what_weakens_its_figures_of_the_disk() -> None:
 
 def test_what_an_instance_lets_through_is_shared() -> None:
     """Data and WAL were each held against all of it; a disk of the instance's own has no part in it."""
-    disk = DiskSpec(volume="gp3", size="100GB")
+    disk = DiskSpec(volume="gp3", size="100GB", volume_iops=8000)
+    small = DiskSpec(volume="gp3", size="100GB")
 
     def declared(name: str, disk: DiskSpec) -> DiskCard:
         host = HostSpec(instance="c7g.2xlarge", disk=disk)
@@ -227,3 +228,5 @@ def test_what_an_instance_lets_through_is_shared() -> None:
     assert found.claim == "It shares the limit of c7g.2xlarge with /wal."
     assert "shared-instance" not in doubts(inside, beside=(data, wal))
     assert "shared-instance" not in doubts(data, beside=(inside,))
+    # Both reach their own limits at the same time.
+    assert "shared-instance" not in doubts(declared("/data", small), beside=(declared("/wal", small),))

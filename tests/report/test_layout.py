@@ -66,6 +66,31 @@ def test_the_published_array(golden: Callable[[Path, str], None]) -> None:
     assert "c7g.2xlarge sustains 12,000 IOPS and 312.5 MB/s" in text
 
 
+@pytest.mark.parametrize(
+    ("instance", "disks", "is_shared"),
+    [
+        ("m7g.8xlarge", ({}, {}), False),
+        # 312.5 MB/s are less than twice 250 MiB/s.
+        ("c7g.2xlarge", ({"volume_mb_s": 250}, {"volume_mb_s": 250}), True),
+        ("c7g.2xlarge", ({"volume_iops": 8000}, {"volume_iops": 8000}), True),
+        # What a mirror writes twice counts twice.
+        ("c7g.2xlarge", ({"volume_iops": 5000, "count": 2, "raid": 1}, {}), True),
+    ],
+)
+def test_layouts_share_a_limit_only_where_both_exceed_it(
+    instance: str, disks: tuple[dict[str, int], ...], is_shared: bool
+) -> None:
+    limits = limits_of(HostSpec(instance=instance))
+    specs = [DiskSpec(volume="gp3", size="100GB", **disk) for disk in disks]  # type: ignore[arg-type]
+    views = [
+        LayoutView(title=title, declared=disk, limits=limits, ceilings=compute_ceilings(disk, limits))
+        for title, disk in zip(("data", "WAL"), specs, strict=True)
+    ]
+    text = " ".join(printed(print_terminal(build_layouts(views), level=Level.STANDARD), width=80).split())
+    assert ("only while the other is idle" in text) is is_shared
+    assert f"{instance} sustains" in text
+
+
 def test_found_and_declared(tmp_path: Path, golden: Callable[[Path, str], None]) -> None:
     look = found(tmp_path, "RAID 10 of md over eight volumes, one in a partition")
     view = msgspec.structs.replace(declared_views()[0], title="/data", look=look)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pgdyno.analyse.disk.efficiency import instance_limits_of
+from pgdyno.analyse.disk.efficiency import ceilings_of, instance_limits_of
 from pgdyno.analyse.disk.entries import DiskFigureKey
 from pgdyno.explain.disk.rule_input import DiskRuleInput, Rule
+from pgdyno.explain.disk.sharing import exceeds_instance
 from pgdyno.explain.finding import Finding, Severity
 from pgdyno.facts.mount_options import OptionKind, judge_mount_options
 from pgdyno.facts.volumes import VIRTUAL_DISK_NAMES
@@ -122,12 +123,14 @@ def _shared_device(rule_input: DiskRuleInput) -> Iterator[Finding]:
 
 def _shared_instance(rule_input: DiskRuleInput) -> Iterator[Finding]:
     limits = instance_limits_of(rule_input.card)
-    sharing = [one.name for one in rule_input.beside if limits is not None and instance_limits_of(one) is not None]
-    if limits is not None and sharing:
+    sharing = [one for one in rule_input.beside if limits is not None and instance_limits_of(one) is not None]
+    if limits is None or not sharing:
+        return
+    if exceeds_instance([found for one in (rule_input.card, *sharing) if (found := ceilings_of(one)) is not None]):
         yield Finding(
             rule="shared-instance",
             severity=Severity.NOTE,
-            claim=f"It shares the limit of {limits.name} with {', '.join(sharing)}.",
+            claim=f"It shares the limit of {limits.name} with {', '.join(one.name for one in sharing)}.",
             evidence="Each was measured alone, and is compared with the whole limit",
             why="Together they get what one of them could have alone.",
             advice="Do not add them up: WAL and checkpoints write at the same time.",

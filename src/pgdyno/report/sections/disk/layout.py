@@ -12,6 +12,7 @@ import msgspec
 
 from pgdyno.analyse.disk.ceiling import TRANSFERS, Ceiling, InstanceLimits, Limit, StorageCeilings
 from pgdyno.analyse.disk.raid import array_words
+from pgdyno.explain.disk.sharing import exceeds_instance
 from pgdyno.facts.mount_options import judge_mount_options
 from pgdyno.record.machine.tunables import StorageStack, Stripe
 from pgdyno.report.document import Block, Document, Prose, Section, Tone
@@ -136,7 +137,7 @@ def explain_layouts(views: Sequence[LayoutView]) -> Iterator[str]:
     limits = held[0].limits if held else None
     if limits is not None:
         yield _say_limits(limits, held)
-    if len(held) > 1:
+    if len(held) > 1 and exceeds_instance([view.ceilings for view in held]):
         names = " and ".join(view.title for view in held)
         yield f"{names} share that limit: each reaches the figures in its table only while the other is idle."
     prices = [view.ceilings.price.usd_per_month for view in views if view.ceilings.price is not None]
