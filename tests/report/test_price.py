@@ -185,6 +185,14 @@ def test_machines_are_compared_on_terms_that_both_have() -> None:
     assert (none.text, none.note) == ("—", "both have no price on the same terms")
 
 
+def test_only_spot_instances_of_aws_have_two_minutes() -> None:
+    for name, notice in (("r8g.large", True), ("ecs.g8i.large", False)):
+        own = f'[[instance]]\nname = "{name}"\nspot_per_hour = 0.03\n'
+        said = " ".join(explain_price(price(build_report(), HostSpec(instance=name), own=own)))
+        assert "Spot instances may be terminated at any time" in said
+        assert ("two minutes" in said) is notice
+
+
 def test_the_sentence_of_the_first_page() -> None:
     report = on_c7g(build_report(names=("tpcb-like",)))
     found = msgspec.structs.replace(report, price=price(report))

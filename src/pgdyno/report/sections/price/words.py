@@ -14,8 +14,9 @@ import msgspec
 from pgdyno.analyse.estimate import Estimate
 from pgdyno.errors import with_program
 from pgdyno.explain.finding import Severity
+from pgdyno.facts.instances import list_instances
 from pgdyno.facts.prices import Term
-from pgdyno.price.cost import MONTH_H
+from pgdyno.price.cost import MONTH_H, Cost
 from pgdyno.price.loading import Loading
 from pgdyno.price.study import StudyPrice, WorkloadWorth
 from pgdyno.report.format import format_bytes, format_estimate, format_number, format_percent
@@ -150,8 +151,10 @@ def explain_price(price: StudyPrice) -> Iterator[str]:
     if cost.look_up:
         how = _HOW_TO_LOOK_UP.format(pages=cost.look_up)
         yield f"{how[:1].upper()}{how[1:]}."
-    if any(one.term is Term.SPOT for one in cost.costs):
-        yield "Spot instances may be terminated at any time, with two minutes' notice."
+    spot = cost.find(Term.SPOT)
+    if spot is not None:
+        notice = ", with two minutes' notice" if _is_of_aws(spot) else ""
+        yield f"Spot instances may be terminated at any time{notice}."
     yield from _say_sizes(price)
 
 
@@ -173,6 +176,15 @@ def name_term(term: Term) -> str:
 def tag_of(workload: WorkloadWorth | Loading) -> str:
     """Return the label beside every figure of a workload that gives up durability."""
     return "durability given up" if workload.durability_given_up else ""
+
+
+def _is_of_aws(cost: Cost) -> bool:
+    """Return whether all instances in a cost are of AWS, which gives two minutes' notice.
+
+    Source: Amazon EC2 user guide, "Spot Instance interruption notices".
+    """
+    names = {part.what.rpartition(": ")[2].lower() for part in cost.parts}
+    return {one.provider for one in list_instances() if one.name in names} == {"aws"}
 
 
 def _list_absent(absent: dict[str, str]) -> Iterator[str]:
