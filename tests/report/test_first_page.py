@@ -213,6 +213,7 @@ def test_trials_without_a_whole_checkpoint_cycle_prove_nothing_against_rarer_che
     assert layer.caution.startswith(caution)
     (whole,) = (step for step in make_first_page(build_derived(is_hard=True)).steps if "Stay with" in step.words)
     assert whole.standing is StepCertainty.UNKNOWN
+    assert whole.words.startswith("Stay with stock for now: the variants tested were slower in these trials: TPS -21")
     assert whole.caution.startswith(caution)
 
 

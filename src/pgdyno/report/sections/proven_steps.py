@@ -193,18 +193,24 @@ def _stay(shown: Sequence[_Shown], reference: str, *, is_lone: bool) -> Iterator
         is_lone: Whether all verdicts are on one variant, which any slower workload rules out.
     """
     sound = [one for one in shown if one.short is None]
-    slower = [one for one in sound if one.kind is VerdictKind.SLOWER]
-    settled = sum(one.kind is VerdictKind.EQUIVALENT for one in sound) + len(slower)
-    if shown and (settled == len(shown) or (slower and is_lone)):
-        why = f": {'; '.join(one.words for one in slower)}" if slower and is_lone else ""
-        words = f"Stay with {reference}: the variants tested are {'slower' if why else 'not faster'}{why}."
+    slower = _list_slower(sound, is_lone=is_lone)
+    settled = sum(one.kind in {VerdictKind.EQUIVALENT, VerdictKind.SLOWER} for one in sound)
+    if shown and (slower or settled == len(shown)):
+        words = f"Stay with {reference}: the variants tested are {f'slower: {slower}' if slower else 'not faster'}."
         yield NextStep(standing=StepCertainty.PROVEN, words=words)
     elif shown:
         words = f"Stay with {reference} for now: no variant is proven to be faster."
+        if slower := _list_slower(shown, is_lone=is_lone):
+            words = f"Stay with {reference} for now: the variants tested were slower in these trials: {slower}."
         if any(one.verdict is not None and one.verdict.metric in OUTAGE_METRICS for one in shown):
             # To stay is no advice here: the reference may be the variant that loses transactions.
             words = f"Look at what was lost before you choose: no variant is proven to be away for less time than {reference}."
         yield NextStep(standing=StepCertainty.UNKNOWN, words=words, badge="undecided", caution=_say_short(shown))
+
+
+def _list_slower(shown: Sequence[_Shown], *, is_lone: bool) -> str:
+    """List where a lone variant is slower; of several variants each may be slower somewhere."""
+    return "; ".join(one.words for one in shown if one.kind is VerdictKind.SLOWER) if is_lone else ""
 
 
 def _say_short(shown: Sequence[_Shown]) -> str:
