@@ -5,25 +5,21 @@ Variants may have their own clients and threads. Each variant is checked against
 
 from __future__ import annotations
 
-import math
 import sys
 from collections.abc import Sequence
 
 from pgdyno.errors import SpecError
-from pgdyno.plan.experiment import Experiment, Variant
+from pgdyno.plan.experiment import Variant
 from pgdyno.plan.loading import plan_loading_workload
 from pgdyno.plan.parts import plan_parts
 from pgdyno.plan.types import Choice, Machine, PlannedWorkload, apply_variant
 from pgdyno.spec.pooler import PRIMARY, REPLICAS
 from pgdyno.spec.study import ServerKind, ServerSpec, Study, WorkloadSpec
-from pgdyno.spec.variant import DesignKind
 from pgdyno.units import count_things, parse_in_unit
 
 # Reserved beside pgbench's own connections: superuser_reserved_connections (3) and pgdyno's two.
 RESERVED_CONNECTIONS = 5
 DEFAULT_MAX_CONNECTIONS = 100
-# Source: record/transactions/histogram.py: ten slower ones.
-_LEAST_FOR_P95 = 200
 
 
 def plan_loads(
@@ -44,25 +40,6 @@ def plan_loads(
     _check_load_hosts(study, variants)
     _check_variants(workloads, variants)
     return workloads
-
-
-def check_rates(workloads: Sequence[PlannedWorkload], experiment: Experiment | None, *, duration_s: float) -> None:
-    """Make sure that a comparison by whole trials has enough transactions of each scheduled load for its p95 latency.
-
-    Raises:
-        SpecError: A trial has too few.
-    """
-    if experiment is None or experiment.design is not DesignKind.PAIRED:
-        return
-    for workload in workloads:
-        for part in () if workload.failover is not None else workload.list_parts():
-            if part.rate_tps is not None and part.rate_tps * duration_s < _LEAST_FOR_P95:
-                needed_s = math.ceil(_LEAST_FOR_P95 / part.rate_tps)
-                raise SpecError(
-                    f"{part.rate_tps:g} transactions a second are too few to compare {workload.name}",
-                    detail=f"a trial of {duration_s:g} s has {part.rate_tps * duration_s:.0f} of them, and its p95 takes {_LEAST_FOR_P95}",
-                    hint=f"--duration {2 * needed_s}s leaves some for the beginning; or a higher rate",
-                )
 
 
 def _plan_workload(

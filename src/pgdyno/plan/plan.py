@@ -20,7 +20,7 @@ from pgdyno.plan.experiment import Experiment, Variant, count_starts
 from pgdyno.plan.failover import check_failover, with_failover
 from pgdyno.plan.live import find_crowding
 from pgdyno.plan.loading import check_loading, is_loading, plan_loading_size, plan_loading_trials
-from pgdyno.plan.loads import check_rates, plan_loads
+from pgdyno.plan.loads import plan_loads
 from pgdyno.plan.order import (
     Times,
     choose_budget,
@@ -139,7 +139,6 @@ def plan_study(study: Study, machine: Machine, *, load_budget_s: float = 20.0) -
     if search is not None and search.budget_s is None:
         budget_s = _note_budget(choose_search_budget(len(workloads), times), choices)
         search = msgspec.structs.replace(search, budget_s=budget_s)
-    check_rates(workloads, experiment, duration_s=times.duration_s)
     trials = _draw_trials(study, workloads, experiment or search, times, warm_ups_s=warm_ups_s)
     steps = (
         Step(kind=StepKind.CHECK, predicted_s=check_s + machine.disk_card_s),
