@@ -58,7 +58,7 @@ def test_servers_side_by_side_are_killed_and_then_compared(bench: Bench) -> None
     for workload in report["workloads"]:
         (first,) = (one for one in workload["trials"] if one["is_representative"])
         assert first["round"] == 0
-        assert workload["tps"]["n"] == len(workload["trials"]) - 1
+        assert workload["tps"]["n"] == len({trial["round"] for trial in workload["trials"]} - {0})
         assert workload["bottleneck"]["trial"] == first["number"]
     assert [trial.planned.round for trial in trials] == sorted(trial.planned.round for trial in trials)
     # At each moment at most one server ran.

@@ -28,7 +28,7 @@ from pgdyno.record.trial_data import TRANSACTIONS_DIR
 from pgdyno.run.host.process import ServerUser
 from pgdyno.run.link import far_load
 from pgdyno.run.link.ssh import open_link
-from pgdyno.run.load import far_run
+from pgdyno.run.load import host_run
 from pgdyno.run.load.argv import LoadRun
 from pgdyno.run.load.generator import run_logged_load
 from pgdyno.run.load.group import PgbenchGroup
@@ -264,7 +264,7 @@ def stop_program(_: PgbenchGroup, pids: Mapping[str, int]) -> None:
 def test_bad_luck_ends_the_load_on_all_hosts(
     by_ssh: Sshd, address: Address, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(far_run, "SILENCE_S", 8)
+    monkeypatch.setattr(host_run, "SILENCE_S", 8)
     before = left_overs()
 
     def run_into(group: PgbenchGroup, luck: Mapping[Happens, str]) -> None:
