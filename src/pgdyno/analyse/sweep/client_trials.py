@@ -16,7 +16,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from pgdyno.analyse.estimate import Estimate
+from pgdyno.analyse.estimate import Estimate, t_quantile
 
 Floats = NDArray[np.float64]
 
@@ -69,6 +69,26 @@ class SweepTrials(msgspec.Struct, frozen=True, kw_only=True):
         """Remove the rounds' effects from `values`, shape (..., trials), by least squares."""
         result: Floats = values - values @ self.blocks @ self.blocks.T
         return result
+
+    def find_round_variance(self, expected: Floats, noise: float) -> float:
+        """Return the variance of ln TPS between rounds beyond the noise of their trials; for two rounds or more.
+
+        Args:
+            expected: What each trial's ln TPS would be but for its round, up to a constant.
+            noise: Variance of a trial's ln TPS.
+        """
+        per_round = np.bincount(self.of_round)
+        levels = np.bincount(self.of_round, self.log_tps - expected) / per_round
+        return max(float(levels.var(ddof=1)) - noise * float((1 / per_round).mean()), 0.0)
+
+    def widen_by_rounds(self, half: float, variance: float, rounds: int) -> float:
+        """Widen a half-width of ln TPS by the variance between rounds, for a level that rests on so many of them.
+
+        Source: Zou & Donner 2008, "Construction of confidence limits about effect measures", Statistics in Medicine 27,
+        doi:10.1002/sim.3095 (MOVER): half-widths of independent parts add in quadrature.
+        """
+        quantile = t_quantile(self.rounds_count - 1, (1 + self.confidence) / 2)
+        return math.hypot(half, quantile * math.sqrt(variance / rounds))
 
     def unknown(self, unit: str, reason: str) -> Estimate:
         """Return an estimate without a value, with the reason."""

@@ -15,9 +15,6 @@ def estimate_levels(sweep: SweepTrials, compared: LoadContrasts) -> tuple[Estima
     """Estimate the TPS of each load, in the order of the loads; without intervals if the noise is not known.
 
     Each interval holds for its load alone. After a single round it says nothing of other rounds.
-
-    Source: Zou & Donner 2008, "Construction of confidence limits about effect measures", Statistics in Medicine 27,
-    doi:10.1002/sim.3095 (MOVER): half-widths of independent parts add in quadrature.
     """
     trials_of_loads = [np.exp(sweep.log_tps[sweep.of_load == i]).tolist() for i in range(len(sweep.loads))]
     levels = estimate_geometric_means(trials_of_loads, unit="tps", confidence=sweep.confidence)
@@ -26,20 +23,13 @@ def estimate_levels(sweep: SweepTrials, compared: LoadContrasts) -> tuple[Estima
     if sweep.rounds_count < 2:
         return levels
     noise = compared.rss / compared.degrees
-    spread, probability = _find_spread(sweep, compared, noise), (1 + sweep.confidence) / 2
+    variance = sweep.find_round_variance(compared.log_ratio[sweep.of_load, 0], noise)
+    quantile = t_quantile(compared.degrees, (1 + sweep.confidence) / 2)
     widened = []
     for i, level in enumerate(levels):
         assert level.value is not None  # noqa: S101 - each load has a trial
         rounds = len(np.unique(sweep.of_round[sweep.of_load == i]))
-        of_trials = t_quantile(compared.degrees, probability) * math.sqrt(noise / level.n)
-        of_rounds = t_quantile(sweep.rounds_count - 1, probability) * math.sqrt(spread / rounds)
-        ratio = math.exp(math.hypot(of_trials, of_rounds))
+        half = quantile * math.sqrt(noise / level.n)
+        ratio = math.exp(sweep.widen_by_rounds(half, variance, rounds))
         widened.append(msgspec.structs.replace(level, low=level.value / ratio, high=level.value * ratio, reason=None))
     return tuple(widened)
-
-
-def _find_spread(sweep: SweepTrials, compared: LoadContrasts, noise: float) -> float:
-    """Return the variance of ln TPS between rounds beyond the noise of their trials."""
-    per_round = np.bincount(sweep.of_round)
-    of_rounds = np.bincount(sweep.of_round, sweep.log_tps - compared.log_ratio[sweep.of_load, 0]) / per_round
-    return max(float(of_rounds.var(ddof=1)) - noise * float((1 / per_round).mean()), 0.0)

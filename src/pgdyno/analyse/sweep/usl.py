@@ -276,20 +276,12 @@ def _cut(sweep: SweepTrials, estimate: Estimate, limit: float, where: str) -> Es
 
 
 def _widen_by_rounds(sweep: SweepTrials, theta: Floats, noise: float, of_curve: Estimate) -> Estimate:
-    """Widen the interval of a TPS by the variation of its level between rounds, beyond the trials' own noise.
-
-    Source: Zou & Donner 2008, "Construction of confidence limits about effect measures", Statistics in Medicine 27,
-    doi:10.1002/sim.3095 (MOVER): half-widths of independent parts add in quadrature.
-    """
+    """Widen the interval of a TPS on the curve by the variation of its level between rounds."""
     count, value, low, high = sweep.rounds_count, of_curve.value, of_curve.low, of_curve.high
     if count < 2 or value is None or low is None or high is None:
         return of_curve
-    per_round = np.bincount(sweep.of_round)
-    levels = np.bincount(sweep.of_round, sweep.log_tps - _shape(sweep.clients, theta[1], theta[2])) / per_round
-    spread = max(float(levels.var(ddof=1)) - noise * float((1 / per_round).mean()), 0.0)
-    of_rounds = t_quantile(count - 1, (1 + of_curve.confidence) / 2) * math.sqrt(spread / count)
-    return msgspec.structs.replace(
-        of_curve,
-        low=value * math.exp(-math.hypot(math.log(value / low), of_rounds)),
-        high=value * math.exp(math.hypot(math.log(high / value), of_rounds)),
+    variance = sweep.find_round_variance(_shape(sweep.clients, theta[1], theta[2]), noise)
+    below, above = (
+        sweep.widen_by_rounds(half, variance, count) for half in (math.log(value / low), math.log(high / value))
     )
+    return msgspec.structs.replace(of_curve, low=value * math.exp(-below), high=value * math.exp(above))
