@@ -21,6 +21,11 @@ class Severity(enum.Enum):
     """The figures must be read together with this finding."""
     NOTE = "note"
 
+    @property
+    def rank(self) -> int:
+        """Its place in an order of findings, the gravest first."""
+        return list(Severity).index(self)
+
 
 class Rival(msgspec.Struct, frozen=True, kw_only=True):
     """Another possible cause of the evidence."""

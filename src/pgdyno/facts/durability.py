@@ -42,6 +42,11 @@ class GivenUp(msgspec.Struct, frozen=True, kw_only=True):
     source: str
 
     @property
+    def assignment(self) -> str:
+        """The setting as in postgresql.conf, such as `fsync = off`."""
+        return f"{self.setting} = {self.value}"
+
+    @property
     def gist(self) -> str:
         """The label without its consequence."""
         return self.label.partition(":")[0]

@@ -201,7 +201,7 @@ def _list_losses(side: Side) -> tuple[str, ...]:
     if not side.settings:
         return ("not recorded",)
     losses = (*find_disk_losses(side.record, side.variant), *durability_given_up(side.settings, side.version_major))
-    return tuple(f"{one.setting} = {one.value}" for one in losses)
+    return tuple(one.assignment for one in losses)
 
 
 def state(first: Side, other: Side) -> Iterator[RecordDifference]:

@@ -61,8 +61,7 @@ _STANDINGS = {
 def find_disk_doubts(rule_input: DiskRuleInput) -> tuple[Finding, ...]:
     """Find everything that weakens a card's figures, worst first."""
     findings = [finding for rule in _RULES for finding in rule(rule_input)]
-    order = list(Severity)
-    return tuple(sorted(findings, key=lambda finding: order.index(finding.severity)))
+    return tuple(sorted(findings, key=lambda finding: finding.severity.rank))
 
 
 def list_disk_doubts(findings: Iterable[Finding], *, of: Sequence[str] = ()) -> tuple[Finding, ...]:

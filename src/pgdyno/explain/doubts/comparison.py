@@ -88,7 +88,7 @@ def _durability(record: StudyRecord, experiment: Experiment) -> Iterator[Finding
         if len(names) == len(variants):
             yield Finding(
                 severity=Severity.CRITICAL,
-                claim=f"Every variant {one.gist}: {one.setting} = {one.value}.",
+                claim=f"Every variant {one.gist}: {one.assignment}.",
                 evidence=one.label,
                 advice="Never compare these figures with those of a durable server.",
             )
@@ -105,7 +105,7 @@ def _durability(record: StudyRecord, experiment: Experiment) -> Iterator[Finding
 def _cause(one: GivenUp, names: list[str]) -> str:
     # A variant without a given name is named after its settings.
     is_said = all(f"{one.setting}={one.value}" in name for name in names)
-    return "" if is_said else f", by {one.setting} = {one.value}"
+    return "" if is_said else f", by {one.assignment}"
 
 
 def _early_end(record: StudyRecord, experiment: Experiment, analysis: StudyAnalysis) -> Iterator[Finding]:

@@ -64,8 +64,7 @@ _SHARES = (
 def find_doubts(record: StudyRecord, analysis: StudyAnalysis) -> tuple[Finding, ...]:
     """Find everything that weakens the figures of a study, worst first."""
     findings = keep_to_record(record, (finding for rule in _RULES for finding in rule(record, analysis)))
-    order = list(Severity)
-    return tuple(sorted(findings, key=lambda finding: order.index(finding.severity)))
+    return tuple(sorted(findings, key=lambda finding: finding.severity.rank))
 
 
 def _failed_trials(record: StudyRecord, analysis: StudyAnalysis) -> Iterator[Finding]:
@@ -154,7 +153,7 @@ def _durability(record: StudyRecord, analysis: StudyAnalysis) -> Iterator[Findin
     for one in seen:
         yield Finding(
             severity=Severity.CRITICAL if one.kind is Loss.DURABILITY else Severity.WARNING,
-            claim=f"The server {one.gist}: {one.setting} = {one.value}.",
+            claim=f"The server {one.gist}: {one.assignment}.",
             evidence=one.label,
             advice="Never compare these figures with those of a durable server.",
         )

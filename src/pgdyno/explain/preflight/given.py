@@ -69,8 +69,7 @@ def find_given_obstacles(
         findings.append(_describe_left(left))
     if activity is not None and is_busy(activity):
         findings.append(_describe_activity(activity))
-    order = list(Severity)
-    return tuple(sorted(findings, key=lambda finding: order.index(finding.severity)))
+    return tuple(sorted(findings, key=lambda finding: finding.severity.rank))
 
 
 _PASSWORD = Finding(

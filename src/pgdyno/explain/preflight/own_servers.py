@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 import msgspec
 
 from pgdyno.analyse.study_types import StudyAnalysis
-from pgdyno.explain.finding import Finding, Severity
+from pgdyno.explain.finding import Finding
 from pgdyno.explain.preflight.shared_memory import choose_pool, find_missing_huge_pages
 from pgdyno.record.machine.host_facts import HostFacts
 from pgdyno.record.machine.preflight import MemoryFacts, ServerOrigin, ServerSnapshot
@@ -51,8 +51,7 @@ def find_servers_without_huge_pages(
     found = {of: one for of, server in servers.items() if (one := find_missing_huge_pages(server, memory, host))}
     if not found:
         return
-    order = list(Severity)
-    worst = min((one.severity for one in found.values()), key=order.index)
+    worst = min((one.severity for one in found.values()), key=lambda severity: severity.rank)
     named = [of for of, one in found.items() if one.severity is worst]
     largest = max(named, key=lambda of: choose_pool(servers[of], memory))
     # Where all servers are alike in this, no variant is to be told apart.

@@ -39,9 +39,8 @@ def find_obstacles(
     rule_input = RuleInput(
         host=host, facts=facts or PreflightFacts(), intent=intent or Intent(horizon_s=DEFAULT_HORIZON_S)
     )
-    order = list(Severity)
     findings = [finding for rule in RULES for finding in rule(rule_input)]
-    return tuple(sorted(findings, key=lambda finding: order.index(finding.severity)))
+    return tuple(sorted(findings, key=lambda finding: finding.severity.rank))
 
 
 def should_wait(findings: tuple[Finding, ...]) -> bool:

@@ -29,7 +29,7 @@ def _durability(rule_input: RuleInput) -> Iterator[Finding]:
             rule="durability" if one.is_durability else "given-up",
             severity=Severity.CRITICAL if one.is_durability else Severity.NOTE,
             claim=f"{label}.",
-            evidence=f"{one.setting} = {one.value} ({_describe_origin(server)})",
+            evidence=f"{one.assignment} ({_describe_origin(server)})",
             why="Figures measured this way are not comparable with those of a durable server."
             if one.is_durability
             else "",

@@ -46,8 +46,7 @@ def _find_obstacles(record: StudyRecord, analysis: StudyAnalysis) -> tuple[Findi
     found = [one for one in find_obstacles(record.host, facts, intent=intent) if one.rule != HUGE_PAGES]
     if facts.memory is not None:
         found += find_servers_without_huge_pages(servers, facts.memory, record.host)
-    order = list(Severity)
-    return tuple(sorted(found, key=lambda one: order.index(one.severity)))
+    return tuple(sorted(found, key=lambda one: one.severity.rank))
 
 
 def _find_of_watched(record: StudyRecord) -> tuple[Finding, ...]:

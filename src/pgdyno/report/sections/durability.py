@@ -16,7 +16,7 @@ from pgdyno.report.sections.comparison.variants import (
 
 def find_durability_given_up(report: ReportInput) -> tuple[str, ...]:
     """Return the settings and mount options with which a crash may lose committed transactions or the cluster, as `fsync = off`."""
-    return tuple(f"{one.setting} = {one.value}" for one in list_durability_given_up(report))
+    return tuple(one.assignment for one in list_durability_given_up(report))
 
 
 def list_durability_given_up(report: ReportInput) -> tuple[GivenUp, ...]:
@@ -54,4 +54,4 @@ def list_variant_losses(report: ReportInput) -> dict[str, tuple[str, ...]]:
 
 
 def _show_losses(variant: VariantText) -> tuple[str, ...]:
-    return tuple(f"{one.setting} = {one.value}" for one in variant.given_up if one.is_durability)
+    return tuple(one.assignment for one in variant.given_up if one.is_durability)

@@ -107,8 +107,7 @@ class FindingText(msgspec.Struct, frozen=True, kw_only=True):
 
 def list_findings(report: ReportInput) -> tuple[FindingText, ...]:
     """Return what weakens the figures, the gravest first."""
-    order = list(Severity)
-    return _tell(sorted(report.findings, key=lambda finding: order.index(finding.severity)), report)
+    return _tell(sorted(report.findings, key=lambda finding: finding.severity.rank), report)
 
 
 def list_explanations(report: ReportInput) -> tuple[FindingText, ...]:
@@ -116,9 +115,9 @@ def list_explanations(report: ReportInput) -> tuple[FindingText, ...]:
 
     A load whose limit is known may be near a bound of another resource, too: that does not stand beside its limit.
     """
-    order, told = list(Severity), {workload.name for workload in list_explained_workloads(report)}
+    told = {workload.name for workload in list_explained_workloads(report)}
     found = [one for one in report.explanations if one.rule != LIMITS or one.workload is None or one.workload in told]
-    found.sort(key=lambda one: (one.rule != LIMITS, order.index(one.severity)))
+    found.sort(key=lambda one: (one.rule != LIMITS, one.severity.rank))
     limited = list_limited_loads(report)
     further = [one for one in found if one.rule == CEILING and one.workload in limited]
     return (*_tell([one for one in found if one not in further], report), *_tell(further, report))

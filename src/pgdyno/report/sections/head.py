@@ -193,11 +193,11 @@ def build_head(report: ReportInput) -> Iterator[Block]:
         yield Prose(words=why, tone=Tone.ALARM, level=Level.HEADLINE)
     losses = list_durability_given_up(report)
     if losses:
-        listed = "; ".join(f"{one.setting} = {one.value}: {one.consequence}" for one in losses)
+        listed = "; ".join(f"{one.assignment}: {one.consequence}" for one in losses)
         yield Prose(
             strong="Durability given up:",
             words=f"{listed}. These figures are not those of a durable server.",
-            brief=f"{', '.join(f'{one.setting} = {one.value}' for one in losses)}.",
+            brief=f"{', '.join(one.assignment for one in losses)}.",
             tone=Tone.ALARM,
             level=Level.HEADLINE,
         )
