@@ -166,10 +166,9 @@ def estimate_over_trials(
     reasons = []
     if len(known) < len(trials):
         reasons.append(f"{len(trials) - len(known)} of {len(trials)} trials: {missing}")
-    if rounds and all(known):
-        known = _join_rounds(trials, rounds)
     if all(known):
-        estimate = estimate_geometric_mean(known, unit=unit, resolution_ratio=resolution_ratio)
+        counted = _join_rounds(trials, rounds) if rounds else known
+        estimate = estimate_geometric_mean(counted, unit=unit, resolution_ratio=resolution_ratio)
     else:
         estimate = estimate_mean_of_trials(known, unit=unit)
         reasons.append("a trial has 0, which has no geometric mean: this is the arithmetic one")

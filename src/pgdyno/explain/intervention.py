@@ -14,6 +14,7 @@ import msgspec
 
 from pgdyno.analyse.comparison.verdict import VerdictKind
 from pgdyno.analyse.transaction_time.shares import Bottleneck, Resource
+from pgdyno.analyse.wal_room import find_wal_room
 from pgdyno.explain.commands import Command, MeasuredLoad, is_confirmable, write_command, write_comparison
 from pgdyno.plan.experiment import Variant
 from pgdyno.plan.plan import PlannedWorkload
@@ -32,8 +33,6 @@ _MAX_MEMORY_RATIO = 0.4
 _MIN_GROWTH = 1.25
 _MORE_WAL = 8
 _LEAST_MORE_WAL_MB = 4096.0
-# Share of the free space for WAL: the limit is soft, and on a shared disk the data grow, too. As `pgdyno tune` has it.
-_SHARED_DISK_SHARE, _OWN_DISK_SHARE = 0.25, 0.6
 _MORE_MEMORY = 16
 _ROOMIER = 4
 
@@ -93,12 +92,13 @@ class _Base(msgspec.Struct, frozen=True, kw_only=True):
         return read_number(self.settings, name, major=self.record.server.major)
 
     def find_room_for_wal(self) -> float:
-        """Return how many bytes of WAL the disk has room for, as `tune` counts; infinite where it is not known."""
+        """Return how many bytes of WAL the disk has room for; infinite where it is not known."""
         variant = self.measured.variant
         there = self.record.at(() if variant is None else (variant.name,))
         disk = there.wal_disk or (None if there.host is None else there.host.data_disk)
-        share = _SHARED_DISK_SHARE if there.wal_disk is None else _OWN_DISK_SHARE
-        return math.inf if disk is None or not disk.is_known else disk.free_bytes * share
+        if disk is None or not disk.is_known:
+            return math.inf
+        return find_wal_room(disk.free_bytes, is_shared=there.wal_disk is None)
 
 
 def choose_intervention(

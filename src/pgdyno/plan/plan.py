@@ -201,9 +201,11 @@ def _note_crowding(experiment: Experiment, size: DataSize, machine: Machine) -> 
 
 def _duration_s(study: Study, experiment: Experiment | None, search: Search | None, choices: list[Choice]) -> float:
     asked_s = study.trials.duration_s
-    if experiment is not None and experiment.design is DesignKind.LIVE and (experiment.slice_s or 0.0) > asked_s:
-        asked_s = experiment.slice_s or asked_s
-        choices.append(Choice(name="duration", value=f"{asked_s:g} s", reason="a slice takes as long"))
+    if experiment is not None and experiment.design is DesignKind.LIVE and experiment.slice_s is not None:
+        if experiment.slice_s <= asked_s:
+            return asked_s
+        choices.append(Choice(name="duration", value=f"{experiment.slice_s:g} s", reason="a slice takes as long"))
+        return experiment.slice_s
     if search is None or (least_s := least_duration_s(search)) <= asked_s:
         return asked_s
     reason = (

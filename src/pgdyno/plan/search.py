@@ -108,9 +108,8 @@ def choose_budget(workloads_count: int, times: Times) -> tuple[float, str]:
     rounds = CAPACITY_ROUNDS + _DEFAULT_ROUNDS
     budget_s = times.fixed_s + rounds * workloads_count * (times.overhead_s + times.duration_s)
     # Quarters of a minute are exact in a study file.
-    return math.ceil(
-        budget_s / 15.0
-    ) * 15.0, f"up to {_DEFAULT_ROUNDS} trials at scheduled rates; fewer when they decide"
+    rounded_s = math.ceil(budget_s / 15.0) * 15.0
+    return rounded_s, f"up to {_DEFAULT_ROUNDS} trials at scheduled rates; fewer when they decide"
 
 
 def order_search(workloads: Sequence[str], search: Search, times: Times, draw: random.Random) -> Iterator[OrderedTrial]:

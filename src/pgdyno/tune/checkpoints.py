@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 
+from pgdyno.analyse.wal_room import find_wal_room
 from pgdyno.tune.draft import MB
 from pgdyno.tune.types import Disk, Known, TuningSubject, WorkloadClass
 from pgdyno.units import PAGE_BYTES, format_bytes, format_bytes_per_s
@@ -34,8 +35,6 @@ _WAL_SHARE_OF_DISK = 1 / 3
 # Additional CPU time per page image, and compressed share of its size, by wal_compression; mean of pgbench's rows,
 # random letters and sentences. Source: PostgreSQL 15 on an AMD EPYC; docs/derivation.md has the figures and the method.
 COMPRESSIONS = {"off": (0.0, 1.0), "lz4": (4.5e-6, 0.49), "zstd": (33e-6, 0.33), "pglz": (74e-6, 0.50)}
-# Share of the free space for WAL: the limit is soft, and on a shared disk the data grow, too.
-_SHARED_DISK_SHARE, _OWN_DISK_SHARE = 0.25, 0.6
 
 
 def wal_disk(subject: TuningSubject) -> Disk:
@@ -156,8 +155,7 @@ def wal_by_recovery_bytes(subject: TuningSubject, compression: str) -> float:
 
 def wal_by_disk_bytes(subject: TuningSubject) -> float:
     """Return the most WAL for which the disk has space."""
-    share = _SHARED_DISK_SHARE if subject.wal_disk is None else _OWN_DISK_SHARE
-    return wal_disk(subject).free_bytes.value * share
+    return find_wal_room(wal_disk(subject).free_bytes.value, is_shared=subject.wal_disk is None)
 
 
 def interval_s(rate: float, *, timeout_s: float, max_wal_bytes: float, completion_target: float) -> float:

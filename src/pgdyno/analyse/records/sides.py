@@ -58,9 +58,7 @@ class Side(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def trials(self) -> tuple[TrialAnalysis, ...]:
         """The trials that have a result."""
-        return tuple(
-            trial for trial in self.workload.trials if trial.tps is not None and not trial.record.planned.is_observed
-        )
+        return _list_results(self.workload)
 
     @property
     def settings(self) -> dict[str, str]:
@@ -115,6 +113,10 @@ class Pairing(msgspec.Struct, frozen=True, kw_only=True):
     only_other: tuple[str, ...]
 
 
+def _list_results(workload: WorkloadAnalysis) -> tuple[TrialAnalysis, ...]:
+    return tuple(trial for trial in workload.trials if trial.tps is not None and not trial.record.planned.is_observed)
+
+
 def list_sides(
     record: StudyRecord, analysis: StudyAnalysis, *, script_hashes: Mapping[str, str], doubts: Sequence[str] = ()
 ) -> tuple[Side, ...]:
@@ -129,8 +131,7 @@ def list_sides(
     sides: list[Side] = []
     for workload in analysis.workloads:
         tried = {(trial.record.planned.variants, trial.record.planned.rate_tps) for trial in workload.trials}
-        finished = any(trial.tps is not None and not trial.record.planned.is_observed for trial in workload.trials)
-        if not finished or len(tried) != 1:
+        if not _list_results(workload) or len(tried) != 1:
             continue
         variants, rate_tps = tried.pop()
         if len(variants) > 1 or rate_tps is not None:

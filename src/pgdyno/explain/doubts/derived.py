@@ -12,7 +12,7 @@ from pgdyno.analyse.comparison.derived_gain import Advice, CheckpointCycle, Gain
 from pgdyno.analyse.study_types import StudyAnalysis
 from pgdyno.explain.commands import Command, MeasuredLoad, write_command
 from pgdyno.explain.finding import Finding, Severity
-from pgdyno.record.tuned import STOCK
+from pgdyno.record.tuned import STOCK, Tuned
 from pgdyno.record.types import StudyRecord
 
 SLOWER = "derived-slower"
@@ -24,36 +24,28 @@ def find_derived_doubts(record: StudyRecord, analysis: StudyAnalysis) -> Iterato
     tuned = record.tuned
     if tuned is None:
         return
+    cycles = find_short_cycles(record, analysis)
     for gain in find_gains(record, analysis.comparisons):
         if gain.advice is Advice.DROP:
-            is_short = gain.workload in find_short_cycles(record, analysis, layer=gain.layer)
+            is_short = gain.workload in cycles and acts_on_checkpoints(tuned, gain.layer)
             yield _costs(gain, is_short=is_short) if gain.layer is not None else _slower(record, gain)
-    for cycle in find_short_cycles(record, analysis).values():
-        yield _too_short(cycle)
+    if acts_on_checkpoints(tuned, None):
+        for cycle in cycles.values():
+            yield _too_short(cycle)
 
 
-def find_short_cycles(
-    record: StudyRecord, analysis: StudyAnalysis, *, layer: str | None = None
-) -> dict[str, CheckpointCycle]:
-    """Find the workloads whose trials were too short to show what settings gain by making checkpoints rarer.
-
-    Args:
-        record: The study's record.
-        analysis: Its analysis.
-        layer: The layer whose settings are judged; None: the whole derived set.
-
-    Returns:
-        Stock's checkpoint cycle by workload; empty for settings that make no checkpoint rarer.
-    """
-    layers = () if record.tuned is None else record.tuned.layers
-    tried = {name for one in layers if layer in {None, one.name} for name in one.settings}
-    if not tried & _OF_CHECKPOINTS:
-        return {}
+def find_short_cycles(record: StudyRecord, analysis: StudyAnalysis) -> dict[str, CheckpointCycle]:
+    """Find the workloads whose trials were too short to show what rarer checkpoints gain, with stock's checkpoint cycle."""
     return {
         cycle.workload: cycle
         for cycle in find_checkpoint_cycles(record, analysis.workloads)
         if cycle.variant == STOCK and cycle.duration_s < cycle.wanted_s
     }
+
+
+def acts_on_checkpoints(tuned: Tuned, layer: str | None) -> bool:
+    """Return whether a layer makes checkpoints rarer or more frequent; None: the whole derived set."""
+    return any(_OF_CHECKPOINTS & set(one.settings) for one in tuned.layers if layer in {None, one.name})
 
 
 def _slower(record: StudyRecord, gain: Gain) -> Finding:
