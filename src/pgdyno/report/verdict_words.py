@@ -43,16 +43,8 @@ METRIC_WORDS = {
     "cpu_ms": "CPU time",
 }
 """Names of the metrics for readers; counts are per transaction, or of a whole load."""
-_PLURAL = frozenset(
-    {
-        "wal_fpi_count",
-        "wal_sync_count",
-        "device_flush_count",
-        "blks_read_pages",
-        "device_read_bytes",
-        "device_write_bytes",
-    }
-)
+_AMOUNTS = frozenset({"wal_bytes", "cpu_ms"})
+"""Metrics of which there is less, and not fewer."""
 HUES = {
     VerdictKind.FASTER: "green",
     VerdictKind.SLOWER: "vermilion",
@@ -107,7 +99,7 @@ def state_verdict(verdict: Verdict, *, variant: str, reference: str, workload: s
             return f"{variant} and {reference} are {name_verdict(verdict)} on {workload}"
         case VerdictKind.MORE | VerdictKind.LESS:
             metric = METRIC_WORDS[verdict.metric]
-            less = "fewer" if verdict.metric in _PLURAL else "less"
+            less = "less" if verdict.metric in _AMOUNTS else "fewer"
             word = "more" if verdict.kind is VerdictKind.MORE else less
             return f"{variant} causes {word} {metric} than {reference} on {workload}"
         case _:
