@@ -19,7 +19,7 @@ _KEYS = {"workload": pl.String, "variants": pl.String, "trial": pl.Int64}
 
 
 def list_tables(analysis: StudyAnalysis) -> dict[str, pl.DataFrame]:
-    """Return the tables of a study by name; each row begins with its workload, variants and trial; one of `curve` has clients for a trial.
+    """Return the tables of a study by name; each row begins with its workload, variants and trial; in `curve`, clients take the place of the trial.
 
     Returns:
         `trials`: a row for each trial, with all figures and counts. `seconds`: TPS and latencies of each whole second, by

@@ -86,7 +86,7 @@ def _of_unit(unit: str, pid: int) -> ServerOrigin:
 
 
 def _list_dependents(unit: str) -> tuple[str, ...]:
-    """Return the active units that a stop of a unit stops, too, also by way of others."""
+    """Return the active units that stop together with a unit, directly or by way of others."""
     found = [unit]
     for one in found:
         for name in _STOPPED_WITH:

@@ -153,7 +153,7 @@ def lift_throttles(files: GroupFiles, devices: Iterable[str]) -> str:
 
 
 def remove_group(files: GroupFiles) -> str:
-    """Move this process out of the study's group, remove it if it is still there, and have its root group as before.
+    """Move this process out of the study's group, remove the group if it is still there, and leave the root group as it was.
 
     Returns:
         Why something is left; empty if nothing is.
@@ -163,9 +163,9 @@ def remove_group(files: GroupFiles) -> str:
 
 
 def _take_controllers(lacked: Iterable[str]) -> str:
-    """Take from the root group's children what they lacked before; return why it is left, empty if it is not.
+    """Take back the controllers that the root group's children lacked before; return why one is left, or an empty text.
 
-    It is left to an emulation that has begun since, and to whoever hands it on to groups further below.
+    Controllers stay while another emulation runs, and where a group has handed them on to groups below.
     """
     left = ""
     if any(_ROOT.glob(f"{_NAME}*")):
