@@ -125,9 +125,13 @@ def test_the_same_advice_for_several_workloads_is_given_once() -> None:
     assert [(step.standing, step.workloads) for step in page.steps] == [
         (StepCertainty.PROVEN, ("select-only",)), (StepCertainty.UNKNOWN, ("tpcb-like",))
     ]  # fmt: skip
-    both = _page(_PROVEN, msgspec.structs.replace(_PROVEN, claim="d", workload="tpcb-like", gain="TPS +9 %"))
+    other = msgspec.structs.replace(_PROVEN, claim="d", workload="tpcb-like", gain="TPS +9 %")
+    both = _page(_PROVEN, other)
     assert both.steps[0].workloads == ("select-only", "tpcb-like")
     assert both.steps[0].gain == "select-only: TPS +38 % [+30, +47]; tpcb-like: TPS +9 %"
+    # Two of these are one finding already, and are named once.
+    merged = _page(_PROVEN, other, msgspec.structs.replace(other, workload="simple-update", gain="TPS +5 %"))
+    assert merged.steps[0].gain == "select-only: TPS +38 % [+30, +47]; tpcb-like: TPS +9 %; simple-update: TPS +5 %"
 
 
 def test_what_limits_a_load_says_what_to_do_about_its_ceiling() -> None:

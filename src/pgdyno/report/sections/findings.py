@@ -59,6 +59,8 @@ class FindingText(msgspec.Struct, frozen=True, kw_only=True):
     rivals: tuple[Rival, ...]
     confirm: str
     gain: str
+    gains: tuple[tuple[str, str], ...]
+    """The gain on each workload that has one, with its name."""
     gain_ratio: float | None
     is_gain_proven: bool
     places: tuple[Link, ...]
@@ -184,7 +186,7 @@ def _merge_findings(alike: list[Finding], report: ReportInput) -> FindingText:
     # A reader compares the charts of at most two trials.
     places = dict.fromkeys(place for finding in alike[:2] for place in find_places(finding, report))
     # The gains of several workloads differ: the first stands for all only where they are equal.
-    gains = {finding.gain for finding in alike}
+    gains = tuple((one.workload or "", one.gain) for one in alike if one.gain)
     return FindingText(
         severity=first.severity,
         claim=first.claim,
@@ -195,9 +197,8 @@ def _merge_findings(alike: list[Finding], report: ReportInput) -> FindingText:
         certainty=first.certainty,
         rivals=tuple(reversed(rivals.values())),
         confirm=next((one.confirm for one in alike if one.confirm), ""),
-        gain=join_by_place((one.workload or "", one.gain) for one in alike if one.gain)
-        if len(gains) > 1
-        else first.gain,
+        gain=join_by_place(gains) if len({one.gain for one in alike}) > 1 else first.gain,
+        gains=gains,
         gain_ratio=max((one.gain_ratio for one in alike if one.gain_ratio is not None), default=None),
         is_gain_proven=all(one.is_gain_proven for one in alike),
         places=tuple(places),

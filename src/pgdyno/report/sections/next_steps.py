@@ -18,7 +18,7 @@ from pgdyno.report.sections.comparison.answers import WorkloadAnswers, answer_st
 from pgdyno.report.sections.comparison.client_sweep import scaling_report
 from pgdyno.report.sections.comparison.curve import describe_missing_knee
 from pgdyno.report.sections.comparison.method import is_noise_loud
-from pgdyno.report.sections.findings import FindingText, name_workloads
+from pgdyno.report.sections.findings import FindingText, join_places, name_workloads
 from pgdyno.report.sections.proven_steps import list_answered, list_derived
 from pgdyno.report.sections.step import NextStep, StepCertainty
 from pgdyno.spec.variant import LOAD_HOSTS
@@ -73,11 +73,15 @@ def _merge(steps: Iterable[NextStep], report: ReportInput) -> Iterator[NextStep]
         alike.setdefault((step.standing, step.words), []).append(step)
     for first, *others in alike.values():
         of = (first, *others)
-        gains = [(step.of, step.gain) for step in of if step.gain]
+        gains: dict[str, list[str]] = {}
+        for workload, gain in (pair for step in of for pair in step.gains):
+            gains.setdefault(gain, []).append(workload)
         yield msgspec.structs.replace(
             first,
             workloads=name_workloads(tuple(dict.fromkeys(name for step in of for name in step.workloads)), report),
-            gain=join_by_place(gains) if others and gains else first.gain,
+            gain=join_by_place((join_places(tuple(names)), gain) for gain, names in gains.items())
+            if others and gains
+            else first.gain,
             gain_ratio=max((step.gain_ratio for step in of if step.gain_ratio is not None), default=None),
         )
 
@@ -89,6 +93,7 @@ def _from_finding(one: FindingText, number: int) -> Iterator[NextStep]:
             standing=known if one.gain else StepCertainty.UNKNOWN,
             words=one.advice,
             gain=one.gain,
+            gains=one.gains,
             gain_ratio=one.gain_ratio,
             workloads=one.names,
             reason=number,

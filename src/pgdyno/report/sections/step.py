@@ -34,6 +34,8 @@ class NextStep(msgspec.Struct, frozen=True, kw_only=True):
     """The step in a sentence."""
     gain: str = ""
     """The gain with its interval; empty where it is not known."""
+    gains: tuple[tuple[str, str], ...] = ()
+    """The gain on each workload that has one, with its name; empty for a step that a verdict proves."""
     caution: str = ""
     """The evidence against it, in a sentence."""
     gain_ratio: float | None = None
