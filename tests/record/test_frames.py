@@ -7,9 +7,8 @@ import sys
 
 PROGRAM = """
 import contextlib, os, random, signal, subprocess, threading
-def stop(number, frame):
-    raise KeyboardInterrupt("ours")
-signal.signal(signal.SIGINT, stop)
+from pgdyno.run.host.ctrl_c import interrupt
+signal.signal(signal.SIGINT, interrupt)
 from pgdyno.record.frames import pl
 @contextlib.contextmanager
 def telling():
@@ -40,4 +39,4 @@ with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as child, telling():
 def test_one_ctrl_c_is_one() -> None:
     done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=200, check=False)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines() == ["told ours"] * 5 + ["waiting", "told ours"]
+    assert done.stdout.splitlines() == ["told SIGINT"] * 5 + ["waiting", "told SIGINT"]

@@ -27,11 +27,13 @@ def session(*, json: bool, quiet: bool, yes: bool, live: LiveOptions | None = No
     from pgdyno.cli.live import request_page
     from pgdyno.cli.terminal.display import Display
     from pgdyno.cli.terminal.output import Result, show_result
+    from pgdyno.run.host.ctrl_c import interrupt
 
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         # nohup ignores SIGHUP, which must stay ignored.
         if signal.getsignal(number) is not signal.SIG_IGN:
-            signal.signal(number, _interrupt)
+            # Each ends in the same way as Ctrl-C: everything that was started stops, and what was finished is kept.
+            signal.signal(number, interrupt)
     try:
         page = None if live is None else request_page(live)
         with Display(quiet=quiet or json, assume_yes=yes, page=page) as ui:
@@ -43,8 +45,8 @@ def session(*, json: bool, quiet: bool, yes: bool, live: LiveOptions | None = No
             yield ui, show
     except PgdynoError as error:
         fail(error, json=json)
-    except KeyboardInterrupt as interrupt:
-        fail(_find_pending_error(interrupt) or InterruptedStudyError("stopped"), json=json)
+    except KeyboardInterrupt as stopped:
+        fail(_find_pending_error(stopped) or InterruptedStudyError("stopped"), json=json)
     except BrokenPipeError:
         _leave_pipes()
         raise SystemExit(ExitCode.STEP) from None
@@ -55,9 +57,9 @@ def session(*, json: bool, quiet: bool, yes: bool, live: LiveOptions | None = No
         fail(_describe_bug(error), json=json)
 
 
-def _find_pending_error(interrupt: KeyboardInterrupt) -> PgdynoError | None:
+def _find_pending_error(stopped: KeyboardInterrupt) -> PgdynoError | None:
     """Find the error that was being handled when Ctrl-C was pressed again: how to continue, or what failed."""
-    earlier = interrupt.__context__
+    earlier = stopped.__context__
     while earlier is not None and not isinstance(earlier, PgdynoError):
         earlier = earlier.__context__
     return earlier
@@ -71,11 +73,6 @@ def _describe_bug(error: Exception) -> StepFailedError:
         detail=places,
         hint="please report these lines; what was finished is kept, and `pgdyno resume` continues",
     )
-
-
-def _interrupt(number: int, _frame: object) -> None:
-    # End in the same way as Ctrl-C: stop everything that was started, and keep what was finished.
-    raise KeyboardInterrupt(signal.Signals(number).name)
 
 
 def fail(error: PgdynoError, *, json: bool) -> NoReturn:
