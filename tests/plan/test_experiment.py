@@ -113,6 +113,22 @@ def test_extra_rounds_are_like_the_planned_ones_of_each_variant() -> None:
     assert predicted_s <= 300.0
 
 
+def test_a_rate_that_leaves_trials_without_a_p95_is_told() -> None:
+    def told(duration: str, *variants: dict[str, object]) -> list[tuple[str, str]]:
+        slow = {"workload": [{"name": "tpcb-like", "rate_tps": 5}], "trials": {"duration": duration}}
+        planned = plan_study(vary(*variants, **slow) if variants else study(**slow), LARGE)
+        return [(one.value, one.reason) for one in planned.choices if one.name == "duration"]
+
+    variants = {"name": "a"}, {"settings": {"shared_buffers": "1GB"}}
+    (only,) = told("30s", *variants)
+    assert only == (
+        "30 s",
+        "too short for a verdict on tpcb-like, whose p95 latency needs 200 transactions: at 5 a second --duration 60s has enough",
+    )
+    assert told("60s", *variants) == []
+    assert told("30s") == []
+
+
 def test_a_live_load_is_no_shorter_than_a_slice() -> None:
     live = vary({"name": "a"}, {"settings": {"shared_buffers": "1GB"}},
                 experiment={"design": "live", "slice": "10s"}, trials={"duration": "4s"})  # fmt: skip
