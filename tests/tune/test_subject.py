@@ -331,10 +331,13 @@ def test_this_machine(tmp_path: Path) -> None:
     assert subject.disk.path == str(tmp_path)
 
 
-@pytest.mark.parametrize(("clients", "connections"), [(20, 100), (500, 500)])
-def test_a_measured_load_has_a_connection_for_each_of_its_clients(clients: int, connections: int) -> None:
+@pytest.mark.parametrize(
+    ("clients", "connections", "derived"), [(20, 100, "100"), (100, 100, "120"), (500, 500, "560")]
+)
+def test_a_measured_load_has_a_connection_for_each_of_its_clients(clients: int, connections: int, derived: str) -> None:
     active = Known.measured("active sessions", clients, "count", "clients of tpcb in then")
     subject = make_subject(machine(), SERVER, LoadHints(), measured=MeasuredLoad(active=active))
     assert subject.connections.value == connections
     values = {one.name: one.value for one in derive(subject).settings}
-    assert values["max_connections"] == str(connections)
+    # Three are reserved for superusers, and some are for maintenance.
+    assert values["max_connections"] == derived

@@ -25,6 +25,7 @@ def derive_connections(draft: Draft) -> None:
     """Decide max_connections."""
     subject = draft.subject
     expected = subject.connections.value
+    known = 1 if subject.active.origin is Origin.ASSUMED else subject.active.value
     if subject.pooling is not None:
         needed = _count_connections(draft, expected)
         # A server with clients may have some that do not come through the pooler yet.
@@ -37,10 +38,9 @@ def derive_connections(draft: Draft) -> None:
             reason = "the server's own, which is kept."
         draft.notes.append(_note_connections(value, needed))
         formula = "pool + a tenth, at least 5, + superuser_reserved_connections + reserved_connections (16 and later), in tens; not less than a server has"
-    elif subject.connections.origin is Origin.ASSUMED:
+    elif subject.connections.origin is Origin.ASSUMED and known < expected:
         # No number was requested: a small increase is not worth a restart.
         each = _BYTES_PER_ASSUMED_SORTING if subject.workload.has_long_queries else _BYTES_PER_ASSUMED
-        known = 1 if subject.active.origin is Origin.ASSUMED else subject.active.value
         borne = max(known, subject.memory.value // each)
         expected = value = math.ceil(min(expected, borne) / 10) * 10
         reason = "the number of connections was not given: the built-in number, or fewer where memory is short."
