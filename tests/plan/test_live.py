@@ -8,6 +8,8 @@ import pytest
 
 from pgdyno.errors import SpecError
 from pgdyno.plan.plan import Machine, Plan, plan_study
+from pgdyno.plan.room import predict_wal_bytes
+from pgdyno.plan.size import BYTES_PER_SCALE
 from pgdyno.spec.read import make_study
 from pgdyno.spec.variant import DesignKind
 from tests.rows import check_rows
@@ -99,6 +101,14 @@ def test_servers_that_do_not_fit_side_by_side_are_refused() -> None:
         with pytest.raises(SpecError, match="cannot be compared live here") as caught:
             plan_live(machine=machine)
         assert words in caught.value.detail
+
+
+def test_a_cluster_that_is_still_to_be_loaded_needs_room_beside_the_servers() -> None:
+    for_servers = 3 * (10 * BYTES_PER_SCALE + predict_wal_bytes(10 * BYTES_PER_SCALE))
+    has_room = msgspec.structs.replace(MACHINE, disk_free_bytes=for_servers, loaded_scales=frozenset({10}))
+    plan_live(machine=has_room)
+    with pytest.raises(SpecError, match="cannot be compared live here"):
+        plan_live(machine=msgspec.structs.replace(has_room, loaded_scales=frozenset()))
 
 
 # Of a given server, only the clients are frozen: what is asked for, and why it cannot be live.

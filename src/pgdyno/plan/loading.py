@@ -132,6 +132,7 @@ def plan_loading_size(
         scale=scale,
         dataset_bytes=size_bytes,
         largest_bytes=size_bytes,
+        to_load_bytes=0,
         load_s=_EMPTY_S * len(clusters),
         between=Between(
             policy=RestorePolicy.COPY,

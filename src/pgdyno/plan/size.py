@@ -17,6 +17,7 @@ from pgdyno.plan.room import (
     check_wal_disk,
     find_most_data,
     has_wal_at_home,
+    predict_loaded_wal,
     predict_wal_bytes,
     slack_bytes_of,
 )
@@ -45,6 +46,8 @@ class DataSize(msgspec.Struct, frozen=True, kw_only=True):
     """Size of the data at that scale; None where only loading shows it."""
     largest_bytes: int
     """Size of the largest cluster."""
+    to_load_bytes: int
+    """Disk that the clusters which are still to be loaded take, with their WAL."""
     load_s: float
     between: Between | None
     """Time between two trials with the largest cluster; None where its size is not known."""
@@ -115,6 +118,9 @@ def plan_size(
         scale=scale,
         dataset_bytes=round(scale * bytes_per_scale),
         largest_bytes=round(largest * bytes_per_scale),
+        to_load_bytes=sum(
+            size + predict_loaded_wal(size) for each in to_load for size in [round(each * bytes_per_scale)]
+        ),
         load_s=sum(_LOAD_START_S + each * bytes_per_scale / LOAD_BYTES_PER_S for each in to_load),
         between=predict_between(study, workloads, machine, size_bytes=largest * bytes_per_scale),
     )
@@ -144,7 +150,7 @@ def _plan_own_data(study: Study) -> DataSize:
             hint="name a server with --dsn, or leave out init and database; pgdyno's own servers have pgbench's tables",
         )
     load_s = 0.0 if study.data.init is None else _LOAD_START_S
-    return DataSize(scale=1, dataset_bytes=None, largest_bytes=0, load_s=load_s, between=None)
+    return DataSize(scale=1, dataset_bytes=None, largest_bytes=0, to_load_bytes=0, load_s=load_s, between=None)
 
 
 def find_missing_room(variants: Sequence[Variant], size: DataSize, machine: Machine) -> str | None:
@@ -161,7 +167,7 @@ def find_missing_room(variants: Sequence[Variant], size: DataSize, machine: Mach
             f" {format_bytes(allowed_bytes)} may be used"
         )
     data_bytes, wal_bytes = servers * size.largest_bytes, servers * predict_wal_bytes(size.largest_bytes)
-    disk_bytes = data_bytes + wal_bytes if has_wal_at_home(variants, machine) else data_bytes
+    disk_bytes = size.to_load_bytes + data_bytes + (wal_bytes if has_wal_at_home(variants, machine) else 0)
     if disk_bytes > machine.disk_free_bytes:
         return (
             f"{servers} servers with their data need {format_bytes(disk_bytes)} of disk at once;"
