@@ -23,6 +23,7 @@ from pgdyno.plan.experiment import (
     reference_server,
 )
 from pgdyno.plan.extra_rounds import add_rounds
+from pgdyno.plan.minutes import list_notes
 from pgdyno.plan.order import PILOT_S, draw_orders
 from pgdyno.plan.plan import Machine, Plan, StepKind, plan_study
 from pgdyno.plan.variants import plan_experiment
@@ -113,20 +114,35 @@ def test_extra_rounds_are_like_the_planned_ones_of_each_variant() -> None:
     assert predicted_s <= 300.0
 
 
-def test_a_rate_that_leaves_trials_without_a_p95_is_told() -> None:
-    def told(duration: str, *variants: dict[str, object]) -> list[tuple[str, str]]:
-        slow = {"workload": [{"name": "tpcb-like", "rate_tps": 5}], "trials": {"duration": duration}}
-        planned = plan_study(vary(*variants, **slow) if variants else study(**slow), LARGE)
-        return [(one.value, one.reason) for one in planned.choices if one.name == "duration"]
+def test_a_rate_that_leaves_trials_or_slices_without_a_p95_is_told() -> None:
+    def told(duration: str, *variants: dict[str, object], **workload: object) -> tuple[str, ...]:
+        slow = {"workload": [{"name": "tpcb-like", **(workload or {"rate_tps": 5})}], "trials": {"duration": duration}}
+        return list_notes(plan_study(vary(*variants, **slow) if variants else study(**slow), LARGE))
 
     variants = {"name": "a"}, {"settings": {"shared_buffers": "1GB"}}
-    (only,) = told("30s", *variants)
-    assert only == (
-        "30 s",
-        "too short for a verdict on tpcb-like, whose p95 latency needs 200 transactions: at 5 a second --duration 60s has enough",
+    (said,) = told("30s", *variants)
+    assert said.startswith(
+        "trials of 30 s are too short for a verdict on tpcb-like: its p95 latency needs 200 transactions"
     )
-    assert told("60s", *variants) == []
-    assert told("30s") == []
+    assert said.endswith("which take 40 s at 5 a second; `--duration 60s` leaves room")
+    assert told("45s", *variants) != ()
+    assert told("60s", *variants) == told("30s") == ()
+    parts = [
+        {"name": "much", "clients": 2},
+        {"name": "some", "clients": 1, "rate_tps": 5},
+        {"name": "few", "clients": 1, "rate_tps": 1},
+    ]
+    (worst,) = told("30s", *variants, name="mixed", parts=[{**part, "scripts": ["select-only"]} for part in parts])
+    assert "a verdict on part few of mixed" in worst
+    assert "`--duration 300s` leaves room" in worst
+    by_reload = [
+        experiment_of(
+            vary({"name": "a"}, {"settings": {"work_mem": "8MB"}}, workload=[{"name": "tpcb-like", "rate_tps": rate}])
+        )
+        for rate in (12, 14)
+    ]
+    assert [one.design for one in by_reload] == [DesignKind.PAIRED, DesignKind.SWITCHBACK]
+    assert by_reload[0].reason == "a load runs at a rate, and slices hold too few of its transactions for a p95 latency"
 
 
 def test_a_live_load_is_no_shorter_than_a_slice() -> None:

@@ -15,7 +15,7 @@ from pgdyno.conduct.cards.known import find_cards
 from pgdyno.conduct.workspace import Workspace, read_machine
 from pgdyno.explain.doubts.credits import describe_end
 from pgdyno.plan.experiment import reference_server
-from pgdyno.plan.minutes import describe_missing_pairs
+from pgdyno.plan.minutes import list_notes
 from pgdyno.plan.plan import Plan, Step, StepKind, plan_study
 from pgdyno.plan.scaling import plan_scaling
 from pgdyno.plan.types import Choice, Machine
@@ -65,7 +65,7 @@ class PlanView(msgspec.Struct, frozen=True, kw_only=True):
             for step in plan.steps
         ]
         choices = [("chosen", "", f"{one.name} = {one.value}: {one.reason}") for one in self.plan.choices]
-        notes = [] if (missing := describe_missing_pairs(self.plan)) is None else [("note", "", missing)]
+        notes = [("note", "", note) for note in list_notes(self.plan)]
         return render_rows(
             (Heading("step"), Heading("seconds", is_number=True), Heading("what")),
             [*steps, *self._list_between(), *self._list_credits(), *choices, *notes],

@@ -17,12 +17,14 @@ from pgdyno.spec.initdb import INITDB_KEYS
 from pgdyno.spec.setting import find_setting
 from pgdyno.spec.study import ServerKind, Study
 from pgdyno.spec.table import QueryMode
-from pgdyno.spec.variant import OF_PLACE, DesignKind, show_value
+from pgdyno.spec.variant import LONGEST_SLICE_S, OF_PLACE, DesignKind, show_value
 
 HINT_PAIRED = 'leave out --design, or use --design paired (in a study file: design = "paired")'
 """For a design that the variants or the machine do not allow; a plan does not tell whether a file or an option asked for it."""
 # What `SHOW` calls a choice of initdb, and its key.
 _OF_INITDB = {"data_checksums": "checksums", "wal_segment_size": "wal_segment_size", "server_encoding": "encoding"}
+# A slice of the longest kind then has the 100 transactions of a p95 (analyse/comparison/rounds.py), nearly always.
+_LEAST_RATE_TPS = 130 / LONGEST_SLICE_S
 _COST_WORDS = {
     "kernel": "a change of the kernel's settings",
     "new sessions": "new sessions",
@@ -202,10 +204,11 @@ def _find_obstacle(study: Study, variants: tuple[Variant, ...], major: int) -> t
     is_prepared = QueryMode.PREPARED in modes
     hindrances = [_find_setting_obstacle(name, major, is_prepared=is_prepared) for name in changed_settings(variants)]
     hindrances += [_find_sysctl_obstacle(name) for name in changed_sysctls(variants)]
+    few = "runs at a rate, and slices hold too few of its transactions for a p95 latency"
     if any(part.rate_tps is not None for workload in study.workload for part in workload.parts):
-        hindrances.append(
-            ("a part runs at a rate, and slices hold too few of its transactions for a p95 latency", False)
-        )
+        hindrances.append((f"a part {few}", False))
+    if any(workload.rate_tps is not None and workload.rate_tps < _LEAST_RATE_TPS for workload in study.workload):
+        hindrances.append((f"a load {few}", False))
     # Report obstacles that make it impossible first.
     found = sorted(filter(None, hindrances), key=lambda each: not each[1])
     return found[0] if found else (None, False)

@@ -5,25 +5,21 @@ Variants may have their own clients and threads. Each variant is checked against
 
 from __future__ import annotations
 
-import math
 import sys
 from collections.abc import Sequence
 
 from pgdyno.errors import SpecError
-from pgdyno.plan.experiment import Experiment, Variant
+from pgdyno.plan.experiment import Variant
 from pgdyno.plan.loading import plan_loading_workload
 from pgdyno.plan.parts import plan_parts
 from pgdyno.plan.types import Choice, Machine, PlannedWorkload, apply_variant
 from pgdyno.spec.pooler import PRIMARY, REPLICAS
 from pgdyno.spec.study import ServerKind, ServerSpec, Study, WorkloadSpec
-from pgdyno.spec.variant import DesignKind
 from pgdyno.units import count_things, parse_in_unit
 
 # Reserved beside pgbench's own connections: superuser_reserved_connections (3) and pgdyno's two.
 RESERVED_CONNECTIONS = 5
 DEFAULT_MAX_CONNECTIONS = 100
-# Source: record/transactions/histogram.py: ten slower ones.
-_LEAST_FOR_P95 = 200
 
 
 def plan_loads(
@@ -44,22 +40,6 @@ def plan_loads(
     _check_load_hosts(study, variants)
     _check_variants(workloads, variants)
     return workloads
-
-
-def note_rates(
-    workloads: Sequence[PlannedWorkload], experiment: Experiment, *, duration_s: float, choices: list[Choice]
-) -> None:
-    """Say where whole trials have too few transactions of a scheduled load for the p95 latency that decides on it."""
-    if experiment.design is not DesignKind.PAIRED:
-        return
-    for workload in workloads:
-        for part in () if workload.failover is not None else workload.list_parts():
-            if part.rate_tps is not None and part.rate_tps * duration_s < _LEAST_FOR_P95:
-                reason = (
-                    f"too short for a verdict on {workload.name}, whose p95 latency needs {_LEAST_FOR_P95} transactions: "
-                    f"at {part.rate_tps:g} a second --duration {math.ceil(1.5 * _LEAST_FOR_P95 / part.rate_tps)}s has enough"
-                )
-                choices.append(Choice(name="duration", value=f"{duration_s:g} s", reason=reason))
 
 
 def _plan_workload(

@@ -3,6 +3,8 @@
 The comparison comes first: it gets the rounds that it needs to detect more than the largest differences. If time is left the
 sweep gets five rounds, or as many as fit into a quarter of the minutes, up to twelve. All remaining time goes to the
 comparison, because every round narrows its interval. A sweep without minutes to share has three rounds.
+
+Notes tell where minutes, or the seconds of a trial, are too few for what they are planned for.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from pgdyno.plan.experiment import count_least_rounds, count_rounds_for
 from pgdyno.plan.order import ROUNDING
 from pgdyno.plan.plan import Plan, count_planned_rounds, plan_study
 from pgdyno.plan.scaling import plan_scaling
-from pgdyno.plan.types import Machine
+from pgdyno.plan.types import Machine, PlannedWorkload
 from pgdyno.spec.study import Study
 from pgdyno.spec.variant import DesignKind
 from pgdyno.units import count_things, describe_minutes
@@ -28,6 +30,10 @@ _LEAST_SWEEP_ROUNDS, _ALONE_SWEEP_ROUNDS, _SWEEP_ROUNDS, _MOST_SWEEP_ROUNDS = 2,
 _SWEEP_RATIO = 0.25
 # A study file holds minutes with two decimals.
 _PARTS_OF_A_MINUTE = 100
+# Source: record/transactions/histogram.py: ten slower ones.
+_LEAST_FOR_P95 = 200
+# Arrivals are random, and the first seconds do not count.
+_ROOM_RATIO = 1.5
 
 
 class Budget(msgspec.Struct, frozen=True, kw_only=True):
@@ -105,6 +111,29 @@ def _check_enough(
             detail=f"it takes {least} rounds of {(others + 2) * workloads} trials, plus disk, loading and clients",
             hint=f"--minutes {math.ceil(needed_minutes)}, shorter trials, or fewer workloads",
         )
+
+
+def list_notes(plan: Plan) -> tuple[str, ...]:
+    """List what a plan has too little of: transactions in its trials, or rounds."""
+    few = (_describe_few_transactions(plan, workload) for workload in plan.workloads)
+    return tuple(filter(None, (*few, describe_missing_pairs(plan))))
+
+
+def _describe_few_transactions(plan: Plan, workload: PlannedWorkload) -> str | None:
+    """Describe that whole trials have too few transactions of a scheduled load for the p95 latency that decides on it."""
+    rates = {part.name: part.rate_tps for part in workload.list_parts() if part.rate_tps is not None}
+    is_by_trials = plan.experiment is not None and plan.experiment.design is DesignKind.PAIRED
+    if not rates or not is_by_trials or workload.failover is not None:
+        return None
+    name, rate_tps = min(rates.items(), key=lambda one: one[1])
+    duration_s, needed_s = plan.trials[0].duration_s, _LEAST_FOR_P95 / rate_tps
+    if duration_s >= _ROOM_RATIO * needed_s:
+        return None
+    what = f"part {name} of {workload.name}" if workload.parts else workload.name
+    return (
+        f"trials of {duration_s:g} s are too short for a verdict on {what}: its p95 latency needs {_LEAST_FOR_P95} transactions,"
+        f" which take {math.ceil(needed_s)} s at {rate_tps:g} a second; `--duration {math.ceil(_ROOM_RATIO * needed_s)}s` leaves room"
+    )
 
 
 def describe_missing_pairs(plan: Plan) -> str | None:

@@ -20,7 +20,7 @@ from pgdyno.plan.experiment import Experiment, Variant, count_starts
 from pgdyno.plan.failover import check_failover, with_failover
 from pgdyno.plan.live import find_crowding
 from pgdyno.plan.loading import check_loading, is_loading, plan_loading_size, plan_loading_trials
-from pgdyno.plan.loads import note_rates, plan_loads
+from pgdyno.plan.loads import plan_loads
 from pgdyno.plan.order import (
     Times,
     choose_budget,
@@ -133,8 +133,6 @@ def plan_study(study: Study, machine: Machine, *, load_budget_s: float = 20.0) -
         turn_warm_up_s=float(math.ceil(max(warm_ups_s.values()) / sharers)),
         duration_s=_duration_s(study, experiment, search, choices),
     )
-    if experiment is not None:
-        note_rates(workloads, experiment, duration_s=times.duration_s, choices=choices)
     if experiment is not None and experiment.budget_s is None:
         budget_s = _note_budget(choose_budget(len(workloads), experiment, times), choices)
         experiment = msgspec.structs.replace(experiment, budget_s=budget_s)

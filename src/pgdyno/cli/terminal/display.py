@@ -21,7 +21,7 @@ from pgdyno.cli.terminal.progress_bar import RemainingColumn, TrendProgress, for
 from pgdyno.cli.terminal.trend import Trend
 from pgdyno.errors import with_program
 from pgdyno.explain.finding import Finding
-from pgdyno.plan.minutes import describe_missing_pairs
+from pgdyno.plan.minutes import list_notes
 from pgdyno.plan.plan import Plan, PlannedWorkload, apply_variant
 from pgdyno.report.forms.terminal import HUE_STYLES
 from pgdyno.run.host.clock import monotonic_s
@@ -269,8 +269,7 @@ def describe_plan(plan: Plan, scaling: Plan | None = None) -> list[str]:
         if plan.experiment is None and scaling.experiment is not None:
             lines.append(f"  these {scaling.experiment.design.value}: {scaling.experiment.reason}")
     lines += [f"  chosen: {choice.name} = {choice.value}: {choice.reason}" for choice in plan.choices]
-    missing = describe_missing_pairs(plan)
-    return lines if missing is None else [*lines, f"  note: {missing}"]
+    return [*lines, *(f"  note: {note}" for note in list_notes(plan))]
 
 
 def _name_unit(plan: Plan) -> str:
