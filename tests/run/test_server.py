@@ -380,11 +380,12 @@ def test_a_home_that_cannot_be() -> None:
         (folder / "file").write_text("")
         with pytest.raises(HostError, match="cannot use"), open_home(folder / "file" / "home", find_server_user()):
             pass
-    # 60 letters of two bytes each are longer than a socket's address allows.
-    for deep in ("d" * 90, "\u00fc" * 60):
-        root = Path("/var/tmp", deep)
-        with pytest.raises(HostError, match="too long for a socket"), open_home(root, find_server_user()):
-            pass
+        # 60 letters of two bytes each are longer than a socket's address allows.
+        for deep in ("d" * 90, "\u00fc" * 60):
+            root = folder / deep
+            with pytest.raises(HostError, match="too long for a socket"), open_home(root, find_server_user()):
+                pass
+            assert not root.exists()
     with reachable_folder() as folder:
         (folder / "lock").mkdir()
         with pytest.raises(HostError, match="cannot lock"), open_home(folder, find_server_user()):

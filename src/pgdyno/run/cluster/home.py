@@ -75,15 +75,8 @@ class Home:
         """Create the folders; those of the server belong to the server's user and are closed to others.
 
         Raises:
-            HostError: A folder cannot be created, or the server's user cannot reach it.
+            HostError: As for `claim`, or the server's user cannot reach the folders.
         """
-        path_bytes = len(os.fsencode(self.sockets))
-        if path_bytes > _MAX_SOCKET_DIR:
-            raise HostError(
-                f"the path {self.sockets} is too long for a socket",
-                detail=f"{path_bytes} bytes; PostgreSQL allows {_MAX_SOCKET_DIR}",
-                hint="choose a shorter one with --home",
-            )
         self.claim()
         with self._making():
             for folder in (self.templates, self.work):
@@ -102,8 +95,16 @@ class Home:
         """Make the home's folder and mark it as pgdyno's own, unless it is.
 
         Raises:
-            HostError: The folder has something else of a name that pgdyno would empty, or it cannot be used.
+            HostError: The path is too long for a socket, the folder has something else of a name that pgdyno would empty, or
+                it cannot be used.
         """
+        path_bytes = len(os.fsencode(self.sockets))
+        if path_bytes > _MAX_SOCKET_DIR:
+            raise HostError(
+                f"the path {self.sockets} is too long for a socket",
+                detail=f"{path_bytes} bytes; PostgreSQL allows {_MAX_SOCKET_DIR}",
+                hint="choose a shorter one with --home",
+            )
         with self._making():
             self.root.mkdir(parents=True, exist_ok=True)
             mark_home(self.root, (self.root / "work", self.templates, *self._script_folders()))

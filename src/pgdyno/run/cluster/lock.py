@@ -4,19 +4,33 @@ from __future__ import annotations
 
 import fcntl
 import os
+import time
 from pathlib import Path
 from typing import IO
 
 from pgdyno.errors import HostError
+from pgdyno.run.host.clock import monotonic_s
+
+_PATIENCE_S = 2.0
+_STEP_S = 0.02
 
 
 def take_lock(lock: IO[str]) -> bool:
-    """Lock an open file until it is closed. Return False if another process has it."""
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
+    """Lock an open file until it is closed. Return False if another process has it.
+
+    A pgdyno that was killed while it started a program leaves its lock to the child until that executes the program, which
+    takes a moment on a busy machine. So this waits a little.
+    """
+    until_s = monotonic_s() + _PATIENCE_S
+    while True:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if monotonic_s() > until_s:
+                return False
+            time.sleep(_STEP_S)
+        else:
+            return True
 
 
 def write_holder(lock: IO[str]) -> None:

@@ -13,11 +13,13 @@ import tarfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 from typing import TextIO
 
 import msgspec
 
 from pgdyno.errors import HostError, StepFailedError
+from pgdyno.run.host.ctrl_c import interrupt
 from pgdyno.run.host.program import COMMAND_VARIABLE, MACHINE_VARIABLE, PROGRAM_VARIABLE, program_name, typed_command
 from pgdyno.run.link.boot import SILENCE_S
 from pgdyno.run.link.ssh import SshLink
@@ -201,11 +203,11 @@ class FarCommand:
     def _passing_signals(self) -> Iterator[None]:
         """Pass Ctrl-C and its like on; the program there decides what becomes of it."""
 
-        def pass_on(number: int, _frame: object) -> None:
+        def pass_on(number: int, frame: FrameType | None) -> None:
             # Nothing is sent from here, which may be in the middle of sending something.
             self._stop_count += 1
             if self._stop_count >= _MOST_STOPS:
-                raise KeyboardInterrupt(signal.Signals(number).name)
+                interrupt(number, frame)
 
         numbers = [n for n in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP) if signal.getsignal(n) != signal.SIG_IGN]
         earlier = {number: signal.signal(number, pass_on) for number in numbers}
