@@ -332,11 +332,16 @@ def test_this_machine(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("clients", "connections", "derived"), [(20, 100, "100"), (100, 100, "120"), (500, 500, "560")]
+    ("clients", "memory_gb", "connections", "derived"),
+    [(20, 16, 100, "100"), (97, 16, 100, "100"), (99, 16, 100, "120"), (80, 2, 100, "100"), (500, 16, 500, "560")],
 )
-def test_a_measured_load_has_a_connection_for_each_of_its_clients(clients: int, connections: int, derived: str) -> None:
+def test_a_measured_load_has_a_connection_for_each_of_its_clients(
+    clients: int, memory_gb: int, connections: int, derived: str
+) -> None:
     active = Known.measured("active sessions", clients, "count", "clients of tpcb in then")
     subject = make_subject(machine(), SERVER, LoadHints(), measured=MeasuredLoad(active=active))
+    memory = msgspec.structs.replace(subject.memory, value=memory_gb * 2.0**30)
+    subject = msgspec.structs.replace(subject, memory=memory)
     assert subject.connections.value == connections
     values = {one.name: one.value for one in derive(subject).settings}
     # Three are reserved for superusers, and some are for maintenance.

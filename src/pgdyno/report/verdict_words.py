@@ -38,12 +38,12 @@ METRIC_WORDS = {
     "wal_sync_count": "WAL syncs",
     "device_flush_count": "disk flushes",
     "blks_read_pages": "pages read",
-    "device_read_bytes": "disk reads",
-    "device_write_bytes": "disk writes",
+    "device_read_bytes": "data read from disk",
+    "device_write_bytes": "data written to disk",
     "cpu_ms": "CPU time",
 }
 """Names of the metrics for readers; counts are per transaction, or of a whole load."""
-_AMOUNTS = frozenset({"wal_bytes", "cpu_ms"})
+_AMOUNTS = frozenset({"wal_bytes", "cpu_ms", "device_read_bytes", "device_write_bytes"})
 """Metrics of which there is less, and not fewer."""
 HUES = {
     VerdictKind.FASTER: "green",

@@ -35,7 +35,7 @@ def find_derived_doubts(record: StudyRecord, analysis: StudyAnalysis) -> Iterato
 
 
 def find_short_cycles(record: StudyRecord, analysis: StudyAnalysis) -> dict[str, CheckpointCycle]:
-    """Find the workloads whose trials were too short to show what rarer checkpoints gain, with stock's checkpoint cycle."""
+    """Find stock's checkpoint cycle on each workload whose trials were too short to show what rarer checkpoints gain."""
     return {
         cycle.workload: cycle
         for cycle in find_checkpoint_cycles(record, analysis.workloads)

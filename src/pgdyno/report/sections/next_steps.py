@@ -73,9 +73,9 @@ def _merge(steps: Iterable[NextStep], report: ReportInput) -> Iterator[NextStep]
         alike.setdefault((step.standing, step.words), []).append(step)
     for first, *others in alike.values():
         of = (first, *others)
-        gains: dict[str, list[str]] = {}
+        gains: dict[str, dict[str, None]] = {}
         for workload, gain in (pair for step in of for pair in step.gains):
-            gains.setdefault(gain, []).append(workload)
+            gains.setdefault(gain, {})[workload] = None
         yield msgspec.structs.replace(
             first,
             workloads=name_workloads(tuple(dict.fromkeys(name for step in of for name in step.workloads)), report),

@@ -18,6 +18,7 @@ _MANY_PER_CPU = 16
 _BYTES_PER_ASSUMED, _BYTES_PER_WORKER = 16 * MB, 128 * MB
 # Memory for each assumed connection if queries sort and hash.
 _BYTES_PER_ASSUMED_SORTING = 32 * MB
+_WITH_SPARE = " + a tenth, at least 5, + superuser_reserved_connections + reserved_connections (16 and later), in tens"
 _WORKERS_SECTION = "PostgreSQL 18 manual, section 19.4.6 “Worker Processes”"
 
 
@@ -25,7 +26,6 @@ def derive_connections(draft: Draft) -> None:
     """Decide max_connections."""
     subject = draft.subject
     expected = subject.connections.value
-    known = 1 if subject.active.origin is Origin.ASSUMED else subject.active.value
     if subject.pooling is not None:
         needed = _count_connections(draft, expected)
         # A server with clients may have some that do not come through the pooler yet.
@@ -37,14 +37,19 @@ def derive_connections(draft: Draft) -> None:
         if own > needed:
             reason = "the server's own, which is kept."
         draft.notes.append(_note_connections(value, needed))
-        formula = "pool + a tenth, at least 5, + superuser_reserved_connections + reserved_connections (16 and later), in tens; not less than a server has"
-    elif subject.connections.origin is Origin.ASSUMED and known < expected:
+        formula = f"pool{_WITH_SPARE}; not less than a server has"
+    elif subject.connections.origin is Origin.ASSUMED:
         # No number was requested: a small increase is not worth a restart.
         each = _BYTES_PER_ASSUMED_SORTING if subject.workload.has_long_queries else _BYTES_PER_ASSUMED
+        known = 1 if subject.active.origin is Origin.ASSUMED else subject.active.value
         borne = max(known, subject.memory.value // each)
         expected = value = math.ceil(min(expected, borne) / 10) * 10
         reason = "the number of connections was not given: the built-in number, or fewer where memory is short."
         formula = "as built in, at most one for each 16 MB of memory (mixed and analytic work 32 MB) or known to be at work, in tens"
+        if known + reserved_connections(draft) > value:
+            expected, value = known, _count_connections(draft, known)
+            reason = "it is the clients known to be at work, some more for maintenance and monitoring, and the reserved ones."
+            formula = f"clients{_WITH_SPARE}"
     elif subject.connections.origin is Origin.MEASURED:
         value = int(expected)
         reason = "the server's own, which is kept; `--connections N` derives another."
@@ -52,7 +57,7 @@ def derive_connections(draft: Draft) -> None:
     else:
         value = _count_connections(draft, expected)
         reason = "it is the expected connections, some more for maintenance and monitoring, and the reserved ones."
-        formula = "connections + a tenth, at least 5, + superuser_reserved_connections + reserved_connections (16 and later), in tens"
+        formula = f"connections{_WITH_SPARE}"
     draft.put(
         "max_connections",
         str(value),
