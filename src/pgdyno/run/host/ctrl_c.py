@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import _thread
 import contextlib
+import os
 import signal
 import threading
 import time
@@ -44,9 +45,8 @@ def interrupt(number: int, frame: FrameType | None) -> None:
 
 def _send_again(number: int) -> None:
     time.sleep(_AGAIN_S)
-    main = threading.main_thread().ident
-    assert main is not None  # noqa: S101 - it has started
-    signal.pthread_kill(main, number)
+    # The kernel gives it to the main thread, which it wakes.
+    os.kill(os.getpid(), number)
 
 
 def _is_in_library(frame: FrameType | None) -> bool:
