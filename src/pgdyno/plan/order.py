@@ -117,16 +117,16 @@ def choose_budget(workloads_count: int, experiment: Experiment, times: Times) ->
         rounds_s = _DEFAULT_ROUNDS * _round_s(workloads_count, experiment, times)
         rounds_s += _observed_s(workloads_count, experiment, times)
         reason = f"about {_DEFAULT_ROUNDS} rounds of {slots * workloads_count} trials; fewer when they decide"
-        return _round_up(times.fixed_s + rounds_s), reason
+        return round_up_budget(times.fixed_s + rounds_s), reason
     load_s = max(slots * _DEFAULT_SWITCHBACK_S, _least_load_s(workloads_count, experiment))
     blocks = math.ceil(load_s / _longest_block_s(workloads_count, experiment))
     each = "" if workloads_count == 1 else " for each workload"
     reason = f"{load_s / slots:.0f} s for each variant and twice for the reference{each}; less when it is decided"
-    return _round_up(times.fixed_s + workloads_count * (load_s + blocks * times.overhead_s)), reason
+    return round_up_budget(times.fixed_s + workloads_count * (load_s + blocks * times.overhead_s)), reason
 
 
-def _round_up(budget_s: float) -> float:
-    # Quarters of a minute are exact in a study file.
+def round_up_budget(budget_s: float) -> float:
+    """Round up to quarters of a minute, which are exact in a study file."""
     return math.ceil(budget_s / 15.0) * 15.0
 
 

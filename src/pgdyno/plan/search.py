@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from pgdyno.errors import SpecError
-from pgdyno.plan.order import OrderedTrial, Times, order_plain
+from pgdyno.plan.order import OrderedTrial, Times, order_plain, round_up_budget
 from pgdyno.spec.study import Study
 from pgdyno.units import describe_minutes
 
@@ -107,9 +107,7 @@ def choose_budget(workloads_count: int, times: Times) -> tuple[float, str]:
     """Choose the default time budget of a search in seconds, and give the reason."""
     rounds = CAPACITY_ROUNDS + _DEFAULT_ROUNDS
     budget_s = times.fixed_s + rounds * workloads_count * (times.overhead_s + times.duration_s)
-    # Quarters of a minute are exact in a study file.
-    rounded_s = math.ceil(budget_s / 15.0) * 15.0
-    return rounded_s, f"up to {_DEFAULT_ROUNDS} trials at scheduled rates; fewer when they decide"
+    return round_up_budget(budget_s), f"up to {_DEFAULT_ROUNDS} trials at scheduled rates; fewer when they decide"
 
 
 def order_search(workloads: Sequence[str], search: Search, times: Times, draw: random.Random) -> Iterator[OrderedTrial]:
