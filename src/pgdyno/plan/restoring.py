@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from pgdyno.plan.room import predict_loaded_wal
+from pgdyno.plan.room import predict_loaded_bytes
 from pgdyno.plan.types import Between, Machine, PlannedWorkload
 from pgdyno.spec.study import READING_SCRIPTS, RestorePolicy, Study
 from pgdyno.spec.table import CacheState
@@ -68,7 +68,7 @@ def predict_between(
     # The loaded cluster, its copies, and what the server and others keep of them.
     is_held = (2 + servers) * size_bytes <= MEMORY_SHARE * machine.memory_bytes
     # A folder that is empty gets the WAL that loading left, too; later ones have its files already.
-    whole_bytes = size_bytes + predict_loaded_wal(round(size_bytes))
+    whole_bytes = predict_loaded_bytes(round(size_bytes))
     copy_s = whole_bytes / rates.write + (0.0 if is_held else whole_bytes / rates.read)
     warm_s = _predict_warm_s(study, machine, rates, size_bytes, is_held=is_held)
     changed_s = _predict_changed_s(study, workloads, rates, size_bytes)

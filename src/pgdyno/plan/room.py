@@ -60,6 +60,11 @@ def predict_loaded_wal(data_bytes: int) -> int:
     return min(data_bytes, _LOADED_WAL_BYTES)
 
 
+def predict_loaded_bytes(data_bytes: int) -> int:
+    """Return the size of a loaded cluster: its data, and the WAL that loading leaves."""
+    return data_bytes + predict_loaded_wal(data_bytes)
+
+
 def find_most_data(room_bytes: float, clusters: int) -> float:
     """Return how many bytes of data each of so many clusters may have, so that all fit with the WAL that loading leaves."""
     each_bytes = room_bytes / clusters
@@ -113,8 +118,8 @@ def check_disk(
     # All loaded clusters and the working copies are on disk at the same time; a snapshot takes what a trial changes.
     slack_bytes = slack_bytes_of(max(0, copies - 1))
     loaded, copied = ([round(scale * bytes_per_scale) for scale in of] for of in (to_load, [max(scales)] * copies))
-    wal_bytes = sum(map(predict_loaded_wal, [*loaded, *copied] if has_wal else loaded))
-    needed = sum(loaded) + sum(copied) + wal_bytes + slack_bytes
+    copied_bytes = sum(map(predict_loaded_bytes, copied)) if has_wal else sum(copied)
+    needed = sum(map(predict_loaded_bytes, loaded)) + copied_bytes + slack_bytes
     if needed <= machine.disk_free_bytes:
         return
     hint = "use smaller scales or fewer servers, or free some space"

@@ -17,7 +17,7 @@ from pgdyno.plan.room import (
     check_wal_disk,
     find_most_data,
     has_wal_at_home,
-    predict_loaded_wal,
+    predict_loaded_bytes,
     predict_wal_bytes,
     slack_bytes_of,
 )
@@ -118,9 +118,7 @@ def plan_size(
         scale=scale,
         dataset_bytes=round(scale * bytes_per_scale),
         largest_bytes=round(largest * bytes_per_scale),
-        to_load_bytes=sum(
-            size + predict_loaded_wal(size) for each in to_load for size in [round(each * bytes_per_scale)]
-        ),
+        to_load_bytes=sum(predict_loaded_bytes(round(each * bytes_per_scale)) for each in to_load),
         load_s=sum(_LOAD_START_S + each * bytes_per_scale / LOAD_BYTES_PER_S for each in to_load),
         between=predict_between(study, workloads, machine, size_bytes=largest * bytes_per_scale),
     )
