@@ -120,7 +120,7 @@ def list_notes(plan: Plan) -> tuple[str, ...]:
 
 
 def _describe_few_transactions(plan: Plan, workload: PlannedWorkload) -> str | None:
-    """Describe that whole trials have too few transactions of a scheduled load for the p95 latency that decides on it."""
+    """Describe a load whose whole trials have too few transactions for the p95 latency that decides; None if they have enough."""
     rates = {part.name: part.rate_tps for part in workload.list_parts() if part.rate_tps is not None}
     is_by_trials = plan.experiment is not None and plan.experiment.design is DesignKind.PAIRED
     if not rates or not is_by_trials or workload.failover is not None:

@@ -47,7 +47,7 @@ class DataSize(msgspec.Struct, frozen=True, kw_only=True):
     largest_bytes: int
     """Size of the largest cluster."""
     to_load_bytes: int
-    """Disk that the clusters which are still to be loaded take, with their WAL."""
+    """Disk space for the clusters that are still to be loaded, with their WAL."""
     load_s: float
     between: Between | None
     """Time between two trials with the largest cluster; None where its size is not known."""

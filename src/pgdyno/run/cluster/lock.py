@@ -18,8 +18,8 @@ _STEP_S = 0.02
 def take_lock(lock: IO[str]) -> bool:
     """Lock an open file until it is closed. Return False if another process has it.
 
-    A pgdyno that was killed while it started a program leaves its lock to the child until that executes the program, which
-    takes a moment on a busy machine. So this waits a little.
+    A pgdyno that was killed while it started a program leaves its lock to the child, which drops it when it executes the
+    program. On a busy machine this takes a moment, so wait a little.
     """
     until_s = monotonic_s() + _PATIENCE_S
     while True:

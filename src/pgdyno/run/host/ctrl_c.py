@@ -27,7 +27,7 @@ _waiting_since_s: float | None = None
 
 
 def interrupt(number: int, frame: FrameType | None) -> None:
-    """Raise KeyboardInterrupt; in a library that may drop it, let it come again in a moment. This is a signal handler.
+    """Handle a signal: raise KeyboardInterrupt or, inside a library that may drop it, send the signal again a moment later.
 
     When every interrupt was raised at once, 15 of 1,326 had no effect or came out as another error while trials were read
     and compared; with this, none of 3,469. A library that takes longer than a second is interrupted.
