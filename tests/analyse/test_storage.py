@@ -215,6 +215,16 @@ def test_published_latencies_are_those_of_one_volume() -> None:
     assert (found.flushes_per_s.value, found.flushes_per_s.binds) == (5_000, Limit.VOLUME)
 
 
+def test_there_are_no_more_flushes_than_writes() -> None:
+    slow = ceilings('volume = "gp2"\nsize = "100GB"\nvolume_latency_ms = 0.5').flushes_per_s
+    assert slow is not None
+    assert (slow.value, slow.burst_value, slow.binds) == (300, 2_000, Limit.VOLUME)
+    assert "300 a second; without that limit one each 0.5 ms" in slow.how
+    declared = ceilings('kind = "local-ssd"\nrandom_write_iops = 250\nflush_ms = 1').flushes_per_s
+    assert declared is not None
+    assert (declared.value, declared.burst_value, declared.binds) == (250, None, Limit.PATH)
+
+
 @each_row([one for one in list_instances() if one.disk_iops is not None])
 def test_no_ceiling_is_above_what_it_is_made_of(instance: Any) -> None:
     disk = 'volume = "gp3"\nsize = "100GB"\ncount = 8\nraid = 10\nvolume_iops = 16_000\nvolume_mb_s = 500'

@@ -122,6 +122,28 @@ def test_what_trials_show(record: StudyRecord, changes: dict[str, object], words
 
 
 @pytest.mark.parametrize(
+    ("shares", "words"),
+    [
+        ((0.4, 0.05, 0.2), "in 2 of 3 trials (limit"),
+        ((0.4, 0.05, None), "in 1 of the 2 trials in which this was measured (limit"),
+        ((0.4, None, None), "in the one trial in which this was measured (limit"),
+    ],
+)
+def test_a_share_says_how_many_trials_have_it(
+    record: StudyRecord, shares: tuple[float | None, ...], words: str
+) -> None:
+    analysis = analysis_of(record)
+    (workload,) = analysis.workloads
+    trials = tuple(
+        msgspec.structs.replace(trial, shares={} if share is None else {"cpu_others_ratio": share})
+        for trial, share in zip(workload.trials, shares, strict=True)
+    )
+    analysis = StudyAnalysis(workloads=(msgspec.structs.replace(workload, trials=trials),))
+    (found,) = (one for one in find_doubts(record, analysis) if "Other programs" in one.claim)
+    assert f"Up to 40.0 % {words}" in found.evidence
+
+
+@pytest.mark.parametrize(
     ("changes", "words"),
     [
         ({"cpu_busy_before_ratio": 0.5}, "Something else was running"),

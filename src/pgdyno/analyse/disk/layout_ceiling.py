@@ -114,7 +114,7 @@ def compute_ceilings(
         random_write_iops=transfers["random_write_iops"],
         read_bytes_per_s=transfers["read_bytes_per_s"],
         write_bytes_per_s=transfers["write_bytes_per_s"],
-        flushes_per_s=None if flush is None else _flushes(flush),
+        flushes_per_s=None if flush is None else _cap_at_writes(_flushes(flush), transfers["random_write_iops"]),
         capacity_bytes=None if disk.size_bytes is None else _capacity(disk, disk.size_bytes),
         price=_find_price(disk, region or REGION, absent),
         absent=absent,
@@ -292,6 +292,21 @@ def _flushes(flush: FlushTime) -> Ceiling:
     value = 1 / flush.value_s
     how = f"one each {flush.value_s * 1000:.3g} ms, {flush.how}"
     return Ceiling(value=value, unit="1/s", binds=flush.binds, how=how)
+
+
+def _cap_at_writes(flushes: Ceiling, writes: Ceiling | None) -> Ceiling:
+    """Cap flushes at the writes of a page that the disks allow, since each flush has one of its own."""
+    if writes is None or writes.value >= flushes.value:
+        return flushes
+    burst = min(flushes.value, writes.burst_value or writes.value)
+    return Ceiling(
+        value=writes.value,
+        unit=flushes.unit,
+        binds=writes.binds,
+        how=f"each has a write of its own, of which the disks allow {_amount(writes.value, writes.unit)}; without that limit "
+        f"{flushes.how}",
+        burst_value=burst if burst > writes.value else None,
+    )
 
 
 def _capacity(disk: DiskSpec, size_bytes: float) -> Ceiling:

@@ -302,10 +302,19 @@ def _share_above(
         seen = [value for trial in workload.trials if (value := trial.shares.get(share)) is not None]
         above = [value for value in seen if value > threshold_ratio]
         if above:
+            # Of live pairs only the whole trials before them measure the machine.
+            of = f"{len(above)} of {len(seen)} trials"
+            if len(seen) < len(workload.trials):
+                measured = "in which this was measured"
+                of = (
+                    f"the one trial {measured}"
+                    if len(seen) == 1
+                    else f"{len(above)} of the {len(seen)} trials {measured}"
+                )
             yield Finding(
                 severity=Severity.WARNING,
                 claim=claim,
-                evidence=f"Up to {max(above) * 100:.1f} % in {len(above)} of {len(seen)} trials (limit {threshold_ratio * 100:.0f} %)",
+                evidence=f"Up to {max(above) * 100:.1f} % in {of} (limit {threshold_ratio * 100:.0f} %)",
                 advice=advice,
                 workload=workload.name,
             )
