@@ -30,6 +30,34 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
     assert [one.name for one in path.parent.iterdir()] == [path.name], "nothing half-written beside it"
 
 
+ALIKE = ("/mnt/data", "/mnt-data", "/mnt/-data", "/mnt/data.", "/mnt/数据", "/mnt/日志", "/mnt", "/", "/root")
+"""Paths that differ in punctuation or in non-Latin letters alone."""
+
+
+def test_each_path_has_a_file_name_of_its_own(tmp_path: Path) -> None:
+    names = [name_card(made_at=MADE_AT, hostname="db1", name=path) for path in ALIKE]
+    assert len(set(names)) == len(ALIKE)
+    assert [names[0], names[6]] == ["20261121-093000-db1-mnt-data.json", "20261121-093000-db1-mnt.json"]
+    for path in ALIKE:
+        keep_card(make_card(path=path, look=make_look(device=path)), tmp_path)
+    for path in ALIKE:
+        found = find_kept_card([tmp_path], make_look(device=path), now=MADE_AT)
+        assert found is not None
+        assert found[0].path == path
+
+
+def test_a_card_by_the_name_of_earlier_versions_is_found(tmp_path: Path) -> None:
+    old, other = make_card(path="/mnt-data"), make_card(path="/mnt/data", look=make_look(device="/dev/nvme2n1"))
+    write_card(old, tmp_path / "disks/mnt-data.json")
+    assert find_kept_card([tmp_path], make_look(), now=MADE_AT) == (old, tmp_path / "disks/mnt-data.json")
+    new = make_card(path="/mnt-data", made_at=MADE_AT + dt.timedelta(days=1))
+    keep_card(new, tmp_path)
+    keep_card(other, tmp_path)
+    found = find_kept_card([tmp_path], make_look(), now=new.made_at)
+    assert found is not None
+    assert found[0] == new
+
+
 @pytest.mark.parametrize(
     ("content", "fact"),
     [

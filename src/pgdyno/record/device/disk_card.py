@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import datetime as dt
 import enum
+import hashlib
 import re
 from collections.abc import Iterable
 from pathlib import Path
@@ -125,7 +126,7 @@ class CardScope(enum.IntEnum):
     """Queue depths up to the plateau."""
 
 
-# End of the file's name in a home; the name of no path contains a plus sign.
+# End of the file's name in a home.
 _SUFFIXES = {CardScope.FLUSHES: "+flushes", CardScope.QUICK: "+quick", CardScope.WHOLE: ""}
 
 
@@ -179,8 +180,7 @@ class _Versioned(msgspec.Struct):
 
 def name_card(*, made_at: dt.datetime, hostname: str, name: str) -> str:
     """Return the file name of a card: its time, host and path."""
-    parts = (f"{made_at:%Y%m%d-%H%M%S}", hostname.partition(".")[0], name)
-    return f"{'-'.join(filter(None, map(_slug, parts)))}.json"
+    return f"{made_at:%Y%m%d-%H%M%S}-{_slug(hostname.partition('.')[0])}-{_name_path(name)}.json"
 
 
 def write_card(card: DiskCard, path: Path) -> None:
@@ -246,7 +246,7 @@ def keep_card(card: DiskCard, home: Path) -> None:
     Raises:
         StepFailedError: It cannot be written; the older one stays.
     """
-    write_card(card, home / _KEPT / f"{_slug(card.path or card.name)}{_SUFFIXES[card.scope]}.json")
+    write_card(card, home / _KEPT / f"{_name_path(card.path or card.name)}{_SUFFIXES[card.scope]}.json")
 
 
 def find_kept_card(
@@ -278,6 +278,15 @@ def _is_of_same_file_system(card: DiskCard, look: StorageStack) -> bool:
         return False
     then, now = card.look.facts, look.facts
     return (then.device, then.filesystem, then.size_bytes) == (now.device, now.filesystem, now.size_bytes)
+
+
+def _name_path(path: str) -> str:
+    """Return a path as a part of a file name: no other path has the same."""
+    slug = _slug(path)
+    if path == f"/{slug.replace('-', '/')}":
+        return slug
+    # The slug of no path contains a plus sign.
+    return f"{slug}+{hashlib.sha256(path.encode(errors='surrogateescape')).hexdigest()[:8]}"
 
 
 def _slug(text: str) -> str:
