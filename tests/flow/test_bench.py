@@ -159,6 +159,20 @@ def test_stock_and_derived_are_compared_live_where_that_can_be() -> None:
         assert reason is None if why is None else why in (reason or "")
 
 
+def test_long_trials_of_a_bench_have_the_most_minutes_of_a_study_or_are_refused() -> None:
+    study = with_sweep(with_variants(compose("tpcb-like", trials={"duration": "16h"})))
+    chosen = budget(study, more_rounds=10)
+    assert chosen.experiment.minutes == 20160
+    plan, sweep = plan_whole(chosen)
+    assert plan.predicted_s <= 14 * 86_400 >= sweep.predicted_s
+    with pytest.raises(SpecError, match="20 rounds take more than 14 days") as caught:
+        budget(study, rounds=20)
+    most = int(caught.value.hint.removeprefix("--rounds ").partition(",")[0])
+    assert plan_whole(budget(study, rounds=most))[0].experiment
+    with pytest.raises(SpecError, match="20160 minutes are too few"):
+        budget(with_variants(compose("tpcb-like", trials={"duration": "7d"})))
+
+
 def test_layers_are_taken_out_of_the_set_in_turn() -> None:
     _, chosen = choose()
     derived, stock, *without = make_variants(chosen, is_layered=True)

@@ -29,7 +29,7 @@ from pgdyno.plan.plan import Machine, Plan, StepKind, plan_study
 from pgdyno.plan.variants import plan_experiment
 from pgdyno.spec.read import make_study
 from pgdyno.spec.study import ServerKind, Study
-from pgdyno.spec.variant import DesignKind
+from pgdyno.spec.variant import MOST_MINUTES, DesignKind
 from tests.rows import each_row
 
 MACHINE = Machine(version_major=18, cpu_count=2, memory_bytes=24 << 30, disk_free_bytes=80_000_000_000)
@@ -542,8 +542,11 @@ def find_refusal(case: dict[str, object], minutes: float) -> SpecError | None:
 
 
 @given(case=budgets)
-def test_the_default_budget_always_plans(case: dict[str, object]) -> None:
-    check_plan(case, plan_budget(case, None))
+def test_the_default_budget_plans_or_is_the_most_of_a_study(case: dict[str, object]) -> None:
+    try:
+        check_plan(case, plan_budget(case, None))
+    except SpecError as error:
+        assert error.fact.startswith(f"{MOST_MINUTES} minutes are too few")
 
 
 @given(case=budgets, minutes=st.floats(0.5, 300))

@@ -5,6 +5,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from pgdyno.errors import SpecError
 from pgdyno.plan.pin import format_pinned, pin_study
 from pgdyno.plan.plan import Machine, Plan, plan_study
 from pgdyno.spec.read import make_study, parse_study
@@ -56,3 +57,22 @@ def test_scripts_are_those_in_the_record(tmp_path: Path) -> None:
     (record / "scripts" / "1" / "pay.sql").write_text("SELECT 1;\n")
     again = parse_study(text, source="study.toml", folder=record)
     assert again.workload[0].weighted_scripts == ((f"{record}/scripts/1/pay.sql", 3), ("select-only", 7))
+
+
+@pytest.mark.parametrize("table", [{"variant": [{"server": 17}, {"server": 18}]}, {"search": {"latency": "2s"}}])
+def test_long_trials_have_the_most_minutes_of_a_study_or_are_refused(table: dict[str, object]) -> None:
+    def plan(duration: str, **tables: object) -> Plan:
+        load, trials = [{"name": "tpcb-like"}], {"duration": duration}
+        asked = make_study({"workload": load, "trials": trials, **table, **tables}, source="test", folder=Path())
+        planned = plan_study(asked, HERE)
+        again = parse_study(format_pinned(asked, planned, scripts={}), source="study.toml", folder=Path())
+        assert decided(plan_study(again, HERE)) == decided(planned)
+        return planned
+
+    longest = plan("8h")
+    assert longest.predicted_s <= 14 * 86_400
+    (minutes,) = [choice for choice in longest.choices if choice.name == "minutes"]
+    assert (minutes.value, minutes.reason[:21]) == ("20160", "14 days are the most ")
+    with pytest.raises(SpecError, match="20160 minutes are too few") as caught:
+        plan("7d")
+    assert caught.value.hint.startswith("shorter trials, ")

@@ -16,12 +16,12 @@ import msgspec
 
 from pgdyno.errors import SpecError
 from pgdyno.plan.experiment import count_least_rounds, count_rounds_for
-from pgdyno.plan.order import ROUNDING
+from pgdyno.plan.order import ROUNDING, suggest_minutes
 from pgdyno.plan.plan import Plan, count_planned_rounds, plan_study
 from pgdyno.plan.scaling import plan_scaling
 from pgdyno.plan.types import Machine, PlannedWorkload
 from pgdyno.spec.study import Study
-from pgdyno.spec.variant import DesignKind
+from pgdyno.spec.variant import MOST_MINUTES, DesignKind
 from pgdyno.units import count_things, describe_minutes
 
 # Two rounds are the fewest that separate noise from scaling. Three left the TPS of six loads at ±8 to ±13 % where the hypervisor
@@ -77,6 +77,7 @@ def split_minutes(study: Study, machine: Machine, budget: Budget) -> Study:
         own, least = _measure(plan), count_least_rounds(plan.experiment, len(plan.workloads))
         needed = card_s / 60.0 + own.minutes_of(least) + least_sweep
         _check_enough(plan, asked_minutes=asked, rounds=budget.rounds, least=least, needed_minutes=needed)
+        _check_most(budget.rounds or 0, own.rounds_in(MOST_MINUTES))
         minutes = own.minutes_of(budget.rounds or least + budget.more_rounds)
         if budget.rounds is None:
             whole = (budget.minutes if asked is None else asked) - card_s / 60.0
@@ -109,7 +110,15 @@ def _check_enough(
         raise SpecError(
             f"{describe_minutes(asked_minutes)} too few for a verdict",
             detail=f"it takes {least} rounds of {(others + 2) * workloads} trials, plus disk, loading and clients",
-            hint=f"--minutes {math.ceil(needed_minutes)}, shorter trials, or fewer workloads",
+            hint=f"{suggest_minutes(math.ceil(needed_minutes))}shorter trials, or fewer workloads",
+        )
+
+
+def _check_most(rounds: int, most: int) -> None:
+    if rounds > most:
+        raise SpecError(
+            f"{count_things(rounds, 'round')} take more than {MOST_MINUTES // (24 * 60)} days, the most of a study",
+            hint=f"--rounds {most}, or shorter trials",
         )
 
 
@@ -150,9 +159,10 @@ def describe_missing_pairs(plan: Plan) -> str | None:
     # The budget has no time for the disk card, which is in the plan.
     planned_s = min(plan.predicted_s, experiment.budget_s or plan.predicted_s)
     minutes = math.ceil((planned_s + (least - rounds) * _measure(plan).round_s) / 60.0)
+    room = f"`--minutes {minutes}` has" if minutes <= MOST_MINUTES else "shorter trials have"
     return (
         f"{count_things(rounds, 'round')} are too few to compare the reference with itself (A/A), which takes {least}:"
-        f" `--minutes {minutes}` has room for them"
+        f" {room} room for them"
     )
 
 
@@ -163,9 +173,9 @@ class _Lengths(NamedTuple):
     round_s: float
 
     def minutes_of(self, rounds: int) -> float:
-        """Return the minutes of a plan with that many rounds, rounded up."""
+        """Return the minutes of a plan with that many rounds, rounded up, or the most that a study takes."""
         seconds = self.others_s + rounds * self.round_s
-        return math.ceil(seconds / 60.0 * _PARTS_OF_A_MINUTE) / _PARTS_OF_A_MINUTE
+        return min(math.ceil(seconds / 60.0 * _PARTS_OF_A_MINUTE) / _PARTS_OF_A_MINUTE, MOST_MINUTES)
 
     def rounds_in(self, minutes: float) -> int:
         """Return how many rounds fit into those minutes; negative where all that is no round takes longer by itself."""

@@ -126,8 +126,13 @@ def choose_budget(workloads_count: int, experiment: Experiment, times: Times) ->
 
 
 def round_up_budget(budget_s: float) -> float:
-    """Round up to quarters of a minute, which are exact in a study file."""
-    return math.ceil(budget_s / 15.0) * 15.0
+    """Round up to quarters of a minute, which are exact in a study file, but not above the most that it takes."""
+    return min(math.ceil(budget_s / 15.0) * 15.0, MOST_MINUTES * 60.0)
+
+
+def suggest_minutes(minutes: int) -> str:
+    """Return the beginning of a hint, `--minutes 7, `; nothing for more than a study takes."""
+    return f"--minutes {minutes}, " if minutes <= MOST_MINUTES else ""
 
 
 def _order_rounds(
@@ -225,8 +230,7 @@ def _longest_block_s(workloads_count: int, experiment: Experiment) -> float:
 
 
 def _too_little_time(experiment: Experiment, needed_s: float, what: str) -> SpecError:
-    minutes = math.ceil(needed_s / 60.0 + 0.05)
-    longer = f"--minutes {minutes}, " if minutes <= MOST_MINUTES else ""
+    longer = suggest_minutes(math.ceil(needed_s / 60.0 + 0.05))
     shorter = "" if experiment.design is DesignKind.SWITCHBACK else "shorter trials, "
     return SpecError(
         f"{describe_minutes((experiment.budget_s or 0.0) / 60)} too few for a verdict",

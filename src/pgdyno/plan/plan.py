@@ -49,7 +49,7 @@ from pgdyno.plan.variants import plan_experiment
 from pgdyno.spec.initdb import SEGMENTS_OF_MAX_WAL, combine_choices
 from pgdyno.spec.study import DataSpec, Study
 from pgdyno.spec.table import CacheState
-from pgdyno.spec.variant import DesignKind
+from pgdyno.spec.variant import MOST_MINUTES, DesignKind
 
 __all__ = [
     "BYTES_PER_SCALE",
@@ -217,6 +217,8 @@ def _duration_s(study: Study, experiment: Experiment | None, search: Search | No
 
 def _note_budget(chosen: tuple[float, str], choices: list[Choice]) -> float:
     budget_s, reason = chosen
+    if budget_s == MOST_MINUTES * 60.0:
+        reason = f"{MOST_MINUTES // (24 * 60)} days are the most that a study takes; less when it is decided"
     choices.append(Choice(name="minutes", value=f"{budget_s / 60:g}", reason=reason))
     return budget_s
 
