@@ -17,7 +17,7 @@ from pgdyno.plan.minutes import Budget, split_minutes
 from pgdyno.plan.plan import plan_study
 from pgdyno.plan.scaling import with_scaling
 from pgdyno.plan.types import Machine
-from pgdyno.plan.variants import plan_experiment
+from pgdyno.plan.variants import list_specs, plan_experiment
 from pgdyno.record.tuned import DERIVED, STOCK
 from pgdyno.run.change.kernel_file import check_values
 from pgdyno.run.postgres.installation import read_named_facts
@@ -67,7 +67,7 @@ def _check_settings(server: ServerSpec, major: int) -> None:
 
 def _check_time(study: Study, machine: Machine, budget: Budget | None) -> None:
     """Plan the study with the smallest data, loaded already; if that fails, plan it as it is, for the minutes to suggest."""
-    scales = frozenset({study.data.scale or 1, *(variant.scale for variant in study.variant if variant.scale)})
+    scales = frozenset({study.data.scale or 1, *(spec.scale for spec, _ in list_specs(study) if spec.scale)})
     data = study.data if study.data.is_own else msgspec.structs.replace(study.data, scale=study.data.scale or 1)
     least = msgspec.structs.replace(study, data=data)
     quickest = msgspec.structs.replace(
