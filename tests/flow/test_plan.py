@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,12 @@ from rich.console import Console
 from pgdyno.conduct.workspace import Workspace
 from pgdyno.errors import HostError
 from pgdyno.flow.plan import PlanView, view_plan
+from pgdyno.plan.disk import make_disk_plan
+from pgdyno.record.device.disk_card import keep_card
+from pgdyno.run.host.clock import local_now
+from pgdyno.run.host.tunables import read_tunables
 from pgdyno.spec.read import parse_study
+from tests.disk_cards import make_card
 
 # Far more than any disk that tests run on.
 DATA = '[data]\nscale = 1_000_000\n[[workload]]\nname = "select-only"\n'
@@ -20,6 +26,13 @@ DATA = '[data]\nscale = 1_000_000\n[[workload]]\nname = "select-only"\n'
 def plan(home: Path, tables: str) -> PlanView:
     study = parse_study(DATA + tables, source="study", folder=Path())
     return view_plan(study, place=Workspace.make(out=None, home=home, run_as=None))
+
+
+def predict_check_s(home: Path, tables: str = "", data: str = "") -> float:
+    """Return the predicted seconds of what comes before loading."""
+    text = f'[data]\nscale = 1\n{data}[[workload]]\nname = "select-only"\n{tables}'
+    study = parse_study(text, source="study", folder=Path())
+    return view_plan(study, place=Workspace.make(out=None, home=home, run_as=None)).plan.steps[0].predicted_s
 
 
 def show(view: PlanView) -> str:
@@ -62,3 +75,20 @@ def test_data_that_fit_neither_disk_are_refused(tmp_path: Path) -> None:
     declared = '[host]\ninstance = "ecs.g6e.26xlarge"\n[host.disk]\nvolume = "essd-pl3"\nsize = "2TB"\n'
     with pytest.raises(HostError, match="does not fit on the disk"):
         plan(tmp_path, declared)
+
+
+def test_the_disk_cards_that_a_run_measures_are_part_of_the_time(tmp_path: Path) -> None:
+    home, host = tmp_path / "home", "[host]\ncpus = 2\n"
+    disks = 'emulate = true\n[host.disk]\nvolume = "gp3"\nsize = "20GB"\n'
+    emulated, with_wal = f"{host}{disks}", f'{host}{disks}[host.wal_disk]\nvolume = "gp3"\nsize = "9GB"\n'
+    own_s, card_s = predict_check_s(home), make_disk_plan(is_quick=True, free_bytes=2**40, seed=1).expected_s
+    assert predict_check_s(home, host) - own_s == pytest.approx(card_s, abs=3)
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as wal:
+        more = int(read_tunables(tmp_path, Path(wal)).wal_disk is not None)
+        with_wal_s = predict_check_s(home, host, f'wal_home = "{wal}"\n')
+        assert with_wal_s - own_s == pytest.approx((1 + more) * card_s, abs=5)
+        keep_card(make_card(look=read_tunables(tmp_path).disk, made_at=local_now()), home)
+        assert predict_check_s(home, host) == own_s, "a card of today is used"
+        assert predict_check_s(home, host, f'wal_home = "{wal}"\n') - own_s == pytest.approx(more * card_s, abs=3)
+    for tables, count in ((emulated, 1), (with_wal, 2)):
+        assert predict_check_s(home, tables) - own_s == pytest.approx(count * card_s, abs=5), "it is a new disk"

@@ -12,6 +12,7 @@ from pgdyno.analyse.disk.credits import CreditEnd, find_credits, plan_uses, pred
 from pgdyno.analyse.disk.demand import DiskLimits, find_limits
 from pgdyno.analyse.disk.layout_ceiling import compute_ceilings, limits_of
 from pgdyno.conduct.cards.known import find_cards
+from pgdyno.conduct.cards.study import predict_study_cards_s
 from pgdyno.conduct.workspace import Workspace, read_machine
 from pgdyno.explain.doubts.credits import describe_end
 from pgdyno.plan.experiment import reference_server
@@ -112,6 +113,10 @@ def view_plan(study: Study, *, place: Workspace) -> PlanView:
     room = machine.disk_free_bytes if declared_bytes is None else declared_bytes
     machine = msgspec.structs.replace(machine, loaded_scales=loaded, disk_free_bytes=room)
     machine = _with_disk_rates(machine, study, place.home)
+    if study.host is not None and server.kind is not ServerKind.GIVEN:
+        # As `run` does before the first trial.
+        card_s = predict_study_cards_s(study, place.home, Path(programs.bindir))
+        machine = msgspec.structs.replace(machine, disk_card_s=card_s)
     plan = plan_study(study, machine)
     if declared_bytes is not None:
         room_words = "as the study declares; the disk of this home is smaller"

@@ -8,7 +8,8 @@ A study never fails for want of a card: what it needs the card for is then left 
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterator
+import itertools
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import msgspec
@@ -17,6 +18,7 @@ from pgdyno.conduct.cards.measure import DiskJobs, take_card
 from pgdyno.conduct.ui import Ui
 from pgdyno.errors import HostError, PgdynoError
 from pgdyno.plan.disk import FLUSH_TESTS, make_disk_plan
+from pgdyno.plan.variants import list_places
 from pgdyno.record.device.disk_card import (
     CardScope,
     ClockTest,
@@ -28,7 +30,7 @@ from pgdyno.record.device.disk_card import (
 )
 from pgdyno.record.store import RecordStore
 from pgdyno.record.types import StudyRecord
-from pgdyno.run.cluster.home import Home
+from pgdyno.run.cluster.home import Home, find_existing_folder
 from pgdyno.run.device.disk_bench import DiskTools
 from pgdyno.run.device.fio import find_fio
 from pgdyno.run.host.clock import local_now
@@ -36,6 +38,7 @@ from pgdyno.run.host.facts import read_disk_facts
 from pgdyno.run.host.tunables import find_room_bytes, read_tunables
 from pgdyno.run.postgres.installation import Installation
 from pgdyno.spec.host import HostSpec
+from pgdyno.spec.study import Study
 
 # What others do to a cloud's disk, and its tokens, change from day to day.
 _FRESH = dt.timedelta(days=1)
@@ -84,19 +87,49 @@ def plan_study_card(home: Home, installation: Installation, *, clock: ClockTest 
         installation: The server whose programs measure flushes and the clock.
         clock: The test of the clock, if it was run before.
     """
-    card = _plan_card(home.root, home, installation, clock)
-    wal_dir = None if home.wal is None else home.wal.parent
-    if wal_dir is not None and read_tunables(home.root, wal_dir).wal_disk is not None:
-        card = msgspec.structs.replace(card, wal=_plan_card(wal_dir, home, installation, clock))
+    homes = (home, *home.places.values())
+    folders = [(there.root, None if there.wal is None else there.wal.parent) for there in homes]
+    return _plan_cards(folders, home.root, installation.bindir, clock)
+
+
+def predict_study_cards_s(study: Study, home: Path, bindir: Path) -> float:
+    """Predict the seconds that `plan_study_card` takes once a study runs, from what is there before its home is.
+
+    Args:
+        study: What is going to run on pgdyno's own server.
+        home: The home of variants that name none.
+        bindir: The programs of its server.
+    """
+    if study.host is not None and study.is_emulated:
+        # Emulated disks are made anew, without a card.
+        card = _plan_card(find_existing_folder(home), home, bindir, None)
+        return card.jobs.expected_s * (1 if study.host.wal_disk is None else 2)
+    folders = [
+        (
+            find_existing_folder(home if place.home is None else Path(place.home)),
+            None if place.wal_home is None else Path(place.wal_home),
+        )
+        for place in list_places(study)
+    ]
+    return _plan_cards(folders, home, bindir, None).expected_s
+
+
+def _plan_cards(
+    folders: Sequence[tuple[Path, Path | None]], home: Path, bindir: Path, clock: ClockTest | None
+) -> StudyCard:
+    """Plan the cards of folders of data, each with that of pg_wal if it has one of its own; those of the reference are first."""
+    root, wal_dir = folders[0]
+    card = _plan_card(root, home, bindir, clock)
+    if wal_dir is not None and read_tunables(root, wal_dir).wal_disk is not None:
+        card = msgspec.structs.replace(card, wal=_plan_card(wal_dir, home, bindir, clock))
     planned = {one.device: one for one in (card, *card.further)}
-    for there in home.places.values():
-        for folder in (there.root, *(() if there.wal is None else (there.wal.parent,))):
-            if (device := read_disk_facts(folder).device) not in planned:
-                planned[device] = _plan_card(folder, home, installation, clock)
+    for folder in filter(None, itertools.chain(*folders)):
+        if (device := read_disk_facts(folder).device) not in planned:
+            planned[device] = _plan_card(folder, home, bindir, clock)
     return msgspec.structs.replace(card, others=tuple(planned.values())[1 + len(card.further) :])
 
 
-def _plan_card(folder: Path, home: Home, installation: Installation, clock: ClockTest | None) -> StudyCard:
+def _plan_card(folder: Path, home: Path, bindir: Path, clock: ClockTest | None) -> StudyCard:
     machine = read_tunables(folder)
     fio, missing = None, ""
     try:
@@ -113,13 +146,13 @@ def _plan_card(folder: Path, home: Home, installation: Installation, clock: Cloc
     if fio is None:
         seconds = plan.expected_s + FLUSH_TESTS * _FLUSH_TEST_S
         plan = msgspec.structs.replace(plan, flush_test_s=_FLUSH_TEST_S, expected_s=seconds)
-    kept = find_kept_card([home.root], machine.disk, now=local_now(), max_age=_FRESH)
+    kept = find_kept_card([home], machine.disk, now=local_now(), max_age=_FRESH)
     # A card of flushes alone is measured again once fio is installed.
     is_enough = kept is not None and (fio is None or kept[0].scope > CardScope.FLUSHES)
     return StudyCard(
         kept=kept[0] if kept is not None and is_enough else None,
         jobs=DiskJobs(path=folder, machine=machine, plan=plan, clock=clock),
-        tools=DiskTools(fio=fio, bindir=installation.bindir),
+        tools=DiskTools(fio=fio, bindir=bindir),
         missing=missing,
     )
 
