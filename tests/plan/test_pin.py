@@ -8,8 +8,9 @@ import pytest
 from pgdyno.errors import SpecError
 from pgdyno.plan.pin import format_pinned, pin_study
 from pgdyno.plan.plan import Machine, Plan, plan_study
-from pgdyno.spec.read import make_study, parse_study
+from pgdyno.spec.read import make_study, parse_study, read_study
 from pgdyno.spec.study import Study
+from pgdyno.spec.variant import ExperimentSpec
 
 HERE = Machine(version_major=18, cpu_count=2, memory_bytes=8 << 30, disk_free_bytes=80_000_000_000)
 ELSEWHERE = Machine(version_major=18, cpu_count=64, memory_bytes=512 << 30, disk_free_bytes=8_000_000_000_000)
@@ -43,6 +44,17 @@ def test_nothing_but_what_was_open_is_changed() -> None:
         for w, o in zip(pinned.workload, asked.workload, strict=True)
     ]
     assert msgspec.structs.replace(pinned, workload=tuple(freed)) == asked
+
+
+@pytest.mark.parametrize(
+    ("table", "kept"), [({}, {}), ({"scaling": {}}, {"detect": "5%"}), ({"search": {"latency": "2s"}}, {"minutes": 50})]
+)
+def test_what_has_no_effect_is_not_pinned(tmp_path: Path, table: dict[str, object], kept: dict[str, object]) -> None:
+    experiment = {"minutes": 50, "detect": "5%", **({} if "search" in table else {"design": "paired"})}
+    asked = make_study({**OPEN, **table, "experiment": experiment}, source="bench", folder=Path())
+    path = tmp_path / "study.toml"
+    path.write_text(format_pinned(asked, plan_study(asked, HERE), scripts={}))
+    assert read_study(path).experiment == ExperimentSpec(**kept)  # type: ignore[arg-type]
 
 
 def test_scripts_are_those_in_the_record(tmp_path: Path) -> None:

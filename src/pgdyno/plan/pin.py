@@ -13,6 +13,7 @@ from pgdyno.plan.plan import Plan, PlannedWorkload
 from pgdyno.plan.standbys import with_synchronous_names
 from pgdyno.spec.read import format_study
 from pgdyno.spec.study import DataSpec, Study, TrialsSpec, WorkloadSpec
+from pgdyno.spec.unused import without_unused
 from pgdyno.spec.variant import ExperimentSpec, VariantSpec
 
 
@@ -48,7 +49,7 @@ def pin_study(study: Study, plan: Plan, *, scripts: Mapping[str, str]) -> Study:
             for name, asked in study.poolers.items()
         },
         variant=tuple(_pin_variant(asked, scripts=scripts) for asked in study.variant),
-        experiment=_pin_experiment(study.experiment, plan),
+        experiment=_pin_experiment(without_unused(study), plan),
         trials=_pin_trials(study.trials, plan),
     )
 

@@ -21,6 +21,7 @@ from pgdyno.spec.hosts import make_hosts
 from pgdyno.spec.pooler import check_poolers
 from pgdyno.spec.shipped import find_shipped, suggest_shipped
 from pgdyno.spec.study import BUILTIN_SCRIPTS, Study, WorkloadSpec
+from pgdyno.spec.unused import check_used
 from pgdyno.spec.variant import OF_PLACE, WITH_DATA, SweepSpec, VariantSpec
 
 
@@ -50,15 +51,16 @@ _OPTIONS = {
 }
 
 
-def read_study(path: Path, *, is_here: bool = True) -> Study:
+def read_study(path: Path, *, is_here: bool = True, is_of_record: bool = False) -> Study:
     """Read a study file, the user's or a shipped one, and make the paths of script files and of its command absolute.
 
     Args:
         path: The file, or the name of a shipped study.
         is_here: Whether it runs on this machine: else its commands are left as they are, and looked up there.
+        is_of_record: Whether it is a record's: those of earlier versions have keys without effect.
 
     Raises:
-        SpecError: The file cannot be read, is not TOML, or has invalid keys or values.
+        SpecError: The file cannot be read, is not TOML, or has invalid keys or values, or keys without effect.
     """
     path = find_shipped(path)
     try:
@@ -72,7 +74,10 @@ def read_study(path: Path, *, is_here: bool = True) -> Study:
         ) from exc
     except UnicodeDecodeError as exc:
         raise SpecError(f"{path} is not UTF-8 text", detail=str(exc), hint="a study is a TOML file") from exc
-    return parse_study(text, source=str(path), folder=path.parent, is_here=is_here)
+    study = parse_study(text, source=str(path), folder=path.parent, is_here=is_here)
+    if not is_of_record:
+        check_used(study, source=str(path), text=text)
+    return study
 
 
 def parse_study(text: str, *, source: str, folder: Path, is_here: bool = True) -> Study:

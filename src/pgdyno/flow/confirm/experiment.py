@@ -173,7 +173,7 @@ def _choose(report: ReportInput, named: str | None) -> Subject:
 def _compose(store: RecordStore, subject: Subject, wishes: ConfirmOptions) -> Study:
     """Compose the experiment: the load as it was, and one change."""
     # Programs that the study names are of the machine where the experiment runs.
-    study = read_study(store.path / STUDY_FILE, is_here=read_far(store.path) is None)
+    study = read_study(store.path / STUDY_FILE, is_here=read_far(store.path) is None, is_of_record=True)
     variant, was = subject.variant, subject.workload.load
     asked = next(one for one in study.workload if one.name == was.name)
     load = msgspec.structs.replace(
