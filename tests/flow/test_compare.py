@@ -89,6 +89,12 @@ def test_one_set_alone_is_compared_with_the_server_as_it_is() -> None:
         "as it is",
         "checksums=off, wal_segment_size=64MB",
     ]
+    for size in ("1.5MB", "1.4MB"):
+        with pytest.raises(SpecError, match=rf"^wal_segment_size: {size} is not a power of 2"):
+            compare(initdb=f"wal_segment_size={size}")
+        with pytest.raises(SpecError, match=rf"^wal_segment_size: {size} is not a power of 2"):
+            sweep(f"wal_segment_size=1MB,{size}")
+    assert compare(initdb="wal_segment_size=2048kB").variant[1].segment_mb == 2
 
 
 @pytest.mark.parametrize(

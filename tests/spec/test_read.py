@@ -113,11 +113,12 @@ def test_the_template_is_right_in_the_search_it_mentions() -> None:
     assert study.search == SearchSpec(latency="20ms")
 
 
-def test_records_of_earlier_versions_have_keys_without_effect(tmp_path: Path) -> None:
+def test_records_of_earlier_versions_have_what_is_refused_now(tmp_path: Path) -> None:
     path = tmp_path / "study.toml"
     path.write_text('[[workload]]\nname = "tpcb-like"\n[search]\nlatency = "2s"\n[experiment]\ndetect = "5%"\n')
     study = read_study(path, is_of_record=True)
     assert study.experiment == ExperimentSpec(detect="5%")
+    study = msgspec.structs.replace(study, data=DataSpec(wal_segment_size="1.5MB"))
     assert msgspec.json.decode(msgspec.json.encode(study), type=Study) == study
     with pytest.raises(SpecError, match="line 6: detect"):
         read_study(path)

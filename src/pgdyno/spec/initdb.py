@@ -79,6 +79,11 @@ class InitdbTable(StudyTable, frozen=True, kw_only=True):
             raise ValueError(f"wal_segment_size {exc}") from exc
 
 
+def is_in_whole_mb(size: str) -> bool:
+    """Return whether a valid size of a WAL segment is in whole megabytes; any other would be rounded."""
+    return parse_in_unit(size, "MB", is_integer=False).is_integer()
+
+
 class InitdbChoices(InitdbTable, frozen=True, kw_only=True):
     """The choices of one cluster; those that are the usual ones are None."""
 

@@ -10,6 +10,7 @@ import os
 import shlex
 import shutil
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,6 +19,7 @@ import msgspec
 from pgdyno.errors import SpecError
 from pgdyno.spec.complaint import find_line, read_complaint
 from pgdyno.spec.hosts import make_hosts
+from pgdyno.spec.initdb import is_in_whole_mb
 from pgdyno.spec.pooler import check_poolers
 from pgdyno.spec.shipped import find_shipped, suggest_shipped
 from pgdyno.spec.study import BUILTIN_SCRIPTS, Study, WorkloadSpec
@@ -43,9 +45,10 @@ _OPTIONS = {
     "resolution": "--detect",
     "how": "--failover",
     "poolers": "--endpoint",
-    # Part of a sweep's axis.
+    # Part of a sweep's axis, or of --initdb.
     "latency": "latency",
     "percentile": "percentile",
+    "wal_segment_size": "wal_segment_size",
     # What only all options together show to be wrong.
     "": "bench",
 }
@@ -122,6 +125,11 @@ def make_study(raw: dict[str, object], *, source: str, folder: Path, text: str =
         study = msgspec.convert(raw, Study)
     except msgspec.ValidationError as exc:
         raise _spec_error(str(exc), text=text, source=source) from exc
+    # Records of earlier versions have sizes that were rounded, which is why the types take them.
+    for path, size in _list_segments(study):
+        if not is_in_whole_mb(size):
+            message = f"wal_segment_size {size} is not a power of 2 from 1MB to 1GB - at `$.{path}`"
+            raise _spec_error(message, text=text, source=source)
     server = study.server
     if server.apply is not None and is_here:
         server = msgspec.structs.replace(server, apply=resolve_command(server.apply, folder, APPLY_USE))
@@ -137,6 +145,17 @@ def make_study(raw: dict[str, object], *, source: str, folder: Path, text: str =
     variants = tuple(_resolve_variant(variant, folder) for variant in study.variant)
     sweeps = tuple(_resolve_levels(sweep, folder) for sweep in study.sweep)
     return msgspec.structs.replace(study, server=server, data=data, workload=workloads, variant=variants, sweep=sweeps)
+
+
+def _list_segments(study: Study) -> Iterator[tuple[str, str]]:
+    """Yield each size of a WAL segment that a study names, with its key."""
+    variants = ((f"variant[{number}]", variant.wal_segment_size) for number, variant in enumerate(study.variant))
+    for table, size in (("data", study.data.wal_segment_size), *variants):
+        if size is not None:
+            yield f"{table}.wal_segment_size", size
+    for number, axis in enumerate(study.sweep):
+        if axis.name == "wal_segment_size":
+            yield from ((f"sweep[{number}].levels", str(level)) for level in axis.levels)
 
 
 def _resolve_workload(workload: WorkloadSpec, folder: Path) -> WorkloadSpec:
