@@ -170,6 +170,21 @@ def test_find_line_counts_tables_of_one_name() -> None:
     assert find_line(text, "nothing.here") is None
 
 
+def test_find_line_in_lists_of_tables_within_tables_of_a_list() -> None:
+    first, second = '[[workload]]\nname = "a"\n', '[[workload]]\nname = "b"\n'
+    parts = "[[workload.parts]]\nclients = 1\n[[workload.parts]]\nclients = 2\n"
+    text = f"{first}{parts}{second}{parts}[[workload]]\n"
+    assert [find_line(text, f"workload[{one}].parts[{part}].clients") for one in (0, 1) for part in (0, 1)] == [
+        4,
+        6,
+        10,
+        12,
+    ]
+    assert [find_line(text, f"workload[{one}].name") for one in (0, 1)] == [2, 8]
+    assert [find_line(text, f"workload[{one}].parts") for one in (0, 1)] == [3, 9]
+    assert find_line(text, "workload[2].mode") == 13
+
+
 def test_find_line_in_tables_within_tables() -> None:
     text = '[[variant]]\n[variant.settings]\nport = 1\n[[variant]]\nclients = 2\n[variant.sysctl]\n"vm.x" = 1\n'
     assert find_line(text, "variant[0].settings[...]") == 2

@@ -89,15 +89,15 @@ def find_line(text: str, path: str) -> int | None:
     """
     wanted = [_split_index(part) for part in path.replace("[...]", "").split(".")]
     table: list[tuple[str, int | None]] = []
-    counts: dict[str, int] = {}
+    counts: dict[tuple[str, ...], int] = {}
     line_number, depth = None, 0
     for number, line in enumerate(text.splitlines(), start=1):
         header, key = _HEADER.match(line), _KEY.match(line)
         if header is not None:
-            names = _split_names(header["name"])
+            names = tuple(_split_names(header["name"]))
             if len(header["brackets"]) == 2:
-                counts[names[0]] = counts.get(names[0], -1) + 1
-            table = [(names[0], counts.get(names[0])), *((name, None) for name in names[1:])]
+                counts = _count_table(names, counts)
+            table = [(name, counts.get(names[:length])) for length, name in enumerate(names, start=1)]
             here = table
         elif key is not None:
             here = [*table, *((name, None) for name in _split_names(key["name"]))]
@@ -107,6 +107,12 @@ def find_line(text: str, path: str) -> int | None:
         if common > depth and all(map(_is_same, here[:common], wanted[:common])):
             line_number, depth = number, common
     return line_number
+
+
+def _count_table(names: tuple[str, ...], counts: dict[tuple[str, ...], int]) -> dict[tuple[str, ...], int]:
+    """Return the indices of the last tables of each list, after one more of a list; the lists within it begin anew."""
+    others = {table: count for table, count in counts.items() if table[: len(names)] != names}
+    return {**others, names: counts.get(names, -1) + 1}
 
 
 def _split_names(dotted: str) -> list[str]:
