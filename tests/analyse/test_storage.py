@@ -173,6 +173,13 @@ def test_bursts_of_volumes_and_of_instances() -> None:
     large = ceilings('volume = "gp2"\nsize = "2TB"')
     assert large.random_read_iops is not None
     assert (large.random_read_iops.value, large.random_read_iops.burst_value) == (6_144, None)
+    stream = Estimate(value=128 * MIB, low=None, high=None, n=1, unit="bytes/s", reason="one run")
+    entry = DiskFigure(key=DiskFigureKey.SEQUENTIAL_READ, estimate=stream, how="")
+    for found, standing in ((small, Attainment.BURST), (large, Attainment.BELOW)):
+        assert [one.standing for one in compare_with_ceilings([entry], found)] == [standing]
+    assert [one.burst_value for one in (small.read_bytes_per_s, small.write_bytes_per_s) if one] == [128 * MIB] * 2
+    assert large.read_bytes_per_s is not None
+    assert (large.read_bytes_per_s.value, large.read_bytes_per_s.burst_value) == (250 * MIB, None)
     # Two of them on an instance that lets fewer through, even for a while.
     held = ceilings('volume = "gp2"\nsize = "100GB"\ncount = 2\nraid = 0', head=f"{OWN}\ninstance_iops = 4_000")
     assert held.random_read_iops is not None

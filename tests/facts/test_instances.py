@@ -102,6 +102,26 @@ def test_what_a_volume_can_do(name: str, size_gib: float, bought: dict[str, floa
     assert ability.bytes_per_s == mb * volume.megabyte_bytes
 
 
+@each_row(
+    [
+        ("gp2", 1, 25, 128),
+        ("gp2", 170, 127.5, 128),
+        ("gp2", 171, 128.25, 250),
+        ("gp2", 333, 249.75, 250),
+        ("gp2", 334, 250, None),
+        ("gp2", 16_384, 250, None),
+        ("gp3", 100, 125, None),
+    ]
+)
+def test_a_volume_with_burst_credits_has_a_larger_bandwidth(
+    name: str, size_gib: float, lasting_mb: float, burst_mb: float | None
+) -> None:
+    """Source: Amazon EBS user guide, General Purpose SSD volumes: gp2 throughput by size."""
+    volume = find_volume(name)
+    ability, mb = ability_of(volume, size_gib), volume.megabyte_bytes
+    assert (ability.bytes_per_s, ability.burst_bytes_per_s) == (lasting_mb * mb, burst_mb and burst_mb * mb)
+
+
 @pytest.mark.parametrize(
     ("name", "size_gib", "bought", "usd"),
     [

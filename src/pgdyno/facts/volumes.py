@@ -36,6 +36,13 @@ class Line(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         return min(self.most, max(self.floor, self.base + self.per_gib * size_gib + self.per_iops * iops))
 
 
+class Step(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A figure of volumes up to a size."""
+
+    most_gib: float
+    value: float
+
+
 class Volume(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A type of volume as published by its provider; volumes.toml documents the fields."""
 
@@ -62,6 +69,8 @@ class Volume(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """IOPS of a smaller volume while its burst credits last."""
     burst_credits: float | None = None
     """I/Os above the sustained IOPS until a full volume's burst ends; None if no source states it."""
+    burst_mb: tuple[Step, ...] = ()
+    """Megabytes per second while burst credits last, smaller volumes first."""
     usd_per_gib_month: float | None = None
     usd_per_iops_month: float | None = None
     """Price per IOPS beyond the included ones."""
@@ -82,6 +91,8 @@ class Ability(msgspec.Struct, frozen=True, kw_only=True):
     """None if not published."""
     burst_iops: float | None = None
     """None without bursts."""
+    burst_bytes_per_s: float | None = None
+    """Likewise."""
 
 
 class _Volumes(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -137,11 +148,13 @@ def ability_of(volume: Volume, size_gib: float, *, iops: float | None = None, mb
         most = None if volume.bought_mb is None else volume.bought_mb.at(size_gib, iops)
         _check_provisioned("MB/s", mb_s, least=own_mb_s or 0.0, most=most)
     mb_s = mb_s or own_mb_s
+    burst_mb_s = next((step.value for step in volume.burst_mb if size_gib <= step.most_gib), 0.0)
     return Ability(
         read_iops=iops,
         write_iops=iops * volume.write_ratio,
         bytes_per_s=None if mb_s is None else mb_s * volume.megabyte_bytes,
         burst_iops=None if volume.burst_iops is None or volume.burst_iops <= iops else volume.burst_iops,
+        burst_bytes_per_s=burst_mb_s * volume.megabyte_bytes if burst_mb_s > (mb_s or 0.0) else None,
     )
 
 

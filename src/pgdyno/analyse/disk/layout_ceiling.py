@@ -194,7 +194,8 @@ def _published(disk: DiskSpec) -> dict[str, VolumeFigure]:
         "random_write_iops": _in_pages(ability.write_iops, ability.burst_iops, rate, how),
     }
     if rate is not None:
-        found |= dict.fromkeys(("read_bytes_per_s", "write_bytes_per_s"), VolumeFigure(value=rate, how=how))
+        stream = VolumeFigure(value=rate, how=how, burst_value=ability.burst_bytes_per_s)
+        found |= dict.fromkeys(("read_bytes_per_s", "write_bytes_per_s"), stream)
     return found
 
 
