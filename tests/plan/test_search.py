@@ -85,6 +85,21 @@ def test_a_pinned_search_is_the_same_on_another_machine() -> None:
     assert plan_study(again, elsewhere).trials == plan.trials
 
 
+@pytest.mark.parametrize("restore", ["copy", "none"])
+def test_prolonged_trials_are_restored_by_their_length(restore: str) -> None:
+    machine = msgspec.structs.replace(MACHINE, disk_free_bytes=10**12)
+    loads = [{"name": name, "clients": 8} for name in ("tpcb-like", "simple-update")]
+    raw = {"workload": loads, "search": {"latency": "2s"}, "data": {"scale": 1000, "restore": restore}}
+    asked = make_study(raw, source="test", folder=Path())
+    plan = plan_study(asked, machine)
+    assert [choice.value for choice in plan.choices if choice.name == "duration"] == ["40 s"]
+    again = parse_study(format_pinned(asked, plan, scripts={}), source="study.toml", folder=Path())
+    planned = plan_study(again, machine)
+    assert (planned.between, planned.steps) == (plan.between, plan.steps)
+    as_long = plan_study(make_study({**raw, "trials": {"duration": "40s"}}, source="test", folder=Path()), machine)
+    assert (as_long.between, as_long.steps) == (plan.between, plan.steps)
+
+
 @example(capacity=1.0, percentile=50.0, resolution=0.48046875)
 @given(
     capacity=st.floats(1.0, 1e6), percentile=st.sampled_from([50.0, 90.0, 99.0, 99.9]), resolution=st.floats(0.02, 0.5)

@@ -47,7 +47,7 @@ from pgdyno.plan.types import (
 )
 from pgdyno.plan.variants import plan_experiment
 from pgdyno.spec.initdb import SEGMENTS_OF_MAX_WAL, combine_choices
-from pgdyno.spec.study import DataSpec, Study
+from pgdyno.spec.study import DataSpec, Study, TrialsSpec
 from pgdyno.spec.table import CacheState
 from pgdyno.spec.variant import MOST_MINUTES, DesignKind
 
@@ -106,6 +106,9 @@ def plan_study(study: Study, machine: Machine, *, load_budget_s: float = 20.0) -
     if is_loading(study):
         check_loading(study, variants)
     search = plan_search(study)
+    if search is not None:
+        # How long a trial writes decides how much of the data is restored after it.
+        study = msgspec.structs.replace(study, trials=_lengthen(study.trials, search, choices))
     workloads = with_failover(study, plan_loads(study, variants, machine, choices), choices)
     check_replicas(study, variants, workloads)
     poolers = plan_poolers(study, variants, workloads, machine, choices)
@@ -131,7 +134,7 @@ def plan_study(study: Study, machine: Machine, *, load_budget_s: float = 20.0) -
         restore_s=size.restore_s,
         warm_up_s=max(warm_ups_s.values()),
         turn_warm_up_s=float(math.ceil(max(warm_ups_s.values()) / sharers)),
-        duration_s=_duration_s(study, experiment, search, choices),
+        duration_s=_duration_s(study, experiment, choices),
     )
     if experiment is not None and experiment.budget_s is None:
         budget_s = _note_budget(choose_budget(len(workloads), experiment, times), choices)
@@ -199,20 +202,25 @@ def _note_crowding(experiment: Experiment, size: DataSize, machine: Machine) -> 
     )
 
 
-def _duration_s(study: Study, experiment: Experiment | None, search: Search | None, choices: list[Choice]) -> float:
-    asked_s = study.trials.duration_s
-    if experiment is not None and experiment.design is DesignKind.LIVE and experiment.slice_s is not None:
-        if experiment.slice_s <= asked_s:
-            return asked_s
-        choices.append(Choice(name="duration", value=f"{experiment.slice_s:g} s", reason="a slice takes as long"))
-        return experiment.slice_s
-    if search is None or (least_s := least_duration_s(search)) <= asked_s:
-        return asked_s
+def _lengthen(trials: TrialsSpec, search: Search, choices: list[Choice]) -> TrialsSpec:
+    """Return the trials of a search, as long as its limit takes."""
+    least_s = least_duration_s(search)
+    if least_s <= trials.duration_s:
+        return trials
     reason = (
         f"a queue that grows by {search.resolution_ratio * 100:g} % must reach {search.limit_ms:g} ms within a trial"
     )
     choices.append(Choice(name="duration", value=f"{least_s:g} s", reason=reason))
-    return least_s
+    return msgspec.structs.replace(trials, duration=f"{least_s:.0f}s")
+
+
+def _duration_s(study: Study, experiment: Experiment | None, choices: list[Choice]) -> float:
+    asked_s = study.trials.duration_s
+    slice_s = experiment.slice_s if experiment is not None and experiment.design is DesignKind.LIVE else None
+    if slice_s is None or slice_s <= asked_s:
+        return asked_s
+    choices.append(Choice(name="duration", value=f"{slice_s:g} s", reason="a slice takes as long"))
+    return slice_s
 
 
 def _note_budget(chosen: tuple[float, str], choices: list[Choice]) -> float:
