@@ -10,6 +10,7 @@ import pytest
 from pgdyno.errors import SpecError
 from pgdyno.plan.pin import pin_study
 from pgdyno.plan.plan import Machine, plan_study
+from pgdyno.plan.scaling import make_client_sweep, plan_scaling, with_scaling
 from pgdyno.plan.types import PoolerProgram
 from pgdyno.spec.pooler import PoolMode
 from pgdyno.spec.read import make_study
@@ -130,3 +131,31 @@ def test_what_no_pooler_can_take_is_refused() -> None:
     assert any("connects to its variant's endpoint" in choice.reason for choice in there.choices)
     live = make("primary", "pool", pool={"dsn": "port=6432"}, server=given, experiment={"design": "live"})
     assert "a pooler in between" in refuse(live).detail
+
+
+def test_a_sweep_over_clients_that_follows_runs_through_the_pooler_too() -> None:
+    scaling = {"minutes": 20}
+    through = make(workload={"endpoint": "pool"}, scaling=scaling, variant=[])
+    plan = plan_scaling(through, plan_study(through, MACHINE), MACHINE)
+    assert plan is not None
+    assert {load.endpoint for load in plan.loads} == {"pool"}
+    assert plan.poolers[0].most_clients == 32
+
+    compared = make("primary", "pool", scaling=scaling, pool={"mode": "session"})
+    sweep = make_client_sweep(compared, plan_study(compared, MACHINE), scripts={}, variant=compared.variant[1])
+    plan = plan_study(sweep, MACHINE)
+    assert {load.endpoint for load in plan.loads} == {"pool"}
+    assert (plan.poolers[0].mode, plan.poolers[0].size) == (PoolMode.SESSION, 32)
+
+
+def test_clients_that_pgdyno_chooses_fit_into_a_pool_of_sessions() -> None:
+    def top(**pool: object) -> int:
+        study = make(workload={"endpoint": "pool"}, pool=pool, variant=[])
+        plan = plan_study(study, MACHINE)
+        swept = with_scaling(study, plan)
+        assert swept.scaling is not None
+        assert plan_scaling(swept, plan, MACHINE) is not None
+        return swept.scaling.clients[-1]
+
+    assert top(mode="session", size=20) == 20
+    assert (top(mode="session"), top(size=20)) == (32, 32)

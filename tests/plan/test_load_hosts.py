@@ -71,6 +71,13 @@ def test_a_sweep_over_clients_that_follows_comes_from_all_load_hosts() -> None:
     assert (loads[0].clients, {load.load_hosts for load in loads}) == (1, {None})
 
 
+def test_another_postgresql_is_reached_at_the_same_address() -> None:
+    server = {"address": "db1", "standbys": 1}
+    experiment = plan_of(server=server, variant=[{"server": "embedded"}, {"server": "15"}]).experiment
+    assert experiment is not None
+    assert [(variant.server.address, variant.server.standbys) for variant in experiment.variants] == [("db1", 1)] * 2
+
+
 def test_a_load_host_is_timed_with_the_most_clients_that_it_has() -> None:
     def count(**tables: Any) -> int:
         return most_clients_each(make_study(asked(**tables), source="a test", folder=Path()))

@@ -211,8 +211,8 @@ def changed_sysctls(variants: tuple[Variant, ...]) -> tuple[str, ...]:
 
 
 def find_server(base: ServerSpec, named: str | int) -> ServerSpec:
-    """Return the server of a variant: `embedded`, a major version or a folder of programs, with the base's port and standbys."""
-    text, kept = str(named), ServerSpec(port=base.port, standbys=base.standbys)
+    """Return the server of a variant: `embedded`, a major version or a folder of programs, with the base's port, address and standbys."""
+    text, kept = str(named), ServerSpec(port=base.port, address=base.address, standbys=base.standbys)
     if text == "embedded":
         return kept
     if text.isascii() and text.isdigit():

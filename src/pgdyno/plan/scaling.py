@@ -12,6 +12,7 @@ import msgspec
 from pgdyno.plan.loads import allowed_clients
 from pgdyno.plan.plan import Plan, plan_study
 from pgdyno.plan.types import Machine, PlannedWorkload
+from pgdyno.spec.pooler import PoolMode
 from pgdyno.spec.scaling import ScalingSpec
 from pgdyno.spec.study import ServerKind, Study, TrialsSpec
 from pgdyno.spec.variant import ExperimentSpec, SweepSpec, VariantSpec
@@ -52,7 +53,10 @@ def choose_client_counts(study: Study, workload: PlannedWorkload, machine: Machi
     if machine is not None and machine.has_pooled_sessions:
         # A client that gets no session waits for one, until the pooler ends it.
         wanted = min(wanted, workload.clients)
-    most = min(wanted, *map(allowed_clients, servers))
+    # In session mode each client of a pooler needs a server connection of its own.
+    poolers = (study.poolers.get(name) for name in workload.endpoints)
+    sizes = [one.size for one in poolers if one is not None and one.mode is PoolMode.SESSION and one.size is not None]
+    most = min(wanted, *sizes, *map(allowed_clients, servers))
     steps = _LOADS - 1
     return tuple(sorted({round(most ** (step / steps)) for step in range(_LOADS)}))
 
@@ -94,19 +98,19 @@ def make_client_sweep(
         base = (msgspec.structs.replace(variant, name=variant.title, scripts=own_places, **free),)
     own = study.experiment
     trials = study.trials if study.server.kind is not ServerKind.GIVEN else _shorten(study.trials)
-    return Study(
-        server=study.server,
+    return msgspec.structs.replace(
+        study,
+        question="",
         # Data of the user's own have no scale.
         data=study.data if study.data.is_own else msgspec.structs.replace(study.data, scale=plan.scale),
         workload=(msgspec.structs.replace(workload, scripts=places, clients=None),),
         trials=trials,
         variant=base,
         sweep=(SweepSpec(name="clients", levels=asked.clients),),
+        scaling=None,
         experiment=ExperimentSpec(
             minutes=asked.minutes, detect=own.detect, confidence=own.confidence, design=asked.design
         ),
-        host=study.host,
-        hosts=study.hosts,
     )
 
 
