@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 from collections import Counter
 from pathlib import Path
@@ -10,6 +11,8 @@ from typing import Any
 import jsonschema
 import pytest
 
+from pgdyno.errors import ExitCode
+from pgdyno.facts.versions import NEWEST_TRIED_MAJOR
 from pgdyno.record.generators.turns import TURNS_DIR
 from pgdyno.report.documents.report import make_schema
 from tests.cli.experiments import QUICK_COMMITS, SLOW_COMMITS, finished_trials, read_report, write_study
@@ -91,3 +94,31 @@ def test_a_sweep_that_is_stopped_and_killed_goes_on_under_what_had_won_and_is_to
     whole = bench.read_json("plan", "out/study.toml")
     own_s, following_s = (sum(step["predicted_s"] for step in whole[name]["steps"]) for name in ("plan", "scaling"))
     assert whole["predicted_s"] == pytest.approx(own_s + following_s)
+
+
+def test_a_sweep_that_a_variant_cannot_run_is_refused_before_the_machine_is_checked(bench: Bench) -> None:
+    few = "name = 'few'\nsettings = { max_connections = 12 }"
+    study = write_study(bench, "name = 'stock'", few, server="[scaling]\nclients = [1, 8]\n")
+    for command in ("plan", "run"):
+        refused = bench.refuse(command, study)
+        assert refused.returncode == ExitCode.SPEC
+        assert "if few wins: " in refused.stderr
+        assert "8 clients do not fit into max_connections = 12" in refused.stderr
+    assert not bench.records
+
+
+@pytest.mark.timeout(1200)  # as above
+def test_the_sweep_under_another_postgresql_says_which_it_is(bench: Bench) -> None:
+    # Where nothing is proven to be faster than stock, stock has won.
+    old = f"name = 'old'\nserver = 15\nsettings = {{ {SLOW_COMMITS} }}"
+    new = f"name = 'stock'\nserver = 'embedded'\nsettings = {{ {QUICK_COMMITS}, io_method = 'sync' }}"
+    study = write_study(bench, old, new, server=SCALING, confidence="60%", warm_up="0s", duration="1s")
+    with bench.started("run", study, "--out", "out") as process:
+        record = bench.folder / "out/clients/record.json"
+        assert wait_until(lambda: record.exists() or process.poll() is not None, seconds=900)
+        process.send_signal(signal.SIGINT)
+        _, stderr = process.communicate(timeout=600)
+    assert record.exists(), stderr
+    following = json.loads(record.read_bytes())
+    assert following["server"]["version_num"] // 10_000 == NEWEST_TRIED_MAJOR
+    assert following["study"]["variant"][0]["name"] == "stock"

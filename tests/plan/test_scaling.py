@@ -10,13 +10,14 @@ import msgspec
 import pytest
 
 from pgdyno.errors import SpecError
-from pgdyno.plan.experiment import count_starts, is_client_sweep
-from pgdyno.plan.plan import Machine, Plan, plan_study
+from pgdyno.plan.experiment import count_starts, find_server, identify_server, is_client_sweep
+from pgdyno.plan.plan import Machine, Plan, StepKind, plan_study
 from pgdyno.plan.scaling import (
     choose_client_counts,
     choose_swept_workload,
     make_client_sweep,
     plan_scaling,
+    plan_sweep,
     with_scaling,
 )
 from pgdyno.plan.variants import most_clients
@@ -124,6 +125,37 @@ def test_two_rounds_are_the_fewest_and_its_data_lie_loaded() -> None:
     with pytest.raises(SpecError, match="1 minute is too few for a verdict"):
         plan_scaling(short, plan, MACHINE)
     assert plan_scaling(study_of(), plan, MACHINE) is None
+
+
+def test_a_sweep_that_one_of_the_variants_cannot_run_is_refused_before_it_may_win() -> None:
+    few = {"name": "few", "settings": {"max_connections": 20}}
+    study = study_of(variant=[{"name": "stock"}, few], scaling={"clients": [1, 16]}, trials={"duration": "4s"})
+    with pytest.raises(SpecError) as caught:
+        plan_scaling(study, plan_study(study, MACHINE), MACHINE)
+    assert "if few wins: " in caught.value.fact
+    assert "16 clients do not fit into max_connections = 20" in caught.value.fact
+
+
+def test_the_sweep_is_planned_for_the_postgresql_of_the_variant_that_may_win() -> None:
+    new = {"name": "new", "server": "embedded", "settings": {"io_method": "sync"}}
+    study = study_of(variant=[{"name": "old", "server": "15"}, new], scaling={"minutes": 20.0})
+    majors = {identify_server(find_server(study.server, name)): major for name, major in (("15", 15), ("embedded", 18))}
+    machine = msgspec.structs.replace(MACHINE, version_major=15, majors=majors)
+    assert plan_scaling(study, plan_study(study, machine), machine) is not None
+
+
+def test_a_sweep_is_predicted_to_take_as_long_as_under_the_slowest_variant_with_its_data_loaded() -> None:
+    variants = [{"name": "cold", "cache": "cold"}, {"name": "warm"}, {"name": "large", "scale": 1000}]
+    study = study_of(
+        variant=variants, scaling={"design": "paired", "clients": [1, 4]}, data={"scale": 100}, trials={"warm_up": "9s"}
+    )
+    plan = plan_study(study, MACHINE)
+    whole = plan_scaling(study, plan, MACHINE)
+    assert whole is not None
+    sweeps = [make_client_sweep(study, plan, scripts={}, variant=variant) for variant in study.variant]
+    plans = [plan_sweep(sweep, plan, MACHINE) for sweep in sweeps]
+    assert whole.predicted_s == max(one.predicted_s for one in plans) > plans[0].predicted_s
+    assert {step.predicted_s for one in plans for step in one.steps if step.kind is StepKind.LOAD} == {0.0}
 
 
 ON_GIVEN = msgspec.structs.replace(

@@ -6,6 +6,8 @@ settings are chosen when it begins, by what was proven then, and stay: a resumed
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import msgspec
 
 from pgdyno.analyse.comparison.answers import Comparison
@@ -26,6 +28,7 @@ from pgdyno.record.types import ServerFacts, StudyRecord, choose_format
 from pgdyno.run.cluster.home import Home
 from pgdyno.run.host.clock import local_now
 from pgdyno.run.postgres.installation import find_installation
+from pgdyno.spec.study import ServerSpec
 
 
 class Winner(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,18 +67,21 @@ def choose_winner(comparison: Comparison) -> Winner:
 
 
 def _begin_on_own(store: RecordStore, *, machine: Machine, home: Home, ui: Ui) -> None:
-    server = reference_server(store.read_record().study)
-    installation = find_installation(server, user=home.user, software_dir=home.software)
-    begin_scaling(store, machine=machine, facts=installation.facts, ui=ui)
+    def find_programs(named: ServerSpec) -> ServerFacts:
+        return find_installation(named, user=home.user, software_dir=home.software).facts
+
+    begin_scaling(store, machine=machine, find_programs=find_programs, ui=ui)
 
 
-def begin_scaling(store: RecordStore, *, machine: Machine, facts: ServerFacts, ui: Ui) -> None:
+def begin_scaling(
+    store: RecordStore, *, machine: Machine, find_programs: Callable[[ServerSpec], ServerFacts], ui: Ui
+) -> None:
     """Create the record of the sweep within that of the study, under the settings that won.
 
     Args:
         store: Of the study's record.
         machine: Resources that it may use.
-        facts: Which PostgreSQL it is.
+        find_programs: Finds the PostgreSQL of the variant that won.
         ui: Shows the plan.
     """
     record = store.read_record()
@@ -83,7 +89,6 @@ def begin_scaling(store: RecordStore, *, machine: Machine, facts: ServerFacts, u
     variant = next((each for each in record.study.variant if each.title == winner.name), None)
     places = {name: str((store.path / place).absolute()) for name, place in store.name_scripts(record.plan).items()}
     study = make_client_sweep(record.study, record.plan, scripts=places, variant=variant)
-    machine = msgspec.structs.replace(machine, version_major=facts.major)
     plan = plan_sweep(study, record.plan, machine)
     if winner.name is not None:
         chosen = Choice(name="settings", value=winner.name, reason=winner.reason)
@@ -95,7 +100,7 @@ def begin_scaling(store: RecordStore, *, machine: Machine, facts: ServerFacts, u
         started_at=local_now().isoformat(timespec="seconds"),
         study=study,
         plan=plan,
-        server=facts,
+        server=find_programs(reference_server(study)),
         dataset=None,
         refused_variants={},
         final_looks=msgspec.UNSET,

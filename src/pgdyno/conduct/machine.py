@@ -20,7 +20,14 @@ from pgdyno.conduct.mounts import check_mounts
 from pgdyno.conduct.planned_server import describe_main_server, find_variant_obstacles
 from pgdyno.conduct.ui import Ui
 from pgdyno.conduct.undo_words import describe_undo
-from pgdyno.conduct.workspace import Workspace, find_pooler, list_variant_folders, machine_of, read_other_disks
+from pgdyno.conduct.workspace import (
+    Workspace,
+    find_pooler,
+    list_variant_folders,
+    machine_of,
+    read_majors,
+    read_other_disks,
+)
 from pgdyno.errors import HostError
 from pgdyno.explain.finding import Severity
 from pgdyno.explain.preflight.rules import find_obstacles
@@ -164,6 +171,7 @@ def _check(study: Study, home: Home, places: Sequence[Place], ui: Ui) -> ReadyMa
         scales=find_loaded_scales(home, installation, reference_data(study)),
         others=read_other_disks(places),
         pooler=find_pooler(study, home.user),
+        majors=read_majors(study),
     )
     return ReadyMachine(
         home=home,

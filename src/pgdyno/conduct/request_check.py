@@ -15,7 +15,7 @@ from pgdyno.facts.gucs import is_custom_name
 from pgdyno.plan.experiment import Experiment, identify_server, reference_server
 from pgdyno.plan.minutes import Budget, split_minutes
 from pgdyno.plan.plan import plan_study
-from pgdyno.plan.scaling import with_scaling
+from pgdyno.plan.scaling import plan_scaling, with_scaling
 from pgdyno.plan.types import Machine
 from pgdyno.plan.variants import list_specs, plan_experiment
 from pgdyno.record.tuned import DERIVED, STOCK
@@ -82,7 +82,7 @@ def _check_time(study: Study, machine: Machine, budget: Budget | None) -> None:
 
 def _plan(study: Study, machine: Machine, budget: Budget | None) -> None:
     if budget is None:
-        plan_study(study, machine)
+        plan_scaling(study, plan_study(study, machine), machine)
         return
     planned = plan_study(study, machine, load_budget_s=budget.load_s)
     compared = msgspec.structs.replace(study, variant=(VariantSpec(name=STOCK), VariantSpec(name=DERIVED)))

@@ -167,7 +167,9 @@ def create_record(store: RecordStore, record: StudyRecord) -> None:
 def reopen_record(store: RecordStore, machine: Machine, ui: Ui) -> None:
     """Show what is left of a record's plan."""
     record = store.read_record()
-    scaling = plan_scaling(record.study, record.plan, machine)
+    scaling = (
+        store.scaling.read_record().plan if store.scaling.exists else plan_scaling(record.study, record.plan, machine)
+    )
     remaining_s = _remaining_s(record.plan, store)
     remaining_s += 0.0 if scaling is None else _remaining_s(scaling, store.scaling)
     ui.show_plan(record.plan, record_dir=str(store.path), remaining_s=remaining_s, scaling=scaling)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import msgspec
 
+from pgdyno.plan.experiment import find_server, identify_server
 from pgdyno.plan.places import Place
 from pgdyno.plan.plan import Machine
 from pgdyno.plan.types import PoolerProgram
@@ -21,6 +22,7 @@ from pgdyno.run.host.clock import local_now
 from pgdyno.run.host.facts import read_disk_facts, read_host_facts
 from pgdyno.run.host.process import ServerUser
 from pgdyno.run.pooler.program import find_pgbouncer
+from pgdyno.run.postgres.installation import read_named_facts
 from pgdyno.run.preflight import VariantFolder
 from pgdyno.spec.study import ServerKind, Study
 
@@ -84,6 +86,7 @@ def machine_of(
     scales: frozenset[int] = frozenset(),
     others: OtherDisks | None = None,
     pooler: PoolerProgram | None = None,
+    majors: Mapping[tuple[object, ...], int] | None = None,
 ) -> Machine:
     """Return what a plan needs of a machine, of its PostgreSQL and of the data that are loaded there.
 
@@ -93,6 +96,7 @@ def machine_of(
         scales: Of the data that are loaded.
         others: The disks of its WAL and of further homes; None: all lie on that of the data.
         pooler: Its PgBouncer; None if the study needs none.
+        majors: From `read_majors`.
     """
     others = others or OtherDisks()
     return Machine(
@@ -104,7 +108,20 @@ def machine_of(
         wal_free_bytes=min((wal.free_bytes for wal in others.wals), default=None),
         homes_free_bytes={home.path: home.free_bytes for home in others.homes},
         pooler=pooler,
+        majors={} if majors is None else dict(majors),
     )
+
+
+def read_majors(study: Study) -> dict[tuple[object, ...], int]:
+    """Read the major version of the PostgreSQL of each variant that a sweep over clients may run under, if it wins.
+
+    Raises:
+        SpecError: As for `read_named_facts`.
+        HostError: As for `read_named_facts`.
+    """
+    specs = () if study.scaling is None else study.variant
+    servers = {identify_server(server): server for server in (find_server(study.server, spec.server) for spec in specs)}
+    return {key: read_named_facts(server).major for key, server in servers.items()}
 
 
 def read_machine(study: Study, home: Path, *, version_major: int) -> Machine:
@@ -112,13 +129,18 @@ def read_machine(study: Study, home: Path, *, version_major: int) -> Machine:
 
     Raises:
         SpecError: The variants of a sweep cannot be made.
-        HostError: A folder that the study names for pg_wal cannot be used.
+        HostError: A folder that the study names for pg_wal cannot be used, or a PostgreSQL is missing.
     """
     places = list_places(study)
     check_wal_homes(places, home)
     host = read_host_facts(find_existing_folder(home))
-    pooler = find_pooler(study)
-    return machine_of(host, version_major=version_major, others=read_other_disks(places), pooler=pooler)
+    return machine_of(
+        host,
+        version_major=version_major,
+        others=read_other_disks(places),
+        pooler=find_pooler(study),
+        majors=read_majors(study),
+    )
 
 
 def find_pooler(study: Study, user: ServerUser | None = None) -> PoolerProgram | None:

@@ -195,7 +195,7 @@ def reference_server(study: Study) -> ServerSpec:
     for axis in study.sweep:
         if axis.name == "server":
             named = axis.levels[0]
-    return study.server if named is None else find_server(study.server, str(named))
+    return find_server(study.server, None if named is None else str(named))
 
 
 def changed_settings(variants: tuple[Variant, ...]) -> tuple[str, ...]:
@@ -210,8 +210,13 @@ def changed_sysctls(variants: tuple[Variant, ...]) -> tuple[str, ...]:
     return tuple(sorted(n for n in names if len({variant.sysctl.get(n) for variant in variants}) > 1))
 
 
-def find_server(base: ServerSpec, named: str | int) -> ServerSpec:
-    """Return the server of a variant: `embedded`, a major version or a folder of programs, with the base's port, address and standbys."""
+def find_server(base: ServerSpec, named: str | int | None) -> ServerSpec:
+    """Return the server of a variant: `embedded`, a major version or a folder of programs, with the base's port, address and standbys.
+
+    Where it names none, it has the base itself.
+    """
+    if named is None:
+        return base
     text, kept = str(named), ServerSpec(port=base.port, address=base.address, standbys=base.standbys)
     if text == "embedded":
         return kept

@@ -9,6 +9,8 @@ from collections.abc import Mapping
 
 import msgspec
 
+from pgdyno.errors import SpecError
+from pgdyno.plan.experiment import identify_server, reference_server
 from pgdyno.plan.loads import allowed_clients
 from pgdyno.plan.plan import Plan, plan_study
 from pgdyno.plan.types import Machine, PlannedWorkload
@@ -119,15 +121,24 @@ def _place(weighted: tuple[tuple[str, int], ...], places: Mapping[str, str]) -> 
 
 
 def plan_scaling(study: Study, plan: Plan, machine: Machine) -> Plan | None:
-    """Plan the sweep that follows a study, whichever variant wins; return None if no sweep follows.
+    """Plan the sweep that follows a study, of the variants that may win the one that takes longest; return None if no sweep follows.
 
     Raises:
-        SpecError: Its clients do not fit the server's settings, or its minutes are too few.
+        SpecError: Its clients do not fit the settings of a variant, or its minutes are too few.
     """
     if study.scaling is None:
         return None
-    variant = study.variant[0] if study.variant else None
-    return plan_sweep(make_client_sweep(study, plan, scripts={}, variant=variant), plan, machine)
+    variants = study.variant or (None,)
+    return max((_plan_under(study, plan, machine, variant) for variant in variants), key=lambda one: one.predicted_s)
+
+
+def _plan_under(study: Study, plan: Plan, machine: Machine, variant: VariantSpec | None) -> Plan:
+    try:
+        return plan_sweep(make_client_sweep(study, plan, scripts={}, variant=variant), plan, machine)
+    except SpecError as error:
+        if variant is not None:
+            error.fact = f"scaling with clients, if {variant.title} wins: {error.fact}"
+        raise
 
 
 def plan_sweep(sweep: Study, followed: Plan, machine: Machine) -> Plan:
@@ -136,8 +147,10 @@ def plan_sweep(sweep: Study, followed: Plan, machine: Machine) -> Plan:
     Raises:
         SpecError: As for `plan_scaling`.
     """
-    scales = machine.loaded_scales | {followed.scale}
-    return plan_study(sweep, msgspec.structs.replace(machine, loaded_scales=scales, disk_card_s=0.0))
+    scales = machine.loaded_scales | {followed.scale, *(variant.scale for variant in sweep.variant if variant.scale)}
+    major = machine.majors.get(identify_server(reference_server(sweep)), machine.version_major)
+    there = msgspec.structs.replace(machine, version_major=major, loaded_scales=scales, disk_card_s=0.0)
+    return plan_study(sweep, there)
 
 
 def _shorten(trials: TrialsSpec) -> TrialsSpec:

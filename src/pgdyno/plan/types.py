@@ -47,7 +47,9 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
     homes_free_bytes: dict[str, int] = {}
     """Free bytes in the homes that variants name."""
     version_major: int
-    """Major version of the study's PostgreSQL."""
+    """Major version of the study's PostgreSQL, in a comparison of the reference's."""
+    majors: dict[tuple[object, ...], int] = {}
+    """Major version of each variant's PostgreSQL by `identify_server`, where a sweep over clients follows a comparison."""
     loaded_scales: frozenset[int] = frozenset()
     """Scales whose data are already loaded for the study's server: they need no further time or space."""
     write_bytes_per_s: float | None = None

@@ -159,7 +159,7 @@ def _merge_level(base: VariantSpec, level: VariantSpec) -> VariantSpec:
 
 def _make_variant(study: Study, spec: VariantSpec, levels: dict[str, str], major: int) -> Variant:
     base = study.server
-    server = base if spec.server is None else find_server(base, spec.server)
+    server = find_server(base, spec.server)
     changed = _with_canonical_names(spec.settings, major)
     return Variant(
         name=spec.title,
