@@ -8,14 +8,17 @@ import msgspec
 import pytest
 
 from pgdyno.analyse.comparison.verdict import VerdictKind
+from pgdyno.conduct.study import create_record
 from pgdyno.errors import SpecError
 from pgdyno.explain.finding import Finding, Severity
 from pgdyno.explain.intervention import Intervention
 from pgdyno.flow import report as flow_report
 from pgdyno.flow.confirm.experiment import ConfirmOptions, Subject, _compose
 from pgdyno.flow.report import compose_report
+from pgdyno.plan.plan import Machine, plan_study
 from pgdyno.record.far import FarRecord, write_far
 from pgdyno.record.store import RecordStore
+from pgdyno.spec.read import make_study
 from pgdyno.spec.table import SettingValue
 from tests.given import SERVER, give
 from tests.records import WRITING, copy_record, edit
@@ -54,6 +57,41 @@ def test_the_load_comes_from_as_many_load_hosts_as_it_did(tmp_path: Path) -> Non
 
     assert list_hosts("mode", ("prepared", "simple")) == [1, 1]
     assert list_hosts("load_hosts", (1, 2)) == [1, 2]
+
+
+@pytest.mark.parametrize("server", [{}, {"kind": "given", "dsn": "host=db1"}])
+def test_the_load_runs_the_scripts_of_the_variant_that_is_explained(tmp_path: Path, server: dict[str, object]) -> None:
+    scripts = [tmp_path / name / "pay.sql" for name in ("one", "other")]
+    for script in scripts:
+        script.parent.mkdir()
+        script.write_text(f"SELECT '{script.parent.name}';\n")
+    variants = [{"name": script.parent.name, "scripts": [str(script), "select-only@2"]} for script in scripts]
+    raw = {
+        "server": server,
+        "data": {"scale": 1},
+        "workload": [{"name": "tpcb-like", "clients": 2}],
+        "variant": variants,
+    }
+    study = make_study(raw, source="a test", folder=Path("/"))
+    machine = Machine(version_major=18, cpu_count=2, memory_bytes=8 << 30, disk_free_bytes=10**11)
+    plan = plan_study(study, machine)
+    store = RecordStore(copy_record(tmp_path / "mine"))
+    workload = compose_report(store).report.analysis.workloads[0]
+    create_record(
+        made := RecordStore(tmp_path / "made"), msgspec.structs.replace(store.read_record(), study=study, plan=plan)
+    )
+    copies = made.keep_scripts(plan)
+    for variant, load, script in zip(plan.experiment.variants, plan.loads, scripts, strict=True):
+        subject = Subject(
+            workload=msgspec.structs.replace(workload, load=load),
+            resource="CPU",
+            variant=variant,
+            intervention=Intervention(varied="mode", levels=("prepared", "simple"), expects=VerdictKind.SLOWER, why=""),
+            least_ratio=0.0,
+        )
+        asked = _compose(made, subject, ConfirmOptions(minutes=None, duration=None))
+        assert asked.workload[0].weighted_scripts == ((str(copies[str(script)]), 1), ("select-only", 2))
+        assert plan_study(asked, machine).loads[0].scripts == asked.workload[0].weighted_scripts
 
 
 def test_confirm_is_suggested_only_where_it_reaches_the_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -87,7 +87,7 @@ def begin_scaling(
     record = store.read_record()
     winner = _find_winner(store, record)
     variant = next((each for each in record.study.variant if each.title == winner.name), None)
-    places = {name: str((store.path / place).absolute()) for name, place in store.name_scripts(record.plan).items()}
+    places = store.place_scripts(record.plan)
     study = make_client_sweep(record.study, record.plan, scripts=places, variant=variant)
     plan = plan_sweep(study, record.plan, machine)
     if winner.name is not None:

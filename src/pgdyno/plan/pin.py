@@ -5,7 +5,7 @@ The record also keeps the study as requested. Nothing is decided here.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import msgspec
 
@@ -54,6 +54,16 @@ def pin_study(study: Study, plan: Plan, *, scripts: Mapping[str, str]) -> Study:
     )
 
 
+def place_scripts(weighted: Iterable[tuple[str, int]], places: Mapping[str, str]) -> tuple[str, ...]:
+    """Return scripts with their weights as a study has them.
+
+    Args:
+        weighted: Names, as in a plan, and weights.
+        places: Paths of script files by name; other names are kept.
+    """
+    return tuple(f"{places.get(name, name)}@{weight}" for name, weight in weighted)
+
+
 def _pin_data(asked: DataSpec, plan: Plan, *, scripts: Mapping[str, str]) -> DataSpec:
     if asked.init is not None:
         return msgspec.structs.replace(asked, init=scripts.get(asked.init, asked.init))
@@ -71,18 +81,18 @@ def _pin_workload(asked: WorkloadSpec, planned: PlannedWorkload, *, scripts: Map
             parts=tuple(
                 msgspec.structs.replace(
                     part,
-                    scripts=tuple(f"{scripts.get(name, name)}@{weight}" for name, weight in chosen.scripts),
+                    scripts=place_scripts(chosen.scripts, scripts),
                     threads=chosen.threads,
                 )
                 for part, chosen in zip(asked.parts, planned.parts, strict=True)
             ),
         )
-    places = tuple(f"{scripts.get(name, name)}@{weight}" for name, weight in planned.scripts) if asked.scripts else ()
+    places = place_scripts(planned.scripts, scripts) if asked.scripts else ()
     return msgspec.structs.replace(asked, scripts=places, clients=planned.clients, threads=planned.threads)
 
 
 def _pin_variant(asked: VariantSpec, *, scripts: Mapping[str, str]) -> VariantSpec:
-    places = tuple(f"{scripts.get(name, name)}@{weight}" for name, weight in asked.weighted_scripts)
+    places = place_scripts(asked.weighted_scripts, scripts)
     return msgspec.structs.replace(asked, name=asked.title, scripts=places) if places else asked
 
 

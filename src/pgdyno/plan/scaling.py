@@ -12,6 +12,7 @@ import msgspec
 from pgdyno.errors import SpecError
 from pgdyno.plan.experiment import identify_server, reference_server
 from pgdyno.plan.loads import allowed_clients
+from pgdyno.plan.pin import place_scripts
 from pgdyno.plan.plan import Plan, plan_study
 from pgdyno.plan.types import Machine, PlannedWorkload
 from pgdyno.spec.pooler import PoolMode
@@ -91,10 +92,10 @@ def make_client_sweep(
     """
     asked, workload = study.scaling or ScalingSpec(), study.find_swept_workload()
     assert workload is not None  # noqa: S101 - the study was checked
-    places = _place(workload.weighted_scripts, scripts)
+    places = place_scripts(workload.weighted_scripts, scripts)
     base: tuple[VariantSpec, ...] = ()
     if variant is not None:
-        own_places = _place(variant.weighted_scripts, scripts)
+        own_places = place_scripts(variant.weighted_scripts, scripts)
         # A number of clients may be less than a number of load hosts.
         free = {"clients": None, "threads": None, "load_hosts": None}
         base = (msgspec.structs.replace(variant, name=variant.title, scripts=own_places, **free),)
@@ -114,10 +115,6 @@ def make_client_sweep(
             minutes=asked.minutes, detect=own.detect, confidence=own.confidence, design=asked.design
         ),
     )
-
-
-def _place(weighted: tuple[tuple[str, int], ...], places: Mapping[str, str]) -> tuple[str, ...]:
-    return tuple(f"{places.get(name, name)}@{weight}" for name, weight in weighted)
 
 
 def plan_scaling(study: Study, plan: Plan, machine: Machine) -> Plan | None:

@@ -233,6 +233,10 @@ class RecordStore:
             for name in sorted(names.difference(BUILTIN_SCRIPTS))
         }
 
+    def place_scripts(self, plan: Plan) -> dict[str, str]:
+        """Return the absolute path of each script's copy, by the script's name in the plan."""
+        return {name: str((self.path / place).absolute()) for name, place in self.name_scripts(plan).items()}
+
     def name_copies(self, record: StudyRecord) -> dict[str, str]:
         """Return the paths of the copies of all files that a study names, relative to the record's folder, by their names."""
         init = record.study.data.init

@@ -18,6 +18,7 @@ from pgdyno.explain.bottleneck import LIMITS
 from pgdyno.explain.intervention import Intervention, choose_intervention
 from pgdyno.flow.report import compose_report
 from pgdyno.plan.experiment import Variant
+from pgdyno.plan.pin import place_scripts
 from pgdyno.plan.places import place_of
 from pgdyno.record.confirmation import Confirmation, add_confirmation
 from pgdyno.record.far import read_far
@@ -177,7 +178,12 @@ def _compose(store: RecordStore, subject: Subject, wishes: ConfirmOptions) -> St
     variant, was = subject.variant, subject.workload.load
     asked = next(one for one in study.workload if one.name == was.name)
     load = msgspec.structs.replace(
-        asked, clients=was.clients, threads=was.threads, mode=was.mode, endpoint=was.endpoint
+        asked,
+        scripts=place_scripts(was.scripts, store.place_scripts(store.read_record().plan)),
+        clients=was.clients,
+        threads=was.threads,
+        mode=was.mode,
+        endpoint=was.endpoint,
     )
     if variant is not None:
         study = msgspec.structs.replace(study, server=variant.server)
