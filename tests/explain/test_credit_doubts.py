@@ -68,6 +68,8 @@ def test_credits_that_ended_within_a_study_are_told_with_the_trial() -> None:
     assert finding.evidence.startswith("3,000 IOPS, of which 100 last; by what trials and restoring asked for")
     assert "lasted about 32 minutes" in finding.evidence
     assert list(find_credit_doubts(make_record_without_limits(), seen)) == []
+    emulated = msgspec.structs.replace(small.study, host=msgspec.structs.replace(small.study.host, emulate=True))
+    assert list(find_credit_doubts(msgspec.structs.replace(small, study=emulated), seen)) == []
 
 
 def test_the_balance_is_drawn_over_the_trials_and_tabled() -> None:

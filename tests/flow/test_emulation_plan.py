@@ -59,6 +59,7 @@ def test_an_emulated_disk_has_room_for_what_its_study_asks_for(tmp_path: Path) -
     ("host", "data", "kind", "words"),
     [
         (HostSpec(instance="c7g.2xlarge", emulate=True), {}, SpecError, "needs a disk"),
+        (HostSpec(disk=GP3, emulate=True), {}, SpecError, "needs CPUs and memory"),
         (HOST, {"wal_home": "/mnt"}, SpecError, "exclude each other"),
         (
             HostSpec(cpus=1, memory="1GB", disk=DiskSpec(kind="hdd", size="1GB", filesystem="zfs")),

@@ -10,14 +10,18 @@ import pytest
 from rich.console import Console
 
 from pgdyno.conduct.workspace import Workspace
-from pgdyno.errors import HostError
+from pgdyno.errors import HostError, SpecError
 from pgdyno.flow.plan import PlanView, view_plan
 from pgdyno.plan.disk import make_disk_plan
+from pgdyno.plan.plan import StepKind
 from pgdyno.record.device.disk_card import keep_card
 from pgdyno.run.host.clock import local_now
 from pgdyno.run.host.tunables import read_tunables
+from pgdyno.run.own_server import OwnServer
 from pgdyno.spec.read import parse_study
+from pgdyno.spec.study import DataSpec
 from tests.disk_cards import make_card
+from tests.homes import installation_of, some_home
 
 # Far more than any disk that tests run on.
 DATA = '[data]\nscale = 1_000_000\n[[workload]]\nname = "select-only"\n'
@@ -46,6 +50,49 @@ def test_a_declared_disk_that_is_larger_than_this_one_has_its_own_room(tmp_path:
     )
     view = plan(tmp_path, declared)
     assert [one.value for one in view.plan.choices if one.name == "room for data"] == ["256 TB"]
+
+
+EMULATED = """[data]
+scale = {scale}
+[[workload]]
+name = "tpcb-like"
+[host]
+emulate = true
+cpus = 1
+memory = "256MB"
+[host.disk]
+volume = "gp2"
+size = "{size}"
+"""
+
+
+def plan_emulated(home: Path, text: str = EMULATED, *, scale: int = 2, size: str = "100GB") -> PlanView:
+    study = parse_study(text.format(scale=scale, size=size), source="study", folder=Path())
+    return view_plan(study, place=Workspace.make(out=None, home=home, run_as=None))
+
+
+def test_an_emulated_study_is_planned_for_the_machine_that_its_emulation_will_be(tmp_path: Path) -> None:
+    view = plan_emulated(tmp_path)
+    assert view.plan.workloads[0].clients == 4
+    assert view.credits == ()
+    assert plan_emulated(tmp_path, EMULATED.replace("emulate = true\n", "")).credits
+    with pytest.raises(HostError, match="too little space for the emulated disks"):
+        plan_emulated(tmp_path, scale=1_000_000, size="16TB")
+    # Little data, but more than the declared disk has room for.
+    with pytest.raises(HostError, match="does not fit on the disk"):
+        plan_emulated(tmp_path, scale=100, size="1GB")
+    with pytest.raises(SpecError, match="an emulation needs a disk"):
+        plan_emulated(tmp_path, EMULATED.partition("[host.disk]")[0])
+
+
+@pytest.mark.cluster
+def test_an_emulation_loads_again_what_lies_loaded_in_the_home(tmp_path: Path) -> None:
+    with some_home() as home:
+        server = OwnServer(installation=installation_of(18, home), home=home)
+        server.load(DataSpec(), 2, settings={}, output_dir=tmp_path, on_activity=lambda _: None)
+        for text, is_loaded in ((EMULATED.replace("emulate = true\n", ""), True), (EMULATED, False)):
+            steps = plan_emulated(home.root, text).plan.steps
+            assert [step.predicted_s == 0.0 for step in steps if step.kind is StepKind.LOAD] == [is_loaded]
 
 
 def test_the_clients_of_each_part_are_shown(tmp_path: Path) -> None:

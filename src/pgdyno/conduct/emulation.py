@@ -13,6 +13,7 @@ from pgdyno.conduct.ui import Ui
 from pgdyno.conduct.workspace import Workspace
 from pgdyno.errors import HostError, SpecError
 from pgdyno.plan.room import DISK_SLACK_BYTES
+from pgdyno.plan.types import Machine
 from pgdyno.plan.variants import list_places
 from pgdyno.run.change.emulation.groups import Rates
 from pgdyno.run.change.emulation.machine import EmulatedDisk, EmulatedMachine, check_emulation, emulated
@@ -74,6 +75,8 @@ def plan_emulation(study: Study, place: Workspace) -> EmulatedMachine:
     host = study.host
     if host is None or host.disk is None:
         raise SpecError("an emulation needs a disk", hint="declare the disk of the data in the host file: [disk]")
+    if not host.is_whole:
+        raise SpecError("an emulation needs CPUs and memory", hint="declare cpus and memory, or an instance")
     places = list_places(study)
     if len(places) > 1 or places[0].home is not None:
         raise SpecError(
@@ -94,6 +97,34 @@ def plan_emulation(study: Study, place: Workspace) -> EmulatedMachine:
         disks=tuple(_make_disk(name, spec, disk, sizes[name]) for name, spec, disk, _ in specs),
         cpu_count=cpus if cpus < here.usable_cpu_count else None,
         memory_bytes=memory if memory < here.usable_memory_bytes else None,
+    )
+
+
+def as_emulated(machine: Machine, study: Study, place: Workspace) -> Machine:
+    """Return the machine that the plan of an emulated study is made from: as its emulation will be, with no data loaded.
+
+    Args:
+        machine: What the home's machine is by itself.
+        study: The study, which asks for an emulation.
+        place: Where it is going to run.
+
+    Raises:
+        SpecError: As for `plan_emulation`.
+        HostError: As for `plan_emulation`.
+    """
+    emulation = plan_emulation(study, place)
+    disks = {disk.name: disk for disk in emulation.disks}
+    rates = disks["data"].rates
+    return msgspec.structs.replace(
+        machine,
+        cpu_count=emulation.cpu_count or machine.cpu_count,
+        memory_bytes=emulation.memory_bytes or machine.memory_bytes,
+        disk_free_bytes=disks["data"].size_bytes,
+        wal_free_bytes=disks["wal"].size_bytes if "wal" in disks else None,
+        loaded_scales=frozenset(),
+        write_bytes_per_s=rates.write_bytes_per_s,
+        read_bytes_per_s=rates.read_bytes_per_s,
+        random_write_iops=rates.write_iops,
     )
 
 

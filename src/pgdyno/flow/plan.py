@@ -13,6 +13,7 @@ from pgdyno.analyse.disk.demand import DiskLimits, find_limits
 from pgdyno.analyse.disk.layout_ceiling import compute_ceilings, limits_of
 from pgdyno.conduct.cards.known import find_cards
 from pgdyno.conduct.cards.study import predict_study_cards_s
+from pgdyno.conduct.emulation import as_emulated
 from pgdyno.conduct.workspace import Workspace, read_machine
 from pgdyno.explain.doubts.credits import describe_end
 from pgdyno.plan.experiment import reference_server
@@ -108,11 +109,15 @@ def view_plan(study: Study, *, place: Workspace) -> PlanView:
     server = reference_server(study)
     programs = read_named_facts(server)
     machine = read_machine(study, place.home, version_major=programs.major)
-    loaded = _find_loaded(study, server.kind, programs, place)
-    declared_bytes = _find_declared_room(study, place.home)
-    room = machine.disk_free_bytes if declared_bytes is None else declared_bytes
-    machine = msgspec.structs.replace(machine, loaded_scales=loaded, disk_free_bytes=room)
-    machine = _with_disk_rates(machine, study, place.home)
+    declared_bytes = None
+    if study.is_emulated:
+        machine = as_emulated(machine, study, place)
+    else:
+        loaded = _find_loaded(study, server.kind, programs, place)
+        declared_bytes = _find_declared_room(study, place.home)
+        room = machine.disk_free_bytes if declared_bytes is None else declared_bytes
+        machine = msgspec.structs.replace(machine, loaded_scales=loaded, disk_free_bytes=room)
+        machine = _with_disk_rates(machine, study, place.home)
     if study.host is not None and server.kind is not ServerKind.GIVEN:
         # As `run` does before the first trial.
         card_s = predict_study_cards_s(study, place.home, Path(programs.bindir))

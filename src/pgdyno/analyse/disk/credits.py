@@ -58,8 +58,8 @@ class CreditEnd(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def find_credits(host: HostSpec) -> tuple[Credits, ...]:
-    """Return the burst credits of a declared machine, as far as sources state them."""
-    if host.disk is None or host.disk.disk_kind != "network-ssd":
+    """Return the burst credits of a declared machine, as far as sources state them; an emulated one has what lasts, and no burst."""
+    if host.emulate or host.disk is None or host.disk.disk_kind != "network-ssd":
         return ()
     return (*_find_volume_credits(host.disk), *_find_instance_credits(host))
 
