@@ -17,6 +17,7 @@ from pgdyno.record.generators.turns import TURNS_DIR
 from pgdyno.report.documents.report import make_schema
 from tests.cli.experiments import QUICK_COMMITS, SLOW_COMMITS, finished_trials, read_report, write_study
 from tests.cli.program import Bench, wait_until
+from tests.records import edit
 
 pytestmark = pytest.mark.cluster
 
@@ -108,7 +109,7 @@ def test_a_sweep_that_a_variant_cannot_run_is_refused_before_the_machine_is_chec
 
 
 @pytest.mark.timeout(1200)  # as above
-def test_the_sweep_under_another_postgresql_says_which_it_is(bench: Bench) -> None:
+def test_another_postgresql_under_which_the_sweep_runs_is_recorded_and_must_be_the_same(bench: Bench) -> None:
     # Where nothing is proven to be faster than stock, stock has won.
     old = f"name = 'old'\nserver = 15\nsettings = {{ {SLOW_COMMITS} }}"
     new = f"name = 'stock'\nserver = 'embedded'\nsettings = {{ {QUICK_COMMITS}, io_method = 'sync' }}"
@@ -119,6 +120,15 @@ def test_the_sweep_under_another_postgresql_says_which_it_is(bench: Bench) -> No
         process.send_signal(signal.SIGINT)
         _, stderr = process.communicate(timeout=600)
     assert record.exists(), stderr
-    following = json.loads(record.read_bytes())
+    following, own = json.loads(record.read_bytes()), json.loads((bench.folder / "out/record.json").read_bytes())
     assert following["server"]["version_num"] // 10_000 == NEWEST_TRIED_MAJOR
     assert following["study"]["variant"][0]["name"] == "stock"
+    assert (own["other_servers"], following["other_servers"]) == ({"stock": following["server"]}, {})
+
+    def had_another(record: dict[str, Any]) -> None:
+        record["other_servers"]["stock"] |= {"version": "18.0", "version_num": 180000}
+
+    edit(bench.folder / "out/record.json", had_another)
+    refused = bench.run("resume", "out")
+    assert refused.returncode == ExitCode.HOST
+    assert f"made with PostgreSQL 18.0, here is {following['server']['version']}" in refused.stderr

@@ -9,16 +9,20 @@ import pytest
 
 from pgdyno.analyse.comparison.verdict import VerdictKind
 from pgdyno.conduct.study import create_record
+from pgdyno.conduct.workspace import Workspace
 from pgdyno.errors import SpecError
 from pgdyno.explain.finding import Finding, Severity
 from pgdyno.explain.intervention import Intervention
 from pgdyno.flow import report as flow_report
-from pgdyno.flow.confirm.experiment import ConfirmOptions, Subject, _compose
+from pgdyno.flow.confirm.experiment import ConfirmOptions, Experiment, Subject, _compose
 from pgdyno.flow.report import compose_report
+from pgdyno.plan.experiment import Variant
 from pgdyno.plan.plan import Machine, plan_study
 from pgdyno.record.far import FarRecord, write_far
 from pgdyno.record.store import RecordStore
+from pgdyno.record.types import ServerFacts
 from pgdyno.spec.read import make_study
+from pgdyno.spec.study import ServerSpec
 from pgdyno.spec.table import SettingValue
 from tests.given import SERVER, give
 from tests.records import WRITING, copy_record, edit
@@ -92,6 +96,25 @@ def test_the_load_runs_the_scripts_of_the_variant_that_is_explained(tmp_path: Pa
         asked = _compose(made, subject, ConfirmOptions(minutes=None, duration=None))
         assert asked.workload[0].weighted_scripts == ((str(copies[str(script)]), 1), ("select-only", 2))
         assert plan_study(asked, machine).loads[0].scripts == asked.workload[0].weighted_scripts
+
+
+def test_the_postgresql_of_the_experiment_is_that_of_the_variant_that_is_explained(tmp_path: Path) -> None:
+    store = RecordStore(copy_record(tmp_path / "mine"))
+    record = store.read_record()
+    older = msgspec.structs.replace(record.server, version="15.18", version_num=150018)
+    record = msgspec.structs.replace(record, other_servers={"old": older})
+
+    def server_of(variant: Variant | None) -> ServerFacts:
+        intervention = Intervention(varied="jit", levels=("on", "off"), expects=VerdictKind.SLOWER, why="")
+        workload = compose_report(store).report.analysis.workloads[0]
+        subject = Subject(
+            workload=workload, resource="CPU", variant=variant, intervention=intervention, least_ratio=0.0
+        )
+        place = Workspace.make(home=tmp_path, out=None, run_as=None)
+        return Experiment(store, record, subject, record.study, place, tmp_path / "out").record_there.server
+
+    assert server_of(Variant(name="old", server=ServerSpec())) == older
+    assert server_of(Variant(name="new", server=ServerSpec())) == server_of(None) == record.server
 
 
 def test_confirm_is_suggested_only_where_it_reaches_the_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -35,3 +35,17 @@ def test_the_disk_of_pg_wal_must_be_the_same() -> None:
     for now in (wal_on("vdc"), PreflightFacts(wal=disk)):
         with pytest.raises(HostError, match="another machine, disk"):
             check_same(apart, record.host, now, record.server)
+
+
+def test_each_variants_postgresql_must_be_the_same() -> None:
+    record = build_report().record
+    older, newer = (
+        msgspec.structs.replace(record.server, version=version, version_num=number)
+        for version, number in (("17.6", 170006), ("17.7", 170007))
+    )
+    compared = msgspec.structs.replace(record, other_servers={"old": older})
+    check_same(compared, record.host, record.preflight, record.server, other_servers={"old": older})
+    with pytest.raises(HostError, match=r"made with PostgreSQL 17\.6, here is 17\.7"):
+        check_same(compared, record.host, record.preflight, record.server, other_servers={"old": newer})
+    # Older records do not say.
+    check_same(record, record.host, record.preflight, record.server, other_servers={"old": newer})

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from pgdyno.errors import SpecError
-from pgdyno.plan.experiment import count_starts, find_server, identify_server, is_client_sweep
+from pgdyno.plan.experiment import count_starts, is_client_sweep
 from pgdyno.plan.plan import Machine, Plan, StepKind, plan_study
 from pgdyno.plan.scaling import (
     choose_client_counts,
@@ -139,8 +139,7 @@ def test_a_sweep_that_one_of_the_variants_cannot_run_is_refused_before_it_may_wi
 def test_the_sweep_is_planned_for_the_postgresql_of_the_variant_that_may_win() -> None:
     new = {"name": "new", "server": "embedded", "settings": {"io_method": "sync"}}
     study = study_of(variant=[{"name": "old", "server": "15"}, new], scaling={"minutes": 20.0})
-    majors = {identify_server(find_server(study.server, name)): major for name, major in (("15", 15), ("embedded", 18))}
-    machine = msgspec.structs.replace(MACHINE, version_major=15, majors=majors)
+    machine = msgspec.structs.replace(MACHINE, version_major=15, other_majors={"new": 18})
     assert plan_scaling(study, plan_study(study, machine), machine) is not None
 
 

@@ -101,6 +101,7 @@ def begin_scaling(
         study=study,
         plan=plan,
         server=find_programs(reference_server(study)),
+        other_servers={},
         dataset=None,
         refused_variants={},
         final_looks=msgspec.UNSET,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -22,10 +22,10 @@ from pgdyno.conduct.ui import Ui
 from pgdyno.conduct.undo_words import describe_undo
 from pgdyno.conduct.workspace import (
     Workspace,
+    find_other_servers,
     find_pooler,
     list_variant_folders,
     machine_of,
-    read_majors,
     read_other_disks,
 )
 from pgdyno.errors import HostError
@@ -53,7 +53,7 @@ from pgdyno.run.host.process import find_server_user
 from pgdyno.run.host.program import program_name
 from pgdyno.run.postgres.installation import Installation, find_installation
 from pgdyno.run.preflight import PreflightSubject, read_preflight
-from pgdyno.spec.study import Study
+from pgdyno.spec.study import ServerSpec, Study
 from pgdyno.units import format_bytes, format_cpus
 
 _MEMORY_TOLERANCE_RATIO = 0.01
@@ -72,6 +72,8 @@ class ReadyMachine(msgspec.Struct, frozen=True, kw_only=True):
     """The test of its clock; None if it could not be run."""
     places: tuple[PlaceFacts, ...] = ()
     """The disks of the variants' clusters, as the record has them."""
+    other_servers: dict[str, ServerFacts] = {}
+    """PostgreSQL of each variant that runs on another one than the reference, by its name."""
     load: OwnLoad | None = None
     """Load hosts, from which the trials' loads come; None if they come from this machine."""
 
@@ -125,8 +127,12 @@ def _check(study: Study, home: Home, places: Sequence[Place], ui: Ui) -> ReadyMa
     _clean_up(home, ui)
     homes = (home, *home.places.values())
     check_mounts(study, [path for one in homes for path in (one.root, one.wal) if path is not None], ui)
-    server = reference_server(study)
-    installation = find_installation(server, user=user, software_dir=home.software)
+
+    def find_programs(named: ServerSpec) -> ServerFacts:
+        return find_installation(named, user=user, software_dir=home.software).facts
+
+    installation = find_installation(reference_server(study), user=user, software_dir=home.software)
+    others = find_other_servers(study, find_programs)
     # A setting that the server refuses is reported later, when the variants are tried, with the variant's name.
     snapshot, _ = describe_main_server(study, installation.facts, user=user)
     root = next((there.root for place, there in home.places.items() if place.home is None), home.root)
@@ -159,7 +165,7 @@ def _check(study: Study, home: Home, places: Sequence[Place], ui: Ui) -> ReadyMa
         host,
         preflight,
         main=installation.facts,
-        find_programs=lambda named: find_installation(named, user=user, software_dir=home.software).facts,
+        find_programs=find_programs,
         user=user,
     ):
         ui.show_finding(finding)
@@ -171,7 +177,7 @@ def _check(study: Study, home: Home, places: Sequence[Place], ui: Ui) -> ReadyMa
         scales=find_loaded_scales(home, installation, reference_data(study)),
         others=read_other_disks(places),
         pooler=find_pooler(study, home.user),
-        majors=read_majors(study),
+        other_servers=others,
     )
     return ReadyMachine(
         home=home,
@@ -181,6 +187,7 @@ def _check(study: Study, home: Home, places: Sequence[Place], ui: Ui) -> ReadyMa
         machine=machine,
         clock=clock,
         places=tuple(_read_places(home)),
+        other_servers=others,
     )
 
 
@@ -212,17 +219,30 @@ def check_same(
     preflight: PreflightFacts | None,
     server: ServerFacts,
     ready_places: Sequence[PlaceFacts] = (),
+    *,
+    other_servers: Mapping[str, ServerFacts] | None = None,
 ) -> None:
     """Make sure that trials of now may be put beside those of a record.
+
+    Args:
+        record: The record.
+        host: The machine of now.
+        preflight: Its state.
+        server: The PostgreSQL of the reference.
+        ready_places: The disks of the variants' clusters.
+        other_servers: PostgreSQL of each variant that runs on another one, by its name; None: none of them is going to run.
 
     Raises:
         HostError: The machine, its disk or PostgreSQL differ.
     """
-    if server.version_num != record.server.version_num:
-        raise HostError(
-            f"the record was made with PostgreSQL {record.server.version}, here is {server.version}",
-            hint="install that version again, or begin a new study",
-        )
+    then_and_now = [(record.server, server)]
+    then_and_now += [(record.other_servers.get(name, now), now) for name, now in (other_servers or {}).items()]
+    for was, now in then_and_now:
+        if was.version_num != now.version_num:
+            raise HostError(
+                f"the record was made with PostgreSQL {was.version}, here is {now.version}",
+                hint="install that version again, or begin a new study",
+            )
     if record.host is None:
         raise HostError(
             "the record is of a server whose machine was not seen: nothing here can be put beside it",
@@ -230,16 +250,16 @@ def check_same(
         )
     # The same emulated disk is another loop device each time.
     identify = _identify_without_disks if record.study.is_emulated else _identity
-    then, now = (
+    then, here = (
         (*identify(one, of), *(facts for place in places[1:] for facts in _identify_place(place)))
         for one, of, places in ((record.host, record.preflight, record.places), (host, preflight, ready_places))
     )
     memory_ratio = host.memory_bytes / record.host.memory_bytes
     # The kernel keeps a little more or less memory for itself at each boot.
-    if then != now or abs(memory_ratio - 1.0) > _MEMORY_TOLERANCE_RATIO:
+    if then != here or abs(memory_ratio - 1.0) > _MEMORY_TOLERANCE_RATIO:
         raise HostError(
             "the record was made on another machine, disk or kernel",
-            detail=f"then {then}, {record.host.memory_bytes} bytes\nnow  {now}, {host.memory_bytes} bytes",
+            detail=f"then {then}, {record.host.memory_bytes} bytes\nnow  {here}, {host.memory_bytes} bytes",
             hint="trials of two machines do not belong in one estimate: begin a new study",
         )
 

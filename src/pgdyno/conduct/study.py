@@ -118,6 +118,7 @@ def begin_record(
             host=ready.host,
             preflight=ready.preflight,
             places=ready.places,
+            other_servers=ready.other_servers,
             wants_card=wants_card,
             load_host=None if ready.load is None else ready.load.ready.least,
             load_hosts=() if ready.load is None else ready.load.ready.hosts,

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
 
-from pgdyno.plan.experiment import find_server, identify_server
+from pgdyno.plan.experiment import find_server, identify_server, reference_server
 from pgdyno.plan.places import Place
 from pgdyno.plan.plan import Machine
 from pgdyno.plan.types import PoolerProgram
-from pgdyno.plan.variants import list_places, name_places
+from pgdyno.plan.variants import list_places, list_specs, name_places
 from pgdyno.record.machine.disk_facts import DiskFacts
 from pgdyno.record.machine.host_facts import HostFacts
-from pgdyno.record.types import StudyRecord
+from pgdyno.record.types import ServerFacts, StudyRecord
 from pgdyno.run.cluster.home import choose_home, find_existing_folder
 from pgdyno.run.cluster.wal_home import check_wal_home
 from pgdyno.run.host.clock import local_now
@@ -24,7 +24,7 @@ from pgdyno.run.host.process import ServerUser
 from pgdyno.run.pooler.program import find_pgbouncer
 from pgdyno.run.postgres.installation import read_named_facts
 from pgdyno.run.preflight import VariantFolder
-from pgdyno.spec.study import ServerKind, Study
+from pgdyno.spec.study import ServerKind, ServerSpec, Study
 
 _RECORDS = Path("pgdyno-records")
 
@@ -86,7 +86,7 @@ def machine_of(
     scales: frozenset[int] = frozenset(),
     others: OtherDisks | None = None,
     pooler: PoolerProgram | None = None,
-    majors: Mapping[tuple[object, ...], int] | None = None,
+    other_servers: Mapping[str, ServerFacts] | None = None,
 ) -> Machine:
     """Return what a plan needs of a machine, of its PostgreSQL and of the data that are loaded there.
 
@@ -96,7 +96,7 @@ def machine_of(
         scales: Of the data that are loaded.
         others: The disks of its WAL and of further homes; None: all lie on that of the data.
         pooler: Its PgBouncer; None if the study needs none.
-        majors: From `read_majors`.
+        other_servers: From `find_other_servers`; None: none are asked for.
     """
     others = others or OtherDisks()
     return Machine(
@@ -108,20 +108,25 @@ def machine_of(
         wal_free_bytes=min((wal.free_bytes for wal in others.wals), default=None),
         homes_free_bytes={home.path: home.free_bytes for home in others.homes},
         pooler=pooler,
-        majors={} if majors is None else dict(majors),
+        other_majors={name: server.major for name, server in (other_servers or {}).items()},
     )
 
 
-def read_majors(study: Study) -> dict[tuple[object, ...], int]:
-    """Read the major version of the PostgreSQL of each variant that a sweep over clients may run under, if it wins.
+def find_other_servers(
+    study: Study, find_programs: Callable[[ServerSpec], ServerFacts] = read_named_facts
+) -> dict[str, ServerFacts]:
+    """Find the PostgreSQL of each variant that runs on another one than the reference, by the variant's name.
 
     Raises:
-        SpecError: As for `read_named_facts`.
-        HostError: As for `read_named_facts`.
+        SpecError: The variants of a sweep cannot be made, or a folder named is no PostgreSQL.
+        HostError: A PostgreSQL is missing.
     """
-    specs = () if study.scaling is None else study.variant
-    servers = {identify_server(server): server for server in (find_server(study.server, spec.server) for spec in specs)}
-    return {key: read_named_facts(server).major for key, server in servers.items()}
+    specs = [spec for spec, _ in list_specs(study)] if study.is_comparison else []
+    servers = {spec.title: find_server(study.server, spec.server) for spec in specs}
+    own = identify_server(reference_server(study))
+    others = {identify_server(server): server for server in servers.values() if identify_server(server) != own}
+    facts = {key: find_programs(server) for key, server in others.items()}
+    return {name: facts[key] for name, server in servers.items() if (key := identify_server(server)) in facts}
 
 
 def read_machine(study: Study, home: Path, *, version_major: int) -> Machine:
@@ -139,7 +144,8 @@ def read_machine(study: Study, home: Path, *, version_major: int) -> Machine:
         version_major=version_major,
         others=read_other_disks(places),
         pooler=find_pooler(study),
-        majors=read_majors(study),
+        # Only a sweep that may run under any of them asks for them.
+        other_servers=None if study.scaling is None else find_other_servers(study),
     )
 
 

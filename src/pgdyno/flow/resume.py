@@ -39,7 +39,8 @@ def resume_study(store: RecordStore, *, allowed: Allowed = NOTHING, place: Works
     if record.study.server.kind is ServerKind.GIVEN:
         return resume_given(store, allowed=allowed, ui=ui)
     with ready_machine(record.study, place.on_disk_of(record), ui) as ready:
-        check_same(record, ready.host, ready.preflight, ready.installation.facts, ready.places)
+        server, others = ready.installation.facts, ready.other_servers
+        check_same(record, ready.host, ready.preflight, server, ready.places, other_servers=others)
         check_same_load(record.load_hosts, () if ready.load is None else ready.load.ready.hosts)
         reopen_record(store, ready.machine, ui)
         with store.locked(), keeping_what_is_finished(store), recording(store):

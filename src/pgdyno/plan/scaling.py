@@ -10,7 +10,6 @@ from collections.abc import Mapping
 import msgspec
 
 from pgdyno.errors import SpecError
-from pgdyno.plan.experiment import identify_server, reference_server
 from pgdyno.plan.loads import allowed_clients
 from pgdyno.plan.pin import place_scripts
 from pgdyno.plan.plan import Plan, plan_study
@@ -145,7 +144,9 @@ def plan_sweep(sweep: Study, followed: Plan, machine: Machine) -> Plan:
         SpecError: As for `plan_scaling`.
     """
     scales = machine.loaded_scales | {followed.scale, *(variant.scale for variant in sweep.variant if variant.scale)}
-    major = machine.majors.get(identify_server(reference_server(sweep)), machine.version_major)
+    # As `make_client_sweep` has named it.
+    base = sweep.variant[0].title if sweep.variant else ""
+    major = machine.other_majors.get(base, machine.version_major)
     there = msgspec.structs.replace(machine, version_major=major, loaded_scales=scales, disk_card_s=0.0)
     return plan_study(sweep, there)
 

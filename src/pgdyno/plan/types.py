@@ -48,8 +48,8 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
     """Free bytes in the homes that variants name."""
     version_major: int
     """Major version of the study's PostgreSQL, in a comparison of the reference's."""
-    majors: dict[tuple[object, ...], int] = {}
-    """Major version of each variant's PostgreSQL by `identify_server`, where a sweep over clients follows a comparison."""
+    other_majors: dict[str, int] = {}
+    """That of each variant on another PostgreSQL than the reference, by its name."""
     loaded_scales: frozenset[int] = frozenset()
     """Scales whose data are already loaded for the study's server: they need no further time or space."""
     write_bytes_per_s: float | None = None

@@ -347,6 +347,8 @@ class StudyRecord(msgspec.Struct, frozen=True, kw_only=True):
     """The machines that the load came from, reached by ssh; empty if it came from the machine that pgdyno ran on."""
     places: tuple[PlaceFacts, ...] = ()
     """The disks of the variants' clusters, those of the reference first; empty if all lie in one place."""
+    other_servers: dict[str, ServerFacts] = {}
+    """PostgreSQL of each variant that runs on another one than the reference, by its name; empty in older records."""
 
     def find_round_trip_s(self, hosts: Collection[str]) -> float | None:
         """Return the longest round trip of these load hosts in seconds, of all if none of these is known; None without load hosts."""

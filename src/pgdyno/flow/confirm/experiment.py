@@ -72,10 +72,11 @@ class Experiment(msgspec.Struct, frozen=True):
 
     @property
     def record_there(self) -> StudyRecord:
-        """The record as if all of it lay where the explained load ran: the experiment has one place."""
+        """The record as if all of it lay and ran where the explained load did: the experiment has one place, and one PostgreSQL."""
         variant = self.subject.variant
         there = self.record.at(() if variant is None else (variant.name,))
-        return msgspec.structs.replace(there, places=())
+        server = there.server if variant is None else there.other_servers.get(variant.name, there.server)
+        return msgspec.structs.replace(there, places=(), server=server)
 
     def ask(self, *, predicted_s: float, ui: Ui) -> None:
         """Say what is going to be tried, and ask before it runs.

@@ -54,7 +54,7 @@ def confirm_over(
     asked = compose_experiment(
         store, workload=workload, wishes=wishes, place=place, name=name_far_record(CONFIRM, far.ssh)
     )
-    host, server = asked.record.host, asked.record.server
+    host, server = asked.record.host, asked.record_there.server
     if host is None or asked.record.given is not None:
         raise HostError(
             f"the record is of a server that {far.ssh} reached by a connection string",
