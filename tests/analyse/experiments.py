@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
+import msgspec
+
 from pgdyno.analyse.comparison.answers import Round
+from pgdyno.analyse.types import TrialAnalysis
 from pgdyno.plan.experiment import Experiment
 from pgdyno.plan.variants import plan_experiment
 from pgdyno.spec.read import make_study
@@ -40,3 +43,13 @@ def build_rounds(metric: str, **variants: Sequence[float | tuple[float, ...]]) -
         )
         for number, column in enumerate(columns, start=1)
     ]
+
+
+def in_round(trial: TrialAnalysis, number: int) -> TrialAnalysis:
+    planned = msgspec.structs.replace(trial.record.planned, round=number)
+    return msgspec.structs.replace(trial, record=msgspec.structs.replace(trial.record, planned=planned))
+
+
+def in_rounds(trials: Iterable[TrialAnalysis], *, each: int = 1) -> list[TrialAnalysis]:
+    """Each trial in a round of its own, so many times."""
+    return [in_round(trial, number) for number, trial in enumerate(trials, start=1) for _ in range(each)]

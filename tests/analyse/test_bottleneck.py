@@ -22,6 +22,7 @@ from pgdyno.plan.plan import PlannedWorkload
 from pgdyno.record.store import open_record
 from pgdyno.record.trial_data import TrialData, read_trial_data
 from pgdyno.record.types import UNSEEN_GAPS, ErrorFact, Gap, StudyRecord, TrialStatus
+from tests.analyse.experiments import in_round
 from tests.analyse.joined import COUNT, make_workload
 from tests.analyse.kept_causes import analyse_kept, list_names, right_of
 from tests.analyse.timed import FLUSH, FOLLOW, IDLE, READ, ROW, RUNNING, make_timed
@@ -497,7 +498,8 @@ def test_several_trials_say_how_far_they_are_apart_and_one_gives_all_other_figur
     def with_flushes(count: float, number: int) -> TrialAnalysis:
         trial = analyse(make_timed({ROW: count, RUNNING: 1.0, FLUSH: 7.0 - count}, **FLUSHING), scale=1)
         planned = msgspec.structs.replace(trial.record.planned, number=number)
-        return msgspec.structs.replace(trial, record=msgspec.structs.replace(trial.record, planned=planned))
+        record = msgspec.structs.replace(trial.record, planned=planned)
+        return in_round(msgspec.structs.replace(trial, record=record), number)
 
     found = judge([with_flushes(count, n) for n, count in enumerate((5.8, 6.2, 6.0), 1)], scale=1)
     assert (found.resource, found.certainty, found.trial) == (Resource.LOCK, Certainty.STRONG, 3)
@@ -510,12 +512,12 @@ def test_several_trials_say_how_far_they_are_apart_and_one_gives_all_other_figur
 
 
 def test_where_one_trial_was_observed_it_alone_is_judged() -> None:
-    def in_round(trial: TrialAnalysis, number: int) -> TrialAnalysis:
+    def as_trial(trial: TrialAnalysis, number: int) -> TrialAnalysis:
         planned = msgspec.structs.replace(trial.record.planned, number=1 + number, round=number)
         return msgspec.structs.replace(trial, record=msgspec.structs.replace(trial.record, planned=planned))
 
     flush, full = analyse(make_timed(WAITING, **FLUSHING)), analyse(make_timed(WAITING, cpu_share=0.99))
-    found = judge([in_round(flush, 0), in_round(full, 1), in_round(full, 2)])
+    found = judge([as_trial(flush, 0), as_trial(full, 1), as_trial(full, 2)])
     assert (found.resource, found.trial) == (Resource.WAL_FLUSH, 1)
 
 

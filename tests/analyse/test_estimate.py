@@ -225,3 +225,17 @@ def test_two_trials_of_one_round_count_as_one() -> None:
     assert (apart.n, apart.value) == (2, pytest.approx(math.sqrt(math.sqrt(8.0))))
     assert apart.reason is not None
     assert apart.reason.startswith("1 of 4 trials: nothing")
+
+
+def test_two_trials_of_one_round_count_as_one_in_an_arithmetic_mean_too() -> None:
+    draw, held = np.random.default_rng(2), []
+    for _ in range(2000):
+        values = 50.0 + np.repeat(draw.normal(0, 5, 5), 2) + draw.normal(0, 1, 10)
+        estimate = estimate_mean_of_trials(values.tolist(), unit="tps", rounds=[number // 2 for number in range(10)])
+        assert estimate.n == 5
+        assert estimate.low is not None
+        assert estimate.high is not None
+        held.append(estimate.low <= 50.0 <= estimate.high)
+    assert 0.93 <= sum(held) / len(held) <= 0.97
+    with_zero = estimate_over_trials([0.0, 2.0, None, 5.0], unit="ms", rounds=[1, 1, 2, 2])
+    assert (with_zero.n, with_zero.value) == (2, 3.0)

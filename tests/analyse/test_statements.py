@@ -8,6 +8,7 @@ import pytest
 from pgdyno.analyse.statements import rank_statements
 from pgdyno.analyse.types import TrialAnalysis
 from pgdyno.record.statements import StatementCounts
+from tests.analyse.experiments import in_rounds
 from tests.report.build import build_report
 
 TRIAL = build_report().analysis.workloads[0].trials[0]
@@ -25,7 +26,7 @@ def count_in(*statements: StatementCounts) -> TrialAnalysis:
 
 
 def test_a_share_has_an_interval_over_trials_and_lies_between_0_and_1() -> None:
-    first, second = rank_statements([count_in(count("a", 9.0), count("b", 1.0)), count_in(count("a", 5.0))])
+    first, second = rank_statements(in_rounds([count_in(count("a", 9.0), count("b", 1.0)), count_in(count("a", 5.0))]))
     assert (first.query, first.share.value, first.share.n) == ("a", pytest.approx(0.95), 2)
     assert first.share.low is not None
     assert 0.0 < first.share.low < 0.95

@@ -202,7 +202,7 @@ def loading_report(*, sizes: bool = True) -> ReportInput:
     tables = (TableState(name="pgbench_accounts", bytes=3 * 10**9, live_rows=1, dead_rows=0),) if sizes else ()
     workloads = []
     for name, seconds in (("init, a", 4.0), ("init, b", 2.0)):
-        trials = [load_in(number, name[-1], seconds / 4.21) for number in (1, 2)]
+        trials = [load_in(number, name[-1], seconds / 4.21) for number in (1, 4)]
         loaded = tuple(
             msgspec.structs.replace(one, record=msgspec.structs.replace(one.record, tables_after=tables))
             for one in trials

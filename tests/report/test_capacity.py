@@ -91,7 +91,7 @@ def test_bounds_of_turns_say_how_many_trials_each_is_from() -> None:
     assert rows["CPUs"][2].endswith("]")
     assert "its use" not in rows["bytes written"][-1]
     assert table is not None
-    assert "those of 1 trial that samplers watched, where the source names no others." in table.remark
+    assert "those of trials that samplers watched, n = 1, where the source names no others." in table.remark
     assert rows["bytes written"][2].endswith("(n = 1: no interval)")
 
 

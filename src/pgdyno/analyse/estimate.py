@@ -79,17 +79,21 @@ class Noise(NamedTuple):
     degrees: int
 
 
-def estimate_mean_of_trials(values: Sequence[float], *, unit: str, confidence: float = CONFIDENCE) -> Estimate:
+def estimate_mean_of_trials(
+    values: Sequence[float], *, unit: str, confidence: float = CONFIDENCE, rounds: Sequence[int] = ()
+) -> Estimate:
     """Estimate the mean over trials with Student's t interval.
 
     Args:
         values: One finite number for each trial.
         unit: Unit of the values.
         confidence: Confidence level of the interval, in (0, 1).
+        rounds: As for `estimate_over_trials`.
 
     Source: Student 1908, "The probable error of a mean", Biometrika 6, doi:10.1093/biomet/6.1.1.
     """
-    return _estimate_with_t(values, unit=unit, confidence=confidence)
+    counted = _join_rounds(values, rounds, _mean) if rounds else values
+    return _estimate_with_t(counted, unit=unit, confidence=confidence)
 
 
 def estimate_geometric_mean(
@@ -166,23 +170,26 @@ def estimate_over_trials(
     reasons = []
     if len(known) < len(trials):
         reasons.append(f"{len(trials) - len(known)} of {len(trials)} trials: {missing}")
-    if all(known):
-        counted = _join_rounds(trials, rounds) if rounds else known
+    is_geometric = all(known)
+    counted = _join_rounds(trials, rounds, statistics.geometric_mean if is_geometric else _mean) if rounds else known
+    if is_geometric:
         estimate = estimate_geometric_mean(counted, unit=unit, resolution_ratio=resolution_ratio)
     else:
-        estimate = estimate_mean_of_trials(known, unit=unit)
+        estimate = estimate_mean_of_trials(counted, unit=unit)
         reasons.append("a trial has 0, which has no geometric mean: this is the arithmetic one")
     reasons += filter(None, [estimate.reason])
     return msgspec.structs.replace(estimate, reason="; ".join(reasons) or None)
 
 
-def _join_rounds(trials: Sequence[float | None], rounds: Sequence[int]) -> list[float]:
-    """Return the geometric mean of the known values of each round."""
+def _join_rounds(
+    trials: Sequence[float | None], rounds: Sequence[int], join: Callable[[Sequence[float]], float]
+) -> list[float]:
+    """Return the mean of the known values of each round, as `join` computes it."""
     of_rounds: dict[int, list[float]] = {}
     for number, value in zip(rounds, trials, strict=True):
         if value is not None:
             of_rounds.setdefault(number, []).append(value)
-    return [statistics.geometric_mean(values) for values in of_rounds.values()]
+    return [join(values) for values in of_rounds.values()]
 
 
 def pool_noise(groups: Sequence[Sequence[float]]) -> Noise | None:

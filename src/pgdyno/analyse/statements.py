@@ -71,7 +71,7 @@ def _estimate_use(
         _sum(group, divided) / _sum(trial.record.statements or (), divided)
         for group, trial in zip(groups, trials, strict=True)
     ]
-    share = estimate_mean_of_trials(shares, unit="ratio")
+    share = estimate_mean_of_trials(shares, unit="ratio", rounds=[trial.record.planned.round for trial in trials])
     if share.low is not None and share.high is not None:
         share = msgspec.structs.replace(share, low=max(0.0, share.low), high=min(1.0, share.high))
     counts = [trial.transactions_count for trial in trials]

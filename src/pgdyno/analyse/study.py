@@ -284,6 +284,6 @@ def _estimate_load(
         bottleneck=None
         if workload.is_loading or workload.failover is not None
         else judge_workload(record, workload, analysed),
-        network=estimate_network([trial.network for trial in finished]),
+        network=estimate_network([trial.network for trial in finished], rounds=rounds),
         parts=estimate_parts([trial for trial in finished if not trial.record.planned.is_block]),
     )

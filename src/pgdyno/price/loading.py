@@ -56,8 +56,10 @@ def price_loadings(
 def _price_loading(
     record: StudyRecord, workload: WorkloadAnalysis, cost: HostCost, given_up: tuple[str, ...]
 ) -> Loading:
-    times_s = [trial.init_s.get("init_s") for trial in workload.trials if not trial.record.planned.is_observed]
-    load_s = estimate_over_trials(times_s, unit="s", missing="not loaded")
+    timed = [trial for trial in workload.trials if not trial.record.planned.is_observed]
+    rounds = [trial.record.planned.round for trial in timed]
+    times_s = [trial.init_s.get("init_s") for trial in timed]
+    load_s = estimate_over_trials(times_s, unit="s", missing="not loaded", rounds=rounds)
     sizes = [sum(table.bytes for table in trial.record.tables_after) for trial in workload.trials]
     known = [size for size in sizes if size]
     loaded_bytes = sum(known) / len(known) if known else record.plan.dataset_bytes

@@ -47,7 +47,7 @@ def judge_workload(record: StudyRecord, load: PlannedWorkload, trials: Sequence[
     same = sorted((each for each in judged if each.resource is resource), key=lambda each: _ratio(each.share))
     middle = same[len(same) // 2]
     if count == len(judged):
-        return _estimate_share(middle, judged)
+        return _estimate_share(middle, judged, finished)
     others = ", ".join(f"{other.value} in {n}" for other, n in counts.items() if other is not resource)
     # The interval over only the trials that agree would be too narrow.
     said = _with_interval(middle, None, None)
@@ -74,12 +74,13 @@ def _report_disagreement(judged: Sequence[Bottleneck], counts: Counter[Resource]
     )
 
 
-def _estimate_share(middle: Bottleneck, judged: Sequence[Bottleneck]) -> Bottleneck:
+def _estimate_share(middle: Bottleneck, judged: Sequence[Bottleneck], trials: Sequence[TrialAnalysis]) -> Bottleneck:
     """Give the middle one of several agreeing trials the interval over all, which includes variation between trials."""
-    ratios = [each.share.ratio for each in judged if each.share is not None]
-    if middle.share is None or len(ratios) < 2:
+    seen = [(each.share.ratio, trial) for each, trial in zip(judged, trials, strict=True) if each.share is not None]
+    ratios, rounds = [ratio for ratio, _ in seen], [trial.record.planned.round for _, trial in seen]
+    mean = estimate_mean_of_trials(ratios, unit="ratio", rounds=rounds)
+    if middle.share is None or mean.n < 2:
         return middle
-    mean = estimate_mean_of_trials(ratios, unit="ratio")
     low, high = max(0.0, mean.low or 0.0), min(1.0, mean.high or 1.0)
     said = _with_interval(middle, min(low, middle.share.ratio), max(high, middle.share.ratio), trials_count=len(ratios))
     is_sure = low >= THRESHOLDS.named_ratio

@@ -28,11 +28,12 @@ from pgdyno.analyse.capacity.usage import (
     choose_uses,
     count_cpus_in_rounds,
     count_in_rounds,
+    estimate_uses,
     watch_cpus,
 )
 from pgdyno.analyse.disk.demand import DiskLimits, DiskUse, UseKind
 from pgdyno.analyse.disk.entries import DiskFigureKey
-from pgdyno.analyse.estimate import Estimate, divide_estimates, estimate_geometric_mean, exact_estimate, scale_estimate
+from pgdyno.analyse.estimate import Estimate, divide_estimates, exact_estimate, scale_estimate
 from pgdyno.analyse.types import OTHERS_RATIO, WorkloadAnalysis
 from pgdyno.record.types import UNSEEN_MACHINE, TrialStatus
 from pgdyno.units import format_cpus
@@ -140,8 +141,8 @@ def _allow_for_idle_cpus(tps: Estimate, idle_ratio: float) -> Estimate:
 
 def _bound_generator(trials: Sequence[FinishedTrial], threads: int) -> _Found:
     """Bound the load by pgbench's threads, from its busiest one, because clients are distributed evenly."""
-    ratios = [(trial.shares.get("load_generator_thread_ratio"), rate_tps) for trial, rate_tps in trials]
-    taken = [Usage(ratio * threads, rate_tps) for ratio, rate_tps in ratios if ratio is not None]
+    ratios = [(trial.seen.shares.get("load_generator_thread_ratio"), trial) for trial in trials]
+    taken = [trial.use(ratio * threads) for ratio, trial in ratios if ratio is not None]
     how = f"pgbench with {threads} threads" if threads > 1 else "pgbench with one thread"
     limit = exact_estimate(float(threads), unit="s/s")
     return _bound_by_usage(BoundKind.LOAD_GENERATOR, taken, limit, how=how, unseen="pgbench was not sampled")
@@ -157,9 +158,9 @@ def _bound_flushes(trials: Sequence[FinishedTrial], clients: int, limits: DiskLi
     demand = exact_estimate(each, unit="count")
     tps = divide_estimates(limit, demand, unit="tps")
     # A commit that waits for a flush is a transaction.
-    rounds = [Usage(trial.rate_tps, trial.rate_tps) for trial in trials if trial.is_of_round]
-    taken, which = choose_uses([Usage(use.used, rate_tps) for use, rate_tps in uses], rounds)
-    reached = estimate_geometric_mean([one.amount for one in taken], unit="tps")
+    rounds = [trial.use(trial.rate_tps) for trial in trials if trial.is_of_round]
+    taken, which = choose_uses([trial.use(use.used) for use, trial in uses], rounds)
+    reached = estimate_uses([one.amount for one in taken], taken, unit="tps")
     bound = Bound(
         kind=BoundKind.FLUSHES,
         tps=tps,
@@ -181,7 +182,7 @@ def _bound_device(trials: Sequence[FinishedTrial], use_kind: UseKind, limits: Di
     if uses:
         counted = COUNTED_IN_ROUNDS.get(use_kind)
         rounds = [] if counted is None else count_in_rounds(trials, counted)
-        taken, which = choose_uses([Usage(use.used, rate_tps) for use, rate_tps in uses], rounds)
+        taken, which = choose_uses([trial.use(use.used) for use, trial in uses], rounds)
         limit, how = _limit(uses[0][0], key, limits), f"{uses[0][0].how}{which}"
         return _bound_by_usage(kind, taken, limit, how=how, unseen=_NOT_SEEN)
     if limits is None:
@@ -197,9 +198,9 @@ def _find_missing_card(limits: DiskLimits | None) -> str | None:
     return None if limits.wal is None or limits.wal.entries else NO_WAL_CARD
 
 
-def _list_uses(trials: Sequence[FinishedTrial], kind: UseKind) -> list[tuple[DiskUse, float]]:
-    found = [(None if trial.disk is None else trial.disk.find(kind), rate_tps) for trial, rate_tps in trials]
-    return [(use, rate_tps) for use, rate_tps in found if use is not None]
+def _list_uses(trials: Sequence[FinishedTrial], kind: UseKind) -> list[tuple[DiskUse, FinishedTrial]]:
+    found = [(None if trial.seen.disk is None else trial.seen.disk.find(kind), trial) for trial in trials]
+    return [(use, trial) for use, trial in found if use is not None]
 
 
 def _limit(use: DiskUse, key: DiskFigureKey | None, limits: DiskLimits | None, *, per: float = 1.0) -> Estimate:
@@ -221,14 +222,14 @@ def _bound_by_usage(kind: BoundKind, taken: Sequence[Usage], limit: Estimate, *,
     if not all(one.amount for one in taken):
         return kind, HARDLY_USED
     unit = _DEMAND_UNITS[limit.unit]
-    charged = estimate_geometric_mean([one.amount / one.left_ratio / one.rate_tps for one in taken], unit=unit)
-    amount = estimate_geometric_mean([one.amount / one.left_ratio for one in taken], unit=limit.unit)
-    left = estimate_geometric_mean([one.left_ratio for one in taken], unit="ratio")
+    charged = estimate_uses([one.amount / one.left_ratio / one.rate_tps for one in taken], taken, unit=unit)
+    amount = estimate_uses([one.amount / one.left_ratio for one in taken], taken, unit=limit.unit)
+    left = estimate_uses([one.left_ratio for one in taken], taken, unit="ratio")
     bound = Bound(
         kind=kind,
         # The limit has trials of its own.
         tps=msgspec.structs.replace(divide_estimates(limit, charged, unit="tps"), n=charged.n),
-        demand=estimate_geometric_mean([one.amount / one.rate_tps for one in taken], unit=unit),
+        demand=estimate_uses([one.amount / one.rate_tps for one in taken], taken, unit=unit),
         limit=scale_estimate(limit, left.value or 1.0),
         used=divide_estimates(amount, limit, unit="ratio"),
         how=how,

@@ -179,12 +179,17 @@ def _name_next(removed: str, now: Estimate, then: Bound, at_clients: Estimate) -
 
 def _share(workload: WorkloadAnalysis, resource: Resource) -> Estimate:
     """Estimate the share of a transaction's time that goes to a resource, over trials; for one trial with its sampling interval."""
-    shares = [share for trial in workload.trials if trial.time is not None and (share := trial.time.find(resource))]
-    if not shares:
+    found = [
+        (share, trial.record.planned.round)
+        for trial in workload.trials
+        if trial.time is not None and (share := trial.time.find(resource))
+    ]
+    if not found:
         return absent_estimate("where transactions' time goes was not sampled", unit="ratio")
-    if len(shares) > 1:
-        return estimate_mean_of_trials([share.ratio for share in shares], unit="ratio")
-    only = shares[0]
+    if len(found) > 1:
+        rounds = [number for _, number in found]
+        return estimate_mean_of_trials([share.ratio for share, _ in found], unit="ratio", rounds=rounds)
+    only, _ = found[0]
     return Estimate(value=only.ratio, low=only.low_ratio, high=only.high_ratio, n=1, unit="ratio")
 
 

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import NamedTuple, TypeVar
 
 from pgdyno.analyse.disk.demand import UseKind
+from pgdyno.analyse.estimate import Estimate, estimate_over_trials
 from pgdyno.analyse.types import OTHERS_RATIO, TrialAnalysis
 
 _T = TypeVar("_T")
@@ -19,10 +20,11 @@ COUNTED_IN_ROUNDS = {UseKind.WAL: "wal_bytes", UseKind.READ_BYTES: "device_read_
 
 
 class Usage(NamedTuple):
-    """The use of a resource per second in one trial, the trial's TPS, and the share of the resource left to it."""
+    """The use of a resource per second in one trial, the trial's TPS and round, and the share of the resource left to it."""
 
     amount: float
     rate_tps: float
+    round: int
     left_ratio: float = 1.0
 
 
@@ -36,6 +38,10 @@ class FinishedTrial(NamedTuple):
     def is_of_round(self) -> bool:
         """Whether it is a trial of a live round, which no sampler watched."""
         return self.seen.record.slice_s is not None
+
+    def use(self, amount: float, *, left_ratio: float = 1.0) -> Usage:
+        """Return the use of a resource in this trial, as much as that per second."""
+        return Usage(amount, self.rate_tps, self.seen.record.planned.round, left_ratio)
 
 
 class CpuUse(NamedTuple):
@@ -66,8 +72,13 @@ def choose_uses(watched: Sequence[_T], rounds: Sequence[_T]) -> tuple[Sequence[_
 
 def count_in_rounds(trials: Sequence[FinishedTrial], metric: str) -> list[Usage]:
     """Return what each trial of live rounds used a second, by a count per transaction."""
-    found = [(trial.seen.counts_per_transaction.get(metric), trial.rate_tps) for trial in trials if trial.is_of_round]
-    return [Usage(each * rate_tps, rate_tps) for each, rate_tps in found if each is not None]
+    found = [(trial.seen.counts_per_transaction.get(metric), trial) for trial in trials if trial.is_of_round]
+    return [trial.use(each * trial.rate_tps) for each, trial in found if each is not None]
+
+
+def estimate_uses(amounts: Sequence[float], taken: Sequence[Usage], *, unit: str) -> Estimate:
+    """Estimate the geometric mean of positive amounts, one for each use; the uses of one round count as one."""
+    return estimate_over_trials(amounts, unit=unit, rounds=[one.round for one in taken])
 
 
 def watch_cpus(trial: FinishedTrial, usable: float) -> CpuUse | None:
@@ -81,7 +92,7 @@ def watch_cpus(trial: FinishedTrial, usable: float) -> CpuUse | None:
     own = busy - others if is_narrowed or others > OTHERS_RATIO else busy
     stolen = 0.0 if is_narrowed else shares.get("cpu_steal_ratio") or 0.0
     return CpuUse(
-        usage=Usage(max(0.0, own) * count, trial.rate_tps, left_ratio=max(0.01, 1.0 - stolen)),
+        usage=trial.use(max(0.0, own) * count, left_ratio=max(0.01, 1.0 - stolen)),
         cpus=count,
         idle_ratio=max(0.0, 1.0 - busy - stolen),
         others_ratio=told,
@@ -95,7 +106,7 @@ def count_cpus_in_rounds(trials: Sequence[FinishedTrial], watched: Sequence[CpuU
     count, left_ratio = watched[0].cpus, statistics.fmean(one.usage.left_ratio for one in watched)
     return [
         CpuUse(
-            usage=Usage(one.amount / 1e3, one.rate_tps, left_ratio=left_ratio),
+            usage=one._replace(amount=one.amount / 1e3, left_ratio=left_ratio),
             cpus=count,
             idle_ratio=max(0.0, left_ratio - one.amount / 1e3 / count),
             others_ratio=None,

@@ -159,7 +159,8 @@ def _list_estimates(side: Side) -> Iterator[tuple[str, Estimate]]:
     for name in _COUNTS if side.part is None else ():
         values = [trial.counts_per_transaction.get(name) for trial in side.trials]
         if any(values):
-            yield name, estimate_over_trials(values, unit=find_metric(name).unit, missing="not counted")
+            unit, rounds = find_metric(name).unit, [trial.record.planned.round for trial in side.trials]
+            yield name, estimate_over_trials(values, unit=unit, missing="not counted", rounds=rounds)
 
 
 def _ratio(metric: str, first: Estimate, other: Estimate) -> Estimate:

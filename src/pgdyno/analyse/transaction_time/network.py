@@ -11,6 +11,7 @@ for a CPU where the machine is busy. Of a round trip that is about as quick as o
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 
 import msgspec
@@ -119,12 +120,19 @@ def measure_network(
     )
 
 
-def estimate_network(trials: Sequence[NetworkTime | None]) -> NetworkEstimate | None:
-    """Estimate the network's part over trials; None if there is no network."""
+def estimate_network(trials: Sequence[NetworkTime | None], *, rounds: Sequence[int] = ()) -> NetworkEstimate | None:
+    """Estimate the network's part over trials; None if there is no network.
+
+    Args:
+        trials: What each trial showed of it.
+        rounds: As for `estimate_over_trials`.
+    """
     known = [trial for trial in trials if trial is not None]
+    rounds = [number for number, trial in zip(rounds, trials, strict=True) if trial is not None] if rounds else ()
     if not known:
         return None
     missing = next((trial.absent for trial in known if trial.absent is not None), "no number")
+    estimate = functools.partial(estimate_over_trials, missing=missing, rounds=rounds)
     counts = [trial.exchanges_count for trial in known if trial.exchanges_count is not None]
     medians = [
         None
@@ -135,9 +143,9 @@ def estimate_network(trials: Sequence[NetworkTime | None]) -> NetworkEstimate | 
     return NetworkEstimate(
         is_far=all(trial.is_far for trial in known if trial.ratio is not None),
         is_local=all(trial.is_local for trial in known),
-        ratio=_within_one(estimate_over_trials([trial.ratio for trial in known], unit="ratio", missing=missing)),
-        median_ratio=_within_one(estimate_over_trials(medians, unit="ratio", missing=missing)),
-        ping_ms=estimate_over_trials([trial.ping_ms for trial in known], unit="ms", missing=missing),
+        ratio=_within_one(estimate([trial.ratio for trial in known], unit="ratio")),
+        median_ratio=_within_one(estimate(medians, unit="ratio")),
+        ping_ms=estimate([trial.ping_ms for trial in known], unit="ms"),
         exchanges_count=sum(counts) / len(counts) if counts else None,
     )
 

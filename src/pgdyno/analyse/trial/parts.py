@@ -69,20 +69,25 @@ def _sum_known(counts: Sequence[int | None]) -> int | None:
 
 def estimate_parts(trials: Sequence[TrialAnalysis]) -> tuple[PartAnalysis, ...]:
     """Estimate what each part of a load did, over the trials of one variant."""
-    seen: dict[str, list[PartFigures]] = {}
-    for part in (part for trial in trials for part in trial.parts):
-        seen.setdefault(part.name, []).append(part)
-    return tuple(
-        PartAnalysis(
-            name=name,
-            endpoints=of[0].endpoints,
-            clients=of[0].clients,
-            tps=estimate_over_trials([part.tps for part in of], unit="tps"),
-            latency_ms=estimate_latencies(
-                [part.percentiles for part in of if part.percentiles],
-                [part.latency_mean_ms for part in of if part.percentiles],
-            ),
-            failed_count=_sum_known([part.failed_count for part in of]),
-        )
-        for name, of in seen.items()
+    seen: dict[str, list[tuple[int, PartFigures]]] = {}
+    for trial in trials:
+        for part in trial.parts:
+            seen.setdefault(part.name, []).append((trial.record.planned.round, part))
+    return tuple(_estimate_part(of) for of in seen.values())
+
+
+def _estimate_part(in_rounds: Sequence[tuple[int, PartFigures]]) -> PartAnalysis:
+    of = [part for _, part in in_rounds]
+    with_latency = [(number, part) for number, part in in_rounds if part.percentiles]
+    return PartAnalysis(
+        name=of[0].name,
+        endpoints=of[0].endpoints,
+        clients=of[0].clients,
+        tps=estimate_over_trials([part.tps for part in of], unit="tps", rounds=[number for number, _ in in_rounds]),
+        latency_ms=estimate_latencies(
+            [part.percentiles for _, part in with_latency],
+            [part.latency_mean_ms for _, part in with_latency],
+            rounds=[number for number, _ in with_latency],
+        ),
+        failed_count=_sum_known([part.failed_count for part in of]),
     )

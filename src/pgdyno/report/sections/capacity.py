@@ -103,9 +103,7 @@ def bounds_table(capacity: Capacity) -> Table | None:
     )
     counts = {bound.demand.n for bound in capacity.bounds} - {0}
     unless = ", where the source names no others" if len(counts) > 1 else ""
-    watched = (
-        f" Uses are those of {count_things(min(counts), 'trial')} that samplers watched{unless}." if counts else ""
-    )
+    watched = f" Uses are those of trials that samplers watched, n = {min(counts)}{unless}." if counts else ""
     reasons: dict[str, list[str]] = {}
     for kind in BoundKind:
         if kind.value in capacity.absent:
