@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pgdyno.analyse.bottleneck.agreement import judge_workload
+from pgdyno.analyse.bottleneck.evidence_rules import list_support
 from pgdyno.analyse.bottleneck.sign_reading import read_signs
 from pgdyno.analyse.series import ChartKind, Event, Series
 from pgdyno.analyse.study import analyse_study
@@ -222,6 +223,21 @@ def test_who_fills_the_cpus_must_be_seen_where_nobody_counted_for_the_backends(o
     found = judge([msgspec.structs.replace(trial, shares={**trial.shares, "cpu_others_ratio": others})])
     assert (found.resource, found.certainty) == (Resource.UNKNOWN, Certainty.UNKNOWN)
     assert found.evidence[0].startswith("all CPUs 99 % busy")
+
+
+def test_full_cpus_are_seen_although_some_of_their_time_is_stolen() -> None:
+    """No CPU can be busy while the hypervisor has it: of 90 % that it left, all is used."""
+    trial = analyse(make_timed(WAITING, cpu_share=0.9))
+    stolen = msgspec.structs.replace(trial, shares={**trial.shares, "cpu_steal_ratio": 0.1})
+    assert judge([trial]).resource is not Resource.CPU
+    found = judge([stolen])
+    assert found.resource is Resource.CPU
+    assert found.evidence[1].startswith("all CPUs 90 % busy and 10 % stolen by the hypervisor")
+    signs = read_signs(make_record(), LOAD, stolen)
+    assert list_support(signs, Resource.CPU) == ("the CPUs were 90 % busy and 10 % stolen by the hypervisor",)
+    others = judge([msgspec.structs.replace(stolen, shares={**stolen.shares, "cpu_others_ratio": None})])
+    assert others.resource is Resource.UNKNOWN
+    assert others.evidence[0].startswith("all CPUs 90 % busy and 10 % stolen")
 
 
 @pytest.mark.parametrize(("busy", "others"), [(0.98, 0.51), (0.944, 0.493), (0.537, 0.046)])

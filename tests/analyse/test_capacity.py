@@ -144,6 +144,24 @@ def test_a_quota_is_what_there_is_whatever_others_do_beside_it() -> None:
     host = msgspec.structs.replace(record.host, cpu_limit=1.0)
     bounds, _ = find_bounds(workload, host.usable_cpu_count, None)
     assert bounds[0].tps.value == pytest.approx(1000.0)
+    # Half of the quota is idle, whatever is of the machine.
+    assert bounds[0].idle_ratio == pytest.approx(0.5)
+
+
+def test_a_quota_that_is_used_up_allows_no_more_however_idle_the_machine_is() -> None:
+    _, workload = draw_load(msgspec.structs.replace(WRITING, tps=1000.0), sd=0.0)
+    # 2 of 16 CPUs busy, by the load alone.
+    trials = tuple(
+        msgspec.structs.replace(
+            trial, shares={**trial.shares, "cpu_busy_ratio": 2 * trial.tps / 1000.0 / 16}, cpus_seen_count=16
+        )
+        for trial in workload.trials
+    )
+    bounds, _ = find_bounds(msgspec.structs.replace(workload, trials=trials), 2.0, None)
+    cpu = next(bound for bound in bounds if bound.kind is BoundKind.CPU)
+    assert cpu.used.value == pytest.approx(1.0)
+    assert cpu.idle_ratio == pytest.approx(0.0)
+    assert (cpu.tps.value, cpu.tps.high) == pytest.approx((1000.0, 1000.0))
 
 
 def test_what_is_not_known_has_a_reason_and_no_bound() -> None:

@@ -21,6 +21,7 @@ from pgdyno.facts.versions import TRIED_MAJORS
 from pgdyno.record.store import RecordStore
 from pgdyno.record.trial_data import TrialData, read_trial_data
 from pgdyno.record.types import Gap, SettingFact, StudyRecord, TableState, TrialRecord, TrialStatus
+from tests.analyse.timed import FLUSH, RUNNING, make_timed
 
 RECORDS = Path(__file__).parents[1] / "data" / "records"
 
@@ -264,6 +265,40 @@ def test_on_full_cpus_waits_that_may_be_queues_are_not_judged() -> None:
     assert rows["wait_io_ratio"].level is None
     # Who waits for a row waits for it whatever the CPUs do.
     assert rows["wait_lock_ratio"].level is not None
+
+
+def test_under_a_quota_that_is_used_up_waits_are_not_judged_however_idle_the_machine_is() -> None:
+    record, _ = read("v1-pg18")
+    data = make_timed({FLUSH: 6.0, RUNNING: 2.0}, cpu_share=0.48)
+    for limit, is_judged in ((None, True), (1.0, False), (1.5, True)):
+        host = msgspec.structs.replace(record.host, cpu_count=2, cpu_limit=limit)
+        row = assess(msgspec.structs.replace(record, host=host), data)["wait_io_ratio"]
+        assert (row.level is not None) == is_judged
+    host = msgspec.structs.replace(record.host, cpu_count=2, cpu_limit=1.0)
+    reason = assess(msgspec.structs.replace(record, host=host), data)["wait_io_ratio"].reason
+    assert reason == "96 % of the CPU quota was used: such waits may be queues for a CPU"
+
+
+def test_cpus_of_which_some_time_is_stolen_are_full_before_they_are_all_busy() -> None:
+    record, _ = read("v1-pg18")
+    data = make_timed({FLUSH: 6.0, RUNNING: 2.0}, cpu_share=0.88)
+    assert assess(record, data)["wait_io_ratio"].level is not None
+    row = assess(record, with_steal(data, 0.1))["wait_io_ratio"]
+    assert (row.level, row.reason) == (None, "the CPUs were 98 % busy: such waits may be queues for one")
+
+
+def with_steal(data: TrialData, stolen: float) -> TrialData:
+    """The trial with so much of the CPUs' time stolen instead of idle."""
+    assert data.os is not None
+    frame = data.os.frame
+    ticks = 100 * (frame["t_s"] - frame["t_s"][0])
+    columns = []
+    for cpu in ("cpu0", "cpu1"):
+        columns += [
+            (stolen * ticks).alias(f"{cpu}/steal"),
+            (frame[f"{cpu}/idle"] - stolen * ticks).alias(f"{cpu}/idle"),
+        ]
+    return msgspec.structs.replace(data, os=msgspec.structs.replace(data.os, frame=frame.with_columns(columns)))
 
 
 def test_checkpoints_that_only_their_time_makes_are_no_warning() -> None:

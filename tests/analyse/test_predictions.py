@@ -84,6 +84,15 @@ def test_what_others_use_of_the_cpus_is_left_out() -> None:
     assert crowded < alone
 
 
+def test_what_others_use_beside_a_quota_takes_nothing_from_it() -> None:
+    """One CPU of two: others first use the second."""
+    alone, beside, crowded = (
+        named(predict_trial(before(earlier=make_data(others_share=share), cpu_count=1.0)))[TPS].value
+        for share in (0.0, 0.4, 0.7)
+    )
+    assert crowded < beside == alone
+
+
 @pytest.mark.parametrize(
     "others",
     [

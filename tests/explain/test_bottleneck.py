@@ -26,6 +26,7 @@ from pgdyno.spec.pooler import PoolMode
 from pgdyno.spec.study import Study
 from pgdyno.spec.table import QueryMode
 from pgdyno.spec.variant import make_variant
+from tests.analyse.experiments import in_rounds
 from tests.analyse.joined import make_workload
 from tests.analyse.kept_causes import analyse_kept, list_names
 from tests.rows import each_row
@@ -235,7 +236,7 @@ def test_all_figures_of_a_finding_are_of_one_trial() -> None:
         own,
         record=msgspec.structs.replace(own.record, planned=planned),
         tps=(own.tps or 0.0) * 2,
-        shares={**own.shares, "cpu_busy_ratio": 1.0, "cpu_others_ratio": 0.0},
+        shares={**own.shares, "cpu_busy_ratio": 0.9, "cpu_others_ratio": 0.0, "cpu_steal_ratio": 0.0},
     )
     two = msgspec.structs.replace(
         workload, trials=(own, other), bottleneck=msgspec.structs.replace(say(Resource.WAL_FLUSH), trial=1)
@@ -446,9 +447,9 @@ def count_statement(query: str, exec_ms: float, read_pages: int) -> StatementCou
 
 
 NAMED = (
-    (Resource.LOCK, "90 % (90 to 90 %, over 2 trials) of execution time by pg_stat_statements: `UPDATE b`"),
+    (Resource.LOCK, "90 % (90 to 90 %, n = 2) of execution time by pg_stat_statements: `UPDATE b`"),
     (Resource.CPU, "of execution time by pg_stat_statements: `UPDATE b`"),
-    (Resource.DATA_READ, "75 % (75 to 75 %, over 2 trials) of the pages read by pg_stat_statements: `SELECT a`"),
+    (Resource.DATA_READ, "75 % (75 to 75 %, n = 2) of the pages read by pg_stat_statements: `SELECT a`"),
     (Resource.TEMP_FILE, ""),
     (Resource.WAL_FLUSH, ""),
 )
@@ -460,8 +461,8 @@ def test_the_statement_behind_a_limit_is_named(resource: Resource, named: str) -
     (workload,) = analysis.workloads
     counted = (count_statement("UPDATE b", 9.0, 1), count_statement("SELECT a", 1.0, 3))
     trial = workload.trials[0]
-    trials = (msgspec.structs.replace(trial, record=msgspec.structs.replace(trial.record, statements=counted)),) * 2
-    changed = msgspec.structs.replace(workload, bottleneck=say(resource), trials=trials)
+    counting = msgspec.structs.replace(trial, record=msgspec.structs.replace(trial.record, statements=counted))
+    changed = msgspec.structs.replace(workload, bottleneck=say(resource), trials=tuple(in_rounds([counting] * 2)))
     (finding,) = find_bottlenecks(record, msgspec.structs.replace(analysis, workloads=(changed,)))
     assert named in finding.evidence
     assert ("pg_stat_statements" in finding.evidence) == bool(named)

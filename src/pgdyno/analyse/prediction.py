@@ -294,11 +294,15 @@ def _cpu_s_per_transaction(data: TrialData) -> float | None:
 
 
 def _cpus_left(cpu_count: float, data: TrialData) -> float:
-    """Compute the CPUs left over by programs that are not part of the study; at least a tenth of them."""
+    """Compute the CPUs left over by programs that are not part of the study; at least a tenth of them.
+
+    A quota may leave the study fewer CPUs than were seen: others first use those beyond it.
+    """
     if data.os is None:
         return cpu_count
-    used = (data.mean_within_load(series.cpu_of_others(data.os)) or 0.0) * len(series.list_cpus(data.os))
-    return max(0.1 * cpu_count, cpu_count - max(0.0, used))
+    seen = len(series.list_cpus(data.os))
+    used = (data.mean_within_load(series.cpu_of_others(data.os)) or 0.0) * seen
+    return max(0.1 * cpu_count, min(cpu_count, max(cpu_count, seen) - used))
 
 
 def _find_distance_bytes(data: TrialData) -> float | None:

@@ -188,7 +188,7 @@ def _name_statement(workload: WorkloadAnalysis, found: Bottleneck) -> Iterator[s
     for use in rank_statements(workload.trials, divided=counters)[:1]:
         share, bounds = use.share, ""
         if share.low is not None and share.high is not None:
-            bounds = f" ({share.low * 100:.0f} to {share.high * 100:.0f} %, over {share.n} trials)"
+            bounds = f" ({share.low * 100:.0f} to {share.high * 100:.0f} %, n = {share.n})"
         query = textwrap.shorten(use.query or "", _QUERY_WIDTH, placeholder=" …")
         yield f"{(share.value or 0.0) * 100:.0f} %{bounds} of {work} by pg_stat_statements: `{query}`"
 
@@ -256,7 +256,8 @@ def _cpu_left(found: Bottleneck, signs: Signs) -> float | None:
     is_theirs = _are_others_to_stop(found, others)
     if own is None or own <= 0.0 or (found.resource is Resource.CPU and not is_theirs):
         return None
-    return max(0.0, (1.0 - (0.0 if is_theirs else others or 0.0)) / own - 1.0)
+    taken = signs.stolen_ratio + (0.0 if is_theirs else others or 0.0)
+    return max(0.0, (1.0 - taken) / own - 1.0)
 
 
 def _describe_gain(gain: _Gain) -> str:

@@ -70,13 +70,13 @@ def find_disabled_timing(signs: Signs, resource: Resource) -> str | None:
 def _support_cpu(signs: Signs) -> Iterator[str]:
     if signs.throttled_ratio is not None and signs.throttled_ratio >= THRESHOLDS.throttled_ratio:
         yield f"the control group's CPU quota ran out in {format_share(signs.throttled_ratio)} of its periods"
-    busy = signs.shares.get("cpu_busy_ratio")
+    busy = signs.cpu_use_ratio
     if signs.is_cpu_subset:
         # The CPU figures cover more CPUs than the load may use.
         if signs.saturated_cpu is not None:
             yield signs.saturated_cpu
     elif busy is not None and busy >= THRESHOLDS.full_cpu_ratio:
-        yield f"the CPUs were {format_share(busy)} busy"
+        yield f"the CPUs were {signs.cpu_use}"
 
 
 def _cpu_context(signs: Signs) -> Iterator[str]:

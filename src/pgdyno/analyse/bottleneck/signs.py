@@ -14,6 +14,7 @@ from pgdyno.analyse.thresholds import THRESHOLDS
 from pgdyno.analyse.transaction_time.shares import TransactionTime
 from pgdyno.analyse.types import GeneratorFigures
 from pgdyno.plan.plan import PlannedWorkload
+from pgdyno.record.samples.os_series import share_of_left
 from pgdyno.spec.study import BUILTIN_SCRIPTS
 from pgdyno.units import format_cpus, format_share
 
@@ -83,6 +84,25 @@ class Signs(msgspec.Struct, kw_only=True):
         return None if self.is_cpu_subset else self.shares.get("cpu_others_ratio")
 
     @property
+    def stolen_ratio(self) -> float:
+        """Share of the CPUs' time that the hypervisor gave to other guests; 0 of CPUs that were not told apart."""
+        return 0.0 if self.is_cpu_subset else self.shares.get("cpu_steal_ratio") or 0.0
+
+    @property
+    def cpu_use_ratio(self) -> float | None:
+        """Busy share of the time that the hypervisor left the CPUs; None if it was not sampled."""
+        busy = self.shares.get("cpu_busy_ratio")
+        return None if busy is None else share_of_left(busy, self.stolen_ratio)
+
+    @property
+    def cpu_use(self) -> str:
+        """How busy the CPUs were, in words, such as `90 % busy and 10 % stolen by the hypervisor`."""
+        busy = self.shares.get("cpu_busy_ratio") or 0.0
+        is_full = busy >= THRESHOLDS.full_cpu_ratio
+        beside = "" if is_full else f" and {format_share(self.stolen_ratio)} stolen by the hypervisor"
+        return f"{format_share(busy)} busy{beside}"
+
+    @property
     def is_cpu_subset(self) -> bool:
         """True if the load may use only some of the observed CPUs: what others used of these is then unknown."""
         seen, usable = self.cpus_seen_count, self.usable_cpu_count
@@ -91,7 +111,7 @@ class Signs(msgspec.Struct, kw_only=True):
     @property
     def saturated_cpu(self) -> str | None:
         """Why the CPUs are full of this load, whatever its backends seem to wait for; None if they are not."""
-        busy, others, own = self.shares.get("cpu_busy_ratio"), self.shares.get("cpu_others_ratio"), self.own_cpu_ratio
+        busy, others, own = self.cpu_use_ratio, self.shares.get("cpu_others_ratio"), self.own_cpu_ratio
         if busy is None or others is None or own is None or self.usable_cpu_count is None:
             return None
         if self.is_cpu_subset:
@@ -101,17 +121,14 @@ class Signs(msgspec.Struct, kw_only=True):
             )
         # If waits for a CPU were counted, the shares contain them already, unless the load itself fills all CPUs.
         least = THRESHOLDS.full_cpu_ratio
+        own = share_of_left(own, self.stolen_ratio)
         is_own = own >= least if self.has_cpu_wait_counts else others < THRESHOLDS.others_ratio
-        return (
-            f"all CPUs {format_share(busy)} busy, so that no more clients bring more TPS"
-            if busy >= least and is_own
-            else None
-        )
+        return f"all CPUs {self.cpu_use}, so that no more clients bring more TPS" if busy >= least and is_own else None
 
     @property
     def ambiguous_cpu(self) -> str | None:
         """Why any wait may be a queue for the CPUs: they are full, not of this load alone, and waits for them were not counted."""
-        busy, others = self.shares.get("cpu_busy_ratio"), self.shares.get("cpu_others_ratio")
+        busy, others = self.cpu_use_ratio, self.shares.get("cpu_others_ratio")
         if (
             busy is None
             or busy < THRESHOLDS.full_cpu_ratio
@@ -124,7 +141,7 @@ class Signs(msgspec.Struct, kw_only=True):
             if others is None
             else f"{format_share(others)} with programs that are no part of the study"
         )
-        return f"all CPUs {format_share(busy)} busy, {whose}, and how long backends waited for one was not counted"
+        return f"all CPUs {self.cpu_use}, {whose}, and how long backends waited for one was not counted"
 
     @property
     def saturated_generator(self) -> str | None:

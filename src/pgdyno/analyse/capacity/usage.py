@@ -51,6 +51,7 @@ class CpuUse(NamedTuple):
     cpus: int
     """How many CPUs there are."""
     idle_ratio: float
+    """The share that was idle of those that the study may use."""
     others_ratio: float | None
     """What other programs used of them; None if that is not known."""
 
@@ -91,10 +92,11 @@ def watch_cpus(trial: FinishedTrial, usable: float) -> CpuUse | None:
     is_narrowed, others = usable < count, told or 0.0
     own = busy - others if is_narrowed or others > OTHERS_RATIO else busy
     stolen = 0.0 if is_narrowed else shares.get("cpu_steal_ratio") or 0.0
+    used = max(0.0, own) * count
     return CpuUse(
-        usage=trial.use(max(0.0, own) * count, left_ratio=max(0.01, 1.0 - stolen)),
+        usage=trial.use(used, left_ratio=max(0.01, 1.0 - stolen)),
         cpus=count,
-        idle_ratio=max(0.0, 1.0 - busy - stolen),
+        idle_ratio=max(0.0, 1.0 - used / usable if is_narrowed else 1.0 - busy - stolen),
         others_ratio=told,
     )
 

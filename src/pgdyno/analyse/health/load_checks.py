@@ -142,9 +142,16 @@ def _wait_share(seen: ObservedTrial, kind: str, *, is_queueing: bool) -> Reading
     reading = Reading(waiting / total, f"{waiting:.2g} of {total:.2g} sessions, {looks:,.0f} looks")
     if looks < _MIN_SAMPLES:
         return reading._replace(reason=f"fewer than {_MIN_SAMPLES} looks found a session in a transaction")
-    busy = seen.cpu_busy_ratio
-    if is_queueing and busy is not None and busy > _FULL_CPU_RATIO:
-        return reading._replace(reason=f"the CPUs were {busy * 100:.0f} % busy: such waits may be queues for one")
-    if is_queueing and seen.record.host is None:
-        return reading._replace(reason=f"{UNSEEN_MACHINE}: such waits may be queues for a CPU")
-    return reading
+    return reading._replace(reason=_why_queueing(seen)) if is_queueing else reading
+
+
+def _why_queueing(seen: ObservedTrial) -> str | None:
+    """Return why waits may be queues for a CPU; None if CPUs were left."""
+    busy, of_quota = seen.cpu_busy_ratio, seen.quota_use_ratio
+    if of_quota is not None and of_quota > _FULL_CPU_RATIO:
+        return f"{of_quota * 100:.0f} % of the CPU quota was used: such waits may be queues for a CPU"
+    if busy is not None and busy > _FULL_CPU_RATIO:
+        return f"the CPUs were {busy * 100:.0f} % busy: such waits may be queues for one"
+    if seen.record.host is None:
+        return f"{UNSEEN_MACHINE}: such waits may be queues for a CPU"
+    return None

@@ -61,8 +61,20 @@ class ObservedTrial(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @functools.cached_property
     def cpu_busy_ratio(self) -> float | None:
-        """Share of the CPUs' time that they were busy; None if it was not sampled."""
-        return None if self.data.os is None else self.data.mean_within_load(series.cpu_busy(self.data.os))
+        """Busy share of the time that the hypervisor left the CPUs; None if it was not sampled."""
+        if self.data.os is None:
+            return None
+        busy, stolen = (self.data.mean_within_load(line(self.data.os)) for line in (series.cpu_busy, series.steal))
+        return None if busy is None else series.share_of_left(busy, stolen)
+
+    @functools.cached_property
+    def quota_use_ratio(self) -> float | None:
+        """Share of its CPU quota that the study used; None without a quota, or if that was not sampled."""
+        samples, usable = self.data.os, self.record.usable_cpu_count
+        if samples is None or usable is None or usable >= len(series.list_cpus(samples)):
+            return None
+        used = self.data.mean_within_load(series.cpus_of(samples, "tree.study"))
+        return None if used is None else used / usable
 
     def grown(self, name: str) -> CounterGrowth:
         """Return the growth of a server counter, by its canonical name."""

@@ -63,6 +63,11 @@ def steal(samples: OsSamples) -> Sampled:
     return next(series for series in cpu_shares(samples) if series.label == "steal")
 
 
+def share_of_left(ratio: float, stolen_ratio: float | None) -> float:
+    """Return a share of all CPUs' time as one of the time that the hypervisor left them: stolen time is busy with nothing."""
+    return min(1.0, ratio / max(0.01, 1.0 - (stolen_ratio or 0.0)))
+
+
 def cpu_of_others(samples: OsSamples) -> Sampled:
     """Return the share of all CPUs' time that programs outside the process tree `study` used, with kernel threads.
 
