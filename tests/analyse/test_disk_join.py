@@ -1,11 +1,17 @@
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
+import numpy as np
+import polars as pl
 import pytest
 
 from pgdyno.analyse.disk.demand import DiskLimits, UseKind, find_all_limits, find_limits, measure_disk_demand
 from pgdyno.record.device.disk_card import DiskCard
+from pgdyno.record.samples.os_series import CPU_KINDS, cpu_busy, disk_series
 from pgdyno.record.serverlog import CheckpointComplete, LogOrigin
+from pgdyno.record.trial_data import TrialData
 from pgdyno.record.types import SettingFact
 from pgdyno.spec.host import DiskSpec, HostSpec
 from tests.analyse.joined import COUNT, DEVICE, SECONDS, START_S, make_data, make_workload
@@ -16,6 +22,9 @@ LIMITS = DiskLimits(
 )
 COMMITS = {"xact_commit_count": float(COUNT), "blks_read_pages": 2.0 * COUNT}
 MB = 1e6
+DISK_FIELDS = (
+    "reads", "writes", "flushes", "sectors_read", "sectors_written", "read_ms", "write_ms", "flush_ms", "io_ms", "weighted_io_ms"
+)  # fmt: skip
 HOST = "c7g.2xlarge"
 INSTANCE_STORE = msgspec.structs.replace(make_look(), models={"nvme1n1": "Amazon EC2 NVMe Instance Storage"})
 
@@ -180,3 +189,48 @@ def test_without_a_device_or_samples_only_the_server_is_seen() -> None:
     assert (join.busy_ratio, join.read_await_ms) == (None, None)
     none = measure_disk_demand(data, make_workload("tpcb-like"), DiskLimits(), device=DEVICE, tps=710.0)
     assert none.uses == ()
+
+
+def with_counters(data: TrialData, times: Sequence[float], **counters: Sequence[float]) -> TrialData:
+    """The trial as if its machine had been sampled at these times."""
+    assert data.os is not None
+    columns = {"t_s": list(times), **{name.replace("__", "/"): list(values) for name, values in counters.items()}}
+    return msgspec.structs.replace(data, os=msgspec.structs.replace(data.os, frame=pl.DataFrame(columns)))
+
+
+def test_the_mean_time_of_a_request_is_one_over_requests_and_not_over_seconds() -> None:
+    """59 seconds with 2 writes of 40 ms each, and one with 20,000 of 1 ms."""
+    requests, ms = [2] * 59 + [20_000], [80] * 59 + [20_000]
+    fields = dict.fromkeys(DISK_FIELDS, [0.0] * 61) | {
+        "writes": np.cumsum([0, *requests]).tolist(),
+        "write_ms": np.cumsum([0, *ms]).tolist(),
+    }
+    data = with_counters(
+        make_data(seconds=60.0),
+        [START_S + second for second in range(61)],
+        **{f"disk.{DEVICE}__{name}": values for name, values in fields.items()},
+    )
+    join = measure_disk_demand(data, make_workload("tpcb-like"), LIMITS, device=DEVICE, tps=710.0)
+    assert join is not None
+    assert join.write_await_ms == pytest.approx((59 * 80 + 20_000) / (59 * 2 + 20_000))
+    assert join.read_await_ms is None
+
+
+def test_a_gap_of_the_sampler_counts_for_as_long_as_it_lasts() -> None:
+    """Of 60 seconds the middle 20 were not sampled, in which nothing ran."""
+    times = [*range(21), *range(40, 61)]
+    busy_s = [min(at, 20) + max(0, at - 40) for at in times]
+    fields = dict.fromkeys(DISK_FIELDS, [0.0] * len(times)) | {"writes": [100.0 * at for at in busy_s]}
+    cpu = {kind: [0.0] * len(times) for kind in CPU_KINDS} | {
+        "user": [100.0 * at for at in busy_s],
+        "idle": [100.0 * (at - busy) for at, busy in zip(times, busy_s, strict=True)],
+    }
+    data = with_counters(
+        make_data(seconds=60.0),
+        [START_S + at for at in times],
+        **{f"disk.{DEVICE}__{name}": values for name, values in fields.items()},
+        **{f"cpu0__{kind}": values for kind, values in cpu.items()},
+    )
+    assert data.os is not None
+    assert data.mean_within_load(disk_series(data.os, DEVICE)["disk_write_iops"]) == pytest.approx(100.0 * 40 / 60)
+    assert data.mean_within_load(cpu_busy(data.os)) == pytest.approx(40 / 60)

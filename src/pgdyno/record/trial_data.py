@@ -11,6 +11,7 @@ from typing import TypeVar
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 
 from pgdyno.errors import PgdynoError
 from pgdyno.record.failover import AFTER_DIR, FAILOVER_FILE, FailoverRecord, Probes, read_failover, read_probes
@@ -181,17 +182,19 @@ class TrialData(msgspec.Struct, frozen=True, kw_only=True):
 
     def within_load(self, line: Sampled) -> Floats:
         """Return the observed values of a series during the measured load."""
-        start_s, end_s = self.record.load_start_monotonic_s, self.record.load_end_monotonic_s
-        if start_s is None or end_s is None:
-            return np.empty(0)
-        values = line.values[(line.monotonic_s >= start_s) & (line.monotonic_s <= end_s)]
-        kept: Floats = values[np.isfinite(values)]
-        return kept
+        return line.values[self._find_seen(line)]
 
     def mean_within_load(self, line: Sampled) -> float | None:
         """Return the mean of a series over the measured load; None if nothing was observed."""
-        values = self.within_load(line)
-        return float(values.mean()) if len(values) else None
+        seen = self._find_seen(line)
+        weights = None if line.weights is None else line.weights[seen]
+        return float(np.average(line.values[seen], weights=weights)) if seen.any() else None
+
+    def _find_seen(self, line: Sampled) -> npt.NDArray[np.bool_]:
+        start_s, end_s = self.record.load_start_monotonic_s, self.record.load_end_monotonic_s
+        if start_s is None or end_s is None:
+            return np.zeros(len(line.values), dtype=bool)
+        return (line.monotonic_s >= start_s) & (line.monotonic_s <= end_s) & np.isfinite(line.values)
 
 
 def read_trial_data(folder: Path, record: TrialRecord) -> TrialData:

@@ -108,23 +108,25 @@ def count_cpu(data: TrialData, start_s: float, end_s: float) -> CpuCounts:
             backends=None, threads=None, absent={"running_ms": reason, Resource.LOAD_GENERATOR.value: of_client}
         )
     absent: dict[str, str] = {}
-    running = queueing = np.empty(0)
+    backends, spread = None, None
     if data.os is None:
         absent["running_ms"] = why_missing(data.gaps, "os sampler") or UNSEEN_MACHINE
     else:
         lines = series.backends_on_cpu(data.os)
-        running, queueing = map(data.within_load, lines)
-        if not len(running) or not len(queueing) or running.mean() <= 0.0:
+        running, queueing = map(data.mean_within_load, lines)
+        if not running or running < 0.0 or queueing is None:
             absent["running_ms"] = lines[0].absent or "this kernel does not count it"
+        else:
+            backends, spread = (running, queueing), data.within_load(lines[0]) + data.within_load(lines[1])
     loads = [one.os for one in data.generators if one.os is not None] or [data.of_load]
     threads = tuple(thread for samples in loads for thread in _measure_threads(samples, start_s, end_s))
     if not threads:
         absent[Resource.LOAD_GENERATOR.value] = "how long pgbench's threads waited for a CPU was not recorded"
     return CpuCounts(
-        backends=None if "running_ms" in absent else (float(running.mean()), float(queueing.mean())),
+        backends=backends,
         threads=threads or None,
         absent=absent,
-        spread=None if "running_ms" in absent else running + queueing,
+        spread=spread,
         # On a machine of its own pgbench is not followed by the sampler of the server's.
         are_shared=data.generator is None or data.os is None or bool(series.busy_threads(data.os)),
     )
@@ -134,8 +136,13 @@ def _measure_threads(samples: OsSamples, start_s: float, end_s: float) -> tuple[
     """Measure for which shares of the load each of pgbench's threads had a CPU, and waited for one."""
     times_s = gauge(samples.frame, "t_s")
     inside = (times_s[:-1] >= start_s) & (times_s[1:] <= end_s)
+    lengths_s = np.diff(times_s)
+    seen = ((had, waited, inside & np.isfinite(had + waited)) for had, waited in series.busy_threads(samples).values())
     return tuple(
-        (float(np.nanmean(had[inside])), float(np.nanmean(waited[inside])))
-        for had, waited in series.busy_threads(samples).values()
-        if np.isfinite(had[inside]).any() and np.isfinite(waited[inside]).any()
+        (
+            float(np.average(had[counted], weights=lengths_s[counted])),
+            float(np.average(waited[counted], weights=lengths_s[counted])),
+        )
+        for had, waited, counted in seen
+        if counted.any()
     )

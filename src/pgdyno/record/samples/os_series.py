@@ -21,6 +21,8 @@ _KB = 1024
 # Source: Linux Documentation/filesystems/proc.rst section 1.8: guest time is part of user time already.
 CPU_KINDS = ("user", "nice", "system", "irq", "softirq", "iowait", "steal", "idle")
 _NOT_BUSY = ("iowait", "steal", "idle")
+_AWAITED = {"disk_read_await_ms": "reads", "disk_write_await_ms": "writes", "disk_flush_await_ms": "flushes"}
+"""The requests whose mean time each series has."""
 _PROGRAMS = ("user", "nice", "system")
 
 
@@ -226,7 +228,14 @@ def disk_series(samples: OsSamples, device: str) -> dict[str, Sampled]:
         "disk_util_ratio": np.minimum(grown["io_ms"] / 1000 / steps_s, 1.0),
     }
     return {
-        metric: _os_rate(samples, metric, device, series, columns=(f"disk.{device}/reads",))
+        metric: _os_rate(
+            samples,
+            metric,
+            device,
+            series,
+            columns=(f"disk.{device}/reads",),
+            weights=grown.get(_AWAITED.get(metric, "")),
+        )
         for metric, series in values.items()
     }
 
@@ -296,9 +305,23 @@ def _os_per_second(samples: OsSamples, metric: str, label: str, column: str, *, 
     return _os_rate(samples, metric, label, difference(samples.frame, column) * factor / steps_s, columns=(column,))
 
 
-def _os_rate(samples: OsSamples, metric: str, label: str, values: Floats, *, columns: Iterable[str] = ()) -> Sampled:
+def _os_rate(
+    samples: OsSamples,
+    metric: str,
+    label: str,
+    values: Floats,
+    *,
+    columns: Iterable[str] = (),
+    weights: Floats | None = None,
+) -> Sampled:
     reason = _why_absent(samples, columns)
     if reason:
         return absent_series(metric, label, reason)
-    middles_s, _ = _os_intervals(samples)
-    return Sampled(metric=metric, label=label, monotonic_s=middles_s, values=values)
+    middles_s, steps_s = _os_intervals(samples)
+    return Sampled(
+        metric=metric,
+        label=label,
+        monotonic_s=middles_s,
+        values=values,
+        weights=steps_s if weights is None else weights,
+    )

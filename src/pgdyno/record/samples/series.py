@@ -31,6 +31,8 @@ class Sampled(msgspec.Struct, frozen=True, kw_only=True):
     label: str
     monotonic_s: Floats
     values: Floats
+    weights: Floats | None = None
+    """What each value counts for in a mean: seconds of its interval, or requests of a mean time; None: all alike."""
     absent: str | None = None
 
     @property

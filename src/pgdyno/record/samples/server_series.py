@@ -196,7 +196,7 @@ def _intervals(samples: ServerSamples) -> tuple[Floats, Floats]:
 
 def _per_second(samples: ServerSamples, metric: str, label: str, grown: Floats) -> Sampled:
     middles_s, steps_s = _intervals(samples)
-    return Sampled(metric=metric, label=label, monotonic_s=middles_s, values=grown / steps_s)
+    return Sampled(metric=metric, label=label, monotonic_s=middles_s, values=grown / steps_s, weights=steps_s)
 
 
 def _find_counter(header: ServerHeader, name: str) -> Counter:
