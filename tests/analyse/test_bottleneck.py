@@ -450,6 +450,13 @@ def test_a_schedule_that_is_kept_is_all_that_limits() -> None:
     )
 
 
+def test_nothing_is_scheduled_while_pgbench_connects() -> None:
+    """It took half a second of the ten."""
+    found = schedule(transactions_count=9500, pgbench_tps=1000.0)
+    assert (found.resource, found.certainty) == (Resource.CLIENT, Certainty.STRONG)
+    assert found.evidence[0] == "9,500 transactions of 9,500 scheduled, which chance explains"
+
+
 def test_how_late_transactions_begin_must_be_known_to_be_sure_of_a_schedule() -> None:
     found = schedule(schedule_lag_ms=None)
     assert (found.resource, found.certainty) == (Resource.CLIENT, Certainty.LIKELY)
@@ -460,7 +467,8 @@ def test_how_late_transactions_begin_must_be_known_to_be_sure_of_a_schedule() ->
     "changes",
     [
         # A backlog of 4 % at the end, of 10,000: four deviations and more.
-        {"transactions_count": 9600},
+        {"transactions_count": 9600, "pgbench_tps": 960.0},
+        {"transactions_count": 9600, "pgbench_tps": None},
         {"skipped_count": 800},
         {"late_count": 800},
         {"schedule_lag_ms": 1.5},
