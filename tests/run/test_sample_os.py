@@ -301,6 +301,43 @@ def test_version_2_limits_are_read_from_the_group_that_has_them(tmp_path: Path) 
     assert out == {b"cgroup_cpu": b"[150000,100000,20,7,1234]", b"cgroup_memory": b"[1073741824,2048]"}
 
 
+def test_of_nested_limits_the_tightest_is_read(tmp_path: Path) -> None:
+    idle, busy = (f"nr_periods 600\nnr_throttled {throttled}\nthrottled_usec 0\n" for throttled in (0, 550))
+    top = write_group(
+        tmp_path / "a",
+        cpu__max="200000 100000\n",
+        cpu__stat=busy,
+        memory__max="2147483648\n",
+        memory__current="4096\n",
+    )
+    own = write_group(
+        tmp_path / "a" / "b",
+        # More of a shorter period.
+        cpu__max="150000 20000\n",
+        cpu__stat=idle,
+        memory__max="8589934592\n",
+        memory__current="2048\n",
+    )
+    out: dict[bytes, bytes] = {}
+    sample_os.Cgroup({"": [own, top]}).read(out)
+    assert out == {b"cgroup_cpu": b"[200000,100000,600,550,0]", b"cgroup_memory": b"[2147483648,4096]"}
+
+
+def test_of_nested_version_1_limits_the_tightest_is_read(tmp_path: Path) -> None:
+    top, own = (
+        write_group(
+            folder,
+            cpu__cfs_quota_us=f"{quota}\n",
+            cpu__cfs_period_us="100000\n",
+            cpu__stat=f"nr_periods 600\nnr_throttled {throttled}\nthrottled_time 5000\n",
+        )
+        for folder, quota, throttled in ((tmp_path / "a", 200_000, 550), (tmp_path / "a" / "b", 800_000, 0))
+    )
+    out: dict[bytes, bytes] = {}
+    sample_os.Cgroup({"cpu": [own, top]}).read(out)
+    assert out == {b"cgroup_cpu": b"[200000,100000,600,550,5.0]"}
+
+
 @pytest.mark.skipif(
     os.geteuid() != 0 or not Path("/sys/fs/cgroup/cpu/cpu.cfs_quota_us").exists(),
     reason="needs root and a version 1 cpu controller",

@@ -22,6 +22,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import json
+import math
 import os
 import re
 import resource
@@ -197,7 +198,7 @@ class Disks:
 class Cgroup:
     """The limits and throttling of this program's own control group, version 1 or 2.
 
-    If a group above has the limit, that group is read: the limit holds for all below it.
+    A limit holds for all groups below it, so of those on the way up the group with the tightest limit is read.
     """
 
     def __init__(self, folders: dict[str, list[str]]) -> None:
@@ -210,8 +211,8 @@ class Cgroup:
             levels = [path for path in folders.get(controller, []) if os.path.exists(f"{path}/{limit}")]  # noqa: PTH110
             if not levels:
                 continue
-            limited = [path for path in levels if is_limit(read_text(f"{path}/{limit}").encode())]
-            folder = (limited or levels)[0]
+            _, place = min((read_limit(path, limit), place) for place, path in enumerate(levels))
+            folder = levels[place]
             others = {
                 "cpu.max": ("cpu.stat",),
                 "cpu.cfs_quota_us": ("cpu.cfs_period_us", "cpu.stat"),
@@ -486,9 +487,16 @@ def number_after(data: bytes, name: bytes) -> bytes:
     return data[start : end if end >= 0 else len(data)].strip()
 
 
-def is_limit(text: bytes) -> bool:
-    """Return whether the text of a limit file sets a limit."""
-    return bool(text) and limit_number(text.split()[0]) != b"null"
+def read_limit(folder: str, name: str) -> float:
+    """Return the CPUs or bytes that a limit file of a control group allows; infinite without a limit."""
+    words = read_text(f"{folder}/{name}").split()
+    number = limit_number(words[0].encode() if words else None)
+    if number == b"null":
+        return math.inf
+    period = words[1] if name == "cpu.max" else "1"
+    if name == "cpu.cfs_quota_us":
+        period = read_text(f"{folder}/cpu.cfs_period_us") or "100000"
+    return int(number) / int(period)
 
 
 def limit_number(text: bytes | None) -> bytes:
