@@ -7,6 +7,7 @@ more. The samplers take samples over a whole trial.
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 from pgdyno.run.host.clock import monotonic_s
@@ -29,14 +30,16 @@ class MachineCounters:
 
     def __init__(self, connection: sql.Connection | None, block_device: str | None, *, is_here: bool = True) -> None:
         self._connection = connection
-        self._is_here = is_here
+        # As the OS sampler does: load on other CPUs does not affect the study.
+        self._cpus = os.sched_getaffinity(0) if is_here else None
         self._disk = None if block_device is None else Path("/sys/block", block_device.replace("/", "!"), "stat")
 
     def read(self) -> tuple[float, Counts]:
         """Read the time, and all counters at that time."""
         wal_bytes = None if self._connection is None else sql.read_wal_bytes(self._connection)
         at_s = monotonic_s()
-        return at_s, {"wal_bytes": wal_bytes, "cpu_s": _read_cpu_s() if self._is_here else None, **self._read_disk()}
+        cpu_s = None if self._cpus is None else _read_cpu_s(self._cpus)
+        return at_s, {"wal_bytes": wal_bytes, "cpu_s": cpu_s, **self._read_disk()}
 
     def _read_disk(self) -> Counts:
         # Source: Documentation/block/stat.rst of the Linux kernel; flushes are counted since 5.5.
@@ -60,8 +63,15 @@ def _subtract(after: float | None, before: float | None) -> float | None:
     return None if after is None or before is None else after - before
 
 
-def _read_cpu_s() -> float:
+def _read_cpu_s(cpus: set[int]) -> float:
+    lines = Path("/proc/stat").read_text(encoding="ascii").partition("\nintr")[0].splitlines()
+    whole, *each = [line.split() for line in lines]
+    own = [line for line in each if int(line[0].removeprefix("cpu")) in cpus]
+    # The kernel cuts ticks off for each line: one line for all CPUs is more exact.
+    return sum(map(_count_work, own if len(own) < len(each) else [whole])) / _TICKS_PER_S
+
+
+def _count_work(line: Sequence[str]) -> int:
     # Source: proc_stat(5): user nice system idle iowait irq softirq steal; guest times are within user.
-    fields = Path("/proc/stat").read_text(encoding="ascii").partition("\n")[0].split()[1:8]
-    user, nice, system, _, _, irq, softirq = map(int, fields)
-    return (user + nice + system + irq + softirq) / _TICKS_PER_S
+    user, nice, system, _, _, irq, softirq = map(int, line[1:8])
+    return user + nice + system + irq + softirq
