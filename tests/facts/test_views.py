@@ -123,6 +123,38 @@ def test_counters_count_what_happens(major: int, cluster_of: Callable[[int], Clu
         assert grown["checkpoints_done_count"] == 2
 
 
+NORMAL_WAL = """
+    SELECT sum(writes)::int8 AS wal_write_count, sum(fsyncs)::int8 AS wal_sync_count,
+           sum(write_time) AS wal_write_ms, sum(fsync_time) AS wal_sync_ms
+    FROM pg_stat_io WHERE object = 'wal' AND context = 'normal'
+"""
+
+
+@pytest.mark.cluster
+def test_making_segments_is_no_write_or_flush_of_the_wal(cluster_of: Callable[[int], Cluster]) -> None:
+    """As in pg_stat_wal up to 17; pg_stat_io of 18 has it."""
+    with sql.connect(cluster_of(18).address) as watching, sql.connect(cluster_of(18).address) as working:
+        already = count_made_segments(watching)
+        # The first ones may have been there.
+        for number in range(40):
+            working.execute(f"CREATE TABLE segment_{number} ()")
+            working.execute("SELECT pg_switch_wal()")
+            working.execute("SELECT pg_stat_force_next_flush()")
+            if count_made_segments(watching) >= already + 4:
+                break
+        assert count_made_segments(watching) >= already + 4
+        before = watching.execute(NORMAL_WAL).fetchone()
+        counted = sql.read_counters(watching, watched_database="postgres")
+        after = watching.execute(NORMAL_WAL).fetchone()
+    for name in before:
+        assert before[name] - 1e-6 <= counted[name] <= after[name] + 1e-6, name
+
+
+def count_made_segments(connection: sql.Connection) -> int:
+    row = connection.execute("SELECT sum(fsyncs)::int8 AS n FROM pg_stat_io WHERE object = 'wal' AND context = 'init'")
+    return row.fetchone()["n"]
+
+
 def wait_for_growth(connection: sql.Connection, before: sql.Values) -> dict[str, float]:
     """The growth, once every process has reported: backends when they end, the others within a second or so."""
     deadline = time.monotonic() + 240

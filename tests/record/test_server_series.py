@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 import numpy as np
+import polars as pl
 import pytest
 
 from pgdyno.facts.metrics import find_metric
@@ -102,6 +103,14 @@ def test_flushes_of_the_wal_are_counted_in_old_and_new_places(samples: ServerSam
     flushes = rate_of(samples, "wal_sync_count")
     assert flushes.absent is None
     assert flushes.values.max() > 1
+
+
+def test_making_segments_is_no_flush_of_the_wal(version: str, samples: ServerSamples) -> None:
+    """As in pg_stat_wal, where it never was one; pg_stat_io has it since 18."""
+    made = pl.Series("io/walwriter/wal/init/io_fsync_count", range(0, 7 * samples.frame.height, 7))
+    with_made = msgspec.structs.replace(samples, frame=samples.frame.with_columns(made))
+    flushes, others = (rate_of(each, "wal_sync_count").values.tolist() for each in (samples, with_made))
+    assert flushes == others
 
 
 def test_what_a_version_or_a_setting_does_not_count_is_absent_with_the_reason(

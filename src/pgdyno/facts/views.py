@@ -64,10 +64,15 @@ class FromSum(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class FromIo(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="io", tag_field="from"):
-    """The sum of a canonical I/O column over all rows of pg_stat_io for one object."""
+    """The sum of a canonical I/O column over all rows of pg_stat_io for one object, or over all but those of one context."""
 
     column: str
     object: str
+    without: str | None = None
+
+    def counts(self, io_object: str, context: str) -> bool:
+        """Return whether rows of this object and context are part of the sum."""
+        return io_object == self.object and context != self.without
 
 
 class FromIoColumn(

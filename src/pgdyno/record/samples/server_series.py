@@ -116,7 +116,7 @@ def session_evictions(samples: ServerSamples) -> Sampled:
             metric, label, "the writes of this PostgreSQL's pg_stat_io are not where older versions have them"
         )
     return _per_second(
-        samples, metric, label, _sum_io(samples, "io_write_bytes", lambda who, of: (who, of) in _EVICTING)
+        samples, metric, label, _sum_io(samples, "io_write_bytes", lambda who, of, _: (who, of) in _EVICTING)
     )
 
 
@@ -230,24 +230,24 @@ def _why_not_read(samples: ServerSamples, counter: Counter) -> str | None:
 def _grown(samples: ServerSamples, name: str) -> Floats:
     source = _find_counter(samples.header, name).source if samples.header else None
     if isinstance(source, FromIo):
-        io_object = source.object
-        return _sum_io(samples, source.column, lambda _, of: of == io_object)
+        counts = source.counts
+        return _sum_io(samples, source.column, lambda _, of, context: counts(of, context))
     return difference(samples.frame, f"counter/{name}")
 
 
 def _written_by_others(samples: ServerSamples) -> Floats:
-    def is_other(backend_type: str, io_object: str) -> bool:
+    def is_other(backend_type: str, io_object: str, _: str) -> bool:
         return backend_type not in _WRITERS and io_object == "relation"
 
     return _sum_io(samples, "io_write_bytes", is_other) + _sum_io(samples, "io_extend_bytes", is_other)
 
 
-def _sum_io(samples: ServerSamples, name: str, wanted: Callable[[str, str], bool]) -> Floats:
+def _sum_io(samples: ServerSamples, name: str, wanted: Callable[[str, str, str], bool]) -> Floats:
     """Sum the growth of an I/O column over the matching rows. A row that appears later started at 0."""
     total = np.zeros(samples.frame.height - 1)
     for column in samples.frame.columns:
         source, *key = column.split("/")
-        if source == "io" and key[-1] == name and wanted(key[0], key[1]):
+        if source == "io" and key[-1] == name and wanted(*key[:3]):
             counter = samples.frame[column]
             total += growth(counter.fill_null(0) if counter.null_count() else counter)
     return total

@@ -995,7 +995,7 @@ def _sql_type(unit: Unit) -> str:
 
 
 def _sum_io(rows: list[dict[str, Any]], source: FromIo) -> int | float:
-    return sum(row[source.column] or 0 for row in rows if row["object"] == source.object)
+    return sum(row[source.column] or 0 for row in rows if source.counts(row["object"], row["context"]))
 
 
 def _one(connection: Connection, query: str, parameters: tuple[object, ...] = ()) -> dict[str, Any]:
