@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 
 import msgspec
 import numpy as np
@@ -16,6 +17,7 @@ from pgdyno.analyse.transaction_time.shares import Bottleneck, Resource
 from pgdyno.analyse.transaction_time.theory import count_clients_at_thread
 from pgdyno.analyse.trial.analysis import analyse_trial
 from pgdyno.plan.types import PlannedPooler
+from pgdyno.record.samples.files import OS_FILE, read_os_samples
 from pgdyno.record.samples.pooler import PoolerSample, PoolerSamples
 from pgdyno.record.store import open_record
 from pgdyno.record.trial_data import TrialData
@@ -25,6 +27,7 @@ from tests.analyse.joined import COUNT, START_S, make_workload
 from tests.analyse.timed import FLUSH, IDLE, RUNNING, make_timed
 from tests.given import RECORDS
 
+SAMPLES = Path(__file__).parents[1] / "data" / "samples" / "pg18"
 SIZE, CLIENTS = 4, 16
 POOLER = PlannedPooler(name="pool", mode=PoolMode.TRANSACTION, size=SIZE, most_clients=CLIENTS)
 LOAD = msgspec.structs.replace(make_workload("tpcb-like", clients=CLIENTS), endpoint="pool")
@@ -74,6 +77,15 @@ def measure(data: TrialData) -> PoolerFigures:
     figures = measure_pooler(data, POOLER)
     assert figures is not None
     return figures
+
+
+def test_without_a_sample_of_the_machine_the_pooler_s_thread_is_not_known(tmp_path: Path) -> None:
+    """The sampler ended after its header."""
+    header = (SAMPLES / OS_FILE).read_text().splitlines(keepends=True)[0]
+    (tmp_path / OS_FILE).write_text(header)
+    data = with_pooler(make_timed({RUNNING: 1.0}), waiting=3.0)
+    figures = measure(msgspec.structs.replace(data, os=read_os_samples(tmp_path)))
+    assert (figures.thread, figures.samples) == (None, 10)
 
 
 def test_a_pooler_is_measured_by_its_own_counters() -> None:

@@ -15,7 +15,7 @@ import numpy as np
 from pgdyno.plan.types import PlannedPooler
 from pgdyno.record.samples import os_series
 from pgdyno.record.samples.pooler import POOLER, PoolerSample
-from pgdyno.record.samples.series import Floats
+from pgdyno.record.samples.series import Floats, gauge
 from pgdyno.record.trial_data import TrialData
 
 _MICROSECONDS = 1e6
@@ -104,7 +104,7 @@ def _measure_thread(data: TrialData, start_s: float, end_s: float) -> PoolerThre
     """Measure the busiest thread: PgBouncer works in one, others have several."""
     if data.os is None:
         return None
-    times_s = np.asarray(data.os.frame["t_s"].to_numpy(), dtype=float)
+    times_s = gauge(data.os.frame, "t_s")
     inside = (times_s[:-1] >= start_s) & (times_s[1:] <= end_s)
     threads = [
         PoolerThread(running_ratio=float(np.nanmean(had[inside])), waiting_ratio=float(np.nanmean(waited[inside])))
