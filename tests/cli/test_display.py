@@ -1,9 +1,7 @@
 from __future__ import annotations
 
 import io
-import os
 import re
-import subprocess
 import sys
 import threading
 from pathlib import Path
@@ -14,7 +12,6 @@ from rich.console import Console
 
 from pgdyno.cli.terminal.display import Display, describe_plan
 from pgdyno.cli.terminal.trend import Trend, draw_sparkline
-from pgdyno.errors import ExitCode
 from pgdyno.explain.finding import Finding, Severity
 from pgdyno.plan.plan import Machine, Plan, plan_study
 from pgdyno.plan.scaling import plan_scaling
@@ -22,7 +19,6 @@ from pgdyno.run.host.clock import monotonic_s
 from pgdyno.run.live_page import PageRequest
 from pgdyno.spec.read import make_study
 from pgdyno.spec.variant import VariantSpec
-from tests.rows import each_row
 
 MACHINE = Machine(version_major=18, cpu_count=2, memory_bytes=8 << 30, disk_free_bytes=80_000_000_000)
 
@@ -339,25 +335,3 @@ def test_seconds_may_come_while_the_last_ones_are_drawn() -> None:
         is_over.set()
         adding.join()
     assert drawn[-1] == 2
-
-
-@each_row(
-    [
-        ("ui.say('a line')", ExitCode.STEP),
-        ("raise SpecError('wrong')", ExitCode.SPEC),
-    ]
-)
-def test_a_closed_pipe_ends_with_no_code_of_a_gate(line: str, code: ExitCode) -> None:
-    """As with `2>&1 | head`: 1 would say that a gate failed, and 120 is Python's own."""
-    program = (
-        "from pgdyno.cli.session import session\n"
-        "from pgdyno.errors import SpecError\n"
-        f"with session(json=False, quiet=False, yes=False) as (ui, show):\n    {line}\n"
-    )
-    reader, writer = os.pipe()
-    os.close(reader)
-    try:
-        done = subprocess.run([sys.executable, "-c", program], stdout=writer, stderr=writer, check=False)
-    finally:
-        os.close(writer)
-    assert done.returncode == code

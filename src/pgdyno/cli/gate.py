@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from pgdyno.cli.session import fail_refused
+
 if TYPE_CHECKING:
     from pgdyno.flow.gate import GatedReport
 
@@ -39,10 +41,16 @@ def show_gated(gated: GatedReport, show: Any, *, json: bool) -> None:
 
     With --json the outcome goes to stderr, because stdout is the report's document.
     """
-    show(gated)
-    if json and gated.result is not None:
-        from pgdyno.cli.terminal.output import PipedConsole  # noqa: PLC0415 - needed only here
+    try:
+        show(gated)
+        if json and gated.result is not None:
+            from pgdyno.cli.terminal.output import PipedConsole  # noqa: PLC0415 - needed only here
 
-        PipedConsole(stderr=True, highlight=False, soft_wrap=True).print(gated.gate_to_terminal())
+            PipedConsole(stderr=True, highlight=False, soft_wrap=True).print(gated.gate_to_terminal())
+    except OSError as error:
+        if not gated.exit_code:
+            raise
+        # CI waits for the outcome, whether or not it can be written.
+        fail_refused(error, json=False, code=gated.exit_code)
     if gated.exit_code:
         raise SystemExit(gated.exit_code)

@@ -39,7 +39,7 @@ from pgdyno.cli.records import (
     report,
     show,
 )
-from pgdyno.cli.session import fail
+from pgdyno.cli.session import fail, fail_refused
 from pgdyno.cli.studies import (
     PLAN_EXAMPLES,
     RESUME_EXAMPLES,
@@ -130,6 +130,13 @@ def run_program() -> None:
     try:
         code = needed(sys.argv[1:] or ["--help"], prog_name=name or program, standalone_mode=False)
         sys.exit(code if sys.argv[1:] else ExitCode.SPEC)
+    except OSError as error:
+        fail_refused(error, json=False)
+    except SystemExit as ended:
+        # Typer ends with a 1 of its own if the reader of a help page has gone.
+        if isinstance(ended.code, ExitCode) or not isinstance(ended.__context__, BrokenPipeError):
+            raise
+        fail_refused(ended.__context__, json=False)
     except _UsageError as error:
         from pgdyno.cli.usage import describe_usage_error
 

@@ -6,12 +6,12 @@ Results go to stdout, everything else to stderr. With `--json`, stdout is one JS
 # ruff: noqa: PLC0415 - output is imported when a result exists, which keeps --help fast
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import sys
 import traceback
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pgdyno.cli.live import LiveOptions
 
 
-@contextmanager
+@contextlib.contextmanager
 def session(*, json: bool, quiet: bool, yes: bool, live: LiveOptions | None = None) -> Iterator[tuple[Any, Any]]:
     """Yield the display and a function that shows a result; turn errors into messages and exit codes."""
     from pgdyno.cli.live import request_page
@@ -47,14 +47,12 @@ def session(*, json: bool, quiet: bool, yes: bool, live: LiveOptions | None = No
         fail(error, json=json)
     except KeyboardInterrupt as stopped:
         fail(_find_pending_error(stopped) or InterruptedStudyError("stopped"), json=json)
-    except BrokenPipeError:
-        _leave_pipes()
-        raise SystemExit(ExitCode.STEP) from None
     except OSError as error:
-        # The last resort: no permission for a file or folder, or a full disk.
-        fail(HostError(f"the machine refuses: {error.strerror or error}", detail=str(error)), json=json)
+        fail_refused(error, json=json)
     except Exception as error:  # noqa: BLE001 - the user gets a message and an exit code, we get the location
         fail(_describe_bug(error), json=json)
+    finally:
+        _leave_broken_streams()
 
 
 def _find_pending_error(stopped: KeyboardInterrupt) -> PgdynoError | None:
@@ -75,22 +73,36 @@ def _describe_bug(error: Exception) -> StepFailedError:
     )
 
 
-def fail(error: PgdynoError, *, json: bool) -> NoReturn:
-    """Print an error and exit with its exit code."""
+def fail_refused(error: OSError, *, json: bool, code: ExitCode | None = None) -> NoReturn:
+    """Print what the machine refuses: a file or folder without permission, a full disk; a closed pipe needs no words.
+
+    Args:
+        error: The refusal.
+        json: Whether stdout is one JSON document.
+        code: Exit with it; None: with that of the refusal.
+    """
+    # Where a result could not be written, nothing may follow its first part.
+    _leave_broken_streams()
+    if isinstance(error, BrokenPipeError):
+        raise SystemExit(code or ExitCode.STEP)
+    fail(HostError(f"the machine refuses: {error.strerror or error}", detail=str(error)), json=json, code=code)
+
+
+def fail(error: PgdynoError, *, json: bool, code: ExitCode | None = None) -> NoReturn:
+    """Print an error and exit with its exit code, or with another one."""
     from pgdyno.cli.terminal.output import show_error
 
-    try:
+    with contextlib.suppress(OSError):
         show_error(error, as_json=json)
-    except BrokenPipeError:
-        _leave_pipes()
-    raise SystemExit(error.exit_code)
+    _leave_broken_streams()
+    raise SystemExit(code or error.exit_code)
 
 
-def _leave_pipes() -> None:
-    """Write nothing more: the reader has gone, and Python would report that at exit, with a code of its own.
-
-    With 2>&1 both streams are one pipe.
-    """
-    nowhere = os.open(os.devnull, os.O_WRONLY)
+def _leave_broken_streams() -> None:
+    """Write nothing more to where writing fails: Python would report that at exit, with a code of its own."""
     for stream in (sys.stdout, sys.stderr):
-        os.dup2(nowhere, stream.fileno())
+        try:
+            if stream is not None:
+                stream.flush()
+        except OSError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

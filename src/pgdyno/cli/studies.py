@@ -3,7 +3,6 @@
 # ruff: noqa: PLC0415 - flows are imported when their command runs, which keeps --help fast
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -57,6 +56,7 @@ def studies(
     `run`, `plan` and `check` take the name of a study as it stands in the list, --host and --emulate that of a host file.
     """
     with session(json=json, quiet=True, yes=True) as (ui, show):
+        from pgdyno.cli.terminal.output import writing
         from pgdyno.flow.studies import read_shipped, view_shipped
 
         if name is None:
@@ -66,7 +66,8 @@ def studies(
             raise SpecError("a study is printed as TOML", hint="leave --json out; the list has the path of each file")
         text = read_shipped(name)
         ui.close()
-        sys.stdout.write(text)
+        with writing() as stdout:
+            stdout.write(text)
 
 
 RUN_EXAMPLES = "Examples:\n\n`pgdyno run tpcb-like` · a study that pgdyno ships\n\n`pgdyno run mine.toml --out results/mine --json`"

@@ -3,7 +3,6 @@
 # ruff: noqa: PLC0415 - flows are imported when their command runs, which keeps --help fast
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -154,6 +153,7 @@ def tune(
     started with the settings.
     """
     with session(json=json or form == "json", quiet=True, yes=yes) as (ui, show):
+        from pgdyno.cli.terminal.output import writing
         from pgdyno.flow.check import make_default_study
         from pgdyno.flow.tune import Form, TuneRequest
         from pgdyno.flow.tune import tune as derive
@@ -227,7 +227,8 @@ def tune(
             show(tuned)
         else:
             ui.close()
-            sys.stdout.write(text)
+            with writing() as stdout:
+                stdout.write(text)
 
 
 def _refuse_contradictions(

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import sys
-from typing import Protocol, runtime_checkable
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Protocol, TextIO, runtime_checkable
 
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.markup import escape
@@ -36,10 +40,24 @@ class PipedConsole(Console):
         raise BrokenPipeError
 
 
+@contextmanager
+def writing() -> Iterator[TextIO]:
+    """Yield stdout, and flush what was written: a failure at exit would have a code of Python's own.
+
+    Raises:
+        OSError: It cannot be written, or is closed.
+    """
+    if sys.stdout is None:
+        raise OSError(errno.EBADF, os.strerror(errno.EBADF), "stdout")
+    yield sys.stdout
+    sys.stdout.flush()
+
+
 def show_result(result: Result, *, as_json: bool) -> None:
     """Print a flow's result on stdout."""
     if as_json:
-        sys.stdout.buffer.write(result.to_json().rstrip() + b"\n")
+        with writing() as stdout:
+            stdout.buffer.write(result.to_json().rstrip() + b"\n")
         return
     console = PipedConsole(highlight=False)
     if not console.is_terminal:
@@ -81,7 +99,8 @@ def show_error(error: PgdynoError, *, as_json: bool) -> None:
         document = {
             "error": {"fact": error.fact, "detail": error.detail, "hint": hint, "exit_code": int(error.exit_code)}
         }
-        sys.stdout.buffer.write(msgspec.json.encode(document) + b"\n")
+        with writing() as stdout:
+            stdout.buffer.write(msgspec.json.encode(document) + b"\n")
 
 
 def _escape(words: str) -> str:
