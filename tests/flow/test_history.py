@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
+from pgdyno.analyse.episodes.types import Episode, EpisodeKind
 from pgdyno.analyse.estimate import Estimate
 from pgdyno.analyse.history.histories import History, Result, collect_histories
 from pgdyno.analyse.records.sides import Side
@@ -152,6 +153,49 @@ def test_a_change_says_how_much_since_when_and_what_else_changed(side: Side) -> 
     said = words(result)
     assert "TPS -1" in said
     assert "at most 5" in said
+
+
+def with_events(result: Result, *, checkpoints: int, has_cliff: bool, duration_s: float = 60.0) -> Result:
+    """A result whose trials had them."""
+    cliff = Episode(
+        kind=EpisodeKind.CLIFF, metric="tps", from_s=4.0, until_s=None, before=4e3, after=2e3, change_ratio=-0.5
+    )
+    trials = tuple(
+        msgspec.structs.replace(
+            trial,
+            events=tuple(event for event in trial.events if event.kind == "checkpoint")[:checkpoints],
+            episodes=(cliff,) * has_cliff,
+            record=msgspec.structs.replace(
+                trial.record, planned=msgspec.structs.replace(trial.record.planned, duration_s=duration_s)
+            ),
+        )
+        for trial in result.side.workload.trials
+    )
+    workload = msgspec.structs.replace(result.side.workload, trials=trials)
+    return msgspec.structs.replace(result, side=msgspec.structs.replace(result.side, workload=workload))
+
+
+def test_a_fall_stays_in_its_history_if_it_takes_the_checkpoint_of_a_trial_away_or_brings_cliffs(side: Side) -> None:
+    random = np.random.default_rng(5)
+    results = results_of(side, [t * math.exp(random.normal(0, 0.01)) for t in [3000.0] * 20 + [2000.0] * 8])
+    (history,) = collect_histories(
+        [with_events(one, checkpoints=int(day < 20), has_cliff=day >= 20) for day, one in enumerate(results)]
+    )
+    (change,) = history.changes
+    assert change.place == 20
+    assert change.ratio.value == pytest.approx(2 / 3, abs=0.01)
+    said = describe_differences(change)
+    assert "checkpoints in a trial from 60 s, 1 checkpoints to 60 s, 0 checkpoints" in said
+    assert "cliff from in 0 of 2 trials to in 2 of 2 trials" in said
+
+
+def test_longer_trials_that_meet_a_checkpoint_or_a_cliff_ask_another_question(side: Side) -> None:
+    before, after = results_of(side, [3000.0, 2000.0])
+    short = with_events(before, checkpoints=0, has_cliff=False)
+    assert len(collect_histories([short, with_events(after, checkpoints=0, has_cliff=False, duration_s=600.0)])) == 1
+    for checkpoints, has_cliff in ((1, False), (0, True)):
+        long = with_events(after, checkpoints=checkpoints, has_cliff=has_cliff, duration_s=600.0)
+        assert len(collect_histories([short, long])) == 2
 
 
 def test_a_history_without_a_change_says_so_and_a_short_one_how_many_it_takes(side: Side) -> None:

@@ -88,16 +88,23 @@ def list_differences(first: Side, other: Side) -> tuple[RecordDifference, ...]:
 
 
 def ask_alike(first: Side, other: Side) -> bool:
-    """Return whether two sides ask the same question, however far the answers may be trusted."""
-    return not any(one.standing is DifferenceGravity.REFUSED for rule in _QUESTIONS for one in rule(first, other))
+    """Return whether two sides ask the same question, whatever the answers are and however far they may be trusted.
+
+    Checkpoints and cliffs that only one of two has are part of its answer, unless its trials were meant to last longer.
+    """
+    rules = _ASKED if questions.last_alike(first, other) else _QUESTIONS
+    return not any(one.standing is DifferenceGravity.REFUSED for rule in rules for one in rule(first, other))
 
 
 _Rules = tuple[Callable[[Side, Side], Iterator[RecordDifference]], ...]
-_QUESTIONS: _Rules = (
+_ASKED: _Rules = (
     questions.load,
     questions.data,
     questions.durability,
     questions.state,
+)
+_QUESTIONS: _Rules = (
+    *_ASKED,
     questions.length,
     questions.course,
 )

@@ -239,9 +239,8 @@ def _restoring(first: Side, other: Side) -> Iterator[RecordDifference]:
 
 def length(first: Side, other: Side) -> Iterator[RecordDifference]:
     """Compare whether both met what comes with time: checkpoints and full memory."""
-    lengths = [side.trials[0].record.planned.duration_s for side in (first, other)]
-    shown = [f"{length_s:g} s" for length_s in lengths]
-    is_far = max(lengths) / min(lengths) > _SAME_LENGTH
+    shown = [f"{side.trials[0].record.planned.duration_s:g} s" for side in (first, other)]
+    is_far = not last_alike(first, other)
     if not any(map(_writes, (first, other))):
         if is_far:
             yield free("length of a trial", *shown)
@@ -263,6 +262,12 @@ def length(first: Side, other: Side) -> Iterator[RecordDifference]:
         yield declare("checkpoints in a trial", *cycles, why="neither pays for one: a long run is slower on both")
     if is_far:
         yield declare("length of a trial", *shown, why="data grow and memory fills for longer in one")
+
+
+def last_alike(first: Side, other: Side) -> bool:
+    """Return whether the trials of both were meant to last about as long."""
+    lengths = [side.trials[0].record.planned.duration_s for side in (first, other)]
+    return max(lengths) / min(lengths) <= _SAME_LENGTH
 
 
 def course(first: Side, other: Side) -> Iterator[RecordDifference]:
