@@ -70,6 +70,56 @@ def test_a_trial_that_runs_shows_its_seconds_and_counts_for_nothing(tmp_path: Pa
     assert [json.loads(content) for _, content in live.read_seconds()] == [None]
 
 
+def test_a_trial_that_is_run_again_takes_the_place_of_its_first_try(tmp_path: Path) -> None:
+    """As `resume` runs a failed trial again, and a study one whose settings gave way."""
+    store = open_record(copy_record(tmp_path / "record", study=lambda record: record.update(is_ended=False)))
+    whole, first = store.trial_dir(2), tmp_path / "first"
+    shutil.copytree(whole, first)
+    edit(whole / TRIAL_FILE, lambda trial: trial.update(status="failed", error={"fact": "it is gone"}))
+    live = LiveRecord(store)
+
+    def read_states() -> list[str]:
+        return [trial["state"] for trial in seen["course"][0]["trials"]]
+
+    with store.locked():
+        seen = read_all(live)
+        assert (read_states(), seen["course"][0]["left_s"]) == (["finished", "failed"], 0)
+        alone = seen["answers"]["figures"]
+        store.set_aside(2)
+        seen = read_all(live)
+        assert read_states() == ["finished", "waiting"]
+        assert seen["course"][0]["left_s"] > 0
+        shutil.copytree(first, store.begin_trial(2), dirs_exist_ok=True)
+        seen = read_all(live)
+    assert read_states() == ["finished", "finished"]
+    assert seen["answers"] == read_all(LiveRecord(store))["answers"]
+    assert seen["answers"]["figures"] != alone
+
+
+def test_a_trial_that_is_run_again_begins_when_it_does(tmp_path: Path) -> None:
+    store = open_record(copy_record(tmp_path / "record", study=lambda record: record.update(is_ended=False)))
+    tries = [store.trial_dir(2), tmp_path / "again"]
+    (tries[0] / TRIAL_FILE).unlink()
+    shutil.copytree(*tries)
+    live, begun = LiveRecord(store), []
+    with store.locked():
+        for told_s, place in zip((1e9, 2e9), tries, strict=True):
+            if place is not tries[0]:
+                shutil.copytree(place, store.begin_trial(2), dirs_exist_ok=True)
+            os.utime(store.trial_dir(2) / "pgbench.stderr", (told_s, told_s))
+            for _ in live.read():
+                pass
+            begun += [
+                line.points[-1].value
+                for family in live.list_metrics()
+                for line in family.lines
+                if (line.labels.get("event"), line.labels["record"]) == ("trial begins", "record")
+                and line.labels["trial"] == "2"
+            ]
+    first_s, second_s = begun
+    assert second_s - first_s == pytest.approx(1e9)
+
+
 def test_a_record_that_is_deleted_meanwhile_gets_a_clear_word(tmp_path: Path) -> None:
     path, updates = copy_record(tmp_path / "record"), Updates()
     live = _update(LiveRecord(open_record(path)), updates, is_full=True)

@@ -361,8 +361,12 @@ class RecordStore:
         Raises:
             SpecError: A `trial.json` is damaged.
         """
+        return tuple(read_trial(path) for path in self.list_trial_files().values())
+
+    def list_trial_files(self) -> dict[int, Path]:
+        """Return the `trial.json` of each trial that ended, by number."""
         paths = [path for path in self.path.glob(f"trials/*/{TRIAL_FILE}") if path.parent.name.isdecimal()]
-        return tuple(_read_trial(path) for path in sorted(paths, key=lambda path: int(path.parent.name)))
+        return dict(sorted((int(path.parent.name), path) for path in paths))
 
     def interrupted_numbers(self) -> tuple[int, ...]:
         """Return the numbers of the trials that began and did not end."""
@@ -374,7 +378,12 @@ class RecordStore:
         return frozenset(t.planned.number for t in self.read_trials() if t.status is TrialStatus.FINISHED)
 
 
-def _read_trial(path: Path) -> TrialRecord:
+def read_trial(path: Path) -> TrialRecord:
+    """Read a `trial.json`.
+
+    Raises:
+        SpecError: It is damaged.
+    """
     try:
         return msgspec.json.decode(path.read_bytes(), type=TrialRecord)
     except msgspec.DecodeError as exc:

@@ -11,7 +11,7 @@ from pgdyno.record.types import StudyRecord
 
 
 class TrialMemory:
-    """Analyses each trial once; a trial that ended does not change."""
+    """Analyses each trial once, until it is forgotten."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[int, PlannedWorkload], TrialAnalysis] = {}
@@ -24,3 +24,7 @@ class TrialMemory:
         if key not in self._known:
             self._known[key] = analyse_trial(record, workload, data, limits=limits)
         return self._known[key]
+
+    def forget(self, number: int) -> None:
+        """Forget a trial, which is gone or was run again."""
+        self._known = {key: known for key, known in self._known.items() if key[0] != number}

@@ -6,6 +6,7 @@ Only the record's own files are read, and of them only what is new.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import msgspec
 
@@ -18,9 +19,9 @@ from pgdyno.explain.doubts.comparison import EARLY_ENDS
 from pgdyno.explain.doubts.study import find_doubts
 from pgdyno.plan.types import PlannedTrial
 from pgdyno.record.running_trial import RunningTrialReader
-from pgdyno.record.store import RecordStore
+from pgdyno.record.store import RecordStore, read_trial
 from pgdyno.record.trial_data import TrialData, read_trial_data
-from pgdyno.record.types import StudyRecord, TrialRecord, TrialStatus
+from pgdyno.record.types import StudyRecord, TrialStatus
 from pgdyno.report.exports.families import Family, name_sweep
 from pgdyno.report.exports.present import PresentCourse, PresentTrial, list_present_families
 from pgdyno.report.input import ReportInput
@@ -42,22 +43,32 @@ class _Part:
 
     Args:
         store: The record, which may not exist yet.
+        name: Its name in metrics.
     """
 
-    def __init__(self, store: RecordStore) -> None:
-        self.store = store
+    def __init__(self, store: RecordStore, name: str) -> None:
+        self.store, self.name = store, name
         self.data: dict[int, TrialData] = {}
+        self.began_s: dict[int, float] = {}
+        """By trial, when its load began as that was first seen."""
         self.memory = TrialMemory()
+        self._stamps: dict[int, tuple[int, int]] = {}
 
     def read_ended(self) -> bool:
-        """Read the trials that ended since the last time; return whether there were any."""
-        news = [trial for trial in self._list_ended() if trial.planned.number not in self.data]
-        for trial in news:
-            self.data[trial.planned.number] = read_trial_data(self.store.trial_dir(trial.planned.number), trial)
-        return bool(news)
-
-    def _list_ended(self) -> tuple[TrialRecord, ...]:
-        return self.store.read_trials() if self.store.exists else ()
+        """Read the trials that ended since the last time, and drop those that were set aside; return whether there were any."""
+        paths = self.store.list_trial_files()
+        # A trial that is set aside is run again under its number.
+        stamps = {number: _stamp(path) for number, path in paths.items()}
+        gone = [number for number, stamp in self._stamps.items() if stamps.get(number) != stamp]
+        for number in gone:
+            del self.data[number], self._stamps[number]
+            self.began_s.pop(number, None)
+            self.memory.forget(number)
+        news = stamps.keys() - self._stamps.keys()
+        for number in news:
+            self.data[number] = read_trial_data(self.store.trial_dir(number), read_trial(paths[number]))
+            self._stamps[number] = stamps[number]
+        return bool(gone or news)
 
     def analyse(self, record: StudyRecord) -> StudyAnalysis:
         """Analyse the trials that ended."""
@@ -74,15 +85,17 @@ class LiveRecord:
 
     def __init__(self, store: RecordStore, *, has_read: bool = False) -> None:
         self.store, self.has_read = store, has_read
-        self._own, self._after = _Part(store), _Part(store.scaling)
+        own = store.path.name
+        self._own, self._after = _Part(store, own), _Part(store.scaling, name_sweep(own))
         self._plan: tuple[_Part, StudyRecord] | None = None
         self._answers: bytes | None = None
         self._looks: object = None
         self._report: ReportInput | None = None
         self._course: tuple[CourseView, ...] = ()
         self._reader: RunningTrialReader | None = None
+        self._reads: tuple[Path, int] | None = None
+        """The folder of the reader's trial, and its inode."""
         self._running: PresentTrial | None = None
-        self._began_s: dict[tuple[str, int], float] = {}
 
     def read(self) -> Iterator[tuple[str, bytes]]:
         """Yield the parts of the page as JSON by name, the quickest first.
@@ -110,15 +123,14 @@ class LiveRecord:
 
     def read_seconds(self) -> Iterator[tuple[str, bytes]]:
         """Yield TPS and latency of the trial that runs, which takes a hundredth of the time of `read`."""
-        known, view = self._running, None
+        known, reader, view = self._running, self._reader, None
         self._running = None
         if self._plan is not None and self.store.is_locked:
             part, record = self._plan
             trial = self._read_running(part, record, has_samples=False)
             if trial is not None:
                 view = view_running(record, trial)
-                number = trial.record.planned.number
-                if known is not None and known.trial.record.planned.number == number:
+                if known is not None and reader is self._reader:
                     # What takes longer to read is as old as the last full reading.
                     trial = msgspec.structs.replace(trial, charts={**known.trial.charts, **trial.charts})
                 self._note_running(part, trial)
@@ -134,23 +146,25 @@ class LiveRecord:
             left_s=sum(part.left_s for part in self._course),
             is_measured=self.store.is_locked,
         )
-        return list_present_families(self._report, course=course, running=self._running, began_s=self._began_s)
+        parts = (self._own, self._after)
+        began_s = {(part.name, number): began_s for part in parts for number, began_s in part.began_s.items()}
+        return list_present_families(self._report, course=course, running=self._running, began_s=began_s)
 
     def _note_running(self, part: _Part, trial: TrialAnalysis) -> None:
-        own = self.store.path.name
-        record = own if part is self._own else name_sweep(own)
-        self._running = PresentTrial(record=record, trial=_keep_last(trial))
+        self._running = PresentTrial(record=part.name, trial=_keep_last(trial))
         if trial.record.load_start_monotonic_s is not None:
             # Each reading sees the load begin some milliseconds earlier or later.
             began_s = trial.record.load_start_monotonic_s + trial.record.clock_offset_s
-            self._began_s.setdefault((record, trial.record.planned.number), began_s)
+            part.began_s.setdefault(trial.record.planned.number, began_s)
 
     def _read_running(self, part: _Part, record: StudyRecord, *, has_samples: bool) -> TrialAnalysis | None:
         """Read the trial whose seconds can be shown, if there is one."""
         for trial in self._find_running(part, record):
             folder = part.store.trial_dir(trial.number)
-            if self._reader is None or self._reader.folder != folder:
-                self._reader = RunningTrialReader(folder, trial)
+            reads = (folder, _stamp(folder)[0])
+            if self._reader is None or self._reads != reads:
+                self._reader, self._reads = RunningTrialReader(folder, trial), reads
+                part.began_s.pop(trial.number, None)
             running = self._reader.read(has_samples=has_samples)
             if running is not None:
                 return analyse_running(record, running)
@@ -206,6 +220,12 @@ class LiveRecord:
             record=record, analysis=analysis, findings=findings, record_dir=str(self._own.store.path)
         )
         return msgspec.json.encode(view_answers(self._report))
+
+
+def _stamp(path: Path) -> tuple[int, int]:
+    """Return what tells a file or folder from one that takes its place: its inode, and when it was changed."""
+    seen = path.stat()
+    return seen.st_ino, seen.st_mtime_ns
 
 
 def _keep_last(trial: TrialAnalysis) -> TrialAnalysis:
