@@ -238,6 +238,9 @@ def _run(task: dict[str, Any]) -> None:
     from tests.quick import hurry
 
     hurry()
+    # A stream keeps what its descriptor was when it was opened: /dev/null, in which it can seek.
+    sys.stdout = os.fdopen(1, "w", encoding=sys.stdout.encoding, closefd=False)
+    sys.stderr = os.fdopen(2, "w", 1, encoding=sys.stderr.encoding, errors="backslashreplace", closefd=False)
     sys.argv[1:] = task["words"]
     try:
         main()
