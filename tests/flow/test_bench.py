@@ -9,14 +9,16 @@ import msgspec
 import pytest
 
 from pgdyno.conduct.derived_variants import choose_design, classify_load, describe_tuned, make_variants, with_scaling
+from pgdyno.conduct.study import PlannedStudy, draft_record
 from pgdyno.errors import SpecError
 from pgdyno.flow.compose_bench import Goal, choose_goal, compose_study
 from pgdyno.plan.disk import make_disk_plan
 from pgdyno.plan.experiment import count_least_rounds
 from pgdyno.plan.live import find_sysctl_obstacle
 from pgdyno.plan.minutes import Budget, split_minutes
-from pgdyno.plan.plan import Machine, Plan, plan_study
+from pgdyno.plan.plan import Machine, Plan, PlannedSweep, plan_study
 from pgdyno.plan.scaling import make_client_sweep, plan_scaling, plan_sweep
+from pgdyno.record.types import ServerFacts
 from pgdyno.spec.read import format_study, parse_study
 from pgdyno.spec.study import Study
 from pgdyno.spec.variant import DesignKind, VariantSpec
@@ -260,6 +262,16 @@ def test_where_nothing_is_derived_only_the_sweep_follows() -> None:
     plan, scaling = plan_whole(budget(with_sweep(compose())))
     assert plan.experiment is None
     assert scaling.trials[-1].round == 3
+
+
+def test_a_record_counts_the_sweep_that_follows_as_the_plan_does() -> None:
+    study = budget(with_sweep(compose(goal=Goal.STOCK)))
+    plan, scaling = plan_whole(study)
+    planned = PlannedStudy(study=study, plan=plan, scaling=scaling)
+    server = ServerFacts(version="18.6", version_num=180006, bindir="/bin")
+    kept = draft_record(planned, name="bench", server=server).plan
+    assert kept.sweep == PlannedSweep(predicted_s=scaling.predicted_s, trial_count=len(scaling.trials))
+    assert kept.predicted_s + kept.sweep.predicted_s == pytest.approx(planned.predicted_s)
 
 
 def test_longer_trials_get_the_minutes_that_a_verdict_takes() -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import io
+import json
 import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -16,6 +18,7 @@ from rich.console import Console, RenderableType
 
 from pgdyno.conduct.progress import Stage, note_end, read_progress
 from pgdyno.errors import SpecError
+from pgdyno.flow.live.record import LiveRecord
 from pgdyno.flow.records.journal import read_journal
 from pgdyno.flow.records.list import view_records
 from pgdyno.flow.report import compose_report
@@ -118,6 +121,29 @@ def test_a_comparison_that_ended_before_its_plan_is_whole(tmp_path: Path) -> Non
     assert view_records(tmp_path).records[0].status == "0"
     note_end(store, is_ended=False)
     assert view_records(tmp_path).records[0].status == f"0/{planned} unfinished"
+
+
+def test_a_sweep_that_follows_counts_before_it_has_begun(tmp_path: Path) -> None:
+    sweep = {"predicted_s": 120.0, "trial_count": 16}
+    study = {"clients": [1, 2]}
+
+    def change(record: dict[str, Any]) -> None:
+        record.update(is_ended=False)
+        record["study"]["scaling"] = study
+        record["plan"]["sweep"] = sweep
+
+    store = RecordStore(copy_record(tmp_path / "one", study=change))
+    words = "unfinished: 2 of at most 18 trials are finished; `pgdyno resume one` continues"
+    assert read_progress(store).describe("one") == words
+    (course,) = json.loads(dict(LiveRecord(store).read())["course"])
+    assert (course["finished_count"], course["planned_count"], course["left_s"]) == (2, 18, 120.0)
+    # From then on its own trials count.
+    begun = copy_record(store.scaling.path, study=lambda record: record.update(is_ended=False))
+    shutil.rmtree(begun / "trials" / "0002")
+    assert read_progress(store).counted == "3 of at most 4 trials are finished"
+    courses = json.loads(dict(LiveRecord(store).read())["course"])
+    assert [one["planned_count"] for one in courses] == [2, 2]
+    assert sum(one["left_s"] for one in courses) == courses[1]["left_s"] > 0
 
 
 def test_an_older_comparison_has_ended_where_it_has_a_report(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import enum
 
 import msgspec
 
+from pgdyno.plan.plan import PlannedSweep
 from pgdyno.record.store import JSON_FILE, RecordStore
 
 
@@ -49,7 +50,8 @@ def read_progress(store: RecordStore) -> RecordProgress:
     """
     record = store.read_record()
     finished_count, planned_count = count_trials(store)
-    is_adaptive = record.plan.experiment is not None or record.plan.search is not None or store.scaling.exists
+    plan, has_sweep = record.plan, record.plan.sweep is not None or store.scaling.exists
+    is_adaptive = plan.experiment is not None or plan.search is not None or has_sweep
     has_all = finished_count == planned_count and (record.study.scaling is None or store.scaling.exists)
     # Records of before `is_ended` do not say whether fewer trials were to do; those that ended have a report.
     has_ended = is_adaptive and (store.path / JSON_FILE).exists() if record.is_ended is None else record.is_ended
@@ -63,12 +65,18 @@ def read_progress(store: RecordStore) -> RecordProgress:
 
 
 def count_trials(store: RecordStore) -> tuple[int, int]:
-    """Count a record's finished and planned trials, with those of the sweep that follows once it has begun."""
+    """Count a record's finished and planned trials, with those of the sweep that follows."""
     parts = [part for part in (store, store.scaling) if part.exists]
+    sweep = find_waiting_sweep(store)
     return (
         sum(len(part.finished_numbers()) for part in parts),
-        sum(len(part.read_record().plan.trials) for part in parts),
+        sum(len(part.read_record().plan.trials) for part in parts) + (0 if sweep is None else sweep.trial_count),
     )
+
+
+def find_waiting_sweep(store: RecordStore) -> PlannedSweep | None:
+    """Return the sweep that follows a record; None where none does, or once it has begun."""
+    return None if store.scaling.exists else store.read_record().plan.sweep
 
 
 def note_end(store: RecordStore, *, is_ended: bool) -> None:

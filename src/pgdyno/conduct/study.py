@@ -22,7 +22,7 @@ from pgdyno.conduct.workspace import Workspace, choose_record
 from pgdyno.errors import InterruptedStudyError, SpecError
 from pgdyno.plan.identical import find_identical
 from pgdyno.plan.pin import format_pinned
-from pgdyno.plan.plan import Machine, Plan, plan_study
+from pgdyno.plan.plan import Machine, Plan, PlannedSweep, plan_study
 from pgdyno.plan.scaling import plan_scaling
 from pgdyno.plan.standbys import SYNCHRONOUS_NAMES
 from pgdyno.record.store import RecordStore
@@ -48,6 +48,14 @@ class PlannedStudy(msgspec.Struct, frozen=True, kw_only=True):
     """The sweep over clients that follows; None where none follows."""
     tuned: Tuned | None = None
     """The derived settings that the study tries; None where it derives none."""
+
+    @property
+    def whole_plan(self) -> Plan:
+        """The plan, with the size of the sweep that follows."""
+        if self.scaling is None:
+            return self.plan
+        sweep = PlannedSweep(predicted_s=self.scaling.predicted_s, trial_count=len(self.scaling.trials))
+        return msgspec.structs.replace(self.plan, sweep=sweep)
 
     @property
     def predicted_s(self) -> float:
@@ -150,7 +158,7 @@ def draft_record(planned: PlannedStudy, *, name: str, server: ServerFacts) -> St
         command=typed_command(),
         tool_versions={"pgdyno": __version__, "python": platform.python_version()},
         study=planned.study,
-        plan=planned.plan,
+        plan=planned.whole_plan,
         host=None,
         server=server,
         dataset=None,

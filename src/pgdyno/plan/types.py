@@ -259,6 +259,13 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     trial: PlannedTrial | None = None
 
 
+class PlannedSweep(msgspec.Struct, frozen=True, kw_only=True):
+    """The size of a sweep over clients that follows, as long as it has no record of its own."""
+
+    predicted_s: float
+    trial_count: int
+
+
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """All steps of a study. A comparison or a search has as many trials as its budget allows, and may end sooner."""
 
@@ -279,6 +286,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """What the data are called: the name of an SQL file, or `database NAME`; None for pgbench's tables."""
     poolers: tuple[PlannedPooler, ...] = ()
     """Those that loads connect to."""
+    sweep: PlannedSweep | None = None
+    """What follows; None where nothing does, and in older records."""
 
     @property
     def takes_turns(self) -> bool:

@@ -14,7 +14,7 @@ from pgdyno.analyse.study import analyse_study
 from pgdyno.analyse.study_types import ScalingStudy, StudyAnalysis
 from pgdyno.analyse.trial.memory import TrialMemory
 from pgdyno.analyse.types import TrialAnalysis
-from pgdyno.conduct.progress import Stage, read_progress
+from pgdyno.conduct.progress import Stage, find_waiting_sweep, read_progress
 from pgdyno.explain.doubts.comparison import EARLY_ENDS
 from pgdyno.explain.doubts.study import find_doubts
 from pgdyno.plan.types import PlannedTrial
@@ -186,7 +186,14 @@ class LiveRecord:
                 of = record if part is self._own else part.store.read_record()
                 running = [number for number in part.store.interrupted_numbers() if stage is Stage.BEING_MEASURED]
                 views.append(
-                    view_course(of, place=str(self._own.store.path), state=stage.value, ended=ended, running=running)
+                    view_course(
+                        of,
+                        place=str(self._own.store.path),
+                        state=stage.value,
+                        ended=ended,
+                        running=running,
+                        sweep=find_waiting_sweep(part.store),
+                    )
                 )
         self._course = tuple(views)
         return msgspec.json.encode(views)

@@ -11,7 +11,7 @@ from pgdyno.analyse.series import ChartKind, Series
 from pgdyno.analyse.trial.analysis import analyse_trial
 from pgdyno.analyse.types import TrialAnalysis
 from pgdyno.facts.metrics import find_metric
-from pgdyno.plan.types import Plan, PlannedTrial
+from pgdyno.plan.types import Plan, PlannedSweep, PlannedTrial
 from pgdyno.record.running_trial import RunningTrial
 from pgdyno.record.types import StudyRecord, TrialStatus
 from pgdyno.report.charts.chart import Chart, LegendEntry
@@ -54,7 +54,7 @@ class CourseView(msgspec.Struct, frozen=True, kw_only=True):
     finished_count: int
     planned_count: int
     left_s: float
-    """Predicted seconds of the planned trials that have not run; 0 once the record has ended."""
+    """Predicted seconds of the planned trials that have not run, and of the sweep that follows; 0 once the record has ended."""
     trials: tuple[TrialLine, ...]
 
 
@@ -83,7 +83,13 @@ class TrialView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def view_course(
-    record: StudyRecord, *, place: str, state: str, ended: Mapping[int, EndedTrial], running: Sequence[int]
+    record: StudyRecord,
+    *,
+    place: str,
+    state: str,
+    ended: Mapping[int, EndedTrial],
+    running: Sequence[int],
+    sweep: PlannedSweep | None = None,
 ) -> CourseView:
     """Tell how far a record has come.
 
@@ -93,8 +99,10 @@ def view_course(
         state: Such as `being measured`.
         ended: The trials that ended, by number.
         running: The numbers of the trials that began and did not end.
+        sweep: What follows and has not begun, which counts as well.
     """
     is_over = state == "ended"
+    follows_s = 0.0 if sweep is None else sweep.predicted_s
     waiting = [step for step in record.plan.steps if step.trial is not None and step.trial.number not in ended]
     return CourseView(
         title=title_study(record),
@@ -103,8 +111,8 @@ def view_course(
         started=record.started_at,
         state=state,
         finished_count=sum(1 for trial in ended.values() if trial.is_finished),
-        planned_count=len(record.plan.trials),
-        left_s=0.0 if is_over else sum(step.predicted_s for step in waiting),
+        planned_count=len(record.plan.trials) + (0 if sweep is None else sweep.trial_count),
+        left_s=0.0 if is_over else sum(step.predicted_s for step in waiting) + follows_s,
         trials=tuple(
             TrialLine(
                 number=trial.number,
