@@ -1,13 +1,28 @@
-"""Folders that take each other's place."""
+"""Files and folders that take each other's place."""
 
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from pgdyno.record.durable import put_in_place
+from pgdyno.record.durable import put_in_place, write_durably
+
+
+def test_two_that_write_one_file_at_a_time_leave_it_whole(tmp_path: Path) -> None:
+    file = tmp_path / "report.html"
+
+    def write_slowly() -> Iterator[bytes]:
+        yield b"one "
+        write_durably(file, b"another report")
+        assert file.read_bytes() == b"another report"
+        yield b"report"
+
+    write_durably(file, write_slowly())
+    assert file.read_bytes() == b"one report"
+    assert list(tmp_path.iterdir()) == [file]
 
 
 @pytest.mark.parametrize("can_exchange", [True, False])

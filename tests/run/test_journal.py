@@ -3,6 +3,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -151,11 +152,15 @@ def test_a_journal_that_cannot_be_written(tmp_path: Path) -> None:
 def test_a_failed_write_leaves_what_was_there(journal: Journal) -> None:
     with journal.open() as page:
         page.write([some_change()])
-        (journal.folder / ".changes.json.partial").mkdir()
-        with pytest.raises(HostError, match="cannot write the journal"):
-            page.write([some_change(), some_change()])
-        (journal.folder / ".changes.json.partial").rmdir()
+        soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (0, hard))
+        try:
+            with pytest.raises(HostError, match="cannot write the journal"):
+                page.write([some_change(), some_change()])
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert len(journal.read()) == 1
+    assert not list(journal.folder.glob(".*.partial"))
 
 
 def test_who_runs() -> None:

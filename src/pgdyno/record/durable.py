@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import secrets
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -25,7 +26,8 @@ def write_durably(path: Path, content: bytes | Iterable[bytes]) -> None:
     Raises:
         OSError: It cannot be written; the old content stays. So it does after an error of what yields the parts.
     """
-    partial = path.with_name(f".{path.name}.partial")
+    # Another process may be writing the same file: each has a draft of its own, and the last one stays.
+    partial = path.with_name(f".{path.name}.{secrets.token_hex(4)}.partial")
     try:
         with partial.open("wb") as file:
             file.writelines((content,) if isinstance(content, bytes) else content)
