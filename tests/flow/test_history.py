@@ -218,6 +218,21 @@ def test_a_copy_of_a_record_in_another_folder_counts_once(tmp_path: Path) -> Non
     assert result.unreadable == (f"{copy}: a copy of {first}",)
 
 
+def test_two_machines_that_began_in_the_same_second_are_no_copies(tmp_path: Path) -> None:
+    def rename(record: dict[str, Any]) -> None:
+        record["host"]["host_name"] = "db2"
+
+    def start_later(trial: dict[str, Any]) -> None:
+        trial["load_start_monotonic_s"] += 0.25
+
+    copy_record(tmp_path / "one")
+    copy_record(tmp_path / "two", study=rename)
+    copy_record(tmp_path / "three", trial=start_later)
+    result = read_history([tmp_path], ui=UI)
+    assert result.unreadable == ()
+    assert sum(len(one.results) for one in result.histories) == 3
+
+
 def test_a_copy_counts_where_the_record_itself_cannot_be_read(tmp_path: Path) -> None:
     first, copy = copy_record(tmp_path / "here/one"), copy_record(tmp_path / "nightly/one")
     next(first.glob("trials/*/trial.json")).write_text("{")

@@ -23,7 +23,7 @@ from pgdyno.explain.preflight.study import find_preflight_doubts
 from pgdyno.flow.report import compose_report
 from pgdyno.flow.terminal import print_document
 from pgdyno.record.durable import write_durably
-from pgdyno.record.store import RecordStore, open_record
+from pgdyno.record.store import RecordStore, open_record, read_trial
 from pgdyno.record.types import StudyRecord
 from pgdyno.report.input import ReportInput
 from pgdyno.report.level import Level
@@ -81,8 +81,7 @@ def compare_named(paths: Sequence[Path], *, out: Path | None = None) -> RecordsR
     if out is not None and out.suffix not in FORMS:
         raise SpecError(f"{out} has none of the forms {', '.join(FORMS)}", hint="for example --out records.md")
     stores = [open_record(path) for path in paths]
-    records = [store.read_record() for store in stores]
-    refuse_copies(paths, records)
+    refuse_copies(paths, stores)
     reports = [_read_report(store) for store in stores]
     result = RecordsResult(
         records=tuple(
@@ -100,22 +99,30 @@ def compare_named(paths: Sequence[Path], *, out: Path | None = None) -> RecordsR
     return result
 
 
-def identify_record(record: StudyRecord) -> tuple[object, ...]:
-    """Return what a record has in common with its copies only."""
+def identify_record(store: RecordStore) -> tuple[object, ...]:
+    """Return what a record has in common with its copies only.
+
+    Raises:
+        SpecError: It cannot be read.
+    """
+    record = store.read_record()
     host = record.host
-    machine = None if host is None else (host.kernel, host.memory_bytes)
-    return record.started_at, record.command, machine, record.name
+    machine = None if host is None else (host.host_name, host.kernel, host.memory_bytes)
+    # A job may start one command on many machines in the same second, and in containers they may have one name.
+    first = [read_trial(path) for path in [*store.list_trial_files().values()][:1]]
+    began = [(trial.clock_offset_s, trial.load_start_monotonic_s) for trial in first]
+    return record.started_at, record.command, machine, record.name, *began
 
 
-def refuse_copies(paths: Sequence[Path], records: Sequence[StudyRecord]) -> None:
+def refuse_copies(paths: Sequence[Path], stores: Sequence[RecordStore]) -> None:
     """Refuse a record that is named twice, or a copy of it: it differs from itself only in its path."""
     seen: dict[tuple[object, ...], Path] = {}
-    for path, record in zip(paths, records, strict=True):
-        made = identify_record(record)
+    for path, store in zip(paths, stores, strict=True):
+        made = identify_record(store)
         if made in seen:
             raise SpecError(
                 f"{seen[made]} and {path} are one record",
-                detail=f"both began at {record.started_at} by the same command",
+                detail=f"both began at {store.read_record().started_at} by the same command",
                 hint="name two different ones: `pgdyno list` shows the records",
             )
         seen[made] = path

@@ -80,7 +80,7 @@ def read_history(folders: Sequence[Path], *, out: Path | None = None, ui: Ui) ->
     for number, store in enumerate(stores, start=1):
         ui.show_activity(f"{number} of {len(stores)}")
         try:
-            made = identify_record(store.read_record())
+            made = identify_record(store)
             if made in seen:
                 # A copy would count as a result of its own.
                 unreadable.append(f"{describe_path(store.path)}: a copy of {describe_path(seen[made].path)}")

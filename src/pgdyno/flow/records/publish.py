@@ -86,7 +86,7 @@ def publish(records: Sequence[Path], *, to: Path, ui: Ui) -> Site:
     place = to.resolve()
     _check_folder(place)
     stores = [find_record_to_read(record, record, ui=ui) for record in records]
-    refuse_copies(records, [store.read_record() for store in stores])
+    refuse_copies(records, stores)
     reports = [compose_report(store) for store in stores]
     names = name_folders([store.path.resolve().name for store in stores])
     published = [
