@@ -257,6 +257,17 @@ def test_a_page_is_written_and_a_broken_record_is_named(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "history.json").read_bytes())["histories"][0]["results"][0]["trials"] == 2
 
 
+def test_a_page_is_written_where_a_link_leads(tmp_path: Path) -> None:
+    copy_record(tmp_path / "records" / "one")
+    target, link = tmp_path / "www" / "history.html", tmp_path / "history.html"
+    target.parent.mkdir()
+    target.write_text("of yesterday")
+    link.symlink_to(target)
+    read_history([tmp_path / "records"], out=link, ui=UI)
+    assert link.is_symlink()
+    assert "<title>" in target.read_text()
+
+
 def test_the_chart_is_vega_lite(side: Side) -> None:
     for levels in ([3000.0, 3010.0], [3000.0, 3010.0, 3005.0, 2990.0, 2995.0, 2700.0, 2710.0, 2690.0, 2705.0]):
         (history,) = collect_histories(results_of(side, levels))

@@ -186,7 +186,8 @@ def write_document(out: Path, document: Document, to_json: Callable[[], bytes]) 
         HostError: The file cannot be written.
     """
     try:
-        write_durably(out, to_json() if out.suffix == ".json" else _render(document, out.suffix))
+        # A symbolic link stays one.
+        write_durably(out.resolve(), to_json() if out.suffix == ".json" else _render(document, out.suffix))
     except OSError as exc:
         raise HostError(f"cannot write {out}", detail=why(exc), hint="name another file with --out") from exc
 
