@@ -177,7 +177,7 @@ def resume(
         from pgdyno.flow.resume import resume_study
         from pgdyno.record.far import read_far
 
-        gate, store = plan_gate(fail_if or [], junit=junit, bmf=bmf), find_record(record, records)
+        gate, store = plan_gate(fail_if or [], junit=junit, bmf=bmf), find_record(record, records, ui=ui)
         if (far := read_far(store.path)) is not None and not is_finished(store):
             valued = {"--junit": junit, "--bmf": bmf, "--listen": listen, "--metrics-port": metrics_port}
             valued |= {"--home": home, "--run-as": run_as, "--password-command": password_command}

@@ -43,4 +43,4 @@ def watch(
         if handed is not None and record is not None:
             serve_record(RecordStore(record), handed)
         request = request_watched(listen, port=port, metrics_port=metrics_port)
-        watch_record(find_record(record, records), request=request, ui=ui)
+        watch_record(find_record(record, records, ui=ui), request=request, ui=ui)

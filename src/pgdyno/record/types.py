@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Collection, Iterable
+from datetime import UTC, datetime
 
 import msgspec
 
@@ -303,6 +304,14 @@ class PlaceFacts(msgspec.Struct, frozen=True, kw_only=True):
     """The file system of pg_wal, which may be that of the data."""
 
 
+def read_time(started_at: str) -> datetime | None:
+    """Return when a record began, in UTC; None if it does not say."""
+    try:
+        return datetime.fromisoformat(started_at).astimezone(UTC)
+    except ValueError:
+        return None
+
+
 class StudyRecord(msgspec.Struct, frozen=True, kw_only=True):
     """The contents of `record.json`: everything that applies to the whole study."""
 
@@ -374,6 +383,11 @@ class StudyRecord(msgspec.Struct, frozen=True, kw_only=True):
             host=msgspec.structs.replace(self.host, data_disk=there.data_disk),
             preflight=msgspec.structs.replace(self.preflight, wal=there.wal),
         )
+
+    @property
+    def began(self) -> datetime | None:
+        """When the study began, in UTC; None if it does not say."""
+        return read_time(self.started_at)
 
     @property
     def usable_cpu_count(self) -> float | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 
 import msgspec
 
@@ -83,14 +83,6 @@ def collect_histories(results: Sequence[Result]) -> tuple[History, ...]:
             of.append(result)
     ordered = sorted(histories, key=lambda one: -len(one))
     return tuple(History(results=tuple(one), changes=tuple(_find_changes(one))) for one in ordered)
-
-
-def read_time(started_at: str) -> datetime | None:
-    """Return when a record began; None if it does not say."""
-    try:
-        return datetime.fromisoformat(started_at).astimezone(UTC)
-    except ValueError:
-        return None
 
 
 def _goes_on(last: Side, side: Side) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from pathlib import Path
 
 from pgdyno.conduct.progress import read_progress
@@ -9,9 +10,11 @@ from pgdyno.conduct.ui import Ui
 from pgdyno.errors import SpecError
 from pgdyno.record.store import RecordStore, find_records, open_record
 
+_FIRST = datetime.min.replace(tzinfo=UTC)
 
-def find_record(named: Path | None, records: Path) -> RecordStore:
-    """Return the record that a user named, or the newest of a folder.
+
+def find_record(named: Path | None, records: Path, *, ui: Ui) -> RecordStore:
+    """Return the record that a user named, or the newest of a folder among those that can be read.
 
     Raises:
         SpecError: There is none.
@@ -21,7 +24,19 @@ def find_record(named: Path | None, records: Path) -> RecordStore:
     found = find_records(records)
     if not found:
         raise SpecError(f"there are no records in {records}", hint="`pgdyno bench --quick` makes one")
-    return max(found, key=lambda store: store.read_record().started_at)
+    began: dict[RecordStore, datetime] = {}
+    problems = []
+    for store in found:
+        try:
+            # Times of the clock at each place do not tell: it is put back in autumn, and records come from other zones.
+            began[store] = store.read_record().began or _FIRST
+        except SpecError as error:
+            problems.append(error)
+    if not began:
+        raise problems[0]
+    for problem in problems:
+        ui.say(f"left out: {problem.reason}")
+    return max(began, key=lambda store: began[store])
 
 
 def find_record_to_read(named: Path | None, records: Path, *, ui: Ui) -> RecordStore:
@@ -30,7 +45,7 @@ def find_record_to_read(named: Path | None, records: Path, *, ui: Ui) -> RecordS
     Raises:
         SpecError: There is none.
     """
-    store = find_record(named, records)
+    store = find_record(named, records, ui=ui)
     progress = read_progress(store)
     state = progress.describe(store.path)
     # A record without a finished trial has nothing to read, which is an error of its own.

@@ -11,7 +11,7 @@ import msgspec
 from rich.console import RenderableType
 
 from pgdyno import __version__
-from pgdyno.analyse.history.histories import History, Result, collect_histories, read_time
+from pgdyno.analyse.history.histories import History, Result, collect_histories
 from pgdyno.analyse.records.sides import list_sides
 from pgdyno.analyse.study import analyse_study
 from pgdyno.conduct.ui import Ui
@@ -133,10 +133,9 @@ def _list_results(store: RecordStore) -> Iterator[Result]:
         if not part.exists:
             continue
         record = part.read_record()
-        began = read_time(record.started_at)
         trials = [read_trial_data(part.trial_dir(trial.planned.number), trial) for trial in part.read_trials()]
-        if not trials or began is None:
+        if not trials or record.began is None:
             continue
         analysis = analyse_study(record, trials)
         for side in list_sides(record, analysis, script_hashes=hash_scripts(part, record)):
-            yield Result(path=str(part.path), began=began, side=side)
+            yield Result(path=str(part.path), began=record.began, side=side)

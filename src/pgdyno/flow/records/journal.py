@@ -16,7 +16,7 @@ from pgdyno.errors import PgdynoError, with_program
 from pgdyno.flow.report import compose_report
 from pgdyno.flow.terminal import print_document
 from pgdyno.record.store import JSON_FILE, RecordStore, find_records
-from pgdyno.record.types import TrialRecord, TrialStatus
+from pgdyno.record.types import TrialRecord, TrialStatus, read_time
 from pgdyno.report.documents.report import REPORT_VERSION
 from pgdyno.report.forms.plain import render_line
 from pgdyno.report.host_words import describe_machine
@@ -64,10 +64,7 @@ def read_journal(folder: Path) -> JournalResult:
 
 def _began(entry: JournalEntry) -> datetime:
     """Return when a study began; the earliest time where the record does not say."""
-    try:
-        return datetime.fromisoformat(entry.started_at).astimezone(UTC)
-    except ValueError:
-        return datetime.min.replace(tzinfo=UTC)
+    return read_time(entry.started_at) or datetime.min.replace(tzinfo=UTC)
 
 
 def _read_entry(store: RecordStore) -> JournalEntry:
