@@ -85,6 +85,17 @@ def test_the_present_values_are_those_of_the_record(live: LiveRecord) -> None:
     assert [value for (name, _), value in ended.items() if name == "pgdyno_is_measured"] == [0.0]
 
 
+def test_a_record_that_is_watched_from_its_own_folder_has_its_name(
+    live: LiveRecord, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(live.store.path)
+    here = LiveRecord(open_record(Path()))
+    with live.store.locked():
+        for _ in here.read():
+            pass
+    assert {dict(labels)["record"] for _, labels in read(here.list_metrics())} == {"record"}
+
+
 def test_many_trials_leave_the_last_ones_only() -> None:
     report = build_switchback()
     (workload, *rest) = report.analysis.workloads

@@ -85,7 +85,7 @@ class LiveRecord:
 
     def __init__(self, store: RecordStore, *, has_read: bool = False) -> None:
         self.store, self.has_read = store, has_read
-        own = store.path.name
+        own = store.path.resolve().name
         self._own, self._after = _Part(store, own), _Part(store.scaling, name_sweep(own))
         self._plan: tuple[_Part, StudyRecord] | None = None
         self._answers: bytes | None = None
