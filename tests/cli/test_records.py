@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -74,6 +75,24 @@ def test_tables_of_a_record_are_written_for_other_programs(tmp_path: Path) -> No
     unreached = bench.read("export", record, "--otlp", "http://127.0.0.1:1")
     assert (unreached.returncode, unreached.stdout) == (3, "")
     assert "http://127.0.0.1:1/v1/metrics cannot be reached" in unreached.stderr
+
+
+def test_a_path_is_printed_as_it_is_whatever_it_holds(tmp_path: Path) -> None:
+    bench, record = Bench(tmp_path), str(copy_record(tmp_path / "one"))
+    for folder in ("x[/b]", "site["):
+        (tmp_path / folder).mkdir(parents=True)
+    for file in ("out[final].om", "x[/b]/y.om"):
+        done = bench.read("export", record, "--openmetrics", file)
+        assert (done.returncode, done.stdout.partition(":")[0]) == (0, file), done.stderr
+    assert bench.read("publish", record, "--to", "site[/b]").stdout == "site[/b]/index.html: 1 record\n"
+
+
+def test_metrics_have_the_name_of_a_record_that_is_exported_from_its_own_folder(tmp_path: Path) -> None:
+    folder = copy_record(tmp_path / "one")
+    for cwd, named in ((folder, "."), (folder / "trials", ".."), (tmp_path, "one")):
+        file = tmp_path / f"{cwd.name}.om"
+        assert run_here(["export", named, "--openmetrics", str(file)], cwd=cwd).returncode == 0
+        assert set(re.findall(r'record="(.*?)"', file.read_text())) == {"one"}
 
 
 def test_a_record_of_others_cannot_write_to_the_terminal(tmp_path: Path) -> None:

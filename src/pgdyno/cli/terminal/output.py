@@ -59,7 +59,8 @@ def show_result(result: Result, *, as_json: bool) -> None:
         with writing() as stdout:
             stdout.buffer.write(result.to_json().rstrip() + b"\n")
         return
-    console = PipedConsole(highlight=False)
+    # A path may hold what rich takes for a style.
+    console = PipedConsole(highlight=False, markup=False)
     if not console.is_terminal:
         # A file or a pipe has no screen width.
         console.width = _UNWRAPPED_WIDTH

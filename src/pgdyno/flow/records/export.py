@@ -16,7 +16,7 @@ from pgdyno.flow.gate import apply_gate, check_gate, plan_gate
 from pgdyno.flow.report import compose_report
 from pgdyno.record.durable import write_durably
 from pgdyno.record.store import RecordStore
-from pgdyno.report.forms.plain import Heading, render_rows
+from pgdyno.report.forms.plain import Heading, render_line, render_rows
 from pgdyno.units import count_things
 
 if TYPE_CHECKING:
@@ -67,7 +67,8 @@ class ExportedMetrics(msgspec.Struct, frozen=True, kw_only=True):
 
     def to_terminal(self) -> RenderableType:
         """Return the counts in a line."""
-        return f"{self.to}: {count_things(self.value_count, 'value')} of {count_things(self.metric_count, 'metric')}"
+        counts = f"{count_things(self.value_count, 'value')} of {count_things(self.metric_count, 'metric')}"
+        return render_line(f"{self.to}: {counts}")
 
 
 class ExportedFile(msgspec.Struct, frozen=True, kw_only=True):
@@ -81,7 +82,7 @@ class ExportedFile(msgspec.Struct, frozen=True, kw_only=True):
 
     def to_terminal(self) -> RenderableType:
         """Return the file's path."""
-        return self.path
+        return render_line(self.path)
 
 
 def export_verdicts(store: RecordStore, *, junit: Path | None = None, bmf: Path | None = None) -> ExportedFile:

@@ -24,6 +24,7 @@ from pgdyno.flow.records.find import find_record_to_read
 from pgdyno.flow.report import compose_report, name_recorded_program
 from pgdyno.record.durable import write_durably
 from pgdyno.record.store import HTML_FILE
+from pgdyno.report.forms.plain import render_line
 from pgdyno.report.published import PublishedRecord, build_published
 from pgdyno.report.sections.records.kept import describe_answers, parse_kept
 from pgdyno.run.host.cache import keep_text
@@ -68,7 +69,7 @@ class Site(msgspec.Struct, frozen=True, kw_only=True):
 
     def to_terminal(self) -> RenderableType:
         """Return where the site is."""
-        return f"{self.folder}/{INDEX_FILE}: {count_things(len(self.pages) - 1, 'record')}"
+        return render_line(f"{self.folder}/{INDEX_FILE}: {count_things(len(self.pages) - 1, 'record')}")
 
 
 def publish(records: Sequence[Path], *, to: Path, ui: Ui) -> Site:
