@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 import re
 import shutil
 from pathlib import Path
@@ -45,6 +46,26 @@ def test_a_journal_lists_what_is_there(tmp_path: Path) -> None:
     (entry,) = bench.read_json("journal")["entries"]
     assert entry["path"] == "pgdyno-records/one"
     assert "tpcb-like: 3,300 TPS (no useful interval), n = 2" in bench.read("journal").stdout
+
+
+def test_a_record_that_cannot_be_read_is_listed_with_the_reason_and_the_others_as_ever(tmp_path: Path) -> None:
+    bench, folder = Bench(tmp_path), tmp_path / "pgdyno-records"
+    closed = copy_record(folder / "closed") / "trials" / "0001" / "trial.json"
+    closed.unlink()
+    # Nobody can read it, not even root.
+    closed.mkdir()
+    copy_record(folder / "good")
+    copy_record(Path(os.fsdecode(os.fsencode(folder) + b"/caf\xe9")))
+    names = [f"pgdyno-records/{name}" for name in ("closed", "good", "caf\\xe9")]
+    listed = {one["path"]: one["problem"] for one in bench.read_json("list")["records"]}
+    assert set(listed) == set(names)
+    assert listed[names[1]] is None
+    assert listed[names[0]] == f"{names[0]}/trials/0001/trial.json: Is a directory"
+    assert listed[names[2]].startswith(f"{names[2]} has a name that is not UTF-8")
+    journal = bench.read_json("journal")
+    assert [one["path"] for one in journal["entries"]] == [names[1]]
+    assert {one["path"] for one in journal["unreadable"]} == {names[0], names[2]}
+    assert names[1] in bench.read("list").stdout
 
 
 def test_tables_of_a_record_are_written_for_other_programs(tmp_path: Path) -> None:

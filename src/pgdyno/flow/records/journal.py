@@ -15,7 +15,7 @@ from pgdyno.conduct.progress import read_progress
 from pgdyno.errors import PgdynoError, with_program
 from pgdyno.flow.report import compose_report
 from pgdyno.flow.terminal import print_document
-from pgdyno.record.store import JSON_FILE, RecordStore, find_records
+from pgdyno.record.store import JSON_FILE, RecordStore, describe_path, find_records
 from pgdyno.record.types import TrialRecord, TrialStatus, read_time
 from pgdyno.report.documents.report import REPORT_VERSION
 from pgdyno.report.forms.plain import render_line
@@ -51,13 +51,13 @@ def read_journal(folder: Path) -> JournalResult:
         try:
             entries.append(_read_entry(store))
         except PgdynoError as error:
-            unreadable.append(Unreadable(path=str(store.path), problem=error.reason))
+            unreadable.append(Unreadable(path=describe_path(store.path), problem=error.reason))
         except OSError as error:
-            unreadable.append(Unreadable(path=str(store.path), problem=str(error)))
+            unreadable.append(Unreadable(path=describe_path(store.path), problem=str(error)))
     entries.sort(key=_began)
     return JournalResult(
         journal=StudyJournal(
-            folder=str(folder), entries=tuple(entries), best=find_best(entries), unreadable=tuple(unreadable)
+            folder=describe_path(folder), entries=tuple(entries), best=find_best(entries), unreadable=tuple(unreadable)
         )
     )
 
@@ -71,7 +71,7 @@ def _read_entry(store: RecordStore) -> JournalEntry:
     record, trials = store.read_record(), store.read_trials()
     kept = _read_kept(store, trials) if trials else None
     return JournalEntry(
-        path=str(store.path),
+        path=describe_path(store.path),
         started_at=record.started_at,
         question=title_study(record),
         server=record.server.version,

@@ -8,8 +8,8 @@ import msgspec
 from rich.console import RenderableType
 
 from pgdyno.conduct.progress import Stage, read_progress
-from pgdyno.errors import SpecError, with_program
-from pgdyno.record.store import find_records
+from pgdyno.errors import SpecError, why, with_program
+from pgdyno.record.store import describe_path, find_records
 from pgdyno.record.types import TrialStatus
 from pgdyno.report.forms.plain import Heading, render_line, render_rows
 from pgdyno.run.host.program import program_name
@@ -66,14 +66,14 @@ class RecordList(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def view_records(folder: Path) -> RecordList:
-    """List the records directly below a folder; a damaged one with what is wrong with it."""
+    """List the records directly below a folder; one that cannot be read with the reason."""
     lines = []
     for store in find_records(folder):
         try:
             record, progress = store.read_record(), read_progress(store)
             lines.append(
                 RecordLine(
-                    path=str(store.path),
+                    path=describe_path(store.path),
                     started_at=record.started_at,
                     question=record.study.question,
                     server=record.server.version,
@@ -83,6 +83,7 @@ def view_records(folder: Path) -> RecordList:
                     has_failed=any(trial.status is TrialStatus.FAILED for trial in store.read_trials()),
                 )
             )
-        except SpecError as error:
-            lines.append(RecordLine(path=str(store.path), problem=error.reason))
-    return RecordList(folder=str(folder), records=tuple(lines))
+        except (SpecError, OSError) as error:
+            problem = error.reason if isinstance(error, SpecError) else why(error)
+            lines.append(RecordLine(path=describe_path(store.path), problem=problem))
+    return RecordList(folder=describe_path(folder), records=tuple(lines))
