@@ -130,6 +130,23 @@ def test_a_record_that_is_deleted_meanwhile_gets_a_clear_word(tmp_path: Path) ->
         assert take() == [("problem", json.dumps(f"{path} is not a record: no such folder").encode())]
 
 
+def test_a_problem_is_told_until_all_of_the_record_can_be_read_again(tmp_path: Path) -> None:
+    store, updates = open_record(copy_record(tmp_path / "record")), Updates()
+    whole = (store.path / "record.json").read_bytes()
+    live = _update(LiveRecord(store), updates, is_full=True)
+    (store.path / "record.json").write_text("{")
+    live = _update(live, updates, is_full=True)
+    with updates.follow() as take:
+        assert "is damaged" in dict(take() or ())["problem"].decode()
+        updates.put({"seconds": b"1"})
+        take()
+        live = _update(live, updates, is_full=False)
+        assert dict(take() or ()) == {"seconds": b"null"}
+        (store.path / "record.json").write_bytes(whole)
+        _update(live, updates, is_full=True)
+        assert dict(take() or ())["problem"] == b'""'
+
+
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     if CHROMIUM is None:

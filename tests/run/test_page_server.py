@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import http.client
+import select
 import socket
 import threading
 from collections.abc import Iterator
@@ -12,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from pgdyno.errors import SpecError
-from pgdyno.run import page_server
+from pgdyno.run import quiet_server
 from pgdyno.run.page_server import HOST, Updates, describe_address, describe_readers, listen, serving
 from tests.cli.program import wait_until
 
@@ -100,6 +101,44 @@ def test_the_page_comes_with_its_policy(served: Served) -> None:
     assert answer.getheader("Content-Security-Policy") == "default-src 'none'"
 
 
+def test_an_address_without_its_last_slash_leads_to_the_page(served: Served) -> None:
+    answer = served.ask(f"/{TOKEN}?from=chat")
+    assert (answer.status, answer.getheader("Location"), answer.read()) == (302, f"/{TOKEN}/", b"")
+    assert served.ask("/wrong").status == 403
+
+
+def test_a_request_has_a_few_seconds_however_often_a_part_of_it_comes(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(quiet_server, "_HEAD_S", 0.5)
+
+    def is_closed(connection: socket.socket) -> bool:
+        try:
+            connection.sendall(b"x")
+            return connection.recv(1) == b""
+        except TimeoutError:
+            return False
+        except OSError:
+            return True
+
+    for begun in (b"", b"GET / HTTP/1.1\r\nHost: "):
+        with socket.create_connection((HOST, served.port), timeout=0.01) as slow:
+            slow.sendall(begun)
+            assert wait_until(lambda slow=slow: is_closed(slow), seconds=30)  # type: ignore[misc]
+
+
+def test_a_connection_that_is_kept_may_ask_again_later(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    connection = http.client.HTTPConnection(HOST, served.port, timeout=60)
+    with contextlib.closing(connection):
+        connection.request("GET", f"/{TOKEN}/")
+        assert connection.getresponse().read() == b"<p>page"
+        monkeypatch.setattr(quiet_server, "_HEAD_S", 0.05)
+        # Longer than a head may take: nothing of it has come yet.
+        assert not select.select([connection.sock], [], [], 0.2)[0]
+        connection.request("GET", f"/{TOKEN}/")
+        assert connection.getresponse().read() == b"<p>page"
+
+
 def test_every_browser_gets_the_present_state_and_what_changes(served: Served) -> None:
     served.updates.put({"course": b"1"})
     first = served.ask(f"/{TOKEN}/events")
@@ -121,7 +160,7 @@ def test_a_taken_port_is_refused_with_its_number() -> None:
 
 
 def test_one_connection_too_many_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(page_server, "_MOST_CONNECTIONS", 1)
+    monkeypatch.setattr(quiet_server, "_MOST_CONNECTIONS", 1)
     opened = listen(0)
     here = opened.getsockname()
     with serving(opened, token=TOKEN, html=b"", policy="default-src 'none'", updates=Updates()):

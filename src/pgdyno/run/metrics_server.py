@@ -14,7 +14,8 @@ from http import HTTPStatus
 from typing import ClassVar
 
 from pgdyno.run.host.clock import monotonic_s
-from pgdyno.run.page_server import HOST, QuietHandler, serve_socket
+from pgdyno.run.page_server import HOST
+from pgdyno.run.quiet_server import QuietHandler, serve_socket
 
 # Prometheus gives up after 10 s by default.
 _PATIENCE_S = 8.0

@@ -11,13 +11,11 @@ import ipaddress
 import secrets
 import socket
 import threading
-import urllib.parse
 from collections.abc import Callable, Iterator, Mapping
 from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, ClassVar
 
 from pgdyno.errors import HostError, SpecError, why
+from pgdyno.run.quiet_server import QuietHandler, serve_socket
 
 HOST = "127.0.0.1"
 Listener = socket.socket
@@ -25,8 +23,6 @@ Listener = socket.socket
 _SILENCE_S = 15.0
 _PARTING_S = 1.0
 _MOST_BROWSERS = 16
-# Each has a thread, and any account or machine that reaches the port may open some.
-_MOST_CONNECTIONS = 64
 
 
 class Updates:
@@ -153,13 +149,6 @@ def _join(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-def _read_host(header: str) -> str | None:
-    try:
-        return urllib.parse.urlsplit(f"//{header}").hostname
-    except ValueError:
-        return None
-
-
 def _list_own_names(opened: socket.socket) -> frozenset[str] | None:
     """Return the host names by which browsers may ask; None if it listens for other machines, which may use any name."""
     address = ipaddress.ip_address(opened.getsockname()[0])
@@ -177,96 +166,6 @@ def serving(opened: socket.socket, *, token: str, html: bytes, policy: str, upda
             updates.close()
 
 
-@contextlib.contextmanager
-def serve_socket(opened: socket.socket, handler: type[QuietHandler], *, name: str) -> Iterator[None]:
-    """Answer requests on a socket, in threads, while the block runs."""
-    server = _Server(opened.getsockname(), handler, bind_and_activate=False)
-    server.socket.close()
-    server.socket = opened
-    thread = threading.Thread(target=server.serve_forever, name=name, daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        server.shutdown()
-        server.server_close()
-
-
-class _Server(ThreadingHTTPServer):
-    daemon_threads = True
-    block_on_close = False
-
-    def __init__(self, *args: Any, **options: Any) -> None:
-        super().__init__(*args, **options)
-        self._free = threading.Semaphore(_MOST_CONNECTIONS)
-
-    def verify_request(self, request: object, client_address: object) -> bool:  # noqa: ARG002 - socketserver's own
-        """Return whether a connection is answered; one too many is closed."""
-        return self._free.acquire(blocking=False)
-
-    def process_request_thread(self, request: Any, client_address: Any) -> None:
-        """Answer a connection until it ends."""
-        try:
-            super().process_request_thread(request, client_address)
-        finally:
-            self._free.release()
-
-    def handle_error(self, request: object, client_address: object) -> None:
-        """Say nothing: a browser that goes away in the middle of an answer is no error of the bench."""
-
-
-class QuietHandler(BaseHTTPRequestHandler):
-    """Answers requests without a word about itself, and logs nothing."""
-
-    names: frozenset[str] | None
-    """The host names by which it may be asked; None: by any."""
-    refused: ClassVar[HTTPStatus]
-    policy: str = "default-src 'none'"
-    protocol_version = "HTTP/1.1"
-    timeout = 60
-
-    @property
-    def is_own(self) -> bool:
-        """False for a page of another site whose name was made to mean this machine: it sends that name."""
-        return self.names is None or _read_host(self.headers.get("Host", "")) in self.names
-
-    def do_GET(self) -> None:
-        """Answer a request."""
-        self.respond()
-
-    def respond(self) -> None:
-        """Answer a request; a class of its own says how."""
-        raise NotImplementedError
-
-    def head(self, status: HTTPStatus, kind: str, **more: str) -> None:
-        """Send the head of an answer."""
-        self.send_response_only(status)
-        headers = {
-            "Content-Type": kind,
-            "Cache-Control": "no-store",
-            "Content-Security-Policy": self.policy,
-            "Referrer-Policy": "no-referrer",
-            "X-Content-Type-Options": "nosniff",
-            **{name.replace("_", "-"): value for name, value in more.items()},
-        }
-        for name, value in headers.items():
-            self.send_header(name, value)
-        self.end_headers()
-
-    def answer(self, status: HTTPStatus, body: bytes, kind: str) -> None:
-        """Send a whole answer."""
-        self.head(status, kind, Content_Length=str(len(body)))
-        self.wfile.write(body)
-
-    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:  # noqa: ARG002
-        """Tell nothing: not what serves here, and not what was wrong."""
-        self.close_connection = True
-        self.answer(self.refused, b"", "text/plain")
-
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - http.server names it so
-        """Log nothing: the address in each line holds the token."""
-
-
 class _Handler(QuietHandler):
     token: str
     html: bytes
@@ -275,11 +174,15 @@ class _Handler(QuietHandler):
 
     def respond(self) -> None:
         """Answer a browser: the page, its updates, or 403 for anything else."""
-        _, token, *rest = [*self.path.partition("?")[0].split("/"), ""]
+        path = self.path.partition("?")[0]
+        _, token, *rest = [*path.split("/"), ""]
         if not self.is_own or not secrets.compare_digest(token.encode(), self.token.encode()):
             self.answer(HTTPStatus.FORBIDDEN, b"", "text/plain")
         elif rest[0] == "events" and self.updates.watchers < _MOST_BROWSERS:
             self._stream()
+        elif path == f"/{token}":
+            # A browser looks for the updates below the last slash.
+            self.head(HTTPStatus.FOUND, "text/plain", Location=f"/{token}/", Content_Length="0")
         elif rest[0] == "":
             self.answer(HTTPStatus.OK, self.html, "text/html; charset=utf-8")
         else:

@@ -118,7 +118,10 @@ def _update(live: LiveRecord, updates: Updates, *, is_full: bool) -> LiveRecord:
     """Show what is new, all of it or only the last second, and return the reader for the next time."""
     try:
         for name, content in itertools.chain(live.read() if is_full else (), live.read_seconds()):
-            updates.put({name: content, "problem": b'""'})
+            updates.put({name: content})
+        # The last second alone does not show that all of the record can be read again.
+        if is_full:
+            updates.put({"problem": b'""'})
     except (PgdynoError, OSError) as exc:
         if not live.has_read:
             return live
