@@ -38,10 +38,12 @@ def noisy(repeats: int, sd: float, *, factor: float = 1.0, seed: int = 1) -> lis
 
 
 def test_a_pair_is_the_variant_over_the_geometric_mean_of_its_rounds_references() -> None:
-    comparison = compare_one(build_rounds("tps", A=[(100.0, 400.0), (10.0, 10.0)], B=[300.0, 5.0]))
+    first, last = build_rounds("tps", A=[(100.0, 400.0), (10.0, 10.0)], B=[300.0, 5.0])
+    comparison = compare_one([first, msgspec.structs.replace(last, trial=4)])
     question = ask(comparison)
     assert question.log_ratios == pytest.approx((math.log(1.5), math.log(0.5)))
     assert question.at_s == (10.0, 20.0)
+    assert question.last_trial == 4
     assert (question.spent_s, comparison.round_s, comparison.rounds) == (18.0, 9.0, 2)
     (twins,) = comparison.noise
     assert [abs(each) for each in twins.log_ratios] == pytest.approx([math.log(4.0), 0.0])

@@ -155,6 +155,33 @@ def test_a_verdict_that_was_decided_stays_when_it_was() -> None:
     assert times == {at_s + trials[0].clock_offset_s}
 
 
+@pytest.mark.parametrize("last", [1, 2])
+def test_a_verdict_has_the_time_of_its_own_trial_where_a_reboot_repeats_the_clock(last: int) -> None:
+    report = build_switchback()
+    workload = report.analysis.workloads[0]
+    first = msgspec.structs.replace(
+        workload.trials[0].record, planned=msgspec.structs.replace(workload.trials[0].record.planned, number=1)
+    )
+    again = msgspec.structs.replace(
+        first,
+        planned=msgspec.structs.replace(first.planned, number=2),
+        clock_offset_s=first.clock_offset_s + 86400.0,
+    )
+    trials = tuple(msgspec.structs.replace(workload.trials[0], record=record) for record in (first, again))
+    assert first.load_start_monotonic_s is not None
+    at_s = first.load_start_monotonic_s + 1.0
+    of = next(one for one in report.analysis.comparisons if one.workload == first.planned.workload)
+    questions = tuple(msgspec.structs.replace(one, at_s=(at_s,), last_trial=last) for one in of.questions)
+    analysis = msgspec.structs.replace(
+        report.analysis,
+        workloads=(msgspec.structs.replace(workload, trials=trials),),
+        comparisons=(msgspec.structs.replace(of, questions=questions),),
+    )
+    families = list_families(msgspec.structs.replace(report, analysis=analysis))
+    times = {line.points[0].value for one in families for line in one.lines if line.labels.get("event") == "verdict"}
+    assert times == {at_s + (first, again)[last - 1].clock_offset_s}
+
+
 def list_queries(dashboard: dict[str, Any]) -> list[str]:
     targets = [target["expr"] for panel in dashboard["panels"] for target in panel["targets"]]
     notes = [note["expr"] for note in dashboard["annotations"]["list"]]

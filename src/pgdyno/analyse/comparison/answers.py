@@ -78,6 +78,8 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     spent_s: float
     """Duration of the rounds of these pairs, changes and restores included."""
     verdict: Verdict
+    last_trial: int | None = None
+    """The number of the (first) trial of the last pair's round; None without pairs."""
 
 
 class VariantFigures(msgspec.Struct, frozen=True, kw_only=True):
@@ -279,6 +281,7 @@ def _decide(
             log_ratios=tuple(pair.log_ratio for pair in of),
             spent_s=sum(pair.length_s for pair in of),
             verdict=msgspec.structs.replace(verdict, variant=variant),
+            last_trial=of[-1].trial if of else None,
         )
         for ((workload, variant), of), verdict in zip(pairs.items(), verdicts, strict=True)
     }

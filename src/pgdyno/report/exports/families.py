@@ -158,6 +158,9 @@ def list_verdicts(study: StudyAnalysis, record: str) -> Iterator[NamedLine]:
 def _find_last_pair_s(question: Question, trials: Iterable[TrialRecord]) -> float | None:
     """Return the end of a question's last pair, in seconds since the epoch: other variants may go on after it."""
     for trial in trials if question.at_s else ():
+        # After a reboot, the monotonic clock shows times again that earlier trials had.
+        if trial.planned.number < (question.last_trial or 0):
+            continue
         start_s, end_s = trial.load_start_monotonic_s, trial.load_end_monotonic_s
         if start_s is not None and end_s is not None and start_s <= question.at_s[-1] <= end_s:
             return question.at_s[-1] + trial.clock_offset_s
