@@ -98,6 +98,23 @@ def test_tables_of_a_record_are_written_for_other_programs(tmp_path: Path) -> No
     assert "http://127.0.0.1:1/v1/metrics cannot be reached" in unreached.stderr
 
 
+def test_records_of_several_time_zones_show_when_they_began_in_utc(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    for name, at in (("here", "2026-11-22T10:00:00+01:00"), ("tokyo", "2026-11-22T10:00:00+09:00")):
+        copy_record(tmp_path / "pgdyno-records" / name, at=at)
+    records = tuple(f"pgdyno-records/{name}" for name in ("here", "tokyo"))
+    assert bench.read("publish", *records, "--to", "site").returncode == 0
+    shown = (
+        bench.read("journal").stdout,
+        bench.read("compare-records", *records).stdout,
+        (tmp_path / "site" / "index.html").read_text(),
+    )
+    for words in shown:
+        assert "2026-11-22 09:00 UTC" in words
+        assert "2026-11-22 01:00 UTC" in words
+        assert "2026-11-22 10:00" not in words
+
+
 def test_a_path_is_printed_as_it_is_whatever_it_holds(tmp_path: Path) -> None:
     bench, record = Bench(tmp_path), str(copy_record(tmp_path / "one"))
     for folder in ("x[/b]", "site["):

@@ -11,6 +11,7 @@ import msgspec
 
 from pgdyno import units
 from pgdyno.analyse.estimate import Estimate, is_too_wide, map_estimate
+from pgdyno.record.types import read_time
 
 ABSENT = "—"
 # The digits of a number whose uncertainty is not known: one run of pgbench repeats to some percent.
@@ -22,6 +23,12 @@ _SHOWN_FACTOR = 100.0
 NO_USEFUL_INTERVAL = "no useful interval"
 # PostgreSQL's own notation: kB, MB, GB and TB are powers of 1024.
 _BYTES = ((1024**4, "TB"), (1024**3, "GB"), (1024**2, "MB"), (1024, "kB"))
+
+
+def format_began(started_at: str) -> str:
+    """Return when a record began, in UTC, so that records of several machines can be put in order: `2026-11-22 10:00 UTC`."""
+    began = read_time(started_at)
+    return ABSENT if began is None else f"{began:%Y-%m-%d %H:%M} UTC"
 
 
 format_bytes = units.format_bytes

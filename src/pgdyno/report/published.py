@@ -16,7 +16,7 @@ from pgdyno.analyse.types import WorkloadAnalysis
 from pgdyno.explain.bottleneck import LIMITS
 from pgdyno.explain.finding import Finding, Severity
 from pgdyno.report.document import Block, Claims, Document, Prose, Section, Tone
-from pgdyno.report.format import ABSENT, format_percent
+from pgdyno.report.format import ABSENT, format_began, format_percent
 from pgdyno.report.host_words import after_name, describe_machine
 from pgdyno.report.input import ReportInput
 from pgdyno.report.sections.durability import find_durability_given_up, find_workload_losses
@@ -80,7 +80,7 @@ def _make_record_row(published: PublishedRecord) -> tuple[Cell, ...]:
     record = published.report.record
     return (
         Cell(text=published.name, link=published.page),
-        text(_tell_begin(published)),
+        text(format_began(record.started_at)),
         text(_name_machine(published)),
         text(record.server.version.partition(" ")[0]),
         text("; ".join(published.answers)),
@@ -178,7 +178,7 @@ def _list_audit(published: PublishedRecord) -> Iterator[Block]:
     report = published.report
     for words in published.answers:
         yield Prose(words=words, tone=Tone.CLAIM)
-    yield Prose(strong="Began:", words=f"{_tell_begin(published)}, on {_name_machine(published)}.")
+    yield Prose(strong="Began:", words=f"{format_began(report.record.started_at)}, on {_name_machine(published)}.")
     lost = find_durability_given_up(report)
     yield Prose(strong="Durability given up:", words=f"{', '.join(lost) or 'nothing'}.")
     limits = [one for one in report.explanations if one.rule == LIMITS]
@@ -189,10 +189,6 @@ def _list_audit(published: PublishedRecord) -> Iterator[Block]:
         yield Claims(claims=tuple(make_claim(one) for one in doubts))
     else:
         yield Prose(words="Nothing was found that weakens the figures.")
-
-
-def _tell_begin(published: PublishedRecord) -> str:
-    return published.report.record.started_at[:16].replace("T", " ")
 
 
 def _name_machine(published: PublishedRecord) -> str:

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from pgdyno.report.document import Block, Claim, Claims, Document, Prose, Section
+from pgdyno.report.format import format_began
 from pgdyno.report.sections.records.kept import ProvenGain, Retest
 from pgdyno.report.verdict_words import describe_change
 
@@ -113,7 +114,7 @@ def _list_studies(journal: StudyJournal, machine: str) -> Iterator[Block]:
             where = f" on {entry.host_name}" if are_several and entry.host_name is not None else ""
             claims.append(
                 Claim(
-                    badge=entry.started_at[:16].replace("T", " "),
+                    badge=format_began(entry.started_at),
                     hue="slate",
                     claim=f"{entry.question}  {entry.path}{where}",
                     evidence=(*([entry.progress] if entry.progress else []), *entry.answers),

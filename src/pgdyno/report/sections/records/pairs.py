@@ -16,7 +16,7 @@ from pgdyno.analyse.records.difference import DifferenceGravity
 from pgdyno.analyse.records.sides import hours_apart, look_alike
 from pgdyno.record.types import StudyRecord
 from pgdyno.report.document import Prose, Tone
-from pgdyno.report.format import ABSENT, format_in_unit, format_number
+from pgdyno.report.format import ABSENT, format_began, format_in_unit, format_number
 from pgdyno.report.host_words import describe_machine, name_machine, with_name
 from pgdyno.report.level import Level
 from pgdyno.report.sections.disk.comparison import name_cards
@@ -59,7 +59,7 @@ def describe_record(named: NamedRecord) -> str:
     record = named.record
     where = "" if record.host is None or record.host.host_name is None else f" on {record.host.host_name}"
     return (
-        f"{named.path}: {record.started_at[:16].replace('T', ' ')}, PostgreSQL"
+        f"{named.path}: {format_began(record.started_at)}, PostgreSQL"
         f" {record.server.version.partition(' ')[0]}{where}, {describe_machine(record)}"
     )
 
