@@ -14,6 +14,7 @@ import pytest
 from msgspec.structs import replace
 
 from pgdyno.errors import HostError, PgdynoError, SpecError, StepFailedError
+from pgdyno.facts.gucs import is_quoted_list
 from pgdyno.plan.experiment import Variant
 from pgdyno.record.machine.given_server import write_address
 from pgdyno.run.change.changes import TuningState, UndoOutcome
@@ -424,6 +425,19 @@ def test_what_a_tuning_leaves_out(cluster: Cluster, address: Address) -> None:
     assert "GRANT ALTER SYSTEM ON PARAMETER work_mem, commit_delay TO poor" in caught.value.hint
 
 
+def test_the_lists_are_those_that_the_server_quotes(cluster: Cluster) -> None:
+    query = "SELECT name FROM pg_settings WHERE vartype = 'string' AND context <> 'internal'"
+    with reached(cluster, "postgres") as chief, sql.connect(chief) as connection:
+        names = [row["name"] for row in connection.execute(query)]
+        for name in names:
+            # Some take no such value.
+            with contextlib.suppress(StepFailedError):
+                sql.alter_system(connection, name, "a, b")
+        quoted = {name for name, text in conf(cluster).items() if text == '"a, b"'}
+        connection.execute("ALTER SYSTEM RESET ALL")
+    assert quoted == {name for name in names if is_quoted_list(name)}
+
+
 def test_what_cannot_be_put_back_is_not_changed(cluster: Cluster, address: Address, journal: Journal) -> None:
     def refuse(row: tuple[dict[str, str | int], str, str, str]) -> None:
         settings, before, after, words = row
@@ -441,6 +455,7 @@ def test_what_cannot_be_put_back_is_not_changed(cluster: Cluster, address: Addre
         ({"shared_buffers": "1GB"}, "", "", "takes a restart, which pgdyno does not do"),
         ({"fsync": "on"}, "", "", "command line"),
         ({"search_path": "a, b"}, "", "", "--design paired"),
+        ({"local_preload_libraries": ""}, "", "", "is a list that ALTER SYSTEM does not write as it was"),
         (FAST, "ALTER ROLE plain SET commit_delay = 5", "ALTER ROLE plain RESET ALL", "its source is: user"),
         (FAST, "ALTER SYSTEM SET commit_delay = 9", "ALTER SYSTEM SET commit_delay = '7'", "waits for a reload"),
         ({"wal_compression": "on"}, "", "", "GRANT ALTER SYSTEM ON PARAMETER wal_compression TO plain"),

@@ -35,6 +35,7 @@ __all__ = [
     "explain_effect",
     "find_guc",
     "is_custom_name",
+    "is_quoted_list",
     "majors_with",
     "nearest_gucs",
     "read_value",
@@ -48,6 +49,8 @@ __all__ = [
 _OLD_NAMES = {"sort_mem": "work_mem", "vacuum_mem": "maintenance_work_mem", "ssl_ecdh_curve": "ssl_groups"}
 # Source: PostgreSQL 18 src/backend/utils/misc/guc_tables.c: settings whose show hook prints octal digits.
 _MODES = frozenset({"data_directory_mode", "log_file_mode", "unix_socket_permissions"})
+# Source: PostgreSQL 18 src/backend/utils/misc/guc_tables.c, GUC_LIST_QUOTE; further lists of libraries come with minor releases.
+_QUOTED_LISTS = frozenset({"search_path", "temp_tablespaces", "unix_socket_directories"})
 # Source: PostgreSQL 18 src/backend/utils/misc/guc.c, valid_custom_variable_name().
 _CUSTOM_NAME = re.compile(r"[A-Za-z_\x80-\U0010ffff][\w$]*(?:\.[A-Za-z_\x80-\U0010ffff][\w$]*)+")
 
@@ -148,6 +151,12 @@ def majors_with(name: str) -> tuple[int, ...]:
 def is_custom_name(name: str) -> bool:
     """Return whether a name may belong to an extension (`a.b`); a server accepts any value until it is loaded."""
     return _CUSTOM_NAME.fullmatch(name) is not None
+
+
+def is_quoted_list(name: str) -> bool:
+    """Return whether ALTER SYSTEM takes the elements of a list one by one: a whole list in one literal becomes one element."""
+    key = name.lower()
+    return key in _QUOTED_LISTS or key.endswith("_libraries")
 
 
 def change_cost(name: str, major: int) -> ChangeCost:

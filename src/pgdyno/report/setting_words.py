@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from pgdyno.facts.gucs import Guc, VarType, find_guc, show_mode
+from pgdyno.facts.gucs import Guc, VarType, find_guc, is_quoted_list, show_mode
 from pgdyno.spec.conf import quote_value
 
 # Source: PostgreSQL 18 src/backend/utils/misc/guc.c, memory_unit_conversion_table and time_unit_conversion_table.
@@ -13,14 +13,6 @@ _TIME = (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1000), ("ms
 _SIZES = {"B": 1, "kB": 1024, "8kB": 8192, "MB": 1024**2, "ms": 1, "s": 1000, "min": 60_000}
 # Source: PostgreSQL 18 src/backend/utils/misc/guc-file.l: values that need no quotes in the file.
 _PLAIN = re.compile(r"-?[A-Za-z0-9_.:/]+")
-# Lists whose elements are quoted one by one.
-# Source: PostgreSQL 18 src/backend/utils/misc/guc_tables.c, GUC_LIST_QUOTE.
-_QUOTED_LISTS = frozenset(
-    {
-        *("local_preload_libraries", "search_path", "session_preload_libraries", "shared_preload_libraries"),
-        *("temp_tablespaces", "unix_socket_directories"),
-    }
-)
 
 
 def show_setting(name: str, raw: str, major: int) -> str:
@@ -44,7 +36,7 @@ def format_conf(name: str, value: str) -> str:
 
 def format_alter_system(name: str, value: str) -> str:
     """Format an ALTER SYSTEM command."""
-    parts = [part.strip() for part in value.split(",")] if name in _QUOTED_LISTS else [value]
+    parts = [part.strip() for part in value.split(",")] if is_quoted_list(name) else [value]
     return f"ALTER SYSTEM SET {name} = {', '.join(_quote(part) for part in parts)};"
 
 

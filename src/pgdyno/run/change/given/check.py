@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pgdyno.errors import SpecError
-from pgdyno.facts.gucs import same_value
+from pgdyno.facts.gucs import is_quoted_list, same_value
 from pgdyno.run.change.changes import SettingChange, TuningState
 from pgdyno.run.change.given.target import GivenSwitch, GivenTarget
 from pgdyno.run.host.clock import local_now
@@ -19,8 +19,6 @@ from pgdyno.run.postgres import sql
 # All others stand for a value that hides that of the files. Source: PostgreSQL 18 src/backend/utils/misc/guc_tables.c.
 _OF_FILES = frozenset({"default", "environment variable", "configuration file"})
 _BY_RELOAD = frozenset({"user", "superuser", "sighup"})
-# ALTER SYSTEM writes what it is given as one element of a list. Source: the same, GUC_LIST_QUOTE.
-_QUOTED_LISTS = frozenset({"search_path", "temp_tablespaces"})
 
 
 def check_switch(switch: GivenSwitch, *, lacking: Sequence[str] = ()) -> tuple[SettingChange, ...]:
@@ -85,8 +83,11 @@ def check_setting(name: str, found: Mapping[str, object] | None) -> None:
         raise unseen_setting(name)
     if not acts_by_reload(found):
         raise SpecError(f"{name} takes a restart, which pgdyno does not do to a given server")
-    if name in _QUOTED_LISTS:
-        raise SpecError(f"{name} is a list that ALTER SYSTEM does not write as it was", hint="use --design paired")
+    if is_quoted_list(name):
+        raise SpecError(
+            f"{name} is a list that ALTER SYSTEM does not write as it was",
+            hint="with --design paired sessions ask for it, if their role may SET it; --apply-with changes it in another way",
+        )
     if not found["is_allowed"]:
         raise SpecError("the server takes no ALTER SYSTEM", detail="allow_alter_system is off")
     if found["source"] not in _OF_FILES:
