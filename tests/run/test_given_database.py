@@ -19,6 +19,7 @@ from pgdyno.run.given.database import copy_database, create_database, drop_datab
 from pgdyno.run.given.own_databases import OwnDatabase, list_databases
 from pgdyno.run.postgres import sql
 from pgdyno.run.postgres.address import Address
+from tests.cli.program import wait_until
 from tests.rows import check_rows
 from tests.run.test_privileges import without_key
 from tests.tools.pgcluster import PORT, Cluster, running
@@ -87,6 +88,23 @@ def test_what_is_loaded_is_found_again_and_each_copy_begins_with_it(cluster: Clu
         (copy.name, True, ""),
     ]
     assert foreign == ()
+
+
+def test_a_copy_that_takes_too_long_is_given_up_by_the_server_too(cluster: Cluster, address: Address) -> None:
+    loaded = load(address)
+    assert loaded.size_bytes > 1_000_000
+    # Another statement on the same database is waited for; the size leaves half a second of the usual patience.
+    impatient = msgspec.structs.replace(loaded, size_bytes=-148_750_000)
+    in_copy = "SELECT count(*) FROM pg_stat_activity WHERE state = 'active' AND query LIKE 'CREATE DATABASE%'"
+    with (
+        sql.connect(msgspec.structs.replace(address, user="postgres")) as other,
+        other.transaction(force_rollback=True),
+    ):
+        other.execute(f"COMMENT ON DATABASE {loaded.name} IS 'held'")
+        with pytest.raises(StepFailedError, match="does not answer"):
+            copy_database(address, impatient, study=STUDY)
+        assert wait_until(lambda: cluster.sql(in_copy) == "0")
+    assert names(cluster) == [loaded.name]
 
 
 def test_idle_sessions_of_a_pooler_do_not_keep_it_from_being_copied(cluster: Cluster, address: Address) -> None:

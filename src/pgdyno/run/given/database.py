@@ -5,6 +5,7 @@ No database is written to or dropped that `own_databases` does not recognise.
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 import uuid
 from typing import LiteralString
@@ -27,6 +28,7 @@ from pgdyno.run.host.clock import local_now
 from pgdyno.run.host.log import LOG
 from pgdyno.run.postgres import sql, timeouts
 from pgdyno.run.postgres.address import Address
+from pgdyno.run.postgres.timeouts import NoAnswerError
 
 _TEMPLATES = {"template0", "template1"}
 # For each 5 MB that a slow disk copies in a second.
@@ -41,6 +43,11 @@ FROM pg_catalog.pg_database WHERE datname = %s"""
 _END_OWN_SESSIONS: LiteralString = """
 SELECT pg_catalog.pg_terminate_backend(a.pid) FROM pg_catalog.pg_stat_get_activity(NULL) a
 JOIN pg_catalog.pg_database d ON d.oid = a.datid WHERE d.datname = %s AND a.usesysid = d.datdba"""
+
+_CANCEL_COPY: LiteralString = """
+SELECT pg_catalog.pg_cancel_backend(pid) FROM pg_catalog.pg_stat_get_activity(NULL)
+WHERE state = 'active' AND pg_catalog.starts_with(query, %s)"""
+_SIZE: LiteralString = "SELECT pg_catalog.pg_database_size(%s::name) AS bytes"
 
 
 def create_database(address: Address) -> OwnDatabase:
@@ -68,15 +75,17 @@ def create_database(address: Address) -> OwnDatabase:
 
 
 def note_loaded(address: Address, database: OwnDatabase, content: str) -> OwnDatabase:
-    """Note what a database holds, which makes it one to take again.
+    """Note what a database holds, which makes it one to take again; return it with its size.
 
     Raises:
         StepFailedError: The server refuses, or the database is not pgdyno's any more.
     """
     check_own(address, database.name)
     with refusing("mark the loaded database"), sql.connect(address) as connection:
+        with timeouts.limit(connection):
+            (row,) = connection.execute(_SIZE, (database.name,)).fetchall()
         _comment(connection, database.name, _token(database.name), content)
-    return msgspec.structs.replace(database, content=content)
+    return msgspec.structs.replace(database, content=content, size_bytes=row["bytes"])
 
 
 def find_loaded(address: Address, content: str) -> OwnDatabase | None:
@@ -110,7 +119,11 @@ def copy_database(address: Address, source: OwnDatabase, *, study: str) -> OwnDa
     words = "CREATE DATABASE {name} TEMPLATE {source} STRATEGY FILE_COPY"
     with refusing("copy the loaded database"), sql.connect(address) as connection:
         connection.execute(_END_OWN_SESSIONS, (source.name,))
-        _execute(connection, words, copy.name, source=source.name, size_bytes=source.size_bytes)
+        try:
+            _execute(connection, words, copy.name, source=source.name, size_bytes=source.size_bytes)
+        except NoAnswerError:
+            _cancel_copy(address, copy.name)
+            raise
         _comment(connection, copy.name, _token(copy.name))
         _settle(connection, copy.name)
     return copy
@@ -202,6 +215,16 @@ def _settle(connection: sql.Connection, name: str) -> None:
     """Let this role's sessions in one of its databases find the tables, whatever search_path it has elsewhere."""
     words = compose.SQL("ALTER ROLE CURRENT_USER IN DATABASE {name} SET search_path = public")
     connection.execute(words.format(name=compose.Identifier(name)))
+
+
+def _cancel_copy(address: Address, name: str) -> None:
+    """Have the server give up a copy that nobody waits for any more: it would be there once this study has ended."""
+    with (
+        contextlib.suppress(psycopg.Error, StepFailedError),
+        sql.connect(address) as connection,
+        timeouts.limit(connection),
+    ):
+        connection.execute(_CANCEL_COPY, (f'CREATE DATABASE "{name}"',))
 
 
 def _execute(

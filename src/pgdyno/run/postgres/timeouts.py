@@ -28,7 +28,7 @@ class NoAnswerError(StepFailedError):
         super().__init__(
             "the server does not answer",
             detail=detail,
-            hint="it or its disk hangs: `dmesg` and the end of server.log may tell; `pgdyno resume` continues",
+            hint="it or its disk hangs: `dmesg` on its machine and the end of its log may tell; `pgdyno resume` continues",
         )
 
 
