@@ -110,6 +110,24 @@ def test_a_role_with_exactly_the_printed_grants(cluster: Cluster, tmp_path: Path
     assert not list((tmp_path / "state").rglob("changes.json"))
 
 
+@on_15
+def test_a_server_that_does_not_tell_which_it_is_is_not_changed(cluster: Cluster, tmp_path: Path) -> None:
+    """By no want of a right, so that no GRANT gives it."""
+    before, chief = conf(cluster), dsn(cluster, "chief")
+    apply = ("tune", "--dsn", chief, "--host", "r8g.2xlarge", "--apply", "--allow", "busy", "--yes")
+    switchback = compare(cluster, "--design", "switchback", "--yes")
+    cluster.sql("ALTER FUNCTION pg_catalog.pg_control_system() RENAME TO pg_control_elsewhere")
+    try:
+        for words in (switchback, (*switchback, "--apply-with", "true"), apply):
+            code, _, said = run(tmp_path, *words)
+            assert (code, "settings of this server cannot be changed and put back" in said) == (2, True), said
+            assert "pg_control_system(): function pg_catalog.pg_control_system() does not exist" in said
+    finally:
+        cluster.sql("ALTER FUNCTION pg_catalog.pg_control_elsewhere() RENAME TO pg_control_system")
+    assert conf(cluster) == before
+    assert not list((tmp_path / "state").rglob("changes.json"))
+
+
 # What a superuser's sessions choose for themselves unless told otherwise, and what acts slowly: by trials in turn.
 @pytest.mark.parametrize(
     ("cluster", "asked", "design"),

@@ -20,6 +20,7 @@ from pgdyno.record.machine.given_server import write_address
 from pgdyno.run.change.changes import TuningState, UndoOutcome
 from pgdyno.run.change.given import writer
 from pgdyno.run.change.given.check import check_switch
+from pgdyno.run.change.given.command import check_command_switch
 from pgdyno.run.change.given.settings import HeldSettings, changing_settings
 from pgdyno.run.change.given.target import GivenSwitch
 from pgdyno.run.change.given.tuning import apply_given_tuning, prepare_tuning
@@ -466,4 +467,8 @@ def test_what_cannot_be_put_back_is_not_changed(cluster: Cluster, address: Addre
     with pytest.raises(SpecError, match="may not change") as caught:
         check_switch(make_switch(address), lacking=["GRANT one", "GRANT two"])
     assert "by: GRANT one; GRANT two" in caught.value.hint
+    unknown = replace(make_switch(address), system_identifier="")
+    for check in (check_switch, check_command_switch, lambda switch: prepare_tuning(switch, tuned(FAST))):
+        with pytest.raises(SpecError, match="does not see which server it is"):
+            check(unknown)
     assert not journal.folder.exists()

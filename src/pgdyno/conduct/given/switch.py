@@ -9,7 +9,7 @@ from pgdyno.conduct.ui import Ui
 from pgdyno.errors import SpecError
 from pgdyno.plan.experiment import Experiment, changed_settings
 from pgdyno.record.machine.given_server import GivenServer
-from pgdyno.run.change.given.check import check_switch
+from pgdyno.run.change.given.check import check_switch, unidentified_server
 from pgdyno.run.change.given.command import changing_by_command, check_command_switch
 from pgdyno.run.change.given.command_run import SHOWN_WITHIN_S, read_command
 from pgdyno.run.change.given.settings import HeldSettings, changing_settings
@@ -109,21 +109,24 @@ def refuse_pooler(seen: GivenServer) -> None:
         )
 
 
-def find_lacking(seen: GivenServer) -> tuple[str, ...]:
-    """Return the GRANTs without which no setting of the server can be changed and put back."""
-    return _find_grants(seen, _NEEDED)
+def find_lacking(seen: GivenServer, needed: frozenset[str] = _NEEDED) -> tuple[str, ...]:
+    """Return the GRANTs without which no setting of the server can be changed and put back.
+
+    Raises:
+        SpecError: The server refuses something of it that no GRANT gives.
+    """
+    refused = [one for one in seen.capabilities if one.name in needed and one.refusal is not None]
+    for one in refused:
+        if not one.grants:
+            raise SpecError(
+                "settings of this server cannot be changed and put back",
+                detail=f"{one.name}: {one.refusal}",
+                hint="no GRANT is known to give it: ask who runs the server",
+            )
+    return tuple(grant for one in refused for grant in one.grants)
 
 
 def _refuse_without_identifier(seen: GivenServer) -> None:
-    grants = _find_grants(seen, frozenset({_IDENTIFIER}))
+    grants = find_lacking(seen, frozenset({_IDENTIFIER}))
     if grants:
-        raise SpecError(
-            "this role does not see which server it is, so that nothing could be put back after a kill",
-            hint=f"a superuser gives it by: {'; '.join(grants)}",
-        )
-
-
-def _find_grants(seen: GivenServer, names: frozenset[str]) -> tuple[str, ...]:
-    return tuple(
-        grant for one in seen.capabilities if one.name in names and one.refusal is not None for grant in one.grants
-    )
+        raise unidentified_server(hint=f"a superuser gives it by: {'; '.join(grants)}")

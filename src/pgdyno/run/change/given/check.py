@@ -29,7 +29,8 @@ def check_switch(switch: GivenSwitch, *, lacking: Sequence[str] = ()) -> tuple[S
         lacking: GRANTs that are known to be needed, too.
 
     Raises:
-        SpecError: A setting cannot be changed by a reload, or not be put back, or not by this role.
+        SpecError: A setting cannot be changed by a reload, or not be put back, or not by this role; or the server does not
+            tell which it is.
         StepFailedError: The server does not answer.
     """
     with sql.connect(switch.address) as connection:
@@ -38,6 +39,7 @@ def check_switch(switch: GivenSwitch, *, lacking: Sequence[str] = ()) -> tuple[S
             check_setting(name, found.get(name))
         _refuse_rights(switch.names, found, lacking)
         texts = sql.read_auto_conf(connection, switch.names)
+    refuse_unidentified(switch)
     return tuple(
         plan_change(switch, found[name], texts.get(name), new_texts=switch.texts_of(name)) for name in switch.names
     )
@@ -96,6 +98,19 @@ def check_setting(name: str, found: Mapping[str, object] | None) -> None:
             found,
             by="ALTER ROLE … SET, ALTER DATABASE … SET, the connection's options and the server's command line",
         )
+
+
+def refuse_unidentified(target: GivenTarget) -> None:
+    """Raise a SpecError unless it is known which server it is."""
+    if not target.system_identifier:
+        raise unidentified_server(hint="pg_control_system() tells it: try it by hand, as this role")
+
+
+def unidentified_server(*, hint: str) -> SpecError:
+    """Return the error for a server that does not tell a role which one it is."""
+    return SpecError(
+        "this role does not see which server it is, so that nothing could be put back after a kill", hint=hint
+    )
 
 
 def unseen_setting(name: str) -> SpecError:

@@ -15,7 +15,7 @@ from pgdyno.errors import SpecError, StepFailedError
 from pgdyno.facts.gucs import as_shown, find_guc, read_value
 from pgdyno.plan.experiment import Variant
 from pgdyno.run.change.changes import SettingChange, Undo, UndoOutcome
-from pgdyno.run.change.given.check import hidden_setting, unseen_setting
+from pgdyno.run.change.given.check import hidden_setting, refuse_unidentified, unseen_setting
 from pgdyno.run.change.given.command_run import SHOWN_WITHIN_S, Connect, Tell, await_end, await_shown, run_command
 from pgdyno.run.change.given.settings import HeldSettings, holding
 from pgdyno.run.change.given.target import GivenSwitch, find_text
@@ -34,13 +34,15 @@ def check_command_switch(switch: GivenSwitch) -> tuple[SettingChange, ...]:
     """Return the changes that the command would make; change nothing.
 
     Raises:
-        SpecError: A setting cannot be changed, something hides it from sessions, or a value cannot be.
+        SpecError: A setting cannot be changed, something hides it from sessions, or a value cannot be; or the server does not tell
+            which it is.
         StepFailedError: The server does not answer.
     """
     with sql.connect(switch.address) as connection:
         found = sql.read_server_settings(connection, switch.names)
     for name in switch.names:
         _refuse(name, found.get(name))
+    refuse_unidentified(switch)
     return tuple(
         SettingChange(
             what=name,

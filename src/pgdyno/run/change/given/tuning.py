@@ -13,7 +13,7 @@ import msgspec
 from pgdyno.errors import HostError, PgdynoError, SpecError
 from pgdyno.facts.gucs import same_value
 from pgdyno.run.change.changes import SettingChange, TuningState
-from pgdyno.run.change.given.check import acts_by_reload, check_setting, find_grants, plan_change
+from pgdyno.run.change.given.check import acts_by_reload, check_setting, find_grants, plan_change, refuse_unidentified
 from pgdyno.run.change.given.reload import await_reload
 from pgdyno.run.change.given.target import GivenTarget, restore_words
 from pgdyno.run.change.given.undo import refuse_left, undo_settings
@@ -48,7 +48,7 @@ def prepare_tuning(target: GivenTarget, settings: Mapping[str, str], *, lacking:
         lacking: GRANTs that are known to be needed, too.
 
     Raises:
-        SpecError: The role may not change any of them.
+        SpecError: The role may not change any of them, or the server does not tell which it is.
         StepFailedError: The server does not answer.
     """
     names = [name.lower() for name in settings]
@@ -63,6 +63,7 @@ def prepare_tuning(target: GivenTarget, settings: Mapping[str, str], *, lacking:
                 hint=f"a superuser gives it by: {'; '.join([*grants, *lacking])}",
             )
         texts = sql.read_auto_conf(connection, allowed)
+    refuse_unidentified(target)
     if grants:
         denied = tuple(name for name in possible if name not in allowed)
         left_out.append(
