@@ -15,7 +15,14 @@ import msgspec
 import pytest
 
 from pgdyno.errors import StepFailedError
-from pgdyno.run.given.database import copy_database, create_database, drop_database, find_loaded, note_loaded
+from pgdyno.run.given.database import (
+    copy_database,
+    create_database,
+    drop_database,
+    drop_left_overs,
+    find_loaded,
+    note_loaded,
+)
 from pgdyno.run.given.own_databases import OwnDatabase, list_databases
 from pgdyno.run.postgres import sql
 from pgdyno.run.postgres.address import Address
@@ -105,6 +112,15 @@ def test_a_copy_that_takes_too_long_is_given_up_by_the_server_too(cluster: Clust
             copy_database(address, impatient, study=STUDY)
         assert wait_until(lambda: cluster.sql(in_copy) == "0")
     assert names(cluster) == [loaded.name]
+
+
+def test_one_whose_drop_was_broken_off_is_dropped_and_not_taken_again(cluster: Cluster, address: Address) -> None:
+    loaded = load(address)
+    # As a cancelled DROP DATABASE leaves it.
+    cluster.sql(f"UPDATE pg_database SET datconnlimit = -2 WHERE datname = '{loaded.name}'")
+    assert find_loaded(address, CONTENT) is None
+    drop_left_overs(address)
+    assert names(cluster) == []
 
 
 def test_idle_sessions_of_a_pooler_do_not_keep_it_from_being_copied(cluster: Cluster, address: Address) -> None:

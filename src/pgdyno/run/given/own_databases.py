@@ -49,7 +49,7 @@ class OwnDatabase(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     content: str
-    """What is loaded; empty until it is complete, and for the copy that a trial runs in."""
+    """What is loaded; empty until it is complete, once dropping it was broken off, and for the copy that a trial runs in."""
     size_bytes: int
     sessions: int
     """Sessions that are connected to it, without the server's own workers."""
@@ -84,7 +84,7 @@ def list_databases(address: Address) -> tuple[tuple[OwnDatabase, ...], tuple[For
             if reason:
                 foreign.append(ForeignDatabase(name=row["name"], reason=reason))
                 continue
-            said = OWN_COMMENT.fullmatch(row["comment"])
+            said = None if row["is_broken"] else OWN_COMMENT.fullmatch(row["comment"])
             content = (said[2] or "") if said else ""
             own.append(
                 OwnDatabase(name=row["name"], content=content, size_bytes=row["size_bytes"], sessions=row["sessions"])
