@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, closing, nullcontext
+
 import msgspec
 from rich.console import RenderableType
 
@@ -10,8 +12,10 @@ from pgdyno.errors import SpecError
 from pgdyno.report.forms.plain import render_line
 from pgdyno.run.given.access import open_access
 from pgdyno.run.given.database import drop_database
-from pgdyno.run.given.lock import refuse_second_study
+from pgdyno.run.given.lock import StudyLock, refuse_second_study
 from pgdyno.run.given.own_databases import ForeignDatabase, OwnDatabase, list_databases
+from pgdyno.run.given.probe import has_pooled_transactions
+from pgdyno.run.postgres.address import Address
 from pgdyno.units import count_things, format_bytes
 
 
@@ -54,11 +58,25 @@ def clean_given(dsn: str, *, ui: Ui) -> CleanedServer:
     with open_access(dsn) as address:
         refuse_second_study(address)
         own, foreign = list_databases(address)
+        asked = {one.name: f"{one.name}: {format_bytes(one.size_bytes)}" for one in own if not one.sessions}
+        dropped: tuple[OwnDatabase, ...] = ()
+        if asked:
+            listed = list(asked.values())
+            if not ui.confirm(f"drop {', '.join(listed)}?", default=False):
+                raise SpecError("nothing was dropped", detail="\n".join(listed), hint="--yes drops these databases")
+            with _keeping_studies_away(dsn, address):
+                # A study may have begun and ended while the question was open.
+                own, foreign = list_databases(address)
+                dropped = tuple(one for one in own if one.name in asked and not one.sessions)
+                for one in dropped:
+                    drop_database(address, one)
         in_use = tuple(one for one in own if one.sessions)
-        unused = tuple(one for one in own if not one.sessions)
-        listed = [f"{one.name}: {format_bytes(one.size_bytes)}" for one in unused]
-        if unused and not ui.confirm(f"drop {', '.join(listed)}?", default=False):
-            raise SpecError("nothing was dropped", detail="\n".join(listed), hint="--yes drops these databases")
-        for one in unused:
-            drop_database(address, one)
-        return CleanedServer(server=address.host, dropped=unused, in_use=in_use, foreign=foreign)
+        return CleanedServer(server=address.host, dropped=dropped, in_use=in_use, foreign=foreign)
+
+
+def _keeping_studies_away(dsn: str, address: Address) -> AbstractContextManager[object]:
+    """Return the context in which no study begins in a server; behind a pooler of transactions, raise an error if one has begun."""
+    if has_pooled_transactions(dsn):
+        refuse_second_study(address)
+        return nullcontext()
+    return closing(StudyLock(address))

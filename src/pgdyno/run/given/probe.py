@@ -55,6 +55,17 @@ def probe_server(dsn: str) -> GivenServer:
         return _probe(dsn, connection)
 
 
+def has_pooled_transactions(dsn: str) -> bool:
+    """Return whether a pooler in between shares sessions among transactions.
+
+    Raises:
+        SpecError: It is no connection string.
+        StepFailedError: There is no connection, or it was lost.
+    """
+    with _telling_loss(), conninfo.connect(dsn) as connection:
+        return _find_pooler(connection) is not None and _has_pooled_transactions(dsn, connection)
+
+
 @contextmanager
 def _telling_loss() -> Iterator[None]:
     try:
