@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import socket
 from collections.abc import Iterator
 from contextlib import closing
 
@@ -9,6 +11,7 @@ import pytest
 
 from pgdyno.errors import HostError
 from pgdyno.run.given.lock import StudyLock, is_study_at_work
+from pgdyno.run.postgres import sql
 from pgdyno.run.postgres.address import Address
 from tests.tools.pgcluster import PORT, Cluster, running
 
@@ -50,3 +53,18 @@ def test_a_session_that_was_ended_is_taken_anew(cluster: Cluster) -> None:
         assert cluster.sql(END_ALL) == "1"
         with closing(StudyLock(two)), pytest.raises(HostError, match="another pgdyno is at work"):
             lock.check()
+
+
+def test_a_connection_that_the_network_has_forgotten_is_taken_anew(cluster: Cluster) -> None:
+    """The server does not know, and keeps the session."""
+    one, two = reach(cluster, "one", "postgres"), reach(cluster, "two", "other")
+    with closing(StudyLock(one)) as lock:
+        line = lock._session.fileno()
+        with socket.socket(fileno=os.dup(line)):
+            ours, theirs = socket.socketpair()
+            with ours, theirs:
+                os.dup2(ours.fileno(), line)
+            assert is_study_at_work(two)
+            lock.check()
+            with closing(sql.connect(two)) as connection:
+                assert sql.count_named_sessions(connection, "pgdyno-study") == 1

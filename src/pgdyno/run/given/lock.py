@@ -8,12 +8,16 @@ from __future__ import annotations
 
 import contextlib
 
+import msgspec
+
 from pgdyno.errors import HostError, StepFailedError
 from pgdyno.run.postgres import sql
 from pgdyno.run.postgres.address import Address
 
 _NAME = "pgdyno-study"
 _AT_WORK = "another pgdyno is at work in this server"
+# A NAT or load balancer forgets connections over which nothing goes for some minutes.
+_KEEPALIVES = {"keepalives_idle": "60", "keepalives_interval": "10", "keepalives_count": "6"}
 _HINT = "wait until it has ended: each would disturb the other"
 
 
@@ -46,7 +50,8 @@ class StudyLock:
     """
 
     def __init__(self, address: Address) -> None:
-        self._address = address
+        self._address = msgspec.structs.replace(address, parameters={**_KEEPALIVES, **address.parameters})
+        self._mark: tuple[int, str] | None = None
         self._session = self._take()
 
     def check(self) -> None:
@@ -70,6 +75,10 @@ class StudyLock:
     def _take(self) -> sql.Connection:
         session = sql.connect(self._address)
         try:
+            if self._mark is not None:
+                # Where only the connection was lost, the server does not know it for hours.
+                sql.end_named_session(session, _NAME, self._mark)
+            self._mark = sql.mark_session(session)
             sql.name_session(session, _NAME)
             count = sql.count_named_sessions(session, _NAME)
         except BaseException:

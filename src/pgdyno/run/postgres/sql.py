@@ -273,6 +273,13 @@ NAMED_CLIENTS = """
 SELECT coalesce(pg_catalog.host(client_addr), '') AS client FROM pg_catalog.pg_stat_get_activity(NULL)
 WHERE application_name = %s"""
 NAME_SESSION = "SELECT pg_catalog.set_config('application_name', %s, false), pg_catalog.set_config('idle_session_timeout', '0', false)"
+# A process id is given again, but not with the same time; a pooler gives a session to others, but not with its name.
+SESSION_MARK = """
+SELECT pid, extract(epoch FROM backend_start)::text AS began
+FROM pg_catalog.pg_stat_get_activity(pg_catalog.pg_backend_pid())"""
+END_SESSION = """
+SELECT pg_catalog.pg_terminate_backend(pid, 10000) FROM pg_catalog.pg_stat_get_activity(NULL)
+WHERE pid = %s AND extract(epoch FROM backend_start)::text = %s AND application_name = %s AND pid <> pg_catalog.pg_backend_pid()"""
 # As it is in all sessions, whatever TimeZone and DateStyle of role and database are.
 _STARTED_AT = (
     "pg_catalog.to_char(pg_catalog.pg_postmaster_start_time() AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS.US \"UTC\"')"
@@ -711,6 +718,17 @@ def count_named_sessions(connection: Connection, name: str) -> int:
 def list_named_clients(connection: Connection, name: str) -> tuple[str, ...]:
     """List the IP addresses that the sessions of a name come from; empty for a socket, or where this role may not know it."""
     return tuple(row["client"] for row in _rows(connection, NAMED_CLIENTS, (name,)))
+
+
+def mark_session(connection: Connection) -> tuple[int, str]:
+    """Read what tells a session from all others of the server, also from later ones."""
+    row = _one(connection, SESSION_MARK)
+    return row["pid"], row["began"]
+
+
+def end_named_session(connection: Connection, name: str, mark: tuple[int, str]) -> None:
+    """End another session of this role by its name and mark, if it is still there, and wait for that for up to 10 s."""
+    _execute(connection, END_SESSION, (*mark, name))
 
 
 def ping(connection: Connection) -> None:
