@@ -18,6 +18,7 @@ from typing import Protocol
 import msgspec
 
 from pgdyno.errors import PgdynoError, SpecError, StepFailedError
+from pgdyno.facts.gucs import is_custom_name
 from pgdyno.plan.experiment import Variant
 from pgdyno.plan.live import TIMEOUTS
 from pgdyno.plan.types import PlannedPooler
@@ -325,11 +326,11 @@ class GivenServerUnderTest:
         """
         try:
             with sql.connect(with_settings(self.address, settings)) as connection:
-                taken = sql.read_sources(connection, list(settings))
+                sources = sql.read_sources(connection, list(settings))
+                lost = [name for name, value in settings.items() if not _is_taken(connection, name, value, sources)]
         except StepFailedError as error:
             hint = next(hint for words, hint in _REFUSALS if words in error.detail)
             raise SpecError("a session may not ask for a setting", detail=error.detail, hint=hint) from error
-        lost = [name for name in settings if taken.get(name.lower()) != "client"]
         if lost:
             raise SpecError(
                 f"a session does not get what it asks for: {', '.join(lost)}",
@@ -472,6 +473,15 @@ class GivenServerUnderTest:
 
     def _connect_aside(self) -> sql.Connection:
         return sql.connect(self._aside)
+
+
+def _is_taken(connection: sql.Connection, name: str, value: SettingValue, sources: Mapping[str, str]) -> bool:
+    """Return whether a session has what it asked for."""
+    source = sources.get(name.lower())
+    if source is None and is_custom_name(name):
+        # Until its extension is loaded, perhaps with the first use, it is not in pg_settings.
+        return sql.read_setting(connection, name) == show_value(value)
+    return source == "client"
 
 
 def _tell_full_disk(error: BaseException) -> None:
