@@ -152,6 +152,21 @@ def test_a_command_that_restarts_the_server(cluster: Cluster, address: Address, 
         held.apply(SMALL)
 
 
+def test_a_value_of_an_extension_in_another_unit(cluster: Cluster, journal: Journal) -> None:
+    name = "auto_explain.log_min_duration"
+    cluster.sql("ALTER ROLE plain SET session_preload_libraries = 'auto_explain'")
+    try:
+        with open_access(dsn(cluster)) as address:
+            switch = make_switch(cluster, address, {name: "1s"}, {})
+            with changing_by_command(switch, journal=journal) as held:
+                held.apply({name: "1s"})
+                with sql.connect(address) as connection:
+                    assert sql.read_setting(connection, name) == "1s"
+    finally:
+        cluster.sql("ALTER ROLE plain RESET ALL")
+    assert calls(cluster)[-4:] == ["called", f"{name}=1000", "called", f"{name}=-1"]
+
+
 def test_a_command_that_fails(cluster: Cluster, address: Address, journal: Journal) -> None:
     switch = make_switch(cluster, address, {"commit_delay": 13}, {})
     with pytest.raises(StepFailedError, match="ended with exit code 3") as caught:

@@ -144,6 +144,37 @@ def test_a_change_is_in_force_when_it_returns_and_all_is_put_back(
     assert journal.read_settings() == ()
 
 
+@pytest.fixture
+def timed(cluster: Cluster) -> Iterator[str]:
+    """The name of an extension's setting in ms, with which the role's sessions begin, and which somebody has set."""
+    name = "auto_explain.log_min_duration"
+    # Only sessions that have it may set it in version 15.
+    cluster.sql(
+        f"ALTER ROLE ALL SET session_preload_libraries = 'auto_explain'; GRANT ALTER SYSTEM ON PARAMETER {name} TO plain"
+    )
+    cluster.sql(f"ALTER SYSTEM SET {name} = '60000'")
+    cluster.sql("SELECT pg_reload_conf()")
+    assert wait_until(lambda: cluster.sql(f"SHOW {name}") == "1min")
+    yield name
+    alter(cluster, f"RESET {name}")
+    cluster.sql(f"ALTER ROLE ALL RESET ALL; REVOKE ALTER SYSTEM ON PARAMETER {name} FROM plain")
+
+
+def test_values_of_an_extension_in_other_units(cluster: Cluster, timed: str, journal: Journal) -> None:
+    before = conf(cluster)
+    with reached(cluster) as address:
+        with changing_settings(make_switch(address, {timed: 1000}, {timed: "2000ms"}), journal=journal) as held:
+            held.apply({timed: 1000})
+            assert conf(cluster)[timed] == "1000"
+            held.apply({timed: "2000ms"})
+        assert conf(cluster) == before
+        apply_given_tuning(prepare_tuning(make_switch(address), {timed: "3000"}), journal=journal)
+        assert conf(cluster)[timed] == "3000"
+        with sql.connect(address) as connection:
+            restore_settings(connection, journal)
+    assert conf(cluster) == before
+
+
 def test_an_error_and_ctrl_c_put_back_too(cluster: Cluster, address: Address, journal: Journal) -> None:
     def end(error: type[BaseException]) -> None:
         before = conf(cluster)

@@ -37,6 +37,7 @@ __all__ = [
     "is_custom_name",
     "is_quoted_list",
     "majors_with",
+    "means_same",
     "nearest_gucs",
     "read_value",
     "same_value",
@@ -267,8 +268,11 @@ def same_value(name: str, one: str, other: str, major: int) -> bool:
     For unknown names and invalid values, only identical texts are equal.
     """
     guc = find_guc(name, major)
-    if guc is None:
-        return one == other
+    return one == other if guc is None else means_same(guc, one, other)
+
+
+def means_same(guc: Guc, one: str, other: str) -> bool:
+    """Return whether two values of a setting are equal, as `same_value` does by its name."""
     try:
         return read_value(guc, one) == read_value(guc, other)
     except ValueError:

@@ -8,8 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import msgspec
+
 from pgdyno.errors import SpecError
-from pgdyno.facts.gucs import is_quoted_list, same_value
+from pgdyno.facts.gucs import Guc, VarType, find_guc, is_quoted_list, means_same, unknown_guc
 from pgdyno.run.change.changes import SettingChange, TuningState
 from pgdyno.run.change.given.target import GivenSwitch, GivenTarget
 from pgdyno.run.host.clock import local_now
@@ -59,7 +61,7 @@ def plan_change(
         SpecError: The text is not in force.
     """
     name, old_value = found["name"], found["value"]
-    if old_text is not None and not same_value(name, old_text, old_value, target.major):
+    if old_text is not None and not means_same(describe_guc(found, target.major), old_text, old_value):
         raise SpecError(
             f"{name} waits for a reload",
             detail=f"postgresql.auto.conf has {old_text}, and {old_value} is in force",
@@ -77,6 +79,16 @@ def plan_change(
         owner=this_process(),
         tuning=tuning,
     )
+
+
+def describe_guc(found: Mapping[str, Any], major: int) -> Guc:
+    """Return what is known of a setting, and of one outside the catalogue, such as an extension's, what the server says of it."""
+    guc, vartype = find_guc(found["name"], major), VarType(found["vartype"])
+    if guc is not None:
+        return guc
+    # The words of an enum that mean the same are not shown.
+    vartype = VarType.STRING if vartype is VarType.ENUM else vartype
+    return msgspec.structs.replace(unknown_guc(found["name"], major), vartype=vartype, unit=found["unit"])
 
 
 def check_setting(name: str, found: Mapping[str, object] | None) -> None:

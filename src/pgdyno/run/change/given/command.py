@@ -12,10 +12,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from pgdyno.errors import SpecError, StepFailedError
-from pgdyno.facts.gucs import as_shown, find_guc, read_value
+from pgdyno.facts.gucs import Guc, as_shown, read_value
 from pgdyno.plan.experiment import Variant
 from pgdyno.run.change.changes import SettingChange, Undo, UndoOutcome
-from pgdyno.run.change.given.check import hidden_setting, refuse_unidentified, unseen_setting
+from pgdyno.run.change.given.check import describe_guc, hidden_setting, refuse_unidentified, unseen_setting
 from pgdyno.run.change.given.command_run import SHOWN_WITHIN_S, Connect, Tell, await_end, await_shown, run_command
 from pgdyno.run.change.given.settings import HeldSettings, holding
 from pgdyno.run.change.given.target import GivenSwitch, find_text
@@ -51,7 +51,9 @@ def check_command_switch(switch: GivenSwitch) -> tuple[SettingChange, ...]:
             system_identifier=switch.system_identifier,
             old_text=None,
             old_value=found[name]["setting"],
-            new_texts=tuple(_in_own_unit(name, text, switch.major) for text in switch.texts_of(name)),
+            new_texts=tuple(
+                _in_own_unit(describe_guc(found[name], switch.major), text) for text in switch.texts_of(name)
+            ),
             at=local_now().isoformat(timespec="seconds"),
             owner=this_process(),
             command=switch.command,
@@ -153,7 +155,8 @@ class CommandSettings(HeldSettings):
 
     def _find_value(self, change: SettingChange, settings: Mapping[str, SettingValue]) -> str:
         text = find_text(change.what, settings)
-        return change.old_value if text is None else _in_own_unit(change.what, text, self._switch.major)
+        texts = dict(zip(self._switch.texts_of(change.what), change.new_texts, strict=True))
+        return change.old_value if text is None else texts[text]
 
     def _connect(self) -> sql.Connection:
         return sql.connect(self._switch.address)
@@ -246,20 +249,19 @@ def _session_file(journal: Journal, system_identifier: str) -> Path:
     return journal.folder / f"command-{system_identifier}"
 
 
-def _in_own_unit(name: str, text: str, major: int) -> str:
+def _in_own_unit(guc: Guc, text: str) -> str:
     """Return a value as pg_settings.setting shows it: a number without a unit, on or off.
 
     Raises:
         SpecError: The server would refuse it, or it does not fit into a line.
     """
-    guc = find_guc(name, major)
     try:
-        value = text if guc is None else read_value(guc, text)
+        value = read_value(guc, text)
     except ValueError as exc:
-        raise SpecError(f"{name}: {exc}") from exc
+        raise SpecError(f"{guc.name}: {exc}") from exc
     shown = as_shown(int(value) if isinstance(value, float) and value.is_integer() else value)
     if "\n" in shown:
-        raise SpecError(f"{name}: a value with a line end cannot be handed to a command")
+        raise SpecError(f"{guc.name}: a value with a line end cannot be handed to a command")
     return shown
 
 

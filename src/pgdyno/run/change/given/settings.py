@@ -13,10 +13,10 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from pgdyno.errors import PgdynoError, StepFailedError
-from pgdyno.facts.gucs import same_value
+from pgdyno.facts.gucs import Guc, means_same
 from pgdyno.plan.experiment import Variant
 from pgdyno.run.change.changes import SettingChange, Undo
-from pgdyno.run.change.given.check import check_switch
+from pgdyno.run.change.given.check import check_switch, describe_guc
 from pgdyno.run.change.given.reload import await_reload
 from pgdyno.run.change.given.target import GivenSwitch, find_text, restore_words
 from pgdyno.run.change.given.undo import refuse_left, undo_settings
@@ -77,6 +77,7 @@ class HeldSettings:
         self._say = say
         self._changes: tuple[SettingChange, ...] = ()
         self._writer: sql.Connection | None = None
+        self._gucs: dict[str, Guc] = {}
         # A thread that the end of a load did not wait for changes nothing after they are put back.
         self._guard = threading.Lock()
 
@@ -101,6 +102,8 @@ class HeldSettings:
             self._hang_up()
             # Rights on functions are those in the database that the user named.
             self._writer = connect_writer(self._switch.address)
+            found = sql.read_server_settings(self._writer, self.names)
+            self._gucs = {name: describe_guc(row, self._switch.major) for name, row in found.items()}
         return _Changer(connection, self)
 
     def apply(self, settings: Mapping[str, SettingValue]) -> None:
@@ -127,7 +130,7 @@ class HeldSettings:
         for change, value in zip(self._changes, shown, strict=True):
             text = find_text(change.what, settings)
             asked = change.old_value if text is None else text
-            if not same_value(change.what, asked, value, self._switch.major):
+            if not means_same(self._gucs[change.what], asked, value):
                 return False
         return True
 

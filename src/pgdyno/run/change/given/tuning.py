@@ -11,9 +11,16 @@ from collections.abc import Callable, Mapping, Sequence
 import msgspec
 
 from pgdyno.errors import HostError, PgdynoError, SpecError
-from pgdyno.facts.gucs import same_value
+from pgdyno.facts.gucs import means_same
 from pgdyno.run.change.changes import SettingChange, TuningState
-from pgdyno.run.change.given.check import acts_by_reload, check_setting, find_grants, plan_change, refuse_unidentified
+from pgdyno.run.change.given.check import (
+    acts_by_reload,
+    check_setting,
+    describe_guc,
+    find_grants,
+    plan_change,
+    refuse_unidentified,
+)
 from pgdyno.run.change.given.reload import await_reload
 from pgdyno.run.change.given.target import GivenTarget, restore_words
 from pgdyno.run.change.given.undo import refuse_left, undo_settings
@@ -150,12 +157,14 @@ def _check_unchanged(prepared: PreparedTuning) -> None:
 def _carry_out(prepared: PreparedTuning) -> None:
     target, names = prepared.target, [change.what for change in prepared.changes]
     texts = prepared.settings
-
-    def is_there(loaded: sql.LoadedSettings) -> bool:
-        shown = zip(names, loaded.shown, strict=True)
-        return all(same_value(name, texts[name], value, target.major) for name, value in shown)
-
     with connect_writer(target.address) as connection:
+        found = sql.read_server_settings(connection, names)
+        gucs = {name: describe_guc(row, target.major) for name, row in found.items()}
+
+        def is_there(loaded: sql.LoadedSettings) -> bool:
+            shown = zip(names, loaded.shown, strict=True)
+            return all(means_same(gucs[name], texts[name], value) for name, value in shown)
+
         loaded = sql.read_loaded(connection, names)
         for name in names:
             sql.alter_system(connection, name, texts[name])
