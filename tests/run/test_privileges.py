@@ -24,7 +24,7 @@ from pgdyno.run.given import conninfo
 from pgdyno.run.given.probe import probe_server, watch_server
 from pgdyno.run.host import process
 from pgdyno.run.postgres import sql
-from pgdyno.run.postgres.sql import begin_carefully, read_service_marks, read_setting
+from pgdyno.run.postgres.sql import begin_carefully, planning, read_service_marks, read_setting
 from pgdyno.run.sample.server_sampler import ServerReader
 from tests.rows import check_rows
 from tests.tools.pgcluster import LOOPBACK, PORT, Cluster, running
@@ -216,6 +216,23 @@ def test_the_server_itself_ends_what_takes_long(cluster: Cluster) -> None:
             begin_carefully(connection)
             assert read_setting(connection, "statement_timeout") == "5s"
         assert read_setting(connection, "statement_timeout") == "0"
+
+
+@pytest.mark.parametrize("cluster", [18], indirect=True)
+def test_a_timeout_of_the_role_for_transactions_ends_none_of_many_questions(cluster: Cluster) -> None:
+    # Shorter than others are watched for.
+    cluster.sql("ALTER ROLE plain SET transaction_timeout = '2s'")
+    try:
+        assert watch_server(dsn(cluster)).others_tps is not None
+        with conninfo.connect(dsn(cluster)) as connection:
+            with connection.transaction(force_rollback=True):
+                begin_carefully(connection)
+                assert read_setting(connection, "transaction_timeout") == "0"
+            with planning(connection):
+                assert read_setting(connection, "transaction_timeout") == "0"
+            assert read_setting(connection, "transaction_timeout") == "2s"
+    finally:
+        cluster.sql("ALTER ROLE plain RESET transaction_timeout")
 
 
 def test_places_that_are_left(cluster: Cluster) -> None:

@@ -280,6 +280,7 @@ def _time_round_trips(connection: sql.Connection) -> RoundTrip:
     end_s = time.monotonic() + _LONGEST_ROUND_TRIPS_S
     # The call does not hear Ctrl-C. In one transaction they do not look like the work of others to the next probe.
     with timeouts.limit(connection, _PATIENCE_S), connection.transaction(force_rollback=True):
+        sql.begin_carefully(connection)
         while len(taken) < _FEWEST_ROUND_TRIPS or (len(taken) < _MOST_ROUND_TRIPS and time.monotonic() < end_s):
             began_s = time.perf_counter()
             result = connection.pgconn.exec_(b"SELECT")

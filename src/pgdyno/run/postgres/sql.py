@@ -55,6 +55,7 @@ if TYPE_CHECKING:
 
 # A checkpoint writes all dirty buffers: minutes on slow disks.
 _CHECKPOINT_PATIENCE_S = 600.0
+_HAS_TRANSACTION_TIMEOUT = 170_000
 # The read rate of the slowest volumes, for reading whole tables.
 _SLOW_DISK_BYTES_PER_S = 5_000_000
 
@@ -179,6 +180,8 @@ SELECT jsonb_build_object(
 # For a server of which only a connection string is known. Each is a query of its own, because a server may refuse any.
 # The server itself ends what takes long, so that nothing goes on there when this session has given up.
 BEGIN_CAREFULLY = "SET LOCAL search_path = pg_catalog; SET LOCAL statement_timeout = '5s'"
+# From version 17 on.
+NO_TRANSACTION_TIMEOUT = "SET LOCAL transaction_timeout = 0"
 WAIT_WITHIN = "SET LOCAL idle_in_transaction_session_timeout = 0"
 LOAD_ROLE = "pgdyno_load"
 """The role by which load hosts come to servers of pgdyno's own."""
@@ -558,8 +561,11 @@ def named_server_query(names: Sequence[str]) -> str:
 
 
 def begin_carefully(connection: Connection) -> None:
-    """Take, to the end of the transaction, pg_catalog's functions only, and no statement that takes longer than 5 s."""
-    _execute(connection, BEGIN_CAREFULLY)
+    """Take, to the end of the transaction, pg_catalog's functions only, and no statement that takes longer than 5 s.
+
+    Together they may take longer than the role's timeout for a transaction.
+    """
+    _execute(connection, _without_transaction_timeout(connection, BEGIN_CAREFULLY))
 
 
 def wait_within(connection: Connection) -> None:
@@ -880,7 +886,7 @@ def planning(connection: Connection) -> Iterator[None]:
     """
     try:
         with connection.transaction(force_rollback=True):
-            _execute(connection, PLAN_CAREFULLY)
+            _execute(connection, _without_transaction_timeout(connection, PLAN_CAREFULLY))
             yield
     except psycopg.Error as exc:
         raise StepFailedError("the server broke off a session", detail=str(exc).strip()) from exc
@@ -986,6 +992,11 @@ def _warm_by_index_scans(connection: Connection) -> Warming:
             scan = compose.SQL(SCAN_BY_KEY).format(relation=relation, column=compose.Identifier(key["column"]))
             _execute(connection, scan, patience_s=_reading_patience_s(sizes[key["relation"]]))
     return Warming(method="index scans", pages=None)
+
+
+def _without_transaction_timeout(connection: Connection, words: str) -> str:
+    is_known = connection.info.server_version >= _HAS_TRANSACTION_TIMEOUT
+    return f"{words}; {NO_TRANSACTION_TIMEOUT}" if is_known else words
 
 
 def _counter_sql(counter: Counter) -> str:
