@@ -212,6 +212,9 @@ def read_trial_data(folder: Path, record: TrialRecord) -> TrialData:
     summary = None if is_loading else attempt("pgbench", lambda: _read_measured(folder, record))
     folders = [place / TRANSACTIONS_DIR for place in find_part_folders(folder) or (folder,)]
     attempt("transactions", lambda: [read_span(part) for place in folders for part in find_parts(place)])
+    machine = attempt("os sampler", lambda: read_server_machine(folder))
+    server = attempt("server sampler", lambda: read_server_samples(folder))
+    log_offset_s = _find_log_offset_s(record, (server, machine))
     generators = tuple(_read_generator(folder, part, attempt) for part in record.generators)
     limit_ms = None if summary is None or record.planned.rate_tps is None else summary.latency_limit_ms
     return TrialData(
@@ -219,12 +222,13 @@ def read_trial_data(folder: Path, record: TrialRecord) -> TrialData:
         pgbench=summary,
         init=attempt("pgbench", lambda: _read_steps(folder)) if is_loading else None,
         warm_up=attempt("warm-up", lambda: _read_summary(folder / WARM_UP_DIR)) if record.planned.warm_up_s else None,
-        transactions=None if is_loading else attempt(TRANSACTION_LOG, lambda: _read_transactions(folder)),
-        os=attempt("os sampler", lambda: read_server_machine(folder)),
+        transactions=None
+        if is_loading
+        else attempt(TRANSACTION_LOG, lambda: _read_transactions(folder, clock_offset_s=record.clock_offset_s)),
+        os=machine,
         server_clock=attempt("os sampler", lambda: read_server_clock(folder)),
-        server=attempt("server sampler", lambda: read_server_samples(folder)),
-        log=attempt("server log", lambda: read_serverlog(folder / SERVER_LOG, clock_offset_s=record.clock_offset_s))
-        or (),
+        server=server,
+        log=attempt("server log", lambda: read_serverlog(folder / SERVER_LOG, clock_offset_s=log_offset_s)) or (),
         generator=_choose_generator(generators)
         if _list_far(generators)
         else attempt(GENERATOR, lambda: read_os_samples(folder, name=GENERATOR_FILE))
@@ -246,9 +250,21 @@ def read_trial_data(folder: Path, record: TrialRecord) -> TrialData:
         if limit_ms is None
         else attempt(
             TRANSACTION_LOG,
-            lambda: max(read_last_scheduled_s(place, latency_limit_ms=limit_ms) for place in folders),
+            lambda: _read_last_scheduled_s(folder, clock_offset_s=record.clock_offset_s, latency_limit_ms=limit_ms),
         ),
     )
+
+
+def _find_log_offset_s(record: TrialRecord, sampled: Sequence[OsSamples | ServerSamples | None]) -> float:
+    """Return what converts the clock of the machine that pgdyno ran on to the time of day in the server's log.
+
+    Args:
+        record: The trial's record. With load hosts its offset is to the time of day of one of them.
+        sampled: Samples whose headers have both clocks of the server's machine.
+    """
+    headers = (one.header for one in sampled if one is not None and one.header is not None)
+    header = None if all(part.is_here for part in record.generators) else next(headers, None)
+    return record.clock_offset_s if header is None else header.wall_s - header.monotonic_s
 
 
 def _read_failover(folder: Path, record: TrialRecord) -> FailoverData:
@@ -257,7 +273,7 @@ def _read_failover(folder: Path, record: TrialRecord) -> FailoverData:
         steps=steps,
         probes=read_probes(folder),
         after=_read_summary(folder / AFTER_DIR),
-        after_transactions=_read_transactions(folder / AFTER_DIR),
+        after_transactions=_read_transactions(folder / AFTER_DIR, clock_offset_s=steps.clock_offset_s),
         log=read_serverlog(folder / f"{steps.standby}.log", clock_offset_s=record.clock_offset_s),
     )
 
@@ -314,17 +330,37 @@ def _choose_generator(generators: Sequence[GeneratorData]) -> OsSamples | None:
     return max(seen, key=lambda one: one.part.cpu_s or 0.0).os if seen else None
 
 
-def _read_transactions(folder: Path) -> TransactionSummary:
+def _read_transactions(folder: Path, *, clock_offset_s: float) -> TransactionSummary:
+    """Read the transactions of all pgbenches of a load, with stamps that `clock_offset_s` converts."""
     places = find_part_folders(folder)
     if not places:
         return _read_own_transactions(folder)
     parts = [(place, read_part(place)) for place in places]
-    offsets_s = [find_clock_offset_s(part, read_part_clock(place, part)) for place, part in parts]
-    read = (shift_scripts(part, _read_own_transactions(place)) for place, part in parts)
-    pairs = zip(read, offsets_s, strict=True)
-    summary = merge_transactions([(one, offsets_s[0] - offset_s) for one, offset_s in pairs])
+    summary = merge_transactions(
+        [
+            (shift_scripts(part, _read_own_transactions(place)), _find_behind_s(place, part, clock_offset_s))
+            for place, part in parts
+        ]
+    )
     _ = summary.series
     return summary
+
+
+def _find_behind_s(place: Path, part: LoadPart, clock_offset_s: float) -> float:
+    """Return by how much a part's stamps are behind those that `clock_offset_s` converts."""
+    return clock_offset_s - find_clock_offset_s(part, read_part_clock(place, part))
+
+
+def _read_last_scheduled_s(folder: Path, *, clock_offset_s: float, latency_limit_ms: float) -> float:
+    """Return the last scheduled start that any pgbench of a load took, as a stamp that `clock_offset_s` converts."""
+    places = find_part_folders(folder)
+    if not places:
+        return read_last_scheduled_s(folder / TRANSACTIONS_DIR, latency_limit_ms=latency_limit_ms)
+    return max(
+        read_last_scheduled_s(place / TRANSACTIONS_DIR, latency_limit_ms=latency_limit_ms)
+        + _find_behind_s(place, read_part(place), clock_offset_s)
+        for place in places
+    )
 
 
 def _read_own_transactions(folder: Path) -> TransactionSummary:
