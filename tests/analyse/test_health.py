@@ -210,6 +210,15 @@ def test_the_table_that_is_worst_counts_unless_it_hardly_matters() -> None:
     assert assess(record, old)["dead_rows_ratio"].value == 0.0
 
 
+def test_updates_are_not_counted_over_a_reset() -> None:
+    record, data = read("v1-pg18")
+    before = (table("accounts", live=10_000, dead=0, updated=20_000, hot=100),)
+    # Since the reset, accounts has more HOT updates than before.
+    after = (table("accounts", live=10_000, dead=0, updated=10_500, hot=4_100),)
+    row = assess(record, with_record(data, tables_before=before, tables_after=after))["hot_update_ratio"]
+    assert (row.value, row.reason) == (None, "statistics were reset while the load ran")
+
+
 def test_partitions_are_one_table_and_many_tables_alike_all_count() -> None:
     record, data = read("v1-pg18")
     parts = [table(f"pgbench_accounts_{i}", live=500, dead=0, updated=900 + i, hot=800) for i in range(1, 12)]

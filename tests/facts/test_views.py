@@ -6,6 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from pgdyno.errors import HostError
+from pgdyno.facts.readable_counters import name_place
 from pgdyno.facts.versions import TRIED_MAJORS
 from pgdyno.facts.views import (
     Absent,
@@ -13,6 +14,7 @@ from pgdyno.facts.views import (
     FromIo,
     FromIoColumn,
     Unit,
+    find_reset_with,
     server_counters,
 )
 from pgdyno.run.postgres import sql
@@ -153,6 +155,37 @@ def test_making_segments_is_no_write_or_flush_of_the_wal(cluster_of: Callable[[i
 def count_made_segments(connection: sql.Connection) -> int:
     row = connection.execute("SELECT sum(fsyncs)::int8 AS n FROM pg_stat_io WHERE object = 'wal' AND context = 'init'")
     return row.fetchone()["n"]
+
+
+RESETS = {
+    "pg_stat_wal": "pg_stat_reset_shared('wal')",
+    "pg_stat_bgwriter": "pg_stat_reset_shared('bgwriter')",
+    "pg_stat_checkpointer": "pg_stat_reset_shared('checkpointer')",
+    "pg_stat_io": "pg_stat_reset_shared('io')",
+    "pg_stat_database": "pg_stat_reset()",
+}
+
+
+@pytest.mark.parametrize("major", VERSIONS)
+def test_each_counter_that_a_reset_takes_back_tells_of_all_the_others(
+    major: int, cluster_of: Callable[[int], Cluster]
+) -> None:
+    views = {
+        name_place(counter.source) for counter in server_counters(major).counters if isinstance(counter.source, FromIo)
+    } | {counter.source.view for counter in server_counters(major).counters if isinstance(counter.source, FromColumn)}
+    with sql.connect(cluster_of(major).address) as working:
+        provoke(working)
+        working.execute("DROP TABLE numbers")
+    with sql.connect(cluster_of(major).address) as watching:
+        for view in views:
+            before = sql.read_counters(watching, watched_database="postgres")
+            watching.execute(f"SELECT {RESETS[view]}")
+            after = sql.read_counters(watching, watched_database="postgres")
+            fallen = {name for name, value in after.items() if (value or 0) < (before[name] or 0)}
+            fallen -= {"server_xact_commit_count", "server_xact_rollback_count"}
+            assert fallen, view
+            for name in fallen:
+                assert fallen <= find_reset_with(name)
 
 
 def wait_for_growth(connection: sql.Connection, before: sql.Values) -> dict[str, float]:

@@ -16,7 +16,7 @@ import msgspec
 
 from pgdyno.errors import HostError
 from pgdyno.facts.data_file import read_toml
-from pgdyno.facts.versions import WHAT_IS_SUPPORTED, find_range, is_supported
+from pgdyno.facts.versions import CATALOGUED_MAJORS, TRIED_MAJORS, WHAT_IS_SUPPORTED, find_range, is_supported
 
 _Source = TypeVar("_Source")
 IO_VIEW = "pg_stat_io"
@@ -241,6 +241,36 @@ def list_shared_counters() -> frozenset[str]:
         for source in entry.read.values()
         if not (isinstance(source, FromColumn) and source.view == _OF_DATABASE)
     )
+
+
+@functools.cache
+def find_reset_with(name: str) -> frozenset[str]:
+    """Find the counters of the view that a counter is read from, in any version: a reset takes all of them back to 0.
+
+    Sums over all databases are left out, because they also fall where a database is dropped.
+    """
+    found = set()
+    for major in (*TRIED_MAJORS, *CATALOGUED_MAJORS):
+        sources = {counter.name: counter.source for counter in server_counters(major).counters}
+        view = _name_view(sources.get(name))
+        found |= {
+            other
+            for other, source in sources.items()
+            if view is not None
+            and _name_view(source) == view
+            and not (isinstance(source, FromSum) and view == _OF_DATABASE)
+        }
+    return frozenset(found)
+
+
+def _name_view(source: FromColumn | FromFunction | FromSum | FromIo | Absent | None) -> str | None:
+    match source:
+        case FromColumn() | FromSum():
+            return source.view
+        case FromIo():
+            return IO_VIEW
+        case _:
+            return None
 
 
 def describe_source(source: FromColumn | FromFunction | FromSum | FromIo | FromIoColumn | Absent) -> str:

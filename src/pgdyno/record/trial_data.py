@@ -53,7 +53,7 @@ from pgdyno.record.transactions.slices import (
     read_turn_loads,
 )
 from pgdyno.record.transactions.summary import TransactionSummary
-from pgdyno.record.types import Gap, TrialRecord, TrialStatus
+from pgdyno.record.types import RESET_COUNTERS, Gap, TrialRecord, TrialStatus
 
 STDOUT_FILE = "pgbench.stdout"
 STDERR_FILE = "pgbench.stderr"
@@ -204,6 +204,8 @@ def read_trial_data(folder: Path, record: TrialRecord) -> TrialData:
         folder: The trial's folder in the record.
         record: Its `trial.json`.
     """
+    if any(map(record.was_reset, record.counters_after)):
+        record = msgspec.structs.replace(record, gaps=(*record.gaps, RESET_COUNTERS))
     attempt = _Attempts(record.gaps)
 
     slices = attempt("slices", lambda: read_slices(folder)) or ()

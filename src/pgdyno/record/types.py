@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 import msgspec
 
 from pgdyno.facts.gucs import show_mode
+from pgdyno.facts.views import find_reset_with
 from pgdyno.plan.places import Place, place_of
 from pgdyno.plan.plan import Plan, PlannedTrial
 from pgdyno.record.described_settings import SettingsSaid
@@ -154,7 +155,8 @@ INITIALIZE = "--initialize"
 
 LOST_COUNTERS = "statistics views"
 """The source of a gap: counters that a PostgreSQL which pgdyno was not tried with does not have where they are expected."""
-
+RESET_COUNTERS = Gap(source="server's counters", reason="statistics were reset while the load ran")
+"""The gap of a trial some of whose counters fell."""
 
 UNSEEN_MACHINE = "nobody looked at this server's machine"
 """The reason for what only the machine of a given server would show."""
@@ -290,7 +292,20 @@ class TrialRecord(msgspec.Struct, frozen=True, kw_only=True):
         return None if start_s is None or end_s is None or end_s <= start_s else end_s - start_s
 
     def growth(self, name: str) -> float | None:
-        """Return the growth of a counter over the measured load; None if it was not read before or after it."""
+        """Return the growth of a counter over the measured load; None if it was not read before or after it, or was reset."""
+        difference = self._difference(name)
+        return None if difference is None or difference < 0.0 or self.was_reset(name) else difference
+
+    def was_reset(self, name: str) -> bool:
+        """Return whether a counter was reset during the measured load: any counter of its view fell.
+
+        One that began low may have grown since the reset to more than it was before.
+        """
+        if self._difference(name) is None:
+            return False
+        return any((self._difference(other) or 0.0) < 0.0 for other in find_reset_with(name))
+
+    def _difference(self, name: str) -> float | None:
         later, earlier = self.counters_after.get(name), self.counters_before.get(name)
         return None if later is None or earlier is None else later - earlier
 

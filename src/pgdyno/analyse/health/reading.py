@@ -15,7 +15,7 @@ from pgdyno.facts.views import Absent, server_counters
 from pgdyno.record.samples import os_series as series
 from pgdyno.record.samples import server_series
 from pgdyno.record.trial_data import TrialData
-from pgdyno.record.types import LOST_COUNTERS, StudyRecord, why_missing
+from pgdyno.record.types import LOST_COUNTERS, RESET_COUNTERS, StudyRecord, why_missing
 
 
 class Reading(NamedTuple):
@@ -78,11 +78,10 @@ class ObservedTrial(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     def grown(self, name: str) -> CounterGrowth:
         """Return the growth of a server counter, by its canonical name."""
-        by = self.data.record.growth(name)
+        record = self.data.record
+        by = record.growth(name)
         if by is None:
-            return CounterGrowth(None, self._why_absent(name))
-        if by < 0:
-            return CounterGrowth(None, "the server's statistics were reset under the load")
+            return CounterGrowth(None, RESET_COUNTERS.reason if record.was_reset(name) else self._why_absent(name))
         return CounterGrowth(by)
 
     def setting(self, name: str) -> str | None:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from pgdyno.analyse.health.reading import ObservedTrial, Reading, absent_reading
 from pgdyno.record.samples import server_series
 from pgdyno.record.serverlog import CheckpointStart
-from pgdyno.record.types import TableState
+from pgdyno.record.types import RESET_COUNTERS, TableState
 
 # From these counts on, a share does not depend on one page or one checkpoint more or less.
 _MIN_PAGES = 1_000
@@ -160,6 +160,8 @@ def hot_updates(seen: ObservedTrial) -> Reading:
     if not after or any(table.updated_count is None for table in after):
         return absent_reading("this record does not hold the tables' counts of updates")
     tables = _count_updates(seen.data.record.tables_before, after)
+    if any(min(one.updates, one.hot) < 0 for one in tables.values()):
+        return absent_reading(RESET_COUNTERS.reason)
     most = max(one.updates for one in tables.values())
     if most < _MIN_ROWS:
         return absent_reading("next to no row was updated")
@@ -233,8 +235,8 @@ def _count_updates(before: Sequence[TableState], after: Sequence[TableState]) ->
 
 
 def _count_growth(earlier: int | None, later: int | None) -> int:
-    """Return the growth of a counter; 0 if the statistics were reset."""
-    return max(0, (later or 0) - (earlier or 0))
+    """Return the growth of a counter; less than 0 if the statistics were reset."""
+    return (later or 0) - (earlier or 0)
 
 
 def _count_written(seen: ObservedTrial) -> _Pages:
