@@ -20,6 +20,7 @@ from pgdyno.analyse.transaction_time.shares import Bottleneck, Certainty, Resour
 from pgdyno.analyse.trial.analysis import analyse_trial
 from pgdyno.analyse.types import GeneratorFigures, StatementTime, TrialAnalysis
 from pgdyno.plan.plan import PlannedWorkload
+from pgdyno.record.machine.preflight import BlockDevice, PreflightFacts
 from pgdyno.record.store import open_record
 from pgdyno.record.trial_data import TrialData, read_trial_data
 from pgdyno.record.types import UNSEEN_GAPS, ErrorFact, Gap, StudyRecord, TrialStatus
@@ -313,6 +314,47 @@ def test_flushes_are_put_down_to_writes_only_where_postgresql_wrote_data() -> No
     # A checkpoint that takes its time, a disk that flushes all the time: neither is data that was written.
     assert judge([with_writes(0.02, disk_util_ratio=0.97)]).resource is Resource.WAL_FLUSH
     assert judge([with_writes(0.6, events=(), disk_util_ratio=0.97)]).resource is Resource.WAL_FLUSH
+
+
+def make_device(name: str, *below: str) -> BlockDevice:
+    return BlockDevice(
+        name=name,
+        kind="lvm" if below else "disk",
+        is_rotational=False,
+        scheduler=None,
+        schedulers=(),
+        read_ahead_kb=None,
+        below=below,
+    )
+
+
+@pytest.mark.parametrize(
+    ("data", "wal", "devices", "limit"),
+    [
+        ("vda", "nvme9n1", [], Resource.WAL_FLUSH),
+        ("dm-0", "dm-1", [("dm-0", "vda"), ("dm-1", "vdb")], Resource.WAL_FLUSH),
+        ("dm-0", "dm-1", [("dm-0", "vda"), ("dm-1", "md0"), ("md0", "vda", "vdb")], Resource.DATA_WRITE),
+        ("vda", "dm-1", [("dm-1", "vda")], Resource.DATA_WRITE),
+        # Two partitions.
+        ("vda", "vda", [], Resource.DATA_WRITE),
+    ],
+)
+def test_flushes_wait_for_no_data_on_a_disk_that_has_none(
+    data: str, wal: str, devices: list[tuple[str, ...]], limit: Resource
+) -> None:
+    record = make_record()
+    assert record.host is not None
+    disk = msgspec.structs.replace(record.host.data_disk, device="/dev/mapper/data", block_device=data)
+    facts = PreflightFacts(
+        wal=msgspec.structs.replace(disk, device="/dev/mapper/wal", block_device=wal),
+        devices=tuple(make_device(*one) for one in devices if one[0] == data),
+        wal_devices=tuple(make_device(*one) for one in devices if one[0] != data),
+    )
+    apart = msgspec.structs.replace(record, host=msgspec.structs.replace(record.host, data_disk=disk), preflight=facts)
+    found = judge_workload(apart, LOAD, [with_writes(0.6)])
+    assert found is not None
+    assert found.resource is limit
+    assert any("same disk" in symptom for symptom in found.symptoms) is (limit is Resource.DATA_WRITE)
 
 
 @pytest.mark.parametrize(

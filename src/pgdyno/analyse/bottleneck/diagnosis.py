@@ -7,7 +7,7 @@ The largest share of the clients' time is named, after symptoms have moved to th
   more of them would only wait for the same.
 - Pgbench's own time is a limit only if its busiest thread has no time left; it then ranks before the CPUs, which it
   lacks, too.
-- Flushes that may wait behind pages of data are attributed to those, with the flushes as a rival.
+- Flushes that may wait behind pages of data on the same disk are attributed to those, with the flushes as a rival.
 - A wait for a row lock that is held by chance is attributed to what the lock's holder waits for.
 
 A share shows where to look, not what removing it would gain: an experiment shows that. The answer is "unknown" if the

@@ -13,6 +13,7 @@ from pgdyno.analyse.series import ChartKind, Series
 from pgdyno.analyse.trial.charts import OF_WAL_DISK
 from pgdyno.analyse.types import TrialAnalysis
 from pgdyno.plan.plan import PlannedWorkload
+from pgdyno.record.machine.preflight import PreflightFacts
 from pgdyno.record.types import UNSEEN_MACHINE, StudyRecord, why_missing
 
 _UNSEEN = f"CPUs, memory and disks: {UNSEEN_MACHINE}"
@@ -46,7 +47,27 @@ def read_signs(record: StudyRecord, load: PlannedWorkload, trial: TrialAnalysis)
         may_sleep=any(one.statement.startswith(r"\sleep") for one in trial.statements),
         round_trip_ms=_find_round_trip_ms(record, trial),
         generators=trial.generators,
+        has_wal_apart=_has_wal_apart(record),
     )
+
+
+def _has_wal_apart(record: StudyRecord) -> bool:
+    """Return whether data and WAL have no device in common: two volumes of one disk share it."""
+    data, wal = record.data_device, record.wal_device
+    return wal is not None and not _list_devices(record, data) & _list_devices(record, wal)
+
+
+def _list_devices(record: StudyRecord, top: str | None) -> set[str]:
+    """List a device and those that it is made of."""
+    facts = record.preflight or PreflightFacts()
+    seen = (*facts.devices, *facts.wal_devices, *(device for one in facts.further for device in one.devices))
+    below = {device.name: device.below for device in seen}
+    found, waiting = set[str](), [] if top is None else [top]
+    while waiting:
+        name = waiting.pop()
+        found.add(name)
+        waiting += below.get(name, ())
+    return found
 
 
 def _find_round_trip_ms(record: StudyRecord, trial: TrialAnalysis) -> float | None:

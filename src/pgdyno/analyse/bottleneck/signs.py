@@ -63,6 +63,8 @@ class Signs(msgspec.Struct, kw_only=True):
     """Time of an empty statement to a given server and back, before the load."""
     generators: tuple[GeneratorFigures, ...] = ()
     """What each load host did; none if the load came from the machine that pgdyno ran on."""
+    has_wal_apart: bool = False
+    """True if pg_wal is known to lie on a disk without data."""
 
     @property
     def has_cpu_wait_counts(self) -> bool:
@@ -234,9 +236,9 @@ class Signs(msgspec.Struct, kw_only=True):
 
     @property
     def flushes_behind_writes(self) -> str | None:
-        """Why WAL flushes may wait behind pages of data; None if the disk card explains them by flushes alone."""
+        """Why WAL flushes may wait behind pages of data; None on a disk without data, or if its card explains them."""
         pages, writing = self.pages_to_wal, self.writing_ratio
-        if pages is None or pages < THRESHOLDS.pages_to_wal_ratio:
+        if self.has_wal_apart or pages is None or pages < THRESHOLDS.pages_to_wal_ratio:
             return None
         if writing is None or writing < THRESHOLDS.writing_ratio:
             return None
