@@ -6,6 +6,7 @@ import pytest
 from numpy.typing import NDArray
 
 from pgdyno.analyse.series import ChartKind
+from pgdyno.analyse.trial.analysis import measure_trial
 from pgdyno.analyse.trial.charts import chart_slices
 from pgdyno.analyse.trial.slices import SlicedTrial, measure_slices
 from pgdyno.record.store import open_record
@@ -129,6 +130,24 @@ class TestMeasureSlices:
         assert measure_slices(slices, [load, load], sampling_rate=0.5).counts_per_transaction["cpu_ms"] == 200 / 200
         slices[0] = make_slice(0)
         assert measure_slices(slices, [load, load], sampling_rate=0.5).counts_per_transaction["cpu_ms"] is None
+
+
+def test_no_time_that_the_server_counted_is_one_of_a_trial_in_slices() -> None:
+    store = open_record(RECORDS / "v1-pg18")
+    record, trial = store.read_record(), store.read_trials()[0]
+    whole = read_trial_data(store.trial_dir(trial.planned.number), trial)
+    load = SliceLoad(ok_count=99, latency_us=np.full(99, 1000), end_s=np.full(99, 0.3))
+    frozen = msgspec.structs.replace(whole, slices=(make_slice(0, cpu_s=0.1),), slice_loads=(load,))
+    planned = record.plan.find_load(trial.planned)
+    counted = measure_trial(record, planned, whole).counts_per_transaction
+    times = {name for name in counted if name.endswith("_ms")}
+    assert {"wal_sync_ms", "blk_write_ms", "checkpoint_write_ms", "active_ms"} <= times
+    own = measure_trial(record, planned, frozen).counts_per_transaction
+    # What the processes did is of the slices alone.
+    assert {name for name in own if name.endswith("_ms")} == {"cpu_ms"}
+    assert {name: own[name] for name in counted if name not in times} == {
+        name: count for name, count in counted.items() if name not in times
+    }
 
 
 def test_the_chart_has_slices_where_they_were_and_no_rate_where_no_time_of_one_counts() -> None:

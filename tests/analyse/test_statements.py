@@ -48,3 +48,13 @@ def test_trials_without_statements_have_no_part() -> None:
     assert rank_statements([count_in()]) == ()
     (use,) = rank_statements([count_in(), count_in(count("a", 1.0))])
     assert use.share.n == 1
+
+
+def test_trials_whose_server_was_frozen_have_no_part() -> None:
+    """Their times hold the pauses."""
+    frozen = count_in(count("a", 900.0), count("b", 1.0))
+    frozen = msgspec.structs.replace(frozen, record=msgspec.structs.replace(frozen.record, slice_s=0.5))
+    first, second = rank_statements([frozen, count_in(count("a", 2.0), count("b", 2.0))])
+    assert (first.share.value, first.share.n) == (0.5, 1)
+    assert (first.mean_ms, second.mean_ms) == (0.2, 0.2)
+    assert rank_statements([frozen]) == ()

@@ -34,6 +34,8 @@ class StatementUse(msgspec.Struct, frozen=True, kw_only=True):
 def rank_statements(trials: Iterable[TrialAnalysis], *, divided: Sequence[str] = EXECUTION) -> tuple[StatementUse, ...]:
     """Return the statements with the largest shares, largest first, and the others together.
 
+    Trials in slices have no part in it: while their server is frozen, time goes on for the statements that it is in.
+
     Args:
         trials: Of one load.
         divided: The counters of which shares are wanted, added together.
@@ -41,7 +43,9 @@ def rank_statements(trials: Iterable[TrialAnalysis], *, divided: Sequence[str] =
     counted = [
         trial
         for trial in trials
-        if trial.record.status is TrialStatus.FINISHED and _sum(trial.record.statements or (), divided) > 0
+        if trial.record.status is TrialStatus.FINISHED
+        and not trial.record.is_in_slices
+        and _sum(trial.record.statements or (), divided) > 0
     ]
     by_query: dict[str, list[tuple[StatementCounts, ...]]] = defaultdict(lambda: [()] * len(counted))
     for place, trial in enumerate(counted):

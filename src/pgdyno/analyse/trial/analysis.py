@@ -38,8 +38,8 @@ from pgdyno.record.samples.series import Sampled
 from pgdyno.record.trial_data import TRANSACTION_LOG, TrialData
 from pgdyno.record.types import StudyRecord, TrialStatus, why_missing
 
-# A session of a frozen server goes on for the server's counters of time.
-_WITH_FROZEN_TIME = frozenset({"session_ms", "active_ms", "idle_in_transaction_ms"})
+# While a server is frozen, time goes on for the session, the wait and the flush that it is in.
+_WITH_FROZEN_TIME = "_ms"
 
 
 def analyse_trial(
@@ -130,7 +130,11 @@ def _make_sliced_figures(record: StudyRecord, workload: PlannedWorkload, data: T
         percentiles=sliced.percentiles,
         counts_per_transaction={
             **sliced.counts_per_transaction,
-            **{name: count for name, count in figures.counts_per_transaction.items() if name not in _WITH_FROZEN_TIME},
+            **{
+                name: count
+                for name, count in figures.counts_per_transaction.items()
+                if not name.endswith(_WITH_FROZEN_TIME)
+            },
         },
         pgbench_tps=figures.pgbench_tps if record.plan.takes_turns else None,
         schedule_lag_ms=None,
