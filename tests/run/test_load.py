@@ -23,7 +23,7 @@ from pgdyno.run.cluster.server import Server
 from pgdyno.run.host.process import find_server_user
 from pgdyno.run.load.argv import InitRun, LoadRun
 from pgdyno.run.load.pgbench import Pgbench
-from pgdyno.run.load.process import Invocation
+from pgdyno.run.load.process import Invocation, poll_until_done, running_pgbench
 from pgdyno.run.postgres import sql
 from pgdyno.run.postgres.address import Address
 from pgdyno.run.postgres.installation import Installation
@@ -143,6 +143,21 @@ def test_two_loads_run_at_once_and_end_when_they_are_told_to(server: Server, fol
     left = msgspec.json.decode((folder / "1" / "pgbench.json").read_bytes(), type=Invocation)
     assert left.exit_code != 0
     assert left.cpu_s is None
+
+
+def test_a_pgbench_may_end_by_itself_just_before_it_is_told_to(folder: Path) -> None:
+    with running_pgbench(("/bin/sleep", "3600"), find_server_user(), folder, on_line=lambda _: None) as running:
+
+        def should_end() -> bool:
+            os.kill(running.pid, signal.SIGTERM)
+            while is_alive(running.pid):
+                time.sleep(0.01)
+            return True
+
+        done = poll_until_done(running, should_abort=lambda: None, should_end=should_end)
+        assert done.exit_code == -signal.SIGTERM
+        assert done.cpu_s is not None
+        running.end()
 
 
 @pytest.mark.cluster

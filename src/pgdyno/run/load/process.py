@@ -96,7 +96,10 @@ class PgbenchProcess:
         """End pgbench in order; see `Running`."""
         # With -T pgbench sets itself this alarm; wherever the signal comes from, clients end their transactions and
         # pgbench reports. Source: setalarm() and handle_sig_alarm() of src/bin/pgbench/pgbench.c, 15 to 18.
-        self._child.send_signal(signal.SIGALRM)
+        if self._done is None:
+            # Popen's own would wait for a pgbench that has just ended, and take its exit code from `poll`.
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self._child.pid, signal.SIGALRM)
 
     def stop(self) -> Invocation:
         """End pgbench at once if it still runs, and return the invocation."""
