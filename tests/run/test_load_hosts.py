@@ -281,6 +281,7 @@ def test_bad_luck_ends_the_load_on_all_hosts(
                 group.run_load(run, directory=tmp_path / happens.__name__, should_abort=abort)
             assert caught.value.reason.startswith(words), words
             assert len(pids) == 2, words
+            assert (caught.value.hint == "`ssh db2` must stay connected") == ("link" in words), words
             wait_until(lambda pids=pids: not any(map(is_running, pids.values())))  # type: ignore[misc]
             for host in group.hosts.values():
                 if host.link._master is not None:
@@ -292,7 +293,7 @@ def test_bad_luck_ends_the_load_on_all_hosts(
             group,
             {
                 kill_pgbench: "db2: pgbench failed: it was ended by SIGKILL",
-                kill_program: "the load from db2 is lost",
+                kill_program: "the load from db2 is lost: the link to db2 was lost",
                 stop_program: "the load from db2 is lost: nothing has come from there for 8 s",
                 hang: "the load from db2 is lost: nothing has come from there for 8 s",
             },
@@ -320,6 +321,35 @@ def test_a_stopped_pgbench_is_named(
         with pytest.raises(StepFailedError, match="db1: pgbench was stopped by a signal for more than 1 s"):
             group.run_load(run, directory=tmp_path / "stopped", on_progress=stop)
         wait_until(lambda: not is_running(pids["db1"]))
+
+
+def wrap_python(path: Path, first: str) -> str:
+    """Write a Python that does something first."""
+    path.write_text(f'#!/bin/sh\n{first}\nexec {sys.executable} "$@"\n')
+    path.chmod(0o755)
+    return str(path)
+
+
+def test_a_program_that_fails_there_says_why(
+    by_ssh: Sshd, address: Address, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = Path(far_load.__file__).read_text()
+    source = tmp_path / "far_load.py"
+    monkeypatch.setattr(far_load, "__file__", str(source))
+    source.write_text(text.replace("import contextlib\n", "import not_installed\n", 1))
+    with pytest.raises(StepFailedError, match="the load from db1 is lost") as caught, reaching(["db1"]):
+        pass
+    first, *_, last = caught.value.detail.split("\n")
+    assert first == "the program on db1 ended with exit code 1"
+    assert last == "ModuleNotFoundError: No module named 'not_installed'"
+    assert not caught.value.hint
+    # After it has found pgbench.
+    source.write_text(text.replace("self.may_begin.wait()", "self.no_such_thing", 1))
+    python = wrap_python(tmp_path / "python-loud", "echo words of a shell >&2")
+    with reaching(["db1"], python=python) as group, pytest.raises(StepFailedError, match="the load from db1") as later:
+        group.run_load(empty_run(address, tmp_path), directory=tmp_path / "later")
+    assert later.value.detail.endswith("AttributeError: 'Load' object has no attribute 'no_such_thing'")
+    assert "words of a shell" not in later.value.detail
 
 
 def test_nothing_is_left_there_after_a_killed_pgdyno(by_ssh: Sshd, address: Address, tmp_path: Path) -> None:

@@ -105,6 +105,11 @@ class FarProgram:
         """True while the program, or the link to it, lives."""
         return self.process.poll() is None
 
+    @property
+    def has_lost_link(self) -> bool:
+        """True if it was ssh that ended, and not the program."""
+        return self.process.returncode in {SSH_FAILED, -15, -9}
+
     def has_lines(self, count: int) -> bool:
         """Return whether it has printed so many lines."""
         return self.path.read_bytes().count(b"\n") >= count
@@ -131,7 +136,7 @@ class FarProgram:
         if (died or code != 0) and not self.failure:
             said = self._said.decode(errors="replace").strip()
             how = f"the program on {self.link.destination} ended with exit code {code}"
-            if code in {SSH_FAILED, -15, -9}:
+            if self.has_lost_link:
                 how = (
                     f"the link to {self.link.destination} was lost, or nothing went through it for {self._silence_s} s"
                 )

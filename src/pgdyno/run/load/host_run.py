@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import subprocess
+from collections import deque
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -41,6 +42,7 @@ _NEWER = {
     "sslkeylogfile": (18, ""),
 }
 _KILLS_WITHIN_S = 5.0
+_LAST_LINES = 20
 CONNECTS_WITHIN_S = 60.0
 """How long the clients may take to connect."""
 _FOLDER, _SECRET = "{folder}", "{secret}"
@@ -117,10 +119,12 @@ def ask_pgbench(link: SshLink, name: str) -> FoundPgbench:
     """
     words = _Words(link, name, _make_request(link.entry), output=link.folder / "found")
     try:
-        while words.found is None:
-            words.take()
+        while True:
+            words.hear()
+            if words.found is not None:
+                return words.found
+            words.check()
             words.wait()
-        return words.found
     finally:
         words.stop()
 
@@ -136,6 +140,7 @@ class _Words:
         self.done: _Done | None = None
         self.stderr: list[str] = []
         self.notes: list[str] = []
+        self._last_lines: deque[str] = deque(maxlen=_LAST_LINES)
         self.is_silent = False
         self._heard_s = monotonic_s()
         self._exchange_count = 0
@@ -151,33 +156,32 @@ class _Words:
         )
 
     def take(self) -> None:
-        """Take what has come.
+        """Take what has come, and make sure that more can come.
 
         Raises:
             HostError: The machine cannot run pgbench.
             StepFailedError: The link is lost, or the program there has failed.
         """
-        was_alive = self.program.is_alive
+        self.hear()
+        self.check()
+
+    def hear(self) -> None:
+        """Take what has come; raise what the program there says that has failed."""
         heard = self.program.heard
-        has_news = bool(heard) or len(self.program.exchanges) > self._exchange_count
+        if heard or len(self.program.exchanges) > self._exchange_count:
+            self._heard_s = monotonic_s()
         self._exchange_count = len(self.program.exchanges)
         while heard:
             self._take_line(heard.popleft())
-        if has_news:
-            self._heard_s = monotonic_s()
-        if self.done is not None or (self.found is not None and self.started is None and not was_alive):
-            return
-        if not was_alive:
+
+    def check(self) -> None:
+        """Raise an error if the link is lost, or the program there has ended, before pgbench has."""
+        if self.done is None and not self.program.is_alive:
             self.program.stop()
-            while heard:
-                self._take_line(heard.popleft())
+            self.hear()
             if self.done is None:
-                raise StepFailedError(
-                    f"the load from {self.name} is lost",
-                    detail=self.program.failure or "the program there ended",
-                    hint=f"`ssh {self.program.link.destination}` must stay connected",
-                )
-        if monotonic_s() - self._heard_s > SILENCE_S:
+                raise self._explain_end()
+        if self.done is None and monotonic_s() - self._heard_s > SILENCE_S:
             self.is_silent = True
             raise StepFailedError(
                 f"the load from {self.name} is lost",
@@ -193,17 +197,29 @@ class _Words:
         """End pgbench and the program."""
         self.program.stop()
 
+    def _explain_end(self) -> StepFailedError:
+        """Return the error for a program there that has ended early."""
+        program = self.program
+        return StepFailedError(
+            f"the load from {self.name} is lost",
+            detail="\n".join([program.failure or "the program there ended", *self._last_lines]),
+            hint=f"`ssh {program.link.destination}` must stay connected" if program.has_lost_link else "",
+        )
+
     def _take_line(self, line: bytes) -> None:
         try:
             word = msgspec.json.decode(line, type=_Word)
         except msgspec.DecodeError:
             # Of Python itself: why the program failed.
-            self.notes.append(line.decode(errors="replace"))
+            self._last_lines.append(line.decode(errors="replace"))
             return
         if word.failed is not None:
             kind = StepFailedError if self.started is not None else HostError
             raise kind(f"{self.name}: {word.failed.fact}", detail=word.failed.detail, hint=word.failed.hint)
-        self.found = word.found or self.found
+        if word.found is not None:
+            self.found = word.found
+            # What comes before is of the account's shell.
+            self._last_lines.clear()
         self.started = word.started or self.started
         self.connected = self.connected if word.connected is None else word.connected
         self.done = word.done or self.done
