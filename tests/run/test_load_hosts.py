@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import textwrap
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -130,6 +131,13 @@ def reaching(names: Sequence[str], pgbench: str | None = None, python: str | Non
         yield PgbenchGroup(hosts, local, local.user)
 
 
+def wrap_python(path: Path, first: str, *, shell: str = "sh") -> str:
+    """Write a Python that does something first."""
+    path.write_text(f'#!/bin/sh\nexec {shell} -c \'{first}; exec {sys.executable} "$@"\' sh "$@"\n')
+    path.chmod(0o755)
+    return str(path)
+
+
 def empty_run(address: Address, folder: Path, *, clients: int = 4, duration_s: float = 3) -> LoadRun:
     script = folder / "empty.sql"
     # Clients that think leave the CPUs to the tests beside them.
@@ -188,11 +196,9 @@ def test_what_a_load_host_lacks_is_said(by_ssh: Sshd, address: Address, tmp_path
     old = tmp_path / "pgbench-old"
     old.write_text("#!/bin/sh\necho 'pgbench (PostgreSQL) 14.9'\n")
     old.chmod(0o755)
-    full = tmp_path / "python-full"
     # A machine whose memory folder and temporary folder have no room.
     mounts = "mount -t tmpfs -o size=1m none /dev/shm; mount -t tmpfs -o size=1m none /tmp"
-    full.write_text(f'#!/bin/sh\nexec unshare --mount sh -c \'{mounts}; exec {sys.executable} "$@"\' sh "$@"\n')
-    full.chmod(0o755)
+    full = wrap_python(tmp_path / "python-full", mounts, shell="unshare --mount sh")
     for program, words in {
         "/nowhere/pgbench": "db1: there is no pgbench that runs: [Errno 2]",
         "/bin/true": "db1: there is no pgbench that runs",
@@ -203,13 +209,24 @@ def test_what_a_load_host_lacks_is_said(by_ssh: Sshd, address: Address, tmp_path
         assert caught.value.reason.startswith(words)
         assert caught.value.hint, words
     if os.geteuid() == 0:
-        with pytest.raises(HostError, match="no room for pgbench's log"), reaching(["db1"], python=str(full)) as group:
+        with pytest.raises(HostError, match="no room for pgbench's log"), reaching(["db1"], python=full) as group:
             run_logged_load(group, empty_run(address, tmp_path), directory=tmp_path / "full")
     wrong = msgspec.structs.replace(address, user="nobody_there")
     with reaching(["db1"]) as group, pytest.raises(StepFailedError) as refused:
         group.run_load(empty_run(wrong, tmp_path), directory=tmp_path / "refused")
     assert refused.value.fact == "db1: pgbench failed"
     assert "no password supplied" in refused.value.detail
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root mounts file systems")
+def test_a_log_that_is_not_written_to_memory_there_is_noted(by_ssh: Sshd, address: Address, tmp_path: Path) -> None:
+    full = "echo words of a shell >&2; mount -t tmpfs -o size=1m none /dev/shm"
+    python = wrap_python(tmp_path / "python-full", full, shell="unshare --mount sh")
+    with reaching(["db1"], python=python) as group:
+        outcome, log = run_logged_load(group, empty_run(address, tmp_path, duration_s=1), directory=tmp_path)
+    note = f"the transaction log was written to {tempfile.gettempdir()}: /dev/shm has no room"
+    assert outcome.parts[0].notes == (note,)
+    assert (log.reason, log.notes) == (None, (f"db1: {note}",))
 
 
 def test_each_host_must_reach_the_server_through_each_pooler(
@@ -321,13 +338,6 @@ def test_a_stopped_pgbench_is_named(
         with pytest.raises(StepFailedError, match="db1: pgbench was stopped by a signal for more than 1 s"):
             group.run_load(run, directory=tmp_path / "stopped", on_progress=stop)
         wait_until(lambda: not is_running(pids["db1"]))
-
-
-def wrap_python(path: Path, first: str) -> str:
-    """Write a Python that does something first."""
-    path.write_text(f'#!/bin/sh\n{first}\nexec {sys.executable} "$@"\n')
-    path.chmod(0o755)
-    return str(path)
 
 
 def test_a_program_that_fails_there_says_why(

@@ -88,6 +88,9 @@ class PgbenchGroup(JoinedPgbenches):
                 members.append(member)
             load = _GroupLoad(members, on_progress, should_abort)
             load.release()
+            if run.log_prefix is not None:
+                for member in members:
+                    self._logs[run.log_prefix].add_notes(member.host.name, member.notes)
             self._pids = {member.host.name: member.pid for member in members if member.pid is not None}
             stack.callback(self._pids.clear)
             yield load

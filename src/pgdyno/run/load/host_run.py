@@ -273,6 +273,11 @@ class HostRun:
         return self._words.connected is not None
 
     @property
+    def notes(self) -> tuple[str, ...]:
+        """What a report should mention of it."""
+        return tuple(self._words.notes)
+
+    @property
     def exchanges(self) -> tuple[ClockExchange, ...]:
         """All with the clock there so far."""
         return tuple(self._words.program.exchanges)
@@ -375,7 +380,7 @@ class HostRun:
             exit_code=None if done is None else done.exit_code,
             cpu_s=None if done is None else done.cpu_s,
             stream_cpu_s=None if done is None else done.own_cpu_s,
-            notes=tuple(self._words.notes),
+            notes=self.notes,
         )
         with writing(self.directory):
             write_durably(self.directory / PART_FILE, msgspec.json.format(msgspec.json.encode(self._part), indent=1))

@@ -41,6 +41,7 @@ class JoinedLog:
 
     def __init__(self, streams: Mapping[str, LogStream]) -> None:
         self._streams = streams
+        self._notes: list[str] = []
 
     @property
     def log_prefix(self) -> Path:
@@ -56,6 +57,10 @@ class JoinedLog:
         """Return where the log of a load host, or of a part on this machine, is read."""
         return self._streams[name].log_prefix
 
+    def add_notes(self, name: str, notes: Sequence[str]) -> None:
+        """Add what a load host says of its log."""
+        self._notes += (f"{name}: {note}" for note in notes)
+
     def poll(self) -> bool:
         """Return whether the reader lives; if it does not, empty the logs."""
         lives = [stream.poll() for stream in self._streams.values()]
@@ -67,8 +72,8 @@ class JoinedLog:
         failed = {name: one for name, one in outcomes.items() if one.reason is not None or one.packed is None}
         name, outcome = next(iter((failed or outcomes).items()))
         reason = None if outcome.reason is None else f"{name}: {outcome.reason}"
-        notes = tuple(dict.fromkeys(note for one in outcomes.values() for note in one.notes))
-        return msgspec.structs.replace(outcome, reason=reason, notes=notes)
+        notes = [note for one in outcomes.values() for note in one.notes]
+        return msgspec.structs.replace(outcome, reason=reason, notes=tuple(dict.fromkeys([*notes, *self._notes])))
 
     def close(self) -> None:
         """Stop the reader and delete the logs."""
