@@ -18,7 +18,7 @@ import pytest
 
 from pgdyno.cli.terminal.display import Display
 from pgdyno.conduct.load.hosts import ReadyLoad, check_pooler_ways
-from pgdyno.errors import HostError, StepFailedError
+from pgdyno.errors import HostError, SpecError, StepFailedError
 from pgdyno.record.generators.merge import merge_transactions
 from pgdyno.record.generators.parts import find_clock_offset_s, find_part_folders, read_part, read_part_clock
 from pgdyno.record.pgbench.output import Progress
@@ -227,6 +227,23 @@ def test_a_log_that_is_not_written_to_memory_there_is_noted(by_ssh: Sshd, addres
     note = f"the transaction log was written to {tempfile.gettempdir()}: /dev/shm has no room"
     assert outcome.parts[0].notes == (note,)
     assert (log.reason, log.notes) == (None, (f"db1: {note}",))
+
+
+def test_scripts_are_copied_byte_for_byte(by_ssh: Sshd, address: Address, tmp_path: Path) -> None:
+    run = empty_run(address, tmp_path, duration_s=1)
+    script = Path(run.scripts[0][0])
+    script.write_bytes(b"-- gr\xfc\xdfe\r\nSELECT;\n")
+    with reaching(["db1"]) as group:
+        assert group.run_load(run, directory=tmp_path / "right").summary.transaction_count
+        (copy,) = (tmp_path / "right/loads/db1").glob("script-*")
+        assert copy.read_bytes() == script.read_bytes()
+        script.write_bytes(b"SELECT 'gr\xfc\xdfe';\n")
+        with pytest.raises(StepFailedError) as caught:
+            group.run_load(run, directory=tmp_path / "refused")
+        assert 'invalid byte sequence for encoding "UTF8": 0xfc' in caught.value.detail
+        script.unlink()
+        with pytest.raises(SpecError, match="cannot read script file"):
+            group.run_load(run, directory=tmp_path / "gone")
 
 
 def test_each_host_must_reach_the_server_through_each_pooler(

@@ -1,9 +1,9 @@
 """Run pgbench on a load host: a stdlib-only program that is sent there, streams pgbench's log, and leaves nothing.
 
 It imports nothing of pgdyno and runs on Python 3.7 or later. The first line on stdin is the request: `pgbench`, the program
-or null; `argv`, its options, in which `{folder}` stands for a folder here and `{secret}` for a password file; `scripts`, the
-texts of script files by name; `secret`, the password file's text or null; `clients` and `threads`; `duration_s`; and
-`is_logged`. Without `argv` it says only which pgbench is here.
+or null; `argv`, its options, in which `{folder}` stands for a folder here and `{secret}` for a password file; `scripts`, script
+files by name, in which each character stands for the byte of its number; `secret`, the password file's text or null;
+`clients` and `threads`; `duration_s`; and `is_logged`. Without `argv` it says only which pgbench is here.
 
 Standard output is pgbench's transaction log in frames: `THREAD SIZE` on a line, and so many bytes. Standard error has
 answers to `clock WORD`, and one JSON document a line of everything else. pgbench starts at the word `begin`. It is frozen when
@@ -261,7 +261,7 @@ class Load:
             inherited = (hold_secret(self.request["secret"]),)
             secret = f"/proc/self/fd/{inherited[0]}"
         for name, text in self.request["scripts"].items():
-            Path(folder, name).write_text(text, encoding="utf-8")
+            Path(folder, name).write_bytes(text.encode("latin-1"))
         argv = [word.replace("{folder}", folder).replace("{secret}", secret) for word in self.request["argv"]]
         self.may_begin.wait()
         if self.is_over.is_set():

@@ -24,6 +24,7 @@ from pgdyno.run.link.boot import SILENCE_S
 from pgdyno.run.link.far_program import FarProgram
 from pgdyno.run.link.ssh import SshLink
 from pgdyno.run.load.argv import LoadRun, build_argv
+from pgdyno.run.load.pgbench import copy_script
 from pgdyno.run.postgres.address import Address
 from pgdyno.spec.hosts import HostEntry
 from pgdyno.spec.study import BUILTIN_SCRIPTS
@@ -248,10 +249,10 @@ class HostRun:
         with writing(directory):
             directory.mkdir(parents=True, exist_ok=True)
             self._stderr = (directory / STDERR_FILE).open("wb")
-        request = _make_request(host.entry, run=run, directory=directory, major=host.version_major)
         # What the account's shell prints before is cut off before anybody reads it.
         output = directory / "printed" if log is None else log.with_name(f".{log.name}")
         try:
+            request = _make_request(host.entry, run=run, directory=directory, major=host.version_major)
             self._words = _Words(host.link, host.name, request, output=output, clock=directory / CLOCK_FILE)
         except BaseException:
             self._stderr.close()
@@ -420,10 +421,10 @@ def _take_scripts(run: LoadRun, directory: Path) -> tuple[tuple[tuple[str, int],
         if name in BUILTIN_SCRIPTS:
             scripts.append((name, weight))
             continue
-        copy = f"script-{number}-{Path(name).name}"
-        texts[copy] = Path(name).read_text(encoding="utf-8")
-        (directory / copy).write_text(texts[copy], encoding="utf-8")
-        scripts.append((f"{_FOLDER}/{copy}", weight))
+        copy = copy_script(Path(name), directory / f"script-{number}-{Path(name).name}")
+        # Each byte as a character: it need not be UTF-8.
+        texts[copy.name] = copy.read_bytes().decode("latin-1")
+        scripts.append((f"{_FOLDER}/{copy.name}", weight))
     return tuple(scripts), texts
 
 

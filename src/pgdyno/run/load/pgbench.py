@@ -195,9 +195,9 @@ class Pgbench(msgspec.Struct, frozen=True, kw_only=True):
             if name in BUILTIN_SCRIPTS:
                 staged.append((name, weight))
                 continue
-            copy = _copy_script(Path(name), directory / f"script-{number}-{Path(name).name}")
+            copy = copy_script(Path(name), directory / f"script-{number}-{Path(name).name}")
             if self.script_directory is not None:
-                copy = _copy_script(copy, self.script_directory / copy.name)
+                copy = copy_script(copy, self.script_directory / copy.name)
             self._check_readable(copy)
             # pgbench runs in another folder.
             staged.append((str(copy.absolute()), weight))
@@ -245,7 +245,12 @@ class _PgbenchLoad:
         self._running.end()
 
 
-def _copy_script(source: Path, target: Path) -> Path:
+def copy_script(source: Path, target: Path) -> Path:
+    """Copy a script file byte for byte, so that all accounts can read it, and return the copy.
+
+    Raises:
+        SpecError: It cannot be read.
+    """
     try:
         shutil.copyfile(source, target)
         target.chmod(0o644)
