@@ -15,6 +15,7 @@ Script files and logs lie in memory in a folder that is removed as soon as pgben
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import ctypes
 import glob
@@ -39,6 +40,7 @@ LEFT_BYTES = 4 << 20
 """A file system with less room left loses lines of the log, which pgbench does not notice."""
 LEAST_VERSION = 15
 BLOCK_BYTES = 1 << 18
+LAST_WORDS_BYTES = 1 << 18
 SWEEP_S = 0.5
 STOPPED_S = 10.0
 CONNECTS_WITHIN_S = 60.0
@@ -187,19 +189,19 @@ class Log:
         self.descriptor = os.open(path, os.O_RDWR)
         self.sent = 0
 
-    def send(self) -> None:
-        """Send what is new, and free it."""
-        while True:
-            data = os.pread(self.descriptor, BLOCK_BYTES, self.sent)
-            if not data:
-                return
-            write_all(1, b"%d %d\n" % (self.thread, len(data)))
-            write_all(1, data)
-            until = (self.sent + len(data)) // 4096 * 4096
-            begin = self.sent // 4096 * 4096
-            if until > begin:
-                LIBC.fallocate(self.descriptor, PUNCH_HOLE, begin, until - begin)
-            self.sent += len(data)
+    def send(self) -> bool:
+        """Send the next block and free it; return whether there may be more."""
+        data = os.pread(self.descriptor, BLOCK_BYTES, self.sent)
+        if not data:
+            return False
+        write_all(1, b"%d %d\n" % (self.thread, len(data)))
+        write_all(1, data)
+        until = (self.sent + len(data)) // 4096 * 4096
+        begin = self.sent // 4096 * 4096
+        if until > begin:
+            LIBC.fallocate(self.descriptor, PUNCH_HOLE, begin, until - begin)
+        self.sent += len(data)
+        return len(data) == BLOCK_BYTES
 
 
 class Load:
@@ -217,6 +219,7 @@ class Load:
         self.end_s = 0.0
         self.spent_s = 0.0
         self.until_s = None  # type: float | None
+        self.failure = None  # type: LoadError | None
 
     def note_end(self, pid: int) -> None:
         """Note when pgbench ends."""
@@ -284,28 +287,19 @@ class Load:
             say("started", dict(pids, argv=said, start_s=start_s, epoch_offset_s=epoch_offset_s))
             threading.Thread(target=self.note_end, args=(self.child.pid,), daemon=True).start()
             self.hold(folder)
-            tail = Tail(stderr.fileno())
-            stopped_s = None
-            while True:
-                done, status, usage = os.wait4(self.child.pid, os.WNOHANG if not self.end_s else 0)
-                self.sweep()
-                tail.read()
-                if done:
-                    break
-                stopped_s = self.check_stopped(stopped_s)
-                left_s = SWEEP_S if self.until_s is None else min(SWEEP_S, self.until_s - time.monotonic())
-                if left_s <= 0.0:
-                    # With -T, pgbench sets itself this alarm. Source: pgbench.c, handle_sig_alarm(), 15 to 18.
-                    self.send(signal.SIGALRM)
-                    self.until_s = None
-                self.has_news.wait(max(0.0, left_s))
+            watcher = threading.Thread(target=self.watch, daemon=True)
+            watcher.start()
+            self.stream(Tail(stderr.fileno()))
+            watcher.join()
+            self.check()
+            _, status, usage = os.wait4(self.child.pid, 0)
             self.child.returncode = code = -os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
             stdout.seek(0)
             say(
                 "done",
                 {
                     "exit_code": code,
-                    "end_s": self.end_s or time.monotonic(),
+                    "end_s": self.end_s,
                     "cpu_s": usage.ru_utime + usage.ru_stime,
                     "own_cpu_s": count_cpu_s() - self.spent_s,
                     "stdout": stdout.read().decode(errors="replace"),
@@ -349,10 +343,45 @@ class Load:
         self.spent_s = count_cpu_s()
         self.send(signal.SIGCONT)
 
-    def sweep(self) -> None:
-        """Send what is new of the log."""
-        for log in self.logs:
-            log.send()
+    def stream(self, tail: Tail) -> None:
+        """Send what pgbench writes until it has ended; a link that is slow holds this up, and nothing else."""
+        is_behind = has_ended = False
+        while is_behind or not has_ended:
+            if not is_behind:
+                self.has_news.wait(SWEEP_S)
+            is_behind, has_ended = False, self.end_s > 0.0
+            tail.read(is_last=has_ended)
+            self.check()
+            # One block of each in turn, so that none waits until all of another one was sent.
+            for log in self.logs:
+                is_behind |= log.send()
+                self.check()
+
+    def check(self) -> None:
+        """Raise what was found meanwhile."""
+        if self.failure is not None:
+            raise self.failure
+
+    def watch(self) -> None:
+        """End pgbench when its time is over, and look whether its log has room, until it has ended."""
+        stopped_s = None  # type: float | None
+        try:
+            is_over = False
+            while not is_over:
+                left_s = SWEEP_S if self.until_s is None else min(SWEEP_S, self.until_s - time.monotonic())
+                if left_s <= 0.0:
+                    # With -T, pgbench sets itself this alarm. Source: pgbench.c, handle_sig_alarm(), 15 to 18.
+                    self.send(signal.SIGALRM)
+                    self.until_s, left_s = None, SWEEP_S
+                is_over = self.has_news.wait(left_s)
+                # What is short of room now may have some again when the log was sent.
+                self.check_room()
+                stopped_s = self.check_stopped(stopped_s)
+        except LoadError as error:
+            self.failure = error
+
+    def check_room(self) -> None:
+        """Make sure that the log has room."""
         if self.logs and find_room(self.logged_in) < LEFT_BYTES:
             raise LoadError(
                 f"{self.logged_in} is full, so that lines of pgbench's log are lost",
@@ -384,13 +413,22 @@ class Tail:
     def __init__(self, descriptor: int) -> None:
         self.descriptor = descriptor
         self.sent = 0
+        self.decoder = codecs.getincrementaldecoder("utf-8")("replace")
 
-    def read(self) -> None:
-        """Pass on what is new."""
-        data = os.pread(self.descriptor, 1 << 16, self.sent)
-        if data:
+    def read(self, *, is_last: bool) -> None:
+        """Pass on what is new; at the end all of it, but no more than `LAST_WORDS_BYTES`."""
+        left_out = os.fstat(self.descriptor).st_size - LAST_WORDS_BYTES - self.sent if is_last else 0
+        if left_out > 0:
+            self.sent += left_out
+            say("stderr", f"\n[{left_out} bytes are left out here]\n")
+        is_over = False
+        while not is_over:
+            data = os.pread(self.descriptor, 1 << 16, self.sent)
             self.sent += len(data)
-            say("stderr", data.decode(errors="replace"))
+            is_over = not (is_last and data)
+            text = self.decoder.decode(data, is_last and is_over)
+            if text:
+                say("stderr", text)
 
 
 def main() -> None:

@@ -1,0 +1,198 @@
+"""The program that runs pgbench on a load host, run on this machine: real pgbench, and a reader that is slower than its log."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import pairwise
+from pathlib import Path
+from typing import IO, Any
+
+import pytest
+
+from pgdyno.run.link import far_load
+from pgdyno.run.load.argv import LoadRun
+from pgdyno.run.load.host_run import CONNECTS_WITHIN_S, _make_request
+from pgdyno.run.postgres.address import Address
+from pgdyno.spec.hosts import HostEntry, HostRole
+from pgdyno.spec.table import QueryMode
+from tests.tools.pgcluster import PORT, Cluster, running
+
+SILENCE_S = "600"
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    with running(18) as made:
+        yield made
+
+
+class Program:
+    """The program at work. Nobody reads its log before `read_log`."""
+
+    def __init__(self, child: subprocess.Popen[bytes]) -> None:
+        self.child = child
+
+    @property
+    def stdout(self) -> IO[bytes]:
+        assert self.child.stdout is not None
+        return self.child.stdout
+
+    def say(self, line: str) -> None:
+        assert self.child.stdin is not None
+        self.child.stdin.write(line.encode() + b"\n")
+        self.child.stdin.flush()
+
+    def hear(self, word: str) -> Any:
+        """Return what it says with this word."""
+        assert self.child.stderr is not None
+        while True:
+            said = json.loads(self.child.stderr.readline())
+            if word in said:
+                return said[word]
+            assert not {"failed", "done"} & set(said)
+
+    def start(self) -> tuple[int, float]:
+        """Start the load; return pgbench's process id and when its clients were let go."""
+        self.say("begin")
+        pid = self.hear("started")["pid"]
+        assert self.hear("connected")
+        go_ns = time.monotonic_ns()
+        self.say(f"go {go_ns}")
+        return pid, go_ns / 1e9
+
+    def read_frame(self) -> tuple[int, bytes] | None:
+        """Return the thread and the bytes of the next frame; None after the last."""
+        head = self.stdout.readline()
+        if not head:
+            return None
+        thread, size = map(int, head.split())
+        return thread, self.stdout.read(size)
+
+
+@contextmanager
+def running_program(
+    cluster: Cluster, folder: Path, *, duration_s: float, python: Sequence[str] = (sys.executable,), **changed: str
+) -> Iterator[Program]:
+    """Run the program, with other values of some of its constants, for two threads that write as much of a log as they can."""
+    script = folder / "busy.sql"
+    script.write_text("\\set i 1\n")
+    run = LoadRun(
+        address=Address(host=str(cluster.root), port=PORT, user="postgres", dbname="postgres"),
+        scripts=((str(script), 1),),
+        mode=QueryMode.SIMPLE,
+        clients=2,
+        threads=2,
+        duration_s=duration_s,
+        reports_statements=False,
+        random_seed=1,
+        log_prefix=Path("log"),
+    )
+    entry = HostEntry(role=HostRole.LOAD, ssh="here", pgbench=str(cluster.bin_directory / "pgbench"))
+    text = Path(far_load.__file__).read_text()
+    for name, value in changed.items():
+        assert f"\n{name} = " in text
+        text = text.replace(f"\n{name} = ", f"\n{name} = {value} or ")
+    source = folder / "far_load.py"
+    source.write_text(text)
+    argv = [*python, str(source), SILENCE_S]
+    child = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    try:
+        program = Program(child)
+        program.say(_make_request(entry, run=run, directory=folder, major=18).decode().strip())
+        yield program
+    finally:
+        child.kill()
+        child.wait()
+        for pipe in (child.stdin, child.stdout, child.stderr):
+            if pipe is not None:
+                pipe.close()
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    deadline_s = time.monotonic() + 240
+    while not condition():
+        assert time.monotonic() < deadline_s
+        time.sleep(0.02)
+
+
+def has_ended(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except FileNotFoundError:
+        return True
+
+
+@pytest.mark.cluster
+def test_a_log_that_grows_faster_than_it_is_sent_holds_up_neither_the_end_nor_other_threads(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    with running_program(cluster, tmp_path, duration_s=2.0) as program:
+        pid, go_s = program.start()
+        # A link that takes nothing meanwhile.
+        wait_until(lambda: has_ended(pid))
+        frames = []
+        while (frame := program.read_frame()) is not None:
+            frames.append(frame)
+            if len(frames) == 1:
+                # It ends after its last frame only when it is told to.
+                program.child.stdin.close()  # type: ignore[union-attr]
+        done = program.hear("done")
+    # It did not end by its own bound.
+    assert done["end_s"] - go_s < CONNECTS_WITHIN_S
+    assert done["exit_code"] == 0
+    counted = int(done["stdout"].partition("transactions actually processed: ")[2].split()[0])
+    assert b"".join(data for _, data in frames).count(b"\n") == counted
+    # Neither thread has to wait for more than a block of the other.
+    threads = [thread for thread, _ in frames]
+    last = {thread: number for number, thread in enumerate(threads)}
+    full = [(one, two) for one, two in pairwise(range(len(frames))) if len(frames[one][1]) == far_load.BLOCK_BYTES]
+    assert full
+    for one, two in full:
+        assert threads[one] != threads[two] or last[1 - threads[one]] < one
+
+
+@pytest.mark.cluster
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root mounts file systems")
+def test_a_log_that_had_no_room_once_is_an_error_even_if_it_was_sent_later(cluster: Cluster, tmp_path: Path) -> None:
+    room = 8 << 20
+    mount = f"mount -t tmpfs -o size={room} none /dev/shm"
+    python = ("unshare", "--mount", "sh", "-c", f'{mount}; exec {sys.executable} "$@"', "sh")
+    with running_program(cluster, tmp_path, duration_s=3600.0, python=python, ROOM_BYTES=f"{room - 4096}") as program:
+        pid, _ = program.start()
+        memory = f"/proc/{program.child.pid}/root/dev/shm"
+        wait_until(lambda: far_load.find_room(memory) < far_load.LEFT_BYTES)
+        program.say("end")
+        wait_until(lambda: has_ended(pid))
+        # All of the log is taken now, which makes room.
+        threading.Thread(target=program.stdout.read).start()
+        failed = program.hear("failed")
+    assert failed["fact"] == "/dev/shm is full, so that lines of pgbench's log are lost"
+
+
+def read_tail(tail: far_load.Tail, capfd: pytest.CaptureFixture[str], *, is_last: bool) -> str:
+    tail.read(is_last=is_last)
+    return "".join(json.loads(line)["stderr"] for line in capfd.readouterr().err.splitlines())
+
+
+def test_all_last_words_of_pgbench_are_passed_on(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    # A character of two bytes lies across the end of each block.
+    text = "x" + "ü" * 100_000
+    with (tmp_path / "stderr").open("wb+") as said:
+        said.write(text.encode())
+        said.flush()
+        tail = far_load.Tail(said.fileno())
+        first = read_tail(tail, capfd, is_last=False)
+        assert 0 < len(first) < len(text)
+        assert first + read_tail(tail, capfd, is_last=True) == text
+        said.write(b"much\n" * (far_load.LAST_WORDS_BYTES // 5 + 100))
+        said.flush()
+        last = read_tail(tail, capfd, is_last=True)
+    assert last.startswith("\n[496 bytes are left out here]\n")
+    assert last.endswith("much\nmuch\n")
