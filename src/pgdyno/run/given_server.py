@@ -45,7 +45,7 @@ from pgdyno.run.load.pgbench import Pgbench
 from pgdyno.run.load.watch import LoadWatch
 from pgdyno.run.postgres import sql
 from pgdyno.run.postgres.address import Address
-from pgdyno.run.postgres.hints import is_restarting
+from pgdyno.run.postgres.lost import ReturnWatch
 from pgdyno.run.postgres.pooler_console import CONSOLE, find_silence
 from pgdyno.run.postgres.timeouts import NoAnswerError
 from pgdyno.run.sample.child import WatchedMachine
@@ -449,12 +449,12 @@ class GivenServerUnderTest:
 
     def _await_return(self, cause: PgdynoError | None, *, patience_s: float) -> str:
         """Return when the server started, once it answers."""
-        deadline_s = monotonic_s() + patience_s
+        deadline_s, watch = monotonic_s() + patience_s, ReturnWatch()
         while True:
             try:
                 return self._read_start()
             except StepFailedError as error:
-                if monotonic_s() > deadline_s or not is_restarting(error.reason):
+                if monotonic_s() > deadline_s or not watch.may_return(error):
                     raise StepFailedError(
                         "the server does not answer any more",
                         detail=error.reason,

@@ -19,6 +19,7 @@ from psycopg.types.string import TextLoader
 from pgdyno.errors import SpecError, StepFailedError
 from pgdyno.run.given.password_command import PasswordCommand
 from pgdyno.run.postgres import timeouts
+from pgdyno.run.postgres.lost import no_connection
 from pgdyno.run.postgres.sql import Connection
 
 # What libpq and the server say, and what to try. Source: PostgreSQL 18 src/interfaces/libpq and
@@ -115,6 +116,8 @@ def connect(dsn: str, *, options: str = "") -> Connection:
         said = str(error).strip()
         hint = next((hint for pattern, hint in _HINTS if re.search(pattern, said)), "")
         # Its traceback holds the string.
+        if isinstance(error, psycopg.Error):
+            raise no_connection(error, hint=hint) from None
         raise StepFailedError("cannot connect to the server", detail=said, hint=hint) from None
     # Another DateStyle or IntervalStyle than ISO is one that psycopg cannot read.
     for kind in ("date", "timestamp", "timestamptz", "interval"):

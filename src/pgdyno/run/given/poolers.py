@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import secrets
 from collections.abc import Iterator, Mapping
 
@@ -20,7 +21,8 @@ from pgdyno.run.postgres.pooler_console import SilentPoolerError
 from pgdyno.run.postgres.timeouts import NoAnswerError
 from pgdyno.spec.pooler import PoolerSpec
 
-_UNKNOWN_TO_SERVER = "does not exist"
+# The server quotes the name, in each language with other signs; poolers do not, or put a colon before.
+_QUOTED = r"(?<!: )[^\w\s:/.()-]\s?{name}\s?[^\w\s:/.,()-]"
 _HINT_DATABASES = "let it pass on databases that it does not list (PgBouncer: a line `* = host=…` in [databases]), or name one with --database"
 
 HINT_SILENT = "see its log, or ask who runs it; `pgdyno resume` continues once it answers"
@@ -97,14 +99,18 @@ def try_databases(pooler: PlannedPooler, way: Address) -> None:
     except SilentPoolerError:
         raise
     except StepFailedError as error:
-        # The server's own words: the pooler has asked it.
-        if _UNKNOWN_TO_SERVER in error.detail:
+        if is_servers_answer(error.detail, unknown.dbname):
             return
         raise SpecError(
             f"the pooler {pooler.name} does not know the databases that pgdyno makes",
             detail=error.detail,
             hint=_HINT_DATABASES,
         ) from error
+
+
+def is_servers_answer(words: str, database: str) -> bool:
+    """Return whether the server itself says that it has no such database: the pooler has asked it."""
+    return re.search(_QUOTED.format(name=re.escape(database)), words) is not None
 
 
 def check_way(pooler: PlannedPooler, way: Address, *, cause: PgdynoError) -> None:

@@ -67,7 +67,7 @@ def check_scripts_there(
     remarks = []
     made = create_database(address)
     try:
-        there = msgspec.structs.replace(address, dbname=made.name)
+        there = _in_english(msgspec.structs.replace(address, dbname=made.name))
         with TemporaryDirectory(prefix="pgdyno-scripts-") as name:
             folder = Path(name)
             generator.run_init(plan_little_data(there, data), directory=folder / "init")
@@ -130,14 +130,14 @@ def check_scripts_on_data(
     Raises:
         SpecError: A script fails, cannot be read, or writes or asks for transactions that write where none may.
     """
-    remarks = []
+    remarks, there = [], _in_english(address)
     with TemporaryDirectory(prefix="pgdyno-scripts-") as name:
         for number, (workload, script) in enumerate(list_scripts(workloads, with_builtin=True)):
             on_activity(script)
             if read_only is not None and script not in BUILTIN_SCRIPTS:
                 _refuse_writing(script, read_only.dbname)
             begin = None if read_only is None else _WriteCheck(read_only)
-            error = _try_script(address, generator, workload, script, Path(name) / str(number))
+            error = _try_script(there, generator, workload, script, Path(name) / str(number))
             if error is not None:
                 raise _refuse(script, error, hint=_hint(script, error, read_only)) from error
             rows = 0 if begin is None else begin.count_rows()
@@ -180,6 +180,17 @@ class _WriteCheck:
             # In this order: what a session wrote that is no longer there is counted.
             sessions = frozenset(row["session"] for row in connection.execute(_SESSIONS).fetchall())
             return sessions, connection.execute(_WRITTEN).fetchall()[0]["rows"]
+
+
+def _in_english(address: Address) -> Address:
+    """Return the address of sessions that get English messages, which are read here, where the role may ask for that."""
+    options = f"{address.parameters.get('options', '')} -c lc_messages=C".strip()
+    asking = msgspec.structs.replace(address, parameters={**address.parameters, "options": options})
+    try:
+        sql.connect(asking).close()
+    except StepFailedError:
+        return address
+    return asking
 
 
 def _refuse_writing(script: str, database: str) -> None:

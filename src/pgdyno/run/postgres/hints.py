@@ -2,19 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
-# What else a server says to a new connection does not pass. Source: PostgreSQL 18 src/interfaces/libpq, src/backend/tcop.
-_RESTARTING = re.compile(
-    r"refused|No such file|starting up|shutting down|recovery|closed the connection|no answer|timeout|reset by peer"
-    r"|terminating connection"
-)
-
-
-def is_restarting(words: str) -> bool:
-    """Return whether what a connection failed with passes once a server that is restarted answers again."""
-    return _RESTARTING.search(words) is not None
-
 
 def lacks_memory(words: str) -> bool:
     """Return whether the words of PostgreSQL's programs say that the kernel gave them no memory."""

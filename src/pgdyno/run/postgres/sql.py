@@ -45,6 +45,7 @@ from pgdyno.facts.views import (
 )
 from pgdyno.run.postgres import timeouts
 from pgdyno.run.postgres.address import Address
+from pgdyno.run.postgres.lost import NoConnectionError, no_connection
 from pgdyno.run.postgres.timeouts import NoAnswerError
 
 # The types of a record take as long to import as all the rest of the server sampler except psycopg, which has no use
@@ -373,7 +374,7 @@ def connect(
 
     Raises:
         NoAnswerError: The server does not answer within the limit.
-        StepFailedError: The server refuses the connection.
+        NoConnectionError: The server refuses the connection.
     """
     patience_s = patience_s or timeouts.CONNECT_PATIENCE_S
     try:
@@ -391,7 +392,7 @@ def connect(
     except psycopg.errors.ConnectionTimeout as exc:
         raise NoAnswerError(f"no answer to a new connection within {patience_s} s") from exc
     except psycopg.Error as exc:
-        raise StepFailedError("cannot connect to the server", detail=str(exc).strip()) from exc
+        raise no_connection(exc) from exc
 
 
 @contextlib.contextmanager
@@ -1053,4 +1054,5 @@ def _execute(
             # itself, it deallocates with all else.
             return connection.execute(text, parameters or None, binary=is_one, prepare=False if is_one else None)
     except psycopg.Error as exc:
-        raise StepFailedError("the server refused a query", detail=f"{str(exc).strip()}\n{query}") from exc
+        kind = NoConnectionError if connection.broken else StepFailedError
+        raise kind("the server refused a query", detail=f"{str(exc).strip()}\n{query}") from exc

@@ -20,7 +20,7 @@ from pgdyno.run.host.clock import monotonic_s
 from pgdyno.run.host.ctrl_c import uninterrupted
 from pgdyno.run.host.session import end_session, find_session, note_session
 from pgdyno.run.postgres import sql
-from pgdyno.run.postgres.hints import is_restarting
+from pgdyno.run.postgres.lost import ReturnWatch
 
 Connect = Callable[[], sql.Connection]
 Tell = Callable[[str], None]
@@ -105,9 +105,9 @@ def await_shown(
         StepFailedError: It does not show them, with what was set and what was seen.
     """
     is_ended = is_ended or threading.Event()
-    began_s = monotonic_s()
+    began_s, watch = monotonic_s(), ReturnWatch()
     while True:
-        missing = _find_missing(connect, values)
+        missing = _find_missing(connect, values, watch)
         if not missing:
             return
         waited_s = monotonic_s() - began_s
@@ -140,13 +140,13 @@ def await_end(session: Path, on_activity: Tell) -> None:
         time.sleep(_LOOK_EVERY_S)
 
 
-def _find_missing(connect: Connect, values: Mapping[str, str]) -> list[str]:
+def _find_missing(connect: Connect, values: Mapping[str, str], watch: ReturnWatch) -> list[str]:
     """Return in words what a server does not show; nothing if it shows all."""
     try:
         with connect() as connection:
             found = sql.read_server_settings(connection, list(values))
     except StepFailedError as error:
-        if not is_restarting(error.reason):
+        if not watch.may_return(error):
             raise
         return [f"no answer: {error.reason}"]
     missing = []

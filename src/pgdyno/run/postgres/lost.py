@@ -1,0 +1,50 @@
+"""Tell a server that is away for a while, such as one that is restarted, from one that refuses, in whatever language it speaks."""
+
+from __future__ import annotations
+
+import re
+
+import psycopg
+
+from pgdyno.errors import StepFailedError
+from pgdyno.run.host.clock import monotonic_s
+from pgdyno.run.postgres.timeouts import NoAnswerError
+
+_LOGIN_REFUSED_FOR_S = 15.0
+# For a server that asks for no password. The name of the file is in all languages.
+_NOT_LET_IN = re.compile(r"pg_hba\.conf|authentication failed")
+
+
+class NoConnectionError(StepFailedError):
+    """The error of a server that takes no connection, or has ended one."""
+
+    is_login_refused = False
+    """Whether it asked who connects, and may know that role or its password no more."""
+
+
+def no_connection(error: psycopg.Error, *, hint: str = "") -> NoConnectionError:
+    """Return the error for a connection that could not be made."""
+    said = str(error).strip()
+    made = NoConnectionError("cannot connect to the server", detail=said, hint=hint)
+    tried = error.pgconn
+    is_asked = tried is not None and (tried.needs_password or tried.used_password)
+    made.is_login_refused = is_asked or _NOT_LET_IN.search(said) is not None
+    return made
+
+
+class ReturnWatch:
+    """Judges, from one try to the next, whether a server that is waited for may still come back."""
+
+    def __init__(self) -> None:
+        self._refused_since_s: float | None = None
+
+    def may_return(self, error: StepFailedError) -> bool:
+        """Return whether what a try failed with may pass: all that keeps sessions away, but for logins that it goes on to refuse."""
+        if not isinstance(error, NoConnectionError):
+            return isinstance(error, NoAnswerError)
+        if not error.is_login_refused:
+            self._refused_since_s = None
+            return True
+        now_s = monotonic_s()
+        since_s = self._refused_since_s = now_s if self._refused_since_s is None else self._refused_since_s
+        return now_s - since_s < _LOGIN_REFUSED_FOR_S
