@@ -59,6 +59,8 @@ def test_merged_logs_are_those_of_one_tally_whatever_their_clocks_say() -> None:
         assert merged.seconds == whole.seconds
         assert (merged.first_stamp_us, merged.last_stamp_us) == (whole.first_stamp_us, whole.last_stamp_us)
     assert merge_transactions([(whole, 0.0)]) is whole
+    early = msgspec.structs.replace(tally(one), early_count=3)
+    assert merge_transactions([(early, 0.0), (early, 0.0)]).early_count == 6
 
 
 def test_only_seconds_in_which_all_ran_are_seconds_of_the_load() -> None:

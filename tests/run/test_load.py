@@ -17,11 +17,16 @@ import msgspec
 import pytest
 
 from pgdyno.errors import HostError, SpecError, StepFailedError
-from pgdyno.record.pgbench.output import Progress
+from pgdyno.record.pgbench.output import Progress, parse_summary
+from pgdyno.record.transactions.pack import read_packed, read_summary
+from pgdyno.record.trial_data import TRANSACTIONS_DIR
 from pgdyno.record.types import ServerFacts
 from pgdyno.run.cluster.server import Server
 from pgdyno.run.host.process import find_server_user
 from pgdyno.run.load.argv import InitRun, LoadRun
+from pgdyno.run.load.generator import run_logged_load
+from pgdyno.run.load.parts import PgbenchParts
+from pgdyno.run.load.parts_load import PartMember, PartRun
 from pgdyno.run.load.pgbench import Pgbench
 from pgdyno.run.load.process import Invocation, poll_until_done, running_pgbench
 from pgdyno.run.postgres import sql
@@ -158,6 +163,48 @@ def test_a_pgbench_may_end_by_itself_just_before_it_is_told_to(folder: Path) -> 
         assert done.exit_code == -signal.SIGTERM
         assert done.cpu_s is not None
         running.end()
+
+
+@pytest.mark.cluster
+def test_what_begins_before_all_parts_are_let_go_is_left_out(
+    server: Server, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    is_connected = PartMember.is_connected
+
+    def has_run(member: PartMember) -> bool:
+        """Whether it has run so many transactions that a part of its log is in the file."""
+        prefix = member.run.log_prefix
+        assert prefix is not None
+        return is_connected(member) and all(path.stat().st_size for path in prefix.parent.glob(f"{prefix.name}.*"))
+
+    monkeypatch.setattr(PartMember, "is_connected", has_run)
+    nap = script(folder, "nap.sql", "\\sleep 5 ms\nSELECT;\n")
+    parts = [
+        PartRun(
+            name=name,
+            endpoint="primary",
+            address=server.address,
+            scripts=(nap,),
+            mode=QueryMode.SIMPLE,
+            clients=2,
+            threads=1,
+            rate_tps=None,
+        )
+        for name in ("one", "two")
+    ]
+    generator = PgbenchParts(pgbench_of(server), parts)
+    outcome, log = run_logged_load(generator, load(server, nap, reports_statements=False), directory=folder / "out")
+    assert log.reason is None
+    for part, printed in zip(outcome.parts, outcome.stdouts, strict=True):
+        place = folder / "out/loads" / part.host / TRANSACTIONS_DIR
+        summary = read_summary(place)
+        # A block of the log has as many lines.
+        assert summary.early_count > 50
+        assert summary.ok_count > 0
+        assert parse_summary(printed.decode()).transaction_count == summary.ok_count + summary.early_count
+        begin_us = min(int((batch.stamp_us - batch.latency_us).min()) for batch in read_packed(place))
+        assert part.release_near_s is not None
+        assert begin_us / 1e6 - part.epoch_offset_s > part.release_near_s - 0.01
 
 
 @pytest.mark.cluster

@@ -25,6 +25,7 @@ from pgdyno.run.load import log_stream as logstream
 from pgdyno.run.load.argv import LoadRun
 from pgdyno.run.load.log_stream import MEMORY_FOLDER, LogRequest, LogStream, start_log_streams
 from pgdyno.run.load.pgbench import Pgbench
+from pgdyno.run.load.release import note_release
 from pgdyno.run.postgres import sql
 from pgdyno.spec.table import QueryMode
 from tests.homes import initdb, installation_of, some_home
@@ -41,10 +42,17 @@ def own_logs() -> set[str]:
 
 @contextlib.contextmanager
 def stream_to(
-    folder: Path, asked: LogRequest | None = None, *, memory_folder: Path = MEMORY_FOLDER
+    folder: Path,
+    asked: LogRequest | None = None,
+    *,
+    memory_folder: Path = MEMORY_FOLDER,
+    is_framed: bool = False,
+    is_held: bool = False,
 ) -> Iterator[LogStream]:
     asked = asked or LogRequest()
-    (stream,) = start_log_streams({folder: asked}, user=find_server_user(), memory_folder=memory_folder)
+    (stream,) = start_log_streams(
+        {folder: asked}, user=find_server_user(), memory_folder=memory_folder, is_framed=is_framed, is_held=is_held
+    )
     try:
         yield stream
     finally:
@@ -119,6 +127,37 @@ def test_what_was_read_is_freed_while_the_log_grows(tmp_path: Path) -> None:
     assert outcome.summary is not None
     assert outcome.summary.ok_count == 200_010
     assert outcome.summary.malformed_lines_count == 0
+
+
+RELEASE_S = 1795231027
+EARLY = (
+    # Ended before the clients were let go; began before, and was frozen meanwhile; failed before.
+    b"0 1 1342 0 1795231023 500000\n1 1 4000000 0 1795231027 250000\n0 2 failed 0 1795231023 600000\n"
+)
+LATER = b"0 3 1342 0 1795231027 1342\n1 2 900000 0 1795231028 200000\n1 3 failed 0 1795231028 300000\n"
+
+
+@pytest.mark.parametrize("is_framed", [False, True])
+def test_what_began_before_the_clients_were_let_go_is_left_out(tmp_path: Path, *, is_framed: bool) -> None:
+    with stream_to(tmp_path / "t", is_framed=is_framed, is_held=True) as stream:
+        path = stream.log_prefix.with_name("framed" if is_framed else "pgbench.1")
+        head = b"0 %d\n" % len(EARLY + LATER) if is_framed else b""
+        with path.open("wb", buffering=0) as out:
+            out.write(head + EARLY)
+            # It does not know yet which of them count.
+            time.sleep(1.2)
+            assert path.stat().st_blocks > 0
+            note_release(path.parent, RELEASE_S)
+            out.write(LATER)
+        outcome = stream.finish()
+    summary = outcome.summary
+    assert summary is not None
+    assert summary == read_summary(tmp_path / "t")
+    assert (summary.ok_count, summary.failed_count, summary.early_count) == (2, 1, 2)
+    assert summary.latency().max_us == 900_000
+    assert [second.epoch_s for second in summary.seconds] == [RELEASE_S, RELEASE_S + 1]
+    (batch,) = read_packed(tmp_path / "t")
+    assert batch.latency_us.tolist() == [1342, 900_000, 0]
 
 
 def test_cut_line_of_a_killed_pgbench_is_counted(tmp_path: Path) -> None:

@@ -211,14 +211,14 @@ def check_littles_law(
 
 def _check_count(summary: TransactionSummary, claim: PgbenchClaim) -> Doubt | None:
     """Check that an unsampled log holds every transaction."""
-    expected = claim.transactions_count
-    if summary.sampling_rate < 1 or not expected or summary.ok_count == expected:
+    expected, held = claim.transactions_count, summary.ok_count + summary.early_count
+    if summary.sampling_rate < 1 or not expected or held == expected:
         return None
     damage = summary.malformed_lines_count + summary.cut_lines_count
-    text = f"the log holds {summary.ok_count} transactions, pgbench counted {expected}; {damage} lines were unreadable"
+    text = f"the log holds {held} transactions, pgbench counted {expected}; {damage} lines were unreadable"
     return Doubt(
         kind=DoubtKind.COUNT_MISMATCH,
-        observed=float(summary.ok_count),
+        observed=float(held),
         expected=float(expected),
         tolerance_ratio=0.0,
         text=text,

@@ -190,6 +190,7 @@ def merge_transactions(parts: Sequence[tuple[TransactionSummary, float]]) -> Tra
         cut_lines_count=sum(one.cut_lines_count for one in summaries),
         scripts=_merge_scripts(summaries),
         seconds=_merge_seconds(parts),
+        early_count=sum(one.early_count for one in summaries),
     )
 
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import enum
 import re
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -99,6 +100,13 @@ class TransactionBatch(msgspec.Struct, frozen=True, kw_only=True):
 
     def __len__(self) -> int:
         return len(self.stamp_us)
+
+    def choose(self, rows: NDArray[np.bool_]) -> TransactionBatch:
+        """Return the transactions of some rows."""
+        columns: dict[str, Any] = {
+            name: None if values is None else values[rows] for name, values in msgspec.structs.asdict(self).items()
+        }
+        return TransactionBatch(**columns)
 
 
 class ParsedBlock(msgspec.Struct, frozen=True, kw_only=True):

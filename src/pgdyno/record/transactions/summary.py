@@ -70,7 +70,8 @@ class TransactionSummary(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     `retried_count` (transactions) and `retries_count` (tries after the first) are None if pgbench did not log them. The
     stamps are the ends of the first and the last transaction in microseconds since the Unix epoch; None if nothing was
-    logged. `cut_lines_count` counts last lines without an end, left by a writer that was stopped.
+    logged. `cut_lines_count` counts last lines without an end, left by a writer that was stopped. `early_count`
+    transactions succeeded, but began before all clients of the load were let go: nothing else counts them.
     """
 
     version: int
@@ -86,6 +87,7 @@ class TransactionSummary(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     cut_lines_count: int
     scripts: tuple[ScriptSummary, ...]
     seconds: tuple[SecondSummary, ...]
+    early_count: int = 0
 
     @property
     def ok_count(self) -> int:

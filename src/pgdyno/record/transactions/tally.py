@@ -62,7 +62,7 @@ class TransactionTally:
         self._first_us: int | None = None
         self._last_us: int | None = None
         self._retried_count = self._retries_count = 0
-        self._malformed_count = self._cut_count = 0
+        self._malformed_count = self._cut_count = self._early_count = 0
         self._first_malformed: str | None = None
 
     def add_block(self, parsed: ParsedBlock) -> None:
@@ -75,6 +75,10 @@ class TransactionTally:
     def add_rest(self, rest: bytes) -> None:
         """Count what follows the last newline of a log as a cut line, unless it is empty."""
         self._cut_count += bool(rest)
+
+    def add_early(self, batch: TransactionBatch) -> None:
+        """Count transactions that began before all clients of the load were let go, and leave them out."""
+        self._early_count += int(np.count_nonzero(batch.outcome == TransactionOutcome.OK))
 
     def add(self, batch: TransactionBatch) -> None:
         """Add transactions in any order; the order of time is the fastest."""
@@ -118,6 +122,7 @@ class TransactionTally:
                 self._script_summary(n) for n in sorted(self._scripts) if self._scripts[n].outcome_counts.any()
             ),
             seconds=tuple(self._sealed[epoch_s] for epoch_s in sorted(self._sealed)),
+            early_count=self._early_count,
         )
 
     def _second(self, epoch_s: int) -> _Tally:

@@ -25,6 +25,7 @@ from pgdyno.run.link.far_program import FarProgram
 from pgdyno.run.link.ssh import SshLink
 from pgdyno.run.load.argv import LoadRun, build_argv
 from pgdyno.run.load.pgbench import copy_script
+from pgdyno.run.load.release import note_release
 from pgdyno.run.postgres.address import Address
 from pgdyno.spec.hosts import HostEntry
 from pgdyno.spec.study import BUILTIN_SCRIPTS
@@ -244,6 +245,7 @@ class HostRun:
         self.host = host
         self.run = run
         self.directory = directory
+        self._log = log
         self._release_near_s: float | None = None
         self._part: LoadPart | None = None
         with writing(directory):
@@ -323,6 +325,9 @@ class HostRun:
         self._release_near_s = near_s
         far_s = fit_clock(self.exchanges).to_far(near_s)
         self._words.program.say(f"go {round(far_s * 1e9)}\n")
+        if self._log is not None and self._words.started is not None:
+            with writing(self._log.parent):
+                note_release(self._log.parent, far_s + self._words.started.epoch_offset_s)
         self._write_part()
 
     def end(self) -> None:

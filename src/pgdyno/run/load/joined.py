@@ -116,7 +116,7 @@ class JoinedPgbenches(abc.ABC):
             for directory in directories
             for name in self._names
         }
-        streams = iter(start_log_streams(wanted, user=self._user, is_framed=self._is_framed))
+        streams = iter(start_log_streams(wanted, user=self._user, is_framed=self._is_framed, is_held=True))
         logs = tuple(JoinedLog({name: next(streams) for name in self._names}) for _ in directories)
         self._logs = {log.log_prefix: log for log in logs}
         return logs

@@ -33,13 +33,14 @@ import msgspec
 
 from pgdyno.errors import StepFailedError
 from pgdyno.record.transactions.pack import PackedLog, TransactionPacker, prepare, write_summary
-from pgdyno.record.transactions.parse import BLOCK_BYTES, LineCutter, LogColumns, parse_block
+from pgdyno.record.transactions.parse import BLOCK_BYTES, LineCutter, LogColumns, ParsedBlock, parse_block
 from pgdyno.record.transactions.summary import TransactionSummary
 from pgdyno.record.transactions.tally import TransactionTally
 from pgdyno.run.host import process
 from pgdyno.run.host.helper import helper_argv
 from pgdyno.run.host.host import THIS_HOST
 from pgdyno.run.host.stale import name_of_this_process, remove_stale_folders
+from pgdyno.run.load.release import read_release
 
 MEMORY_FOLDER = Path("/dev/shm")  # noqa: S108  # the place is the point: a log on a disk would disturb what is measured
 ROOM_BYTES = 256 << 20
@@ -86,6 +87,8 @@ class FollowedLog(msgspec.Struct, frozen=True, kw_only=True):
     asked: LogRequest
     is_framed: bool = False
     """Whether the log is that of all threads of a pgbench elsewhere, in frames; see `run/link/far_load.py`."""
+    is_held: bool = False
+    """Whether the clients are held until all are connected: see `run/load/release.py`."""
 
 
 class LogTask(msgspec.Struct, frozen=True, kw_only=True):
@@ -193,6 +196,7 @@ def start_log_streams(
     user: process.ServerUser,
     memory_folder: Path = MEMORY_FOLDER,
     is_framed: bool = False,
+    is_held: bool = False,
 ) -> tuple[LogStream, ...]:
     """Create a folder for each log of pgbench and start one reader of all; return when the reader is ready.
 
@@ -204,6 +208,7 @@ def start_log_streams(
         memory_folder: The folder of the logs while they are read; without enough room, the system's temporary folder is
             used.
         is_framed: Whether the logs come from load hosts.
+        is_held: Whether the clients of each load are held until `note_release`.
 
     Raises:
         HostError: The reader cannot be started.
@@ -216,8 +221,15 @@ def start_log_streams(
         for record_folder, request in asked.items():
             folder = _make_folder(parent, user)
             stack.callback(shutil.rmtree, folder, ignore_errors=True)
-            record = str(record_folder.absolute())
-            logs.append(FollowedLog(log_folder=str(folder), record_folder=record, asked=request, is_framed=is_framed))
+            logs.append(
+                FollowedLog(
+                    log_folder=str(folder),
+                    record_folder=str(record_folder.absolute()),
+                    asked=request,
+                    is_framed=is_framed,
+                    is_held=is_held,
+                )
+            )
         task = LogTask(parent_pid=os.getpid(), logs=tuple(logs))
         child = THIS_HOST.start(
             helper_argv("pgdyno.run.load.log_stream", msgspec.json.encode(task).decode()),
@@ -386,12 +398,17 @@ class _Reader:
             latency_limit_us=log.asked.latency_limit_us,
         )
         self._packer: TransactionPacker | None = TransactionPacker(Path(log.record_folder))
+        self._release_us: int | None = None
         self._reason: str | None = None
         self._backlog_bytes = 0
         self._can_free = True
 
-    def sweep(self) -> None:
-        """Take everything that is new since the last call."""
+    def sweep(self, *, is_last: bool = False) -> None:
+        """Take everything that is new since the last call; nothing as long as the clients are held, unless it is the last one."""
+        if self._log.is_held and self._release_us is None:
+            self._release_us = read_release(self._folder)
+            if self._release_us is None and not is_last:
+                return
         for path in sorted(self._folder.iterdir()):
             # One with a dot has what a shell prints before a log begins.
             if path.name not in self._files and not path.name.startswith("."):
@@ -413,7 +430,7 @@ class _Reader:
 
     def finish(self) -> LogOutcome:
         """Take the rest and write everything to the record."""
-        self.sweep()
+        self.sweep(is_last=True)
         for file in self._files.values():
             for thread in file.threads:
                 self._tally.add_rest(thread.cutter.rest)
@@ -439,12 +456,22 @@ class _Reader:
     def _take(self, file: _Follower) -> None:
         thread, lines = file.read()
         parsed = parse_block(lines, self._asked.columns)
-        self._tally.add_block(parsed)
         if len(parsed.batch):
             thread.last_stamp_us = int(parsed.batch.stamp_us[-1])
+        if self._release_us is not None:
+            parsed = self._leave_out_early(parsed, self._release_us)
+        self._tally.add_block(parsed)
         if self._packer is not None:
             with self._giving_up_when_full():
                 self._packer.add(parsed.batch)
+
+    def _leave_out_early(self, parsed: ParsedBlock, release_us: int) -> ParsedBlock:
+        batch = parsed.batch
+        is_early = batch.stamp_us - batch.latency_us < release_us
+        if not is_early.any():
+            return parsed
+        self._tally.add_early(batch.choose(is_early))
+        return msgspec.structs.replace(parsed, batch=batch.choose(~is_early))
 
     @contextlib.contextmanager
     def _giving_up_when_full(self) -> Iterator[None]:

@@ -22,6 +22,7 @@ from pgdyno.run.load.generator import LoadOutcome, RunningLoad
 from pgdyno.run.load.host_run import CONNECTS_WITHIN_S
 from pgdyno.run.load.joined import JoinedOutcome, join_outcome
 from pgdyno.run.load.process import ShouldAbort
+from pgdyno.run.load.release import note_release
 from pgdyno.run.postgres.address import Address
 from pgdyno.spec.table import QueryMode
 
@@ -83,6 +84,16 @@ class PartMember:
         except PgdynoError as error:
             error.fact = f"{self.part.name}: {error.fact}"
             raise
+
+    def note_release(self, release_s: float) -> None:
+        """Note for the reader of its log when its clients are let go.
+
+        Raises:
+            StepFailedError: It cannot be written.
+        """
+        if self.run.log_prefix is not None:
+            with writing(self.run.log_prefix.parent):
+                note_release(self.run.log_prefix.parent, release_s + self._epoch_offset_s)
 
     def write(self, release_s: float) -> LoadPart:
         """Write what the record keeps of it beside its files."""
@@ -158,6 +169,9 @@ class PartsLoad:
                 late = ", ".join(member.part.name for member in waiting)
                 raise StepFailedError(f"the clients of {late} did not connect within {CONNECTS_WITHIN_S:g} s")
             time.sleep(_LOOK_EVERY_S)
+        # All of them stand still now.
+        for member in self._members:
+            member.note_release(monotonic_s())
         self._release_s = monotonic_s()
         self.freezer.thaw()
         for member in self._members:
