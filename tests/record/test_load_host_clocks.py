@@ -10,15 +10,14 @@ import numpy as np
 import pytest
 
 from pgdyno.record.generators.part import LoadPart
-from pgdyno.record.generators.parts import CLOCK_FILE, LOADS_DIR, PART_FILE
+from pgdyno.record.generators.parts import CLOCK_FILE, LOADS_DIR
 from pgdyno.record.samples.clock import ClockExchange, append_exchanges
 from pgdyno.record.samples.files import read_server_samples
 from pgdyno.record.store import open_record
-from pgdyno.record.transactions.pack import TransactionPacker, write_summary
-from pgdyno.record.transactions.parse import LogColumns, TransactionBatch
-from pgdyno.record.transactions.tally import TransactionTally
+from pgdyno.record.transactions.parse import TransactionBatch
 from pgdyno.record.trial_data import read_trial_data
 from pgdyno.record.types import TrialRecord
+from tests.long_loads import summarise, write_log, write_part
 
 DATA = Path(__file__).parents[1] / "data"
 RECORD = DATA / "records" / "v1-pg18"
@@ -30,20 +29,21 @@ SECONDS = 20
 def add_load_host(folder: Path, name: str, *, start_s: float, epoch_offset_s: float) -> LoadPart:
     """Write what a load host left whose CLOCK_MONOTONIC is that of the server's machine: 10 transactions of 2 ms a second."""
     place = folder / LOADS_DIR / name
-    place.mkdir(parents=True)
-    shutil.copy(STDOUT, place / "pgbench.stdout")
-    part = LoadPart(
-        host=name,
-        argv=("pgbench",),
-        pid=1,
-        clients=1,
-        threads=1,
-        start_far_s=start_s,
-        epoch_offset_s=epoch_offset_s,
-        release_near_s=start_s,
-        end_far_s=start_s + SECONDS,
+    part = write_part(
+        place,
+        LoadPart(
+            host=name,
+            argv=("pgbench",),
+            pid=1,
+            clients=1,
+            threads=1,
+            start_far_s=start_s,
+            epoch_offset_s=epoch_offset_s,
+            release_near_s=start_s,
+            end_far_s=start_s + SECONDS,
+        ),
     )
-    (place / PART_FILE).write_bytes(msgspec.json.encode(part))
+    shutil.copy(STDOUT, place / "pgbench.stdout")
     append_exchanges(place / CLOCK_FILE, [ClockExchange(0, start_s, start_s + 0.0001, start_s + 0.0002)])
     count = 10 * SECONDS
     batch = TransactionBatch(
@@ -54,12 +54,7 @@ def add_load_host(folder: Path, name: str, *, start_s: float, epoch_offset_s: fl
         outcome=np.zeros(count, dtype=np.uint8),
         stamp_us=round((start_s + epoch_offset_s) * 1e6) + 50_000 + 100_000 * np.arange(count),
     )
-    packer = TransactionPacker(place / "transactions")
-    packer.add(batch)
-    packer.close()
-    tally = TransactionTally(columns=LogColumns.PLAIN, latency_limit_us=5000)
-    tally.add(batch)
-    write_summary(place / "transactions", tally.summary())
+    write_log(place, batch, summarise(batch, latency_limit_us=5000))
     return part
 
 

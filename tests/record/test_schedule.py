@@ -7,14 +7,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from pgdyno.record.generators.logs import LoadLog, read_last_scheduled_s
 from pgdyno.record.transactions.pack import TransactionPacker
 from pgdyno.record.transactions.parse import TransactionBatch, TransactionOutcome
-from pgdyno.record.trial_data import read_last_scheduled_s
 
 START_US = 1_700_000_000_000_000
 
 
-def pack(folder: Path, *transactions: tuple[int, int, TransactionOutcome]) -> Path:
+def pack(folder: Path, *transactions: tuple[int, int, TransactionOutcome]) -> list[LoadLog]:
     """Each with its end after the start, its latency, and how it ended."""
     stamps, latencies, outcomes = (np.array(column) for column in zip(*transactions, strict=True))
     count = len(stamps)
@@ -31,24 +31,24 @@ def pack(folder: Path, *transactions: tuple[int, int, TransactionOutcome]) -> Pa
         )
     )
     packer.close()
-    return folder
+    return [LoadLog(folder=folder, part=None, behind_s=0.0)]
 
 
 def test_a_late_end_is_no_late_start(tmp_path: Path) -> None:
-    folder = pack(
+    logs = pack(
         tmp_path,
         (1_000_000, 2_000, TransactionOutcome.OK),
         (9_000_000, 8_500_000, TransactionOutcome.OK),
         (2_000_000, 1_000, TransactionOutcome.OK),
     )
-    assert read_last_scheduled_s(folder, latency_limit_ms=20.0) == pytest.approx((START_US + 1_999_000) / 1e6, abs=1e-6)
+    assert read_last_scheduled_s(logs, latency_limit_ms=20.0) == pytest.approx((START_US + 1_999_000) / 1e6, abs=1e-6)
 
 
 def test_what_was_skipped_had_been_scheduled_a_limit_before(tmp_path: Path) -> None:
-    folder = pack(tmp_path, (1_000_000, 2_000, TransactionOutcome.OK), (3_000_000, 0, TransactionOutcome.SKIPPED))
-    assert read_last_scheduled_s(folder, latency_limit_ms=20.0) == pytest.approx((START_US + 2_980_000) / 1e6, abs=1e-6)
+    logs = pack(tmp_path, (1_000_000, 2_000, TransactionOutcome.OK), (3_000_000, 0, TransactionOutcome.SKIPPED))
+    assert read_last_scheduled_s(logs, latency_limit_ms=20.0) == pytest.approx((START_US + 2_980_000) / 1e6, abs=1e-6)
 
 
 def test_without_transactions_there_is_no_schedule(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
-        read_last_scheduled_s(tmp_path, latency_limit_ms=20.0)
+        read_last_scheduled_s([LoadLog(folder=tmp_path, part=None, behind_s=0.0)], latency_limit_ms=20.0)

@@ -7,6 +7,9 @@ without latencies.
 
 Only whole seconds count: the first and the last second of a run lie partly outside it. A run with too few whole seconds
 has no steady part; all of it counts, over its exact span.
+
+A transaction counts in the second in which it ended. Where transactions take long, each counts in every second by the share of
+its time that lies there: see `record.transactions.times`.
 """
 
 from __future__ import annotations
@@ -21,10 +24,12 @@ from numpy.typing import NDArray
 from pgdyno.analyse.estimate import Doubt, DoubtKind
 from pgdyno.record.transactions.histogram import LatencyHistogram
 from pgdyno.record.transactions.summary import TransactionSummary
+from pgdyno.record.transactions.times import LongLoad
 
 _TOLERANCE_RATIO = 0.01
 # With fewer whole seconds, more than half of the run lies outside them.
 _MIN_SECONDS = 3
+_TOO_SHORT = f"fewer than {_MIN_SECONDS} whole seconds: all of the run counts"
 # Batches of MSER-5, and how many there must be.
 _BATCH, _MIN_BATCHES = 5, 10
 _SAMPLING_SIGMAS = 3.0
@@ -47,9 +52,9 @@ class TrialThroughput(msgspec.Struct, frozen=True, kw_only=True):
     """TPS of one trial.
 
     `from_epoch_s` and `until_epoch_s` bound the steady part, in whole seconds since the Unix epoch; `latency` holds its
-    transactions. The bounds are None, with a reason, if the run is too short for a steady part: `tps` and `latency`
-    then cover the whole run. `tps` is scaled up by the sampling rate; it is None if the run holds fewer than two
-    transactions.
+    transactions, and of long ones also those that were under way at its end. The bounds are None, with a reason, if the
+    run is too short for a steady part: `tps` and `latency` then cover the whole run. `tps` is scaled up by the sampling
+    rate; it is None if the run holds fewer than two transactions.
     """
 
     tps: float | None
@@ -60,9 +65,19 @@ class TrialThroughput(msgspec.Struct, frozen=True, kw_only=True):
     reason: str | None = None
 
 
-def measure_throughput(summary: TransactionSummary, claim: PgbenchClaim) -> TrialThroughput:
-    """Measure TPS of the steady part and run the checks; a run of two or three seconds is measured as a whole."""
+def measure_throughput(
+    summary: TransactionSummary, claim: PgbenchClaim, long_load: LongLoad | None = None
+) -> TrialThroughput:
+    """Measure TPS of the steady part and run the checks; a run of two or three seconds is measured as a whole.
+
+    Args:
+        summary: Of the transactions that were logged.
+        claim: What pgbench says of them.
+        long_load: When each of them ran, in a closed loop where they take long.
+    """
     checks = [_check_count(summary, claim), _check_tps(summary, claim)]
+    if long_load is not None:
+        return _measure_long_load(summary, claim, long_load, checks)
     series = summary.series
     first = int(series.epoch_s[0]) + 1 if len(series.epoch_s) else 0
     tps = series.tps[1:-1]
@@ -75,21 +90,37 @@ def measure_throughput(summary: TransactionSummary, claim: PgbenchClaim) -> Tria
     checks.append(check_clock(latency))
     is_complete = not series.failed_per_s[1:-1].any() and not series.skipped_per_s[1:-1].any()
     if claim.is_closed_loop and is_complete and latency.mean_us is not None:
-        checks.append(
-            check_littles_law(
-                clients=claim.clients,
-                tps=mean_tps,
-                latency_mean_us=latency.mean_us,
-                seen_count=latency.count,
-                sampling_rate=summary.sampling_rate,
-            )
-        )
+        checks.append(_check_clients(summary, claim, tps=mean_tps, mean_us=latency.mean_us, seen_count=latency.count))
     return TrialThroughput(
         tps=mean_tps,
         from_epoch_s=start,
         until_epoch_s=stop,
         latency=latency,
         doubts=_drop_none(checks),
+    )
+
+
+def _measure_long_load(
+    summary: TransactionSummary, claim: PgbenchClaim, load: LongLoad, checks: Sequence[Doubt | None]
+) -> TrialThroughput:
+    """Measure a load of long transactions, each of which counts by the share of its time; see `measure_throughput`."""
+    first, stop = math.ceil(load.from_epoch_s), math.floor(load.until_epoch_s)
+    seconds = np.array([load.count(second, second + 1) for second in range(first, stop)])
+    has_steady_part = len(seconds) >= _MIN_SECONDS
+    skipped = truncation_point(seconds) if has_steady_part else 0
+    from_s, until_s = (first + skipped, stop) if has_steady_part else (load.from_epoch_s, load.until_epoch_s)
+    tps = load.count(from_s, until_s) / summary.sampling_rate / (until_s - from_s)
+    mean_us = load.measure_mean_us(from_s, until_s)
+    latency = summary.window(first + skipped, None) if skipped else summary.latency()
+    if mean_us is not None and not summary.failed_count:
+        checks = [*checks, _check_clients(summary, claim, tps=tps, mean_us=mean_us, seen_count=latency.count)]
+    return TrialThroughput(
+        tps=tps,
+        from_epoch_s=first + skipped if has_steady_part else None,
+        until_epoch_s=stop if has_steady_part else None,
+        latency=latency,
+        doubts=_drop_none([*checks, check_clock(latency)]),
+        reason=None if has_steady_part else _TOO_SHORT,
     )
 
 
@@ -106,7 +137,7 @@ def _measure_span(summary: TransactionSummary, claim: PgbenchClaim, checks: Sequ
         tps=tps,
         latency=latency,
         doubts=_drop_none([*checks, check_clock(latency)]),
-        reason=f"fewer than {_MIN_SECONDS} whole seconds: all of the run counts",
+        reason=_TOO_SHORT,
     )
 
 
@@ -206,6 +237,18 @@ def check_littles_law(
         text = f"the log holds {(busy / clients - 1) * 100:.1f} % more time than the clients had: a clock or a count is wrong"
     return Doubt(
         kind=DoubtKind.LITTLES_LAW, observed=busy, expected=float(clients), tolerance_ratio=tolerance, text=text
+    )
+
+
+def _check_clients(
+    summary: TransactionSummary, claim: PgbenchClaim, *, tps: float, mean_us: float, seen_count: int
+) -> Doubt | None:
+    return check_littles_law(
+        clients=claim.clients,
+        tps=tps,
+        latency_mean_us=mean_us,
+        seen_count=seen_count,
+        sampling_rate=summary.sampling_rate,
     )
 
 

@@ -15,11 +15,17 @@ import numpy.typing as npt
 
 from pgdyno.errors import PgdynoError
 from pgdyno.record.failover import AFTER_DIR, FAILOVER_FILE, FailoverRecord, Probes, read_failover, read_probes
-from pgdyno.record.generators.merge import merge_load, merge_transactions, shift_scripts
+from pgdyno.record.generators.logs import (
+    LoadLog,
+    list_logs,
+    read_last_scheduled_s,
+    read_own_transactions,
+    read_transactions,
+)
+from pgdyno.record.generators.merge import merge_load
 from pgdyno.record.generators.part import LoadPart
 from pgdyno.record.generators.parts import (
     LOADS_DIR,
-    find_clock_offset_s,
     find_part_folders,
     read_part,
     read_part_clock,
@@ -42,8 +48,7 @@ from pgdyno.record.samples.pooler import POOLER, POOLER_FILE, PoolerSamples, rea
 from pgdyno.record.samples.series import Floats, Sampled
 from pgdyno.record.samples.server_machine import SERVER_LOG, convert_samples, read_server_clock, read_server_machine
 from pgdyno.record.serverlog import AnyLogEvent, read_serverlog
-from pgdyno.record.transactions.pack import SUMMARY_FILE, find_parts, read_packed, read_span, read_summary
-from pgdyno.record.transactions.parse import TransactionOutcome
+from pgdyno.record.transactions.pack import SUMMARY_FILE, find_parts, read_span
 from pgdyno.record.transactions.slices import (
     SLICES_FILE,
     Slice,
@@ -53,6 +58,7 @@ from pgdyno.record.transactions.slices import (
     read_turn_loads,
 )
 from pgdyno.record.transactions.summary import TransactionSummary
+from pgdyno.record.transactions.times import LONG_RATIO, LongLoad, read_long_load
 from pgdyno.record.types import RESET_COUNTERS, Gap, TrialRecord, TrialStatus
 
 STDOUT_FILE = "pgbench.stdout"
@@ -104,6 +110,8 @@ class GeneratorData(msgspec.Struct, frozen=True, kw_only=True):
     clock: ClockFit | None
     os: OsSamples | None
     """Samples of its machine, with times of the clock of the machine that pgdyno ran on."""
+    long_load: LongLoad | None = None
+    """When each transaction ran, where they take long, on the trial's clock; None for others."""
 
 
 class TrialData(msgspec.Struct, frozen=True, kw_only=True):
@@ -139,6 +147,8 @@ class TrialData(msgspec.Struct, frozen=True, kw_only=True):
     older records."""
     generators: tuple[GeneratorData, ...] = ()
     """What each of several pgbenches left, or one on a load host; none of one pgbench on the machine that pgdyno ran on."""
+    long_load: LongLoad | None = None
+    """When each transaction ran, where they take long; None for others."""
     failover: FailoverData | None = None
     """The failover of a trial that had one; `pgbench` and `transactions` are then those of the load before it."""
     server_clock: ClockFit | None = None
@@ -217,16 +227,18 @@ def read_trial_data(folder: Path, record: TrialRecord) -> TrialData:
     machine = attempt("os sampler", lambda: read_server_machine(folder))
     server = attempt("server sampler", lambda: read_server_samples(folder))
     log_offset_s = _find_log_offset_s(record, (server, machine))
-    generators = tuple(_read_generator(folder, part, attempt) for part in record.generators)
+    transactions = (
+        None if is_loading else attempt(TRANSACTION_LOG, lambda: read_transactions(_list_logs(folder, record)))
+    )
+    generators = tuple(_read_generator(folder, part, record, attempt) for part in record.generators)
     limit_ms = None if summary is None or record.planned.rate_tps is None else summary.latency_limit_ms
     return TrialData(
         record=record,
         pgbench=summary,
         init=attempt("pgbench", lambda: _read_steps(folder)) if is_loading else None,
         warm_up=attempt("warm-up", lambda: _read_summary(folder / WARM_UP_DIR)) if record.planned.warm_up_s else None,
-        transactions=None
-        if is_loading
-        else attempt(TRANSACTION_LOG, lambda: _read_transactions(folder, clock_offset_s=record.clock_offset_s)),
+        transactions=transactions,
+        long_load=attempt("transactions", lambda: _read_long_load(folder, record, transactions)),
         os=machine,
         server_clock=attempt("os sampler", lambda: read_server_clock(folder)),
         server=server,
@@ -252,7 +264,7 @@ def read_trial_data(folder: Path, record: TrialRecord) -> TrialData:
         if limit_ms is None
         else attempt(
             TRANSACTION_LOG,
-            lambda: _read_last_scheduled_s(folder, clock_offset_s=record.clock_offset_s, latency_limit_ms=limit_ms),
+            lambda: read_last_scheduled_s(_list_logs(folder, record), latency_limit_ms=limit_ms),
         ),
     )
 
@@ -275,7 +287,9 @@ def _read_failover(folder: Path, record: TrialRecord) -> FailoverData:
         steps=steps,
         probes=read_probes(folder),
         after=_read_summary(folder / AFTER_DIR),
-        after_transactions=_read_transactions(folder / AFTER_DIR, clock_offset_s=steps.clock_offset_s),
+        after_transactions=read_transactions(
+            list_logs(folder / AFTER_DIR, TRANSACTIONS_DIR, clock_offset_s=steps.clock_offset_s)
+        ),
         log=read_serverlog(folder / f"{steps.standby}.log", clock_offset_s=record.clock_offset_s),
     )
 
@@ -305,14 +319,16 @@ def _read_loads(folder: Path, slices: tuple[Slice, ...], record: TrialRecord) ->
     return [MergedSlice(whole=load) for load in loads]
 
 
-def _read_generator(folder: Path, part: LoadPart, attempt: _Attempts) -> GeneratorData:
+def _read_generator(folder: Path, part: LoadPart, record: TrialRecord, attempt: _Attempts) -> GeneratorData:
     """Read what one of several pgbenches left; of one on a load host also the samples of its machine, on this machine's clock."""
     place, source = folder / LOADS_DIR / part.host, f"{GENERATOR}: {part.host}"
     has_machine = not part.is_here
+    transactions = attempt(TRANSACTION_LOG, lambda: read_own_transactions(place / TRANSACTIONS_DIR))
     return GeneratorData(
         part=part,
         pgbench=attempt("pgbench", lambda: _read_printed(place)),
-        transactions=attempt(TRANSACTION_LOG, lambda: _read_own_transactions(place)),
+        transactions=transactions,
+        long_load=attempt("transactions", lambda: _read_long_load(folder, record, transactions, name=part.host)),
         clock=attempt(source, lambda: read_part_clock(place, part)) if has_machine else None,
         os=attempt(source, lambda: _read_load_machine(place, part)) if has_machine else None,
     )
@@ -320,6 +336,37 @@ def _read_generator(folder: Path, part: LoadPart, attempt: _Attempts) -> Generat
 
 def _read_load_machine(folder: Path, part: LoadPart) -> OsSamples:
     return convert_samples(read_os_samples(folder, name=GENERATOR_FILE), read_part_clock(folder, part))
+
+
+def _list_logs(folder: Path, record: TrialRecord) -> tuple[LoadLog, ...]:
+    return list_logs(folder, TRANSACTIONS_DIR, clock_offset_s=record.clock_offset_s)
+
+
+def _read_long_load(
+    folder: Path, record: TrialRecord, transactions: TransactionSummary | None, *, name: str | None = None
+) -> LongLoad | None:
+    """Read when each transaction ran, where they take long; None for others, and where the load did not run in one piece.
+
+    At a scheduled rate latencies count from the schedule, and not from when a client began.
+
+    Args:
+        folder: The trial's.
+        record: Its record.
+        transactions: Summary of these transactions.
+        name: Of the only part that is wanted; None: of all pgbenches.
+    """
+    start_s, planned_s = record.load_start_monotonic_s, record.planned.duration_s
+    if transactions is None or start_s is None or record.slice_s is not None or transactions.columns.has_lag:
+        return None
+    if (transactions.latency().mean_us or 0.0) < 1e6 * LONG_RATIO * planned_s:
+        return None
+    start_epoch_s = start_s + record.clock_offset_s
+    logs = (log for log in _list_logs(folder, record) if name is None or (log.part and log.part.host == name))
+    return read_long_load(
+        [(log.folder, log.behind_s) for log in logs],
+        from_epoch_s=start_epoch_s,
+        until_epoch_s=start_epoch_s + planned_s,
+    )
 
 
 def _list_far(generators: Iterable[GeneratorData]) -> tuple[GeneratorData, ...]:
@@ -330,47 +377,6 @@ def _choose_generator(generators: Sequence[GeneratorData]) -> OsSamples | None:
     """Return the samples of the load host whose pgbench used the most CPU time."""
     seen = [one for one in generators if one.os is not None]
     return max(seen, key=lambda one: one.part.cpu_s or 0.0).os if seen else None
-
-
-def _read_transactions(folder: Path, *, clock_offset_s: float) -> TransactionSummary:
-    """Read the transactions of all pgbenches of a load, with stamps that `clock_offset_s` converts."""
-    places = find_part_folders(folder)
-    if not places:
-        return _read_own_transactions(folder)
-    parts = [(place, read_part(place)) for place in places]
-    summary = merge_transactions(
-        [
-            (shift_scripts(part, _read_own_transactions(place)), _find_behind_s(place, part, clock_offset_s))
-            for place, part in parts
-        ]
-    )
-    _ = summary.series
-    return summary
-
-
-def _find_behind_s(place: Path, part: LoadPart, clock_offset_s: float) -> float:
-    """Return by how much a part's stamps are behind those that `clock_offset_s` converts."""
-    return clock_offset_s - find_clock_offset_s(part, read_part_clock(place, part))
-
-
-def _read_last_scheduled_s(folder: Path, *, clock_offset_s: float, latency_limit_ms: float) -> float:
-    """Return the last scheduled start that any pgbench of a load took, as a stamp that `clock_offset_s` converts."""
-    places = find_part_folders(folder)
-    if not places:
-        return read_last_scheduled_s(folder / TRANSACTIONS_DIR, latency_limit_ms=latency_limit_ms)
-    return max(
-        read_last_scheduled_s(place / TRANSACTIONS_DIR, latency_limit_ms=latency_limit_ms)
-        + _find_behind_s(place, read_part(place), clock_offset_s)
-        for place in places
-    )
-
-
-def _read_own_transactions(folder: Path) -> TransactionSummary:
-    summary = read_summary(folder / TRANSACTIONS_DIR)
-    # Histograms are unpacked lazily: unpack them here, so that damage is found now and not in an analysis.
-    summary.latency()
-    _ = summary.series
-    return summary
 
 
 def _read_measured(folder: Path, record: TrialRecord) -> PgbenchSummary:
@@ -399,29 +405,3 @@ def _read_steps(folder: Path) -> InitSteps:
     if steps is None:
         raise ValueError(f"{folder / STDERR_FILE} ends before the times of pgbench's steps")
     return steps
-
-
-def read_last_scheduled_s(folder: Path, *, latency_limit_ms: float) -> float:
-    """Return the last scheduled start that pgbench took, in seconds since the Unix epoch.
-
-    With `--rate`, pgbench takes the next scheduled start when a client is free. Starts for which no client was free
-    before the load ended appear neither in its counts nor in its log. Only the last one that it took shows how many are
-    missing, which distinguishes a load that fell behind from one that was slow now and then.
-
-    Args:
-        folder: Folder of a trial's packed transactions, run with a rate and a latency limit.
-        latency_limit_ms: A skipped transaction was scheduled at least this long before its stamp.
-
-    Raises:
-        OSError: The transactions cannot be read.
-        ValueError: The transactions are damaged, or there are none.
-    """
-    last_us = 0
-    for batch in read_packed(folder):
-        skipped = batch.outcome == TransactionOutcome.SKIPPED
-        scheduled_us = batch.stamp_us - batch.latency_us
-        scheduled_us[skipped] -= round(latency_limit_ms * 1000)
-        last_us = max(last_us, int(scheduled_us.max(initial=0)))
-    if not last_us:
-        raise ValueError("no transaction was logged")
-    return last_us / 1e6

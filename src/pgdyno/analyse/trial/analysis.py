@@ -190,7 +190,11 @@ def _measure_throughput(workload: PlannedWorkload, data: TrialData) -> TrialThro
         tps=None if data.pgbench is None or data.failover is not None or data.generators else data.pgbench.tps,
         transactions_count=_count(data, "transaction_count"),
     )
-    return throughput_from_claim(claim) if data.transactions is None else measure_throughput(data.transactions, claim)
+    if data.transactions is None:
+        return throughput_from_claim(claim)
+    # Some clients are scheduled, or the server went away before the end.
+    is_other = workload.is_scheduled or data.failover is not None
+    return measure_throughput(data.transactions, claim, None if is_other else data.long_load)
 
 
 def _measure_network(

@@ -14,6 +14,7 @@ from pgdyno.analyse.trial.latency import estimate_latencies, measure_mean_ms, me
 from pgdyno.analyse.types import PartAnalysis, PartFigures, TrialAnalysis
 from pgdyno.record.transactions.histogram import LatencyHistogram
 from pgdyno.record.trial_data import GeneratorData, TrialData
+from pgdyno.record.types import TrialRecord
 
 
 def measure_parts(data: TrialData, throughput: TrialThroughput | None) -> tuple[PartFigures, ...]:
@@ -32,18 +33,16 @@ def _measure_each(
     members: Sequence[GeneratorData], data: TrialData, throughput: TrialThroughput
 ) -> Iterator[PartFigures]:
     steady = _find_steady_part(throughput)
-    length_s = data.record.load_s if steady is None else steady[1] - steady[0]
     for name, group in itertools.groupby(members, key=lambda one: one.part.part or one.part.host):
         of = list(group)
         seen = [_find_latency(one, steady) for one in of]
         known = [one for one in seen if one is not None]
         latency = LatencyHistogram.merged(known) if len(known) == len(seen) else None
-        counted = None if latency is None or not length_s else latency.count / data.record.log_sampling_rate / length_s
         yield PartFigures(
             name=name,
             endpoints=tuple(one.part.endpoint or "" for one in of),
             clients=sum(one.part.clients for one in of),
-            tps=counted,
+            tps=_find_tps(of, latency, steady, data.record),
             latency_mean_ms=None if latency is None else measure_mean_ms(latency),
             percentiles=() if latency is None else measure_percentiles(latency),
             failed_count=_sum_known([None if one.pgbench is None else one.pgbench.failed_count for one in of]),
@@ -57,10 +56,37 @@ def _find_steady_part(throughput: TrialThroughput) -> tuple[int, int] | None:
     return throughput.from_epoch_s, throughput.until_epoch_s
 
 
+def _find_tps(
+    members: Sequence[GeneratorData],
+    latency: LatencyHistogram | None,
+    steady: tuple[int, int] | None,
+    record: TrialRecord,
+) -> float | None:
+    """Return the TPS of a part; long transactions count by the share of their time, as in `measure_throughput`."""
+    length_s = record.load_s if steady is None else steady[1] - steady[0]
+    if latency is None or not length_s:
+        return None
+    if not any(one.long_load for one in members):
+        return latency.count / record.log_sampling_rate / length_s
+    rates = []
+    for one in members:
+        if (long := one.long_load) is None:
+            seen = _find_latency(one, steady)
+            rates.append(0.0 if seen is None else seen.count / length_s)
+            continue
+        from_s, until_s = (long.from_epoch_s, long.until_epoch_s) if steady is None else steady
+        rates.append(long.count(from_s, until_s) / (until_s - from_s))
+    return sum(rates) / record.log_sampling_rate
+
+
 def _find_latency(member: GeneratorData, steady: tuple[int, int] | None) -> LatencyHistogram | None:
     if member.transactions is None:
         return None
-    return member.transactions.latency() if steady is None else member.transactions.window(*steady)
+    if steady is None:
+        return member.transactions.latency()
+    from_s, until_s = steady
+    # Of long transactions, those under way at the end count as well.
+    return member.transactions.window(from_s, until_s if member.long_load is None else None)
 
 
 def _sum_known(counts: Sequence[int | None]) -> int | None:

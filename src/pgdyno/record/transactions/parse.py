@@ -44,9 +44,14 @@ class LogColumns(enum.StrEnum):
         return LogColumns.LAG_AND_RETRIES if "retries" in self.value else LogColumns.LAG
 
     @property
+    def has_lag(self) -> bool:
+        """True if the schedule lag is one of them."""
+        return self in {LogColumns.LAG, LogColumns.LAG_AND_RETRIES}
+
+    @property
     def fields(self) -> tuple[str, ...]:
         """All columns of a line, in their order."""
-        lag = ("lag_us",) if self in {LogColumns.LAG, LogColumns.LAG_AND_RETRIES} else ()
+        lag = ("lag_us",) if self.has_lag else ()
         retries = ("retries",) if self in {LogColumns.RETRIES, LogColumns.LAG_AND_RETRIES} else ()
         return ("client", "number", "latency_us", "script", "epoch_s", "us", *lag, *retries)
 

@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pgdyno.record.transactions.pack import find_parts, read_ok, read_span
+from pgdyno.record.transactions.times import TransactionTimes, read_times
 
 SLICES_FILE = "slices.jsonl"
 
@@ -161,28 +162,21 @@ def read_turn_loads(transactions: Path, turns: Sequence[Slice], *, clock_offset_
         OSError: A part cannot be read.
         ValueError: A part is damaged.
     """
-    parts = [read_ok(path) for path in find_parts(transactions)]
-    if not parts:
-        raise FileNotFoundError(f"no packed transactions in {transactions}")
-    stamps_us, latencies_us = (np.concatenate(columns) for columns in zip(*parts, strict=True))
-    order = np.argsort(stamps_us, kind="stable")
-    stamps_us, latencies_us = stamps_us[order], latencies_us[order]
+    times = read_times(transactions)
     begins_s = [turn.begin_monotonic_s for turn in turns]
     for turn, next_begin_s in zip(turns, [*begins_s[1:], math.inf], strict=True):
         begin_us, settled_us, end_us, next_us = (
             (time_s + clock_offset_s) * 1e6
             for time_s in (turn.begin_monotonic_s, turn.settled_monotonic_s, turn.end_monotonic_s, next_begin_s)
         )
-        first, last = np.searchsorted(stamps_us, (settled_us, next_us))
-        stamps, latencies = stamps_us[first:last], latencies_us[first:last]
-        within_us = np.minimum(stamps, end_us) - np.maximum(stamps - latencies, settled_us)
-        # The clock of a latency has microseconds.
-        shares = np.clip(within_us / np.maximum(latencies, 1), 0.0, 1.0)
+        first, last = np.searchsorted(times.end_us, (settled_us, next_us))
+        own = TransactionTimes(end_us=times.end_us[first:last], latency_us=times.latency_us[first:last])
+        shares = own.find_shares(settled_us, end_us)
         is_within = shares > 0
         yield SliceLoad(
             ok_count=float(shares.sum()),
-            latency_us=latencies[is_within],
-            end_s=(stamps[is_within] - begin_us) / 1e6,
+            latency_us=own.latency_us[is_within],
+            end_s=(own.end_us[is_within].astype(np.float64) - begin_us) / 1e6,
             shares=shares[is_within],
         )
 

@@ -9,6 +9,7 @@ Counts are lines of the log; where a rate is scaled up because pgbench logged on
 from __future__ import annotations
 
 import functools
+import math
 
 import msgspec
 import numpy as np
@@ -115,9 +116,10 @@ class TransactionSummary(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         """Return the latencies of all scripts."""
         return LatencyHistogram.merged(LatencyHistogram.from_bytes(s.histogram) for s in self.scripts)
 
-    def window(self, from_epoch_s: int, until_epoch_s: int) -> LatencyHistogram:
-        """Return the latencies of transactions that ended in [from, until), in whole seconds since the Unix epoch."""
-        chosen = (s for s in self.seconds if from_epoch_s <= s.epoch_s < until_epoch_s)
+    def window(self, from_epoch_s: int, until_epoch_s: int | None) -> LatencyHistogram:
+        """Return the latencies of transactions that ended in [from, until), in whole seconds since the Unix epoch; None: to the last."""
+        last_s = math.inf if until_epoch_s is None else until_epoch_s
+        chosen = (s for s in self.seconds if from_epoch_s <= s.epoch_s < last_s)
         return LatencyHistogram.merged(LatencyHistogram.from_bytes(s.histogram) for s in chosen)
 
     @functools.cached_property
