@@ -21,9 +21,9 @@ _KB = 1024
 # Source: Linux Documentation/filesystems/proc.rst section 1.8: guest time is part of user time already.
 CPU_KINDS = ("user", "nice", "system", "irq", "softirq", "iowait", "steal", "idle")
 _NOT_BUSY = ("iowait", "steal", "idle")
+_PROGRAMS = ("user", "nice", "system")
 _AWAITED = {"disk_read_await_ms": "reads", "disk_write_await_ms": "writes", "disk_flush_await_ms": "flushes"}
 """The requests whose mean time each series has."""
-_PROGRAMS = ("user", "nice", "system")
 
 
 def list_cpus(samples: OsSamples) -> tuple[str, ...]:
