@@ -38,6 +38,7 @@ from tests.homes import reachable_folder, some_home
 from tests.run.test_live_round import SLICE_S, once_alternating
 from tests.run.test_privileges import pooling
 from tests.run.test_switchback import assert_nothing_is_left
+from tests.shared import shared_templates
 from tests.stages import prepare_stage
 from tests.tools.pgcluster import PORT, running
 
@@ -86,6 +87,16 @@ def run_through(
 def list_poolers(home: Home) -> list[int]:
     found = subprocess.run(["pgrep", "-f", f"pgbouncer {home.work}/"], capture_output=True, text=True, check=False)
     return [int(pid) for pid in found.stdout.split()]
+
+
+def test_a_home_whose_path_has_blanks_and_quotes(tmp_path: Path) -> None:
+    with (
+        reachable_folder() as folder,
+        open_home(folder / "one's own home", find_server_user()) as home,
+        shared_templates(home.templates),
+    ):
+        outcome = run_through(make_stage(home, tmp_path), tmp_path, "pool")
+        assert outcome.error is None, outcome.error
 
 
 @pytest.mark.parametrize(("major", "cache"), [(18, "warm"), (15, "cold")])

@@ -199,9 +199,10 @@ def format_ini(
     }
     if planned.program is not None and planned.program.keeps_statements:
         values["max_prepared_statements"] = _KEPT_STATEMENTS
+    host = address.host.replace("'", "''")
     lines = [
         "[databases]",
-        f"{address.dbname} = host={address.host} port={server_port} dbname={address.dbname}",
+        f"{address.dbname} = host='{host}' port={server_port} dbname={address.dbname}",
         "",
         "[pgbouncer]",
         *(f"{name} = {value}".rstrip() for name, value in values.items()),
