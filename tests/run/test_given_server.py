@@ -9,22 +9,23 @@ from pathlib import Path
 
 import pytest
 
-from pgdyno.errors import HostError, SpecError
+from pgdyno.errors import HostError, SpecError, StepFailedError
 from pgdyno.plan.types import PlannedPooler
 from pgdyno.record.types import ServerFacts
 from pgdyno.run.given.access import open_access
 from pgdyno.run.given.bounds import bound_data, bound_wal
 from pgdyno.run.given.database import create_database, drop_database
-from pgdyno.run.given.poolers import check_way
+from pgdyno.run.given.poolers import check_way, open_poolers
 from pgdyno.run.given.settings import read_given_settings
 from pgdyno.run.given_server import GivenServerUnderTest
 from pgdyno.run.host.process import ServerUser
 from pgdyno.run.load.argv import LoadRun
 from pgdyno.run.load.pgbench import Pgbench
 from pgdyno.run.postgres import pooler_console, sql, timeouts
+from pgdyno.run.postgres.address import Address
 from pgdyno.run.postgres.installation import find_installation
 from pgdyno.run.postgres.pooler_console import SilentPoolerError
-from pgdyno.spec.pooler import PoolMode
+from pgdyno.spec.pooler import PoolerSpec, PoolMode
 from pgdyno.spec.study import CacheState, ServerSpec
 from pgdyno.spec.table import QueryMode
 from tests.cli.program import wait_until
@@ -186,6 +187,37 @@ def test_a_pooler_that_hangs_is_named(
                     server.try_pooler(planned, keeps_statements=True)
             finally:
                 os.kill(pid, signal.SIGCONT)
+
+
+def test_a_pooler_is_reached_as_its_service_says_and_else_as_the_server(
+    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster.sql("DROP ROLE IF EXISTS pooled; CREATE ROLE pooled LOGIN")
+    server = Address(host=str(cluster.root), port=PORT, user="plain", dbname="postgres")
+    place = f"host={cluster.root}\nport={PORT}\n"
+    (tmp_path / "services").write_text(f"[whole]\n{place}user=pooled\ndbname=template1\n[bare]\n{place}")
+    monkeypatch.setenv("PGSERVICEFILE", str(tmp_path / "services"))
+    monkeypatch.setenv("PGUSER", "postgres")
+
+    def reach(row: tuple[str, str, str]) -> None:
+        words, user, dbname = row
+        with open_poolers({"bouncer": PoolerSpec(dsn=words)}, server) as ways:
+            assert (ways["bouncer"].user, ways["bouncer"].dbname) == (user, dbname)
+        assert (os.environ["PGUSER"], "PGSERVICE" in os.environ) == ("postgres", False)
+
+    rows = [
+        ("service=whole", "pooled", "template1"),
+        ("service=whole user=plain", "plain", "template1"),
+        ("service=bare", "plain", "postgres"),
+        (f"host={cluster.root} port={PORT}", "plain", "postgres"),
+    ]
+    check_rows(rows, reach)
+    with (
+        pytest.raises(StepFailedError) as caught,
+        open_poolers({"bouncer": PoolerSpec(dsn="service=none")}, server),
+    ):
+        pass
+    assert caught.value.fact == "the pooler bouncer: cannot connect to the server"
 
 
 def test_what_cannot_be_done_to_it(server: GivenServerUnderTest) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 import secrets
 from collections.abc import Iterator, Mapping
@@ -33,7 +34,7 @@ def open_poolers(poolers: Mapping[str, PoolerSpec], server: Address) -> Iterator
     """Connect once to each pooler, and yield their addresses by name, for the length of a `with` block.
 
     Args:
-        poolers: Those with a connection string; what it leaves out of user and database is the server's.
+        poolers: Those with a connection string; what it and its service leave out of user and database is the server's.
         server: Where the server itself is reached.
 
     Raises:
@@ -153,8 +154,30 @@ def _complete(dsn: str, server: Address) -> str:
     except psycopg.ProgrammingError:
         # `open_access` says what is wrong with it.
         return dsn
-    missing = {key: value for key, value in (("user", server.user), ("dbname", server.dbname)) if key not in named}
-    return make_conninfo(dsn, **missing)
+    given = {"user": server.user, "dbname": server.dbname}
+    if "service" in named:
+        given = _read_service(str(named["service"]), named.get("servicefile"), given)
+    return make_conninfo(dsn, **{key: value for key, value in given.items() if key not in named})
+
+
+def _read_service(service: str, file: object, defaults: Mapping[str, str]) -> dict[str, str]:
+    """Return the user and database that a service names, and those of `defaults` that it leaves out.
+
+    libpq takes a service before the variables of the environment.
+    """
+    variables = {"PGSERVICE": service, "PGUSER": defaults["user"], "PGDATABASE": defaults["dbname"]}
+    if file is not None:
+        variables["PGSERVICEFILE"] = str(file)
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        found = {one.keyword.decode(): one.val for one in psycopg.pq.Conninfo.get_defaults()}
+    finally:
+        for name, value in before.items():
+            os.environ.pop(name)
+            if value is not None:
+                os.environ[name] = value
+    return {key: (found[key] or default.encode()).decode() for key, default in defaults.items()}
 
 
 def find_statement_refusal(way: Address) -> str | None:
