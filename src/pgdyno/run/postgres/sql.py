@@ -1055,4 +1055,6 @@ def _execute(
             return connection.execute(text, parameters or None, binary=is_one, prepare=False if is_one else None)
     except psycopg.Error as exc:
         kind = NoConnectionError if connection.broken else StepFailedError
-        raise kind("the server refused a query", detail=f"{str(exc).strip()}\n{query}") from exc
+        # A connection that was lost escapes nothing.
+        words = query if isinstance(query, str) else query.as_string(None)
+        raise kind("the server refused a query", detail=f"{str(exc).strip()}\n{words}") from exc
