@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -68,6 +69,37 @@ def test_everything_goes_to_and_fro(by_ssh: Sshd, tmp_path: Path, monkeypatch: p
     with pytest.raises(HostError, match="there is no way to db2 any more") as gone, open_load_link(LOAD):
         pass
     assert "`pgdyno resume`" in gone.value.hint
+
+
+def test_one_that_takes_nothing_holds_up_no_other(
+    by_ssh: Sshd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deadline_s = time.monotonic() + 240
+    with relaying(SERVER, {"load": LOAD}) as variables:
+        monkeypatch.setenv(RELAY_VARIABLE, variables[RELAY_VARIABLE])
+
+        def assert_others_go_on() -> None:
+            assert time.monotonic() < deadline_s
+            assert run_through(LOAD, "echo well >&2", b"", tmp_path)[::2] == (0, b"well\n")
+
+        with open_load_link(LOAD) as link:
+            # A program there whose input nobody reads.
+            deaf = link.start("exec sleep 300", stdout=subprocess.DEVNULL)
+            assert deaf.stdin is not None
+            writer = threading.Thread(target=deaf.stdin.write, args=(bytes(16 << 20),), daemon=True)
+            writer.start()
+            while writer.is_alive():
+                assert_others_go_on()
+            # A program here that does not read what comes from there: that one is ended.
+            ended = tmp_path / "ended"
+            much = f"cat /dev/zero & cat > /dev/null; kill $!; touch {ended}"
+            full = link.start(f"sh -c '{much}'", stdout=subprocess.PIPE)
+            while not ended.exists():
+                assert_others_go_on()
+            assert_others_go_on()
+            for child in (deaf, full):
+                stop(child)
+                child.communicate()
 
 
 def test_a_load_host_that_is_not_reached_is_said_at_once(by_ssh: Sshd) -> None:

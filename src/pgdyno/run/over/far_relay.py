@@ -18,12 +18,15 @@ import os
 import shutil
 import signal
 import socket
+import struct
 import sys
 import tempfile
 import threading
 
 SILENCE_S = 30
 MARK = "pgdyno-relay-"
+TAKES_WITHIN_S = 5
+"""A connection that takes nothing for so long is given up: all others wait for it meanwhile."""
 BLOCK_BYTES = 1 << 16
 WRITING = threading.Lock()
 
@@ -75,6 +78,8 @@ def accept(listener: socket.socket, connections: dict[int, socket.socket]) -> No
     while True:
         connection, _ = listener.accept()
         number += 1
+        # For what is sent only: a connection may say nothing for as long as it likes.
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", TAKES_WITHIN_S, 0))
         connections[number] = connection
         threading.Thread(target=listen, args=(number, connection), daemon=True).start()
 
@@ -119,6 +124,9 @@ def deliver(connections: dict[int, socket.socket]) -> None:
             connection.sendall(b"%b %d\n" % (word, len(data)) + data)
         except OSError:
             del connections[number]
+            # It may have had a part of a frame.
+            with contextlib.suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
             send(number, b"gone", b"")
         else:
             if word == b"exit":

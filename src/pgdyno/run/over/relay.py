@@ -30,6 +30,8 @@ from pgdyno.run.over.talk import FarTalk
 from pgdyno.spec.hosts import HostEntry
 
 _BLOCK_BYTES = 1 << 16
+# A program there that takes nothing is sent much less than this: one that it is too much for hangs.
+_MOST_PENDING_BYTES = 64 << 20
 _OUT, _ERR, _EXIT = "out", "err", "exit"
 
 
@@ -101,21 +103,37 @@ class _Stream:
         self.number = number
         self.child = child
         self.stdin = child.stdin
+        # One that takes nothing must not hold up the others.
+        os.set_blocking(self.stdin.fileno(), False)
+        self.pending = bytearray()
+        self._is_ending = False
         self._outputs = (child.stdout, child.stderr)
         self.open = {child.stdout.fileno(): _OUT, child.stderr.fileno(): _ERR}
 
     def write(self, data: bytes) -> None:
-        """Write to its standard input; without data, close that."""
-        # One that has ended takes no more.
-        with contextlib.suppress(OSError, ValueError):
-            if data:
-                self.stdin.write(data)
-                self.stdin.flush()
-            else:
-                self.stdin.close()
+        """Write to its standard input, as soon as that takes it; without data, close that."""
+        self.pending += data
+        self._is_ending |= not data
+        self.flush()
+
+    def flush(self) -> None:
+        """Write what its standard input takes."""
+        try:
+            while self.pending:
+                del self.pending[: os.write(self.stdin.fileno(), self.pending)]
+        except BlockingIOError:
+            if len(self.pending) > _MOST_PENDING_BYTES:
+                self.child.kill()
+            return
+        except (OSError, ValueError):
+            # One that has ended takes no more.
+            self.pending.clear()
+        if self._is_ending:
+            self.stdin.close()
 
     def finish(self) -> int:
         """Return the exit code of the program, which has ended."""
+        self.pending.clear()
         self.write(b"")
         for output in self._outputs:
             output.close()
@@ -137,7 +155,10 @@ class _Relay:
     def _pass_frames(self) -> None:
         while True:
             outputs = {descriptor: one for one in self._streams.values() for descriptor in one.open}
-            ready = select.select([0, self._talk.output, *outputs], [], [])[0]
+            takers = {one.stdin.fileno(): one for one in self._streams.values() if one.pending}
+            ready, writable, _ = select.select([0, self._talk.output, *outputs], takers, [])
+            for descriptor in writable:
+                takers[descriptor].flush()
             if 0 in ready and not os.read(0, 1):
                 return
             if self._talk.output in ready:
