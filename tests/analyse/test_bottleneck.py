@@ -337,10 +337,13 @@ def make_device(name: str, *below: str) -> BlockDevice:
         ("vda", "dm-1", [("dm-1", "vda")], Resource.DATA_WRITE),
         # Two partitions.
         ("vda", "vda", [], Resource.DATA_WRITE),
+        # A file system without a device, and a volume of which nobody noted what it is made of.
+        (None, "nvme9n1", [], Resource.DATA_WRITE),
+        ("vda", "dm-1", [], Resource.DATA_WRITE),
     ],
 )
 def test_flushes_wait_for_no_data_on_a_disk_that_has_none(
-    data: str, wal: str, devices: list[tuple[str, ...]], limit: Resource
+    data: str | None, wal: str, devices: list[tuple[str, ...]], limit: Resource
 ) -> None:
     record = make_record()
     assert record.host is not None

@@ -105,7 +105,7 @@ def _measure_long_load(
 ) -> TrialThroughput:
     """Measure a load of long transactions, each of which counts by the share of its time; see `measure_throughput`."""
     first, stop = math.ceil(load.from_epoch_s), math.floor(load.until_epoch_s)
-    seconds = np.array([load.count(second, second + 1) for second in range(first, stop)])
+    seconds = load.count_by_second(first, stop) if first < stop else np.empty(0)
     has_steady_part = len(seconds) >= _MIN_SECONDS
     skipped = truncation_point(seconds) if has_steady_part else 0
     from_s, until_s = (first + skipped, stop) if has_steady_part else (load.from_epoch_s, load.until_epoch_s)

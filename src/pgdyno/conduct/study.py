@@ -176,9 +176,16 @@ def create_record(store: RecordStore, record: StudyRecord) -> None:
 def reopen_record(store: RecordStore, machine: Machine, ui: Ui) -> None:
     """Show what is left of a record's plan."""
     record = store.read_record()
-    scaling = (
-        store.scaling.read_record().plan if store.scaling.exists else plan_scaling(record.study, record.plan, machine)
-    )
+    scaling = None
+    try:
+        scaling = (
+            store.scaling.read_record().plan
+            if store.scaling.exists
+            else plan_scaling(record.study, record.plan, machine)
+        )
+    except SpecError as exc:
+        # The record began before sweeps were planned for each variant: the comparison goes on, and another may win.
+        ui.say(f"the sweep over clients cannot be planned: {exc.fact}")
     remaining_s = _remaining_s(record.plan, store)
     remaining_s += 0.0 if scaling is None else _remaining_s(scaling, store.scaling)
     ui.show_plan(record.plan, record_dir=str(store.path), remaining_s=remaining_s, scaling=scaling)

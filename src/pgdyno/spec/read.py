@@ -60,7 +60,7 @@ def read_study(path: Path, *, is_here: bool = True, is_of_record: bool = False) 
     Args:
         path: The file, or the name of a shipped study.
         is_here: Whether it runs on this machine: else its commands are left as they are, and looked up there.
-        is_of_record: Whether it is a record's: those of earlier versions have keys without effect.
+        is_of_record: Whether it is a record's: those of earlier versions have keys without effect, and sizes that were rounded.
 
     Raises:
         SpecError: The file cannot be read, is not TOML, or has invalid keys or values, or keys without effect.
@@ -77,13 +77,13 @@ def read_study(path: Path, *, is_here: bool = True, is_of_record: bool = False) 
         ) from exc
     except UnicodeDecodeError as exc:
         raise SpecError(f"{path} is not UTF-8 text", detail=str(exc), hint="a study is a TOML file") from exc
-    study = parse_study(text, source=str(path), folder=path.parent, is_here=is_here)
+    study = parse_study(text, source=str(path), folder=path.parent, is_here=is_here, is_of_record=is_of_record)
     if not is_of_record:
         check_used(study, source=str(path), text=text)
     return study
 
 
-def parse_study(text: str, *, source: str, folder: Path, is_here: bool = True) -> Study:
+def parse_study(text: str, *, source: str, folder: Path, is_here: bool = True, is_of_record: bool = False) -> Study:
     """Parse a study's text.
 
     Args:
@@ -91,6 +91,7 @@ def parse_study(text: str, *, source: str, folder: Path, is_here: bool = True) -
         source: Name of the study in errors.
         folder: Folder for relative paths of script files.
         is_here: As for `read_study`.
+        is_of_record: As for `read_study`.
 
     Raises:
         SpecError: As for `read_study`.
@@ -101,10 +102,18 @@ def parse_study(text: str, *, source: str, folder: Path, is_here: bool = True) -
         raise SpecError(
             f"{source} is not valid TOML", detail=str(exc), hint='strings need quotes: duration = "30s"'
         ) from exc
-    return make_study(raw, source=source, folder=folder, text=text, is_here=is_here)
+    return make_study(raw, source=source, folder=folder, text=text, is_here=is_here, is_of_record=is_of_record)
 
 
-def make_study(raw: dict[str, object], *, source: str, folder: Path, text: str = "", is_here: bool = True) -> Study:
+def make_study(
+    raw: dict[str, object],
+    *,
+    source: str,
+    folder: Path,
+    text: str = "",
+    is_here: bool = True,
+    is_of_record: bool = False,
+) -> Study:
     """Make a study from the tables of a TOML document, or from the options of a command line.
 
     Args:
@@ -113,6 +122,7 @@ def make_study(raw: dict[str, object], *, source: str, folder: Path, text: str =
         folder: Folder for relative paths of script files.
         text: The TOML text, so that errors can name lines.
         is_here: As for `read_study`.
+        is_of_record: As for `read_study`.
 
     Raises:
         SpecError: A key or a value is invalid.
@@ -126,7 +136,7 @@ def make_study(raw: dict[str, object], *, source: str, folder: Path, text: str =
     except msgspec.ValidationError as exc:
         raise _spec_error(str(exc), text=text, source=source) from exc
     # Records of earlier versions have sizes that were rounded, which is why the types take them.
-    for path, size in _list_segments(study):
+    for path, size in () if is_of_record else _list_segments(study):
         if not is_in_whole_mb(size):
             message = f"wal_segment_size {size} is not a power of 2 from 1MB to 1GB - at `$.{path}`"
             raise _spec_error(message, text=text, source=source)

@@ -17,6 +17,7 @@ from pgdyno.analyse.transaction_time.shares import Bottleneck, Certainty, Resour
 from pgdyno.analyse.types import TrialAnalysis
 from pgdyno.plan.plan import PlannedWorkload
 from pgdyno.record.types import StudyRecord, TrialStatus
+from pgdyno.units import count_things
 
 
 def judge_workload(record: StudyRecord, load: PlannedWorkload, trials: Sequence[TrialAnalysis]) -> Bottleneck | None:
@@ -80,9 +81,11 @@ def _estimate_share(middle: Bottleneck, judged: Sequence[Bottleneck], trials: Se
     ratios, rounds = [ratio for ratio, _ in seen], [trial.record.planned.round for _, trial in seen]
     mean = estimate_mean_of_trials(ratios, unit="ratio", rounds=rounds)
     if middle.share is None or mean.n < 2:
-        return middle
+        # The two trials of a reference in its only round say nothing of other rounds.
+        return middle if len(ratios) < 2 else _with_interval(middle, None, None)
     low, high = max(0.0, mean.low or 0.0), min(1.0, mean.high or 1.0)
-    said = _with_interval(middle, min(low, middle.share.ratio), max(high, middle.share.ratio), trials_count=len(ratios))
+    over = count_things(mean.n, "trial" if mean.n == len(ratios) else "round")
+    said = _with_interval(middle, min(low, middle.share.ratio), max(high, middle.share.ratio), over=over)
     is_sure = low >= THRESHOLDS.named_ratio
     return said if is_sure or said.certainty is not Certainty.STRONG else _weaken(said)
 
@@ -91,11 +94,11 @@ def _weaken(found: Bottleneck) -> Bottleneck:
     return msgspec.structs.replace(found, certainty=Certainty.LIKELY)
 
 
-def _with_interval(found: Bottleneck, low: float | None, high: float | None, *, trials_count: int = 1) -> Bottleneck:
-    """Replace the interval of the share, in its evidence, too."""
+def _with_interval(found: Bottleneck, low: float | None, high: float | None, *, over: str = "") -> Bottleneck:
+    """Replace the interval of the share, in its evidence, too; `over` says of what it is, such as `3 rounds`."""
     if found.share is None:
         return found
-    how = f"{found.share.how}, the interval over {trials_count} trials" if trials_count > 1 else found.share.how
+    how = f"{found.share.how}, the interval over {over}" if over else found.share.how
     share = msgspec.structs.replace(found.share, low_ratio=low, high_ratio=high, how=how)
     return msgspec.structs.replace(found, share=share, evidence=(describe_share(share), *found.evidence[1:]))
 

@@ -16,6 +16,8 @@ from pgdyno.plan.plan import PlannedWorkload
 from pgdyno.record.machine.preflight import PreflightFacts
 from pgdyno.record.types import UNSEEN_MACHINE, StudyRecord, why_missing
 
+# The kernel's names of logical volumes and arrays.
+_COMPOSED = ("dm-", "md")
 _UNSEEN = f"CPUs, memory and disks: {UNSEEN_MACHINE}"
 _WRITERS = ("checkpointer", "background writer", "backends and others")
 
@@ -52,19 +54,23 @@ def read_signs(record: StudyRecord, load: PlannedWorkload, trial: TrialAnalysis)
 
 
 def _has_wal_apart(record: StudyRecord) -> bool:
-    """Return whether data and WAL have no device in common: two volumes of one disk share it."""
-    data, wal = record.data_device, record.wal_device
-    return wal is not None and not _list_devices(record, data) & _list_devices(record, wal)
+    """Return whether data and WAL are known to have no device in common: two volumes of one disk share it."""
+    if record.data_device is None or record.wal_device is None:
+        return False
+    data, wal = _list_devices(record, record.data_device), _list_devices(record, record.wal_device)
+    return data is not None and wal is not None and not data & wal
 
 
-def _list_devices(record: StudyRecord, top: str | None) -> set[str]:
-    """List a device and those that it is made of."""
+def _list_devices(record: StudyRecord, top: str) -> set[str] | None:
+    """List a device and those that it is made of; None if the record does not say of what a volume or an array is made."""
     facts = record.preflight or PreflightFacts()
     seen = (*facts.devices, *facts.wal_devices, *(device for one in facts.further for device in one.devices))
     below = {device.name: device.below for device in seen}
-    found, waiting = set[str](), [] if top is None else [top]
+    found, waiting = set[str](), [top]
     while waiting:
         name = waiting.pop()
+        if name not in below and name.startswith(_COMPOSED):
+            return None
         found.add(name)
         waiting += below.get(name, ())
     return found

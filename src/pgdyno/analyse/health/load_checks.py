@@ -24,6 +24,7 @@ _COUNTING_NOISE_RATIO = 0.05
 # Sessions sampled inside a transaction: with fewer, a share is wrong by more than a tenth either way.
 _MIN_SAMPLES = 100
 _FULL_CPU_RATIO = 0.9
+_LEAST_STOLEN_RATIO = 0.005
 _MEDIAN, _TAIL = 0.5, 0.99
 
 
@@ -151,7 +152,8 @@ def _why_queueing(seen: ObservedTrial) -> str | None:
     if of_quota is not None and of_quota > _FULL_CPU_RATIO:
         return f"{of_quota * 100:.0f} % of the CPU quota was used: such waits may be queues for a CPU"
     if busy is not None and busy > _FULL_CPU_RATIO:
-        return f"the CPUs were {busy * 100:.0f} % busy: such waits may be queues for one"
+        left = " with what the hypervisor left of them" if seen.stolen_ratio > _LEAST_STOLEN_RATIO else ""
+        return f"the CPUs were {busy * 100:.0f} % busy{left}: such waits may be queues for one"
     if seen.record.host is None:
         return f"{UNSEEN_MACHINE}: such waits may be queues for a CPU"
     return None

@@ -62,10 +62,14 @@ class ObservedTrial(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     @functools.cached_property
     def cpu_busy_ratio(self) -> float | None:
         """Busy share of the time that the hypervisor left the CPUs; None if it was not sampled."""
-        if self.data.os is None:
-            return None
-        busy, stolen = (self.data.mean_within_load(line(self.data.os)) for line in (series.cpu_busy, series.steal))
-        return None if busy is None else series.share_of_left(busy, stolen)
+        busy = None if self.data.os is None else self.data.mean_within_load(series.cpu_busy(self.data.os))
+        return None if busy is None else series.share_of_left(busy, self.stolen_ratio)
+
+    @functools.cached_property
+    def stolen_ratio(self) -> float:
+        """Share of the CPUs' time that the hypervisor gave to others; 0 if it was not sampled."""
+        stolen = None if self.data.os is None else self.data.mean_within_load(series.steal(self.data.os))
+        return stolen or 0.0
 
     @functools.cached_property
     def quota_use_ratio(self) -> float | None:

@@ -160,7 +160,9 @@ def hot_updates(seen: ObservedTrial) -> Reading:
     if not after or any(table.updated_count is None for table in after):
         return absent_reading("this record does not hold the tables' counts of updates")
     tables = _count_updates(seen.data.record.tables_before, after)
-    if any(min(one.updates, one.hot) < 0 for one in tables.values()):
+    # A table that the load made anew, or whose statistics alone were reset, counts from 0.
+    tables = {name: one for name, one in tables.items() if min(one.updates, one.hot) >= 0}
+    if not tables or seen.data.record.was_reset("tup_updated_count"):
         return absent_reading(RESET_COUNTERS.reason)
     most = max(one.updates for one in tables.values())
     if most < _MIN_ROWS:
@@ -235,7 +237,7 @@ def _count_updates(before: Sequence[TableState], after: Sequence[TableState]) ->
 
 
 def _count_growth(earlier: int | None, later: int | None) -> int:
-    """Return the growth of a counter; less than 0 if the statistics were reset."""
+    """Return the growth of a counter; less than 0 if the table's statistics were reset, or the table is new."""
     return (later or 0) - (earlier or 0)
 
 

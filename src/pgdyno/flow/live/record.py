@@ -58,7 +58,7 @@ class _Part:
         """Read the trials that ended since the last time, and drop those that were set aside; return whether there were any."""
         paths = self.store.list_trial_files()
         # A trial that is set aside is run again under its number.
-        stamps = {number: _stamp(path) for number, path in paths.items()}
+        stamps = {number: stamp for number, path in paths.items() if (stamp := _stamp(path)) is not None}
         gone = [number for number, stamp in self._stamps.items() if stamps.get(number) != stamp]
         for number in gone:
             del self.data[number], self._stamps[number]
@@ -85,7 +85,7 @@ class LiveRecord:
 
     def __init__(self, store: RecordStore, *, has_read: bool = False) -> None:
         self.store, self.has_read = store, has_read
-        own = store.path.resolve().name
+        own = store.path.absolute().name
         self._own, self._after = _Part(store, own), _Part(store.scaling, name_sweep(own))
         self._plan: tuple[_Part, StudyRecord] | None = None
         self._answers: bytes | None = None
@@ -161,7 +161,9 @@ class LiveRecord:
         """Read the trial whose seconds can be shown, if there is one."""
         for trial in self._find_running(part, record):
             folder = part.store.trial_dir(trial.number)
-            reads = (folder, _stamp(folder)[0])
+            if (stamp := _stamp(folder)) is None:
+                continue
+            reads = (folder, stamp[0])
             if self._reader is None or self._reads != reads:
                 self._reader, self._reads = RunningTrialReader(folder, trial), reads
                 part.began_s.pop(trial.number, None)
@@ -229,9 +231,12 @@ class LiveRecord:
         return msgspec.json.encode(view_answers(self._report))
 
 
-def _stamp(path: Path) -> tuple[int, int]:
-    """Return what tells a file or folder from one that takes its place: its inode, and when it was changed."""
-    seen = path.stat()
+def _stamp(path: Path) -> tuple[int, int] | None:
+    """Return what tells a file or folder from one that takes its place, its inode and when it was changed; None if it is gone."""
+    try:
+        seen = path.stat()
+    except FileNotFoundError:
+        return None
     return seen.st_ino, seen.st_mtime_ns
 
 

@@ -56,6 +56,23 @@ class LongLoad(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         """Return the number of logged transactions within a stretch of time, each by its share."""
         return float(self.times.find_shares(1e6 * from_epoch_s, 1e6 * until_epoch_s).sum())
 
+    def count_by_second(self, first_epoch_s: int, stop_epoch_s: int) -> NDArray[np.float64]:
+        """Return the number within each second of [first, stop), as `count` does for one stretch of time."""
+        zero_us = first_epoch_s * 1_000_000
+        edges_us = np.arange(stop_epoch_s - first_epoch_s + 1) * 1e6
+        ends_us, took_us = self.times.end_us - zero_us, np.maximum(self.times.latency_us, 1)
+        begins_us = ends_us - took_us
+        # Until a time, a transaction has done 0 of itself before its begin and 1 after its end, and between them (time - begin) / took.
+        done = np.searchsorted(ends_us, edges_us, side="right").astype(np.float64)
+        for stamps_us, sign in ((begins_us, 1.0), (ends_us, -1.0)):
+            order = np.argsort(stamps_us, kind="stable")
+            passed = np.searchsorted(stamps_us[order], edges_us, side="right")
+            rates, offsets = 1.0 / took_us[order], begins_us[order] / took_us[order]
+            sums = [np.concatenate(([0.0], np.cumsum(each)))[passed] for each in (rates, offsets)]
+            done += sign * (edges_us * sums[0] - sums[1])
+        grown: NDArray[np.float64] = np.diff(done)
+        return grown
+
     def measure_mean_us(self, from_epoch_s: float, until_epoch_s: float) -> float | None:
         """Return the mean latency of the transactions within a stretch of time, each weighed by its share; None without any."""
         shares = self.times.find_shares(1e6 * from_epoch_s, 1e6 * until_epoch_s)

@@ -74,7 +74,7 @@ def sort_lines(named: Iterable[NamedLine]) -> list[Family]:
 def list_studies(report: ReportInput) -> list[tuple[str, StudyAnalysis]]:
     """Return the study of a report and the sweep that followed it, each with the name of its record."""
     # Within its folder, a record is called ".".
-    scaling, record = report.analysis.scaling, Path(report.record_dir).resolve().name
+    scaling, record = report.analysis.scaling, Path(report.record_dir).absolute().name
     # The sweep is a record of its own, whose trials count from 1 again.
     return [(record, report.analysis), *([] if scaling is None else [(name_sweep(record), scaling.analysis)])]
 

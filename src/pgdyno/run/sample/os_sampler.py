@@ -496,7 +496,7 @@ def read_limit(folder: str, name: str) -> float:
     period = words[1] if name == "cpu.max" else "1"
     if name == "cpu.cfs_quota_us":
         period = read_text(f"{folder}/cpu.cfs_period_us") or "100000"
-    return int(number) / int(period)
+    return int(number) / int(period) if int(period) else math.inf
 
 
 def limit_number(text: bytes | None) -> bytes:
