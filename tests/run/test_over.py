@@ -17,7 +17,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from pgdyno.cli.terminal.display import Display
 from pgdyno.errors import HostError, StepFailedError
+from pgdyno.flow import over
+from pgdyno.record.device.disk_card import CARDS
 from pgdyno.run.link.ssh import SshLink, open_link
 from pgdyno.run.over import far_run, parcels
 from pgdyno.run.over.carry import Carried, carry
@@ -242,6 +245,31 @@ def test_output_and_exit_code_come_here_and_files_come_home(
     out, err = capfdbinary.readouterr()
     assert out.decode() == "out end naïve db2\n"
     assert err == b"err False\n"
+
+
+def test_what_cannot_be_sent_from_there_stays_there(
+    by_ssh: Sshd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    carried = put_stand_in(tmp_path)
+    text, add = Path(far_run.__file__).read_text(), "tar.add(folder, "
+    assert add in text
+    source = tmp_path / "far_run.py"
+    # Root can read everything but what is gone.
+    source.write_text(text.replace(add, 'tar.add(folder / "gone", '))
+    monkeypatch.setattr(far_run, "__file__", str(source))
+    monkeypatch.setattr(over, "_carry", lambda *_: carried)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a.sql").write_text("SELECT 1;")
+    order = Order(words=("end", "here"), files={"below/a.sql": tmp_path / "a.sql"}, result="below")
+    with (
+        open_link(db1()) as link,
+        pytest.raises(HostError, match="db1: what the command made there cannot be sent") as caught,
+    ):
+        over._Run(link, order, CARDS, loads={}).run(Display(quiet=True), lambda: None)
+    assert "below/gone" in caught.value.detail
+    words, folder = caught.value.hint.rsplit(" ", 1)
+    assert words == "the command has ended there, and what it made stays in"
+    assert (Path(folder) / "below/a.sql").read_text() == "SELECT 1;"
 
 
 def test_a_large_record_is_sent_without_being_held_in_memory(by_ssh: Sshd, tmp_path: Path) -> None:

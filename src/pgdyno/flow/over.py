@@ -12,7 +12,7 @@ import msgspec
 
 from pgdyno.conduct.late_step import LateStep
 from pgdyno.conduct.ui import Ui
-from pgdyno.errors import ExitCode, InterruptedStudyError, PgdynoError, StepFailedError, why
+from pgdyno.errors import ExitCode, HostError, InterruptedStudyError, PgdynoError, StepFailedError, why
 from pgdyno.flow.far_order import RESUME, make_entry, refuse_options
 from pgdyno.record.device.disk_card import CARDS
 from pgdyno.record.durable import put_in_place, write_durably
@@ -142,7 +142,7 @@ class _Run:
                     command.remove()
                 else:
                     command.note_home()
-        except StepFailedError as error:
+        except (StepFailedError, HostError) as error:
             error.hint = error.hint or f"{self._hint}{self._goes_on}"
             raise
         except KeyboardInterrupt as interrupt:

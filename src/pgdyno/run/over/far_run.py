@@ -479,7 +479,11 @@ def main() -> None:
         code = explain_code(command.run())
         has_result = command.result is not None and command.result.exists()
         link.send("ended", json.dumps({"code": code, "folder": str(folder), "has_result": has_result}).encode())
-        serve(command, link)
+        try:
+            serve(command, link)
+        except OSError as exc:
+            # Who asked knows what goes on from here.
+            raise Refusal("what the command made there cannot be sent", str(exc), "") from exc
     except (Refusal, OSError) as exc:
         unfit = ("pgdyno cannot work there", str(exc), "the account needs a home folder that it can write to")
         fact, detail, hint = exc.args if isinstance(exc, Refusal) else unfit
