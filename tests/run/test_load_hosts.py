@@ -276,6 +276,24 @@ def test_scripts_are_copied_byte_for_byte(by_ssh: Sshd, address: Address, tmp_pa
             group.run_load(run, directory=tmp_path / "gone")
 
 
+def test_a_script_that_becomes_pgbench_may_have_sockets_before(by_ssh: Sshd, address: Address, tmp_path: Path) -> None:
+    real = local_pgbench().installation.program("pgbench")
+    wrapper = tmp_path / "wrapper"
+    code = f"""\
+        #!{sys.executable}
+        import os, socket, sys, time
+        if sys.argv[1:] != ["--version"]:
+            one = socket.socket()
+            time.sleep(1)
+        os.execv({str(real)!r}, [{str(real)!r}, *sys.argv[1:]])
+    """
+    wrapper.write_text(textwrap.dedent(code))
+    wrapper.chmod(0o755)
+    run = empty_run(address, tmp_path, clients=1, duration_s=1)
+    with reaching(["db1"], str(wrapper)) as group:
+        assert group.run_load(run, directory=tmp_path / "run").summary.transaction_count
+
+
 def test_each_host_must_reach_the_server_through_each_pooler(
     by_ssh: Sshd, cluster: Cluster, address: Address, tmp_path: Path
 ) -> None:

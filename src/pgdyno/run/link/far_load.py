@@ -156,6 +156,16 @@ def die_with_parent() -> None:
     LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
+def runs_pgbench(child: subprocess.Popen[bytes]) -> bool:
+    """Return whether a child runs pgbench, and no longer a script that becomes it: Debian's has sockets of its own meanwhile."""
+    if "pgbench" in os.path.basename(os.readlink(f"/proc/{child.pid}/exe")):  # noqa: PTH115, PTH119
+        return True
+    # A program that only may be run is no script.
+    with contextlib.suppress(PermissionError), open(child.args[0], "rb") as program:  # type: ignore[index] # noqa: PTH123
+        return program.read(2) != b"#!"
+    return True
+
+
 def count_sockets(pid: int) -> int:
     """Return how many sockets a process has open."""
     count = 0
@@ -317,7 +327,7 @@ class Load:
             names = glob.glob(f"{folder}/log.{child.pid}*")  # noqa: PTH207
             is_open = len(names) == (self.request["threads"] if self.request["is_logged"] else 0)
             try:
-                is_ready = is_open and count_sockets(child.pid) >= self.request["clients"]
+                is_ready = is_open and runs_pgbench(child) and count_sockets(child.pid) >= self.request["clients"]
             except OSError:
                 is_ready = False
             # One that has ended explains itself.
