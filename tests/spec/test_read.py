@@ -122,6 +122,10 @@ def test_records_of_earlier_versions_have_what_is_refused_now(tmp_path: Path) ->
     assert msgspec.json.decode(msgspec.json.encode(study), type=Study) == study
     with pytest.raises(SpecError, match="line 6: detect"):
         read_study(path)
+    path.write_text('[[workload]]\nname = "tpcb-like"\n[data]\nwal_segment_size = "16385kB"\n')
+    assert read_study(path, is_of_record=True).data.wal_segment_size == "16385kB"
+    with pytest.raises(SpecError, match="not a power of 2"):
+        read_study(path)
 
 
 @each_row(
