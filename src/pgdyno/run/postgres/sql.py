@@ -298,7 +298,8 @@ SELECT lower(name) AS name FROM pg_catalog.pg_settings
 WHERE context = 'sighup' OR context = 'superuser' AND NOT pg_catalog.has_parameter_privilege(name, 'SET')"""
 # The value is that of a session, which its role or database may have set.
 SERVER_SETTINGS = """
-SELECT lower(name) AS name, context, source, pg_catalog.current_setting(name) AS value, setting, unit, vartype, pending_restart AS is_waiting,
+SELECT lower(name) AS name, context, source, pg_catalog.current_setting(name) AS value, setting, unit, vartype,
+       pending_restart AS is_waiting,
        pg_catalog.quote_ident(current_user) AS role,
        pg_catalog.has_parameter_privilege(name, 'ALTER SYSTEM') AS is_alterable,
        coalesce(pg_catalog.current_setting('allow_alter_system', true), 'on')::bool AS is_allowed
