@@ -127,10 +127,17 @@ def test_a_path_is_printed_as_it_is_whatever_it_holds(tmp_path: Path) -> None:
 
 def test_metrics_have_the_name_of_a_record_that_is_exported_from_its_own_folder(tmp_path: Path) -> None:
     folder = copy_record(tmp_path / "one")
-    for cwd, named in ((folder, "."), (folder / "trials", ".."), (tmp_path, "one")):
-        file = tmp_path / f"{cwd.name}.om"
+    (tmp_path / "latest").symlink_to("one")
+    called = (
+        (folder, ".", "one"),
+        (folder / "trials", "..", "one"),
+        (tmp_path, "one", "one"),
+        (tmp_path, "latest", "latest"),
+    )
+    for number, (cwd, named, label) in enumerate(called):
+        file = tmp_path / f"{number}.om"
         assert run_here(["export", named, "--openmetrics", str(file)], cwd=cwd).returncode == 0
-        assert set(re.findall(r'record="(.*?)"', file.read_text())) == {"one"}
+        assert set(re.findall(r'record="(.*?)"', file.read_text())) == {label}
 
 
 def test_a_record_of_others_cannot_write_to_the_terminal(tmp_path: Path) -> None:

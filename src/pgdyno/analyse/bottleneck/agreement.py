@@ -81,8 +81,7 @@ def _estimate_share(middle: Bottleneck, judged: Sequence[Bottleneck], trials: Se
     ratios, rounds = [ratio for ratio, _ in seen], [trial.record.planned.round for _, trial in seen]
     mean = estimate_mean_of_trials(ratios, unit="ratio", rounds=rounds)
     if middle.share is None or mean.n < 2:
-        # The two trials of a reference in its only round say nothing of other rounds.
-        return middle if len(ratios) < 2 else _with_interval(middle, None, None)
+        return middle
     low, high = max(0.0, mean.low or 0.0), min(1.0, mean.high or 1.0)
     over = count_things(mean.n, "trial" if mean.n == len(ratios) else "round")
     said = _with_interval(middle, min(low, middle.share.ratio), max(high, middle.share.ratio), over=over)

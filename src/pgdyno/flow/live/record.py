@@ -22,7 +22,7 @@ from pgdyno.record.running_trial import RunningTrialReader
 from pgdyno.record.store import RecordStore, read_trial
 from pgdyno.record.trial_data import TrialData, read_trial_data
 from pgdyno.record.types import StudyRecord, TrialStatus
-from pgdyno.report.exports.families import Family, name_sweep
+from pgdyno.report.exports.families import Family, name_record, name_sweep
 from pgdyno.report.exports.present import PresentCourse, PresentTrial, list_present_families
 from pgdyno.report.input import ReportInput
 from pgdyno.report.live.answers import view_answers
@@ -85,7 +85,7 @@ class LiveRecord:
 
     def __init__(self, store: RecordStore, *, has_read: bool = False) -> None:
         self.store, self.has_read = store, has_read
-        own = store.path.absolute().name
+        own = name_record(store.path)
         self._own, self._after = _Part(store, own), _Part(store.scaling, name_sweep(own))
         self._plan: tuple[_Part, StudyRecord] | None = None
         self._answers: bytes | None = None

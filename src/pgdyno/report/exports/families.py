@@ -73,10 +73,15 @@ def sort_lines(named: Iterable[NamedLine]) -> list[Family]:
 
 def list_studies(report: ReportInput) -> list[tuple[str, StudyAnalysis]]:
     """Return the study of a report and the sweep that followed it, each with the name of its record."""
-    # Within its folder, a record is called ".".
-    scaling, record = report.analysis.scaling, Path(report.record_dir).absolute().name
+    scaling, record = report.analysis.scaling, name_record(Path(report.record_dir))
     # The sweep is a record of its own, whose trials count from 1 again.
     return [(record, report.analysis), *([] if scaling is None else [(name_sweep(record), scaling.analysis)])]
+
+
+def name_record(folder: Path) -> str:
+    """Return the name of a record's folder, which is called "." or ".." from within; a link to it has a name of its own."""
+    absolute = folder.absolute()
+    return absolute.resolve().name if absolute.name == ".." else absolute.name
 
 
 def name_sweep(record: str) -> str:
