@@ -15,7 +15,7 @@ from tests.cli.experiments import THINKING
 from tests.cli.program import wait_until
 from tests.cli.test_compare_given import GENTLE, LOAD, SECRET, dsn, on_15, on_18, run, start
 from tests.run.test_given_command import run_command_of, write_command
-from tests.tools.pgcluster import PORT, Cluster, running
+from tests.tools.pgcluster import PORT, Cluster, running_given
 
 pytestmark = pytest.mark.cluster
 VALUES = ("--set", "shared_buffers=16MB", "--set", "shared_buffers=24MB")
@@ -23,8 +23,7 @@ VALUES = ("--set", "shared_buffers=16MB", "--set", "shared_buffers=24MB")
 
 @pytest.fixture(scope="module", params=(15, 18))
 def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
-    with running(request.param) as made:
-        made.sql("CREATE ROLE bench LOGIN CREATEDB")
+    with running_given(request.param) as made:
         write_command(made)
         run_command_of(made, "shared_buffers=4096\n")
         yield made

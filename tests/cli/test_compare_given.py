@@ -112,7 +112,7 @@ def test_a_role_with_exactly_the_printed_grants(cluster: Cluster, tmp_path: Path
 
 @on_15
 def test_a_server_that_does_not_tell_which_it_is_is_not_changed(cluster: Cluster, tmp_path: Path) -> None:
-    """By no want of a right, so that no GRANT gives it."""
+    """Not for want of a right: no GRANT gives it."""
     before, chief = conf(cluster), dsn(cluster, "chief")
     apply = ("tune", "--dsn", chief, "--host", "r8g.2xlarge", "--apply", "--allow", "busy", "--yes")
     switchback = compare(cluster, "--design", "switchback", "--yes")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.program import Bench, run_here
-from tests.tools.pgcluster import PORT, Cluster, running
+from tests.tools.pgcluster import PORT, Cluster, running_given
 
 pytestmark = pytest.mark.cluster
 SCHEMA = (
@@ -22,8 +22,7 @@ SHORT = ("--workload", "pay.sql", "--clients", "1", "--warm-up", "0s", "--durati
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
-    with running(18) as made:
-        made.sql("CREATE ROLE bench LOGIN CREATEDB")
+    with running_given(18) as made:
         yield made
 
 

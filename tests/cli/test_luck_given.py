@@ -17,7 +17,7 @@ from pgdyno.run import given_server
 from tests.cli.test_apply_given import cloned
 from tests.loops import mounted, needs_root
 from tests.ready_program import Program, run_program
-from tests.tools.pgcluster import PORT, Cluster, running
+from tests.tools.pgcluster import PORT, Cluster, running, running_given
 
 from .program import Bench, run_here, wait_until
 
@@ -31,8 +31,7 @@ WORKING = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'pgben
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
-    with running(18) as made:
-        made.sql("CREATE ROLE bench LOGIN CREATEDB")
+    with running_given(18) as made:
         yield made
 
 
@@ -157,8 +156,7 @@ def test_statements_that_may_not_take_long(cluster: Cluster, bench: Bench) -> No
 @pytest.fixture
 def small() -> Iterator[Cluster]:
     """A server with room for 60 MB beside what initdb made; its WAL lies elsewhere, so that it outlives a full disk."""
-    with running(18) as made:
-        made.sql("CREATE ROLE bench LOGIN CREATEDB")
+    with running_given(18) as made:
         made.sql("CHECKPOINT")
         made.stop()
         base, aside = made.data / "base", made.root / "aside"

@@ -10,7 +10,7 @@ import pytest
 
 from tests.cli.experiments import THINKING
 from tests.cli.program import Bench, run_here
-from tests.tools.pgcluster import PORT, Cluster, running
+from tests.tools.pgcluster import PORT, Cluster, running_given
 
 pytestmark = pytest.mark.cluster
 SHORT = ("--scale", "1", "--warm-up", "0s", "--duration", "1s", "--json")
@@ -18,8 +18,7 @@ SHORT = ("--scale", "1", "--warm-up", "0s", "--duration", "1s", "--json")
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
-    with running(18) as made:
-        made.sql("CREATE ROLE bench LOGIN CREATEDB")
+    with running_given(18) as made:
         yield made
 
 

@@ -16,7 +16,7 @@ from pgdyno.run.given.own_databases import OwnDatabase, list_databases
 from pgdyno.run.postgres import sql
 from pgdyno.run.postgres.address import Address
 from tests.cli.program import wait_until
-from tests.tools.pgcluster import PORT, Cluster, running
+from tests.tools.pgcluster import PORT, Cluster, running_given
 
 pytestmark = pytest.mark.cluster
 
@@ -34,8 +34,7 @@ class Asked(Ui):
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
-    with running(18) as made:
-        made.sql("CREATE ROLE bench LOGIN CREATEDB")
+    with running_given(18) as made:
         yield made
 
 

@@ -156,7 +156,7 @@ def test_a_change_says_how_much_since_when_and_what_else_changed(side: Side) -> 
 
 
 def with_events(result: Result, *, checkpoints: int, has_cliff: bool, duration_s: float = 60.0) -> Result:
-    """A result whose trials had them."""
+    """Return a result whose trials had so many checkpoints, and a cliff or none."""
     cliff = Episode(
         kind=EpisodeKind.CLIFF, metric="tps", from_s=4.0, until_s=None, before=4e3, after=2e3, change_ratio=-0.5
     )

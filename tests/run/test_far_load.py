@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
@@ -22,6 +22,7 @@ from pgdyno.run.load.host_run import CONNECTS_WITHIN_S, _make_request
 from pgdyno.run.postgres.address import Address
 from pgdyno.spec.hosts import HostEntry, HostRole
 from pgdyno.spec.table import QueryMode
+from tests.run.test_load_hosts import is_running, wait_until
 from tests.tools.pgcluster import PORT, Cluster, running
 
 SILENCE_S = "600"
@@ -34,7 +35,7 @@ def cluster() -> Iterator[Cluster]:
 
 
 class Program:
-    """The program at work. Nobody reads its log before `read_log`."""
+    """The program at work. Nobody reads its log before `read_frame`."""
 
     def __init__(self, child: subprocess.Popen[bytes]) -> None:
         self.child = child
@@ -115,20 +116,6 @@ def running_program(
                 pipe.close()
 
 
-def wait_until(condition: Callable[[], bool]) -> None:
-    deadline_s = time.monotonic() + 240
-    while not condition():
-        assert time.monotonic() < deadline_s
-        time.sleep(0.02)
-
-
-def has_ended(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-    except FileNotFoundError:
-        return True
-
-
 @pytest.mark.cluster
 def test_a_log_that_grows_faster_than_it_is_sent_holds_up_neither_the_end_nor_other_threads(
     cluster: Cluster, tmp_path: Path
@@ -136,7 +123,7 @@ def test_a_log_that_grows_faster_than_it_is_sent_holds_up_neither_the_end_nor_ot
     with running_program(cluster, tmp_path, duration_s=2.0) as program:
         pid, go_s = program.start()
         # A link that takes nothing meanwhile.
-        wait_until(lambda: has_ended(pid))
+        wait_until(lambda: not is_running(pid))
         frames = []
         while (frame := program.read_frame()) is not None:
             frames.append(frame)
@@ -169,7 +156,7 @@ def test_a_log_that_had_no_room_once_is_an_error_even_if_it_was_sent_later(clust
         memory = f"/proc/{program.child.pid}/root/dev/shm"
         wait_until(lambda: far_load.find_room(memory) < far_load.LEFT_BYTES)
         program.say("end")
-        wait_until(lambda: has_ended(pid))
+        wait_until(lambda: not is_running(pid))
         # All of the log is taken now, which makes room.
         threading.Thread(target=program.stdout.read).start()
         failed = program.hear("failed")

@@ -29,7 +29,7 @@ from pgdyno.run.postgres.address import Address
 from tests.cli.program import wait_until
 from tests.rows import check_rows
 from tests.run.test_privileges import without_key
-from tests.tools.pgcluster import PORT, Cluster, running
+from tests.tools.pgcluster import PORT, Cluster, running_given
 
 pytestmark = pytest.mark.cluster
 CONTENT = "pgbench scale=1; 100 % of it"
@@ -39,8 +39,7 @@ STUDY = "0123abcd"
 
 @pytest.fixture(scope="module", params=(15, 18))
 def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
-    with running(request.param) as made:
-        made.sql("CREATE ROLE bench LOGIN CREATEDB")
+    with running_given(request.param) as made:
         made.sql("CREATE ROLE other LOGIN CREATEDB")
         made.sql("CREATE DATABASE neighbour OWNER bench")
         made.sql("CREATE TABLE kept AS SELECT 1 AS one", database="neighbour")

@@ -71,11 +71,22 @@ CONDUCTOR = """
 """
 
 
+FAR_LOAD = Path(far_load.__file__).read_text()
+
+
 def wait_until(condition: Callable[[], bool]) -> None:
     deadline_s = time.monotonic() + 240
     while not condition():
         assert time.monotonic() < deadline_s
         time.sleep(0.02)
+
+
+def change_far_load(patch: pytest.MonkeyPatch, folder: Path, old: str, new: str) -> None:
+    """Have load hosts run a program in which a piece of its text is another."""
+    assert FAR_LOAD.count(old) == 1
+    source = folder / "far_load.py"
+    source.write_text(FAR_LOAD.replace(old, new))
+    patch.setattr(far_load, "__file__", str(source))
 
 
 def read_stat(pid: int) -> list[str]:
@@ -192,11 +203,7 @@ def test_what_begins_before_all_are_let_go_is_left_out(
     # pgbench is frozen when it has run so many transactions that a part of its log is in the file.
     held = "        if is_ready:\n            self.send(signal.SIGSTOP)\n"
     late = "        while is_ready and not all(map(os.path.getsize, names)):\n            time.sleep(0.01)\n"
-    text = Path(far_load.__file__).read_text()
-    assert held in text
-    source = tmp_path / "far_load.py"
-    source.write_text(text.replace(held, late + held))
-    monkeypatch.setattr(far_load, "__file__", str(source))
+    change_far_load(monkeypatch, tmp_path, held, late + held)
     with reaching(["db1", "db2"]) as group:
         outcome, log = run_logged_load(group, empty_run(address, tmp_path), directory=tmp_path)
     assert log.reason is None
@@ -388,9 +395,7 @@ def test_bad_luck_ends_the_load_on_all_hosts(
 def test_a_stopped_pgbench_is_named(
     by_ssh: Sshd, address: Address, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    source = tmp_path / "far_load.py"
-    source.write_text(Path(far_load.__file__).read_text().replace("STOPPED_S = 10.0", "STOPPED_S = 1.0"))
-    monkeypatch.setattr(far_load, "__file__", str(source))
+    change_far_load(monkeypatch, tmp_path, "STOPPED_S = 10.0", "STOPPED_S = 1.0")
     with reaching(["db1"]) as group:
         pids: dict[str, int] = {}
 
@@ -408,10 +413,7 @@ def test_a_stopped_pgbench_is_named(
 def test_a_program_that_fails_there_says_why(
     by_ssh: Sshd, address: Address, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    text = Path(far_load.__file__).read_text()
-    source = tmp_path / "far_load.py"
-    monkeypatch.setattr(far_load, "__file__", str(source))
-    source.write_text(text.replace("import contextlib\n", "import not_installed\n", 1))
+    change_far_load(monkeypatch, tmp_path, "import contextlib\n", "import not_installed\n")
     with pytest.raises(StepFailedError, match="the load from db1 is lost") as caught, reaching(["db1"]):
         pass
     first, *_, last = caught.value.detail.split("\n")
@@ -419,7 +421,7 @@ def test_a_program_that_fails_there_says_why(
     assert last == "ModuleNotFoundError: No module named 'not_installed'"
     assert not caught.value.hint
     # After it has found pgbench.
-    source.write_text(text.replace("self.may_begin.wait()", "self.no_such_thing", 1))
+    change_far_load(monkeypatch, tmp_path, "self.may_begin.wait()", "self.no_such_thing")
     python = wrap_python(tmp_path / "python-loud", "echo words of a shell >&2")
     with reaching(["db1"], python=python) as group, pytest.raises(StepFailedError, match="the load from db1") as later:
         group.run_load(empty_run(address, tmp_path), directory=tmp_path / "later")

@@ -117,3 +117,11 @@ def running(version_major: int, *, root: Path | None = None, conf: str = "") -> 
     finally:
         cluster.stop()
         shutil.rmtree(root)
+
+
+@contextlib.contextmanager
+def running_given(version_major: int) -> Iterator[Cluster]:
+    """Run a cluster with a plain role, `bench`, which may create databases."""
+    with running(version_major) as made:
+        made.sql("CREATE ROLE bench LOGIN CREATEDB")
+        yield made
