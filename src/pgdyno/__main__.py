@@ -18,8 +18,7 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         # Other encodings than UTF-8 lack characters of the reports, and file names may hold bytes that UTF-8 lacks.
         # Python itself passes such bytes on where the locale is C, as files made by redirection want them.
-        is_c = stream is not None and (stream.encoding, stream.errors) == ("utf-8", "surrogateescape")
-        if isinstance(stream, io.TextIOWrapper) and not is_c:
+        if isinstance(stream, io.TextIOWrapper) and (stream.encoding, stream.errors) != ("utf-8", "surrogateescape"):
             stream.reconfigure(errors="replace")
     gc.set_threshold(_GARBAGE_THRESHOLD)
     from pgdyno.cli.main import run_program  # noqa: PLC0415 - importing takes a moment in which Ctrl-C must work

@@ -62,6 +62,11 @@ def why(error: OSError) -> str:
     return f"{error.filename}: {reason}" if error.filename else reason
 
 
+def describe_failure(error: PgdynoError | OSError) -> str:
+    """Return the reason of an error, ours or the operating system's."""
+    return error.reason if isinstance(error, PgdynoError) else why(error)
+
+
 def with_program(words: str, program: str) -> str:
     """Replace `pgdyno` in the commands of a text, such as `` `pgdyno list` ``, by the name under which it was called."""
     return _COMMAND.sub(lambda _: f"{shlex.quote(program)} ", words)

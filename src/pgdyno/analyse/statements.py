@@ -34,7 +34,7 @@ class StatementUse(msgspec.Struct, frozen=True, kw_only=True):
 def rank_statements(trials: Iterable[TrialAnalysis], *, divided: Sequence[str] = EXECUTION) -> tuple[StatementUse, ...]:
     """Return the statements with the largest shares, largest first, and the others together.
 
-    Trials in slices have no part in it: while their server is frozen, time goes on for the statements that it is in.
+    Trials in slices are left out: while their server is frozen, time goes on for the statements that are running.
 
     Args:
         trials: Of one load.

@@ -92,7 +92,7 @@ def disk(
     after a crash. `tune` and `bench` find the card that the command writes.
     """
     with session(json=json, quiet=quiet, yes=yes) as (ui, show):
-        from pgdyno.cli.terminal.output import writing
+        from pgdyno.cli.terminal.output import write_out
         from pgdyno.flow.check import make_default_study
         from pgdyno.flow.disk import DiskQuestion, check_paths, measure_disks
         from pgdyno.flow.disk_view import compare_cards, read_declared, show_cards
@@ -127,8 +127,7 @@ def disk(
             if is_script and declared is not None:
                 script = write_storage_script(declared)
                 ui.close()
-                with writing() as stdout:
-                    stdout.write(script)
+                write_out(script)
                 return
             folders = check_paths(named if named or host is not None else [find_existing_folder(place)])
             show(show_layouts(folders, declared))

@@ -99,7 +99,7 @@ def fail(error: PgdynoError, *, json: bool, code: ExitCode | None = None) -> NoR
 
 
 def _leave_broken_streams() -> None:
-    """Write nothing more to where writing fails: Python would report that at exit, with a code of its own."""
+    """Give up streams that cannot be written: Python would report them at exit, with a code of its own."""
     for stream in (sys.stdout, sys.stderr):
         try:
             if stream is not None:

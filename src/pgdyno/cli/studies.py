@@ -56,7 +56,7 @@ def studies(
     `run`, `plan` and `check` take the name of a study as it stands in the list, --host and --emulate that of a host file.
     """
     with session(json=json, quiet=True, yes=True) as (ui, show):
-        from pgdyno.cli.terminal.output import writing
+        from pgdyno.cli.terminal.output import write_out
         from pgdyno.flow.studies import read_shipped, view_shipped
 
         if name is None:
@@ -66,8 +66,7 @@ def studies(
             raise SpecError("a study is printed as TOML", hint="leave --json out; the list has the path of each file")
         text = read_shipped(name)
         ui.close()
-        with writing() as stdout:
-            stdout.write(text)
+        write_out(text)
 
 
 RUN_EXAMPLES = "Examples:\n\n`pgdyno run tpcb-like` · a study that pgdyno ships\n\n`pgdyno run mine.toml --out results/mine --json`"

@@ -153,7 +153,7 @@ def tune(
     started with the settings.
     """
     with session(json=json or form == "json", quiet=True, yes=yes) as (ui, show):
-        from pgdyno.cli.terminal.output import writing
+        from pgdyno.cli.terminal.output import write_out
         from pgdyno.flow.check import make_default_study
         from pgdyno.flow.tune import Form, TuneRequest
         from pgdyno.flow.tune import tune as derive
@@ -227,8 +227,7 @@ def tune(
             show(tuned)
         else:
             ui.close()
-            with writing() as stdout:
-                stdout.write(text)
+            write_out(text)
 
 
 def _refuse_contradictions(

@@ -6,7 +6,7 @@ settings are chosen when it begins, by what was proven then, and stay: a resumed
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Mapping
 
 import msgspec
 
@@ -15,20 +15,16 @@ from pgdyno.analyse.comparison.derived_gain import invert_verdict
 from pgdyno.analyse.comparison.verdict import VerdictKind
 from pgdyno.conduct.experiment import run_experiment
 from pgdyno.conduct.finished import are_own_trials_finished
-from pgdyno.conduct.load.own import OwnLoad
+from pgdyno.conduct.machine import ReadyMachine
 from pgdyno.conduct.sequential import SequentialComparison
 from pgdyno.conduct.ui import Ui
-from pgdyno.plan.experiment import reference_server
 from pgdyno.plan.pin import format_pinned
 from pgdyno.plan.plan import Choice, Machine
 from pgdyno.plan.scaling import make_client_sweep, plan_sweep
 from pgdyno.record.store import RecordStore
 from pgdyno.record.tuned import STOCK
 from pgdyno.record.types import ServerFacts, StudyRecord, choose_format
-from pgdyno.run.cluster.home import Home
 from pgdyno.run.host.clock import local_now
-from pgdyno.run.postgres.installation import find_installation
-from pgdyno.spec.study import ServerSpec
 
 
 class Winner(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,13 +34,14 @@ class Winner(msgspec.Struct, frozen=True, kw_only=True):
     reason: str
 
 
-def run_scaling(store: RecordStore, *, machine: Machine, home: Home, load: OwnLoad | None, ui: Ui) -> None:
+def run_scaling(store: RecordStore, ready: ReadyMachine, ui: Ui) -> None:
     """Run the sweep that follows a study, or what is left of it."""
     if not store.scaling.exists:
-        _begin_on_own(store, machine=machine, home=home, ui=ui)
+        facts = ready.installation.facts
+        begin_scaling(store, machine=ready.machine, facts=facts, other_servers=ready.other_servers, ui=ui)
     elif are_own_trials_finished(store.scaling):
         return
-    run_experiment(store.scaling, tuned=store.read_record().tuned, home=home, load=load, ui=ui)
+    run_experiment(store.scaling, tuned=store.read_record().tuned, home=ready.home, load=ready.load, ui=ui)
 
 
 def choose_winner(comparison: Comparison) -> Winner:
@@ -66,28 +63,27 @@ def choose_winner(comparison: Comparison) -> Winner:
     return Winner(name=best, reason=f"proven to be faster than {base} on {comparison.workload}")
 
 
-def _begin_on_own(store: RecordStore, *, machine: Machine, home: Home, ui: Ui) -> None:
-    def find_programs(named: ServerSpec) -> ServerFacts:
-        return find_installation(named, user=home.user, software_dir=home.software).facts
-
-    begin_scaling(store, machine=machine, find_programs=find_programs, ui=ui)
-
-
 def begin_scaling(
-    store: RecordStore, *, machine: Machine, find_programs: Callable[[ServerSpec], ServerFacts], ui: Ui
+    store: RecordStore,
+    *,
+    machine: Machine,
+    facts: ServerFacts,
+    other_servers: Mapping[str, ServerFacts] | None = None,
+    ui: Ui,
 ) -> None:
     """Create the record of the sweep within that of the study, under the settings that won.
 
     Args:
         store: Of the study's record.
         machine: Resources that it may use.
-        find_programs: Finds the PostgreSQL of the variant that won.
+        facts: The PostgreSQL of the study's reference.
+        other_servers: That of each variant that runs on another one, by the variant's name; None: of none.
         ui: Shows the plan.
     """
     record = store.read_record()
     winner = _find_winner(store, record)
     variant = next((each for each in record.study.variant if each.title == winner.name), None)
-    places = store.place_scripts(record.plan)
+    places = store.locate_scripts(record.plan)
     study = make_client_sweep(record.study, record.plan, scripts=places, variant=variant)
     plan = plan_sweep(study, record.plan, machine)
     if winner.name is not None:
@@ -100,7 +96,7 @@ def begin_scaling(
         started_at=local_now().isoformat(timespec="seconds"),
         study=study,
         plan=plan,
-        server=find_programs(reference_server(study)),
+        server=facts if variant is None else (other_servers or {}).get(variant.title, facts),
         other_servers={},
         dataset=None,
         refused_variants={},

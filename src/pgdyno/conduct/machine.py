@@ -165,7 +165,7 @@ def _check(study: Study, home: Home, places: Sequence[Place], ui: Ui) -> ReadyMa
         host,
         preflight,
         main=installation.facts,
-        find_programs=find_programs,
+        others=others,
         user=user,
     ):
         ui.show_finding(finding)
@@ -230,7 +230,7 @@ def check_same(
         preflight: Its state.
         server: The PostgreSQL of the reference.
         ready_places: The disks of the variants' clusters.
-        other_servers: PostgreSQL of each variant that runs on another one, by its name; None: none of them is going to run.
+        other_servers: The PostgreSQL of each variant that has not the reference's, by its name; None if none of them is going to run.
 
     Raises:
         HostError: The machine, its disk or PostgreSQL differ.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import msgspec
@@ -76,7 +76,7 @@ def find_variant_obstacles(
     facts: PreflightFacts,
     *,
     main: ServerFacts,
-    find_programs: Callable[[ServerSpec], ServerFacts],
+    others: Mapping[str, ServerFacts],
     user: ServerUser,
 ) -> Iterator[Finding]:
     """Find the variants, other than the reference, whose server gets no shared memory here, or not enough for all at once.
@@ -88,7 +88,7 @@ def find_variant_obstacles(
         host: The machine.
         facts: Its state, with the server of the reference.
         main: The PostgreSQL of the reference.
-        find_programs: Finds the PostgreSQL of a variant.
+        others: The PostgreSQL of each variant that runs on another one, by the variant's name.
         user: The account that the servers will run as.
     """
     standbys = study.server.standbys
@@ -100,17 +100,14 @@ def find_variant_obstacles(
     if experiment is None:
         return
     reference = experiment.reference
-    majors = {identify_server(reference.server): main}
     seen = {_memory_key(reference, main.major): facts.server}
     # A round has the reference twice.
     together = [facts.server, facts.server]
     for variant in experiment.variants[1:]:
-        server = identify_server(variant.server)
-        if server not in majors:
-            majors[server] = find_programs(variant.server)
-        key = _memory_key(variant, majors[server].major)
+        programs = others.get(variant.name, main)
+        key = _memory_key(variant, programs.major)
         if key not in seen:
-            seen[key], _ = describe_planned_server(variant.server, majors[server], user=user, sysctl=variant.sysctl)
+            seen[key], _ = describe_planned_server(variant.server, programs, user=user, sysctl=variant.sysctl)
             finding = find_start_obstacle(seen[key], facts.memory, host)
             if finding is not None:
                 yield msgspec.structs.replace(finding, claim=f"{variant.name}: {finding.claim}")

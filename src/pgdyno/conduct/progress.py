@@ -8,6 +8,7 @@ import msgspec
 
 from pgdyno.plan.plan import PlannedSweep
 from pgdyno.record.store import JSON_FILE, RecordStore
+from pgdyno.record.types import StudyRecord
 
 
 class Stage(enum.Enum):
@@ -67,16 +68,17 @@ def read_progress(store: RecordStore) -> RecordProgress:
 def count_trials(store: RecordStore) -> tuple[int, int]:
     """Count a record's finished and planned trials, with those of the sweep that follows."""
     parts = [part for part in (store, store.scaling) if part.exists]
-    sweep = find_waiting_sweep(store)
+    records = [part.read_record() for part in parts]
+    sweep = find_waiting_sweep(store, records[0])
     return (
         sum(len(part.finished_numbers()) for part in parts),
-        sum(len(part.read_record().plan.trials) for part in parts) + (0 if sweep is None else sweep.trial_count),
+        sum(len(record.plan.trials) for record in records) + (0 if sweep is None else sweep.trial_count),
     )
 
 
-def find_waiting_sweep(store: RecordStore) -> PlannedSweep | None:
+def find_waiting_sweep(store: RecordStore, record: StudyRecord) -> PlannedSweep | None:
     """Return the sweep that follows a record; None where none does, or once it has begun."""
-    return None if store.scaling.exists else store.read_record().plan.sweep
+    return None if store.scaling.exists else record.plan.sweep
 
 
 def note_end(store: RecordStore, *, is_ended: bool) -> None:

@@ -173,19 +173,19 @@ def create_record(store: RecordStore, record: StudyRecord) -> None:
     store.create(record, study_toml=pinned)
 
 
+def _plan_following(record: StudyRecord, machine: Machine, ui: Ui) -> Plan | None:
+    try:
+        return plan_scaling(record.study, record.plan, machine)
+    except SpecError as exc:
+        # Earlier versions planned the sweep for one variant only: the comparison goes on, and one that can run it may win.
+        ui.say(f"the sweep over clients cannot be planned: {exc.fact}")
+        return None
+
+
 def reopen_record(store: RecordStore, machine: Machine, ui: Ui) -> None:
     """Show what is left of a record's plan."""
     record = store.read_record()
-    scaling = None
-    try:
-        scaling = (
-            store.scaling.read_record().plan
-            if store.scaling.exists
-            else plan_scaling(record.study, record.plan, machine)
-        )
-    except SpecError as exc:
-        # The record began before sweeps were planned for each variant: the comparison goes on, and another may win.
-        ui.say(f"the sweep over clients cannot be planned: {exc.fact}")
+    scaling = store.scaling.read_record().plan if store.scaling.exists else _plan_following(record, machine, ui)
     remaining_s = _remaining_s(record.plan, store)
     remaining_s += 0.0 if scaling is None else _remaining_s(scaling, store.scaling)
     ui.show_plan(record.plan, record_dir=str(store.path), remaining_s=remaining_s, scaling=scaling)
@@ -253,7 +253,7 @@ def run_trials(store: RecordStore, ready: ReadyMachine, ui: Ui) -> None:
 def run_sweep(store: RecordStore, ready: ReadyMachine, ui: Ui) -> None:
     """Run the sweep over clients that follows a study, where the study asks for one."""
     if store.read_record().study.scaling is not None:
-        run_scaling(store, machine=ready.machine, home=ready.home, load=ready.load, ui=ui)
+        run_scaling(store, ready, ui)
 
 
 def _show_plan(planned: PlannedStudy, version_major: int, store: RecordStore, ui: Ui) -> None:

@@ -121,12 +121,18 @@ def find_other_servers(
         SpecError: The variants of a sweep cannot be made, or a folder named is no PostgreSQL.
         HostError: A PostgreSQL is missing.
     """
-    specs = [spec for spec, _ in list_specs(study)] if study.is_comparison else []
-    servers = {spec.title: find_server(study.server, spec.server) for spec in specs}
     own = identify_server(reference_server(study))
-    others = {identify_server(server): server for server in servers.values() if identify_server(server) != own}
-    facts = {key: find_programs(server) for key, server in others.items()}
-    return {name: facts[key] for name, server in servers.items() if (key := identify_server(server)) in facts}
+    known: dict[tuple[object, ...], ServerFacts] = {}
+    found = {}
+    for spec, _ in list_specs(study) if study.is_comparison else ():
+        server = find_server(study.server, spec.server)
+        key = identify_server(server)
+        if key == own:
+            continue
+        if key not in known:
+            known[key] = find_programs(server)
+        found[spec.title] = known[key]
+    return found
 
 
 def read_machine(study: Study, home: Path, *, version_major: int) -> Machine:

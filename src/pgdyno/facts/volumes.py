@@ -92,7 +92,7 @@ class Ability(msgspec.Struct, frozen=True, kw_only=True):
     burst_iops: float | None = None
     """None without bursts."""
     burst_bytes_per_s: float | None = None
-    """Likewise."""
+    """None without bursts of bandwidth."""
 
 
 class _Volumes(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -8,7 +8,14 @@ import msgspec
 from rich.console import RenderableType
 
 from pgdyno.conduct.planned_server import describe_main_server, find_variant_obstacles
-from pgdyno.conduct.workspace import check_wal_homes, find_pooler, list_variant_folders, machine_of, read_other_disks
+from pgdyno.conduct.workspace import (
+    check_wal_homes,
+    find_other_servers,
+    find_pooler,
+    list_variant_folders,
+    machine_of,
+    read_other_disks,
+)
 from pgdyno.errors import ExitCode, HostError, SpecError, with_program
 from pgdyno.explain.finding import Finding, Severity
 from pgdyno.explain.preflight.rule_input import IntendedLoad, Intent
@@ -132,7 +139,8 @@ def check_study(study: Study, *, home: Path, is_planned: bool) -> Check:
         return _judge(named, host, facts, intent=Intent(horizon_s=DEFAULT_HORIZON_S), refusal=error)
     if not is_planned:
         intent = msgspec.structs.replace(intent, horizon_s=DEFAULT_HORIZON_S)
-    refused = find_variant_obstacles(study, host, facts, main=programs, find_programs=read_named_facts, user=user)
+    others = find_other_servers(study)
+    refused = find_variant_obstacles(study, host, facts, main=programs, others=others, user=user)
     return _judge(named, host, facts, intent=intent, others=tuple(refused))
 
 

@@ -110,7 +110,7 @@ def _check_enough(
         raise SpecError(
             f"{describe_minutes(asked_minutes)} too few for a verdict",
             detail=f"it takes {least} rounds of {(others + 2) * workloads} trials, plus disk, loading and clients",
-            hint=f"{suggest_minutes(math.ceil(needed_minutes))}shorter trials, or fewer workloads",
+            hint=f"{suggest_minutes(needed_minutes)}shorter trials, or fewer workloads",
         )
 
 

@@ -130,9 +130,10 @@ def round_up_budget(budget_s: float) -> float:
     return min(math.ceil(budget_s / 15.0) * 15.0, MOST_MINUTES * 60.0)
 
 
-def suggest_minutes(minutes: int) -> str:
-    """Return the beginning of a hint, `--minutes 7, `; nothing for more than a study takes."""
-    return f"--minutes {minutes}, " if minutes <= MOST_MINUTES else ""
+def suggest_minutes(minutes: float) -> str:
+    """Return the beginning of a hint, such as `--minutes 7, ` for 6.2; nothing for more than a study takes."""
+    whole = math.ceil(minutes)
+    return f"--minutes {whole}, " if whole <= MOST_MINUTES else ""
 
 
 def _order_rounds(
@@ -230,7 +231,7 @@ def _longest_block_s(workloads_count: int, experiment: Experiment) -> float:
 
 
 def _too_little_time(experiment: Experiment, needed_s: float, what: str) -> SpecError:
-    longer = suggest_minutes(math.ceil(needed_s / 60.0 + 0.05))
+    longer = suggest_minutes(needed_s / 60.0 + 0.05)
     shorter = "" if experiment.design is DesignKind.SWITCHBACK else "shorter trials, "
     return SpecError(
         f"{describe_minutes((experiment.budget_s or 0.0) / 60)} too few for a verdict",

@@ -117,7 +117,7 @@ def make_client_sweep(
 
 
 def plan_scaling(study: Study, plan: Plan, machine: Machine) -> Plan | None:
-    """Plan the sweep that follows a study, of the variants that may win the one that takes longest; return None if no sweep follows.
+    """Plan the sweep that follows a study, under the variant with which it takes longest, since any may win; None if none follows.
 
     Raises:
         SpecError: Its clients do not fit the settings of a variant, or its minutes are too few.
@@ -144,7 +144,7 @@ def plan_sweep(sweep: Study, followed: Plan, machine: Machine) -> Plan:
         SpecError: As for `plan_scaling`.
     """
     scales = machine.loaded_scales | {followed.scale, *(variant.scale for variant in sweep.variant if variant.scale)}
-    # As `make_client_sweep` has named it.
+    # `make_client_sweep` gives the winner as the only variant, by its title.
     base = sweep.variant[0].title if sweep.variant else ""
     major = machine.other_majors.get(base, machine.version_major)
     there = msgspec.structs.replace(machine, version_major=major, loaded_scales=scales, disk_card_s=0.0)

@@ -123,7 +123,7 @@ def order_search(workloads: Sequence[str], search: Search, times: Times, draw: r
         raise SpecError(
             f"{describe_minutes((search.budget_s or 0.0) / 60)} too few for an answer",
             detail=f"it takes {least * len(workloads)} trials of {times.duration_s:.0f} s, plus loading and restoring",
-            hint=f"{suggest_minutes(math.ceil(needed_s / 60.0 + 0.05))}shorter trials, or fewer workloads",
+            hint=f"{suggest_minutes(needed_s / 60.0 + 0.05)}shorter trials, or fewer workloads",
         )
     return order_plain(workloads, rounds, times, draw)
 

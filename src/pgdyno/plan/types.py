@@ -49,7 +49,7 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
     version_major: int
     """Major version of the study's PostgreSQL, in a comparison of the reference's."""
     other_majors: dict[str, int] = {}
-    """That of each variant on another PostgreSQL than the reference, by its name."""
+    """Major version of each variant on another PostgreSQL than the reference, by the variant's name."""
     loaded_scales: frozenset[int] = frozenset()
     """Scales whose data are already loaded for the study's server: they need no further time or space."""
     write_bytes_per_s: float | None = None

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import secrets
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -27,7 +26,7 @@ def write_durably(path: Path, content: bytes | Iterable[bytes]) -> None:
         OSError: It cannot be written; the old content stays. So it does after an error of what yields the parts.
     """
     # Another process may be writing the same file: each has a draft of its own, and the last one stays.
-    partial = path.with_name(f".{path.name}.{secrets.token_hex(4)}.partial")
+    partial = path.with_name(f".{path.name}.{os.urandom(4).hex()}.partial")
     try:
         with partial.open("wb") as file:
             file.writelines((content,) if isinstance(content, bytes) else content)

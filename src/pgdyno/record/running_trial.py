@@ -25,7 +25,7 @@ from pgdyno.record.samples.files import (
 )
 from pgdyno.record.samples.growing import GrowingLines, GrowingSamples
 from pgdyno.record.samples.rows import OsHeader, OsRows, ServerHeader, ServerRows
-from pgdyno.record.samples.server_machine import SERVER_LOG, convert_to_near
+from pgdyno.record.samples.server_machine import SERVER_LOG, convert_to_near, find_wall_offset_s
 from pgdyno.record.serverlog import read_serverlog
 from pgdyno.record.trial_data import TrialData
 from pgdyno.record.types import TrialRecord, TrialStatus
@@ -87,9 +87,8 @@ class RunningTrialReader:
         except OSError:
             return None
         machine, server = self._read_samples() if has_samples else (None, None)
-        # If the server is on another machine, the header of the machine's samples has that machine's clock.
-        header = (server and server.header) or (machine and machine.header)
-        offset_s = header.wall_s - header.monotonic_s if header else 0.0
+        # If the server is on another machine, the headers of its samples have that machine's clock.
+        offset_s = find_wall_offset_s(server, machine) or 0.0
         # pgbench writes each line when its second ends.
         end_s = told_epoch_s - offset_s
         start_s = end_s - (seconds[-1].elapsed_s if seconds else 0.0)

@@ -233,7 +233,7 @@ class RecordStore:
             for name in sorted(names.difference(BUILTIN_SCRIPTS))
         }
 
-    def place_scripts(self, plan: Plan) -> dict[str, str]:
+    def locate_scripts(self, plan: Plan) -> dict[str, str]:
         """Return the absolute path of each script's copy, by the script's name in the plan."""
         return {name: str((self.path / place).absolute()) for name, place in self.name_scripts(plan).items()}
 

@@ -17,6 +17,7 @@ from pgdyno.errors import PgdynoError
 from pgdyno.record.failover import AFTER_DIR, FAILOVER_FILE, FailoverRecord, Probes, read_failover, read_probes
 from pgdyno.record.generators.logs import (
     LoadLog,
+    find_log,
     list_logs,
     read_last_scheduled_s,
     read_own_transactions,
@@ -46,7 +47,13 @@ from pgdyno.record.samples.files import (
 from pgdyno.record.samples.pings import PING, PINGS_FILE, Pings, read_pings
 from pgdyno.record.samples.pooler import POOLER, POOLER_FILE, PoolerSamples, read_pooler
 from pgdyno.record.samples.series import Floats, Sampled
-from pgdyno.record.samples.server_machine import SERVER_LOG, convert_samples, read_server_clock, read_server_machine
+from pgdyno.record.samples.server_machine import (
+    SERVER_LOG,
+    convert_samples,
+    find_wall_offset_s,
+    read_server_clock,
+    read_server_machine,
+)
 from pgdyno.record.serverlog import AnyLogEvent, read_serverlog
 from pgdyno.record.transactions.pack import SUMMARY_FILE, find_parts, read_span
 from pgdyno.record.transactions.slices import (
@@ -226,7 +233,7 @@ def read_trial_data(folder: Path, record: TrialRecord) -> TrialData:
     attempt("transactions", lambda: [read_span(part) for place in folders for part in find_parts(place)])
     machine = attempt("os sampler", lambda: read_server_machine(folder))
     server = attempt("server sampler", lambda: read_server_samples(folder))
-    log_offset_s = _find_log_offset_s(record, (server, machine))
+    log_offset_s = _find_log_offset_s(record, server, machine)
     transactions = (
         None if is_loading else attempt(TRANSACTION_LOG, lambda: read_transactions(_list_logs(folder, record)))
     )
@@ -238,7 +245,9 @@ def read_trial_data(folder: Path, record: TrialRecord) -> TrialData:
         init=attempt("pgbench", lambda: _read_steps(folder)) if is_loading else None,
         warm_up=attempt("warm-up", lambda: _read_summary(folder / WARM_UP_DIR)) if record.planned.warm_up_s else None,
         transactions=transactions,
-        long_load=attempt("transactions", lambda: _read_long_load(folder, record, transactions)),
+        long_load=attempt(
+            "transactions", lambda: _read_long_load(lambda: _list_logs(folder, record), record, transactions)
+        ),
         os=machine,
         server_clock=attempt("os sampler", lambda: read_server_clock(folder)),
         server=server,
@@ -269,16 +278,16 @@ def read_trial_data(folder: Path, record: TrialRecord) -> TrialData:
     )
 
 
-def _find_log_offset_s(record: TrialRecord, sampled: Sequence[OsSamples | ServerSamples | None]) -> float:
+def _find_log_offset_s(record: TrialRecord, server: ServerSamples | None, machine: OsSamples | None) -> float:
     """Return what converts the clock of the machine that pgdyno ran on to the time of day in the server's log.
 
     Args:
         record: The trial's record. With load hosts its offset is to the time of day of one of them.
-        sampled: Samples whose headers have both clocks of the server's machine.
+        server: Samples of the server.
+        machine: Samples of its machine.
     """
-    headers = (one.header for one in sampled if one is not None and one.header is not None)
-    header = None if all(part.is_here for part in record.generators) else next(headers, None)
-    return record.clock_offset_s if header is None else header.wall_s - header.monotonic_s
+    found = None if all(part.is_here for part in record.generators) else find_wall_offset_s(server, machine)
+    return record.clock_offset_s if found is None else found
 
 
 def _read_failover(folder: Path, record: TrialRecord) -> FailoverData:
@@ -323,12 +332,16 @@ def _read_generator(folder: Path, part: LoadPart, record: TrialRecord, attempt: 
     """Read what one of several pgbenches left; of one on a load host also the samples of its machine, on this machine's clock."""
     place, source = folder / LOADS_DIR / part.host, f"{GENERATOR}: {part.host}"
     has_machine = not part.is_here
+
+    def list_own() -> list[LoadLog]:
+        return [find_log(place, part, TRANSACTIONS_DIR, clock_offset_s=record.clock_offset_s)]
+
     transactions = attempt(TRANSACTION_LOG, lambda: read_own_transactions(place / TRANSACTIONS_DIR))
     return GeneratorData(
         part=part,
         pgbench=attempt("pgbench", lambda: _read_printed(place)),
         transactions=transactions,
-        long_load=attempt("transactions", lambda: _read_long_load(folder, record, transactions, name=part.host)),
+        long_load=attempt("transactions", lambda: _read_long_load(list_own, record, transactions)),
         clock=attempt(source, lambda: read_part_clock(place, part)) if has_machine else None,
         os=attempt(source, lambda: _read_load_machine(place, part)) if has_machine else None,
     )
@@ -343,17 +356,16 @@ def _list_logs(folder: Path, record: TrialRecord) -> tuple[LoadLog, ...]:
 
 
 def _read_long_load(
-    folder: Path, record: TrialRecord, transactions: TransactionSummary | None, *, name: str | None = None
+    list_own: Callable[[], Sequence[LoadLog]], record: TrialRecord, transactions: TransactionSummary | None
 ) -> LongLoad | None:
     """Read when each transaction ran, where they take long; None for others, and where the load did not run in one piece.
 
     At a scheduled rate latencies count from the schedule, and not from when a client began.
 
     Args:
-        folder: The trial's.
-        record: Its record.
-        transactions: Summary of these transactions.
-        name: Of the only part that is wanted; None: of all pgbenches.
+        list_own: Lists the logs of these transactions.
+        record: The trial's record.
+        transactions: Their summary.
     """
     start_s, planned_s = record.load_start_monotonic_s, record.planned.duration_s
     if transactions is None or start_s is None or record.slice_s is not None or transactions.columns.has_lag:
@@ -361,9 +373,8 @@ def _read_long_load(
     if (transactions.latency().mean_us or 0.0) < 1e6 * LONG_RATIO * planned_s:
         return None
     start_epoch_s = start_s + record.clock_offset_s
-    logs = (log for log in _list_logs(folder, record) if name is None or (log.part and log.part.host == name))
     return read_long_load(
-        [(log.folder, log.behind_s) for log in logs],
+        [(log.folder, log.behind_s) for log in list_own()],
         from_epoch_s=start_epoch_s,
         until_epoch_s=start_epoch_s + planned_s,
     )

@@ -319,6 +319,10 @@ class PlaceFacts(msgspec.Struct, frozen=True, kw_only=True):
     """The file system of pg_wal, which may be that of the data."""
 
 
+EARLIEST = datetime.min.replace(tzinfo=UTC)
+"""In the place of when a record began that does not say."""
+
+
 def read_time(started_at: str) -> datetime | None:
     """Return when a record began, in UTC; None if it does not say."""
     try:

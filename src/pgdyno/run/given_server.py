@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import re
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -23,6 +22,7 @@ from pgdyno.plan.experiment import Variant
 from pgdyno.plan.live import TIMEOUTS
 from pgdyno.plan.types import PlannedPooler
 from pgdyno.record.types import UNREAD_LOG, UNSEEN_GAPS, Dataset, Gap, ServerFacts
+from pgdyno.run.given.access import with_settings
 from pgdyno.run.given.bounds import Bound
 from pgdyno.run.given.database import (
     copy_database,
@@ -498,17 +498,3 @@ def describe_content(data: DataSpec, scale: int) -> str:
     return "pgbench " + " ".join(
         f"{name}={value}" for name, value in sorted(keys.items()) if name not in _NOT_OF_TABLES
     )
-
-
-def with_settings(address: Address, settings: Mapping[str, SettingValue]) -> Address:
-    """Return the address of sessions that ask for settings, after what the user's own string asks for."""
-    if not settings:
-        return address
-    asked = " ".join(f"-c {name}={_escape(show_value(value))}" for name, value in settings.items())
-    options = f"{address.parameters.get('options', '')} {asked}".strip()
-    return msgspec.structs.replace(address, parameters={**address.parameters, "options": options})
-
-
-def _escape(value: str) -> str:
-    """Escape a value for libpq's options. Source: PostgreSQL's pg_split_opts()."""
-    return re.sub(r"([\\\s])", r"\\\1", value)

@@ -13,11 +13,12 @@ import msgspec
 from pgdyno.errors import SpecError
 from pgdyno.plan.types import PlannedPooler
 from pgdyno.record.types import Dataset, ServerFacts
+from pgdyno.run.given.access import with_settings
 from pgdyno.run.given.bounds import Bound
 from pgdyno.run.given.lock import StudyLock
 from pgdyno.run.given.machine import ServerMachine
 from pgdyno.run.given.poolers import try_pooler
-from pgdyno.run.given_server import GivenServerUnderTest, with_settings
+from pgdyno.run.given_server import GivenServerUnderTest
 from pgdyno.run.load.pgbench import Pgbench
 from pgdyno.run.postgres import sql
 from pgdyno.run.postgres.address import Address

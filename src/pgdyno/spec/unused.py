@@ -27,7 +27,7 @@ def check_used(study: Study, *, source: str, text: str) -> None:
     Raises:
         SpecError: There is one.
     """
-    for key in _list_unused(study):
+    for key in (field.name for field in _list_unused(study)):
         line = find_line(text, f"experiment.{key}")
         raise SpecError(
             f"{source}, line {line}: {key} of [experiment] has no effect: {_describe_use(study)}",
@@ -37,23 +37,22 @@ def check_used(study: Study, *, source: str, text: str) -> None:
 
 def without_unused(study: Study) -> ExperimentSpec:
     """Return the study's [experiment] without the keys that have no effect."""
-    defaults = ExperimentSpec()
-    return msgspec.structs.replace(study.experiment, **{key: getattr(defaults, key) for key in _list_unused(study)})
+    return msgspec.structs.replace(study.experiment, **{field.name: field.default for field in _list_unused(study)})
 
 
-def _list_unused(study: Study) -> list[str]:
+def _list_unused(study: Study) -> list[msgspec.structs.FieldInfo]:
     if study.is_comparison:
         return []
     used = _OF_SEARCH if study.search is not None else _OF_SCALING if study.scaling is not None else frozenset()
     fields = [field for field in msgspec.structs.fields(study.experiment) if field.name not in used]
-    return [field.name for field in fields if getattr(study.experiment, field.name) != field.default]
+    return [field for field in fields if getattr(study.experiment, field.name) != field.default]
 
 
 def _describe_use(study: Study) -> str:
     if study.search is not None:
         return "it applies to comparisons, not to a search"
     if study.scaling is not None:
-        return "it applies to the comparison before [scaling], and the study has none"
+        return "it is for the comparison before [scaling], and this study compares nothing"
     return "the study compares nothing"
 
 

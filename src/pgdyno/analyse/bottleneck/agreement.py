@@ -94,7 +94,7 @@ def _weaken(found: Bottleneck) -> Bottleneck:
 
 
 def _with_interval(found: Bottleneck, low: float | None, high: float | None, *, over: str = "") -> Bottleneck:
-    """Replace the interval of the share, in its evidence, too; `over` says of what it is, such as `3 rounds`."""
+    """Replace the interval of the share, in its evidence, too; `over` says what the interval is over, such as `3 rounds`."""
     if found.share is None:
         return found
     how = f"{found.share.how}, the interval over {over}" if over else found.share.how

@@ -63,9 +63,7 @@ def _has_wal_apart(record: StudyRecord) -> bool:
 
 def _list_devices(record: StudyRecord, top: str) -> set[str] | None:
     """List a device and those that it is made of; None if the record does not say of what a volume or an array is made."""
-    facts = record.preflight or PreflightFacts()
-    seen = (*facts.devices, *facts.wal_devices, *(device for one in facts.further for device in one.devices))
-    below = {device.name: device.below for device in seen}
+    below = {device.name: device.below for device in (record.preflight or PreflightFacts()).all_devices}
     found, waiting = set[str](), [top]
     while waiting:
         name = waiting.pop()

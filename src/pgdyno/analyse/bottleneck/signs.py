@@ -87,7 +87,7 @@ class Signs(msgspec.Struct, kw_only=True):
 
     @property
     def stolen_ratio(self) -> float:
-        """Share of the CPUs' time that the hypervisor gave to other guests; 0 of CPUs that were not told apart."""
+        """Share of the CPUs' time that the hypervisor gave to other guests; 0 if the load may use only some of them."""
         return 0.0 if self.is_cpu_subset else self.shares.get("cpu_steal_ratio") or 0.0
 
     @property

@@ -13,6 +13,7 @@ from typing import NamedTuple, TypeVar
 from pgdyno.analyse.disk.demand import UseKind
 from pgdyno.analyse.estimate import Estimate, estimate_over_trials
 from pgdyno.analyse.types import OTHERS_RATIO, TrialAnalysis
+from pgdyno.record.samples.os_series import left_ratio
 
 _T = TypeVar("_T")
 COUNTED_IN_ROUNDS = {UseKind.WAL: "wal_bytes", UseKind.READ_BYTES: "device_read_bytes"}
@@ -40,7 +41,7 @@ class FinishedTrial(NamedTuple):
         return self.seen.record.slice_s is not None
 
     def use(self, amount: float, *, left_ratio: float = 1.0) -> Usage:
-        """Return the use of a resource in this trial, as much as that per second."""
+        """Return this trial's use of a resource, `amount` a second."""
         return Usage(amount, self.rate_tps, self.seen.record.planned.round, left_ratio)
 
 
@@ -51,7 +52,7 @@ class CpuUse(NamedTuple):
     cpus: int
     """How many CPUs there are."""
     idle_ratio: float
-    """The share that was idle of those that the study may use."""
+    """Idle share of the CPUs that the study may use."""
     others_ratio: float | None
     """What other programs used of them; None if that is not known."""
 
@@ -93,10 +94,11 @@ def watch_cpus(trial: FinishedTrial, usable: float) -> CpuUse | None:
     own = busy - others if is_narrowed or others > OTHERS_RATIO else busy
     stolen = 0.0 if is_narrowed else shares.get("cpu_steal_ratio") or 0.0
     used = max(0.0, own) * count
+    idle = 1.0 - used / usable if is_narrowed else 1.0 - busy - stolen
     return CpuUse(
-        usage=trial.use(used, left_ratio=max(0.01, 1.0 - stolen)),
+        usage=trial.use(used, left_ratio=left_ratio(stolen)),
         cpus=count,
-        idle_ratio=max(0.0, 1.0 - used / usable if is_narrowed else 1.0 - busy - stolen),
+        idle_ratio=max(0.0, idle),
         others_ratio=told,
     )
 

@@ -79,7 +79,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     """Duration of the rounds of these pairs, changes and restores included."""
     verdict: Verdict
     last_trial: int | None = None
-    """The number of the (first) trial of the last pair's round; None without pairs."""
+    """Number of the first trial in the round of the last pair; None without pairs."""
 
 
 class VariantFigures(msgspec.Struct, frozen=True, kw_only=True):

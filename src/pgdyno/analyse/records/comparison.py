@@ -90,7 +90,8 @@ def list_differences(first: Side, other: Side) -> tuple[RecordDifference, ...]:
 def ask_alike(first: Side, other: Side) -> bool:
     """Return whether two sides ask the same question, whatever the answers are and however far they may be trusted.
 
-    Checkpoints and cliffs that only one of two has are part of its answer, unless its trials were meant to last longer.
+    If their trials were meant to last about as long, checkpoints and cliffs that only one has are part of the answer;
+    otherwise, of the question.
     """
     rules = _ASKED if questions.last_alike(first, other) else _QUESTIONS
     return not any(one.standing is DifferenceGravity.REFUSED for rule in rules for one in rule(first, other))

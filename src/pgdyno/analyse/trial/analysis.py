@@ -38,8 +38,8 @@ from pgdyno.record.samples.series import Sampled
 from pgdyno.record.trial_data import TRANSACTION_LOG, TrialData
 from pgdyno.record.types import StudyRecord, TrialStatus, why_missing
 
-# While a server is frozen, time goes on for the session, the wait and the flush that it is in.
-_WITH_FROZEN_TIME = "_ms"
+# While a server is frozen, time goes on for its sessions, waits and flushes: every counter of milliseconds holds the pauses.
+_TIME_SUFFIX = "_ms"
 
 
 def analyse_trial(
@@ -131,9 +131,7 @@ def _make_sliced_figures(record: StudyRecord, workload: PlannedWorkload, data: T
         counts_per_transaction={
             **sliced.counts_per_transaction,
             **{
-                name: count
-                for name, count in figures.counts_per_transaction.items()
-                if not name.endswith(_WITH_FROZEN_TIME)
+                name: count for name, count in figures.counts_per_transaction.items() if not name.endswith(_TIME_SUFFIX)
             },
         },
         pgbench_tps=figures.pgbench_tps if record.plan.takes_turns else None,

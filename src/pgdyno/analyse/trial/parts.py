@@ -42,7 +42,7 @@ def _measure_each(
             name=name,
             endpoints=tuple(one.part.endpoint or "" for one in of),
             clients=sum(one.part.clients for one in of),
-            tps=_find_tps(of, latency, steady, data.record),
+            tps=_find_tps(of, seen, steady, data.record),
             latency_mean_ms=None if latency is None else measure_mean_ms(latency),
             percentiles=() if latency is None else measure_percentiles(latency),
             failed_count=_sum_known([None if one.pgbench is None else one.pgbench.failed_count for one in of]),
@@ -58,21 +58,18 @@ def _find_steady_part(throughput: TrialThroughput) -> tuple[int, int] | None:
 
 def _find_tps(
     members: Sequence[GeneratorData],
-    latency: LatencyHistogram | None,
+    seen: Sequence[LatencyHistogram | None],
     steady: tuple[int, int] | None,
     record: TrialRecord,
 ) -> float | None:
     """Return the TPS of a part; long transactions count by the share of their time, as in `measure_throughput`."""
     length_s = record.load_s if steady is None else steady[1] - steady[0]
-    if latency is None or not length_s:
-        return None
-    if not any(one.long_load for one in members):
-        return latency.count / record.log_sampling_rate / length_s
     rates = []
-    for one in members:
+    for one, latency in zip(members, seen, strict=True):
+        if latency is None or not length_s:
+            return None
         if (long := one.long_load) is None:
-            seen = _find_latency(one, steady)
-            rates.append(0.0 if seen is None else seen.count / length_s)
+            rates.append(latency.count / length_s)
             continue
         from_s, until_s = (long.from_epoch_s, long.until_epoch_s) if steady is None else steady
         rates.append(long.count(from_s, until_s) / (until_s - from_s))

@@ -5,9 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Protocol, TextIO, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.markup import escape
@@ -40,24 +38,25 @@ class PipedConsole(Console):
         raise BrokenPipeError
 
 
-@contextmanager
-def writing() -> Iterator[TextIO]:
-    """Yield stdout, and flush what was written: a failure at exit would have a code of Python's own.
+def write_out(content: str | bytes) -> None:
+    """Write to stdout and flush it: a failure at exit would have a code of Python's own.
 
     Raises:
         OSError: It cannot be written, or is closed.
     """
     if sys.stdout is None:
         raise OSError(errno.EBADF, os.strerror(errno.EBADF), "stdout")
-    yield sys.stdout
+    if isinstance(content, str):
+        sys.stdout.write(content)
+    else:
+        sys.stdout.buffer.write(content)
     sys.stdout.flush()
 
 
 def show_result(result: Result, *, as_json: bool) -> None:
     """Print a flow's result on stdout."""
     if as_json:
-        with writing() as stdout:
-            stdout.buffer.write(result.to_json().rstrip() + b"\n")
+        write_out(result.to_json().rstrip() + b"\n")
         return
     # A path may hold what rich takes for a style.
     console = PipedConsole(highlight=False, markup=False)
@@ -100,8 +99,7 @@ def show_error(error: PgdynoError, *, as_json: bool) -> None:
         document = {
             "error": {"fact": error.fact, "detail": error.detail, "hint": hint, "exit_code": int(error.exit_code)}
         }
-        with writing() as stdout:
-            stdout.buffer.write(msgspec.json.encode(document) + b"\n")
+        write_out(msgspec.json.encode(document) + b"\n")
 
 
 def _escape(words: str) -> str:

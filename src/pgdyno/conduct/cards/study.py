@@ -117,13 +117,13 @@ def predict_study_cards_s(study: Study, home: Path, bindir: Path) -> float:
 def _plan_cards(
     folders: Sequence[tuple[Path, Path | None]], home: Path, bindir: Path, clock: ClockTest | None
 ) -> StudyCard:
-    """Plan the cards of folders of data, each with that of pg_wal if it has one of its own; those of the reference are first."""
+    """Plan the cards of folders of data, each with its own folder of pg_wal or None; the reference's come first."""
     root, wal_dir = folders[0]
     card = _plan_card(root, home, bindir, clock)
     if wal_dir is not None and read_tunables(root, wal_dir).wal_disk is not None:
         card = msgspec.structs.replace(card, wal=_plan_card(wal_dir, home, bindir, clock))
     planned = {one.device: one for one in (card, *card.further)}
-    for folder in filter(None, itertools.chain(*folders)):
+    for folder in filter(None, itertools.chain(*folders[1:])):
         if (device := read_disk_facts(folder).device) not in planned:
             planned[device] = _plan_card(folder, home, bindir, clock)
     return msgspec.structs.replace(card, others=tuple(planned.values())[1 + len(card.further) :])

@@ -116,7 +116,7 @@ def run_given_sweep(store: RecordStore, ready: ReadyServer, ui: Ui) -> None:
     if record.study.scaling is None:
         return
     if not store.scaling.exists:
-        begin_scaling(store, machine=ready.machine, find_programs=lambda _: ready.facts, ui=ui)
+        begin_scaling(store, machine=ready.machine, facts=ready.facts, ui=ui)
     run_given_trials(store.scaling, ready, ui)
 
 

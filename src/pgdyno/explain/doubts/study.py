@@ -302,15 +302,7 @@ def _share_above(
         seen = [value for trial in workload.trials if (value := trial.shares.get(share)) is not None]
         above = [value for value in seen if value > threshold_ratio]
         if above:
-            # Of live pairs only the whole trials before them measure the machine.
-            of = f"{len(above)} of {len(seen)} trials"
-            if len(seen) < len(workload.trials):
-                measured = "in which this was measured"
-                of = (
-                    f"the one trial {measured}"
-                    if len(seen) == 1
-                    else f"{len(above)} of the {len(seen)} trials {measured}"
-                )
+            of = _count_above(len(above), len(seen), len(workload.trials))
             yield Finding(
                 severity=Severity.WARNING,
                 claim=claim,
@@ -318,6 +310,14 @@ def _share_above(
                 advice=advice,
                 workload=workload.name,
             )
+
+
+def _count_above(above: int, seen: int, trials: int) -> str:
+    """Say in how many trials a share was too large: of live pairs only the whole trials before them measure the machine."""
+    if seen == trials:
+        return f"{above} of {seen} trials"
+    which = "the one trial" if seen == 1 else f"{above} of the {seen} trials"
+    return f"{which} in which this was measured"
 
 
 def _sentence(words: str) -> str:

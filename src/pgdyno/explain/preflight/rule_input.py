@@ -91,11 +91,10 @@ class RuleInput(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def device_names(self) -> frozenset[str]:
         """Names of all devices of data and WAL, also of variants."""
-        further = self.facts.further
-        disks = (self.host.data_disk, self.facts.wal, *(one.disk for one in further))
-        seen = (*self.facts.devices, *self.facts.wal_devices, *(device for one in further for device in one.devices))
+        disks = (self.host.data_disk, self.facts.wal, *(one.disk for one in self.facts.further))
         return frozenset(
-            {device.name for device in seen} | {disk.block_device for disk in disks if disk and disk.block_device}
+            {device.name for device in self.facts.all_devices}
+            | {disk.block_device for disk in disks if disk and disk.block_device}
         )
 
 

@@ -180,7 +180,7 @@ def _compose(store: RecordStore, subject: Subject, wishes: ConfirmOptions) -> St
     asked = next(one for one in study.workload if one.name == was.name)
     load = msgspec.structs.replace(
         asked,
-        scripts=place_scripts(was.scripts, store.place_scripts(store.read_record().plan)),
+        scripts=place_scripts(was.scripts, store.locate_scripts(store.read_record().plan)),
         clients=was.clients,
         threads=was.threads,
         mode=was.mode,

@@ -75,7 +75,7 @@ def clean_given(dsn: str, *, ui: Ui) -> CleanedServer:
 
 
 def _keeping_studies_away(dsn: str, address: Address) -> AbstractContextManager[object]:
-    """Return the context in which no study begins in a server; behind a pooler of transactions, raise an error if one has begun."""
+    """Return the context that keeps studies from beginning in a server; behind a pooler that shares sessions, refuse one that has begun."""
     if has_pooled_transactions(dsn):
         refuse_second_study(address)
         return nullcontext()

@@ -50,7 +50,7 @@ class _Part:
         self.store, self.name = store, name
         self.data: dict[int, TrialData] = {}
         self.began_s: dict[int, float] = {}
-        """By trial, when its load began as that was first seen."""
+        """When the load of each trial began, as it was first seen."""
         self.memory = TrialMemory()
         self._stamps: dict[int, tuple[int, int]] = {}
 
@@ -194,7 +194,7 @@ class LiveRecord:
                         state=stage.value,
                         ended=ended,
                         running=running,
-                        sweep=find_waiting_sweep(part.store),
+                        sweep=find_waiting_sweep(part.store, of),
                     )
                 )
         self._course = tuple(views)
@@ -232,7 +232,7 @@ class LiveRecord:
 
 
 def _stamp(path: Path) -> tuple[int, int] | None:
-    """Return what tells a file or folder from one that takes its place, its inode and when it was changed; None if it is gone."""
+    """Return the inode of a file or folder and when it was changed, which tell it from one in its place; None if it is gone."""
     try:
         seen = path.stat()
     except FileNotFoundError:

@@ -15,7 +15,7 @@ from typing import NoReturn
 import msgspec
 
 from pgdyno.conduct.ui import Ui
-from pgdyno.errors import PgdynoError, why
+from pgdyno.errors import PgdynoError, describe_failure
 from pgdyno.flow.live.record import LiveRecord
 from pgdyno.record.store import RecordStore
 from pgdyno.report.exports.openmetrics import MEDIA_TYPE, render_openmetrics
@@ -125,7 +125,7 @@ def _update(live: LiveRecord, updates: Updates, *, is_full: bool) -> LiveRecord:
     except (PgdynoError, OSError) as exc:
         if not live.has_read:
             return live
-        updates.put({"problem": msgspec.json.encode(exc.reason if isinstance(exc, PgdynoError) else why(exc))})
+        updates.put({"problem": msgspec.json.encode(describe_failure(exc))})
         # What was read of a record that is gone may not pass for one that is made in its place.
         return LiveRecord(live.store, has_read=True)
     return live

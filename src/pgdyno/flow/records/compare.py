@@ -109,9 +109,10 @@ def identify_record(store: RecordStore) -> tuple[object, ...]:
     host = record.host
     machine = None if host is None else (host.host_name, host.kernel, host.memory_bytes)
     # A job may start one command on many machines in the same second, and in containers they may have one name.
-    first = [read_trial(path) for path in [*store.list_trial_files().values()][:1]]
-    began = [(trial.clock_offset_s, trial.load_start_monotonic_s) for trial in first]
-    return record.started_at, record.command, machine, record.name, *began
+    first = next(iter(store.list_trial_files().values()), None)
+    trial = None if first is None else read_trial(first)
+    began = None if trial is None else (trial.clock_offset_s, trial.load_start_monotonic_s)
+    return record.started_at, record.command, machine, record.name, began
 
 
 def refuse_copies(paths: Sequence[Path], stores: Sequence[RecordStore]) -> None:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 
 from pgdyno.conduct.progress import read_progress
 from pgdyno.conduct.ui import Ui
 from pgdyno.errors import SpecError
 from pgdyno.record.store import RecordStore, find_records, open_record
-
-_FIRST = datetime.min.replace(tzinfo=UTC)
+from pgdyno.record.types import EARLIEST
 
 
 def find_record(named: Path | None, records: Path, *, ui: Ui) -> RecordStore:
@@ -29,7 +28,7 @@ def find_record(named: Path | None, records: Path, *, ui: Ui) -> RecordStore:
     for store in found:
         try:
             # Times of the clock at each place do not tell: it is put back in autumn, and records come from other zones.
-            began[store] = store.read_record().began or _FIRST
+            began[store] = store.read_record().began or EARLIEST
         except SpecError as error:
             problems.append(error)
     if not began:

@@ -5,7 +5,7 @@ Existing reports are read and not written again, so that the journal of a year's
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 
 import msgspec
@@ -16,7 +16,7 @@ from pgdyno.errors import PgdynoError, with_program
 from pgdyno.flow.report import compose_report
 from pgdyno.flow.terminal import print_document
 from pgdyno.record.store import JSON_FILE, RecordStore, describe_path, find_records
-from pgdyno.record.types import TrialRecord, TrialStatus, read_time
+from pgdyno.record.types import EARLIEST, TrialRecord, TrialStatus, read_time
 from pgdyno.report.documents.report import REPORT_VERSION
 from pgdyno.report.forms.plain import render_line
 from pgdyno.report.host_words import describe_machine
@@ -64,7 +64,7 @@ def read_journal(folder: Path) -> JournalResult:
 
 def _began(entry: JournalEntry) -> datetime:
     """Return when a study began; the earliest time where the record does not say."""
-    return read_time(entry.started_at) or datetime.min.replace(tzinfo=UTC)
+    return read_time(entry.started_at) or EARLIEST
 
 
 def _read_entry(store: RecordStore) -> JournalEntry:

@@ -8,7 +8,7 @@ import msgspec
 from rich.console import RenderableType
 
 from pgdyno.conduct.progress import Stage, read_progress
-from pgdyno.errors import SpecError, why, with_program
+from pgdyno.errors import SpecError, describe_failure, with_program
 from pgdyno.record.store import describe_path, find_records
 from pgdyno.record.types import TrialStatus
 from pgdyno.report.forms.plain import Heading, render_line, render_rows
@@ -84,6 +84,5 @@ def view_records(folder: Path) -> RecordList:
                 )
             )
         except (SpecError, OSError) as error:
-            problem = error.reason if isinstance(error, SpecError) else why(error)
-            lines.append(RecordLine(path=describe_path(store.path), problem=problem))
+            lines.append(RecordLine(path=describe_path(store.path), problem=describe_failure(error)))
     return RecordList(folder=describe_path(folder), records=tuple(lines))

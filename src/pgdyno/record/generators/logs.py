@@ -41,14 +41,13 @@ def list_logs(folder: Path, transactions: str, *, clock_offset_s: float) -> tupl
     parts = [(place, read_part(place)) for place in find_part_folders(folder)]
     if not parts:
         return (LoadLog(folder=folder / transactions, part=None, behind_s=0.0),)
-    return tuple(
-        LoadLog(
-            folder=place / transactions,
-            part=part,
-            behind_s=clock_offset_s - find_clock_offset_s(part, read_part_clock(place, part)),
-        )
-        for place, part in parts
-    )
+    return tuple(find_log(place, part, transactions, clock_offset_s=clock_offset_s) for place, part in parts)
+
+
+def find_log(folder: Path, part: LoadPart, transactions: str, *, clock_offset_s: float) -> LoadLog:
+    """Find the log of one of several pgbenches, in its folder; otherwise as `list_logs`."""
+    behind_s = clock_offset_s - find_clock_offset_s(part, read_part_clock(folder, part))
+    return LoadLog(folder=folder / transactions, part=part, behind_s=behind_s)
 
 
 def read_transactions(logs: Sequence[LoadLog]) -> TransactionSummary:

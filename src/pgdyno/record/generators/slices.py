@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from pgdyno.record.generators.parts import find_clock_offset_s, find_part_folders, read_part, read_part_clock
+from pgdyno.record.generators.logs import list_logs
 from pgdyno.record.transactions.slices import Slice, SliceLoad, SliceReader
 
 
@@ -35,13 +35,13 @@ class MergedSliceReader:
     """
 
     def __init__(self, folder: Path, transactions: str, *, clock_offset_s: float) -> None:
-        self._readers: list[tuple[str, SliceReader]] = []
-        for place in find_part_folders(folder):
-            part = read_part(place)
-            offset_s = find_clock_offset_s(part, read_part_clock(place, part))
-            self._readers.append((part.part, SliceReader(place / transactions, clock_offset_s=offset_s)))
-        if not self._readers:
-            self._readers.append(("", SliceReader(folder / transactions, clock_offset_s=clock_offset_s)))
+        self._readers = [
+            (
+                "" if log.part is None else log.part.part,
+                SliceReader(log.folder, clock_offset_s=clock_offset_s - log.behind_s),
+            )
+            for log in list_logs(folder, transactions, clock_offset_s=clock_offset_s)
+        ]
         self._found: list[list[SliceLoad]] = [[] for _ in self._readers]
 
     def take(self, slices: Sequence[Slice], *, is_ended: bool = False) -> Iterator[MergedSlice]:

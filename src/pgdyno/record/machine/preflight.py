@@ -292,3 +292,8 @@ class PreflightFacts(msgspec.Struct, frozen=True, kw_only=True):
     """None where the machine has no battery."""
     server: ServerSnapshot | None = None
     unseen: tuple[Unseen, ...] = ()
+
+    @property
+    def all_devices(self) -> tuple[BlockDevice, ...]:
+        """All devices below data and WAL, also of variants."""
+        return (*self.devices, *self.wal_devices, *(device for one in self.further for device in one.devices))

@@ -22,8 +22,6 @@ _KB = 1024
 CPU_KINDS = ("user", "nice", "system", "irq", "softirq", "iowait", "steal", "idle")
 _NOT_BUSY = ("iowait", "steal", "idle")
 _PROGRAMS = ("user", "nice", "system")
-_AWAITED = {"disk_read_await_ms": "reads", "disk_write_await_ms": "writes", "disk_flush_await_ms": "flushes"}
-"""The requests whose mean time each series has."""
 
 
 def list_cpus(samples: OsSamples) -> tuple[str, ...]:
@@ -65,9 +63,14 @@ def steal(samples: OsSamples) -> Sampled:
     return next(series for series in cpu_shares(samples) if series.label == "steal")
 
 
-def share_of_left(ratio: float, stolen_ratio: float | None) -> float:
+def left_ratio(stolen_ratio: float) -> float:
+    """Return the share of all CPUs' time that the hypervisor left them."""
+    return max(0.01, 1.0 - stolen_ratio)
+
+
+def share_of_left(ratio: float, stolen_ratio: float) -> float:
     """Return a share of all CPUs' time as one of the time that the hypervisor left them: stolen time is busy with nothing."""
-    return min(1.0, ratio / max(0.01, 1.0 - (stolen_ratio or 0.0)))
+    return min(1.0, ratio / left_ratio(stolen_ratio))
 
 
 def cpu_of_others(samples: OsSamples) -> Sampled:
@@ -227,6 +230,11 @@ def disk_series(samples: OsSamples, device: str) -> dict[str, Sampled]:
         # The kernel's clock ticks between the samples, so that a fully busy interval can be slightly above 1.
         "disk_util_ratio": np.minimum(grown["io_ms"] / 1000 / steps_s, 1.0),
     }
+    requests = {
+        "disk_read_await_ms": grown["reads"],
+        "disk_write_await_ms": grown["writes"],
+        "disk_flush_await_ms": grown["flushes"],
+    }
     return {
         metric: _os_rate(
             samples,
@@ -234,7 +242,7 @@ def disk_series(samples: OsSamples, device: str) -> dict[str, Sampled]:
             device,
             series,
             columns=(f"disk.{device}/reads",),
-            weights=grown.get(_AWAITED.get(metric, "")),
+            weights=requests.get(metric),
         )
         for metric, series in values.items()
     }

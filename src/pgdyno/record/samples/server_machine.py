@@ -8,7 +8,7 @@ import msgspec
 
 from pgdyno.record.frames import pl
 from pgdyno.record.samples.clock import SERVER_CLOCK_FILE, ClockFit, fit_clock, read_exchanges
-from pgdyno.record.samples.files import OsSamples, read_os_samples
+from pgdyno.record.samples.files import OsSamples, ServerSamples, read_os_samples
 
 SERVER_LOG = "server.log"
 """PostgreSQL's log of a trial on a server of pgdyno's own."""
@@ -49,6 +49,12 @@ def convert_to_near(samples: OsSamples, folder: Path) -> OsSamples:
             raise ValueError("the clock of the server's machine was not compared, so that its samples have no time")
         return samples
     return convert_samples(samples, clock)
+
+
+def find_wall_offset_s(server: ServerSamples | None, machine: OsSamples | None) -> float | None:
+    """Return what converts CLOCK_MONOTONIC of the server's machine to its time of day; None without a header."""
+    header = (server and server.header) or (machine and machine.header)
+    return header.wall_s - header.monotonic_s if header else None
 
 
 def convert_samples(samples: OsSamples, clock: ClockFit) -> OsSamples:

@@ -1,8 +1,8 @@
 """Read when transactions ran, and how much of each lies within a stretch of time.
 
-The clients of a load begin together and, while their transactions take about as long, end them in waves. Of long ones so few
-waves fit into a load that the number which end within it is off by up to one for each client, alike in all trials. So each
-counts by the share of its time that lies within. pgbench lets the transactions end that run when its time is over, and logs
+The clients of a load begin together and, while their transactions take about as long, end them in waves. If transactions are
+long, only a few waves fit into a load, and the number that ends within it is off by up to one per client, by as much in every
+trial. So each counts by the share of its time that lies within. pgbench lets the transactions end that run when its time is over, and logs
 them, so that those under way at the end of a load are in its log, too.
 """
 
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from pgdyno.record.transactions.pack import find_parts, read_ok
 
 LONG_RATIO = 0.01
-"""Mean latency by the length of a load from which on its transactions are long. Below it, waves are many and soon blur."""
+"""From this ratio of mean latency to the length of the load on, transactions are long. Below it many waves soon blur."""
 
 
 class TransactionTimes(msgspec.Struct, frozen=True, kw_only=True, eq=False):
@@ -46,7 +46,7 @@ class TransactionTimes(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 
 
 class LongLoad(msgspec.Struct, frozen=True, kw_only=True, eq=False):
-    """The transactions of a load, or of a part of it, in which they take long, and while its clients went on to begin them."""
+    """The long transactions of a load or of a part of it, and the time in which its clients went on to begin them."""
 
     times: TransactionTimes
     from_epoch_s: float
@@ -101,8 +101,8 @@ def read_long_load(logs: Sequence[tuple[Path, float]], *, from_epoch_s: float, u
 
     Args:
         logs: The folder of packed transactions of each pgbench, and the seconds by which its stamps are behind the times below.
-        from_epoch_s: When no client had begun yet, at the latest.
-        until_epoch_s: When all clients went on at the least.
+        from_epoch_s: Until then no client had begun.
+        until_epoch_s: Until then, at least, all clients went on.
 
     Raises:
         OSError, ValueError: As for `read_times`.

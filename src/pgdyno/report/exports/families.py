@@ -79,7 +79,7 @@ def list_studies(report: ReportInput) -> list[tuple[str, StudyAnalysis]]:
 
 
 def name_record(folder: Path) -> str:
-    """Return the name of a record's folder, which is called "." or ".." from within; a link to it has a name of its own."""
+    """Return the name of a record's folder, also where its path is "." or ".."; a link keeps its own name."""
     absolute = folder.absolute()
     return absolute.resolve().name if absolute.name == ".." else absolute.name
 

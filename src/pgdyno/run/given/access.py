@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+
+import msgspec
 
 from pgdyno.errors import PgdynoError, SpecError
 from pgdyno.run.given import conninfo
@@ -18,6 +21,8 @@ from pgdyno.run.given.password_command import PasswordCommand
 from pgdyno.run.host.log import LOG
 from pgdyno.run.postgres.address import Address
 from pgdyno.run.postgres.passfile import format_passfile, name_passfile, open_passfile
+from pgdyno.spec.table import SettingValue
+from pgdyno.spec.variant import show_value
 
 # They belong to a single connection, are set again, or only named what libpq has resolved.
 _NOT_HANDED_ON = {
@@ -117,3 +122,17 @@ def _renewing(descriptor: int, command: PasswordCommand) -> Iterator[None]:
         with writing:
             is_over.set()
         thread.join(_PARTING_S)
+
+
+def with_settings(address: Address, settings: Mapping[str, SettingValue]) -> Address:
+    """Return the address of sessions that ask for settings, after what the user's own string asks for."""
+    if not settings:
+        return address
+    asked = " ".join(f"-c {name}={_escape(show_value(value))}" for name, value in settings.items())
+    options = f"{address.parameters.get('options', '')} {asked}".strip()
+    return msgspec.structs.replace(address, parameters={**address.parameters, "options": options})
+
+
+def _escape(value: str) -> str:
+    """Escape a value for libpq's options. Source: PostgreSQL's pg_split_opts()."""
+    return re.sub(r"([\\\s])", r"\\\1", value)

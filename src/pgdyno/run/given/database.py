@@ -47,7 +47,6 @@ JOIN pg_catalog.pg_database d ON d.oid = a.datid WHERE d.datname = %s AND a.uses
 _CANCEL_COPY: LiteralString = """
 SELECT pg_catalog.pg_cancel_backend(pid) FROM pg_catalog.pg_stat_get_activity(NULL)
 WHERE state = 'active' AND pg_catalog.starts_with(query, %s)"""
-_SIZE: LiteralString = "SELECT pg_catalog.pg_database_size(%s::name) AS bytes"
 
 
 def create_database(address: Address) -> OwnDatabase:
@@ -80,12 +79,10 @@ def note_loaded(address: Address, database: OwnDatabase, content: str) -> OwnDat
     Raises:
         StepFailedError: The server refuses, or the database is not pgdyno's any more.
     """
-    check_own(address, database.name)
+    there = check_own(address, database.name) or database
     with refusing("mark the loaded database"), sql.connect(address) as connection:
-        with timeouts.limit(connection):
-            (row,) = connection.execute(_SIZE, (database.name,)).fetchall()
         _comment(connection, database.name, _token(database.name), content)
-    return msgspec.structs.replace(database, content=content, size_bytes=row["bytes"])
+    return msgspec.structs.replace(database, content=content, size_bytes=there.size_bytes)
 
 
 def find_loaded(address: Address, content: str) -> OwnDatabase | None:
@@ -135,7 +132,7 @@ def drop_database(address: Address, database: OwnDatabase) -> None:
     Raises:
         StepFailedError: It is not pgdyno's, or the server refuses.
     """
-    if not check_own(address, database.name):
+    if check_own(address, database.name) is None:
         return
     words: LiteralString = "DROP DATABASE IF EXISTS {name}"
     with refusing("drop a database"), sql.connect(address) as connection:
@@ -218,7 +215,7 @@ def _settle(connection: sql.Connection, name: str) -> None:
 
 
 def _cancel_copy(address: Address, name: str) -> None:
-    """Have the server give up a copy that nobody waits for any more: it would be there once this study has ended."""
+    """Have the server cancel a copy that nobody waits for any more: else it would finish it after this study has ended."""
     with (
         contextlib.suppress(psycopg.Error, StepFailedError),
         sql.connect(address) as connection,

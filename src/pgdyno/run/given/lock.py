@@ -76,7 +76,7 @@ class StudyLock:
         session = sql.connect(self._address)
         try:
             if self._mark is not None:
-                # Where only the connection was lost, the server does not know it for hours.
+                # If only the connection was lost, the server keeps the old session for hours.
                 sql.end_named_session(session, _NAME, self._mark)
             self._mark = sql.mark_session(session)
             sql.name_session(session, _NAME)

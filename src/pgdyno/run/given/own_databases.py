@@ -49,7 +49,7 @@ class OwnDatabase(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     content: str
-    """What is loaded; empty until it is complete, once dropping it was broken off, and for the copy that a trial runs in."""
+    """What is loaded; empty before that is complete, after a DROP DATABASE that was broken off, and for the copy of a trial."""
     size_bytes: int
     sessions: int
     """Sessions that are connected to it, without the server's own workers."""
@@ -123,13 +123,13 @@ def _look_into(address: Address, name: str, *, token: str) -> str:
     return f"it has no mark, and holds {count} objects" if count else ""
 
 
-def check_own(address: Address, name: str) -> bool:
-    """Return whether a database of that name is there; raise an error if it is not pgdyno's."""
+def check_own(address: Address, name: str) -> OwnDatabase | None:
+    """Return the database of that name as it is now, None if there is none; raise an error if it is not pgdyno's."""
     own, foreign = list_databases(address)
     doubt = next((one.reason for one in foreign if one.name == name), None)
     if doubt is not None:
         raise StepFailedError(f"the database {name} is not pgdyno's", detail=doubt)
-    return any(one.name == name for one in own)
+    return next((one for one in own if one.name == name), None)
 
 
 @contextmanager

@@ -16,6 +16,7 @@ import msgspec
 
 from pgdyno.errors import SpecError, StepFailedError, why
 from pgdyno.plan.plan import PlannedWorkload
+from pgdyno.run.given.access import with_settings
 from pgdyno.run.given.database import create_database, drop_if_possible
 from pgdyno.run.given.poolers import find_statement_refusal
 from pgdyno.run.host.clock import monotonic_s
@@ -184,8 +185,7 @@ class _WriteCheck:
 
 def _in_english(address: Address) -> Address:
     """Return the address of sessions that get English messages, which are read here, where the role may ask for that."""
-    options = f"{address.parameters.get('options', '')} -c lc_messages=C".strip()
-    asking = msgspec.structs.replace(address, parameters={**address.parameters, "options": options})
+    asking = with_settings(address, {"lc_messages": "C"})
     try:
         sql.connect(asking).close()
     except StepFailedError:

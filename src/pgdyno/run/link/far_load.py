@@ -157,10 +157,10 @@ def die_with_parent() -> None:
 
 
 def runs_pgbench(child: subprocess.Popen[bytes]) -> bool:
-    """Return whether a child runs pgbench, and no longer a script that becomes it: Debian's has sockets of its own meanwhile."""
+    """Return whether a child runs pgbench itself. Debian's is first a script, which has sockets of its own until it becomes pgbench."""
     if "pgbench" in os.path.basename(os.readlink(f"/proc/{child.pid}/exe")):  # noqa: PTH115, PTH119
         return True
-    # A program that only may be run is no script.
+    # A file that may be run but not read is no script.
     with contextlib.suppress(PermissionError), open(child.args[0], "rb") as program:  # type: ignore[index] # noqa: PTH123
         return program.read(2) != b"#!"
     return True
@@ -384,7 +384,7 @@ class Load:
                     self.send(signal.SIGALRM)
                     self.until_s, left_s = None, SWEEP_S
                 is_over = self.has_news.wait(left_s)
-                # What is short of room now may have some again when the log was sent.
+                # Look now: room that is short may be back once the log is sent, and lines are lost all the same.
                 self.check_room()
                 stopped_s = self.check_stopped(stopped_s)
         except LoadError as error:
@@ -431,14 +431,14 @@ class Tail:
         if left_out > 0:
             self.sent += left_out
             say("stderr", f"\n[{left_out} bytes are left out here]\n")
-        is_over = False
-        while not is_over:
+        while True:
             data = os.pread(self.descriptor, 1 << 16, self.sent)
             self.sent += len(data)
-            is_over = not (is_last and data)
-            text = self.decoder.decode(data, is_last and is_over)
+            text = self.decoder.decode(data, is_last and not data)
             if text:
                 say("stderr", text)
+            if not (is_last and data):
+                return
 
 
 def main() -> None:

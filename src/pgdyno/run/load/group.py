@@ -134,6 +134,9 @@ class _GroupLoad:
         release_s = monotonic_s() + _RELEASE_AFTER_S + max(member.round_trip_s for member in self._members)
         for member in self._members:
             member.release(release_s)
+        # Files may take their time once the word is on its way to all hosts.
+        for member in self._members:
+            member.note_release()
 
     def poll(self) -> JoinedOutcome | None:
         """Take what has come; return the outcome once all have ended."""

@@ -168,7 +168,7 @@ class _Words:
         self.check()
 
     def hear(self) -> None:
-        """Take what has come; raise what the program there says that has failed."""
+        """Take what has come; raise the error that the program there reports."""
         heard = self.program.heard
         if heard or len(self.program.exchanges) > self._exchange_count:
             self._heard_s = monotonic_s()
@@ -247,6 +247,7 @@ class HostRun:
         self.directory = directory
         self._log = log
         self._release_near_s: float | None = None
+        self._release_far_s: float | None = None
         self._part: LoadPart | None = None
         with writing(directory):
             directory.mkdir(parents=True, exist_ok=True)
@@ -321,13 +322,15 @@ class HostRun:
         self._words.program.say("begin\n")
 
     def release(self, near_s: float) -> None:
-        """Let the clients go at an instant of this machine's clock."""
+        """Let the clients go at an instant of this machine's clock; `note_release` notes it."""
         self._release_near_s = near_s
-        far_s = fit_clock(self.exchanges).to_far(near_s)
-        self._words.program.say(f"go {round(far_s * 1e9)}\n")
-        if self._log is not None and self._words.started is not None:
-            with writing(self._log.parent):
-                note_release(self._log.parent, far_s + self._words.started.epoch_offset_s)
+        self._release_far_s = fit_clock(self.exchanges).to_far(near_s)
+        self._words.program.say(f"go {round(self._release_far_s * 1e9)}\n")
+
+    def note_release(self) -> None:
+        """Note in the record, and for the reader of the log, when the clients are let go."""
+        if self._log is not None and self._words.started is not None and self._release_far_s is not None:
+            note_release(self._log.parent, self._release_far_s + self._words.started.epoch_offset_s)
         self._write_part()
 
     def end(self) -> None:

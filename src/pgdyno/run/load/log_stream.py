@@ -404,7 +404,7 @@ class _Reader:
         self._can_free = True
 
     def sweep(self, *, is_last: bool = False) -> None:
-        """Take everything that is new since the last call; nothing as long as the clients are held, unless it is the last one."""
+        """Take everything that is new since the last call. While the clients are held, take nothing, except at the last call."""
         if self._log.is_held and self._release_us is None:
             self._release_us = read_release(self._folder)
             if self._release_us is None and not is_last:

@@ -92,8 +92,7 @@ class PartMember:
             StepFailedError: It cannot be written.
         """
         if self.run.log_prefix is not None:
-            with writing(self.run.log_prefix.parent):
-                note_release(self.run.log_prefix.parent, release_s + self._epoch_offset_s)
+            note_release(self.run.log_prefix.parent, release_s + self._epoch_offset_s)
 
     def write(self, release_s: float) -> LoadPart:
         """Write what the record keeps of it beside its files."""
@@ -170,8 +169,9 @@ class PartsLoad:
                 raise StepFailedError(f"the clients of {late} did not connect within {CONNECTS_WITHIN_S:g} s")
             time.sleep(_LOOK_EVERY_S)
         # All of them stand still now.
+        still_s = monotonic_s()
         for member in self._members:
-            member.note_release(monotonic_s())
+            member.note_release(still_s)
         self._release_s = monotonic_s()
         self.freezer.thaw()
         for member in self._members:

@@ -1,12 +1,14 @@
 """Note when the clients of a load, all connected, are let go together, for the reader of its transaction log.
 
-pgbench is frozen as soon as its clients have their sockets, and may run transactions by then. They count the time in which it is
-frozen, and are left out.
+pgbench is frozen as soon as its clients have their sockets, and may run transactions by then. Such transactions
+include the time for which it is frozen, so they are left out.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
+
+from pgdyno.record.durable import writing
 
 _FILE = ".release"
 
@@ -19,11 +21,12 @@ def note_release(folder: Path, stamp_s: float) -> None:
         stamp_s: In seconds since the epoch, by the clock of the transactions' stamps.
 
     Raises:
-        OSError: It cannot be written.
+        StepFailedError: It cannot be written.
     """
-    part = folder / f"{_FILE}.part"
-    part.write_text(str(round(stamp_s * 1e6)))
-    part.rename(folder / _FILE)
+    with writing(folder):
+        part = folder / f"{_FILE}.part"
+        part.write_text(str(round(stamp_s * 1e6)))
+        part.rename(folder / _FILE)
 
 
 def read_release(folder: Path) -> int | None:

@@ -482,7 +482,7 @@ def main() -> None:
         try:
             serve(command, link)
         except OSError as exc:
-            # Who asked knows what goes on from here.
+            # The other end says where it stays and how to go on.
             raise Refusal("what the command made there cannot be sent", str(exc), "") from exc
     except (Refusal, OSError) as exc:
         unfit = ("pgdyno cannot work there", str(exc), "the account needs a home folder that it can write to")

@@ -19,7 +19,7 @@ class NoConnectionError(StepFailedError):
     """The error of a server that takes no connection, or has ended one."""
 
     is_login_refused = False
-    """Whether it asked who connects, and may know that role or its password no more."""
+    """Whether it asked for a login, and may no longer know the role or its password."""
 
 
 def no_connection(error: psycopg.Error, *, hint: str = "") -> NoConnectionError:
@@ -39,12 +39,12 @@ class ReturnWatch:
         self._refused_since_s: float | None = None
 
     def may_return(self, error: StepFailedError) -> bool:
-        """Return whether what a try failed with may pass: all that keeps sessions away, but for logins that it goes on to refuse."""
+        """Return whether the error of a try may pass: all that keeps sessions away may, except logins that are refused for long."""
         if not isinstance(error, NoConnectionError):
             return isinstance(error, NoAnswerError)
         if not error.is_login_refused:
             self._refused_since_s = None
             return True
-        now_s = monotonic_s()
-        since_s = self._refused_since_s = now_s if self._refused_since_s is None else self._refused_since_s
-        return now_s - since_s < _LOGIN_REFUSED_FOR_S
+        if self._refused_since_s is None:
+            self._refused_since_s = monotonic_s()
+        return monotonic_s() - self._refused_since_s < _LOGIN_REFUSED_FOR_S

@@ -565,7 +565,7 @@ def named_server_query(names: Sequence[str]) -> str:
 def begin_carefully(connection: Connection) -> None:
     """Take, to the end of the transaction, pg_catalog's functions only, and no statement that takes longer than 5 s.
 
-    Together they may take longer than the role's timeout for a transaction.
+    The role's transaction_timeout does not end the transaction.
     """
     _execute(connection, _without_transaction_timeout(connection, BEGIN_CAREFULLY))
 
@@ -1056,6 +1056,6 @@ def _execute(
             return connection.execute(text, parameters or None, binary=is_one, prepare=False if is_one else None)
     except psycopg.Error as exc:
         kind = NoConnectionError if connection.broken else StepFailedError
-        # A connection that was lost escapes nothing.
+        # `as_string(connection)` fails on a lost connection.
         words = query if isinstance(query, str) else query.as_string(None)
         raise kind("the server refused a query", detail=f"{str(exc).strip()}\n{words}") from exc

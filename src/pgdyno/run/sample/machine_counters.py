@@ -30,7 +30,7 @@ class MachineCounters:
 
     def __init__(self, connection: sql.Connection | None, block_device: str | None, *, is_here: bool = True) -> None:
         self._connection = connection
-        # As the OS sampler does: load on other CPUs does not affect the study.
+        # As `os_series` does: load on other CPUs does not affect the study.
         self._cpus = os.sched_getaffinity(0) if is_here else None
         self._disk = None if block_device is None else Path("/sys/block", block_device.replace("/", "!"), "stat")
 

@@ -211,8 +211,7 @@ class Cgroup:
             levels = [path for path in folders.get(controller, []) if os.path.exists(f"{path}/{limit}")]  # noqa: PTH110
             if not levels:
                 continue
-            _, place = min((read_limit(path, limit), place) for place, path in enumerate(levels))
-            folder = levels[place]
+            folder = min(levels, key=lambda path: read_limit(path, limit))
             others = {
                 "cpu.max": ("cpu.stat",),
                 "cpu.cfs_quota_us": ("cpu.cfs_period_us", "cpu.stat"),

@@ -81,11 +81,17 @@ def plan_change(
     )
 
 
+def read_gucs(connection: sql.Connection, names: Sequence[str], major: int) -> dict[str, Guc]:
+    """Read what is known of settings, by name; see `describe_guc`."""
+    return {name: describe_guc(found, major) for name, found in sql.read_server_settings(connection, names).items()}
+
+
 def describe_guc(found: Mapping[str, Any], major: int) -> Guc:
-    """Return what is known of a setting, and of one outside the catalogue, such as an extension's, what the server says of it."""
-    guc, vartype = find_guc(found["name"], major), VarType(found["vartype"])
+    """Return what the catalogue knows of a setting; of one that it lacks, such as an extension's, what the server says."""
+    guc = find_guc(found["name"], major)
     if guc is not None:
         return guc
+    vartype = VarType(found["vartype"])
     # The words of an enum that mean the same are not shown.
     vartype = VarType.STRING if vartype is VarType.ENUM else vartype
     return msgspec.structs.replace(unknown_guc(found["name"], major), vartype=vartype, unit=found["unit"])

@@ -16,7 +16,7 @@ from pgdyno.errors import PgdynoError, StepFailedError
 from pgdyno.facts.gucs import Guc, means_same
 from pgdyno.plan.experiment import Variant
 from pgdyno.run.change.changes import SettingChange, Undo
-from pgdyno.run.change.given.check import check_switch, describe_guc
+from pgdyno.run.change.given.check import check_switch, read_gucs
 from pgdyno.run.change.given.reload import await_reload
 from pgdyno.run.change.given.target import GivenSwitch, find_text, restore_words
 from pgdyno.run.change.given.undo import refuse_left, undo_settings
@@ -102,8 +102,7 @@ class HeldSettings:
             self._hang_up()
             # Rights on functions are those in the database that the user named.
             self._writer = connect_writer(self._switch.address)
-            found = sql.read_server_settings(self._writer, self.names)
-            self._gucs = {name: describe_guc(row, self._switch.major) for name, row in found.items()}
+            self._gucs = read_gucs(self._writer, self.names, self._switch.major)
         return _Changer(connection, self)
 
     def apply(self, settings: Mapping[str, SettingValue]) -> None:

@@ -16,9 +16,9 @@ from pgdyno.run.change.changes import SettingChange, TuningState
 from pgdyno.run.change.given.check import (
     acts_by_reload,
     check_setting,
-    describe_guc,
     find_grants,
     plan_change,
+    read_gucs,
     refuse_unidentified,
 )
 from pgdyno.run.change.given.reload import await_reload
@@ -158,8 +158,7 @@ def _carry_out(prepared: PreparedTuning) -> None:
     target, names = prepared.target, [change.what for change in prepared.changes]
     texts = prepared.settings
     with connect_writer(target.address) as connection:
-        found = sql.read_server_settings(connection, names)
-        gucs = {name: describe_guc(row, target.major) for name, row in found.items()}
+        gucs = read_gucs(connection, names, target.major)
 
         def is_there(loaded: sql.LoadedSettings) -> bool:
             shown = zip(names, loaded.shown, strict=True)
